@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The ABI of the control device `/dev/cgpuctl`: request codes, records and error causes.
+//!
+//! One definition for both sides: the kernel module includes this file as a module, `cgpuctl` links
+//! it as a crate. The rules are those of the kernel's "botching up ioctls" document: fixed-width
+//! fields with natural alignment, no implicit padding, reserved fields that must be zero, pointers
+//! as `u64`, an unknown command gives `ENOTTY`, and a change of meaning gets a new command number.
+//!
+//! All sizes of memory are in bytes. Text fields are UTF-8, padded with NUL bytes.
+
+use core::mem::size_of;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The ioctl type ("magic") of every command of the control device.
+pub const MAGIC: u8 = 0xC6;
+/// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
+pub const ABI_VERSION: u32 = 1;
+/// Path of the control device.
+pub const CONTROL_PATH: &str = "/dev/cgpuctl";
+/// Where the tool mounts the filesystem of the twins.
+pub const CGPUFS_MOUNT: &str = "/run/cgpu/dev";
+/// Type name of that filesystem, for `mount -t`.
+pub const CGPUFS_TYPE: &str = "cgpufs";
+
+/// Length of a name field; a name has at most one byte less and must not be empty.
+pub const NAME_LEN: usize = 64;
+/// Most GPUs that are served.
+pub const MAX_GPUS: usize = 16;
+/// Most instances on one GPU.
+pub const MAX_INSTANCES_PER_GPU: usize = 64;
+/// Weights run from 1 to this.
+pub const WEIGHT_MAX: u32 = 100;
+/// Weight of an instance for which none was named.
+pub const WEIGHT_DEFAULT: u32 = 1;
+/// In [`InstanceKey::gpu_minor`]: the only GPU that has an instance of this name.
+pub const GPU_ANY: u32 = u32::MAX;
+
+/// [`InstanceCreate::flags`], [`InstanceSetMemory::flags`]: let the limits of a GPU's instances add
+/// up to more than its memory.
+pub const FLAG_OVERCOMMIT: u32 = 1;
+
+/// Command numbers (the low byte of a request code).
+pub mod nr {
+    /// [`super::Version`], read.
+    pub const VERSION: u8 = 0x01;
+    /// [`super::List`] of [`super::Gpu`], read and write.
+    pub const GPU_LIST: u8 = 0x02;
+    /// [`super::InstanceCreate`], read and write.
+    pub const INSTANCE_CREATE: u8 = 0x10;
+    /// [`super::InstanceKey`], write.
+    pub const INSTANCE_DESTROY: u8 = 0x11;
+    /// [`super::InstanceGet`], read and write.
+    pub const INSTANCE_GET: u8 = 0x12;
+    /// [`super::List`] of [`super::Instance`], read and write.
+    pub const INSTANCE_LIST: u8 = 0x13;
+    /// [`super::InstanceSetMemory`], write.
+    pub const INSTANCE_SET_MEMORY: u8 = 0x14;
+    /// [`super::InstanceSetWeight`], write.
+    pub const INSTANCE_SET_WEIGHT: u8 = 0x15;
+}
+
+const fn code(direction: u32, nr: u8, size: usize) -> u32 {
+    // CAST: the records are far below the 14 bits that the size has in a request code.
+    direction << 30 | (size as u32) << 16 | (MAGIC as u32) << 8 | nr as u32
+}
+const READ: u32 = 2;
+const WRITE: u32 = 1;
+
+/// Request codes as `ioctl(2)` takes them (x86-64 and every other architecture with the generic
+/// encoding of `asm-generic/ioctl.h`).
+pub mod request {
+    use super::*;
+    /// Versions of the ABI, the module and the NVIDIA driver.
+    pub const VERSION: u32 = code(READ, nr::VERSION, size_of::<Version>());
+    /// GPUs of this host.
+    pub const GPU_LIST: u32 = code(READ | WRITE, nr::GPU_LIST, size_of::<List>());
+    /// Makes an instance.
+    pub const INSTANCE_CREATE: u32 = code(
+        READ | WRITE,
+        nr::INSTANCE_CREATE,
+        size_of::<InstanceCreate>(),
+    );
+    /// Removes an instance.
+    pub const INSTANCE_DESTROY: u32 = code(WRITE, nr::INSTANCE_DESTROY, size_of::<InstanceKey>());
+    /// One instance.
+    pub const INSTANCE_GET: u32 = code(READ | WRITE, nr::INSTANCE_GET, size_of::<InstanceGet>());
+    /// All instances.
+    pub const INSTANCE_LIST: u32 = code(READ | WRITE, nr::INSTANCE_LIST, size_of::<List>());
+    /// Changes the memory limit of an instance, also while it is in use.
+    pub const INSTANCE_SET_MEMORY: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_MEMORY,
+        size_of::<InstanceSetMemory>(),
+    );
+    /// Changes the weight of an instance, also while it is in use.
+    pub const INSTANCE_SET_WEIGHT: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_WEIGHT,
+        size_of::<InstanceSetWeight>(),
+    );
+}
+
+/// A NUL-padded name. Allowed bytes: `A-Z a-z 0-9 . _ -`, the first one a letter or a digit.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Name(pub [u8; NAME_LEN]);
+
+impl Name {
+    /// The name as a field, if it is one: not empty, short enough, only allowed bytes (it becomes a
+    /// file name in `/dev`, in `cgpufs` and in `/proc`).
+    pub fn new(text: &str) -> Option<Self> {
+        let mut field = [0; NAME_LEN];
+        field
+            .get_mut(..text.len())?
+            .copy_from_slice(text.as_bytes());
+        let name = Self(field);
+        name.as_str().is_some().then_some(name)
+    }
+
+    /// The text, if the field holds a valid name.
+    pub fn as_str(&self) -> Option<&str> {
+        let len = self.0.iter().position(|&b| b == 0)?;
+        let (text, pad) = self.0.split_at(len);
+        let valid = text.first().is_some_and(u8::is_ascii_alphanumeric)
+            && text
+                .iter()
+                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
+            && pad.iter().all(|&b| b == 0);
+        if !valid {
+            return None;
+        }
+        core::str::from_utf8(text).ok()
+    }
+}
+
+/// The text of a NUL-padded text field, up to its first NUL or its first byte that is not UTF-8.
+pub fn text(field: &[u8]) -> &str {
+    let len = field.iter().position(|&b| b == 0).unwrap_or(field.len());
+    let bytes = field.get(..len).unwrap_or_default();
+    match core::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(e) => core::str::from_utf8(bytes.get(..e.valid_up_to()).unwrap_or_default())
+            .unwrap_or_default(),
+    }
+}
+
+/// Versions.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Version {
+    /// [`ABI_VERSION`] of the module.
+    pub abi: u32,
+    /// Major number of the driver branch whose tables are in use (580), 0 while none is attached.
+    pub branch: u32,
+    /// The module's own version, text.
+    pub module: [u8; 32],
+    /// The running NVIDIA driver's version, text; empty while no GPU was attached.
+    pub driver: [u8; 64],
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+/// Asks for a list: the caller gives room, the module fills what fits and says how many there are.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct List {
+    /// In: address of an array of records. May be 0 if `capacity` is 0.
+    pub records: u64,
+    /// In: number of records there is room for.
+    pub capacity: u32,
+    /// Out: number of records that exist; those beyond `capacity` were not written.
+    pub count: u32,
+    /// In: size of one record, which must be what the module was built with.
+    pub record_size: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// A GPU of this host.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Gpu {
+    /// `N` of `/dev/nvidiaN`.
+    pub minor: u32,
+    /// RM's GPU id (NVIDIA's `gpuId`).
+    pub gpu_id: u32,
+    /// RM's device instance (what `NV01_DEVICE_0` is allocated by).
+    pub device_instance: u32,
+    /// Number of instances on it.
+    pub instances: u32,
+    /// Instances among which the fair policy divides the GPU.
+    pub max_instances: u32,
+    /// Compute policy number (0 fair, 1 preemptive, 2 weight, 3 fixed, 4 soft, 5 native).
+    pub policy: u32,
+    /// What the weights of its instances leave of [`WEIGHT_MAX`].
+    pub free_weight: u32,
+    /// Zero.
+    pub reserved0: u32,
+    /// Memory (FB_GET_INFO index 0x08), bytes.
+    pub memory_bytes: u64,
+    /// Sum of the limits of its instances, bytes.
+    pub allotted_bytes: u64,
+    /// Charged to its instances now, bytes.
+    pub used_bytes: u64,
+    /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, text.
+    pub uuid: [u8; 48],
+    /// `dddd:bb:dd.f`, text.
+    pub pci: [u8; 16],
+    /// Product name, text; empty where the driver tells none.
+    pub name: [u8; 64],
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+/// Names an instance.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceKey {
+    /// Its name.
+    pub name: Name,
+    /// Its GPU, or [`GPU_ANY`].
+    pub gpu_minor: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// Makes an instance of `key.name` on `key.gpu_minor` ([`GPU_ANY`] is not allowed).
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceCreate {
+    /// Name and GPU.
+    pub key: InstanceKey,
+    /// Memory limit, bytes, not zero.
+    pub memory_limit_bytes: u64,
+    /// 1 to [`WEIGHT_MAX`].
+    pub weight: u32,
+    /// [`FLAG_OVERCOMMIT`].
+    pub flags: u32,
+    /// Out: instance number, `N` of `/dev/cgpuN`.
+    pub id: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 4],
+}
+
+/// One instance, as it is now.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Instance {
+    /// Name and GPU.
+    pub key: InstanceKey,
+    /// Instance number, `N` of `/dev/cgpuN`.
+    pub id: u32,
+    /// Weight.
+    pub weight: u32,
+    /// Memory limit, bytes.
+    pub memory_limit_bytes: u64,
+    /// Charged for objects, bytes (overhead not included).
+    pub memory_used_bytes: u64,
+    /// Charged for contexts (what the driver takes for one without an allocation), bytes.
+    pub memory_overhead_bytes: u64,
+    /// Reserved by allocations in flight, bytes.
+    pub memory_reserved_bytes: u64,
+    /// Highest `memory_used_bytes` so far.
+    pub memory_peak_bytes: u64,
+    /// Allocations refused for want of memory.
+    pub memory_refused: u64,
+    /// Calls refused because no table allows them.
+    pub calls_refused: u64,
+    /// Open files of the instance's own node.
+    pub open_files: u32,
+    /// Open files of the tenant's control and UVM nodes.
+    pub tenant_open_files: u32,
+    /// Processes that hold memory.
+    pub processes: u32,
+    /// Major number of the honest nodes (`/dev/cgpuN` and the tenant's two).
+    pub major: u32,
+    /// Minor number of `/dev/cgpuN`.
+    pub node_minor: u32,
+    /// Minor number of `/dev/cgpu-NAME-ctl`.
+    pub control_node_minor: u32,
+    /// Minor number of `/dev/cgpu-NAME-uvm`.
+    pub uvm_node_minor: u32,
+    /// Zero.
+    pub reserved0: u32,
+    /// Zero.
+    pub reserved: [u64; 6],
+}
+
+/// Asks for one instance.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceGet {
+    /// In: which.
+    pub key: InstanceKey,
+    /// Out.
+    pub instance: Instance,
+}
+
+/// Changes a memory limit.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceSetMemory {
+    /// Which.
+    pub key: InstanceKey,
+    /// New limit, bytes, not zero. Below what is used, new allocations fail until enough is freed.
+    pub memory_limit_bytes: u64,
+    /// [`FLAG_OVERCOMMIT`].
+    pub flags: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// Changes a weight.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceSetWeight {
+    /// Which.
+    pub key: InstanceKey,
+    /// 1 to [`WEIGHT_MAX`].
+    pub weight: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// Why a command failed. Each cause has an errno of its own, which never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Cause {
+    /// `EPERM`: the caller lacks CAP_SYS_ADMIN in the initial user namespace.
+    NotPermitted = 1,
+    /// `ENOENT`: there is no such instance.
+    NoSuchInstance = 2,
+    /// `ENXIO`: there is no such GPU.
+    NoSuchGpu = 6,
+    /// `EBUSY`: files of the instance are open, or its memory is not all freed.
+    Busy = 16,
+    /// `EEXIST`: the name is taken on this GPU.
+    NameTaken = 17,
+    /// `ENODEV`: the NVIDIA driver is not loaded, or does not answer.
+    DriverMissing = 19,
+    /// `EINVAL`: a reserved field or an unknown flag is not zero, or a record size is wrong.
+    Malformed = 22,
+    /// `ENOTTY`: the command is unknown.
+    UnknownCommand = 25,
+    /// `EFBIG`: the limit is over the GPU's whole memory.
+    LimitAboveGpu = 27,
+    /// `ENOSPC`: the limits would add up to more than the GPU's memory, and overcommit was not asked for.
+    LimitsAboveGpu = 28,
+    /// `EDOM`: a limit of zero.
+    LimitZero = 33,
+    /// `ERANGE`: the weight is not between 1 and [`WEIGHT_MAX`].
+    WeightOutOfRange = 34,
+    /// `ENOTUNIQ`: the name is on several GPUs and none was named.
+    Ambiguous = 76,
+    /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
+    BadName = 84,
+    /// `EUSERS`: the GPU has [`MAX_INSTANCES_PER_GPU`] instances, or no node number is left.
+    TooMany = 87,
+    /// `EPROTONOSUPPORT`: the running NVIDIA driver's branch is not known.
+    UnknownDriver = 93,
+}
+
+impl Cause {
+    /// Every cause, in the order of its errno.
+    pub const ALL: [Self; 16] = [
+        Self::NotPermitted,
+        Self::NoSuchInstance,
+        Self::NoSuchGpu,
+        Self::Busy,
+        Self::NameTaken,
+        Self::DriverMissing,
+        Self::Malformed,
+        Self::UnknownCommand,
+        Self::LimitAboveGpu,
+        Self::LimitsAboveGpu,
+        Self::LimitZero,
+        Self::WeightOutOfRange,
+        Self::Ambiguous,
+        Self::BadName,
+        Self::TooMany,
+        Self::UnknownDriver,
+    ];
+
+    /// The errno, positive.
+    pub const fn errno(self) -> i32 {
+        self as i32
+    }
+
+    /// The cause behind a positive errno.
+    pub fn from_errno(errno: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.errno() == errno)
+    }
+}
+
+/// A record whose reserved fields can be checked.
+pub trait Reserved {
+    /// Whether every field that must be zero is zero, and no flag is unknown.
+    fn is_clean(&self) -> bool;
+}
+
+impl Reserved for List {
+    fn is_clean(&self) -> bool {
+        self.reserved0 == 0 && self.reserved == [0; 2]
+    }
+}
+impl Reserved for InstanceKey {
+    fn is_clean(&self) -> bool {
+        self.reserved0 == 0 && self.reserved == [0; 2]
+    }
+}
+impl Reserved for InstanceCreate {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean()
+            && self.flags & !FLAG_OVERCOMMIT == 0
+            && self.reserved0 == 0
+            && self.reserved == [0; 4]
+    }
+}
+impl Reserved for InstanceGet {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean()
+    }
+}
+impl Reserved for InstanceSetMemory {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean()
+            && self.flags & !FLAG_OVERCOMMIT == 0
+            && self.reserved0 == 0
+            && self.reserved == [0; 2]
+    }
+}
+impl Reserved for InstanceSetWeight {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean() && self.reserved0 == 0 && self.reserved == [0; 2]
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Version>() == 136);
+    assert!(size_of::<List>() == 40);
+    assert!(size_of::<Gpu>() == 216);
+    assert!(size_of::<InstanceKey>() == 88);
+    assert!(size_of::<InstanceCreate>() == 144);
+    assert!(size_of::<Instance>() == 232);
+    assert!(size_of::<InstanceGet>() == 320);
+    assert!(size_of::<InstanceSetMemory>() == 120);
+    assert!(size_of::<InstanceSetWeight>() == 112);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_become_file_names_are_checked() {
+        for good in ["a", "train-7B", "0.x_y", &"n".repeat(NAME_LEN - 1)] {
+            assert_eq!(Name::new(good).expect("valid").as_str(), Some(good));
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            "-x",
+            "a/b",
+            "a b",
+            "ä",
+            "a\0b",
+            &"n".repeat(NAME_LEN),
+        ] {
+            assert!(Name::new(bad).is_none(), "{bad:?}");
+        }
+        let mut dirty = Name::new("a").expect("valid");
+        dirty.0[5] = b'x';
+        assert_eq!(dirty.as_str(), None);
+    }
+
+    #[test]
+    fn each_cause_has_an_errno_of_its_own() {
+        for (i, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(Cause::from_errno(cause.errno()), Some(cause));
+            assert!(Cause::ALL
+                .iter()
+                .skip(i + 1)
+                .all(|c| c.errno() > cause.errno()));
+        }
+    }
+
+    #[test]
+    fn request_codes_never_change() {
+        assert_eq!(request::VERSION, 0x8088_C601);
+        assert_eq!(request::GPU_LIST, 0xC028_C602);
+        assert_eq!(request::INSTANCE_CREATE, 0xC090_C610);
+        assert_eq!(request::INSTANCE_DESTROY, 0x4058_C611);
+        assert_eq!(request::INSTANCE_GET, 0xC140_C612);
+        assert_eq!(request::INSTANCE_LIST, 0xC028_C613);
+        assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
+        assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
+    }
+}
