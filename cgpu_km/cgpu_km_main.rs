@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+//! cGPU: shares an NVIDIA GPU between containers, each under its own limits.
+//!
+//! The root of the kernel module, and its table of contents. `nvidia`, `policy`, `proxy` and `uapi`
+//! are pure: `host.rs` compiles the very same files into a library for tests. `os_interface` alone
+//! knows the kernel's unsafe side; every other file is checked to hold no unsafe code.
+
+#![deny(unsafe_code)]
+
+// The pure files derive zerocopy's traits by the names that `use zerocopy::...` brings in with
+// Cargo; the kernel passes the derives as a crate of their own.
+#[macro_use]
+extern crate zerocopy_derive;
+
+use kernel::prelude::*;
+
+// The kernel's side: the only unsafe code, the only C, the only kernel bindings.
+#[allow(unsafe_code)]
+pub mod os_interface;
+
+// Pure code, shared with the host. Its imports of zerocopy's derives name only traits here.
+pub use os_interface::store;
+#[path = "uapi/lib.rs"]
+#[allow(unused_imports)]
+pub mod uapi;
+
+module! {
+    type: CgpuModule,
+    name: "cgpu_km",
+    authors: ["The cGPU developers"],
+    description: "Shares an NVIDIA GPU between containers",
+    license: "GPL",
+}
+
+struct CgpuModule;
+
+impl kernel::Module for CgpuModule {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        pr_info!("loaded\n");
+        Ok(Self)
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Inline functions and macros of the kernel that Rust cannot call. No logic. */
+#include "shim.h"
+
+const unsigned long cgpu_shim_scratch_vm_flags =
+	VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP | VM_SEALED;
+
+const struct cred *cgpu_shim_override_creds(const struct cred *cred)
+{
+	return override_creds(cred);
+}
+
+void cgpu_shim_revert_creds(const struct cred *cred)
+{
+	revert_creds(cred);
+}
+
+void cgpu_shim_sema_init(struct semaphore *sem, int count)
+{
+	sema_init(sem, count);
+}
+
+unsigned long cgpu_shim_page_to_pfn(struct page *page)
+{
+	return page_to_pfn(page);
+}
+
+void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
+{
+	vm_flags_set(vma, flags);
+}

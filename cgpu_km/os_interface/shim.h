@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Inline functions and macros of the kernel that Rust cannot call: one plain function for each. */
+#ifndef CGPU_SHIM_H
+#define CGPU_SHIM_H
+
+#include <linux/cred.h>
+#include <linux/mm.h>
+#include <linux/semaphore.h>
+
+const struct cred *cgpu_shim_override_creds(const struct cred *cred);
+void cgpu_shim_revert_creds(const struct cred *cred);
+void cgpu_shim_sema_init(struct semaphore *sem, int count);
+unsigned long cgpu_shim_page_to_pfn(struct page *page);
+void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
+
+/* Flags of the sealed scratch; VM_SEALED is a macro that bindgen does not evaluate. */
+extern const unsigned long cgpu_shim_scratch_vm_flags;
+
+#endif
