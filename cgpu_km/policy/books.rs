@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The books of one tenant: the events that change them.
+
+use super::charge::{Accounts, Denied};
+use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
+use super::event::{Refusal, RefusalCause, Ticket};
+use super::forest::{Forest, Life, Object};
+use super::slots::Slot;
+use super::CONTEXT_OVERHEAD;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::store::Exhausted;
+
+/// Everything that one tenant owns on all its GPUs.
+///
+/// No method blocks. Finding an object takes constant time, freeing one takes time in proportion to
+/// what is below it. Only the `begin_*` methods and [`Books::add_share`] allocate and can fail; one
+/// that fails has changed nothing.
+#[derive(Debug)]
+pub struct Books {
+    pub(super) accounts: Accounts,
+    pub(super) forest: Forest,
+}
+
+impl Default for Books {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Books {
+    /// Books without a share.
+    pub const fn new() -> Self {
+        Self::with_seed(0)
+    }
+
+    /// The same with a random number of which the tenant knows nothing. It chooses its handles
+    /// itself and could otherwise choose them so that looking one up takes long.
+    pub const fn with_seed(seed: u64) -> Self {
+        Self {
+            accounts: Accounts::new(seed),
+            forest: Forest::new(seed),
+        }
+    }
+
+    /// The tenant gets a share of a GPU, of `limit` bytes. A share that it has gets that limit; one
+    /// that was taken away comes back with what it is still charged.
+    ///
+    /// # Errors
+    ///
+    /// No memory, or [`super::MAX_SHARES`] shares exist.
+    pub fn add_share(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
+        self.accounts.ledgers.open(gpu, limit)
+    }
+
+    /// The tenant loses its share of a GPU: no new device object, no new memory. What it has there
+    /// is credited as it goes.
+    pub fn remove_share(&mut self, gpu: GpuId) {
+        self.accounts.ledgers.close(gpu);
+    }
+
+    /// Changes a limit, in bytes. Below what is taken, nothing new is granted until enough is freed.
+    /// `false`: the tenant has no share of that GPU.
+    pub fn set_limit(&mut self, gpu: GpuId, limit: u64) -> bool {
+        self.accounts.ledgers.set_limit(gpu, limit)
+    }
+
+    /// A call was refused for another reason than the limit; `None`: it concerns no GPU in particular.
+    pub fn note_refused_call(&mut self, gpu: Option<GpuId>) {
+        self.accounts.ledgers.count_refused_call(gpu);
+    }
+
+    /// An object is about to be asked for. Reserves its memory and every record that it needs.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_alloc(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
+        let slot = match alloc.kind {
+            Kind::Root => self.begin_client(alloc)?,
+            _ => self.begin_object(alloc)?,
+        };
+        self.ticket(slot, None)
+    }
+
+    /// The driver has answered a call that [`Books::begin_alloc`] agreed to; `None`: it refused.
+    pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
+        let Ticket { object, source } = ticket;
+        if let Some(slot) = self.forest.objects.find(object) {
+            self.end(slot, done);
+        }
+        if let Some(source) = source {
+            self.forest.forget(source);
+        }
+        self.tidy();
+    }
+
+    /// An object is about to be duplicated (`NV_ESC_RM_DUP_OBJECT`): `client` gets an `object` (0: the
+    /// driver chooses the handle) below its `parent`, over what `source_object` of `source_client`
+    /// stands for. The new object shares what the old one costs.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_dup(
+        &mut self,
+        client: ClientHandle,
+        parent: ObjectHandle,
+        object: ObjectHandle,
+        source_client: ClientHandle,
+        source_object: ObjectHandle,
+    ) -> Result<Ticket, Refusal> {
+        let forest = &self.forest;
+        let owner = forest.client(client).ok_or(RefusalCause::ForeignClient)?;
+        if forest.client(source_client).is_none() {
+            return Err(RefusalCause::ForeignClient.into());
+        }
+        let source = forest
+            .find(source_client, source_object)
+            .ok_or(RefusalCause::UnknownObject)?;
+        let from = forest
+            .objects
+            .get(source)
+            .ok_or(RefusalCause::UnknownObject)?;
+        if from.kind == Kind::Root {
+            return Err(RefusalCause::NotCopyable.into());
+        }
+        let parent = forest
+            .find(client, parent)
+            .ok_or(RefusalCause::UnknownParent)?;
+        let process = owner.process;
+        let (class, kind, share, hold) = (from.class, from.kind, from.share, from.hold);
+        self.check_handle(client, object)?;
+        let mut object = Object::coming(client, object, class, kind);
+        self.place(&mut object, parent);
+        if kind == Kind::Device {
+            object.share = share;
+        }
+        self.forest.reserve()?;
+        object.hold = match hold {
+            Some(hold) => Some(self.accounts.share(hold, process)?),
+            None => None,
+        };
+        let slot = self.plant(object, parent)?;
+        self.ticket(slot, Some(source))
+    }
+
+    /// The driver has answered a call that [`Books::begin_dup`] agreed to: the new object's handle;
+    /// `None`: it refused.
+    pub fn end_dup(&mut self, ticket: Ticket, done: Option<ObjectHandle>) {
+        let done = done.map(|object| AllocDone { object, bytes: 0 });
+        self.end_alloc(ticket, done);
+    }
+
+    /// An object, or with the client's own handle a client, is about to be freed. An object that the
+    /// books do not know is nothing to stop a call for: the driver answers it with success, too
+    /// (rs_server.c, `serverFreeResourceTreeLockAndFindResource`).
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such client.
+    pub fn begin_free(
+        &mut self,
+        client: ClientHandle,
+        object: ObjectHandle,
+    ) -> Result<FreeTicket, Refusal> {
+        if !self.owns_client(client) {
+            return Err(RefusalCause::ForeignClient.into());
+        }
+        let slot = self.forest.find(client, object);
+        let object = slot.and_then(|slot| self.forest.objects.name(slot));
+        Ok(FreeTicket { object })
+    }
+
+    /// The driver has answered a call that [`Books::begin_free`] agreed to, and freed the object or
+    /// not.
+    pub fn end_free(&mut self, ticket: FreeTicket, freed: bool) {
+        let object = ticket.object.filter(|_| freed);
+        if let Some(slot) = object.and_then(|name| self.forest.objects.find(name)) {
+            self.forest.fell(slot, &mut self.accounts);
+        }
+        self.tidy();
+    }
+
+    /// The driver has freed an object with all below it, or with the client's own handle a client, and
+    /// no other call for that handle can have been in flight. Otherwise see [`Books::begin_free`].
+    pub fn free(&mut self, client: ClientHandle, object: ObjectHandle) {
+        if let Ok(ticket) = self.begin_free(client, object) {
+            self.end_free(ticket, true);
+        }
+    }
+
+    /// The driver has released a file, and with it all clients that were made on it.
+    pub fn close_file(&mut self, file: FileId) {
+        self.forest.close_file(file, &mut self.accounts);
+        self.tidy();
+    }
+
+    fn begin_client(&mut self, alloc: &Alloc) -> Result<Slot, Refusal> {
+        let client = ClientHandle(alloc.object.0);
+        if client.0 != 0 && self.forest.is_taken(client, alloc.object) {
+            return Err(RefusalCause::HandleInUse.into());
+        }
+        self.forest.reserve()?;
+        let process = self.accounts.processes.join(alloc.process)?;
+        let object = Object::coming(client, alloc.object, alloc.class, alloc.kind);
+        self.forest
+            .plant_client(object, alloc.file, process)
+            .map_err(|exhausted| {
+                self.accounts.processes.part(process);
+                exhausted.into()
+            })
+    }
+
+    fn begin_object(&mut self, alloc: &Alloc) -> Result<Slot, Refusal> {
+        let process = self
+            .forest
+            .client(alloc.client)
+            .ok_or(RefusalCause::ForeignClient)?
+            .process;
+        let parent = self
+            .forest
+            .find(alloc.client, alloc.parent)
+            .ok_or(RefusalCause::UnknownParent)?;
+        self.check_handle(alloc.client, alloc.object)?;
+        let mut object = Object::coming(alloc.client, alloc.object, alloc.class, alloc.kind);
+        self.place(&mut object, parent);
+        if alloc.kind == Kind::Device {
+            let gpu = GpuId(alloc.device_instance.unwrap_or(0));
+            let share = self.accounts.ledgers.of(gpu);
+            object.share = Some(share.ok_or(RefusalCause::NoSuchGpu)?);
+        }
+        self.forest.reserve()?;
+        let overhead = if alloc.context { CONTEXT_OVERHEAD } else { 0 };
+        if alloc.bytes > 0 || overhead > 0 {
+            let share = object.share.ok_or(RefusalCause::NoDevice)?;
+            if !self.accounts.ledgers.is_active(share) {
+                return Err(RefusalCause::NoSuchGpu.into());
+            }
+            let asked = self.accounts.ask(share, alloc.bytes, overhead, process);
+            object.hold = Some(asked.map_err(|denied| match denied {
+                Denied::Limit { free } => RefusalCause::NoMemory {
+                    wanted: alloc.bytes.saturating_add(overhead),
+                    free,
+                },
+                Denied::Exhausted => RefusalCause::Exhausted,
+            })?);
+        }
+        self.plant(object, parent)
+    }
+
+    /// Whether a new object can have this handle.
+    fn check_handle(&self, client: ClientHandle, handle: ObjectHandle) -> Result<(), RefusalCause> {
+        if handle.0 == 0 {
+            Ok(())
+        } else if handle.0 == client.0 {
+            Err(RefusalCause::HandleOfClient)
+        } else if self.forest.is_taken(client, handle) {
+            Err(RefusalCause::HandleInUse)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A new object has the client and the GPU of its parent.
+    fn place(&self, object: &mut Object, parent: Slot) {
+        if let Some(parent) = self.forest.objects.get(parent) {
+            object.owner = parent.owner;
+            object.share = parent.share;
+        }
+    }
+
+    fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Refusal> {
+        let (share, hold) = (object.share, object.hold);
+        let slot = self.forest.plant(object, parent).inspect_err(|_| {
+            if let Some(hold) = hold {
+                self.accounts.release(hold);
+            }
+        })?;
+        let ledger = share.and_then(|share| self.accounts.ledgers.get_mut(share));
+        if let Some(ledger) = ledger {
+            ledger.enter();
+        }
+        Ok(slot)
+    }
+
+    fn ticket(&mut self, slot: Slot, source: Option<Slot>) -> Result<Ticket, Refusal> {
+        let object = self.forest.objects.name(slot).ok_or(Exhausted)?;
+        let source = source.and_then(|source| self.forest.remember(source));
+        Ok(Ticket { object, source })
+    }
+
+    fn end(&mut self, slot: Slot, done: Option<AllocDone>) {
+        let Some(object) = self.forest.objects.get(slot) else {
+            return;
+        };
+        if object.life != Life::Coming {
+            return;
+        }
+        match done {
+            Some(done) => {
+                if let Some(hold) = object.hold {
+                    self.accounts.commit(hold, done.bytes);
+                }
+                self.forest.arrive(slot, done.object, &mut self.accounts);
+            }
+            None => {
+                self.forest.detach(slot);
+                self.forest.uproot(slot, &mut self.accounts);
+            }
+        }
+    }
+
+    /// Without a client the driver holds nothing of the tenant.
+    fn tidy(&mut self) {
+        if !self.forest.has_client() {
+            self.accounts.drop_kept();
+        }
+    }
+}

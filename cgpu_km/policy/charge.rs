@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is charged, and who keeps it charged.
+//!
+//! The driver keeps memory as long as anything refers to it: the object that was allocated, its
+//! duplicates in the same or in another client. A [`Cost`] is one piece of memory, charged once;
+//! each object over it is a [`Hold`]. When the last hold goes, the cost is credited. A hold is no part of
+//! an object, so that what is not an object (a mapping, an exported descriptor) can be one as well.
+//!
+//! The cost counts for the process of its oldest hold; when that goes, for the next oldest one's.
+//!
+//! # Kept holds
+//!
+//! Where a handle changed its meaning while calls that named it were in flight, the books cannot know
+//! which memory the driver was told to free or to duplicate. A hold of which this may be true is
+//! *kept*: its object may go, the hold stays until the tenant has no client left, when the driver
+//! holds nothing of it for certain. A program that does not free a handle in one thread while it uses
+//! it in another never comes here.
+
+use super::ledger::{Charge, Ledgers, Reservation, Share};
+use super::process::Processes;
+use super::slots::{Slot, Slots};
+use crate::store::Exhausted;
+
+#[derive(Debug)]
+enum State {
+    Asked(Reservation),
+    Given(Charge),
+    /// Only while it passes from one of the others to the next.
+    Settled,
+}
+
+/// One piece of memory.
+#[derive(Debug)]
+struct Cost {
+    share: Share,
+    state: State,
+    oldest: Slot,
+    newest: Slot,
+}
+
+/// What keeps a cost charged.
+#[derive(Debug)]
+struct Hold {
+    cost: Slot,
+    process: Slot,
+    older: Option<Slot>,
+    newer: Option<Slot>,
+    keep: bool,
+    next_kept: Option<Slot>,
+}
+
+/// Why a cost cannot be taken on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// Beyond the limit; so much is left.
+    Limit {
+        free: u64,
+    },
+    Exhausted,
+}
+
+impl From<Exhausted> for Denied {
+    fn from(_: Exhausted) -> Self {
+        Self::Exhausted
+    }
+}
+
+/// All that a tenant is charged: ledgers per GPU, sums per process, costs and holds.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    pub(super) ledgers: Ledgers,
+    pub(super) processes: Processes,
+    costs: Slots<Cost>,
+    holds: Slots<Hold>,
+    kept: Option<Slot>,
+}
+
+impl Accounts {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            ledgers: Ledgers::new(),
+            processes: Processes::new(seed),
+            costs: Slots::new(),
+            holds: Slots::new(),
+            kept: None,
+        }
+    }
+
+    /// Sets memory aside for an object of `process` (a record of [`Processes`]).
+    pub(super) fn ask(
+        &mut self,
+        share: Share,
+        bytes: u64,
+        overhead: u64,
+        process: Slot,
+    ) -> Result<Slot, Denied> {
+        self.costs.reserve()?;
+        self.holds.reserve()?;
+        let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
+        let reservation = ledger
+            .reserve(bytes, overhead)
+            .map_err(|free| Denied::Limit { free })?;
+        // From here on nothing can fail: room was made above. The cost and its hold name each other,
+        // so the cost learns the hold's place a moment later.
+        let cost = self.costs.insert(Cost {
+            share,
+            state: State::Asked(reservation),
+            oldest: process,
+            newest: process,
+        })?;
+        let hold = self.holds.insert(Hold {
+            cost,
+            process,
+            older: None,
+            newer: None,
+            keep: false,
+            next_kept: None,
+        })?;
+        if let Some(cost) = self.costs.get_mut(cost) {
+            cost.oldest = hold;
+            cost.newest = hold;
+        }
+        self.processes.rejoin(process);
+        Ok(hold)
+    }
+
+    /// Adds a hold for an object of `process` over what `hold` holds.
+    pub(super) fn share(&mut self, hold: Slot, process: Slot) -> Result<Slot, Exhausted> {
+        self.holds.reserve()?;
+        let cost = self.holds.get(hold).ok_or(Exhausted)?.cost;
+        let older = self.costs.get(cost).ok_or(Exhausted)?.newest;
+        let hold = self.holds.insert(Hold {
+            cost,
+            process,
+            older: Some(older),
+            newer: None,
+            keep: false,
+            next_kept: None,
+        })?;
+        if let Some(older) = self.holds.get_mut(older) {
+            older.newer = Some(hold);
+        }
+        if let Some(cost) = self.costs.get_mut(cost) {
+            cost.newest = hold;
+        }
+        self.processes.rejoin(process);
+        Ok(hold)
+    }
+
+    /// The driver gave what was asked for; it says that it is `bytes`. Changes nothing where that is
+    /// settled already, as it is for a duplicate.
+    pub(super) fn commit(&mut self, hold: Slot, bytes: u64) {
+        let Some((cost, process)) = self.cost_of(hold) else {
+            return;
+        };
+        let Some(cost) = self.costs.get_mut(cost) else {
+            return;
+        };
+        let Some(ledger) = self.ledgers.get_mut(cost.share) else {
+            return;
+        };
+        cost.state = match core::mem::replace(&mut cost.state, State::Settled) {
+            State::Asked(reservation) => {
+                let charge = ledger.commit(reservation, bytes);
+                self.processes.charge(process, cost.share, charge.bytes());
+                State::Given(charge)
+            }
+            state => state,
+        };
+    }
+
+    /// From now on `hold` stays, whatever becomes of its object.
+    pub(super) fn keep(&mut self, hold: Slot) {
+        if let Some(hold) = self.holds.get_mut(hold) {
+            hold.keep = true;
+        }
+    }
+
+    /// The object of `hold` is gone, or was never made.
+    pub(super) fn release(&mut self, hold: Slot) {
+        let kept = self.kept;
+        match self.holds.get_mut(hold) {
+            Some(held) if held.keep => {
+                held.next_kept = kept;
+                self.kept = Some(hold);
+            }
+            _ => self.drop_hold(hold),
+        }
+    }
+
+    /// The driver holds nothing of this tenant any more.
+    pub(super) fn drop_kept(&mut self) {
+        while let Some(hold) = self.kept {
+            self.kept = self.holds.get(hold).and_then(|hold| hold.next_kept);
+            self.drop_hold(hold);
+        }
+    }
+
+    fn drop_hold(&mut self, slot: Slot) {
+        let Some(hold) = self.holds.remove(slot) else {
+            return;
+        };
+        if let Some(older) = hold.older.and_then(|older| self.holds.get_mut(older)) {
+            older.newer = hold.newer;
+        }
+        if let Some(newer) = hold.newer.and_then(|newer| self.holds.get_mut(newer)) {
+            newer.older = hold.older;
+        }
+        match (hold.older, hold.newer) {
+            (None, None) => self.settle(hold.cost, hold.process),
+            (None, Some(newer)) => self.inherit(hold.cost, hold.process, newer),
+            (Some(older), None) => {
+                if let Some(cost) = self.costs.get_mut(hold.cost) {
+                    cost.newest = older;
+                }
+            }
+            (Some(_), Some(_)) => {}
+        }
+        self.processes.part(hold.process);
+    }
+
+    /// The last hold of a cost is gone; it counted for `process`.
+    fn settle(&mut self, cost: Slot, process: Slot) {
+        let Some(Cost { share, state, .. }) = self.costs.remove(cost) else {
+            return;
+        };
+        let Some(ledger) = self.ledgers.get_mut(share) else {
+            return;
+        };
+        match state {
+            State::Asked(reservation) => ledger.abandon(reservation),
+            State::Given(charge) => {
+                self.processes.credit(process, share, charge.bytes());
+                ledger.credit(charge);
+            }
+            State::Settled => {}
+        }
+    }
+
+    /// The oldest hold of a cost, which counted for `from`, is gone; `heir` is the oldest now.
+    fn inherit(&mut self, cost: Slot, from: Slot, heir: Slot) {
+        let Some(to) = self.holds.get(heir).map(|hold| hold.process) else {
+            return;
+        };
+        let Some(cost) = self.costs.get_mut(cost) else {
+            return;
+        };
+        cost.oldest = heir;
+        if let State::Given(charge) = &cost.state {
+            self.processes.credit(from, cost.share, charge.bytes());
+            self.processes.charge(to, cost.share, charge.bytes());
+        }
+    }
+
+    /// The cost that a hold is over, and the process that it counts for.
+    fn cost_of(&self, hold: Slot) -> Option<(Slot, Slot)> {
+        let cost = self.holds.get(hold)?.cost;
+        let oldest = self.costs.get(cost)?.oldest;
+        Some((cost, self.holds.get(oldest)?.process))
+    }
+
+    /// Nothing is charged or asked for, and no process is known.
+    pub(super) fn are_clear(&self) -> bool {
+        self.costs.len() == 0 && self.processes.is_empty() && self.ledgers.are_clear()
+    }
+}

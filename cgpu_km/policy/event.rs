@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the proxy tells the books and what it hears from them.
+
+use super::slots::Ref;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::status::NvStatus;
+use crate::store::Exhausted;
+
+/// One open proxied file. Unique while the module is loaded, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(pub u64);
+
+/// A process: its thread group's id in the initial PID namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessId(pub i32);
+
+/// A GPU by the number that RM calls its device instance: `deviceId` of `NV0080_ALLOC_PARAMETERS`.
+/// It is not the minor of the GPU's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuId(pub u32);
+
+/// An object that a call is about to make: `NV_ESC_RM_ALLOC`, or function 2 of
+/// `NV_ESC_RM_VID_HEAP_CONTROL`.
+#[derive(Clone, Copy, Debug)]
+pub struct Alloc {
+    /// The file that the call came through. A client belongs to the file that it was made on.
+    pub file: FileId,
+    /// The calling process. A client, and what is charged to it, counts for the process that made it.
+    pub process: ProcessId,
+    /// hRoot: the client; of no meaning for [`Kind::Root`].
+    pub client: ClientHandle,
+    /// hObjectParent; of no meaning for [`Kind::Root`].
+    pub parent: ObjectHandle,
+    /// hObjectNew: the new object's handle, for [`Kind::Root`] that of the new client. 0: the driver
+    /// chooses one.
+    pub object: ObjectHandle,
+    /// hClass.
+    pub class: ClassId,
+    /// What the class is to us.
+    pub kind: Kind,
+    /// `deviceId` of `NV0080_ALLOC_PARAMETERS`, for [`Kind::Device`]. `None` where the caller gave no
+    /// parameters, which the driver takes as 0 (device.c, `deviceConstruct_IMPL`).
+    pub device_instance: Option<u32>,
+    /// GPU memory that the object will take, in bytes, rounded as the driver will round it.
+    pub bytes: u64,
+    /// The object is the channel group of a compute context: charge [`super::CONTEXT_OVERHEAD`].
+    pub context: bool,
+}
+
+/// What the driver said about an object that it made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocDone {
+    /// The object's handle, as the call's output has it.
+    pub object: ObjectHandle,
+    /// The size that the driver says the object has, in bytes; 0 where it says none. It can raise
+    /// the charge above what was reserved, not lower it.
+    pub bytes: u64,
+}
+
+/// A call that makes an object and that the books have agreed to.
+///
+/// It stands for reserved memory and must be handed back to the `end_*` method of the `begin_*`
+/// method that gave it, whatever became of the call.
+#[derive(Debug)]
+#[must_use = "what a ticket reserves stays reserved until it is handed back"]
+pub struct Ticket {
+    /// The object that is being made.
+    pub(super) object: Ref,
+    /// The source of a duplication.
+    pub(super) source: Option<Ref>,
+}
+
+/// A call that frees an object and everything below it.
+#[derive(Debug)]
+#[must_use = "an object is credited when its ticket is handed back"]
+pub struct FreeTicket {
+    /// What is being freed; `None` where the books know no such object.
+    pub(super) object: Option<Ref>,
+}
+
+/// Why a call is not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// The share has not as much memory left.
+    NoMemory {
+        /// What the call would take, its invisible part included, in bytes.
+        wanted: u64,
+        /// What was left, in bytes.
+        free: u64,
+    },
+    /// The books themselves got no memory from the kernel.
+    Exhausted,
+    /// The tenant has no such client.
+    ForeignClient,
+    /// The client has no object of the handle that is named as parent.
+    UnknownParent,
+    /// The client has no object of the handle that is to be duplicated.
+    UnknownObject,
+    /// The client has an object of that handle already, or a call that makes one is in flight.
+    HandleInUse,
+    /// No object may have the handle of its client.
+    HandleOfClient,
+    /// Memory can only be had below a device.
+    NoDevice,
+    /// The tenant has no share of that GPU.
+    NoSuchGpu,
+    /// A client cannot be duplicated.
+    NotCopyable,
+}
+
+impl RefusalCause {
+    /// What the driver answers to the same mistake. File and function are those of
+    /// open-gpu-kernel-modules 580.142, in `src/nvidia/src`.
+    pub const fn status(self) -> NvStatus {
+        match self {
+            // kernel/mem_mgr/vid_mem_alloc.c and below: what a full heap gives; CUDA reads it as out of
+            // memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
+            Self::NoMemory { .. } | Self::Exhausted => NvStatus::NV_ERR_NO_MEMORY,
+            // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at all.
+            // (For a client that exists on another file, client.c, rmclientValidate_IMPL says
+            // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)
+            Self::ForeignClient => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+            // rs_client.c, clientGetResourceRef_IMPL.
+            Self::UnknownParent | Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+            // rs_client.c, clientValidateNewResourceHandle_IMPL.
+            Self::HandleInUse => NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
+            // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents.
+            Self::HandleOfClient => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+            // The same function: the parent's class is not in the class's list of parents.
+            Self::NoDevice => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+            // kernel/gpu/device.c, deviceConstruct_IMPL: the process has no file of that GPU.
+            Self::NoSuchGpu => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+            // rs_server.c, serverCopyResource: resCanCopy says no.
+            Self::NotCopyable => NvStatus::NV_ERR_INVALID_ARGUMENT,
+        }
+    }
+}
+
+/// A call that must not reach the driver, and what its caller is told instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For the status field of the call's parameters, all else unchanged; the ioctl itself returns 0.
+    pub status: NvStatus,
+    /// For the records.
+    pub cause: RefusalCause,
+}
+
+impl From<RefusalCause> for Refusal {
+    fn from(cause: RefusalCause) -> Self {
+        let status = cause.status();
+        Self { status, cause }
+    }
+}
+
+impl From<Exhausted> for Refusal {
+    fn from(_: Exhausted) -> Self {
+        RefusalCause::Exhausted.into()
+    }
+}

@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The RM objects of a tenant: one tree per client, as the driver has it.
+//!
+//! An object is found by its client and handle in constant time; the objects below it hang from it in
+//! a list whose links are in the objects. Clients hang in the same way from the file that they were
+//! made on. To free an object is to walk what is below it, without recursion.
+
+use super::charge::Accounts;
+use super::event::FileId;
+use super::ledger::Share;
+use super::slots::{Ref, Slot, Slots};
+use super::table::{step, Table};
+use super::MAX_SHARES;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::store::Exhausted;
+
+/// How far an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// The driver is being asked for it.
+    Coming,
+    /// The driver has it.
+    Here,
+    /// It is gone; only its handle is still taken, since a call in flight names it.
+    Gone,
+}
+
+/// How an object stands in the table of handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Under its client and handle.
+    Made,
+    /// Not yet; there is room for it.
+    Promised,
+    /// Not; it can only go with its parent.
+    None,
+}
+
+/// An RM object.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) client: ClientHandle,
+    pub(super) handle: ObjectHandle,
+    pub(super) class: ClassId,
+    pub(super) kind: Kind,
+    pub(super) life: Life,
+    pub(super) entry: Entry,
+    /// Duplications in flight of which this is the source.
+    pub(super) named: u32,
+    /// The GPU that it belongs to, by way of the device object that it is or is below of.
+    pub(super) share: Option<Share>,
+    /// What it costs.
+    pub(super) hold: Option<Slot>,
+    /// Its client's record; `None` once the client is gone.
+    pub(super) owner: Option<Slot>,
+    parent: Option<Slot>,
+    child: Option<Slot>,
+    previous: Option<Slot>,
+    next: Option<Slot>,
+}
+
+impl Object {
+    /// An object that the driver is about to be asked for.
+    pub(super) fn coming(
+        client: ClientHandle,
+        handle: ObjectHandle,
+        class: ClassId,
+        kind: Kind,
+    ) -> Self {
+        Self {
+            client,
+            handle,
+            class,
+            kind,
+            life: Life::Coming,
+            entry: Entry::None,
+            named: 0,
+            share: None,
+            hold: None,
+            owner: None,
+            parent: None,
+            child: None,
+            previous: None,
+            next: None,
+        }
+    }
+
+    fn key(&self) -> u64 {
+        key_of(self.client, self.handle)
+    }
+}
+
+/// An RM client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) file: FileId,
+    /// Its process, a record of [`super::process::Processes`].
+    pub(super) process: Slot,
+    /// The object that stands for it, which has its handle.
+    pub(super) root: Slot,
+    /// Its file was closed while it was made.
+    pub(super) closed: bool,
+    /// Its device objects, by share.
+    devices: [u32; MAX_SHARES],
+    previous: Option<Slot>,
+    next: Option<Slot>,
+}
+
+/// The clients and objects of a tenant.
+#[derive(Debug)]
+pub(super) struct Forest {
+    pub(super) objects: Slots<Object>,
+    pub(super) clients: Slots<Client>,
+    by_handle: Table,
+    /// First client of each file.
+    by_file: Table,
+    /// Clients that the driver is being asked for.
+    coming_clients: usize,
+}
+
+fn key_of(client: ClientHandle, handle: ObjectHandle) -> u64 {
+    u64::from(client.0) << 32 | u64::from(handle.0)
+}
+
+impl Forest {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            objects: Slots::new(),
+            clients: Slots::new(),
+            by_handle: Table::new(seed),
+            by_file: Table::new(seed),
+            coming_clients: 0,
+        }
+    }
+
+    /// The object that the driver has under a handle.
+    pub(super) fn find(&self, client: ClientHandle, handle: ObjectHandle) -> Option<Slot> {
+        let slot = self.by_handle.get(key_of(client, handle))?;
+        (self.objects.get(slot)?.life == Life::Here).then_some(slot)
+    }
+
+    /// The object that stands for a client.
+    pub(super) fn find_root(&self, client: ClientHandle) -> Option<Slot> {
+        self.find(client, ObjectHandle(client.0))
+    }
+
+    /// The record of a client that the driver has.
+    pub(super) fn client(&self, client: ClientHandle) -> Option<&Client> {
+        let root = self.objects.get(self.find_root(client)?)?;
+        self.clients.get(root.owner?)
+    }
+
+    /// No other object can be made under this handle.
+    pub(super) fn is_taken(&self, client: ClientHandle, handle: ObjectHandle) -> bool {
+        self.by_handle.get(key_of(client, handle)).is_some()
+    }
+
+    /// Makes room for one more object and one more client, so that planting them cannot fail.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        self.objects.reserve()?;
+        self.clients.reserve()?;
+        self.by_handle.reserve()?;
+        self.by_file.reserve()
+    }
+
+    /// Adds an object that the driver is about to be asked for, below `parent`.
+    pub(super) fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Exhausted> {
+        let slot = self.enter(object)?;
+        self.attach(slot, parent);
+        Ok(slot)
+    }
+
+    /// Adds a client that the driver is about to be asked for.
+    pub(super) fn plant_client(
+        &mut self,
+        object: Object,
+        file: FileId,
+        process: Slot,
+    ) -> Result<Slot, Exhausted> {
+        self.reserve()?;
+        let root = self.enter(object)?;
+        let next = self.by_file.get(file.0);
+        let owner = self.clients.insert(Client {
+            file,
+            process,
+            root,
+            closed: false,
+            devices: [0; MAX_SHARES],
+            previous: None,
+            next,
+        })?;
+        match next {
+            Some(next) => {
+                if let Some(next) = self.clients.get_mut(next) {
+                    next.previous = Some(owner);
+                }
+                self.by_file.set(file.0, owner);
+            }
+            None => self.by_file.insert(file.0, owner)?,
+        }
+        if let Some(root) = self.objects.get_mut(root) {
+            root.owner = Some(owner);
+        }
+        self.coming_clients += 1;
+        Ok(root)
+    }
+
+    /// Takes an object up under the handle that its caller chose, or promises an entry for the one
+    /// that the driver will choose.
+    fn enter(&mut self, mut object: Object) -> Result<Slot, Exhausted> {
+        self.objects.reserve()?;
+        if object.handle.0 == 0 {
+            self.by_handle.promise()?;
+            object.entry = Entry::Promised;
+            self.objects.insert(object)
+        } else {
+            self.by_handle.reserve()?;
+            let key = object.key();
+            object.entry = Entry::Made;
+            let slot = self.objects.insert(object)?;
+            self.by_handle.insert(key, slot)?;
+            Ok(slot)
+        }
+    }
+
+    /// The driver has made the object, under the handle `told` where it could choose.
+    pub(super) fn arrive(&mut self, slot: Slot, told: ObjectHandle, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get(slot) else {
+            return;
+        };
+        match (object.owner, object.entry) {
+            (None, _) => {
+                let heir = self.find_root(object.client);
+                let Some((root, owner)) = heir.and_then(|root| {
+                    let owner = self.objects.get(root)?.owner?;
+                    Some((root, owner))
+                }) else {
+                    // Another client may have got the handle of the one that went, and the object
+                    // may be in that.
+                    if self.coming_clients > 0 {
+                        if let Some(hold) = object.hold {
+                            accounts.keep(hold);
+                        }
+                    }
+                    self.uproot(slot, accounts);
+                    return;
+                };
+                if let Some(object) = self.objects.get_mut(slot) {
+                    object.owner = Some(owner);
+                }
+                self.attach(slot, root);
+            }
+            (Some(_), Entry::Promised) if object.handle.0 == 0 => {
+                self.name(slot, told, accounts);
+            }
+            (Some(_), Entry::Promised) => {
+                // Another object has taken the handle that the caller chose, and may have gone again.
+                if self.is_taken(object.client, object.handle) {
+                    self.leave_unnamed(slot);
+                } else {
+                    self.by_handle.insert_promised(object.key(), slot);
+                    self.set_entry(slot, Entry::Made);
+                }
+            }
+            (Some(_), Entry::Made | Entry::None) => {}
+        }
+        self.settle(slot, accounts);
+    }
+
+    /// Gives an object the handle that the driver chose.
+    fn name(&mut self, slot: Slot, told: ObjectHandle, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        if object.kind == Kind::Root {
+            object.client = ClientHandle(told.0);
+        } else if object.client.0 == told.0 {
+            self.leave_unnamed(slot);
+            return;
+        }
+        if told.0 == 0 {
+            self.leave_unnamed(slot);
+            return;
+        }
+        object.handle = told;
+        let key = object.key();
+        if let Some(occupant) = self.by_handle.get(key) {
+            // The driver gives a handle to one object at a time: the one that has it here is gone.
+            if let Some(hold) = object.hold {
+                accounts.keep(hold);
+            }
+            match self.objects.get(occupant).map(|object| object.life) {
+                Some(Life::Here) => self.fell(occupant, accounts),
+                Some(Life::Coming) => {
+                    // Which of the two is there only the driver knows. This one gets the entry, the
+                    // other one the promise.
+                    self.by_handle.set(key, slot);
+                    self.set_entry(occupant, Entry::Promised);
+                    self.set_entry(slot, Entry::Made);
+                    return;
+                }
+                Some(Life::Gone) | None => {}
+            }
+        }
+        match self.by_handle.get(key) {
+            Some(gone) => {
+                self.by_handle.set(key, slot);
+                self.by_handle.forget_promise();
+                self.set_entry(gone, Entry::None);
+            }
+            None => self.by_handle.insert_promised(key, slot),
+        }
+        self.set_entry(slot, Entry::Made);
+    }
+
+    /// An object without a usable handle goes with its parent.
+    fn leave_unnamed(&mut self, slot: Slot) {
+        self.by_handle.forget_promise();
+        self.set_entry(slot, Entry::None);
+    }
+
+    fn set_entry(&mut self, slot: Slot, entry: Entry) {
+        if let Some(object) = self.objects.get_mut(slot) {
+            object.entry = entry;
+        }
+    }
+
+    /// The object is there from now on.
+    fn settle(&mut self, slot: Slot, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        object.life = Life::Here;
+        let owner = object.owner;
+        if let Some(share) = object.share {
+            let ledger = accounts.ledgers.get_mut(share);
+            let devices = owner
+                .filter(|_| object.kind == Kind::Device)
+                .and_then(|owner| self.clients.get_mut(owner)?.devices.get_mut(share.index()));
+            if let Some(ledger) = ledger {
+                ledger.count_object();
+                if let Some(devices) = devices {
+                    if *devices == 0 {
+                        ledger.count_client();
+                    }
+                    *devices = devices.saturating_add(1);
+                }
+            }
+        }
+        let client = owner.and_then(|owner| self.clients.get(owner));
+        let Some(client) = client.filter(|client| client.root == slot) else {
+            return;
+        };
+        self.coming_clients = self.coming_clients.saturating_sub(1);
+        if client.closed {
+            self.fell(slot, accounts);
+        }
+    }
+
+    /// Takes an object away with everything below it. What is still coming goes to the client's root,
+    /// or is left without a client where the client itself goes.
+    pub(super) fn fell(&mut self, top: Slot, accounts: &mut Accounts) {
+        self.detach(top);
+        let mut at = top;
+        loop {
+            step();
+            let Some(object) = self.objects.get(at) else {
+                return;
+            };
+            if let Some(child) = object.child {
+                match self.objects.get(child).map(|child| child.life) {
+                    Some(Life::Here) => at = child,
+                    _ => {
+                        self.detach(child);
+                        self.rehome(child, top);
+                    }
+                }
+                continue;
+            }
+            let up = object.parent;
+            self.detach(at);
+            self.uproot(at, accounts);
+            match up {
+                Some(parent) => at = parent,
+                None => return,
+            }
+        }
+    }
+
+    /// The parent of an object that is still coming is gone, as part of all below `top`.
+    fn rehome(&mut self, slot: Slot, top: Slot) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        let client = object.owner.and_then(|owner| self.clients.get(owner));
+        let root = client.map(|client| client.root);
+        if let Some(root) = root.filter(|&root| root != top) {
+            self.attach(slot, root);
+            return;
+        }
+        object.owner = None;
+        self.strike(slot);
+    }
+
+    /// Takes one object away that nothing is below of and that is below nothing.
+    pub(super) fn uproot(&mut self, slot: Slot, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        let was = object.life;
+        let owner = object.owner.take();
+        object.life = Life::Gone;
+        if let Some(hold) = object.hold.take() {
+            accounts.release(hold);
+        }
+        if let Some(share) = object.share.take() {
+            let ledger = accounts.ledgers.get_mut(share);
+            let devices = owner
+                .filter(|_| object.kind == Kind::Device && was == Life::Here)
+                .and_then(|owner| self.clients.get_mut(owner)?.devices.get_mut(share.index()));
+            if let Some(ledger) = ledger {
+                ledger.leave();
+                if was == Life::Here {
+                    ledger.discount_object();
+                }
+                if let Some(devices) = devices {
+                    *devices = devices.saturating_sub(1);
+                    if *devices == 0 {
+                        ledger.discount_client();
+                    }
+                }
+            }
+        }
+        if let Some(owner) = owner {
+            if self.clients.get(owner).is_some_and(|c| c.root == slot) {
+                if was == Life::Coming {
+                    self.coming_clients = self.coming_clients.saturating_sub(1);
+                }
+                self.remove_client(owner, accounts);
+            }
+        }
+        self.bury(slot);
+    }
+
+    /// Removes an object that is gone, unless a call in flight still names it.
+    fn bury(&mut self, slot: Slot) {
+        let free = |object: &Object| object.life == Life::Gone && object.named == 0;
+        if self.objects.get(slot).is_some_and(free) {
+            self.strike(slot);
+            self.objects.remove(slot);
+        }
+    }
+
+    /// Takes the entry of an object, or its promise, back.
+    fn strike(&mut self, slot: Slot) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        match core::mem::replace(&mut object.entry, Entry::None) {
+            Entry::Made => {
+                let key = object.key();
+                self.by_handle.remove(key);
+            }
+            Entry::Promised => self.by_handle.forget_promise(),
+            Entry::None => {}
+        }
+    }
+
+    fn remove_client(&mut self, slot: Slot, accounts: &mut Accounts) {
+        let Some(client) = self.clients.remove(slot) else {
+            return;
+        };
+        if let Some(next) = client.next.and_then(|next| self.clients.get_mut(next)) {
+            next.previous = client.previous;
+        }
+        match (client.previous, client.next) {
+            (Some(previous), next) => {
+                if let Some(previous) = self.clients.get_mut(previous) {
+                    previous.next = next;
+                }
+            }
+            (None, Some(next)) => self.by_file.set(client.file.0, next),
+            (None, None) => self.by_file.remove(client.file.0),
+        }
+        accounts.processes.part(client.process);
+    }
+
+    /// The clients that were made on a file go with it.
+    pub(super) fn close_file(&mut self, file: FileId, accounts: &mut Accounts) {
+        let mut at = self.by_file.get(file.0);
+        while let Some(client) = at.and_then(|slot| self.clients.get_mut(slot)) {
+            at = client.next;
+            let root = client.root;
+            match self.objects.get(root).map(|root| root.life) {
+                Some(Life::Here) => self.fell(root, accounts),
+                _ => client.closed = true,
+            }
+        }
+    }
+
+    /// A call in flight names this object: its handle stays taken until [`Forest::forget`].
+    pub(super) fn remember(&mut self, slot: Slot) -> Option<Ref> {
+        let object = self.objects.get_mut(slot)?;
+        object.named = object.named.saturating_add(1);
+        self.objects.name(slot)
+    }
+
+    /// The call that named this object is over.
+    pub(super) fn forget(&mut self, name: Ref) {
+        let Some(slot) = self.objects.find(name) else {
+            return;
+        };
+        if let Some(object) = self.objects.get_mut(slot) {
+            object.named = object.named.saturating_sub(1);
+        }
+        self.bury(slot);
+    }
+
+    fn attach(&mut self, slot: Slot, parent: Slot) {
+        let next = self.objects.get(parent).and_then(|parent| parent.child);
+        if let Some(next) = next.and_then(|next| self.objects.get_mut(next)) {
+            next.previous = Some(slot);
+        }
+        if let Some(parent) = self.objects.get_mut(parent) {
+            parent.child = Some(slot);
+        }
+        if let Some(object) = self.objects.get_mut(slot) {
+            object.parent = Some(parent);
+            object.previous = None;
+            object.next = next;
+        }
+    }
+
+    pub(super) fn detach(&mut self, slot: Slot) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        let parent = object.parent.take();
+        let previous = object.previous.take();
+        let next = object.next.take();
+        if let Some(next) = next.and_then(|next| self.objects.get_mut(next)) {
+            next.previous = previous;
+        }
+        match (previous, parent) {
+            (Some(previous), _) => {
+                if let Some(previous) = self.objects.get_mut(previous) {
+                    previous.next = next;
+                }
+            }
+            (None, Some(parent)) => {
+                if let Some(parent) = self.objects.get_mut(parent) {
+                    parent.child = next;
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.len() == 0 && self.clients.len() == 0
+    }
+
+    pub(super) fn has_client(&self) -> bool {
+        self.clients.len() > 0
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The books of one tenant: what they can tell.
+
+use super::books::Books;
+use super::event::{FileId, GpuId, ProcessId};
+use super::forest::Object;
+use super::ledger::{FbView, ShareView};
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+
+impl Books {
+    /// The state of the tenant's share of a GPU; `None`: it has none.
+    pub fn share(&self, gpu: GpuId) -> Option<ShareView> {
+        let share = self.accounts.ledgers.of(gpu)?;
+        let ledger = self.accounts.ledgers.get(share)?;
+        Some(*ledger.view())
+    }
+
+    /// What the tenant is to be told about a GPU's memory; `None`: it has no share of it.
+    pub fn fb_view(&self, gpu: GpuId) -> Option<FbView> {
+        self.share(gpu).map(|share| FbView {
+            limit: share.limit,
+            free: share.free(),
+        })
+    }
+
+    /// Calls `each` with every process that holds memory of a GPU, and its bytes. They add up to what
+    /// is `used` of the share. Shared memory counts for the process that has had it longest.
+    pub fn processes(&self, gpu: GpuId, mut each: impl FnMut(ProcessId, u64)) {
+        if let Some(share) = self.accounts.ledgers.of(gpu) {
+            for (process, bytes) in self.accounts.processes.holders(share) {
+                each(process, bytes);
+            }
+        }
+    }
+
+    /// Nothing is charged or asked for, and there is no client.
+    pub fn is_idle(&self) -> bool {
+        self.forest.is_empty() && self.accounts.are_clear()
+    }
+
+    /// The GPU that an object belongs to: that of the NV01_DEVICE_0 that it is or is below of.
+    pub fn gpu_of(&self, client: ClientHandle, object: ObjectHandle) -> Option<GpuId> {
+        let share = self.object(client, object)?.share?;
+        let ledger = self.accounts.ledgers.get(share)?;
+        self.accounts.ledgers.is_active(share).then(|| ledger.gpu())
+    }
+
+    /// What an object's class is to us; `None`: the client has no such object.
+    pub fn kind_of(&self, client: ClientHandle, object: ObjectHandle) -> Option<Kind> {
+        Some(self.object(client, object)?.kind)
+    }
+
+    /// The class that an object was made with.
+    pub fn class_of(&self, client: ClientHandle, object: ObjectHandle) -> Option<ClassId> {
+        Some(self.object(client, object)?.class)
+    }
+
+    /// The client is one of this tenant's.
+    pub fn owns_client(&self, client: ClientHandle) -> bool {
+        self.forest.find_root(client).is_some()
+    }
+
+    /// The file that a client was made on.
+    pub fn client_file(&self, client: ClientHandle) -> Option<FileId> {
+        Some(self.forest.client(client)?.file)
+    }
+
+    fn object(&self, client: ClientHandle, object: ObjectHandle) -> Option<&Object> {
+        self.forest.objects.get(self.forest.find(client, object)?)
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What each process of a tenant holds.
+
+use super::event::ProcessId;
+use super::ledger::Share;
+use super::slots::{Slot, Slots};
+use super::table::Table;
+use super::MAX_SHARES;
+use crate::store::Exhausted;
+
+#[derive(Debug)]
+struct Process {
+    id: ProcessId,
+    /// Clients and charges that count for this process.
+    users: usize,
+    /// Bytes charged, by share.
+    bytes: [u64; MAX_SHARES],
+}
+
+/// The processes that have clients, or whose clients' memory is still there.
+#[derive(Debug)]
+pub(super) struct Processes {
+    records: Slots<Process>,
+    by_id: Table,
+}
+
+impl Processes {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Slots::new(),
+            by_id: Table::new(seed),
+        }
+    }
+
+    /// Finds or makes the record of a process and counts one more user of it.
+    pub(super) fn join(&mut self, id: ProcessId) -> Result<Slot, Exhausted> {
+        let key = key_of(id);
+        if let Some(slot) = self.by_id.get(key) {
+            self.rejoin(slot);
+            return Ok(slot);
+        }
+        self.by_id.reserve()?;
+        let slot = self.records.insert(Process {
+            id,
+            users: 1,
+            bytes: [0; MAX_SHARES],
+        })?;
+        // Cannot fail: room was made above.
+        self.by_id.insert(key, slot)?;
+        Ok(slot)
+    }
+
+    /// Counts one more user of a record.
+    pub(super) fn rejoin(&mut self, slot: Slot) {
+        if let Some(process) = self.records.get_mut(slot) {
+            process.users += 1;
+        }
+    }
+
+    /// Counts one user less; with the last one the record goes.
+    pub(super) fn part(&mut self, slot: Slot) {
+        let Some(process) = self.records.get_mut(slot) else {
+            return;
+        };
+        process.users = process.users.saturating_sub(1);
+        if process.users == 0 {
+            let key = key_of(process.id);
+            self.records.remove(slot);
+            self.by_id.remove(key);
+        }
+    }
+
+    pub(super) fn charge(&mut self, slot: Slot, share: Share, bytes: u64) {
+        if let Some(sum) = self.bytes_mut(slot, share) {
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+
+    pub(super) fn credit(&mut self, slot: Slot, share: Share, bytes: u64) {
+        if let Some(sum) = self.bytes_mut(slot, share) {
+            *sum = sum.saturating_sub(bytes);
+        }
+    }
+
+    /// The processes that hold memory of one share, and how many bytes.
+    pub(super) fn holders(&self, share: Share) -> impl Iterator<Item = (ProcessId, u64)> + '_ {
+        self.records.iter().filter_map(move |process| {
+            let bytes = process.bytes.get(share.index()).copied()?;
+            (bytes > 0).then_some((process.id, bytes))
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0
+    }
+
+    fn bytes_mut(&mut self, slot: Slot, share: Share) -> Option<&mut u64> {
+        self.records.get_mut(slot)?.bytes.get_mut(share.index())
+    }
+}
+
+fn key_of(id: ProcessId) -> u64 {
+    u64::from(u32::from_ne_bytes(id.0.to_ne_bytes()))
+}

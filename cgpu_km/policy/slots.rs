@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Records of one sort in a list, named by small numbers that stay the same while the record lives.
+
+use crate::store::{Exhausted, List};
+use core::num::NonZeroU32;
+
+/// The place of a record, counted from 1 so that an optional one takes no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(NonZeroU32);
+
+impl Slot {
+    fn from_index(index: usize) -> Option<Self> {
+        let number = u32::try_from(index).ok()?.checked_add(1)?;
+        NonZeroU32::new(number).map(Self)
+    }
+
+    fn index(self) -> usize {
+        // A target whose usize has not 32 bits would find no record; there is none in the kernel.
+        usize::try_from(self.0.get()).map_or(usize::MAX, |number| number - 1)
+    }
+
+    /// As a number other than 0, for tables.
+    pub(super) fn number(self) -> NonZeroU32 {
+        self.0
+    }
+}
+
+impl From<NonZeroU32> for Slot {
+    fn from(number: NonZeroU32) -> Self {
+        Self(number)
+    }
+}
+
+/// A place together with the one record that is meant. When that is gone, the reference finds
+/// nothing, also after another record has taken the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ref {
+    slot: Slot,
+    serial: u64,
+}
+
+#[derive(Debug)]
+enum Body<T> {
+    Vacant { next: Option<Slot> },
+    Taken { serial: u64, value: T },
+}
+
+/// The records. When the last one goes, the memory goes with it.
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    bodies: List<Body<T>>,
+    vacant: Option<Slot>,
+    taken: usize,
+    serial: u64,
+}
+
+impl<T> Slots<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            bodies: List::new(),
+            vacant: None,
+            taken: 0,
+            serial: 0,
+        }
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> usize {
+        self.taken
+    }
+
+    /// Makes room, so that the next [`Slots::insert`] cannot fail.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        match self.vacant {
+            Some(_) => Ok(()),
+            None => {
+                Slot::from_index(self.bodies.len()).ok_or(Exhausted)?;
+                self.bodies.reserve(1)
+            }
+        }
+    }
+
+    /// Adds a record.
+    pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
+        let serial = self.serial + 1;
+        let taken = Body::Taken { serial, value };
+        let vacant = self.vacant.and_then(|slot| {
+            let body = self.bodies.get_mut(slot.index())?;
+            Some((slot, body))
+        });
+        let slot = match vacant {
+            Some((slot, body)) => {
+                if let Body::Vacant { next } = *body {
+                    self.vacant = next;
+                }
+                *body = taken;
+                slot
+            }
+            None => {
+                let slot = Slot::from_index(self.bodies.len()).ok_or(Exhausted)?;
+                self.bodies.push(taken)?;
+                slot
+            }
+        };
+        self.serial = serial;
+        self.taken += 1;
+        Ok(slot)
+    }
+
+    /// Takes a record out.
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let body = self.bodies.get_mut(slot.index())?;
+        if matches!(body, Body::Vacant { .. }) {
+            return None;
+        }
+        let next = self.vacant.replace(slot);
+        let old = core::mem::replace(body, Body::Vacant { next });
+        self.taken -= 1;
+        if self.taken == 0 {
+            self.vacant = None;
+            self.bodies = List::new();
+        }
+        match old {
+            Body::Taken { value, .. } => Some(value),
+            Body::Vacant { .. } => None,
+        }
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+        match self.bodies.get(slot.index())? {
+            Body::Taken { value, .. } => Some(value),
+            Body::Vacant { .. } => None,
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        match self.bodies.get_mut(slot.index())? {
+            Body::Taken { value, .. } => Some(value),
+            Body::Vacant { .. } => None,
+        }
+    }
+
+    /// A reference that outlives the record safely.
+    pub(super) fn name(&self, slot: Slot) -> Option<Ref> {
+        match *self.bodies.get(slot.index())? {
+            Body::Taken { serial, .. } => Some(Ref { slot, serial }),
+            Body::Vacant { .. } => None,
+        }
+    }
+
+    /// Where the record that `name` means is, if it is still there.
+    pub(super) fn find(&self, name: Ref) -> Option<Slot> {
+        (self.name(name.slot) == Some(name)).then_some(name.slot)
+    }
+
+    /// All records, in the order of their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.bodies.iter().filter_map(|body| match body {
+            Body::Taken { value, .. } => Some(value),
+            Body::Vacant { .. } => None,
+        })
+    }
+}

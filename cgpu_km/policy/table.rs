@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A hash table from 64-bit keys to places of records.
+//!
+//! Open addressing with linear probing. Taking a key out moves the keys behind it back, so that no
+//! marks of former keys pile up. Room can be promised ahead, since what the driver has done can no
+//! longer fail here.
+
+use super::slots::Slot;
+use crate::store::{Exhausted, List};
+use core::num::NonZeroU32;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u64,
+    /// `None`: the entry is free.
+    value: Option<NonZeroU32>,
+}
+
+const FREE: Entry = Entry {
+    key: 0,
+    value: None,
+};
+
+/// The smallest table that is made.
+const SMALLEST: usize = 16;
+
+/// The table. When the last key and the last promise go, the memory goes with them.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Empty, or a power of two of which at most three quarters are taken or promised.
+    entries: List<Entry>,
+    taken: usize,
+    promised: usize,
+    seed: u64,
+}
+
+impl Table {
+    /// An empty table. Whoever chooses the keys must not know the seed, or can make them collide.
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            entries: List::new(),
+            taken: 0,
+            promised: 0,
+            seed,
+        }
+    }
+
+    /// Makes sure that one more key finds room.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        let wanted = self.taken + self.promised + 1;
+        if wanted <= self.entries.len() / 4 * 3 {
+            return Ok(());
+        }
+        let len = match self.entries.len() {
+            0 => SMALLEST,
+            len => len.checked_mul(2).ok_or(Exhausted)?,
+        };
+        let former = core::mem::replace(&mut self.entries, List::filled(len, FREE)?);
+        for entry in former.iter() {
+            step();
+            self.place(*entry);
+        }
+        Ok(())
+    }
+
+    /// Keeps room for one key that will come later, by [`Table::insert_promised`].
+    pub(super) fn promise(&mut self) -> Result<(), Exhausted> {
+        self.reserve()?;
+        self.promised += 1;
+        Ok(())
+    }
+
+    /// Gives the room of one promise back.
+    pub(super) fn forget_promise(&mut self) {
+        self.promised = self.promised.saturating_sub(1);
+        self.release_if_empty();
+    }
+
+    /// Adds a key that is not in the table yet.
+    pub(super) fn insert(&mut self, key: u64, value: Slot) -> Result<(), Exhausted> {
+        self.reserve()?;
+        self.place(Entry {
+            key,
+            value: Some(value.number()),
+        });
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// Adds a key that is not in the table yet, into the room of one promise.
+    pub(super) fn insert_promised(&mut self, key: u64, value: Slot) {
+        self.promised = self.promised.saturating_sub(1);
+        self.place(Entry {
+            key,
+            value: Some(value.number()),
+        });
+        self.taken += 1;
+    }
+
+    pub(super) fn get(&self, key: u64) -> Option<Slot> {
+        let (_, value) = self.look_up(key)?;
+        Some(value)
+    }
+
+    /// Gives a key that is in the table another value.
+    pub(super) fn set(&mut self, key: u64, value: Slot) {
+        if let Some((index, _)) = self.look_up(key) {
+            if let Some(entry) = self.entries.get_mut(index) {
+                entry.value = Some(value.number());
+            }
+        }
+    }
+
+    /// Takes a key out.
+    pub(super) fn remove(&mut self, key: u64) {
+        let Some((mut hole, _)) = self.look_up(key) else {
+            return;
+        };
+        // Whatever was pushed past the hole by what stood there moves back into it.
+        let mut index = hole;
+        for _ in 0..self.entries.len() {
+            step();
+            index = self.after(index);
+            let Some(&entry) = self.entries.get(index) else {
+                break;
+            };
+            if entry.value.is_none() {
+                break;
+            }
+            let home = self.home(entry.key);
+            if self.distance(home, index) >= self.distance(hole, index) {
+                self.put(hole, entry);
+                hole = index;
+            }
+        }
+        self.put(hole, FREE);
+        self.taken -= 1;
+        self.release_if_empty();
+    }
+
+    fn release_if_empty(&mut self) {
+        if self.taken == 0 && self.promised == 0 {
+            self.entries = List::new();
+        }
+    }
+
+    fn look_up(&self, key: u64) -> Option<(usize, Slot)> {
+        let mut index = self.home(key);
+        for _ in 0..self.entries.len() {
+            step();
+            let entry = self.entries.get(index)?;
+            let value = entry.value?;
+            if entry.key == key {
+                return Some((index, Slot::from(value)));
+            }
+            index = self.after(index);
+        }
+        None
+    }
+
+    /// Puts an entry at the first free place from its home on.
+    fn place(&mut self, entry: Entry) {
+        if entry.value.is_none() {
+            return;
+        }
+        let mut index = self.home(entry.key);
+        for _ in 0..self.entries.len() {
+            step();
+            if self.entries.get(index).is_some_and(|e| e.value.is_none()) {
+                self.put(index, entry);
+                return;
+            }
+            index = self.after(index);
+        }
+    }
+
+    fn put(&mut self, index: usize, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(index) {
+            *place = entry;
+        }
+    }
+
+    /// All ones below the table's size, which is a power of two.
+    fn mask(&self) -> usize {
+        self.entries.len().wrapping_sub(1)
+    }
+
+    fn after(&self, index: usize) -> usize {
+        index.wrapping_add(1) & self.mask()
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & self.mask()
+    }
+
+    fn home(&self, key: u64) -> usize {
+        // The finalizer of splitmix64, with the seed before and in the middle of it.
+        let mut x = key ^ self.seed;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x ^= self.seed.rotate_left(32);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+        // The upper half alone: it fits into a usize everywhere, and tables stay below 2^32.
+        usize::try_from(x >> 32).unwrap_or(0) & self.mask()
+    }
+}
+
+/// Counts a step of work, for the test that shows how work grows.
+#[cfg(test)]
+pub(super) fn step() {
+    super::tests::steps::count();
+}
+
+#[cfg(not(test))]
+pub(super) fn step() {}
