@@ -32,11 +32,15 @@ module! {
     license: "GPL",
 }
 
-struct CgpuModule;
+struct CgpuModule {
+    // Last: open files and mappings use it, and all of them are gone by then.
+    _scratch: os_interface::Scratch,
+}
 
 impl kernel::Module for CgpuModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        let scratch = os_interface::Scratch::start()?;
         pr_info!("loaded\n");
-        Ok(Self)
+        Ok(Self { _scratch: scratch })
     }
 }

@@ -2,11 +2,38 @@
 //! The kernel's side of the module: the only unsafe code, the only C, the only kernel bindings.
 //!
 //! What the rest of the module sees of it takes and returns no raw pointer and no bare address: an
-//! address of a caller is a `UserAddr`, a file of the NVIDIA driver is a `BackingFile`, an open
-//! proxied file is whatever the node's `Endpoint` makes of it.
+//! address of a caller is a [`UserAddr`], a file of the NVIDIA driver is a [`BackingFile`], an open
+//! proxied file is whatever the node's [`Endpoint`] makes of it, and a call on it is a [`Caller`].
+//!
+//! # Why this is sound
+//!
+//! * Pointers that the kernel hands in (`struct file`, `struct inode`, `vm_area_struct`) are used
+//!   inside the operation that they were handed to and stored nowhere, except that a session keeps
+//!   its node's inode, which the file's path pins for longer.
+//! * Everything that C code can reach after the call that registered it (operations, mappings,
+//!   kernel threads) is static, or pinned and owned by the object that C releases, and its owner
+//!   holds the module: a file by its operations' `owner`, a mapping by its file, a thread by the
+//!   [`Worker`] that stops it.
+//! * Each unsafe block holds one operation and says why it is allowed.
 
+mod backing_file;
+mod caller;
+mod creds;
+mod scratch;
+mod session;
 pub mod store;
+mod table;
+mod user;
+mod wait;
+mod worker;
 
+pub use backing_file::{BackingFile, DeviceNumber};
+pub use caller::{Caller, Part};
+pub use scratch::{PARTS_MAX, PART_MAX, SLOTS};
+pub use session::Endpoint;
+pub use table::Scratch;
+pub use user::UserAddr;
+pub use worker::{QueueKey, Route, Worker};
 
 /// Bindings for what the kernel's own `bindings` crate lacks, and for the C shims (see Kbuild).
 #[allow(

@@ -4,6 +4,5 @@
 #include <linux/fs.h>
 #include <linux/kthread.h>
 #include <linux/proc_fs.h>
-#include <linux/semaphore.h>
-#include <linux/task_work.h>
+#include <linux/mman.h>
 #include "shim.h"

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Files of the NVIDIA driver that the module opened itself.
+//!
+//! A node's backing file is opened once, in the context of the host's root who configures it, and
+//! is never looked up by a path again: a container's mounts cannot redirect it. It is the template
+//! of every proxied file of that node: it gives them the real inode and the driver's operations, it
+//! keeps both alive, and the worker holds it up as the decoy that the driver looks for.
+
+use super::{
+    caller::{self, Part},
+    worker::{QueueKey, Route},
+};
+use core::ptr::NonNull;
+use kernel::{bindings, error::from_err_ptr, prelude::*, sync::Arc};
+
+/// The number of a character device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// Major number, 195 for NVIDIA's control and GPU devices.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// A file of the NVIDIA driver, open as long as this exists.
+///
+/// # Invariants
+///
+/// The pointer is a file of a character device that `filp_open` returned, and its reference is
+/// ours.
+pub struct BackingFile(NonNull<bindings::file>);
+
+// SAFETY: A `struct file` may be used and put by any task.
+unsafe impl Send for BackingFile {}
+// SAFETY: As above; what the driver keeps in the file is behind the driver's own locks.
+unsafe impl Sync for BackingFile {}
+
+impl BackingFile {
+    /// Opens the device at `path` for reading and writing, in the mount namespace and with the
+    /// rights of the calling task, who must be the host's root. Opening a GPU's device initializes
+    /// the GPU, and it stays initialized until the file is closed.
+    ///
+    /// `ENODEV` where `path` is no character device, else what the driver's `open` says (`ENOENT`
+    /// or `ENXIO` where the driver is not loaded).
+    pub fn open(path: &CStr) -> Result<Arc<Self>> {
+        let flags = bindings::O_RDWR | bindings::O_CLOEXEC;
+        // CAST: a bit mask below 2^31.
+        let flags = flags as c_int;
+        // SAFETY: `path` is a NUL-terminated string.
+        let file = from_err_ptr(unsafe { bindings::filp_open(path.as_char_ptr(), flags, 0) })?;
+        let file = NonNull::new(file).ok_or(ENODEV)?;
+        // INVARIANT: `filp_open` gave us the reference; that it is a device is checked below.
+        let this = Self(file);
+        // SAFETY: The inode of an open file is valid.
+        let mode = u32::from(unsafe { (*this.inode()).i_mode });
+        if mode & bindings::S_IFMT != bindings::S_IFCHR {
+            return Err(ENODEV);
+        }
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// The number of the device.
+    pub fn number(&self) -> DeviceNumber {
+        // SAFETY: The inode of an open file is valid, and its number never changes.
+        let number = unsafe { (*self.inode()).i_rdev };
+        DeviceNumber {
+            major: number >> bindings::MINORBITS,
+            minor: number & ((1 << bindings::MINORBITS) - 1),
+        }
+    }
+
+    /// Calls the driver's `ioctl` on this very file, for the calling task, with `parts` in the
+    /// scratch of its address space. For the probe of a GPU: it runs in the context of the host's
+    /// root, but without the capabilities that every forwarded call lacks.
+    ///
+    /// Errors and results are those of [`Caller::forward`](super::Caller::forward).
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
+        // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
+        // than the call lasts.
+        unsafe { caller::forward(self.0, self, QueueKey::HOST, cmd, parts, route) }
+    }
+
+    /// The file.
+    pub(super) fn as_ptr(&self) -> *mut bindings::file {
+        self.0.as_ptr()
+    }
+
+    /// The real inode; valid as long as `self`.
+    pub(super) fn inode(&self) -> *mut bindings::inode {
+        // SAFETY: By the type's invariant this is an open file.
+        unsafe { (*self.0.as_ptr()).f_inode }
+    }
+
+    /// The driver's operations; valid as long as `self`, since the open file holds the driver.
+    pub(super) fn operations(&self) -> &bindings::file_operations {
+        // SAFETY: By the type's invariant this is an open file.
+        let table = unsafe { (*self.0.as_ptr()).f_op };
+        // SAFETY: The operations of an open file are valid as long as the file is open.
+        unsafe { &*table }
+    }
+
+    /// Calls the driver's `ioctl` for `file` with the credentials that are installed now.
+    ///
+    /// # Safety
+    ///
+    /// `file` is an open file of this driver (this one, or one that its `open` was called for), and
+    /// stays open during the call.
+    pub(super) unsafe fn ioctl(
+        &self,
+        file: NonNull<bindings::file>,
+        cmd: u32,
+        arg: u64,
+    ) -> Result<i32> {
+        let ioctl = self.operations().unlocked_ioctl.ok_or(ENOTTY)?;
+        // CAST: c_ulong is 64 bits wide.
+        let arg = arg as c_ulong;
+        // SAFETY: The caller promises that `file` is open and the driver's.
+        let result = unsafe { ioctl(file.as_ptr(), cmd, arg) };
+        if result < 0 {
+            let errno = i32::try_from(result).map_err(|_| EIO)?;
+            return Err(Error::from_errno(errno));
+        }
+        // The driver's ioctls return 0; a larger number than an `int` never reached user space.
+        i32::try_from(result).map_err(|_| EIO)
+    }
+}
+
+impl Drop for BackingFile {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours, and nobody has the file in a descriptor table of his.
+        unsafe { bindings::filp_close(self.0.as_ptr(), core::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A process inside a proxied call: its memory, and the way on to the driver.
+
+use super::{
+    scratch::{self, Lease},
+    worker::{QueueKey, Request, Route},
+    BackingFile, UserAddr,
+};
+use core::{marker::PhantomData, ptr::NonNull};
+use kernel::{bindings, page::PAGE_SIZE, prelude::*, types::NotThreadSafe};
+
+/// One struct that the driver copies in by itself: the outer one, a parameter struct, a list.
+pub struct Part<'a> {
+    /// The checked bytes; after the call, what the driver left there.
+    pub bytes: &'a mut [u8],
+    /// Which earlier part holds the pointer to this one, and at which offset: 8 bytes that are
+    /// turned to this part's place for the call, and given back as they were. `None` for the first
+    /// part, which is the argument of the call. The pointer to an empty part stays as it is.
+    pub pointer: Option<(usize, usize)>,
+}
+
+impl Part<'_> {
+    /// Pages that it takes.
+    pub(super) fn pages(&self) -> usize {
+        self.bytes.len().div_ceil(PAGE_SIZE)
+    }
+
+    /// The pointer at `offset`, if that is inside.
+    pub(super) fn pointer_at(&self, offset: usize) -> Option<[u8; 8]> {
+        self.bytes.get(offset..)?.first_chunk().copied()
+    }
+}
+
+/// The calling task, inside an ioctl on a proxied file.
+pub struct Caller<'a> {
+    file: NonNull<bindings::file>,
+    backing: &'a BackingFile,
+    queue: QueueKey,
+    /// The call is that of the task that made it: its memory, its address space.
+    _task: PhantomData<NotThreadSafe>,
+}
+
+impl<'a> Caller<'a> {
+    /// The current task, in an ioctl on `file`.
+    ///
+    /// # Safety
+    ///
+    /// `file` was opened by the driver behind `backing`, and is open for as long as this exists.
+    pub(super) unsafe fn new(
+        file: NonNull<bindings::file>,
+        backing: &'a BackingFile,
+        queue: QueueKey,
+    ) -> Self {
+        Self {
+            file,
+            backing,
+            queue,
+            _task: PhantomData,
+        }
+    }
+
+    /// The process: its thread group, as the initial PID namespace numbers it.
+    pub fn process(&self) -> i32 {
+        // SAFETY: The current task is valid, and its thread group id never changes while it runs.
+        unsafe { (*bindings::get_current()).tgid }
+    }
+
+    /// Copies from the process; `EFAULT` where that cannot be read. The bytes may be others a
+    /// moment later: read once, decide on the copy, forward the copy.
+    pub fn read(&self, from: UserAddr, bytes: &mut [u8]) -> Result {
+        from.read(bytes)
+    }
+
+    /// Copies to the process; `EFAULT` where that cannot be written.
+    pub fn write(&self, to: UserAddr, bytes: &[u8]) -> Result {
+        to.write(bytes)
+    }
+
+    /// Whether `len` bytes at `addr` touch the process's scratch. The driver could write there for
+    /// a caller who has it named as a buffer, so such an address must not be forwarded.
+    pub fn touches_scratch(&self, addr: UserAddr, len: usize) -> bool {
+        scratch::touches(addr, len)
+    }
+
+    /// Calls the driver with copies of `parts`, which nobody can change on the way: see
+    /// `scratch.rs`. The first part is the argument; with no parts the argument is 0.
+    ///
+    /// The result is the driver's, also if it is an error; then, too, `parts` hold what the driver
+    /// left. Errors of our own leave `parts` as they were, and the call was not made: `EINTR` or
+    /// `ERESTARTSYS` if the task was killed while it waited for its turn, `E2BIG` for a part above
+    /// [`PART_MAX`](scratch::PART_MAX) or parts that do not fit, `EINVAL` for a pointer outside an
+    /// earlier part, `ENOMEM`, `EFAULT` for a task without memory of its own.
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
+        // SAFETY: `new`'s caller promised that the file is open and the driver's.
+        unsafe { forward(self.file, self.backing, self.queue, cmd, parts, route) }
+    }
+
+    /// Calls the driver with the argument as the caller gave it. The driver reads the process's own
+    /// memory, which other threads change while it does: only for calls whose parameters decide
+    /// nothing that we decided on.
+    pub fn forward_unchecked(&self, cmd: u32, arg: UserAddr) -> Result<i32> {
+        let request = Request {
+            file: self.file,
+            backing: self.backing,
+            cmd,
+            arg: arg.get(),
+            lease: None,
+        };
+        // SAFETY: `new`'s caller promised that the file is open and the driver's.
+        unsafe { request.execute_reduced() }?
+    }
+}
+
+/// Makes a call on `file` with `parts` in the current task's scratch; see [`Caller::forward`].
+///
+/// # Safety
+///
+/// `file` is an open file of the driver behind `backing`, and stays open during the call.
+pub(super) unsafe fn forward(
+    file: NonNull<bindings::file>,
+    backing: &BackingFile,
+    queue: QueueKey,
+    cmd: u32,
+    parts: &mut [Part<'_>],
+    route: Route<'_>,
+) -> Result<i32> {
+    let mut arg = 0;
+    let mut lease = None;
+    if !parts.is_empty() {
+        let mut slot = Lease::take()?;
+        arg = slot.fill(parts)?;
+        lease = Some(slot);
+    }
+    let request = Request {
+        file,
+        backing,
+        cmd,
+        arg,
+        lease: lease.as_ref(),
+    };
+    let answer = match route {
+        // SAFETY: The caller promises that the file is open; the lease is of this address space.
+        Route::Caller => unsafe { request.execute_reduced() },
+        // SAFETY: As above.
+        Route::Worker(worker) => unsafe { worker.call(queue, &request) },
+    }?;
+    if let Some(slot) = &mut lease {
+        slot.finish(parts)?;
+    }
+    answer
+}

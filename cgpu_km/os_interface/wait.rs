@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Waiting that a fatal signal ends, which the kernel's Rust types do not offer.
+//!
+//! A program must be killable wherever it waits for others. An ordinary signal must not end the
+//! wait, though: CUDA programs do not expect `EINTR` from their ioctls.
+
+use super::extra;
+use kernel::{bindings, error::to_result, prelude::*, types::Opaque};
+
+/// A count of free places, handed out in the order of asking.
+#[pin_data]
+pub(super) struct Semaphore {
+    #[pin]
+    inner: Opaque<bindings::semaphore>,
+}
+
+// SAFETY: The kernel's semaphore has a lock of its own.
+unsafe impl Send for Semaphore {}
+// SAFETY: As above.
+unsafe impl Sync for Semaphore {}
+
+impl Semaphore {
+    /// A semaphore with `places` free places.
+    pub(super) fn new(places: c_int) -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(move |slot: *mut bindings::semaphore| {
+                // SAFETY: `slot` is a valid, pinned place for a semaphore.
+                unsafe { extra::cgpu_shim_sema_init(slot, places) };
+            }),
+        })
+    }
+
+    /// Takes a place; `EINTR` if the calling task is killed while it waits for one.
+    pub(super) fn take(&self) -> Result {
+        // SAFETY: `new` initialized the semaphore.
+        to_result(unsafe { bindings::down_killable(self.inner.get()) })
+    }
+
+    /// Gives a taken place back.
+    pub(super) fn give(&self) {
+        // SAFETY: `new` initialized the semaphore.
+        unsafe { bindings::up(self.inner.get()) };
+    }
+}
+
+/// Something that happens once.
+#[pin_data]
+pub(super) struct Completion {
+    #[pin]
+    inner: Opaque<bindings::completion>,
+}
+
+// SAFETY: The kernel's completion has a lock of its own.
+unsafe impl Send for Completion {}
+// SAFETY: As above.
+unsafe impl Sync for Completion {}
+
+impl Completion {
+    /// A completion that did not happen yet.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(|slot: *mut bindings::completion| {
+                // SAFETY: `slot` is a valid, pinned place for a completion.
+                unsafe { bindings::init_completion(slot) };
+            }),
+        })
+    }
+
+    /// It has happened; everything written before is seen by those who waited.
+    pub(super) fn complete(&self) {
+        // SAFETY: `new` initialized the completion.
+        unsafe { bindings::complete_all(self.inner.get()) };
+    }
+
+    /// Waits until it happens; `ERESTARTSYS` if the calling task is killed before.
+    pub(super) fn wait_killable(&self) -> Result {
+        // SAFETY: `new` initialized the completion.
+        to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get()) })
+    }
+
+    /// Waits until it happens, whatever comes.
+    pub(super) fn wait(&self) {
+        // SAFETY: `new` initialized the completion.
+        unsafe { bindings::wait_for_completion(self.inner.get()) };
+    }
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A kernel thread that makes calls for a process, with the real file in its descriptor table.
+//!
+//! Since driver 550 a few calls (RM_ALLOC of NV01_DEVICE_0, UVM_REGISTER_GPU, multicast attach) walk
+//! the calling task's descriptor table for a file whose operations are the driver's own
+//! (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a real one must
+//! never be within reach of a container. A kernel thread has a table that no container has: it holds
+//! the GPU's template file up there as a decoy, just for the call, and makes the call in the memory
+//! and under the (reduced) credentials of the process that asked. Calls that depend on the caller's
+//! PID must not go this way.
+//!
+//! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
+//! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with any
+//! number of threads, delays another one's next job by one job of his at most.
+//!
+//! # Waiting
+//!
+//! A job works in its caller's memory and on its caller's file. So a caller waits, unconditionally,
+//! while his job runs; while it is still queued a kill withdraws it.
+
+use super::{
+    creds::{self, Reduced},
+    extra,
+    scratch::Lease,
+    wait::Completion,
+    BackingFile,
+};
+use core::{cmp::Ordering, fmt, ptr::NonNull};
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    impl_list_arc_safe, impl_list_item,
+    list::{List, ListArc, ListLinks},
+    new_condvar, new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, CondVar, Mutex,
+    },
+};
+
+/// In whose turn a job is served: the tenant's number, unique among tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueKey(u64);
+
+impl QueueKey {
+    /// The host's own jobs.
+    pub const HOST: Self = Self(0);
+
+    /// The key of the tenant with this number, which is not 0.
+    pub const fn tenant(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// Which task makes a call into the driver.
+#[derive(Clone, Copy)]
+pub enum Route<'a> {
+    /// The calling task itself.
+    Caller,
+    /// The worker of a GPU, for the calls that look for a real file of that GPU.
+    Worker(&'a Worker),
+}
+
+impl fmt::Debug for Route<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Caller => "caller",
+            Self::Worker(_) => "worker",
+        })
+    }
+}
+
+/// A call that is to be made.
+///
+/// # Invariants
+///
+/// Everything behind the pointers stays valid until the job is done or withdrawn, because
+/// [`Worker::call`] does not return before.
+pub(super) struct Request<'a> {
+    /// The file that the call is made on; open during the call.
+    pub(super) file: NonNull<bindings::file>,
+    /// The driver's side of it.
+    pub(super) backing: &'a BackingFile,
+    /// Request code.
+    pub(super) cmd: u32,
+    /// Argument.
+    pub(super) arg: u64,
+    /// The scratch that holds the parameters, if there are any.
+    pub(super) lease: Option<&'a Lease>,
+}
+
+impl Request<'_> {
+    /// Makes the call in the current task, which owns the scratch meanwhile, with the credentials
+    /// that are installed now.
+    ///
+    /// # Safety
+    ///
+    /// `self.file` is open and of the driver behind `self.backing`; the current address space is
+    /// the one that `self.arg` and `self.lease` belong to.
+    unsafe fn execute(&self) -> Result<i32> {
+        let _grant = self.lease.map(Lease::grant);
+        // SAFETY: The caller promises it.
+        unsafe { self.backing.ioctl(self.file, self.cmd, self.arg) }
+    }
+
+    /// As [`Self::execute`], without the withheld capabilities. The outer result is an error if the
+    /// call was not made.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::execute`].
+    pub(super) unsafe fn execute_reduced(&self) -> Result<Result<i32>> {
+        // SAFETY: The caller promises it.
+        creds::reduced(|| unsafe { self.execute() })
+    }
+}
+
+/// A queued request.
+#[pin_data]
+struct Job {
+    /// Whose turn it takes.
+    key: QueueKey,
+    /// The round that it is served in. Written once, before the job is in the queue.
+    round: Atomic<u64>,
+    /// The caller's request; valid until `done`.
+    request: NonNull<Request<'static>>,
+    /// The caller's address space; valid until `done`.
+    mm: NonNull<bindings::mm_struct>,
+    /// The caller's credentials, reduced.
+    creds: Reduced,
+    /// What the driver answered, or a negative errno. Written before `done`.
+    result: Atomic<i32>,
+    #[pin]
+    done: Completion,
+    #[pin]
+    links: ListLinks,
+}
+
+// SAFETY: The pointers are used by the worker only between queueing and `done`, when by the
+// invariant of `Request` they are valid, and are not changed.
+unsafe impl Send for Job {}
+// SAFETY: As above; the other fields are `Sync`.
+unsafe impl Sync for Job {}
+
+impl_list_arc_safe! {
+    impl ListArcSafe<0> for Job { untracked; }
+}
+impl_list_item! {
+    impl ListItem<0> for Job { using ListLinks { self.links }; }
+}
+
+impl Job {
+    /// Makes the call, in the worker's task.
+    fn run(&self, template: &BackingFile) {
+        let answer = match self.call(template) {
+            Ok(value) => value,
+            Err(e) => e.to_errno(),
+        };
+        self.result.store(answer, Relaxed);
+        self.done.complete();
+    }
+
+    fn call(&self, template: &BackingFile) -> Result<i32> {
+        let _decoy = Decoy::install(template)?;
+        let _mm = BorrowedMm::enter(self.mm);
+        self.creds.with(|| {
+            // SAFETY: The job is not done, so by the invariant of `Request` it is still there.
+            let request = unsafe { self.request.as_ref() };
+            // SAFETY: `forward` made the request for an open file of its backing file; `_mm` made
+            // the caller's address space the current one.
+            unsafe { request.execute() }
+        })
+    }
+}
+
+/// The template file in the worker's descriptor table.
+struct Decoy(c_uint);
+
+impl Decoy {
+    fn install(template: &BackingFile) -> Result<Self> {
+        // Close-on-exec: user-mode helpers start with a copy of this table.
+        // SAFETY: Takes a free descriptor of the current task; there is no precondition.
+        let fd = unsafe { bindings::get_unused_fd_flags(bindings::O_CLOEXEC) };
+        let fd = c_uint::try_from(fd).map_err(|_| Error::from_errno(fd))?;
+        // SAFETY: The template is open.
+        let file = unsafe { bindings::get_file(template.as_ptr()) };
+        // SAFETY: `fd` was just reserved by this task, and the reference is given to the table.
+        unsafe { bindings::fd_install(fd, file) };
+        Ok(Self(fd))
+    }
+}
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        // SAFETY: Closes what `install` opened in this same table; that nobody else closed it is
+        // not even needed.
+        unsafe { bindings::close_fd(self.0) };
+    }
+}
+
+/// The caller's address space as the worker's own.
+struct BorrowedMm(NonNull<bindings::mm_struct>);
+
+impl BorrowedMm {
+    fn enter(mm: NonNull<bindings::mm_struct>) -> Self {
+        // SAFETY: A kernel thread without an address space; the caller of the job keeps `mm` in
+        // use, since he waits inside an ioctl of his.
+        unsafe { extra::kthread_use_mm(mm.as_ptr()) };
+        Self(mm)
+    }
+}
+
+impl Drop for BorrowedMm {
+    fn drop(&mut self) {
+        // SAFETY: `enter` did the opposite on this same thread.
+        unsafe { extra::kthread_unuse_mm(self.0.as_ptr()) };
+    }
+}
+
+/// Jobs that wait, and the order in which they go.
+///
+/// Each job has a round: one more than the last waiting job of the same key, or else the round that
+/// is being served. The next job is the first one of the lowest round, so each key with jobs is
+/// served once per round.
+struct Queue {
+    jobs: List<Job>,
+    round: u64,
+    stopping: bool,
+}
+
+impl Queue {
+    fn push(&mut self, job: ListArc<Job>) {
+        let last = self.jobs.iter().filter(|other| other.key == job.key);
+        let last = last.map(|other| other.round.load(Relaxed)).max();
+        let round = last.map_or(self.round, |last| last.wrapping_add(1));
+        job.round.store(round, Relaxed);
+        self.jobs.push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Arc<Job>> {
+        let rounds = self.jobs.iter().map(|job| job.round.load(Relaxed));
+        self.round = rounds.min()?;
+        let mut cursor = self.jobs.cursor_front();
+        while let Some(next) = cursor.peek_next() {
+            match next.round.load(Relaxed).cmp(&self.round) {
+                Ordering::Equal => return Some(next.remove().into_arc()),
+                _ => cursor.move_next(),
+            };
+        }
+        None
+    }
+
+    /// Takes a job out; whether it was still waiting.
+    fn withdraw(&mut self, job: &Job) -> bool {
+        // SAFETY: A job is put into one queue only, that of the worker that it was made for.
+        unsafe { self.jobs.remove(job) }.is_some()
+    }
+}
+
+#[pin_data]
+struct Shared {
+    template: Arc<BackingFile>,
+    /// Held for list operations only, never over a call, an allocation or a fault.
+    #[pin]
+    queue: Mutex<Queue>,
+    /// A job came, or the worker is to stop.
+    #[pin]
+    wake: CondVar,
+}
+
+impl Shared {
+    /// The next job; `None` when the worker is to stop.
+    fn next(&self) -> Option<Arc<Job>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.pop() {
+                return Some(job);
+            }
+            if queue.stopping {
+                return None;
+            }
+            // A kernel thread gets no signal; waiting "interruptibly" only keeps it out of the load
+            // average.
+            let _ = self.wake.wait_interruptible(&mut queue);
+        }
+    }
+}
+
+/// The worker of one GPU.
+///
+/// # Invariants
+///
+/// The pointer is a thread that runs [`run`], and we hold a reference of its `task_struct`.
+pub struct Worker {
+    shared: Arc<Shared>,
+    thread: NonNull<bindings::task_struct>,
+}
+
+// SAFETY: The thread is only stopped and put through this pointer, by the one who drops the worker.
+unsafe impl Send for Worker {}
+// SAFETY: What is shared with the thread is `Sync`.
+unsafe impl Sync for Worker {}
+
+unsafe extern "C" fn run(data: *mut c_void) -> c_int {
+    // SAFETY: `Worker::start` made this pointer from an `Arc` that it left to the thread.
+    let shared = unsafe { Arc::from_raw(data.cast::<Shared>().cast_const()) };
+    while let Some(job) = shared.next() {
+        job.run(&shared.template);
+    }
+    0
+}
+
+impl Worker {
+    /// Starts the worker of the GPU with this minor number; `template` is the GPU's device.
+    pub fn start(minor: u32, template: Arc<BackingFile>) -> Result<Self> {
+        let shared = Arc::pin_init(
+            try_pin_init!(Shared {
+                template,
+                queue <- new_mutex!(Queue {
+                    jobs: List::new(),
+                    round: 0,
+                    stopping: false,
+                }),
+                wake <- new_condvar!(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let data = Arc::into_raw(shared.clone());
+        // SAFETY: `run` takes what `data` is; the format takes one `unsigned int`.
+        let thread = from_err_ptr(unsafe {
+            bindings::kthread_create_on_node(
+                Some(run),
+                data.cast_mut().cast(),
+                bindings::NUMA_NO_NODE,
+                c"cgpu-worker/%u".as_char_ptr(),
+                minor,
+            )
+        })
+        .and_then(|thread| NonNull::new(thread).ok_or(ENOMEM))
+        .inspect_err(|_| {
+            // SAFETY: No thread was made that could have taken the reference.
+            drop(unsafe { Arc::from_raw(data) })
+        })?;
+        // The thread ends by itself when it is told to; our own reference keeps `kthread_stop`
+        // valid after that.
+        // SAFETY: A new thread does not run, let alone end, before it is woken.
+        unsafe { bindings::get_task_struct(thread.as_ptr()) };
+        // SAFETY: As above.
+        unsafe { bindings::wake_up_process(thread.as_ptr()) };
+        // INVARIANT: The reference was taken above.
+        Ok(Self { shared, thread })
+    }
+
+    /// Has `request` executed by the worker in the calling task's address space, and waits for it.
+    ///
+    /// The outer result is an error if the call was not made: `ERESTARTSYS` if the calling task was
+    /// killed before its turn, `ENOMEM`, or `EFAULT` for a task without an address space. The inner
+    /// one is the driver's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Request::execute`], with the calling task's address space.
+    pub(super) unsafe fn call(&self, key: QueueKey, request: &Request<'_>) -> Result<Result<i32>> {
+        // SAFETY: The current task is valid, and its address space cannot go while it is in here.
+        let mm = unsafe { (*bindings::get_current()).mm };
+        let mm = NonNull::new(mm).ok_or(EFAULT)?;
+        let creds = Reduced::of_caller()?;
+        let job = ListArc::pin_init(
+            try_pin_init!(Job {
+                key,
+                round: Atomic::new(0),
+                request: NonNull::from(request).cast(),
+                mm,
+                creds,
+                result: Atomic::new(0),
+                done <- Completion::new(),
+                links <- ListLinks::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let waiter = job.clone_arc();
+        self.shared.queue.lock().push(job);
+        self.shared.wake.notify_one();
+        if let Err(killed) = waiter.done.wait_killable() {
+            if self.shared.queue.lock().withdraw(&waiter) {
+                return Err(killed);
+            }
+            waiter.done.wait();
+        }
+        let answer = waiter.result.load(Relaxed);
+        Ok(if answer < 0 {
+            Err(Error::from_errno(answer))
+        } else {
+            Ok(answer)
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // No job waits or runs: each one's caller borrows the worker.
+        self.shared.queue.lock().stopping = true;
+        self.shared.wake.notify_one();
+        // SAFETY: By the invariant our reference keeps the task valid, running or ended.
+        let exit = unsafe { bindings::kthread_stop(self.thread.as_ptr()) };
+        if exit != 0 {
+            // `run` returns 0, so this is the kernel's `EINTR` for a thread that was stopped before
+            // it ran at all: it never took the reference that `start` left to it.
+            // SAFETY: That reference came from `Arc::into_raw` of this very `Arc`.
+            drop(unsafe { Arc::from_raw(Arc::as_ptr(&self.shared)) });
+        }
+        // SAFETY: The reference was ours.
+        unsafe { bindings::put_task_struct(self.thread.as_ptr()) };
+        // A kernel thread's last `fput` of a file is deferred to a work item: have it done, so that
+        // the driver can be unloaded right after.
+        // SAFETY: May be called from any context that can sleep.
+        unsafe { bindings::flush_delayed_fput() };
+    }
+}
