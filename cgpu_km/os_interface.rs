@@ -18,7 +18,11 @@
 
 mod backing_file;
 mod caller;
+pub mod cgpufs;
+pub mod control_device;
 mod creds;
+pub mod nodes;
+pub mod procfs;
 mod scratch;
 mod session;
 pub mod store;

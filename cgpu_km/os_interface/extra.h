@@ -5,4 +5,5 @@
 #include <linux/kthread.h>
 #include <linux/proc_fs.h>
 #include <linux/mman.h>
+#include "nodes_shim.h"
 #include "shim.h"
