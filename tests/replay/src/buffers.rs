@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The user memory of one replayed call: argument, nested parameters, and what those point to, each
+//! in a buffer of its own as real programs have them.
+
+use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::layout::{self, Effect, Kind, Pointer};
+use crate::play::Decoded;
+use crate::record::{Nested, NestedKind};
+use crate::space::Space;
+
+/// Offset of the nested parameters' pointer in RM_CONTROL and RM_ALLOC.
+const PARAMS_AT: usize = 16;
+/// Offset of `pRightsRequested` in the long form of RM_ALLOC.
+const RIGHTS_AT: usize = 24;
+/// Most that an embedded pointer gets: counts in a recording of a hostile program may be anything.
+const EMBEDDED_MAX: usize = 1 << 20;
+
+/// Bytes at an address that is a multiple of eight.
+#[derive(Debug, Default)]
+struct Memory {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Memory {
+    fn new(bytes: &[u8]) -> Self {
+        let mut memory = Self {
+            words: vec![0; bytes.len().div_ceil(8)],
+            len: bytes.len(),
+        };
+        memory.bytes_mut().copy_from_slice(bytes);
+        memory
+    }
+
+    fn zeroed(len: usize) -> Self {
+        Self {
+            words: vec![0; len.div_ceil(8).max(1)],
+            len,
+        }
+    }
+
+    fn address(&self) -> u64 {
+        self.words.as_ptr() as u64
+    }
+
+    fn bytes(&self) -> &[u8] {
+        use zerocopy::IntoBytes;
+        &self.words.as_bytes()[..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        use zerocopy::IntoBytes;
+        &mut self.words.as_mut_bytes()[..self.len]
+    }
+}
+
+/// The buffers of one call.
+#[derive(Debug)]
+pub struct Buffers {
+    argument: Memory,
+    sent: Vec<u8>,
+    nested: Option<Memory>,
+    nested_sent: Vec<u8>,
+    /// What pointers point to; kept alive until the call is over.
+    #[allow(
+        dead_code,
+        reason = "the kernel reads and writes it through its address"
+    )]
+    embedded: Vec<Memory>,
+}
+
+impl Buffers {
+    /// Lays out a call's memory with everything translated.
+    pub fn new(d: &Decoded<'_>, space: &Space) -> Self {
+        let mut argument = Memory::new(d.input());
+        for field in d.call.fields {
+            space.translate_field(d.input(), argument.bytes_mut(), *field);
+        }
+        // A handle that the caller chose stays; 0 lets the driver choose.
+        let mut embedded = Vec::new();
+        let mut nested = None;
+        let client = u32_at(d.input(), 0);
+        if let Some(Nested { kind, code, bytes }) = &d.io.nested {
+            if *kind == NestedKind::Alloc && d.size() >= 48 && u64_at(d.input(), RIGHTS_AT) != 0 {
+                embedded.push(Memory::zeroed(16));
+                let rights = embedded.last().map_or(0, Memory::address);
+                put_u64(argument.bytes_mut(), RIGHTS_AT, rights);
+            }
+            if let Some(bytes) = bytes {
+                let size = d.io.nested.as_ref().map_or(0, |n| d.nested_size(n));
+                let mut params = Memory::new(&bytes.input);
+                space.translate(client, &mut params.bytes_mut()[..size]);
+                if *kind == NestedKind::Control {
+                    for pointer in layout::pointers(*code) {
+                        let target = target(*code, *pointer, &bytes.input, client, space);
+                        if let Some(target) = target {
+                            put_u64(params.bytes_mut(), pointer.at, target.address());
+                            embedded.push(target);
+                        }
+                    }
+                }
+                put_u64(argument.bytes_mut(), PARAMS_AT, params.address());
+                nested = Some(params);
+            } else if u64_at(d.input(), PARAMS_AT) != 0 {
+                // A pointer whose target was not recorded (1 MiB and more): zeros of that size.
+                let size = u32_at(d.input(), PARAMS_AT + 8);
+                let size = usize::try_from(size).unwrap_or(0).min(64 << 20);
+                embedded.push(Memory::zeroed(size));
+                let params = embedded.last().map_or(0, Memory::address);
+                put_u64(argument.bytes_mut(), PARAMS_AT, params);
+            }
+        }
+        Self {
+            sent: argument.bytes().to_vec(),
+            argument,
+            nested_sent: nested.as_ref().map_or(Vec::new(), |n| n.bytes().to_vec()),
+            nested,
+            embedded,
+        }
+    }
+
+    /// The argument, for the call.
+    pub fn argument(&mut self) -> &mut [u8] {
+        self.argument.bytes_mut()
+    }
+
+    /// The argument as it was sent.
+    pub fn sent(&self) -> &[u8] {
+        &self.sent
+    }
+
+    /// The argument as it came back.
+    pub fn seen(&self) -> &[u8] {
+        self.argument.bytes()
+    }
+
+    /// The nested parameters as they were sent.
+    pub fn nested_sent(&self) -> Option<&[u8]> {
+        self.nested.as_ref().map(|_| self.nested_sent.as_slice())
+    }
+
+    /// The nested parameters as they came back.
+    pub fn nested_seen(&self) -> Option<&[u8]> {
+        self.nested.as_ref().map(Memory::bytes)
+    }
+
+    /// The argument that should have come back: as recorded, translated, our pointers.
+    pub fn expected(&self, d: &Decoded<'_>, space: &Space) -> Vec<u8> {
+        let Some(recorded) = d.io.argument.as_ref().map(|a| a.output.as_slice()) else {
+            return Vec::new();
+        };
+        let mut bytes = recorded.to_vec();
+        let size = d.size();
+        if d.uvm {
+            space.translate(0, &mut bytes[..size]);
+        }
+        for field in d.call.fields {
+            space.translate_field(recorded, &mut bytes, *field);
+            if matches!(field.kind, Kind::HostMemory(_) | Kind::Mapped) {
+                put_u64(&mut bytes, field.at, u64_at(&self.sent, field.at));
+            }
+        }
+        if let Effect::Create(at) = d.call.effect {
+            let made = u32_at(recorded, at);
+            let client = u32_at(recorded, 0);
+            put_u32(&mut bytes, at, space.object((client, made)));
+            if client == 0 {
+                put_u32(&mut bytes, at, space.client(made));
+            }
+        }
+        if let Effect::Free(at) = d.call.effect {
+            // What was freed is not known any more; the handles come back as they were sent.
+            bytes[..at + 4].copy_from_slice(&self.sent[..at + 4]);
+        }
+        if d.io.nested.is_some() {
+            put_u64(&mut bytes, PARAMS_AT, u64_at(&self.sent, PARAMS_AT));
+            if size >= 48 {
+                put_u64(&mut bytes, RIGHTS_AT, u64_at(&self.sent, RIGHTS_AT));
+            }
+        }
+        bytes
+    }
+
+    /// The nested parameters that should have come back.
+    pub fn nested_expected(&self, d: &Decoded<'_>, nested: &Nested, space: &Space) -> Vec<u8> {
+        let Some(recorded) = &nested.bytes else {
+            return Vec::new();
+        };
+        let mut bytes = recorded.output.clone();
+        let size = d.nested_size(nested);
+        space.translate(u32_at(d.input(), 0), &mut bytes[..size]);
+        if nested.kind == NestedKind::Control {
+            for pointer in layout::pointers(nested.code) {
+                let sent = u64_at(&self.nested_sent, pointer.at);
+                put_u64(&mut bytes, pointer.at, sent);
+            }
+        }
+        bytes
+    }
+}
+
+/// What a pointer inside a control's parameters points to. Its content was not recorded: zeros,
+/// except for the list of channels, which CUDA asks for right after it made one.
+fn target(
+    control: u32,
+    pointer: Pointer,
+    params: &[u8],
+    client: u32,
+    space: &Space,
+) -> Option<Memory> {
+    if u64_at(params, pointer.at) == 0 || pointer.at + 8 > params.len() {
+        return None;
+    }
+    let count = usize::try_from(u32_at(params, pointer.count)).unwrap_or(0);
+    let len = count.saturating_mul(pointer.element).min(EMBEDDED_MAX);
+    let mut memory = Memory::zeroed(len);
+    if control == layout::CHANNEL_LIST && pointer.at == 8 {
+        for (i, handle) in space.last_channels(client, count).into_iter().enumerate() {
+            put_u32(memory.bytes_mut(), 4 * i, handle);
+        }
+    }
+    Some(memory)
+}

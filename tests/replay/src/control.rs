@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The control device, for test programs.
+
+use cgpu_uapi as uapi;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::sys::{self, Errno};
+
+/// An open control device.
+#[derive(Debug)]
+pub struct Control {
+    fd: i32,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = sys::close(self.fd);
+    }
+}
+
+/// Names an instance. A name that is not valid is passed on as it is, cut to the field.
+pub fn key(name: &str, gpu_minor: u32) -> uapi::InstanceKey {
+    let mut field = [0; uapi::NAME_LEN];
+    for (to, from) in field.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    uapi::InstanceKey {
+        name: uapi::Name(field),
+        gpu_minor,
+        reserved0: 0,
+        reserved: [0; 2],
+    }
+}
+
+impl Control {
+    /// Opens it.
+    pub fn open() -> Result<Self, Errno> {
+        let fd = sys::open(uapi::CONTROL_PATH, libc::O_RDWR | libc::O_CLOEXEC)?;
+        Ok(Self { fd })
+    }
+
+    /// Any command with any record.
+    pub fn call<T: FromBytes + IntoBytes>(
+        &self,
+        request: u32,
+        record: &mut T,
+    ) -> Result<(), Errno> {
+        sys::ioctl(self.fd, request, record.as_mut_bytes()).map(drop)
+    }
+
+    /// Versions.
+    pub fn version(&self) -> Result<uapi::Version, Errno> {
+        let mut version = uapi::Version::new_zeroed();
+        self.call(uapi::request::VERSION, &mut version)?;
+        Ok(version)
+    }
+
+    fn list<T: FromBytes + IntoBytes + Clone>(
+        &self,
+        request: u32,
+        room: usize,
+    ) -> Result<Vec<T>, Errno> {
+        let mut records = vec![T::new_zeroed(); room];
+        let mut list = uapi::List {
+            records: records.as_mut_ptr() as u64,
+            capacity: u32::try_from(room).unwrap_or(0),
+            count: 0,
+            record_size: u32::try_from(size_of::<T>()).unwrap_or(0),
+            reserved0: 0,
+            reserved: [0; 2],
+        };
+        self.call(request, &mut list)?;
+        records.truncate(usize::try_from(list.count).unwrap_or(0));
+        Ok(records)
+    }
+
+    /// GPUs.
+    pub fn gpus(&self) -> Result<Vec<uapi::Gpu>, Errno> {
+        self.list(uapi::request::GPU_LIST, uapi::MAX_GPUS)
+    }
+
+    /// Instances of all GPUs.
+    pub fn instances(&self) -> Result<Vec<uapi::Instance>, Errno> {
+        let room = uapi::MAX_GPUS * uapi::MAX_INSTANCES_PER_GPU;
+        self.list(uapi::request::INSTANCE_LIST, room)
+    }
+
+    /// Makes an instance; its number.
+    pub fn create(&self, name: &str, gpu: u32, limit: u64, weight: u32) -> Result<u32, Errno> {
+        let mut create = uapi::InstanceCreate {
+            key: key(name, gpu),
+            memory_limit_bytes: limit,
+            weight,
+            flags: 0,
+            id: 0,
+            reserved0: 0,
+            reserved: [0; 4],
+        };
+        self.call(uapi::request::INSTANCE_CREATE, &mut create)?;
+        Ok(create.id)
+    }
+
+    /// Removes an instance.
+    pub fn destroy(&self, name: &str, gpu: u32) -> Result<(), Errno> {
+        self.call(uapi::request::INSTANCE_DESTROY, &mut key(name, gpu))
+    }
+
+    /// One instance.
+    pub fn get(&self, name: &str, gpu: u32) -> Result<uapi::Instance, Errno> {
+        let mut get = uapi::InstanceGet::new_zeroed();
+        get.key = key(name, gpu);
+        self.call(uapi::request::INSTANCE_GET, &mut get)?;
+        Ok(get.instance)
+    }
+
+    /// Changes a limit.
+    pub fn set_memory(&self, name: &str, gpu: u32, limit: u64) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetMemory {
+            key: key(name, gpu),
+            memory_limit_bytes: limit,
+            flags: 0,
+            reserved0: 0,
+            reserved: [0; 2],
+        };
+        self.call(uapi::request::INSTANCE_SET_MEMORY, &mut set)
+    }
+
+    /// Changes a weight.
+    pub fn set_weight(&self, name: &str, gpu: u32, weight: u32) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetWeight {
+            key: key(name, gpu),
+            weight,
+            reserved0: 0,
+            reserved: [0; 2],
+        };
+        self.call(uapi::request::INSTANCE_SET_WEIGHT, &mut set)
+    }
+}
+
+/// Mounts the filesystem of the twins where the tool does, unless it is mounted.
+pub fn mount_cgpufs() -> Result<(), String> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;
+    let mounted = mounts
+        .lines()
+        .any(|l| l.split(' ').nth(1) == Some(uapi::CGPUFS_MOUNT));
+    if mounted {
+        return Ok(());
+    }
+    std::fs::create_dir_all(uapi::CGPUFS_MOUNT).map_err(|e| e.to_string())?;
+    sys::mount(uapi::CGPUFS_TYPE, uapi::CGPUFS_MOUNT, uapi::CGPUFS_TYPE, 0)
+        .map_err(|e| format!("mount {}: errno {e}", uapi::CGPUFS_MOUNT))
+}

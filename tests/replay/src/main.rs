@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `replay`: recordings of CUDA programs against an instance or against the stand-in driver.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use cgpu_replay::record::Trace;
+use cgpu_replay::run::{self, Settings};
+use cgpu_replay::{check, relaunch, size, sys};
+
+/// Replays recordings of CUDA programs.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replays recordings in the test VM and prints a JSON object.
+    ///
+    /// Several recordings are merged by their clock, a process for each. Without --direct they run
+    /// through an instance that is made for them. Compared are the statuses, with --direct also the
+    /// outputs. The exit code is 0 when the replay could be done, whatever it found.
+    Run {
+        /// Use the driver's own nodes, without the module.
+        #[arg(long)]
+        direct: bool,
+        /// Memory limit of the instance, like 8GiB; the GPU's whole memory if not given.
+        #[arg(long, value_parser = size::parse)]
+        mem: Option<u64>,
+        /// Name of the instance.
+        #[arg(long, default_value = "replay")]
+        name: String,
+        /// Say on stderr what does not go as recorded.
+        #[arg(long, short)]
+        verbose: bool,
+        /// Recordings, plain or xz.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Prints what a replay would map in each kind of call, and what it does not know.
+    Check {
+        /// Recordings, plain or xz.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn read(files: &[PathBuf]) -> Result<Vec<Trace>, String> {
+    files
+        .iter()
+        .map(|f| Trace::read(f).map_err(|e| e.to_string()))
+        .collect()
+}
+
+fn work(command: Command) -> Result<(), String> {
+    match command {
+        Command::Run {
+            direct,
+            mem,
+            name,
+            verbose,
+            files,
+        } => {
+            relaunch::without_random_layout();
+            sys::raise_fd_limit();
+            let traces = read(&files)?;
+            let settings = Settings {
+                direct,
+                limit: mem,
+                name,
+                verbose,
+            };
+            let summary = run::run(&traces, &settings)?;
+            let text = serde_json::to_string_pretty(&summary).map_err(|e| e.to_string())?;
+            println!("{text}");
+        }
+        Command::Check { files } => {
+            for trace in read(&files)? {
+                println!("{}: {} calls", trace.name, trace.records.len());
+                for (title, row) in check::check(&trace) {
+                    let unknown = row.unknown.map_or_else(String::new, |u| format!("  ! {u}"));
+                    println!("{:6}  {title}: {}{unknown}", row.count, row.mapped);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    sys::die_of_closed_pipes();
+    match work(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("replay: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

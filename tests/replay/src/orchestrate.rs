@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One process for each recording, one call at a time in the order of the recordings' clock.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::nodes::Nodes;
+use crate::play::Player;
+use crate::record::Trace;
+use crate::report::Outcome;
+use crate::sys;
+
+/// Descriptors from here on are the replayer's own; recordings have smaller ones.
+const OWN_FDS: i32 = 3000;
+/// A call that takes longer hangs (the emulated machine is slow, but not that slow).
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the parent asks of a child: make one call.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    index: usize,
+    /// RM clients that other processes made: recorded handle and real one.
+    foreign: Vec<(u32, u32)>,
+}
+
+/// A replayed process.
+struct Child {
+    pid: i32,
+    orders: UnixStream,
+    outcomes: BufReader<UnixStream>,
+    news: Vec<(u32, u32)>,
+    alive: bool,
+}
+
+/// All calls of several recordings in the order of their clock: recording and call.
+pub fn merged(traces: &[Trace]) -> Vec<(usize, usize)> {
+    let mut next = vec![0; traces.len()];
+    let mut order = Vec::new();
+    loop {
+        let mut first: Option<(f64, usize)> = None;
+        for (t, trace) in traces.iter().enumerate() {
+            let Some(record) = trace.records.get(next[t]) else {
+                continue;
+            };
+            if first.is_none_or(|(time, _)| record.time < time) {
+                first = Some((record.time, t));
+            }
+        }
+        let Some((_, t)) = first else { return order };
+        order.push((t, next[t]));
+        next[t] += 1;
+    }
+}
+
+/// Replays recordings on nodes. `after` is called after each call with the recording's number, the
+/// call's number and what became of it. The processes have exited when this returns.
+pub fn replay(
+    traces: &[Trace],
+    order: &[(usize, usize)],
+    nodes: &[Nodes],
+    mut after: impl FnMut(usize, usize, Outcome),
+) -> Result<(), String> {
+    let mut children: Vec<Child> = Vec::new();
+    for (trace, nodes) in traces.iter().zip(nodes) {
+        let child = start(trace, nodes).map_err(|e| format!("cannot start a process: {e}"))?;
+        children.push(child);
+    }
+    let mut result = Ok(());
+    for &(t, index) in order {
+        let outcome = if children[t].alive {
+            match children[t].ask(index) {
+                Ok(outcome) => outcome,
+                Err(e) => {
+                    let name = &traces[t].name;
+                    result = Err(format!("the process of {name} failed at call {index}: {e}"));
+                    children[t].alive = false;
+                    break;
+                }
+            }
+        } else {
+            Outcome::default()
+        };
+        for (other, child) in children.iter_mut().enumerate() {
+            if other != t {
+                child.news.extend(&outcome.clients);
+            }
+        }
+        after(t, index, outcome);
+    }
+    for child in children {
+        child.end();
+    }
+    result
+}
+
+impl Child {
+    fn ask(&mut self, index: usize) -> Result<Outcome, String> {
+        let order = Order {
+            index,
+            foreign: std::mem::take(&mut self.news),
+        };
+        let mut line = serde_json::to_string(&order).map_err(|e| e.to_string())?;
+        line.push('\n');
+        self.orders
+            .write_all(line.as_bytes())
+            .map_err(|e| e.to_string())?;
+        let mut answer = String::new();
+        match self.outcomes.read_line(&mut answer) {
+            Ok(0) => Err("it ended".to_owned()),
+            Ok(_) => serde_json::from_str(&answer).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Lets the process exit, with everything open that the recording left open.
+    fn end(self) {
+        if !self.alive {
+            // It hangs or is dead; a hanging one dies as soon as it can.
+            let _ = sys::kill(self.pid, libc::SIGKILL);
+        }
+        drop(self.orders);
+        drop(self.outcomes);
+        let _ = sys::wait(self.pid);
+    }
+}
+
+fn start(trace: &Trace, nodes: &Nodes) -> Result<Child, String> {
+    let (parent, child) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let pid = sys::fork().map_err(|e| format!("fork: errno {e}"))?;
+    if pid == 0 {
+        let code = i32::from(serve(trace, nodes, child).is_err());
+        sys::exit_now(code);
+    }
+    drop(child);
+    parent
+        .set_read_timeout(Some(PATIENCE))
+        .map_err(|e| e.to_string())?;
+    let outcomes = BufReader::new(parent.try_clone().map_err(|e| e.to_string())?);
+    Ok(Child {
+        pid,
+        orders: parent,
+        outcomes,
+        news: Vec::new(),
+        alive: true,
+    })
+}
+
+/// The child: makes the calls it is told to make until the parent goes away.
+fn serve(trace: &Trace, nodes: &Nodes, stream: UnixStream) -> Result<(), String> {
+    let fd = sys::dup_above(stream.into_raw_fd(), OWN_FDS).map_err(|e| format!("errno {e}"))?;
+    sys::close_between(3, OWN_FDS - 1);
+    sys::die_with_parent();
+    // SAFETY: `dup_above` made the descriptor for us alone.
+    let mut answers = unsafe { UnixStream::from_raw_fd(fd) };
+    let copy = sys::dup_above(fd, OWN_FDS).map_err(|e| format!("errno {e}"))?;
+    // SAFETY: as above.
+    let orders = BufReader::new(unsafe { UnixStream::from_raw_fd(copy) });
+    let mut player = Player::new(&trace.records, nodes.clone());
+    for line in orders.lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        let order: Order = serde_json::from_str(&line).map_err(|e| e.to_string())?;
+        for (recorded, real) in order.foreign {
+            player.space.add_foreign(recorded, real);
+        }
+        let outcome = player.play(order.index);
+        let mut line = serde_json::to_string(&outcome).map_err(|e| e.to_string())?;
+        line.push('\n');
+        answers
+            .write_all(line.as_bytes())
+            .map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Op, Record};
+
+    fn trace(times: &[f64]) -> Trace {
+        Trace {
+            name: String::new(),
+            records: times
+                .iter()
+                .map(|&time| Record {
+                    time,
+                    tid: 1,
+                    op: Op::Close { fd: 99 },
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn recordings_are_merged_by_time_and_keep_their_own_order() {
+        let order = merged(&[trace(&[1.0, 3.0, 2.0]), trace(&[2.5, 2.6])]);
+        assert_eq!(order, [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn processes_make_the_calls_and_say_what_became_of_them() {
+        let traces = [trace(&[1.0]), trace(&[2.0, 3.0])];
+        let mut seen = Vec::new();
+        let nodes = [Nodes::Direct, Nodes::Direct];
+        replay(&traces, &merged(&traces), &nodes, |t, i, outcome| {
+            seen.push((t, i, outcome.skipped));
+        })
+        .expect("replay");
+        assert_eq!(seen, [(0, 0, true), (1, 0, true), (1, 1, true)]);
+    }
+}

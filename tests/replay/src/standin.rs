@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The stand-in driver's debugfs (`tests/fake_nvidia/README.md`) and the kernel's log.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Its folder.
+pub const DEBUGFS: &str = "/sys/kernel/debug/fake_nvidia";
+
+/// A file of `key: value` lines.
+pub fn read(file: &str) -> Result<BTreeMap<String, String>, String> {
+    let path = format!("{DEBUGFS}/{file}");
+    let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    Ok(parse(&text))
+}
+
+fn parse(text: &str) -> BTreeMap<String, String> {
+    text.lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+/// A number of such a file, 0 where there is none.
+pub fn number(values: &BTreeMap<String, String>, key: &str) -> u64 {
+    let Some(value) = values.get(key) else {
+        return 0;
+    };
+    match value.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).unwrap_or(0),
+        None => value.parse().unwrap_or(0),
+    }
+}
+
+/// Writes a line to a file, which resets what the file counts.
+pub fn reset(file: &str) -> Result<(), String> {
+    let path = format!("{DEBUGFS}/{file}");
+    fs::write(&path, "0\n").map_err(|e| format!("{path}: {e}"))
+}
+
+/// Replaces the answers.
+pub fn load_answers(blob: &[u8]) -> Result<(), String> {
+    let path = format!("{DEBUGFS}/answers");
+    let failed = |e: std::io::Error| format!("{path}: {e}");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(&path)
+        .map_err(failed)?;
+    let written = file.write(blob).map_err(failed)?;
+    if written == blob.len() {
+        Ok(())
+    } else {
+        Err(format!("{path}: took {written} of {} bytes", blob.len()))
+    }
+}
+
+/// What a GPU's heap holds now, bytes: objects, contexts, managed memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heap {
+    /// Objects.
+    pub used: u64,
+    /// Contexts.
+    pub overhead: u64,
+    /// Managed memory.
+    pub managed: u64,
+    /// Highest `used`.
+    pub peak: u64,
+    /// Total memory (FB_GET_INFO index 0x08).
+    pub total: u64,
+}
+
+/// The heap of the GPU with a minor.
+pub fn heap(minor: u32) -> Result<Heap, String> {
+    let values = read("heap")?;
+    let get = |what: &str| number(&values, &format!("gpu{minor}_{what}_bytes"));
+    Ok(Heap {
+        used: get("used"),
+        overhead: get("overhead"),
+        managed: get("managed"),
+        peak: get("peak"),
+        total: get("total"),
+    })
+}
+
+/// The kernel's log from now on.
+pub struct KernelLog {
+    file: Option<File>,
+}
+
+/// What a line of the kernel's log has that tells of a fault.
+const FAULTS: &[&str] = &[
+    "BUG:",
+    "WARNING:",
+    "Oops",
+    "general protection fault",
+    "refcount_t:",
+    "KASAN:",
+    "UBSAN:",
+    "possible recursive locking",
+    "possible circular locking",
+    "suspicious RCU usage",
+    "INFO: task",
+    "sleeping function called",
+    "unable to handle",
+    "kernel BUG",
+    "list_add corruption",
+    "list_del corruption",
+];
+
+impl KernelLog {
+    /// Begins here. Without `/dev/kmsg` there is nothing to read.
+    pub fn from_now() -> Self {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/kmsg")
+            .ok();
+        let mut log = Self { file };
+        log.lines();
+        log
+    }
+
+    /// The lines that came since.
+    pub fn lines(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let Some(file) = &mut self.file else {
+            return lines;
+        };
+        let mut record = [0; 8192];
+        loop {
+            match file.read(&mut record) {
+                Ok(0) => return lines,
+                Ok(len) => {
+                    let text = String::from_utf8_lossy(&record[..len]);
+                    let message = text.split_once(';').map_or(&*text, |(_, m)| m);
+                    lines.push(message.lines().next().unwrap_or("").to_owned());
+                }
+                // The ring was overwritten behind us: what is left can be read.
+                Err(e) if e.raw_os_error() == Some(libc::EPIPE) => {}
+                Err(_) => return lines,
+            }
+        }
+    }
+
+    /// Of the lines that came since, those that tell of a fault in the kernel.
+    pub fn faults(&mut self) -> Vec<String> {
+        let mut lines = self.lines();
+        lines.retain(|line| is_fault(line));
+        lines
+    }
+}
+
+/// Whether a line of the kernel's log tells of a fault in the kernel.
+pub fn is_fault(line: &str) -> bool {
+    FAULTS.iter().any(|f| line.contains(f))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debugfs_text_is_parsed() {
+        let values = parse("gpu0_used_bytes: 12\nmodule: 0x1f\nnonsense\n");
+        assert_eq!(number(&values, "gpu0_used_bytes"), 12);
+        assert_eq!(number(&values, "module"), 31);
+        assert_eq!(number(&values, "absent"), 0);
+    }
+
+    #[test]
+    fn faults_are_known_by_their_words() {
+        assert!(is_fault("WARNING: CPU: 0 PID: 1 at fs/x.c:1 f+0x1/0x2"));
+        assert!(is_fault("BUG: unable to handle page fault for address: 0"));
+        assert!(!is_fault("cgpu_km: instance a made"));
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The system calls that the replayer and the guest programs make, with their errno as a value.
+
+use std::ffi::CString;
+use std::io;
+
+/// An errno.
+pub type Errno = i32;
+
+/// The errno of the last failed call of this thread.
+pub fn errno() -> Errno {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn check(ret: i32) -> Result<i32, Errno> {
+    if ret < 0 {
+        Err(errno())
+    } else {
+        Ok(ret)
+    }
+}
+
+/// `open(2)`.
+pub fn open(path: &str, flags: i32) -> Result<i32, Errno> {
+    let path = CString::new(path).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the path is a C string that lives over the call.
+    check(unsafe { libc::open(path.as_ptr(), flags) })
+}
+
+/// `close(2)`.
+pub fn close(fd: i32) -> Result<(), Errno> {
+    // SAFETY: takes no pointer; the callers close descriptors that they opened.
+    check(unsafe { libc::close(fd) }).map(drop)
+}
+
+/// Gives a descriptor a number, closing what had it. `cloexec` as with `O_CLOEXEC`.
+pub fn renumber(fd: i32, wanted: i32, cloexec: bool) -> Result<(), Errno> {
+    if fd == wanted {
+        return Ok(());
+    }
+    let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: takes no pointer.
+    let made = check(unsafe { libc::dup3(fd, wanted, flags) });
+    close(fd)?;
+    made.map(drop)
+}
+
+/// `ioctl(2)` with a buffer as argument, or a null pointer for an empty one.
+///
+/// The callers answer for what the parameters point to: in a replay the kernel may write only to
+/// buffers whose addresses were put into them.
+pub fn ioctl(fd: i32, request: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+    let pointer = if argument.is_empty() {
+        std::ptr::null_mut()
+    } else {
+        argument.as_mut_ptr()
+    };
+    // SAFETY: the buffer is as long as the request's size says (or as the recorder read).
+    check(unsafe { libc::ioctl(fd, libc::Ioctl::from(request), pointer) })
+}
+
+/// `mmap(2)` at an address that must be free, or anywhere for 0.
+pub fn mmap(
+    addr: u64,
+    len: u64,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: u64,
+) -> Result<u64, Errno> {
+    let flags = if addr == 0 {
+        flags & !libc::MAP_FIXED
+    } else {
+        flags & !libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE
+    };
+    let (Ok(len), Ok(offset)) = (usize::try_from(len), i64::try_from(offset)) else {
+        return Err(libc::EINVAL);
+    };
+    // SAFETY: without MAP_FIXED no mapping of ours is replaced.
+    let at = unsafe { libc::mmap(addr as *mut libc::c_void, len, prot, flags, fd, offset) };
+    if at == libc::MAP_FAILED {
+        Err(errno())
+    } else {
+        Ok(at as u64)
+    }
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+///
+/// Nothing that the program uses may lie in the range.
+pub unsafe fn munmap(addr: u64, len: u64) -> Result<(), Errno> {
+    let len = usize::try_from(len).map_err(|_| libc::EINVAL)?;
+    // SAFETY: as the caller says.
+    check(unsafe { libc::munmap(addr as *mut libc::c_void, len) }).map(drop)
+}
+
+/// `fork(2)`: 0 in the child.
+pub fn fork() -> Result<i32, Errno> {
+    // SAFETY: these programs have one thread when they fork.
+    check(unsafe { libc::fork() })
+}
+
+/// Ends the process without running anything that the parent set up.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits for a child; its wait status.
+pub fn wait(pid: i32) -> Result<i32, Errno> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` lives over the call.
+        match check(unsafe { libc::waitpid(pid, &mut status, 0) }) {
+            Err(libc::EINTR) => {}
+            Err(e) => return Err(e),
+            Ok(_) => return Ok(status),
+        }
+    }
+}
+
+/// `kill(2)`.
+pub fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// Sleeps.
+pub fn sleep_ms(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+
+/// Lets the process have as many descriptors as the hard limit allows.
+pub fn raise_fd_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` lives over both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// A copy of a descriptor with a number of at least `least`, closed on exec.
+pub fn dup_above(fd: i32, least: i32) -> Result<i32, Errno> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) })
+}
+
+/// Whether the address space of this process is laid out at random.
+pub fn has_random_layout() -> bool {
+    // SAFETY: 0xffffffff only asks.
+    let now = unsafe { libc::personality(0xFFFF_FFFF) };
+    now & libc::ADDR_NO_RANDOMIZE == 0
+}
+
+/// Switches random layout off for the programs that this process executes.
+pub fn fix_layout() -> Result<(), Errno> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) }).map(drop)
+}
+
+/// `mount(2)` without options.
+pub fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong) -> Result<(), Errno> {
+    let text = |s: &str| CString::new(s).map_err(|_| libc::EINVAL);
+    let (source, target, kind) = (text(source)?, text(target)?, text(kind)?);
+    // SAFETY: the three are C strings that live over the call; data may be null.
+    check(unsafe {
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            std::ptr::null(),
+        )
+    })
+    .map(drop)
+}
+
+/// `umount2(2)`.
+pub fn unmount(target: &str, flags: i32) -> Result<(), Errno> {
+    let target = CString::new(target).map_err(|_| libc::EINVAL)?;
+    // SAFETY: a C string that lives over the call.
+    check(unsafe { libc::umount2(target.as_ptr(), flags) }).map(drop)
+}
+
+/// Closes the descriptors from `first` to `last`.
+pub fn close_between(first: i32, last: i32) {
+    // SAFETY: takes no pointer; called in a fresh child that owns nothing in that range.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+}
+
+/// Lets this process be killed when its parent dies.
+pub fn die_with_parent() {
+    // SAFETY: takes no pointer.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Lets a closed pipe end the program quietly, as it does with other programs.
+pub fn die_of_closed_pipes() {
+    // SAFETY: sets the default action; the program has one thread.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
