@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The grammar of the command line.
+
+use crate::selector::Selector;
+use crate::size::Bytes;
+use cgpu_uapi::{Name, WEIGHT_MAX};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// What a name may look like.
+pub const NAME_RULE: &str = "a name has 1 to 63 letters, digits, dots, underscores or hyphens and \
+                             begins with a letter or a digit";
+
+/// Share an NVIDIA GPU between containers.
+///
+/// An instance is a container's share of one GPU: a memory limit and a weight. The instances of one
+/// name on several GPUs belong together (a tenant) and are given to one container.
+#[derive(Parser)]
+#[command(name = "cgpuctl", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// Print one JSON object instead of text for people (docs/json.md).
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failed, 2 usage, 3 module not loaded, 4 no such GPU or instance,
+5 not permitted, 6 refused (in use, name taken, limit too high), 7 NVIDIA driver missing or unknown.";
+
+/// The nouns, and verbs without a noun.
+#[derive(Subcommand)]
+pub enum Command {
+    /// The GPUs of this host.
+    #[command(subcommand)]
+    Gpu(Gpu),
+    /// Instances: shares of a GPU.
+    #[command(subcommand, visible_alias = "instance")]
+    Inst(Inst),
+    /// Module, driver, GPUs and instances at a glance.
+    Status,
+    /// Unmount the twins and unload the module.
+    ///
+    /// Refused while an instance is in use. Idle instances go with the module; they are named.
+    Unload,
+    /// Print a script that completes this tool's command lines.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `gpu …`.
+#[derive(Subcommand)]
+pub enum Gpu {
+    /// List the GPUs: what they have and what of it is given out.
+    List,
+}
+
+/// `inst …`.
+#[derive(Subcommand)]
+pub enum Inst {
+    /// Make an instance on one GPU or, as one tenant, on several.
+    Create(Create),
+    /// List all instances.
+    List,
+    /// Show everything about an instance.
+    Show(Show),
+    /// Change a memory limit, also while programs run.
+    ///
+    /// A limit below what is used is accepted: new allocations fail until enough was freed.
+    SetMem(SetMem),
+    /// Change a weight, also while programs run.
+    SetWeight(SetWeight),
+    /// Destroy an instance that is not in use.
+    Destroy(Target),
+    /// Print what to give to podman, docker or containerd for a container with this instance.
+    Mounts(Mounts),
+}
+
+/// `inst create`.
+#[derive(Args)]
+pub struct Create {
+    /// Name of the instance: 1 to 63 letters, digits, dots, underscores, hyphens.
+    #[arg(value_parser = name)]
+    pub name: Name,
+    /// GPU, by minor number, UUID or PCI address; several make one tenant.
+    #[arg(
+        long = "gpu",
+        value_name = "MINOR|UUID|PCI",
+        required = true,
+        value_delimiter = ','
+    )]
+    pub gpus: Vec<Selector>,
+    /// Memory limit on each of the GPUs, like 8GiB or 500MB.
+    #[arg(long, value_name = "SIZE")]
+    pub mem: Bytes,
+    /// Share of the compute, relative to the other instances' weights.
+    #[arg(long, value_name = "1-100", default_value_t = cgpu_uapi::WEIGHT_DEFAULT, value_parser = weight())]
+    pub weight: u32,
+    /// Let the limits on a GPU add up to more than its memory.
+    #[arg(long)]
+    pub overcommit: bool,
+}
+
+/// An existing instance, or several of one name.
+#[derive(Args)]
+pub struct Target {
+    /// Name of the instance.
+    #[arg(value_parser = name)]
+    pub name: Name,
+    /// GPU, by minor number, UUID or PCI address; needed if the name is on several GPUs.
+    #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
+    pub gpus: Vec<Selector>,
+}
+
+/// `inst show`.
+#[derive(Args)]
+pub struct Show {
+    /// Name of the instance.
+    #[arg(value_parser = name)]
+    pub name: Name,
+    /// Only on this GPU (minor number, UUID or PCI address); all GPUs with this name if left out.
+    #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
+    pub gpus: Vec<Selector>,
+}
+
+/// `inst set-mem`.
+#[derive(Args)]
+pub struct SetMem {
+    /// Which instance.
+    #[command(flatten)]
+    pub target: Target,
+    /// New memory limit, like 8GiB or 500MB.
+    #[arg(value_name = "SIZE")]
+    pub mem: Bytes,
+    /// Let the limits on a GPU add up to more than its memory.
+    #[arg(long)]
+    pub overcommit: bool,
+}
+
+/// `inst set-weight`.
+#[derive(Args)]
+pub struct SetWeight {
+    /// Which instance.
+    #[command(flatten)]
+    pub target: Target,
+    /// New weight.
+    #[arg(value_name = "1-100", value_parser = weight())]
+    pub weight: u32,
+}
+
+/// `inst mounts`.
+#[derive(Args)]
+pub struct Mounts {
+    /// Name of the instance.
+    #[arg(value_parser = name)]
+    pub name: Name,
+    /// Print only what this runtime takes, ready for use: one line of arguments, or JSON to merge
+    /// into an OCI configuration.
+    #[arg(long, conflicts_with = "json")]
+    pub format: Option<Format>,
+}
+
+/// Container runtimes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Arguments of `podman run`.
+    Podman,
+    /// Arguments of `docker run`.
+    Docker,
+    /// Members of an OCI runtime configuration, JSON.
+    Containerd,
+}
+
+fn name(text: &str) -> Result<Name, &'static str> {
+    Name::new(text).ok_or(NAME_RULE)
+}
+
+fn weight() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(WEIGHT_MAX))
+}

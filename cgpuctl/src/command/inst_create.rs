@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `inst create`: an instance on one GPU, or one on each of several, all or none.
+
+use super::{open, small_limit, target};
+use crate::cli::Create;
+use crate::control::{Control, Host};
+use crate::error::{Facts, Failure, Problem};
+use crate::json;
+use crate::output::{enumerate, table, Report};
+use crate::size::Bytes;
+use cgpu_uapi::{InstanceCreate, CGPUFS_MOUNT, FLAG_OVERCOMMIT};
+use std::path::Path;
+use zerocopy::FromZeros;
+
+pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
+    let attempt = format!("create {}", target::called(&args.name));
+    let fail = |problem: Problem| problem.when(attempt.as_str());
+    let control = open(host).map_err(fail)?;
+    let gpus = control
+        .gpus()
+        .map_err(|errno| fail(Problem::explain(errno, &Facts::default())))?;
+    let minors = target::select(&gpus, &args.gpus).map_err(fail)?;
+    // First, so that an instance that was made can be given to a container.
+    let mounted = host.mount_cgpufs().map_err(|e| fail(e.into()))?;
+    let made = create_all(&*control, args, &minors).inspect_err(|_| {
+        if mounted {
+            // The failure to report is the other one; a mount left over does no harm.
+            let _ = host.unmount_cgpufs(Path::new(CGPUFS_MOUNT));
+            host.remove_mount_point();
+        }
+    })?;
+    report(args, &made).map_err(fail)
+}
+
+/// Makes the instances in turn. When one fails, those before it are removed again.
+fn create_all(
+    control: &dyn Control,
+    args: &Create,
+    minors: &[u32],
+) -> Result<Vec<InstanceCreate>, Failure> {
+    let mut made: Vec<InstanceCreate> = Vec::new();
+    for &minor in minors {
+        let mut request = InstanceCreate::new_zeroed();
+        request.key = target::key(args.name, minor);
+        request.memory_limit_bytes = args.mem.0;
+        request.weight = args.weight;
+        request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
+        if let Err(errno) = control.create(&mut request) {
+            let facts = Facts::about(control, &args.name, Some(minor));
+            let attempt = format!("create {} on GPU {minor}", target::called(&args.name));
+            let mut failure = Problem::explain(errno, &facts).when(attempt);
+            failure.aftermath = undo(control, &made);
+            return Err(failure);
+        }
+        made.push(request);
+    }
+    Ok(made)
+}
+
+/// Removes what was made; tells what became of it.
+fn undo(control: &dyn Control, made: &[InstanceCreate]) -> Option<String> {
+    let (removed, kept): (Vec<_>, Vec<_>) = made
+        .iter()
+        .rev()
+        .map(|request| &request.key)
+        .partition(|key| control.destroy(key).is_ok());
+    let minors = |keys: Vec<&cgpu_uapi::InstanceKey>| {
+        let mut minors: Vec<_> = keys.iter().map(|key| key.gpu_minor).collect();
+        minors.sort_unstable();
+        enumerate(&minors, "and")
+    };
+    match (removed.is_empty(), kept.is_empty()) {
+        (true, true) => None,
+        (_, true) => Some(format!(
+            "; what this command had made on GPU {} was removed again",
+            minors(removed)
+        )),
+        _ => Some(format!(
+            "; what this command had made on GPU {} could not be removed again",
+            minors(kept)
+        )),
+    }
+}
+
+fn report(args: &Create, made: &[InstanceCreate]) -> Result<Report, Problem> {
+    let warnings: Vec<_> = small_limit(args.mem).into_iter().collect();
+    let body = json::Created {
+        instances: made
+            .iter()
+            .map(|request| json::CreatedInstance {
+                id: json::InstanceId::new(&request.key, request.id),
+                weight: request.weight,
+                memory_limit_bytes: request.memory_limit_bytes,
+            })
+            .collect(),
+        warnings: warnings.clone(),
+    };
+    let rows = made.iter().map(|request| {
+        [
+            args.name.as_str().unwrap_or_default().to_owned(),
+            request.key.gpu_minor.to_string(),
+            json::device_path(request.id),
+            Bytes(request.memory_limit_bytes).to_string(),
+            request.weight.to_string(),
+        ]
+    });
+    let text = table(["NAME", "GPU", "DEVICE", "LIMIT", "WEIGHT"], rows);
+    Ok(Report::new(body, text)?.warn(warnings))
+}

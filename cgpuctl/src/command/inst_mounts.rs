@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `inst mounts`: how a container gets a tenant.
+//!
+//! Two things are needed. The device cgroup must allow the tenant's own numbers, which is what
+//! `--device` of an honest node does (the node itself comes along and is of no use to CUDA). And the
+//! twins, which show the numbers that CUDA insists on, must appear under NVIDIA's names; they can
+//! only be bind-mounted, since a tool that copies a node by number would copy the real GPU's.
+
+use super::{open, target};
+use crate::cli::{Format, Mounts};
+use crate::control::Host;
+use crate::error::{Failure, Problem};
+use crate::json::device_path;
+use crate::output::Report;
+use cgpu_uapi::{Instance, CGPUFS_MOUNT};
+use nix::errno::Errno;
+use serde::Serialize;
+use serde_json::{json, Value};
+
+/// What a container needs, for programs.
+#[derive(Serialize)]
+struct Body {
+    name: String,
+    devices: Vec<Device>,
+    mounts: Vec<Mount>,
+    podman_arguments: Vec<String>,
+    docker_arguments: Vec<String>,
+    oci: Value,
+}
+
+/// An honest node, whose number the device cgroup must allow.
+#[derive(Serialize)]
+struct Device {
+    path: String,
+    major: u32,
+    minor: u32,
+}
+
+/// A twin and its place in the container.
+#[derive(Serialize)]
+struct Mount {
+    source: String,
+    destination: String,
+}
+
+pub(super) fn run(host: &dyn Host, args: &Mounts) -> Result<Report, Failure> {
+    report(host, args).map_err(|problem| {
+        problem.when(format!("tell the mounts of {}", target::called(&args.name)))
+    })
+}
+
+fn report(host: &dyn Host, args: &Mounts) -> Result<Report, Problem> {
+    let control = open(host)?;
+    let instances = target::tenant(&*control, &args.name)?;
+    // What is printed must exist, also after somebody has unmounted it.
+    host.mount_cgpufs()?;
+    let name = args.name.as_str().unwrap_or_default();
+    let devices = devices(name, &instances);
+    let mounts = mounts(name, &instances);
+    let body = Body {
+        name: name.to_owned(),
+        podman_arguments: arguments(&devices, &mounts, podman_mount),
+        docker_arguments: arguments(&devices, &mounts, docker_mount),
+        oci: oci(&devices, &mounts),
+        devices,
+        mounts,
+    };
+    let text = match args.format {
+        Some(format) => text(&body, format)?,
+        None => format!(
+            "# podman run\n{}\n# docker run\n{}\n# containerd: merge into the OCI configuration\n{}",
+            text(&body, Format::Podman)?,
+            text(&body, Format::Docker)?,
+            text(&body, Format::Containerd)?
+        ),
+    };
+    Report::new(body, text)
+}
+
+fn devices(name: &str, instances: &[Instance]) -> Vec<Device> {
+    let own = instances.iter().map(|i| Device {
+        path: device_path(i.id),
+        major: i.major,
+        minor: i.node_minor,
+    });
+    // The tenant's two are the same for each of its instances.
+    let shared = instances.first().into_iter().flat_map(|i| {
+        [("ctl", i.control_node_minor), ("uvm", i.uvm_node_minor)].map(|(which, minor)| Device {
+            path: format!("/dev/cgpu-{name}-{which}"),
+            major: i.major,
+            minor,
+        })
+    });
+    own.chain(shared).collect()
+}
+
+fn mounts(name: &str, instances: &[Instance]) -> Vec<Mount> {
+    instances
+        .iter()
+        .map(|i| format!("nvidia{}", i.key.gpu_minor))
+        .chain(["nvidiactl".to_owned(), "nvidia-uvm".to_owned()])
+        .map(|file| Mount {
+            source: format!("{CGPUFS_MOUNT}/{name}/{file}"),
+            destination: format!("/dev/{file}"),
+        })
+        .collect()
+}
+
+/// Podman mounts volumes `nodev` unless told otherwise.
+fn podman_mount(mount: &Mount) -> String {
+    format!("--volume={}:{}:rw,dev", mount.source, mount.destination)
+}
+
+fn docker_mount(mount: &Mount) -> String {
+    format!(
+        "--mount=type=bind,source={},target={}",
+        mount.source, mount.destination
+    )
+}
+
+fn arguments(
+    devices: &[Device],
+    mounts: &[Mount],
+    mount: impl Fn(&Mount) -> String,
+) -> Vec<String> {
+    devices
+        .iter()
+        .map(|device| format!("--device={}", device.path))
+        .chain(mounts.iter().map(mount))
+        .collect()
+}
+
+/// Members of `config.json` of the OCI runtime specification. No `linux.devices`: the container
+/// needs the right to the numbers, not the honest nodes.
+fn oci(devices: &[Device], mounts: &[Mount]) -> Value {
+    let rules: Vec<_> = devices
+        .iter()
+        .map(|device| {
+            json!({
+                "allow": true,
+                "type": "c",
+                "major": device.major,
+                "minor": device.minor,
+                "access": "rw",
+            })
+        })
+        .collect();
+    let mounts: Vec<_> = mounts
+        .iter()
+        .map(|mount| {
+            json!({
+                "destination": mount.destination,
+                "type": "bind",
+                "source": mount.source,
+                "options": ["bind", "rw", "nosuid", "noexec"],
+            })
+        })
+        .collect();
+    json!({"linux": {"resources": {"devices": rules}}, "mounts": mounts})
+}
+
+/// For people, and for `podman run $(cgpuctl inst mounts … --format podman)`: a name has no byte
+/// that a shell would take apart.
+fn text(body: &Body, format: Format) -> Result<String, Problem> {
+    Ok(match format {
+        Format::Podman => body.podman_arguments.join(" ") + "\n",
+        Format::Docker => body.docker_arguments.join(" ") + "\n",
+        Format::Containerd => {
+            serde_json::to_string_pretty(&body.oci)
+                .map_err(|_| Problem::Output { errno: Errno::EIO })?
+                + "\n"
+        }
+    })
+}

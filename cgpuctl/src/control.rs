@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the commands need of their surroundings, as traits: the control device ([`Control`]) and
+//! the host around it ([`Host`]). The real ones are in `client.rs` and `system.rs`; the tests put an
+//! in-memory model behind the same traits.
+
+use cgpu_uapi::{
+    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory, InstanceSetWeight,
+    Version,
+};
+use nix::errno::Errno;
+use std::path::{Path, PathBuf};
+
+/// Name of the module, as `delete_module(2)` and `/proc/modules` know it.
+pub const MODULE: &str = "cgpu_km";
+
+/// The commands of `/dev/cgpuctl`, one method each. Errors are errno values, which
+/// [`cgpu_uapi::Cause`] gives a meaning.
+pub trait Control {
+    /// Versions of ABI, module and driver.
+    fn version(&self) -> Result<Version, Errno>;
+    /// All GPUs, by minor.
+    fn gpus(&self) -> Result<Vec<Gpu>, Errno>;
+    /// All instances.
+    fn instances(&self) -> Result<Vec<Instance>, Errno>;
+    /// Makes an instance; fills in its number.
+    fn create(&self, request: &mut InstanceCreate) -> Result<(), Errno>;
+    /// Removes an instance.
+    fn destroy(&self, key: &InstanceKey) -> Result<(), Errno>;
+    /// Reads one instance.
+    fn get(&self, request: &mut InstanceGet) -> Result<(), Errno>;
+    /// Changes a memory limit.
+    fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno>;
+    /// Changes a weight.
+    fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno>;
+}
+
+/// A file operation of the host that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathError {
+    /// What was tried, as in "… failed".
+    pub action: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// Why it failed.
+    pub errno: Errno,
+}
+
+/// The host: where the control device is opened, cgpufs is mounted and the module unloaded.
+pub trait Host {
+    /// Opens the control device.
+    fn control(&self) -> Result<Box<dyn Control>, Errno>;
+    /// Where cgpufs, or a file of it, is mounted in this mount namespace; a path that is mounted
+    /// over twice is listed twice.
+    fn cgpufs_mounts(&self) -> Result<Vec<PathBuf>, PathError>;
+    /// Mounts cgpufs at [`cgpu_uapi::CGPUFS_MOUNT`], below a folder that only root can enter,
+    /// unless it is mounted there. Tells whether it did.
+    fn mount_cgpufs(&self) -> Result<bool, PathError>;
+    /// Unmounts cgpufs from this path.
+    fn unmount_cgpufs(&self, path: &Path) -> Result<(), PathError>;
+    /// Removes the folders that [`Self::mount_cgpufs`] made, if they are empty.
+    fn remove_mount_point(&self);
+    /// Unloads the module without waiting for its users.
+    fn unload_module(&self) -> Result<(), Errno>;
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Errors, each told in one sentence: what was attempted, on what, why it did not work, what to do.
+//!
+//! The kernel speaks in errno values, each of which stands for one [`Cause`]; a [`Problem`] is that
+//! cause with the facts that make it a useful sentence. [`Problem::slug`] is the word by which a
+//! program recognizes it in the JSON output, [`Problem::exit`] the code by which a script does.
+
+use crate::control::{Control, PathError};
+use crate::exit::Exit;
+use crate::output::enumerate;
+use crate::size::Bytes;
+use cgpu_uapi::{Cause, Gpu, Instance, Name, CONTROL_PATH, MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
+use nix::errno::Errno;
+
+/// What is known of the host when an errno has to be explained; empty where nothing is.
+#[derive(Default)]
+pub struct Facts {
+    /// Name of the instance that the command was about.
+    pub name: String,
+    /// Minor of the GPU that it was about.
+    pub gpu: Option<u32>,
+    /// All GPUs.
+    pub gpus: Vec<Gpu>,
+    /// All instances.
+    pub instances: Vec<Instance>,
+}
+
+impl Facts {
+    /// Reads the facts; what cannot be read stays unknown.
+    pub fn about(control: &dyn Control, name: &Name, gpu: Option<u32>) -> Self {
+        Self {
+            name: name.as_str().unwrap_or_default().to_owned(),
+            gpu,
+            gpus: control.gpus().unwrap_or_default(),
+            instances: control.instances().unwrap_or_default(),
+        }
+    }
+
+    fn gpu(&self) -> Option<&Gpu> {
+        self.gpus.iter().find(|g| Some(g.minor) == self.gpu)
+    }
+
+    fn of_name(&self) -> impl Iterator<Item = &Instance> {
+        self.instances
+            .iter()
+            .filter(|i| i.key.name.as_str() == Some(&self.name))
+    }
+
+    fn instance(&self) -> Option<&Instance> {
+        self.of_name()
+            .find(|i| self.gpu.is_none_or(|minor| i.key.gpu_minor == minor))
+    }
+
+    fn gpus_of_name(&self) -> Vec<u32> {
+        self.of_name().map(|i| i.key.gpu_minor).collect()
+    }
+
+    /// What the instance's limit can be without overcommitting the GPU, and the GPU's memory.
+    fn left(&self) -> Option<(Bytes, Bytes)> {
+        let gpu = self.gpu()?;
+        let own = self.instance().map_or(0, |i| i.memory_limit_bytes);
+        let others = gpu.allotted_bytes.saturating_sub(own);
+        let left = gpu.memory_bytes.saturating_sub(others);
+        Some((Bytes(left), Bytes(gpu.memory_bytes)))
+    }
+}
+
+/// Why something did not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// There is no control device.
+    #[error(
+        "the module cgpu_km is not loaded (there is no {CONTROL_PATH}); load it with `modprobe cgpu_km`"
+    )]
+    NotLoaded,
+    /// [`Cause::NotPermitted`], or the node could not be opened for want of rights.
+    #[error(
+        "this takes the host's root (CAP_SYS_ADMIN outside every container); run it with sudo"
+    )]
+    NotPermitted,
+    /// [`Cause::NoSuchInstance`].
+    #[error("there is no such instance{}; `cgpuctl inst list` shows all", gpus_of(.elsewhere))]
+    NoSuchInstance {
+        /// GPUs that do have an instance of this name.
+        elsewhere: Vec<u32>,
+    },
+    /// [`Cause::NoSuchGpu`].
+    #[error("this host has no {}; {}", gpu_wanted(.wanted), gpus_present(.present))]
+    NoSuchGpu {
+        /// As the user named it, if one was named.
+        wanted: Option<String>,
+        /// Minors of the GPUs that there are.
+        present: Vec<u32>,
+    },
+    /// One GPU was named twice.
+    #[error("GPU {minor} is named twice; name each GPU once")]
+    GpuTwice {
+        /// Its minor.
+        minor: u32,
+    },
+    /// [`Cause::Busy`].
+    #[error("it is in use{}; stop its programs first", uses(.files, .processes))]
+    Busy {
+        /// Open files of its nodes.
+        files: u32,
+        /// Processes that hold memory of it.
+        processes: u32,
+    },
+    /// [`Cause::NameTaken`].
+    #[error(
+        "the name is taken on this GPU; change that instance with `set-mem` and `set-weight`, or destroy it first"
+    )]
+    NameTaken,
+    /// [`Cause::DriverMissing`].
+    #[error("the NVIDIA driver is not loaded or does not answer; load it (nvidia-smi must work) and try again")]
+    DriverMissing,
+    /// [`Cause::UnknownDriver`].
+    #[error("the running NVIDIA driver is of a branch that this version of cgpu_km does not know; install a driver that it knows or a newer cgpu_km")]
+    UnknownDriver,
+    /// [`Cause::Malformed`], [`Cause::UnknownCommand`].
+    #[error("the loaded module does not understand this version of cgpuctl ({errno}); install both from the same release")]
+    Mismatch {
+        /// What the module answered.
+        errno: Errno,
+    },
+    /// [`Cause::LimitAboveGpu`].
+    #[error("the limit is over {}", whole(.memory))]
+    LimitAboveGpu {
+        /// The GPU's memory, if known.
+        memory: Option<Bytes>,
+    },
+    /// [`Cause::LimitsAboveGpu`].
+    #[error("the limits would add up to more than the GPU's memory{}, or pass --overcommit", room(.left))]
+    LimitsAboveGpu {
+        /// What can be asked for at most, and the GPU's memory, if known.
+        left: Option<(Bytes, Bytes)>,
+    },
+    /// [`Cause::LimitZero`].
+    #[error("a limit of zero allows nothing; name a size like 8GiB")]
+    LimitZero,
+    /// [`Cause::WeightOutOfRange`].
+    #[error("the weight is not between 1 and {WEIGHT_MAX}; name one that is")]
+    WeightOutOfRange,
+    /// [`Cause::Ambiguous`].
+    #[error("{}; name the GPU with --gpu", several(.gpus))]
+    Ambiguous {
+        /// Minors of the GPUs with an instance of this name.
+        gpus: Vec<u32>,
+    },
+    /// [`Cause::BadName`].
+    #[error("{}", crate::cli::NAME_RULE)]
+    BadName,
+    /// [`Cause::TooMany`].
+    #[error("the GPU has {MAX_INSTANCES_PER_GPU} instances, or no device number is left; destroy an instance first")]
+    TooMany,
+    /// An errno that stands for no cause.
+    #[error("the kernel answered {}, which cgpuctl does not expect here; the kernel log may say more", describe(.errno))]
+    Unexpected {
+        /// What it was.
+        errno: Errno,
+    },
+    /// Something about the mount of the twins.
+    #[error("{} {} failed: {}", .0.action, .0.path.display(), describe(&.0.errno))]
+    Path(PathError),
+    /// `unload` found instances in use.
+    #[error("{} in use; stop the programs first", are(.instances))]
+    InstancesInUse {
+        /// The instances, as `NAME on GPU N`.
+        instances: Vec<String>,
+    },
+    /// `unload` found twins mounted elsewhere in this mount namespace.
+    #[error("twins are mounted at {}; unmount them first", enumerate(.paths, "and"))]
+    TwinsMounted {
+        /// Where.
+        paths: Vec<String>,
+    },
+    /// `unload` found the mount point or the module in use by somebody whom it cannot name.
+    #[error("something still uses {what}: an open file, a folder somebody is in, or a container with a twin mounted; stop it first")]
+    Pinned {
+        /// What is used.
+        what: &'static str,
+    },
+    /// The output could not be written.
+    #[error("the output cannot be written: {}", describe(.errno))]
+    Output {
+        /// Why.
+        errno: Errno,
+    },
+}
+
+/// "EBUSY (Device or resource busy)".
+fn describe(errno: &Errno) -> String {
+    format!("{errno:?} ({})", errno.desc())
+}
+
+fn uses(files: &u32, processes: &u32) -> String {
+    let count = |n: u32, one: &str, more: &str| match n {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        n => Some(format!("{n} {more}")),
+    };
+    let uses: Vec<_> = [
+        count(*files, "open file", "open files"),
+        count(*processes, "process with memory", "processes with memory"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if uses.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", enumerate(&uses, "and"))
+}
+
+fn gpus(minors: &[u32]) -> String {
+    let word = if minors.len() == 1 { "GPU" } else { "GPUs" };
+    format!("{word} {}", enumerate(minors, "and"))
+}
+
+fn several(minors: &[u32]) -> String {
+    if minors.is_empty() {
+        return "the name is on several GPUs".to_owned();
+    }
+    format!("the name is on {}", gpus(minors))
+}
+
+fn gpus_of(elsewhere: &[u32]) -> String {
+    if elsewhere.is_empty() {
+        return String::new();
+    }
+    format!(" there, but on {}", gpus(elsewhere))
+}
+
+fn gpu_wanted(wanted: &Option<String>) -> String {
+    match wanted {
+        Some(wanted) => format!("GPU {wanted}"),
+        None => "such GPU".to_owned(),
+    }
+}
+
+fn gpus_present(present: &[u32]) -> String {
+    if present.is_empty() {
+        return "it has none, or the NVIDIA driver is not loaded".to_owned();
+    }
+    format!("it has {} (`cgpuctl gpu list`)", gpus(present))
+}
+
+fn whole(memory: &Option<Bytes>) -> String {
+    match memory {
+        Some(memory) => format!("the GPU's {memory}; take at most {}", memory.argument()),
+        None => "the GPU has; `cgpuctl gpu list` shows how much that is".to_owned(),
+    }
+}
+
+fn room(left: &Option<(Bytes, Bytes)>) -> String {
+    match left {
+        Some((Bytes(0), memory)) => {
+            format!(" of {memory}, all of which is given out; lower another limit first")
+        }
+        Some((left, memory)) => format!(" of {memory}; take at most {}", left.argument()),
+        None => "; take less".to_owned(),
+    }
+}
+
+fn are(instances: &[String]) -> String {
+    let verb = if instances.len() == 1 { "is" } else { "are" };
+    format!("{} {verb}", enumerate(instances, "and"))
+}
+
+impl Problem {
+    /// The exit code it ends the tool with.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::NotLoaded => Exit::NotLoaded,
+            Self::NotPermitted => Exit::NotPermitted,
+            Self::NoSuchInstance { .. } | Self::NoSuchGpu { .. } => Exit::NotFound,
+            Self::Busy { .. }
+            | Self::NameTaken
+            | Self::LimitAboveGpu { .. }
+            | Self::LimitsAboveGpu { .. }
+            | Self::TooMany
+            | Self::InstancesInUse { .. }
+            | Self::TwinsMounted { .. }
+            | Self::Pinned { .. } => Exit::Refused,
+            Self::GpuTwice { .. }
+            | Self::LimitZero
+            | Self::WeightOutOfRange
+            | Self::Ambiguous { .. }
+            | Self::BadName => Exit::Usage,
+            Self::DriverMissing | Self::UnknownDriver => Exit::Driver,
+            Self::Mismatch { .. }
+            | Self::Unexpected { .. }
+            | Self::Path(_)
+            | Self::Output { .. } => Exit::Failed,
+        }
+    }
+
+    /// Its word in the JSON output.
+    pub fn slug(&self) -> &'static str {
+        match self {
+            Self::NotLoaded => "module_not_loaded",
+            Self::NotPermitted => "not_permitted",
+            Self::NoSuchInstance { .. } => "no_such_instance",
+            Self::NoSuchGpu { .. } => "no_such_gpu",
+            Self::GpuTwice { .. } => "gpu_named_twice",
+            Self::Busy { .. } => "busy",
+            Self::NameTaken => "name_taken",
+            Self::DriverMissing => "driver_missing",
+            Self::UnknownDriver => "unknown_driver",
+            Self::Mismatch { .. } => "version_mismatch",
+            Self::LimitAboveGpu { .. } => "limit_above_gpu",
+            Self::LimitsAboveGpu { .. } => "limits_above_gpu",
+            Self::LimitZero => "limit_zero",
+            Self::WeightOutOfRange => "weight_out_of_range",
+            Self::Ambiguous { .. } => "ambiguous",
+            Self::BadName => "bad_name",
+            Self::TooMany => "too_many",
+            Self::Unexpected { .. } => "unexpected",
+            Self::Path(_) => "path",
+            Self::InstancesInUse { .. } => "instances_in_use",
+            Self::TwinsMounted { .. } => "twins_mounted",
+            Self::Pinned { .. } => "pinned",
+            Self::Output { .. } => "output",
+        }
+    }
+
+    /// The problem behind an errno of the control device, told with what is known of the host.
+    pub fn explain(errno: Errno, facts: &Facts) -> Self {
+        // CAST: `Errno` is `repr(i32)` with the kernel's numbers.
+        let Some(cause) = Cause::from_errno(errno as i32) else {
+            return Self::Unexpected { errno };
+        };
+        match cause {
+            Cause::NotPermitted => Self::NotPermitted,
+            Cause::NoSuchInstance => Self::NoSuchInstance {
+                elsewhere: facts.gpus_of_name(),
+            },
+            Cause::NoSuchGpu => Self::NoSuchGpu {
+                wanted: facts.gpu.map(|minor| minor.to_string()),
+                present: facts.gpus.iter().map(|g| g.minor).collect(),
+            },
+            Cause::Busy => {
+                let instance = facts.instance();
+                Self::Busy {
+                    files: instance.map_or(0, |i| i.open_files + i.tenant_open_files),
+                    processes: instance.map_or(0, |i| i.processes),
+                }
+            }
+            Cause::NameTaken => Self::NameTaken,
+            Cause::DriverMissing => Self::DriverMissing,
+            Cause::UnknownDriver => Self::UnknownDriver,
+            Cause::Malformed | Cause::UnknownCommand => Self::Mismatch { errno },
+            Cause::LimitAboveGpu => Self::LimitAboveGpu {
+                memory: facts.gpu().map(|g| Bytes(g.memory_bytes)),
+            },
+            Cause::LimitsAboveGpu => Self::LimitsAboveGpu { left: facts.left() },
+            Cause::LimitZero => Self::LimitZero,
+            Cause::WeightOutOfRange => Self::WeightOutOfRange,
+            Cause::Ambiguous => Self::Ambiguous {
+                gpus: facts.gpus_of_name(),
+            },
+            Cause::BadName => Self::BadName,
+            Cause::TooMany => Self::TooMany,
+        }
+    }
+
+    /// Why the control device could not be opened.
+    pub fn open(errno: Errno) -> Self {
+        match errno {
+            // No node; a node left over by somebody, without a module behind it.
+            Errno::ENOENT | Errno::ENXIO | Errno::ENODEV => Self::NotLoaded,
+            Errno::EPERM | Errno::EACCES => Self::NotPermitted,
+            errno => Self::Unexpected { errno },
+        }
+    }
+
+    /// As the end of a command.
+    pub fn when(self, attempt: impl Into<String>) -> Failure {
+        Failure {
+            attempt: attempt.into(),
+            problem: self,
+            aftermath: None,
+        }
+    }
+}
+
+impl From<PathError> for Problem {
+    fn from(error: PathError) -> Self {
+        match error.errno {
+            Errno::EPERM | Errno::EACCES => Self::NotPermitted,
+            _ => Self::Path(error),
+        }
+    }
+}
+
+/// How a command failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {attempt}: {problem}{}", aftermath.as_deref().unwrap_or_default())]
+pub struct Failure {
+    /// What was attempted, on what: follows "cannot".
+    pub attempt: String,
+    /// Why it did not work, what to do.
+    pub problem: Problem,
+    /// What of the command had been done before; begins with its own punctuation.
+    pub aftermath: Option<String>,
+}

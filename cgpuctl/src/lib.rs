@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cgpuctl`, the command line tool of cgpu: makes instances (shares of a GPU), changes and shows
+//! them, and says how to give them to a container.
+//!
+//! A command is a function from the host ([`control::Host`], with the control device in it) and its
+//! arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of them. Only
+//! `client.rs` has unsafe code.
+
+#![deny(unsafe_code)]
+
+pub mod cli;
+#[expect(unsafe_code, reason = "ioctl(2)")]
+pub mod client;
+pub mod command;
+pub mod control;
+pub mod error;
+pub mod exit;
+pub mod json;
+pub mod output;
+pub mod selector;
+pub mod size;
+pub mod system;
+
+use exit::Exit;
+use std::io::{ErrorKind, Write};
+
+/// Runs a command: its result to `out`, warnings and errors to `err`.
+pub fn run(
+    cli: &cli::Cli,
+    host: &dyn control::Host,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Exit {
+    let (text, exit) = match command::run(&cli.command, host) {
+        Ok(report) => {
+            for warning in &report.warnings {
+                // Nothing is left to tell it to if stderr is closed.
+                let _ = writeln!(err, "cgpuctl: warning: {warning}");
+            }
+            let text = if cli.json {
+                report.json + "\n"
+            } else {
+                report.text
+            };
+            (text, Exit::Done)
+        }
+        Err(failure) => {
+            let _ = writeln!(err, "cgpuctl: {failure}");
+            let json = match output::failure(&failure) {
+                Ok(json) if cli.json => json + "\n",
+                _ => String::new(),
+            };
+            (json, failure.problem.exit())
+        }
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has seen enough, like `head`, is no failure.
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            let problem = error::Problem::Output {
+                errno: client::errno(&e),
+            };
+            let _ = writeln!(err, "cgpuctl: {problem}");
+            Exit::Failed
+        }
+        _ => exit,
+    }
+}
