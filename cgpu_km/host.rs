@@ -9,7 +9,6 @@
 
 pub mod nvidia;
 pub mod policy;
-pub mod proxy;
 #[path = "store_host.rs"]
 pub mod store;
 #[path = "uapi/lib.rs"]

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The classes of objects that containers may have, with the size of their parameters.
+
+use super::handle::ClassId;
+
+/// What an object is to the module. Classes of one kind differ in the GPU's generation only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A client. Made without a parent.
+    Root,
+    /// A GPU, by its device instance: every object of a GPU descends from one.
+    Device,
+    /// A GPU below a [`Kind::Device`]; without SLI the same thing again.
+    Subdevice,
+    /// Video memory: what a limit on memory is about.
+    VideoMemory,
+    /// Memory of the host, by the driver.
+    SystemMemory,
+    /// Memory of the host, the caller's own pages.
+    OsDescriptor,
+    /// A range of a GPU address space; takes no memory but page tables.
+    VirtualMemory,
+    /// A GPU address space.
+    VaSpace,
+    /// A group of channels that are scheduled as one.
+    ChannelGroup,
+    /// A share of the engine state among channels of a group.
+    ContextShare,
+    /// A channel: a queue of work.
+    Channel,
+    /// An engine's object on a channel: compute, graphics, copies and so on.
+    Engine,
+    /// The page with the doorbell register.
+    UserMode,
+    /// The page in which the driver keeps numbers about the GPU up to date.
+    SharedData,
+    /// A notification of something that happens to an object.
+    Event,
+    /// A debugger's session; names another client.
+    Debugger,
+    /// Memory registered for other devices (GPUDirect RDMA), or a link between two GPUs.
+    PeerMemory,
+    /// Memory of NVLink's fabric, local or for multicast.
+    FabricMemory,
+    /// Anything else: no memory, no work, no name of another client.
+    Inert,
+}
+
+/// Memory of the host.
+pub const NV01_MEMORY_SYSTEM: ClassId = ClassId(0x3e);
+/// Video memory.
+pub const NV01_MEMORY_LOCAL_USER: ClassId = ClassId(0x40);
+/// The caller's own pages.
+pub const NV01_MEMORY_SYSTEM_OS_DESCRIPTOR: ClassId = ClassId(0x71);
+/// A range of an address space.
+pub const NV50_MEMORY_VIRTUAL: ClassId = ClassId(0x50a0);
+
+/// One class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassEntry {
+    /// Its number.
+    pub class: ClassId,
+    /// NVIDIA's name.
+    pub name: &'static str,
+    /// Bytes of parameters that the driver copies; 0: none, a pointer is not looked at.
+    pub params: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Whether the driver takes no parameters (a null pointer) too.
+    pub optional: bool,
+}

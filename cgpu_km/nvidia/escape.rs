@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The escapes: requests of `/dev/nvidiactl` and `/dev/nvidiaN`, told apart by the number in the
+//! request code (nv_escape.h, nv-ioctl-numbers.h, nv-ioctl-numa.h).
+
+use super::nvos::{self, *};
+
+/// On which of the devices the driver takes an escape (`NV_CTL_DEVICE_ONLY` and
+/// `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// `/dev/nvidiactl` alone.
+    Control,
+    /// `/dev/nvidiaN` alone.
+    Gpu,
+    /// Either.
+    Both,
+}
+
+/// What becomes of an escape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes to the driver as it is: it holds no pointer, and no handle that would matter.
+    Forward,
+    /// It goes nowhere: `EINVAL`, as the driver says to an escape that it does not know.
+    Refuse,
+    /// Code of its own looks at it.
+    Inspect,
+}
+
+/// Sizes of the argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// One of these; with another the driver says `EINVAL`.
+    OneOf(&'static [usize]),
+    /// Records of so many bytes, as many as there are.
+    Records(usize),
+}
+
+/// One escape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EscapeEntry {
+    /// Its number.
+    pub nr: u8,
+    /// Which it is.
+    pub escape: Escape,
+    /// NVIDIA's name.
+    pub name: &'static str,
+    /// Sizes of its argument.
+    pub sizes: Sizes,
+    /// Where it is taken.
+    pub devices: Devices,
+    /// What becomes of it.
+    pub verdict: Verdict,
+}
+
+impl EscapeEntry {
+    /// Whether the driver takes an argument of `size` bytes.
+    pub fn takes(&self, size: usize) -> bool {
+        match self.sizes {
+            Sizes::OneOf(sizes) => sizes.contains(&size),
+            Sizes::Records(record) => size != 0 && size.checked_rem(record) == Some(0),
+        }
+    }
+}
+
+macro_rules! escapes {
+    ($($(#[$doc:meta])* $escape:ident = $nr:literal $name:literal;)*) => {
+        /// An escape.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Escape {
+            $($(#[$doc])* $escape,)*
+        }
+
+        impl Escape {
+            /// All of them, by number.
+            pub const ALL: &[Self] = &[$(Self::$escape),*];
+
+            /// The escape with this number.
+            pub const fn from_nr(nr: u8) -> Option<Self> {
+                match nr {
+                    $($nr => Some(Self::$escape),)*
+                    _ => None,
+                }
+            }
+
+            /// Its number.
+            pub const fn nr(self) -> u8 {
+                match self {
+                    $(Self::$escape => $nr,)*
+                }
+            }
+
+            /// NVIDIA's name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$escape => $name,)*
+                }
+            }
+        }
+    };
+}
+
+escapes! {
+    /// Memory of the host, by the older way.
+    RmAllocMemory = 0x27 "NV_ESC_RM_ALLOC_MEMORY";
+    /// An object without parameters, by the older way.
+    RmAllocObject = 0x28 "NV_ESC_RM_ALLOC_OBJECT";
+    /// Frees an object.
+    RmFree = 0x29 "NV_ESC_RM_FREE";
+    /// A control of an object.
+    RmControl = 0x2a "NV_ESC_RM_CONTROL";
+    /// A new object.
+    RmAlloc = 0x2b "NV_ESC_RM_ALLOC";
+    /// A second object over the same thing.
+    RmDupObject = 0x34 "NV_ESC_RM_DUP_OBJECT";
+    /// Lets others use an object.
+    RmShare = 0x35 "NV_ESC_RM_SHARE";
+    /// The GPU's I2C busses.
+    RmI2cAccess = 0x39 "NV_ESC_RM_I2C_ACCESS";
+    /// Waits until channels, of any client, are idle.
+    RmIdleChannels = 0x41 "NV_ESC_RM_IDLE_CHANNELS";
+    /// The older heap interface.
+    RmVidHeapControl = 0x4a "NV_ESC_RM_VID_HEAP_CONTROL";
+    /// Settings of the driver.
+    RmAccessRegistry = 0x4d "NV_ESC_RM_ACCESS_REGISTRY";
+    /// Prepares a CPU mapping.
+    RmMapMemory = 0x4e "NV_ESC_RM_MAP_MEMORY";
+    /// Ends one.
+    RmUnmapMemory = 0x4f "NV_ESC_RM_UNMAP_MEMORY";
+    /// Reads an event's data.
+    RmGetEventData = 0x52 "NV_ESC_RM_GET_EVENT_DATA";
+    /// A context for DMA.
+    RmAllocContextDma2 = 0x54 "NV_ESC_RM_ALLOC_CONTEXT_DMA2";
+    /// Display.
+    RmAddVblankCallback = 0x56 "NV_ESC_RM_ADD_VBLANK_CALLBACK";
+    /// Maps an object for the GPU.
+    RmMapMemoryDma = 0x57 "NV_ESC_RM_MAP_MEMORY_DMA";
+    /// Ends that.
+    RmUnmapMemoryDma = 0x58 "NV_ESC_RM_UNMAP_MEMORY_DMA";
+    /// Binds a context for DMA.
+    RmBindContextDma = 0x59 "NV_ESC_RM_BIND_CONTEXT_DMA";
+    /// Exports an object, by the older way.
+    RmExportObjectToFd = 0x5c "NV_ESC_RM_EXPORT_OBJECT_TO_FD";
+    /// Imports it.
+    RmImportObjectFromFd = 0x5d "NV_ESC_RM_IMPORT_OBJECT_FROM_FD";
+    /// Says where a mapping lies in the process.
+    RmUpdateDeviceMappingInfo = 0x5e "NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO";
+    /// The driver's log.
+    RmLocklessDiagnostic = 0x5f "NV_ESC_RM_LOCKLESS_DIAGNOSTIC";
+    /// All GPUs of the host.
+    CardInfo = 200 "NV_ESC_CARD_INFO";
+    /// Binds a GPU's file to a control file.
+    RegisterFd = 201 "NV_ESC_REGISTER_FD";
+    /// A key for events.
+    AllocOsEvent = 206 "NV_ESC_ALLOC_OS_EVENT";
+    /// Frees it.
+    FreeOsEvent = 207 "NV_ESC_FREE_OS_EVENT";
+    /// State of an adapter.
+    StatusCode = 209 "NV_ESC_STATUS_CODE";
+    /// Compares versions, or asks for the driver's.
+    CheckVersionStr = 210 "NV_ESC_CHECK_VERSION_STR";
+    /// Another escape in an envelope.
+    IoctlXferCmd = 211 "NV_ESC_IOCTL_XFER_CMD";
+    /// Opens GPUs without their files.
+    AttachGpusToFd = 212 "NV_ESC_ATTACH_GPUS_TO_FD";
+    /// Reads an interrupt register.
+    QueryDeviceIntr = 213 "NV_ESC_QUERY_DEVICE_INTR";
+    /// Tells the driver the size of the host's memory blocks.
+    SysParams = 214 "NV_ESC_SYS_PARAMS";
+    /// GPU memory as a memory node.
+    NumaInfo = 215 "NV_ESC_NUMA_INFO";
+    /// Makes it one.
+    SetNumaStatus = 216 "NV_ESC_SET_NUMA_STATUS";
+    /// Exports memory for other devices.
+    ExportToDmabufFd = 217 "NV_ESC_EXPORT_TO_DMABUF_FD";
+    /// Waits until the open has come to its end.
+    WaitOpenComplete = 218 "NV_ESC_WAIT_OPEN_COMPLETE";
+}
+
+const fn entry(
+    escape: Escape,
+    sizes: &'static [usize],
+    devices: Devices,
+    verdict: Verdict,
+) -> EscapeEntry {
+    EscapeEntry {
+        nr: escape.nr(),
+        escape,
+        name: escape.name(),
+        sizes: Sizes::OneOf(sizes),
+        devices,
+        verdict,
+    }
+}
+
+const fn records(escape: Escape, record: usize) -> EscapeEntry {
+    EscapeEntry {
+        nr: escape.nr(),
+        escape,
+        name: escape.name(),
+        sizes: Sizes::Records(record),
+        devices: Devices::Control,
+        verdict: Verdict::Inspect,
+    }
+}
+
+const fn refused(escape: Escape) -> EscapeEntry {
+    entry(escape, &[], Devices::Both, Verdict::Refuse)
+}
+
+use Devices::{Both, Control, Gpu};
+use Escape::*;
+use Verdict::{Forward, Inspect};
+
+/// The escapes of 580, by number. Why some are refused:
+///
+/// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status, interrupt
+///   register, NUMA onlining, idling of anybody's channels;
+/// * graphics alone uses them: context DMA, maps into GPU address spaces (which would also give a
+///   kernel on the GPU the doorbell), vblank callbacks, event data;
+/// * superseded: allocation without parameters, export and import outside of controls;
+/// * memory that leaves the tenant by a dma-buf, whose client nobody checks (the driver looks it up as
+///   the kernel).
+pub(super) static R580: [EscapeEntry; Escape::ALL.len()] = [
+    entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect),
+    refused(RmAllocObject),
+    entry(RmFree, &[nvos00::SIZE], Control, Inspect),
+    entry(RmControl, &[nvos54::SIZE], Control, Inspect),
+    // Events go through either device; `RmIoctl()` in escape.c.
+    entry(RmAlloc, &[nvos21::SIZE, nvos64::SIZE], Both, Inspect),
+    entry(RmDupObject, &[nvos55::SIZE], Control, Inspect),
+    entry(RmShare, &[nvos57::SIZE], Control, Inspect),
+    refused(RmI2cAccess),
+    refused(RmIdleChannels),
+    entry(RmVidHeapControl, &[nvos32::SIZE], Control, Inspect),
+    refused(RmAccessRegistry),
+    entry(RmMapMemory, &[nvos33::SIZE], Control, Inspect),
+    entry(RmUnmapMemory, &[nvos34::SIZE], Control, Inspect),
+    refused(RmGetEventData),
+    refused(RmAllocContextDma2),
+    refused(RmAddVblankCallback),
+    refused(RmMapMemoryDma),
+    refused(RmUnmapMemoryDma),
+    refused(RmBindContextDma),
+    refused(RmExportObjectToFd),
+    refused(RmImportObjectFromFd),
+    entry(RmUpdateDeviceMappingInfo, &[nvos56::SIZE], Control, Inspect),
+    refused(RmLocklessDiagnostic),
+    records(CardInfo, card_info::SIZE),
+    entry(RegisterFd, &[register_fd::SIZE], Both, Forward),
+    entry(AllocOsEvent, &[os_event::SIZE], Both, Inspect),
+    entry(FreeOsEvent, &[free_os_event::SIZE], Both, Inspect),
+    refused(StatusCode),
+    entry(CheckVersionStr, &[version::SIZE], Control, Forward),
+    entry(IoctlXferCmd, &[xfer::SIZE], Both, Inspect),
+    records(AttachGpusToFd, nvos::GPU_ID_SIZE),
+    refused(QueryDeviceIntr),
+    entry(SysParams, &[sys_params::SIZE], Control, Forward),
+    entry(NumaInfo, &[numa_info::SIZE], Gpu, Forward),
+    refused(SetNumaStatus),
+    refused(ExportToDmabufFd),
+    entry(WaitOpenComplete, &[wait_open::SIZE], Both, Forward),
+];

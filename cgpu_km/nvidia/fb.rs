@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The controls that tell how much memory a GPU has: a list of index and number. The index says what
+//! the number is; the numbers of memory are in KiB.
+
+use super::generated::params::{fb_get_info, fb_get_info_v2, fb_pair};
+use super::handle::ControlCmd;
+use super::wire::Field;
+
+/// The list lies behind [`fb_get_info::FB_INFO_LIST`].
+pub const FB_GET_INFO: ControlCmd = ControlCmd(0x2080_1301);
+/// The list lies in the parameters, from [`LIST_V2`] on.
+pub const FB_GET_INFO_V2: ControlCmd = ControlCmd(0x2080_1303);
+
+/// How many pairs the list of [`FB_GET_INFO`] has.
+pub const COUNT: Field<u32> = fb_get_info::FB_INFO_LIST_SIZE;
+/// How many pairs the list of [`FB_GET_INFO_V2`] has.
+pub const COUNT_V2: Field<u32> = fb_get_info_v2::FB_INFO_LIST_SIZE;
+/// Where the list of [`FB_GET_INFO_V2`] begins in its parameters.
+pub const LIST_V2: usize = fb_get_info_v2::FB_INFO_LIST.start;
+/// Bytes of a pair.
+pub const PAIR: usize = fb_pair::SIZE;
+/// In a pair: which number.
+pub const INDEX: Field<u32> = fb_pair::INDEX;
+/// In a pair: the number.
+pub const DATA: Field<u32> = fb_pair::DATA;
+
+/// Numbers of a list (`NV2080_CTRL_FB_INFO_INDEX_*`, ctrl2080fb.h; the same in 535 to 595).
+pub mod index {
+    /// KiB of the aperture through which the CPU sees memory.
+    pub const BAR1_SIZE: u32 = 0x05;
+    /// KiB of memory that can be used.
+    pub const RAM_SIZE: u32 = 0x07;
+    /// KiB of memory: the GPU's size.
+    pub const TOTAL_RAM_SIZE: u32 = 0x08;
+    /// KiB that can be allocated: CUDA's total.
+    pub const HEAP_SIZE: u32 = 0x09;
+    /// KiB that can be allocated and mapped for the CPU.
+    pub const MAPPABLE_HEAP_SIZE: u32 = 0x0a;
+    /// KiB that CUDA takes off its total.
+    pub const FB_TAX_SIZE: u32 = 0x10;
+    /// KiB of the largest free piece.
+    pub const LARGEST_FREE_REGION_SIZE: u32 = 0x12;
+    /// KiB free.
+    pub const HEAP_FREE: u32 = 0x16;
+    /// KiB free in the aperture.
+    pub const BAR1_AVAIL_SIZE: u32 = 0x1d;
+    /// KiB of memory without what is set aside.
+    pub const USABLE_RAM_SIZE: u32 = 0x20;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The driver's numbers for clients, objects, classes and controls, one type each.
+
+use core::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub u32);
+
+        impl From<u32> for $name {
+            fn from(number: u32) -> Self {
+                Self(number)
+            }
+        }
+
+        impl From<$name> for u32 {
+            fn from(number: $name) -> Self {
+                number.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#010x}", self.0)
+            }
+        }
+    };
+}
+
+number! {
+    /// A client: the root of a tree of objects, bound to the control file that made it. Unique in
+    /// the driver; 0 is none.
+    ClientHandle
+}
+number! {
+    /// An object, unique within its client; 0 is none, and the client's own handle its root.
+    ObjectHandle
+}
+number! {
+    /// What an object is.
+    ClassId
+}
+number! {
+    /// A control of an object. The upper half is usually the class that it belongs to.
+    ControlCmd
+}
+
+impl ClientHandle {
+    /// The object that the client itself is.
+    pub const fn root(self) -> ObjectHandle {
+        ObjectHandle(self.0)
+    }
+}
+
+impl ControlCmd {
+    /// Set in the controls that the driver hands on unseen to the GPU's own firmware
+    /// (`RM_GSS_LEGACY_MASK` in rmapi_gss_legacy_control.c); their parameters have no public layout.
+    pub const GSS_LEGACY: u32 = 0x8000;
+
+    /// Whether the driver hands this control on unseen to the GPU's firmware.
+    pub const fn is_gss_legacy(self) -> bool {
+        self.0 & Self::GSS_LEGACY != 0
+    }
+}

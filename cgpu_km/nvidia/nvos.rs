@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The arguments of the escapes, and the request codes that carry them.
+
+pub use super::generated::nvos::*;
+
+/// Type ("magic") of the request codes (`NV_IOCTL_MAGIC`, nv-ioctl-numbers.h).
+pub const MAGIC: u8 = b'F';
+/// Bytes of what [`nvos64::P_RIGHTS_REQUESTED`] points to (`RS_ACCESS_MASK`, rs_access.h).
+pub const ACCESS_MASK_SIZE: usize = 4;
+
+/// Bytes of one GPU id in the argument of `NV_ESC_ATTACH_GPUS_TO_FD`.
+pub const GPU_ID_SIZE: usize = 4;
+
+/// [`nvos32::FUNCTION`]: allocate.
+pub const FUNCTION_ALLOC_SIZE: u32 = 2;
+/// [`nvos32::FUNCTION`]: free.
+pub const FUNCTION_FREE: u32 = 3;
+
+/// [`nvos54::FLAGS`]: the parameters are in another encoding (FINN), in which no table helps.
+/// Programs never set it.
+pub const CONTROL_FLAG_FINN_SERIALIZED: u32 = 0x4;
+/// [`nvos64::FLAGS`]: the same for an allocation, whose [`nvos64::PARAMS_SIZE`] then counts.
+pub const ALLOC_FLAG_FINN_SERIALIZED: u32 = 0x1;
+
+/// Number and argument size in a request code. The driver looks at nothing else in it
+/// (`nvidia_ioctl()`, nv.c).
+pub fn request_parts(code: u32) -> (u8, usize) {
+    let [nr, _, low, high] = code.to_le_bytes();
+    // The upper two bits are the direction.
+    (nr, usize::from(u16::from_le_bytes([low, high & 0x3f])))
+}
+
+/// The request code of an escape with an argument of `size` bytes, both read and written; `None` for
+/// a size that no code can hold (16 KiB and more).
+pub fn request_code(nr: u8, size: usize) -> Option<u32> {
+    let size = u16::try_from(size).ok().filter(|size| *size < 1 << 14)?;
+    let [low, high] = size.to_le_bytes();
+    Some(u32::from_le_bytes([nr, MAGIC, low, high | 0xc0]))
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The parameters of classes and controls that are looked at.
+
+pub use super::generated::params::*;
+
+/// The GPU that a new `NV01_DEVICE_0` stands for.
+pub use super::generated::params::nv0080::DEVICE_ID;
+
+/// [`nva06c::ENGINE_TYPE`]: compute and graphics (`NV2080_ENGINE_TYPE_GRAPHICS`, cl2080_notification.h).
+pub const ENGINE_TYPE_GRAPHICS: u32 = 1;
+/// [`gid_info::FLAGS`]: the 16 bytes of the UUID instead of its text
+/// (`NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY` with `TYPE_SHA1`, ctrl2080gpu.h).
+pub const GID_BINARY: u32 = 2;
+/// Ends the lists of GPU ids (`NV0000_CTRL_GPU_INVALID_ID`, ctrl0000gpu.h).
+pub const GPU_ID_END: u32 = 0xffff_ffff;
+
+/// Whether these parameters of `KEPLER_CHANNEL_GROUP_A` are for compute: a program has one such group
+/// for each context.
+pub fn is_compute_group(params: &[u8]) -> bool {
+    nva06c::ENGINE_TYPE.get(params) == Some(ENGINE_TYPE_GRAPHICS)
+}
