@@ -131,7 +131,6 @@ impl_list_item! {
 impl Pool {
     /// A pool without a mapping, for the table.
     pub(super) fn new(mm: &MmWithUser) -> impl PinInit<Self, Error> + '_ {
-        const NO_SLOT: Slot = Slot::new();
         // CAST: 8.
         let places = SLOTS as c_int;
         try_pin_init!(Self {
@@ -140,7 +139,7 @@ impl Pool {
             mapping <- new_mutex!(Mapping::None),
             free <- Semaphore::new(places),
             taken: Atomic::new(0),
-            slots: [NO_SLOT; SLOTS],
+            slots: [const { Slot::new() }; SLOTS],
             links <- ListLinks::new(),
         })
     }
@@ -162,6 +161,10 @@ impl Pool {
     /// Makes sure that the mapping is there, in `mm`, the current task's address space. `false` if
     /// the pool is dead and another one is to be made.
     fn ready(self: &Arc<Self>, mm: &MmWithUser) -> Result<bool> {
+        let base = self.base.load(Acquire);
+        if base != 0 && self.is_mapped(mm, base) {
+            return Ok(true);
+        }
         let mut mapping = self.mapping.lock();
         match *mapping {
             Mapping::Dead => return Ok(false),
