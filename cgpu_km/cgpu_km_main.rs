@@ -19,9 +19,13 @@ use kernel::prelude::*;
 pub mod os_interface;
 
 // Pure code, shared with the host. Its imports of zerocopy's derives name only traits here.
-pub use os_interface::store;
-#[path = "uapi/lib.rs"]
 #[allow(unused_imports)]
+pub mod nvidia;
+#[allow(unused_imports)]
+pub mod policy;
+pub use os_interface::store;
+#[allow(unused_imports)]
+#[path = "uapi/lib.rs"]
 pub mod uapi;
 
 module! {
