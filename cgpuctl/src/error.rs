@@ -8,6 +8,7 @@
 use crate::control::{Control, PathError};
 use crate::exit::Exit;
 use crate::output::enumerate;
+use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{Cause, Gpu, Instance, Name, CONTROL_PATH, MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
 use nix::errno::Errno;
@@ -85,10 +86,10 @@ pub enum Problem {
         elsewhere: Vec<u32>,
     },
     /// [`Cause::NoSuchGpu`].
-    #[error("this host has no {}; {}", gpu_wanted(.wanted), gpus_present(.present))]
+    #[error("this host has no {wanted}; {}", gpus_present(.present))]
     NoSuchGpu {
-        /// As the user named it, if one was named.
-        wanted: Option<String>,
+        /// As the user named it: "GPU 2", "GPU at 0000:17:00.0".
+        wanted: String,
         /// Minors of the GPUs that there are.
         present: Vec<u32>,
     },
@@ -212,7 +213,8 @@ fn uses(files: &u32, processes: &u32) -> String {
     format!(" ({})", enumerate(&uses, "and"))
 }
 
-fn gpus(minors: &[u32]) -> String {
+/// "GPU 0", "GPUs 0 and 1".
+pub(crate) fn gpus(minors: &[u32]) -> String {
     let word = if minors.len() == 1 { "GPU" } else { "GPUs" };
     format!("{word} {}", enumerate(minors, "and"))
 }
@@ -231,13 +233,6 @@ fn gpus_of(elsewhere: &[u32]) -> String {
     format!(" there, but on {}", gpus(elsewhere))
 }
 
-fn gpu_wanted(wanted: &Option<String>) -> String {
-    match wanted {
-        Some(wanted) => format!("GPU {wanted}"),
-        None => "such GPU".to_owned(),
-    }
-}
-
 fn gpus_present(present: &[u32]) -> String {
     if present.is_empty() {
         return "it has none, or the NVIDIA driver is not loaded".to_owned();
@@ -248,7 +243,7 @@ fn gpus_present(present: &[u32]) -> String {
 fn whole(memory: &Option<Bytes>) -> String {
     match memory {
         Some(memory) => format!("the GPU's {memory}; take at most {}", memory.argument()),
-        None => "the GPU has; `cgpuctl gpu list` shows how much that is".to_owned(),
+        None => "the GPU's memory; `cgpuctl gpu list` shows how much that is".to_owned(),
     }
 }
 
@@ -336,7 +331,9 @@ impl Problem {
                 elsewhere: facts.gpus_of_name(),
             },
             Cause::NoSuchGpu => Self::NoSuchGpu {
-                wanted: facts.gpu.map(|minor| minor.to_string()),
+                wanted: facts
+                    .gpu
+                    .map_or("such GPU".to_owned(), |m| Selector::Minor(m).to_string()),
                 present: facts.gpus.iter().map(|g| g.minor).collect(),
             },
             Cause::Busy => {

@@ -91,13 +91,14 @@ impl Selector {
 }
 
 impl fmt::Display for Selector {
+    /// As in "there is no …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Minor(minor) => write!(f, "{minor}"),
-            Self::Uuid(uuid) => f.write_str(uuid),
+            Self::Minor(minor) => write!(f, "GPU {minor}"),
+            Self::Uuid(uuid) => write!(f, "GPU with the UUID {uuid}"),
             Self::Pci(a) => write!(
                 f,
-                "{:04x}:{:02x}:{:02x}.{:x}",
+                "GPU at {:04x}:{:02x}:{:02x}.{:x}",
                 a.domain, a.bus, a.device, a.function
             ),
         }

@@ -4,9 +4,9 @@
 use super::{open, small_limit, target};
 use crate::cli::Create;
 use crate::control::{Control, Host};
-use crate::error::{Facts, Failure, Problem};
+use crate::error::{gpus, Facts, Failure, Problem};
 use crate::json;
-use crate::output::{enumerate, table, Report};
+use crate::output::{table, Report};
 use crate::size::Bytes;
 use cgpu_uapi::{InstanceCreate, CGPUFS_MOUNT, FLAG_OVERCOMMIT};
 use std::path::Path;
@@ -16,10 +16,10 @@ pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
     let attempt = format!("create {}", target::called(&args.name));
     let fail = |problem: Problem| problem.when(attempt.as_str());
     let control = open(host).map_err(fail)?;
-    let gpus = control
+    let present = control
         .gpus()
         .map_err(|errno| fail(Problem::explain(errno, &Facts::default())))?;
-    let minors = target::select(&gpus, &args.gpus).map_err(fail)?;
+    let minors = target::select(&present, &args.gpus).map_err(fail)?;
     // First, so that an instance that was made can be given to a container.
     let mounted = host.mount_cgpufs().map_err(|e| fail(e.into()))?;
     let made = create_all(&*control, args, &minors).inspect_err(|_| {
@@ -67,16 +67,16 @@ fn undo(control: &dyn Control, made: &[InstanceCreate]) -> Option<String> {
     let minors = |keys: Vec<&cgpu_uapi::InstanceKey>| {
         let mut minors: Vec<_> = keys.iter().map(|key| key.gpu_minor).collect();
         minors.sort_unstable();
-        enumerate(&minors, "and")
+        gpus(&minors)
     };
     match (removed.is_empty(), kept.is_empty()) {
         (true, true) => None,
         (_, true) => Some(format!(
-            "; what this command had made on GPU {} was removed again",
+            "; what this command had made on {} was removed again",
             minors(removed)
         )),
         _ => Some(format!(
-            "; what this command had made on GPU {} could not be removed again",
+            "; what this command had made on {} could not be removed again",
             minors(kept)
         )),
     }

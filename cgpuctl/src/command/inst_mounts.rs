@@ -65,13 +65,18 @@ fn report(host: &dyn Host, args: &Mounts) -> Result<Report, Problem> {
         devices,
         mounts,
     };
+    // For people an argument per line, for `podman run $(cgpuctl inst mounts …)` all in one: no name
+    // has a byte that a shell would take apart.
     let text = match args.format {
-        Some(format) => text(&body, format)?,
+        Some(Format::Podman) => body.podman_arguments.join(" ") + "\n",
+        Some(Format::Docker) => body.docker_arguments.join(" ") + "\n",
+        Some(Format::Containerd) => oci_text(&body)?,
         None => format!(
-            "# podman run\n{}\n# docker run\n{}\n# containerd: merge into the OCI configuration\n{}",
-            text(&body, Format::Podman)?,
-            text(&body, Format::Docker)?,
-            text(&body, Format::Containerd)?
+            "podman run \\\n  {}\n\ndocker run \\\n  {}\n\n\
+             containerd: merge into the OCI configuration\n{}",
+            body.podman_arguments.join(" \\\n  "),
+            body.docker_arguments.join(" \\\n  "),
+            oci_text(&body)?
         ),
     };
     Report::new(body, text)
@@ -159,16 +164,7 @@ fn oci(devices: &[Device], mounts: &[Mount]) -> Value {
     json!({"linux": {"resources": {"devices": rules}}, "mounts": mounts})
 }
 
-/// For people, and for `podman run $(cgpuctl inst mounts … --format podman)`: a name has no byte
-/// that a shell would take apart.
-fn text(body: &Body, format: Format) -> Result<String, Problem> {
-    Ok(match format {
-        Format::Podman => body.podman_arguments.join(" ") + "\n",
-        Format::Docker => body.docker_arguments.join(" ") + "\n",
-        Format::Containerd => {
-            serde_json::to_string_pretty(&body.oci)
-                .map_err(|_| Problem::Output { errno: Errno::EIO })?
-                + "\n"
-        }
-    })
+fn oci_text(body: &Body) -> Result<String, Problem> {
+    let text = serde_json::to_string_pretty(&body.oci);
+    Ok(text.map_err(|_| Problem::Output { errno: Errno::EIO })? + "\n")
 }

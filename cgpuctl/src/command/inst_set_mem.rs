@@ -33,7 +33,7 @@ fn report(args: &SetMem, before: &[Instance]) -> Result<Report, Problem> {
     let used = |i: &Instance| i.memory_used_bytes.saturating_add(i.memory_overhead_bytes);
     let over = before.iter().filter(|i| used(i) > args.mem.0).map(|i| {
         format!(
-            "{} are in use on GPU {}: new allocations fail until {} were freed",
+            "{} are in use on GPU {}: new allocations fail until {} are freed",
             Bytes(used(i)),
             i.key.gpu_minor,
             Bytes(used(i) - args.mem.0)

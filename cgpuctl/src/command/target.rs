@@ -2,8 +2,7 @@
 //! From what the user named to the GPUs and instances that a command works on.
 
 use crate::control::Control;
-use crate::error::{Facts, Failure, Problem};
-use crate::output::enumerate;
+use crate::error::{gpus, Facts, Failure, Problem};
 use crate::selector::Selector;
 use cgpu_uapi::{Gpu, Instance, InstanceKey, Name};
 use nix::errno::Errno;
@@ -30,7 +29,7 @@ pub(super) fn select(gpus: &[Gpu], selectors: &[Selector]) -> Result<Vec<u32>, P
             gpus.iter()
                 .find(|gpu| selector.names(gpu))
                 .ok_or_else(|| Problem::NoSuchGpu {
-                    wanted: Some(selector.to_string()),
+                    wanted: selector.to_string(),
                     present: gpus.iter().map(|gpu| gpu.minor).collect(),
                 })?;
         if minors.contains(&gpu.minor) {
@@ -61,10 +60,10 @@ pub(super) fn tenant_on(
     selectors: &[Selector],
 ) -> Result<Vec<Instance>, Problem> {
     let all = tenant(control, name)?;
-    let gpus = control
+    let present = control
         .gpus()
         .map_err(|errno| Problem::explain(errno, &Facts::default()))?;
-    select(&gpus, selectors)?
+    select(&present, selectors)?
         .into_iter()
         .map(|minor| {
             all.iter()
@@ -112,10 +111,7 @@ pub(super) fn each(
             let mut failure = Problem::explain(errno, &facts)
                 .when(format!("{verb} {} on GPU {gpu_minor}", called(&name)));
             if !before.is_empty() {
-                failure.aftermath = Some(format!(
-                    "; on GPU {} it was {done} before",
-                    enumerate(&before, "and")
-                ));
+                failure.aftermath = Some(format!("; on {} it was {done} before", gpus(&before)));
             }
             failure
         })?;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The program itself: help, usage errors, completions. And the documentation, held against the code.
+
+use cgpu_uapi::{request, Cause};
+use cgpuctl::cli::Cli;
+use cgpuctl::control::PathError;
+use cgpuctl::error::{Facts, Problem};
+use cgpuctl::exit::Exit;
+use clap::CommandFactory;
+use insta::{assert_snapshot, with_settings};
+use nix::errno::Errno;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn cgpuctl(line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cgpuctl"))
+        .args(line.split_whitespace())
+        .env("COLUMNS", "100")
+        .output()
+        .expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+#[test]
+fn help_of_every_command() {
+    fn all(command: &mut clap::Command, path: &str, text: &mut String) {
+        *text += &format!("==== {path} --help\n{}\n", command.render_long_help());
+        for sub in command.get_subcommands_mut() {
+            if sub.get_name() != "help" {
+                let path = format!("{path} {}", sub.get_name());
+                all(sub, &path, text);
+            }
+        }
+    }
+    let mut command = Cli::command();
+    command.build();
+    let mut text = String::new();
+    all(&mut command, "cgpuctl", &mut text);
+    with_settings!({ omit_expression => true }, { assert_snapshot!("help", text) });
+}
+
+#[test]
+fn usage_errors_end_with_2_and_say_what_to_write() {
+    let mut all = String::new();
+    for line in [
+        "",
+        "inst",
+        "frobnicate",
+        "gpu list --verbose",
+        "inst create",
+        "inst create a --mem 1GiB",
+        "inst create a --gpu 0",
+        "inst create a --gpu 0 --mem 8",
+        "inst create a --gpu 0 --mem 8G",
+        "inst create a --gpu 0 --mem 0GiB",
+        "inst create a --gpu 0 --mem lots",
+        "inst create a --gpu nvidia0 --mem 8GiB",
+        "inst create -a --gpu 0 --mem 8GiB",
+        "inst create ../a --gpu 0 --mem 8GiB",
+        "inst create a --gpu 0 --mem 8GiB --weight 0",
+        "inst create a --gpu 0 --mem 8GiB --weight 101",
+        "inst set-weight a 0",
+        "inst set-mem a",
+        "inst mounts a --format lxc",
+        "inst mounts a --format podman --json",
+        "completions tcsh",
+    ] {
+        let output = cgpuctl(line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert_eq!(text(&output.stdout), "", "{line}");
+        all += &format!("$ cgpuctl {line}\n{}\n", text(&output.stderr));
+    }
+    with_settings!({ omit_expression => true }, { assert_snapshot!("usage", all) });
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = cgpuctl(&format!("completions {shell}"));
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        assert!(text(&output.stdout).contains("set-weight"), "{shell}");
+        let output = cgpuctl(&format!("completions {shell} --json"));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(json["shell"], shell);
+        assert!(json["script"]
+            .as_str()
+            .is_some_and(|s| s.contains("set-weight")));
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let output = cgpuctl("--version");
+    let expected = format!("cgpuctl {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(text(&output.stdout), expected);
+}
+
+fn documentation(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs")
+        .join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Every key of every golden JSON object is explained, and every explained key exists.
+#[test]
+fn json_keys_are_documented() {
+    fn keys(value: &serde_json::Value, into: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                for (key, value) in map {
+                    into.push(key.clone());
+                    // What an OCI configuration means is another document's matter.
+                    if key != "oci" {
+                        keys(value, into);
+                    }
+                }
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|v| keys(v, into)),
+            _ => {}
+        }
+    }
+    let mut found = vec!["shell".to_owned(), "script".to_owned()];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).expect("snapshots") {
+        let path = entry.expect("entry").path();
+        if path.to_string_lossy().ends_with(".json.snap") {
+            let golden = std::fs::read_to_string(&path).expect("golden");
+            let body = golden.splitn(3, "---\n").nth(2).expect("a body");
+            keys(&serde_json::from_str(body).expect("JSON"), &mut found);
+            files += 1;
+        }
+    }
+    assert!(files > 15, "{files} goldens");
+    found.sort_unstable();
+    found.dedup();
+    let documented: Vec<_> = documentation("json.md")
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()))
+        .collect();
+    for key in &found {
+        assert!(documented.contains(key), "{key} is not in docs/json.md");
+    }
+    for key in documented {
+        assert!(
+            found.contains(&key),
+            "docs/json.md explains {key}, which no golden has"
+        );
+    }
+}
+
+#[test]
+fn exit_codes_and_error_words_are_documented() {
+    let page = documentation("cgpuctl.md");
+    for exit in Exit::ALL {
+        let row = format!("| {} |", exit.code());
+        assert!(page.contains(&row), "{exit:?}");
+    }
+    let path = PathError {
+        action: "reading",
+        path: "/".into(),
+        errno: Errno::EIO,
+    };
+    let others = [
+        Problem::NotLoaded,
+        Problem::GpuTwice { minor: 0 },
+        Problem::Unexpected { errno: Errno::EIO },
+        Problem::Path(path),
+        Problem::InstancesInUse { instances: vec![] },
+        Problem::TwinsMounted { paths: vec![] },
+        Problem::Pinned { what: "it" },
+        Problem::Output { errno: Errno::EIO },
+    ];
+    let of_causes =
+        Cause::ALL.map(|cause| Problem::explain(Errno::from_raw(cause.errno()), &Facts::default()));
+    let page = documentation("json.md");
+    for problem in of_causes.iter().chain(&others) {
+        let word = format!("`{}` ({})", problem.slug(), problem.exit().code());
+        assert!(page.contains(&word), "{word} is not in docs/json.md");
+    }
+}
+
+#[test]
+fn the_abi_is_documented() {
+    let page = documentation("uapi.md");
+    for (name, code) in [
+        ("VERSION", request::VERSION),
+        ("GPU_LIST", request::GPU_LIST),
+        ("INSTANCE_CREATE", request::INSTANCE_CREATE),
+        ("INSTANCE_DESTROY", request::INSTANCE_DESTROY),
+        ("INSTANCE_GET", request::INSTANCE_GET),
+        ("INSTANCE_LIST", request::INSTANCE_LIST),
+        ("INSTANCE_SET_MEMORY", request::INSTANCE_SET_MEMORY),
+        ("INSTANCE_SET_WEIGHT", request::INSTANCE_SET_WEIGHT),
+    ] {
+        let row = format!("| `{name}` | `{code:#010x}` |");
+        assert!(page.contains(&row), "{row}");
+    }
+    for cause in Cause::ALL {
+        let errno = Errno::from_raw(cause.errno());
+        let row = format!("| `{errno:?}` | {} | `{cause:?}` |", cause.errno());
+        assert!(page.contains(&row), "{row}");
+    }
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Every command on a host in memory: what it prints, for people and for programs, how it ends, and
+//! what it left behind.
+
+mod fake;
+
+use cgpu_uapi::{Cause, CGPUFS_MOUNT};
+use cgpuctl::cli::Cli;
+use cgpuctl::exit::Exit;
+use clap::Parser;
+use fake::{errno, Fake, Op, H200};
+use insta::{assert_snapshot, with_settings};
+use nix::errno::Errno;
+
+/// How a command ended and what it wrote.
+struct Ran {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { exit, out, err } = self;
+        write!(
+            f,
+            "exit {} ({exit:?})\n-- stdout\n{out}-- stderr\n{err}",
+            exit.code()
+        )
+    }
+}
+
+fn run(fake: &Fake, line: &str) -> Ran {
+    let cli = Cli::try_parse_from(["cgpuctl"].into_iter().chain(line.split_whitespace()))
+        .unwrap_or_else(|e| panic!("{line}: {e}"));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let exit = cgpuctl::run(&cli, fake, &mut out, &mut err);
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ran {
+        exit,
+        out: text(out),
+        err: text(err),
+    }
+}
+
+/// Runs a line that must succeed without a word on stderr.
+fn done(fake: &Fake, line: &str) -> String {
+    let ran = run(fake, line);
+    assert_eq!((ran.exit, ran.err.as_str()), (Exit::Done, ""), "{line}");
+    ran.out
+}
+
+/// Runs a line that must fail, as a sentence and nothing else.
+fn fails(fake: &Fake, line: &str, exit: Exit) -> String {
+    let ran = run(fake, line);
+    assert_eq!(
+        (ran.exit, ran.out.as_str()),
+        (exit, ""),
+        "{line}: {}",
+        ran.err
+    );
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    ran.err
+}
+
+/// Two GPUs; `train` on both of them, `infer` on the first; `train` is at work on GPU 0.
+fn busy_host() -> Fake {
+    let fake = Fake::new(2);
+    done(
+        &fake,
+        "inst create train --gpu 0 --gpu 1 --mem 24GiB --weight 30",
+    );
+    done(&fake, "inst create infer --gpu 0 --mem 8GiB");
+    fake.with(|s| {
+        s.instances[0].memory_used_bytes = 10 << 30;
+        s.instances[0].memory_overhead_bytes = 9_024 << 10;
+        s.instances[0].memory_peak_bytes = 12 << 30;
+        s.instances[0].memory_refused = 3;
+        s.instances[0].calls_refused = 1;
+        s.instances[0].open_files = 2;
+        s.instances[0].tenant_open_files = 3;
+        s.instances[0].processes = 1;
+        s.gpus[0].used_bytes = 10 << 30;
+    });
+    fake
+}
+
+/// The golden of a command line in both forms.
+fn golden(name: &str, make: impl Fn() -> Fake, line: &str) {
+    let text = run(&make(), line);
+    let json = run(&make(), &format!("{line} --json"));
+    assert_eq!(text.exit, json.exit);
+    assert_eq!(text.err, json.err);
+    let parsed: serde_json::Value = serde_json::from_str(&json.out).expect("one JSON object");
+    assert_eq!(parsed["schema"], 1);
+    with_settings!({ description => format!("cgpuctl {line}"), omit_expression => true }, {
+        assert_snapshot!(format!("{name}.text"), text);
+        assert_snapshot!(format!("{name}.json"), json.out);
+    });
+}
+
+#[test]
+fn what_each_command_prints() {
+    for (name, line) in [
+        ("gpu_list", "gpu list"),
+        ("inst_list", "inst list"),
+        ("inst_show", "inst show train"),
+        ("inst_show_gpu", "inst show train --gpu 0000:2a:00.0"),
+        (
+            "inst_create",
+            "inst create new --gpu 1 --mem 16GiB --weight 5",
+        ),
+        ("inst_create_small", "inst create new --gpu 1 --mem 512MiB"),
+        ("inst_create_tenant", "inst create new --gpu 1,0 --mem 16GB"),
+        ("inst_set_mem", "inst set-mem infer 10GiB"),
+        ("inst_set_mem_below", "inst set-mem train 900MiB --gpu 0"),
+        (
+            "inst_set_weight",
+            "inst set-weight train 40 --gpu 0 --gpu 1",
+        ),
+        ("inst_destroy", "inst destroy infer"),
+        ("inst_mounts", "inst mounts train"),
+        ("status", "status"),
+        ("unload_in_use", "unload"),
+    ] {
+        golden(name, busy_host, line);
+    }
+    golden("gpu_list_none", || Fake::new(0), "gpu list");
+    golden("inst_list_none", || Fake::new(1), "inst list");
+    golden("unload_none", || Fake::new(1), "unload");
+    let idle = || {
+        let fake = Fake::new(1);
+        done(&fake, "inst create train --gpu 0 --mem 24GiB");
+        fake
+    };
+    golden("unload", idle, "unload");
+    let driverless = || Fake::new(0).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+    golden("status_driver_missing", driverless, "status");
+    golden("gpu_list_driver_missing", driverless, "gpu list");
+}
+
+#[test]
+fn each_format_is_ready_for_its_runtime() {
+    let fake = busy_host();
+    for format in ["podman", "docker", "containerd"] {
+        let text = done(&fake, &format!("inst mounts infer --format {format}"));
+        if format == "containerd" {
+            let oci: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(oci["mounts"].as_array().map(Vec::len), Some(3));
+            assert_eq!(oci["linux"]["resources"]["devices"][0]["minor"], 5);
+        } else {
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(
+                text.split_whitespace().all(|word| word.starts_with("--")),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_cause_has_a_sentence_and_an_exit_code() {
+    let mut table = String::new();
+    for cause in Cause::ALL {
+        let fake = busy_host().fail(Op::Create, 0, errno(cause));
+        let line = "inst create new --gpu 0 --mem 24GiB";
+        let ran = run(&fake, line);
+        assert_ne!(ran.exit, Exit::Done, "{cause:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+        table += &format!("{cause:?}: exit {}\n  {}", ran.exit.code(), ran.err);
+        // The same cause from a command that has no facts to tell is a sentence too.
+        let ran = run(
+            &busy_host().fail(Op::Instances, 0, errno(cause)),
+            "inst list",
+        );
+        assert_ne!(ran.exit, Exit::Done, "{cause:?}");
+        table += &format!("  {}", ran.err);
+    }
+    with_settings!({ omit_expression => true }, { assert_snapshot!("causes", table) });
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_one_sentence() {
+    let full = H200 - (32u64 << 30);
+    let mut table = String::new();
+    for (line, exit) in [
+        ("inst create train --gpu 0 --mem 1GiB", Exit::Refused),
+        ("inst create new --gpu 0 --mem 120GiB", Exit::Refused),
+        (
+            &format!("inst create new --gpu 0 --mem {}B", full + 1),
+            Exit::Refused,
+        ),
+        ("inst create new --gpu 0 --mem 141GiB", Exit::Refused),
+        (
+            "inst create new --gpu 0 --mem 141GiB --overcommit",
+            Exit::Refused,
+        ),
+        ("inst create new --gpu 2 --mem 1GiB", Exit::NotFound),
+        ("inst create new --gpu 99:00.0 --mem 1GiB", Exit::NotFound),
+        ("inst create new --gpu GPU-0000 --mem 1GiB", Exit::NotFound),
+        (
+            "inst create new --gpu 0 --gpu 29:00.0 --mem 1GiB",
+            Exit::Usage,
+        ),
+        ("inst create train --gpu 1,0 --mem 1GiB", Exit::Refused),
+        ("inst show nobody", Exit::NotFound),
+        ("inst show infer --gpu 1", Exit::NotFound),
+        ("inst mounts nobody", Exit::NotFound),
+        ("inst set-mem nobody 1GiB", Exit::NotFound),
+        ("inst set-mem train 1GiB", Exit::Usage),
+        ("inst set-mem infer 117GiB", Exit::Refused),
+        ("inst set-mem infer 141GiB", Exit::Refused),
+        ("inst set-weight train 7", Exit::Usage),
+        ("inst destroy train", Exit::Usage),
+        ("inst destroy train --gpu 0", Exit::Refused),
+        ("inst destroy train --gpu 1,0", Exit::Refused),
+        ("inst destroy infer --gpu 1", Exit::NotFound),
+        ("unload", Exit::Refused),
+    ] {
+        let sentence = fails(&busy_host(), line, exit);
+        table += &format!("$ cgpuctl {line}\n{sentence}");
+    }
+    with_settings!({ omit_expression => true }, { assert_snapshot!("refusals", table) });
+}
+
+#[test]
+fn the_limit_that_a_refusal_names_is_accepted() {
+    let fake = busy_host();
+    let sentence = fails(&fake, "inst create new --gpu 0 --mem 120GiB", Exit::Refused);
+    let size = sentence
+        .split("take at most ")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next())
+        .expect("a size");
+    done(&fake, &format!("inst create new --gpu 0 --mem {size}"));
+    let sentence = fails(&fake, "inst create huge --gpu 1 --mem 1TiB", Exit::Refused);
+    let size = sentence
+        .trim_end()
+        .split("take at most ")
+        .nth(1)
+        .expect("a size");
+    done(
+        &fake,
+        &format!("inst create huge --gpu 1 --mem {size} --overcommit"),
+    );
+}
+
+#[test]
+fn limits_add_up_to_the_whole_gpu_and_not_a_byte_more() {
+    let fake = Fake::new(1);
+    done(
+        &fake,
+        &format!("inst create a --gpu 0 --mem {}B", H200 - (2 << 30)),
+    );
+    fails(
+        &fake,
+        &format!("inst create b --gpu 0 --mem {}B", (2u64 << 30) + 1),
+        Exit::Refused,
+    );
+    done(&fake, "inst create b --gpu 0 --mem 2GiB");
+    let full = fails(&fake, "inst create c --gpu 0 --mem 1GiB", Exit::Refused);
+    assert!(full.contains("all of which is given out"), "{full}");
+    done(&fake, "inst create c --gpu 0 --mem 1GiB --overcommit");
+    // An instance's own limit does not stand in its way.
+    done(&fake, "inst set-mem a 1GiB");
+    done(&fake, "inst set-mem a 2GiB");
+}
+
+#[test]
+fn a_tenant_is_made_whole_or_not_at_all() {
+    let fake = Fake::new(3);
+    fake.with(|s| s.gpus[2].memory_bytes = 1 << 30);
+    let sentence = fails(&fake, "inst create t --gpu 0,1,2 --mem 8GiB", Exit::Refused);
+    assert!(sentence.contains("on GPU 2:"), "{sentence}");
+    assert!(sentence.ends_with("; what this command had made on GPUs 0 and 1 was removed again\n"));
+    assert_eq!(fake.names(), []);
+    assert!(fake.with(|s| s.mounts.is_empty() && !s.mount_point_exists));
+
+    let fake = fake.fail(Op::Destroy, 0, errno(Cause::Busy));
+    let sentence = fails(&fake, "inst create t --gpu 0,1,2 --mem 8GiB", Exit::Refused);
+    assert!(
+        sentence.ends_with("; what this command had made on GPU 1 could not be removed again\n")
+    );
+    assert_eq!(fake.names(), [("t".to_owned(), 1)]);
+}
+
+#[test]
+fn a_change_that_stops_half_way_says_what_was_done() {
+    let fake = busy_host().fail(Op::SetWeight, 1, Errno::EIO);
+    let sentence = fails(&fake, "inst set-weight train 9 --gpu 1,0", Exit::Failed);
+    assert!(
+        sentence.ends_with("; on GPU 1 it was set before\n"),
+        "{sentence}"
+    );
+    let weights = fake.with(|s| [s.instances[0].weight, s.instances[1].weight]);
+    assert_eq!(weights, [30, 9]);
+}
+
+#[test]
+fn create_mounts_the_twins_once_and_a_mount_that_was_there_stays() {
+    let fake = Fake::new(1);
+    done(&fake, "inst create a --gpu 0 --mem 1GiB");
+    done(&fake, "inst create b --gpu 0 --mem 1GiB");
+    let mounts = || fake.with(|s| s.mounts.clone());
+    assert_eq!(mounts(), [std::path::Path::new(CGPUFS_MOUNT)]);
+    fails(&fake, "inst create b --gpu 0 --mem 1GiB", Exit::Refused);
+    assert_eq!(mounts().len(), 1);
+
+    let fake = Fake::new(1).fail(Op::Mount, 0, Errno::EINVAL);
+    let sentence = fails(&fake, "inst create a --gpu 0 --mem 1GiB", Exit::Failed);
+    assert!(
+        sentence.contains("mounting cgpufs at /run/cgpu/dev failed"),
+        "{sentence}"
+    );
+    assert_eq!(fake.names(), []);
+}
+
+#[test]
+fn a_missing_module_and_missing_rights_are_told_apart() {
+    for line in [
+        "gpu list",
+        "inst list",
+        "inst create a --gpu 0 --mem 1GiB",
+        "status",
+        "unload",
+    ] {
+        for (errno, exit) in [
+            (Errno::ENOENT, Exit::NotLoaded),
+            (Errno::ENXIO, Exit::NotLoaded),
+            (Errno::ENODEV, Exit::NotLoaded),
+            (Errno::EPERM, Exit::NotPermitted),
+            (Errno::EACCES, Exit::NotPermitted),
+            (Errno::EMFILE, Exit::Failed),
+        ] {
+            fails(&Fake::new(1).fail(Op::Open, 0, errno), line, exit);
+        }
+    }
+    // An errno that is a cause of an ioctl means something else when the device is opened.
+    assert_eq!(
+        Cause::from_errno(Errno::ENXIO as i32),
+        Some(Cause::NoSuchGpu)
+    );
+}
+
+#[test]
+fn unload_leaves_nothing_or_everything() {
+    let idle = || {
+        let fake = Fake::new(1);
+        done(&fake, "inst create a --gpu 0 --mem 1GiB");
+        fake
+    };
+    let fake = idle();
+    done(&fake, "unload");
+    assert!(fake.with(|s| s.unloaded && s.mounts.is_empty() && !s.mount_point_exists));
+
+    // Mounted over itself, as by hand.
+    let fake = idle();
+    fake.with(|s| s.mounts.push(CGPUFS_MOUNT.into()));
+    done(&fake, "unload");
+
+    // A container holds a twin: the kernel refuses, the mount is back, the instance is still there.
+    let fake = idle().fail(Op::Unload, 0, Errno::EAGAIN);
+    fails(&fake, "unload", Exit::Refused);
+    assert_eq!(fake.names(), [("a".to_owned(), 0)]);
+    assert_eq!(fake.with(|s| s.mounts.len()), 1);
+
+    // Somebody sits in the folder.
+    let fake = idle().fail(Op::Unmount, 0, Errno::EBUSY);
+    fails(&fake, "unload", Exit::Refused);
+    assert!(fake.with(|s| !s.unloaded && s.mounts.len() == 1));
+
+    // A twin is bind-mounted where we see it.
+    let fake = idle();
+    fake.with(|s| s.mounts.push("/srv/x/nvidia0".into()));
+    let sentence = fails(&fake, "unload", Exit::Refused);
+    assert!(
+        sentence.contains("mounted at /srv/x/nvidia0;"),
+        "{sentence}"
+    );
+    assert!(fake.with(|s| !s.unloaded && s.mounts.len() == 2));
+
+    fails(
+        &idle().fail(Op::Unload, 0, Errno::EPERM),
+        "unload",
+        Exit::NotPermitted,
+    );
+    fails(
+        &idle().fail(Op::Unload, 0, Errno::ENOENT),
+        "unload",
+        Exit::NotLoaded,
+    );
+}
+
+#[test]
+fn a_failure_is_a_json_object_too() {
+    let ran = run(&busy_host(), "--json inst create train --gpu 0 --mem 1GiB");
+    let json: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let error = &json["error"];
+    assert_eq!(json["schema"], 1);
+    assert_eq!(error["cause"], "name_taken");
+    assert_eq!(error["exit_code"], ran.exit.code());
+    assert_eq!(
+        format!("cgpuctl: {}\n", error["message"].as_str().expect("text")),
+        ran.err
+    );
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
+    struct Sink(std::io::ErrorKind);
+    impl std::io::Write for Sink {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let cli = Cli::try_parse_from(["cgpuctl", "gpu", "list"]).expect("valid");
+    for (kind, exit) in [
+        (std::io::ErrorKind::BrokenPipe, Exit::Done),
+        (std::io::ErrorKind::StorageFull, Exit::Failed),
+    ] {
+        let ended = cgpuctl::run(&cli, &Fake::new(1), &mut Sink(kind), &mut Vec::new());
+        assert_eq!(ended, exit);
+    }
+}
+
+#[test]
+fn no_control_device_is_left_open() {
+    let fake = busy_host();
+    for line in [
+        "gpu list",
+        "inst list",
+        "status",
+        "inst mounts train",
+        "inst destroy nobody",
+    ] {
+        run(&fake, line);
+        assert_eq!(fake.with(|s| s.open), 0, "{line}");
+    }
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A host in memory: a control device that keeps instances by the rules of the ABI and answers with
+//! its causes, mounts of cgpufs, and a module that can be unloaded.
+//!
+//! Like the module, it checks reserved fields and keys before anything else, so that a command which
+//! fills a record wrongly is found out. A test can have any operation fail with an errno of its choice.
+
+use cgpu_uapi::{
+    Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory,
+    InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
+    MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+};
+use cgpuctl::control::{Control, Host, PathError};
+use nix::errno::Errno;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use zerocopy::FromZeros;
+
+/// Memory of an H200 as FB_GET_INFO index 0x08 tells it.
+pub(crate) const H200: u64 = 147_221_504 << 10;
+
+/// What can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Op {
+    Open,
+    Version,
+    Gpus,
+    Instances,
+    Create,
+    Destroy,
+    SetMemory,
+    SetWeight,
+    Mount,
+    Unmount,
+    Unload,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) instances: Vec<Instance>,
+    pub(crate) mounts: Vec<PathBuf>,
+    pub(crate) mount_point_exists: bool,
+    pub(crate) unloaded: bool,
+    /// Open control devices, which would keep the module.
+    pub(crate) open: usize,
+    /// Operations that fail, the given number of calls from now (0: the next one).
+    failures: BTreeMap<Op, Vec<(usize, Errno)>>,
+    next_id: u32,
+}
+
+impl State {
+    fn check(&mut self, op: Op) -> Result<(), Errno> {
+        let Some(failures) = self.failures.get_mut(&op) else {
+            return Ok(());
+        };
+        let now = failures.iter().find(|(after, _)| *after == 0).map(|f| f.1);
+        failures.retain(|(after, _)| *after != 0);
+        for (after, _) in failures {
+            *after -= 1;
+        }
+        now.map_or(Ok(()), Err)
+    }
+
+    fn gpu(&mut self, minor: u32) -> Result<&mut Gpu, Errno> {
+        let gpu = self.gpus.iter_mut().find(|g| g.minor == minor);
+        gpu.ok_or(errno(Cause::NoSuchGpu))
+    }
+
+    fn find(&mut self, key: &InstanceKey) -> Result<usize, Errno> {
+        if !key.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        if key.name.as_str().is_none() {
+            return Err(errno(Cause::BadName));
+        }
+        let named = |i: &Instance| i.key.name == key.name;
+        let on = |i: &Instance| key.gpu_minor == GPU_ANY || i.key.gpu_minor == key.gpu_minor;
+        let mut found = (0..self.instances.len())
+            .filter(|&n| named(&self.instances[n]) && on(&self.instances[n]));
+        match (found.next(), found.next()) {
+            (None, _) => Err(errno(Cause::NoSuchInstance)),
+            (Some(_), Some(_)) => Err(errno(Cause::Ambiguous)),
+            (Some(n), None) => Ok(n),
+        }
+    }
+
+    /// Checks a limit against the GPU, the instance's own old limit not counted.
+    fn fits(&mut self, minor: u32, own: u64, limit: u64, flags: u32) -> Result<(), Errno> {
+        let gpu = self.gpu(minor)?;
+        if limit == 0 {
+            return Err(errno(Cause::LimitZero));
+        }
+        if limit > gpu.memory_bytes {
+            return Err(errno(Cause::LimitAboveGpu));
+        }
+        if flags == 0 && gpu.allotted_bytes - own + limit > gpu.memory_bytes {
+            return Err(errno(Cause::LimitsAboveGpu));
+        }
+        Ok(())
+    }
+}
+
+/// A host with GPUs.
+#[derive(Clone)]
+pub(crate) struct Fake(Rc<RefCell<State>>);
+
+/// The control device, open.
+struct Device(Rc<RefCell<State>>);
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.0.borrow_mut().open -= 1;
+    }
+}
+
+/// The errno of a cause.
+pub(crate) fn errno(cause: Cause) -> Errno {
+    Errno::from_raw(cause.errno())
+}
+
+fn put(field: &mut [u8], text: &str) {
+    field[..text.len()].copy_from_slice(text.as_bytes());
+}
+
+impl Fake {
+    /// So many H200 with minors 0, 1, …, device instances in the opposite order.
+    pub(crate) fn new(gpus: u32) -> Self {
+        let mut state = State {
+            next_id: 3,
+            ..State::default()
+        };
+        for minor in 0..gpus {
+            let mut gpu = Gpu::new_zeroed();
+            gpu.minor = minor;
+            gpu.gpu_id = 0x2900 + 0x100 * minor;
+            gpu.device_instance = gpus - 1 - minor;
+            gpu.max_instances = 16;
+            gpu.policy = 2;
+            gpu.free_weight = WEIGHT_MAX;
+            gpu.memory_bytes = H200;
+            put(
+                &mut gpu.uuid,
+                &format!("GPU-{minor:08x}-0f7d-4b1e-9c2d-1234567890ab"),
+            );
+            put(&mut gpu.pci, &format!("0000:{:02x}:00.0", 0x29 + minor));
+            put(&mut gpu.name, "NVIDIA H200");
+            state.gpus.push(gpu);
+        }
+        Self(Rc::new(RefCell::new(state)))
+    }
+
+    /// Has `op` fail: the next call of it, or the one after so many others.
+    pub(crate) fn fail(self, op: Op, after: usize, errno: Errno) -> Self {
+        let mut state = self.0.borrow_mut();
+        state.failures.entry(op).or_default().push((after, errno));
+        drop(state);
+        self
+    }
+
+    /// Runs something on the state.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.0.borrow_mut())
+    }
+
+    /// Names and GPUs of the instances.
+    pub(crate) fn names(&self) -> Vec<(String, u32)> {
+        let name = |i: &Instance| i.key.name.as_str().expect("valid").to_owned();
+        self.with(|s| {
+            let each = s.instances.iter().map(|i| (name(i), i.key.gpu_minor));
+            each.collect()
+        })
+    }
+}
+
+impl Control for Device {
+    fn version(&self) -> Result<Version, Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::Version)?;
+        let mut version = Version::new_zeroed();
+        version.abi = ABI_VERSION;
+        put(&mut version.module, "0.1.0");
+        if !state.gpus.is_empty() {
+            version.branch = 580;
+            put(&mut version.driver, "580.159.04");
+        }
+        Ok(version)
+    }
+
+    fn gpus(&self) -> Result<Vec<Gpu>, Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::Gpus)?;
+        Ok(state.gpus.clone())
+    }
+
+    fn instances(&self) -> Result<Vec<Instance>, Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::Instances)?;
+        Ok(state.instances.clone())
+    }
+
+    fn create(&self, request: &mut InstanceCreate) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::Create)?;
+        let key = request.key;
+        if !request.is_clean() || request.id != 0 {
+            return Err(errno(Cause::Malformed));
+        }
+        if state.find(&key).is_ok() {
+            return Err(errno(Cause::NameTaken));
+        }
+        if !(1..=WEIGHT_MAX).contains(&request.weight) {
+            return Err(errno(Cause::WeightOutOfRange));
+        }
+        state.fits(key.gpu_minor, 0, request.memory_limit_bytes, request.flags)?;
+        let (id, tenant) = (state.next_id, 200);
+        let gpu = state.gpu(key.gpu_minor)?;
+        if gpu.instances as usize == MAX_INSTANCES_PER_GPU {
+            return Err(errno(Cause::TooMany));
+        }
+        gpu.instances += 1;
+        gpu.allotted_bytes += request.memory_limit_bytes;
+        gpu.free_weight = gpu.free_weight.saturating_sub(request.weight);
+        state.next_id += 1;
+        request.id = id;
+        let mut instance = Instance::new_zeroed();
+        instance.key = key;
+        instance.id = id;
+        instance.weight = request.weight;
+        instance.memory_limit_bytes = request.memory_limit_bytes;
+        instance.major = 511;
+        instance.node_minor = id;
+        instance.control_node_minor = tenant;
+        instance.uvm_node_minor = tenant + 1;
+        state.instances.push(instance);
+        Ok(())
+    }
+
+    fn destroy(&self, key: &InstanceKey) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::Destroy)?;
+        let n = state.find(key)?;
+        if state.instances[n].open_files != 0 {
+            return Err(errno(Cause::Busy));
+        }
+        let instance = state.instances.remove(n);
+        let gpu = state.gpu(instance.key.gpu_minor)?;
+        gpu.instances -= 1;
+        gpu.allotted_bytes -= instance.memory_limit_bytes;
+        Ok(())
+    }
+
+    fn get(&self, request: &mut InstanceGet) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        let n = state.find(&request.key)?;
+        request.instance = state.instances[n];
+        Ok(())
+    }
+
+    fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetMemory)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        let n = state.find(&request.key)?;
+        let minor = state.instances[n].key.gpu_minor;
+        let own = state.instances[n].memory_limit_bytes;
+        state.fits(minor, own, request.memory_limit_bytes, request.flags)?;
+        let gpu = state.gpu(minor)?;
+        gpu.allotted_bytes = gpu.allotted_bytes - own + request.memory_limit_bytes;
+        state.instances[n].memory_limit_bytes = request.memory_limit_bytes;
+        Ok(())
+    }
+
+    fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetWeight)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        let n = state.find(&request.key)?;
+        if !(1..=WEIGHT_MAX).contains(&request.weight) {
+            return Err(errno(Cause::WeightOutOfRange));
+        }
+        state.instances[n].weight = request.weight;
+        Ok(())
+    }
+}
+
+impl Host for Fake {
+    fn control(&self) -> Result<Box<dyn Control>, Errno> {
+        self.with(|s| {
+            s.check(Op::Open)?;
+            s.open += 1;
+            Ok(())
+        })?;
+        Ok(Box::new(Device(self.0.clone())))
+    }
+
+    fn cgpufs_mounts(&self) -> Result<Vec<PathBuf>, PathError> {
+        Ok(self.with(|s| s.mounts.clone()))
+    }
+
+    fn mount_cgpufs(&self) -> Result<bool, PathError> {
+        let point = PathBuf::from(CGPUFS_MOUNT);
+        self.with(|s| {
+            s.check(Op::Mount).map_err(|errno| PathError {
+                action: "mounting cgpufs at",
+                path: point.clone(),
+                errno,
+            })?;
+            let new = !s.mounts.contains(&point);
+            if new {
+                s.mounts.push(point);
+                s.mount_point_exists = true;
+            }
+            Ok(new)
+        })
+    }
+
+    fn unmount_cgpufs(&self, path: &Path) -> Result<(), PathError> {
+        self.with(|s| {
+            s.check(Op::Unmount).map_err(|errno| PathError {
+                action: "unmounting",
+                path: path.to_owned(),
+                errno,
+            })?;
+            let n = s.mounts.iter().position(|m| m == path);
+            s.mounts
+                .remove(n.expect("only what is mounted is unmounted"));
+            Ok(())
+        })
+    }
+
+    fn remove_mount_point(&self) {
+        self.with(|s| s.mount_point_exists = !s.mounts.is_empty());
+    }
+
+    fn unload_module(&self) -> Result<(), Errno> {
+        self.with(|s| {
+            s.check(Op::Unload)?;
+            if s.open != 0 || !s.mounts.is_empty() {
+                return Err(Errno::EAGAIN);
+            }
+            s.unloaded = true;
+            s.instances.clear();
+            Ok(())
+        })
+    }
+}
