@@ -73,11 +73,16 @@ impl BackingFile {
     /// scratch of its address space. For the probe of a GPU: it runs in the context of the host's
     /// root, but without the capabilities that every forwarded call lacks.
     ///
-    /// Errors and results are those of [`Caller::forward`](super::Caller::forward).
+    /// As [`Caller::forward`](super::Caller::forward), but an errno of the driver is an error here
+    /// as well.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
         // than the call lasts.
-        unsafe { caller::forward(self.0, self, QueueKey::HOST, cmd, parts, route) }
+        let answer = unsafe { caller::forward(self.0, self, QueueKey::HOST, cmd, parts, route) }?;
+        if answer < 0 {
+            return Err(Error::from_errno(answer));
+        }
+        Ok(answer)
     }
 
     /// The file.
@@ -99,7 +104,8 @@ impl BackingFile {
         unsafe { &*table }
     }
 
-    /// Calls the driver's `ioctl` for `file` with the credentials that are installed now.
+    /// Calls the driver's `ioctl` for `file` with the credentials that are installed now, and gives
+    /// what that returns.
     ///
     /// # Safety
     ///
@@ -116,11 +122,8 @@ impl BackingFile {
         let arg = arg as c_ulong;
         // SAFETY: The caller promises that `file` is open and the driver's.
         let result = unsafe { ioctl(file.as_ptr(), cmd, arg) };
-        if result < 0 {
-            let errno = i32::try_from(result).map_err(|_| EIO)?;
-            return Err(Error::from_errno(errno));
-        }
-        // The driver's ioctls return 0; a larger number than an `int` never reached user space.
+        // The driver's ioctls return 0 or a negative errno; no number beyond an `int` ever reaches
+        // user space.
         i32::try_from(result).map_err(|_| EIO)
     }
 }

@@ -85,11 +85,16 @@ impl<'a> Caller<'a> {
     /// Calls the driver with copies of `parts`, which nobody can change on the way: see
     /// `scratch.rs`. The first part is the argument; with no parts the argument is 0.
     ///
-    /// The result is the driver's, also if it is an error; then, too, `parts` hold what the driver
-    /// left. Errors of our own leave `parts` as they were, and the call was not made: `EINTR` or
-    /// `ERESTARTSYS` if the task was killed while it waited for its turn, `E2BIG` for a part above
-    /// [`PART_MAX`](scratch::PART_MAX) or parts that do not fit, `EINVAL` for a pointer outside an
-    /// earlier part, `ENOMEM`, `EFAULT` for a task without memory of its own.
+    /// The value is what the driver returned, a negative errno included: the call was made, and
+    /// `parts` hold what the driver left.
+    ///
+    /// # Errors
+    ///
+    /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task was
+    /// killed while it waited for its turn, `E2BIG` for a part above [`PART_MAX`](scratch::PART_MAX)
+    /// or parts that do not fit, `EINVAL` for a pointer that is not inside an earlier part,
+    /// `ENOMEM`, `EFAULT` for a task without memory of its own, `ENOTTY` where the driver has no
+    /// ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe { forward(self.file, self.backing, self.queue, cmd, parts, route) }
@@ -97,7 +102,7 @@ impl<'a> Caller<'a> {
 
     /// Calls the driver with the argument as the caller gave it. The driver reads the process's own
     /// memory, which other threads change while it does: only for calls whose parameters decide
-    /// nothing that we decided on.
+    /// nothing that we decided on. The result is as for [`Caller::forward`].
     pub fn forward_unchecked(&self, cmd: u32, arg: UserAddr) -> Result<i32> {
         let request = Request {
             file: self.file,
@@ -107,7 +112,7 @@ impl<'a> Caller<'a> {
             lease: None,
         };
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
-        unsafe { request.execute_reduced() }?
+        unsafe { request.execute_reduced() }
     }
 }
 
@@ -147,5 +152,5 @@ pub(super) unsafe fn forward(
     if let Some(slot) = &mut lease {
         slot.finish(parts)?;
     }
-    answer
+    Ok(answer)
 }

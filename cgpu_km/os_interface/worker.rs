@@ -92,7 +92,7 @@ pub(super) struct Request<'a> {
 
 impl Request<'_> {
     /// Makes the call in the current task, which owns the scratch meanwhile, with the credentials
-    /// that are installed now.
+    /// that are installed now. The value is the driver's; an error says that the call was not made.
     ///
     /// # Safety
     ///
@@ -104,15 +104,14 @@ impl Request<'_> {
         unsafe { self.backing.ioctl(self.file, self.cmd, self.arg) }
     }
 
-    /// As [`Self::execute`], without the withheld capabilities. The outer result is an error if the
-    /// call was not made.
+    /// As [`Self::execute`], without the withheld capabilities.
     ///
     /// # Safety
     ///
     /// As for [`Self::execute`].
-    pub(super) unsafe fn execute_reduced(&self) -> Result<Result<i32>> {
+    pub(super) unsafe fn execute_reduced(&self) -> Result<i32> {
         // SAFETY: The caller promises it.
-        creds::reduced(|| unsafe { self.execute() })
+        creds::reduced(|| unsafe { self.execute() })?
     }
 }
 
@@ -129,8 +128,10 @@ struct Job {
     mm: NonNull<bindings::mm_struct>,
     /// The caller's credentials, reduced.
     creds: Reduced,
-    /// What the driver answered, or a negative errno. Written before `done`.
-    result: Atomic<i32>,
+    /// What the driver answered. Written before `done`.
+    answer: Atomic<i32>,
+    /// Or else, not 0, the negative errno for which it was not asked. Written before `done`.
+    failure: Atomic<i32>,
     #[pin]
     done: Completion,
     #[pin]
@@ -153,11 +154,10 @@ impl_list_item! {
 impl Job {
     /// Makes the call, in the worker's task.
     fn run(&self, template: &BackingFile) {
-        let answer = match self.call(template) {
-            Ok(value) => value,
-            Err(e) => e.to_errno(),
-        };
-        self.result.store(answer, Relaxed);
+        match self.call(template) {
+            Ok(answer) => self.answer.store(answer, Relaxed),
+            Err(e) => self.failure.store(e.to_errno(), Relaxed),
+        }
         self.done.complete();
     }
 
@@ -354,14 +354,14 @@ impl Worker {
 
     /// Has `request` executed by the worker in the calling task's address space, and waits for it.
     ///
-    /// The outer result is an error if the call was not made: `ERESTARTSYS` if the calling task was
-    /// killed before its turn, `ENOMEM`, or `EFAULT` for a task without an address space. The inner
-    /// one is the driver's.
+    /// The value is the driver's. An error says that the call was not made: `ERESTARTSYS` if the
+    /// calling task was killed before its turn, `ENOMEM`, `EMFILE` where the worker has no descriptor
+    /// left, or `EFAULT` for a task without an address space.
     ///
     /// # Safety
     ///
     /// As for [`Request::execute`], with the calling task's address space.
-    pub(super) unsafe fn call(&self, key: QueueKey, request: &Request<'_>) -> Result<Result<i32>> {
+    pub(super) unsafe fn call(&self, key: QueueKey, request: &Request<'_>) -> Result<i32> {
         // SAFETY: The current task is valid, and its address space cannot go while it is in here.
         let mm = unsafe { (*bindings::get_current()).mm };
         let mm = NonNull::new(mm).ok_or(EFAULT)?;
@@ -373,7 +373,8 @@ impl Worker {
                 request: NonNull::from(request).cast(),
                 mm,
                 creds,
-                result: Atomic::new(0),
+                answer: Atomic::new(0),
+                failure: Atomic::new(0),
                 done <- Completion::new(),
                 links <- ListLinks::new(),
             }),
@@ -388,12 +389,10 @@ impl Worker {
             }
             waiter.done.wait();
         }
-        let answer = waiter.result.load(Relaxed);
-        Ok(if answer < 0 {
-            Err(Error::from_errno(answer))
-        } else {
-            Ok(answer)
-        })
+        match waiter.failure.load(Relaxed) {
+            0 => Ok(waiter.answer.load(Relaxed)),
+            errno => Err(Error::from_errno(errno)),
+        }
     }
 }
 
