@@ -69,3 +69,19 @@ pub struct ClassEntry {
     /// Whether the driver takes no parameters (a null pointer) too.
     pub optional: bool,
 }
+
+pub(super) const fn entry(
+    class: u32,
+    name: &'static str,
+    params: u32,
+    kind: Kind,
+    optional: bool,
+) -> ClassEntry {
+    ClassEntry {
+        class: ClassId(class),
+        name,
+        params,
+        kind,
+        optional,
+    }
+}

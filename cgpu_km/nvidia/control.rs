@@ -23,8 +23,6 @@ pub enum Direction {
 /// How many bytes lie behind a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Always so many.
-    Fixed(usize),
     /// `elem` bytes for each of the `u32` at `at` in the parameters; more than `max` of them are
     /// refused.
     Counted {
@@ -33,7 +31,16 @@ pub enum Length {
         /// Bytes of one element.
         elem: usize,
         /// Most elements: what the driver takes, or what fits a piece of 64 KiB if that is less.
-        max: u32,
+        max: usize,
+    },
+    /// The same for the square of the `u32` at `at`: a table of pairs.
+    Squared {
+        /// Where the number lies in the parameters.
+        at: usize,
+        /// Bytes of one element.
+        elem: usize,
+        /// Most elements.
+        max: usize,
     },
 }
 
@@ -53,15 +60,36 @@ impl Pointer {
     /// How many bytes lie behind it; `None` where `params` is too short or names more elements than
     /// are allowed.
     pub fn bytes(&self, params: &[u8]) -> Option<usize> {
-        match self.length {
-            Length::Fixed(bytes) => Some(bytes),
-            Length::Counted { at, elem, max } => {
-                let count = Field::<u32>::at(at).get(params)?;
-                let count = (count <= max).then_some(usize::try_from(count).ok()?)?;
-                count.checked_mul(elem)
+        let count = |at| usize::try_from(Field::<u32>::at(at).get(params)?).ok();
+        let (count, elem, max) = match self.length {
+            Length::Counted { at, elem, max } => (count(at)?, elem, max),
+            Length::Squared { at, elem, max } => {
+                let side = count(at)?;
+                (side.checked_mul(side)?, elem, max)
             }
-        }
+        };
+        (count <= max).then(|| count.checked_mul(elem))?
     }
+}
+
+/// What is to be watched about a control, beside its client, object and sizes. Nothing that these
+/// say makes one safe by itself: it is for the code that acts on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Care {
+    /// Nothing.
+    None,
+    /// It names GPUs, in what it takes or gives: those of other tenants too.
+    Gpus,
+    /// It names processes.
+    Processes,
+    /// It tells how much memory there is.
+    Memory,
+    /// It gives others the use of an object.
+    Share,
+    /// It puts objects behind a descriptor, or takes them from one: memory that outlives its object.
+    Export,
+    /// It changes how channels are scheduled.
+    Schedule,
 }
 
 /// One control.
@@ -73,6 +101,60 @@ pub struct ControlEntry {
     pub name: &'static str,
     /// Bytes of its parameters: the driver refuses any other size. 0: it has none.
     pub params: u32,
+    /// What is to be watched.
+    pub care: Care,
     /// The pointers in them.
     pub pointers: &'static [Pointer],
+}
+
+pub(super) const fn entry(
+    cmd: u32,
+    name: &'static str,
+    params: u32,
+    care: Care,
+    pointers: &'static [Pointer],
+) -> ControlEntry {
+    ControlEntry {
+        cmd: ControlCmd(cmd),
+        name,
+        params,
+        care,
+        pointers,
+    }
+}
+
+pub(super) const fn counted(
+    at: usize,
+    count: usize,
+    elem: usize,
+    max: usize,
+    direction: Direction,
+) -> Pointer {
+    Pointer {
+        at,
+        length: Length::Counted {
+            at: count,
+            elem,
+            max,
+        },
+        direction,
+    }
+}
+
+pub(super) const fn squared(
+    at: usize,
+    count: usize,
+    elem: usize,
+    max: usize,
+    direction: Direction,
+) -> Pointer {
+    Pointer {
+        at,
+        length: Length::Squared {
+            at: count,
+            elem,
+            max,
+        },
+        direction,
+    }
 }

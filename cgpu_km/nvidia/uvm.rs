@@ -24,10 +24,12 @@ pub enum UvmKind {
     RegisterChannel,
     /// As above.
     UnregisterChannel,
-    /// Maps a memory object: keeps it alive until it is unmapped.
+    /// Maps a memory object, which UVM keeps alive until the mapping ends.
     MapExternal,
-    /// As above, for other devices.
-    DeviceP2p,
+    /// Ends a mapping.
+    UnmapExternal,
+    /// Ends all mappings of a range.
+    Free,
     /// Names no client.
     Plain,
 }
@@ -50,3 +52,19 @@ pub struct UvmEntry {
 /// In [`initialize::FLAGS`]: several processes may use the file
 /// (`UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`, uvm_types.h).
 pub const FLAG_MULTI_PROCESS_SHARING_MODE: u64 = 0x2;
+
+pub(super) const fn entry(
+    cmd: u32,
+    name: &'static str,
+    size: u32,
+    status_at: u32,
+    kind: UvmKind,
+) -> UvmEntry {
+    UvmEntry {
+        cmd,
+        name,
+        size,
+        status_at,
+        kind,
+    }
+}

@@ -147,20 +147,3 @@ pub mod free {
     /// Result.
     pub const RM_STATUS: Field<u32> = Field::at(16);
 }
-
-/// `UVM_ALLOC_DEVICE_P2P`.
-pub mod device_p2p {
-    use crate::nvidia::wire::Field;
-    /// Size of `UVM_ALLOC_DEVICE_P2P_PARAMS` in bytes.
-    pub const SIZE: usize = 56;
-    /// Address.
-    pub const BASE: Field<u64> = Field::at(0);
-    /// Bytes.
-    pub const LENGTH: Field<u64> = Field::at(8);
-    /// The client that has the memory.
-    pub const H_CLIENT: Field<u32> = Field::at(44);
-    /// The memory.
-    pub const H_MEMORY: Field<u32> = Field::at(48);
-    /// Result.
-    pub const RM_STATUS: Field<u32> = Field::at(52);
-}
