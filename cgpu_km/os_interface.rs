@@ -26,16 +26,14 @@ pub mod procfs;
 mod scratch;
 mod session;
 pub mod store;
-mod table;
 mod user;
 mod wait;
 mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::{Caller, Part};
-pub use scratch::{PARTS_MAX, PART_MAX, SLOTS};
+pub use scratch::{Scratch, PARTS_MAX, PART_MAX, SLOTS};
 pub use session::Endpoint;
-pub use table::Scratch;
 pub use user::UserAddr;
 pub use worker::{QueueKey, Route, Worker};
 

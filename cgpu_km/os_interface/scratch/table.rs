@@ -6,7 +6,7 @@
 //! so an address space that is found here is the one that was entered, never one that got the same
 //! memory later.
 
-use super::scratch::Pool;
+use super::pool::Pool;
 use core::ptr::null_mut;
 use kernel::{
     list::{List, ListArc},
@@ -23,7 +23,7 @@ const SHARD_BITS: u32 = 6;
 
 /// # Invariants
 ///
-/// Taken for list operations only: it nests in `mmap_lock` (see the lock rules in `scratch.rs`).
+/// Taken for list operations only: it nests in `mmap_lock` (see the lock rules in [`scratch`](super)).
 #[pin_data]
 struct Shard {
     #[pin]
@@ -74,9 +74,8 @@ fn shard(mm: usize) -> Option<&'static Shard> {
     // could call this exists any more.
     let table = unsafe { TABLE.load(Acquire).as_ref() }?;
     // The multiplier of the kernel's hash_64(): the golden ratio.
-    let hash = (mm as u64).wrapping_mul(0x61C8_8646_80B5_83EB) >> (u64::BITS - SHARD_BITS);
-    // CAST: SHARD_BITS bits.
-    table.0.get(hash as usize).map(|shard| &**shard)
+    let hash = mm.wrapping_mul(0x61C8_8646_80B5_83EB) >> (usize::BITS - SHARD_BITS);
+    table.0.get(hash).map(|shard| &**shard)
 }
 
 fn find_in(pools: &List<Pool>, mm: &MmWithUser) -> Option<Arc<Pool>> {
@@ -85,7 +84,7 @@ fn find_in(pools: &List<Pool>, mm: &MmWithUser) -> Option<Arc<Pool>> {
 }
 
 /// The pool of `mm`, if it has one.
-pub(super) fn find(mm: &MmWithUser) -> Option<Arc<Pool>> {
+fn find(mm: &MmWithUser) -> Option<Arc<Pool>> {
     let shard = shard(mm.as_raw().addr())?;
     let pools = shard.pools.lock();
     find_in(&pools, mm)

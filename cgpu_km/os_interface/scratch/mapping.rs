@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The sealed mapping of a [`Pool`]: how it is made, and what the kernel calls for it.
+
+use super::{pool::Pool, table, POOL_BYTES};
+use crate::os_interface::extra;
+use core::ptr::without_provenance_mut;
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    mm::{virt::VmaRef, MmWithUser},
+    page::Page,
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+};
+
+/// Maps `pool` into the current task's address space, and gives the address.
+pub(super) fn make(pool: &Arc<Pool>) -> Result<usize> {
+    let private = Arc::into_raw(pool.clone()).cast_mut();
+    // CAST: O_RDWR is 2.
+    let flags = bindings::O_RDWR as c_int;
+    // SAFETY: A static name and static operations, which take `private` for what it is.
+    let file = from_err_ptr(unsafe {
+        extra::anon_inode_getfile(
+            c"[cgpu-scratch]".as_char_ptr(),
+            &raw const FILE_OPERATIONS.0,
+            private.cast(),
+            flags,
+        )
+    })
+    .inspect_err(|_| {
+        // SAFETY: No file took the reference.
+        drop(unsafe { Arc::from_raw(private.cast_const()) })
+    })?;
+    // CAST: small bit masks.
+    let protection = (extra::PROT_READ | extra::PROT_WRITE) as c_ulong;
+    let shared = extra::MAP_SHARED as c_ulong;
+    // SAFETY: `file` is open; we are in an ioctl of a task with an address space, and hold none
+    // of its locks.
+    let base = unsafe { bindings::vm_mmap(file, 0, POOL_BYTES, protection, shared, 0) };
+    // SAFETY: The reference is ours; the mapping, if there is one, has its own. With the last
+    // one goes the reference of the pool.
+    unsafe { bindings::fput(file) };
+    // An address, or an errno in the way of an error pointer.
+    let base = from_err_ptr(without_provenance_mut::<c_void>(base))?;
+    Ok(base.addr())
+}
+
+/// Whether the mapping of `pool` is at `base` in `mm`.
+pub(super) fn is_in_place(pool: &Pool, mm: &MmWithUser, base: usize) -> bool {
+    with(pool, mm, base, |_| ()).is_some()
+}
+
+/// Runs `f` with the mapping of `pool` in `mm`, if it is there, at `base`. The mapping's own lock is
+/// held meanwhile, or `mmap_lock` for reading.
+pub(super) fn with<R>(
+    pool: &Pool,
+    mm: &MmWithUser,
+    base: usize,
+    f: impl FnOnce(&VmaRef) -> R,
+) -> Option<R> {
+    let ours = |vma: &&VmaRef| {
+        // SAFETY: The lock keeps the mapping.
+        let operations = unsafe { (*vma.as_ptr()).vm_ops };
+        // SAFETY: As above.
+        let private = unsafe { (*vma.as_ptr()).vm_private_data };
+        core::ptr::eq(operations, &raw const VM_OPERATIONS.0)
+            && core::ptr::eq(private.cast_const().cast(), pool)
+    };
+    if let Some(guard) = mm.lock_vma_under_rcu(base) {
+        return Some(&*guard).filter(ours).map(f);
+    }
+    let guard = mm.mmap_read_lock();
+    guard.vma_lookup(base).filter(ours).map(f)
+}
+
+/// `struct file_operations` in a static.
+struct FileOperations(bindings::file_operations);
+// SAFETY: Never written.
+unsafe impl Sync for FileOperations {}
+
+/// `struct vm_operations_struct` in a static.
+struct VmOperations(bindings::vm_operations_struct);
+// SAFETY: Never written.
+unsafe impl Sync for VmOperations {}
+
+static FILE_OPERATIONS: FileOperations = FileOperations(bindings::file_operations {
+    owner: crate::THIS_MODULE.as_ptr(),
+    mmap: Some(mmap),
+    release: Some(release),
+    ..pin_init::zeroed()
+});
+
+static VM_OPERATIONS: VmOperations = VmOperations(bindings::vm_operations_struct {
+    close: Some(close),
+    may_split: Some(may_split),
+    fault: Some(fault),
+    pfn_mkwrite: Some(pfn_mkwrite),
+    ..pin_init::zeroed()
+});
+
+unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area_struct) -> c_int {
+    // SAFETY: The file is open, and `make` gave it the pool.
+    let pool = unsafe { (*file).private_data };
+    // SAFETY: The mapping is being made by this task, under `mmap_lock`.
+    let range = unsafe { (*vma).__bindgen_anon_1.__bindgen_anon_1 };
+    // Only `make` maps this file, which nobody has a descriptor of; once, and in full.
+    // SAFETY: The file holds a reference of the pool.
+    let unmapped = unsafe { (*pool.cast::<Pool>()).base.load(Relaxed) } == 0;
+    if !unmapped || range.vm_end - range.vm_start != POOL_BYTES {
+        return EPERM.to_errno();
+    }
+    // SAFETY: A constant of the shim.
+    let flags = unsafe { extra::cgpu_shim_scratch_vm_flags };
+    // SAFETY: The mapping is new and locked for writing.
+    unsafe { extra::cgpu_shim_vm_flags_set(vma, flags) };
+    // SAFETY: As above.
+    unsafe { (*vma).vm_private_data = pool };
+    // SAFETY: As above.
+    unsafe { (*vma).vm_ops = &raw const VM_OPERATIONS.0 };
+    0
+}
+
+unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    // SAFETY: The last reference of the file is gone; `make` gave it one of the pool.
+    let pool = unsafe { (*file).private_data };
+    // SAFETY: As above.
+    drop(unsafe { Arc::from_raw(pool.cast::<Pool>().cast_const()) });
+    0
+}
+
+/// The pool of a mapping.
+///
+/// # Safety
+///
+/// `vma` has our operations and is valid for `'a`.
+unsafe fn pool_of<'a>(vma: *mut bindings::vm_area_struct) -> &'a Pool {
+    // SAFETY: The caller promises that the mapping is valid.
+    let pool = unsafe { (*vma).vm_private_data };
+    // SAFETY: `mmap` put the pool there, of which the mapping's file holds a reference.
+    unsafe { &*pool.cast_const().cast() }
+}
+
+unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: Called through our operations.
+    table::remove(unsafe { pool_of(vma) });
+}
+
+unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulong) -> c_int {
+    EINVAL.to_errno()
+}
+
+/// The page that this fault is about, if the current task may touch it now.
+///
+/// # Safety
+///
+/// `vmf` is that of a fault in a mapping with our operations.
+unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<&'a Page> {
+    // SAFETY: The caller promises that the fault is being served.
+    let vmf = unsafe { &*vmf };
+    if vmf.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
+        return None;
+    }
+    // SAFETY: A fault's mapping is valid while it is served.
+    let pool = unsafe { pool_of(vmf.__bindgen_anon_1.vma) };
+    pool.admit(vmf.__bindgen_anon_1.pgoff)
+}
+
+unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: Called through our operations.
+    let Some(page) = (unsafe { faulted(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    // SAFETY: The fault is being served.
+    let vmf = unsafe { &*vmf };
+    // Read-only until the owner writes: any other task's write finds no way in, then.
+    let mut access = bindings::VM_READ | bindings::VM_SHARED;
+    if vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0 {
+        access |= bindings::VM_WRITE;
+    }
+    // SAFETY: There is no precondition.
+    let protection = unsafe { bindings::vm_get_page_prot(access) };
+    // SAFETY: The page is allocated.
+    let frame = unsafe { extra::cgpu_shim_page_to_pfn(page.as_ptr()) };
+    let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
+    // SAFETY: The mapping is one of page frames and is locked by the fault, the address is in it,
+    // and the page lives as long as the mapping's file.
+    unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame, protection) }
+}
+
+unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: Called through our operations.
+    match unsafe { faulted(vmf) } {
+        Some(_) => 0,
+        None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+    }
+}
