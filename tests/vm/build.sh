@@ -1,0 +1,112 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# build.sh [--kernel stock|debug] [--clippy] [--modules-only]: builds what the test machine runs and
+# prints the folder it is in:
+#
+#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel
+#   bin/*          the programs of the workspace, static
+#   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
+#
+# Nothing is written into the source tree but Cargo's own `target`. Every work tree has a folder of its
+# own in the cache, so that a second build does only what changed.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+kernel=stock
+clippy=
+programs=yes
+while [ $# -gt 0 ]; do
+	case $1 in
+	--kernel) kernel=$2; shift ;;
+	--clippy) clippy=CLIPPY=1 ;;
+	--modules-only) programs= ;;
+	*) die "what is $1?" ;;
+	esac
+	shift
+done
+
+here=$CGPU_TREE/tests/vm
+root=$("$here/kernel-env.sh")
+case $kernel in
+stock)
+	release=$(cat "$root/../kernel")
+	kdir=/usr/src/linux-headers-$release
+	vmlinuz=$root/usr/lib/modules/$release/vmlinuz
+	mounts=()
+	compiler=()
+	id=$(basename "$(dirname "$root")")
+	;;
+debug)
+	debug=$("$here/debug-kernel.sh")
+	release=$(cat "$debug/out/include/config/kernel.release")
+	kdir=/kout
+	vmlinuz=$debug/vmlinuz
+	mounts=("$debug/ksrc" /ksrc ro "$debug/out" /kout ro)
+	compiler=(CC=clang-19)
+	id=$(basename "$debug")
+	;;
+*) die "no such kernel: $kernel" ;;
+esac
+need_root
+
+tree=$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
+out=$CGPU_CACHE/build-$tree/$id
+mkdir -p "$out/modules" "$out/bin"
+lock "$out/lock" "building here"
+echo "$CGPU_TREE" >"$CGPU_CACHE/build-$tree/tree"
+ln -sfn "$vmlinuz" "$out/vmlinuz"
+ln -sfn "$root" "$out/root"
+echo "$release" >"$out/release"
+
+# build_module FOLDER NAME: FOLDER is seen from the tree. Compilers' warnings are shown, and fail lint.
+build_module() {
+	local objects=$out/objects/$2$clippy rc=0
+	mkdir -p "$objects"
+	in_root "$root" "$CGPU_TREE" /src ro "$objects" /build rw "${mounts[@]}" -- \
+		make -s -C "$kdir" M="/src$1" MO=/build "${compiler[@]}" $clippy -j"$(nproc)" modules \
+		>"$out/$2.log" 2>&1 9>&- || rc=$?
+	cat "$out/$2.log" >&2
+	[ "$rc" = 0 ] || die "$2.ko does not build for the $kernel kernel"
+	if [ -n "$clippy" ]; then
+		! grep -q '^warning' "$out/$2.log" || die "clippy has warnings in $2"
+	else
+		cp "$objects/$2.ko" "$out/modules/"
+	fi
+}
+
+if [ -n "$clippy" ]; then
+	# Clippy speaks only when it compiles.
+	rm -rf "$out/objects/cgpu_km$clippy"
+	step "clippy on cgpu_km.ko"
+	build_module "" cgpu_km
+	exit 0
+fi
+step "modules for $release"
+build_module "" cgpu_km
+if [ -e "$CGPU_TREE/tests/fake_nvidia/Kbuild" ]; then
+	build_module /tests/fake_nvidia fake_nvidia
+fi
+
+if [ -n "$programs" ]; then
+	step "programs"
+	command -v cargo >/dev/null || die "needs cargo"
+	if ! command -v cc >/dev/null || ! [ -e /usr/lib/x86_64-linux-gnu/libc.a ]; then
+		step "installing gcc and libc6-dev"
+		log "$out/apt.log" apt-get update
+		log "$out/apt.log" apt-get install -y --no-install-recommends gcc libc6-dev
+	fi
+	# Static, so that they run in an initramfs; with a target named, build scripts and macros are not.
+	target=x86_64-unknown-linux-gnu
+	(
+		cd "$CGPU_TREE"
+		export CARGO_ENCODED_RUSTFLAGS="-Ctarget-feature=+crt-static"
+		export CARGO_PROFILE_RELEASE_STRIP=debuginfo CARGO_TERM_COLOR=never
+		cargo build --quiet --release --locked --workspace --bins --target "$target" \
+			--target-dir "$out/../target"
+	) >&2 9>&-
+	rm -rf "${out:?}/bin"
+	mkdir "$out/bin"
+	find "$out/../target/$target/release" -maxdepth 1 -type f -perm -u+x -exec cp -t "$out/bin" {} +
+fi
+echo "$out"

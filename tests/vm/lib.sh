@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# What the scripts of the test machine share: where things are kept, how they speak, how they work
+# inside the Debian folder. To be sourced by bash with `set -euo pipefail`.
+
+CGPU_TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+CGPU_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
+CGPU_STARTED=${CGPU_STARTED:-$(date +%s)}
+export CGPU_STARTED
+
+# Everything that people read goes to stderr: stdout belongs to results.
+step() {
+	printf '[%3ds] %s\n' "$(($(date +%s) - CGPU_STARTED))" "$*" >&2
+}
+
+die() {
+	printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+	exit 1
+}
+
+# The hash of scripts without what does not change their work: comments, empty lines, indentation.
+# A cached folder is found by it, so that a better comment does not cost anybody two minutes.
+hash_of_scripts() {
+	sed -E -e 's/^[[:space:]]+//' -e '/^(#|$)/d' "$@" | sha256sum | cut -c1-12
+}
+
+# in_root ROOT [FROM TO ro|rw]... -- COMMAND...: runs a command in a Debian folder with these folders
+# mounted. The mounts are in a namespace of their own, so that nothing stays mounted however the
+# command ends. /proc is needed by rustc.
+in_root() {
+	unshare --mount --propagation private sh -euc '
+		root=$1
+		shift
+		mount -t proc proc "$root/proc"
+		while [ "$1" != -- ]; do
+			mkdir -p "$root$2"
+			mount --bind "$1" "$root$2"
+			[ "$3" = rw ] || mount -o remount,bind,ro "$root$2"
+			shift 3
+		done
+		shift
+		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+			LC_ALL=C.UTF-8 "$@"' sh "$@"
+}
+
+need_root() {
+	[ "$(id -u)" = 0 ] || die "needs root (it works in a Debian folder with chroot and mount)"
+	unshare --mount true 2>/dev/null || die "needs CAP_SYS_ADMIN: this container may not mount"
+}
+
+# lock FILE WHAT: one at a time, until this script ends.
+lock() {
+	mkdir -p "$(dirname "$1")"
+	exec 9>"$1"
+	if ! flock --nonblock 9; then
+		step "waiting: another one is at $2"
+		flock 9
+	fi
+}
+
+# log FILE COMMAND...: runs it with its output in a file, and shows the end of that if it fails.
+log() {
+	local file=$1 rc=0
+	shift
+	"$@" >"$file" 2>&1 9>&- || rc=$?
+	if [ "$rc" != 0 ]; then
+		tail -n 40 "$file" >&2
+		die "failed ($rc): $* (all of its output: $file)"
+	fi
+}

@@ -1,0 +1,139 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# run.sh [OPTIONS] -- COMMAND...: boots the test machine, runs the command in it (with sh) and passes
+# its exit code through. The command's output comes on stdout, everything else on stderr. A kernel
+# fault is a failure however the command ended (check-log.sh).
+#
+#   --kernel stock|debug   which kernel (stock)
+#   --gpus N               GPUs of the stand-in driver (1)
+#   --fake "a=1 b=2"       more parameters for the stand-in driver
+#   --load WORDS           what to load before the command: driver, module ("driver module"); both
+#                          are in /modules, and what is loaded at the end is unloaded
+#   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
+#   --limit SECONDS        the machine is stopped after that (120)
+#   --memory MIB           (1024; debug kernel 2048)
+#   --leaks                with the debug kernel: kmemleak before and after (20 s more)
+#   --keep FILE            keeps the console log there
+#   --name NAME            what it is called in messages
+#   --no-build             takes what build.sh built last
+#
+# Exit codes of its own: 97 kernel fault, 98 the machine died or was stopped.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no keep='' name='' files=() build=yes
+while [ $# -gt 0 ]; do
+	case $1 in
+	--kernel) kernel=$2; shift ;;
+	--gpus) gpus=$2; shift ;;
+	--fake) fake=$2; shift ;;
+	--load) load=$2; shift ;;
+	--file) files+=("$2"); shift ;;
+	--limit) limit=$2; shift ;;
+	--memory) memory=$2; shift ;;
+	--leaks) leaks=yes ;;
+	--keep) keep=$2; shift ;;
+	--name) name=$2; shift ;;
+	--no-build) build= ;;
+	--) shift; break ;;
+	*) die "what is $1?" ;;
+	esac
+	shift
+done
+[ $# -gt 0 ] || die "no command"
+name=${name:-$1}
+[ "$kernel" = stock ] || memory=${memory:-2048}
+here=$CGPU_TREE/tests/vm
+need_root
+
+remembered=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-$kernel
+if [ -n "$build" ]; then
+	out=$("$here/build.sh" --kernel "$kernel")
+	echo "$out" >"$remembered"
+else
+	out=$(cat "$remembered" 2>/dev/null) || die "nothing was built yet"
+fi
+root=$(readlink -f "$out/root")
+
+# In the cache: a /tmp in memory would take from the machine what it needs.
+mkdir -p "$CGPU_CACHE/run"
+work=$(mktemp -d "$CGPU_CACHE/run/XXXXXXXX")
+machine=
+follower=
+cleanup() {
+	[ -z "$machine" ] || kill "$machine" 2>/dev/null || :
+	[ -z "$follower" ] || kill "$follower" 2>/dev/null || :
+	[ -z "$keep" ] || cp "$work/console" "$keep" 2>/dev/null || :
+	rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+stage=$work/stage
+mkdir -p "$stage/bin" "$stage/modules" "$stage/files" "$stage/usr/bin"
+cp "$root/usr/bin/busybox" "$stage/bin/"
+cp "$here/guest-init" "$stage/init"
+chmod 755 "$stage/init"
+cp "$out"/modules/*.ko "$stage/modules/"
+find "$out/bin" -type f -exec cp -t "$stage/bin" {} +
+for file in "${files[@]}"; do
+	from=${file%%:*}
+	to=/files/$(basename "$from")
+	[ "$from" = "$file" ] || to=${file#*:}
+	[ -r "$from" ] || die "cannot read $from"
+	mkdir -p "$stage$(dirname "$to")"
+	cp -rL "$from" "$stage$to"
+done
+# The command's words as they came.
+printf '%q ' "$@" >"$stage/command"
+cat >"$stage/vm.conf" <<END
+GPUS='$gpus'
+FAKE_PARAMETERS='$fake'
+LOAD='$load'
+LEAKS='$leaks'
+END
+in_root "$root" "$stage" /stage ro -- sh -c 'cd /stage && find . | cpio -o -H newc --quiet' >"$work/initramfs"
+rm -rf "$stage"
+: >"$work/console"
+: >"$work/progress"
+
+arguments="console=ttyS0,115200 printk.devkmsg=on loglevel=7 panic=-1 oops=panic nokaslr"
+arguments+=" hung_task_panic=0 sysctl.kernel.hung_task_timeout_secs=60"
+[ "$kernel" = stock ] || [ "$leaks" = yes ] || arguments+=" kmemleak=off"
+
+step "$name: booting $(cat "$out/release")"
+tail -n +1 -f "$work/progress" >&2 &
+follower=$!
+rc=0
+in_root "$root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
+	timeout --kill-after=5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 \
+	-m "${memory:-1024}" -nodefaults -display none -monitor none -no-reboot \
+	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
+	-serial file:/stage/console \
+	-chardev stdio,id=results,signal=off -serial chardev:results \
+	-serial file:/stage/progress </dev/null &
+machine=$!
+wait "$machine" || rc=$?
+machine=
+sleep 0.2
+kill "$follower" 2>/dev/null || :
+follower=
+
+faults=0
+"$here/check-log.sh" "$work/console" >&2 || faults=1
+code=$(sed -n 's/.*cgpu-vm: exit \([0-9]*\).*/\1/p' "$work/console" | tail -n 1)
+if [ -z "$code" ]; then
+	tail -n 60 "$work/console" >&2
+	if [ "$rc" = 124 ] || [ "$rc" = 137 ]; then
+		step "$name: stopped after $limit s"
+	else
+		step "$name: the machine ended early ($rc)"
+	fi
+	exit 98
+fi
+if [ "$faults" != 0 ] && [ "$code" = 0 ]; then
+	code=97
+fi
+step "$name: exit code $code"
+exit "$code"
