@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod check;
 pub mod compare;
 pub mod control;
+pub mod guest;
 pub mod layout;
 pub mod nodes;
 pub mod orchestrate;

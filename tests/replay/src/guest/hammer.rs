@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `hammer`: opens and closes every proxy very often, in every way in which a file can come and go,
+//! and looks whether the driver's reference counts are where they were.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::{self, Control};
+use crate::guest::process::{receive_fd, send_fd, spawn};
+use crate::guest::rm;
+use crate::standin::{self, KernelLog};
+use crate::sys;
+
+/// Name of the instance that is made.
+const NAME: &str = "hammer";
+/// Processes that hammer at the same time.
+const WORKERS: u32 = 4;
+
+/// What was done.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Opens that worked.
+    pub opens: u64,
+    /// Opens that failed because the stand-in was told to fail them.
+    pub failed_opens: u64,
+    /// Processes that were forked with a file open.
+    pub forks: u64,
+    /// Files that were duplicated.
+    pub dups: u64,
+    /// Files that were sent over a socket.
+    pub passed: u64,
+    /// Files that were sent and never received.
+    pub abandoned: u64,
+    /// Processes that were killed in the middle of something.
+    pub kills: u64,
+}
+
+/// The result.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Opens of each proxy that were asked for.
+    pub count: u64,
+    /// What was done with each proxy.
+    pub proxies: BTreeMap<String, Done>,
+    /// The driver's counts before, and the module's own.
+    pub before: BTreeMap<String, String>,
+    /// Those that are different afterwards.
+    pub different: BTreeMap<String, String>,
+    /// Lines of the kernel's log that tell of a fault in the kernel.
+    pub kernel_warnings: usize,
+}
+
+/// The driver's reference counts and the module's.
+fn counts() -> Result<BTreeMap<String, String>, String> {
+    let mut counts = standin::read("refs")?;
+    let leaks = standin::read("leaks").unwrap_or_default();
+    counts.extend(leaks.into_iter().map(|(k, v)| (format!("leaks_{k}"), v)));
+    for module in ["cgpu_km", "fake_nvidia"] {
+        let path = format!("/sys/module/{module}/refcnt");
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            counts.insert(format!("{module}_refcnt"), text.trim().to_owned());
+        }
+    }
+    Ok(counts)
+}
+
+fn different(
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for key in before.keys().chain(after.keys()) {
+        let (old, new) = (before.get(key), after.get(key));
+        if old != new {
+            let text = |v: Option<&String>| v.map_or("absent", String::as_str).to_owned();
+            all.insert(key.clone(), format!("{} -> {}", text(old), text(new)));
+        }
+    }
+    all
+}
+
+/// Lets the stand-in fail every n-th open; 0 for none.
+fn fail_every(n: u32) -> Result<(), String> {
+    parameter("fail_open", n)
+}
+
+fn parameter(name: &str, value: u32) -> Result<(), String> {
+    let path = format!("/sys/module/fake_nvidia/parameters/{name}");
+    std::fs::write(&path, format!("{value}\n")).map_err(|e| format!("{path}: {e}"))
+}
+
+/// One worker's part: `rounds` opens of one node.
+fn work(path: &str, rounds: u64, seed: u32) -> Result<Done, i32> {
+    let mut done = Done::default();
+    let (ours, theirs) = UnixStream::pair().map_err(|_| libc::EMFILE)?;
+    for round in 0..rounds {
+        let way = (round.wrapping_mul(2_654_435_761) >> 8).wrapping_add(u64::from(seed)) % 64;
+        let flags = match way {
+            0..=3 => libc::O_RDONLY,
+            4..=7 => libc::O_RDWR | libc::O_NONBLOCK,
+            _ => libc::O_RDWR,
+        };
+        let fd = match sys::open(path, flags | libc::O_CLOEXEC) {
+            Ok(fd) => fd,
+            Err(libc::EIO) => {
+                done.failed_opens += 1;
+                continue;
+            }
+            Err(e) => return Err(e),
+        };
+        done.opens += 1;
+        match way {
+            8..=9 => {
+                // The child is the last one to hold the file.
+                let pid = spawn(|| 0)?;
+                sys::close(fd)?;
+                sys::wait(pid)?;
+                done.forks += 1;
+                continue;
+            }
+            10..=13 => {
+                let copy = sys::dup_above(fd, 3)?;
+                sys::close(fd)?;
+                sys::close(copy)?;
+                done.dups += 1;
+                continue;
+            }
+            14..=17 => {
+                send_fd(&ours, fd)?;
+                sys::close(fd)?;
+                drop(receive_fd(&theirs)?);
+                done.passed += 1;
+                continue;
+            }
+            18 => {
+                let (a, b) = UnixStream::pair().map_err(|_| libc::EMFILE)?;
+                send_fd(&a, fd)?;
+                sys::close(fd)?;
+                drop((a, b));
+                done.abandoned += 1;
+                continue;
+            }
+            _ => {}
+        }
+        sys::close(fd)?;
+    }
+    Ok(done)
+}
+
+/// A process that is killed while it opens, calls, allocates.
+fn victim(folder: &str, node: &str) -> i32 {
+    let path = format!("{folder}/{node}");
+    loop {
+        let Ok(fd) = sys::open(&path, libc::O_RDWR) else {
+            continue;
+        };
+        if node == "nvidia0" {
+            if let Ok(client) = rm::Client::open(folder, 0, 0) {
+                for i in 0..8 {
+                    let _ = client.memory(0x5C00_0100 + i, 2 << 20);
+                }
+                client.close();
+            }
+        }
+        let _ = sys::close(fd);
+    }
+}
+
+fn kill_some(folder: &str, node: &str, times: u64) -> Result<u64, String> {
+    for i in 0..times {
+        let pid = spawn(|| victim(folder, node)).map_err(|e| format!("fork: errno {e}"))?;
+        std::thread::sleep(std::time::Duration::from_micros(500 + 977 * (i % 16)));
+        sys::kill(pid, libc::SIGKILL).map_err(|e| format!("kill: errno {e}"))?;
+        sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
+    }
+    Ok(times)
+}
+
+/// Hammers one node with several processes at once.
+fn hammer(path: &str, count: u64) -> Result<Done, String> {
+    let file = "/tmp/hammer";
+    let mut pids = Vec::new();
+    for seed in 0..WORKERS {
+        let share =
+            count / u64::from(WORKERS) + u64::from(u64::from(seed) < count % u64::from(WORKERS));
+        let pid = spawn(|| match work(path, share, seed) {
+            Ok(done) => {
+                let text = serde_json::to_string(&done).unwrap_or_default();
+                i32::from(std::fs::write(format!("{file}.{seed}"), text).is_err())
+            }
+            Err(errno) => errno,
+        });
+        pids.push(pid.map_err(|e| format!("fork: errno {e}"))?);
+    }
+    let mut sum = Done::default();
+    let mut bad = None;
+    for (seed, pid) in pids.into_iter().enumerate() {
+        let status = sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
+        if status != 0 {
+            bad = Some(format!(
+                "{path}: a worker ended with wait status {status:#x}"
+            ));
+            continue;
+        }
+        let name = format!("{file}.{seed}");
+        let text = std::fs::read_to_string(&name).map_err(|e| format!("{name}: {e}"))?;
+        let part: Done = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+        sum.opens += part.opens;
+        sum.failed_opens += part.failed_opens;
+        sum.forks += part.forks;
+        sum.dups += part.dups;
+        sum.passed += part.passed;
+        sum.abandoned += part.abandoned;
+    }
+    bad.map_or(Ok(sum), Err)
+}
+
+/// Opens each proxy `count` times and compares all counts.
+pub fn run(count: u64) -> Result<Report, String> {
+    control::mount_cgpufs()?;
+    let mut log = KernelLog::from_now();
+    let device = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let id = device
+        .create(NAME, 0, 1 << 30, 1)
+        .map_err(|e| format!("instance: errno {e}"))?;
+    let folder = format!("{}/{NAME}", cgpu_uapi::CGPUFS_MOUNT);
+    let result = hammer_all(count, id, &folder);
+    let destroyed = device.destroy(NAME, 0);
+    let mut report = result?;
+    destroyed.map_err(|e| format!("the instance cannot be removed: errno {e}"))?;
+    let faults = log.faults();
+    for line in &faults {
+        eprintln!("kernel: {line}");
+    }
+    report.kernel_warnings = faults.len();
+    Ok(report)
+}
+
+fn hammer_all(count: u64, id: u32, folder: &str) -> Result<Report, String> {
+    let twins = ["nvidia0", "nvidiactl", "nvidia-uvm"];
+    let honest = [
+        format!("/dev/cgpu{id}"),
+        format!("/dev/cgpu-{NAME}-ctl"),
+        format!("/dev/cgpu-{NAME}-uvm"),
+    ];
+    // Once each, so that every inode that will be used is there before the counts are read.
+    for path in twins.map(|t| format!("{folder}/{t}")).iter().chain(&honest) {
+        let fd = sys::open(path, libc::O_RDWR).map_err(|e| format!("{path}: errno {e}"))?;
+        let _ = sys::close(fd);
+    }
+    sys::sleep_ms(100);
+    let mut report = Report {
+        count,
+        before: counts()?,
+        ..Report::default()
+    };
+    for (twin, honest) in twins.iter().zip(&honest) {
+        eprintln!("hammer: {twin}");
+        // Nine tenths through the twin, one tenth through the honest node; half of it with opens
+        // that fail in the driver.
+        let mut done = Done::default();
+        for (path, share, fail) in [
+            (&format!("{folder}/{twin}"), count * 5 / 10, 0),
+            (&format!("{folder}/{twin}"), count * 4 / 10, 7),
+            (honest, count - count * 9 / 10, 0),
+        ] {
+            fail_every(fail)?;
+            let part = hammer(path, share);
+            fail_every(0)?;
+            let part = part?;
+            done.opens += part.opens;
+            done.failed_opens += part.failed_opens;
+            done.forks += part.forks;
+            done.dups += part.dups;
+            done.passed += part.passed;
+            done.abandoned += part.abandoned;
+        }
+        done.kills = kill_some(folder, twin, (count / 1000).clamp(8, 100))?;
+        report.proxies.insert((*twin).to_owned(), done);
+    }
+    // Files in sockets and of killed processes are released by work of the kernel.
+    for _ in 0..50 {
+        report.different = different(&report.before, &counts()?);
+        if report.different.is_empty() {
+            break;
+        }
+        sys::sleep_ms(100);
+    }
+    Ok(report)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A small RM client: just enough of the driver's interface to allocate memory by hand.
+
+use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::layout;
+use crate::sys::{self, Errno};
+
+/// Class NV01_ROOT_CLIENT.
+pub const ROOT: u32 = 0x41;
+/// Class NV01_DEVICE_0.
+pub const DEVICE: u32 = 0x80;
+/// Class NV20_SUBDEVICE_0.
+pub const SUBDEVICE: u32 = 0x2080;
+/// Class NV01_MEMORY_LOCAL_USER.
+pub const VIDEO_MEMORY: u32 = layout::CLASS_VIDEO_MEMORY;
+/// NV_ERR_NO_MEMORY.
+pub const NO_MEMORY: u32 = 0x51;
+
+const fn request(nr: u32, size: u32) -> u32 {
+    3 << 30 | size << 16 | layout::NV_TYPE << 8 | nr
+}
+
+/// Why a call did not work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The ioctl itself.
+    Errno(Errno),
+    /// RM's status.
+    Status(u32),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Errno(e) => write!(f, "errno {e}"),
+            Self::Status(s) => write!(f, "status {s:#x}"),
+        }
+    }
+}
+
+/// A program's files and its RM client.
+#[derive(Debug)]
+pub struct Client {
+    /// Descriptor of the control node.
+    pub ctl: i32,
+    /// Descriptor of the GPU's node.
+    pub gpu: i32,
+    /// The client's handle.
+    pub handle: u32,
+}
+
+/// Parameters of a memory object of `bytes` bytes: as CUDA fills them for plain video memory.
+pub fn memory_params(client: u32, bytes: u64) -> [u8; 128] {
+    let mut params = [0; 128];
+    put_u32(&mut params, 0, client);
+    // Flags and attributes of the recorded allocations (class 0x40).
+    put_u32(&mut params, 8, 0x0001_C101);
+    put_u32(&mut params, 24, 0x1800_0000);
+    put_u32(&mut params, 28, 0x0010_0005);
+    put_u64(&mut params, layout::MEMORY_SIZE_AT, bytes);
+    params
+}
+
+/// RM_ALLOC on any descriptor; the new object's handle.
+pub fn alloc(
+    fd: i32,
+    client: u32,
+    parent: u32,
+    handle: u32,
+    class: u32,
+    params: &mut [u8],
+) -> Result<u32, Failure> {
+    let mut outer = [0; 48];
+    put_u32(&mut outer, 0, client);
+    put_u32(&mut outer, 4, parent);
+    put_u32(&mut outer, 8, handle);
+    put_u32(&mut outer, 12, class);
+    if !params.is_empty() {
+        put_u64(&mut outer, 16, params.as_mut_ptr() as u64);
+    }
+    sys::ioctl(fd, request(0x2B, 48), &mut outer).map_err(Failure::Errno)?;
+    match u32_at(&outer, 40) {
+        0 => Ok(u32_at(&outer, 8)),
+        status => Err(Failure::Status(status)),
+    }
+}
+
+/// RM_FREE.
+pub fn free(fd: i32, client: u32, object: u32) -> Result<(), Failure> {
+    let mut outer = [0; 16];
+    put_u32(&mut outer, 0, client);
+    put_u32(&mut outer, 8, object);
+    sys::ioctl(fd, request(0x29, 16), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 12))
+}
+
+/// RM_CONTROL.
+pub fn control(
+    fd: i32,
+    client: u32,
+    object: u32,
+    cmd: u32,
+    params: &mut [u8],
+) -> Result<(), Failure> {
+    let mut outer = [0; 32];
+    put_u32(&mut outer, 0, client);
+    put_u32(&mut outer, 4, object);
+    put_u32(&mut outer, 8, cmd);
+    if !params.is_empty() {
+        put_u64(&mut outer, 16, params.as_mut_ptr() as u64);
+    }
+    put_u32(&mut outer, 24, u32::try_from(params.len()).unwrap_or(0));
+    sys::ioctl(fd, request(0x2A, 32), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 28))
+}
+
+fn status(status: u32) -> Result<(), Failure> {
+    match status {
+        0 => Ok(()),
+        status => Err(Failure::Status(status)),
+    }
+}
+
+/// RM_DUP_OBJECT into a client.
+pub fn dup(
+    fd: i32,
+    client: u32,
+    parent: u32,
+    handle: u32,
+    source: (u32, u32),
+) -> Result<u32, Failure> {
+    let mut outer = [0; 28];
+    for (at, value) in [
+        (0, client),
+        (4, parent),
+        (8, handle),
+        (12, source.0),
+        (16, source.1),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    sys::ioctl(fd, request(0x34, 28), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 24)).map(|()| u32_at(&outer, 8))
+}
+
+/// VID_HEAP_CONTROL function 2 (ALLOC_SIZE): handle and size of the new object.
+pub fn vid_heap_alloc(
+    fd: i32,
+    client: u32,
+    parent: u32,
+    handle: u32,
+    bytes: u64,
+) -> Result<(u32, u64), Failure> {
+    let mut outer = [0; 184];
+    put_u32(&mut outer, 0, client);
+    put_u32(&mut outer, 4, parent);
+    put_u32(&mut outer, 8, 2);
+    put_u32(&mut outer, 40, client);
+    put_u32(&mut outer, 44, handle);
+    put_u32(&mut outer, 52, 0x0001_C101);
+    put_u32(&mut outer, 56, 0x1800_0000);
+    put_u64(&mut outer, 88, bytes);
+    put_u32(&mut outer, 144, 0x0010_0005);
+    sys::ioctl(fd, request(0x4A, 184), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 20)).map(|()| (u32_at(&outer, 44), u64_at(&outer, 88)))
+}
+
+/// IOCTL_XFER_CMD around another request.
+pub fn xfer(fd: i32, nr: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+    let mut outer = [0; 16];
+    put_u32(&mut outer, 0, nr);
+    put_u32(&mut outer, 4, u32::try_from(argument.len()).unwrap_or(0));
+    put_u64(&mut outer, 8, argument.as_mut_ptr() as u64);
+    sys::ioctl(fd, request(layout::NR_XFER, 16), &mut outer)
+}
+
+/// Handle of the device object that [`Client::open`] makes.
+pub const DEVICE_HANDLE: u32 = 0x5C00_0002;
+/// Handle of the subdevice object that [`Client::open`] makes.
+pub const SUBDEVICE_HANDLE: u32 = 0x5C00_0003;
+
+/// Makes a client, a device and a subdevice on open files of a folder's nodes.
+impl Client {
+    /// Opens `nvidiactl` and `nvidia<minor>` of a folder and makes the objects.
+    pub fn open(folder: &str, minor: u32, device_instance: u32) -> Result<Self, Failure> {
+        let flags = libc::O_RDWR | libc::O_CLOEXEC;
+        let ctl = sys::open(&format!("{folder}/nvidiactl"), flags).map_err(Failure::Errno)?;
+        let gpu = sys::open(&format!("{folder}/nvidia{minor}"), flags).map_err(Failure::Errno)?;
+        let mut register = [0; 4];
+        put_u32(&mut register, 0, u32::try_from(ctl).unwrap_or(0));
+        sys::ioctl(gpu, request(201, 4), &mut register).map_err(Failure::Errno)?;
+        let handle = alloc(ctl, 0, 0, 0, ROOT, &mut [])?;
+        let client = Self { ctl, gpu, handle };
+        let mut device = [0; 56];
+        put_u32(&mut device, 0, device_instance);
+        client.alloc(handle, DEVICE_HANDLE, DEVICE, &mut device)?;
+        client.alloc(DEVICE_HANDLE, SUBDEVICE_HANDLE, SUBDEVICE, &mut [0; 4])?;
+        Ok(client)
+    }
+
+    /// RM_ALLOC.
+    pub fn alloc(
+        &self,
+        parent: u32,
+        handle: u32,
+        class: u32,
+        params: &mut [u8],
+    ) -> Result<u32, Failure> {
+        alloc(self.ctl, self.handle, parent, handle, class, params)
+    }
+
+    /// Video memory; its size as the driver gave it.
+    pub fn memory(&self, handle: u32, bytes: u64) -> Result<u64, Failure> {
+        let mut params = memory_params(self.handle, bytes);
+        self.alloc(DEVICE_HANDLE, handle, VIDEO_MEMORY, &mut params)?;
+        Ok(u64_at(&params, layout::MEMORY_SIZE_AT))
+    }
+
+    /// RM_FREE.
+    pub fn free(&self, object: u32) -> Result<(), Failure> {
+        free(self.ctl, self.handle, object)
+    }
+
+    /// FB_GET_INFO_V2 for some indices, KiB each.
+    pub fn fb_info(&self, indices: &[u32]) -> Result<Vec<u32>, Failure> {
+        let mut params = [0; 1028];
+        put_u32(&mut params, 0, u32::try_from(indices.len()).unwrap_or(0));
+        for (i, index) in indices.iter().enumerate() {
+            put_u32(&mut params, 4 + 8 * i, *index);
+        }
+        let cmd = layout::FB_GET_INFO_V2;
+        control(self.ctl, self.handle, SUBDEVICE_HANDLE, cmd, &mut params)?;
+        Ok((0..indices.len())
+            .map(|i| u32_at(&params, 8 + 8 * i))
+            .collect())
+    }
+
+    /// Closes both files.
+    pub fn close(self) {
+        let _ = sys::close(self.gpu);
+        let _ = sys::close(self.ctl);
+    }
+}
