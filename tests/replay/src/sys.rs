@@ -207,3 +207,11 @@ pub fn die_of_closed_pipes() {
     // SAFETY: sets the default action; the program has one thread.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
+
+/// `mknod(2)` of a character device, for everybody to read and write.
+pub fn make_character_device(path: &str, major: u32, minor: u32) -> Result<(), Errno> {
+    let path = CString::new(path).map_err(|_| libc::EINVAL)?;
+    let mode = libc::S_IFCHR | 0o666;
+    // SAFETY: a C string that lives over the call.
+    check(unsafe { libc::mknod(path.as_ptr(), mode, libc::makedev(major, minor)) }).map(drop)
+}

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `cgpu-guest`: programs that run in the test VM.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cgpu_replay::guest::hammer;
-use cgpu_replay::sys;
+use cgpu_replay::guest::{demo, hammer};
+use cgpu_replay::{relaunch, size, sys};
 
 /// Programs for the test VM.
 #[derive(Parser)]
@@ -25,6 +26,28 @@ enum Command {
         #[arg(default_value_t = 100_000)]
         count: u64,
     },
+    /// Two containers share a GPU: two instances with different limits, a recorded program in each,
+    /// at the same time. Progress on stderr, a table on stdout.
+    Demo {
+        /// Recording of the first container's program.
+        #[arg(long)]
+        first: PathBuf,
+        /// Recording of the second container's program, one that wants more than its limit.
+        #[arg(long)]
+        second: PathBuf,
+        /// Recording of nvidia-smi.
+        #[arg(long)]
+        smi: PathBuf,
+        /// Limit of the first instance.
+        #[arg(long, value_parser = size::parse, default_value = "16GiB")]
+        first_limit: u64,
+        /// Limit of the second instance.
+        #[arg(long, value_parser = size::parse, default_value = "8GiB")]
+        second_limit: u64,
+        /// What the second limit is raised to when it is reached.
+        #[arg(long, value_parser = size::parse, default_value = "24GiB")]
+        raised_limit: u64,
+    },
 }
 
 fn work(command: Command) -> Result<bool, String> {
@@ -34,6 +57,24 @@ fn work(command: Command) -> Result<bool, String> {
             let text = serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?;
             println!("{text}");
             Ok(report.different.is_empty() && report.kernel_warnings == 0)
+        }
+        Command::Demo {
+            first,
+            second,
+            smi,
+            first_limit,
+            second_limit,
+            raised_limit,
+        } => {
+            relaunch::without_random_layout();
+            demo::run(&demo::Settings {
+                first,
+                second,
+                smi,
+                first_limit,
+                second_limit,
+                raised_limit,
+            })
         }
     }
 }
