@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cgpu_replay::guest::{demo, hammer};
+use cgpu_replay::guest::{demo, hammer, rm, suite};
 use cgpu_replay::{relaunch, size, sys};
 
 /// Programs for the test VM.
@@ -25,6 +25,21 @@ enum Command {
         /// Opens of each of the three proxies.
         #[arg(default_value_t = 100_000)]
         count: u64,
+    },
+    /// Tests of the module, one line each; ends in "N passed, N failed".
+    Suite {
+        /// Only tests whose names have this in them.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Take the module out at the end.
+        #[arg(long)]
+        unload: bool,
+    },
+    /// Makes an RM client on an inherited descriptor (the suite executes this).
+    #[command(hide = true)]
+    UseFd {
+        /// The descriptor.
+        fd: i32,
     },
     /// Two containers share a GPU: two instances with different limits, a recorded program in each,
     /// at the same time. Progress on stderr, a table on stdout.
@@ -58,6 +73,8 @@ fn work(command: Command) -> Result<bool, String> {
             println!("{text}");
             Ok(report.different.is_empty() && report.kernel_warnings == 0)
         }
+        Command::Suite { only, unload } => suite::run(&only, unload),
+        Command::UseFd { fd } => Ok(rm::alloc(fd, 0, 0, 0, rm::ROOT, &mut []).is_ok()),
         Command::Demo {
             first,
             second,

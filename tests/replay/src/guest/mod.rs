@@ -7,3 +7,4 @@ pub mod demo;
 pub mod hammer;
 pub mod process;
 pub mod rm;
+pub mod suite;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+//! File operations of the proxies: open, fork, dup, passing, exec, poll, kill.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, MIB};
+use crate::bytes::u32_at;
+use crate::guest::process::{in_child, receive_fd, send_fd, spawn};
+use crate::guest::rm;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    ("files: read-only and non-blocking opens", modes),
+    ("files: counted while open", counted),
+    (
+        "files: a file lives until its last descriptor",
+        last_descriptor,
+    ),
+    ("files: a child uses what it inherited", inherited),
+    ("files: a passed descriptor works", passed),
+    ("files: exec keeps a file", exec),
+    ("files: poll says what the driver says", poll),
+    (
+        "files: unknown requests fail as in the driver",
+        unknown_request,
+    ),
+    ("files: killed in the middle of calls", killed),
+    ("files: rmmod is refused while a file is open", busy_module),
+    ("files: IOCTL_XFER_CMD does not pass a limit", xfer),
+];
+
+const TWINS: [&str; 3] = ["nvidia0", "nvidiactl", "nvidia-uvm"];
+
+fn modes() -> Outcome {
+    let instance = Instance::new("modes", GIB)?;
+    for twin in TWINS {
+        let path = format!("{}/{twin}", instance.folder());
+        for flags in [
+            libc::O_RDONLY,
+            libc::O_WRONLY,
+            libc::O_RDWR | libc::O_NONBLOCK,
+        ] {
+            let fd = sys(&path, os::open(&path, flags))?;
+            sys("close", os::close(fd))?;
+        }
+    }
+    Ok(())
+}
+
+fn counted() -> Outcome {
+    let instance = Instance::new("counted", GIB)?;
+    let open = |twin| {
+        let path = format!("{}/{twin}", instance.folder());
+        sys(twin, os::open(&path, libc::O_RDWR))
+    };
+    let fds = [open("nvidia0")?, open("nvidiactl")?, open("nvidia-uvm")?];
+    let seen = instance.get()?;
+    equal("own files", &seen.open_files, &1)?;
+    equal("tenant's files", &seen.tenant_open_files, &2)?;
+    for fd in fds {
+        sys("close", os::close(fd))?;
+    }
+    let seen = instance.get()?;
+    let files = (seen.open_files, seen.tenant_open_files);
+    equal("files", &files, &(0, 0))
+}
+
+fn last_descriptor() -> Outcome {
+    let instance = Instance::new("last", GIB)?;
+    let client = instance.client()?;
+    at("memory", client.memory(0x5C00_0010, 32 * MIB))?;
+    let copy = sys("dup", os::dup_above(client.ctl, 3))?;
+    let child = sys(
+        "fork",
+        spawn(|| {
+            os::sleep_ms(300);
+            0
+        }),
+    )?;
+    client.close();
+    equal("with a copy open", &instance.used()?, &(32 * MIB))?;
+    sys("close", os::close(copy))?;
+    equal("with a child alive", &instance.used()?, &(32 * MIB))?;
+    equal("child", &sys("wait", os::wait(child))?, &0)?;
+    equal("at last", &instance.used()?, &0)
+}
+
+fn inherited() -> Outcome {
+    let instance = Instance::new("inherit", GIB)?;
+    let client = instance.client()?;
+    in_child(|| {
+        // The driver knows a client by its file, not by the process.
+        at("memory", client.memory(0x5C00_0010, 32 * MIB).map(drop))
+    })?;
+    equal("used", &instance.used()?, &(32 * MIB))?;
+    at("free", client.free(0x5C00_0010))?;
+    equal("used", &instance.used()?, &0)?;
+    client.close();
+    Ok(())
+}
+
+fn passed() -> Outcome {
+    let instance = Instance::new("passed", GIB)?;
+    let (ours, theirs) = at("socket", UnixStream::pair())?;
+    let folder = instance.folder();
+    let sender = sys(
+        "fork",
+        spawn(move || {
+            let Ok(fd) = os::open(&format!("{folder}/nvidiactl"), libc::O_RDWR) else {
+                return 1;
+            };
+            i32::from(send_fd(&theirs, fd).is_err())
+        }),
+    )?;
+    let fd = sys("receive", receive_fd(&ours))?;
+    equal("sender", &sys("wait", os::wait(sender))?, &0)?;
+    let root = rm::alloc(fd.as_raw_fd(), 0, 0, 0, rm::ROOT, &mut []);
+    at("root", root).map(drop)
+}
+
+fn exec() -> Outcome {
+    let instance = Instance::new("exec", GIB)?;
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
+    let status = std::process::Command::new("/proc/self/exe")
+        .args(["use-fd", &fd.to_string()])
+        .status();
+    holds(
+        "the program could not use it",
+        at("exec", status)?.success(),
+    )?;
+    sys("close", os::close(fd))
+}
+
+fn poll() -> Outcome {
+    let instance = Instance::new("poll", GIB)?;
+    for twin in ["nvidiactl", "nvidia0"] {
+        let path = format!("{}/{twin}", instance.folder());
+        let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
+        let mut item = libc::pollfd {
+            fd,
+            events: libc::POLLIN | libc::POLLPRI,
+            revents: 0,
+        };
+        // SAFETY: one entry that lives over the call.
+        let ready = unsafe { libc::poll(&mut item, 1, 0) };
+        equal(twin, &(ready, item.revents), &(0, 0))?;
+        sys("close", os::close(fd))?;
+    }
+    Ok(())
+}
+
+fn unknown_request() -> Outcome {
+    let instance = Instance::new("unknown", GIB)?;
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
+    let call = os::ioctl(fd, 0xC004_46FE, &mut [0; 4]);
+    holds("an unknown escape works", call.is_err())?;
+    let call = os::ioctl(fd, 0x5401, &mut [0; 64]);
+    holds("a terminal's request works", call.is_err())?;
+    // A null argument where the driver wants one.
+    fails("null", os::ioctl(fd, 0xC020_462A, &mut []), libc::EFAULT)?;
+    sys("close", os::close(fd))
+}
+
+fn killed() -> Outcome {
+    let instance = Instance::new("killed", GIB)?;
+    for i in 0..20_u64 {
+        let victim = sys(
+            "fork",
+            spawn(|| loop {
+                let Ok(client) = instance.client() else {
+                    continue;
+                };
+                for n in 0..16 {
+                    let _ = client.memory(0x5C00_0010 + n, 16 * MIB);
+                }
+                let _ = client.free(0x5C00_0010);
+                client.close();
+            }),
+        )?;
+        std::thread::sleep(std::time::Duration::from_micros(2000 + 1777 * i));
+        sys("kill", os::kill(victim, libc::SIGKILL))?;
+        sys("wait", os::wait(victim))?;
+        let seen = instance.get()?;
+        let left = (
+            seen.memory_used_bytes,
+            seen.memory_reserved_bytes,
+            seen.open_files,
+            seen.tenant_open_files,
+        );
+        equal("left behind", &left, &(0, 0, 0, 0))?;
+    }
+    Ok(())
+}
+
+fn busy_module() -> Outcome {
+    let instance = Instance::new("rmmod", GIB)?;
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
+    let removed = super::unload::delete_module(c"cgpu_km");
+    fails("rmmod", removed, libc::EWOULDBLOCK)?;
+    sys("close", os::close(fd))
+}
+
+fn xfer() -> Outcome {
+    let instance = Instance::new("xfer", 64 * MIB)?;
+    let client = instance.client()?;
+    let mut params = rm::memory_params(client.handle, 128 * MIB);
+    let mut outer = [0; 48];
+    for (at, value) in [
+        (0, client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, 0x5C00_0010),
+        (12, rm::VIDEO_MEMORY),
+    ] {
+        crate::bytes::put_u32(&mut outer, at, value);
+    }
+    crate::bytes::put_u64(&mut outer, 16, params.as_mut_ptr() as u64);
+    let made = rm::xfer(client.ctl, 0x2B, &mut outer).is_ok() && u32_at(&outer, 40) == 0;
+    holds("more than the limit was granted", !made)?;
+    equal("used", &instance.used()?, &0)?;
+    client.close();
+    Ok(())
+}

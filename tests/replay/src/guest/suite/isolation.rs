@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Two tenants: neither reaches the other's objects.
+
+use super::{at, device_instance, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
+use crate::bytes::{put_u32, u32_at};
+use crate::guest::rm;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    (
+        "isolation: another tenant's client cannot be used",
+        foreign_client,
+    ),
+    (
+        "isolation: another tenant's memory cannot be copied",
+        foreign_memory,
+    ),
+    ("isolation: a limit is not another's", separate_limits),
+    ("isolation: classes outside the tables are refused", classes),
+    ("isolation: privileged controls are refused", controls),
+];
+
+fn two() -> Result<(Instance, Instance), String> {
+    Ok((Instance::new("one", GIB)?, Instance::new("two", GIB)?))
+}
+
+fn foreign_client() -> Outcome {
+    let (one, two) = two()?;
+    let a = one.client()?;
+    let b = two.client()?;
+    let mut params = rm::memory_params(a.handle, 2 * MIB);
+    let class = rm::VIDEO_MEMORY;
+    let alloc = rm::alloc(
+        b.ctl,
+        a.handle,
+        rm::DEVICE_HANDLE,
+        0x5C00_0010,
+        class,
+        &mut params,
+    );
+    holds("alloc works", alloc.is_err())?;
+    holds(
+        "free works",
+        rm::free(b.ctl, a.handle, rm::SUBDEVICE_HANDLE).is_err(),
+    )?;
+    let control = rm::control(b.ctl, a.handle, a.handle, 0x0101, &mut [0; 40]);
+    holds("control works", control.is_err())?;
+    // A GSS legacy control, for which the driver asks nobody who the caller is.
+    let gss = rm::control(
+        b.ctl,
+        a.handle,
+        rm::SUBDEVICE_HANDLE,
+        0x2080_8159,
+        &mut [0; 332],
+    );
+    holds("a GSS control works", gss.is_err())?;
+    let mut device = [0; 56];
+    put_u32(&mut device, 0, device_instance(&one.control, GPU)?);
+    put_u32(&mut device, 4, a.handle);
+    let share = b.alloc(b.handle, 0x5C00_0020, rm::DEVICE, &mut device);
+    holds(
+        "a device that shares the other's address space works",
+        share.is_err(),
+    )?;
+    at("a works on", a.memory(0x5C00_0010, 2 * MIB))?;
+    a.close();
+    b.close();
+    Ok(())
+}
+
+fn foreign_memory() -> Outcome {
+    let (one, two) = two()?;
+    let a = one.client()?;
+    let b = two.client()?;
+    at("memory", a.memory(0x5C00_0010, 2 * MIB))?;
+    let source = (a.handle, 0x5C00_0010);
+    let copy = rm::dup(b.ctl, b.handle, rm::DEVICE_HANDLE, 0x5C00_0011, source);
+    holds("dup works", copy.is_err())?;
+    equal("charged", &two.used()?, &0)?;
+    a.close();
+    b.close();
+    Ok(())
+}
+
+fn separate_limits() -> Outcome {
+    let (one, two) = two()?;
+    let a = one.client()?;
+    let b = two.client()?;
+    at("a", a.memory(0x5C00_0010, GIB))?;
+    at("b", b.memory(0x5C00_0010, GIB))?;
+    holds("a gets more", a.memory(0x5C00_0011, 2 * MIB).is_err())?;
+    equal("b", &two.used()?, &GIB)?;
+    a.close();
+    equal("b", &two.used()?, &GIB)?;
+    b.close();
+    Ok(())
+}
+
+fn classes() -> Outcome {
+    let one = Instance::new("classes", GIB)?;
+    let client = one.client()?;
+    // Register window, all of video memory, FLA, exports, a number that means nothing.
+    for class in [0x3F, 0xC2, 0xF3, 0xE0, 0x90CE, 0xABCD] {
+        let made = client.alloc(rm::DEVICE_HANDLE, 0x5C00_0010, class, &mut [0; 256]);
+        holds(&format!("class {class:#x} is made"), made.is_err())?;
+    }
+    holds("the refusals are not counted", one.get()?.calls_refused > 0)?;
+    client.close();
+    Ok(())
+}
+
+fn controls() -> Outcome {
+    let one = Instance::new("controls", GIB)?;
+    let client = one.client()?;
+    // FIFO_DISABLE_CHANNELS, which stops any tenant's channels.
+    let stop = rm::control(
+        client.ctl,
+        client.handle,
+        rm::SUBDEVICE_HANDLE,
+        0x2080_110B,
+        &mut [0; 536],
+    );
+    holds("FIFO_DISABLE_CHANNELS works", stop.is_err())?;
+    // ACCESS_REGISTRY reads and writes the driver's settings.
+    let mut access = [0; 56];
+    put_u32(&mut access, 0, client.handle);
+    let settings = os::ioctl(client.ctl, 0xC038_464D, &mut access);
+    let worked = settings.is_ok() && u32_at(&access, 48) == 0;
+    holds("ACCESS_REGISTRY works", !worked)?;
+    client.close();
+    sys("get", one.control.get("controls", GPU)).map(drop)
+}

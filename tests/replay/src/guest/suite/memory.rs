@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The memory limit, by hand.
+
+use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, MIB};
+use crate::bytes::u64_at;
+use crate::guest::process::spawn;
+use crate::guest::rm::{self, Failure};
+use crate::layout;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    ("memory: granted up to the limit, refused beyond", boundary),
+    ("memory: a refusal changes nothing", refusal),
+    (
+        "memory: sizes are charged as the driver rounds them",
+        rounding,
+    ),
+    ("memory: VID_HEAP_CONTROL counts too", vid_heap),
+    (
+        "memory: what is freed with an ancestor is credited",
+        ancestors,
+    ),
+    (
+        "memory: what is freed with the file or process is credited",
+        exits,
+    ),
+    ("memory: a copy shares the charge", duplicates),
+    ("memory: limits change while in use", live),
+    ("memory: reports show the limit", reports),
+    (
+        "memory: an address that is not there is EFAULT or a status",
+        bad_pointer,
+    ),
+    ("memory: many processes at the limit at once", race),
+];
+
+const FIRST: u32 = 0x5C00_0010;
+
+fn refused<T: std::fmt::Debug>(what: &str, result: Result<T, Failure>) -> Outcome {
+    match result {
+        Err(Failure::Status(rm::NO_MEMORY)) => Ok(()),
+        other => Err(format!("{what}: {other:?}, not status 0x51")),
+    }
+}
+
+fn boundary() -> Outcome {
+    let instance = Instance::new("boundary", 256 * MIB)?;
+    let client = instance.client()?;
+    refused("one block more", client.memory(FIRST, 258 * MIB))?;
+    equal(
+        "granted",
+        &at("all", client.memory(FIRST, 256 * MIB))?,
+        &(256 * MIB),
+    )?;
+    refused("beyond", client.memory(FIRST + 1, 2 * MIB))?;
+    refused("beyond", client.memory(FIRST + 1, 1))?;
+    let seen = instance.get()?;
+    equal("used", &seen.memory_used_bytes, &(256 * MIB))?;
+    equal("refused", &seen.memory_refused, &3)?;
+    at("free", client.free(FIRST))?;
+    at("again", client.memory(FIRST, 128 * MIB))?;
+    at("again", client.memory(FIRST + 1, 128 * MIB))?;
+    client.close();
+    let seen = instance.get()?;
+    equal("used", &seen.memory_used_bytes, &0)?;
+    equal("peak", &seen.memory_peak_bytes, &(256 * MIB))
+}
+
+fn refusal() -> Outcome {
+    let instance = Instance::new("refusal", 64 * MIB)?;
+    let client = instance.client()?;
+    let mut params = rm::memory_params(client.handle, GIB);
+    let before = params;
+    let result = client.alloc(rm::DEVICE_HANDLE, FIRST, rm::VIDEO_MEMORY, &mut params);
+    refused("alloc", result)?;
+    holds("the parameters were changed", params == before)?;
+    // The handle is free: it can be used at once.
+    at("smaller", client.memory(FIRST, 2 * MIB))?;
+    client.close();
+    Ok(())
+}
+
+fn rounding() -> Outcome {
+    let instance = Instance::new("rounding", 64 * MIB)?;
+    let client = instance.client()?;
+    for bytes in [1, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB] {
+        let given = at("alloc", client.memory(FIRST, bytes))?;
+        holds("less than asked for", given >= bytes)?;
+        equal("charged", &instance.used()?, &given)?;
+        at("free", client.free(FIRST))?;
+    }
+    client.close();
+    Ok(())
+}
+
+fn vid_heap() -> Outcome {
+    let instance = Instance::new("vidheap", 64 * MIB)?;
+    let client = instance.client()?;
+    let alloc = |handle, bytes| {
+        rm::vid_heap_alloc(client.ctl, client.handle, rm::DEVICE_HANDLE, handle, bytes)
+    };
+    let (_, given) = at("alloc", alloc(FIRST, 32 * MIB))?;
+    equal("charged", &instance.used()?, &given)?;
+    refused("beyond", alloc(FIRST + 1, 64 * MIB))?;
+    at("free", client.free(FIRST))?;
+    equal("used", &instance.used()?, &0)?;
+    client.close();
+    Ok(())
+}
+
+fn ancestors() -> Outcome {
+    let instance = Instance::new("ancestors", GIB)?;
+    let client = instance.client()?;
+    at("memory", client.memory(FIRST, 32 * MIB))?;
+    at("memory", client.memory(FIRST + 1, 32 * MIB))?;
+    at("free the device", client.free(rm::DEVICE_HANDLE))?;
+    equal("used", &instance.used()?, &0)?;
+    client.close();
+    let client = instance.client()?;
+    at("memory", client.memory(FIRST, 32 * MIB))?;
+    at("free the client", client.free(client.handle))?;
+    equal("used", &instance.used()?, &0)?;
+    client.close();
+    Ok(())
+}
+
+fn exits() -> Outcome {
+    let instance = Instance::new("exits", GIB)?;
+    let client = instance.client()?;
+    at("memory", client.memory(FIRST, 32 * MIB))?;
+    client.close();
+    equal("after close", &instance.used()?, &0)?;
+    for signal in [0, libc::SIGKILL] {
+        let pid = sys(
+            "fork",
+            spawn(|| {
+                let Ok(client) = instance.client() else {
+                    return 1;
+                };
+                if client.memory(FIRST, 32 * MIB).is_err() {
+                    return 2;
+                }
+                if signal != 0 {
+                    os::sleep_ms(10_000);
+                }
+                0
+            }),
+        )?;
+        if signal != 0 {
+            for _ in 0..500 {
+                if instance.used()? != 0 {
+                    break;
+                }
+                os::sleep_ms(10);
+            }
+            equal("before the kill", &instance.used()?, &(32 * MIB))?;
+            sys("kill", os::kill(pid, signal))?;
+        }
+        equal("status", &sys("wait", os::wait(pid))?, &signal)?;
+        equal("after exit", &instance.used()?, &0)?;
+    }
+    Ok(())
+}
+
+fn duplicates() -> Outcome {
+    let instance = Instance::new("dup", GIB)?;
+    let client = instance.client()?;
+    at("memory", client.memory(FIRST, 32 * MIB))?;
+    let copy = rm::dup(
+        client.ctl,
+        client.handle,
+        rm::DEVICE_HANDLE,
+        FIRST + 1,
+        (client.handle, FIRST),
+    );
+    at("dup", copy)?;
+    equal("charged once", &instance.used()?, &(32 * MIB))?;
+    at("free", client.free(FIRST))?;
+    equal("the copy holds it", &instance.used()?, &(32 * MIB))?;
+    at("free", client.free(FIRST + 1))?;
+    equal("gone", &instance.used()?, &0)?;
+    client.close();
+    Ok(())
+}
+
+fn live() -> Outcome {
+    let instance = Instance::new("live", 128 * MIB)?;
+    let client = instance.client()?;
+    at("memory", client.memory(FIRST, 128 * MIB))?;
+    refused("full", client.memory(FIRST + 1, 2 * MIB))?;
+    instance.set_memory(256 * MIB)?;
+    at("raised", client.memory(FIRST + 1, 128 * MIB))?;
+    instance.set_memory(64 * MIB)?;
+    equal("nothing is taken away", &instance.used()?, &(256 * MIB))?;
+    refused("over", client.memory(FIRST + 2, 2 * MIB))?;
+    at("free", client.free(FIRST))?;
+    refused("still over", client.memory(FIRST, 2 * MIB))?;
+    at("free", client.free(FIRST + 1))?;
+    at("below again", client.memory(FIRST, 64 * MIB))?;
+    refused("full again", client.memory(FIRST + 1, 2 * MIB))?;
+    client.close();
+    Ok(())
+}
+
+fn reports() -> Outcome {
+    let instance = Instance::new("reports", 512 * MIB)?;
+    let client = instance.client()?;
+    let kib = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(0);
+    let told = at("info", client.fb_info(&[0x08, 0x09, 0x16]))?;
+    equal("total", &told[0], &kib(512 * MIB))?;
+    holds("heap", told[1] <= told[0])?;
+    holds("free", told[2] <= told[1])?;
+    at("memory", client.memory(FIRST, 64 * MIB))?;
+    let later = at("info", client.fb_info(&[0x08, 0x16]))?;
+    equal("total", &later[0], &told[0])?;
+    equal("free", &later[1], &(told[2] - kib(64 * MIB)))?;
+    instance.set_memory(1024 * MIB)?;
+    let raised = at("info", client.fb_info(&[0x08]))?;
+    equal("total", &raised[0], &kib(1024 * MIB))?;
+    client.close();
+    Ok(())
+}
+
+fn bad_pointer() -> Outcome {
+    let instance = Instance::new("pointer", 64 * MIB)?;
+    let client = instance.client()?;
+    let mut outer = [0; 48];
+    for (at, value) in [
+        (0, client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, FIRST),
+        (12, rm::VIDEO_MEMORY),
+        (16, 0x1000),
+    ] {
+        crate::bytes::put_u32(&mut outer, at, value);
+    }
+    let call = os::ioctl(client.ctl, 0xC030_462B, &mut outer);
+    let worked = call.is_ok() && crate::bytes::u32_at(&outer, 40) == 0;
+    holds("it worked", !worked)?;
+    let seen = instance.get()?;
+    let left = (seen.memory_used_bytes, seen.memory_reserved_bytes);
+    equal("charged", &left, &(0, 0))?;
+    // The file works on.
+    at("memory", client.memory(FIRST, 2 * MIB))?;
+    client.close();
+    Ok(())
+}
+
+/// Several processes allocate until they are refused; together they never have more than the limit.
+fn race() -> Outcome {
+    let limit = 256 * MIB;
+    let instance = Instance::new("race", limit)?;
+    let mut pids = Vec::new();
+    for _ in 0..4 {
+        pids.push(sys(
+            "fork",
+            spawn(|| {
+                let Ok(client) = instance.client() else {
+                    return 1;
+                };
+                for round in 0..5_u32 {
+                    let mut held = 0;
+                    loop {
+                        let mut params = rm::memory_params(client.handle, 8 * MIB);
+                        let handle = FIRST + held;
+                        match client.alloc(rm::DEVICE_HANDLE, handle, rm::VIDEO_MEMORY, &mut params)
+                        {
+                            Ok(_) if u64_at(&params, layout::MEMORY_SIZE_AT) == 8 * MIB => {
+                                held += 1
+                            }
+                            Err(Failure::Status(rm::NO_MEMORY)) => break,
+                            _ => return 2,
+                        }
+                        if u64::from(held) * 8 * MIB > limit {
+                            return 3;
+                        }
+                    }
+                    for i in 0..held {
+                        if client.free(FIRST + i).is_err() {
+                            return 4;
+                        }
+                    }
+                    if round == 4 {
+                        client.close();
+                        return 0;
+                    }
+                }
+                0
+            }),
+        )?);
+    }
+    let mut highest = 0;
+    for pid in pids {
+        highest = highest.max(instance.used()?);
+        equal("worker", &sys("wait", os::wait(pid))?, &0)?;
+    }
+    let seen = instance.get()?;
+    holds(
+        "over the limit",
+        highest <= limit && seen.memory_peak_bytes <= limit,
+    )?;
+    equal("peak", &seen.memory_peak_bytes, &limit)?;
+    equal("used", &seen.memory_used_bytes, &0)
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Nodes and twins: names, numbers, modes, and what they mean when the instance is gone.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use cgpu_uapi as uapi;
+
+use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::process::in_child;
+use crate::standin;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    ("nodes: honest ones have our numbers and are root's", honest),
+    ("nodes: twins show the driver's numbers", twins),
+    ("nodes: only root enters the twins' folder", folder_is_roots),
+    (
+        "nodes: the twins' filesystem makes and removes nothing",
+        read_only,
+    ),
+    (
+        "nodes: a twin outlives its instance as ENODEV",
+        twin_after_destroy,
+    ),
+    ("nodes: they go with the instance", gone),
+];
+
+fn number(path: &str) -> Result<(u32, u32), String> {
+    let meta = at(path, fs::metadata(path))?;
+    holds(path, meta.file_type().is_char_device())?;
+    Ok((libc::major(meta.rdev()), libc::minor(meta.rdev())))
+}
+
+fn honest_paths(name: &str, id: u32) -> [String; 3] {
+    [
+        format!("/dev/cgpu{id}"),
+        format!("/dev/cgpu-{name}-ctl"),
+        format!("/dev/cgpu-{name}-uvm"),
+    ]
+}
+
+fn honest() -> Outcome {
+    let instance = Instance::new("honest", GIB)?;
+    let seen = instance.get()?;
+    let minors = [
+        seen.node_minor,
+        seen.control_node_minor,
+        seen.uvm_node_minor,
+    ];
+    for (path, minor) in honest_paths("honest", seen.id).iter().zip(minors) {
+        equal(path, &number(path)?, &(seen.major, minor))?;
+        let meta = at(path, fs::metadata(path))?;
+        equal(
+            "owner and mode",
+            &(meta.uid(), meta.mode() & 0o7777),
+            &(0, 0o660),
+        )?;
+        let fd = sys(path, os::open(path, libc::O_RDWR))?;
+        sys("close", os::close(fd))?;
+    }
+    holds("the driver's number", seen.major != 195)
+}
+
+fn twins() -> Outcome {
+    let instance = Instance::new("twins", GIB)?;
+    let majors = standin::read("majors")?;
+    let uvm = u32::try_from(standin::number(&majors, "nvidia_uvm")).unwrap_or(0);
+    let folder = instance.folder();
+    for (twin, wanted) in [
+        (format!("{folder}/nvidia{GPU}"), (195, GPU)),
+        (format!("{folder}/nvidiactl"), (195, 255)),
+        (format!("{folder}/nvidia-uvm"), (uvm, 0)),
+    ] {
+        equal(&twin, &number(&twin)?, &wanted)?;
+        // The same through an open file, which CUDA asks too.
+        let file = at(
+            &twin,
+            fs::File::options().read(true).write(true).open(&twin),
+        )?;
+        let meta = at(&twin, file.metadata())?;
+        let rdev = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
+        equal("fstat", &rdev, &wanted)?;
+        equal("mode", &(meta.mode() & 0o7777), &0o660)?;
+    }
+    let mut names: Vec<String> = at(&folder, fs::read_dir(&folder))?
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    let wanted = ["nvidia-uvm", "nvidia0", "nvidiactl"].map(str::to_owned);
+    equal("folder", &names, &wanted.to_vec())
+}
+
+fn folder_is_roots() -> Outcome {
+    let instance = Instance::new("rootonly", GIB)?;
+    let folder = instance.folder();
+    in_child(move || {
+        // SAFETY: takes no pointer; this process does nothing else.
+        if unsafe { libc::setresuid(65534, 65534, 65534) } != 0 {
+            return Err("setresuid".to_owned());
+        }
+        let open = os::open(&format!("{folder}/nvidiactl"), libc::O_RDWR);
+        fails("open", open, libc::EACCES)?;
+        fails(
+            "list",
+            os::open(uapi::CGPUFS_MOUNT, libc::O_RDONLY),
+            libc::EACCES,
+        )
+    })
+}
+
+fn read_only() -> Outcome {
+    let instance = Instance::new("fixed", GIB)?;
+    let folder = instance.folder();
+    holds(
+        "a file can be made",
+        fs::write(format!("{folder}/x"), "").is_err(),
+    )?;
+    holds(
+        "a folder can be made",
+        fs::create_dir(format!("{folder}/d")).is_err(),
+    )?;
+    let ctl = format!("{folder}/nvidiactl");
+    holds("a twin can be removed", fs::remove_file(&ctl).is_err())?;
+    holds(
+        "a twin can be renamed",
+        fs::rename(&ctl, format!("{folder}/y")).is_err(),
+    )?;
+    let node = os::make_character_device(&format!("{folder}/z"), 1, 3);
+    holds("a node can be made", node.is_err())
+}
+
+fn twin_after_destroy() -> Outcome {
+    let c = control()?;
+    sys("create", c.create("gone", GPU, GIB, 1))?;
+    let folder = super::folder("gone");
+    let mut held = Vec::new();
+    for twin in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
+        let path = format!("{folder}/{twin}");
+        held.push(sys(&path, os::open(&path, libc::O_PATH))?);
+    }
+    let target = "/tmp/bound-nvidiactl";
+    at(target, fs::write(target, ""))?;
+    let from = format!("{folder}/nvidiactl");
+    sys("bind", os::mount(&from, target, "none", libc::MS_BIND))?;
+    let destroyed = c.destroy("gone", GPU);
+    // A new instance of the same name is another one.
+    let again = Instance::new("gone", GIB);
+    let mut result = sys("destroy", destroyed);
+    for fd in held {
+        let path = format!("/proc/self/fd/{fd}");
+        result = result.and(fails("open", os::open(&path, libc::O_RDWR), libc::ENODEV));
+        let _ = os::close(fd);
+    }
+    let open = os::open(target, libc::O_RDWR);
+    result = result.and(fails("open of the mount", open, libc::ENODEV));
+    let unmounted = os::unmount(target, 0);
+    let _ = fs::remove_file(target);
+    again?;
+    result.and(sys("umount", unmounted))
+}
+
+fn gone() -> Outcome {
+    let c = control()?;
+    let id = sys("create", c.create("brief", GPU, GIB, 1))?;
+    sys("destroy", c.destroy("brief", GPU))?;
+    for path in honest_paths("brief", id) {
+        holds(&path, !fs::exists(&path).unwrap_or(true))?;
+    }
+    let folder = super::folder("brief");
+    holds(&folder, !fs::exists(&folder).unwrap_or(true))?;
+    let path = format!("/proc/cgpu_km/{GPU}/brief");
+    holds(&path, !fs::exists(&path).unwrap_or(true))
+}
