@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A proxied call, from the program's `ioctl` to the driver and back.
+//!
+//! Every call takes the same four steps, and this module is the only place that knows their order:
+//!
+//! 1. **decode**: the request number and the parameters, copied once from the program's memory;
+//! 2. **ask policy**: the tables of [`crate::nvidia`] say whether the call may pass and how large
+//!    its parameters are, the tenant's [`Books`] whether the memory is there;
+//! 3. **forward**: the copies, not the program's memory, go to the driver ([`Call::forward`]);
+//! 4. **record**: what the driver did goes into the books, and the results to the program.
+//!
+//! The bytes that were decided on are the bytes that the driver acts on. What the driver writes back
+//! is another matter: other threads of the program can overwrite it before we read it (see
+//! `SECURITY.md`), so an output may only ever raise a charge or name one of the program's own
+//! objects.
+//!
+//! A refusal looks like the driver's own: `ioctl` returns 0 and the status field holds an
+//! `NV_STATUS`, or the errno that the driver's `nvidia_ioctl()` and `uvm_ioctl()` give to what they
+//! do not know.
+//!
+//! Nothing here knows an operating system: the kernel module and the user-space harness each bring
+//! a [`Call`].
+
+use crate::nvidia::tables::Tables;
+use crate::policy::Books;
+use crate::policy::FileId;
+use crate::policy::GpuId;
+use crate::policy::ProcessId;
+use crate::store::Exhausted;
+use crate::store::List;
+
+mod alloc;
+mod control;
+mod frontend;
+mod heap;
+mod uvm;
+
+/// An address in the memory of the calling program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserAddr(pub u64);
+
+impl UserAddr {
+    /// Whether this is the null pointer.
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A positive errno for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// Not enough host memory.
+    pub const ENOMEM: Self = Self(12);
+    /// A bad address in the program's memory.
+    pub const EFAULT: Self = Self(14);
+    /// What `nvidia_ioctl()` gives for every request that it does not take.
+    pub const EINVAL: Self = Self(22);
+}
+
+impl From<Exhausted> for Errno {
+    fn from(_: Exhausted) -> Self {
+        Self::ENOMEM
+    }
+}
+
+/// Which task runs the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The calling task itself: the driver binds UVM calls to its process.
+    Caller,
+    /// The worker of this GPU, in the caller's memory: it holds a file of the driver's own, which
+    /// `nv_is_gpu_accessible()` (kernel-open/nvidia/nv.c) looks for in the task's descriptor table.
+    Worker(GpuId),
+}
+
+/// One separately copied struct of a call.
+///
+/// The driver copies each struct when it gets to it, so each gets memory of its own: what it writes
+/// back to one leaves the others as they were checked.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The struct: what the driver is to read, and then what it wrote.
+    pub bytes: &'a mut [u8],
+    /// Where the pointer to this part stands. `None` for the first part, whose address is the
+    /// argument of the `ioctl`. Whoever forwards puts the part's address there for the driver and
+    /// the program's own pointer back afterwards.
+    pub pointer: Option<PointerAt>,
+}
+
+/// Place of a 64-bit pointer: a byte offset in an earlier part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PointerAt {
+    /// Index of the part that holds the pointer.
+    pub part: usize,
+    /// Its offset there.
+    pub offset: usize,
+}
+
+/// What a proxied call needs from the system it runs on.
+pub trait Call {
+    /// Copies from the program's memory.
+    fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Copies to the program's memory.
+    fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno>;
+
+    /// Issues `request` on the backing file with the first part as its argument, and returns the
+    /// driver's return value (a negative errno is a value here: the driver was reached).
+    ///
+    /// # Errors
+    ///
+    /// The driver was not reached: the parts are too large, the caller was killed while it waited,
+    /// or no memory was left.
+    fn forward(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        route: Route,
+    ) -> Result<i32, Errno>;
+
+    /// The calling process.
+    fn process(&self) -> ProcessId;
+
+    /// The tables of the running driver.
+    fn tables(&self) -> &'static Tables;
+
+    /// The tenant's GPU with this UUID, as UVM names GPUs.
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId>;
+
+    /// Works on the tenant's books, alone.
+    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R;
+}
+
+/// Which of the driver's nodes a proxied file stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// `/dev/nvidiactl`.
+    Control,
+    /// `/dev/nvidiaN`.
+    Gpu(GpuId),
+    /// `/dev/nvidia-uvm`.
+    Uvm,
+}
+
+/// One open proxied file.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    /// Its number, never used twice.
+    pub file: FileId,
+    /// What it stands for.
+    pub role: Role,
+}
+
+/// Runs one `ioctl` and returns what the program's `ioctl` returns.
+pub fn ioctl(
+    call: &mut impl Call,
+    session: &Session,
+    request: u32,
+    argument: UserAddr,
+) -> Result<i32, Errno> {
+    match session.role {
+        Role::Control | Role::Gpu(_) => frontend::ioctl(call, session, request, argument),
+        Role::Uvm => uvm::ioctl(call, session, request, argument),
+    }
+}
+
+/// A struct that was copied from the program's memory and is copied back after the call.
+struct Copied {
+    at: UserAddr,
+    bytes: List<u8>,
+}
+
+impl Copied {
+    fn read(call: &mut impl Call, at: UserAddr, len: usize) -> Result<Self, Errno> {
+        let mut bytes = List::filled(len, 0)?;
+        call.read(at, &mut bytes)?;
+        Ok(Self { at, bytes })
+    }
+
+    fn write_back(&self, call: &mut impl Call) -> Result<(), Errno> {
+        call.write(self.at, &self.bytes)
+    }
+}

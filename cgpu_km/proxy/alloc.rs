@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `NV_ESC_RM_ALLOC`: a new RM object.
+//!
+//! The envelope comes in two sizes (NVOS21, NVOS64; compare `RmIoctl()` in
+//! src/nvidia/arch/nvalloc/unix/src/escape.c), and says nothing reliable about the size of the
+//! parameters behind it: CUDA passes 0. The class decides, here as in the driver.
+
+use super::frontend::get;
+use super::frontend::note_refused;
+use super::frontend::set;
+use super::Call;
+use super::Copied;
+use super::Errno;
+use super::Part;
+use super::PointerAt;
+use super::Route;
+use super::Session;
+use super::UserAddr;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::ClassId;
+use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::memory;
+use crate::nvidia::nvos;
+use crate::nvidia::params;
+use crate::nvidia::status::NvStatus;
+use crate::nvidia::wire::Field;
+use crate::policy::Alloc;
+use crate::policy::AllocDone;
+use crate::policy::GpuId;
+
+/// The places of what both envelopes hold.
+struct Envelope {
+    params_size: Field<u32>,
+    rights: Option<Field<u64>>,
+    status: Field<u32>,
+}
+
+impl Envelope {
+    fn of(size: usize) -> Self {
+        if size == nvos::nvos21::SIZE {
+            Self {
+                params_size: nvos::nvos21::PARAMS_SIZE,
+                rights: None,
+                status: nvos::nvos21::STATUS,
+            }
+        } else {
+            Self {
+                params_size: nvos::nvos64::PARAMS_SIZE,
+                rights: Some(nvos::nvos64::P_RIGHTS_REQUESTED),
+                status: nvos::nvos64::STATUS,
+            }
+        }
+    }
+}
+
+/// Where the pointer to the class's parameters stands in both envelopes.
+const PARAMS_AT: PointerAt = PointerAt {
+    part: 0,
+    offset: nvos::nvos64::P_ALLOC_PARMS.offset(),
+};
+/// Where NVOS64 points to an `RS_ACCESS_MASK`.
+const RIGHTS_AT: PointerAt = PointerAt {
+    part: 0,
+    offset: nvos::nvos64::P_RIGHTS_REQUESTED.offset(),
+};
+
+/// Runs `NV_ESC_RM_ALLOC` on its outer struct.
+pub(super) fn alloc(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    outer: &mut [u8],
+) -> Result<i32, Errno> {
+    // Both envelopes begin alike.
+    use nvos::nvos64::*;
+    let envelope = Envelope::of(outer.len());
+    let class = ClassId(get(H_CLASS, outer)?);
+    let Some(entry) = call.tables().class(class) else {
+        note_refused(call, session);
+        return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
+    };
+
+    let pointer = UserAddr(get(P_ALLOC_PARMS, outer)?);
+    let announced = get(envelope.params_size, outer)?;
+    let invalid = if pointer.is_null() {
+        entry.params != 0 && !entry.optional
+    } else {
+        entry.params == 0 || (announced != 0 && announced != entry.params)
+    };
+    if invalid {
+        // Compare rmapiParamsAcquire() in src/nvidia/src/kernel/rmapi/param_copy.c.
+        return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);
+    }
+    let mut params = match pointer.is_null() {
+        true => None,
+        false => Some(Copied::read(
+            call,
+            pointer,
+            usize::try_from(entry.params).map_err(|_| Errno::EINVAL)?,
+        )?),
+    };
+    let mut rights = match envelope.rights.map(|field| get(field, outer)).transpose()? {
+        None | Some(0) => None,
+        Some(at) => Some(Copied::read(call, UserAddr(at), nvos::ACCESS_MASK_SIZE)?),
+    };
+
+    let params_bytes: &[u8] = params.as_ref().map_or(&[], |p| &p.bytes);
+    let requested = get(H_OBJECT_NEW, outer)?;
+    let request = Alloc {
+        file: session.file,
+        process: call.process(),
+        client: ClientHandle(get(H_ROOT, outer)?),
+        parent: ObjectHandle(get(H_OBJECT_PARENT, outer)?),
+        object: ObjectHandle(requested),
+        class,
+        kind: entry.kind,
+        device_instance: device_instance(entry.kind, params_bytes),
+        bytes: match entry.kind {
+            Kind::VideoMemory => memory::taken_bytes(params_bytes).ok_or(Errno::EINVAL)?,
+            _ => 0,
+        },
+        context: entry.kind == Kind::ChannelGroup && params::is_compute_group(params_bytes),
+    };
+    let ticket = match call.books(|books| books.begin_alloc(&request)) {
+        Ok(ticket) => ticket,
+        Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
+    };
+    let route = match request.device_instance {
+        Some(instance) => Route::Worker(GpuId(instance)),
+        None => Route::Caller,
+    };
+
+    let returned = {
+        let outer = Part {
+            bytes: outer,
+            pointer: None,
+        };
+        let params = params.as_mut().map(|p| Part {
+            bytes: &mut p.bytes,
+            pointer: Some(PARAMS_AT),
+        });
+        let rights = rights.as_mut().map(|r| Part {
+            bytes: &mut r.bytes,
+            pointer: Some(RIGHTS_AT),
+        });
+        match (params, rights) {
+            (None, None) => call.forward(code, &mut [outer], route),
+            (Some(p), None) => call.forward(code, &mut [outer, p], route),
+            (None, Some(r)) => call.forward(code, &mut [outer, r], route),
+            (Some(p), Some(r)) => call.forward(code, &mut [outer, p, r], route),
+        }
+    };
+
+    let ok = returned == Ok(0) && get(envelope.status, outer)? == NvStatus::NV_OK.0;
+    let done = ok.then(|| AllocDone {
+        // What the driver wrote counts only where it had the choice.
+        object: ObjectHandle(match requested {
+            0 => H_OBJECT_NEW.get(outer).unwrap_or(0),
+            handle => handle,
+        }),
+        bytes: match (request.kind, &params) {
+            (Kind::VideoMemory, Some(p)) => memory::SIZE.get(&p.bytes).unwrap_or(0),
+            _ => 0,
+        },
+    });
+    call.books(|books| books.end_alloc(ticket, done));
+    if let Some(params) = &params {
+        params.write_back(call)?;
+    }
+    returned
+}
+
+/// The device instance that an allocation of `NV01_DEVICE_0` names: the first GPU without
+/// parameters, as `deviceConstruct_IMPL()` (src/nvidia/src/kernel/gpu/device.c) has it.
+fn device_instance(kind: Kind, params: &[u8]) -> Option<u32> {
+    (kind == Kind::Device).then(|| params::DEVICE_ID.get(params).unwrap_or(0))
+}

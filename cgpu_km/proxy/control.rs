@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `NV_ESC_RM_CONTROL`: a command to an RM object.
+//!
+//! Most controls pass as they are. Those with pointers inside their parameters have what is pointed
+//! to copied as well, so that the driver never reads the program's memory for a decision of ours;
+//! those that report memory are rewritten on the way back.
+
+use super::frontend::get;
+use super::frontend::note_refused;
+use super::frontend::set;
+use super::Call;
+use super::Copied;
+use super::Errno;
+use super::Part;
+use super::PointerAt;
+use super::Route;
+use super::Session;
+use super::UserAddr;
+use crate::nvidia::control::ControlEntry;
+use crate::nvidia::control::Direction;
+use crate::nvidia::control::Pointer;
+use crate::nvidia::control::LARGEST_PARAMS;
+use crate::nvidia::fb;
+use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ControlCmd;
+use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::nvos;
+use crate::nvidia::status::NvStatus;
+use crate::nvidia::wire::Field;
+use crate::policy::report;
+use crate::store::List;
+
+/// Where the pointer to the parameters stands.
+const PARAMS_AT: PointerAt = PointerAt {
+    part: 0,
+    offset: nvos::nvos54::PARAMS.offset(),
+};
+/// Most pointers in the parameters of one control that we allow.
+const MOST_POINTERS: usize = 4;
+
+/// Runs `NV_ESC_RM_CONTROL` on its outer struct.
+pub(super) fn control(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    outer: &mut [u8],
+) -> Result<i32, Errno> {
+    use nvos::nvos54::*;
+    let client = ClientHandle(get(H_CLIENT, outer)?);
+    let object = ObjectHandle(get(H_OBJECT, outer)?);
+    let cmd = ControlCmd(get(CMD, outer)?);
+    let size = get(PARAMS_SIZE, outer)?;
+    let pointer = UserAddr(get(PARAMS, outer)?);
+
+    let entry = call.tables().control(cmd);
+    let verdict = if !call.books(|books| books.owns_client(client)) {
+        Err(NvStatus::NV_ERR_INVALID_CLIENT)
+    } else {
+        check(cmd, entry, size, pointer)
+    };
+    if let Err(status) = verdict {
+        if status == NvStatus::NV_ERR_NOT_SUPPORTED {
+            note_refused(call, session);
+        }
+        return set(STATUS, outer, status.0).map(|()| 0);
+    }
+    if pointer.is_null() {
+        return super::frontend::plain(call, code, outer);
+    }
+
+    let len = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
+    let mut params = Copied::read(call, pointer, len)?;
+    let pointers = entry.map_or(&[][..], |entry| entry.pointers);
+    let mut lists = read_lists(call, pointers, &params.bytes)?;
+    let returned = forward(call, code, outer, &mut params.bytes, pointers, &mut lists)?;
+
+    if returned == 0 && get(STATUS, outer)? == NvStatus::NV_OK.0 {
+        let gpu = call.books(|books| books.gpu_of(client, object));
+        if let Some(view) = gpu.and_then(|gpu| call.books(|books| books.fb_view(gpu))) {
+            match cmd {
+                fb::FB_GET_INFO_V2 => report::rewrite_fb_info_v2(view, &mut params.bytes),
+                fb::FB_GET_INFO => {
+                    if let Some(Some(list)) = lists.first_mut() {
+                        report::rewrite_fb_info(view, &mut list.bytes);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    for (list, pointer) in lists.iter().zip(pointers) {
+        if let (Some(list), true) = (list, pointer.direction != Direction::In) {
+            list.write_back(call)?;
+        }
+    }
+    params.write_back(call)?;
+    Ok(returned)
+}
+
+/// What the tables say of a control: compare `_rmapiRmControl()` in
+/// src/nvidia/src/kernel/rmapi/control.c for the order and the statuses.
+fn check(
+    cmd: ControlCmd,
+    entry: Option<&ControlEntry>,
+    size: u32,
+    pointer: UserAddr,
+) -> Result<(), NvStatus> {
+    let expected = match entry {
+        Some(entry) => entry.params,
+        // A GSS legacy control has no entry in the driver's own tables either: its size is the
+        // caller's.
+        None if cmd.is_gss_legacy() => size,
+        None => return Err(NvStatus::NV_ERR_NOT_SUPPORTED),
+    };
+    if size != expected || size > LARGEST_PARAMS || (size == 0) != pointer.is_null() {
+        return Err(NvStatus::NV_ERR_INVALID_ARGUMENT);
+    }
+    Ok(())
+}
+
+/// Copies what the pointers inside `params` point to; `None` for a null pointer or an empty list.
+fn read_lists(
+    call: &mut impl Call,
+    pointers: &[Pointer],
+    params: &[u8],
+) -> Result<List<Option<Copied>>, Errno> {
+    let mut lists = List::new();
+    lists.reserve(pointers.len())?;
+    for pointer in pointers {
+        let at = UserAddr(get(Field::<u64>::at(pointer.at), params)?);
+        // More than the driver takes: compare embeddedParamCopyIn() in embedded_param_copy.c.
+        let len = pointer.bytes(params).ok_or(Errno::EINVAL)?;
+        let list = match at.is_null() || len == 0 {
+            true => None,
+            false if pointer.direction == Direction::Out => Some(Copied {
+                at,
+                bytes: List::filled(len, 0)?,
+            }),
+            false => Some(Copied::read(call, at, len)?),
+        };
+        lists.push(list)?;
+    }
+    Ok(lists)
+}
+
+/// Forwards the outer struct, the parameters and what they point to.
+fn forward(
+    call: &mut impl Call,
+    code: u32,
+    outer: &mut [u8],
+    params: &mut [u8],
+    pointers: &[Pointer],
+    lists: &mut [Option<Copied>],
+) -> Result<i32, Errno> {
+    if pointers.len() > MOST_POINTERS {
+        return Err(Errno::EINVAL);
+    }
+    let mut parts = List::new();
+    parts.reserve(2 + lists.len())?;
+    parts.push(Part {
+        bytes: outer,
+        pointer: None,
+    })?;
+    parts.push(Part {
+        bytes: params,
+        pointer: Some(PARAMS_AT),
+    })?;
+    for (list, pointer) in lists.iter_mut().zip(pointers) {
+        if let Some(list) = list {
+            parts.push(Part {
+                bytes: &mut list.bytes,
+                pointer: Some(PointerAt {
+                    part: 1,
+                    offset: pointer.at,
+                }),
+            })?;
+        }
+    }
+    call.forward(code, &mut parts, Route::Caller)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The escapes: `ioctl` on `/dev/nvidiactl` and `/dev/nvidiaN`.
+//!
+//! `nvidia_ioctl()` (kernel-open/nvidia/nv.c) looks at the number and the size in a request code and
+//! at nothing else, and so does this. A parameter struct that may be too large for the size field
+//! travels in an envelope, `NV_ESC_IOCTL_XFER_CMD`, whose inner number, size and address stand in
+//! the program's memory. The envelope is opened here, once; the driver sees the inner request alone.
+
+use super::alloc;
+use super::control;
+use super::heap;
+use super::Call;
+use super::Copied;
+use super::Errno;
+use super::Part;
+use super::Role;
+use super::Route;
+use super::Session;
+use super::UserAddr;
+use crate::nvidia::escape::Devices;
+use crate::nvidia::escape::Escape;
+use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::nvos;
+use crate::nvidia::status::NvStatus;
+use crate::nvidia::wire::Field;
+use crate::nvidia::wire::Wire;
+
+/// Reads a field of a struct whose size the tables have checked.
+pub(super) fn get<T: Wire>(field: Field<T>, bytes: &[u8]) -> Result<T, Errno> {
+    field.get(bytes).ok_or(Errno::EINVAL)
+}
+
+/// Writes a field of a struct whose size the tables have checked.
+pub(super) fn set<T: Wire>(field: Field<T>, bytes: &mut [u8], value: T) -> Result<(), Errno> {
+    field.set(bytes, value).ok_or(Errno::EINVAL)
+}
+
+/// An escape out of its envelope.
+struct Request {
+    nr: u8,
+    size: usize,
+    argument: UserAddr,
+}
+
+impl Request {
+    /// Decodes a request code, and opens the envelope if it is one.
+    fn decode(call: &mut impl Call, code: u32, argument: UserAddr) -> Result<Self, Errno> {
+        let (nr, size) = nvos::request_parts(code);
+        if Escape::from_nr(nr) != Some(Escape::IoctlXferCmd) {
+            return Ok(Self { nr, size, argument });
+        }
+        if size != nvos::xfer::SIZE {
+            return Err(Errno::EINVAL);
+        }
+        let mut envelope = [0; nvos::xfer::SIZE];
+        call.read(argument, &mut envelope)?;
+        // An envelope in an envelope is no escape that the driver knows.
+        let nr = u8::try_from(get(nvos::xfer::CMD, &envelope)?).map_err(|_| Errno::EINVAL)?;
+        let size = usize::try_from(get(nvos::xfer::LEN, &envelope)?).map_err(|_| Errno::EINVAL)?;
+        let argument = UserAddr(get(nvos::xfer::PTR, &envelope)?);
+        Ok(Self { nr, size, argument })
+    }
+}
+
+/// Runs an escape.
+pub(super) fn ioctl(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    argument: UserAddr,
+) -> Result<i32, Errno> {
+    let request = Request::decode(call, code, argument)?;
+    let Some(entry) = call.tables().escape(request.nr) else {
+        note_refused(call, session);
+        return Err(Errno::EINVAL);
+    };
+    // Compare NV_CTL_DEVICE_ONLY and NV_ACTUAL_DEVICE_ONLY in nv.c and escape.c.
+    let here = match session.role {
+        Role::Gpu(_) => entry.devices != Devices::Control,
+        Role::Control | Role::Uvm => entry.devices != Devices::Gpu,
+    };
+    if !here || !entry.takes(request.size) {
+        return Err(Errno::EINVAL);
+    }
+    let code = nvos::request_code(request.nr, request.size).ok_or(Errno::EINVAL)?;
+    let mut outer = Copied::read(call, request.argument, request.size)?;
+    let bytes = &mut outer.bytes;
+    let returned = match entry.escape {
+        Escape::RmAlloc => alloc::alloc(call, session, code, bytes),
+        Escape::RmFree => free(call, code, bytes),
+        Escape::RmControl => control::control(call, session, code, bytes),
+        Escape::RmDupObject => dup(call, code, bytes),
+        Escape::RmVidHeapControl => heap::vid_heap_control(call, session, code, bytes),
+        Escape::RmAllocMemory => heap::alloc_memory(call, session, code, bytes),
+        _ => plain(call, code, bytes),
+    }?;
+    outer.write_back(call)?;
+    Ok(returned)
+}
+
+/// Counts a call that no table allows.
+pub(super) fn note_refused(call: &mut impl Call, session: &Session) {
+    let gpu = match session.role {
+        Role::Gpu(gpu) => Some(gpu),
+        Role::Control | Role::Uvm => None,
+    };
+    call.books(|books| books.note_refused_call(gpu));
+}
+
+/// Forwards a struct that holds no pointer and decides nothing.
+pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    let mut parts = [Part {
+        bytes,
+        pointer: None,
+    }];
+    call.forward(code, &mut parts, Route::Caller)
+}
+
+/// `NV_ESC_RM_FREE`.
+fn free(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    use nvos::nvos00;
+    let client = ClientHandle(get(nvos00::H_ROOT, bytes)?);
+    let object = ObjectHandle(get(nvos00::H_OBJECT_OLD, bytes)?);
+    freed(call, code, bytes, client, object, nvos00::STATUS)
+}
+
+/// Frees an object with all that hangs under it.
+///
+/// The books take the objects out of reach before the driver frees them, and give back what they
+/// were charged afterwards: a thread that allocates under the same handle in between gets an entry
+/// of its own.
+pub(super) fn freed(
+    call: &mut impl Call,
+    code: u32,
+    bytes: &mut [u8],
+    client: ClientHandle,
+    object: ObjectHandle,
+    status: Field<u32>,
+) -> Result<i32, Errno> {
+    let ticket = match call.books(|books| books.begin_free(client, object)) {
+        Ok(ticket) => ticket,
+        Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
+    };
+    let returned = plain(call, code, bytes);
+    let freed = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
+    call.books(|books| books.end_free(ticket, freed));
+    returned
+}
+
+/// `NV_ESC_RM_DUP_OBJECT`: a second object over the same memory, in the same tenant.
+fn dup(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    use nvos::nvos55;
+    let client = ClientHandle(get(nvos55::H_CLIENT, bytes)?);
+    let parent = ObjectHandle(get(nvos55::H_PARENT, bytes)?);
+    let object = ObjectHandle(get(nvos55::H_OBJECT, bytes)?);
+    let source_client = ClientHandle(get(nvos55::H_CLIENT_SRC, bytes)?);
+    let source = ObjectHandle(get(nvos55::H_OBJECT_SRC, bytes)?);
+    let begun =
+        call.books(|books| books.begin_dup(client, parent, object, source_client, source));
+    let ticket = match begun {
+        Ok(ticket) => ticket,
+        Err(refusal) => {
+            set(nvos55::STATUS, bytes, refusal.status.0)?;
+            return Ok(0);
+        }
+    };
+    let returned = plain(call, code, bytes);
+    let done = returned == Ok(0) && get(nvos55::STATUS, bytes)? == NvStatus::NV_OK.0;
+    let made = ObjectHandle(get(nvos55::H_OBJECT, bytes)?);
+    call.books(|books| books.end_dup(ticket, done.then_some(made)));
+    returned
+}

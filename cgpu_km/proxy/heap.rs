@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The two older ways of allocating: `NV_ESC_RM_VID_HEAP_CONTROL` and `NV_ESC_RM_ALLOC_MEMORY`.
+//!
+//! Current CUDA uses the first not at all and the second only to register host memory, but both are
+//! doors to video memory, so both are watched. The driver turns them into allocations of ordinary
+//! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
+//! rmapi_deprecated_allocmemory.c), and the books see those.
+
+use super::frontend::get;
+use super::frontend::note_refused;
+use super::frontend::plain;
+use super::frontend::set;
+use super::Call;
+use super::Errno;
+use super::Session;
+use crate::nvidia::class;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::ClassId;
+use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::memory;
+use crate::nvidia::nvos;
+use crate::nvidia::status::NvStatus;
+use crate::policy::Alloc;
+use crate::policy::AllocDone;
+
+/// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE) and 3 (FREE) pass.
+pub(super) fn vid_heap_control(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use nvos::nvos32::*;
+    match get(FUNCTION, bytes)? {
+        FUNCTION_ALLOC_SIZE => alloc_size(call, session, code, bytes),
+        FUNCTION_FREE => free(call, code, bytes),
+        _ => {
+            note_refused(call, session);
+            set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
+        }
+    }
+}
+
+/// Allocates: compare `_nvos32FunctionAllocSize()`, which chooses the class by flags and location.
+fn alloc_size(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use nvos::nvos32::*;
+    let flags = get(alloc_size::FLAGS, bytes)?;
+    let attr = get(alloc_size::ATTR, bytes)?;
+    let attr2 = get(alloc_size::ATTR2, bytes)?;
+    let (class, kind) = if flags & memory::FLAGS_VIRTUAL != 0 {
+        (class::NV50_MEMORY_VIRTUAL, Kind::VirtualMemory)
+    } else if memory::uses_egm(attr2) {
+        // Memory of another kind of machine, which no table of ours allows.
+        note_refused(call, session);
+        return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
+    } else if memory::is_video(attr) {
+        (class::NV01_MEMORY_LOCAL_USER, Kind::VideoMemory)
+    } else {
+        (class::NV01_MEMORY_SYSTEM, Kind::SystemMemory)
+    };
+    // Without this flag the driver ignores the handle and makes one.
+    let requested = match flags & memory::FLAGS_MEMORY_HANDLE_PROVIDED {
+        0 => 0,
+        _ => get(alloc_size::H_MEMORY, bytes)?,
+    };
+    let request = Alloc {
+        file: session.file,
+        process: call.process(),
+        client: ClientHandle(get(H_ROOT, bytes)?),
+        parent: ObjectHandle(get(H_OBJECT_PARENT, bytes)?),
+        object: ObjectHandle(requested),
+        class,
+        kind,
+        device_instance: None,
+        bytes: match kind {
+            Kind::VideoMemory => memory::taken(
+                get(alloc_size::SIZE, bytes)?,
+                attr,
+                attr2,
+                get(alloc_size::ALIGNMENT, bytes)?,
+            ),
+            _ => 0,
+        },
+        context: false,
+    };
+    charged(
+        call,
+        code,
+        bytes,
+        &request,
+        STATUS,
+        alloc_size::H_MEMORY,
+        Some(alloc_size::SIZE),
+    )
+}
+
+/// Frees: the same as `NV_ESC_RM_FREE` of the memory object.
+fn free(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    use nvos::nvos32::*;
+    let client = ClientHandle(get(H_ROOT, bytes)?);
+    let object = ObjectHandle(get(free::H_MEMORY, bytes)?);
+    super::frontend::freed(call, code, bytes, client, object, STATUS)
+}
+
+/// Runs `NV_ESC_RM_ALLOC_MEMORY`.
+///
+/// Host memory passes. Class 0x40 allocates nothing for an ordinary client: it tells the size of the
+/// heap (`_rmAllocMemoryLocalUser()`), which is the instance's limit here.
+pub(super) fn alloc_memory(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use nvos::nvos02::*;
+    let class = ClassId(get(H_CLASS, bytes)?);
+    let kind = match class {
+        class::NV01_MEMORY_SYSTEM => Kind::SystemMemory,
+        class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR => Kind::OsDescriptor,
+        class::NV01_MEMORY_LOCAL_USER => Kind::Inert,
+        _ => {
+            note_refused(call, session);
+            return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
+        }
+    };
+    let client = ClientHandle(get(H_ROOT, bytes)?);
+    let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
+    let request = Alloc {
+        file: session.file,
+        process: call.process(),
+        client,
+        parent,
+        object: ObjectHandle(get(H_OBJECT_NEW, bytes)?),
+        class,
+        kind,
+        device_instance: None,
+        bytes: 0,
+        context: false,
+    };
+    let returned = charged(call, code, bytes, &request, STATUS, H_OBJECT_NEW, None)?;
+    if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
+        let view = call.books(|books| {
+            books
+                .gpu_of(client, parent)
+                .and_then(|gpu| books.fb_view(gpu))
+        });
+        if let (Some(view), true) = (view, get(STATUS, bytes)? == NvStatus::NV_OK.0) {
+            let last = get(LIMIT, bytes)?.min(view.limit.saturating_sub(1));
+            set(LIMIT, bytes, last)?;
+        }
+    }
+    Ok(returned)
+}
+
+/// Reserves, forwards a flat struct, and records what became of it.
+fn charged(
+    call: &mut impl Call,
+    code: u32,
+    bytes: &mut [u8],
+    request: &Alloc,
+    status: crate::nvidia::wire::Field<u32>,
+    handle: crate::nvidia::wire::Field<u32>,
+    size: Option<crate::nvidia::wire::Field<u64>>,
+) -> Result<i32, Errno> {
+    let ticket = match call.books(|books| books.begin_alloc(request)) {
+        Ok(ticket) => ticket,
+        Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
+    };
+    let returned = plain(call, code, bytes);
+    let ok = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
+    let done = ok.then(|| AllocDone {
+        object: match request.object {
+            ObjectHandle(0) => ObjectHandle(handle.get(bytes).unwrap_or(0)),
+            chosen => chosen,
+        },
+        bytes: match (request.kind, size) {
+            (Kind::VideoMemory, Some(size)) => size.get(bytes).unwrap_or(0),
+            _ => 0,
+        },
+    });
+    call.books(|books| books.end_alloc(ticket, done));
+    returned
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `ioctl` on `/dev/nvidia-uvm`.
+//!
+//! UVM's request codes are plain numbers without a size; each has one struct with a status inside
+//! (kernel-open/nvidia-uvm/uvm_ioctl.h). Three of them need more than forwarding:
+//!
+//! * `UVM_INITIALIZE` gets the flag for sharing between processes, and gives it back cleared: it
+//!   detaches the VA space from the process's memory, which the driver would otherwise tie to a file
+//!   that it must recognise as its own (`uvm_api_mm_initialize()`, `uvm_file_is_nvidia_uvm()`).
+//! * `UVM_MM_INITIALIZE` is then answered here as the driver answers it for such a VA space:
+//!   "not required, no loss of functionality".
+//! * `UVM_REGISTER_GPU` looks for a file of the GPU in the caller's descriptor table, so the GPU's
+//!   worker runs it. Calls that name a client must stay with the caller: the driver compares process
+//!   ids.
+
+use super::frontend::get;
+use super::frontend::note_refused;
+use super::frontend::set;
+use super::Call;
+use super::Copied;
+use super::Errno;
+use super::Part;
+use super::Route;
+use super::Session;
+use super::UserAddr;
+use crate::nvidia::status::NvStatus;
+use crate::nvidia::uvm;
+use crate::nvidia::uvm::UvmKind;
+
+/// What `uvm_test_ioctl()` gives for a request that is in no table (ENOSYS).
+const UNKNOWN: Errno = Errno(38);
+
+/// Runs one request.
+pub(super) fn ioctl(
+    call: &mut impl Call,
+    session: &Session,
+    request: u32,
+    argument: UserAddr,
+) -> Result<i32, Errno> {
+    let Some(entry) = call.tables().uvm(request) else {
+        note_refused(call, session);
+        return Err(UNKNOWN);
+    };
+    if entry.size == 0 {
+        // UVM_DEINITIALIZE takes no parameters.
+        return call.forward(request, &mut [], Route::Caller);
+    }
+    let size = usize::try_from(entry.size).map_err(|_| Errno::EINVAL)?;
+    let mut params = Copied::read(call, argument, size)?;
+    let bytes = &mut params.bytes;
+    let returned = match entry.kind {
+        UvmKind::Initialize => initialize(call, request, bytes),
+        UvmKind::MmInitialize => set(
+            uvm::mm_initialize::RM_STATUS,
+            bytes,
+            NvStatus::NV_WARN_NOTHING_TO_DO.0,
+        )
+        .map(|()| 0),
+        UvmKind::RegisterGpu => register_gpu(call, request, bytes),
+        _ => forward(call, request, bytes, Route::Caller),
+    }?;
+    params.write_back(call)?;
+    Ok(returned)
+}
+
+fn forward(
+    call: &mut impl Call,
+    request: u32,
+    bytes: &mut [u8],
+    route: Route,
+) -> Result<i32, Errno> {
+    let mut parts = [Part {
+        bytes,
+        pointer: None,
+    }];
+    call.forward(request, &mut parts, route)
+}
+
+fn initialize(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    use uvm::initialize::*;
+    let wanted = get(FLAGS, bytes)?;
+    set(FLAGS, bytes, wanted | FLAG_MULTI_PROCESS_SHARING_MODE)?;
+    let returned = forward(call, request, bytes, Route::Caller);
+    set(FLAGS, bytes, wanted)?;
+    returned
+}
+
+fn register_gpu(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    use uvm::register_gpu::*;
+    let uuid = bytes
+        .get(GPU_UUID)
+        .and_then(|uuid| <[u8; 16]>::try_from(uuid).ok())
+        .ok_or(Errno::EINVAL)?;
+    // A GPU that is not the tenant's: the driver itself finds no file of it and refuses.
+    let route = match call.gpu_by_uuid(&uuid) {
+        Some(gpu) => Route::Worker(gpu),
+        None => Route::Caller,
+    };
+    forward(call, request, bytes, route)
+}
