@@ -35,6 +35,9 @@ mod frontend;
 mod heap;
 mod uvm;
 
+#[cfg(test)]
+mod tests;
+
 /// An address in the memory of the calling program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserAddr(pub u64);

@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls from end to end against a driver that is a closure: what is forwarded, what is not, and what
+//! the program sees.
+
+use super::*;
+use crate::nvidia::status::NvStatus;
+use crate::nvidia::version::Branch;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const GPU: GpuId = GpuId(1);
+const UUID: [u8; 16] = *b"GPU-under-test-1";
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// What the driver was given in one call: request, route, and the bytes of every part.
+#[derive(Clone, Debug)]
+struct Seen {
+    request: u32,
+    route: Route,
+    parts: Vec<Vec<u8>>,
+}
+
+type Driver = Box<dyn FnMut(&mut [Part<'_>]) -> i32>;
+
+/// A program's memory, a tenant, and a driver.
+struct Program {
+    memory: BTreeMap<u64, Vec<u8>>,
+    books: Books,
+    seen: Vec<Seen>,
+    driver: Driver,
+}
+
+impl Program {
+    /// A tenant with `limit` bytes on [`GPU`] and a driver that accepts everything unchanged.
+    fn new(limit: u64) -> Self {
+        let mut books = Books::new();
+        books.add_share(GPU, limit).expect("memory");
+        Self {
+            memory: BTreeMap::new(),
+            books,
+            seen: Vec::new(),
+            driver: Box::new(|_| 0),
+        }
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) -> UserAddr {
+        self.memory.insert(at, bytes.to_vec());
+        UserAddr(at)
+    }
+
+    fn at(&self, at: u64) -> &[u8] {
+        &self.memory[&at]
+    }
+
+    /// The block that holds `len` bytes at `at`, and the offset in it.
+    fn block(&self, at: u64, len: usize) -> Result<(u64, usize), Errno> {
+        let (&base, block) = self.memory.range(..=at).next_back().ok_or(Errno::EFAULT)?;
+        let offset = usize::try_from(at - base).map_err(|_| Errno::EFAULT)?;
+        match offset.checked_add(len) {
+            Some(end) if end <= block.len() => Ok((base, offset)),
+            _ => Err(Errno::EFAULT),
+        }
+    }
+}
+
+impl Call for Program {
+    fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
+        let (base, offset) = self.block(from.0, into.len())?;
+        into.copy_from_slice(&self.memory[&base][offset..offset + into.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno> {
+        let (base, offset) = self.block(to.0, from.len())?;
+        let block = self.memory.get_mut(&base).expect("found above");
+        block[offset..offset + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        route: Route,
+    ) -> Result<i32, Errno> {
+        self.seen.push(Seen {
+            request,
+            route,
+            parts: parts.iter().map(|p| p.bytes.to_vec()).collect(),
+        });
+        Ok((self.driver)(parts))
+    }
+
+    fn process(&self) -> ProcessId {
+        ProcessId(77)
+    }
+
+    fn tables(&self) -> &'static Tables {
+        Tables::of(Branch::R580).expect("the branch of the recordings")
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        (*uuid == UUID).then_some(GPU)
+    }
+
+    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
+        work(&mut self.books)
+    }
+}
+
+const CONTROL: Session = Session {
+    file: FileId(1),
+    role: Role::Control,
+};
+const UVM: Session = Session {
+    file: FileId(2),
+    role: Role::Uvm,
+};
+const NV_ESC_RM_ALLOC: u32 = 0xc030_462b;
+const NV_ESC_RM_FREE: u32 = 0xc010_4629;
+const NV_ESC_RM_CONTROL: u32 = 0xc020_462a;
+const NV_ESC_XFER: u32 = 0xc010_46d3;
+const CLIENT: u32 = 0xc1d0_0018;
+const DEVICE: u32 = 0x5c00_0002;
+const SUBDEVICE: u32 = 0x5c00_0003;
+
+const OUTER: u64 = 0x1000;
+const PARAMS: u64 = 0x10_0000;
+
+fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+fn put64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+fn get32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+fn get64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// An NVOS64 (offsets from nvos.h).
+fn nvos64(root: u32, parent: u32, new: u32, class: u32, params: u64) -> Vec<u8> {
+    let mut outer = vec![0; 48];
+    put32(&mut outer, 0, root);
+    put32(&mut outer, 4, parent);
+    put32(&mut outer, 8, new);
+    put32(&mut outer, 12, class);
+    put64(&mut outer, 16, params);
+    outer
+}
+
+/// An NV_MEMORY_ALLOCATION_PARAMS of `size` bytes of video memory, as CUDA fills it in.
+fn memory_params(size: u64) -> Vec<u8> {
+    let mut params = vec![0; 128];
+    put32(&mut params, 8, 0x1c101);
+    put32(&mut params, 24, 0x1800_0000);
+    put64(&mut params, 64, size);
+    put64(&mut params, 72, 0x20_0000);
+    params
+}
+
+impl Program {
+    fn alloc(&mut self, outer: &[u8], params: &[u8]) -> u32 {
+        self.put(OUTER, outer);
+        self.put(PARAMS, params);
+        assert_eq!(
+            ioctl(self, &CONTROL, NV_ESC_RM_ALLOC, UserAddr(OUTER)),
+            Ok(0)
+        );
+        get32(self.at(OUTER), 40)
+    }
+
+    /// A client with device and subdevice.
+    fn with_subdevice(limit: u64) -> Self {
+        let mut program = Self::new(limit);
+        program.driver = Box::new(|parts| {
+            if get32(parts[0].bytes, 12) == 0 {
+                put32(parts[0].bytes, 8, CLIENT);
+            }
+            0
+        });
+        assert_eq!(program.alloc(&nvos64(0, 0, 0, 0, 0), &[]), 0);
+        let mut device = vec![0; 56];
+        put32(&mut device, 0, GPU.0);
+        assert_eq!(
+            program.alloc(&nvos64(CLIENT, CLIENT, DEVICE, 0x80, PARAMS), &device),
+            0
+        );
+        assert_eq!(program.seen.last().expect("forwarded").route, Route::Worker(GPU));
+        assert_eq!(
+            program.alloc(&nvos64(CLIENT, DEVICE, SUBDEVICE, 0x2080, PARAMS), &[0; 4]),
+            0
+        );
+        program.seen.clear();
+        program
+    }
+
+    fn memory(&mut self, handle: u32, size: u64) -> u32 {
+        let outer = nvos64(CLIENT, DEVICE, handle, 0x40, PARAMS);
+        self.alloc(&outer, &memory_params(size))
+    }
+
+    fn used(&self) -> u64 {
+        self.books.share(GPU).expect("added").used
+    }
+}
+
+#[test]
+fn memory_is_charged_with_what_the_driver_took() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|parts| {
+        put64(parts[1].bytes, 64, 6 * MIB);
+        0
+    });
+    assert_eq!(program.memory(0x5c00_0010, 0x42_0000), 0);
+    assert_eq!(program.used(), 6 * MIB);
+    assert_eq!(get64(program.at(PARAMS), 64), 6 * MIB);
+}
+
+#[test]
+fn an_output_cannot_lower_a_charge() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|parts| {
+        put64(parts[1].bytes, 64, 4096);
+        0
+    });
+    assert_eq!(program.memory(0x5c00_0010, 64 * MIB), 0);
+    assert_eq!(program.used(), 64 * MIB);
+}
+
+#[test]
+fn memory_over_the_limit_is_refused_as_the_driver_refuses_it() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(0x5c00_0010, GIB - 2 * MIB), 0);
+    program.seen.clear();
+    let before = memory_params(4 * MIB);
+    assert_eq!(
+        program.memory(0x5c00_0011, 4 * MIB),
+        NvStatus::NV_ERR_NO_MEMORY.0
+    );
+    assert!(program.seen.is_empty(), "the driver was asked");
+    assert_eq!(program.at(PARAMS), before, "parameters stay untouched");
+    assert_eq!(program.memory(0x5c00_0012, 2 * MIB), 0, "the rest is still there");
+    assert_eq!(program.used(), GIB);
+}
+
+#[test]
+fn memory_that_the_driver_refuses_is_not_charged() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 40, 0x51);
+        0
+    });
+    assert_eq!(program.memory(0x5c00_0010, 64 * MIB), 0x51);
+    assert_eq!(program.used(), 0);
+    program.driver = Box::new(|_| -22);
+    program.put(OUTER, &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS));
+    program.put(PARAMS, &memory_params(64 * MIB));
+    assert_eq!(
+        ioctl(&mut program, &CONTROL, NV_ESC_RM_ALLOC, UserAddr(OUTER)),
+        Ok(-22)
+    );
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_free_credits_the_object_and_what_hangs_under_it() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(0x5c00_0010, 64 * MIB), 0);
+    assert_eq!(program.memory(0x5c00_0011, 32 * MIB), 0);
+    let free = |program: &mut Program, object: u32| {
+        let mut outer = vec![0; 16];
+        put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, 8, object);
+        program.put(OUTER, &outer);
+        assert_eq!(
+            ioctl(program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER)),
+            Ok(0)
+        );
+        get32(program.at(OUTER), 12)
+    };
+    assert_eq!(free(&mut program, 0x5c00_0010), 0);
+    assert_eq!(program.used(), 32 * MIB);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 12, 0x3f);
+        0
+    });
+    assert_eq!(free(&mut program, DEVICE), 0x3f);
+    assert_eq!(program.used(), 32 * MIB, "the driver did not free it");
+    program.driver = Box::new(|_| 0);
+    assert_eq!(free(&mut program, DEVICE), 0);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn an_envelope_is_opened_and_its_content_decided_on() {
+    let mut program = Program::with_subdevice(GIB);
+    program.put(OUTER, &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS));
+    program.put(PARAMS, &memory_params(2 * GIB));
+    let mut envelope = vec![0; 16];
+    put32(&mut envelope, 0, 0x2b);
+    put32(&mut envelope, 4, 48);
+    put64(&mut envelope, 8, OUTER);
+    program.put(0x2000, &envelope);
+    assert_eq!(
+        ioctl(&mut program, &CONTROL, NV_ESC_XFER, UserAddr(0x2000)),
+        Ok(0)
+    );
+    assert_eq!(get32(program.at(OUTER), 40), NvStatus::NV_ERR_NO_MEMORY.0);
+
+    put64(&mut program.memory.get_mut(&PARAMS).expect("put")[..], 64, 2 * MIB);
+    assert_eq!(
+        ioctl(&mut program, &CONTROL, NV_ESC_XFER, UserAddr(0x2000)),
+        Ok(0)
+    );
+    let seen = program.seen.last().expect("forwarded");
+    assert_eq!(seen.request, NV_ESC_RM_ALLOC, "the driver sees no envelope");
+    assert_eq!(program.used(), 2 * MIB);
+}
+
+#[test]
+fn an_envelope_in_an_envelope_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    let mut envelope = vec![0; 16];
+    put32(&mut envelope, 0, 211);
+    put32(&mut envelope, 4, 16);
+    put64(&mut envelope, 8, 0x2000);
+    program.put(0x2000, &envelope);
+    assert_eq!(
+        ioctl(&mut program, &CONTROL, NV_ESC_XFER, UserAddr(0x2000)),
+        Err(Errno::EINVAL)
+    );
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn what_is_in_no_table_is_refused_as_the_driver_refuses_it() {
+    let mut program = Program::with_subdevice(GIB);
+    // NV01_MEMORY_LOCAL_PHYSICAL: the whole frame buffer.
+    assert_eq!(
+        program.alloc(&nvos64(CLIENT, DEVICE, 0x5c00_0010, 0xc2, PARAMS), &[0; 64]),
+        NvStatus::NV_ERR_INVALID_CLASS.0
+    );
+    // NV_ESC_RM_ACCESS_REGISTRY.
+    program.put(OUTER, &[0; 72]);
+    assert_eq!(
+        ioctl(&mut program, &CONTROL, 0xc048_464d, UserAddr(OUTER)),
+        Err(Errno::EINVAL)
+    );
+    // UVM_TOOLS_READ_PROCESS_MEMORY.
+    program.put(OUTER, &[0; 64]);
+    assert_eq!(
+        ioctl(&mut program, &UVM, 62, UserAddr(OUTER)),
+        Err(Errno(38))
+    );
+    assert!(program.seen.is_empty());
+}
+
+/// Runs a control on the subdevice and returns its status.
+fn control(program: &mut Program, client: u32, cmd: u32, params: &[u8]) -> u32 {
+    let mut outer = vec![0; 32];
+    put32(&mut outer, 0, client);
+    put32(&mut outer, 4, SUBDEVICE);
+    put32(&mut outer, 8, cmd);
+    put64(&mut outer, 16, if params.is_empty() { 0 } else { PARAMS });
+    put32(&mut outer, 24, u32::try_from(params.len()).expect("small"));
+    program.put(OUTER, &outer);
+    program.put(PARAMS, params);
+    assert_eq!(
+        ioctl(program, &CONTROL, NV_ESC_RM_CONTROL, UserAddr(OUTER)),
+        Ok(0)
+    );
+    get32(program.at(OUTER), 28)
+}
+
+#[test]
+fn stopping_other_tenants_channels_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    // NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS
+    assert_eq!(
+        control(&mut program, CLIENT, 0x2080_110b, &[0; 536]),
+        NvStatus::NV_ERR_NOT_SUPPORTED.0
+    );
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn another_tenants_client_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(
+        control(&mut program, CLIENT + 1, 0x2080_1303, &[0; 1028]),
+        NvStatus::NV_ERR_INVALID_CLIENT.0
+    );
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn a_control_of_the_wrong_size_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(
+        control(&mut program, CLIENT, 0x2080_1303, &[0; 1024]),
+        NvStatus::NV_ERR_INVALID_ARGUMENT.0
+    );
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn memory_reports_show_the_limit_and_what_is_left_of_it() {
+    let mut program = Program::with_subdevice(8 * GIB);
+    assert_eq!(program.memory(0x5c00_0010, GIB), 0);
+    program.driver = Box::new(|parts| {
+        for i in 0..3 {
+            put32(parts[1].bytes, 4 + 8 * i + 4, 147_221_504);
+        }
+        0
+    });
+    let mut params = vec![0; 1028];
+    put32(&mut params, 0, 3);
+    for (i, index) in [0x16, 0x08, 0x09].into_iter().enumerate() {
+        put32(&mut params, 4 + 8 * i, index);
+    }
+    assert_eq!(control(&mut program, CLIENT, 0x2080_1303, &params), 0);
+    let told = program.at(PARAMS);
+    assert_eq!(get32(told, 8), 7 << 20, "free, KiB");
+    assert_eq!(get32(told, 16), 8 << 20, "total, KiB");
+    assert_eq!(get32(told, 24), 8 << 20, "heap, KiB");
+}
+
+#[test]
+fn what_parameters_point_to_is_copied_too() {
+    // NV2080_CTRL_CMD_GR_GET_INFO: a count at 0, a list of pairs behind the pointer at 8.
+    let mut program = Program::with_subdevice(GIB);
+    let mut params = vec![0; 32];
+    put32(&mut params, 0, 2);
+    put64(&mut params, 8, 0x20_0000);
+    program.put(0x20_0000, &[7; 16]);
+    program.driver = Box::new(|parts| {
+        assert_eq!(parts.len(), 3);
+        assert_eq!(parts[2].pointer, Some(PointerAt { part: 1, offset: 8 }));
+        assert_eq!(parts[2].bytes, [7; 16]);
+        parts[2].bytes.fill(9);
+        0
+    });
+    assert_eq!(control(&mut program, CLIENT, 0x2080_1201, &params), 0);
+    assert_eq!(program.at(0x20_0000), [9; 16]);
+}
+
+#[test]
+fn uvm_is_put_into_shared_mode_and_the_program_does_not_see_it() {
+    let mut program = Program::new(GIB);
+    program.put(OUTER, &[0; 16]);
+    assert_eq!(
+        ioctl(&mut program, &UVM, 0x3000_0001, UserAddr(OUTER)),
+        Ok(0)
+    );
+    assert_eq!(get64(&program.seen[0].parts[0], 0), 2);
+    assert_eq!(get64(program.at(OUTER), 0), 0);
+    program.put(OUTER, &[5, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(ioctl(&mut program, &UVM, 75, UserAddr(OUTER)), Ok(0));
+    assert_eq!(get32(program.at(OUTER), 4), 0x0001_0006);
+    assert_eq!(program.seen.len(), 1, "answered without the driver");
+}
+
+#[test]
+fn registering_a_gpu_with_uvm_runs_on_the_worker() {
+    let mut program = Program::new(GIB);
+    let mut params = vec![0; 40];
+    params[..16].copy_from_slice(&UUID);
+    program.put(OUTER, &params);
+    assert_eq!(ioctl(&mut program, &UVM, 37, UserAddr(OUTER)), Ok(0));
+    assert_eq!(program.seen[0].route, Route::Worker(GPU));
+    params[0] ^= 1;
+    program.put(OUTER, &params);
+    assert_eq!(ioctl(&mut program, &UVM, 37, UserAddr(OUTER)), Ok(0));
+    assert_eq!(program.seen[1].route, Route::Caller);
+}
+
+proptest! {
+    /// Whatever a program sends, nothing panics and nothing is charged beyond the limit.
+    #[test]
+    fn any_call_is_survived(
+        calls in prop::collection::vec(
+            (0u8..3, any::<u32>(), 0usize..40, prop::collection::vec(any::<u8>(), 0..600), prop::collection::vec(any::<u8>(), 0..600), any::<u32>()),
+            1..40,
+        )
+    ) {
+        let nrs = [0x27u32, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x4a, 0x4e, 0x4f, 0x5e, 200, 201, 206, 207, 210, 211, 212, 214, 215, 217, 218];
+        let sizes = [0u32, 4, 8, 16, 24, 28, 32, 48, 56, 72, 184, 560, 2304];
+        let mut program = Program::with_subdevice(GIB);
+        for (role, code, pick, outer, params, word) in calls {
+            let session = match role {
+                0 => CONTROL,
+                1 => UVM,
+                _ => Session { file: FileId(3), role: Role::Gpu(GPU) },
+            };
+            let request = match (role, pick) {
+                (1, _) => code % 90,
+                (_, 0) => code,
+                _ => 0xc000_4600 | nrs[pick % nrs.len()] | sizes[usize::try_from(code).expect("64 bit") % sizes.len()] << 16,
+            };
+            let mut outer = outer;
+            outer.resize(10_000, 0);
+            if word % 2 == 0 {
+                // Something that gets past the first checks.
+                put32(&mut outer, 0, CLIENT);
+                put32(&mut outer, 4, DEVICE);
+                put64(&mut outer, 16, PARAMS);
+            }
+            let mut params = params;
+            params.resize(70_000, 0);
+            program.put(OUTER, &outer);
+            program.put(PARAMS, &params);
+            let status = word;
+            program.driver = Box::new(move |parts| {
+                for part in parts.iter_mut() {
+                    for (i, byte) in part.bytes.iter_mut().enumerate().skip(64) {
+                        *byte ^= u8::try_from(i % 251).expect("small");
+                    }
+                }
+                if status % 7 == 0 { -22 } else { 0 }
+            });
+            let _ = ioctl(&mut program, &session, request, UserAddr(OUTER));
+            let share = program.books.share(GPU).expect("added");
+            prop_assert!(share.reserved == 0, "a reservation was left open");
+        }
+    }
+}
