@@ -21,7 +21,7 @@
 //! Nothing here knows an operating system: the kernel module and the user-space harness each bring
 //! a [`Call`].
 
-use crate::nvidia::tables::Tables;
+use crate::nvidia::version::Branch;
 use crate::policy::Books;
 use crate::policy::FileId;
 use crate::policy::GpuId;
@@ -126,8 +126,8 @@ pub trait Call {
     /// The calling process.
     fn process(&self) -> ProcessId;
 
-    /// The tables of the running driver.
-    fn tables(&self) -> &'static Tables;
+    /// The branch of the running driver, whose tables apply.
+    fn branch(&self) -> Branch;
 
     /// The tenant's GPU with this UUID, as UVM names GPUs.
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId>;

@@ -16,6 +16,7 @@ use super::PointerAt;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::class;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
@@ -76,7 +77,7 @@ pub(super) fn alloc(
     use nvos::nvos64::*;
     let envelope = Envelope::of(outer.len());
     let class = ClassId(get(H_CLASS, outer)?);
-    let Some(entry) = call.tables().class(class) else {
+    let Some(entry) = class::class(call.branch(), class) else {
         note_refused(call, session);
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
     };
@@ -174,5 +175,5 @@ pub(super) fn alloc(
 /// The device instance that an allocation of `NV01_DEVICE_0` names: the first GPU without
 /// parameters, as `deviceConstruct_IMPL()` (src/nvidia/src/kernel/gpu/device.c) has it.
 fn device_instance(kind: Kind, params: &[u8]) -> Option<u32> {
-    (kind == Kind::Device).then(|| params::DEVICE_ID.get(params).unwrap_or(0))
+    (kind == Kind::Device).then(|| params::nv0080::DEVICE_ID.get(params).unwrap_or(0))
 }

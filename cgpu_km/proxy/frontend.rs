@@ -17,7 +17,7 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
-use crate::nvidia::escape::Devices;
+use crate::nvidia::escape;
 use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
@@ -71,7 +71,7 @@ pub(super) fn ioctl(
     argument: UserAddr,
 ) -> Result<i32, Errno> {
     let request = Request::decode(call, code, argument)?;
-    let Some(entry) = call.tables().escape(request.nr) else {
+    let Some(entry) = escape::escape(call.branch(), request.nr) else {
         note_refused(call, session);
         return Err(Errno::EINVAL);
     };

@@ -96,8 +96,8 @@ impl Call for Program {
         ProcessId(77)
     }
 
-    fn tables(&self) -> &'static Tables {
-        Tables::of(Branch::R580).expect("the branch of the recordings")
+    fn branch(&self) -> Branch {
+        Branch::R580
     }
 
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
