@@ -9,6 +9,7 @@
 
 pub mod nvidia;
 pub mod policy;
+pub mod proxy;
 #[path = "store_host.rs"]
 pub mod store;
 #[path = "uapi/lib.rs"]

@@ -21,7 +21,7 @@
 //! Nothing here knows an operating system: the kernel module and the user-space harness each bring
 //! a [`Call`].
 
-use crate::nvidia::version::Branch;
+use crate::nvidia::tables::Tables;
 use crate::policy::Books;
 use crate::policy::FileId;
 use crate::policy::GpuId;
@@ -116,18 +116,14 @@ pub trait Call {
     ///
     /// The driver was not reached: the parts are too large, the caller was killed while it waited,
     /// or no memory was left.
-    fn forward(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        route: Route,
-    ) -> Result<i32, Errno>;
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route)
+        -> Result<i32, Errno>;
 
     /// The calling process.
     fn process(&self) -> ProcessId;
 
-    /// The branch of the running driver, whose tables apply.
-    fn branch(&self) -> Branch;
+    /// The tables of the running driver.
+    fn tables(&self) -> &'static Tables;
 
     /// The tenant's GPU with this UUID, as UVM names GPUs.
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId>;

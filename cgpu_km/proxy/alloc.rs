@@ -16,7 +16,6 @@ use super::PointerAt;
 use super::Route;
 use super::Session;
 use super::UserAddr;
-use crate::nvidia::class;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
@@ -77,7 +76,7 @@ pub(super) fn alloc(
     use nvos::nvos64::*;
     let envelope = Envelope::of(outer.len());
     let class = ClassId(get(H_CLASS, outer)?);
-    let Some(entry) = class::class(call.branch(), class) else {
+    let Some(entry) = call.tables().class(class) else {
         note_refused(call, session);
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
     };
@@ -175,5 +174,5 @@ pub(super) fn alloc(
 /// The device instance that an allocation of `NV01_DEVICE_0` names: the first GPU without
 /// parameters, as `deviceConstruct_IMPL()` (src/nvidia/src/kernel/gpu/device.c) has it.
 fn device_instance(kind: Kind, params: &[u8]) -> Option<u32> {
-    (kind == Kind::Device).then(|| params::nv0080::DEVICE_ID.get(params).unwrap_or(0))
+    (kind == Kind::Device).then(|| params::DEVICE_ID.get(params).unwrap_or(0))
 }

@@ -16,12 +16,10 @@ use super::PointerAt;
 use super::Route;
 use super::Session;
 use super::UserAddr;
-use crate::nvidia::control;
 use crate::nvidia::control::ControlEntry;
 use crate::nvidia::control::Direction;
-use crate::nvidia::control::Length;
 use crate::nvidia::control::Pointer;
-use crate::nvidia::PIECE_MAX;
+use crate::nvidia::control::LARGEST_PARAMS;
 use crate::nvidia::fb;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
@@ -54,7 +52,7 @@ pub(super) fn control(
     let size = get(PARAMS_SIZE, outer)?;
     let pointer = UserAddr(get(PARAMS, outer)?);
 
-    let entry = control::control(call.branch(), cmd);
+    let entry = call.tables().control(cmd);
     let verdict = if !call.books(|books| books.owns_client(client)) {
         Err(NvStatus::NV_ERR_INVALID_CLIENT)
     } else {
@@ -114,7 +112,7 @@ fn check(
         None if cmd.is_gss_legacy() => size,
         None => return Err(NvStatus::NV_ERR_NOT_SUPPORTED),
     };
-    if size != expected || size > PIECE_MAX || (size == 0) != pointer.is_null() {
+    if size != expected || size > LARGEST_PARAMS || (size == 0) != pointer.is_null() {
         return Err(NvStatus::NV_ERR_INVALID_ARGUMENT);
     }
     Ok(())
@@ -129,8 +127,9 @@ fn read_lists(
     let mut lists = List::new();
     lists.reserve(pointers.len())?;
     for pointer in pointers {
-        let at = UserAddr(get(Field::<u64>::at(index(pointer.at)?), params)?);
-        let len = list_len(pointer, params)?;
+        let at = UserAddr(get(Field::<u64>::at(pointer.at), params)?);
+        // More than the driver takes: compare embeddedParamCopyIn() in embedded_param_copy.c.
+        let len = pointer.bytes(params).ok_or(Errno::EINVAL)?;
         let list = match at.is_null() || len == 0 {
             true => None,
             false if pointer.direction == Direction::Out => Some(Copied {
@@ -142,26 +141,6 @@ fn read_lists(
         lists.push(list)?;
     }
     Ok(lists)
-}
-
-/// A number of the tables as an index.
-fn index(number: u32) -> Result<usize, Errno> {
-    usize::try_from(number).map_err(|_| Errno::EINVAL)
-}
-
-/// How many bytes lie behind a pointer. More elements than the driver takes are refused: compare
-/// `embeddedParamCopyIn()` in src/nvidia/src/kernel/rmapi/embedded_param_copy.c.
-fn list_len(pointer: &Pointer, params: &[u8]) -> Result<usize, Errno> {
-    match pointer.length {
-        Length::Fixed(bytes) => index(bytes),
-        Length::Counted { at, elem, max } => {
-            let count = get(Field::<u32>::at(index(at)?), params)?;
-            if count > max {
-                return Err(Errno::EINVAL);
-            }
-            index(count.checked_mul(elem).ok_or(Errno::EINVAL)?)
-        }
-    }
 }
 
 /// Forwards the outer struct, the parameters and what they point to.
@@ -192,7 +171,7 @@ fn forward(
                 bytes: &mut list.bytes,
                 pointer: Some(PointerAt {
                     part: 1,
-                    offset: index(pointer.at)?,
+                    offset: pointer.at,
                 }),
             })?;
         }

@@ -17,8 +17,9 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
-use crate::nvidia::escape;
+use crate::nvidia::escape::Devices;
 use crate::nvidia::escape::Escape;
+use crate::nvidia::escape::Verdict;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::nvos;
@@ -71,10 +72,14 @@ pub(super) fn ioctl(
     argument: UserAddr,
 ) -> Result<i32, Errno> {
     let request = Request::decode(call, code, argument)?;
-    let Some(entry) = escape::escape(call.branch(), request.nr) else {
+    let Some(entry) = call.tables().escape(request.nr) else {
         note_refused(call, session);
         return Err(Errno::EINVAL);
     };
+    if entry.verdict == Verdict::Refuse {
+        note_refused(call, session);
+        return Err(Errno::EINVAL);
+    }
     // Compare NV_CTL_DEVICE_ONLY and NV_ACTUAL_DEVICE_ONLY in nv.c and escape.c.
     let here = match session.role {
         Role::Gpu(_) => entry.devices != Devices::Control,
@@ -156,8 +161,7 @@ fn dup(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> 
     let object = ObjectHandle(get(nvos55::H_OBJECT, bytes)?);
     let source_client = ClientHandle(get(nvos55::H_CLIENT_SRC, bytes)?);
     let source = ObjectHandle(get(nvos55::H_OBJECT_SRC, bytes)?);
-    let begun =
-        call.books(|books| books.begin_dup(client, parent, object, source_client, source));
+    let begun = call.books(|books| books.begin_dup(client, parent, object, source_client, source));
     let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {

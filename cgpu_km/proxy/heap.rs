@@ -33,8 +33,8 @@ pub(super) fn vid_heap_control(
 ) -> Result<i32, Errno> {
     use nvos::nvos32::*;
     match get(FUNCTION, bytes)? {
-        FUNCTION_ALLOC_SIZE => alloc_size(call, session, code, bytes),
-        FUNCTION_FREE => free(call, code, bytes),
+        nvos::FUNCTION_ALLOC_SIZE => alloc_size(call, session, code, bytes),
+        nvos::FUNCTION_FREE => free(call, code, bytes),
         _ => {
             note_refused(call, session);
             set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)

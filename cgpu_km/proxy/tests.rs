@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::nvidia::status::NvStatus;
+use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -96,8 +97,8 @@ impl Call for Program {
         ProcessId(77)
     }
 
-    fn branch(&self) -> Branch {
-        Branch::R580
+    fn tables(&self) -> &'static Tables {
+        Tables::of(Branch::R580).expect("the branch of the recordings")
     }
 
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
@@ -189,7 +190,10 @@ impl Program {
             program.alloc(&nvos64(CLIENT, CLIENT, DEVICE, 0x80, PARAMS), &device),
             0
         );
-        assert_eq!(program.seen.last().expect("forwarded").route, Route::Worker(GPU));
+        assert_eq!(
+            program.seen.last().expect("forwarded").route,
+            Route::Worker(GPU)
+        );
         assert_eq!(
             program.alloc(&nvos64(CLIENT, DEVICE, SUBDEVICE, 0x2080, PARAMS), &[0; 4]),
             0
@@ -243,7 +247,11 @@ fn memory_over_the_limit_is_refused_as_the_driver_refuses_it() {
     );
     assert!(program.seen.is_empty(), "the driver was asked");
     assert_eq!(program.at(PARAMS), before, "parameters stay untouched");
-    assert_eq!(program.memory(0x5c00_0012, 2 * MIB), 0, "the rest is still there");
+    assert_eq!(
+        program.memory(0x5c00_0012, 2 * MIB),
+        0,
+        "the rest is still there"
+    );
     assert_eq!(program.used(), GIB);
 }
 
@@ -311,7 +319,11 @@ fn an_envelope_is_opened_and_its_content_decided_on() {
     );
     assert_eq!(get32(program.at(OUTER), 40), NvStatus::NV_ERR_NO_MEMORY.0);
 
-    put64(&mut program.memory.get_mut(&PARAMS).expect("put")[..], 64, 2 * MIB);
+    put64(
+        &mut program.memory.get_mut(&PARAMS).expect("put")[..],
+        64,
+        2 * MIB,
+    );
     assert_eq!(
         ioctl(&mut program, &CONTROL, NV_ESC_XFER, UserAddr(0x2000)),
         Ok(0)

@@ -25,7 +25,6 @@ use super::Session;
 use super::UserAddr;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::uvm;
-use crate::nvidia::uvm_params;
 use crate::nvidia::uvm::UvmKind;
 
 /// What `uvm_test_ioctl()` gives for a request that is in no table (ENOSYS).
@@ -38,7 +37,7 @@ pub(super) fn ioctl(
     request: u32,
     argument: UserAddr,
 ) -> Result<i32, Errno> {
-    let Some(entry) = uvm::uvm(call.branch(), request) else {
+    let Some(entry) = call.tables().uvm(request) else {
         note_refused(call, session);
         return Err(UNKNOWN);
     };
@@ -52,7 +51,7 @@ pub(super) fn ioctl(
     let returned = match entry.kind {
         UvmKind::Initialize => initialize(call, request, bytes),
         UvmKind::MmInitialize => set(
-            uvm_params::mm_initialize::STATUS,
+            uvm::mm_initialize::RM_STATUS,
             bytes,
             NvStatus::NV_WARN_NOTHING_TO_DO.0,
         )
@@ -78,18 +77,18 @@ fn forward(
 }
 
 fn initialize(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
-    use uvm_params::initialize::*;
+    use uvm::initialize::*;
     let wanted = get(FLAGS, bytes)?;
-    set(FLAGS, bytes, wanted | uvm::INIT_SHARED)?;
+    set(FLAGS, bytes, wanted | uvm::FLAG_MULTI_PROCESS_SHARING_MODE)?;
     let returned = forward(call, request, bytes, Route::Caller);
     set(FLAGS, bytes, wanted)?;
     returned
 }
 
 fn register_gpu(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
-    use uvm_params::register_gpu::*;
+    use uvm::register_gpu::*;
     let uuid = bytes
-        .get(GPU_UUID)
+        .get(UUID)
         .and_then(|uuid| <[u8; 16]>::try_from(uuid).ok())
         .ok_or(Errno::EINVAL)?;
     // A GPU that is not the tenant's: the driver itself finds no file of it and refuses.
