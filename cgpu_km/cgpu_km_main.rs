@@ -23,6 +23,7 @@ pub mod os_interface;
 pub mod nvidia;
 #[allow(unused_imports)]
 pub mod policy;
+pub mod proxy;
 pub use os_interface::store;
 #[allow(unused_imports)]
 #[path = "uapi/lib.rs"]

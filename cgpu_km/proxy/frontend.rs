@@ -56,8 +56,11 @@ impl Request {
         }
         let mut envelope = [0; nvos::xfer::SIZE];
         call.read(argument, &mut envelope)?;
-        // An envelope in an envelope is no escape that the driver knows.
         let nr = u8::try_from(get(nvos::xfer::CMD, &envelope)?).map_err(|_| Errno::EINVAL)?;
+        if Escape::from_nr(nr) == Some(Escape::IoctlXferCmd) {
+            // The driver opens one envelope, and knows no escape of this number inside.
+            return Err(Errno::EINVAL);
+        }
         let size = usize::try_from(get(nvos::xfer::LEN, &envelope)?).map_err(|_| Errno::EINVAL)?;
         let argument = UserAddr(get(nvos::xfer::PTR, &envelope)?);
         Ok(Self { nr, size, argument })

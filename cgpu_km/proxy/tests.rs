@@ -308,6 +308,10 @@ fn an_envelope_is_opened_and_its_content_decided_on() {
     let mut program = Program::with_subdevice(GIB);
     program.put(OUTER, &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS));
     program.put(PARAMS, &memory_params(2 * GIB));
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 40, 0);
+        0
+    });
     let mut envelope = vec![0; 16];
     put32(&mut envelope, 0, 0x2b);
     put32(&mut envelope, 4, 48);
