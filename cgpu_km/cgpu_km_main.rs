@@ -12,7 +12,8 @@
 #[macro_use]
 extern crate zerocopy_derive;
 
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
+use os_interface::control_device::ControlDevice;
 
 // The kernel's side: the only unsafe code, the only C, the only kernel bindings.
 #[allow(unsafe_code)]
@@ -29,6 +30,13 @@ pub use os_interface::store;
 #[path = "uapi/lib.rs"]
 pub mod uapi;
 
+// Glue between the two.
+pub mod attach;
+pub mod control;
+pub mod dispatch;
+pub mod procfs;
+pub mod registry;
+
 module! {
     type: CgpuModule,
     name: "cgpu_km",
@@ -38,6 +46,8 @@ module! {
 }
 
 struct CgpuModule {
+    // First: no command comes any more. It holds the registry, which goes with it.
+    _control: Arc<ControlDevice<control::Commands>>,
     // Last: open files and mappings use it, and all of them are gone by then.
     _scratch: os_interface::Scratch,
 }
@@ -45,7 +55,13 @@ struct CgpuModule {
 impl kernel::Module for CgpuModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let scratch = os_interface::Scratch::start()?;
+        let registry = registry::Registry::new()?;
+        let commands = control::Commands::new(registry);
+        let control = ControlDevice::register(c"cgpuctl", commands)?;
         pr_info!("loaded\n");
-        Ok(Self { _scratch: scratch })
+        Ok(Self {
+            _control: control,
+            _scratch: scratch,
+        })
     }
 }

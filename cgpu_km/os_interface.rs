@@ -23,6 +23,7 @@ pub mod control_device;
 mod creds;
 pub mod nodes;
 pub mod procfs;
+mod random;
 mod scratch;
 mod session;
 pub mod store;
@@ -32,6 +33,7 @@ mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::{Caller, Part};
+pub use random::random;
 pub use scratch::{Scratch, PARTS_MAX, PART_MAX, SLOTS};
 pub use session::Endpoint;
 pub use user::UserAddr;

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which GPUs there are: asked of the driver, as a program would ask.
+//!
+//! The module uses no interface of the driver but its device files, so it finds the GPUs through
+//! them, in the task of the host's root who uses the control device:
+//!
+//! 1. `NV_ESC_CHECK_VERSION_STR` tells the driver's version, and that the tables to use; with a
+//!    driver whose branch is unknown nothing else is asked (`osapi.c`, `rm_perform_version_check`).
+//! 2. `NV_ESC_CARD_INFO` lists the GPUs with their minors, RM's names for them and PCI addresses.
+//! 3. Opening a GPU's device initializes it. A client, a device and a subdevice object then give its
+//!    device instance, memory, UUID and name.
+//!
+//! All that is made on the way is freed again. A GPU that does not answer is left out.
+
+use crate::{
+    control::put_text,
+    nvidia::{
+        escape::Escape,
+        fb,
+        nvos::{self, card_info, nvos00, nvos54, nvos64, version},
+        params::{self, gid_info, gpu_name, id_info, nv0080, nv2080},
+        tables::Tables,
+        version::{Branch, DriverVersion},
+    },
+    os_interface::{BackingFile, DeviceNumber, Part, Route, Worker},
+    registry::Failure,
+    uapi::{self, Cause},
+};
+use kernel::{fmt, prelude::*, str::CString, sync::Arc};
+
+/// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
+const NVIDIA_MAJOR: u32 = 195;
+/// Minor number of the control device (`NV_CONTROL_DEVICE_MINOR`, nv-chardev-numbers.h).
+const CONTROL_MINOR: u32 = 255;
+/// The GPUs that the driver can have (`NV_MAX_DEVICES`, nvlimits.h): records of CARD_INFO.
+const CARDS: usize = 32;
+/// [`version::CMD`]: tell the version (`NV_RM_API_VERSION_CMD_QUERY`, nv-ioctl.h).
+const VERSION_QUERY: u32 = 0x32;
+
+const NV01_ROOT: u32 = 0x0000;
+const NV01_DEVICE_0: u32 = 0x0080;
+const NV20_SUBDEVICE_0: u32 = 0x2080;
+const GPU_GET_ID_INFO: u32 = 0x0000_0202;
+const GPU_GET_NAME_STRING: u32 = 0x2080_0110;
+const GPU_GET_GID_INFO: u32 = 0x2080_014a;
+
+/// Handles of the objects of a probe. Any number but 0 and the client's will do.
+const DEVICE: u32 = 0xc690_0080;
+const SUBDEVICE: u32 = 0xc690_2080;
+
+/// The running driver.
+#[derive(Clone, Copy)]
+pub struct Driver {
+    /// Its version, text.
+    pub version: [u8; 64],
+    /// Its branch.
+    pub branch: Branch,
+    /// The branch's tables.
+    pub tables: &'static Tables,
+}
+
+/// What the driver says of a GPU.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GpuFacts {
+    /// `N` of `/dev/nvidiaN`.
+    pub minor: u32,
+    /// RM's name for it.
+    pub gpu_id: u32,
+    /// What `NV01_DEVICE_0` is allocated by.
+    pub device_instance: u32,
+    /// Its memory, bytes.
+    pub memory_bytes: u64,
+    /// Its UUID, as UVM has it.
+    pub uuid: [u8; 16],
+    /// `dddd:bb:dd.f`, text.
+    pub pci: [u8; 16],
+    /// Product name, text; empty where the driver tells none.
+    pub name: [u8; 64],
+}
+
+/// What a probe found.
+pub struct Found {
+    /// The driver.
+    pub driver: Driver,
+    /// Its GPUs, at most [`uapi::MAX_GPUS`].
+    pub gpus: KVec<GpuFacts>,
+}
+
+impl GpuFacts {
+    /// The UUID as text: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+    pub fn uuid_text(&self) -> UuidText<'_> {
+        UuidText(&self.uuid)
+    }
+}
+
+/// A UUID, to be printed as NVIDIA prints it.
+pub struct UuidText<'a>(&'a [u8; 16]);
+
+impl fmt::Display for UuidText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 0 | 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the control device.
+pub fn open_control() -> Result<Arc<BackingFile>, Failure> {
+    let number = DeviceNumber {
+        major: NVIDIA_MAJOR,
+        minor: CONTROL_MINOR,
+    };
+    open(c"/dev/nvidiactl", |n| n == number)
+}
+
+/// Opens a GPU's device, which initializes the GPU if nobody else has it open.
+pub fn open_gpu(minor: u32) -> Result<Arc<BackingFile>, Failure> {
+    let number = DeviceNumber {
+        major: NVIDIA_MAJOR,
+        minor,
+    };
+    let path = CString::try_from_fmt(fmt!("/dev/nvidia{minor}"))?;
+    open(&path, |n| n == number)
+}
+
+/// Opens the UVM device, whose major number the kernel chose.
+pub fn open_uvm() -> Result<Arc<BackingFile>, Failure> {
+    open(c"/dev/nvidia-uvm", |n| {
+        n.major != NVIDIA_MAJOR && n.minor == 0
+    })
+}
+
+/// Opens a device, if it has the number that it must have.
+fn open(
+    path: &CStr,
+    is_it: impl FnOnce(DeviceNumber) -> bool,
+) -> Result<Arc<BackingFile>, Failure> {
+    match BackingFile::open(path) {
+        Ok(file) if is_it(file.number()) => Ok(file),
+        Ok(_) => Err(Cause::DriverMissing.into()),
+        Err(e) => Err(answer(e)),
+    }
+}
+
+/// What it means that the driver did not answer a call: a failure of the kernel's own, or of the
+/// driver.
+fn answer(error: Error) -> Failure {
+    if [ENOMEM, EINTR, ERESTARTSYS, EMFILE, ENFILE].contains(&error) {
+        Failure::Kernel(error)
+    } else {
+        Failure::Cause(Cause::DriverMissing)
+    }
+}
+
+/// Finds the driver and its GPUs.
+pub fn probe() -> Result<Found, Failure> {
+    let control = open_control()?;
+    let driver = find_driver(&control)?;
+    let rm = Rm::new(&control)?;
+    let mut gpus = KVec::new();
+    let mut cards = KVec::from_elem(0, CARDS * card_info::SIZE, GFP_KERNEL)?;
+    escape(&control, Escape::CardInfo, &mut cards)?;
+    for card in cards.chunks_exact(card_info::SIZE) {
+        if card_info::VALID.get(card) != Some(1) || gpus.len() == uapi::MAX_GPUS {
+            continue;
+        }
+        match rm.examine(card) {
+            Ok(facts) => gpus.push(facts, GFP_KERNEL)?,
+            Err(e) => {
+                let minor = card_info::MINOR_NUMBER.get(card).unwrap_or_default();
+                pr_warn!("/dev/nvidia{minor} does not answer: {:?}\n", Error::from(e));
+            }
+        }
+    }
+    Ok(Found { driver, gpus })
+}
+
+/// Asks for the driver's version, and finds the tables for it.
+fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
+    let mut query = [0; version::SIZE];
+    version::CMD.set(&mut query, VERSION_QUERY);
+    escape(control, Escape::CheckVersionStr, &mut query)?;
+    let mut field = [0; 64];
+    let text = uapi::text(query.get(version::VERSION_STRING).unwrap_or_default());
+    put_text(&mut field, text);
+    let parsed = DriverVersion::parse(text);
+    let known = parsed.and_then(Branch::of).and_then(|branch| {
+        Some(Driver {
+            version: field,
+            branch,
+            tables: Tables::of(branch)?,
+        })
+    });
+    known.ok_or_else(|| {
+        pr_warn!("the NVIDIA driver's version is not known: {text:?}\n");
+        Cause::UnknownDriver.into()
+    })
+}
+
+/// Issues an escape on a file that the module opened itself.
+fn escape(file: &BackingFile, escape: Escape, argument: &mut [u8]) -> Result<(), Failure> {
+    let parts = &mut [Part {
+        bytes: argument,
+        pointer: None,
+    }];
+    forward(file, escape, parts, Route::Caller)
+}
+
+fn forward(
+    file: &BackingFile,
+    escape: Escape,
+    parts: &mut [Part<'_>],
+    route: Route<'_>,
+) -> Result<(), Failure> {
+    let size = parts.first().map_or(0, |part| part.bytes.len());
+    let code = nvos::request_code(escape.nr(), size).ok_or(EINVAL)?;
+    file.forward(code, parts, route).map_err(answer)?;
+    Ok(())
+}
+
+/// A client of RM, freed when this is dropped.
+struct Rm<'a> {
+    control: &'a BackingFile,
+    client: u32,
+}
+
+impl<'a> Rm<'a> {
+    fn new(control: &'a BackingFile) -> Result<Self, Failure> {
+        let mut this = Self { control, client: 0 };
+        this.client = this.alloc(0, 0, NV01_ROOT, &mut [], Route::Caller)?;
+        Ok(this)
+    }
+
+    /// Makes an object and returns its handle. A handle of 0 is chosen by the driver.
+    fn alloc(
+        &self,
+        parent: u32,
+        object: u32,
+        class: u32,
+        params: &mut [u8],
+        route: Route<'_>,
+    ) -> Result<u32, Failure> {
+        let mut outer = [0; nvos64::SIZE];
+        nvos64::H_ROOT.set(&mut outer, self.client);
+        nvos64::H_OBJECT_PARENT.set(&mut outer, parent);
+        nvos64::H_OBJECT_NEW.set(&mut outer, object);
+        nvos64::H_CLASS.set(&mut outer, class);
+        let parts = &mut [
+            Part {
+                bytes: &mut outer,
+                pointer: None,
+            },
+            Part {
+                bytes: params,
+                pointer: Some((0, nvos64::P_ALLOC_PARMS.offset())),
+            },
+        ];
+        forward(self.control, Escape::RmAlloc, parts, route)?;
+        check(nvos64::STATUS.get(&outer))?;
+        Ok(nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default())
+    }
+
+    /// Calls a control of an object.
+    fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<(), Failure> {
+        let mut outer = [0; nvos54::SIZE];
+        let size = u32::try_from(params.len()).map_err(|_| EINVAL)?;
+        nvos54::H_CLIENT.set(&mut outer, self.client);
+        nvos54::H_OBJECT.set(&mut outer, object);
+        nvos54::CMD.set(&mut outer, cmd);
+        nvos54::PARAMS_SIZE.set(&mut outer, size);
+        let parts = &mut [
+            Part {
+                bytes: &mut outer,
+                pointer: None,
+            },
+            Part {
+                bytes: params,
+                pointer: Some((0, nvos54::PARAMS.offset())),
+            },
+        ];
+        forward(self.control, Escape::RmControl, parts, Route::Caller)?;
+        check(nvos54::STATUS.get(&outer))
+    }
+
+    /// Frees an object with all below it.
+    fn free(&self, object: u32) -> Result<(), Failure> {
+        let mut argument = [0; nvos00::SIZE];
+        nvos00::H_ROOT.set(&mut argument, self.client);
+        nvos00::H_OBJECT_OLD.set(&mut argument, object);
+        escape(self.control, Escape::RmFree, &mut argument)
+    }
+
+    /// Asks a GPU for what we want to know of it.
+    fn examine(&self, card: &[u8]) -> Result<GpuFacts, Failure> {
+        let missing = Cause::DriverMissing;
+        let minor = card_info::MINOR_NUMBER.get(card).ok_or(missing)?;
+        let gpu_id = card_info::GPU_ID.get(card).ok_or(missing)?;
+        let file = open_gpu(minor)?;
+        let worker = Worker::start(minor, file)?;
+
+        let mut ids = [0; id_info::SIZE];
+        id_info::GPU_ID.set(&mut ids, gpu_id);
+        self.control(self.client, GPU_GET_ID_INFO, &mut ids)?;
+        let device_instance = id_info::DEVICE_INSTANCE.get(&ids).ok_or(missing)?;
+
+        let mut device = [0; nv0080::SIZE];
+        nv0080::DEVICE_ID.set(&mut device, device_instance);
+        let route = Route::Worker(&worker);
+        self.alloc(self.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
+        let asked = self.examine_device(&worker);
+        let freed = self.free(DEVICE);
+        let (memory_bytes, uuid, name) = asked?;
+        freed?;
+
+        Ok(GpuFacts {
+            minor,
+            gpu_id,
+            device_instance,
+            memory_bytes,
+            uuid,
+            pci: pci_text(card)?,
+            name,
+        })
+    }
+
+    /// Memory in bytes, UUID and name of the GPU of which there is a device object.
+    fn examine_device(&self, worker: &Worker) -> Result<(u64, [u8; 16], [u8; 64]), Failure> {
+        let missing = Cause::DriverMissing;
+        let mut subdevice = [0; nv2080::SIZE];
+        let route = Route::Worker(worker);
+        self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
+
+        let mut memory = [0; params::fb_get_info_v2::SIZE];
+        fb::COUNT_V2.set(&mut memory, 1);
+        let pair = memory.get_mut(fb::LIST_V2..).ok_or(missing)?;
+        fb::INDEX.set(pair, fb::index::TOTAL_RAM_SIZE);
+        self.control(SUBDEVICE, fb::FB_GET_INFO_V2.0, &mut memory)?;
+        let pair = memory.get(fb::LIST_V2..).ok_or(missing)?;
+        let kib = fb::DATA.get(pair).filter(|&kib| kib != 0).ok_or(missing)?;
+
+        let mut gid = [0; gid_info::SIZE];
+        gid_info::FLAGS.set(&mut gid, params::GID_BINARY);
+        self.control(SUBDEVICE, GPU_GET_GID_INFO, &mut gid)?;
+        let uuid = gid.get(gid_info::DATA).and_then(|data| data.first_chunk());
+
+        let mut name = [0; 64];
+        let mut told = [0; gpu_name::SIZE];
+        if self
+            .control(SUBDEVICE, GPU_GET_NAME_STRING, &mut told)
+            .is_ok()
+        {
+            put_text(
+                &mut name,
+                uapi::text(told.get(gpu_name::ASCII).unwrap_or_default()),
+            );
+        }
+        Ok((u64::from(kib) << 10, *uuid.ok_or(missing)?, name))
+    }
+}
+
+impl Drop for Rm<'_> {
+    fn drop(&mut self) {
+        if self.client != 0 {
+            // Closing the file would free the client as well.
+            let _ = self.free(self.client);
+        }
+    }
+}
+
+/// Whether RM did what was asked.
+fn check(status: Option<u32>) -> Result<(), Failure> {
+    match status {
+        Some(0) => Ok(()),
+        _ => Err(Cause::DriverMissing.into()),
+    }
+}
+
+fn pci_text(card: &[u8]) -> Result<[u8; 16], Failure> {
+    let domain = card_info::DOMAIN.get(card).unwrap_or_default();
+    let bus = card_info::BUS.get(card).unwrap_or_default();
+    let slot = card_info::SLOT.get(card).unwrap_or_default();
+    // A GPU is always the first function of its device.
+    let text = CString::try_from_fmt(fmt!("{domain:04x}:{bus:02x}:{slot:02x}.0"))?;
+    let mut field = [0; 16];
+    put_text(&mut field, uapi::text(text.to_bytes()));
+    Ok(field)
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The commands of `/dev/cgpuctl`: from the records of [`crate::uapi`] to the registry and back.
+//!
+//! A record is copied once from the caller, its reserved fields and flags are checked, and every
+//! refusal is a [`Cause`] with an errno of its own. Who may call at all was checked before, by
+//! [`crate::os_interface::control_device`].
+
+use crate::{
+    os_interface::{
+        control_device::{read_record, write_record, Control},
+        UserAddr,
+    },
+    registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, POLICY_NATIVE, VERSION},
+    uapi::{self, request, Cause, Reserved},
+};
+use core::mem::size_of;
+use kernel::{alloc::KVVec, prelude::*, str::CString, sync::Arc};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+/// The commands, on the registry.
+pub struct Commands(Arc<Registry>);
+
+impl Commands {
+    /// The commands on this registry.
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self(registry)
+    }
+
+    fn run(&self, cmd: u32, at: UserAddr) -> Result<(), Failure> {
+        match cmd {
+            request::VERSION => Ok(write_record(at, &self.version())?),
+            request::GPU_LIST => self.list_gpus(at),
+            request::INSTANCE_CREATE => self.create(at),
+            request::INSTANCE_DESTROY => {
+                let key: uapi::InstanceKey = read(at)?;
+                self.0.destroy(&key.name, key.gpu_minor)
+            }
+            request::INSTANCE_GET => {
+                let mut get: uapi::InstanceGet = read(at)?;
+                let instance = self.0.find(&get.key.name, get.key.gpu_minor)?;
+                get.instance = instance_record(&instance);
+                Ok(write_record(at, &get)?)
+            }
+            request::INSTANCE_LIST => self.list_instances(at),
+            request::INSTANCE_SET_MEMORY => {
+                let set: uapi::InstanceSetMemory = read(at)?;
+                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                instance.set_limit(set.memory_limit_bytes, overcommit(set.flags))
+            }
+            request::INSTANCE_SET_WEIGHT => {
+                let set: uapi::InstanceSetWeight = read(at)?;
+                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                instance.set_weight(set.weight)
+            }
+            _ => Err(Cause::UnknownCommand.into()),
+        }
+    }
+
+    fn version(&self) -> uapi::Version {
+        let mut version = uapi::Version::new_zeroed();
+        version.abi = uapi::ABI_VERSION;
+        put_text(&mut version.module, VERSION);
+        if let Some(driver) = self.0.driver() {
+            version.branch = driver.branch.major();
+            version.driver = driver.version;
+        }
+        version
+    }
+
+    fn create(&self, at: UserAddr) -> Result<(), Failure> {
+        let mut create: uapi::InstanceCreate = read(at)?;
+        let instance = self.0.create(&Wish {
+            name: create.key.name,
+            gpu_minor: create.key.gpu_minor,
+            limit: create.memory_limit_bytes,
+            weight: create.weight,
+            overcommit: overcommit(create.flags),
+        })?;
+        create.id = instance.id();
+        // The instance exists, whether its number can be told or not.
+        Ok(write_record(at, &create)?)
+    }
+
+    fn list_gpus(&self, at: UserAddr) -> Result<(), Failure> {
+        let list = read_list::<uapi::Gpu>(at)?;
+        let mut records = KVVec::new();
+        self.0.gpus(|gpu, instances, used| {
+            records.push(gpu_record(gpu, instances, used)?, GFP_KERNEL)?;
+            Ok(())
+        })?;
+        write_list(at, list, &records)
+    }
+
+    fn list_instances(&self, at: UserAddr) -> Result<(), Failure> {
+        let list = read_list::<uapi::Instance>(at)?;
+        let mut records = KVVec::new();
+        self.0.instances(|instance| {
+            records.push(instance_record(instance), GFP_KERNEL)?;
+            Ok(())
+        })?;
+        write_list(at, list, &records)
+    }
+}
+
+impl Control for Commands {
+    fn ioctl(&self, cmd: u32, arg: UserAddr) -> Result<i32> {
+        self.run(cmd, arg)?;
+        Ok(0)
+    }
+}
+
+/// A caller's record whose reserved fields are zero.
+fn read<T: FromBytes + IntoBytes + Reserved>(at: UserAddr) -> Result<T, Failure> {
+    let record: T = read_record(at)?;
+    if record.is_clean() {
+        Ok(record)
+    } else {
+        Err(Cause::Malformed.into())
+    }
+}
+
+/// A caller's list of records of type `T`.
+fn read_list<T>(at: UserAddr) -> Result<uapi::List, Failure> {
+    let list: uapi::List = read(at)?;
+    // The size is asked for so that a tool of another version is told, not misled.
+    if usize::try_from(list.record_size).ok() == Some(size_of::<T>()) {
+        Ok(list)
+    } else {
+        Err(Cause::Malformed.into())
+    }
+}
+
+/// Gives the caller as many records as there is room for, and says how many there are.
+fn write_list<T: IntoBytes + Immutable>(
+    at: UserAddr,
+    mut list: uapi::List,
+    records: &[T],
+) -> Result<(), Failure> {
+    list.count = u32::try_from(records.len()).map_err(|_| EOVERFLOW)?;
+    let room = usize::try_from(list.capacity).unwrap_or(usize::MAX);
+    let mut to = UserAddr::new(list.records);
+    for record in records.iter().take(room) {
+        write_record(to, record)?;
+        // CAST: the size of a record.
+        to = to.offset(size_of::<T>() as u64);
+    }
+    Ok(write_record(at, &list)?)
+}
+
+fn overcommit(flags: u32) -> Overcommit {
+    if flags & uapi::FLAG_OVERCOMMIT != 0 {
+        Overcommit::Allowed
+    } else {
+        Overcommit::Refused
+    }
+}
+
+fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
+    let facts = gpu.facts();
+    let mut record = uapi::Gpu::new_zeroed();
+    record.minor = facts.minor;
+    record.gpu_id = facts.gpu_id;
+    record.device_instance = facts.device_instance;
+    record.instances = instances;
+    record.max_instances = gpu.max_instances();
+    record.policy = POLICY_NATIVE;
+    record.free_weight = gpu.free_weight();
+    record.memory_bytes = facts.memory_bytes;
+    record.allotted_bytes = gpu.allotted();
+    record.used_bytes = used;
+    let uuid = CString::try_from_fmt(fmt!("{}", facts.uuid_text()))?;
+    put_text(&mut record.uuid, uapi::text(uuid.to_bytes()));
+    record.pci = facts.pci;
+    record.name = facts.name;
+    Ok(record)
+}
+
+/// An instance as it is now; one that was destroyed this very moment has nothing any more.
+fn instance_record(instance: &Instance) -> uapi::Instance {
+    let mut record = uapi::Instance::new_zeroed();
+    record.key.name = *instance.tenant().name();
+    record.key.gpu_minor = instance.gpu().facts().minor;
+    record.id = instance.id();
+    record.weight = instance.weight().unwrap_or_default();
+    let nodes = instance.nodes();
+    record.major = nodes.own.major;
+    record.node_minor = nodes.own.minor;
+    record.control_node_minor = nodes.control.minor;
+    record.uvm_node_minor = nodes.uvm.minor;
+    if let Some(usage) = instance.usage() {
+        let share = usage.share;
+        record.memory_limit_bytes = share.limit;
+        record.memory_used_bytes = share.used;
+        record.memory_overhead_bytes = share.overhead;
+        record.memory_reserved_bytes = share.reserved;
+        record.memory_peak_bytes = share.peak;
+        record.memory_refused = share.refused;
+        record.calls_refused = share.refused_calls;
+        record.open_files = usage.open_files;
+        record.tenant_open_files = usage.tenant_open_files;
+        record.processes = usage.processes;
+    }
+    record
+}
+
+/// Puts a text into a field of NUL bytes, and a NUL at its end; what does not fit is cut off.
+pub fn put_text(field: &mut [u8], text: &str) {
+    let room = field.len().saturating_sub(1);
+    for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
+        *to = from;
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `/proc/cgpu_km`: what there is and how it is used, in the formats that cGPU's users know.
+//!
+//! ```text
+//! version                the module's version
+//! <minor>/policy         number of the compute policy                      written by root
+//! <minor>/max_inst       instances among which the fair policy divides     written by root
+//! <minor>/free_weight    what the weights leave of 100
+//! <minor>/NAME/id        instance number, N of /dev/cgpuN
+//! <minor>/NAME/memsize   memory limit, bytes                               written by root
+//! <minor>/NAME/meminfo   "Free: BYTES", then "PID: PID Mem: BYTES" for each process
+//! <minor>/NAME/weight    1 to 100                                          written by root
+//! <minor>/NAME/status    everything else, one "key: value" a line
+//! ```
+//!
+//! `<minor>` is the GPU's, `N` of `/dev/nvidiaN`. A container's `/proc` shows the names, but opening
+//! a file fails there (see `os_interface/procfs.rs`).
+//!
+//! The files take a GPU's and a tenant's lock and never the registry's, under which they are removed:
+//! the removal waits for them.
+
+use crate::{
+    os_interface::procfs::{Access, Folder, TextFile},
+    registry::{Gpu, Instance, Overcommit, POLICY_NATIVE, VERSION},
+    uapi,
+};
+use core::{num::IntErrorKind, str::FromStr};
+use kernel::{prelude::*, seq_file::SeqFile, seq_print, str::CString, sync::Arc};
+
+/// Names that a GPU's folder has or may get for files of its own, which an instance cannot have.
+pub const RESERVED_NAMES: [&str; 6] = [
+    "policy",
+    "max_inst",
+    "free_weight",
+    "prio_ratio",
+    "status",
+    "version",
+];
+
+/// Makes `/proc/cgpu_km`.
+pub fn root() -> Result<Folder> {
+    let mut folder = Folder::new(None, c"cgpu_km")?;
+    folder.add(c"version", Access::Read, Version)?;
+    Ok(folder)
+}
+
+/// Makes the folder of a GPU.
+pub fn gpu_folder(root: &Arc<Folder>, gpu: &Arc<Gpu>) -> Result<Folder> {
+    let name = CString::try_from_fmt(fmt!("{}", gpu.facts().minor))?;
+    let mut folder = Folder::new(Some(root), &name)?;
+    folder.add(c"policy", Access::ReadWrite, Policy)?;
+    folder.add(c"max_inst", Access::ReadWrite, MaxInstances(gpu.clone()))?;
+    folder.add(c"free_weight", Access::Read, FreeWeight(gpu.clone()))?;
+    Ok(folder)
+}
+
+/// Makes the folder of an instance in that of its GPU.
+pub fn instance_folder(gpu: &Arc<Folder>, instance: &Arc<Instance>) -> Result<Folder> {
+    let name = instance.tenant().name().as_str().ok_or(EINVAL)?;
+    let name = CString::try_from_fmt(fmt!("{name}"))?;
+    let mut folder = Folder::new(Some(gpu), &name)?;
+    folder.add(c"id", Access::Read, Id(instance.clone()))?;
+    folder.add(c"memsize", Access::ReadWrite, MemSize(instance.clone()))?;
+    folder.add(c"meminfo", Access::Read, MemInfo(instance.clone()))?;
+    folder.add(c"weight", Access::ReadWrite, Weight(instance.clone()))?;
+    folder.add(c"status", Access::Read, Status(instance.clone()))?;
+    Ok(folder)
+}
+
+/// A number as it was written: `ERANGE` where it is too large, `EINVAL` where it is none.
+fn number<N: FromStr<Err = core::num::ParseIntError>>(text: &str) -> Result<N> {
+    text.parse().map_err(|e: N::Err| match e.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => ERANGE,
+        _ => EINVAL,
+    })
+}
+
+/// The kernel crate lacks this errno (asm-generic/errno.h).
+const EOPNOTSUPP: i32 = 95;
+
+struct Version;
+
+impl TextFile for Version {
+    fn show(&self, out: &SeqFile) -> Result {
+        seq_print!(out, "{VERSION}\n");
+        Ok(())
+    }
+}
+
+/// The compute policy. Until there is more than one, every GPU has the native one.
+struct Policy;
+
+impl TextFile for Policy {
+    fn show(&self, out: &SeqFile) -> Result {
+        seq_print!(out, "{POLICY_NATIVE}\n");
+        Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        if number::<u32>(text)? == POLICY_NATIVE {
+            Ok(())
+        } else {
+            // EOPNOTSUPP: there is no such policy yet.
+            Err(Error::from_errno(-EOPNOTSUPP))
+        }
+    }
+}
+
+struct MaxInstances(Arc<Gpu>);
+
+impl TextFile for MaxInstances {
+    fn show(&self, out: &SeqFile) -> Result {
+        seq_print!(out, "{}\n", self.0.max_instances());
+        Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        self.0.set_max_instances(number(text)?)
+    }
+}
+
+struct FreeWeight(Arc<Gpu>);
+
+impl TextFile for FreeWeight {
+    fn show(&self, out: &SeqFile) -> Result {
+        seq_print!(out, "{}\n", self.0.free_weight());
+        Ok(())
+    }
+}
+
+struct Id(Arc<Instance>);
+
+impl TextFile for Id {
+    fn show(&self, out: &SeqFile) -> Result {
+        seq_print!(out, "{}\n", self.0.id());
+        Ok(())
+    }
+}
+
+struct MemSize(Arc<Instance>);
+
+impl TextFile for MemSize {
+    fn show(&self, out: &SeqFile) -> Result {
+        let usage = self.0.usage().ok_or(ENODEV)?;
+        seq_print!(out, "{}\n", usage.share.limit);
+        Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        self.0.set_limit(number(text)?, Overcommit::Refused)?;
+        Ok(())
+    }
+}
+
+struct MemInfo(Arc<Instance>);
+
+impl TextFile for MemInfo {
+    fn show(&self, out: &SeqFile) -> Result {
+        let shown = self.0.memory(
+            |free| seq_print!(out, "Free: {free}\n"),
+            |process, bytes| seq_print!(out, "PID: {} Mem: {bytes}\n", process.0),
+        );
+        shown.ok_or(ENODEV)
+    }
+}
+
+struct Weight(Arc<Instance>);
+
+impl TextFile for Weight {
+    fn show(&self, out: &SeqFile) -> Result {
+        let weight = self.0.weight().ok_or(ENODEV)?;
+        seq_print!(out, "{weight}\n");
+        Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        self.0.set_weight(number(text)?)?;
+        Ok(())
+    }
+}
+
+struct Status(Arc<Instance>);
+
+impl TextFile for Status {
+    fn show(&self, out: &SeqFile) -> Result {
+        let instance = &self.0;
+        let usage = instance.usage().ok_or(ENODEV)?;
+        let (share, nodes, facts) = (usage.share, instance.nodes(), instance.gpu().facts());
+        seq_print!(out, "gpu_minor: {}\n", facts.minor);
+        seq_print!(out, "gpu_uuid: {}\n", facts.uuid_text());
+        seq_print!(out, "gpu_pci: {}\n", uapi::text(&facts.pci));
+        seq_print!(out, "memory_limit_bytes: {}\n", share.limit);
+        seq_print!(out, "memory_used_bytes: {}\n", share.used);
+        seq_print!(out, "memory_overhead_bytes: {}\n", share.overhead);
+        seq_print!(out, "memory_reserved_bytes: {}\n", share.reserved);
+        seq_print!(out, "memory_free_bytes: {}\n", share.free());
+        seq_print!(out, "memory_peak_bytes: {}\n", share.peak);
+        seq_print!(out, "memory_overhead_peak_bytes: {}\n", share.overhead_peak);
+        seq_print!(out, "memory_over_limit: {}\n", u8::from(share.over()));
+        seq_print!(out, "memory_refused: {}\n", share.refused);
+        seq_print!(out, "calls_refused: {}\n", share.refused_calls);
+        seq_print!(out, "rm_objects: {}\n", share.objects);
+        seq_print!(out, "rm_clients: {}\n", share.clients);
+        seq_print!(out, "processes: {}\n", usage.processes);
+        seq_print!(out, "open_files: {}\n", usage.open_files);
+        seq_print!(out, "tenant_open_files: {}\n", usage.tenant_open_files);
+        seq_print!(out, "node: {}:{}\n", nodes.own.major, nodes.own.minor);
+        seq_print!(
+            out,
+            "control_node: {}:{}\n",
+            nodes.control.major,
+            nodes.control.minor
+        );
+        seq_print!(out, "uvm_node: {}:{}\n", nodes.uvm.major, nodes.uvm.minor);
+        Ok(())
+    }
+}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: GPL-2.0
+//! GPUs, tenants and instances: what there is, and how it comes and goes.
+//!
+//! # Locks, in the order in which they are taken
+//!
+//! 1. [`Registry::admin`]: one command of the control device at a time. Held while nodes and `/proc`
+//!    entries are made and removed and while the driver is asked about its GPUs; so nothing that
+//!    those wait for may take it: no file operation of a node, nothing in `/proc`.
+//! 2. A GPU's division (`registry/gpu.rs`).
+//! 3. A tenant's state (`registry/tenant.rs`).
+//!
+//! The last two are held for computations only. What was taken out of them is dropped after them.
+//!
+//! # Numbers
+//!
+//! An instance's number is the minor of its node, `N` of `/dev/cgpuN`. The upper half of the minors
+//! belongs to the tenants, two each. No number is given twice while the module is loaded; there are
+//! enough for half a million instances.
+//!
+//! # When the driver is held
+//!
+//! While there are instances, their backing files hold the driver and keep its GPUs initialized.
+//! Without instances nothing is held, the driver can be unloaded, and the next command that needs
+//! the GPUs asks for them anew.
+
+mod gpu;
+mod tenant;
+
+pub use gpu::{Failure, Gpu, Overcommit, POLICY_NATIVE};
+pub use tenant::{Endpoint, File, Instance, InstanceNodes, Tenant, Usage};
+
+use crate::{
+    attach::{self, Driver},
+    os_interface::{
+        cgpufs::{Cgpufs, Twin, TwinFile},
+        nodes::{Node, Nodes, MINORS},
+        procfs::Folder,
+        BackingFile, Worker,
+    },
+    procfs,
+    uapi::{self, Cause, Name},
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    str::CString,
+    sync::{Arc, Mutex},
+};
+use tenant::{Condition, Door, Share};
+
+/// The module's version.
+pub const VERSION: &str = "0.1.0";
+
+/// The first minor of the tenants' nodes.
+const TENANT_MINORS: u32 = MINORS / 2;
+
+/// All there is.
+#[pin_data]
+pub struct Registry {
+    #[pin]
+    admin: Mutex<Admin>,
+    nodes: Arc<Nodes<Endpoint>>,
+    twins: Arc<Cgpufs<Endpoint>>,
+    proc_root: Arc<Folder>,
+}
+
+struct Admin {
+    driver: Option<Driver>,
+    /// Tenants, each with at least one instance.
+    tenants: KVec<TenantRecord>,
+    gpus: KVec<GpuRecord>,
+    /// The next instance's number.
+    next_instance: u32,
+    /// The next tenant's.
+    next_tenant: u32,
+}
+
+/// A GPU and its folder in `/proc`.
+struct GpuRecord {
+    gpu: Arc<Gpu>,
+    folder: Arc<Folder>,
+}
+
+/// A tenant and what is to be seen of it.
+struct TenantRecord {
+    instances: KVec<InstanceRecord>,
+    faces: TenantFaces,
+    tenant: Arc<Tenant>,
+}
+
+/// An instance and what is to be seen of it.
+struct InstanceRecord {
+    _faces: InstanceFaces,
+    instance: Arc<Instance>,
+}
+
+/// The nodes and twins of a tenant.
+struct TenantFaces {
+    control: Node<Endpoint>,
+    uvm: Node<Endpoint>,
+    _control_twin: TwinFile<Endpoint>,
+    _uvm_twin: TwinFile<Endpoint>,
+}
+
+/// The node, the twin and the `/proc` folder of an instance.
+struct InstanceFaces {
+    _folder: Folder,
+    _twin: TwinFile<Endpoint>,
+    _node: Node<Endpoint>,
+}
+
+/// Where a new instance goes.
+struct Place {
+    id: u32,
+    limit: u64,
+    gpu: Arc<Gpu>,
+    folder: Arc<Folder>,
+}
+
+/// What is asked for with a new instance.
+pub struct Wish {
+    /// Its name.
+    pub name: Name,
+    /// The GPU's minor.
+    pub gpu_minor: u32,
+    /// Bytes.
+    pub limit: u64,
+    /// 1 to [`uapi::WEIGHT_MAX`].
+    pub weight: u32,
+    /// What if the limits add up to more than there is.
+    pub overcommit: Overcommit,
+}
+
+impl Registry {
+    /// Registers nodes, filesystem and `/proc` folder; there is nothing in them yet.
+    pub fn new() -> Result<Arc<Self>> {
+        let nodes = Nodes::register()?;
+        let twins = Cgpufs::register(c"cgpufs")?;
+        let proc_root = Arc::new(procfs::root()?, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                admin <- new_mutex!(Admin {
+                    driver: None,
+                    tenants: KVec::new(),
+                    gpus: KVec::new(),
+                    next_instance: 0,
+                    next_tenant: 0,
+                }),
+                nodes,
+                twins,
+                proc_root,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The driver whose GPUs are known, if there is one.
+    pub fn driver(&self) -> Option<Driver> {
+        self.admin.lock().driver
+    }
+
+    /// The GPUs, each with the number of its instances and the bytes charged to them. Asks the driver
+    /// if nothing holds it.
+    pub fn gpus(&self, mut each: impl FnMut(&Gpu, u32, u64) -> Result) -> Result<(), Failure> {
+        let mut admin = self.admin.lock();
+        self.attach(&mut admin)?;
+        for record in &admin.gpus {
+            let (mut count, mut used) = (0u32, 0u64);
+            for instance in admin
+                .instances()
+                .filter(|i| Arc::ptr_eq(i.gpu(), &record.gpu))
+            {
+                count = count.saturating_add(1);
+                if let Some(usage) = instance.usage() {
+                    let share = usage.share;
+                    used = used.saturating_add(share.used.saturating_add(share.overhead));
+                }
+            }
+            each(&record.gpu, count, used)?;
+        }
+        Ok(())
+    }
+
+    /// Works on every instance.
+    pub fn instances(&self, mut each: impl FnMut(&Instance) -> Result) -> Result<(), Failure> {
+        let admin = self.admin.lock();
+        for instance in admin.instances() {
+            each(instance)?;
+        }
+        Ok(())
+    }
+
+    /// The instance of this name on this GPU, or on the only one that has it for
+    /// [`uapi::GPU_ANY`].
+    pub fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<Instance>, Failure> {
+        Ok(self.admin.lock().find(name, gpu_minor)?)
+    }
+
+    /// Makes an instance.
+    pub fn create(&self, wish: &Wish) -> Result<Arc<Instance>, Failure> {
+        let text = wish.name.as_str().ok_or(Cause::BadName)?;
+        if procfs::RESERVED_NAMES.contains(&text) {
+            return Err(Cause::BadName.into());
+        }
+        let mut admin = self.admin.lock();
+        self.attach(&mut admin)?;
+        let admin = &mut *admin;
+        let record = admin.gpu(wish.gpu_minor).ok_or(Cause::NoSuchGpu)?;
+        let (gpu, folder) = (record.gpu.clone(), record.folder.clone());
+        let known = admin.tenants.iter().find(|r| *r.tenant.name() == wish.name);
+        if known.is_some_and(|record| record.tenant.has(&gpu)) {
+            return Err(Cause::NameTaken.into());
+        }
+        let id = admin.next_instance;
+        if id >= TENANT_MINORS {
+            return Err(Cause::TooMany.into());
+        }
+        // From here on the number is used up, whatever becomes of it.
+        admin.next_instance += 1;
+        gpu.allot(id, wish.limit, wish.weight, wish.overcommit)?;
+        let place = Place {
+            id,
+            limit: wish.limit,
+            gpu,
+            folder,
+        };
+        let made = self.make(admin, &wish.name, &place);
+        if made.is_err() {
+            place.gpu.retract(id);
+        }
+        made
+    }
+
+    /// Makes an instance whose part of the GPU is allotted, and its tenant if it is the first of its
+    /// name.
+    fn make(
+        &self,
+        admin: &mut Admin,
+        name: &Name,
+        place: &Place,
+    ) -> Result<Arc<Instance>, Failure> {
+        let (backing, worker) = admin.gpu_files(&place.gpu)?;
+        if !admin.tenants.iter().any(|r| r.tenant.name() == name) {
+            let record = self.make_tenant(admin, name)?;
+            admin.tenants.push(record, GFP_KERNEL)?;
+        }
+        let mut tenants = admin.tenants.iter_mut();
+        let record = tenants.find(|r| r.tenant.name() == name).ok_or(ENOENT)?;
+        let made = self.make_instance(record, place, backing, worker);
+        if made.is_err() {
+            // If the tenant was made for this instance, it goes.
+            admin.tenants.retain(|r| !r.instances.is_empty());
+        }
+        made
+    }
+
+    fn make_tenant(&self, admin: &mut Admin, name: &Name) -> Result<TenantRecord, Failure> {
+        let driver = admin.driver.ok_or(Cause::DriverMissing)?;
+        let number = admin.next_tenant;
+        let minor = number
+            .checked_mul(2)
+            .and_then(|n| n.checked_add(TENANT_MINORS));
+        let control_minor = minor.filter(|&m| m < MINORS - 1).ok_or(Cause::TooMany)?;
+        let uvm_minor = control_minor + 1;
+        // From here on the numbers are used up, whatever becomes of them.
+        admin.next_tenant += 1;
+
+        let (control, uvm) = admin.common_files()?;
+        let (control_shown, uvm_shown) = (control.number(), uvm.number());
+        let tenant = Tenant::new(
+            // Number 0 is the host's, as `QueueKey` has it.
+            u64::from(number) + 1,
+            *name,
+            driver.tables,
+            Door::new(control),
+            Door::new(uvm),
+        )?;
+        let control = Arc::new(Endpoint::Control(tenant.clone()), GFP_KERNEL)?;
+        let uvm = Arc::new(Endpoint::Uvm(tenant.clone()), GFP_KERNEL)?;
+        let text = name.as_str().ok_or(Cause::BadName)?;
+        let folder = CString::try_from_fmt(fmt!("{text}"))?;
+        let control_name = CString::try_from_fmt(fmt!("cgpu-{text}-ctl"))?;
+        let uvm_name = CString::try_from_fmt(fmt!("cgpu-{text}-uvm"))?;
+        let control_twin = Twin {
+            endpoint: control.clone(),
+            number: self.nodes.number(control_minor),
+            shown: control_shown,
+        };
+        let uvm_twin = Twin {
+            endpoint: uvm.clone(),
+            number: self.nodes.number(uvm_minor),
+            shown: uvm_shown,
+        };
+        let faces = TenantFaces {
+            _control_twin: self.twins.add(&folder, c"nvidiactl", control_twin)?,
+            _uvm_twin: self.twins.add(&folder, c"nvidia-uvm", uvm_twin)?,
+            control: self.nodes.add(control_minor, &control_name, control)?,
+            uvm: self.nodes.add(uvm_minor, &uvm_name, uvm)?,
+        };
+        Ok(TenantRecord {
+            instances: KVec::new(),
+            faces,
+            tenant,
+        })
+    }
+
+    fn make_instance(
+        &self,
+        record: &mut TenantRecord,
+        place: &Place,
+        backing: Arc<BackingFile>,
+        worker: Arc<Worker>,
+    ) -> Result<Arc<Instance>, Failure> {
+        record.instances.reserve(1, GFP_KERNEL)?;
+        let tenant = record.tenant.clone();
+        let (id, gpu) = (place.id, &place.gpu);
+        let nodes = InstanceNodes {
+            own: self.nodes.number(id),
+            control: record.faces.control.number(),
+            uvm: record.faces.uvm.number(),
+        };
+        let instance = Instance::new(id, gpu.clone(), tenant.clone(), nodes);
+        let instance = Arc::new(instance, GFP_KERNEL)?;
+        let endpoint = Arc::new(Endpoint::Gpu(instance.clone()), GFP_KERNEL)?;
+        let twin = Twin {
+            endpoint,
+            number: nodes.own,
+            shown: backing.number(),
+        };
+        let share = Share::new(id, gpu.clone(), worker, Door::new(backing));
+        tenant.add(share, place.limit)?;
+        match self.show_instance(&instance, twin, &place.folder) {
+            Ok(faces) => {
+                let record_of_it = InstanceRecord {
+                    _faces: faces,
+                    instance: instance.clone(),
+                };
+                record.instances.push(record_of_it, GFP_KERNEL)?;
+                Ok(instance)
+            }
+            Err(e) => {
+                drop(tenant.withdraw(id, Condition::Always));
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Makes what is to be seen of an instance.
+    fn show_instance(
+        &self,
+        instance: &Arc<Instance>,
+        twin: Twin<Endpoint>,
+        gpu_folder: &Arc<Folder>,
+    ) -> Result<InstanceFaces> {
+        let id = instance.id();
+        let text = instance.tenant().name().as_str().ok_or(EINVAL)?;
+        let folder_name = CString::try_from_fmt(fmt!("{text}"))?;
+        let twin_name = CString::try_from_fmt(fmt!("nvidia{}", twin.shown.minor))?;
+        let node_name = CString::try_from_fmt(fmt!("cgpu{id}"))?;
+        let endpoint = twin.endpoint.clone();
+        Ok(InstanceFaces {
+            _folder: procfs::instance_folder(gpu_folder, instance)?,
+            _twin: self.twins.add(&folder_name, &twin_name, twin)?,
+            _node: self.nodes.add(id, &node_name, endpoint)?,
+        })
+    }
+
+    /// Removes an instance that is not in use, and its tenant with the last one.
+    pub fn destroy(&self, name: &Name, gpu_minor: u32) -> Result<(), Failure> {
+        let mut admin = self.admin.lock();
+        let instance = admin.find(name, gpu_minor)?;
+        // Nobody can open it any more once this has succeeded.
+        let withdrawn = instance.tenant().withdraw(instance.id(), Condition::Idle)?;
+        instance.gpu().retract(instance.id());
+        for record in &mut admin.tenants {
+            record
+                .instances
+                .retain(|i| i.instance.id() != instance.id());
+        }
+        admin.tenants.retain(|record| !record.instances.is_empty());
+        drop(withdrawn);
+        Ok(())
+    }
+
+    /// Finds the GPUs, unless they are known and held.
+    fn attach(&self, admin: &mut Admin) -> Result<(), Failure> {
+        if !admin.tenants.is_empty() {
+            return Ok(());
+        }
+        let found = attach::probe().inspect_err(|failure| {
+            if let Failure::Cause(_) = failure {
+                admin.driver = None;
+                admin.gpus.clear();
+            }
+        })?;
+        // A GPU that is as it was keeps its settings.
+        let is_found = |record: &GpuRecord| found.gpus.iter().any(|f| f == record.gpu.facts());
+        admin.gpus.retain(|record| is_found(record));
+        for facts in &found.gpus {
+            if admin.gpus.iter().any(|record| record.gpu.facts() == facts) {
+                continue;
+            }
+            let gpu = Gpu::new(facts.clone())?;
+            let folder = procfs::gpu_folder(&self.proc_root, &gpu)?;
+            let folder = Arc::new(folder, GFP_KERNEL)?;
+            admin.gpus.push(GpuRecord { gpu, folder }, GFP_KERNEL)?;
+        }
+        admin
+            .gpus
+            .sort_unstable_by_key(|record| record.gpu.facts().minor);
+        admin.driver = Some(found.driver);
+        Ok(())
+    }
+}
+
+impl Admin {
+    fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        let records = self
+            .tenants
+            .iter()
+            .flat_map(|tenant| tenant.instances.iter());
+        records.map(|record| &record.instance)
+    }
+
+    fn gpu(&self, minor: u32) -> Option<&GpuRecord> {
+        self.gpus.iter().find(|r| r.gpu.facts().minor == minor)
+    }
+
+    fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<Instance>, Cause> {
+        name.as_str().ok_or(Cause::BadName)?;
+        let mut named = self.instances().filter(|i| i.tenant().name() == name);
+        if gpu_minor == uapi::GPU_ANY {
+            let only = named.next().ok_or(Cause::NoSuchInstance)?;
+            return match named.next() {
+                None => Ok(only.clone()),
+                Some(_) => Err(Cause::Ambiguous),
+            };
+        }
+        // Without any instance the GPUs may not be known yet.
+        if !self.tenants.is_empty() && self.gpu(gpu_minor).is_none() {
+            return Err(Cause::NoSuchGpu);
+        }
+        let found = named.find(|i| i.gpu().facts().minor == gpu_minor);
+        found.cloned().ok_or(Cause::NoSuchInstance)
+    }
+
+    /// The control and the UVM device: those that are open already, or newly opened.
+    fn common_files(&self) -> Result<(Arc<BackingFile>, Arc<BackingFile>), Failure> {
+        match self.tenants.iter().find_map(|r| r.tenant.backings()) {
+            Some(files) => Ok(files),
+            None => Ok((attach::open_control()?, attach::open_uvm()?)),
+        }
+    }
+
+    /// A GPU's device with its worker: those that are there already, or new ones.
+    fn gpu_files(&self, gpu: &Gpu) -> Result<(Arc<BackingFile>, Arc<Worker>), Failure> {
+        let mut tenants = self.tenants.iter();
+        if let Some(files) = tenants.find_map(|r| r.tenant.gpu_backing(gpu)) {
+            return Ok(files);
+        }
+        let minor = gpu.facts().minor;
+        let backing = attach::open_gpu(minor)?;
+        let worker = Worker::start(minor, backing.clone())?;
+        Ok((backing, Arc::new(worker, GFP_KERNEL)?))
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A GPU, and how it is divided among its instances.
+
+use crate::{
+    attach::GpuFacts,
+    policy::GpuId,
+    uapi::{Cause, MAX_INSTANCES_PER_GPU, WEIGHT_MAX},
+};
+use kernel::{
+    alloc::AllocError,
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+/// Number of the policy that leaves the compute time to the driver.
+pub const POLICY_NATIVE: u32 = 5;
+/// Instances among which the fair policy divides a GPU, until told otherwise.
+const MAX_INSTANCES_DEFAULT: u32 = 16;
+
+/// A GPU of this host.
+#[pin_data]
+pub struct Gpu {
+    facts: GpuFacts,
+    /// Taken before a tenant's state. Held for computations only.
+    #[pin]
+    division: Mutex<Division>,
+}
+
+/// What is given to whom.
+struct Division {
+    max_instances: u32,
+    allotments: KVec<Allotment>,
+}
+
+/// One instance's part.
+struct Allotment {
+    instance: u32,
+    limit: u64,
+    weight: u32,
+}
+
+/// Whether limits may add up to more than the GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overcommit {
+    /// They may.
+    Allowed,
+    /// They may not; one that is there already may stay, and shrink.
+    Refused,
+}
+
+impl Gpu {
+    /// A GPU without instances.
+    pub(super) fn new(facts: GpuFacts) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                facts,
+                division <- new_mutex!(Division {
+                    max_instances: MAX_INSTANCES_DEFAULT,
+                    allotments: KVec::new(),
+                }),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What the driver says of it.
+    pub fn facts(&self) -> &GpuFacts {
+        &self.facts
+    }
+
+    /// How the books name it.
+    pub fn id(&self) -> GpuId {
+        GpuId(self.facts.device_instance)
+    }
+
+    /// Instances among which the fair policy divides it.
+    pub fn max_instances(&self) -> u32 {
+        self.division.lock().max_instances
+    }
+
+    /// Changes that number; `ERANGE` where it is 0 or above the most that a GPU can have.
+    pub fn set_max_instances(&self, number: u32) -> Result {
+        let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
+        if number == 0 || number > most {
+            return Err(ERANGE);
+        }
+        self.division.lock().max_instances = number;
+        Ok(())
+    }
+
+    /// What the instances' weights leave of the largest weight.
+    pub fn free_weight(&self) -> u32 {
+        let division = self.division.lock();
+        let weights = division.allotments.iter().map(|a| a.weight);
+        WEIGHT_MAX.saturating_sub(weights.fold(0, u32::saturating_add))
+    }
+
+    /// The sum of its instances' limits, bytes.
+    pub fn allotted(&self) -> u64 {
+        self.division.lock().allotted()
+    }
+
+    /// The weight of an instance; `None` once it is destroyed.
+    pub fn weight(&self, instance: u32) -> Option<u32> {
+        let division = self.division.lock();
+        division.find(instance).map(|a| a.weight)
+    }
+
+    /// Changes a weight.
+    pub(super) fn set_weight(&self, instance: u32, weight: u32) -> Result<(), Failure> {
+        check_weight(weight)?;
+        let mut division = self.division.lock();
+        let allotment = division.find_mut(instance);
+        allotment.ok_or(Cause::NoSuchInstance)?.weight = weight;
+        Ok(())
+    }
+
+    /// Gives a new instance its part.
+    pub(super) fn allot(
+        &self,
+        instance: u32,
+        limit: u64,
+        weight: u32,
+        overcommit: Overcommit,
+    ) -> Result<(), Failure> {
+        check_weight(weight)?;
+        let mut division = self.division.lock();
+        if division.allotments.len() >= MAX_INSTANCES_PER_GPU {
+            return Err(Cause::TooMany.into());
+        }
+        self.check_limit(division.allotted(), 0, limit, overcommit)?;
+        let allotment = Allotment {
+            instance,
+            limit,
+            weight,
+        };
+        division.allotments.push(allotment, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Changes a limit, here and, where that works, by `apply`.
+    pub(super) fn set_limit(
+        &self,
+        instance: u32,
+        limit: u64,
+        overcommit: Overcommit,
+        apply: impl FnOnce() -> bool,
+    ) -> Result<(), Failure> {
+        let mut division = self.division.lock();
+        let all = division.allotted();
+        let allotment = division.find_mut(instance).ok_or(Cause::NoSuchInstance)?;
+        let others = all.saturating_sub(allotment.limit);
+        self.check_limit(others, allotment.limit, limit, overcommit)?;
+        if !apply() {
+            return Err(Cause::NoSuchInstance.into());
+        }
+        allotment.limit = limit;
+        Ok(())
+    }
+
+    /// Takes the part of a destroyed instance back.
+    pub(super) fn retract(&self, instance: u32) {
+        let mut division = self.division.lock();
+        division.allotments.retain(|a| a.instance != instance);
+    }
+
+    /// Whether an instance may have a limit, beside `others` bytes for the others. A limit that
+    /// shrinks may always stay beside the others.
+    fn check_limit(
+        &self,
+        others: u64,
+        old: u64,
+        new: u64,
+        overcommit: Overcommit,
+    ) -> Result<(), Cause> {
+        let memory = self.facts.memory_bytes;
+        if new == 0 {
+            return Err(Cause::LimitZero);
+        }
+        if new > memory {
+            return Err(Cause::LimitAboveGpu);
+        }
+        let fits = others.checked_add(new).is_some_and(|sum| sum <= memory);
+        if fits || new <= old || overcommit == Overcommit::Allowed {
+            Ok(())
+        } else {
+            Err(Cause::LimitsAboveGpu)
+        }
+    }
+}
+
+impl Division {
+    fn allotted(&self) -> u64 {
+        let limits = self.allotments.iter().map(|a| a.limit);
+        limits.fold(0, u64::saturating_add)
+    }
+
+    fn find(&self, instance: u32) -> Option<&Allotment> {
+        self.allotments.iter().find(|a| a.instance == instance)
+    }
+
+    fn find_mut(&mut self, instance: u32) -> Option<&mut Allotment> {
+        self.allotments.iter_mut().find(|a| a.instance == instance)
+    }
+}
+
+fn check_weight(weight: u32) -> Result<(), Cause> {
+    if (1..=WEIGHT_MAX).contains(&weight) {
+        Ok(())
+    } else {
+        Err(Cause::WeightOutOfRange)
+    }
+}
+
+/// Why something could not be done: a cause that the control device's callers know, or a failure of
+/// the kernel's own.
+#[derive(Clone, Copy, Debug)]
+pub enum Failure {
+    /// A cause with an errno of its own.
+    Cause(Cause),
+    /// Anything else.
+    Kernel(Error),
+}
+
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Self::Cause(cause)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+impl From<AllocError> for Failure {
+    fn from(error: AllocError) -> Self {
+        Self::Kernel(error.into())
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Cause(cause) => Error::from_errno(-cause.errno()),
+            Failure::Kernel(error) => error,
+        }
+    }
+}

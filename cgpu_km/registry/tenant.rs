@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tenants and instances, and what their nodes stand for.
+//!
+//! A tenant is a name: its instances, one on a GPU, share one control and one UVM node, since a
+//! program has one of each for all its GPUs. Everything that changes is in one [`State`] per tenant:
+//! who may open what, how many files are open, and the books. So "is it in use?" and "take it away"
+//! are one step, and no file can be opened in between.
+
+use super::gpu::{Failure, Gpu, Overcommit};
+use crate::{
+    dispatch,
+    nvidia::tables::Tables,
+    os_interface::{self, BackingFile, Caller, DeviceNumber, QueueKey, UserAddr, Worker},
+    policy::{Books, FileId, GpuId, ProcessId, ShareView},
+    uapi::{Cause, Name},
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
+};
+
+/// Number of the next open file. They are never reused: 64 bits are not used up.
+static NEXT_FILE: Atomic<u64> = Atomic::new(0);
+
+/// Everything that has one name.
+#[pin_data]
+pub struct Tenant {
+    number: u64,
+    name: Name,
+    tables: &'static Tables,
+    /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
+    /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
+    #[pin]
+    state: Mutex<State>,
+}
+
+struct State {
+    books: Books,
+    control: Door,
+    uvm: Door,
+    shares: KVec<Share>,
+}
+
+/// The real device behind a node, and how many have it open through us.
+pub(super) struct Door {
+    /// Gone once the node is destroyed.
+    backing: Option<Arc<BackingFile>>,
+    files: u32,
+}
+
+/// What an instance adds to its tenant: a GPU.
+pub(super) struct Share {
+    instance: u32,
+    gpu: Arc<Gpu>,
+    worker: Arc<Worker>,
+    door: Door,
+}
+
+/// What was taken from a tenant. It is to be dropped without any lock: files are closed, and the
+/// last one of a GPU ends its worker.
+pub(super) struct Withdrawn {
+    _share: Share,
+    _control: Option<Arc<BackingFile>>,
+    _uvm: Option<Arc<BackingFile>>,
+}
+
+/// When a share may be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// When nothing uses it.
+    Idle,
+    /// Now. A file that is open meanwhile has no GPU any more.
+    Always,
+}
+
+/// How an instance is used now.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Its memory.
+    pub share: ShareView,
+    /// Open files of its own node.
+    pub open_files: u32,
+    /// Open files of the tenant's control and UVM nodes.
+    pub tenant_open_files: u32,
+    /// Processes that hold memory.
+    pub processes: u32,
+}
+
+impl Door {
+    pub(super) fn new(backing: Arc<BackingFile>) -> Self {
+        Self {
+            backing: Some(backing),
+            files: 0,
+        }
+    }
+
+    fn enter(&mut self) -> Result {
+        if self.backing.is_none() {
+            return Err(ENODEV);
+        }
+        self.files = self.files.checked_add(1).ok_or(EMFILE)?;
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.files = self.files.saturating_sub(1);
+    }
+}
+
+impl Share {
+    pub(super) fn new(instance: u32, gpu: Arc<Gpu>, worker: Arc<Worker>, door: Door) -> Self {
+        Self {
+            instance,
+            gpu,
+            worker,
+            door,
+        }
+    }
+}
+
+impl Tenant {
+    /// A tenant without instances; `number` is unique, and not 0.
+    pub(super) fn new(
+        number: u64,
+        name: Name,
+        tables: &'static Tables,
+        control: Door,
+        uvm: Door,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                number,
+                name,
+                tables,
+                state <- new_mutex!(State {
+                    books: Books::with_seed(os_interface::random()),
+                    control,
+                    uvm,
+                    shares: KVec::new(),
+                }),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// What its programs' calls mean to the driver.
+    pub fn tables(&self) -> &'static Tables {
+        self.tables
+    }
+
+    /// Works on its books, alone. `work` computes: it calls nobody, and copies no user memory.
+    pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
+        work(&mut self.state.lock().books)
+    }
+
+    /// The worker of one of its GPUs.
+    pub fn worker(&self, gpu: GpuId) -> Option<Arc<Worker>> {
+        let state = self.state.lock();
+        let share = state.shares.iter().find(|s| s.gpu.id() == gpu)?;
+        Some(share.worker.clone())
+    }
+
+    /// The one of its GPUs with this UUID, as UVM names GPUs.
+    pub fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        let state = self.state.lock();
+        let mut shares = state.shares.iter();
+        let share = shares.find(|s| s.gpu.facts().uuid == *uuid)?;
+        Some(share.gpu.id())
+    }
+
+    /// Whether one of its instances is on this GPU.
+    pub(super) fn has(&self, gpu: &Gpu) -> bool {
+        let state = self.state.lock();
+        state.shares.iter().any(|s| s.gpu.id() == gpu.id())
+    }
+
+    /// Adds a share with this limit, in bytes.
+    pub(super) fn add(&self, share: Share, limit: u64) -> Result {
+        let mut state = self.state.lock();
+        state.shares.reserve(1, GFP_KERNEL)?;
+        let added = state.books.add_share(share.gpu.id(), limit);
+        added.map_err(|_| ENOMEM)?;
+        state.shares.push(share, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Takes an instance's share away, and with the last one all that is left. [`Condition::Idle`]
+    /// refuses where something is in use: an open file of the instance (or of the tenant, which the
+    /// last one takes along), an RM object or memory on the GPU.
+    pub(super) fn withdraw(&self, instance: u32, condition: Condition) -> Result<Withdrawn, Cause> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let place = state.shares.iter().position(|s| s.instance == instance);
+        let place = place.ok_or(Cause::NoSuchInstance)?;
+        let share = state.shares.get(place).ok_or(Cause::NoSuchInstance)?;
+        let gpu = share.gpu.id();
+        let is_last = state.shares.len() == 1;
+        let files = match is_last {
+            true => share.door.files | state.control.files | state.uvm.files,
+            false => share.door.files,
+        };
+        let view = state.books.share(gpu).unwrap_or_default();
+        let memory = view.used | view.overhead | view.reserved;
+        let is_busy = files != 0 || memory != 0 || view.objects != 0 || view.clients != 0;
+        if is_busy && condition == Condition::Idle {
+            return Err(Cause::Busy);
+        }
+        let share = state.shares.remove(place);
+        let share = share.map_err(|_| Cause::NoSuchInstance)?;
+        state.books.remove_share(gpu);
+        let mut withdrawn = Withdrawn {
+            _share: share,
+            _control: None,
+            _uvm: None,
+        };
+        if is_last {
+            withdrawn._control = state.control.backing.take();
+            withdrawn._uvm = state.uvm.backing.take();
+        }
+        Ok(withdrawn)
+    }
+
+    /// The files that other tenants and instances can share: of the control and the UVM device.
+    pub(super) fn backings(&self) -> Option<(Arc<BackingFile>, Arc<BackingFile>)> {
+        let state = self.state.lock();
+        Some((state.control.backing.clone()?, state.uvm.backing.clone()?))
+    }
+
+    /// The same of one of its GPUs, with the worker.
+    pub(super) fn gpu_backing(&self, gpu: &Gpu) -> Option<(Arc<BackingFile>, Arc<Worker>)> {
+        let state = self.state.lock();
+        let share = state.shares.iter().find(|s| s.gpu.id() == gpu.id())?;
+        Some((share.door.backing.clone()?, share.worker.clone()))
+    }
+}
+
+impl State {
+    fn share(&self, instance: u32) -> Option<&Share> {
+        self.shares.iter().find(|s| s.instance == instance)
+    }
+
+    /// The door that an endpoint is; `None` once it is destroyed.
+    fn door(&mut self, endpoint: &Endpoint) -> Option<&mut Door> {
+        match endpoint {
+            Endpoint::Gpu(instance) => {
+                let mut shares = self.shares.iter_mut();
+                let share = shares.find(|s| s.instance == instance.id)?;
+                Some(&mut share.door)
+            }
+            Endpoint::Control(_) => Some(&mut self.control),
+            Endpoint::Uvm(_) => Some(&mut self.uvm),
+        }
+    }
+}
+
+/// A tenant's share of one GPU.
+pub struct Instance {
+    id: u32,
+    gpu: Arc<Gpu>,
+    tenant: Arc<Tenant>,
+    nodes: InstanceNodes,
+}
+
+/// Numbers of the honest nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceNodes {
+    /// Of the instance itself.
+    pub own: DeviceNumber,
+    /// Of the tenant's control node.
+    pub control: DeviceNumber,
+    /// Of the tenant's UVM node.
+    pub uvm: DeviceNumber,
+}
+
+impl Instance {
+    pub(super) fn new(id: u32, gpu: Arc<Gpu>, tenant: Arc<Tenant>, nodes: InstanceNodes) -> Self {
+        Self {
+            id,
+            gpu,
+            tenant,
+            nodes,
+        }
+    }
+
+    /// Its number, `N` of `/dev/cgpuN`.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its GPU.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Its tenant.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        &self.tenant
+    }
+
+    /// The numbers of its nodes.
+    pub fn nodes(&self) -> &InstanceNodes {
+        &self.nodes
+    }
+
+    /// How it is used now; `None` once it is destroyed.
+    pub fn usage(&self) -> Option<Usage> {
+        let state = self.tenant.state.lock();
+        let share = state.share(self.id)?;
+        let mut processes = 0u32;
+        let count = |_, _| processes = processes.saturating_add(1);
+        state.books.processes(self.gpu.id(), count);
+        Some(Usage {
+            share: state.books.share(self.gpu.id())?,
+            open_files: share.door.files,
+            tenant_open_files: state.control.files.saturating_add(state.uvm.files),
+            processes,
+        })
+    }
+
+    /// What is free, and what each process holds, in bytes, as of one moment; `None` once it is
+    /// destroyed.
+    pub fn memory(
+        &self,
+        free: impl FnOnce(u64),
+        process: impl FnMut(ProcessId, u64),
+    ) -> Option<()> {
+        let state = self.tenant.state.lock();
+        state.share(self.id)?;
+        free(state.books.share(self.gpu.id())?.free());
+        state.books.processes(self.gpu.id(), process);
+        Some(())
+    }
+
+    /// Changes its memory limit, in bytes. Below what is used, new allocations fail until enough is
+    /// freed.
+    pub fn set_limit(&self, limit: u64, overcommit: Overcommit) -> Result<(), Failure> {
+        self.gpu.set_limit(self.id, limit, overcommit, || {
+            let mut state = self.tenant.state.lock();
+            state.share(self.id).is_some() && state.books.set_limit(self.gpu.id(), limit)
+        })
+    }
+
+    /// Its weight; `None` once it is destroyed.
+    pub fn weight(&self) -> Option<u32> {
+        self.gpu.weight(self.id)
+    }
+
+    /// Changes its weight.
+    pub fn set_weight(&self, weight: u32) -> Result<(), Failure> {
+        self.gpu.set_weight(self.id, weight)
+    }
+}
+
+/// What a node stands for.
+pub enum Endpoint {
+    /// The GPU of an instance.
+    Gpu(Arc<Instance>),
+    /// The control device, for a tenant.
+    Control(Arc<Tenant>),
+    /// The UVM device, for a tenant.
+    Uvm(Arc<Tenant>),
+}
+
+impl Endpoint {
+    /// Whose it is.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        match self {
+            Self::Gpu(instance) => &instance.tenant,
+            Self::Control(tenant) | Self::Uvm(tenant) => tenant,
+        }
+    }
+}
+
+/// An open file of a node.
+pub struct File {
+    id: FileId,
+    endpoint: Arc<Endpoint>,
+}
+
+impl File {
+    /// Its number, never used twice.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// What it was opened on.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Whose it is.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        self.endpoint.tenant()
+    }
+}
+
+impl os_interface::Endpoint for Endpoint {
+    type File = File;
+
+    fn backing(&self) -> Result<Arc<BackingFile>> {
+        let mut state = self.tenant().state.lock();
+        let door = state.door(self).ok_or(ENODEV)?;
+        door.backing.clone().ok_or(ENODEV)
+    }
+
+    fn queue(&self) -> QueueKey {
+        QueueKey::tenant(self.tenant().number)
+    }
+
+    fn open(self: &Arc<Self>) -> Result<File> {
+        let mut state = self.tenant().state.lock();
+        state.door(self).ok_or(ENODEV)?.enter()?;
+        Ok(File {
+            id: FileId(NEXT_FILE.fetch_add(1, Relaxed)),
+            endpoint: self.clone(),
+        })
+    }
+
+    fn ioctl(file: &File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32> {
+        dispatch::ioctl(file, call, cmd, arg)
+    }
+
+    fn release(file: File) {
+        let mut state = file.tenant().state.lock();
+        // The driver has freed the clients that were made on the file.
+        state.books.close_file(file.id);
+        if let Some(door) = state.door(&file.endpoint) {
+            door.leave();
+        }
+    }
+}
