@@ -73,6 +73,11 @@ impl Buffers {
     /// Lays out a call's memory with everything translated.
     pub fn new(d: &Decoded<'_>, space: &Space) -> Self {
         let mut argument = Memory::new(d.input());
+        if d.uvm {
+            // UUIDs.
+            let size = d.size();
+            space.translate(0, &mut argument.bytes_mut()[..size]);
+        }
         for field in d.call.fields {
             space.translate_field(d.input(), argument.bytes_mut(), *field);
         }
@@ -91,6 +96,7 @@ impl Buffers {
                 let mut params = Memory::new(&bytes.input);
                 space.translate(client, &mut params.bytes_mut()[..size]);
                 if *kind == NestedKind::Control {
+                    space.translate_pids(layout::pids(*code), params.bytes_mut());
                     for pointer in layout::pointers(*code) {
                         let target = target(*code, *pointer, &bytes.input, client, space);
                         if let Some(target) = target {

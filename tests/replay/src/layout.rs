@@ -363,6 +363,15 @@ pub const MEMORY_SIZE_AT: usize = 64;
 /// NV01_EVENT_OS_EVENT.
 pub const CLASS_OS_EVENT: u32 = 0x79;
 
+/// Where process ids are in a control's parameters: the first one and the distance to the next.
+pub fn pids(control: u32) -> Option<(usize, usize)> {
+    match control {
+        // GPU_GET_PID_INFO: entries of 72 bytes that begin with the process id.
+        0x2080_018E => Some((8, 72)),
+        _ => None,
+    }
+}
+
 /// Offset of a descriptor in a class's parameters (events and MIG capabilities).
 pub fn class_fd(class: u32) -> Option<usize> {
     match class {

@@ -25,6 +25,8 @@ struct Order {
     index: usize,
     /// RM clients that other processes made: recorded handle and real one.
     foreign: Vec<(u32, u32)>,
+    /// Processes of the recordings, once: recorded id and real one.
+    pids: Vec<(u32, u32)>,
 }
 
 /// A replayed process.
@@ -33,6 +35,7 @@ struct Child {
     orders: UnixStream,
     outcomes: BufReader<UnixStream>,
     news: Vec<(u32, u32)>,
+    pids: Vec<(u32, u32)>,
     alive: bool,
 }
 
@@ -69,6 +72,15 @@ pub fn replay(
         let child = start(trace, nodes).map_err(|e| format!("cannot start a process: {e}"))?;
         children.push(child);
     }
+    let number = |pid: i32| u32::try_from(pid).unwrap_or(0);
+    let pids: Vec<_> = traces
+        .iter()
+        .zip(&children)
+        .filter_map(|(t, c)| Some((number(t.records.first()?.tid), number(c.pid))))
+        .collect();
+    for child in &mut children {
+        child.pids.clone_from(&pids);
+    }
     let mut result = Ok(());
     for &(t, index) in order {
         let outcome = if children[t].alive {
@@ -102,6 +114,7 @@ impl Child {
         let order = Order {
             index,
             foreign: std::mem::take(&mut self.news),
+            pids: std::mem::take(&mut self.pids),
         };
         let mut line = serde_json::to_string(&order).map_err(|e| e.to_string())?;
         line.push('\n');
@@ -145,6 +158,7 @@ fn start(trace: &Trace, nodes: &Nodes) -> Result<Child, String> {
         orders: parent,
         outcomes,
         news: Vec::new(),
+        pids: Vec::new(),
         alive: true,
     })
 }
@@ -165,6 +179,9 @@ fn serve(trace: &Trace, nodes: &Nodes, stream: UnixStream) -> Result<(), String>
         let order: Order = serde_json::from_str(&line).map_err(|e| e.to_string())?;
         for (recorded, real) in order.foreign {
             player.space.add_foreign(recorded, real);
+        }
+        for (recorded, real) in order.pids {
+            player.space.add_pid(recorded, real);
         }
         let outcome = player.play(order.index);
         let mut line = serde_json::to_string(&outcome).map_err(|e| e.to_string())?;

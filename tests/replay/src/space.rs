@@ -35,6 +35,7 @@ pub struct Space {
     dead_contexts: HashSet<i32>,
     linear: HashMap<u64, u64>,
     groups: HashMap<u64, u64>,
+    pids: HashMap<u32, u32>,
     uuids: Vec<([u8; 16], [u8; 16])>,
     maps: BTreeMap<u64, Mapping>,
     dead_ranges: HashSet<u64>,
@@ -173,6 +174,21 @@ impl Space {
     pub fn add_uuid(&mut self, recorded: [u8; 16], real: [u8; 16]) {
         if recorded != [0; 16] && !self.uuids.iter().any(|u| u.0 == recorded) {
             self.uuids.push((recorded, real));
+        }
+    }
+
+    /// A process of the recordings: recorded id and real one.
+    pub fn add_pid(&mut self, recorded: u32, real: u32) {
+        self.pids.insert(recorded, real);
+    }
+
+    /// Replaces process ids at these offsets, a first one and the distance to the next.
+    pub fn translate_pids(&self, at: Option<(usize, usize)>, bytes: &mut [u8]) {
+        let Some((first, step)) = at else { return };
+        for at in (first..bytes.len().saturating_sub(3)).step_by(step) {
+            if let Some(real) = self.pids.get(&u32_at(bytes, at)) {
+                put_u32(bytes, at, *real);
+            }
         }
     }
 
