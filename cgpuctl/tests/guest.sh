@@ -1,0 +1,146 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# guest.sh [CGPUCTL]: the tool against the loaded module, in the test machine, as root.
+#
+# Wants a driver (the stand-in) with at least two GPUs and their device nodes, and cgpu_km loaded without any
+# instance; unloads cgpu_km at its end. Needs no more than busybox. Ends in "N passed, N failed".
+
+cgpuctl=${1:-cgpuctl}
+out=$(mktemp -d)
+passed=0
+failed=0
+twins=/run/cgpu/dev
+
+# check SENTENCE COMMAND...: the sentence holds if the command succeeds.
+check() {
+	sentence=$1
+	shift
+	if "$@" >"$out/check" 2>&1; then
+		passed=$((passed + 1))
+		echo "ok: $sentence"
+	else
+		failed=$((failed + 1))
+		echo "FAILED: $sentence"
+		sed 's/^/    /' "$out/check" "$out/stdout" "$out/stderr"
+	fi
+}
+
+# run CODE ARGUMENT...: whether cgpuctl ends with this exit code.
+run() {
+	want=$1
+	shift
+	"$cgpuctl" "$@" >"$out/stdout" 2>"$out/stderr"
+	got=$?
+	[ "$got" = "$want" ] || echo "cgpuctl $*: exit $got, not $want" >"$out/check"
+	[ "$got" = "$want" ]
+}
+
+# step CODE ARGUMENT...: the same as a check.
+step() {
+	check "cgpuctl $2 $3 $4 $5 ... ends with $1" run "$@"
+}
+
+says() { grep -qF -- "$1" "$out/stdout"; }
+complains() { grep -qF -- "$1" "$out/stderr"; }
+is() { [ "$1" = "$2" ] || { echo "$1 is not $2"; return 1; }; }
+absent() { [ ! -e "$1" ]; }
+number() { stat -c '%F %t:%T' "$1"; }
+mounted() { grep -q " $1 cgpufs " /proc/self/mounts; }
+not() { ! "$@"; }
+
+: >"$out/stdout"
+: >"$out/stderr"
+
+step 0 status
+check "status shows the driver's version" says "580."
+step 0 gpu list
+check "gpu list has two GPUs" is "$(grep -c GPU- "$out/stdout")" 2
+step 0 inst list
+check "no instance yet" says "No instances."
+check "nothing is mounted before the first instance" not mounted "$twins"
+
+step 0 inst create solo --gpu 0 --mem 8GiB --weight 30
+check "an instance has a node" test -c "$(sed -n 's/.* \(\/dev\/cgpu[0-9]*\) .*/\1/p' "$out/stdout")"
+check "only root can enter /run/cgpu" is "$(stat -c '%a %u' /run/cgpu)" "700 0"
+check "cgpufs is mounted" mounted "$twins"
+check "a twin shows NVIDIA's number" is "$(number $twins/solo/nvidia0)" "$(number /dev/nvidia0)"
+check "so does the control twin" is "$(number $twins/solo/nvidiactl)" "$(number /dev/nvidiactl)"
+check "and that of UVM" is "$(number $twins/solo/nvidia-uvm)" "$(number /dev/nvidia-uvm)"
+
+step 6 inst create solo --gpu 0 --mem 1GiB
+check "a name is taken" complains "the name is taken"
+step 4 inst create other --gpu 7 --mem 1GiB
+step 6 inst create other --gpu 0 --mem 900GiB --overcommit
+check "one limit stays within the GPU" complains "take at most"
+most=$(sed -n 's/.*take at most \([0-9.]*[A-Za-z]*\).*/\1/p' "$out/stderr")
+step 6 inst create other --gpu 0 --mem "$most"
+left=$(sed -n 's/.*take at most \([0-9.]*[A-Za-z]*\).*/\1/p' "$out/stderr")
+step 0 inst create other --gpu 0 --mem "$left"
+step 0 inst set-mem other "$most" --overcommit
+step 0 inst set-mem other 512MiB
+check "a small limit draws a warning" complains "under 1 GiB"
+step 0 inst destroy other
+
+step 6 inst create solo --gpu 1,0 --mem 1GiB
+check "what a failed command made is gone" complains "on GPU 1 was removed again"
+step 0 inst create pair --gpu 0 --gpu 1 --mem 4GiB
+check "a tenant has one folder for both GPUs" test -c $twins/pair/nvidia0 -a -c $twins/pair/nvidia1
+step 2 inst set-weight pair 7
+check "a name on two GPUs needs a GPU" complains "GPUs 0 and 1"
+step 0 inst set-weight pair 7 --gpu 0,1
+step 0 inst show pair --json
+check "the weight is set on both" is "$(grep -c '"weight": 7' "$out/stdout")" 2
+step 0 inst mounts pair
+for node in $(sed -n 's/^  --device=\([^ ]*\).*/\1/p' "$out/stdout"); do
+	check "$node, which mounts names, exists" test -c "$node"
+done
+step 0 inst mounts pair --json
+check "mounts tells the numbers of the nodes" says "\"minor\": $(printf %d 0x"$(stat -c %T /dev/cgpu-pair-ctl)")"
+
+exec 3<>$twins/pair/nvidia1
+step 6 inst destroy pair --gpu 1
+check "an open file keeps an instance" complains "1 open file"
+step 6 unload
+check "and the module" complains "pair on GPU 1 is in use"
+exec 3>&-
+exec 3<>$twins/pair/nvidiactl
+step 6 unload
+exec 3>&-
+
+touch "$out/nvidia0"
+mount --bind $twins/solo/nvidia0 "$out/nvidia0"
+step 6 unload
+check "a twin mounted here is named" complains "$out/nvidia0"
+umount "$out/nvidia0"
+# As a container's runtime does: a mount namespace in which nothing but the twin is left of cgpufs.
+unshare -m --propagation private sh -c \
+	"mount --bind $twins/solo/nvidia0 $out/nvidia0 && umount $twins && touch $out/ready && sleep 60" &
+holder=$!
+while [ ! -e "$out/ready" ]; do sleep 1; done
+step 6 unload
+check "a twin mounted elsewhere keeps the module" complains "something still uses the module"
+check "cgpufs is mounted again" mounted "$twins"
+step 0 inst list
+check "and nothing was destroyed" is "$(grep -c /dev/cgpu "$out/stdout")" 3
+kill "$holder"
+wait "$holder" 2>/dev/null
+rm -f "$out/ready"
+
+check "a user namespace's root is not permitted" sh -c \
+	"unshare -U $cgpuctl status >$out/stdout 2>$out/stderr; [ \$? = 5 ]"
+
+step 0 inst destroy solo
+step 4 inst destroy solo
+check "its twins are gone" absent $twins/solo
+step 0 unload
+check "idle instances are named" says "pair on GPU 1: destroyed"
+check "the module is unloaded" not grep -q '^cgpu_km ' /proc/modules
+check "nothing is mounted" not mounted "$twins"
+check "no folder is left" absent /run/cgpu
+check "no node is left" is "$(echo /dev/cgpu*)" "/dev/cgpu*"
+step 3 status
+step 3 unload
+
+rm -rf "$out"
+echo "cgpuctl: $passed passed, $failed failed"
+[ "$failed" = 0 ]
