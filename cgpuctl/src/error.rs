@@ -149,10 +149,13 @@ pub enum Problem {
         gpus: Vec<u32>,
     },
     /// [`Cause::BadName`].
-    #[error("{}", crate::cli::NAME_RULE)]
+    #[error(
+        "the name cannot be used: {}, and some words name files in /proc/cgpu_km; take another",
+        crate::cli::NAME_RULE
+    )]
     BadName,
     /// [`Cause::TooMany`].
-    #[error("the GPU has {MAX_INSTANCES_PER_GPU} instances, or no device number is left; destroy an instance first")]
+    #[error("the GPU has {MAX_INSTANCES_PER_GPU} instances, so destroy one first, or the module has used up its device numbers, so unload and load it again")]
     TooMany,
     /// An errno that stands for no cause.
     #[error("the kernel answered {}, which cgpuctl does not expect here; the kernel log may say more", describe(.errno))]
