@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the files of the stand-in driver share.
+ *
+ * Locks, outermost first:
+ *   fake_va_space.lock   one UVM address space
+ *   rm_lock              the driver's RM API lock: clients, objects, events
+ *   fake_file.map_lock   the mmap context of one file
+ *   fake_gpu.lock        heap figures (spinlock, taken anywhere)
+ * User memory is never touched under any of them, since mmap and faults run
+ * under mmap_lock and take va_space.lock or map_lock.
+ */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include <linux/atomic.h>
+#include <linux/cdev.h>
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/poll.h>
+#include <linux/refcount.h>
+#include <linux/seq_file.h>
+#include <linux/rwsem.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/uaccess.h>
+#include <linux/wait.h>
+#include <linux/xarray.h>
+#include "fake_nv.h"
+
+#define FAKE_VERSION		"580.159.04"	/* that of the recordings */
+#define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */
+#define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region */
+#define FAKE_SYSMEM_PAGES	256	/* distinct pages of a sysmem object */
+#define FAKE_CONTEXT_KIB	5696	/* unseen cost of one context ... */
+#define FAKE_CONTEXT_SHARED_KIB	3328	/* ... and of having any: 9,024 */
+#define FAKE_HEAP_TAX_KIB	629824	/* TOTAL_RAM_SIZE - HEAP_SIZE */
+
+struct fake_file;
+struct fake_client;
+struct fake_object;
+
+struct fake_gpu {
+	u32 minor, device_instance, gpu_id;
+	u32 pci_domain;
+	u8 pci_bus, pci_slot;
+	u8 uuid[16];
+	u64 bar0, bar1;			/* physical addresses as told */
+	u64 bar1_next;
+	spinlock_t lock;		/* the figures below */
+	u64 total, heap;		/* bytes */
+	u64 used, managed, peak, other;
+	u32 contexts, blocks;
+	unsigned long *map;		/* bitmap of 2 MiB blocks of the heap */
+	u32 map_bits;
+	u32 next_channel;		/* under rm_lock */
+	struct page *bar[FAKE_BAR_PAGES];
+	struct page *bell[FAKE_BELL_PAGES];
+	struct page *rusd;
+	atomic_t usage;			/* open files */
+	struct cdev cdev;
+};
+
+/* what lies under a memory object and its duplicates (MEMORY_DESCRIPTOR) */
+enum fake_place { PLACE_VIDMEM, PLACE_SYSMEM, PLACE_REGISTERS, PLACE_RUSD,
+		  PLACE_VIRTUAL, PLACE_USER };
+struct fake_mem {
+	refcount_t ref;
+	struct fake_gpu *gpu;
+	enum fake_place place;
+	u64 size, offset;
+	u32 holders;			/* RM objects on it, under rm_lock */
+	bool bar1_bell;			/* usermode region seen through BAR1 */
+	u32 npages;			/* distinct pages of sysmem */
+	struct page **pages;
+	u64 linear;			/* what sysmem's address is told as */
+	struct mutex page_lock;
+};
+
+struct fake_map_context {		/* nv_alloc_mapping_context_t */
+	bool valid;
+	bool writeable;
+	enum fake_place place;
+	u64 start, size;		/* what was mapped, page aligned */
+	struct fake_mem *mem;		/* sysmem only; a reference */
+};
+
+struct fake_export {			/* an object exported on a ctl file */
+	struct fake_mem *mem;
+	u32 class;
+	struct fake_gpu *gpu;
+};
+
+/* nv_linux_file_private_t with nv_file_private_t in it */
+struct fake_file {
+	bool ctl;
+	struct fake_gpu *gpu;
+	struct address_space mapping;
+	struct mutex map_lock;
+	struct fake_map_context map;
+	struct fake_file *ctl_file;	/* NV_ESC_REGISTER_FD */
+	struct file *ctl_filp;
+	u32 num_attached;
+	bool attached;
+	wait_queue_head_t wait;
+	bool event_pending;
+	struct fake_export *exports;	/* slots; NULL: not an export file */
+	u32 max_exports;
+	u8 metadata[64];
+};
+
+enum fake_kind { KIND_PLAIN, KIND_ROOT, KIND_DEVICE, KIND_SUBDEVICE,
+		 KIND_MEMORY, KIND_VIRTUAL, KIND_VASPACE, KIND_TSG,
+		 KIND_CTXSHARE, KIND_CHANNEL, KIND_ENGINE, KIND_USERMODE,
+		 KIND_RUSD, KIND_EVENT, KIND_DEBUGGER, KIND_P2P, KIND_REFUSED };
+
+struct fake_class {
+	u32 class;
+	enum fake_kind kind;
+	u32 params;			/* bytes copied, 0 none */
+	bool optional;			/* NULL parameters are accepted */
+	bool single;			/* one under each parent */
+	u8 parents;			/* PARENT_* */
+	bool admin;			/* RS_FLAGS_ALLOC_PRIVILEGED */
+	const u16 *controls;		/* upper halves of its control numbers */
+};
+#define PARENT_ROOT	0x01
+#define PARENT_DEVICE	0x02
+#define PARENT_SUBDEVICE 0x04
+#define PARENT_TSG	0x08
+#define PARENT_CHANNEL	0x10
+#define PARENT_ANY	0x80
+
+struct fake_object {
+	u32 handle;
+	const struct fake_class *class;
+	struct fake_client *client;
+	struct fake_object *parent;
+	struct list_head children, sibling;
+	struct list_head dependants;	/* of struct fake_dep by .on */
+	struct list_head depends;	/* by .who */
+	struct fake_gpu *gpu;
+	struct fake_mem *mem;
+	struct list_head maps;		/* CPU mappings: struct fake_cpu_map */
+	struct nv_share_policy policy[4];
+	u32 policies;
+	union {
+		struct { u32 engine; u64 timeslice; bool context; } tsg;
+		struct { u32 id, runlist; bool disabled; } channel;
+		struct { u32 notify, fd; } event;
+	};
+};
+
+struct fake_dep {			/* refAddDependant() */
+	struct list_head on, who;
+	struct fake_object *target, *dependant;
+};
+
+struct fake_cpu_map {
+	struct list_head list;
+	u64 address, size;
+};
+
+struct fake_client {
+	u32 handle;
+	struct fake_file *file;		/* pOSInfo: the ctl file */
+	pid_t pid;			/* ProcID: tgid, initial namespace */
+	struct pid *tgid;		/* the same, for other namespaces */
+	kuid_t euid;
+	struct xarray objects;
+	struct fake_object *root;
+	u32 next_generated;
+	struct nv_share_policy policy[8];	/* inherited share policies */
+	u32 policies;
+};
+
+struct fake_sec {			/* API_SECURITY_INFO */
+	struct fake_file *file;		/* clientOSInfo */
+	struct fake_file *self;
+	bool admin;
+};
+
+struct fake_call {			/* what read_log gets */
+	char node[8];
+	u32 nr, outer, what, client, object, read, status;
+	u64 bytes;
+};
+
+/* fake_main.c */
+extern struct fake_gpu *fake_gpus;
+extern unsigned int gpus, fail_open, slow_open_ms, first_client;
+extern struct file_operations nvidia_fops;
+extern const struct file_operations uvm_fops;
+extern struct cdev fake_cdev_ctl, fake_cdev_uvm;
+extern dev_t fake_uvm_dev;
+extern struct mutex rm_lock;
+struct fake_gpu *fake_gpu_by_minor(u32 minor);
+struct fake_gpu *fake_gpu_by_instance(u32 instance);
+struct fake_gpu *fake_gpu_by_id(u32 id);
+struct fake_gpu *fake_gpu_by_uuid(const u8 *uuid);
+void *fake_alloc(size_t size);
+void *fake_zalloc(size_t size);
+void fake_free(const void *p);
+extern atomic64_t fake_bytes, fake_allocations;
+extern atomic_t fake_files, fake_mappings, fake_events;
+
+/* fake_file.c */
+struct fake_file *fake_fget(int fd, bool ctl, struct file **filp);
+bool fake_gpu_accessible(struct fake_gpu *gpu);
+int fake_open_faults(void);
+
+/* fake_mmap.c */
+int fake_mmap(struct file *filp, struct vm_area_struct *vma);
+void fake_map_reset(struct fake_file *file);
+u32 fake_map_add(int fd, struct fake_gpu *gpu, enum fake_place place,
+		 u64 start, u64 size, struct fake_mem *mem, bool write);
+
+/* fake_escape.c */
+u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
+		  struct fake_call *log);
+
+/* fake_rm.c */
+extern struct xarray fake_clients;
+struct fake_client *fake_client(u32 handle);
+u32 fake_client_validate(u32 handle, const struct fake_sec *sec,
+			 struct fake_client **client);
+struct fake_object *fake_object(struct fake_client *client, u32 handle);
+u32 fake_handle_assign(struct fake_client *client, u32 *handle);
+u32 fake_object_new(struct fake_client *client, struct fake_object *parent,
+		    u32 handle, const struct fake_class *class,
+		    struct fake_object **out);
+void fake_object_free(struct fake_object *object);
+u32 fake_depend(struct fake_object *dependant, struct fake_object *target);
+u32 fake_client_new(const struct fake_sec *sec, u32 *handle);
+void fake_client_free(struct fake_client *client);
+void fake_file_cleanup(struct fake_file *file);
+u32 fake_free_object(u32 client, u32 object, const struct fake_sec *sec);
+
+/* fake_class.c */
+const struct fake_class *fake_class(u32 class);
+
+/* fake_alloc.c */
+u32 fake_params_in(void **kernel, u64 user, u32 size);
+u32 fake_params_out(void *kernel, u64 user, u32 size);
+u32 fake_alloc_object(u32 client, u32 parent, u32 *new, u32 class, u64 params,
+		      u64 rights, const struct fake_sec *sec,
+		      struct fake_call *log);
+u32 fake_construct(struct fake_client *client, u32 parent, u32 *new,
+		   const struct fake_class *class, void *params,
+		   const struct fake_sec *sec, struct fake_call *log);
+
+/* fake_heap.c */
+u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
+		 struct fake_mem **out);
+u32 fake_mem_sys(struct fake_gpu *gpu, struct nv_memory_params *p,
+		 struct fake_mem **out);
+u32 fake_mem_virt(struct fake_gpu *gpu, struct nv_memory_params *p,
+		  struct fake_mem **out);
+struct fake_mem *fake_mem_plain(struct fake_gpu *gpu, enum fake_place place,
+				u64 size);
+struct fake_mem *fake_mem_get(struct fake_mem *mem);
+void fake_mem_put(struct fake_mem *mem);
+struct page *fake_mem_page(struct fake_mem *mem, u64 index);
+void fake_context(struct fake_gpu *gpu, int by);
+u64 fake_overhead(const struct fake_gpu *gpu);
+u64 fake_heap_free(struct fake_gpu *gpu);
+u64 fake_managed(struct fake_gpu *gpu, s64 by);
+int fake_heap_init(struct fake_gpu *gpu);
+void fake_heap_exit(struct fake_gpu *gpu);
+u32 fake_vid_heap(struct nvos32 *p, const struct fake_sec *sec,
+		  struct fake_call *log);
+u32 fake_alloc_memory(struct nvos02 *p, const struct fake_sec *sec,
+		      struct fake_call *log);
+
+/* fake_map.c */
+void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec);
+u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec);
+u32 fake_update_mapping(struct nvos56 *p, const struct fake_sec *sec);
+u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec);
+u32 fake_unmap_dma(struct nvos47 *p, const struct fake_sec *sec);
+
+/* fake_share.c */
+u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec);
+u32 fake_share(struct nvos57 *p, const struct fake_sec *sec);
+u32 fake_share_inherited(struct fake_client *client,
+			 const struct nv_share_policy *policy);
+bool fake_may_dup(struct fake_object *src, struct fake_client *dst);
+bool fake_pid_owns(struct fake_object *src);
+u32 fake_export_control(struct fake_client *client, u32 cmd, void *params);
+void fake_exports_drop(struct fake_file *file);
+
+/* fake_ctrl.c */
+struct fake_ctrl {
+	struct fake_client *client;
+	struct fake_object *object;
+	const struct fake_sec *sec;
+	struct fake_gpu *gpu;
+	u32 cmd, size;
+	void *params;
+	/* a buffer that the parameters point to: copied before and after */
+	void *extra, *extra2, *extra3;
+	u32 extra_size, extra2_size, extra3_size;
+	u64 extra_at, extra2_at, extra3_at;
+	bool extra_in, extra2_in;
+};
+struct fake_ctrl_entry {
+	u32 cmd, size;
+	u32 (*pre)(struct fake_ctrl *c);	/* sets the extra buffers */
+	u32 (*run)(struct fake_ctrl *c);	/* under rm_lock */
+};
+void fake_control(struct nvos54 *p, const struct fake_sec *sec,
+		  struct fake_call *log);
+extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
+
+/* fake_event.c */
+u32 fake_os_event(struct fake_file *file, struct nv_os_event *p, bool add);
+bool fake_os_event_exists(u32 client, u32 fd);
+void fake_os_events_of_client(u32 client);
+void fake_os_events_of_file(struct fake_file *file);
+
+/* fake_uvm.c, fake_uvm_range.c */
+long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
+
+/* fake_answers.c */
+#define ANSWER_ESCAPE	1
+#define ANSWER_CONTROL	2
+#define ANSWER_UVM	3
+bool fake_answer(u32 kind, u32 cmd, void *data, u32 size, int *ret,
+		 u32 *status);
+int fake_answers_load(const u8 *blob, size_t size);
+void fake_answers_clear(void);
+void fake_unanswered(u32 kind, u32 cmd, u32 size);
+void fake_unanswered_show(struct seq_file *m);
+void fake_unanswered_clear(void);
+void fake_answers_show(struct seq_file *m);
+
+/* fake_log.c */
+void fake_log(const struct fake_call *call);
+void fake_log_show(struct seq_file *m);
+void fake_log_clear(void);
+int fake_log_init(void);
+void fake_log_exit(void);
+
+/* fake_debugfs.c */
+enum fake_node { NODE_CTL, NODE_UVM, NODE_GPU0 };
+void fake_count_open(int node, struct inode *inode, int result);
+void fake_count_close(int node);
+int fake_debugfs_init(void);
+void fake_debugfs_exit(void);
+
+#endif

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * RM_ALLOC: the copies of its parameters and the making of each class
+ * (src/nvidia/src/kernel/rmapi/alloc_free.c, param_copy.c; device.c,
+ * subdevice.c, kernel_channel*.c and so on of 580).
+ *
+ * The size of the parameters is the class's own, never the caller's
+ * paramsSize; they are copied from user memory here, after whoever called
+ * the ioctl has looked at them, and written back only on success.
+ */
+#include <linux/capability.h>
+#include "fake.h"
+
+/* param_copy.c:rmapiParamsAcquire() */
+u32 fake_params_in(void **kernel, u64 user, u32 size)
+{
+	void *p;
+
+	*kernel = NULL;
+	if (!!size != !!user)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!size)
+		return NV_OK;
+	if (size > RMAPI_PARAM_COPY_MAX_PARAMS_SIZE)
+		return NV_ERR_INVALID_ARGUMENT;
+	p = kvmalloc(size, GFP_KERNEL);
+	if (!p)
+		return NV_ERR_INSUFFICIENT_RESOURCES;
+	if (copy_from_user(p, u64_to_user_ptr(user), size)) {
+		kvfree(p);
+		return NV_ERR_INVALID_ADDRESS;
+	}
+	*kernel = p;
+	return NV_OK;
+}
+
+u32 fake_params_out(void *kernel, u64 user, u32 size)
+{
+	if (size && copy_to_user(u64_to_user_ptr(user), kernel, size))
+		return NV_ERR_INVALID_ADDRESS;
+	return NV_OK;
+}
+
+static u8 parent_bit(const struct fake_object *o)
+{
+	switch (o->class->kind) {
+	case KIND_ROOT:
+		return PARENT_ROOT;
+	case KIND_DEVICE:
+		return PARENT_DEVICE;
+	case KIND_SUBDEVICE:
+		return PARENT_SUBDEVICE;
+	case KIND_TSG:
+		return PARENT_TSG;
+	case KIND_CHANNEL:
+		return PARENT_CHANNEL;
+	default:
+		return 0;
+	}
+}
+
+/* gpu/device.c:deviceInit_IMPL(), device_share.c */
+static u32 make_device(struct fake_object *o, struct nv_device_params *p)
+{
+	struct fake_gpu *gpu;
+
+	if (!p || p->device_id >= 32)
+		return NV_ERR_INVALID_ARGUMENT;
+	gpu = fake_gpu_by_instance(p->device_id);
+	if (!gpu)
+		return NV_ERR_INVALID_DEVICE;
+	if (!fake_gpu_accessible(gpu))
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	/* hClientShare may name anybody's client: the driver only looks it up */
+	if (p->client_share && !fake_client(p->client_share))
+		return NV_ERR_INVALID_CLIENT;
+	o->gpu = gpu;
+	return NV_OK;
+}
+
+static u32 make_memory(struct fake_object *o, void *params,
+		       struct fake_call *log)
+{
+	struct nv_memory_params *p = params;
+	u32 status;
+
+	switch (o->class->class) {
+	case NV01_MEMORY_LOCAL_USER:
+		status = fake_mem_vid(o->gpu, p, &o->mem);
+		break;
+	case NV01_MEMORY_SYSTEM:
+		status = fake_mem_sys(o->gpu, p, &o->mem);
+		break;
+	case NV50_MEMORY_VIRTUAL:
+		if (p->vaspace && !fake_object(o->client, p->vaspace))
+			return NV_ERR_INVALID_OBJECT_HANDLE;
+		status = fake_mem_virt(o->gpu, p, &o->mem);
+		if (status == NV_OK && p->vaspace)
+			status = fake_depend(o, fake_object(o->client,
+							    p->vaspace));
+		break;
+	case NV01_MEMORY_LOCAL_PHYSICAL:
+		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, o->gpu->total);
+		status = o->mem ? NV_OK : NV_ERR_NO_MEMORY;
+		break;
+	case NV01_MEMORY_LOCAL_PRIVILEGED:
+	case NV01_MEMORY_VIRTUAL:
+		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, 0);
+		status = o->mem ? NV_OK : NV_ERR_NO_MEMORY;
+		break;
+	default:
+		return NV_ERR_NOT_SUPPORTED;
+	}
+	if (o->mem) {
+		o->mem->holders++;
+		log->bytes = o->mem->size;
+	}
+	return status;
+}
+
+/* fifo/kernel_channel_group_api.c, fifo/kernel_ctxshare.c */
+static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
+{
+	struct fake_object *va = NULL;
+	u32 status;
+
+	if (p->vaspace) {
+		va = fake_object(o->client, p->vaspace);
+		if (!va || va->class->kind != KIND_VASPACE)
+			return NV_ERR_INVALID_OBJECT_HANDLE;
+	}
+	status = fake_depend(o, va);
+	if (status != NV_OK)
+		return status;
+	o->tsg.engine = p->engine;
+	o->tsg.timeslice = 2048;
+	if (p->engine == NV2080_ENGINE_TYPE_GRAPHICS) {
+		o->tsg.context = true;
+		fake_context(o->gpu, 1);
+	}
+	return NV_OK;
+}
+
+static u32 make_ctxshare(struct fake_object *o, struct nv_ctxshare_params *p)
+{
+	struct fake_object *va = fake_object(o->client, p->vaspace);
+
+	if (p->vaspace && (!va || va->class->kind != KIND_VASPACE))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	p->subctx = p->flags == 1 ? 0x3f : 0;	/* as recorded for ASYNC */
+	return fake_depend(o, va);
+}
+
+/* fifo/kernel_channel.c:kchannelConstruct_IMPL() */
+static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
+			const struct fake_sec *sec)
+{
+	struct fake_object *share = NULL, *va = NULL, *userd;
+	u32 status, engine = p->engine;
+
+	if (p->context_share) {
+		share = fake_object(o->client, p->context_share);
+		if (!share || share->class->kind != KIND_CTXSHARE)
+			return NV_ERR_INVALID_OBJECT_HANDLE;
+	}
+	if (p->vaspace) {
+		va = fake_object(o->client, p->vaspace);
+		if (!va || va->class->kind != KIND_VASPACE)
+			return NV_ERR_INVALID_OBJECT_HANDLE;
+	}
+	userd = p->userd_memory[0] ?
+		fake_object(o->client, p->userd_memory[0]) : NULL;
+	if (p->userd_memory[0] && !userd)
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	if (p->object_buffer && !fake_object(o->client, p->object_buffer))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
+	status = fake_depend(o, share);
+	if (status == NV_OK)
+		status = fake_depend(o, va);
+	if (status == NV_OK)
+		status = fake_depend(o, userd);
+	if (status != NV_OK)
+		return status;
+	if (o->parent->class->kind == KIND_TSG)
+		engine = o->parent->tsg.engine;
+	o->channel.runlist = engine > 9 ? engine - 9 : 0;
+	o->channel.id = o->gpu->next_channel++ & 0x7ff;
+	p->flags |= 0x20;			/* as recorded */
+	p->cid = o->channel.id;
+	return NV_OK;
+}
+
+static u32 make_usermode(struct fake_object *o, const u8 *p)
+{
+	o->mem = fake_mem_plain(o->gpu, PLACE_REGISTERS, 0x10000);
+	if (!o->mem)
+		return NV_ERR_NO_MEMORY;
+	o->mem->holders++;
+	o->mem->bar1_bell = p && p[0];
+	return NV_OK;
+}
+
+/* rmapi/event.c:eventConstruct_IMPL(); os.c:osUserHandleToKernelPtr() */
+static u32 make_event(struct fake_object *o, struct nv_event_params *p,
+		      const struct fake_sec *sec)
+{
+	struct fake_client *parent;
+
+	if (p->parent_client) {
+		parent = fake_client(p->parent_client);
+		if (!parent)
+			return NV_ERR_INVALID_CLIENT;
+	}
+	if (p->class == NV01_EVENT_KERNEL_CALLBACK ||
+	    p->class == NV01_EVENT_KERNEL_CALLBACK_EX)
+		return sec->admin ? NV_ERR_NOT_SUPPORTED :
+				    NV_ERR_INSUFFICIENT_PERMISSIONS;
+	o->event.notify = p->notify_index;
+	o->event.fd = p->data;
+	if (!fake_os_event_exists(o->client->handle, o->event.fd))
+		return NV_ERR_INVALID_EVENT;
+	p->src_resource = o->parent->handle;
+	p->data = (unsigned long)o;	/* the driver leaks a kernel pointer */
+	return NV_OK;
+}
+
+static u32 make(struct fake_object *o, void *params,
+		const struct fake_sec *sec, struct fake_call *log)
+{
+	switch (o->class->kind) {
+	case KIND_DEVICE:
+		return make_device(o, params);
+	case KIND_SUBDEVICE:
+		return params && *(u32 *)params ? NV_ERR_INVALID_ARGUMENT :
+						  NV_OK;
+	case KIND_MEMORY:
+	case KIND_VIRTUAL:
+		return make_memory(o, params, log);
+	case KIND_VASPACE: {
+		struct nv_vaspace_params *p = params;
+
+		if (!p->size)		/* 57 bits less the base, as recorded */
+			p->size = (1ull << 57) - p->base;
+		return NV_OK;
+	}
+	case KIND_TSG:
+		return make_tsg(o, params);
+	case KIND_CTXSHARE:
+		return make_ctxshare(o, params);
+	case KIND_CHANNEL:
+		return make_channel(o, params, sec);
+	case KIND_ENGINE:
+		/* NVB0B5_ALLOCATION_PARAMETERS.engineType; COPY0 is 9 */
+		o->tsg.engine = NV2080_ENGINE_TYPE_GRAPHICS;
+		if (o->class->params == 8)
+			o->tsg.engine = 9 + (params ? ((u32 *)params)[1] : 0);
+		return NV_OK;
+	case KIND_USERMODE:
+		return make_usermode(o, params);
+	case KIND_RUSD:
+		o->mem = fake_mem_plain(o->gpu, PLACE_RUSD, PAGE_SIZE);
+		if (!o->mem)
+			return NV_ERR_NO_MEMORY;
+		o->mem->holders++;
+		return NV_OK;
+	case KIND_EVENT:
+		return make_event(o, params, sec);
+	case KIND_DEBUGGER: {
+		struct nv_debugger_params *p = params;
+		struct fake_client *app = fake_client(p->app_client);
+
+		/* any client is accepted that the caller may dup from */
+		if (!app)
+			return NV_ERR_INVALID_CLIENT;
+		return fake_object(app, p->class3d) ?
+			NV_OK : NV_ERR_INVALID_OBJECT_HANDLE;
+	}
+	default:
+		return NV_OK;
+	}
+}
+
+static bool has_child(const struct fake_object *parent,
+		      const struct fake_class *class)
+{
+	struct fake_object *o;
+
+	list_for_each_entry(o, &parent->children, sibling)
+		if (o->class == class)
+			return true;
+	return false;
+}
+
+/* alloc_free.c:serverAllocResourceUnderLock(), in its order of checks */
+u32 fake_construct(struct fake_client *client, u32 hparent, u32 *new,
+		   const struct fake_class *class, void *params,
+		   const struct fake_sec *sec, struct fake_call *log)
+{
+	struct fake_object *parent, *o;
+	u32 status;
+
+	if (class->admin && !sec->admin)
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	parent = fake_object(client, hparent);
+	if (!parent)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (class->single && has_child(parent, class))
+		return NV_ERR_STATE_IN_USE;
+	if (!(class->parents & PARENT_ANY) &&
+	    !(class->parents & parent_bit(parent)))
+		return NV_ERR_INVALID_OBJECT_PARENT;
+	if (class->kind == KIND_REFUSED)
+		return NV_ERR_NOT_SUPPORTED;
+	status = fake_handle_assign(client, new);
+	if (status != NV_OK)
+		return status;
+	status = fake_object_new(client, parent, *new, class, &o);
+	if (status != NV_OK)
+		return status;
+	status = make(o, params, sec, log);
+	if (status != NV_OK)
+		fake_object_free(o);
+	return status;
+}
+
+/* rmapiAllocWithSecInfo() and serverAllocApiCopyIn/Out() */
+u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
+		      u64 user, u64 rights, const struct fake_sec *sec,
+		      struct fake_call *log)
+{
+	const struct fake_class *c = fake_class(class);
+	struct fake_client *client;
+	u32 status, mask, size, hnew = *new;
+	void *params = NULL;
+
+	log->what = class;
+	log->client = hclient;
+	if (!c)
+		return NV_ERR_INVALID_CLASS;
+	/* param_copy.c:rmapiGetClassAllocParamSize(): NULL where optional */
+	size = user ? c->params : 0;
+	if (!user && c->params && !c->optional)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (user && !c->params)
+		return NV_ERR_INVALID_ARGUMENT;
+	status = fake_params_in(&params, user, size);
+	if (status != NV_OK)
+		return status;
+	log->read = size;
+	if (rights && copy_from_user(&mask, u64_to_user_ptr(rights), 4)) {
+		status = NV_ERR_INVALID_ADDRESS;
+		goto out;
+	}
+	mutex_lock(&rm_lock);
+	if (c->kind == KIND_ROOT) {
+		status = fake_client_new(sec, &hnew);
+		if (status == NV_OK && params)
+			*(u32 *)params = hnew;
+	} else {
+		status = fake_client_validate(hclient, sec, &client);
+		if (status == NV_OK)
+			status = fake_construct(client, hparent, &hnew, c,
+						params, sec, log);
+	}
+	mutex_unlock(&rm_lock);
+	if (status == NV_OK) {
+		*new = hnew;
+		log->object = hnew;
+		status = fake_params_out(params, user, size);
+	}
+out:
+	kvfree(params);
+	return status;
+}

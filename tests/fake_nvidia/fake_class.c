@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The classes that can be allocated: parent rules, parameter sizes and
+ * privilege of src/nvidia/src/kernel/rmapi/resource_list.h (580), sizes by
+ * compiling NVIDIA's headers. `controls` are the interfaces whose controls
+ * the object's C++-like class exports (its g_*_nvoc.c), as upper halves of
+ * control numbers.
+ */
+#include "fake.h"
+
+#define CTRL(name, ...) static const u16 name[] = { __VA_ARGS__, 0xffff }
+CTRL(root_ctrl, 0x0000);
+CTRL(device_ctrl, 0x0080);
+CTRL(subdevice_ctrl, 0x2080);
+CTRL(binapi_ctrl, 0x2081);
+CTRL(diag_ctrl, 0x208f);
+CTRL(memory_ctrl, 0x0041, 0x003e);
+CTRL(vaspace_ctrl, 0x90f1);
+CTRL(tsg_ctrl, 0xa06c);
+CTRL(channel_ctrl, 0x906f, 0xa06f, 0xb06f, 0xc06f, 0xc36f, 0xc46f, 0xc56f,
+     0xc86f, 0x506f);
+CTRL(ctxshare_ctrl, 0x9067);
+CTRL(master_ctrl, 0x90e6);
+CTRL(inforom_ctrl, 0x90e7);
+CTRL(rusd_ctrl, 0x00de);
+CTRL(debugger_ctrl, 0x83de);
+CTRL(thirdparty_ctrl, 0x503c);
+CTRL(p2p_ctrl, 0x503b);
+CTRL(cc_ctrl, 0xcb33);
+CTRL(mig_ctrl, 0xc637);
+CTRL(mig_exec_ctrl, 0xc638);
+CTRL(mig_config_ctrl, 0xc639);
+CTRL(mig_monitor_ctrl, 0xc640);
+CTRL(profiler_ctrl, 0x90cc, 0xb0cc);
+CTRL(zbc_ctrl, 0x9096);
+CTRL(timer_ctrl, 0x0004);
+CTRL(semsurf_ctrl, 0x00da);
+CTRL(fabric_ctrl, 0x00f8);
+CTRL(multicast_ctrl, 0x00fd);
+CTRL(none, 0xfffe);
+
+static const struct fake_class classes[] = {
+	{ NV01_ROOT_CLIENT, KIND_ROOT, 4, true, false, 0, false, root_ctrl },
+	{ NV01_DEVICE_0, KIND_DEVICE, 56, true, false, PARENT_ROOT, false, device_ctrl },
+	{ NV20_SUBDEVICE_0, KIND_SUBDEVICE, 4, true, false, PARENT_DEVICE, false, subdevice_ctrl },
+	{ 0x2081, KIND_PLAIN, 4, true, false, PARENT_SUBDEVICE, false, binapi_ctrl },
+	{ 0x208f, KIND_PLAIN, 0, true, true, PARENT_SUBDEVICE, false, diag_ctrl },
+	{ NV01_EVENT, KIND_EVENT, 24, false, false, PARENT_ANY, false, none },
+	{ NV01_EVENT_OS_EVENT, KIND_EVENT, 24, false, false, PARENT_ANY, false, none },
+	{ NV01_MEMORY_SYSTEM, KIND_MEMORY, 128, false, false, PARENT_DEVICE, false, memory_ctrl },
+	{ NV01_MEMORY_LOCAL_USER, KIND_MEMORY, 128, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, false, memory_ctrl },
+	{ NV01_MEMORY_LOCAL_PRIVILEGED, KIND_MEMORY, 0, true, false, PARENT_DEVICE, false, memory_ctrl },
+	{ NV01_MEMORY_LOCAL_PHYSICAL, KIND_MEMORY, 24, false, false, PARENT_DEVICE, true, memory_ctrl },
+	{ NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, KIND_MEMORY, 40, false, false, PARENT_DEVICE, false, memory_ctrl },
+	{ NV50_MEMORY_VIRTUAL, KIND_VIRTUAL, 128, false, false, PARENT_DEVICE, false, memory_ctrl },
+	{ NV01_MEMORY_VIRTUAL, KIND_VIRTUAL, 24, false, false, PARENT_DEVICE, false, memory_ctrl },
+	{ 0x0081, KIND_MEMORY, 152, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
+	{ 0x0082, KIND_MEMORY, 152, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
+	{ 0x0083, KIND_MEMORY, 152, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
+	{ 0x00b1, KIND_PLAIN, 120, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, false, memory_ctrl },
+	{ RM_USER_SHARED_DATA, KIND_RUSD, 8, false, false, PARENT_SUBDEVICE, false, rusd_ctrl },
+	{ FERMI_VASPACE_A, KIND_VASPACE, 56, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, false, vaspace_ctrl },
+	{ KEPLER_CHANNEL_GROUP_A, KIND_TSG, 20, false, false, PARENT_DEVICE, false, tsg_ctrl },
+	{ FERMI_CONTEXT_SHARE_A, KIND_CTXSHARE, 12, false, false, PARENT_TSG, false, ctxshare_ctrl },
+	{ 0xc46f, KIND_CHANNEL, 368, false, false, PARENT_DEVICE | PARENT_TSG, false, channel_ctrl },
+	{ 0xc56f, KIND_CHANNEL, 368, false, false, PARENT_DEVICE | PARENT_TSG, false, channel_ctrl },
+	{ 0xc86f, KIND_CHANNEL, 368, false, false, PARENT_DEVICE | PARENT_TSG, false, channel_ctrl },
+	{ 0xcbc0, KIND_ENGINE, 16, true, false, PARENT_CHANNEL, false, none },
+	{ 0xcb97, KIND_ENGINE, 16, true, false, PARENT_CHANNEL, false, none },
+	{ 0xc8b5, KIND_ENGINE, 8, true, false, PARENT_CHANNEL, false, none },
+	{ 0xc361, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
+	{ 0xc461, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
+	{ 0xc561, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
+	{ HOPPER_USERMODE_A, KIND_USERMODE, 2, true, false, PARENT_SUBDEVICE, false, none },
+	{ 0x90e6, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE, false, master_ctrl },
+	{ 0x90e7, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE, false, inforom_ctrl },
+	{ 0x9096, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE, false, zbc_ctrl },
+	{ 0x0004, KIND_PLAIN, 0, true, true, PARENT_SUBDEVICE, false, timer_ctrl },
+	{ 0x503c, KIND_P2P, 4, true, true, PARENT_SUBDEVICE, false, thirdparty_ctrl },
+	{ 0x503b, KIND_PLAIN, 72, false, false, PARENT_ROOT, false, p2p_ctrl },
+	{ GT200_DEBUGGER, KIND_DEBUGGER, 12, false, false, PARENT_DEVICE, false, debugger_ctrl },
+	{ 0xcb33, KIND_PLAIN, 4, true, false, PARENT_ROOT, false, cc_ctrl },
+	{ 0x00da, KIND_PLAIN, 16, false, false, PARENT_SUBDEVICE, false, semsurf_ctrl },
+	{ 0x00f8, KIND_PLAIN, 48, false, false, PARENT_SUBDEVICE, false, fabric_ctrl },
+	{ 0x00fd, KIND_PLAIN, 80, false, false, PARENT_ROOT, false, multicast_ctrl },
+	{ 0x90cc, KIND_PLAIN, 0, true, false, PARENT_SUBDEVICE | PARENT_CHANNEL | PARENT_TSG, false, profiler_ctrl },
+	/* no MIG: the capability descriptor is never one of nvidia-caps */
+	{ 0xc637, KIND_REFUSED, 16, false, true, PARENT_SUBDEVICE, false, mig_ctrl },
+	{ 0xc638, KIND_REFUSED, 16, false, true, PARENT_ANY, false, mig_exec_ctrl },
+	{ 0xc639, KIND_REFUSED, 8, false, true, PARENT_ROOT, false, mig_config_ctrl },
+	{ 0xc640, KIND_REFUSED, 8, false, true, PARENT_ROOT, false, mig_monitor_ctrl },
+	/* no display on this GPU: NV_ERR_NOT_SUPPORTED, as recorded */
+	{ 0x0073, KIND_REFUSED, 0, true, true, PARENT_DEVICE, false, none },
+};
+
+const struct fake_class *fake_class(u32 class)
+{
+	u32 i;
+
+	if (class == NV01_ROOT || class == NV01_ROOT_NON_PRIV)
+		class = NV01_ROOT_CLIENT;
+	for (i = 0; i < ARRAY_SIZE(classes); i++)
+		if (classes[i].class == class)
+			return &classes[i];
+	return NULL;
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Controls of devices, subdevices, channels and groups that depend on the
+ * stand-in's own state: memory figures, processes, channels, time slices
+ * (kern_mem_sys_ctrl.c, gpu_rmapi.c, kernel_fifo_ctrl.c,
+ * kernel_channel_group_api.c of 580).
+ */
+#include <linux/hex.h>
+#include <linux/pid.h>
+#include "fake.h"
+
+struct index_data {			/* NVXXXX_CTRL_XXX_INFO */
+	u32 index, data;
+};
+
+struct info_list {			/* FB, GR and BUS GET_INFO, old form */
+	u32 count;
+	u64 list;
+	u64 route[2];			/* GR only */
+};
+
+/* kern_mem_sys_ctrl.c:_fbGetFbInfos(); KiB; hardware facts as recorded */
+static u32 fb_info(struct fake_gpu *gpu, struct index_data *d)
+{
+	u64 free = fake_heap_free(gpu) >> 10;
+
+	switch (d->index) {
+	case 0x07:			/* RAM_SIZE */
+	case 0x08:			/* TOTAL_RAM_SIZE */
+		d->data = gpu->total >> 10;
+		break;
+	case 0x09:			/* HEAP_SIZE */
+	case 0x0a:			/* MAPPABLE_HEAP_SIZE */
+	case 0x20:			/* USABLE_RAM_SIZE */
+		d->data = gpu->heap >> 10;
+		break;
+	case 0x12:			/* LARGEST_FREE_REGION_SIZE */
+	case 0x16:			/* HEAP_FREE */
+		d->data = free;
+		break;
+	case 0x05:			/* BAR1_SIZE */
+	case 0x1d:			/* BAR1_AVAIL_SIZE */
+	case 0x1f:			/* BAR1_MAX_CONTIGUOUS_AVAIL_SIZE */
+		d->data = 0x10000000;
+		break;
+	case 0x0b:			/* BUS_WIDTH */
+		d->data = 0x1780;
+		break;
+	case 0x0d:			/* RAM_TYPE: HBM3 */
+		d->data = 0x14;
+		break;
+	case 0x19:			/* FBP_COUNT */
+		d->data = 12;
+		break;
+	case 0x1a:			/* FBP_MASK */
+		d->data = 0xfff;
+		break;
+	case 0x1b:			/* L2CACHE_SIZE */
+		d->data = 0x3c00000;
+		break;
+	case 0x22:			/* LTC_COUNT */
+		d->data = 0x18;
+		break;
+	case 0x23:			/* LTS_COUNT */
+		d->data = 0x5e;
+		break;
+	case 0x3b:			/* NUMA_NODE_ID */
+		d->data = 0xffffffff;
+		break;
+	default:
+		if (d->index > 0x3b)
+			return NV_ERR_INVALID_ARGUMENT;
+		d->data = 0;
+	}
+	return NV_OK;
+}
+
+static u32 fb_info_v2(struct fake_ctrl *c)
+{
+	u32 *count = c->params, i, status = NV_OK;
+	struct index_data *list = c->params + 4;
+
+	if (*count > 128)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < *count && status == NV_OK; i++)
+		status = fb_info(c->gpu, &list[i]);
+	return status;
+}
+
+static u32 info_list_pre(struct fake_ctrl *c)
+{
+	struct info_list *p = c->params;
+
+	if (p->count > 4096)
+		return NV_ERR_INVALID_ARGUMENT;
+	c->extra_at = p->list;
+	c->extra_size = p->count * sizeof(struct index_data);
+	c->extra_in = true;
+	return NV_OK;
+}
+
+static u32 fb_info_v1(struct fake_ctrl *c)
+{
+	struct info_list *p = c->params;
+	struct index_data *list = c->extra;
+	u32 i, status = NV_OK;
+
+	if (p->count && !list)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->count && status == NV_OK; i++)
+		status = fb_info(c->gpu, &list[i]);
+	return status;
+}
+
+/* GR and BUS GET_INFO: the lists are not in the recordings, so the numbers
+ * are invented: the index itself */
+static u32 info_list(struct fake_ctrl *c)
+{
+	struct info_list *p = c->params;
+	struct index_data *list = c->extra;
+	u32 i;
+
+	if (p->count && !list)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->count; i++)
+		list[i].data = list[i].index;
+	return NV_OK;
+}
+
+struct gid_info {			/* 0x2080014a */
+	u32 index, flags, length;
+	u8 data[256];
+};
+
+static u32 gid_info(struct fake_ctrl *c)
+{
+	struct gid_info *p = c->params;
+
+	if (p->index)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->flags & 2) {		/* FORMAT_BINARY */
+		memcpy(p->data, c->gpu->uuid, 16);
+		p->length = 16;
+	} else {
+		p->length = 1 + snprintf(p->data, sizeof(p->data), "GPU-%pUb",
+					 c->gpu->uuid);
+	}
+	return NV_OK;
+}
+
+struct pids {				/* 0x2080018d */
+	u32 type, id, count;
+	u32 pid[950];
+};
+static_assert(sizeof(struct pids) == 3812);
+
+static bool uses(struct fake_client *client, const struct fake_gpu *gpu,
+		 const struct pids *p)
+{
+	struct fake_object *o;
+	unsigned long i;
+
+	xa_for_each(&client->objects, i, o) {
+		if (o->gpu != gpu)
+			continue;
+		if (p->type == 0 ? o->class->class == p->id :
+				   o->class->kind == KIND_DEVICE)
+			return true;
+	}
+	return false;
+}
+
+/* gpu_rmapi.c: all clients' processes, as the caller's namespace sees them */
+static u32 get_pids(struct fake_ctrl *c)
+{
+	struct pids *p = c->params;
+	struct fake_client *client;
+	unsigned long i;
+	u32 k;
+
+	if (p->type > 1)
+		return NV_ERR_INVALID_ARGUMENT;
+	p->count = 0;
+	xa_for_each(&fake_clients, i, client) {
+		u32 pid = pid_vnr(client->tgid);
+
+		if (!pid || p->count == ARRAY_SIZE(p->pid) ||
+		    !uses(client, c->gpu, p))
+			continue;
+		for (k = 0; k < p->count && p->pid[k] != pid; k++)
+			;
+		if (k == p->count)
+			p->pid[p->count++] = pid;
+	}
+	return NV_OK;
+}
+
+struct pid_info {			/* one entry of 0x2080018e */
+	u32 pid, index, result;
+	u64 priv, shared_owned, shared_duped, prot[3];
+	u32 compute_instance, gpu_instance;
+};
+static_assert(sizeof(struct pid_info) == 72);
+
+static void pid_usage(struct fake_gpu *gpu, struct pid_info *p)
+{
+	struct fake_client *client;
+	struct fake_object *o;
+	unsigned long i, j;
+
+	xa_for_each(&fake_clients, i, client) {
+		if (pid_vnr(client->tgid) != p->pid)
+			continue;
+		xa_for_each(&client->objects, j, o) {
+			if (!o->mem || o->mem->place != PLACE_VIDMEM ||
+			    o->mem->gpu != gpu)
+				continue;
+			if (o->mem->holders == 1)
+				p->priv += o->mem->size;
+			else
+				p->shared_duped += o->mem->size;
+		}
+	}
+}
+
+static u32 get_pid_info(struct fake_ctrl *c)
+{
+	u32 *count = c->params, i;
+	struct pid_info *p = c->params + 8;
+
+	if (!*count || *count > 200)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < *count; i++) {
+		if (p[i].index)
+			return NV_ERR_INVALID_ARGUMENT;
+		p[i].priv = 0;
+		p[i].shared_owned = 0;
+		p[i].shared_duped = 0;
+		memset(p[i].prot, 0, sizeof(p[i].prot));
+		p[i].result = NV_OK;
+		p[i].compute_instance = 0xffffffff;
+		p[i].gpu_instance = 0xffffffff;
+		pid_usage(c->gpu, &p[i]);
+	}
+	return NV_OK;
+}
+
+struct channel_list {			/* 0x80170d */
+	u32 count;
+	u64 handles, channels;
+};
+
+static u32 channel_list_pre(struct fake_ctrl *c)
+{
+	struct channel_list *p = c->params;
+
+	if (!p->count || p->count > 4096)
+		return NV_ERR_INVALID_ARGUMENT;
+	c->extra_at = p->handles;
+	c->extra_size = p->count * 4;
+	c->extra_in = true;
+	c->extra2_at = p->channels;
+	c->extra2_size = p->count * 4;
+	c->extra2_in = true;
+	return NV_OK;
+}
+
+static u32 channel_list(struct fake_ctrl *c)
+{
+	struct channel_list *p = c->params;
+	u32 *handles = c->extra, *ids = c->extra2, i;
+
+	if (!handles || !ids)
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < p->count; i++) {
+		struct fake_object *o = fake_object(c->client, handles[i]);
+
+		ids[i] = o && o->class->kind == KIND_CHANNEL ?
+			o->channel.id : 0xffffffff;
+	}
+	return NV_OK;
+}
+
+struct disable_channels {		/* 0x2080110b */
+	u8 disable;
+	u32 count;
+	u8 only_scheduling, rewind;
+	u64 event;
+	u32 clients[64], channels[64];
+};
+static_assert(sizeof(struct disable_channels) == 536);
+
+/* kernel_fifo_ctrl.c:710: nobody asks whose channels these are */
+static u32 disable_channels(struct fake_ctrl *c)
+{
+	struct disable_channels *p = c->params;
+	u32 i;
+
+	if (p->count > 64)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->event && !c->sec->admin)
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	for (i = 0; i < p->count; i++) {
+		struct fake_client *client = fake_client(p->clients[i]);
+		struct fake_object *o = client ?
+			fake_object(client, p->channels[i]) : NULL;
+
+		if (!o || o->class->kind != KIND_CHANNEL)
+			return NV_ERR_INVALID_OBJECT_HANDLE;
+		o->channel.disabled = p->disable;
+	}
+	return NV_OK;
+}
+
+static u32 work_token(struct fake_ctrl *c)
+{
+	if (c->object->class->kind != KIND_CHANNEL)
+		return NV_ERR_NOT_SUPPORTED;
+	*(u32 *)c->params = c->object->channel.runlist << 16 |
+			    c->object->channel.id;
+	return NV_OK;
+}
+
+static u32 class_engine(struct fake_ctrl *c)
+{
+	u32 *p = c->params;
+	struct fake_object *o = fake_object(c->client, p[0]);
+
+	if (!o || o->class->kind != KIND_ENGINE)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	p[1] = o->class->class;
+	p[2] = o->class->class;
+	p[3] = o->tsg.engine;
+	return NV_OK;
+}
+
+static u32 accepted(struct fake_ctrl *c)
+{
+	return NV_OK;
+}
+
+static u32 set_timeslice(struct fake_ctrl *c)
+{
+	if (*(u64 *)c->params > 1000000)
+		return NV_ERR_INVALID_ARGUMENT;
+	c->object->tsg.timeslice = *(u64 *)c->params;
+	return NV_OK;
+}
+
+static u32 get_timeslice(struct fake_ctrl *c)
+{
+	*(u64 *)c->params = c->object->tsg.timeslice;
+	return NV_OK;
+}
+
+const struct fake_ctrl_entry fake_ctrl_gpu[] = {
+	{ 0x0080170d, 24, channel_list_pre, channel_list },
+	{ 0x2080014a, 268, NULL, gid_info },
+	{ 0x2080018d, 3812, NULL, get_pids },
+	{ 0x2080018e, 14408, NULL, get_pid_info },
+	{ 0x2080110b, 536, NULL, disable_channels },
+	{ 0x20801201, 32, info_list_pre, info_list },
+	{ 0x20801301, 16, info_list_pre, fb_info_v1 },
+	{ 0x20801303, 1028, NULL, fb_info_v2 },
+	{ 0x20801802, 16, info_list_pre, info_list },
+	{ 0x906f0101, 16, NULL, class_engine },
+	{ 0xa06c0101, 3, NULL, accepted },
+	{ 0xa06c0103, 8, NULL, set_timeslice },
+	{ 0xa06c0104, 8, NULL, get_timeslice },
+	{ 0xa06c0105, 8, NULL, accepted },
+	{ 0xc36f0108, 4, NULL, work_token },
+	{ }
+};

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The module: parameters, GPUs, character devices.
+ *
+ * Major 195 is registered as nv.c:nv_module_init() and nv_register_chrdev()
+ * do: minor 255 is the control device, every GPU has a cdev of its own.
+ * nvidia_fops is writable data and not const, as in the driver (nv.c:235),
+ * and is what nv_match_dev_state() compares with. nvidia-uvm has a dynamic
+ * major (uvm.c:uvm_chardev_create).
+ */
+#include <linux/module.h>
+#include <linux/string.h>
+#include "fake.h"
+
+unsigned int gpus = 1;
+module_param(gpus, uint, 0444);
+MODULE_PARM_DESC(gpus, "number of GPUs, 1 to 16");
+static unsigned int fb_mib = 143771;
+module_param(fb_mib, uint, 0444);
+MODULE_PARM_DESC(fb_mib, "memory of each GPU in MiB (FB_GET_INFO 0x08)");
+unsigned int fail_open;
+module_param(fail_open, uint, 0644);
+MODULE_PARM_DESC(fail_open, "every n-th open fails with EIO, 0: none");
+unsigned int slow_open_ms;
+module_param(slow_open_ms, uint, 0644);
+MODULE_PARM_DESC(slow_open_ms, "every open sleeps that long first");
+unsigned int first_client = 0xc1d00000;
+module_param(first_client, uint, 0444);
+MODULE_PARM_DESC(first_client, "the first RM client's handle, less 1");
+
+struct fake_gpu *fake_gpus;
+struct cdev fake_cdev_ctl, fake_cdev_uvm;
+dev_t fake_uvm_dev;
+atomic64_t fake_bytes, fake_allocations;
+atomic_t fake_files, fake_mappings, fake_events;
+
+/* Every structure that lives longer than a call is counted, so that rmmod can
+ * say whether one was forgotten. */
+void *fake_zalloc(size_t size)
+{
+	size_t *p = kvzalloc(size + 16, GFP_KERNEL_ACCOUNT);
+
+	if (!p)
+		return NULL;
+	*p = size;
+	atomic64_add(size, &fake_bytes);
+	atomic64_inc(&fake_allocations);
+	return (u8 *)p + 16;
+}
+
+void fake_free(const void *p)
+{
+	const size_t *head;
+
+	if (!p)
+		return;
+	head = p - 16;
+	atomic64_sub(*head, &fake_bytes);
+	atomic64_dec(&fake_allocations);
+	kvfree(head);
+}
+
+struct fake_gpu *fake_gpu_by_minor(u32 minor)
+{
+	return minor < gpus ? &fake_gpus[minor] : NULL;
+}
+
+struct fake_gpu *fake_gpu_by_instance(u32 instance)
+{
+	return instance < gpus ? &fake_gpus[gpus - 1 - instance] : NULL;
+}
+
+struct fake_gpu *fake_gpu_by_id(u32 id)
+{
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		if (fake_gpus[i].gpu_id == id)
+			return &fake_gpus[i];
+	return NULL;
+}
+
+struct fake_gpu *fake_gpu_by_uuid(const u8 *uuid)
+{
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		if (!memcmp(fake_gpus[i].uuid, uuid, 16))
+			return &fake_gpus[i];
+	return NULL;
+}
+
+static void gpu_exit(struct fake_gpu *gpu)
+{
+	u32 i;
+
+	fake_heap_exit(gpu);
+	for (i = 0; i < FAKE_BAR_PAGES; i++)
+		if (gpu->bar[i])
+			__free_page(gpu->bar[i]);
+	for (i = 0; i < FAKE_BELL_PAGES; i++)
+		if (gpu->bell[i])
+			__free_page(gpu->bell[i]);
+	if (gpu->rusd)
+		__free_page(gpu->rusd);
+}
+
+static int gpu_init(u32 minor)
+{
+	struct fake_gpu *gpu = &fake_gpus[minor];
+	u32 i;
+
+	spin_lock_init(&gpu->lock);
+	gpu->minor = minor;
+	gpu->device_instance = gpus - 1 - minor;
+	gpu->gpu_id = 6 + 0x2900 * minor;	/* 6 as recorded */
+	gpu->pci_domain = 0;
+	gpu->pci_bus = 0;
+	gpu->pci_slot = 6 + minor;		/* card info as recorded */
+	for (i = 0; i < 16; i++)
+		gpu->uuid[i] = minor * 16 + i;	/* 00 01 .. 0f as recorded */
+	gpu->bar0 = 0x104002000000ull + minor * 0x10000000ull;
+	gpu->bar1 = 0x100000000000ull + minor * 0x8000000000ull;
+	gpu->total = (u64)fb_mib << 20;
+	gpu->heap = gpu->total - ((u64)FAKE_HEAP_TAX_KIB << 10);
+	for (i = 0; i < FAKE_BAR_PAGES; i++) {
+		gpu->bar[i] = alloc_page(GFP_KERNEL | __GFP_ZERO);
+		if (!gpu->bar[i])
+			return -ENOMEM;
+	}
+	for (i = 0; i < FAKE_BELL_PAGES; i++) {
+		gpu->bell[i] = alloc_page(GFP_KERNEL | __GFP_ZERO);
+		if (!gpu->bell[i])
+			return -ENOMEM;
+	}
+	gpu->rusd = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!gpu->rusd)
+		return -ENOMEM;
+	return fake_heap_init(gpu);
+}
+
+static int add_cdev(struct cdev *cdev, dev_t dev,
+		    const struct file_operations *fops)
+{
+	cdev_init(cdev, fops);
+	cdev->owner = THIS_MODULE;
+	return cdev_add(cdev, dev, 1);
+}
+
+static void free_gpus(void)
+{
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		gpu_exit(&fake_gpus[i]);
+	kvfree(fake_gpus);
+}
+
+static int __init fake_init(void)
+{
+	u32 i, added = 0;
+	int ret;
+
+	if (gpus < 1 || gpus > NV_MAX_MINORS || fb_mib < 1024)
+		return -EINVAL;
+	fake_gpus = kvcalloc(gpus, sizeof(*fake_gpus), GFP_KERNEL);
+	if (!fake_gpus)
+		return -ENOMEM;
+	for (i = 0; i < gpus; i++) {
+		ret = gpu_init(i);
+		if (ret)
+			goto err_gpus;
+	}
+	ret = fake_log_init();
+	if (ret)
+		goto err_gpus;
+	ret = register_chrdev_region(MKDEV(NV_MAJOR, 0), gpus, "nvidia");
+	if (ret)
+		goto err_log;
+	ret = register_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1,
+				     "nvidiactl");
+	if (ret)
+		goto err_region;
+	ret = alloc_chrdev_region(&fake_uvm_dev, 0, 2, "nvidia-uvm");
+	if (ret)
+		goto err_ctl_region;
+	ret = fake_debugfs_init();
+	if (ret)
+		goto err_uvm_region;
+	ret = add_cdev(&fake_cdev_ctl, MKDEV(NV_MAJOR, NV_MINOR_CTL),
+		       &nvidia_fops);
+	if (ret)
+		goto err_debugfs;
+	ret = add_cdev(&fake_cdev_uvm, fake_uvm_dev, &uvm_fops);
+	if (ret)
+		goto err_ctl;
+	for (; added < gpus; added++) {
+		ret = add_cdev(&fake_gpus[added].cdev, MKDEV(NV_MAJOR, added),
+			       &nvidia_fops);
+		if (ret)
+			goto err_cdevs;
+	}
+	pr_info("fake_nvidia: %u GPU(s) of %u MiB, driver %s, nvidia-uvm major %u\n",
+		gpus, fb_mib, FAKE_VERSION, MAJOR(fake_uvm_dev));
+	return 0;
+
+err_cdevs:
+	while (added--)
+		cdev_del(&fake_gpus[added].cdev);
+	cdev_del(&fake_cdev_uvm);
+err_ctl:
+	cdev_del(&fake_cdev_ctl);
+err_debugfs:
+	fake_debugfs_exit();
+err_uvm_region:
+	unregister_chrdev_region(fake_uvm_dev, 2);
+err_ctl_region:
+	unregister_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1);
+err_region:
+	unregister_chrdev_region(MKDEV(NV_MAJOR, 0), gpus);
+err_log:
+	fake_log_exit();
+err_gpus:
+	free_gpus();
+	return ret;
+}
+
+static void __exit fake_exit(void)
+{
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		cdev_del(&fake_gpus[i].cdev);
+	cdev_del(&fake_cdev_uvm);
+	cdev_del(&fake_cdev_ctl);
+	fake_debugfs_exit();
+	unregister_chrdev_region(fake_uvm_dev, 2);
+	unregister_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1);
+	unregister_chrdev_region(MKDEV(NV_MAJOR, 0), gpus);
+	fake_answers_clear();
+	fake_unanswered_clear();
+	fake_log_exit();
+	WARN(atomic_read(&fake_files), "fake_nvidia: %d files not closed\n",
+	     atomic_read(&fake_files));
+	for (i = 0; i < gpus; i++)
+		WARN(fake_gpus[i].used || fake_gpus[i].managed ||
+		     fake_gpus[i].contexts,
+		     "fake_nvidia: GPU %u: %llu bytes, %llu managed, %u contexts left\n",
+		     i, fake_gpus[i].used, fake_gpus[i].managed,
+		     fake_gpus[i].contexts);
+	free_gpus();
+	WARN(atomic64_read(&fake_allocations),
+	     "fake_nvidia: %lld structures (%lld bytes) leaked\n",
+	     atomic64_read(&fake_allocations), atomic64_read(&fake_bytes));
+	pr_info("fake_nvidia: gone\n");
+}
+
+module_init(fake_init);
+module_exit(fake_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Stand-in for NVIDIA's driver, for tests");

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * RM_MAP_MEMORY and its relatives: a CPU address for a piece of a memory
+ * object and the mapping context on the file whose descriptor the call names
+ * (src/nvidia/src/kernel/rmapi/mapping_cpu.c, osapi.c:RmCreateMmapContext).
+ *
+ * What comes back in `flags` is as recorded: the caching type is the
+ * driver's, the mapping type says whether the object was mapped directly.
+ */
+#include "fake.h"
+
+#define CACHING_DEFAULT		(6u << 23)	/* NVOS33_FLAGS_CACHING_TYPE */
+#define CACHING_MASK		(7u << 23)
+#define CACHING_UNCACHED	(1u << 23)
+#define CACHING_WRITECOMBINED	(2u << 23)
+#define MAPPING_DIRECT		(1u << 15)	/* NVOS33_FLAGS_MAPPING */
+#define MAPPING_REFLECTED	(2u << 15)
+#define ACCESS_MASK		3u		/* NVOS33_FLAGS_ACCESS */
+#define ACCESS_READ_ONLY	1u
+
+static u64 bar1_take(struct fake_gpu *gpu, u64 size)
+{
+	u64 at = gpu->bar1_next;
+
+	size = round_up(size, 0x10000);
+	if (at + size > 0x4000000000ull)
+		at = 0;
+	gpu->bar1_next = at + size;
+	return gpu->bar1 + at;
+}
+
+static u32 map_object(struct nvos33 *p, struct fake_object *o,
+		      const struct fake_sec *sec)
+{
+	enum fake_place place = o->mem->place;
+	struct fake_mem *mem = NULL;
+	struct fake_cpu_map *map;
+	u64 start, size, end;
+	u32 status;
+
+	if (!p->length || check_add_overflow(p->offset, p->length, &end) ||
+	    end > o->mem->size)
+		return NV_ERR_INVALID_LIMIT;
+	size = PAGE_ALIGN(end) - (p->offset & PAGE_MASK);
+	start = p->offset & PAGE_MASK;
+	p->flags = (p->flags & ~CACHING_MASK) | CACHING_DEFAULT;
+	switch (place) {
+	case PLACE_REGISTERS:
+		if (o->mem->bar1_bell) {
+			p->address = bar1_take(o->gpu, size) +
+				     (p->offset & ~PAGE_MASK);
+			p->flags = (p->flags & ~CACHING_MASK) |
+				   CACHING_UNCACHED | MAPPING_REFLECTED;
+		} else {
+			p->address = o->gpu->bar0 + 0xbb0000 + p->offset;
+		}
+		break;
+	case PLACE_VIDMEM:
+		p->address = bar1_take(o->gpu, size) +
+			     (p->offset & ~PAGE_MASK);
+		start = p->address & PAGE_MASK;
+		p->flags = (p->flags & ~CACHING_MASK) |
+			   CACHING_WRITECOMBINED | MAPPING_REFLECTED;
+		break;
+	case PLACE_SYSMEM:
+		mem = o->mem;
+		p->address = mem->linear + p->offset;
+		p->flags |= MAPPING_DIRECT;
+		break;
+	case PLACE_RUSD:
+		mem = o->mem;
+		place = PLACE_SYSMEM;
+		p->address = 0x11efab000ull + p->offset;
+		p->flags |= MAPPING_DIRECT;
+		break;
+	default:
+		return NV_ERR_NOT_SUPPORTED;
+	}
+	map = fake_zalloc(sizeof(*map));
+	if (!map)
+		return NV_ERR_NO_MEMORY;
+	status = fake_map_add(p->fd, o->gpu, place, start, size, mem,
+			      (p->flags & ACCESS_MASK) != ACCESS_READ_ONLY);
+	if (status != NV_OK) {
+		fake_free(map);
+		return status;
+	}
+	map->address = p->address;
+	map->size = size;
+	list_add(&map->list, &o->maps);
+	return NV_OK;
+}
+
+static u32 find(u32 hclient, u32 hdevice, u32 hmemory,
+		const struct fake_sec *sec, struct fake_object **out)
+{
+	struct fake_client *client;
+	struct fake_object *dev;
+	u32 status = fake_client_validate(hclient, sec, &client);
+
+	if (status != NV_OK)
+		return status;
+	*out = fake_object(client, hmemory);
+	if (!*out)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!(*out)->mem)
+		return NV_ERR_NOT_SUPPORTED;
+	if (hdevice == hclient)
+		return NV_OK;
+	dev = fake_object(client, hdevice);
+	if (!dev)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (dev->class->kind != KIND_DEVICE &&
+	    dev->class->kind != KIND_SUBDEVICE)
+		return NV_ERR_INVALID_DEVICE;
+	return NV_OK;
+}
+
+void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec)
+{
+	struct fake_object *o;
+
+	mutex_lock(&rm_lock);
+	p->status = find(p->client, p->device, p->memory, sec, &o);
+	if (p->status == NV_OK)
+		p->status = map_object(p, o, sec);
+	mutex_unlock(&rm_lock);
+}
+
+u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec)
+{
+	struct fake_cpu_map *map;
+	struct fake_object *o;
+	u32 status;
+
+	mutex_lock(&rm_lock);
+	status = find(p->client, p->device, p->memory, sec, &o);
+	if (status != NV_OK)
+		goto out;
+	status = NV_ERR_OBJECT_NOT_FOUND;
+	list_for_each_entry(map, &o->maps, list) {
+		if (map->address != p->address)
+			continue;
+		list_del(&map->list);
+		fake_free(map);
+		status = NV_OK;
+		break;
+	}
+out:
+	mutex_unlock(&rm_lock);
+	return status;
+}
+
+/* osapi.c:rm_update_device_mapping_info() */
+u32 fake_update_mapping(struct nvos56 *p, const struct fake_sec *sec)
+{
+	struct fake_cpu_map *map;
+	struct fake_client *client;
+	struct fake_object *o;
+	u32 status = NV_ERR_INVALID_CLIENT;
+
+	mutex_lock(&rm_lock);
+	/* the driver looks the client up without asking whose it is */
+	client = fake_client(p->client);
+	if (!client)
+		goto out;
+	status = NV_ERR_OBJECT_NOT_FOUND;
+	o = fake_object(client, p->memory);
+	if (!o)
+		goto out;
+	list_for_each_entry(map, &o->maps, list) {
+		if (map->address != p->old_address)
+			continue;
+		map->address = p->new_address;
+		status = NV_OK;
+		break;
+	}
+out:
+	mutex_unlock(&rm_lock);
+	return status;
+}
+
+/* rmapi/mapping.c: GPU mappings are only counted as possible */
+u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
+{
+	struct fake_object *o;
+	u32 status;
+
+	mutex_lock(&rm_lock);
+	status = find(p->client, p->device, p->memory, sec, &o);
+	if (status == NV_OK && !fake_object(o->client, p->dma))
+		status = NV_ERR_OBJECT_NOT_FOUND;
+	if (status == NV_OK && o->mem->place == PLACE_REGISTERS &&
+	    !o->mem->bar1_bell)
+		status = NV_ERR_NOT_SUPPORTED;	/* usermode_api.c */
+	if (status == NV_OK && (p->length > o->mem->size ||
+				p->offset > o->mem->size - p->length))
+		status = NV_ERR_INVALID_LIMIT;
+	mutex_unlock(&rm_lock);
+	return status;
+}
+
+u32 fake_unmap_dma(struct nvos47 *p, const struct fake_sec *sec)
+{
+	struct fake_object *o;
+	u32 status;
+
+	mutex_lock(&rm_lock);
+	status = find(p->client, p->device, p->memory, sec, &o);
+	mutex_unlock(&rm_lock);
+	return status;
+}
