@@ -2,7 +2,7 @@
 //! A process inside a proxied call: its memory, and the way on to the driver.
 
 use super::{
-    scratch::{self, Lease},
+    scratch::Lease,
     worker::{QueueKey, Request, Route},
     BackingFile, UserAddr,
 };
@@ -76,12 +76,6 @@ impl<'a> Caller<'a> {
         to.write(bytes)
     }
 
-    /// Whether `len` bytes at `addr` touch the process's scratch. The driver could write there for
-    /// a caller who has it named as a buffer, so such an address must not be forwarded.
-    pub fn touches_scratch(&self, addr: UserAddr, len: usize) -> bool {
-        scratch::touches(addr, len)
-    }
-
     /// Calls the driver with copies of `parts`, which nobody can change on the way: see
     /// `scratch.rs`. The first part is the argument; with no parts the argument is 0.
     ///
@@ -91,10 +85,10 @@ impl<'a> Caller<'a> {
     /// # Errors
     ///
     /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task was
-    /// killed while it waited for its turn, `E2BIG` for a part above [`PART_MAX`](scratch::PART_MAX)
+    /// killed while it waited for its turn, `E2BIG` for a part above [`PART_MAX`](super::PART_MAX)
     /// or parts that do not fit, `EINVAL` for a pointer that is not inside an earlier part,
-    /// `ENOMEM`, `EFAULT` for a task without memory of its own, `ENOTTY` where the driver has no
-    /// ioctls.
+    /// `EFAULT` for a task without memory of its own or an address of the process's scratch in the
+    /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe { forward(self.file, self.backing, self.queue, cmd, parts, route) }

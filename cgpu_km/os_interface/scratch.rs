@@ -19,6 +19,10 @@
 //! separately copied struct has pages of its own, and what comes back is trusted no more than what
 //! the process could have written into its own memory.
 //!
+//! A part has pages of its own, with a page that is never there before and after it, so nothing that
+//! runs over the end of one reaches another. An address inside the mapping among the parameters is
+//! refused: the driver, which may write there, would do it for the caller.
+//!
 //! A process has one mapping with [`SLOTS`] slots, one for each call in flight; a caller who finds
 //! none free waits, killably. Pages are allocated when they are first needed, charged to the
 //! process's memory cgroup, and freed when the mapping goes with its address space.
@@ -39,7 +43,7 @@ mod table;
 
 pub use table::Scratch;
 
-use super::{caller::Part, UserAddr};
+use super::caller::Part;
 use core::{marker::PhantomData, ptr::null_mut};
 use kernel::{
     bindings,
@@ -59,20 +63,11 @@ pub const SLOTS: usize = 8;
 pub const PART_MAX: usize = 64 << 10;
 /// Most parts of one call.
 pub const PARTS_MAX: usize = 16;
-/// Pages of a slot: room for the outer struct, a parameter struct of the largest size and the lists
-/// that it points to.
-const SLOT_PAGES: usize = 32;
+/// Pages of a slot, of which a bit each fits into a word: room for the outer struct, a parameter
+/// struct of the largest size, the lists that it points to, and the pages between them.
+const SLOT_PAGES: usize = 40;
 const SLOT_BYTES: usize = SLOT_PAGES * PAGE_SIZE;
 const POOL_BYTES: usize = SLOTS * SLOT_BYTES;
-
-/// Whether `len` bytes at `addr` in the current task's address space touch its scratch. Where there
-/// is none yet it is made, so that the answer stays right for the call that is being decided on;
-/// where it cannot be made the answer is yes.
-pub(super) fn touches(addr: UserAddr, len: usize) -> bool {
-    let task = current!();
-    let pool = task.mm().ok_or(EFAULT).and_then(Pool::current);
-    pool.map_or(true, |pool| pool.contains_any(addr, len))
-}
 
 /// A slot of the current address space, for one call.
 ///
@@ -94,6 +89,13 @@ impl Drop for Grant<'_> {
     fn drop(&mut self) {
         self.0.owner.store(null_mut(), Release);
     }
+}
+
+/// The page of the slot where part `number` of `parts` starts: one after the pages of those before
+/// it, and after a page for each of them, and for the slot, that is never mapped.
+fn first_page(parts: &[Part<'_>], number: usize) -> usize {
+    let before = parts.iter().take(number).map(|part| part.pages() + 1);
+    1 + before.sum::<usize>()
 }
 
 impl Lease {
@@ -141,37 +143,42 @@ impl Lease {
     /// them turned to where they are, and gives the address of the first one.
     ///
     /// `E2BIG` where a part, their number or their sum is too large, `EINVAL` where a pointer is not
-    /// inside an earlier part, `ENOMEM`.
+    /// inside an earlier part, `EFAULT` where an address in a part lies in the scratch, `ENOMEM`.
     pub(super) fn fill(&mut self, parts: &[Part<'_>]) -> Result<u64> {
         if parts.len() > PARTS_MAX || parts.iter().any(|part| part.bytes.len() > PART_MAX) {
             return Err(E2BIG);
         }
-        let pages: usize = parts.iter().map(Part::pages).sum();
-        if pages > SLOT_PAGES {
-            return Err(E2BIG);
+        if parts.iter().any(|part| self.pool.is_named_in(part.bytes)) {
+            return Err(EFAULT);
         }
         let slot = self.slot();
-        for place in slot.pages.iter().take(pages) {
-            if place.as_ref().is_none() {
-                place.populate(Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?);
+        let mut live = 0;
+        for number in 0..parts.len() {
+            let first = first_page(parts, number);
+            let pages = parts.get(number).map_or(0, Part::pages);
+            for page in first..first + pages {
+                let place = slot.pages.get(page).ok_or(E2BIG)?;
+                if place.as_ref().is_none() {
+                    place.populate(Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?);
+                }
+                live |= 1 << page;
             }
         }
-        slot.live.store(pages, Relaxed);
-        let mut first = 0;
+        slot.live.store(live, Relaxed);
         for (number, part) in parts.iter().enumerate() {
+            let first = first_page(parts, number);
             self.copy_in(first, 0, part.bytes)?;
             if let Some((holder, offset)) = part.pointer {
-                let page: usize = parts.iter().take(holder).map(Part::pages).sum();
-                let room = parts.get(holder).filter(|_| holder < number);
-                room.and_then(|holder| holder.pointer_at(offset))
-                    .ok_or(EINVAL)?;
+                let place = parts.get(holder).filter(|_| holder < number);
+                let place = place.and_then(|holder| holder.pointer_at(offset));
+                place.ok_or(EINVAL)?;
                 if !part.bytes.is_empty() {
-                    self.copy_in(page, offset, &self.address(first).to_ne_bytes())?;
+                    let address = self.address(first).to_ne_bytes();
+                    self.copy_in(first_page(parts, holder), offset, &address)?;
                 }
             }
-            first += part.pages();
         }
-        Ok(self.address(0))
+        Ok(self.address(first_page(parts, 0)))
     }
 
     /// Lets the current task touch the pages until the result is dropped. Nothing of `self` is
@@ -196,10 +203,11 @@ impl Lease {
                 *place = saved;
             }
         }
-        let mut first = 0;
-        for part in parts.iter_mut() {
-            self.copy_out(first, part.bytes)?;
-            first += part.pages();
+        for number in 0..parts.len() {
+            let first = first_page(parts, number);
+            if let Some(part) = parts.get_mut(number) {
+                self.copy_out(first, part.bytes)?;
+            }
         }
         for (number, saved) in pointers.iter().enumerate() {
             let pointer = parts.get(number).and_then(|part| part.pointer);
@@ -222,6 +230,8 @@ impl Lease {
         slot.live.store(0, Relaxed);
         let base = self.pool.base.load(Relaxed);
         let start = base + self.slot * SLOT_BYTES;
+        // CAST: at most 64.
+        let pages = (u64::BITS - live.leading_zeros()) as usize;
         let task = current!();
         let Some(mm) = task.mm() else {
             return;
@@ -229,7 +239,7 @@ impl Lease {
         mapping::with(&self.pool, mm, base, |vma| {
             // SAFETY: The mapping is valid under its lock, is one of page frames, and spans the
             // whole pool.
-            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, live * PAGE_SIZE) }
+            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, pages * PAGE_SIZE) }
         });
     }
 

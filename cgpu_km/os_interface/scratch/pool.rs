@@ -2,7 +2,7 @@
 //! The scratch of one address space: its mapping and its slots.
 
 use super::{mapping, table, POOL_BYTES, SLOTS, SLOT_PAGES};
-use crate::os_interface::{wait::Semaphore, UserAddr};
+use crate::os_interface::wait::Semaphore;
 use core::ptr::null_mut;
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
@@ -21,8 +21,8 @@ use kernel::{
 pub(super) struct Slot {
     /// The task that may touch the pages now; null between calls.
     pub(super) owner: Atomic<*mut bindings::task_struct>,
-    /// How many of the pages belong to the call. Written while there is no owner.
-    pub(super) live: Atomic<usize>,
+    /// A bit per page that belongs to the call. Written while there is no owner.
+    pub(super) live: Atomic<u64>,
     pub(super) pages: [SetOnce<Page>; SLOT_PAGES],
 }
 
@@ -114,13 +114,18 @@ impl Pool {
         core::ptr::eq(self.mm, mm.as_raw())
     }
 
-    /// Whether `len` bytes at `addr` touch the mapping.
-    pub(super) fn contains_any(&self, addr: UserAddr, len: usize) -> bool {
-        let base = self.base.load(Acquire);
-        let (Ok(start), true) = (usize::try_from(addr.get()), base != 0) else {
-            return false;
-        };
-        start < base.saturating_add(POOL_BYTES) && start.saturating_add(len) > base
+    /// Whether an address inside the mapping stands anywhere in `bytes`, on a multiple of 4: NVIDIA's
+    /// structs have their 64-bit pointers (`NvP64`) on a multiple of 8, and packed ones on 4. Numbers
+    /// that are no pointers hit the mapping's part of the address space by chance only.
+    pub(super) fn is_named_in(&self, bytes: &[u8]) -> bool {
+        // CAST: usize is 64 bits wide.
+        let base = self.base.load(Acquire) as u64;
+        let mut windows = bytes.windows(8).step_by(4);
+        windows.any(|window| {
+            let number = window.first_chunk().copied().map(u64::from_ne_bytes);
+            // CAST: a constant far below 2^64.
+            number.is_some_and(|number| number.wrapping_sub(base) < POOL_BYTES as u64)
+        })
     }
 
     /// Makes sure that the mapping is there, in `mm`, the current task's address space. `false` if
@@ -175,7 +180,7 @@ impl Pool {
             return None;
         }
         let page = index % SLOT_PAGES;
-        if page >= slot.live.load(Relaxed) {
+        if slot.live.load(Relaxed) & 1 << page == 0 {
             return None;
         }
         slot.pages.get(page)?.as_ref()
