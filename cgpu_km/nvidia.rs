@@ -20,3 +20,6 @@ pub mod tables;
 pub mod uvm;
 pub mod version;
 pub mod wire;
+
+#[cfg(test)]
+mod tests;

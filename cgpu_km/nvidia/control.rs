@@ -77,7 +77,7 @@ impl Pointer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Care {
     /// Nothing.
-    None,
+    Plain,
     /// It names GPUs, in what it takes or gives: those of other tenants too.
     Gpus,
     /// It names processes.

@@ -1,23 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How much video memory an allocation takes.
+//!
+//! `vidmemConstruct_IMPL()` (src/nvidia/src/kernel/mem_mgr/video_mem.c) takes pages from the physical
+//! memory allocator (PMA), of a size that `memmgrDeterminePageSize_IMPL()`
+//! (gpu/mem_mgr/mem_mgr.c) chooses, and tells the size of the object afterwards. What is sure, for
+//! every GPU of the open driver (Turing and later), in 535 to 595:
+//!
+//! * `attr` names a page size, or the driver chooses: 2 MiB for 2 MiB and more, 64 KiB below.
+//! * PMA gives no less than 64 KiB at a time. An object of 4 KiB pages tells a size in steps of 4 KiB
+//!   all the same, so the told size can be less than what is gone: a charge must not follow it down.
+//! * The alignment moves an object and makes none bigger, but at a fixed address, where both ends are
+//!   rounded to it.
+//! * Compression rounds to its own unit, of at most 256 KiB. This only matters below 2 MiB.
+//! * Size 0 is refused; the width, height and pitch of a picture are not looked at for the size.
+//!
+//! The recordings (H200) have the second case of the first rule only: each of their allocations, of
+//! 2 MiB to 1 GiB, took its size rounded to 2 MiB. Not covered: memory that is also the host's (NUMA
+//! machines), where contiguous pieces come in powers of two.
 
 /// Bytes, in and out: what was taken.
 pub use super::generated::params::memory::LEN as SIZE;
 pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS};
 
-/// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`).
+/// In [`FLAGS`]: at a fixed address (`NVOS32_ALLOC_FLAGS_FIXED_ADDRESS_ALLOCATE`).
+pub const FLAGS_FIXED_ADDRESS: u32 = 0x0000_0010;
+/// In [`FLAGS`]: [`ALIGNMENT`] counts (`NVOS32_ALLOC_FLAGS_ALIGNMENT_HINT` and `_FORCE`).
+pub const FLAGS_ALIGNMENT: u32 = 0x0000_0180;
+/// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`). The class of
+/// video memory refuses it.
 pub const FLAGS_VIRTUAL: u32 = 0x0008_0000;
 /// In the flags of the older heap interface: the caller chose the handle
 /// (`NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED`).
 pub const FLAGS_MEMORY_HANDLE_PROVIDED: u32 = 0x0000_4000;
 
-/// Video memory is taken in pages of 2 MiB.
-const PAGE: u64 = 2 << 20;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// The least that PMA gives, and the driver's page below a huge one.
+const BIG: u64 = 64 * KIB;
+const HUGE: u64 = 2 * MIB;
+/// The largest unit of compression (`comprPageSize`).
+const COMPRESSION: u64 = 256 * KIB;
 
-/// Whether the place asked for (`NVOS32_ATTR_LOCATION`) can be video memory.
+/// Whether memory is asked for in video memory (`NVOS32_ATTR_LOCATION` is `VIDMEM`). With the others
+/// (`PCI`, `ANY`) the class of video memory refuses, and the older heap interface makes memory of the
+/// host (`_rmVidHeapControlAllocCommon()`).
 pub const fn is_video(attr: u32) -> bool {
-    let location = (attr >> 25) & 0x3;
-    location != 1
+    (attr >> 25) & 0x3 == 0
 }
 
 /// Whether it is to be extended GPU memory: the host's, on machines that join both
@@ -26,9 +55,32 @@ pub const fn uses_egm(attr2: u32) -> bool {
     attr2 & 1 << 24 != 0
 }
 
-/// Bytes that the driver takes for a request for `size`.
-pub fn taken(size: u64, _attr: u32, _attr2: u32, alignment: u64) -> u64 {
-    let unit = PAGE.max(alignment.checked_next_power_of_two().unwrap_or(PAGE));
+/// Bytes of a page of the memory (`NVOS32_ATTR_PAGE_SIZE`, `NVOS32_ATTR2_PAGE_SIZE_HUGE`), but at least
+/// what PMA gives.
+const fn page(size: u64, attr: u32, attr2: u32) -> u64 {
+    match ((attr >> 23) & 0x3, (attr2 >> 20) & 0x3) {
+        // Default.
+        (0, _) if size >= HUGE => HUGE,
+        // Default, 4 KiB, big.
+        (0..=2, _) => BIG,
+        // Huge.
+        (_, 2) => 512 * MIB,
+        (_, 3) => 256 * GIB,
+        _ => HUGE,
+    }
+}
+
+/// Bytes that the driver takes for a request for `size`; more than there can be where no `u64` holds
+/// them.
+pub fn taken(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) -> u64 {
+    let mut unit = page(size, attr, attr2);
+    // NVOS32_ATTR_COMPR
+    if (attr >> 12) & 0x3 != 0 {
+        unit = unit.max(COMPRESSION);
+    }
+    if flags & FLAGS_FIXED_ADDRESS != 0 && flags & FLAGS_ALIGNMENT != 0 {
+        unit = unit.max(alignment.checked_next_power_of_two().unwrap_or(u64::MAX));
+    }
     size.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
 }
 
@@ -36,6 +88,7 @@ pub fn taken(size: u64, _attr: u32, _attr2: u32, alignment: u64) -> u64 {
 pub fn taken_bytes(params: &[u8]) -> Option<u64> {
     Some(taken(
         SIZE.get(params)?,
+        FLAGS.get(params)?,
         ATTR.get(params)?,
         ATTR2.get(params)?,
         ALIGNMENT.get(params)?,

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The tables hold together, and say what is known from recordings and sources.
+
+use super::class::Kind;
+use super::control::{Care, Direction, Length, LARGEST_PARAMS};
+use super::escape::{Escape, Verdict};
+use super::handle::{ClassId, ClientHandle, ControlCmd};
+use super::status::NvStatus;
+use super::tables::Tables;
+use super::uvm::UvmKind;
+use super::version::{Branch, DriverVersion};
+use super::wire::{Field, Items, Wire};
+use super::{fb, memory, nvos, params, uvm};
+use proptest::prelude::*;
+
+fn r580() -> &'static Tables {
+    Tables::of(Branch::R580).expect("the branch of the recordings")
+}
+
+fn known() -> impl Iterator<Item = (Branch, &'static Tables)> {
+    Branch::ALL
+        .into_iter()
+        .filter_map(|branch| Some((branch, Tables::of(branch)?)))
+}
+
+fn sorted<T, K: Ord>(table: &[T], key: impl Fn(&T) -> K) -> bool {
+    table
+        .windows(2)
+        .all(|pair| matches!(pair, [a, b] if key(a) < key(b)))
+}
+
+#[test]
+fn tables_are_sorted_and_their_lookup_finds_each_entry() {
+    for (_, tables) in known() {
+        assert!(sorted(tables.escapes, |entry| entry.nr));
+        assert!(sorted(tables.classes, |entry| entry.class));
+        assert!(sorted(tables.controls, |entry| entry.cmd));
+        assert!(sorted(tables.uvm, |entry| entry.cmd));
+        for entry in tables.escapes {
+            assert_eq!(tables.escape(entry.nr), Some(entry));
+        }
+        for entry in tables.classes {
+            assert_eq!(tables.class(entry.class), Some(entry));
+        }
+        for entry in tables.controls {
+            assert_eq!(tables.control(entry.cmd), Some(entry));
+        }
+        for entry in tables.uvm {
+            assert_eq!(tables.uvm(entry.cmd), Some(entry));
+        }
+    }
+}
+
+#[test]
+fn tables_come_from_their_own_branch() {
+    for (branch, tables) in known() {
+        assert_eq!(Branch::of(tables.release), Some(branch));
+    }
+}
+
+#[test]
+fn everything_fits_a_scratch_slot() {
+    for (_, tables) in known() {
+        for entry in tables.classes {
+            assert!(entry.params <= LARGEST_PARAMS, "{}", entry.name);
+            assert!(entry.optional || entry.params > 0, "{}", entry.name);
+        }
+        for entry in tables.controls {
+            assert!(entry.params <= LARGEST_PARAMS, "{}", entry.name);
+            for pointer in entry.pointers {
+                let end = u32::try_from(pointer.at + u64::SIZE).expect("small");
+                assert!(pointer.at % 8 == 0 && end <= entry.params, "{}", entry.name);
+                let (Length::Counted { at, elem, max } | Length::Squared { at, elem, max }) =
+                    pointer.length;
+                let end = u32::try_from(at + u32::SIZE).expect("small");
+                assert!(end <= entry.params, "{}", entry.name);
+                assert!(
+                    (1..=64 << 10).contains(&(elem * max)),
+                    "{}: {elem} * {max}",
+                    entry.name
+                );
+            }
+        }
+        for entry in tables.uvm {
+            let status_end = entry.status_at + 4;
+            assert!(
+                entry.size <= LARGEST_PARAMS && (entry.size == 0 || status_end <= entry.size),
+                "{}",
+                entry.name
+            );
+        }
+    }
+}
+
+#[test]
+fn escapes_are_numbered_as_nvidia_numbers_them() {
+    for &escape in Escape::ALL {
+        assert_eq!(Escape::from_nr(escape.nr()), Some(escape));
+        let entry = r580().escape(escape.nr()).expect("every escape is known");
+        assert_eq!((entry.escape, entry.name), (escape, escape.name()));
+        assert!(!entry.takes(0));
+    }
+    assert_eq!(Escape::from_nr(0x2b), Some(Escape::RmAlloc));
+    assert_eq!(Escape::from_nr(0), None);
+    assert_eq!(r580().escape(202), None);
+}
+
+#[test]
+fn escapes_that_reach_beyond_the_tenant_are_refused() {
+    for escape in [
+        Escape::RmAllocObject,
+        Escape::RmI2cAccess,
+        Escape::RmIdleChannels,
+        Escape::RmAccessRegistry,
+        Escape::RmMapMemoryDma,
+        Escape::RmLocklessDiagnostic,
+        Escape::SetNumaStatus,
+        Escape::ExportToDmabufFd,
+    ] {
+        let entry = r580().escape(escape.nr()).expect("known");
+        assert_eq!(entry.verdict, Verdict::Refuse, "{}", entry.name);
+        assert!((0..1 << 14).all(|size| !entry.takes(size)));
+    }
+}
+
+#[test]
+fn escapes_take_the_sizes_that_programs_use() {
+    let takes = |nr, size| r580().escape(nr).is_some_and(|entry| entry.takes(size));
+    // From the recordings; the short form of RM_ALLOC from nvos.h.
+    for (nr, size) in [
+        (0x27, 56),
+        (0x29, 16),
+        (0x2a, 32),
+        (0x2b, 48),
+        (0x2b, 32),
+        (0x34, 28),
+        (0x35, 24),
+        (0x4a, 184),
+        (0x4e, 56),
+        (0x4f, 32),
+        (0x5e, 40),
+        (200, 2304),
+        (201, 4),
+        (206, 16),
+        (207, 16),
+        (210, 72),
+        (211, 16),
+        (214, 8),
+        (215, 560),
+        (218, 8),
+    ] {
+        assert!(takes(nr, size), "{nr:#x} {size}");
+        assert!(!takes(nr, size + 1), "{nr:#x} {size}");
+    }
+    assert!(!takes(0x2b, 40));
+}
+
+#[test]
+fn request_codes_carry_number_and_size() {
+    assert_eq!(nvos::request_parts(0xc030_462b), (0x2b, 48));
+    assert_eq!(nvos::request_code(0x2b, 48), Some(0xc030_462b));
+    assert_eq!(nvos::request_code(200, 0x3fff), Some(0xffff_46c8));
+    assert_eq!(nvos::request_code(200, 0x4000), None);
+}
+
+#[test]
+fn classes_of_580_are_those_of_the_recordings() {
+    let class = |number| {
+        let entry = r580().class(ClassId(number)).expect("allowed");
+        (entry.params, entry.kind, entry.optional)
+    };
+    assert_eq!(class(0x0), (4, Kind::Root, true));
+    assert_eq!(class(0x40), (128, Kind::VideoMemory, false));
+    assert_eq!(class(0x3e), (128, Kind::SystemMemory, false));
+    assert_eq!(class(0x73), (0, Kind::Inert, true));
+    assert_eq!(class(0x79), (24, Kind::Event, false));
+    assert_eq!(class(0x80), (56, Kind::Device, true));
+    assert_eq!(class(0xde), (8, Kind::SharedData, false));
+    assert_eq!(class(0x2080), (4, Kind::Subdevice, true));
+    assert_eq!(class(0x90f1), (56, Kind::VaSpace, false));
+    assert_eq!(class(0xa06c), (20, Kind::ChannelGroup, false));
+    assert_eq!(class(0xc86f), (368, Kind::Channel, false));
+    assert_eq!(class(0xc661), (2, Kind::UserMode, true));
+    assert_eq!(class(0xcbc0), (16, Kind::Engine, true));
+}
+
+#[test]
+fn classes_that_give_more_than_a_share_are_refused() {
+    for number in [
+        0x3f, // register and memory windows
+        0x81, // NV01_MEMORY_LIST_SYSTEM, _FBMEM, _OBJECT
+        0x82, 0x83, 0xc2,   // NV01_MEMORY_LOCAL_PHYSICAL
+        0xfd,   // multicast
+        0x2082, // NV2082_BINAPI_PRIVILEGED
+        0xb2cc, // profiler
+        0xc637, // MIG
+        0xc639, 0xc640,
+    ] {
+        assert_eq!(r580().class(ClassId(number)), None, "{number:#x}");
+    }
+}
+
+#[test]
+fn controls_of_580_are_those_of_the_recordings() {
+    let params = |number| r580().control(ControlCmd(number)).map(|entry| entry.params);
+    assert_eq!(params(0x101), Some(40));
+    assert_eq!(params(0x2080_1303), Some(1028));
+    assert_eq!(params(0x2080_018e), Some(14_408));
+    assert_eq!(params(0x2080_0145), Some(0));
+    assert_eq!(params(0x2080_3002), Some(13_344));
+    assert_eq!(params(0x208f_1105), Some(8));
+    assert_eq!(params(0xa06c_0101), Some(3));
+    assert_eq!(params(0xa06c_0103), Some(8));
+}
+
+#[test]
+fn controls_that_reach_beyond_the_tenant_are_refused() {
+    for number in [
+        0x2080_110b, // FIFO_DISABLE_CHANNELS
+        0x0080_1714, // FIFO_IDLE_CHANNELS
+        0x0080_170f,
+        0xa06c_0107, // SET_INTERLEAVE_LEVEL
+        0xa06f_0112, // STOP_CHANNEL
+        0x2080_2096, // GPUMON samples
+        0x0000_0283,
+        0x208f_0703,
+        0x2080_852e, // of the firmware: not in the tables
+    ] {
+        assert_eq!(r580().control(ControlCmd(number)), None, "{number:#x}");
+    }
+    assert!(ControlCmd(0x2080_852e).is_gss_legacy());
+    assert!(!ControlCmd(0x2080_1303).is_gss_legacy());
+}
+
+#[test]
+fn care_marks_what_names_others() {
+    let care = |number| r580().control(ControlCmd(number)).map(|entry| entry.care);
+    assert_eq!(care(0x201), Some(Care::Gpus));
+    assert_eq!(care(0xd04), Some(Care::Share));
+    assert_eq!(care(0x3d05), Some(Care::Export));
+    assert_eq!(care(0x2080_018d), Some(Care::Processes));
+    assert_eq!(care(fb::FB_GET_INFO_V2.0), Some(Care::Memory));
+    assert_eq!(care(fb::FB_GET_INFO.0), Some(Care::Memory));
+    assert_eq!(care(0xa06c_0103), Some(Care::Schedule));
+    assert_eq!(care(0x2080_0110), Some(Care::Plain));
+}
+
+#[test]
+fn pointers_tell_how_much_they_mean() {
+    let entry = r580().control(ControlCmd(0x0080_170d)).expect("allowed");
+    let [handles, channels] = entry.pointers else {
+        panic!("{:?}", entry.pointers);
+    };
+    assert_eq!((handles.at, handles.direction), (8, Direction::In));
+    assert_eq!((channels.at, channels.direction), (16, Direction::InOut));
+    let mut bytes = [0; params::channel_list::SIZE];
+    assert_eq!(handles.bytes(&bytes), Some(0));
+    params::channel_list::NUM_CHANNELS
+        .set(&mut bytes, 3)
+        .expect("inside");
+    assert_eq!(handles.bytes(&bytes), Some(12));
+    params::channel_list::NUM_CHANNELS
+        .set(&mut bytes, 4097)
+        .expect("inside");
+    assert_eq!(handles.bytes(&bytes), None);
+    assert_eq!(handles.bytes(&[]), None);
+
+    let matrix = r580().control(ControlCmd(0x127)).expect("allowed");
+    let pointer = matrix.pointers.first().expect("two");
+    let mut bytes = vec![0; 176];
+    Field::<u32>::at(128).set(&mut bytes, 32).expect("inside");
+    assert_eq!(pointer.bytes(&bytes), Some(4096));
+    Field::<u32>::at(128).set(&mut bytes, 33).expect("inside");
+    assert_eq!(pointer.bytes(&bytes), None);
+    Field::<u32>::at(128)
+        .set(&mut bytes, u32::MAX)
+        .expect("inside");
+    assert_eq!(pointer.bytes(&bytes), None);
+}
+
+#[test]
+fn uvm_commands_have_the_sizes_of_580() {
+    let command = |number| {
+        let entry = r580().uvm(number).expect("allowed");
+        (entry.size, entry.status_at, entry.kind)
+    };
+    assert_eq!(command(0x3000_0001), (16, 8, UvmKind::Initialize));
+    assert_eq!(command(0x3000_0002), (0, 0, UvmKind::Deinitialize));
+    assert_eq!(command(75), (8, 4, UvmKind::MmInitialize));
+    assert_eq!(command(37), (40, 36, UvmKind::RegisterGpu));
+    assert_eq!(command(33), (9264, 9260, UvmKind::MapExternal));
+    assert_eq!(command(28), (28, 24, UvmKind::UnregisterChannel));
+    assert_eq!(command(34), (24, 16, UvmKind::Free));
+    // The tools' and tests' commands.
+    for number in (56..=64).chain([67, 69, 76, 77, 78, 200]) {
+        assert_eq!(r580().uvm(number), None, "{number}");
+    }
+    assert_eq!(uvm::register_gpu::UUID, 0..16);
+}
+
+#[test]
+fn memory_takes_what_the_recordings_say() {
+    // flags, attr, attr2 and alignment as CUDA has them on an H200.
+    let recorded = |size, attr| memory::taken(size, 0x1c101, attr, 0, 0x20_0000);
+    for (size, took) in [
+        (0x0020_0000, 0x0020_0000),
+        (0x0030_0000, 0x0040_0000),
+        (0x0042_0000, 0x0060_0000),
+        (0x044c_6880, 0x0460_0000),
+        (0x19c8_0000, 0x19e0_0000),
+        (0x4000_0000, 0x4000_0000),
+    ] {
+        assert_eq!(recorded(size, 0x1800_0000), took, "{size:#x}");
+        assert_eq!(recorded(size, 0x3800_0000), took, "{size:#x}");
+        // Huge pages by name.
+        assert_eq!(recorded(size, 0x1980_0000), took, "{size:#x}");
+    }
+}
+
+#[test]
+fn memory_takes_the_page_that_is_asked_for() {
+    let kib = |size: u64| size << 10;
+    let taken = |size, attr, attr2| memory::taken(size, 0, attr, attr2, 0);
+    const SMALL: u32 = 1 << 23;
+    const BIG: u32 = 2 << 23;
+    const HUGE: u32 = 3 << 23;
+    // Below 2 MiB the driver's choice is 64 KiB, and less PMA does not give.
+    assert_eq!(taken(1, 0, 0), kib(64));
+    assert_eq!(taken(kib(2048) - 1, 0, 0), kib(2048));
+    assert_eq!(taken(kib(2048) + 1, 0, 0), kib(4096));
+    assert_eq!(taken(kib(4), SMALL, 0), kib(64));
+    assert_eq!(taken(kib(2049), SMALL, 0), kib(2112));
+    assert_eq!(taken(kib(2049), BIG, 0), kib(2112));
+    assert_eq!(taken(1, HUGE, 1 << 20), kib(2048));
+    assert_eq!(taken(1, HUGE, 2 << 20), 512 << 20);
+    assert_eq!(taken(1, HUGE, 3 << 20), 256 << 30);
+    // Compression.
+    assert_eq!(taken(kib(4), SMALL | 1 << 12, 0), kib(256));
+    // The alignment counts at a fixed address alone.
+    let aligned = |flags| memory::taken(1, flags, HUGE, 0, 1 << 30);
+    assert_eq!(aligned(memory::FLAGS_ALIGNMENT), kib(2048));
+    assert_eq!(
+        aligned(memory::FLAGS_ALIGNMENT | memory::FLAGS_FIXED_ADDRESS),
+        1 << 30
+    );
+    assert_eq!(taken(u64::MAX, 0, 0), u64::MAX);
+}
+
+#[test]
+fn only_one_location_is_video_memory() {
+    assert!(memory::is_video(0x1800_0000));
+    for location in 1..4 {
+        assert!(!memory::is_video(0x1800_0000 | location << 25));
+    }
+    assert!(memory::uses_egm(1 << 24) && !memory::uses_egm(0));
+}
+
+#[test]
+fn versions_parse_as_nvidia_writes_them() {
+    let version = |major, minor, patch| DriverVersion {
+        major,
+        minor,
+        patch,
+    };
+    assert_eq!(
+        DriverVersion::parse("580.159.04"),
+        Some(version(580, 159, 4))
+    );
+    assert_eq!(DriverVersion::parse("580.142"), Some(version(580, 142, 0)));
+    for text in [
+        "",
+        "580",
+        "580.",
+        "580.1.2.3",
+        "580.x",
+        "+580.1",
+        "580.-1",
+        " 580.1",
+        "9999999999.1",
+    ] {
+        assert_eq!(DriverVersion::parse(text), None, "{text:?}");
+    }
+    assert_eq!(version(580, 159, 4).to_string(), "580.159.04");
+    assert_eq!(version(580, 142, 0).to_string(), "580.142");
+    assert_eq!(Branch::of(version(580, 159, 4)), Some(Branch::R580));
+    assert_eq!(Branch::of(version(565, 57, 1)), None);
+}
+
+#[test]
+fn numbers_are_shown_as_the_driver_logs_them() {
+    assert_eq!(ClientHandle(0xc1d0_0018).to_string(), "0xc1d00018");
+    assert_eq!(ClassId(0x40).to_string(), "0x00000040");
+    assert_eq!(NvStatus::NV_ERR_NO_MEMORY.to_string(), "NV_ERR_NO_MEMORY");
+    assert_eq!(NvStatus(0x7a).to_string(), "status 0x7a");
+}
+
+proptest! {
+    #[test]
+    fn fields_stay_inside(offset in prop_oneof![0..80usize, Just(usize::MAX)], mut bytes: Vec<u8>, value: u32) {
+        let field = Field::<u32>::at(offset);
+        let fits = offset.checked_add(4).is_some_and(|end| end <= bytes.len());
+        let before = bytes.clone();
+        prop_assert_eq!(field.get(&bytes).is_some(), fits);
+        prop_assert_eq!(field.set(&mut bytes, value).is_some(), fits);
+        if fits {
+            prop_assert_eq!(field.get(&bytes), Some(value));
+            prop_assert_eq!(&bytes[..offset], &before[..offset]);
+            prop_assert_eq!(&bytes[offset + 4..], &before[offset + 4..]);
+        } else {
+            prop_assert_eq!(bytes, before);
+        }
+    }
+
+    #[test]
+    fn items_stay_inside(offset: usize, count: usize, index: usize, bytes: Vec<u8>) {
+        let items = Items::<u32>::at(offset, count);
+        let item = items.item(index);
+        prop_assert!(item.is_none() || index < count);
+        prop_assert!(item.and_then(|field| field.get(&bytes)).is_none_or(|_| bytes.len() >= 4));
+        prop_assert!(items.bytes(&bytes).is_none_or(|part| part.len() <= bytes.len()));
+    }
+
+    #[test]
+    fn memory_never_takes_less_than_is_asked(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) {
+        let taken = memory::taken(size, flags, attr, attr2, alignment);
+        prop_assert!(taken >= size);
+        prop_assert!(taken == u64::MAX || taken % (64 << 10) == 0);
+    }
+
+    #[test]
+    fn lists_of_any_length_are_measured(number in 0..1024usize, bytes: Vec<u8>) {
+        let controls = r580().controls;
+        let entry = &controls[number % controls.len()];
+        for pointer in entry.pointers {
+            prop_assert!(pointer.bytes(&bytes).is_none_or(|len| len <= 64 << 10));
+        }
+    }
+
+    #[test]
+    fn texts_never_break_the_parser(text in ".{0,24}") {
+        if let Some(version) = DriverVersion::parse(&text) {
+            prop_assert_eq!(DriverVersion::parse(&version.to_string()), Some(version));
+        }
+    }
+}

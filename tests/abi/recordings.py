@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""Checks that the tables of branch 580 know every call of the recordings.
+
+    recordings.py [FILE...]      without a file: tests/traces/*.jsonl.xz
+
+Fails where a recording has an escape, a class, a control or a UVM command that the tables do not
+let through, or an argument of another size.
+"""
+
+import collections
+import glob
+import json
+import lzma
+import os
+import re
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NVIDIA = os.path.join(HERE, "../../cgpu_km/nvidia")
+GSS_LEGACY = 0x8000
+STATUS_MAX = 0x10009
+
+# What is refused although a recording has it, and why.
+REFUSED_CLASSES = {
+    # They need a descriptor of /dev/nvidia-caps, whose nodes a container does not get.
+    0xC639: "MIG configuration",
+    0xC640: "MIG monitoring",
+}
+
+
+def read(name):
+    with open(os.path.join(NVIDIA, name)) as f:
+        return f.read()
+
+
+class Tables:
+    """What the Rust sources say."""
+
+    def __init__(self):
+        text = read("generated/r580.rs")
+        self.classes = {
+            int(number, 16): (name, int(size), optional == "true")
+            for number, name, size, optional in re.findall(
+                r'class\((0x[0-9a-f]+), "(\w+)", (\d+), \w+, (\w+)\)', text
+            )
+        }
+        self.controls = {
+            int(number, 16): (name, int(size))
+            for number, name, size in re.findall(
+                r'control\((0x[0-9a-f]+), "(\w+)", (\d+),', text
+            )
+        }
+        self.uvm = {
+            int(number): (name, int(size), int(status))
+            for number, name, size, status in re.findall(
+                r'uvm\((\d+), "(\w+)", (\d+), (\d+),', text
+            )
+        }
+        self.escapes = self.read_escapes()
+        counts = [int(n) for n in re.findall(r"\[\w+Entry; (\d+)\]", text)]
+        assert counts == [len(self.classes), len(self.controls), len(self.uvm)], counts
+
+    @staticmethod
+    def read_escapes():
+        nvos = read("generated/nvos.rs")
+        sizes = {"nvos": {"GPU_ID_SIZE": 4}}
+        for name, body in re.findall(r"^pub mod (\w+) \{(.*?)^\}", nvos, flags=re.S | re.M):
+            sizes[name] = {"SIZE": int(re.search(r"pub const SIZE: usize = (\d+);", body)[1])}
+        text = read("escape.rs")
+        numbers = {
+            name: int(number, 0)
+            for name, number in re.findall(r'^    (\w+) = (\w+) "NV_ESC_\w+";', text, flags=re.M)
+        }
+        found = {}
+        for name, listed, devices, _ in re.findall(
+            r"entry\(\s*(\w+),\s*&\[([^\]]*)\],\s*(\w+),\s*(\w+),?\s*\),", text
+        ):
+            of = [sizes[a][b] for a, b in re.findall(r"(\w+)::(\w+)", listed)]
+            found[numbers[name]] = (name, lambda size, of=of: size in of, devices)
+        for name, a, b in re.findall(r"records\((\w+), (\w+)::(\w+)\),", text):
+            record = sizes[a][b]
+            takes = lambda size, record=record: size > 0 and size % record == 0
+            found[numbers[name]] = (name, takes, "Control")
+        return found
+
+
+def check(call, tables, seen):
+    """Yields what is wrong with a recorded call."""
+    before, after = bytes.fromhex(call.get("in", "")), bytes.fromhex(call.get("out", ""))
+    if "uvm" in call["path"]:
+        request = int(call["req"], 0) if isinstance(call["req"], str) else call["req"]
+        if request not in tables.uvm:
+            yield f"UVM command {request:#x}"
+            return
+        seen["uvm"].add(request)
+        name, size, status = tables.uvm[request]
+        if len(after) < size:
+            yield f"{name} has {len(after)} bytes"
+        elif size and struct.unpack_from("<I", after, status)[0] > STATUS_MAX:
+            yield f"{name} has no status at {status}"
+        return
+
+    number, size = call["nr"], call["size"]
+    if number not in tables.escapes:
+        yield f"escape {number:#x}"
+        return
+    name, takes, devices = tables.escapes[number]
+    seen["escapes"].add(number)
+    if not takes(size):
+        yield f"{name} has {size} bytes"
+    on = "Control" if call["path"].endswith("ctl") else "Gpu"
+    if devices not in (on, "Both"):
+        yield f"{name} on {call['path']}"
+
+    if call.get("kind") == "control":
+        number = int(call["cmd"], 0)
+        params, count = struct.unpack_from("<QI", before, 16)
+        if number & GSS_LEGACY:
+            seen["firmware"].add(number)
+        elif number not in tables.controls:
+            yield f"control {number:#010x}"
+        else:
+            seen["controls"].add(number)
+            name, wanted = tables.controls[number]
+            if count != wanted or (params != 0) != (wanted != 0):
+                yield f"{name} has {count} bytes of parameters, not {wanted}"
+    elif call.get("kind") == "alloc":
+        number = int(call["cmd"], 0)
+        if number in REFUSED_CLASSES:
+            return
+        if number not in tables.classes:
+            yield f"class {number:#x}"
+            return
+        seen["classes"].add(number)
+        name, wanted, optional = tables.classes[number]
+        params = struct.unpack_from("<Q", before, 16)[0]
+        if params == 0 and wanted and not optional:
+            yield f"{name} without parameters"
+        if params != 0 and not wanted:
+            yield f"{name} with parameters"
+
+
+def main():
+    files = sys.argv[1:] or sorted(glob.glob(os.path.join(HERE, "../traces/*.jsonl.xz")))
+    if not files:
+        raise SystemExit("no recording")
+    tables = Tables()
+    seen = collections.defaultdict(set)
+    wrong = collections.Counter()
+    calls = 0
+    for path in files:
+        with lzma.open(path, "rt") as lines:
+            for line in lines:
+                call = json.loads(line)
+                if call["op"] == "ioctl":
+                    calls += 1
+                    for problem in check(call, tables, seen):
+                        wrong[f"{os.path.basename(path)}: {problem}"] += 1
+    for problem, count in sorted(wrong.items()):
+        print(f"{problem} ({count} times)")
+    counts = ", ".join(f"{len(numbers)} {kind}" for kind, numbers in sorted(seen.items()))
+    print(f"{len(files)} recordings, {calls} calls: {counts}")
+    if wrong:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
