@@ -81,6 +81,7 @@ fn alloc_size(
         bytes: match kind {
             Kind::VideoMemory => memory::taken(
                 get(alloc_size::SIZE, bytes)?,
+                flags,
                 attr,
                 attr2,
                 get(alloc_size::ALIGNMENT, bytes)?,
