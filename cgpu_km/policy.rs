@@ -10,19 +10,20 @@
 //! # Calls in flight
 //!
 //! Threads of a tenant may have calls in flight at the same time, and the order in which the driver
-//! executes them is not known here. Books stay on the safe side: whatever the order was, what the
-//! driver may still hold is charged. In detail:
+//! executes them is not known here. Whatever it is, what the driver may still hold is charged:
 //!
-//! * A handle that a caller chose is taken in the books before the call is forwarded, so that no
-//!   second call for it is in flight. A handle that the driver chose and that the books still show is
-//!   known to be gone there, since the driver's handles are unique; its object is credited and the
-//!   new one stays charged until the tenant's last client goes (see `charge.rs`, "kept").
-//! * Who frees names an object when the call begins ([`Books::begin_free`]); should the handle mean
-//!   another object when the call ends, then that one stays charged.
-//! * The source of a duplication stays known under its handle until the call ends, so that nobody can
-//!   put another object there.
-//! * An object whose parent went while it was made belongs to its client from then on; one whose
-//!   client went is credited at once where no other client can have got that client's handle.
+//! * What a call asks for is reserved before it is forwarded, the new object's handle included. Where
+//!   the caller leaves the handle to the driver, the books choose it ([`Ticket::handle`]).
+//! * Every name (client and handle) that a call uses is held until the call ends: its client, its
+//!   parent, the source of a duplication, what it frees. What has the name may go in the meantime, but
+//!   nothing else can get it, so that the driver cannot understand another object by it than the books
+//!   do.
+//! * An object whose parent goes while it is made belongs to its client from then on; one whose client
+//!   goes is credited at once.
+//!
+//! The one name that the driver chooses is that of a client. It counts those up and comes to the same
+//! one again after a million (rs_server.c, `_serverCreateEntryAndLockForNewClient`). A client that the
+//! driver has given a handle which the books still know has taken the place of the former one.
 
 mod books;
 mod charge;

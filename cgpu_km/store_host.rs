@@ -30,6 +30,10 @@ impl<T> List<T> {
 
     /// Makes room for `additional` more values, so that as many [`List::push`] cannot fail.
     pub fn reserve(&mut self, additional: usize) -> Result<(), Exhausted> {
+        #[cfg(test)]
+        if self.0.capacity() - self.0.len() < additional {
+            failing::allocate()?;
+        }
         self.0.try_reserve(additional).map_err(|_| Exhausted)
     }
 
@@ -52,6 +56,8 @@ impl<T> List<T> {
 impl<T: Clone> List<T> {
     /// A list of `len` times `value`.
     pub fn filled(len: usize, value: T) -> Result<Self, Exhausted> {
+        #[cfg(test)]
+        failing::allocate()?;
         let mut list = Vec::new();
         list.try_reserve_exact(len).map_err(|_| Exhausted)?;
         list.resize(len, value);
@@ -75,5 +81,46 @@ impl<T> Deref for List<T> {
 impl<T> DerefMut for List<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.0
+    }
+}
+
+/// Allocations that fail when a test says so.
+#[cfg(test)]
+pub(crate) mod failing {
+    use super::Exhausted;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        /// How many more allocations of this thread succeed; `None`: all.
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work`, in which all allocations after the first `granted` fail. The second value says
+    /// whether one did.
+    pub(crate) fn after<R>(granted: u32, work: impl FnOnce() -> R) -> (R, bool) {
+        LEFT.set(Some(granted));
+        FAILED.set(false);
+        let result = work();
+        LEFT.set(None);
+        (result, FAILED.get())
+    }
+
+    std::thread_local! {
+        static FAILED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// One allocation.
+    pub(super) fn allocate() -> Result<(), Exhausted> {
+        match LEFT.get() {
+            None => Ok(()),
+            Some(0) => {
+                FAILED.set(true);
+                Err(Exhausted)
+            }
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                Ok(())
+            }
+        }
     }
 }

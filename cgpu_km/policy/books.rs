@@ -5,7 +5,7 @@ use super::charge::{Accounts, Denied};
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::{Forest, Life, Object};
-use super::slots::Slot;
+use super::slots::{Ref, Slot};
 use super::CONTEXT_OVERHEAD;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
@@ -70,34 +70,32 @@ impl Books {
         self.accounts.ledgers.count_refused_call(gpu);
     }
 
-    /// An object is about to be asked for. Reserves its memory and every record that it needs.
+    /// An object is about to be asked for. Reserves its memory and every record that it needs. The
+    /// driver must be asked for it under [`Ticket::handle`].
     ///
     /// # Errors
     ///
     /// What to tell the caller instead of forwarding the call.
     pub fn begin_alloc(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
-        let slot = match alloc.kind {
-            Kind::Root => self.begin_client(alloc)?,
-            _ => self.begin_object(alloc)?,
-        };
-        self.ticket(slot, None)
+        match alloc.kind {
+            Kind::Root => self.begin_client(alloc),
+            _ => self.begin_object(alloc),
+        }
     }
 
     /// The driver has answered a call that [`Books::begin_alloc`] agreed to; `None`: it refused.
     pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
-        let Ticket { object, source } = ticket;
+        let Ticket { object, names, .. } = ticket;
         if let Some(slot) = self.forest.objects.find(object) {
             self.end(slot, done);
         }
-        if let Some(source) = source {
-            self.forest.forget(source);
-        }
-        self.tidy();
+        self.release_names(names);
     }
 
     /// An object is about to be duplicated (`NV_ESC_RM_DUP_OBJECT`): `client` gets an `object` (0: the
-    /// driver chooses the handle) below its `parent`, over what `source_object` of `source_client`
-    /// stands for. The new object shares what the old one costs.
+    /// caller leaves the choice to the driver) below its `parent`, over what `source_object` of
+    /// `source_client` stands for. The new object shares what the old one costs. The driver must be
+    /// asked for it under [`Ticket::handle`].
     ///
     /// # Errors
     ///
@@ -122,27 +120,23 @@ impl Books {
             .objects
             .get(source)
             .ok_or(RefusalCause::UnknownObject)?;
-        if from.kind == Kind::Root {
+        if matches!(from.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
             return Err(RefusalCause::NotCopyable.into());
         }
         let parent = forest
             .find(client, parent)
             .ok_or(RefusalCause::UnknownParent)?;
         let process = owner.process;
-        let (class, kind, share, hold) = (from.class, from.kind, from.share, from.hold);
-        self.check_handle(client, object)?;
-        let mut object = Object::coming(client, object, class, kind);
+        let (class, kind, hold) = (from.class, from.kind, from.hold);
+        let handle = self.new_handle(client, object)?;
+        let mut object = Object::coming(client, handle, class, kind);
         self.place(&mut object, parent);
-        if kind == Kind::Device {
-            object.share = share;
-        }
         self.forest.reserve()?;
         object.hold = match hold {
             Some(hold) => Some(self.accounts.share(hold, process)?),
             None => None,
         };
-        let slot = self.plant(object, parent)?;
-        self.ticket(slot, Some(source))
+        self.plant(object, parent, Some(source))
     }
 
     /// The driver has answered a call that [`Books::begin_dup`] agreed to: the new object's handle;
@@ -164,22 +158,29 @@ impl Books {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<FreeTicket, Refusal> {
-        if !self.owns_client(client) {
-            return Err(RefusalCause::ForeignClient.into());
-        }
-        let slot = self.forest.find(client, object);
-        let object = slot.and_then(|slot| self.forest.objects.name(slot));
-        Ok(FreeTicket { object })
+        let root = self
+            .forest
+            .find_root(client)
+            .ok_or(RefusalCause::ForeignClient)?;
+        let object = self.forest.find(client, object);
+        Ok(FreeTicket {
+            object: object.and_then(|object| self.forest.hold_name(object)),
+            client: self.forest.hold_name(root),
+        })
     }
 
     /// The driver has answered a call that [`Books::begin_free`] agreed to, and freed the object or
     /// not.
     pub fn end_free(&mut self, ticket: FreeTicket, freed: bool) {
-        let object = ticket.object.filter(|_| freed);
-        if let Some(slot) = object.and_then(|name| self.forest.objects.find(name)) {
-            self.forest.fell(slot, &mut self.accounts);
+        let FreeTicket { object, client } = ticket;
+        let objects = &self.forest.objects;
+        if let Some(slot) = object.and_then(|object| objects.find(object)) {
+            let here = objects.get(slot).is_some_and(|o| o.life == Life::Here);
+            if freed && here {
+                self.forest.fell(slot, &mut self.accounts);
+            }
         }
-        self.tidy();
+        self.release_names([object, client, None]);
     }
 
     /// The driver has freed an object with all below it, or with the client's own handle a client, and
@@ -193,10 +194,9 @@ impl Books {
     /// The driver has released a file, and with it all clients that were made on it.
     pub fn close_file(&mut self, file: FileId) {
         self.forest.close_file(file, &mut self.accounts);
-        self.tidy();
     }
 
-    fn begin_client(&mut self, alloc: &Alloc) -> Result<Slot, Refusal> {
+    fn begin_client(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
         let client = ClientHandle(alloc.object.0);
         if client.0 != 0 && self.forest.is_taken(client, alloc.object) {
             return Err(RefusalCause::HandleInUse.into());
@@ -204,15 +204,18 @@ impl Books {
         self.forest.reserve()?;
         let process = self.accounts.processes.join(alloc.process)?;
         let object = Object::coming(client, alloc.object, alloc.class, alloc.kind);
-        self.forest
+        let slot = self
+            .forest
             .plant_client(object, alloc.file, process)
-            .map_err(|exhausted| {
-                self.accounts.processes.part(process);
-                exhausted.into()
-            })
+            .inspect_err(|_| self.accounts.processes.part(process))?;
+        Ok(Ticket {
+            object: self.forest.objects.name(slot).ok_or(Exhausted)?,
+            handle: alloc.object,
+            names: [None; 3],
+        })
     }
 
-    fn begin_object(&mut self, alloc: &Alloc) -> Result<Slot, Refusal> {
+    fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
         let process = self
             .forest
             .client(alloc.client)
@@ -222,8 +225,8 @@ impl Books {
             .forest
             .find(alloc.client, alloc.parent)
             .ok_or(RefusalCause::UnknownParent)?;
-        self.check_handle(alloc.client, alloc.object)?;
-        let mut object = Object::coming(alloc.client, alloc.object, alloc.class, alloc.kind);
+        let handle = self.new_handle(alloc.client, alloc.object)?;
+        let mut object = Object::coming(alloc.client, handle, alloc.class, alloc.kind);
         self.place(&mut object, parent);
         if alloc.kind == Kind::Device {
             let gpu = GpuId(alloc.device_instance.unwrap_or(0));
@@ -246,19 +249,23 @@ impl Books {
                 Denied::Exhausted => RefusalCause::Exhausted,
             })?);
         }
-        self.plant(object, parent)
+        self.plant(object, parent, None)
     }
 
-    /// Whether a new object can have this handle.
-    fn check_handle(&self, client: ClientHandle, handle: ObjectHandle) -> Result<(), RefusalCause> {
-        if handle.0 == 0 {
-            Ok(())
-        } else if handle.0 == client.0 {
+    /// The handle for a new object: the caller's, if it can be had, or one that is free.
+    fn new_handle(
+        &mut self,
+        client: ClientHandle,
+        wanted: ObjectHandle,
+    ) -> Result<ObjectHandle, RefusalCause> {
+        if wanted.0 == 0 {
+            self.forest.choose(client).ok_or(RefusalCause::NoHandle)
+        } else if wanted.0 == client.0 {
             Err(RefusalCause::HandleOfClient)
-        } else if self.forest.is_taken(client, handle) {
+        } else if self.forest.is_taken(client, wanted) {
             Err(RefusalCause::HandleInUse)
         } else {
-            Ok(())
+            Ok(wanted)
         }
     }
 
@@ -270,7 +277,14 @@ impl Books {
         }
     }
 
-    fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Refusal> {
+    /// Adds an object that is to come, for which there is room, and holds the names that its call uses.
+    fn plant(
+        &mut self,
+        object: Object,
+        parent: Slot,
+        source: Option<Slot>,
+    ) -> Result<Ticket, Refusal> {
+        let (client, handle) = (object.client, object.handle);
         let (share, hold) = (object.share, object.hold);
         let slot = self.forest.plant(object, parent).inspect_err(|_| {
             if let Some(hold) = hold {
@@ -281,22 +295,19 @@ impl Books {
         if let Some(ledger) = ledger {
             ledger.enter();
         }
-        Ok(slot)
-    }
-
-    fn ticket(&mut self, slot: Slot, source: Option<Slot>) -> Result<Ticket, Refusal> {
-        let object = self.forest.objects.name(slot).ok_or(Exhausted)?;
-        let source = source.and_then(|source| self.forest.remember(source));
-        Ok(Ticket { object, source })
+        let forest = &mut self.forest;
+        let names = [forest.find_root(client), Some(parent), source];
+        Ok(Ticket {
+            object: forest.objects.name(slot).ok_or(Exhausted)?,
+            handle,
+            names: names.map(|name| name.and_then(|name| forest.hold_name(name))),
+        })
     }
 
     fn end(&mut self, slot: Slot, done: Option<AllocDone>) {
         let Some(object) = self.forest.objects.get(slot) else {
             return;
         };
-        if object.life != Life::Coming {
-            return;
-        }
         match done {
             Some(done) => {
                 if let Some(hold) = object.hold {
@@ -311,10 +322,9 @@ impl Books {
         }
     }
 
-    /// Without a client the driver holds nothing of the tenant.
-    fn tidy(&mut self) {
-        if !self.forest.has_client() {
-            self.accounts.drop_kept();
+    fn release_names(&mut self, names: [Option<Ref>; 3]) {
+        for name in names.into_iter().flatten() {
+            self.forest.release_name(name);
         }
     }
 }

@@ -7,14 +7,6 @@
 //! an object, so that what is not an object (a mapping, an exported descriptor) can be one as well.
 //!
 //! The cost counts for the process of its oldest hold; when that goes, for the next oldest one's.
-//!
-//! # Kept holds
-//!
-//! Where a handle changed its meaning while calls that named it were in flight, the books cannot know
-//! which memory the driver was told to free or to duplicate. A hold of which this may be true is
-//! *kept*: its object may go, the hold stays until the tenant has no client left, when the driver
-//! holds nothing of it for certain. A program that does not free a handle in one thread while it uses
-//! it in another never comes here.
 
 use super::ledger::{Charge, Ledgers, Reservation, Share};
 use super::process::Processes;
@@ -45,8 +37,6 @@ struct Hold {
     process: Slot,
     older: Option<Slot>,
     newer: Option<Slot>,
-    keep: bool,
-    next_kept: Option<Slot>,
 }
 
 /// Why a cost cannot be taken on.
@@ -72,7 +62,6 @@ pub(super) struct Accounts {
     pub(super) processes: Processes,
     costs: Slots<Cost>,
     holds: Slots<Hold>,
-    kept: Option<Slot>,
 }
 
 impl Accounts {
@@ -82,7 +71,6 @@ impl Accounts {
             processes: Processes::new(seed),
             costs: Slots::new(),
             holds: Slots::new(),
-            kept: None,
         }
     }
 
@@ -113,8 +101,6 @@ impl Accounts {
             process,
             older: None,
             newer: None,
-            keep: false,
-            next_kept: None,
         })?;
         if let Some(cost) = self.costs.get_mut(cost) {
             cost.oldest = hold;
@@ -134,8 +120,6 @@ impl Accounts {
             process,
             older: Some(older),
             newer: None,
-            keep: false,
-            next_kept: None,
         })?;
         if let Some(older) = self.holds.get_mut(older) {
             older.newer = Some(hold);
@@ -169,34 +153,8 @@ impl Accounts {
         };
     }
 
-    /// From now on `hold` stays, whatever becomes of its object.
-    pub(super) fn keep(&mut self, hold: Slot) {
-        if let Some(hold) = self.holds.get_mut(hold) {
-            hold.keep = true;
-        }
-    }
-
     /// The object of `hold` is gone, or was never made.
-    pub(super) fn release(&mut self, hold: Slot) {
-        let kept = self.kept;
-        match self.holds.get_mut(hold) {
-            Some(held) if held.keep => {
-                held.next_kept = kept;
-                self.kept = Some(hold);
-            }
-            _ => self.drop_hold(hold),
-        }
-    }
-
-    /// The driver holds nothing of this tenant any more.
-    pub(super) fn drop_kept(&mut self) {
-        while let Some(hold) = self.kept {
-            self.kept = self.holds.get(hold).and_then(|hold| hold.next_kept);
-            self.drop_hold(hold);
-        }
-    }
-
-    fn drop_hold(&mut self, slot: Slot) {
+    pub(super) fn release(&mut self, slot: Slot) {
         let Some(hold) = self.holds.remove(slot) else {
             return;
         };

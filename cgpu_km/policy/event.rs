@@ -32,8 +32,8 @@ pub struct Alloc {
     pub client: ClientHandle,
     /// hObjectParent; of no meaning for [`Kind::Root`].
     pub parent: ObjectHandle,
-    /// hObjectNew: the new object's handle, for [`Kind::Root`] that of the new client. 0: the driver
-    /// chooses one.
+    /// hObjectNew: the new object's handle, for [`Kind::Root`] that of the new client. 0: the caller
+    /// leaves the choice to the driver; see [`Ticket::handle`].
     pub object: ObjectHandle,
     /// hClass.
     pub class: ClassId,
@@ -51,7 +51,8 @@ pub struct Alloc {
 /// What the driver said about an object that it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocDone {
-    /// The object's handle, as the call's output has it.
+    /// A new client's handle, as the call's output has it. Of no meaning where [`Ticket::handle`] named
+    /// one.
     pub object: ObjectHandle,
     /// The size that the driver says the object has, in bytes; 0 where it says none. It can raise
     /// the charge above what was reserved, not lower it.
@@ -60,23 +61,36 @@ pub struct AllocDone {
 
 /// A call that makes an object and that the books have agreed to.
 ///
-/// It stands for reserved memory and must be handed back to the `end_*` method of the `begin_*`
-/// method that gave it, whatever became of the call.
+/// It stands for reserved memory and held names, and must be handed back to the `end_*` method of the
+/// `begin_*` method that gave it, whatever became of the call.
 #[derive(Debug)]
 #[must_use = "what a ticket reserves stays reserved until it is handed back"]
 pub struct Ticket {
     /// The object that is being made.
     pub(super) object: Ref,
-    /// The source of a duplication.
-    pub(super) source: Option<Ref>,
+    pub(super) handle: ObjectHandle,
+    /// Objects that the call names: its client, its parent, the source of a duplication.
+    pub(super) names: [Option<Ref>; 3],
 }
 
-/// A call that frees an object and everything below it.
+impl Ticket {
+    /// The handle under which the driver must be asked for the object, whatever the caller wrote: where
+    /// the caller left the choice to the driver, the books have chosen. 0 for a client alone, which
+    /// the driver gives a handle that no client of the whole machine has.
+    pub fn handle(&self) -> ObjectHandle {
+        self.handle
+    }
+}
+
+/// A call that frees an object and everything below it. Must be handed back to
+/// [`super::Books::end_free`].
 #[derive(Debug)]
 #[must_use = "an object is credited when its ticket is handed back"]
 pub struct FreeTicket {
     /// What is being freed; `None` where the books know no such object.
     pub(super) object: Option<Ref>,
+    /// Its client.
+    pub(super) client: Option<Ref>,
 }
 
 /// Why a call is not forwarded.
@@ -105,8 +119,10 @@ pub enum RefusalCause {
     NoDevice,
     /// The tenant has no share of that GPU.
     NoSuchGpu,
-    /// A client cannot be duplicated.
+    /// A client, a device or a subdevice cannot be duplicated.
     NotCopyable,
+    /// The caller left the choice of a handle to the driver, and all of those are taken.
+    NoHandle,
 }
 
 impl RefusalCause {
@@ -131,8 +147,11 @@ impl RefusalCause {
             Self::NoDevice => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
             // kernel/gpu/device.c, deviceConstruct_IMPL: the process has no file of that GPU.
             Self::NoSuchGpu => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
-            // rs_server.c, serverCopyResource: resCanCopy says no.
+            // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does not say
+            // otherwise (rs_resource.c, resCanCopy_IMPL).
             Self::NotCopyable => NvStatus::NV_ERR_INVALID_ARGUMENT,
+            // rs_client.c, clientGenResourceHandle_IMPL.
+            Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
         }
     }
 }

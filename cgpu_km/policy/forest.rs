@@ -4,6 +4,10 @@
 //! An object is found by its client and handle in constant time; the objects below it hang from it in
 //! a list whose links are in the objects. Clients hang in the same way from the file that they were
 //! made on. To free an object is to walk what is below it, without recursion.
+//!
+//! While a call is in flight, each name (client and handle) that it uses is held: what it names may go,
+//! but nothing else can come to have that name before the call ends. So a name means the same at the
+//! beginning of a call, when the driver executes it, and at its end.
 
 use super::charge::Accounts;
 use super::event::FileId;
@@ -22,7 +26,7 @@ pub(super) enum Life {
     Coming,
     /// The driver has it.
     Here,
-    /// It is gone; only its handle is still taken, since a call in flight names it.
+    /// It is gone; only its name is still taken, since a call in flight uses it.
     Gone,
 }
 
@@ -31,9 +35,9 @@ pub(super) enum Life {
 pub(super) enum Entry {
     /// Under its client and handle.
     Made,
-    /// Not yet; there is room for it.
+    /// Not yet, for the driver chooses its handle; there is room for it.
     Promised,
-    /// Not; it can only go with its parent.
+    /// Not, or no longer; it goes with its client.
     None,
 }
 
@@ -45,9 +49,9 @@ pub(super) struct Object {
     pub(super) class: ClassId,
     pub(super) kind: Kind,
     pub(super) life: Life,
-    pub(super) entry: Entry,
-    /// Duplications in flight of which this is the source.
-    pub(super) named: u32,
+    entry: Entry,
+    /// Calls in flight that use its name.
+    named: usize,
     /// The GPU that it belongs to, by way of the device object that it is or is below of.
     pub(super) share: Option<Share>,
     /// What it costs.
@@ -100,7 +104,9 @@ pub(super) struct Client {
     /// The object that stands for it, which has its handle.
     pub(super) root: Slot,
     /// Its file was closed while it was made.
-    pub(super) closed: bool,
+    closed: bool,
+    /// Where to look next for a handle that is free, from [`FIRST_CHOICE`] on.
+    next_choice: u32,
     /// Its device objects, by share.
     devices: [u32; MAX_SHARES],
     previous: Option<Slot>,
@@ -115,9 +121,12 @@ pub(super) struct Forest {
     by_handle: Table,
     /// First client of each file.
     by_file: Table,
-    /// Clients that the driver is being asked for.
-    coming_clients: usize,
 }
+
+/// The handles among which the driver chooses where its caller leaves it the choice: as many from the
+/// first one on (rs_client.h, `RS_UNIQUE_HANDLE_BASE`, `RS_UNIQUE_HANDLE_RANGE`).
+const FIRST_CHOICE: u32 = 0xcaf0_0000;
+const CHOICES: u32 = 0x0008_0000;
 
 fn key_of(client: ClientHandle, handle: ObjectHandle) -> u64 {
     u64::from(client.0) << 32 | u64::from(handle.0)
@@ -130,7 +139,6 @@ impl Forest {
             clients: Slots::new(),
             by_handle: Table::new(seed),
             by_file: Table::new(seed),
-            coming_clients: 0,
         }
     }
 
@@ -164,6 +172,24 @@ impl Forest {
         self.by_file.reserve()
     }
 
+    /// A handle that no object of the client has, for a caller that leaves the choice to the driver:
+    /// the one that the driver would choose (rs_client.c, `clientGenResourceHandle_IMPL`). The driver
+    /// is then asked for it by name, so that no call in flight is without one. `None`: all are taken.
+    pub(super) fn choose(&mut self, client: ClientHandle) -> Option<ObjectHandle> {
+        let owner = self.objects.get(self.find_root(client)?)?.owner?;
+        let mut choice = self.clients.get(owner)?.next_choice;
+        for _ in 0..CHOICES {
+            step();
+            let handle = ObjectHandle(FIRST_CHOICE + choice % CHOICES);
+            choice = choice.wrapping_add(1) % CHOICES;
+            if handle.0 != client.0 && !self.is_taken(client, handle) {
+                self.clients.get_mut(owner)?.next_choice = choice;
+                return Some(handle);
+            }
+        }
+        None
+    }
+
     /// Adds an object that the driver is about to be asked for, below `parent`.
     pub(super) fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Exhausted> {
         let slot = self.enter(object)?;
@@ -186,6 +212,7 @@ impl Forest {
             process,
             root,
             closed: false,
+            next_choice: 0,
             devices: [0; MAX_SHARES],
             previous: None,
             next,
@@ -202,7 +229,6 @@ impl Forest {
         if let Some(root) = self.objects.get_mut(root) {
             root.owner = Some(owner);
         }
-        self.coming_clients += 1;
         Ok(root)
     }
 
@@ -224,100 +250,51 @@ impl Forest {
         }
     }
 
-    /// The driver has made the object, under the handle `told` where it could choose.
+    /// The driver has made the object, under the handle `told` where the choice was its own.
     pub(super) fn arrive(&mut self, slot: Slot, told: ObjectHandle, accounts: &mut Accounts) {
         let Some(object) = self.objects.get(slot) else {
             return;
         };
-        match (object.owner, object.entry) {
-            (None, _) => {
-                let heir = self.find_root(object.client);
-                let Some((root, owner)) = heir.and_then(|root| {
-                    let owner = self.objects.get(root)?.owner?;
-                    Some((root, owner))
-                }) else {
-                    // Another client may have got the handle of the one that went, and the object
-                    // may be in that.
-                    if self.coming_clients > 0 {
-                        if let Some(hold) = object.hold {
-                            accounts.keep(hold);
-                        }
-                    }
-                    self.uproot(slot, accounts);
-                    return;
-                };
-                if let Some(object) = self.objects.get_mut(slot) {
-                    object.owner = Some(owner);
-                }
-                self.attach(slot, root);
-            }
-            (Some(_), Entry::Promised) if object.handle.0 == 0 => {
-                self.name(slot, told, accounts);
-            }
-            (Some(_), Entry::Promised) => {
-                // Another object has taken the handle that the caller chose, and may have gone again.
-                if self.is_taken(object.client, object.handle) {
-                    self.leave_unnamed(slot);
-                } else {
-                    self.by_handle.insert_promised(object.key(), slot);
-                    self.set_entry(slot, Entry::Made);
-                }
-            }
-            (Some(_), Entry::Made | Entry::None) => {}
+        if object.owner.is_none() {
+            // Its client went with all that was in it. The name of a client that a call in flight
+            // uses is held, so no other one has it.
+            self.uproot(slot, accounts);
+            return;
+        }
+        if object.entry == Entry::Promised {
+            self.name(slot, told, accounts);
         }
         self.settle(slot, accounts);
     }
 
-    /// Gives an object the handle that the driver chose.
+    /// Gives a client the handle that the driver chose.
     fn name(&mut self, slot: Slot, told: ObjectHandle, accounts: &mut Accounts) {
         let Some(object) = self.objects.get_mut(slot) else {
             return;
         };
-        if object.kind == Kind::Root {
-            object.client = ClientHandle(told.0);
-        } else if object.client.0 == told.0 {
-            self.leave_unnamed(slot);
-            return;
-        }
-        if told.0 == 0 {
-            self.leave_unnamed(slot);
-            return;
-        }
+        object.client = ClientHandle(told.0);
         object.handle = told;
         let key = object.key();
-        if let Some(occupant) = self.by_handle.get(key) {
-            // The driver gives a handle to one object at a time: the one that has it here is gone.
-            if let Some(hold) = object.hold {
-                accounts.keep(hold);
-            }
-            match self.objects.get(occupant).map(|object| object.life) {
-                Some(Life::Here) => self.fell(occupant, accounts),
-                Some(Life::Coming) => {
-                    // Which of the two is there only the driver knows. This one gets the entry, the
-                    // other one the promise.
-                    self.by_handle.set(key, slot);
-                    self.set_entry(occupant, Entry::Promised);
-                    self.set_entry(slot, Entry::Made);
-                    return;
-                }
-                Some(Life::Gone) | None => {}
+        // The driver gives a handle to one client at a time: one that has it here is gone there, and
+        // the call that ended it has not ended yet.
+        if let Some(former) = self.by_handle.get(key) {
+            if self
+                .objects
+                .get(former)
+                .is_some_and(|o| o.life == Life::Here)
+            {
+                self.fell(former, accounts);
             }
         }
         match self.by_handle.get(key) {
-            Some(gone) => {
-                self.by_handle.set(key, slot);
-                self.by_handle.forget_promise();
-                self.set_entry(gone, Entry::None);
-            }
             None => self.by_handle.insert_promised(key, slot),
+            Some(held) => {
+                self.by_handle.forget_promise();
+                self.by_handle.set(key, slot);
+                self.set_entry(held, Entry::None);
+            }
         }
         self.set_entry(slot, Entry::Made);
-    }
-
-    /// An object without a usable handle goes with its parent.
-    fn leave_unnamed(&mut self, slot: Slot) {
-        self.by_handle.forget_promise();
-        self.set_entry(slot, Entry::None);
     }
 
     fn set_entry(&mut self, slot: Slot, entry: Entry) {
@@ -352,7 +329,6 @@ impl Forest {
         let Some(client) = client.filter(|client| client.root == slot) else {
             return;
         };
-        self.coming_clients = self.coming_clients.saturating_sub(1);
         if client.closed {
             self.fell(slot, accounts);
         }
@@ -400,7 +376,6 @@ impl Forest {
             return;
         }
         object.owner = None;
-        self.strike(slot);
     }
 
     /// Takes one object away that nothing is below of and that is below nothing.
@@ -434,9 +409,6 @@ impl Forest {
         }
         if let Some(owner) = owner {
             if self.clients.get(owner).is_some_and(|c| c.root == slot) {
-                if was == Life::Coming {
-                    self.coming_clients = self.coming_clients.saturating_sub(1);
-                }
                 self.remove_client(owner, accounts);
             }
         }
@@ -499,15 +471,15 @@ impl Forest {
         }
     }
 
-    /// A call in flight names this object: its handle stays taken until [`Forest::forget`].
-    pub(super) fn remember(&mut self, slot: Slot) -> Option<Ref> {
+    /// A call in flight uses the name of this object: it is held until [`Forest::release_name`].
+    pub(super) fn hold_name(&mut self, slot: Slot) -> Option<Ref> {
         let object = self.objects.get_mut(slot)?;
         object.named = object.named.saturating_add(1);
         self.objects.name(slot)
     }
 
-    /// The call that named this object is over.
-    pub(super) fn forget(&mut self, name: Ref) {
+    /// A call that used the name of this object is over.
+    pub(super) fn release_name(&mut self, name: Ref) {
         let Some(slot) = self.objects.find(name) else {
             return;
         };
@@ -559,9 +531,5 @@ impl Forest {
 
     pub(super) fn is_empty(&self) -> bool {
         self.objects.len() == 0 && self.clients.len() == 0
-    }
-
-    pub(super) fn has_client(&self) -> bool {
-        self.clients.len() > 0
     }
 }

@@ -1,4 +1,136 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the books as a whole.
 
+mod behaviour;
+mod failing;
+mod model;
+mod races;
+mod scale;
+mod smoke;
 pub(super) mod steps;
+
+use super::*;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+
+/// Arbitrary, as all numbers in these tests are that nothing is said about.
+const GPU: GpuId = GpuId(3);
+const OTHER_GPU: GpuId = GpuId(1);
+const FILE: FileId = FileId(11);
+const PROCESS: ProcessId = ProcessId(1000);
+const CLIENT: ClientHandle = ClientHandle(0xc1d0_0019);
+const DEVICE: ObjectHandle = ObjectHandle(0x5c00_0002);
+const MIB: u64 = 1 << 20;
+
+/// A request without memory; tests change what they are about.
+fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> Alloc {
+    Alloc {
+        file: FILE,
+        process: PROCESS,
+        client,
+        parent,
+        object,
+        class: ClassId(0x90f1),
+        kind: Kind::Inert,
+        device_instance: None,
+        bytes: 0,
+        context: false,
+    }
+}
+
+fn client_request(file: FileId, process: ProcessId) -> Alloc {
+    Alloc {
+        file,
+        process,
+        class: ClassId(0x41),
+        kind: Kind::Root,
+        ..request(ClientHandle(0), ObjectHandle(0), ObjectHandle(0))
+    }
+}
+
+fn device_request(client: ClientHandle, device: ObjectHandle, gpu: GpuId) -> Alloc {
+    Alloc {
+        class: ClassId(0x80),
+        kind: Kind::Device,
+        device_instance: Some(gpu.0),
+        ..request(client, ObjectHandle(client.0), device)
+    }
+}
+
+fn memory_request(
+    client: ClientHandle,
+    parent: ObjectHandle,
+    object: ObjectHandle,
+    bytes: u64,
+) -> Alloc {
+    Alloc {
+        class: ClassId(0x40),
+        kind: Kind::VideoMemory,
+        bytes,
+        ..request(client, parent, object)
+    }
+}
+
+fn context_request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> Alloc {
+    Alloc {
+        class: ClassId(0xa06c),
+        kind: Kind::ChannelGroup,
+        context: true,
+        ..request(client, parent, object)
+    }
+}
+
+/// Short forms of the events, each from its beginning to its end.
+impl Books {
+    /// A call that the driver grants as it was asked.
+    fn alloc(&mut self, alloc: &Alloc) -> Result<(), Refusal> {
+        let ticket = self.begin_alloc(alloc)?;
+        let (object, bytes) = (ticket.handle(), alloc.bytes);
+        self.end_alloc(ticket, Some(AllocDone { object, bytes }));
+        Ok(())
+    }
+
+    /// A client for which the driver chose the handle.
+    fn client(&mut self, client: ClientHandle, file: FileId, process: ProcessId) {
+        let ticket = self.begin_alloc(&client_request(file, process)).unwrap();
+        let object = ObjectHandle(client.0);
+        self.end_alloc(ticket, Some(AllocDone { object, bytes: 0 }));
+    }
+
+    fn dup(
+        &mut self,
+        client: ClientHandle,
+        parent: ObjectHandle,
+        object: ObjectHandle,
+        source_client: ClientHandle,
+        source_object: ObjectHandle,
+    ) -> Result<(), Refusal> {
+        let ticket = self.begin_dup(client, parent, object, source_client, source_object)?;
+        self.end_dup(ticket, Some(object));
+        Ok(())
+    }
+
+    fn used(&self, gpu: GpuId) -> u64 {
+        self.share(gpu).unwrap().used
+    }
+
+    fn held(&self, gpu: GpuId) -> Vec<(i32, u64)> {
+        let mut held = Vec::new();
+        self.processes(gpu, |process, bytes| held.push((process.0, bytes)));
+        held.sort_unstable();
+        held
+    }
+}
+
+/// Books with one share, one client and one device object.
+fn books(limit: u64) -> Books {
+    let mut books = Books::new();
+    books.add_share(GPU, limit).unwrap();
+    books.client(CLIENT, FILE, PROCESS);
+    books.alloc(&device_request(CLIENT, DEVICE, GPU)).unwrap();
+    books
+}
+
+fn object(number: u32) -> ObjectHandle {
+    ObjectHandle(number)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The books when the kernel has no memory for them.
+
+use super::*;
+use crate::store::failing;
+
+/// Runs `event` with its first allocation failing, then its second and so on, until none fails.
+/// Says how many it took.
+fn with_each_allocation_failing<R>(mut event: impl FnMut() -> R) -> u32 {
+    for granted in 0..100 {
+        let (_, failed) = failing::after(granted, &mut event);
+        if !failed {
+            return granted;
+        }
+    }
+    panic!("an event makes less than a hundred allocations");
+}
+
+#[test]
+fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothing() {
+    // Larger and larger books, so that every list comes to the point where it has to grow.
+    let mut books = Books::new();
+    books.add_share(GPU, u64::MAX).unwrap();
+    let mut refused = 0;
+    for number in 1..200 {
+        let client = ClientHandle(0xc1d0_0000 + number);
+        let done = |object, bytes| Some(AllocDone { object, bytes });
+        let (file, process) = (FileId(u64::from(number)), ProcessId(1000));
+        let process = ProcessId(process.0 + i32::try_from(number).unwrap());
+        let requests = [
+            (client_request(file, process), object(client.0)),
+            (device_request(client, DEVICE, GPU), DEVICE),
+            (memory_request(client, DEVICE, object(7), 1), object(7)),
+            (memory_request(client, DEVICE, object(0), 1), object(0)),
+            (context_request(client, DEVICE, object(9)), object(9)),
+        ];
+        for (request, handle) in requests {
+            with_each_allocation_failing(|| {
+                let before = format!("{:?}", books.share(GPU));
+                match books.begin_alloc(&request) {
+                    Ok(ticket) => books.end_alloc(ticket, done(handle, request.bytes)),
+                    Err(refusal) => {
+                        assert_eq!(refusal.status.0, 0x51);
+                        assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                        assert_eq!(before, format!("{:?}", books.share(GPU)));
+                        refused += 1;
+                    }
+                }
+            });
+        }
+        with_each_allocation_failing(|| {
+            match books.begin_dup(client, DEVICE, object(10), client, object(7)) {
+                Ok(ticket) => books.end_dup(ticket, Some(object(10))),
+                Err(refusal) => {
+                    assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                    refused += 1;
+                }
+            }
+        });
+        assert_eq!(books.used(GPU), 2 * u64::from(number));
+        assert_eq!(books.share(GPU).unwrap().reserved, 0);
+    }
+    assert!(refused > 30, "only {refused} refusals were seen");
+    for number in 1..200 {
+        books.close_file(FileId(number));
+    }
+    assert!(books.is_idle());
+}
+
+#[test]
+fn a_refused_event_on_empty_books_leaves_them_empty() {
+    let mut books = Books::new();
+    let allocations = with_each_allocation_failing(|| {
+        books = Books::new();
+        if books.add_share(GPU, 1).is_err() {
+            return;
+        }
+        match books.begin_alloc(&client_request(FILE, PROCESS)) {
+            Ok(ticket) => books.end_alloc(ticket, None),
+            Err(refusal) => assert_eq!(refusal.cause, RefusalCause::Exhausted),
+        }
+        assert!(books.is_idle());
+    });
+    // Ledger, object, client, handle, file, process and its number.
+    assert_eq!(allocations, 7);
+}
+
+#[test]
+fn what_follows_the_drivers_answer_needs_no_memory() {
+    let mut books = books(u64::MAX);
+    let mut tickets = Vec::new();
+    for _ in 0..1000 {
+        let request = memory_request(CLIENT, DEVICE, object(0), 1);
+        tickets.push(books.begin_alloc(&request).unwrap());
+    }
+    let ((), failed) = failing::after(0, || {
+        for ticket in tickets.drain(..) {
+            let object = ticket.handle();
+            books.end_alloc(ticket, Some(AllocDone { object, bytes: 2 }));
+        }
+    });
+    assert!(!failed);
+    assert_eq!(books.used(GPU), 2000);
+    let ((), failed) = failing::after(0, || books.close_file(FILE));
+    assert!(!failed);
+    assert!(books.is_idle());
+}
+
+#[test]
+fn a_share_for_which_there_is_no_memory_is_not_added() {
+    let mut books = Books::new();
+    let (result, failed) = failing::after(0, || books.add_share(GPU, 1));
+    assert!(failed && result.is_err());
+    assert_eq!(books.share(GPU), None);
+}

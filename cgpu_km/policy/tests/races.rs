@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls in flight in any order, against a driver with few handles and two GPUs.
+//!
+//! Each call has three moments: it begins in the books, the driver executes it, it ends in the books.
+//! The steps put the moments of several calls in any order, as threads that can stop each other
+//! anywhere would. Whatever the order is, the books must never say less than the driver has.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const FILES: u64 = 3;
+/// Few handles, so that they change their meaning all the time.
+const HANDLES: u32 = 4;
+/// As few that programs choose for clients; those that the driver chooses come once.
+const CLIENTS: u32 = 3;
+const FIRST_CLIENT: u32 = 0xc1d0_0000;
+const GPUS: [GpuId; 2] = [GPU, OTHER_GPU];
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// A client of this handle; 0: of the driver's choice.
+    Client(u32),
+    Device(GpuId),
+    Memory(u64),
+    /// Of this object of this client.
+    Dup(u32, u32),
+    Free,
+    Close,
+}
+
+/// A call on `file`: it makes `handle` below `object` of `client`, or does something to `object`.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    what: What,
+    file: u64,
+    client: u32,
+    object: u32,
+    handle: u32,
+}
+
+/// Numbers select among what there is at that moment.
+#[derive(Clone, Debug)]
+enum Step {
+    Begin {
+        what: u8,
+        file: u64,
+        place: (usize, usize),
+        source: (usize, usize),
+        handle: u32,
+        bytes: u64,
+    },
+    /// The driver executes a call that has begun, or a call that it has executed ends.
+    Advance(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let place = (any::<usize>(), any::<usize>());
+    // Every other handle is left to the driver.
+    let handle = prop_oneof![1 => Just(0), 1 => 1..=HANDLES];
+    let begin = (0..24u8, 0..FILES, place.clone(), place, handle, 1..1000u64);
+    let begin = begin.prop_map(|(what, file, place, source, handle, bytes)| Step::Begin {
+        what,
+        file,
+        place,
+        source,
+        handle,
+        bytes,
+    });
+    prop_oneof![2 => begin, 3 => any::<usize>().prop_map(Step::Advance)]
+}
+
+#[derive(Clone, Copy, Default)]
+struct Object {
+    parent: u32,
+    gpu: Option<GpuId>,
+    memory: Option<usize>,
+}
+
+struct Memory {
+    gpu: GpuId,
+    bytes: u64,
+    references: usize,
+}
+
+/// What the driver has, by the rules of its resource server.
+#[derive(Default)]
+struct Driver {
+    /// The file of each client.
+    clients: BTreeMap<u32, u64>,
+    /// By client and handle; a client itself is an object of its own handle.
+    objects: BTreeMap<(u32, u32), Object>,
+    memory: Vec<Memory>,
+    last_client: u32,
+}
+
+impl Driver {
+    /// Adds an object below another one, on its GPU if none is named.
+    fn add(&mut self, call: Call, gpu: Option<GpuId>, memory: Option<usize>) -> Option<u32> {
+        let parent = *self.objects.get(&(call.client, call.object))?;
+        let key = (call.client, call.handle);
+        if self.clients.get(&call.client) != Some(&call.file) || self.objects.contains_key(&key) {
+            return None;
+        }
+        assert_ne!(call.handle, 0, "a call in flight without a handle");
+        let object = Object {
+            parent: call.object,
+            gpu: gpu.or(parent.gpu),
+            memory,
+        };
+        self.objects.insert(key, object);
+        if let Some(memory) = memory {
+            self.memory[memory].references += 1;
+        }
+        Some(call.handle)
+    }
+
+    fn remove(&mut self, client: u32, handle: u32) {
+        let Some(object) = self.objects.remove(&(client, handle)) else {
+            return;
+        };
+        if let Some(memory) = object.memory {
+            self.memory[memory].references -= 1;
+        }
+        let below = |(key, object): (&(u32, u32), &Object)| {
+            (key.0 == client && object.parent == handle).then_some(key.1)
+        };
+        let below: Vec<u32> = self.objects.iter().filter_map(below).collect();
+        for child in below {
+            self.remove(client, child);
+        }
+        if handle == client {
+            self.clients.remove(&client);
+        }
+    }
+
+    fn close(&mut self, file: u64) {
+        let clients = self.clients.iter().filter(|(_, of)| **of == file);
+        let clients: Vec<u32> = clients.map(|(&client, _)| client).collect();
+        for client in clients {
+            self.remove(client, client);
+        }
+    }
+
+    fn taken(&self, gpu: GpuId) -> u64 {
+        let taken = |memory: &&Memory| memory.gpu == gpu && memory.references > 0;
+        self.memory.iter().filter(taken).map(|m| m.bytes).sum()
+    }
+
+    /// Executes a call: the handle of what it made, or whether it did something.
+    fn execute(&mut self, call: Call) -> Option<u32> {
+        match call.what {
+            What::Client(wanted) => {
+                let mut client = wanted;
+                if client == 0 {
+                    self.last_client += 1;
+                    client = 0xc1e0_0000 + self.last_client;
+                }
+                if self.clients.contains_key(&client) {
+                    return None;
+                }
+                self.clients.insert(client, call.file);
+                self.objects.insert((client, client), Object::default());
+                Some(client)
+            }
+            What::Device(gpu) => self.add(call, Some(gpu), None),
+            What::Memory(bytes) => {
+                let gpu = self.objects.get(&(call.client, call.object))?.gpu?;
+                let references = 0;
+                self.memory.push(Memory {
+                    gpu,
+                    bytes,
+                    references,
+                });
+                self.add(call, None, Some(self.memory.len() - 1))
+            }
+            What::Dup(client, object) => {
+                let source = *self.objects.get(&(client, object))?;
+                self.add(call, None, source.memory)
+            }
+            What::Free => {
+                if self.clients.get(&call.client) != Some(&call.file) {
+                    return None;
+                }
+                // Success also where there is no such object.
+                self.remove(call.client, call.object);
+                Some(0)
+            }
+            What::Close => {
+                self.close(call.file);
+                Some(0)
+            }
+        }
+    }
+}
+
+enum Paper {
+    Alloc(Ticket),
+    Dup(Ticket),
+    Free(FreeTicket),
+    Close,
+}
+
+struct Flight {
+    call: Call,
+    paper: Paper,
+    /// What the driver answered, once it has.
+    answer: Option<Option<u32>>,
+}
+
+struct World {
+    books: Books,
+    driver: Driver,
+    flights: Vec<Flight>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut books = Books::new();
+        for gpu in GPUS {
+            books.add_share(gpu, u64::MAX).unwrap();
+        }
+        Self {
+            books,
+            driver: Driver::default(),
+            flights: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Begin {
+                what,
+                file,
+                place,
+                source,
+                handle,
+                bytes,
+            } => {
+                let (client, object) = self.select(place);
+                let what = match what {
+                    0 => What::Client(0),
+                    1..=2 => What::Client(FIRST_CLIENT + handle % CLIENTS),
+                    3..=6 => What::Device(GPUS[place.1 / 16 % 2]),
+                    7..=11 => What::Memory(bytes),
+                    12..=16 => {
+                        let (client, object) = self.select(source);
+                        What::Dup(client, object)
+                    }
+                    17..=22 => What::Free,
+                    _ => What::Close,
+                };
+                // Others than the client's own file the driver refuses; a few come all the same.
+                let own = self.driver.clients.get(&client).copied();
+                let file = match what {
+                    What::Client(_) | What::Close => file,
+                    _ => own.filter(|_| bytes % 16 > 0).unwrap_or(file),
+                };
+                let object = match what {
+                    What::Device(_) => client,
+                    _ => object,
+                };
+                self.begin(Call {
+                    what,
+                    file,
+                    client,
+                    object,
+                    handle,
+                });
+            }
+            Step::Advance(number) => self.advance(number),
+        }
+    }
+
+    /// A client and one of its objects that the driver or the books have; rarely what neither has.
+    fn select(&self, (client, object): (usize, usize)) -> (u32, u32) {
+        let mut clients = self.driver.clients.keys();
+        let client = match clients.len() {
+            0 => FIRST_CLIENT,
+            _ if client % 16 == 0 => FIRST_CLIENT,
+            count => *clients.nth(client / 16 % count).unwrap(),
+        };
+        let mut handles: Vec<u32> = (1..=HANDLES)
+            .chain((0..HANDLES).map(|handle| 0xcaf0_0000 + handle))
+            .filter(|&handle| {
+                let books = self
+                    .books
+                    .kind_of(ClientHandle(client), ObjectHandle(handle));
+                books.is_some() || self.driver.objects.contains_key(&(client, handle))
+            })
+            .collect();
+        handles.push(client);
+        let object = match object % 16 {
+            0 => 1,
+            _ => handles[object / 16 % handles.len()],
+        };
+        (client, object)
+    }
+
+    fn begin(&mut self, mut call: Call) {
+        // A file is closed when no call on it is in flight, and there is none after that.
+        let close = |call: &Call| matches!(call.what, What::Close);
+        let in_the_way = |flight: &Flight| {
+            flight.call.file == call.file && (close(&call) || close(&flight.call))
+        };
+        if self.flights.iter().any(in_the_way) {
+            return;
+        }
+        let books = &mut self.books;
+        let (client, object) = (ClientHandle(call.client), ObjectHandle(call.object));
+        let handle = ObjectHandle(call.handle);
+        let paper = match call.what {
+            What::Client(wanted) => books.begin_alloc(&Alloc {
+                object: ObjectHandle(wanted),
+                ..client_request(FileId(call.file), PROCESS)
+            }),
+            What::Device(gpu) => books.begin_alloc(&device_request(client, handle, gpu)),
+            What::Memory(bytes) => {
+                books.begin_alloc(&memory_request(client, object, handle, bytes))
+            }
+            What::Dup(source_client, source) => {
+                let source = (ClientHandle(source_client), ObjectHandle(source));
+                books.begin_dup(client, object, handle, source.0, source.1)
+            }
+            What::Free => {
+                if let Ok(ticket) = books.begin_free(client, object) {
+                    self.fly(call, Paper::Free(ticket));
+                }
+                return;
+            }
+            What::Close => {
+                self.fly(call, Paper::Close);
+                return;
+            }
+        };
+        if let Ok(ticket) = paper {
+            call.handle = ticket.handle().0;
+            self.fly(
+                call,
+                match call.what {
+                    What::Dup(..) => Paper::Dup(ticket),
+                    _ => Paper::Alloc(ticket),
+                },
+            );
+        }
+    }
+
+    fn fly(&mut self, call: Call, paper: Paper) {
+        let answer = None;
+        self.flights.push(Flight {
+            call,
+            paper,
+            answer,
+        });
+    }
+
+    fn advance(&mut self, number: usize) {
+        if self.flights.is_empty() {
+            return;
+        }
+        let at = number % self.flights.len();
+        if self.flights[at].answer.is_none() {
+            let answer = self.driver.execute(self.flights[at].call);
+            self.flights[at].answer = Some(answer);
+            return;
+        }
+        let flight = self.flights.swap_remove(at);
+        let answer = flight.answer.unwrap();
+        match flight.paper {
+            Paper::Alloc(ticket) => {
+                let done = answer.map(|handle| AllocDone {
+                    object: ObjectHandle(handle),
+                    bytes: 0,
+                });
+                self.books.end_alloc(ticket, done);
+            }
+            Paper::Dup(ticket) => self.books.end_dup(ticket, answer.map(ObjectHandle)),
+            Paper::Free(ticket) => self.books.end_free(ticket, answer.is_some()),
+            Paper::Close => self.books.close_file(FileId(flight.call.file)),
+        }
+    }
+
+    fn compare(&self) {
+        for gpu in GPUS {
+            let share = self.books.share(gpu).unwrap();
+            let taken = self.driver.taken(gpu);
+            let charged = share.used + share.reserved;
+            assert!(charged >= taken, "{taken} taken, {charged} charged");
+        }
+    }
+
+    fn finish(mut self) {
+        while !self.flights.is_empty() {
+            self.advance(0);
+            self.compare();
+        }
+        for &client in self.driver.clients.keys() {
+            assert!(self.books.owns_client(ClientHandle(client)));
+        }
+        for file in 0..FILES {
+            self.driver.close(file);
+            self.books.close_file(FileId(file));
+            self.compare();
+        }
+        assert!(self.books.is_idle(), "something is left: {:?}", self.books);
+    }
+}
+
+proptest! {
+    // A failure prints its seed and its shrunk steps.
+    #![proptest_config(ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_the_order_of_calls_in_flight_the_books_never_say_less_than_the_driver_has(
+        steps in proptest::collection::vec(step(), 0..150)
+    ) {
+        let mut world = World::new();
+        for step in &steps {
+            world.take(step);
+            world.compare();
+        }
+        world.finish();
+    }
+}
