@@ -97,10 +97,10 @@ fn class() -> impl Strategy<Value = Class> {
 fn step() -> impl Strategy<Value = Step> {
     let later = prop::bool::weighted(0.25);
     prop_oneof![
-        3 => (0..FILES, 0..PROCESSES, 0..4u32, later.clone()).prop_map(
+        3 => (0..FILES, 0..PROCESSES, 0..4u32, later).prop_map(
             |(file, process, chosen, later)| Step::Client { file, process, chosen, later }
         ),
-        20 => (any::<usize>(), any::<usize>(), 0..HANDLES, class(), answer(), later.clone()).prop_map(
+        20 => (any::<usize>(), any::<usize>(), 0..HANDLES, class(), answer(), later).prop_map(
             |(client, parent, handle, class, answer, later)| {
                 Step::Alloc { client, parent, handle, class, answer, later }
             }

@@ -58,7 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
     let place = (any::<usize>(), any::<usize>());
     // Every other handle is left to the driver.
     let handle = prop_oneof![1 => Just(0), 1 => 1..=HANDLES];
-    let begin = (0..24u8, 0..FILES, place.clone(), place, handle, 1..1000u64);
+    let begin = (0..24u8, 0..FILES, place, place, handle, 1..1000u64);
     let begin = begin.prop_map(|(what, file, place, source, handle, bytes)| Step::Begin {
         what,
         file,
