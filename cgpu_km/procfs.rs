@@ -27,16 +27,6 @@ use crate::{
 use core::{num::IntErrorKind, str::FromStr};
 use kernel::{prelude::*, seq_file::SeqFile, seq_print, str::CString, sync::Arc};
 
-/// Names that a GPU's folder has or may get for files of its own, which an instance cannot have.
-pub const RESERVED_NAMES: [&str; 6] = [
-    "policy",
-    "max_inst",
-    "free_weight",
-    "prio_ratio",
-    "status",
-    "version",
-];
-
 /// Makes `/proc/cgpu_km`.
 pub fn root() -> Result<Folder> {
     let mut folder = Folder::new(None, c"cgpu_km")?;

@@ -199,7 +199,7 @@ impl Registry {
     /// Makes an instance.
     pub fn create(&self, wish: &Wish) -> Result<Arc<Instance>, Failure> {
         let text = wish.name.as_str().ok_or(Cause::BadName)?;
-        if procfs::RESERVED_NAMES.contains(&text) {
+        if uapi::RESERVED_NAMES.contains(&text) {
             return Err(Cause::BadName.into());
         }
         let mut admin = self.admin.lock();
@@ -215,9 +215,9 @@ impl Registry {
         if id >= TENANT_MINORS {
             return Err(Cause::TooMany.into());
         }
-        // From here on the number is used up, whatever becomes of it.
-        admin.next_instance += 1;
         gpu.allot(id, wish.limit, wish.weight, wish.overcommit)?;
+        // From here on the number is used up: a node may be seen, whatever becomes of it.
+        admin.next_instance += 1;
         let place = Place {
             id,
             limit: wish.limit,

@@ -288,21 +288,21 @@ impl<E: Endpoint> Cgpufs<E> {
     unsafe extern "C" fn fill_super(sb: *mut bindings::super_block) -> c_int {
         // SAFETY: A call of the registered type.
         let this = unsafe { Self::registered() };
-        // SAFETY: The superblock is valid, and nobody else's yet; the operations are static.
-        let inode = unsafe {
-            // Devices work here; nothing is to be executed.
-            // CAST: flags, in a word that is at least as wide.
-            (*sb).s_iflags &= !(bindings::SB_I_NODEV as c_ulong);
-            // CAST: as above.
-            (*sb).s_iflags |= bindings::SB_I_NOEXEC as c_ulong;
-            (*sb).s_magic = MAGIC;
-            (*sb).s_blocksize = bindings::PAGE_SIZE;
-            // CAST: a number of bits.
-            (*sb).s_blocksize_bits = bindings::PAGE_SHIFT as u8;
-            (*sb).s_time_gran = 1;
-            (*sb).s_op = &Self::SUPER;
-            extra::cgpu_shim_new_directory(sb, ROOT_MODE, &raw const DIRECTORY.0)
-        };
+        // SAFETY: The superblock is valid, and nobody else's yet.
+        let fields = unsafe { &mut *sb };
+        // Devices work here; nothing is to be executed.
+        // CAST: flags, in a word that is at least as wide; both lines.
+        fields.s_iflags &= !(bindings::SB_I_NODEV as c_ulong);
+        fields.s_iflags |= bindings::SB_I_NOEXEC as c_ulong;
+        fields.s_magic = MAGIC;
+        fields.s_blocksize = bindings::PAGE_SIZE;
+        // CAST: a number of bits.
+        fields.s_blocksize_bits = bindings::PAGE_SHIFT as u8;
+        fields.s_time_gran = 1;
+        fields.s_op = &Self::SUPER;
+        // SAFETY: The superblock is valid; the operations are static.
+        let inode =
+            unsafe { extra::cgpu_shim_new_directory(sb, ROOT_MODE, &raw const DIRECTORY.0) };
         // SAFETY: The inode is null or a new folder of this superblock; `d_make_root` takes it,
         // also where it fails.
         let root = unsafe { bindings::d_make_root(inode) };
@@ -355,12 +355,12 @@ impl<E: Endpoint> Cgpufs<E> {
     ///
     /// `inode` is one of this filesystem, and nobody uses it any more.
     unsafe extern "C" fn evict_inode(inode: *mut bindings::inode) {
-        // SAFETY: The inode is valid, and going.
-        let private = unsafe {
-            bindings::truncate_inode_pages_final(&raw mut (*inode).i_data);
-            bindings::clear_inode(inode);
-            core::mem::replace(&mut (*inode).i_private, null_mut())
-        };
+        // SAFETY: The inode is valid, and going; its pages (there are none) must go first.
+        unsafe { bindings::truncate_inode_pages_final(&raw mut (*inode).i_data) };
+        // SAFETY: As above; this is the last thing that is done with it here.
+        unsafe { bindings::clear_inode(inode) };
+        // SAFETY: Nobody else uses the inode's data any more.
+        let private = unsafe { core::mem::replace(&mut (*inode).i_private, null_mut()) };
         if !private.is_null() {
             // SAFETY: Only twins have such data, and this is the only place that takes them back.
             drop(unsafe { KBox::<Twin<E>>::from_foreign(private) });
@@ -379,13 +379,14 @@ impl<E: Endpoint> Cgpufs<E> {
         mask: u32,
         _flags: c_uint,
     ) -> c_int {
-        // SAFETY: The caller holds the path, whose inode is a twin's: it has these data until it is
-        // evicted.
-        unsafe {
-            let inode = (*(*path).dentry).d_inode;
-            bindings::generic_fillattr(idmap, mask, inode, stat);
-            (*stat).rdev = encoded((*(*inode).i_private.cast::<Twin<E>>()).shown);
-        }
+        // SAFETY: The caller holds the path.
+        let inode = unsafe { (*(*path).dentry).d_inode };
+        // SAFETY: The inode is a twin's: it has these data until it is evicted.
+        let twin = unsafe { &*(*inode).i_private.cast::<Twin<E>>() };
+        // SAFETY: The arguments are those of this operation.
+        unsafe { bindings::generic_fillattr(idmap, mask, inode, stat) };
+        // SAFETY: `stat` is a valid place.
+        unsafe { (*stat).rdev = encoded(twin.shown) };
         0
     }
 
@@ -470,15 +471,19 @@ unsafe fn make(
         return Err(ENOMEM);
     }
     // SAFETY: The folder is alive; it comes back with its inode locked.
-    let entry =
-        from_err_ptr(unsafe { bindings::simple_start_creating(folder, name.as_char_ptr()) })
-            // SAFETY: The inode's reference is ours.
-            .inspect_err(|_| unsafe { bindings::iput(inode) })?;
+    let entry = unsafe { bindings::simple_start_creating(folder, name.as_char_ptr()) };
+    let entry = match from_err_ptr(entry) {
+        Ok(entry) => entry,
+        Err(e) => {
+            // SAFETY: The inode's reference is ours, and was given to nobody.
+            unsafe { bindings::iput(inode) };
+            return Err(e);
+        }
+    };
     // SAFETY: `entry` is new and has no inode; it takes ours, and stays until it is removed.
-    unsafe {
-        bindings::d_make_persistent(entry, inode);
-        bindings::simple_done_creating(entry);
-    }
+    unsafe { bindings::d_make_persistent(entry, inode) };
+    // SAFETY: Started above.
+    unsafe { bindings::simple_done_creating(entry) };
     Ok(entry)
 }
 

@@ -73,10 +73,9 @@ impl<E: Endpoint> Nodes<E> {
                     // SAFETY: `this` is the pinned place; `operations` was written above.
                     let operations = unsafe { &raw const (*this.as_ptr()).operations };
                     // SAFETY: `cdev` is a place that stays; the operations stay as long.
-                    unsafe {
-                        bindings::cdev_init(cdev, operations);
-                        (*cdev).owner = crate::THIS_MODULE.as_ptr();
-                    }
+                    unsafe { bindings::cdev_init(cdev, operations) };
+                    // SAFETY: As above.
+                    unsafe { (*cdev).owner = crate::THIS_MODULE.as_ptr() };
                     // SAFETY: It was just initialized, and the numbers are ours.
                     to_result(unsafe { bindings::cdev_add(cdev, first, MINORS) })
                 }),
@@ -147,7 +146,7 @@ impl<E: Endpoint> Nodes<E> {
         // SAFETY: The inode is valid.
         let minor = unsafe { (*inode).i_rdev } & (MINORS - 1);
         let Some(endpoint) = this.endpoint(minor) else {
-            return ENXIO.to_errno();
+            return ENODEV.to_errno();
         };
         // SAFETY: The caller promises that `file` is being opened on `inode`; its operations are
         // those of the device.

@@ -118,9 +118,16 @@ impl Data {
         // INVARIANT: `drop` takes back what `into_foreign` gave.
         Ok(Self {
             pointer: KBox::new(file, GFP_KERNEL)?.into_foreign(),
-            // SAFETY: As `Data::drop` calls it: once, with `pointer`, which is of this type.
-            drop: |pointer| drop(unsafe { KBox::<F>::from_foreign(pointer) }),
+            drop: Self::take_back::<F>,
         })
+    }
+
+    /// # Safety
+    ///
+    /// `pointer` came from `into_foreign` of a box of this type, and is not used any more.
+    unsafe fn take_back<F: TextFile>(pointer: *mut c_void) {
+        // SAFETY: The caller promises it.
+        drop(unsafe { KBox::<F>::from_foreign(pointer) });
     }
 }
 

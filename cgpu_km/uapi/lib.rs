@@ -24,6 +24,16 @@ pub const CGPUFS_TYPE: &str = "cgpufs";
 
 /// Length of a name field; a name has at most one byte less and must not be empty.
 pub const NAME_LEN: usize = 64;
+/// Names that an instance cannot have, since the folder of a GPU in `/proc/cgpu_km` has, or may get,
+/// files of these names; [`Cause::BadName`].
+pub const RESERVED_NAMES: [&str; 6] = [
+    "policy",
+    "max_inst",
+    "free_weight",
+    "prio_ratio",
+    "status",
+    "version",
+];
 /// Most GPUs that are served.
 pub const MAX_GPUS: usize = 16;
 /// Most instances on one GPU.
