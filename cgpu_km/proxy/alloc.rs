@@ -126,6 +126,9 @@ pub(super) fn alloc(
         Ok(ticket) => ticket,
         Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
     };
+    // Where the caller left the handle to the driver, the books have chosen it. (There is room for
+    // it: it was read from here.)
+    let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
     let route = match request.device_instance {
         Some(instance) => Route::Worker(GpuId(instance)),
         None => Route::Caller,
@@ -154,17 +157,16 @@ pub(super) fn alloc(
 
     let ok = returned == Ok(0) && get(envelope.status, outer)? == NvStatus::NV_OK.0;
     let done = ok.then(|| AllocDone {
-        // What the driver wrote counts only where it had the choice.
-        object: ObjectHandle(match requested {
-            0 => H_OBJECT_NEW.get(outer).unwrap_or(0),
-            handle => handle,
-        }),
+        object: ObjectHandle(H_OBJECT_NEW.get(outer).unwrap_or(0)),
         bytes: match (request.kind, &params) {
             (Kind::VideoMemory, Some(p)) => memory::SIZE.get(&p.bytes).unwrap_or(0),
             _ => 0,
         },
     });
     call.books(|books| books.end_alloc(ticket, done));
+    if !ok {
+        set(H_OBJECT_NEW, outer, requested)?;
+    }
     if let Some(params) = &params {
         params.write_back(call)?;
     }

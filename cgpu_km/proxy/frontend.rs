@@ -172,9 +172,14 @@ fn dup(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> 
             return Ok(0);
         }
     };
+    // Where the caller left the handle to the driver, the books have chosen it.
+    let made = ticket.handle();
+    let _ = nvos55::H_OBJECT.set(bytes, made.0);
     let returned = plain(call, code, bytes);
-    let done = returned == Ok(0) && get(nvos55::STATUS, bytes)? == NvStatus::NV_OK.0;
-    let made = ObjectHandle(get(nvos55::H_OBJECT, bytes)?);
+    let done = returned == Ok(0) && nvos55::STATUS.get(bytes) == Some(NvStatus::NV_OK.0);
     call.books(|books| books.end_dup(ticket, done.then_some(made)));
+    if !done {
+        set(nvos55::H_OBJECT, bytes, object.0)?;
+    }
     returned
 }

@@ -90,7 +90,13 @@ fn alloc_size(
         },
         context: false,
     };
-    charged(
+    // The books choose the handle where the driver would; it must take that one.
+    set(
+        alloc_size::FLAGS,
+        bytes,
+        flags | memory::FLAGS_MEMORY_HANDLE_PROVIDED,
+    )?;
+    let returned = charged(
         call,
         code,
         bytes,
@@ -98,7 +104,15 @@ fn alloc_size(
         STATUS,
         alloc_size::H_MEMORY,
         Some(alloc_size::SIZE),
-    )
+    );
+    let told = get(alloc_size::FLAGS, bytes)?;
+    let provided = flags & memory::FLAGS_MEMORY_HANDLE_PROVIDED;
+    set(
+        alloc_size::FLAGS,
+        bytes,
+        told & !memory::FLAGS_MEMORY_HANDLE_PROVIDED | provided,
+    )?;
+    returned
 }
 
 /// Frees: the same as `NV_ESC_RM_FREE` of the memory object.
@@ -173,18 +187,20 @@ fn charged(
         Ok(ticket) => ticket,
         Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
     };
+    let asked = handle.get(bytes).unwrap_or(0);
+    let _ = handle.set(bytes, ticket.handle().0);
     let returned = plain(call, code, bytes);
     let ok = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
     let done = ok.then(|| AllocDone {
-        object: match request.object {
-            ObjectHandle(0) => ObjectHandle(handle.get(bytes).unwrap_or(0)),
-            chosen => chosen,
-        },
+        object: ticket.handle(),
         bytes: match (request.kind, size) {
             (Kind::VideoMemory, Some(size)) => size.get(bytes).unwrap_or(0),
             _ => 0,
         },
     });
     call.books(|books| books.end_alloc(ticket, done));
+    if !ok {
+        set(handle, bytes, asked)?;
+    }
     returned
 }

@@ -256,6 +256,61 @@ fn memory_over_the_limit_is_refused_as_the_driver_refuses_it() {
 }
 
 #[test]
+fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
+    const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
+    const NV_ESC_RM_VID_HEAP_CONTROL: u32 = 0xc0b8_464a;
+    const PROVIDED: u32 = 0x4000;
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(0, 2 * MIB), 0);
+    assert_eq!(get32(&program.seen[0].parts[0], 8), 0xcaf0_0000);
+    assert_eq!(get32(program.at(OUTER), 8), 0xcaf0_0000);
+
+    let mut outer = vec![0; 28];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, DEVICE);
+    put32(&mut outer, 12, CLIENT);
+    put32(&mut outer, 16, 0xcaf0_0000);
+    program.put(OUTER, &outer);
+    let returned = ioctl(
+        &mut program,
+        &CONTROL,
+        NV_ESC_RM_DUP_OBJECT,
+        UserAddr(OUTER),
+    );
+    assert_eq!(returned, Ok(0));
+    assert_eq!(get32(&program.seen[1].parts[0], 8), 0xcaf0_0001);
+    assert_eq!(get32(program.at(OUTER), 8), 0xcaf0_0001);
+
+    // Here a flag says whether there is a handle; what is in its place otherwise says nothing.
+    let mut outer = vec![0; 184];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, DEVICE);
+    put32(&mut outer, 8, 2);
+    put32(&mut outer, 44, 0xcaf0_0000);
+    put64(&mut outer, 88, 2 * MIB);
+    program.put(OUTER, &outer);
+    let returned = ioctl(
+        &mut program,
+        &CONTROL,
+        NV_ESC_RM_VID_HEAP_CONTROL,
+        UserAddr(OUTER),
+    );
+    assert_eq!(returned, Ok(0));
+    assert_eq!(get32(&program.seen[2].parts[0], 44), 0xcaf0_0002);
+    assert_eq!(get32(&program.seen[2].parts[0], 52) & PROVIDED, PROVIDED);
+    assert_eq!(get32(program.at(OUTER), 44), 0xcaf0_0002);
+    assert_eq!(get32(program.at(OUTER), 52) & PROVIDED, 0);
+
+    // What the driver refuses, the program finds as it was.
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 40, 0x51);
+        0
+    });
+    assert_eq!(program.memory(0, 2 * MIB), 0x51);
+    assert_eq!(get32(program.at(OUTER), 8), 0);
+}
+
+#[test]
 fn memory_that_the_driver_refuses_is_not_charged() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
