@@ -42,7 +42,7 @@ step() {
 
 says() { grep -qF -- "$1" "$out/stdout"; }
 complains() { grep -qF -- "$1" "$out/stderr"; }
-is() { [ "$1" = "$2" ] || { echo "$1 is not $2"; return 1; }; }
+is() { [ -n "$1" ] && [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
 absent() { [ ! -e "$1" ]; }
 number() { stat -c '%F %t:%T' "$1"; }
 mounted() { grep -q " $1 cgpufs " /proc/self/mounts; }
@@ -91,7 +91,7 @@ step 0 inst set-weight pair 7 --gpu 0,1
 step 0 inst show pair --json
 check "the weight is set on both" is "$(grep -c '"weight": 7' "$out/stdout")" 2
 step 0 inst mounts pair
-for node in $(sed -n 's/^  --device=\([^ ]*\).*/\1/p' "$out/stdout"); do
+for node in $(sed -n 's/^  --device=\([^ :]*\).*/\1/p' "$out/stdout" | sort -u); do
 	check "$node, which mounts names, exists" test -c "$node"
 done
 step 0 inst mounts pair --json
@@ -128,6 +128,15 @@ rm -f "$out/ready"
 
 check "a user namespace's root is not permitted" sh -c \
 	"unshare -U $cgpuctl status >$out/stdout 2>$out/stderr; [ \$? = 5 ]"
+
+# One more than the tool asks room for at first.
+n=1
+while [ $n -lt 64 ] && run 0 inst create "n$n" --gpu 1 --mem 1GiB; do n=$((n + 1)); done
+check "a GPU takes 64 instances" is $n 64
+step 6 inst create n64 --gpu 1 --mem 1GiB
+check "and no more" complains "64 instances"
+step 0 inst list
+check "a long list is whole" is "$(grep -c /dev/cgpu "$out/stdout")" 66
 
 step 0 inst destroy solo
 step 4 inst destroy solo

@@ -128,9 +128,10 @@ fn arguments(
     mounts: &[Mount],
     mount: impl Fn(&Mount) -> String,
 ) -> Vec<String> {
+    // Without `m`: a container has nothing to make of these numbers that it has not got.
     devices
         .iter()
-        .map(|device| format!("--device={}", device.path))
+        .map(|device| format!("--device={}:rw", device.path))
         .chain(mounts.iter().map(mount))
         .collect()
 }
