@@ -1,6 +1,66 @@
 # SPDX-License-Identifier: GPL-2.0
-KDIR ?= /lib/modules/$(shell uname -r)/build
+# The front door. Kbuild describes the module; what the tests do is in tests/floors.py and tests/vm.
+#
+#   make                 the module for the running kernel (KDIR: another kernel's headers with Rust)
+#   make install         build and install on this machine (install.sh), make uninstall
+#   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
+#   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
+#   make test-gpu        tests on a real GPU
+#   make demo            two containers share a GPU
+#   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [DIRECT=1]   JSON on stdout
+#
+# Files of the test machine are kept under ~/.cache/cgpu; `make clean-cache` removes them.
 
-.PHONY: modules
+KDIR ?= /lib/modules/$(shell uname -r)/build
+CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
+
+.PHONY: all modules modules_install install uninstall clean clean-cache \
+	lint test test-host test-vm test-debug test-gpu demo replay
+
+all: modules
+
 modules:
-	$(MAKE) -C $(KDIR) M=$(CURDIR) modules
+	+@$(MAKE) -C $(KDIR) M=$(CURDIR) modules
+
+modules_install: modules
+	+@$(MAKE) -C $(KDIR) M=$(CURDIR) modules_install
+
+install:
+	@./install.sh
+
+uninstall:
+	@./uninstall.sh
+
+# Without the kernel's help, so that it also works where its headers are gone.
+clean:
+	@find . -path ./target -prune -o -path ./.git -prune -o -type f \
+		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' -o -name '.*.cmd' -o -name '*.rmeta' \
+		-o -name '*_generated.rs' -o -name Module.symvers -o -name modules.order -o -name '.*.d' \) -delete
+	@rm -rf target
+
+clean-cache:
+	rm -rf $(CACHE)
+
+lint:
+	@tests/floors.py lint
+
+test:
+	@tests/floors.py lint host vm
+
+test-host:
+	@tests/floors.py lint host
+
+test-vm:
+	@tests/floors.py vm
+
+test-debug:
+	@tests/floors.py debug
+
+test-gpu:
+	@tests/gpu.sh
+
+demo:
+	@tests/vm/demo.sh
+
+replay:
+	@tests/vm/replay.sh $(if $(MEM),--mem '$(MEM)') $(if $(filter-out 0,$(DIRECT)),--direct) $(if $(V),--verbose) $(TRACE)

@@ -403,6 +403,7 @@ impl Cause {
 
     /// The errno, positive.
     pub const fn errno(self) -> i32 {
+        // CAST: the discriminants of this repr(i32) enum are the errnos.
         self as i32
     }
 

@@ -50,7 +50,6 @@ need_root
 remembered=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-$kernel
 if [ -n "$build" ]; then
 	out=$("$here/build.sh" --kernel "$kernel")
-	echo "$out" >"$remembered"
 else
 	out=$(cat "$remembered" 2>/dev/null) || die "nothing was built yet"
 fi
@@ -73,6 +72,7 @@ trap 'exit 130' INT TERM
 stage=$work/stage
 mkdir -p "$stage/bin" "$stage/modules" "$stage/files" "$stage/usr/bin"
 cp "$root/usr/bin/busybox" "$stage/bin/"
+cp "$here/guest-lib.sh" "$stage/"
 cp "$here/guest-init" "$stage/init"
 chmod 755 "$stage/init"
 cp "$out"/modules/*.ko "$stage/modules/"

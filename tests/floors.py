@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""floors.py lint|host|vm|debug ...: runs the tests of these floors one after the other and goes on after a
+failure. Ends in "N passed, N failed", which counts every test that a step reports, and the step itself
+where it reports none."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parent.parent
+SUMMARIES = re.compile(r"(\d+) passed[,;] (\d+) failed")
+
+CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
+# What the kernel must not do: it has no panic handler that anybody would want to meet.
+NO_PANICS = ["indexing_slicing", "unwrap_used", "expect_used", "panic", "unreachable", "string_slice"]
+RUN = ["tests/vm/run.sh"]
+
+
+def guest(name, *command, options=(), kernel="stock"):
+    """A command in the test machine."""
+    return [*RUN, "--no-build", "--kernel", kernel, "--name", name, *options, "--", *command]
+
+
+LINT = (
+    ("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
+    ("lint", ["tests/lint/lint.py"]),
+    ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
+    ("format", ["cargo", "fmt", "--all", "--check"]),
+    ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
+    ("scripts", ["tests/lint/scripts.sh"]),
+    ("clippy", [*CLIPPY, "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    (
+        "clippy: nothing panics",
+        [*CLIPPY, "-p", "cgpu_km", "--lib", "--", "-D", "warnings", *(w for l in NO_PANICS for w in ("-D", f"clippy::{l}"))],
+    ),
+)
+HOST = (
+    ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
+)
+VM = (
+    ("build", ["tests/vm/build.sh"]),
+    ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
+    ("suite", guest("suite", "cgpu-guest", "suite", options=["--gpus", "2", "--limit", "600"])),
+    ("replays", ["tests/vm/replays.py", "--no-build"]),
+    ("hammer", guest("hammer", "cgpu-guest", "hammer", "2000", options=["--limit", "300"])),
+    ("module before driver", ["tests/vm/load-order.sh"]),
+    ("install", ["tests/vm/install-test.sh"]),
+)
+DEBUG = (
+    ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
+    (
+        "suite on the debug kernel",
+        guest("suite", "cgpu-guest", "suite", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+    ),
+    ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug"]),
+    (
+        "hammer of 100,000",
+        guest("hammer", "cgpu-guest", "hammer", "100000", options=["--limit", "14400"], kernel="debug"),
+    ),
+)
+FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "debug": DEBUG}
+
+
+def run(command):
+    """Runs a step, shows its output as it comes, and returns its exit code and summary lines."""
+    tallies = []
+    with subprocess.Popen(
+        command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as step:
+        for line in step.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            found = SUMMARIES.search(line)
+            if found:
+                tallies.append((int(found.group(1)), int(found.group(2))))
+    return step.returncode, tallies
+
+
+def have_compiler():
+    """A fresh machine has cargo, but maybe nothing that links."""
+    if shutil.which("cc"):
+        return
+    print("== installing gcc and libc6-dev", flush=True)
+    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "gcc", "libc6-dev"]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def lacks(command):
+    """What a step needs and this machine's toolchain may not have; it is skipped by name, not silently."""
+    if command[:2] == ["cargo", "clippy"] and not shutil.which("cargo-clippy"):
+        return "this toolchain has no clippy"
+    if (command[0] == "rustfmt" or command[:2] == ["cargo", "fmt"]) and not shutil.which("rustfmt"):
+        return "this toolchain has no rustfmt"
+    return None
+
+
+def main():
+    os.environ["CARGO_TERM_COLOR"] = "never"
+    have_compiler()
+    began = time.monotonic()
+    passed = failed = skipped = 0
+    failures = []
+    for floor in sys.argv[1:]:
+        for name, command in FLOORS[floor]:
+            missing = lacks(command)
+            if missing:
+                print(f"== {name}: SKIPPED, {missing}", flush=True)
+                skipped += 1
+                continue
+            print(f"== {name}", flush=True)
+            at = time.monotonic()
+            code, tallies = run(command)
+            good, bad = sum(t[0] for t in tallies), sum(t[1] for t in tallies)
+            if code and not bad:
+                bad += 1
+            elif not code and bad:
+                code = 1
+            elif not code and not good:
+                good = 1
+            passed += good
+            failed += bad
+            if code:
+                failures.append(name)
+            print(f"== {name}: {'FAILED' if code else 'ok'} ({time.monotonic() - at:.0f} s)", flush=True)
+    print(f"== {time.monotonic() - began:.0f} s; failed: {', '.join(failures) or 'nothing'}")
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""lint.py [TREE]: rules of the source tree that no compiler checks. One line for each violation.
+
+lint.py --self-test: plants a violation of every rule in a small tree and wants each to be found,
+and nothing in a tree without any: a rule that cannot fail checks nothing.
+
+What is looked at: the files that git knows or would add. The rules are the functions below, by name.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Where unsafe code may be: the module's kernel side, the tool's ioctl calls, the test programs.
+UNSAFE_MAY = (
+    "cgpu_km/os_interface.rs",
+    "cgpu_km/os_interface/",
+    "cgpuctl/src/client.rs",
+    "tests/",
+)
+# The roots and what each must say; and the only places that may lift it, once each.
+UNSAFE_ROOTS = {
+    "cgpu_km/cgpu_km_main.rs": "#![deny(unsafe_code)]",
+    "cgpu_km/host.rs": "#![forbid(unsafe_code)]",
+    "cgpuctl/src/lib.rs": "#![deny(unsafe_code)]",
+}
+UNSAFE_LIFTED = {"cgpu_km/cgpu_km_main.rs": 1, "cgpuctl/src/lib.rs": 1}
+
+SPDX = re.compile(r"SPDX-License-Identifier: (GPL-2\.0|GPL-2\.0 OR MIT)( \*/)?$")
+DUAL = ("cgpu_km/uapi/", "cgpu_km/nvidia/", "cgpu_km/nvidia.rs", "cgpuctl/")
+SOURCE_ENDS = (".rs", ".c", ".h", ".sh", ".py", ".config")
+SOURCE_NAMES = ("Makefile", "Kbuild", "guest-init", "run")
+LONGEST = 600
+LONGEST_OF_TESTS = 700
+
+
+def is_module(path):
+    """Code that runs in the kernel: everything under cgpu_km but its tests and host side."""
+    return (
+        path.startswith("cgpu_km/")
+        and path.endswith(".rs")
+        and "/tests" not in path
+        and "/generated" not in path
+        and path not in ("cgpu_km/host.rs", "cgpu_km/store_host.rs", "cgpu_km/store_host")
+    )
+
+
+def blank(match):
+    """Spaces for what was matched; lines stay lines."""
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+# Comments (nested ones do not occur), raw strings, strings, characters; lifetimes are left alone.
+TOKENS = re.compile(
+    r"//[^\n]*|/\*.*?\*/"
+    r"|\bb?c?r(#*)\".*?\"\1"
+    r"|\"(?:\\.|[^\"\\])*\""
+    r"|b?'(?:\\[^\n]{1,10}?|[^\\'\n])'",
+    re.S,
+)
+
+
+def code_of(text):
+    """Rust without comments and strings."""
+    return TOKENS.sub(blank, text)
+
+
+def without_tests(code):
+    """Rust without what follows `#[cfg(test)]` and a module in braces, which comes last here."""
+    found = re.search(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*mod \w+ \{", code)
+    return code[: found.start()] if found else code
+
+
+def lines_with(pattern, code):
+    """Numbers (from 1) of the lines in which a pattern begins."""
+    for found in re.finditer(pattern, code):
+        yield code.count("\n", 0, found.start()) + 1
+
+
+def unsafe(path, text, code):
+    """No unsafe code outside its places, no attribute that is unsafe in disguise."""
+    if not path.endswith(".rs") or path.startswith(UNSAFE_MAY):
+        return
+    for line in lines_with(r"\bunsafe\b|#!?\[\s*(?:no_mangle|export_name|link_section)\b", code):
+        yield line, "unsafe code"
+    lifted = list(lines_with(r"\b(?:allow|expect|warn)\s*\([^)]*\bunsafe_code\b", code))
+    for line in lifted[UNSAFE_LIFTED.get(path, 0) :]:
+        yield line, "unsafe_code is lifted here"
+    wanted = UNSAFE_ROOTS.get(path)
+    if wanted and wanted not in code:
+        yield 1, f"lacks {wanted}"
+
+
+def raw_interface(path, text, code):
+    """Public items of os_interface take and return no raw pointer and no bare address."""
+    if not path.startswith("cgpu_km/os_interface"):
+        return
+    # Also what a public trait asks for: its functions have no `pub`.
+    spans = [(m.start(), m.group(0)) for m in re.finditer(r"\bpub (?:unsafe |const |async )*fn [^{;]*", code)]
+    for trait in re.finditer(r"\bpub (?:unsafe )?trait [^{]*\{(.*?)^\}", code, re.S | re.M):
+        base = trait.start(1)
+        spans += [(base + m.start(), m.group(0)) for m in re.finditer(r"\bfn [^{;]*", trait.group(1))]
+    spans += [(m.start(), m.group(0)) for m in re.finditer(r"^\s*pub (?!fn\b|struct|enum|trait|mod|use|const|static|type)\w+: [^\n]*", code, re.M)]
+    spans += [(m.start(), m.group(0)) for m in re.finditer(r"\bpub (?:type|const(?! (?:unsafe )?fn)|static) [^;]*;", code)]
+    spans += [(m.start(), m.group(0)) for m in re.finditer(r"\bpub struct \w+(?:<[^>]*>)?\([^;]*\bpub (?!\()[^;]*;", code)]
+    for start, item in spans:
+        line = code.count("\n", 0, start) + 1
+        if re.search(r"\*\s*(?:const|mut)\b|\bNonNull<", item):
+            yield line, "raw pointer in a public item"
+        # The newtype itself is made of a number.
+        if path != "cgpu_km/os_interface/user.rs" and re.search(
+            r"\b(?:addr|address|ptr|pointer)\w*: &?(?:mut )?(?:usize|u64|c_ulong|isize)\b", item
+        ):
+            yield line, "bare address in a public item"
+
+
+def panics(path, text, code):
+    """Module code does not panic by design."""
+    if not is_module(path):
+        return
+    for line in lines_with(
+        r"\.(?:unwrap|expect|unwrap_err|expect_err)\(|\b(?:panic|unreachable|assert|assert_eq|assert_ne)!",
+        re.sub(r"\bconst _: \(\) = (?:\{.*?\n\}|[^;]*);", blank, without_tests(code), flags=re.S),
+    ):
+        yield line, "may panic"
+
+
+def casts(path, text, code):
+    """Every `as` between numbers or pointers says why it is right."""
+    if not is_module(path):
+        return
+    source = text.split("\n")
+    pattern = r"\bas (?:[ui](?:8|16|32|64|128|size)|f32|f64|bool|char|\*|_|(?:ffi::)?c_\w+|kernel::ffi::\w+)(?!\w)"
+    for line in lines_with(pattern, without_tests(code)):
+        near = [source[line - 1]]
+        above = line - 2
+        # The reason may stand above a statement of several lines.
+        while above >= 0 and len(near) < 8:
+            near.append(source[above])
+            above -= 1
+        if not any("CAST:" in said for said in near):
+            yield line, "`as` without a CAST: reason"
+
+
+def licence(path, text, code):
+    """SPDX in line 1, or in line 2 after `#!`."""
+    name = path.rsplit("/", 1)[-1]
+    if not (path.endswith(SOURCE_ENDS) or name in SOURCE_NAMES):
+        return
+    lines = text.split("\n")
+    first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 and not lines[0].startswith("#![") else lines[0]
+    found = SPDX.search(first)
+    if not found:
+        yield 1, "no SPDX line"
+    elif path.startswith(DUAL) and path.endswith(".rs") and found.group(1) != "GPL-2.0 OR MIT":
+        yield 1, "this part is GPL-2.0 OR MIT"
+
+
+def explained(path, text, code):
+    """A Rust file says with `//!` what it is."""
+    if path.endswith(".rs") and not any(l.startswith("//!") for l in text.split("\n")[1:4]):
+        yield 2, "no //! after the SPDX line"
+
+
+def unfinished(path, text, code):
+    """Nothing is left for later in the code."""
+    if path.startswith("tests/lint/") or not path.endswith(SOURCE_ENDS):
+        return
+    for line in lines_with(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b|\b(?:to" r"do|unimple" r"mented)!\s*\(", text):
+        yield line, "unfinished"
+
+
+def length(path, text, code):
+    """A file can be read in one go."""
+    if path.endswith(".rs") and "/generated" not in path:
+        lines = text.count("\n")
+        longest = LONGEST_OF_TESTS if path.startswith("tests/") else LONGEST
+        if lines > longest:
+            yield longest, f"{lines} lines"
+
+
+def machine(path, text, code):
+    """Nothing of the machine that it was written on: folders, host names of package registries."""
+    if path.startswith("tests/lint/") or path in ("Cargo.lock",) or path.startswith("LICENSES/"):
+        return
+    for line in lines_with(r"(?<![\w.}$)~/-])/(?:work/\w|root/\w|home/\w|tmp/nv)", text):
+        yield line, "a path of somebody's machine"
+    for host in HOSTS:
+        for line in lines_with(re.escape(host), text):
+            yield line, "a package registry's host name"
+
+
+# Well known ones; those that this machine is set up with are added.
+HOSTS = {"deb.debian.org", "security.debian.org", "static.crates" + ".io", "index.crates" + ".io", "pypi" + ".org", "registry.npmjs" + ".org"}
+RULES = (unsafe, raw_interface, panics, casts, licence, explained, unfinished, length, machine)
+
+
+def hosts_of_this_machine():
+    """Hosts in the configuration of apt, cargo and pip, without what is no name."""
+    said = ""
+    try:
+        said = subprocess.run(
+            ["apt-get", "indextargets", "--format", "$(SITE)"], capture_output=True, text=True, check=False
+        ).stdout
+    except OSError:
+        pass
+    for place in (".cargo/config.toml", ".cargo/config", ".config/pip/pip.conf", ".pip/pip.conf", ".npmrc"):
+        try:
+            said += (Path.home() / place).read_text()
+        except OSError:
+            pass
+    hosts = set(re.findall(r"://(?:[^@/\s\"']*@)?([\w.-]+)", said))
+    return {h for h in hosts if "." in h and h not in ("127.0.0.1", "github.com")}
+
+
+def files_of(tree):
+    """Files that git knows or would add, as (path, text)."""
+    listed = subprocess.run(
+        ["git", "-C", tree, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    for path in sorted(set(filter(None, listed.split("\0")))):
+        try:
+            yield path, (Path(tree) / path).read_text()
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            continue
+
+
+def violations(tree):
+    """All of a tree, as (rule, path, line, words)."""
+    seen = set()
+    for path, text in files_of(tree):
+        seen.add(path)
+        code = code_of(text) if path.endswith(".rs") else text
+        for rule in RULES:
+            for line, words in rule(path, text, code):
+                yield rule.__name__, path, line, words
+    for path in UNSAFE_ROOTS:
+        if path not in seen:
+            yield "unsafe", path, 0, "is not there"
+
+
+HEAD = "// SPDX-License-Identifier: GPL-2.0\n//! A file.\n"
+DUAL_HEAD = "// SPDX-License-Identifier: GPL-2.0 OR MIT\n//! A file.\n"
+CLEAN = {
+    "cgpu_km/cgpu_km_main.rs": HEAD + "#![deny(unsafe_code)]\n#[allow(unsafe_code)]\nmod os_interface;\n",
+    "cgpu_km/host.rs": HEAD + "#![forbid(unsafe_code)]\n",
+    "cgpuctl/src/lib.rs": DUAL_HEAD + "#![deny(unsafe_code)]\n",
+    "cgpu_km/policy.rs": HEAD
+    + "// unsafe in a comment; panic!(\"no\")\nconst WORD: &str = \"unsafe { x.unwrap() }\";\n"
+    + "// CAST: u32 fits.\nlet x = y as u64;\n#[cfg(test)]\nmod tests {\nfn f() { a.unwrap(); }\n}\n",
+    "cgpu_km/os_interface/user.rs": HEAD
+    + "pub(crate) fn raw(p: *mut u8) {}\nfn own(p: *const u8) { unsafe { f(p) } }\npub struct UserAddr(u64);\n",
+    "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
+}
+PLANTED = (
+    ("unsafe", "cgpu_km/policy/a.rs", "fn f() { unsafe { g() } }\n"),
+    ("unsafe", "cgpu_km/policy/b.rs", "#![allow(unsafe_code)]\n"),
+    ("unsafe", "cgpu_km/proxy/c.rs", "#[no_mangle]\nfn f() {}\n"),
+    ("unsafe", "cgpu_km/proxy/d.rs", "const L: &'static str = \"a\"; fn f<'a>(x: &'a u8) { unsafe {} }\n"),
+    ("unsafe", "cgpuctl/src/e.rs", "unsafe fn f() {}\n"),
+    ("unsafe", "cgpu_km/host.rs", None),
+    ("raw_interface", "cgpu_km/os_interface/a.rs", "impl A {\n    pub fn f(\n        &self,\n        p: *mut u8,\n    ) {}\n}\n"),
+    ("raw_interface", "cgpu_km/os_interface/b.rs", "pub fn f() -> *const u8 {}\n"),
+    ("raw_interface", "cgpu_km/os_interface/c.rs", "pub fn f(addr: usize) {}\n"),
+    ("raw_interface", "cgpu_km/os_interface/d.rs", "pub struct A {\n    pub p: *mut u8,\n}\n"),
+    ("raw_interface", "cgpu_km/os_interface/e.rs", "pub trait T {\n    fn f(p: *mut u8);\n}\n"),
+    ("raw_interface", "cgpu_km/os_interface/f.rs", "pub struct A(pub *mut u8);\n"),
+    ("panics", "cgpu_km/policy/a.rs", "fn f() { x.unwrap(); }\n"),
+    ("panics", "cgpu_km/registry.rs", "fn f() { panic!(); }\n"),
+    ("casts", "cgpu_km/policy/a.rs", "fn f() { x as usize; }\n"),
+    ("licence", "cgpu_km/policy/a.rs", None),
+    ("licence", "cgpuctl/src/a.rs", ""),
+    ("licence", "tests/vm/a.sh", None),
+    ("explained", "cgpu_km/policy/a.rs", None),
+    ("unfinished", "cgpu_km/policy/a.rs", "// TO" "DO: this\n"),
+    ("unfinished", "tests/fake_nvidia/a.c", "/* FIX" "ME */\n"),
+    ("length", "cgpu_km/policy/a.rs", "// x\n" * (LONGEST + 1)),
+    ("machine", "docs/a.md", "see /ro" "ot/x\n"),
+    ("machine", "docs/a.md", "deb http://deb.debian" ".org/debian\n"),
+)
+
+
+def plant(files):
+    """A tree of these files."""
+    tree = tempfile.TemporaryDirectory()
+    for path, text in files.items():
+        place = Path(tree.name) / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    subprocess.run(["git", "init", "-q", tree.name], check=True)
+    return tree
+
+
+def self_test():
+    """Every rule finds what was planted for it, and nothing else is found."""
+    failed = 0
+    with plant(CLEAN) as tree:
+        for found in violations(tree):
+            print("self-test: found in a clean tree:", *found)
+            failed += 1
+    for rule, path, body in PLANTED:
+        head = "" if body is None else HEAD
+        with plant({**CLEAN, path: head + (body or "int x;\n")}) as tree:
+            if not any(v[0] == rule and v[1] == path for v in violations(tree)):
+                print(f"self-test: {rule} does not see what was planted in {path}")
+                failed += 1
+    for rule in RULES:
+        if rule.__name__ not in {p[0] for p in PLANTED}:
+            print(f"self-test: nothing is planted for {rule.__name__}")
+            failed += 1
+    print(f"lint self-test: {len(PLANTED) + 1 - failed} passed, {failed} failed")
+    return failed
+
+
+def main():
+    if "--self-test" in sys.argv:
+        return 1 if self_test() else 0
+    HOSTS.update(hosts_of_this_machine())
+    found = list(violations(sys.argv[1] if len(sys.argv) > 1 else "."))
+    for rule, path, line, words in found:
+        print(f"{path}:{line}: {rule}: {words}")
+    print(f"lint: {len(found)} violations", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

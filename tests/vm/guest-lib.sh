@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=busybox
+# What guest-init and commands in the test machine share: loading and unloading the two modules.
+# /vm.conf says how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in driver has.
+FAKE=/sys/kernel/debug/fake_nvidia
+
+mounted() { grep -q "^[^ ]* $1 " /proc/mounts; }
+# Into the kernel's log, where run.sh reads it.
+say() { echo "cgpu-vm: $*" >/dev/kmsg; }
+fault() { say "fault: $*"; }
+
+# The driver's nodes, open to everybody as the real ones are.
+real_nodes() {
+	local uvm n=0
+	uvm=$(sed -n 's/^ *\([0-9]*\) nvidia-uvm$/\1/p' /proc/devices)
+	[ -n "$uvm" ] || { fault "no nvidia-uvm in /proc/devices"; return 1; }
+	mknod -m 666 /dev/nvidiactl c 195 255
+	mknod -m 666 /dev/nvidia-uvm c "$uvm" 0
+	while [ "$n" -lt "$GPUS" ]; do
+		mknod -m 666 "/dev/nvidia$n" c 195 "$n"
+		n=$((n + 1))
+	done
+}
+
+load_driver() {
+	# shellcheck disable=SC2086  # parameters are words
+	insmod /modules/fake_nvidia.ko "gpus=$GPUS" $FAKE_PARAMETERS || { fault "insmod fake_nvidia"; return 1; }
+	real_nodes
+	cat $FAKE/leaks >/tmp/leaks-before
+}
+
+mount_twins() {
+	mkdir -p -m 700 /run/cgpu
+	mkdir -p -m 700 /run/cgpu/dev
+	mount -t cgpufs cgpufs /run/cgpu/dev || { fault "mount cgpufs"; return 1; }
+}
+
+load_module() {
+	insmod /modules/cgpu_km.ko || { fault "insmod cgpu_km"; return 1; }
+	mount_twins
+}
+
+unload_module() {
+	while mounted /run/cgpu/dev; do
+		umount /run/cgpu/dev || { fault "umount /run/cgpu/dev"; break; }
+	done
+	rmmod cgpu_km || { fault "rmmod cgpu_km (references: $(cat /sys/module/cgpu_km/refcnt))"; return 1; }
+	[ ! -e /dev/cgpuctl ] || fault "/dev/cgpuctl is left behind"
+	[ ! -e /proc/cgpu_km ] || fault "/proc/cgpu_km is left behind"
+}
+
+# What is open or allocated in the driver once nobody uses it was lost by somebody.
+unload_driver() {
+	local node n
+	sed -n 's/^\([a-z0-9]*\)_open: \([1-9][0-9]*\)$/\1 \2/p' $FAKE/opens | while read -r node n; do
+		fault "the driver's $node is open $n times at the end"
+	done
+	# Files are put away by a worker after the last close.
+	n=0
+	while [ "$n" -lt 20 ] && ! cmp -s $FAKE/leaks /tmp/leaks-before; do
+		sleep 0.1
+		n=$((n + 1))
+	done
+	cmp -s $FAKE/leaks /tmp/leaks-before ||
+		fault "the driver's own structures: $(tr '\n' ' ' </tmp/leaks-before)-> $(tr '\n' ' ' <$FAKE/leaks)"
+	rmmod fake_nvidia || fault "rmmod fake_nvidia (references: $(cat /sys/module/fake_nvidia/refcnt))"
+	rm -f /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm
+}

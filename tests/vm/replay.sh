@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# replay.sh [--mem SIZE] [--direct] [--verbose] RECORDING...: replays recordings in the test machine,
+# merged by their clock, through an instance or directly on the stand-in driver. One JSON object on
+# stdout. The machine gets as many GPUs as the recordings name.
+set -euo pipefail
+here=$(dirname "$0")
+
+words=() files=() inside=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	--mem) words+=(--mem "$2"); shift ;;
+	--direct | --verbose) words+=("$1") ;;
+	-*) echo "replay: what is $1?" >&2; exit 2 ;;
+	*)
+		if ! [ -r "$1" ]; then
+			echo "replay: cannot read $1" >&2
+			exit 2
+		fi
+		# A folder each: two recordings may have the same name.
+		to=/files/${#files[@]}/$(basename "$1")
+		files+=("$1")
+		inside+=("$to")
+		;;
+	esac
+	shift
+done
+if [ ${#files[@]} = 0 ]; then
+	echo 'usage: make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [DIRECT=1] [V=1]' >&2
+	exit 2
+fi
+gpus=$(python3 - "${files[@]}" <<'END'
+import lzma, re, sys
+highest = 0
+for name in sys.argv[1:]:
+    data = open(name, "rb").read()
+    if data[:6] == b"\xfd7zXZ\0":
+        data = lzma.decompress(data)
+    minors = map(int, re.findall(rb'"/dev/nvidia(\d{1,2})"', data))
+    highest = max([highest, *(m for m in minors if m < 16)])
+print(highest + 1)
+END
+)
+options=()
+for i in "${!files[@]}"; do
+	options+=(--file "${files[i]}:${inside[i]}")
+done
+exec "$here/run.sh" --name replay --limit "${LIMIT:-300}" --gpus "$gpus" "${options[@]}" -- \
+	replay run "${words[@]}" "${inside[@]}"
