@@ -59,6 +59,8 @@ step 0 inst list
 check "no instance yet" says "No instances."
 check "nothing is mounted before the first instance" not mounted "$twins"
 
+# A folder that is there already is closed.
+mkdir -m 755 /run/cgpu
 step 0 inst create solo --gpu 0 --mem 8GiB --weight 30
 check "an instance has a node" test -c "$(sed -n 's/.* \(\/dev\/cgpu[0-9]*\) .*/\1/p' "$out/stdout")"
 check "only root can enter /run/cgpu" is "$(stat -c '%a %u' /run/cgpu)" "700 0"
