@@ -19,6 +19,8 @@
 //! Dropping an endpoint happens under `tree` (with its inode), so an endpoint's drop must not come
 //! back here.
 
+mod entry;
+
 use super::{
     backing_file::DeviceNumber,
     extra,
@@ -26,9 +28,10 @@ use super::{
     session::{open_endpoint, Endpoint},
 };
 use core::ptr::{null_mut, NonNull};
+use entry::{make, setattr, unmake, DIRECTORY};
 use kernel::{
     bindings,
-    error::{from_err_ptr, to_result},
+    error::to_result,
     new_mutex,
     prelude::*,
     str::CString,
@@ -454,72 +457,4 @@ impl<E: Endpoint> Drop for TwinFile<E> {
     fn drop(&mut self) {
         self.fs.tree.lock().remove(self.id);
     }
-}
-
-/// Puts `inode` into `folder` as `name`, or drops it.
-///
-/// # Safety
-///
-/// `folder` is a folder of a superblock that is alive, `inode` is null or a new inode of it, whose
-/// reference this takes.
-unsafe fn make(
-    folder: *mut bindings::dentry,
-    name: &CStr,
-    inode: *mut bindings::inode,
-) -> Result<*mut bindings::dentry> {
-    if inode.is_null() {
-        return Err(ENOMEM);
-    }
-    // SAFETY: The folder is alive; it comes back with its inode locked.
-    let entry = unsafe { bindings::simple_start_creating(folder, name.as_char_ptr()) };
-    let entry = match from_err_ptr(entry) {
-        Ok(entry) => entry,
-        Err(e) => {
-            // SAFETY: The inode's reference is ours, and was given to nobody.
-            unsafe { bindings::iput(inode) };
-            return Err(e);
-        }
-    };
-    // SAFETY: `entry` is new and has no inode; it takes ours, and stays until it is removed.
-    unsafe { bindings::d_make_persistent(entry, inode) };
-    // SAFETY: Started above.
-    unsafe { bindings::simple_done_creating(entry) };
-    Ok(entry)
-}
-
-/// Removes an entry with everything in it, if it is there.
-///
-/// # Safety
-///
-/// `entry` is null, or one that `make` made, that is still there.
-unsafe fn unmake(entry: *mut bindings::dentry) {
-    if !entry.is_null() {
-        // SAFETY: The caller promises that it is there.
-        unsafe { bindings::simple_recursive_removal(entry, None) };
-    }
-}
-
-/// Operations of a folder: it can be looked into, and not be changed.
-struct Directory(bindings::inode_operations);
-
-// SAFETY: It is never changed.
-unsafe impl Sync for Directory {}
-
-static DIRECTORY: Directory = Directory(bindings::inode_operations {
-    lookup: Some(bindings::simple_lookup),
-    setattr: Some(setattr),
-    ..pin_init::zeroed()
-});
-
-/// Refuses every change of an inode's attributes.
-///
-/// # Safety
-///
-/// None.
-unsafe extern "C" fn setattr(
-    _idmap: *mut bindings::mnt_idmap,
-    _entry: *mut bindings::dentry,
-    _attributes: *mut bindings::iattr,
-) -> c_int {
-    EPERM.to_errno()
 }
