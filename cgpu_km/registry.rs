@@ -403,11 +403,16 @@ impl Registry {
             let gpu = Gpu::new(facts.clone())?;
             let folder = procfs::gpu_folder(&self.proc_root, &gpu)?;
             let folder = Arc::new(folder, GFP_KERNEL)?;
-            admin.gpus.push(GpuRecord { gpu, folder }, GFP_KERNEL)?;
+            // In the order of their minors, by insertion: core's sort can panic.
+            let mut minors = admin.gpus.iter().map(|record| record.gpu.facts().minor);
+            let place = minors.position(|minor| minor > facts.minor);
+            let place = place.unwrap_or(admin.gpus.len());
+            admin.gpus.reserve(1, GFP_KERNEL)?;
+            let inserted = admin
+                .gpus
+                .insert_within_capacity(place, GpuRecord { gpu, folder });
+            inserted.map_err(|_| ENOMEM)?;
         }
-        admin
-            .gpus
-            .sort_unstable_by_key(|record| record.gpu.facts().minor);
         admin.driver = Some(found.driver);
         Ok(())
     }
