@@ -14,6 +14,7 @@
 #define FAKE_H
 
 #include <linux/atomic.h>
+#include <linux/bitmap.h>
 #include <linux/cdev.h>
 #include <linux/fs.h>
 #include <linux/list.h>
@@ -34,6 +35,8 @@
 #define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */
 #define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region */
 #define FAKE_SYSMEM_PAGES	256	/* distinct pages of a sysmem object */
+#define FAKE_CHANNELS		2048
+#define FAKE_FIRST_CHANNEL	10	/* as recorded */
 #define FAKE_CONTEXT_KIB	5696	/* unseen cost of one context ... */
 #define FAKE_CONTEXT_SHARED_KIB	3328	/* ... and of having any: 9,024 */
 #define FAKE_HEAP_TAX_KIB	629824	/* TOTAL_RAM_SIZE - HEAP_SIZE */
@@ -53,9 +56,9 @@ struct fake_gpu {
 	u64 total, heap;		/* bytes */
 	u64 used, managed, peak, other;
 	u32 contexts, blocks;
-	unsigned long *map;		/* bitmap of 2 MiB blocks of the heap */
+	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
-	u32 next_channel;		/* under rm_lock */
+	DECLARE_BITMAP(channels, FAKE_CHANNELS);	/* under rm_lock */
 	struct page *bar[FAKE_BAR_PAGES];
 	struct page *bell[FAKE_BELL_PAGES];
 	struct page *rusd;
@@ -147,8 +150,8 @@ struct fake_object {
 	struct nv_share_policy policy[4];
 	u32 policies;
 	union {
-		struct { u32 engine; u64 timeslice; bool context; } tsg;
-		struct { u32 id, runlist; bool disabled; } channel;
+		struct { u32 engine; bool context; u64 timeslice, held; } tsg;
+		struct { u32 id, runlist; bool disabled, has_id; } channel;
 		struct { u32 notify, fd; } event;
 	};
 };
@@ -263,7 +266,7 @@ struct fake_mem *fake_mem_plain(struct fake_gpu *gpu, enum fake_place place,
 struct fake_mem *fake_mem_get(struct fake_mem *mem);
 void fake_mem_put(struct fake_mem *mem);
 struct page *fake_mem_page(struct fake_mem *mem, u64 index);
-void fake_context(struct fake_gpu *gpu, int by);
+void fake_context(struct fake_gpu *gpu, u64 *held, bool make);
 u64 fake_overhead(const struct fake_gpu *gpu);
 u64 fake_heap_free(struct fake_gpu *gpu);
 u64 fake_managed(struct fake_gpu *gpu, s64 by);
@@ -321,6 +324,7 @@ void fake_os_events_of_client(u32 client);
 void fake_os_events_of_file(struct fake_file *file);
 
 /* fake_uvm.c, fake_uvm_range.c */
+u64 fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length);
 long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* fake_answers.c */

@@ -118,6 +118,9 @@ static u32 make_memory(struct fake_object *o, void *params,
 	return status;
 }
 
+/* channels and groups count on while the driver is loaded; 0x33 as recorded */
+static u32 next_cid = 0x32;
+
 /* fifo/kernel_channel_group_api.c, fifo/kernel_ctxshare.c */
 static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 {
@@ -132,11 +135,12 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	status = fake_depend(o, va);
 	if (status != NV_OK)
 		return status;
+	next_cid++;
 	o->tsg.engine = p->engine;
 	o->tsg.timeslice = 2048;
 	if (p->engine == NV2080_ENGINE_TYPE_GRAPHICS) {
 		o->tsg.context = true;
-		fake_context(o->gpu, 1);
+		fake_context(o->gpu, &o->tsg.held, true);
 	}
 	return NV_OK;
 }
@@ -151,12 +155,27 @@ static u32 make_ctxshare(struct fake_object *o, struct nv_ctxshare_params *p)
 	return fake_depend(o, va);
 }
 
+/* the runlists that the recordings' tokens name */
+static u32 runlist_of(u32 engine)
+{
+	switch (engine) {
+	case 11:			/* COPY2 */
+		return 1;
+	case 12:
+		return 3;
+	case 13:
+		return 10;
+	default:
+		return engine > 13 ? engine : 0;
+	}
+}
+
 /* fifo/kernel_channel.c:kchannelConstruct_IMPL() */
 static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 			const struct fake_sec *sec)
 {
 	struct fake_object *share = NULL, *va = NULL, *userd;
-	u32 status, engine = p->engine;
+	u32 status, engine = p->engine, id;
 
 	if (p->context_share) {
 		share = fake_object(o->client, p->context_share);
@@ -183,10 +202,16 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 		return status;
 	if (o->parent->class->kind == KIND_TSG)
 		engine = o->parent->tsg.engine;
-	o->channel.runlist = engine > 9 ? engine - 9 : 0;
-	o->channel.id = o->gpu->next_channel++ & 0x7ff;
+	o->channel.runlist = runlist_of(engine);
+	id = find_next_zero_bit(o->gpu->channels, FAKE_CHANNELS,
+				FAKE_FIRST_CHANNEL);
+	if (id == FAKE_CHANNELS)
+		return NV_ERR_INSUFFICIENT_RESOURCES;
+	__set_bit(id, o->gpu->channels);
+	o->channel.id = id;
+	o->channel.has_id = true;
 	p->flags |= 0x20;			/* as recorded */
-	p->cid = o->channel.id;
+	p->cid = ++next_cid;
 	return NV_OK;
 }
 

@@ -268,6 +268,27 @@ static ssize_t answers_write(struct file *filp, const char __user *buf,
 	return ret ? ret : n;
 }
 
+/* "MINOR ADDRESS LENGTH": this process's GPU work touched managed memory */
+static ssize_t gpu_touch_write(struct file *filp, const char __user *buf,
+			       size_t n, loff_t *pos)
+{
+	char text[80] = {};
+	u64 base, length;
+	u32 minor;
+
+	if (n >= sizeof(text) || copy_from_user(text, buf, n))
+		return -EINVAL;
+	if (sscanf(text, "%u %lli %lli", &minor, &base, &length) != 3 ||
+	    !fake_gpu_by_minor(minor))
+		return -EINVAL;
+	fake_uvm_touch(fake_gpu_by_minor(minor), base, length);
+	return n;
+}
+
+static const struct file_operations gpu_touch_fops = {
+	.owner = THIS_MODULE, .open = simple_open, .write = gpu_touch_write,
+};
+
 #define WRITABLE(name)							\
 static int name##_open(struct inode *inode, struct file *filp)		\
 {									\
@@ -307,6 +328,7 @@ int fake_debugfs_init(void)
 	debugfs_create_file("leaks", 0444, dir, NULL, &leaks_fops);
 	debugfs_create_file("read_log", 0644, dir, NULL, &read_log_fops);
 	debugfs_create_file("unanswered", 0644, dir, NULL, &unanswered_fops);
+	debugfs_create_file("gpu_touch", 0200, dir, NULL, &gpu_touch_fops);
 	debugfs_create_file("answers", 0644, dir, NULL, &answers_fops);
 	return 0;
 }

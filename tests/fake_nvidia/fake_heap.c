@@ -16,17 +16,23 @@
 #include "fake.h"
 
 #define BLOCK_SHIFT	21
+#define CONTEXT_BLOCKS	3ull
 
 int fake_heap_init(struct fake_gpu *gpu)
 {
 	gpu->map_bits = gpu->heap >> BLOCK_SHIFT;
 	gpu->map = bitmap_zalloc(gpu->map_bits, GFP_KERNEL);
-	return gpu->map ? 0 : -ENOMEM;
+	gpu->scrub = bitmap_zalloc(gpu->map_bits, GFP_KERNEL);
+	if (!gpu->map || !gpu->scrub)
+		return -ENOMEM;
+	bitmap_set(gpu->map, 0, 2);	/* the driver's own, as recorded */
+	return 0;
 }
 
 void fake_heap_exit(struct fake_gpu *gpu)
 {
 	bitmap_free(gpu->map);
+	bitmap_free(gpu->scrub);
 }
 
 u64 fake_overhead(const struct fake_gpu *gpu)
@@ -52,13 +58,6 @@ u64 fake_heap_free(struct fake_gpu *gpu)
 	return n;
 }
 
-void fake_context(struct fake_gpu *gpu, int by)
-{
-	spin_lock(&gpu->lock);
-	gpu->contexts += by;
-	spin_unlock(&gpu->lock);
-}
-
 /* Managed memory: gives what was taken, at most what is free. */
 u64 fake_managed(struct fake_gpu *gpu, s64 by)
 {
@@ -70,17 +69,54 @@ u64 fake_managed(struct fake_gpu *gpu, s64 by)
 	return by < 0 ? 0 : by;
 }
 
-/* Lowest free run of blocks; scattered memory is told as the first block. */
+/*
+ * The lowest free run of blocks. What was freed since the last allocation and
+ * is larger than a block is still being scrubbed and used only if nothing else
+ * fits, as the recordings show (cuda-out-of-memory 580). Memory that is free
+ * but not in one piece is granted too, without a place of its own.
+ */
 static u64 take_blocks(struct fake_gpu *gpu, u64 size)
 {
-	unsigned long *map = gpu->map;
-	u32 n = size >> BLOCK_SHIFT, at;
+	u32 n = size >> BLOCK_SHIFT, at, pass;
 
-	at = bitmap_find_next_zero_area(map, gpu->map_bits, 2, n, 0);
-	if (at >= gpu->map_bits)
-		return ~0ull;
-	bitmap_set(map, at, n);
-	return (u64)at << BLOCK_SHIFT;
+	for (pass = 0; pass < 2; pass++) {
+		at = bitmap_find_next_zero_area(gpu->map, gpu->map_bits, 0, n,
+						0);
+		if (at < gpu->map_bits)
+			bitmap_set(gpu->map, at, n);
+		bitmap_andnot(gpu->map, gpu->map, gpu->scrub, gpu->map_bits);
+		bitmap_zero(gpu->scrub, gpu->map_bits);
+		if (at < gpu->map_bits)
+			return (u64)at << BLOCK_SHIFT;
+	}
+	return ~0ull;
+}
+
+static void give_blocks(struct fake_gpu *gpu, u64 offset, u64 size)
+{
+	u32 at = offset >> BLOCK_SHIFT, n = size >> BLOCK_SHIFT;
+
+	if (offset == ~0ull)
+		return;
+	if (n > 1)
+		bitmap_set(gpu->scrub, at, n);
+	else
+		bitmap_clear(gpu->map, at, n);
+}
+
+/* What a compute context takes beside its objects; three blocks of it have a
+ * place in the heap. `held` remembers them. */
+void fake_context(struct fake_gpu *gpu, u64 *held, bool make)
+{
+	spin_lock(&gpu->lock);
+	if (make) {
+		gpu->contexts++;
+		*held = take_blocks(gpu, CONTEXT_BLOCKS << BLOCK_SHIFT);
+	} else {
+		gpu->contexts--;
+		give_blocks(gpu, *held, CONTEXT_BLOCKS << BLOCK_SHIFT);
+	}
+	spin_unlock(&gpu->lock);
 }
 
 static struct fake_mem *mem_new(struct fake_gpu *gpu, enum fake_place place,
@@ -121,10 +157,7 @@ void fake_mem_put(struct fake_mem *mem)
 		spin_lock(&gpu->lock);
 		gpu->used -= mem->size;
 		gpu->blocks--;
-		if (mem->offset != ~0ull)
-			bitmap_clear(gpu->map,
-				     mem->offset >> BLOCK_SHIFT,
-				     mem->size >> BLOCK_SHIFT);
+		give_blocks(gpu, mem->offset, mem->size);
 		spin_unlock(&gpu->lock);
 	}
 	for (i = 0; i < mem->npages && mem->pages; i++)
@@ -234,6 +267,8 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 			   mode);
 	p->attr = attr_set(p->attr, ATTR_PHYSICALITY_MASK,
 			   ATTR_PHYSICALITY_SHIFT,
+			   mem->offset == ~0ull ?
+			   ATTR_PHYSICALITY_NONCONTIGUOUS :
 			   ATTR_PHYSICALITY_CONTIGUOUS);
 	p->attr2 |= ATTR2_ZBC_PREFER_NO;
 	if (!(p->attr2 & ATTR2_CACHEABLE_MASK))

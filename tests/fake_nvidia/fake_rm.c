@@ -134,7 +134,9 @@ static void free_leaf(struct fake_object *o)
 		fake_free(map);
 	}
 	if (o->class->kind == KIND_TSG && o->tsg.context)
-		fake_context(o->gpu, -1);
+		fake_context(o->gpu, &o->tsg.held, false);
+	if (o->class->kind == KIND_CHANNEL && o->channel.has_id)
+		__clear_bit(o->channel.id, o->gpu->channels);
 	if (o->mem) {
 		o->mem->holders--;
 		fake_mem_put(o->mem);

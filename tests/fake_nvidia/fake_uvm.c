@@ -20,6 +20,30 @@
 #include <linux/sched/mm.h>
 #include "fake_uvm.h"
 
+static LIST_HEAD(spaces);
+static DEFINE_MUTEX(spaces_lock);
+
+/* What GPU accesses of this process to managed memory would do; for tests. */
+u64 fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length)
+{
+	struct va_space *s;
+	u64 taken = 0;
+
+	if (!length || base + length < base)
+		return 0;
+	mutex_lock(&spaces_lock);
+	list_for_each_entry(s, &spaces, list) {
+		if (s->tgid != task_tgid_nr(current))
+			continue;
+		down_write(&s->lock);
+		if (s->gpu_vaspace & BIT(gpu->minor))
+			taken += ranges_touch(s, gpu, base, length);
+		up_write(&s->lock);
+	}
+	mutex_unlock(&spaces_lock);
+	return taken;
+}
+
 static int uvm_open(struct inode *inode, struct file *filp)
 {
 	struct uvm_file *f;
@@ -46,6 +70,9 @@ static void space_destroy(struct va_space *s)
 {
 	struct uvm_channel *c, *next;
 
+	mutex_lock(&spaces_lock);
+	list_del(&s->list);
+	mutex_unlock(&spaces_lock);
 	down_write(&s->lock);
 	range_destroy_all(s);
 	list_for_each_entry_safe(c, next, &s->channels, list) {
@@ -125,7 +152,11 @@ static u32 initialize(struct uvm_file *f, u64 flags)
 		s->mm = current->mm;
 		mmgrab(s->mm);
 	}
+	s->tgid = task_tgid_nr(current);
 	f->space = s;
+	mutex_lock(&spaces_lock);
+	list_add(&s->list, &spaces);
+	mutex_unlock(&spaces_lock);
 	atomic_set(&f->type, UVM_FD_VA_SPACE);
 	return NV_OK;
 }
@@ -242,7 +273,8 @@ static u32 register_channel(struct va_space *s,
 	struct uvm_channel *c;
 	u32 status;
 
-	if (range_invalid_4k(p->base, p->length))
+	/* a copy channel has nothing to map and passes no range */
+	if (p->length && range_invalid_4k(p->base, p->length))
 		return NV_ERR_INVALID_ADDRESS;
 	if (!gpu || !(s->gpu_vaspace & BIT(gpu->minor)))
 		return NV_ERR_INVALID_DEVICE;

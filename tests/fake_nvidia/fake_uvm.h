@@ -48,6 +48,8 @@ struct va_space {
 	struct xarray groups;
 	u64 next_group;
 	struct address_space *mapping;
+	struct list_head list;		/* of all, for debugfs gpu_touch */
+	pid_t tgid;
 };
 
 enum uvm_type { UVM_FD_UNINITIALIZED, UVM_FD_INITIALIZING, UVM_FD_VA_SPACE,
