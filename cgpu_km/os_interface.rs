@@ -34,7 +34,7 @@ mod worker;
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::{Caller, Part};
 pub use random::random;
-pub use scratch::{Scratch, PARTS_MAX, PART_MAX, SLOTS};
+pub use scratch::Scratch;
 pub use session::Endpoint;
 pub use user::UserAddr;
 pub use worker::{QueueKey, Route, Worker};

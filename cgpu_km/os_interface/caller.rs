@@ -85,28 +85,13 @@ impl<'a> Caller<'a> {
     /// # Errors
     ///
     /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task was
-    /// killed while it waited for its turn, `E2BIG` for a part above [`PART_MAX`](super::PART_MAX)
-    /// or parts that do not fit, `EINVAL` for a pointer that is not inside an earlier part,
+    /// killed while it waited for its turn, `E2BIG` for a part above 64 KiB, more than 16
+    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an earlier part,
     /// `EFAULT` for a task without memory of its own or an address of the process's scratch in the
     /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe { forward(self.file, self.backing, self.queue, cmd, parts, route) }
-    }
-
-    /// Calls the driver with the argument as the caller gave it. The driver reads the process's own
-    /// memory, which other threads change while it does: only for calls whose parameters decide
-    /// nothing that we decided on. The result is as for [`Caller::forward`].
-    pub fn forward_unchecked(&self, cmd: u32, arg: UserAddr) -> Result<i32> {
-        let request = Request {
-            file: self.file,
-            backing: self.backing,
-            cmd,
-            arg: arg.get(),
-            lease: None,
-        };
-        // SAFETY: `new`'s caller promised that the file is open and the driver's.
-        unsafe { request.execute_reduced() }
     }
 }
 

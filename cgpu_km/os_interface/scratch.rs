@@ -58,11 +58,11 @@ use kernel::{
 use pool::{Pool, Slot};
 
 /// Calls that a process can have in flight through the scratch.
-pub const SLOTS: usize = 8;
+const SLOTS: usize = 8;
 /// Most bytes of one part.
-pub const PART_MAX: usize = 64 << 10;
+const PART_MAX: usize = 64 << 10;
 /// Most parts of one call.
-pub const PARTS_MAX: usize = 16;
+const PARTS_MAX: usize = 16;
 /// Pages of a slot, of which a bit each fits into a word: room for the outer struct, a parameter
 /// struct of the largest size, the lists that it points to, and the pages between them.
 const SLOT_PAGES: usize = 40;
