@@ -7,10 +7,14 @@
 //! Not compared, each for the reason said at its place:
 //! * parameters behind the size that the driver copies (384 bytes were recorded for every class);
 //! * kernel addresses that the driver puts into an event's parameters;
-//! * physical addresses that a memory object is told;
-//! * clocks and counters of the GPU;
-//! * lists of processes and their memory, when the processes were not part of the recording.
+//! * where a memory object lies: physical addresses, and whether it is in one piece;
+//! * numbers that the driver gives to channels;
+//! * clocks of the GPU;
+//! * lists of processes and their memory, and whether another process uses the GPU: they were others;
+//! * free memory, by what no call names: what other processes held when the recording began, and
+//!   managed memory, which the GPU fills when it touches it.
 
+use crate::bytes::{put_u32, u32_at};
 use crate::layout;
 use crate::report::Mismatch;
 
@@ -31,6 +35,8 @@ pub fn volatile_class(class: u32) -> &'static [Span] {
     match class {
         // Where in video memory the object lies: offset, limit, address.
         0x3E | 0x40 | 0x50A0 => &[(80, 104)],
+        // The channel's number.
+        _ if layout::is_channel(class) => &[(132, 136)],
         // The driver puts the kernel's address of the file behind the descriptor there.
         layout::CLASS_OS_EVENT => &[(16, 24)],
         _ => &[],
@@ -42,10 +48,53 @@ pub fn volatile_control(control: u32) -> &'static [Span] {
     match control {
         // TIMER_GET_GPU_CPU_TIME_CORRELATION_INFO: clocks.
         0x2080_0406 => &[(8, 264)],
+        // GPFIFO_GET_WORK_SUBMIT_TOKEN: runlist and number of the channel.
+        0xC36F_0108 => &[(0, 4)],
         // GPU_GET_PIDS and GPU_GET_PID_INFO: processes that are not part of the recording.
         0x2080_018D => &[(8, 3812)],
         0x2080_018E => &[(0, 14408)],
         _ => &[],
+    }
+}
+
+/// Takes over free memory (FB_GET_INFO index 0x16, KiB) as it was seen, if it may be so. `others` is
+/// what processes held that are not part of the replay, learned from the first answer; the GPU may
+/// have filled up to `managed` bytes.
+pub fn excuse_free(expected: &mut [u8], seen: &[u8], others: &mut Option<u64>, managed: u64) {
+    const FREE: u32 = 0x16;
+    let pairs = usize::try_from(u32_at(expected, 0)).unwrap_or(0).min(256);
+    for at in (0..pairs).map(|i| 4 + 8 * i) {
+        if u32_at(expected, at) != FREE || u32_at(seen, at) != FREE {
+            continue;
+        }
+        let recorded = u64::from(u32_at(expected, at + 4)) << 10;
+        let real = u64::from(u32_at(seen, at + 4)) << 10;
+        let others = *others.get_or_insert(real.saturating_sub(recorded));
+        if (recorded + others).abs_diff(real) <= managed {
+            put_u32(expected, at + 4, u32_at(seen, at + 4));
+        }
+    }
+}
+
+/// Takes over whether memory is in one piece (NVOS32_ATTR_PHYSICALITY), which depends on what else
+/// there is.
+pub fn excuse_pieces(class: u32, expected: &mut [u8], seen: &[u8]) {
+    const ATTRIBUTES: usize = 24;
+    const PHYSICALITY: u32 = 3 << 27;
+    if class == layout::CLASS_VIDEO_MEMORY {
+        let real = u32_at(seen, ATTRIBUTES) & PHYSICALITY;
+        let recorded = u32_at(expected, ATTRIBUTES) & !PHYSICALITY;
+        put_u32(expected, ATTRIBUTES, recorded | real);
+    }
+}
+
+/// Takes over that no other process uses the GPU (GPU_GET_ID_INFO and its second form: flag IN_USE).
+pub fn excuse_use(control: u32, expected: &mut [u8], seen: &[u8]) {
+    const FLAGS: usize = 4;
+    const IN_USE: u32 = 1;
+    if matches!(control, 0x0202 | 0x0205) && u32_at(seen, FLAGS) & IN_USE == 0 {
+        let recorded = u32_at(expected, FLAGS);
+        put_u32(expected, FLAGS, recorded & !IN_USE);
     }
 }
 
@@ -92,6 +141,28 @@ pub fn buffers(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_memory_may_differ_by_what_no_call_names() {
+        let answer = |kib| {
+            let mut bytes = [0; 12];
+            put_u32(&mut bytes, 0, 1);
+            put_u32(&mut bytes, 4, 0x16);
+            put_u32(&mut bytes, 8, kib);
+            bytes
+        };
+        let excused = |recorded, seen, others: &mut Option<u64>, managed| {
+            let mut expected = answer(recorded);
+            excuse_free(&mut expected, &answer(seen), others, managed);
+            expected == answer(seen)
+        };
+        let mut others = None;
+        assert!(excused(1000, 1100, &mut others, 0));
+        assert_eq!(others, Some(100 << 10));
+        assert!(excused(900, 1000, &mut others, 0));
+        assert!(!excused(900, 1001, &mut others, 0));
+        assert!(excused(900, 1004, &mut others, 4 << 10));
+    }
 
     #[test]
     fn the_first_difference_that_counts_is_found() {

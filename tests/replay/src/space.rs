@@ -20,6 +20,8 @@ pub struct Mapping {
     pub len: u64,
     /// Where it really is; `None` if the call was passed over.
     pub real: Option<u64>,
+    /// Whether it is managed memory (a UVM file's).
+    pub managed: bool,
 }
 
 /// The state of one replayed process.
@@ -233,6 +235,7 @@ impl Space {
             let piece = |from: u64, to: u64| Mapping {
                 len: to - from,
                 real: map.real.map(|real| real + (from - at)),
+                managed: map.managed,
             };
             let (from, to) = (at.max(start), (at + map.len).min(end));
             if at < from {
@@ -244,6 +247,12 @@ impl Space {
             cut.push((from, piece(from, to)));
         }
         cut
+    }
+
+    /// Bytes of managed memory that are mapped.
+    pub fn managed(&self) -> u64 {
+        let managed = self.maps.values().filter(|m| m.managed);
+        managed.map(|m| m.len).sum()
     }
 
     /// Whether every byte of a range lies in mappings.
@@ -397,6 +406,7 @@ mod tests {
         let live = |len, real| Mapping {
             len,
             real: Some(real),
+            managed: false,
         };
         s.add_map(0x1000, live(0x3000, 0x1000));
         s.add_map(0x8000, live(0x1000, 0xF000));

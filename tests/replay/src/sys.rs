@@ -215,3 +215,17 @@ pub fn make_character_device(path: &str, major: u32, minor: u32) -> Result<(), E
     // SAFETY: a C string that lives over the call.
     check(unsafe { libc::mknod(path.as_ptr(), mode, libc::makedev(major, minor)) }).map(drop)
 }
+
+/// Keeps this process and its children on the processor where it is. Processes that take turns hand
+/// over faster so, by far on an emulated machine.
+pub fn stay_on_this_processor() {
+    // SAFETY: the set lives over the call; a failure leaves the process as it was.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let Ok(here) = usize::try_from(libc::sched_getcpu()) else {
+            return;
+        };
+        libc::CPU_SET(here, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}

@@ -68,6 +68,7 @@ fn work(command: Command) -> Result<(), String> {
         } => {
             relaunch::without_random_layout();
             sys::raise_fd_limit();
+            sys::stay_on_this_processor();
             let traces = read(&files)?;
             let settings = Settings {
                 direct,

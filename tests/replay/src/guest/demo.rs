@@ -124,6 +124,7 @@ fn inside(side: &Side, channel: &mut UnixStream) -> Result<(), String> {
 fn start(side: &Side, container: &Container) -> Result<(i32, UnixStream), String> {
     let (ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
     let pid = spawn(|| {
+        sys::stay_on_this_processor();
         let ran = container.run(|| match inside(side, &mut theirs) {
             Ok(()) => 0,
             Err(e) => {
