@@ -33,7 +33,7 @@ uninstall:
 
 # Without the kernel's help, so that it also works where its headers are gone.
 clean:
-	@find . -path ./target -prune -o -path ./.git -prune -o -type f \
+	@find . -type f ! -path './target/*' ! -path './.git/*' \
 		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' -o -name '.*.cmd' -o -name '*.rmeta' \
 		-o -name '*_generated.rs' -o -name Module.symvers -o -name modules.order -o -name '.*.d' \) -delete
 	@rm -rf target

@@ -2,8 +2,6 @@
 //! The commands of `/dev/nvidia-uvm` that containers may use. A request is the bare command: its
 //! size is not in it, so it is here.
 
-use super::wire::Field;
-
 pub use super::generated::uvm::*;
 
 /// What a command is to the module.
@@ -19,11 +17,12 @@ pub enum UvmKind {
     RegisterGpu,
     /// `UVM_UNREGISTER_GPU`.
     UnregisterGpu,
-    /// Gives UVM an address space.
+    /// Names a client and one of its objects, in the layout of the struct of that name in
+    /// this module.
     RegisterVaSpace,
-    /// Gives UVM a channel.
+    /// As above.
     RegisterChannel,
-    /// Takes it back.
+    /// As above.
     UnregisterChannel,
     /// Maps a memory object, which UVM keeps alive until the mapping ends.
     MapExternal,
@@ -45,11 +44,7 @@ pub struct UvmEntry {
     /// Bytes of its argument; 0: the argument is not looked at.
     pub size: u32,
     /// Where the result (an [`NvStatus`](super::status::NvStatus)) lies in it.
-    pub status: Field<u32>,
-    /// Where it names a client, which must be the caller's own; 0 there is none.
-    pub client: Option<Field<u32>>,
-    /// Where it names an object of that client: an address space, a channel, memory.
-    pub object: Option<Field<u32>>,
+    pub status_at: u32,
     /// What it is.
     pub kind: UvmKind,
 }
@@ -62,21 +57,14 @@ pub(super) const fn entry(
     cmd: u32,
     name: &'static str,
     size: u32,
-    status: usize,
-    names: Option<[usize; 2]>,
+    status_at: u32,
     kind: UvmKind,
 ) -> UvmEntry {
-    let (client, object) = match names {
-        Some([client, object]) => (Some(Field::at(client)), Some(Field::at(object))),
-        None => (None, None),
-    };
     UvmEntry {
         cmd,
         name,
         size,
-        status: Field::at(status),
-        client,
-        object,
+        status_at,
         kind,
     }
 }

@@ -34,7 +34,8 @@ DUAL = ("cgpu_km/uapi/", "cgpu_km/nvidia/", "cgpu_km/nvidia.rs", "cgpuctl/")
 SOURCE_ENDS = (".rs", ".c", ".h", ".sh", ".py", ".config")
 SOURCE_NAMES = ("Makefile", "Kbuild", "guest-init", "run")
 LONGEST = 600
-LONGEST_OF_TESTS = 700
+# A model or a list of cases may be longer.
+LONGEST_OF_TESTS = 900
 
 
 def is_module(path):
@@ -177,7 +178,7 @@ def length(path, text, code):
     """A file can be read in one go."""
     if path.endswith(".rs") and "/generated" not in path:
         lines = text.count("\n")
-        longest = LONGEST_OF_TESTS if path.startswith("tests/") else LONGEST
+        longest = LONGEST_OF_TESTS if "tests" in path else LONGEST
         if lines > longest:
             yield longest, f"{lines} lines"
 

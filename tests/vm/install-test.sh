@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# install-test.sh: `make` and install.sh as a user calls them. A copy of the tree is built by its
+# Makefile in the Debian folder; what came out is installed, used and removed in the test machine, and
+# every path there is compared with what was there before.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+here=$CGPU_TREE/tests/vm
+out=$(cat "$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-stock")
+root=$(readlink -f "$out/root")
+release=$(cat "$out/release")
+work=$(mktemp -d "$CGPU_CACHE/install-XXXXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+step "make in a copy of the tree"
+mkdir "$work/tree" "$work/prebuilt"
+(cd "$CGPU_TREE" && git ls-files -z --cached --others --exclude-standard -- Kbuild Makefile cgpu_km) |
+	(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$work/tree")
+log "$work/make.log" in_root "$root" "$work/tree" /stage rw -- \
+	make -C /stage KDIR="/usr/src/linux-headers-$release"
+passed=0
+ok() {
+	passed=$((passed + 1))
+	echo "ok $1"
+}
+[ -e "$work/tree/cgpu_km.ko" ] || die "make leaves no cgpu_km.ko at the top"
+ok "make leaves cgpu_km.ko at the top of the tree"
+cp "$work/tree/cgpu_km.ko" "$out/bin/cgpuctl" "$work/prebuilt/"
+make -s -C "$work/tree" clean
+(cd "$work/tree" && find . -type f | sort) >"$work/after"
+(cd "$CGPU_TREE" && git ls-files --cached --others --exclude-standard -- Kbuild Makefile cgpu_km | sed 's,^,./,' | sort) >"$work/before"
+diff "$work/before" "$work/after" || die "make clean leaves something, or removes too much"
+ok "make clean leaves the tree as it was"
+
+step "install, use, uninstall"
+cat >"$work/session" <<'END'
+set -euo pipefail
+snapshot() { find / -xdev ! -path '/root/*' ! -path '/sys/*' | sort; ls -A /run; }
+refused() { if "$@" >/tmp/said 2>&1; then return 1; fi; cat /tmp/said >&2; }
+mkdir -p "/lib/modules/$(uname -r)" /usr/local /var/lib
+depmod
+snapshot >/tmp/before
+
+/files/install.sh --dry-run --prebuilt /files/prebuilt >&2
+snapshot | diff /tmp/before - && echo "ok dry run changes nothing"
+refused /files/install.sh --prebuilt /nowhere && echo "ok nothing to install"
+refused /files/install.sh && echo "ok no headers"
+snapshot | diff /tmp/before - && echo "ok a refusal changes nothing"
+
+# A module that the kernel refuses: everything goes back.
+mkdir /tmp/bad
+cp /files/prebuilt/cgpuctl /tmp/bad/
+head -c 4096 /files/prebuilt/cgpu_km.ko >/tmp/bad/cgpu_km.ko
+refused /files/install.sh --prebuilt /tmp/bad
+snapshot | diff /tmp/before - && echo "ok a failure half-way leaves nothing"
+
+/files/install.sh --prebuilt /files/prebuilt >&2
+cat /var/lib/cgpu/manifest >&2
+[ -c /dev/cgpuctl ] && grep -q ' /run/cgpu/dev cgpufs ' /proc/mounts && echo "ok loaded and mounted"
+/usr/local/sbin/cgpuctl gpu list >&2
+/usr/local/sbin/cgpuctl inst create a --gpu 0 --mem 2GiB >&2
+[ -c /run/cgpu/dev/a/nvidia0 ] && echo "ok usable"
+refused /files/install.sh --prebuilt /files/prebuilt && echo "ok not twice"
+
+# Not while somebody uses it.
+exec 5<>/dev/cgpu0
+refused /files/uninstall.sh && [ -e /usr/local/sbin/cgpuctl ] && echo "ok refused while in use"
+exec 5>&-
+/files/uninstall.sh --dry-run >&2
+[ -e /usr/local/sbin/cgpuctl ] && [ -c /dev/cgpuctl ] && echo "ok dry run removes nothing"
+/files/uninstall.sh >&2
+[ ! -e /sys/module/cgpu_km ] && echo "ok unloaded"
+depmod
+snapshot | diff /tmp/before - && echo "ok removed exactly what was made"
+END
+libraries=()
+for library in /lib64/ld-linux-x86-64.so.2 /lib/x86_64-linux-gnu/libc.so.6 /lib/x86_64-linux-gnu/libtinfo.so.6; do
+	libraries+=(--file "$root/usr$library:$library")
+done
+rc=0
+"$here/run.sh" --no-build --name install --load driver \
+	--file "$root/usr/bin/bash:/bin/bash" "${libraries[@]}" \
+	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" \
+	--file "$work/prebuilt" --file "$work/session" -- bash /files/session >"$work/said" || rc=$?
+cat "$work/said"
+passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))
+# The tests that the session has, and the two above.
+all=$((2 + $(grep -c 'echo "ok ' "$work/session")))
+[ "$rc" = 0 ] || all=$((all + 1))
+echo "install: $passed passed, $((all - passed)) failed"
+[ "$passed" = "$all" ]
