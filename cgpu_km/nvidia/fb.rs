@@ -46,4 +46,8 @@ pub mod index {
     pub const BAR1_AVAIL_SIZE: u32 = 0x1d;
     /// KiB of memory without what is set aside.
     pub const USABLE_RAM_SIZE: u32 = 0x20;
+    /// KiB of memory that confidential computing protects; 0 without it.
+    pub const PROTECTED_MEM_SIZE_TOTAL: u32 = 0x33;
+    /// KiB of it that are free.
+    pub const PROTECTED_MEM_SIZE_FREE: u32 = 0x34;
 }

@@ -161,3 +161,41 @@ impl<T> Slots<T> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_finds_its_own_record_and_none_that_comes_after() {
+        let mut slots = Slots::new();
+        let slot = slots.insert('a').unwrap();
+        let name = slots.name(slot).unwrap();
+        assert_eq!(slots.find(name), Some(slot));
+        assert_eq!(slots.remove(slot), Some('a'));
+        assert_eq!(slots.find(name), None);
+        // The list starts anew, at the same place.
+        assert_eq!(slots.insert('b').unwrap(), slot);
+        assert_eq!(slots.find(name), None);
+        assert_eq!(slots.get(slot), Some(&'b'));
+    }
+
+    #[test]
+    fn places_are_used_again_and_their_memory_goes_with_the_last_record() {
+        let mut slots = Slots::new();
+        let taken: Vec<Slot> = (0..10).map(|n| slots.insert(n).unwrap()).collect();
+        for &slot in &taken[..9] {
+            slots.remove(slot);
+        }
+        for n in 0..9 {
+            slots.insert(n).unwrap();
+        }
+        assert_eq!(slots.bodies.len(), 10);
+        assert_eq!(slots.len(), 10);
+        for slot in taken {
+            slots.remove(slot);
+            assert_eq!(slots.remove(slot), None);
+        }
+        assert_eq!(slots.bodies.len(), 0);
+    }
+}

@@ -213,3 +213,84 @@ pub(super) fn step() {
 
 #[cfg(not(test))]
 pub(super) fn step() {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::Slots;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// As many places as the tests need.
+    fn places(count: usize) -> Vec<Slot> {
+        let mut slots = Slots::new();
+        (0..count).map(|_| slots.insert(()).unwrap()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn a_table_agrees_with_an_ordered_map(
+            seed in any::<u64>(),
+            steps in proptest::collection::vec((0..64u64, 0..8usize, 0..5u8), 0..400)
+        ) {
+            let places = places(8);
+            let mut table = Table::new(seed);
+            let mut map = BTreeMap::new();
+            let mut promised = 0;
+            for (key, place, what) in steps {
+                let value = places[place];
+                match what {
+                    0 if !map.contains_key(&key) && promised > 0 => {
+                        promised -= 1;
+                        table.insert_promised(key, value);
+                        map.insert(key, value);
+                    }
+                    0 | 1 if !map.contains_key(&key) => {
+                        table.insert(key, value).unwrap();
+                        map.insert(key, value);
+                    }
+                    0 | 1 => {
+                        table.set(key, value);
+                        map.insert(key, value);
+                    }
+                    2 | 3 => {
+                        table.remove(key);
+                        map.remove(&key);
+                    }
+                    _ if promised < 20 => {
+                        table.promise().unwrap();
+                        promised += 1;
+                    }
+                    _ => {
+                        table.forget_promise();
+                        promised -= 1;
+                    }
+                }
+                for key in 0..64 {
+                    prop_assert_eq!(table.get(key), map.get(&key).copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_are_taken_out_leave_no_trace() {
+        let place = places(1)[0];
+        let mut table = Table::new(0);
+        table.insert(0, place).unwrap();
+        // A thousand different keys at a place: marks of them would fill the table.
+        for key in 1..1000 {
+            table.insert(key, place).unwrap();
+            table.remove(key);
+        }
+        assert_eq!(table.entries.len(), SMALLEST);
+        assert!(table.get(0).is_some());
+        table.remove(0);
+        assert_eq!(table.entries.len(), 0);
+    }
+}
