@@ -31,6 +31,7 @@ mod event;
 mod forest;
 mod ledger;
 mod lookup;
+mod object;
 mod process;
 pub mod report;
 mod slots;

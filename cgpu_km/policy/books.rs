@@ -4,7 +4,8 @@
 use super::charge::{Accounts, Denied};
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
 use super::event::{Refusal, RefusalCause, Ticket};
-use super::forest::{Forest, Life, Object};
+use super::forest::Forest;
+use super::object::{Life, Object};
 use super::slots::{Ref, Slot};
 use super::CONTEXT_OVERHEAD;
 use crate::nvidia::class::Kind;

@@ -11,107 +11,13 @@
 
 use super::charge::Accounts;
 use super::event::FileId;
-use super::ledger::Share;
+use super::object::{key_of, Client, Entry, Life, Object};
 use super::slots::{Ref, Slot, Slots};
 use super::table::{step, Table};
 use super::MAX_SHARES;
 use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::store::Exhausted;
-
-/// How far an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    /// The driver is being asked for it.
-    Coming,
-    /// The driver has it.
-    Here,
-    /// It is gone; only its name is still taken, since a call in flight uses it.
-    Gone,
-}
-
-/// How an object stands in the table of handles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
-    /// Under its client and handle.
-    Made,
-    /// Not yet, for the driver chooses its handle; there is room for it.
-    Promised,
-    /// Not, or no longer; it goes with its client.
-    None,
-}
-
-/// An RM object.
-#[derive(Debug)]
-pub(super) struct Object {
-    pub(super) client: ClientHandle,
-    pub(super) handle: ObjectHandle,
-    pub(super) class: ClassId,
-    pub(super) kind: Kind,
-    pub(super) life: Life,
-    entry: Entry,
-    /// Calls in flight that use its name.
-    named: usize,
-    /// The GPU that it belongs to, by way of the device object that it is or is below of.
-    pub(super) share: Option<Share>,
-    /// What it costs.
-    pub(super) hold: Option<Slot>,
-    /// Its client's record; `None` once the client is gone.
-    pub(super) owner: Option<Slot>,
-    parent: Option<Slot>,
-    child: Option<Slot>,
-    previous: Option<Slot>,
-    next: Option<Slot>,
-}
-
-impl Object {
-    /// An object that the driver is about to be asked for.
-    pub(super) fn coming(
-        client: ClientHandle,
-        handle: ObjectHandle,
-        class: ClassId,
-        kind: Kind,
-    ) -> Self {
-        Self {
-            client,
-            handle,
-            class,
-            kind,
-            life: Life::Coming,
-            entry: Entry::None,
-            named: 0,
-            share: None,
-            hold: None,
-            owner: None,
-            parent: None,
-            child: None,
-            previous: None,
-            next: None,
-        }
-    }
-
-    fn key(&self) -> u64 {
-        key_of(self.client, self.handle)
-    }
-}
-
-/// An RM client.
-#[derive(Debug)]
-pub(super) struct Client {
-    pub(super) file: FileId,
-    /// Its process, a record of [`super::process::Processes`].
-    pub(super) process: Slot,
-    /// The object that stands for it, which has its handle.
-    pub(super) root: Slot,
-    /// Its file was closed while it was made.
-    closed: bool,
-    /// Where to look next for a handle that is free, from [`FIRST_CHOICE`] on.
-    next_choice: u32,
-    /// Its device objects, by share.
-    devices: [u32; MAX_SHARES],
-    previous: Option<Slot>,
-    next: Option<Slot>,
-}
 
 /// The clients and objects of a tenant.
 #[derive(Debug)]
@@ -127,10 +33,6 @@ pub(super) struct Forest {
 /// first one on (rs_client.h, `RS_UNIQUE_HANDLE_BASE`, `RS_UNIQUE_HANDLE_RANGE`).
 const FIRST_CHOICE: u32 = 0xcaf0_0000;
 const CHOICES: u32 = 0x0008_0000;
-
-fn key_of(client: ClientHandle, handle: ObjectHandle) -> u64 {
-    u64::from(client.0) << 32 | u64::from(handle.0)
-}
 
 impl Forest {
     pub(super) const fn new(seed: u64) -> Self {

@@ -3,8 +3,8 @@
 
 use super::books::Books;
 use super::event::{FileId, GpuId, ProcessId};
-use super::forest::Object;
 use super::ledger::{FbView, ShareView};
+use super::object::Object;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 

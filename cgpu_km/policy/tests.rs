@@ -12,6 +12,7 @@ pub(super) mod steps;
 use super::*;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use proptest::test_runner::Config as ProptestConfig;
 
 /// Arbitrary, as all numbers in these tests are that nothing is said about.
 const GPU: GpuId = GpuId(3);
@@ -21,6 +22,17 @@ const PROCESS: ProcessId = ProcessId(1000);
 const CLIENT: ClientHandle = ClientHandle(0xc1d0_0019);
 const DEVICE: ObjectHandle = ObjectHandle(0x5c00_0002);
 const MIB: u64 = 1 << 20;
+
+/// How many cases a property is tried with: as many as PROPTEST_CASES says, or `usual`. None is written
+/// down for the next run; a failure prints its seed and its shrunk steps.
+fn cases(usual: u32) -> ProptestConfig {
+    let said = std::env::var("PROPTEST_CASES").ok();
+    ProptestConfig {
+        cases: said.and_then(|said| said.parse().ok()).unwrap_or(usual),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
 
 /// A request without memory; tests change what they are about.
 fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> Alloc {

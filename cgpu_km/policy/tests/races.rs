@@ -450,12 +450,7 @@ impl World {
 }
 
 proptest! {
-    // A failure prints its seed and its shrunk steps.
-    #![proptest_config(ProptestConfig {
-        cases: 1000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(1000))]
 
     #[test]
     fn whatever_the_order_of_calls_in_flight_the_books_never_say_less_than_the_driver_has(

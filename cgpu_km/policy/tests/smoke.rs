@@ -125,11 +125,7 @@ fn drive(bytes: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 2000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(2000))]
 
     #[test]
     fn arbitrary_bytes_neither_panic_nor_leave_anything_behind(
