@@ -76,10 +76,15 @@ build_module() {
 }
 
 if [ -n "$clippy" ]; then
-	# Clippy speaks only when it compiles.
-	rm -rf "$out/objects/cgpu_km$clippy"
-	step "clippy on cgpu_km.ko"
-	build_module "" cgpu_km
+	# Clippy speaks only when it compiles: what was clean once is remembered, not asked again.
+	sources=$(cd "$CGPU_TREE" && find Kbuild cgpu_km -type f ! -path 'cgpu_km/target/*' -print0 | sort -z |
+		xargs -0 sha256sum | sha256sum)
+	if [ "$(cat "$out/clippy-clean" 2>/dev/null)" != "$sources" ]; then
+		rm -rf "$out/objects/cgpu_km$clippy"
+		step "clippy on cgpu_km.ko"
+		build_module "" cgpu_km
+		echo "$sources" >"$out/clippy-clean"
+	fi
 	exit 0
 fi
 step "modules for $release"

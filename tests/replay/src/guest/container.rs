@@ -48,9 +48,10 @@ impl Container {
     /// Runs `body` as the first process of the container; its exit code is what `body` returns. To
     /// be called in a process of its own, which then waits for that.
     pub fn run(&self, body: impl FnOnce() -> i32) -> Result<i32, String> {
-        self.group.enter()?;
         unshare(libc::CLONE_NEWNS).map_err(|e| format!("mount namespace: errno {e}"))?;
+        // Before the group is entered, which also forbids making the node that it must keep closed.
         self.fill_root()?;
+        self.group.enter()?;
         unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS)
             .map_err(|e| format!("namespaces: errno {e}"))?;
         for (file, text) in [
