@@ -262,14 +262,14 @@ fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
     const PROVIDED: u32 = 0x4000;
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0, 2 * MIB), 0);
-    assert_eq!(get32(&program.seen[0].parts[0], 8), 0xcaf0_0000);
-    assert_eq!(get32(program.at(OUTER), 8), 0xcaf0_0000);
+    assert_eq!(get32(&program.seen[0].parts[0], 8), 0xcaf8_0000);
+    assert_eq!(get32(program.at(OUTER), 8), 0xcaf8_0000);
 
     let mut outer = vec![0; 28];
     put32(&mut outer, 0, CLIENT);
     put32(&mut outer, 4, DEVICE);
     put32(&mut outer, 12, CLIENT);
-    put32(&mut outer, 16, 0xcaf0_0000);
+    put32(&mut outer, 16, 0xcaf8_0000);
     program.put(OUTER, &outer);
     let returned = ioctl(
         &mut program,
@@ -278,15 +278,15 @@ fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
         UserAddr(OUTER),
     );
     assert_eq!(returned, Ok(0));
-    assert_eq!(get32(&program.seen[1].parts[0], 8), 0xcaf0_0001);
-    assert_eq!(get32(program.at(OUTER), 8), 0xcaf0_0001);
+    assert_eq!(get32(&program.seen[1].parts[0], 8), 0xcaf8_0001);
+    assert_eq!(get32(program.at(OUTER), 8), 0xcaf8_0001);
 
     // Here a flag says whether there is a handle; what is in its place otherwise says nothing.
     let mut outer = vec![0; 184];
     put32(&mut outer, 0, CLIENT);
     put32(&mut outer, 4, DEVICE);
     put32(&mut outer, 8, 2);
-    put32(&mut outer, 44, 0xcaf0_0000);
+    put32(&mut outer, 44, 0xcaf8_0000);
     put64(&mut outer, 88, 2 * MIB);
     program.put(OUTER, &outer);
     let returned = ioctl(
@@ -296,9 +296,9 @@ fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
         UserAddr(OUTER),
     );
     assert_eq!(returned, Ok(0));
-    assert_eq!(get32(&program.seen[2].parts[0], 44), 0xcaf0_0002);
+    assert_eq!(get32(&program.seen[2].parts[0], 44), 0xcaf8_0002);
     assert_eq!(get32(&program.seen[2].parts[0], 52) & PROVIDED, PROVIDED);
-    assert_eq!(get32(program.at(OUTER), 44), 0xcaf0_0002);
+    assert_eq!(get32(program.at(OUTER), 44), 0xcaf8_0002);
     assert_eq!(get32(program.at(OUTER), 52) & PROVIDED, 0);
 
     // What the driver refuses, the program finds as it was.

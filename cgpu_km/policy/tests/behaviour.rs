@@ -267,25 +267,25 @@ fn where_the_driver_could_choose_the_books_choose_the_handle_that_it_would() {
     let any = memory_request(CLIENT, DEVICE, object(0), 100);
     let first = books.begin_alloc(&any).unwrap();
     let second = books.begin_alloc(&any).unwrap();
-    assert_eq!(first.handle(), object(0xcaf0_0000));
-    assert_eq!(second.handle(), object(0xcaf0_0001));
+    assert_eq!(first.handle(), object(0xcaf8_0000));
+    assert_eq!(second.handle(), object(0xcaf8_0001));
     let done = AllocDone {
         object: second.handle(),
         bytes: 100,
     };
     books.end_alloc(second, Some(done));
     books.end_alloc(first, None);
-    assert_eq!(books.gpu_of(CLIENT, object(0xcaf0_0001)), Some(GPU));
-    let taken = memory_request(CLIENT, DEVICE, object(0xcaf0_0002), 1);
+    assert_eq!(books.gpu_of(CLIENT, object(0xcaf8_0001)), Some(GPU));
+    let taken = memory_request(CLIENT, DEVICE, object(0xcaf8_0002), 1);
     books.alloc(&taken).unwrap();
     let ticket = books
-        .begin_dup(CLIENT, DEVICE, object(0), CLIENT, object(0xcaf0_0001))
+        .begin_dup(CLIENT, DEVICE, object(0), CLIENT, object(0xcaf8_0001))
         .unwrap();
-    assert_eq!(ticket.handle(), object(0xcaf0_0003));
-    books.end_dup(ticket, Some(object(0xcaf0_0003)));
-    books.free(CLIENT, object(0xcaf0_0001));
+    assert_eq!(ticket.handle(), object(0xcaf8_0003));
+    books.end_dup(ticket, Some(object(0xcaf8_0003)));
+    books.free(CLIENT, object(0xcaf8_0001));
     assert_eq!(books.used(GPU), 101);
-    books.free(CLIENT, object(0xcaf0_0003));
+    books.free(CLIENT, object(0xcaf8_0003));
     assert_eq!(books.used(GPU), 1);
     // A client's handle is the driver's choice: it must be unique on the whole machine.
     let ticket = books.begin_alloc(&client_request(FILE, PROCESS)).unwrap();

@@ -307,7 +307,7 @@ impl World {
             _ if client % 16 == 0 => FIRST_CLIENT,
             count => *clients.nth(client / 16 % count).unwrap(),
         };
-        let handles = (1..=HANDLES).chain((0..HANDLES).map(|handle| 0xcaf0_0000 + handle));
+        let handles = (1..=HANDLES).chain((0..HANDLES).map(|handle| 0xcaf8_0000 + handle));
         let known = |handle: u32| {
             let books = self
                 .books

@@ -22,7 +22,7 @@ impl Bytes<'_> {
     fn handle(&mut self) -> u32 {
         match self.next() {
             byte @ 0..=200 => byte % 8,
-            byte @ 201..=240 => 0xcaf0_0000 + byte % 4,
+            byte @ 201..=240 => 0xcaf8_0000 + byte % 4,
             _ => u32::MAX,
         }
     }
