@@ -106,6 +106,14 @@ pub(super) fn alloc(
     };
 
     let params_bytes: &[u8] = params.as_ref().map_or(&[], |p| &p.bytes);
+    let foreign = named_clients(entry.kind, params_bytes)
+        .into_iter()
+        .flatten()
+        .any(|client| client.0 != 0 && !call.books(|books| books.owns_client(client)));
+    if foreign {
+        note_refused(call, session);
+        return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
+    }
     let requested = get(H_OBJECT_NEW, outer)?;
     let request = Alloc {
         file: session.file,
@@ -171,6 +179,25 @@ pub(super) fn alloc(
         params.write_back(call)?;
     }
     returned
+}
+
+/// `NV83DE_ALLOC_PARAMETERS::hAppClient` (cl83de.h): the client that a debugger looks into.
+const DEBUGGED_CLIENT: Field<u32> = Field::at(4);
+
+/// Other clients that a class's parameters name, 0 for none. The driver does not ask whose they are:
+/// a device takes over the address space of any client (`deviceInitClientShare()` in
+/// src/nvidia/src/kernel/gpu/device_share.c), a debugger reads the memory of any.
+fn named_clients(kind: Kind, bytes: &[u8]) -> [Option<ClientHandle>; 2] {
+    let client = |field: Field<u32>| field.get(bytes).map(ClientHandle);
+    match kind {
+        Kind::Device => [
+            client(params::nv0080::H_CLIENT_SHARE),
+            client(params::nv0080::H_TARGET_CLIENT),
+        ],
+        Kind::Event => [client(params::nv0005::H_PARENT_CLIENT), None],
+        Kind::Debugger => [client(DEBUGGED_CLIENT), None],
+        _ => [None, None],
+    }
 }
 
 /// The device instance that an allocation of `NV01_DEVICE_0` names: the first GPU without

@@ -205,6 +205,7 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
     summary.modelled = summary
         .calls
         .saturating_sub(summary.skipped + summary.from_recording);
+    standin::put_away()?;
     let faults = log.faults();
     for line in &faults {
         eprintln!("kernel: {line}");

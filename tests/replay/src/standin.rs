@@ -57,6 +57,20 @@ pub fn load_answers(blob: &[u8]) -> Result<(), String> {
     }
 }
 
+/// Takes the answers out again and tells on stderr what was asked that nobody knew. Both are memory of
+/// the stand-in's, which is to hold none when nobody uses it.
+pub fn put_away() -> Result<(), String> {
+    let path = format!("{DEBUGFS}/unanswered");
+    let asked = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    for line in asked.lines().filter(|l| !l.starts_with("total: 0")) {
+        eprintln!("unanswered: {line}");
+    }
+    reset("unanswered")?;
+    let path = format!("{DEBUGFS}/answers");
+    let opened = OpenOptions::new().write(true).truncate(true).open(&path);
+    opened.map(drop).map_err(|e| format!("{path}: {e}"))
+}
+
 /// What a GPU's heap holds now, bytes: objects, contexts, managed memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heap {

@@ -212,6 +212,7 @@ pub fn run(settings: &Settings) -> Result<bool, String> {
             ));
         }
     }
+    standin::put_away()?;
     let faults = log.faults();
     for line in &faults {
         eprintln!("kernel: {line}");

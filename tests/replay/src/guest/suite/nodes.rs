@@ -81,7 +81,8 @@ fn twins() -> Outcome {
         let meta = at(&twin, file.metadata())?;
         let rdev = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
         equal("fstat", &rdev, &wanted)?;
-        equal("mode", &(meta.mode() & 0o7777), &0o660)?;
+        // As the driver's own: a container's programs need not be root. The folder is root's.
+        equal("mode", &(meta.mode() & 0o7777), &0o666)?;
     }
     let mut names: Vec<String> = at(&folder, fs::read_dir(&folder))?
         .filter_map(|e| e.ok()?.file_name().into_string().ok())

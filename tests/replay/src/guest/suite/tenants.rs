@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A tenant on two GPUs. Without a second GPU there is nothing to test, and each of these says so by
+//! failing: the test machine has one.
+
+use cgpu_uapi::{self as uapi, Cause};
+
+use super::{at, control, equal, fails, holds, sys, Outcome, Test, GIB, GPU, MIB};
+use crate::control::Control;
+use crate::guest::rm;
+
+pub(super) const TESTS: &[Test] = &[
+    ("tenants: a name on two GPUs needs the GPU", ambiguous),
+    (
+        "tenants: one control node, a limit for each GPU",
+        two_limits,
+    ),
+    (
+        "tenants: a GPU that is not the tenant's is closed",
+        other_gpu,
+    ),
+];
+
+/// The second GPU's minor.
+fn second(control: &Control) -> Result<u32, String> {
+    super::second_gpu(control)?.ok_or_else(|| "there is no second GPU".to_owned())
+}
+
+/// Runs a test with an instance of a name on both GPUs.
+fn on_both(name: &str, test: impl FnOnce(&Control, u32) -> Outcome) -> Outcome {
+    let c = control()?;
+    let other = second(&c)?;
+    sys("create", c.create(name, GPU, GIB, 1))?;
+    let made = sys("create", c.create(name, other, GIB / 2, 1));
+    let result = made.and_then(|_| test(&c, other));
+    let _ = c.destroy(name, other);
+    let destroyed = sys("destroy", c.destroy(name, GPU));
+    result.and(destroyed)
+}
+
+fn ambiguous() -> Outcome {
+    on_both("twice", |c, other| {
+        let errno = Cause::Ambiguous.errno();
+        fails("get", c.get("twice", uapi::GPU_ANY).map(drop), errno)?;
+        fails("destroy", c.destroy("twice", uapi::GPU_ANY), errno)?;
+        let first = sys("get", c.get("twice", GPU))?;
+        let second = sys("get", c.get("twice", other))?;
+        holds("one number for two", first.id != second.id)?;
+        let nodes = |i: &uapi::Instance| (i.major, i.control_node_minor, i.uvm_node_minor);
+        equal("the tenant's nodes", &nodes(&first), &nodes(&second))
+    })
+}
+
+fn two_limits() -> Outcome {
+    on_both("both", |c, other| {
+        let open = |minor| {
+            let instance = super::device_instance(c, minor)?;
+            at(
+                "client",
+                rm::Client::open(&super::folder("both"), minor, instance),
+            )
+        };
+        let (first, second) = (open(GPU)?, open(other)?);
+        at("first", first.memory(0x5C00_0010, GIB))?;
+        holds("more", first.memory(0x5C00_0011, 2 * MIB).is_err())?;
+        at("second", second.memory(0x5C00_0010, GIB / 2))?;
+        holds("more", second.memory(0x5C00_0011, 2 * MIB).is_err())?;
+        let used = |minor| sys("get", c.get("both", minor)).map(|i| i.memory_used_bytes);
+        equal("charged", &(used(GPU)?, used(other)?), &(GIB, GIB / 2))?;
+        first.close();
+        equal("charged", &(used(GPU)?, used(other)?), &(0, GIB / 2))?;
+        second.close();
+        equal("charged", &(used(GPU)?, used(other)?), &(0, 0))
+    })
+}
+
+fn other_gpu() -> Outcome {
+    let c = control()?;
+    let other = second(&c)?;
+    let theirs = super::device_instance(&c, other)?;
+    let one = super::Instance::new("alone", GIB)?;
+    let client = one.client()?;
+    let mut device = [0; 56];
+    crate::bytes::put_u32(&mut device, 0, theirs);
+    let made = client.alloc(client.handle, 0x5C00_0020, rm::DEVICE, &mut device);
+    client.close();
+    holds("a device of it is made", made.is_err())
+}
