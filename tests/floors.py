@@ -46,6 +46,7 @@ VM = (
     ("build", ["tests/vm/build.sh"]),
     ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
     ("suite", guest("suite", "cgpu-guest", "suite", options=["--gpus", "2", "--limit", "600"])),
+    ("stand-in driver", guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"])),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
     ("hammer", guest("hammer", "cgpu-guest", "hammer", "2000", options=["--limit", "300"])),
@@ -57,6 +58,10 @@ DEBUG = (
     (
         "suite on the debug kernel",
         guest("suite", "cgpu-guest", "suite", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+    ),
+    (
+        "stand-in driver on the debug kernel",
+        guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver", "--limit", "600", "--leaks"], kernel="debug"),
     ),
     ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug"]),
     (

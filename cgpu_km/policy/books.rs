@@ -236,7 +236,9 @@ impl Books {
         }
         self.forest.reserve()?;
         let overhead = if alloc.context { CONTEXT_OVERHEAD } else { 0 };
-        if alloc.bytes > 0 || overhead > 0 {
+        // Memory of which nothing is said yet is charged with what the driver will say.
+        let costs = alloc.bytes > 0 || overhead > 0 || alloc.kind == Kind::VideoMemory;
+        if costs {
             let share = object.share.ok_or(RefusalCause::NoDevice)?;
             if !self.accounts.ledgers.is_active(share) {
                 return Err(RefusalCause::NoSuchGpu.into());

@@ -93,6 +93,24 @@ fn the_size_that_the_driver_tells_raises_a_charge_and_never_lowers_it() {
 }
 
 #[test]
+fn memory_that_was_asked_for_without_a_size_is_charged_with_what_the_driver_says() {
+    let mut books = books(MIB);
+    let ticket = books
+        .begin_alloc(&memory_request(CLIENT, DEVICE, object(7), 0))
+        .unwrap();
+    let done = AllocDone {
+        object: object(7),
+        bytes: 2 * MIB,
+    };
+    books.end_alloc(ticket, Some(done));
+    assert_eq!(books.used(GPU), 2 * MIB);
+    let more = memory_request(CLIENT, DEVICE, object(8), 1);
+    assert_eq!(status(books.alloc(&more)), Some(0x51));
+    books.free(CLIENT, object(7));
+    assert_eq!(books.used(GPU), 0);
+}
+
+#[test]
 fn an_object_goes_with_any_of_its_ancestors() {
     let (subdevice, group, channel) = (object(3), object(4), object(5));
     for gone in [channel, group, subdevice, DEVICE, object(CLIENT.0)] {

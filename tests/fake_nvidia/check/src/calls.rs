@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0
+//! NVIDIA's calls as plain bytes. Offsets are those of NVIDIA's headers at 580, written here once more and not
+//! taken from the stand-in, whose own numbers they test.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+
+/// Statuses of nvstatuscodes.h.
+pub(crate) mod status {
+    pub(crate) const OK: u32 = 0;
+    pub(crate) const ILLEGAL_ACTION: u32 = 0x16;
+    pub(crate) const DUPLICATE: u32 = 0x19;
+    pub(crate) const PERMISSIONS: u32 = 0x1B;
+    pub(crate) const ARGUMENT: u32 = 0x1F;
+    pub(crate) const CLASS: u32 = 0x22;
+    pub(crate) const CLIENT: u32 = 0x23;
+    pub(crate) const EVENT: u32 = 0x28;
+    pub(crate) const HANDLE: u32 = 0x33;
+    pub(crate) const PARENT: u32 = 0x36;
+    pub(crate) const NO_MEMORY: u32 = 0x51;
+    pub(crate) const NOT_SUPPORTED: u32 = 0x56;
+    pub(crate) const NOT_FOUND: u32 = 0x57;
+    pub(crate) const STATE_IN_USE: u32 = 0x63;
+    pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
+}
+
+/// The escapes used here, and the classes.
+pub(crate) mod number {
+    pub(crate) const ALLOC_MEMORY: u32 = 0x27;
+    pub(crate) const FREE: u32 = 0x29;
+    pub(crate) const CONTROL: u32 = 0x2A;
+    pub(crate) const ALLOC: u32 = 0x2B;
+    pub(crate) const DUP: u32 = 0x34;
+    pub(crate) const SHARE: u32 = 0x35;
+    pub(crate) const VID_HEAP: u32 = 0x4A;
+    pub(crate) const MAP: u32 = 0x4E;
+    pub(crate) const CARD_INFO: u32 = 200;
+    pub(crate) const REGISTER_FD: u32 = 201;
+    pub(crate) const OS_EVENT: u32 = 206;
+    pub(crate) const XFER: u32 = 211;
+
+    pub(crate) const DEVICE: u32 = 0x80;
+    pub(crate) const SUBDEVICE: u32 = 0x2080;
+    pub(crate) const VIDEO: u32 = 0x40;
+    pub(crate) const SYSTEM: u32 = 0x3E;
+    pub(crate) const VASPACE: u32 = 0x90F1;
+    pub(crate) const GROUP: u32 = 0xA06C;
+    pub(crate) const USERMODE: u32 = 0xC661;
+    pub(crate) const EVENT: u32 = 0x79;
+}
+
+/// An open file of the stand-in; closed when dropped.
+pub(crate) struct File(pub(crate) i32);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this object's own.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Opens a node, or says why not.
+pub(crate) fn open(path: &str) -> Result<File, i32> {
+    let path = CString::new(path).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the path ends in a zero.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return Err(errno());
+    }
+    Ok(File(fd))
+}
+
+/// The control device.
+pub(crate) fn ctl() -> File {
+    open("/dev/nvidiactl").unwrap_or_else(|e| panic!("/dev/nvidiactl: errno {e}"))
+}
+
+/// A GPU's device.
+pub(crate) fn gpu(minor: u32) -> File {
+    open(&format!("/dev/nvidia{minor}")).unwrap_or_else(|e| panic!("/dev/nvidia{minor}: errno {e}"))
+}
+
+/// UVM's device.
+pub(crate) fn uvm() -> File {
+    open("/dev/nvidia-uvm").unwrap_or_else(|e| panic!("/dev/nvidia-uvm: errno {e}"))
+}
+
+/// The last error number.
+pub(crate) fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// ioctl with a plain request number.
+pub(crate) fn request(file: &File, number: u64, argument: &mut [u8]) -> Result<(), i32> {
+    // SAFETY: the argument is at least as long as the request says, which the callers see to.
+    let r = unsafe { libc::ioctl(file.0, number as libc::c_ulong, argument.as_mut_ptr()) };
+    if r < 0 {
+        return Err(errno());
+    }
+    Ok(())
+}
+
+/// An escape: _IOWR('F', number, size of the argument).
+pub(crate) fn escape(file: &File, number: u32, argument: &mut [u8]) -> Result<(), i32> {
+    let code = 3 << 30 | (argument.len() as u64) << 16 | u64::from(b'F') << 8 | u64::from(number);
+    request(file, code, argument)
+}
+
+/// A buffer with 32-bit words at offsets.
+pub(crate) fn words(size: usize, values: &[(usize, u32)]) -> Vec<u8> {
+    let mut b = vec![0; size];
+    for &(at, v) in values {
+        b[at..at + 4].copy_from_slice(&v.to_le_bytes());
+    }
+    b
+}
+
+/// Sets a 64-bit word.
+pub(crate) fn set64(b: &mut [u8], at: usize, v: u64) {
+    b[at..at + 8].copy_from_slice(&v.to_le_bytes());
+}
+
+/// Reads a 32-bit word.
+pub(crate) fn get32(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+/// Reads a 64-bit word.
+pub(crate) fn get64(b: &[u8], at: usize) -> u64 {
+    u64::from(get32(b, at)) | u64::from(get32(b, at + 4)) << 32
+}
+
+/// RM_ALLOC in its long form (NVOS64): the status and the new handle.
+pub(crate) fn alloc(
+    file: &File,
+    root: u32,
+    parent: u32,
+    new: u32,
+    class: u32,
+    params: &mut [u8],
+) -> (u32, u32) {
+    let mut a = words(48, &[(0, root), (4, parent), (8, new), (12, class)]);
+    if !params.is_empty() {
+        set64(&mut a, 16, params.as_mut_ptr() as u64);
+    }
+    match escape(file, number::ALLOC, &mut a) {
+        Ok(()) => (get32(&a, 40), get32(&a, 8)),
+        Err(e) => panic!("RM_ALLOC of {class:#x}: errno {e}"),
+    }
+}
+
+/// A new client.
+pub(crate) fn client(file: &File) -> u32 {
+    let (s, h) = alloc(file, 0, 0, 0, 0, &mut []);
+    assert_eq!(s, status::OK, "a client");
+    h
+}
+
+/// RM_CONTROL.
+pub(crate) fn control(file: &File, client: u32, object: u32, cmd: u32, params: &mut [u8]) -> u32 {
+    let mut a = words(
+        32,
+        &[
+            (0, client),
+            (4, object),
+            (8, cmd),
+            (24, params.len() as u32),
+        ],
+    );
+    if !params.is_empty() {
+        set64(&mut a, 16, params.as_mut_ptr() as u64);
+    }
+    match escape(file, number::CONTROL, &mut a) {
+        Ok(()) => get32(&a, 28),
+        Err(e) => panic!("RM_CONTROL {cmd:#x}: errno {e}"),
+    }
+}
+
+/// RM_FREE.
+pub(crate) fn free(file: &File, client: u32, object: u32) -> u32 {
+    let mut a = words(16, &[(0, client), (8, object)]);
+    escape(file, number::FREE, &mut a).unwrap_or_else(|e| panic!("RM_FREE: errno {e}"));
+    get32(&a, 12)
+}
+
+/// RM_DUP_OBJECT.
+pub(crate) fn dup(file: &File, client: u32, parent: u32, new: u32, from: u32, object: u32) -> u32 {
+    let mut a = words(
+        28,
+        &[(0, client), (4, parent), (8, new), (12, from), (16, object)],
+    );
+    escape(file, number::DUP, &mut a).unwrap_or_else(|e| panic!("RM_DUP_OBJECT: errno {e}"));
+    get32(&a, 24)
+}
+
+/// RM_MAP_MEMORY with a descriptor: status and address.
+pub(crate) fn map(
+    file: &File,
+    client: u32,
+    device: u32,
+    memory: u32,
+    length: u64,
+    fd: i32,
+) -> (u32, u64) {
+    let mut a = words(
+        56,
+        &[(0, client), (4, device), (8, memory), (48, fd as u32)],
+    );
+    set64(&mut a, 24, length);
+    escape(file, number::MAP, &mut a).unwrap_or_else(|e| panic!("RM_MAP_MEMORY: errno {e}"));
+    (get32(&a, 40), get64(&a, 32))
+}
+
+/// NV_MEMORY_ALLOCATION_PARAMS.
+pub(crate) fn memory(attr: u32, size: u64) -> Vec<u8> {
+    let mut p = words(128, &[(24, attr)]);
+    set64(&mut p, 64, size);
+    p
+}
+
+/// A client with a device, a subdevice and the GPU's file, handles 1 and 2.
+pub(crate) struct Program {
+    /// The control file.
+    pub(crate) ctl: File,
+    /// The GPU's file.
+    pub(crate) gpu: File,
+    /// The client.
+    pub(crate) client: u32,
+}
+
+/// Device handle of a [`Program`].
+pub(crate) const DEVICE: u32 = 0x5C00_0001;
+/// Subdevice handle of a [`Program`].
+pub(crate) const SUBDEVICE: u32 = 0x5C00_0002;
+
+impl Program {
+    /// On minor 0.
+    pub(crate) fn new() -> Self {
+        let (ctl, gpu) = (ctl(), gpu(0));
+        let client = client(&ctl);
+        let mut p = words(56, &[(0, instance(0))]);
+        assert_eq!(
+            alloc(&ctl, client, client, DEVICE, number::DEVICE, &mut p).0,
+            status::OK,
+            "a device"
+        );
+        assert_eq!(
+            alloc(
+                &ctl,
+                client,
+                DEVICE,
+                SUBDEVICE,
+                number::SUBDEVICE,
+                &mut [0; 4]
+            )
+            .0,
+            status::OK,
+            "a subdevice"
+        );
+        Self { ctl, gpu, client }
+    }
+
+    /// Video memory under the device: the status and the size that came back.
+    pub(crate) fn video(&self, handle: u32, size: u64) -> (u32, u64) {
+        let mut p = memory(0x1800_0000, size);
+        let (s, _) = alloc(
+            &self.ctl,
+            self.client,
+            DEVICE,
+            handle,
+            number::VIDEO,
+            &mut p,
+        );
+        (s, get64(&p, 64))
+    }
+
+    /// Index 0x16 of FB_GET_INFO_V2 in bytes.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let mut p = words(1028, &[(0, 1), (4, 0x16)]);
+        assert_eq!(
+            control(&self.ctl, self.client, SUBDEVICE, 0x2080_1303, &mut p),
+            status::OK
+        );
+        u64::from(get32(&p, 8)) << 10
+    }
+}
+
+/// A figure of a debugfs file (`key: value`).
+pub(crate) fn figure(file: &str, key: &str) -> u64 {
+    let text =
+        fs::read_to_string(format!("/sys/kernel/debug/fake_nvidia/{file}")).unwrap_or_default();
+    text.lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(": "))
+        .and_then(|v| match v.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => v.parse().ok(),
+        })
+        .unwrap_or_else(|| panic!("no {key} in {file}: {text}"))
+}
+
+/// The RM device instance of a minor.
+pub(crate) fn instance(minor: u32) -> u32 {
+    figure("gpus", &format!("gpu{minor}_device_instance")) as u32
+}
+
+/// The UUID of a minor.
+pub(crate) fn uuid(minor: u32) -> Vec<u8> {
+    let text = fs::read_to_string("/sys/kernel/debug/fake_nvidia/gpus").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix(&format!("gpu{minor}_uuid: ")))
+        .unwrap_or_default();
+    let digits: Vec<u8> = line.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits
+        .chunks(2)
+        .map(|d| u8::from_str_radix(&String::from_utf8_lossy(d), 16).unwrap_or(0))
+        .collect()
+}
+
+/// mmap: the address or the error number.
+pub(crate) fn mmap(
+    file: &File,
+    at: u64,
+    length: u64,
+    protection: i32,
+    offset: u64,
+) -> Result<u64, i32> {
+    let fixed = if at == 0 {
+        0
+    } else {
+        libc::MAP_FIXED_NOREPLACE
+    };
+    // SAFETY: a new mapping where nothing is (NOREPLACE).
+    let p = unsafe {
+        libc::mmap(
+            at as *mut libc::c_void,
+            length as usize,
+            protection,
+            libc::MAP_SHARED | fixed,
+            file.0,
+            offset as libc::off_t,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        return Err(errno());
+    }
+    Ok(p as u64)
+}
+
+/// munmap of what [`mmap`] gave.
+pub(crate) fn munmap(at: u64, length: u64) {
+    // SAFETY: a mapping of ours that nothing refers to.
+    unsafe { libc::munmap(at as *mut libc::c_void, length as usize) };
+}
+
+/// Runs a piece in a child process: what it returns, 0..=255.
+pub(crate) fn in_child(f: impl FnOnce() -> u8) -> u8 {
+    // SAFETY: the program has one thread.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = f();
+        // SAFETY: leaves the child without running the parent's ends.
+        unsafe { libc::_exit(i32::from(code)) };
+    }
+    let mut state = 0;
+    // SAFETY: the child is ours.
+    unsafe { libc::waitpid(pid, &mut state, 0) };
+    libc::WEXITSTATUS(state) as u8
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Files, escapes and their sizes, mapping contexts.
+
+use crate::calls::*;
+use crate::Test;
+
+/// What is shown here.
+pub(crate) const TESTS: &[Test] = &[
+    ("an escape of another size is EINVAL", sizes),
+    ("an escape on the wrong kind of file is EINVAL", kinds),
+    ("a packed call is unpacked", packed),
+    (
+        "the card list tells all GPUs, minor and instance differ",
+        cards,
+    ),
+    (
+        "a descriptor is accepted for its device number",
+        descriptors,
+    ),
+    ("every n-th open can be made to fail", failing_opens),
+    ("a mapping needs a context, its size and offset 0", mappings),
+    ("a file has one mapping context for ever", one_context),
+    (
+        "the doorbell outlives its descriptor and survives fork",
+        doorbell,
+    ),
+    (
+        "system memory maps on a control file, in pieces",
+        system_memory,
+    ),
+];
+
+fn sizes() {
+    let file = ctl();
+    for (number, size) in [
+        (number::FREE, 20),
+        (number::CONTROL, 40),
+        (number::ALLOC, 40),
+        (number::DUP, 32),
+        (number::SHARE, 28),
+        (number::VID_HEAP, 192),
+        (number::MAP, 48),
+        (number::REGISTER_FD, 8),
+        (number::OS_EVENT, 20),
+    ] {
+        assert_eq!(
+            escape(&file, number, &mut vec![0; size]),
+            Err(libc::EINVAL),
+            "{number:#x}"
+        );
+    }
+    // Both forms of RM_ALLOC make clients.
+    let mut short = vec![0; 32];
+    assert_eq!(escape(&file, number::ALLOC, &mut short), Ok(()));
+    assert_eq!(get32(&short, 28), status::OK);
+    assert!(get32(&short, 8) >= 0xC1D0_0000);
+}
+
+fn kinds() {
+    let (c, g) = (ctl(), gpu(0));
+    assert_eq!(escape(&g, number::FREE, &mut [0; 16]), Err(libc::EINVAL));
+    assert_eq!(escape(&g, number::ALLOC, &mut [0; 48]), Err(libc::EINVAL));
+    assert_eq!(
+        escape(&g, number::CARD_INFO, &mut [0; 2304]),
+        Err(libc::EINVAL)
+    );
+    assert_eq!(
+        escape(&c, number::ALLOC_MEMORY, &mut [0; 56]),
+        Err(libc::EINVAL)
+    );
+    assert_eq!(
+        escape(&c, 215, &mut [0; 560]),
+        Err(libc::EINVAL),
+        "NUMA_INFO"
+    );
+}
+
+fn packed() {
+    let file = ctl();
+    let mut inner = vec![0; 48];
+    let mut outer = words(16, &[(0, number::ALLOC), (4, 48)]);
+    set64(&mut outer, 8, inner.as_mut_ptr() as u64);
+    assert_eq!(escape(&file, number::XFER, &mut outer), Ok(()));
+    assert_eq!(get32(&inner, 12), 0x41, "the class that a client becomes");
+    assert_eq!(escape(&file, number::XFER, &mut [0; 24]), Err(libc::EINVAL));
+}
+
+fn cards() {
+    let mut a = vec![0; 72 * 32];
+    assert_eq!(escape(&ctl(), number::CARD_INFO, &mut a), Ok(()));
+    let gpus = a.chunks(72).filter(|c| c[0] == 1).count();
+    assert_eq!(gpus, 2, "this test wants two GPUs");
+    for (minor, card) in a.chunks(72).take(gpus).enumerate() {
+        let minor = minor as u32;
+        assert_eq!(get32(card, 56), minor);
+        assert_eq!(
+            u64::from(get32(card, 16)),
+            figure("gpus", &format!("gpu{minor}_gpu_id"))
+        );
+        assert_ne!(instance(minor), minor);
+    }
+    assert_eq!(
+        escape(&ctl(), number::CARD_INFO, &mut [0; 72]),
+        Err(libc::EINVAL),
+        "room for one"
+    );
+}
+
+fn descriptors() {
+    let (c, g, other) = (ctl(), gpu(0), ctl());
+    let register =
+        |on: &File, fd: i32| escape(on, number::REGISTER_FD, &mut words(4, &[(0, fd as u32)]));
+    assert_eq!(register(&g, g.0), Err(libc::EINVAL), "not a control file");
+    assert_eq!(
+        register(&g, 0),
+        Err(libc::EINVAL),
+        "not a file of the driver"
+    );
+    assert_eq!(register(&g, c.0), Ok(()));
+    assert_eq!(
+        register(&g, other.0),
+        Err(libc::EINVAL),
+        "registered already"
+    );
+    // The GPU's file counts as that control file: it may use its clients, and keeps it open.
+    let cl = client(&c);
+    let fd = g.0;
+    drop(c);
+    let mut event = words(16, &[(0, cl), (8, fd as u32)]);
+    assert_eq!(escape(&g, number::OS_EVENT, &mut event), Ok(()));
+    let mut p = words(24, &[(0, cl), (8, number::EVENT), (16, fd as u32)]);
+    assert_eq!(alloc(&g, cl, cl, 7, number::EVENT, &mut p).0, status::OK);
+    let mut p = words(24, &[(0, cl), (8, number::EVENT), (16, 99)]);
+    assert_eq!(alloc(&g, cl, cl, 8, number::EVENT, &mut p).0, status::EVENT);
+}
+
+fn failing_opens() {
+    let set = |n: &str| std::fs::write("/sys/module/fake_nvidia/parameters/fail_open", n);
+    let failed = figure("opens", "ctl_failed");
+    set("1").unwrap_or_else(|e| panic!("{e}"));
+    let results = [
+        open("/dev/nvidiactl").is_err(),
+        open("/dev/nvidia0").is_err(),
+        open("/dev/nvidia-uvm").is_err(),
+    ];
+    set("0").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(results, [true; 3]);
+    assert_eq!(figure("opens", "ctl_failed"), failed + 1);
+}
+
+/// A program with a doorbell object.
+fn with_doorbell() -> Program {
+    let p = Program::new();
+    assert_eq!(
+        alloc(&p.ctl, p.client, SUBDEVICE, 5, number::USERMODE, &mut []).0,
+        status::OK
+    );
+    p
+}
+
+fn mappings() {
+    let p = with_doorbell();
+    let file = gpu(0);
+    let write = libc::PROT_WRITE;
+    assert_eq!(
+        mmap(&file, 0, 0x10000, write, 0),
+        Err(libc::EINVAL),
+        "no context"
+    );
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, gpu(1).0).0,
+        status::ARGUMENT,
+        "another GPU's file"
+    );
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, p.ctl.0).0,
+        status::ARGUMENT,
+        "not a GPU's file"
+    );
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
+        status::OK
+    );
+    assert_eq!(
+        mmap(&file, 0, 0x8000, write, 0),
+        Err(libc::ENXIO),
+        "another size"
+    );
+    assert_eq!(
+        mmap(&file, 0, 0x10000, write, 0x1000),
+        Err(libc::EINVAL),
+        "an offset"
+    );
+    let at = mmap(&file, 0, 0x10000, write, 0).unwrap_or_else(|e| panic!("errno {e}"));
+    munmap(at, 0x10000);
+}
+
+fn one_context() {
+    let p = with_doorbell();
+    let file = gpu(0);
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
+        status::OK
+    );
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
+        status::STATE_IN_USE
+    );
+    assert_eq!(free(&p.ctl, p.client, 5), status::OK);
+    let at = mmap(&file, 0, 0x10000, libc::PROT_WRITE, 0).unwrap_or_else(|e| panic!("errno {e}"));
+    munmap(at, 0x10000);
+}
+
+fn doorbell() {
+    let p = with_doorbell();
+    let before = figure("refs", "files");
+    let file = gpu(0);
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
+        status::OK
+    );
+    let at = mmap(&file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
+        .unwrap_or_else(|e| panic!("errno {e}"));
+    drop(file);
+    assert_eq!(
+        figure("refs", "files"),
+        before + 1,
+        "the mapping keeps the file"
+    );
+    let bell = (at + 0x90) as *mut u32;
+    // SAFETY: inside the mapping.
+    unsafe { bell.write_volatile(0x1234) };
+    let seen = in_child(|| {
+        // SAFETY: the mapping was copied; the child writes and reads the same page.
+        unsafe {
+            let old = bell.read_volatile();
+            bell.write_volatile(0x5678);
+            u8::from(old == 0x1234)
+        }
+    });
+    // SAFETY: inside the mapping.
+    let now = unsafe { bell.read_volatile() };
+    munmap(at, 0x10000);
+    assert_eq!((seen, now), (1, 0x5678));
+    assert_eq!(figure("refs", "files"), before);
+}
+
+fn system_memory() {
+    let p = Program::new();
+    let mut params = memory(0x5A00_0000, 0x5001);
+    assert_eq!(
+        alloc(&p.ctl, p.client, DEVICE, 6, number::SYSTEM, &mut params).0,
+        status::OK
+    );
+    assert_eq!(get64(&params, 64), 0x6000, "rounded to pages");
+    let file = ctl();
+    assert_eq!(
+        map(&p.ctl, p.client, DEVICE, 6, 0x6000, gpu(0).0).0,
+        status::ARGUMENT,
+        "not a control file"
+    );
+    assert_eq!(
+        map(&p.ctl, p.client, DEVICE, 6, 0x6000, file.0).0,
+        status::OK
+    );
+    let read = libc::PROT_READ | libc::PROT_WRITE;
+    assert_eq!(
+        mmap(&file, 0, 0x7000, read, 0),
+        Err(libc::ERANGE),
+        "more than there is"
+    );
+    let at = mmap(&file, 0, 0x2000, read, 0).unwrap_or_else(|e| panic!("errno {e}"));
+    // The memory stays while it is mapped.
+    assert_eq!(free(&p.ctl, p.client, 6), status::OK);
+    // SAFETY: inside the mapping.
+    let back = unsafe {
+        let word = (at + 0x1FF8) as *mut u64;
+        word.write_volatile(7);
+        word.read_volatile()
+    };
+    munmap(at, 0x2000);
+    assert_eq!(back, 7);
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Video memory: sizes, what does not fit, the older calls, exports.
+
+use crate::calls::*;
+use crate::Test;
+
+const GIB: u64 = 1 << 30;
+
+/// What is shown here.
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "sizes are rounded and told, free memory falls by them",
+        rounding,
+    ),
+    (
+        "what does not fit is 0x51 and changes nothing",
+        does_not_fit,
+    ),
+    ("a context costs what the recordings show", contexts),
+    ("location and size are checked", arguments),
+    (
+        "the heap control allocates, frees anything, tells totals",
+        heap_control,
+    ),
+    ("the old memory call tells the memory's size", old_call),
+    ("memory of the program is pinned, or refused", pinned),
+    ("an exported object outlives its client", exports),
+];
+
+fn rounding() {
+    let p = Program::new();
+    let before = p.free_bytes();
+    assert_eq!(p.video(7, 0x42_0000), (status::OK, 0x60_0000));
+    assert_eq!(p.free_bytes(), before - 0x60_0000);
+    assert_eq!(figure("heap", "gpu0_used_bytes"), 0x60_0000);
+    assert_eq!(p.video(8, 1), (status::OK, 0x20_0000));
+    assert_eq!(free(&p.ctl, p.client, 7), status::OK);
+    assert_eq!(p.free_bytes(), before - 0x20_0000);
+}
+
+fn does_not_fit() {
+    let p = Program::new();
+    let mut params = memory(0x1800_0000, 200 * GIB);
+    let before = params.clone();
+    assert_eq!(
+        alloc(&p.ctl, p.client, DEVICE, 7, number::VIDEO, &mut params).0,
+        status::NO_MEMORY
+    );
+    assert_eq!(params, before);
+    assert_eq!(p.video(7, u64::MAX).0, status::NO_MEMORY);
+    // All of it, to the last block.
+    let all = p.free_bytes() & !0x1F_FFFF;
+    assert_eq!(p.video(7, all), (status::OK, all));
+    assert_eq!(p.video(8, 0x20_0000).0, status::NO_MEMORY);
+}
+
+fn contexts() {
+    let p = Program::new();
+    let before = p.free_bytes();
+    let group = |handle| {
+        let mut g = words(20, &[(12, 1)]);
+        assert_eq!(
+            alloc(&p.ctl, p.client, DEVICE, handle, number::GROUP, &mut g).0,
+            status::OK
+        );
+        before - p.free_bytes()
+    };
+    assert_eq!(group(8), 9024 << 10);
+    assert_eq!(group(9), (9024 + 5696) << 10);
+}
+
+fn arguments() {
+    let p = Program::new();
+    let try_it =
+        |class, attr, size| alloc(&p.ctl, p.client, DEVICE, 7, class, &mut memory(attr, size)).0;
+    assert_eq!(
+        try_it(number::VIDEO, 0x1A00_0000, GIB),
+        status::ARGUMENT,
+        "video memory elsewhere"
+    );
+    assert_eq!(
+        try_it(number::SYSTEM, 0x1800_0000, GIB),
+        status::ARGUMENT,
+        "system memory in video memory"
+    );
+    assert_eq!(try_it(number::VIDEO, 0x1800_0000, 0), status::ARGUMENT);
+}
+
+fn heap_control() {
+    let p = Program::new();
+    let call = |b: &mut [u8]| {
+        assert_eq!(escape(&p.ctl, number::VID_HEAP, b), Ok(()));
+        get32(b, 20)
+    };
+    let mut b = words(
+        184,
+        &[
+            (0, p.client),
+            (4, DEVICE),
+            (8, 2),
+            (44, 7),
+            (52, 0x4000),
+            (56, 0x1800_0000),
+        ],
+    );
+    set64(&mut b, 88, 0x42_0000);
+    assert_eq!(call(&mut b), status::OK);
+    assert_eq!(
+        (get32(&b, 44), get64(&b, 88), get64(&b, 24)),
+        (7, 0x60_0000, 0)
+    );
+    let mut b = words(184, &[(0, p.client), (4, DEVICE), (8, 5)]);
+    assert_eq!(call(&mut b), status::OK);
+    assert_eq!(get64(&b, 32), p.free_bytes());
+    let mut b = words(
+        184,
+        &[(0, p.client), (4, DEVICE), (8, 3), (44, SUBDEVICE), (48, 1)],
+    );
+    assert_eq!(call(&mut b), status::OK, "any object");
+    assert_eq!(
+        call(&mut words(184, &[(0, p.client), (4, DEVICE), (8, 99)])),
+        status::ARGUMENT
+    );
+    let mut b = words(
+        184,
+        &[(0, p.client), (4, DEVICE), (8, 3), (44, p.client), (48, 1)],
+    );
+    assert_eq!(call(&mut b), status::OK, "even the client");
+    assert_eq!(figure("heap", "gpu0_used_bytes"), 0);
+}
+
+fn old_call() {
+    let p = Program::new();
+    assert_eq!(
+        escape(
+            &p.gpu,
+            number::REGISTER_FD,
+            &mut words(4, &[(0, p.ctl.0 as u32)])
+        ),
+        Ok(())
+    );
+    let ask = || {
+        let mut b = words(
+            56,
+            &[(0, p.client), (4, DEVICE), (8, 7), (12, number::VIDEO)],
+        );
+        assert_eq!(escape(&p.gpu, number::ALLOC_MEMORY, &mut b), Ok(()));
+        (get32(&b, 40), get64(&b, 32))
+    };
+    assert_eq!(ask(), (status::OK, figure("heap", "gpu0_total_bytes") - 1));
+    assert_eq!(figure("heap", "gpu0_used_bytes"), 0);
+}
+
+fn pinned() {
+    let p = Program::new();
+    assert_eq!(
+        escape(
+            &p.gpu,
+            number::REGISTER_FD,
+            &mut words(4, &[(0, p.ctl.0 as u32)])
+        ),
+        Ok(())
+    );
+    let pages = vec![1_u8; 0x6000];
+    let at = (pages.as_ptr() as u64 + 0xFFF) & !0xFFF;
+    let ask = |address: u64, handle| {
+        let mut b = words(
+            56,
+            &[
+                (0, p.client),
+                (4, DEVICE),
+                (8, handle),
+                (12, 0x71),
+                (16, 0x4000_1010),
+            ],
+        );
+        set64(&mut b, 24, address);
+        set64(&mut b, 32, 0x3FFF);
+        assert_eq!(escape(&p.gpu, number::ALLOC_MEMORY, &mut b), Ok(()));
+        get32(&b, 40)
+    };
+    assert_eq!(ask(at, 7), status::OK);
+    assert_eq!(ask(at + 8, 8), status::NOT_SUPPORTED, "not at a page");
+    assert_eq!(ask(0x1000, 8), 0x1E, "no memory there");
+    assert_eq!(free(&p.ctl, p.client, 7), status::OK);
+}
+
+fn exports() {
+    let holder = ctl();
+    let p = Program::new();
+    assert_eq!(p.video(7, 2 << 20).0, status::OK);
+    let mut b = words(24, &[(0, 1), (4, DEVICE), (12, 7), (16, holder.0 as u32)]);
+    assert_eq!(
+        control(&p.ctl, p.client, p.client, 0x3D05, &mut b),
+        status::OK
+    );
+    assert_eq!(
+        mmap(&holder, 0, 0x1000, libc::PROT_READ, 0),
+        Err(libc::EINVAL),
+        "an export file maps nothing"
+    );
+    drop(p);
+    assert_eq!(figure("heap", "gpu0_used_bytes"), 2 << 20);
+    let q = Program::new();
+    let mut b = words(
+        20,
+        &[
+            (0, holder.0 as u32),
+            (4, 1),
+            (8, DEVICE),
+            (12, DEVICE),
+            (16, 9),
+        ],
+    );
+    assert_eq!(
+        control(&q.ctl, q.client, q.client, 0x3D06, &mut b),
+        status::OK
+    );
+    drop(holder);
+    assert_eq!(
+        figure("heap", "gpu0_used_bytes"),
+        2 << 20,
+        "the import holds it"
+    );
+    drop(q);
+    assert_eq!(figure("heap", "gpu0_used_bytes"), 0);
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+//! UVM: initialising, registering, ranges, managed memory.
+
+use crate::calls::*;
+use crate::Test;
+
+const BASE: u64 = 0x20_0000_0000;
+const MIB: u64 = 1 << 20;
+
+/// What is shown here.
+pub(crate) const TESTS: &[Test] = &[
+    ("nothing works before UVM_INITIALIZE", before),
+    ("UVM_MM_INITIALIZE wants a UVM file by its operations", mm),
+    ("UVM_REGISTER_GPU wants an open file of the GPU", register),
+    ("an address space is asked for its process", processes),
+    ("a mapped object stays until it is unmapped or freed", keeps),
+    ("ranges do not overlap and are freed whole", ranges),
+    (
+        "managed memory is mapped at its own address, shared",
+        managed,
+    ),
+    (
+        "GPU accesses and migration take memory, the range gives it back",
+        migration,
+    ),
+];
+
+fn call(file: &File, cmd: u64, argument: &mut [u8], status_at: usize) -> u32 {
+    match request(file, cmd, argument) {
+        Ok(()) => get32(argument, status_at),
+        Err(e) => panic!("UVM request {cmd}: errno {e}"),
+    }
+}
+
+fn initialised(flags: u32) -> File {
+    let file = uvm();
+    assert_eq!(
+        call(&file, 0x3000_0001, &mut words(16, &[(0, flags)]), 8),
+        status::OK
+    );
+    file
+}
+
+fn with_uuid(size: usize, at: usize, values: &[(usize, u32)]) -> Vec<u8> {
+    let mut b = words(size, values);
+    b[at..at + 16].copy_from_slice(&uuid(0));
+    b
+}
+
+fn register_gpu(file: &File) -> u32 {
+    call(file, 37, &mut with_uuid(40, 0, &[]), 36)
+}
+
+/// Two 64-bit words and room behind.
+fn pair(size: usize, a: u64, b: u64) -> Vec<u8> {
+    let mut v = vec![0; size];
+    set64(&mut v, 0, a);
+    set64(&mut v, 8, b);
+    v
+}
+
+/// A program with an address space (handle 8) that UVM knows.
+fn registered() -> (Program, File) {
+    let p = Program::new();
+    assert_eq!(
+        alloc(&p.ctl, p.client, DEVICE, 8, number::VASPACE, &mut [0; 56]).0,
+        status::OK
+    );
+    let file = initialised(0);
+    assert_eq!(register_gpu(&file), status::OK);
+    let mut b = with_uuid(32, 0, &[(20, p.client), (24, 8)]);
+    assert_eq!(call(&file, 25, &mut b, 28), status::OK);
+    (p, file)
+}
+
+fn map_external(file: &File, base: u64, length: u64, client: u32, memory: u32) -> u32 {
+    let mut b = with_uuid(9264, 24, &[(9252, client), (9256, memory)]);
+    set64(&mut b, 0, base);
+    set64(&mut b, 8, length);
+    set64(&mut b, 9240, 1);
+    call(file, 33, &mut b, 9260)
+}
+
+fn before() {
+    let file = uvm();
+    assert_eq!(register_gpu(&file), status::ILLEGAL_ACTION);
+    assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EBADFD));
+    assert_eq!(
+        request(&file, 0x4711, &mut [0; 64]),
+        Err(libc::EINVAL),
+        "an unknown request"
+    );
+}
+
+fn mm() {
+    let file = initialised(0);
+    let own = uvm();
+    let ask = |fd: i32| call(&own, 75, &mut words(8, &[(0, fd as u32)]), 4);
+    assert_eq!(ask(ctl().0), status::ARGUMENT);
+    assert_eq!(ask(own.0), status::ARGUMENT, "not initialised");
+    assert_eq!(ask(initialised(2).0), status::NOTHING_TO_DO, "sharing mode");
+    assert_eq!(ask(file.0), status::OK);
+    assert_eq!(
+        call(&file, 0x3000_0001, &mut words(16, &[(0, 2)]), 8),
+        status::ARGUMENT,
+        "other flags"
+    );
+}
+
+fn register() {
+    let file = initialised(0);
+    assert_eq!(register_gpu(&file), status::PERMISSIONS);
+    let _gpu = gpu(0);
+    assert_eq!(register_gpu(&file), status::OK);
+    assert_eq!(register_gpu(&file), 0x26, "registered already");
+}
+
+fn processes() {
+    let (p, file) = registered();
+    assert_eq!(p.video(7, 2 * MIB).0, status::OK);
+    assert_eq!(
+        call(&file, 73, &mut pair(24, BASE, 2 * MIB), 16),
+        status::OK
+    );
+    // The child has every descriptor, and is another process.
+    let child = in_child(|| map_external(&file, BASE, 2 * MIB, p.client, 7) as u8);
+    assert_eq!(u32::from(child), status::PERMISSIONS);
+    assert_eq!(map_external(&file, BASE, 2 * MIB, p.client, 7), status::OK);
+}
+
+fn keeps() {
+    let (p, file) = registered();
+    let used = || figure("heap", "gpu0_used_bytes");
+    for handle in [7, 9] {
+        assert_eq!(p.video(handle, 2 * MIB).0, status::OK);
+    }
+    assert_eq!(
+        call(&file, 73, &mut pair(24, BASE, 4 * MIB), 16),
+        status::OK
+    );
+    assert_eq!(map_external(&file, BASE, 2 * MIB, p.client, 7), status::OK);
+    assert_eq!(
+        map_external(&file, BASE + 2 * MIB, 2 * MIB, p.client, 9),
+        status::OK
+    );
+    assert_eq!(
+        map_external(&file, BASE, 6 * MIB, p.client, 9),
+        0x1E,
+        "outside the range"
+    );
+    assert_eq!(
+        (free(&p.ctl, p.client, 7), free(&p.ctl, p.client, 9)),
+        (0, 0)
+    );
+    assert_eq!(used(), 4 * MIB);
+    let mut half = pair(40, BASE, 2 * MIB);
+    half[16..32].copy_from_slice(&uuid(0));
+    assert_eq!(call(&file, 66, &mut half, 32), status::OK);
+    assert_eq!(used(), 2 * MIB);
+    assert_eq!(
+        call(&file, 34, &mut pair(24, BASE, 4 * MIB), 16),
+        status::OK
+    );
+    assert_eq!(used(), 0);
+}
+
+fn ranges() {
+    let (_p, file) = registered();
+    let create = |base, length| call(&file, 73, &mut pair(24, base, length), 16);
+    assert_eq!(create(BASE, 4 * MIB), status::OK);
+    assert_eq!(create(BASE + 2 * MIB, 4 * MIB), 0x68, "overlaps");
+    assert_eq!(create(BASE + 0x10_0001, 4096), 0x1E, "not at a page");
+    assert_eq!(create(BASE + 8 * MIB, 0), 0x1E);
+    assert_eq!(
+        call(&file, 34, &mut pair(24, BASE, 2 * MIB), 16),
+        0x1E,
+        "a part"
+    );
+    assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EBUSY));
+    assert_eq!(
+        call(&file, 72, &mut pair(24, BASE, 4 * MIB), 16),
+        status::OK
+    );
+    assert_eq!(
+        call(&file, 34, &mut pair(24, BASE, 4 * MIB), 16),
+        status::OK
+    );
+}
+
+fn managed() {
+    let (_p, file) = registered();
+    assert_eq!(
+        mmap(&file, BASE, 2 * MIB, 3, 0),
+        Err(libc::EINVAL),
+        "another offset"
+    );
+    assert_eq!(
+        mmap(&file, BASE, 2 * MIB, libc::PROT_READ, BASE),
+        Err(libc::EINVAL),
+        "read only"
+    );
+    let at = mmap(&file, BASE, 4 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
+    assert_eq!(
+        call(&file, 72, &mut pair(24, BASE, 4 * MIB), 16),
+        status::OK
+    );
+    let word = (at + 3 * MIB) as *mut u64;
+    // SAFETY: inside the mapping.
+    unsafe { word.write_volatile(99) };
+    munmap(at, 2 * MIB);
+    // SAFETY: in the half that is left.
+    assert_eq!(unsafe { word.read_volatile() }, 99);
+    assert_eq!(
+        call(&file, 72, &mut pair(24, BASE + 2 * MIB, 2 * MIB), 16),
+        status::OK,
+        "the range was cut"
+    );
+    munmap(at + 2 * MIB, 2 * MIB);
+    assert_eq!(
+        call(&file, 72, &mut pair(24, BASE + 2 * MIB, 2 * MIB), 16),
+        0x1E
+    );
+}
+
+fn migration() {
+    let (_p, file) = registered();
+    let held = || figure("heap", "gpu0_managed_bytes");
+    let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
+    std::fs::write(
+        "/sys/kernel/debug/fake_nvidia/gpu_touch",
+        format!("0 {BASE:#x} {:#x}", MIB),
+    )
+    .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(held(), 2 * MIB);
+    let mut b = pair(80, BASE, 8 * MIB);
+    b[16..32].copy_from_slice(&uuid(0));
+    assert_eq!(call(&file, 51, &mut b, 72), status::OK);
+    assert_eq!(held(), 8 * MIB);
+    munmap(at, 8 * MIB);
+    assert_eq!(held(), 0);
+}
