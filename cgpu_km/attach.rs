@@ -17,6 +17,7 @@ use crate::{
     nvidia::{
         escape::Escape,
         fb,
+        handle::ControlCmd,
         nvos::{self, card_info, nvos00, nvos54, nvos64, version},
         params::{self, gid_info, gpu_name, id_info, nv0080, nv2080},
         tables::Tables,
@@ -161,7 +162,7 @@ fn answer(error: Error) -> Failure {
 pub fn probe() -> Result<Found, Failure> {
     let control = open_control()?;
     let driver = find_driver(&control)?;
-    let rm = Rm::new(&control)?;
+    let rm = Rm::new(&control, driver.tables)?;
     let mut gpus = KVec::new();
     let mut cards = KVec::from_elem(0, CARDS * card_info::SIZE, GFP_KERNEL)?;
     escape(&control, Escape::CardInfo, &mut cards)?;
@@ -226,12 +227,17 @@ fn forward(
 /// A client of RM, freed when this is dropped.
 struct Rm<'a> {
     control: &'a BackingFile,
+    tables: &'static Tables,
     client: u32,
 }
 
 impl<'a> Rm<'a> {
-    fn new(control: &'a BackingFile) -> Result<Self, Failure> {
-        let mut this = Self { control, client: 0 };
+    fn new(control: &'a BackingFile, tables: &'static Tables) -> Result<Self, Failure> {
+        let mut this = Self {
+            control,
+            tables,
+            client: 0,
+        };
         this.client = this.alloc(0, 0, NV01_ROOT, &mut [], Route::Caller)?;
         Ok(this)
     }
@@ -263,6 +269,14 @@ impl<'a> Rm<'a> {
         forward(self.control, Escape::RmAlloc, parts, route)?;
         check(nvos64::STATUS.get(&outer))?;
         Ok(nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default())
+    }
+
+    /// Room for the parameters of a control, whose size the branch decides.
+    fn params(&self, cmd: u32) -> Result<KVec<u8>, Failure> {
+        let entry = self.tables.control(ControlCmd(cmd));
+        let size = entry.ok_or(Cause::UnknownDriver)?.params;
+        let size = usize::try_from(size).map_err(|_| EINVAL)?;
+        Ok(KVec::from_elem(0, size, GFP_KERNEL)?)
     }
 
     /// Calls a control of an object.
@@ -335,7 +349,7 @@ impl<'a> Rm<'a> {
         let route = Route::Worker(worker);
         self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
 
-        let mut memory = [0; params::fb_get_info_v2::SIZE];
+        let mut memory = self.params(fb::FB_GET_INFO_V2.0)?;
         fb::COUNT_V2.set(&mut memory, 1);
         let pair = memory.get_mut(fb::LIST_V2..).ok_or(missing)?;
         fb::INDEX.set(pair, fb::index::TOTAL_RAM_SIZE);
@@ -349,7 +363,7 @@ impl<'a> Rm<'a> {
         let uuid = gid.get(gid_info::DATA).and_then(|data| data.first_chunk());
 
         let mut name = [0; 64];
-        let mut told = [0; gpu_name::SIZE];
+        let mut told = self.params(GPU_GET_NAME_STRING)?;
         if self
             .control(SUBDEVICE, GPU_GET_NAME_STRING, &mut told)
             .is_ok()

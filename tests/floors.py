@@ -41,6 +41,7 @@ LINT = (
 )
 HOST = (
     ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
+    ("the tables know the recordings", ["tests/abi/recordings.py"]),
 )
 VM = (
     ("build", ["tests/vm/build.sh"]),

@@ -212,7 +212,8 @@ use Devices::{Both, Control, Gpu};
 use Escape::*;
 use Verdict::{Forward, Inspect};
 
-/// The escapes of 580, by number. Why some are refused:
+/// The escapes, by number: the same in all branches (535 has no `NV_ESC_WAIT_OPEN_COMPLETE`, and says so
+/// itself). Why some are refused:
 ///
 /// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status, interrupt
 ///   register, NUMA onlining, idling of anybody's channels;
@@ -221,7 +222,7 @@ use Verdict::{Forward, Inspect};
 /// * superseded: allocation without parameters, export and import outside of controls;
 /// * memory that leaves the tenant by a dma-buf, whose client nobody checks (the driver looks it up as
 ///   the kernel).
-pub(super) static R580: [EscapeEntry; Escape::ALL.len()] = [
+pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
     entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect),
     refused(RmAllocObject),
     entry(RmFree, &[nvos00::SIZE], Control, Inspect),

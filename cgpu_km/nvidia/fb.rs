@@ -16,7 +16,7 @@ pub const COUNT: Field<u32> = fb_get_info::FB_INFO_LIST_SIZE;
 /// How many pairs the list of [`FB_GET_INFO_V2`] has.
 pub const COUNT_V2: Field<u32> = fb_get_info_v2::FB_INFO_LIST_SIZE;
 /// Where the list of [`FB_GET_INFO_V2`] begins in its parameters.
-pub const LIST_V2: usize = fb_get_info_v2::FB_INFO_LIST.start;
+pub const LIST_V2: usize = fb_get_info_v2::FB_INFO_LIST;
 /// Bytes of a pair.
 pub const PAIR: usize = fb_pair::SIZE;
 /// In a pair: which number.

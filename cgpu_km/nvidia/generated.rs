@@ -3,5 +3,9 @@
 
 pub(super) mod nvos;
 pub(super) mod params;
+pub(super) mod r535;
+pub(super) mod r550;
+pub(super) mod r570;
 pub(super) mod r580;
+pub(super) mod r595;
 pub(super) mod uvm;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The tables of each branch of the driver.
+//! The tables of each branch of the driver. Branches differ in little, so one has whole tables and the
+//! others what is other in them.
 
 use super::class::ClassEntry;
 use super::control::ControlEntry;
 use super::escape::{self, EscapeEntry};
-use super::generated::r580;
+use super::generated::{r535, r550, r570, r580, r595};
 use super::handle::{ClassId, ControlCmd};
 use super::uvm::UvmEntry;
 use super::version::{Branch, DriverVersion};
@@ -14,42 +15,50 @@ use super::version::{Branch, DriverVersion};
 pub struct Tables {
     /// The release whose headers and sources they were made from.
     pub release: DriverVersion,
-    /// Sorted by number.
-    pub escapes: &'static [EscapeEntry],
+    /// What holds where nothing else is said.
+    pub(super) base: Option<&'static Tables>,
     /// Sorted by class.
-    pub classes: &'static [ClassEntry],
+    pub(super) classes: &'static [ClassEntry],
     /// Sorted by command.
-    pub controls: &'static [ControlEntry],
+    pub(super) controls: &'static [ControlEntry],
     /// Sorted by command.
-    pub uvm: &'static [UvmEntry],
+    pub(super) uvm: &'static [UvmEntry],
+    /// What the base has and this branch has not.
+    pub(super) absent: &'static Absent,
 }
 
-static R580: Tables = Tables {
-    release: r580::RELEASE,
-    escapes: &escape::R580,
-    classes: &r580::CLASSES,
-    controls: &r580::CONTROLS,
-    uvm: &r580::UVM,
-};
+/// Numbers, sorted.
+#[derive(Debug)]
+pub(super) struct Absent {
+    pub(super) classes: &'static [ClassId],
+    pub(super) controls: &'static [ControlCmd],
+    pub(super) uvm: &'static [u32],
+}
 
 impl Tables {
     /// The tables of `branch`. `None`: they were not made, so a GPU with such a driver is refused
     /// when it is attached.
     pub const fn of(branch: Branch) -> Option<&'static Self> {
-        match branch {
-            Branch::R580 => Some(&R580),
-            Branch::R535 | Branch::R550 | Branch::R570 | Branch::R595 => None,
-        }
+        Some(match branch {
+            Branch::R535 => &r535::TABLES,
+            Branch::R550 => &r550::TABLES,
+            Branch::R570 => &r570::TABLES,
+            Branch::R580 => &r580::TABLES,
+            Branch::R595 => &r595::TABLES,
+        })
     }
 
     /// The escape with this number; `None` for one that the driver does not know.
     pub fn escape(&self, nr: u8) -> Option<&'static EscapeEntry> {
-        find(self.escapes, |entry| entry.nr, nr)
+        find(&escape::TABLE, |entry| entry.nr, nr)
     }
 
     /// The class; `None` for one that is refused (`NV_ERR_INVALID_CLASS`).
     pub fn class(&self, class: ClassId) -> Option<&'static ClassEntry> {
-        find(self.classes, |entry| entry.class, class)
+        find(self.classes, |entry| entry.class, class).or_else(|| {
+            let base = self.base.filter(|_| !has(self.absent.classes, class))?;
+            base.class(class)
+        })
     }
 
     /// The control; `None` for one that is refused (`NV_ERR_NOT_SUPPORTED`).
@@ -57,13 +66,19 @@ impl Tables {
     /// Controls of the firmware ([`ControlCmd::is_gss_legacy`]) have no public layout, so none is in
     /// the tables; their parameters have the size that the caller says.
     pub fn control(&self, cmd: ControlCmd) -> Option<&'static ControlEntry> {
-        find(self.controls, |entry| entry.cmd, cmd)
+        find(self.controls, |entry| entry.cmd, cmd).or_else(|| {
+            let base = self.base.filter(|_| !has(self.absent.controls, cmd))?;
+            base.control(cmd)
+        })
     }
 
     /// The command of UVM; `None` for one that is refused as UVM refuses an unknown one (`ENOSYS`,
     /// `uvm_test_ioctl()` in uvm_test.c).
     pub fn uvm(&self, cmd: u32) -> Option<&'static UvmEntry> {
-        find(self.uvm, |entry| entry.cmd, cmd)
+        find(self.uvm, |entry| entry.cmd, cmd).or_else(|| {
+            let base = self.base.filter(|_| !has(self.absent.uvm, cmd))?;
+            base.uvm(cmd)
+        })
     }
 }
 
@@ -72,4 +87,8 @@ fn find<T, K: Ord>(table: &'static [T], key: impl Fn(&T) -> K, wanted: K) -> Opt
         .binary_search_by(|entry| key(entry).cmp(&wanted))
         .ok()?;
     table.get(at)
+}
+
+fn has<K: Ord>(sorted: &[K], number: K) -> bool {
+    sorted.binary_search(&number).is_ok()
 }

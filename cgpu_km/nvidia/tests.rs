@@ -3,7 +3,7 @@
 
 use super::class::Kind;
 use super::control::{Care, Direction, Length, LARGEST_PARAMS};
-use super::escape::{Escape, Verdict};
+use super::escape::{self, Escape, Verdict};
 use super::handle::{ClassId, ClientHandle, ControlCmd};
 use super::status::NvStatus;
 use super::tables::Tables;
@@ -17,7 +17,7 @@ fn r580() -> &'static Tables {
     Tables::of(Branch::R580).expect("the branch of the recordings")
 }
 
-fn known() -> impl Iterator<Item = (Branch, &'static Tables)> {
+fn all() -> impl Iterator<Item = (Branch, &'static Tables)> {
     Branch::ALL
         .into_iter()
         .filter_map(|branch| Some((branch, Tables::of(branch)?)))
@@ -31,12 +31,12 @@ fn sorted<T, K: Ord>(table: &[T], key: impl Fn(&T) -> K) -> bool {
 
 #[test]
 fn tables_are_sorted_and_their_lookup_finds_each_entry() {
-    for (_, tables) in known() {
-        assert!(sorted(tables.escapes, |entry| entry.nr));
+    assert!(sorted(&escape::TABLE, |entry| entry.nr));
+    for (_, tables) in all() {
         assert!(sorted(tables.classes, |entry| entry.class));
         assert!(sorted(tables.controls, |entry| entry.cmd));
         assert!(sorted(tables.uvm, |entry| entry.cmd));
-        for entry in tables.escapes {
+        for entry in &escape::TABLE {
             assert_eq!(tables.escape(entry.nr), Some(entry));
         }
         for entry in tables.classes {
@@ -52,15 +52,87 @@ fn tables_are_sorted_and_their_lookup_finds_each_entry() {
 }
 
 #[test]
-fn tables_come_from_their_own_branch() {
-    for (branch, tables) in known() {
-        assert_eq!(Branch::of(tables.release), Some(branch));
+fn branches_say_only_what_their_base_does_not() {
+    for (_, tables) in all() {
+        let absent = tables.absent;
+        assert!(sorted(absent.classes, |class| *class));
+        assert!(sorted(absent.controls, |cmd| *cmd));
+        assert!(sorted(absent.uvm, |cmd| *cmd));
+        let Some(base) = tables.base else {
+            assert!(absent.classes.is_empty() && absent.controls.is_empty());
+            continue;
+        };
+        for entry in tables.classes {
+            assert_ne!(base.class(entry.class), Some(entry));
+        }
+        for entry in tables.controls {
+            assert_ne!(base.control(entry.cmd), Some(entry));
+        }
+        for entry in tables.uvm {
+            assert_ne!(base.uvm(entry.cmd), Some(entry));
+        }
+        for &class in absent.classes {
+            assert!(base.class(class).is_some() && tables.class(class).is_none());
+        }
+        for &cmd in absent.controls {
+            assert!(base.control(cmd).is_some() && tables.control(cmd).is_none());
+        }
     }
 }
 
 #[test]
+fn tables_come_from_their_own_branch() {
+    for branch in Branch::ALL {
+        let tables = Tables::of(branch).expect("made");
+        assert_eq!(Branch::of(tables.release), Some(branch));
+    }
+}
+
+/// Sizes that NVIDIA changed, oldest branch first; 0 is refused.
+#[test]
+fn branches_differ_where_nvidia_changed_something() {
+    let class = |number| {
+        let size = |tables: &Tables| {
+            tables
+                .class(ClassId(number))
+                .map_or(0, |entry| entry.params)
+        };
+        all().map(|(_, tables)| size(tables)).collect::<Vec<_>>()
+    };
+    assert_eq!(class(0x40), [120, 128, 128, 128, 128]);
+    assert_eq!(class(0x90f1), [48, 48, 48, 56, 56]);
+    assert_eq!(class(0xc86f), [360, 360, 368, 368, 368]);
+    assert_eq!(class(0xc96f), [0, 0, 368, 368, 368]);
+    assert_eq!(class(0xde), [4, 8, 8, 8, 8]);
+    assert_eq!(class(0x80), [56; 5]);
+
+    let control = |number| {
+        let cmd = ControlCmd(number);
+        let size = |tables: &Tables| tables.control(cmd).map_or(0, |entry| entry.params);
+        all().map(|(_, tables)| size(tables)).collect::<Vec<_>>()
+    };
+    assert_eq!(control(0x2080_1303), [436, 444, 460, 1028, 1028]);
+    assert_eq!(control(0xa06c_0101), [2, 2, 2, 3, 3]);
+    assert_eq!(control(0x3d08), [76, 80, 80, 80, 80]);
+    // The same number is another control, and a refused one, in some branches.
+    assert_eq!(control(0x2080_1357), [0, 0, 0, 4, 4]);
+    assert_eq!(control(0x2080_1359), [0, 0, 4, 0, 0]);
+    assert_eq!(control(0x2080_018d), [3812; 5]);
+
+    let uvm = |number| {
+        let size = |tables: &Tables| tables.uvm(number).map_or(0, |entry| entry.size);
+        all().map(|(_, tables)| size(tables)).collect::<Vec<_>>()
+    };
+    assert_eq!(uvm(33), [1200, 9264, 9264, 9264, 9264]);
+    assert_eq!(uvm(28), [28, 28, 28, 28, 12]);
+    assert_eq!(uvm(34), [24, 24, 24, 24, 16]);
+    assert_eq!(uvm(68), [1184, 9248, 9248, 9248, 9248]);
+    assert_eq!(uvm(37), [40; 5]);
+}
+
+#[test]
 fn everything_fits_a_scratch_slot() {
-    for (_, tables) in known() {
+    for (_, tables) in all() {
         for entry in tables.classes {
             assert!(entry.params <= LARGEST_PARAMS, "{}", entry.name);
             assert!(entry.optional || entry.params > 0, "{}", entry.name);
@@ -82,12 +154,12 @@ fn everything_fits_a_scratch_slot() {
             }
         }
         for entry in tables.uvm {
-            let status_end = entry.status_at + 4;
-            assert!(
-                entry.size <= LARGEST_PARAMS && (entry.size == 0 || status_end <= entry.size),
-                "{}",
-                entry.name
-            );
+            assert!(entry.size <= LARGEST_PARAMS, "{}", entry.name);
+            let bytes = vec![0; usize::try_from(entry.size).expect("small")];
+            for field in [Some(entry.status), entry.client, entry.object] {
+                let inside = field.is_none_or(|field| field.get(&bytes).is_some());
+                assert!(entry.size == 0 || inside, "{}", entry.name);
+            }
         }
     }
 }
@@ -282,7 +354,7 @@ fn pointers_tell_how_much_they_mean() {
 fn uvm_commands_have_the_sizes_of_580() {
     let command = |number| {
         let entry = r580().uvm(number).expect("allowed");
-        (entry.size, entry.status_at, entry.kind)
+        (entry.size, entry.status.offset(), entry.kind)
     };
     assert_eq!(command(0x3000_0001), (16, 8, UvmKind::Initialize));
     assert_eq!(command(0x3000_0002), (0, 0, UvmKind::Deinitialize));
@@ -291,6 +363,10 @@ fn uvm_commands_have_the_sizes_of_580() {
     assert_eq!(command(33), (9264, 9260, UvmKind::MapExternal));
     assert_eq!(command(28), (28, 24, UvmKind::UnregisterChannel));
     assert_eq!(command(34), (24, 16, UvmKind::Free));
+    let map = r580().uvm(33).expect("allowed");
+    assert_eq!(map.client, Some(Field::at(9252)));
+    assert_eq!(map.object, Some(Field::at(9256)));
+    assert_eq!(r580().uvm(34).and_then(|entry| entry.client), None);
     // The tools' and tests' commands.
     for number in (56..=64).chain([67, 69, 76, 77, 78, 200]) {
         assert_eq!(r580().uvm(number), None, "{number}");
@@ -430,7 +506,7 @@ proptest! {
     #[test]
     fn lists_of_any_length_are_measured(number in 0..1024usize, bytes: Vec<u8>) {
         let controls = r580().controls;
-        let entry = &controls[number % controls.len()];
+        let entry = controls.get(number % controls.len()).expect("inside");
         for pointer in entry.pointers {
             prop_assert!(pointer.bytes(&bytes).is_none_or(|len| len <= 64 << 10));
         }

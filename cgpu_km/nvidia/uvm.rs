@@ -2,6 +2,8 @@
 //! The commands of `/dev/nvidia-uvm` that containers may use. A request is the bare command: its
 //! size is not in it, so it is here.
 
+use super::wire::Field;
+
 pub use super::generated::uvm::*;
 
 /// What a command is to the module.
@@ -17,12 +19,11 @@ pub enum UvmKind {
     RegisterGpu,
     /// `UVM_UNREGISTER_GPU`.
     UnregisterGpu,
-    /// Names a client and one of its objects, in the layout of the struct of that name in
-    /// this module.
+    /// Gives UVM an address space.
     RegisterVaSpace,
-    /// As above.
+    /// Gives UVM a channel.
     RegisterChannel,
-    /// As above.
+    /// Takes it back.
     UnregisterChannel,
     /// Maps a memory object, which UVM keeps alive until the mapping ends.
     MapExternal,
@@ -44,7 +45,11 @@ pub struct UvmEntry {
     /// Bytes of its argument; 0: the argument is not looked at.
     pub size: u32,
     /// Where the result (an [`NvStatus`](super::status::NvStatus)) lies in it.
-    pub status_at: u32,
+    pub status: Field<u32>,
+    /// Where it names a client, which must be the caller's own; 0 there is none.
+    pub client: Option<Field<u32>>,
+    /// Where it names an object of that client: an address space, a channel, memory.
+    pub object: Option<Field<u32>>,
     /// What it is.
     pub kind: UvmKind,
 }
@@ -57,14 +62,21 @@ pub(super) const fn entry(
     cmd: u32,
     name: &'static str,
     size: u32,
-    status_at: u32,
+    status: usize,
+    names: Option<[usize; 2]>,
     kind: UvmKind,
 ) -> UvmEntry {
+    let (client, object) = match names {
+        Some([client, object]) => (Some(Field::at(client)), Some(Field::at(object))),
+        None => (None, None),
+    };
     UvmEntry {
         cmd,
         name,
         size,
-        status_at,
+        status: Field::at(status),
+        client,
+        object,
         kind,
     }
 }

@@ -50,7 +50,8 @@ impl fmt::Display for DriverVersion {
 }
 
 /// A branch of the driver. Within one, NVIDIA keeps the interface to user space as it is: the
-/// recordings of 580.159.04 agree in every size with the headers of 580.142.
+/// recordings of 580.159.04 agree in every size with the headers of 580.142. Of the other branches the
+/// headers are all that is known here; no recording of them was there to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Branch {
     /// 535.x

@@ -46,6 +46,14 @@ impl<T> Clone for Field<T> {
 
 impl<T> Copy for Field<T> {}
 
+impl<T> PartialEq for Field<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.offset == other.offset
+    }
+}
+
+impl<T> Eq for Field<T> {}
+
 impl<T> Field<T> {
     /// The field that begins `offset` bytes into the struct.
     pub const fn at(offset: usize) -> Self {

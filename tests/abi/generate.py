@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """Writes cgpu_km/nvidia/generated/ from NVIDIA's headers and sources.
 
-    generate.py SOURCE             writes the layouts and the tables of SOURCE's branch
-    generate.py SOURCE --check     writes nothing; fails where what is there differs
+    generate.py SOURCE             writes the layouts, and the tables of SOURCE's branch
+    generate.py SOURCE BASE        writes what SOURCE's branch has other than BASE's, and checks that
+                                   the layouts hold for it too
+    ... --check                    writes nothing; fails where what is there differs
 
-SOURCE is a folder with a release of NVIDIA's open-gpu-kernel-modules. Which classes, controls and
+SOURCE and BASE are folders with releases of NVIDIA's open-gpu-kernel-modules. 580 stands alone; 570
+and 595 have it as their base, 550 has 570, 535 has 550. Which classes, controls and
 commands are taken is in classes.txt, controls.txt and uvm.txt, which fields in layouts.txt. Needs a
 C compiler and rustfmt.
 """
@@ -13,6 +16,7 @@ C compiler and rustfmt.
 import argparse
 import filecmp
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,26 +59,25 @@ def class_table(headers):
 
 
 def uvm_table(headers):
-    wanted = {name: kind for kind, name in lists("uvm.txt")}
-    structs = {n: f"{n}_PARAMS" for n in wanted}
-    values = headers.ask(
-        [
-            *wanted,
-            *(f"sizeof({s})" for s in structs.values()),
-            *(f"offsetof({s}, rmStatus)" for s in structs.values()),
-        ],
-        uvm=True,
-    )
+    wanted = {name: (kind, *names) for kind, name, *names in lists("uvm.txt")}
+    questions = {}
+    for name, (_, *names) in wanted.items():
+        struct = f"{name}_PARAMS"
+        questions[name] = [name, f"sizeof({struct})", f"offsetof({struct}, rmStatus)"]
+        if names:
+            questions[name] += [f"offsetof({struct}, {m})" for m in ("hClient", *names)]
+    values = headers.ask([q for listed in questions.values() for q in listed], uvm=True)
     table, missing = [], []
-    for name, kind in wanted.items():
+    for name, (kind, *_) in wanted.items():
         if name not in values:
             missing.append(name)
             continue
-        size = values.get(f"sizeof({structs[name]})", 0)
-        status = values.get(f"offsetof({structs[name]}, rmStatus)", 0)
-        if not size and kind != "Deinitialize":
-            raise SystemExit(f"the headers know no {structs[name]}")
-        table.append((values[name], name, size, status, kind))
+        # Only UVM_DEINITIALIZE has no argument.
+        default = 0 if kind == "Deinitialize" else None
+        number, size, status, *names = (values.get(q, default) for q in questions[name])
+        if None in (size, status, *names):
+            raise SystemExit(f"the headers know no {name}_PARAMS")
+        table.append((number, name, size, status, names, kind))
     return sorted(table), missing
 
 
@@ -121,6 +124,8 @@ def control_table(headers):
             continue
         struct = expression.removeprefix("sizeof(").removesuffix(")")
         struct = struct if struct != expression else None
+        # Some came later than the control.
+        pointers = [p for p in pointers if re.search(rf"\b{p[0]}\b", structs[struct])]
         describe(name, struct, pointers, embedded, old, structs)
         todo.append((number, name, expression, care, struct, pointers))
 
@@ -148,7 +153,7 @@ def control_table(headers):
 
 def non_privileged(headers):
     """RMCTRL_FLAGS_NON_PRIVILEGED, which moved with 570 (rmapi/control.h)."""
-    return 0x10 if int(headers.version.split(".")[0]) < 570 else 0x8
+    return 0x10 if int(major(headers)) < 570 else 0x8
 
 
 def pointer_questions(struct, pointer):
@@ -177,58 +182,105 @@ def describe(name, struct, pointers, embedded, old, structs):
         raise SystemExit(f"{name}: {struct} holds a pointer")
 
 
-def rust(headers, classes, controls, uvm):
-    major, minor, patch = (*map(int, headers.version.split(".")), 0)[:3]
+def major(headers):
+    return headers.version.split(".")[0]
+
+
+def changes(ours, theirs):
+    """What is other than in the base, and the numbers that are there only."""
+    there = {entry[0]: entry for entry in theirs}
+    changed = [entry for entry in ours if there.get(entry[0]) != entry]
+    return changed, sorted(set(there) - {entry[0] for entry in ours})
+
+
+def rust(headers, base, classes, controls, uvm, gone):
+    number, minor, patch = (*map(int, headers.version.split(".")), 0)[:3]
     out = ["// SPDX-License-Identifier: GPL-2.0 OR MIT"]
-    out.append(f"//! What branch {major} lets through.")
+    if base:
+        out.append(f"//! What branch {number} lets through, as far as it is other than in branch {major(base)}.")
+        of = f"{headers.version} and {base.version}"
+    else:
+        out.append(f"//! What branch {number} lets through.")
+        of = headers.version
     out.append("//!")
-    out.append(f"//! Generated by `tests/abi/generate.py` from the headers and sources of {headers.version}; which")
-    out.append("//! classes, controls and commands: `classes.txt`, `controls.txt` and `uvm.txt` there.")
+    out.append(f"//! Generated by `tests/abi/generate.py` from the headers and sources of {of};")
+    out.append("//! which classes, controls and commands: `classes.txt`, `controls.txt` and `uvm.txt` there.")
     out.append("")
-    out.append("use crate::nvidia::class::{entry as class, ClassEntry, Kind::*};")
-    out.append("use crate::nvidia::control::{counted, entry as control, ControlEntry};")
-    out.append("use crate::nvidia::control::{squared, Care::*, Direction::*};")
-    out.append("use crate::nvidia::uvm::{entry as uvm, UvmEntry, UvmKind};")
-    out.append("use crate::nvidia::version::DriverVersion;")
-    out.append("")
-    out.append("/// The release that they come from.")
-    out.append("pub(in crate::nvidia) const RELEASE: DriverVersion = DriverVersion {")
-    out.append(f"major: {major}, minor: {minor}, patch: {patch} }};")
-    out.append("")
-    out.append("/// The classes: number, name, bytes of parameters, kind, whether they may be left out.")
-    out.append(f"pub(in crate::nvidia) static CLASSES: [ClassEntry; {len(classes)}] = [")
-    for number, name, size, kind, optional in classes:
-        out.append(f'class({number:#06x}, "{name}", {size}, {kind}, {str(optional).lower()}),')
-    out.append("];")
-    out.append("")
+    body = []
+    body.append("/// The tables.")
+    body.append("pub(in crate::nvidia) static TABLES: Tables = Tables {")
+    body.append("release: DriverVersion {")
+    body.append(f"major: {number}, minor: {minor}, patch: {patch} }},")
+    body.append(f"base: {f'Some(&super::r{major(base)}::TABLES)' if base else 'None'},")
+    body.append("classes: &CLASSES, controls: &CONTROLS, uvm: &UVM, absent: &ABSENT };")
+    body.append("")
+    body.append("/// What the base has and this branch has not: classes, controls, commands of UVM.")
+    body.append("static ABSENT: Absent = Absent {")
+    body.append(f"classes: &[{', '.join(f'ClassId({n:#06x})' for n in gone[0])}],")
+    body.append(f"controls: &[{', '.join(f'ControlCmd({n:#010x})' for n in gone[1])}],")
+    body.append(f"uvm: &[{', '.join(str(n) for n in gone[2])}] }};")
+    body.append("")
+    body.append("/// The classes: number, name, bytes of parameters, kind, whether they may be left out.")
+    body.append(f"static CLASSES: [ClassEntry; {len(classes)}] = [")
+    for entry, name, size, kind, optional in classes:
+        body.append(f'class({entry:#06x}, "{name}", {size}, {kind}, {str(optional).lower()}),')
+    body.append("];")
+    body.append("")
     # A line each: rustfmt would make six of it.
-    out.append("/// The controls: number, name, bytes of parameters, care, pointers in them.")
-    out.append("#[rustfmt::skip]")
-    out.append(f"pub(in crate::nvidia) static CONTROLS: [ControlEntry; {len(controls)}] = [")
-    for number, name, size, care, pointers in controls:
+    body.append("/// The controls: number, name, bytes of parameters, care, pointers in them.")
+    body.append("#[rustfmt::skip]")
+    body.append(f"static CONTROLS: [ControlEntry; {len(controls)}] = [")
+    for entry, name, size, care, pointers in controls:
         listed = []
         for at, square, count, elem, most, direction in pointers:
             how = "squared" if square else "counted"
             listed.append(f"{how}({at}, {count}, {elem}, {most}, {direction})")
-        out.append(f'    control({number:#010x}, "{name}", {size}, {care}, &[{", ".join(listed)}]),')
-    out.append("];")
-    out.append("")
-    out.append("/// The commands of UVM: number, name, bytes of the argument, place of the status, kind.")
-    out.append("#[rustfmt::skip]")
-    out.append(f"pub(in crate::nvidia) static UVM: [UvmEntry; {len(uvm)}] = [")
-    for number, name, size, status, kind in uvm:
-        out.append(f'    uvm({number}, "{name}", {size}, {status}, UvmKind::{kind}),')
-    out.append("];")
-    return "\n".join(out) + "\n"
+        body.append(f'    control({entry:#010x}, "{name}", {size}, {care}, &[{", ".join(listed)}]),')
+    body.append("];")
+    body.append("")
+    body.append("/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and")
+    body.append("/// object, kind.")
+    body.append("#[rustfmt::skip]")
+    body.append(f"static UVM: [UvmEntry; {len(uvm)}] = [")
+    for entry, name, size, status, names, kind in uvm:
+        names = f"Some({names})" if names else "None"
+        body.append(f'    uvm({entry}, "{name}", {size}, {status}, {names}, UvmKind::{kind}),')
+    body.append("];")
+    return "\n".join(out + imports("\n".join(body)) + [""] + body) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", help="folder of a release")
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    options = parser.parse_args()
+def imports(body):
+    """The imports that a table needs, which depend on what is in it."""
+    known = [
+        ("class", ["ClassEntry"], [("entry as class", "class(")]),
+        (
+            "control",
+            ["ControlEntry"],
+            [
+                ("counted", "counted("),
+                ("entry as control", "control("),
+                ("squared", "squared("),
+                ("Care::*", "control("),
+                ("Direction::*", "&[c"),
+                ("Direction::*", "&[s"),
+            ],
+        ),
+        ("handle", [], [("ClassId", "ClassId("), ("ControlCmd", "ControlCmd(")]),
+        ("tables", ["Absent", "Tables"], []),
+        ("uvm", ["UvmEntry"], [("entry as uvm", "uvm("), ("UvmKind", "UvmKind::")]),
+        ("version", ["DriverVersion"], []),
+    ]
+    lines = []
+    for module, always, sometimes in known:
+        names = sorted({*always, *(name for name, sign in sometimes if sign in body)})
+        if module == "class" and "class(" in body:
+            names.append("Kind::*")
+        if names:
+            lines.append(f"use crate::nvidia::{module}::{{{', '.join(names)}}};")
+    return lines
 
-    headers = Headers(options.source)
+
+def tables(headers):
     classes, no_class = class_table(headers)
     controls, no_control = control_table(headers)
     uvm, no_uvm = uvm_table(headers)
@@ -238,12 +290,35 @@ def main():
         f"{headers.version}: {len(classes)} classes, {len(controls)} controls, {len(uvm)} UVM commands",
         file=sys.stderr,
     )
+    return classes, controls, uvm
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", help="folder of a release")
+    parser.add_argument("base", nargs="?", help="folder of the release of the base's branch")
+    parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    options = parser.parse_args()
+
+    spec = os.path.join(HERE, "layouts.txt")
+    headers = Headers(options.source)
+    ours = tables(headers)
+    gone = [[], [], []]
+    base = None
+    if options.base:
+        base = Headers(options.base)
+        wrong = list(layouts.differences(headers, base, spec))
+        if wrong:
+            raise SystemExit("\n".join(wrong))
+        parts = [changes(a, b) for a, b in zip(ours, tables(base))]
+        ours = [changed for changed, _ in parts]
+        gone = [absent for _, absent in parts]
 
     with tempfile.TemporaryDirectory() as tmp:
-        names = layouts.write(headers, os.path.join(HERE, "layouts.txt"), tmp)
-        names.append(f"r{headers.version.split('.')[0]}.rs")
+        names = [] if base else layouts.write(headers, spec, tmp)
+        names.append(f"r{major(headers)}.rs")
         with open(os.path.join(tmp, names[-1]), "w") as f:
-            f.write(rust(headers, classes, controls, uvm))
+            f.write(rust(headers, base, *ours, gone))
         subprocess.run(
             ["rustfmt", "--edition", "2021", *(os.path.join(tmp, n) for n in names)], check=True
         )

@@ -15,6 +15,8 @@ RM_PATHS = [
     "src/common/sdk/nvidia/inc/hw",
     "src/common/inc",
     "src/nvidia/arch/nvalloc/unix/include",
+    # nv-ioctl-numa.h of 535 is here only.
+    "kernel-open/common/inc",
     "src/nvidia/interface",
     "src/nvidia/inc/libraries",
     "src/nvidia/inc",

@@ -25,9 +25,10 @@ def parse(path):
                 name, _, flag = rest.partition(" ")
                 files.append({"name": name, "uvm": flag == "uvm", "mods": []})
             elif word == "mod":
-                name, struct = rest.split()
+                name, struct, *varies = rest.split()
                 section = {"name": name, "doc": [], "fields": []}
-                files[-1]["mods"].append({"struct": struct, "sections": [section]})
+                mod = {"struct": struct, "varies": bool(varies), "sections": [section]}
+                files[-1]["mods"].append(mod)
             elif word == "sub":
                 files[-1]["mods"][-1]["sections"].append({"name": rest, "doc": [], "fields": []})
             elif word == "-":
@@ -67,6 +68,8 @@ def field(struct, path, kind, known):
     total = get(f"sizeof((({struct} *)0)->{path})")
     if kind == "bytes":
         return "core::ops::Range", f"Range<usize> = {offset}..{offset + total}"
+    if kind == "start":
+        return None, f"usize = {offset}"
     base = kind.removesuffix("[]")
     size = get(f"sizeof((({struct} *)0)->{path}[0])") if kind.endswith("[]") else total
     if size != SIZES[base]:
@@ -76,23 +79,23 @@ def field(struct, path, kind, known):
     return "crate::nvidia::wire::Field", f"Field<{base}> = Field::at({offset})"
 
 
-def section(lines, struct, part, known, size, inner):
+def section(lines, struct, part, known, size, inner, nested=False):
     for doc in part["doc"]:
         lines.append(f"/// {doc}")
     lines.append(f"pub mod {part['name']} {{")
     fields = [(constant(p), doc, *field(struct, p, k, known)) for p, k, doc in part["fields"]]
-    for use in sorted({use for _, _, use, _ in fields}):
+    for use in sorted({use for _, _, use, _ in fields} - {None}):
         lines.append(f"use {use};")
     if size:
         lines.append(f"/// Size of `{struct}` in bytes.")
         lines.append(f"pub const SIZE: usize = {size};")
     for name, doc, _, value in fields:
         lines.append(f"/// {doc[0].upper()}{doc[1:]}.")
-        # The name would hide the struct's own size.
-        name = "LEN" if name == "SIZE" and size else name
+        # The name is the struct's own size.
+        name = "LEN" if name == "SIZE" and not nested else name
         lines.append(f"pub const {name}: {value};")
     for sub in inner:
-        section(lines, struct, sub, known, None, [])
+        section(lines, struct, sub, known, None, [], nested=True)
     lines.append("}")
 
 
@@ -108,9 +111,39 @@ def rust(file, known, version):
         size = known.get(f"sizeof({mod['struct']})")
         if not size:
             raise SystemExit(f"the headers know no {mod['struct']}")
+        size = None if mod["varies"] else size
         section(lines, mod["struct"], first, known, size, others)
         lines.append("")
     return "\n".join(lines)
+
+
+def differences(headers, base, spec):
+    """What of the layouts does not hold for a release as it does for `base`."""
+    for file in parse(spec):
+        ours = headers.ask(questions(file), uvm=file["uvm"])
+        theirs = base.ask(questions(file), uvm=file["uvm"])
+        for mod in file["mods"]:
+            struct = mod["struct"]
+            size = ours.get(f"sizeof({struct})")
+            if size is None:
+                # The call does not exist there; its number is in no table, or the driver refuses it.
+                continue
+            if not mod["varies"] and size != theirs[f"sizeof({struct})"]:
+                yield f"{struct} has {size} bytes, not {theirs[f'sizeof({struct})']}"
+            for section in mod["sections"]:
+                for path, kind, _ in section["fields"]:
+                    here, there = place(struct, path, kind, ours), place(struct, path, kind, theirs)
+                    # A field that is not there must not be anything else either.
+                    if here != there and (here or there[0] < size):
+                        yield f"{struct}.{path} is at {here}, not at {there}"
+
+
+def place(struct, path, kind, known):
+    """Where a field begins and how long it is; None where there is none."""
+    offset = known.get(f"offsetof({struct}, {path})")
+    if offset is None:
+        return None
+    return offset, 0 if kind == "start" else known[f"sizeof((({struct} *)0)->{path})"]
 
 
 def write(headers, spec, folder):

@@ -272,6 +272,8 @@ u64 fake_heap_free(struct fake_gpu *gpu);
 u64 fake_managed(struct fake_gpu *gpu, s64 by);
 int fake_heap_init(struct fake_gpu *gpu);
 void fake_heap_exit(struct fake_gpu *gpu);
+
+/* fake_vidheap.c */
 u32 fake_vid_heap(struct nvos32 *p, const struct fake_sec *sec,
 		  struct fake_call *log);
 u32 fake_alloc_memory(struct nvos02 *p, const struct fake_sec *sec,

@@ -366,8 +366,7 @@ u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
 	size = user ? c->params : 0;
 	if (!user && c->params && !c->optional)
 		return NV_ERR_INVALID_ARGUMENT;
-	if (user && !c->params)
-		return NV_ERR_INVALID_ARGUMENT;
+	/* a pointer that a class without parameters gets is not looked at */
 	status = fake_params_in(&params, user, size);
 	if (status != NV_OK)
 		return status;

@@ -13,27 +13,11 @@
  * need not be contiguous for the size to be granted, as with PMA.
  */
 #include <linux/bitmap.h>
+#include <linux/ktime.h>
 #include "fake.h"
 
 #define BLOCK_SHIFT	21
 #define CONTEXT_BLOCKS	3ull
-
-int fake_heap_init(struct fake_gpu *gpu)
-{
-	gpu->map_bits = gpu->heap >> BLOCK_SHIFT;
-	gpu->map = bitmap_zalloc(gpu->map_bits, GFP_KERNEL);
-	gpu->scrub = bitmap_zalloc(gpu->map_bits, GFP_KERNEL);
-	if (!gpu->map || !gpu->scrub)
-		return -ENOMEM;
-	bitmap_set(gpu->map, 0, 2);	/* the driver's own, as recorded */
-	return 0;
-}
-
-void fake_heap_exit(struct fake_gpu *gpu)
-{
-	bitmap_free(gpu->map);
-	bitmap_free(gpu->scrub);
-}
 
 u64 fake_overhead(const struct fake_gpu *gpu)
 {
@@ -46,6 +30,24 @@ static u64 heap_free(const struct fake_gpu *gpu)
 	u64 taken = gpu->used + gpu->managed + gpu->other + fake_overhead(gpu);
 
 	return taken < gpu->heap ? gpu->heap - taken : 0;
+}
+
+/*
+ * The page of class 0xde as mem_mgr.c keeps it: BAR1 in KiB, then memory in
+ * bytes, each behind the time of its last change (cl00de.h). Under the lock.
+ */
+static void tell_rusd(struct fake_gpu *gpu)
+{
+	struct {
+		u64 bar1_time;
+		u32 bar1_size, bar1_free;
+		u64 time, total, free;
+	} *page = page_address(gpu->rusd);
+
+	page->bar1_time = page->time = ktime_get_real_ns();
+	page->bar1_size = page->bar1_free = 0x10000000;
+	WRITE_ONCE(page->total, gpu->heap);
+	WRITE_ONCE(page->free, heap_free(gpu));
 }
 
 u64 fake_heap_free(struct fake_gpu *gpu)
@@ -65,6 +67,7 @@ u64 fake_managed(struct fake_gpu *gpu, s64 by)
 	if (by > 0)
 		by = min_t(u64, by, heap_free(gpu));
 	gpu->managed += by;
+	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
 	return by < 0 ? 0 : by;
 }
@@ -116,6 +119,7 @@ void fake_context(struct fake_gpu *gpu, u64 *held, bool make)
 		gpu->contexts--;
 		give_blocks(gpu, *held, CONTEXT_BLOCKS << BLOCK_SHIFT);
 	}
+	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
 }
 
@@ -158,11 +162,15 @@ void fake_mem_put(struct fake_mem *mem)
 		gpu->used -= mem->size;
 		gpu->blocks--;
 		give_blocks(gpu, mem->offset, mem->size);
+		tell_rusd(gpu);
 		spin_unlock(&gpu->lock);
 	}
-	for (i = 0; i < mem->npages && mem->pages; i++)
-		if (mem->pages[i])
-			__free_page(mem->pages[i]);
+	if (mem->place == PLACE_USER && mem->npages)
+		unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
+	else
+		for (i = 0; i < mem->npages && mem->pages; i++)
+			if (mem->pages[i])
+				__free_page(mem->pages[i]);
 	fake_free(mem->pages);
 	mutex_destroy(&mem->page_lock);
 	fake_free(mem);
@@ -259,6 +267,7 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	gpu->used += size;
 	gpu->peak = max(gpu->peak, gpu->used);
 	gpu->blocks++;
+	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
 
 	mode = page >= 2ull << 20 ? ATTR_PAGE_SIZE_HUGE :
@@ -346,208 +355,20 @@ u32 fake_mem_virt(struct fake_gpu *gpu, struct nv_memory_params *p,
 	return NV_OK;
 }
 
-static struct fake_object *device_parent(u32 root, u32 parent,
-					 const struct fake_sec *sec,
-					 struct fake_client **client,
-					 u32 *status)
+int fake_heap_init(struct fake_gpu *gpu)
 {
-	struct fake_object *o;
-
-	*status = fake_client_validate(root, sec, client);
-	if (*status != NV_OK)
-		return NULL;
-	o = fake_object(*client, parent);
-	if (!o || !o->gpu) {
-		*status = o ? NV_ERR_INVALID_OBJECT_PARENT :
-			      NV_ERR_OBJECT_NOT_FOUND;
-		return NULL;
-	}
-	return o;
+	gpu->map_bits = gpu->heap >> BLOCK_SHIFT;
+	gpu->map = bitmap_zalloc(gpu->map_bits, GFP_KERNEL);
+	gpu->scrub = bitmap_zalloc(gpu->map_bits, GFP_KERNEL);
+	if (!gpu->map || !gpu->scrub)
+		return -ENOMEM;
+	bitmap_set(gpu->map, 0, 2);	/* the driver's own, as recorded */
+	tell_rusd(gpu);
+	return 0;
 }
 
-/* NVOS32_FUNCTION_ALLOC_SIZE. mem_mgr/heap... rmapi/vidheapctrl: it becomes
- * an allocation of class 0x40, or 0x3e where the attribute says PCI */
-static u32 heap_alloc(struct nvos32 *p, struct fake_client *client,
-		      const struct fake_sec *sec, struct fake_call *log)
+void fake_heap_exit(struct fake_gpu *gpu)
 {
-	struct nv_memory_params m = {
-		.owner = p->u.alloc.owner, .type = p->u.alloc.type,
-		.flags = p->u.alloc.flags, .width = p->u.alloc.width,
-		.height = p->u.alloc.height, .attr = p->u.alloc.attr,
-		.attr2 = p->u.alloc.attr2, .format = p->u.alloc.format,
-		.size = p->u.alloc.size, .align = p->u.alloc.align,
-		.offset = p->u.alloc.offset,
-		.range_lo = p->u.alloc.range_begin,
-		.range_hi = p->u.alloc.range_end,
-		.vaspace = p->vaspace, .numa = p->u.alloc.numa,
-	};
-	u32 class = NV01_MEMORY_LOCAL_USER, status, handle = 0;
-
-	if (m.flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
-		class = NV50_MEMORY_VIRTUAL;
-	else if (attr_get(m.attr, ATTR_LOCATION_MASK, ATTR_LOCATION_SHIFT) !=
-		 ATTR_LOCATION_VIDMEM)
-		class = NV01_MEMORY_SYSTEM;
-	if (m.flags & NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED)
-		handle = p->u.alloc.memory;
-	status = fake_construct(client, p->parent, &handle, fake_class(class),
-				&m, sec, log);
-	if (status != NV_OK)
-		return status;
-	p->u.alloc.memory = handle;
-	p->u.alloc.attr = m.attr;
-	p->u.alloc.attr2 = m.attr2;
-	p->u.alloc.format = m.format;
-	p->u.alloc.size = m.size;
-	p->u.alloc.align = m.align;
-	p->u.alloc.offset = m.offset;
-	p->u.alloc.limit = m.limit;
-	log->object = handle;
-	return NV_OK;
-}
-
-static u32 os_descriptor(u32 parent, u32 *handle, u64 address, u64 limit,
-			 struct fake_client *client)
-{
-	struct fake_object *o, *dev = fake_object(client, parent);
-	u32 status;
-
-	if (offset_in_page(address))
-		return NV_ERR_NOT_SUPPORTED;
-	if (limit + 1 == 0)
-		return NV_ERR_INVALID_LIMIT;
-	if (!access_ok(u64_to_user_ptr(address), limit + 1))
-		return NV_ERR_INVALID_ADDRESS;
-	if (!dev)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (dev->class->kind != KIND_DEVICE)
-		return NV_ERR_INVALID_OBJECT_PARENT;
-	status = fake_handle_assign(client, handle);
-	if (status != NV_OK)
-		return status;
-	status = fake_object_new(client, dev, *handle,
-				 fake_class(NV01_MEMORY_SYSTEM_OS_DESCRIPTOR),
-				 &o);
-	if (status != NV_OK)
-		return status;
-	o->mem = fake_mem_plain(dev->gpu, PLACE_USER, limit + 1);
-	if (!o->mem) {
-		fake_object_free(o);
-		return NV_ERR_NO_MEMORY;
-	}
-	o->mem->holders++;
-	return NV_OK;
-}
-
-/* NV_ESC_RM_VID_HEAP_CONTROL: functions 2, 3, 5 and 27 */
-u32 fake_vid_heap(struct nvos32 *p, const struct fake_sec *sec,
-		  struct fake_call *log)
-{
-	struct fake_client *client;
-	struct fake_object *dev;
-	u32 status;
-
-	log->what = p->function;
-	log->client = p->root;
-	mutex_lock(&rm_lock);
-	dev = device_parent(p->root, p->parent, sec, &client, &status);
-	if (!dev)
-		goto out;
-	switch (p->function) {
-	case NVOS32_FUNCTION_ALLOC_SIZE:
-		status = heap_alloc(p, client, sec, log);
-		break;
-	case NVOS32_FUNCTION_FREE: {
-		struct fake_object *o = fake_object(client,
-						    p->u.free_.memory);
-
-		log->object = p->u.free_.memory;
-		if (!(p->u.free_.flags &
-		      NVOS32_FREE_FLAGS_MEMORY_HANDLE_PROVIDED))
-			status = NV_ERR_INVALID_ARGUMENT;
-		else if (!o || !o->mem)
-			status = NV_ERR_INVALID_OBJECT_HANDLE;
-		else
-			fake_object_free(o);
-		break;
-	}
-	case NVOS32_FUNCTION_INFO:
-		p->u.info.size = fake_heap_free(dev->gpu);
-		p->u.info.offset = 0;
-		p->u.info.base = 0;
-		break;
-	case NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR:
-		status = os_descriptor(p->parent, &p->u.osdesc.memory,
-				       p->u.osdesc.descriptor,
-				       p->u.osdesc.limit, client);
-		break;
-	default:
-		status = NV_ERR_NOT_SUPPORTED;
-	}
-	p->total = dev->gpu->heap;
-	p->free = fake_heap_free(dev->gpu);
-out:
-	mutex_unlock(&rm_lock);
-	return status;
-}
-
-/* NV_ESC_RM_ALLOC_MEMORY: rmapi/deprecated; class 0x40 of an ordinary user
- * makes an empty object and tells the heap's size (nvidia-protocol 2.4) */
-u32 fake_alloc_memory(struct nvos02 *p, const struct fake_sec *sec,
-		      struct fake_call *log)
-{
-	struct nv_memory_params m = {};
-	struct fake_client *client;
-	struct fake_object *dev;
-	u32 status, handle = p->new;
-
-	log->what = p->class;
-	log->client = p->root;
-	if (p->class == NV01_MEMORY_SYSTEM_OS_DESCRIPTOR &&
-	    ((p->flags >> 8 & 15) || (p->flags >> 30) != 1))
-		return NV_ERR_INVALID_FLAGS;
-	mutex_lock(&rm_lock);
-	dev = device_parent(p->root, p->parent, sec, &client, &status);
-	if (!dev)
-		goto out;
-	switch (p->class) {
-	case NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
-		status = os_descriptor(p->parent, &handle, p->memory,
-				       p->limit, client);
-		log->bytes = p->limit + 1;
-		break;
-	case NV01_MEMORY_SYSTEM:
-		m.attr = ATTR_LOCATION_PCI << ATTR_LOCATION_SHIFT;
-		m.size = p->limit + 1;
-		status = fake_construct(client, p->parent, &handle,
-					fake_class(p->class), &m, sec, log);
-		if (status == NV_OK && (p->flags >> 16 & 3) != 1 &&
-		    (p->flags >> 30) != 1) {
-			struct fake_object *o = fake_object(client, handle);
-
-			p->memory = o->mem->linear;
-			status = fake_map_add(p->fd, o->gpu, PLACE_SYSMEM, 0,
-					      o->mem->size, o->mem, true);
-		}
-		break;
-	case NV01_MEMORY_LOCAL_USER: {
-		struct fake_object *o;
-
-		status = fake_handle_assign(client, &handle);
-		if (status == NV_OK)
-			status = fake_object_new(client, dev, handle,
-						 fake_class(p->class), &o);
-		if (status == NV_OK)
-			p->limit = dev->gpu->heap - 1;
-		break;
-	}
-	default:
-		status = NV_ERR_INVALID_CLASS;
-	}
-	if (status == NV_OK)
-		p->new = handle;
-	log->object = p->new;
-out:
-	mutex_unlock(&rm_lock);
-	return status;
+	bitmap_free(gpu->map);
+	bitmap_free(gpu->scrub);
 }

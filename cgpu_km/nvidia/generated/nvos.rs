@@ -44,23 +44,6 @@ pub mod nvos02 {
     pub const FD: Field<i32> = Field::at(48);
 }
 
-/// `NV_ESC_RM_ALLOC_OBJECT`: an object without parameters.
-pub mod nvos05 {
-    use crate::nvidia::wire::Field;
-    /// Size of `NVOS05_PARAMETERS` in bytes.
-    pub const SIZE: usize = 20;
-    /// The client.
-    pub const H_ROOT: Field<u32> = Field::at(0);
-    /// The parent.
-    pub const H_OBJECT_PARENT: Field<u32> = Field::at(4);
-    /// The new object's handle.
-    pub const H_OBJECT_NEW: Field<u32> = Field::at(8);
-    /// Its class.
-    pub const H_CLASS: Field<u32> = Field::at(12);
-    /// Result.
-    pub const STATUS: Field<u32> = Field::at(16);
-}
-
 /// `NV_ESC_RM_ALLOC`, the short form.
 pub mod nvos21 {
     use crate::nvidia::wire::Field;
@@ -105,21 +88,6 @@ pub mod nvos64 {
     pub const FLAGS: Field<u32> = Field::at(36);
     /// Result.
     pub const STATUS: Field<u32> = Field::at(40);
-}
-
-/// `NV_ESC_RM_IDLE_CHANNELS`.
-pub mod nvos30 {
-    use crate::nvidia::wire::Field;
-    /// Size of `NVOS30_PARAMETERS` in bytes.
-    pub const SIZE: usize = 56;
-    /// The client.
-    pub const H_CLIENT: Field<u32> = Field::at(0);
-    /// Length of the three lists.
-    pub const NUM_CHANNELS: Field<u32> = Field::at(12);
-    /// Address of a list of client handles.
-    pub const PH_CLIENTS: Field<u64> = Field::at(16);
-    /// Result.
-    pub const STATUS: Field<u32> = Field::at(48);
 }
 
 /// `NV_ESC_RM_VID_HEAP_CONTROL`: the older heap interface.
@@ -219,34 +187,6 @@ pub mod nvos34 {
     pub const STATUS: Field<u32> = Field::at(24);
     /// `NVOS33_FLAGS_*`.
     pub const FLAGS: Field<u32> = Field::at(28);
-}
-
-/// `NV_ESC_RM_MAP_MEMORY_DMA`: maps an object into a GPU address space.
-pub mod nvos46 {
-    use crate::nvidia::wire::Field;
-    /// Size of `NVOS46_PARAMETERS` in bytes.
-    pub const SIZE: usize = 64;
-    /// The client.
-    pub const H_CLIENT: Field<u32> = Field::at(0);
-    /// The device.
-    pub const H_DEVICE: Field<u32> = Field::at(4);
-    /// The object.
-    pub const H_MEMORY: Field<u32> = Field::at(12);
-    /// Result.
-    pub const STATUS: Field<u32> = Field::at(56);
-}
-
-/// `NV_ESC_RM_UNMAP_MEMORY_DMA`.
-pub mod nvos47 {
-    use crate::nvidia::wire::Field;
-    /// Size of `NVOS47_PARAMETERS` in bytes.
-    pub const SIZE: usize = 48;
-    /// The client.
-    pub const H_CLIENT: Field<u32> = Field::at(0);
-    /// The object.
-    pub const H_MEMORY: Field<u32> = Field::at(12);
-    /// Result.
-    pub const STATUS: Field<u32> = Field::at(40);
 }
 
 /// `NV_ESC_RM_CONTROL`: a control of an object.
@@ -383,15 +323,6 @@ pub mod free_os_event {
     pub const STATUS: Field<u32> = Field::at(12);
 }
 
-/// `NV_ESC_STATUS_CODE`.
-pub mod status_code {
-    use crate::nvidia::wire::Field;
-    /// Size of `nv_ioctl_status_code_t` in bytes.
-    pub const SIZE: usize = 12;
-    /// Out: state of the adapter.
-    pub const STATUS: Field<u32> = Field::at(8);
-}
-
 /// `NV_ESC_IOCTL_XFER_CMD`: another escape, its argument behind a pointer.
 pub mod xfer {
     use crate::nvidia::wire::Field;
@@ -437,19 +368,6 @@ pub mod numa_info {
     pub const NID: Field<i32> = Field::at(0);
     /// `NV_IOCTL_NUMA_STATUS_*`.
     pub const STATUS: Field<i32> = Field::at(4);
-}
-
-/// `NV_ESC_EXPORT_TO_DMABUF_FD`.
-pub mod export_dmabuf {
-    use crate::nvidia::wire::Field;
-    /// Size of `nv_ioctl_export_to_dma_buf_fd_t` in bytes.
-    pub const SIZE: usize = 2608;
-    /// In: -1 or an earlier answer; out: the descriptor.
-    pub const FD: Field<i32> = Field::at(0);
-    /// The client.
-    pub const H_CLIENT: Field<u32> = Field::at(4);
-    /// Result.
-    pub const STATUS: Field<u32> = Field::at(2600);
 }
 
 /// `NV_ESC_WAIT_OPEN_COMPLETE`.

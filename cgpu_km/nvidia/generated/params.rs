@@ -7,8 +7,6 @@
 /// The classes of memory (0x3e, 0x40, 0x50a0).
 pub mod memory {
     use crate::nvidia::wire::Field;
-    /// Size of `NV_MEMORY_ALLOCATION_PARAMS` in bytes.
-    pub const SIZE: usize = 128;
     /// The caller's tag.
     pub const OWNER: Field<u32> = Field::at(0);
     /// `NVOS32_TYPE_*`.
@@ -113,8 +111,6 @@ pub mod nva06c {
 pub mod channel {
     use crate::nvidia::wire::Field;
     use crate::nvidia::wire::Items;
-    /// Size of `NV_CHANNEL_ALLOC_PARAMS` in bytes.
-    pub const SIZE: usize = 368;
     /// Memory for error notes.
     pub const H_OBJECT_ERROR: Field<u32> = Field::at(0);
     /// Memory of the queue.
@@ -149,8 +145,6 @@ pub mod context_share {
 /// Class `FERMI_VASPACE_A`.
 pub mod vaspace {
     use crate::nvidia::wire::Field;
-    /// Size of `NV_VASPACE_ALLOCATION_PARAMETERS` in bytes.
-    pub const SIZE: usize = 56;
     /// Which of the device's address spaces.
     pub const INDEX: Field<u32> = Field::at(0);
     /// `NV_VASPACE_ALLOCATION_FLAGS_*`.
@@ -183,15 +177,6 @@ pub mod debugger {
     pub const H_CLASS3D_OBJECT: Field<u32> = Field::at(8);
 }
 
-/// Class `RM_USER_SHARED_DATA`.
-pub mod shared_data {
-    use crate::nvidia::wire::Field;
-    /// Size of `NV00DE_ALLOC_PARAMETERS` in bytes.
-    pub const SIZE: usize = 8;
-    /// Which fields of the page are kept up to date.
-    pub const POLLED_DATA_MASK: Field<u64> = Field::at(0);
-}
-
 /// Class `NV2081_BINAPI`.
 pub mod binapi {
     use crate::nvidia::wire::Field;
@@ -215,13 +200,10 @@ pub mod fb_get_info {
 /// Control `NV2080_CTRL_CMD_FB_GET_INFO_V2`.
 pub mod fb_get_info_v2 {
     use crate::nvidia::wire::Field;
-    use core::ops::Range;
-    /// Size of `NV2080_CTRL_FB_GET_INFO_V2_PARAMS` in bytes.
-    pub const SIZE: usize = 1028;
     /// Pairs in the list.
     pub const FB_INFO_LIST_SIZE: Field<u32> = Field::at(0);
-    /// The list.
-    pub const FB_INFO_LIST: Range<usize> = 4..1028;
+    /// Where the list begins.
+    pub const FB_INFO_LIST: usize = 4;
 }
 
 /// One pair of the lists of FB_GET_INFO and FB_GET_INFO_V2.
@@ -254,13 +236,12 @@ pub mod get_pids {
 /// Control `NV2080_CTRL_CMD_GPU_GET_PID_INFO`.
 pub mod get_pid_info {
     use crate::nvidia::wire::Field;
-    use core::ops::Range;
     /// Size of `NV2080_CTRL_GPU_GET_PID_INFO_PARAMS` in bytes.
     pub const SIZE: usize = 14408;
     /// Entries.
     pub const PID_INFO_LIST_COUNT: Field<u32> = Field::at(0);
-    /// The entries.
-    pub const PID_INFO_LIST: Range<usize> = 8..14408;
+    /// Where the entries begin.
+    pub const PID_INFO_LIST: usize = 8;
 }
 
 /// One entry of `NV2080_CTRL_CMD_GPU_GET_PID_INFO`.
@@ -288,8 +269,6 @@ pub mod attached_ids {
 /// Control `NV0000_CTRL_CMD_GPU_GET_PROBED_IDS`.
 pub mod probed_ids {
     use crate::nvidia::wire::Items;
-    /// Size of `NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS` in bytes.
-    pub const SIZE: usize = 384;
     /// Out: the driver's names of the GPUs, then 0xffffffff.
     pub const GPU_IDS: Items<u32> = Items::at(0, 32);
     /// Out: of those that the administrator excluded.
@@ -329,13 +308,12 @@ pub mod device_ids {
 /// Control `NV0000_CTRL_CMD_GPU_GET_ACTIVE_DEVICE_IDS`.
 pub mod active_ids {
     use crate::nvidia::wire::Field;
-    use core::ops::Range;
     /// Size of `NV0000_CTRL_GPU_GET_ACTIVE_DEVICE_IDS_PARAMS` in bytes.
     pub const SIZE: usize = 3076;
     /// Out: entries.
     pub const NUM_DEVICES: Field<u32> = Field::at(0);
-    /// The entries.
-    pub const DEVICES: Range<usize> = 4..3076;
+    /// Where the entries begin.
+    pub const DEVICES: usize = 4;
 }
 
 /// One entry of `NV0000_CTRL_CMD_GPU_GET_ACTIVE_DEVICE_IDS`.
@@ -418,8 +396,6 @@ pub mod gid_info {
 pub mod gpu_name {
     use crate::nvidia::wire::Field;
     use core::ops::Range;
-    /// Size of `NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS` in bytes.
-    pub const SIZE: usize = 132;
     /// 0: ASCII.
     pub const GPU_NAME_STRING_FLAGS: Field<u32> = Field::at(0);
     /// Out: the product's name, NUL-terminated.
@@ -451,8 +427,6 @@ pub mod timeslice {
 /// Controls `NVA06C_CTRL_CMD_GPFIFO_SCHEDULE`, `NVA06F_CTRL_CMD_GPFIFO_SCHEDULE`.
 pub mod group_schedule {
     use crate::nvidia::wire::Field;
-    /// Size of `NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS` in bytes.
-    pub const SIZE: usize = 3;
     /// 1: on the runlist.
     pub const B_ENABLE: Field<u8> = Field::at(0);
     /// 1: do not submit the runlist yet.
@@ -498,8 +472,6 @@ pub mod import_object {
 /// Control `NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO`.
 pub mod export_info {
     use crate::nvidia::wire::Field;
-    /// Size of `NV0000_CTRL_OS_UNIX_GET_EXPORT_OBJECT_INFO_PARAMS` in bytes.
-    pub const SIZE: usize = 80;
     /// The control file.
     pub const FD: Field<i32> = Field::at(0);
 }

@@ -74,19 +74,6 @@ pub mod register_channel {
     pub const RM_STATUS: Field<u32> = Field::at(48);
 }
 
-/// `UVM_UNREGISTER_CHANNEL`.
-pub mod unregister_channel {
-    use crate::nvidia::wire::Field;
-    /// Size of `UVM_UNREGISTER_CHANNEL_PARAMS` in bytes.
-    pub const SIZE: usize = 28;
-    /// The client.
-    pub const H_CLIENT: Field<u32> = Field::at(16);
-    /// Its channel.
-    pub const H_CHANNEL: Field<u32> = Field::at(20);
-    /// Result.
-    pub const RM_STATUS: Field<u32> = Field::at(24);
-}
-
 /// `UVM_CREATE_EXTERNAL_RANGE`.
 pub mod external_range {
     use crate::nvidia::wire::Field;
@@ -103,22 +90,12 @@ pub mod external_range {
 /// `UVM_MAP_EXTERNAL_ALLOCATION`.
 pub mod map_external {
     use crate::nvidia::wire::Field;
-    /// Size of `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS` in bytes.
-    pub const SIZE: usize = 9264;
     /// Address.
     pub const BASE: Field<u64> = Field::at(0);
     /// Bytes.
     pub const LENGTH: Field<u64> = Field::at(8);
     /// Place in the memory.
     pub const OFFSET: Field<u64> = Field::at(16);
-    /// GPUs named in the table before it.
-    pub const GPU_ATTRIBUTES_COUNT: Field<u64> = Field::at(9240);
-    /// The client that has the memory.
-    pub const H_CLIENT: Field<u32> = Field::at(9252);
-    /// The memory.
-    pub const H_MEMORY: Field<u32> = Field::at(9256);
-    /// Result.
-    pub const RM_STATUS: Field<u32> = Field::at(9260);
 }
 
 /// `UVM_UNMAP_EXTERNAL`.
@@ -140,10 +117,6 @@ pub mod unmap_external {
 /// `UVM_FREE`.
 pub mod free {
     use crate::nvidia::wire::Field;
-    /// Size of `UVM_FREE_PARAMS` in bytes.
-    pub const SIZE: usize = 24;
     /// Address.
     pub const BASE: Field<u64> = Field::at(0);
-    /// Result.
-    pub const RM_STATUS: Field<u32> = Field::at(16);
 }
