@@ -100,6 +100,7 @@ struct fake_export {			/* an object exported on a ctl file */
 struct fake_file {
 	bool ctl;
 	struct fake_gpu *gpu;
+	struct list_head open;		/* of all GPU files */
 	struct address_space mapping;
 	struct mutex map_lock;
 	struct fake_map_context map;
@@ -207,12 +208,13 @@ void *fake_alloc(size_t size);
 void *fake_zalloc(size_t size);
 void fake_free(const void *p);
 extern atomic64_t fake_bytes, fake_allocations;
-extern atomic_t fake_files, fake_mappings, fake_events;
+extern atomic_t fake_files, fake_mappings, fake_events, fake_faults;
 
 /* fake_file.c */
 struct fake_file *fake_fget(int fd, bool ctl, struct file **filp);
 bool fake_gpu_accessible(struct fake_gpu *gpu);
 int fake_open_faults(void);
+void fake_revoke(u32 minor);
 
 /* fake_mmap.c */
 int fake_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -322,6 +324,7 @@ extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
 /* fake_event.c */
 u32 fake_os_event(struct fake_file *file, struct nv_os_event *p, bool add);
 bool fake_os_event_exists(u32 client, u32 fd);
+bool fake_os_event_signal(u32 client, u32 fd);
 void fake_os_events_of_client(u32 client);
 void fake_os_events_of_file(struct fake_file *file);
 
@@ -335,6 +338,7 @@ long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 #define ANSWER_UVM	3
 bool fake_answer(u32 kind, u32 cmd, void *data, u32 size, int *ret,
 		 u32 *status);
+u32 fake_answer_size(u32 kind, u32 cmd);
 int fake_answers_load(const u8 *blob, size_t size);
 void fake_answers_clear(void);
 void fake_unanswered(u32 kind, u32 cmd, u32 size);

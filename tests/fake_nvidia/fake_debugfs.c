@@ -203,9 +203,9 @@ static int refs_show(struct seq_file *m, void *v)
 		inode_show(m, name, path);
 	}
 	inode_show(m, "uvm", "/dev/nvidia-uvm");
-	seq_printf(m, "files: %d\nmappings: %d\nevents: %d\n",
+	seq_printf(m, "files: %d\nmappings: %d\nevents: %d\nfaults: %d\n",
 		   atomic_read(&fake_files), atomic_read(&fake_mappings),
-		   atomic_read(&fake_events));
+		   atomic_read(&fake_events), atomic_read(&fake_faults));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(refs);
@@ -289,6 +289,40 @@ static const struct file_operations gpu_touch_fops = {
 	.owner = THIS_MODULE, .open = simple_open, .write = gpu_touch_write,
 };
 
+/* "CLIENT FD": the OS event of that pair happens */
+static ssize_t signal_write(struct file *filp, const char __user *buf,
+			    size_t n, loff_t *pos)
+{
+	char text[64] = {};
+	u32 client, fd;
+
+	if (n >= sizeof(text) || copy_from_user(text, buf, n) ||
+	    sscanf(text, "%i %i", &client, &fd) != 2)
+		return -EINVAL;
+	return fake_os_event_signal(client, fd) ? n : -ENOENT;
+}
+
+static const struct file_operations signal_fops = {
+	.owner = THIS_MODULE, .open = simple_open, .write = signal_write,
+};
+
+/* "MINOR": all mappings of that GPU's files are taken away */
+static ssize_t revoke_write(struct file *filp, const char __user *buf,
+			    size_t n, loff_t *pos)
+{
+	u32 minor;
+	int ret = kstrtou32_from_user(buf, n, 0, &minor);
+
+	if (ret || minor >= gpus)
+		return -EINVAL;
+	fake_revoke(minor);
+	return n;
+}
+
+static const struct file_operations revoke_fops = {
+	.owner = THIS_MODULE, .open = simple_open, .write = revoke_write,
+};
+
 #define WRITABLE(name)							\
 static int name##_open(struct inode *inode, struct file *filp)		\
 {									\
@@ -328,6 +362,8 @@ int fake_debugfs_init(void)
 	debugfs_create_file("leaks", 0444, dir, NULL, &leaks_fops);
 	debugfs_create_file("read_log", 0644, dir, NULL, &read_log_fops);
 	debugfs_create_file("unanswered", 0644, dir, NULL, &unanswered_fops);
+	debugfs_create_file("signal", 0200, dir, NULL, &signal_fops);
+	debugfs_create_file("revoke", 0200, dir, NULL, &revoke_fops);
 	debugfs_create_file("gpu_touch", 0200, dir, NULL, &gpu_touch_fops);
 	debugfs_create_file("answers", 0644, dir, NULL, &answers_fops);
 	return 0;

@@ -69,6 +69,21 @@ bool fake_os_event_exists(u32 client, u32 fd)
 	return find(client, fd);
 }
 
+/* What an interrupt would do; for tests. */
+bool fake_os_event_signal(u32 client, u32 fd)
+{
+	struct os_event *e;
+
+	mutex_lock(&rm_lock);
+	e = find(client, fd);
+	if (e) {
+		WRITE_ONCE(e->file->event_pending, true);
+		wake_up_interruptible(&e->file->wait);
+	}
+	mutex_unlock(&rm_lock);
+	return e;
+}
+
 void fake_os_events_of_client(u32 client)
 {
 	struct os_event *e, *next;

@@ -25,6 +25,8 @@
 
 static u64 numa_memblock_size;		/* NV_ESC_SYS_PARAMS: set once */
 static atomic_t open_counter;
+static LIST_HEAD(open_files);		/* nvl->open_files of all GPUs */
+static DEFINE_MUTEX(open_files_lock);
 
 int fake_open_faults(void)
 {
@@ -35,6 +37,21 @@ int fake_open_faults(void)
 	if (n && !((u32)atomic_inc_return(&open_counter) % n))
 		return -EIO;
 	return 0;
+}
+
+/*
+ * nv-mmap.c:nv_revoke_gpu_mappings(): takes all mappings of a GPU away, as
+ * suspend does. The fault handler puts them back.
+ */
+void fake_revoke(u32 minor)
+{
+	struct fake_file *file;
+
+	mutex_lock(&open_files_lock);
+	list_for_each_entry(file, &open_files, open)
+		if (file->gpu->minor == minor)
+			unmap_mapping_range(&file->mapping, 0, ~0ull, 1);
+	mutex_unlock(&open_files_lock);
 }
 
 static bool is_control(const struct inode *inode)
@@ -73,6 +90,9 @@ static int nvidia_open(struct inode *inode, struct file *filp)
 		file->mapping.a_ops = inode->i_mapping->a_ops;
 		filp->f_mapping = &file->mapping;
 		atomic_inc(&gpu->usage);
+		mutex_lock(&open_files_lock);
+		list_add(&file->open, &open_files);
+		mutex_unlock(&open_files_lock);
 	}
 	filp->private_data = file;
 	atomic_inc(&fake_files);
@@ -98,8 +118,12 @@ static int nvidia_close(struct inode *inode, struct file *filp)
 	if (file->ctl_filp)
 		fput(file->ctl_filp);
 	fake_map_reset(file);
-	if (file->gpu)
+	if (file->gpu) {
+		mutex_lock(&open_files_lock);
+		list_del(&file->open);
+		mutex_unlock(&open_files_lock);
 		atomic_dec(&file->gpu->usage);
+	}
 	fake_count_close(ctl ? NODE_CTL : NODE_GPU0 + iminor(inode));
 	fake_free(file);
 	atomic_dec(&fake_files);

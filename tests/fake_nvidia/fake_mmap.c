@@ -56,6 +56,7 @@ static vm_fault_t vma_fault(struct vm_fault *vmf)
 
 	if (vma->vm_pgoff || file->ctl)
 		return VM_FAULT_SIGBUS;
+	atomic_inc(&fake_faults);
 	mutex_lock(&file->map_lock);
 	n = min(file->map.size >> PAGE_SHIFT, vma_pages(vma));
 	for (i = 0; i < n && ret == VM_FAULT_NOPAGE; i++)

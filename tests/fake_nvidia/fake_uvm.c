@@ -458,6 +458,32 @@ static u32 what_client(u32 cmd, const void *p)
 	}
 }
 
+/* a request that is not modelled: whole out of the recording, or unknown */
+static long from_recording(unsigned int cmd, void __user *user)
+{
+	u32 size = fake_answer_size(ANSWER_UVM, cmd);
+	int ret = -EINVAL;
+	void *p;
+
+	if (!size)
+		goto unknown;
+	p = kvmalloc(size, GFP_KERNEL);
+	if (!p)
+		return -ENOMEM;
+	if (copy_from_user(p, user, size))
+		ret = -EFAULT;
+	else if (!fake_answer(ANSWER_UVM, cmd, p, size, &ret, NULL))
+		size = 0;
+	else if (copy_to_user(user, p, size))
+		ret = -EFAULT;
+	kvfree(p);
+	if (size)
+		return ret;
+unknown:
+	fake_unanswered(ANSWER_UVM, cmd, 0);
+	return -EINVAL;
+}
+
 /* uvm_api.h:__UVM_ROUTE_CMD_STACK and _ALLOC */
 long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
@@ -473,10 +499,8 @@ long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 	for (i = 0; i < ARRAY_SIZE(requests); i++)
 		if (requests[i].cmd == cmd)
 			r = &requests[i];
-	if (!r) {
-		fake_unanswered(ANSWER_UVM, cmd, 0);
-		return -EINVAL;
-	}
+	if (!r)
+		return from_recording(cmd, (void __user *)arg);
 	p = kvzalloc(r->size, GFP_KERNEL);
 	if (!p)
 		return -ENOMEM;

@@ -24,6 +24,8 @@ pub(crate) const TESTS: &[Test] = &[
         "the doorbell outlives its descriptor and survives fork",
         doorbell,
     ),
+    ("a revoked mapping comes back by a fault", revoked),
+    ("an event wakes poll once", polled),
     (
         "system memory maps on a control file, in pieces",
         system_memory,
@@ -243,6 +245,51 @@ fn doorbell() {
     munmap(at, 0x10000);
     assert_eq!((seen, now), (1, 0x5678));
     assert_eq!(figure("refs", "files"), before);
+}
+
+fn revoked() {
+    let p = with_doorbell();
+    let file = gpu(0);
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
+        status::OK
+    );
+    let at = mmap(&file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
+        .unwrap_or_else(|e| panic!("errno {e}"));
+    let bell = (at + 0x94) as *mut u32;
+    // SAFETY: inside the mapping.
+    unsafe { bell.write_volatile(7) };
+    let before = figure("refs", "faults");
+    std::fs::write("/sys/kernel/debug/fake_nvidia/revoke", "0").unwrap_or_else(|e| panic!("{e}"));
+    // SAFETY: inside the mapping, which the fault handler fills again.
+    let back = unsafe { bell.read_volatile() };
+    let after = figure("refs", "faults");
+    munmap(at, 0x10000);
+    assert_eq!((back, after), (7, before + 1));
+}
+
+fn polled() {
+    let (c, g) = (ctl(), gpu(0));
+    let cl = client(&c);
+    let mut event = words(16, &[(0, cl), (8, g.0 as u32)]);
+    assert_eq!(escape(&g, number::OS_EVENT, &mut event), Ok(()));
+    let poll = || {
+        let mut p = libc::pollfd {
+            fd: g.0,
+            events: libc::POLLIN | libc::POLLPRI,
+            revents: 0,
+        };
+        // SAFETY: one valid structure.
+        unsafe { libc::poll(&mut p, 1, 0) };
+        p.revents
+    };
+    assert_eq!(poll(), 0);
+    std::fs::write(
+        "/sys/kernel/debug/fake_nvidia/signal",
+        format!("{cl:#x} {}", g.0),
+    )
+    .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((poll(), poll()), (libc::POLLIN | libc::POLLPRI, 0));
 }
 
 fn system_memory() {
