@@ -460,6 +460,9 @@ fn versions_parse_as_nvidia_writes_them() {
     assert_eq!(version(580, 142, 0).to_string(), "580.142");
     assert_eq!(Branch::of(version(580, 159, 4)), Some(Branch::R580));
     assert_eq!(Branch::of(version(565, 57, 1)), None);
+    assert_eq!(Branch::of(version(535, 54, 3)), None);
+    assert_eq!(Branch::of(version(535, 86, 5)), Some(Branch::R535));
+    assert_eq!(Branch::of(version(550, 54, 14)), Some(Branch::R550));
 }
 
 #[test]
