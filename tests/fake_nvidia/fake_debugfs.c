@@ -139,8 +139,10 @@ static int objects_show(struct seq_file *m, void *v)
 	struct fake_object *o;
 	unsigned long i, j;
 	u64 clients = 0, objects = 0, disabled = 0;
-	DEFINE_XARRAY(by_class);
+	struct xarray by_class;
 
+	/* Not DEFINE_XARRAY: lockdep wants a lock class that is static. */
+	xa_init(&by_class);
 	mutex_lock(&rm_lock);
 	xa_for_each(&fake_clients, i, client) {
 		clients++;
