@@ -3,6 +3,7 @@
 //! the test machine, on the stand-in alone (two GPUs); a line for each test, then "N passed, N failed".
 
 mod calls;
+mod crowd;
 mod files;
 mod memory;
 mod objects;
@@ -17,9 +18,15 @@ type Test = (&'static str, fn());
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| ()));
     let (mut passed, mut failed) = (0, 0);
-    for &(name, test) in [files::TESTS, objects::TESTS, memory::TESTS, uvm::TESTS]
-        .concat()
-        .iter()
+    for &(name, test) in [
+        files::TESTS,
+        objects::TESTS,
+        memory::TESTS,
+        uvm::TESTS,
+        crowd::TESTS,
+    ]
+    .concat()
+    .iter()
     {
         match panic::catch_unwind(test) {
             Ok(()) => {
