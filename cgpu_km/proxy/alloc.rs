@@ -33,6 +33,7 @@ use crate::policy::GpuId;
 struct Envelope {
     params_size: Field<u32>,
     rights: Option<Field<u64>>,
+    flags: Option<Field<u32>>,
     status: Field<u32>,
 }
 
@@ -42,12 +43,14 @@ impl Envelope {
             Self {
                 params_size: nvos::nvos21::PARAMS_SIZE,
                 rights: None,
+                flags: None,
                 status: nvos::nvos21::STATUS,
             }
         } else {
             Self {
                 params_size: nvos::nvos64::PARAMS_SIZE,
                 rights: Some(nvos::nvos64::P_RIGHTS_REQUESTED),
+                flags: Some(nvos::nvos64::FLAGS),
                 status: nvos::nvos64::STATUS,
             }
         }
@@ -83,11 +86,12 @@ pub(super) fn alloc(
 
     let pointer = UserAddr(get(P_ALLOC_PARMS, outer)?);
     let announced = get(envelope.params_size, outer)?;
+    let flags = envelope.flags.map(|field| get(field, outer)).transpose()?;
     let invalid = if pointer.is_null() {
         entry.params != 0 && !entry.optional
     } else {
         entry.params == 0 || (announced != 0 && announced != entry.params)
-    };
+    } || flags.is_some_and(|flags| flags & nvos::ALLOC_FLAG_FINN_SERIALIZED != 0);
     if invalid {
         // Compare rmapiParamsAcquire() in src/nvidia/src/kernel/rmapi/param_copy.c.
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);

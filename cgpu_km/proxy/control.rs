@@ -51,10 +51,15 @@ pub(super) fn control(
     let cmd = ControlCmd(get(CMD, outer)?);
     let size = get(PARAMS_SIZE, outer)?;
     let pointer = UserAddr(get(PARAMS, outer)?);
+    let flags = get(FLAGS, outer)?;
 
     let entry = call.tables().control(cmd);
     let verdict = if !call.books(|books| books.owns_client(client)) {
         Err(NvStatus::NV_ERR_INVALID_CLIENT)
+    } else if flags != 0 {
+        // Calls from interrupts, around the driver's locks, or with parameters in another encoding,
+        // in which the tables' sizes and pointers do not hold. No program sets any.
+        Err(NvStatus::NV_ERR_INVALID_ARGUMENT)
     } else {
         check(cmd, entry, size, pointer)
     };
@@ -74,7 +79,8 @@ pub(super) fn control(
     let mut lists = read_lists(call, pointers, &params.bytes)?;
     let returned = forward(call, code, outer, &mut params.bytes, pointers, &mut lists)?;
 
-    if returned == 0 && get(STATUS, outer)? == NvStatus::NV_OK.0 {
+    let ok = returned == 0 && get(STATUS, outer)? == NvStatus::NV_OK.0;
+    if ok {
         let gpu = call.books(|books| books.gpu_of(client, object));
         if let Some(view) = gpu.and_then(|gpu| call.books(|books| books.fb_view(gpu))) {
             match cmd {
@@ -89,7 +95,8 @@ pub(super) fn control(
         }
     }
     for (list, pointer) in lists.iter().zip(pointers) {
-        if let (Some(list), true) = (list, pointer.direction != Direction::In) {
+        // After an error the driver copies none of them back.
+        if let (Some(list), true) = (list, ok && pointer.direction != Direction::In) {
             list.write_back(call)?;
         }
     }

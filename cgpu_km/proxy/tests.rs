@@ -479,6 +479,54 @@ fn a_control_of_the_wrong_size_is_refused() {
 }
 
 #[test]
+fn parameters_in_another_encoding_are_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    let mut outer = nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS);
+    put32(&mut outer, 36, 1);
+    assert_eq!(
+        program.alloc(&outer, &memory_params(2 * MIB)),
+        NvStatus::NV_ERR_INVALID_ARGUMENT.0
+    );
+    for flag in [1, 2, 4] {
+        let mut outer = vec![0; 32];
+        put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, 4, SUBDEVICE);
+        put32(&mut outer, 8, 0x2080_1303);
+        put32(&mut outer, 12, flag);
+        put64(&mut outer, 16, PARAMS);
+        put32(&mut outer, 24, 1028);
+        program.put(OUTER, &outer);
+        program.put(PARAMS, &[0; 1028]);
+        assert_eq!(
+            ioctl(&mut program, &CONTROL, NV_ESC_RM_CONTROL, UserAddr(OUTER)),
+            Ok(0)
+        );
+        assert_eq!(
+            get32(program.at(OUTER), 28),
+            NvStatus::NV_ERR_INVALID_ARGUMENT.0
+        );
+    }
+    assert!(program.seen.is_empty());
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_list_stays_as_it_was_when_the_driver_refuses() {
+    let mut program = Program::with_subdevice(GIB);
+    let mut params = vec![0; 32];
+    put32(&mut params, 0, 2);
+    put64(&mut params, 8, 0x20_0000);
+    program.put(0x20_0000, &[7; 16]);
+    program.driver = Box::new(|parts| {
+        parts[2].bytes.fill(9);
+        put32(parts[0].bytes, 28, 0x56);
+        0
+    });
+    assert_eq!(control(&mut program, CLIENT, 0x2080_1201, &params), 0x56);
+    assert_eq!(program.at(0x20_0000), [7; 16]);
+}
+
+#[test]
 fn memory_reports_show_the_limit_and_what_is_left_of_it() {
     let mut program = Program::with_subdevice(8 * GIB);
     assert_eq!(program.memory(0x5c00_0010, GIB), 0);
