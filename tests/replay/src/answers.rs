@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::bytes::{u32_at, u64_at};
+use crate::decode::Decoded;
 use crate::layout::{self, Kind};
-use crate::play::Decoded;
 use crate::record::{NestedKind, Op, Trace};
 use crate::space::words;
 

@@ -3,8 +3,8 @@
 //! in a buffer of its own as real programs have them.
 
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::decode::Decoded;
 use crate::layout::{self, Effect, Kind, Pointer};
-use crate::play::Decoded;
 use crate::record::{Nested, NestedKind};
 use crate::space::Space;
 

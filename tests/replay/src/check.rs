@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::bytes::u64_at;
+use crate::decode::Decoded;
 use crate::layout;
 use crate::nodes::Nodes;
-use crate::play::Decoded;
 use crate::record::{NestedKind, Op, Trace};
 
 /// One kind of call of a recording.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::{self, Control};
 use crate::guest::process::{receive_fd, send_fd, spawn};
 use crate::guest::rm;
+use crate::layout;
 use crate::standin::{self, KernelLog};
 use crate::sys;
 
@@ -156,13 +157,13 @@ fn victim(folder: &str, node: &str) -> i32 {
         let Ok(fd) = sys::open(&path, libc::O_RDWR) else {
             continue;
         };
-        if node == "nvidia0" {
-            if let Ok(client) = rm::Client::open(folder, 0, 0) {
-                for i in 0..8 {
-                    let _ = client.memory(0x5C00_0100 + i, 2 << 20);
-                }
-                client.close();
+        if node == "nvidia-uvm" {
+            let _ = sys::ioctl(fd, layout::UVM_INITIALIZE, &mut [0; 16]);
+        } else if let Ok(client) = rm::Client::open(folder, 0, 0) {
+            for i in 0..8 {
+                let _ = client.memory(0x5C00_0100 + i, 2 << 20);
             }
+            client.close();
         }
         let _ = sys::close(fd);
     }
@@ -170,11 +171,14 @@ fn victim(folder: &str, node: &str) -> i32 {
 
 fn kill_some(folder: &str, node: &str, times: u64) -> Result<u64, String> {
     for i in 0..times {
+        // Every fourth one while it waits in the driver's open.
+        parameter("slow_open_ms", if i % 4 == 3 { 5 } else { 0 })?;
         let pid = spawn(|| victim(folder, node)).map_err(|e| format!("fork: errno {e}"))?;
         std::thread::sleep(std::time::Duration::from_micros(500 + 977 * (i % 16)));
         sys::kill(pid, libc::SIGKILL).map_err(|e| format!("kill: errno {e}"))?;
         sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
     }
+    parameter("slow_open_ms", 0)?;
     Ok(times)
 }
 
