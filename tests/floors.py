@@ -46,7 +46,7 @@ HOST = (
 VM = (
     ("build", ["tests/vm/build.sh"]),
     ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
-    ("suite", guest("suite", "cgpu-guest", "suite", options=["--gpus", "2", "--limit", "600"])),
+    ("suite", guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "600"])),
     ("stand-in driver", guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"])),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
@@ -58,7 +58,7 @@ DEBUG = (
     ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
     (
         "suite on the debug kernel",
-        guest("suite", "cgpu-guest", "suite", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+        guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
     ),
     (
         "stand-in driver on the debug kernel",
