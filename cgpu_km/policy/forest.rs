@@ -165,32 +165,33 @@ impl Forest {
             self.uproot(slot, accounts);
             return;
         }
-        if object.entry == Entry::Promised {
-            self.name(slot, told, accounts);
+        if object.entry == Entry::Promised && !self.name(slot, told) {
+            self.uproot(slot, accounts);
+            return;
         }
         self.settle(slot, accounts);
     }
 
-    /// Gives a client the handle that the driver chose.
-    fn name(&mut self, slot: Slot, told: ObjectHandle, accounts: &mut Accounts) {
+    /// Gives a client the handle that the driver chose; whether it can have it. The driver gives a
+    /// handle to one client at a time, and again only after all others (rs_server.c,
+    /// `_serverCreateEntryAndLockForNewClient`). So where a client is here that has it, the output is
+    /// not the driver's: the program has overwritten it, and must not get rid of that client's charges.
+    fn name(&mut self, slot: Slot, told: ObjectHandle) -> bool {
+        let key = key_of(ClientHandle(told.0), told);
+        let former = self.by_handle.get(key);
+        let gone = |former| {
+            let object = self.objects.get(former);
+            object.is_none_or(|object| object.life == Life::Gone)
+        };
+        if !former.is_none_or(gone) {
+            return false;
+        }
         let Some(object) = self.objects.get_mut(slot) else {
-            return;
+            return false;
         };
         object.client = ClientHandle(told.0);
         object.handle = told;
-        let key = object.key();
-        // The driver gives a handle to one client at a time: one that has it here is gone there, and
-        // the call that ended it has not ended yet.
-        if let Some(former) = self.by_handle.get(key) {
-            if self
-                .objects
-                .get(former)
-                .is_some_and(|o| o.life == Life::Here)
-            {
-                self.fell(former, accounts);
-            }
-        }
-        match self.by_handle.get(key) {
+        match former {
             None => self.by_handle.insert_promised(key, slot),
             Some(held) => {
                 self.by_handle.forget_promise();
@@ -199,6 +200,7 @@ impl Forest {
             }
         }
         self.set_entry(slot, Entry::Made);
+        true
     }
 
     fn set_entry(&mut self, slot: Slot, entry: Entry) {

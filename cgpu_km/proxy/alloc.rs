@@ -5,7 +5,9 @@
 //! src/nvidia/arch/nvalloc/unix/src/escape.c), and says nothing reliable about the size of the
 //! parameters behind it: CUDA passes 0. The class decides, here as in the driver.
 
+use super::frontend::check_file;
 use super::frontend::get;
+use super::frontend::is_made;
 use super::frontend::note_refused;
 use super::frontend::set;
 use super::Call;
@@ -13,6 +15,7 @@ use super::Copied;
 use super::Errno;
 use super::Part;
 use super::PointerAt;
+use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
@@ -83,6 +86,10 @@ pub(super) fn alloc(
         note_refused(call, session);
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
     };
+    if matches!(session.role, Role::Gpu(_)) && entry.kind != Kind::Event {
+        // NV_CTL_DEVICE_ONLY in `RmIoctl()`, escape.c.
+        return Err(Errno::EINVAL);
+    }
 
     let pointer = UserAddr(get(P_ALLOC_PARMS, outer)?);
     let announced = get(envelope.params_size, outer)?;
@@ -118,7 +125,15 @@ pub(super) fn alloc(
         note_refused(call, session);
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
     }
-    let requested = get(H_OBJECT_NEW, outer)?;
+    let written = get(H_OBJECT_NEW, outer)?;
+    // A new client's handle, if the caller chooses it, stands in the place of the client
+    // (`_rmAlloc()` in alloc_free.c, `serverAllocClient()` in rs_server.c).
+    let is_client = entry.kind == Kind::Root;
+    let requested = if is_client {
+        get(H_ROOT, outer)?
+    } else {
+        written
+    };
     let request = Alloc {
         file: session.file,
         process: call.process(),
@@ -134,13 +149,20 @@ pub(super) fn alloc(
         },
         context: entry.kind == Kind::ChannelGroup && params::is_compute_group(params_bytes),
     };
+    if !is_client {
+        if let Err(refused) = check_file(call, session, request.client) {
+            return set(envelope.status, outer, refused.0).map(|()| 0);
+        }
+    }
     let ticket = match call.books(|books| books.begin_alloc(&request)) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
     };
     // Where the caller left the handle to the driver, the books have chosen it. (There is room for
     // it: it was read from here.)
-    let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
+    if !is_client {
+        let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
+    }
     let route = match request.device_instance {
         Some(instance) => Route::Worker(GpuId(instance)),
         None => Route::Caller,
@@ -167,8 +189,11 @@ pub(super) fn alloc(
         }
     };
 
-    let ok = returned == Ok(0) && get(envelope.status, outer)? == NvStatus::NV_OK.0;
-    let done = ok.then(|| AllocDone {
+    let told = envelope.status.get(outer);
+    let ok = returned == Ok(0) && told == Some(NvStatus::NV_OK.0);
+    let (kind, client) = (entry.kind, request.client);
+    let made = is_made(call, kind, client, ticket.handle(), returned, told);
+    let done = made.then(|| AllocDone {
         object: ObjectHandle(H_OBJECT_NEW.get(outer).unwrap_or(0)),
         bytes: match (request.kind, &params) {
             (Kind::VideoMemory, Some(p)) => memory::SIZE.get(&p.bytes).unwrap_or(0),
@@ -177,7 +202,7 @@ pub(super) fn alloc(
     });
     call.books(|books| books.end_alloc(ticket, done));
     if !ok {
-        set(H_OBJECT_NEW, outer, requested)?;
+        set(H_OBJECT_NEW, outer, written)?;
     }
     if let Some(params) = &params {
         params.write_back(call)?;

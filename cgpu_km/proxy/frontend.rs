@@ -17,6 +17,7 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::class::Kind;
 use crate::nvidia::escape::Devices;
 use crate::nvidia::escape::Escape;
 use crate::nvidia::escape::Verdict;
@@ -96,9 +97,9 @@ pub(super) fn ioctl(
     let bytes = &mut outer.bytes;
     let returned = match entry.escape {
         Escape::RmAlloc => alloc::alloc(call, session, code, bytes),
-        Escape::RmFree => free(call, code, bytes),
+        Escape::RmFree => free(call, session, code, bytes),
         Escape::RmControl => control::control(call, session, code, bytes),
-        Escape::RmDupObject => dup(call, code, bytes),
+        Escape::RmDupObject => dup(call, session, code, bytes),
         Escape::RmVidHeapControl => heap::vid_heap_control(call, session, code, bytes),
         Escape::RmAllocMemory => heap::alloc_memory(call, session, code, bytes),
         _ => plain(call, code, bytes),
@@ -125,12 +126,83 @@ pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result
     call.forward(code, &mut parts, Route::Caller)
 }
 
+/// A client can be used through the control file alone that it was made on, or a GPU's file that was
+/// bound to that (`rmclientValidate_IMPL()` in src/nvidia/src/kernel/rmapi/client.c). A call through
+/// another file goes no further: the driver would refuse it, but whether it did is an output, and
+/// what is charged to a client goes with its file.
+///
+/// A client that the books do not know is left to them.
+pub(super) fn check_file(
+    call: &mut impl Call,
+    session: &Session,
+    client: ClientHandle,
+) -> Result<(), NvStatus> {
+    let file = call.books(|books| books.client_file(client));
+    match file {
+        Some(file) if session.role == Role::Control && file != session.file => {
+            Err(NvStatus::NV_ERR_INVALID_CLIENT)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What became of a call that makes an object, as far as it can be believed.
+///
+/// A status is an output: threads of the program can overwrite it before we read it. "Made" is
+/// believed, since it can only raise what is charged. "Refused" is made true: the object is freed,
+/// whether it is there or not, so the driver has none that the books do not know. A program cannot
+/// stop that call, but can be killed before it; then the object counts as made until its client goes.
+///
+/// This is for objects that cost something, or that tell which GPU those belong to. What else the
+/// driver has without the books' knowledge does no harm: nothing can be had below it or copied from it.
+pub(super) fn is_made(
+    call: &mut impl Call,
+    kind: Kind,
+    client: ClientHandle,
+    object: ObjectHandle,
+    returned: Result<i32, Errno>,
+    status: Option<u32>,
+) -> bool {
+    let matters = matches!(
+        kind,
+        Kind::VideoMemory | Kind::Device | Kind::Subdevice | Kind::ChannelGroup
+    );
+    match (returned, status.map(NvStatus)) {
+        // The driver was not reached.
+        (Err(_), _) => false,
+        (Ok(0), Some(NvStatus::NV_OK)) => true,
+        _ if !matters => false,
+        // What has the handle, if that is true, is not to be freed: it may have come out of a
+        // descriptor.
+        (Ok(0), Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)) => true,
+        _ => !is_freed(call, client, object),
+    }
+}
+
+/// Frees an object that may not be there, and tells whether the driver got to it. (It answers that
+/// there is no such object with success, too.)
+fn is_freed(call: &mut impl Call, client: ClientHandle, object: ObjectHandle) -> bool {
+    use nvos::nvos00;
+    let mut bytes = [0; nvos00::SIZE];
+    let filled = nvos00::H_ROOT.set(&mut bytes, client.0).is_some()
+        && nvos00::H_OBJECT_OLD.set(&mut bytes, object.0).is_some();
+    match nvos::request_code(Escape::RmFree.nr(), nvos00::SIZE) {
+        Some(code) if filled => plain(call, code, &mut bytes) == Ok(0),
+        _ => false,
+    }
+}
+
 /// `NV_ESC_RM_FREE`.
-fn free(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+fn free(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
     use nvos::nvos00;
     let client = ClientHandle(get(nvos00::H_ROOT, bytes)?);
     let object = ObjectHandle(get(nvos00::H_OBJECT_OLD, bytes)?);
-    freed(call, code, bytes, client, object, nvos00::STATUS)
+    freed(call, session, code, bytes, client, object, nvos00::STATUS)
 }
 
 /// Frees an object with all that hangs under it.
@@ -140,12 +212,16 @@ fn free(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno>
 /// of its own.
 pub(super) fn freed(
     call: &mut impl Call,
+    session: &Session,
     code: u32,
     bytes: &mut [u8],
     client: ClientHandle,
     object: ObjectHandle,
     status: Field<u32>,
 ) -> Result<i32, Errno> {
+    if let Err(refused) = check_file(call, session, client) {
+        return set(status, bytes, refused.0).map(|()| 0);
+    }
     let ticket = match call.books(|books| books.begin_free(client, object)) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
@@ -157,13 +233,16 @@ pub(super) fn freed(
 }
 
 /// `NV_ESC_RM_DUP_OBJECT`: a second object over the same memory, in the same tenant.
-fn dup(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+fn dup(call: &mut impl Call, session: &Session, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
     use nvos::nvos55;
     let client = ClientHandle(get(nvos55::H_CLIENT, bytes)?);
     let parent = ObjectHandle(get(nvos55::H_PARENT, bytes)?);
     let object = ObjectHandle(get(nvos55::H_OBJECT, bytes)?);
     let source_client = ClientHandle(get(nvos55::H_CLIENT_SRC, bytes)?);
     let source = ObjectHandle(get(nvos55::H_OBJECT_SRC, bytes)?);
+    if let Err(refused) = check_file(call, session, client) {
+        return set(nvos55::STATUS, bytes, refused.0).map(|()| 0);
+    }
     let begun = call.books(|books| books.begin_dup(client, parent, object, source_client, source));
     let ticket = match begun {
         Ok(ticket) => ticket,
@@ -176,9 +255,13 @@ fn dup(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> 
     let made = ticket.handle();
     let _ = nvos55::H_OBJECT.set(bytes, made.0);
     let returned = plain(call, code, bytes);
-    let done = returned == Ok(0) && nvos55::STATUS.get(bytes) == Some(NvStatus::NV_OK.0);
+    let status = nvos55::STATUS.get(bytes);
+    // What a duplicate is was decided by its source.
+    let kind = call.books(|books| books.kind_of(source_client, source));
+    let kind = kind.unwrap_or(Kind::VideoMemory);
+    let done = is_made(call, kind, client, made, returned, status);
     call.books(|books| books.end_dup(ticket, done.then_some(made)));
-    if !done {
+    if returned != Ok(0) || status != Some(NvStatus::NV_OK.0) {
         set(nvos55::H_OBJECT, bytes, object.0)?;
     }
     returned

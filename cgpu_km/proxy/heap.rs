@@ -6,7 +6,10 @@
 //! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
 //! rmapi_deprecated_allocmemory.c), and the books see those.
 
+use super::frontend::check_file;
+use super::frontend::freed;
 use super::frontend::get;
+use super::frontend::is_made;
 use super::frontend::note_refused;
 use super::frontend::plain;
 use super::frontend::set;
@@ -21,6 +24,7 @@ use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::memory;
 use crate::nvidia::nvos;
 use crate::nvidia::status::NvStatus;
+use crate::nvidia::wire::Field;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
 
@@ -34,7 +38,7 @@ pub(super) fn vid_heap_control(
     use nvos::nvos32::*;
     match get(FUNCTION, bytes)? {
         nvos::FUNCTION_ALLOC_SIZE => alloc_size(call, session, code, bytes),
-        nvos::FUNCTION_FREE => free(call, code, bytes),
+        nvos::FUNCTION_FREE => free(call, session, code, bytes),
         _ => {
             note_refused(call, session);
             set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
@@ -98,12 +102,15 @@ fn alloc_size(
     )?;
     let returned = charged(
         call,
+        session,
         code,
         bytes,
         &request,
-        STATUS,
-        alloc_size::H_MEMORY,
-        Some(alloc_size::SIZE),
+        &Places {
+            status: STATUS,
+            handle: alloc_size::H_MEMORY,
+            size: Some(alloc_size::SIZE),
+        },
     );
     let told = get(alloc_size::FLAGS, bytes)?;
     let provided = flags & memory::FLAGS_MEMORY_HANDLE_PROVIDED;
@@ -116,11 +123,16 @@ fn alloc_size(
 }
 
 /// Frees: the same as `NV_ESC_RM_FREE` of the memory object.
-fn free(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+fn free(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
     use nvos::nvos32::*;
     let client = ClientHandle(get(H_ROOT, bytes)?);
     let object = ObjectHandle(get(free::H_MEMORY, bytes)?);
-    super::frontend::freed(call, code, bytes, client, object, STATUS)
+    freed(call, session, code, bytes, client, object, STATUS)
 }
 
 /// Runs `NV_ESC_RM_ALLOC_MEMORY`.
@@ -158,7 +170,12 @@ pub(super) fn alloc_memory(
         bytes: 0,
         context: false,
     };
-    let returned = charged(call, code, bytes, &request, STATUS, H_OBJECT_NEW, None)?;
+    let places = Places {
+        status: STATUS,
+        handle: H_OBJECT_NEW,
+        size: None,
+    };
+    let returned = charged(call, session, code, bytes, &request, &places)?;
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
         let view = call.books(|books| {
             books
@@ -173,16 +190,30 @@ pub(super) fn alloc_memory(
     Ok(returned)
 }
 
+/// Where the fields of a flat struct are that allocates.
+struct Places {
+    status: Field<u32>,
+    handle: Field<u32>,
+    size: Option<Field<u64>>,
+}
+
 /// Reserves, forwards a flat struct, and records what became of it.
 fn charged(
     call: &mut impl Call,
+    session: &Session,
     code: u32,
     bytes: &mut [u8],
     request: &Alloc,
-    status: crate::nvidia::wire::Field<u32>,
-    handle: crate::nvidia::wire::Field<u32>,
-    size: Option<crate::nvidia::wire::Field<u64>>,
+    places: &Places,
 ) -> Result<i32, Errno> {
+    let Places {
+        status,
+        handle,
+        size,
+    } = *places;
+    if let Err(refused) = check_file(call, session, request.client) {
+        return set(status, bytes, refused.0).map(|()| 0);
+    }
     let ticket = match call.books(|books| books.begin_alloc(request)) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
@@ -190,10 +221,13 @@ fn charged(
     let asked = handle.get(bytes).unwrap_or(0);
     let _ = handle.set(bytes, ticket.handle().0);
     let returned = plain(call, code, bytes);
-    let ok = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
-    let done = ok.then(|| AllocDone {
-        object: ticket.handle(),
-        bytes: match (request.kind, size) {
+    let told = status.get(bytes);
+    let ok = returned == Ok(0) && told == Some(NvStatus::NV_OK.0);
+    let (kind, client, object) = (request.kind, request.client, ticket.handle());
+    let made = is_made(call, kind, client, object, returned, told);
+    let done = made.then(|| AllocDone {
+        object,
+        bytes: match (kind, size) {
             (Kind::VideoMemory, Some(size)) => size.get(bytes).unwrap_or(0),
             _ => 0,
         },

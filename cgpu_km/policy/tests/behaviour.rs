@@ -396,18 +396,18 @@ fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
 }
 
 #[test]
-fn a_client_whose_handle_the_driver_gives_anew_is_gone() {
+fn a_client_cannot_be_named_away_by_a_new_one() {
     let mut books = books(MIB);
     books
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
         .unwrap();
-    // The file is being released; the driver has the handle for another client already.
+    // The handle of a new client is an output, which the program can overwrite.
     books.client(CLIENT, FileId(12), PROCESS);
-    assert_eq!(books.used(GPU), 0);
-    assert_eq!(books.client_file(CLIENT), Some(FileId(12)));
-    books.close_file(FILE);
-    assert!(books.owns_client(CLIENT));
+    assert_eq!(books.used(GPU), 100);
+    assert_eq!(books.client_file(CLIENT), Some(FILE));
     books.close_file(FileId(12));
+    assert_eq!(books.used(GPU), 100);
+    books.close_file(FILE);
     assert!(books.is_idle());
 }
 

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What of the driver's answer is believed: every output can have been written by another thread of
+//! the program.
+
+use super::*;
+
+const MEMORY: u32 = 0x5c00_0010;
+const OTHER_FILE: Session = Session {
+    file: FileId(9),
+    role: Role::Control,
+};
+
+/// A driver that answers everything with `status`, at the place that an alloc (48 bytes) and a free
+/// (16 bytes) have for it, or with an errno.
+fn answers(status: u32, returned: i32) -> Driver {
+    Box::new(move |parts| {
+        let at = if parts[0].bytes.len() == 48 { 40 } else { 12 };
+        put32(parts[0].bytes, at, status);
+        returned
+    })
+}
+
+fn free(program: &mut Program, session: &Session, object: u32) -> u32 {
+    let mut outer = vec![0; 16];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 8, object);
+    program.put(OUTER, &outer);
+    let returned = ioctl(program, session, NV_ESC_RM_FREE, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), 12)
+}
+
+#[test]
+fn an_object_that_is_said_to_be_refused_is_freed() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = answers(0x51, 0);
+    assert_eq!(program.memory(MEMORY, 64 * MIB), 0x51);
+    assert_eq!(program.used(), 0);
+    let seen = program.seen.last().expect("freed");
+    assert_eq!((program.seen.len(), seen.request), (2, NV_ESC_RM_FREE));
+    assert_eq!(get32(&seen.parts[0], 0), CLIENT);
+    assert_eq!(get32(&seen.parts[0], 8), MEMORY);
+}
+
+#[test]
+fn an_object_that_could_not_be_freed_counts_until_it_is() {
+    // A killed program: the driver makes the object and finds no way to say so, nor to be asked again.
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = answers(0, -14);
+    program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY, 0x40, PARAMS));
+    program.put(PARAMS, &memory_params(64 * MIB));
+    let returned = ioctl(&mut program, &CONTROL, NV_ESC_RM_ALLOC, UserAddr(OUTER));
+    assert_eq!(returned, Ok(-14));
+    assert_eq!(program.used(), 64 * MIB);
+    program.driver = answers(0, 0);
+    assert_eq!(free(&mut program, &CONTROL, MEMORY), 0);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_handle_that_is_said_to_be_taken_is_taken() {
+    let mut program = Program::with_subdevice(GIB);
+    let duplicate = NvStatus::NV_ERR_INSERT_DUPLICATE_NAME.0;
+    program.driver = answers(duplicate, 0);
+    assert_eq!(program.memory(MEMORY, 64 * MIB), duplicate);
+    assert_eq!(program.seen.len(), 1, "what has the handle is not freed");
+    assert_eq!(program.used(), 64 * MIB);
+}
+
+#[test]
+fn a_duplicate_that_is_said_to_be_refused_is_freed() {
+    const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(MEMORY, 64 * MIB), 0);
+    let mut outer = vec![0; 28];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, DEVICE);
+    put32(&mut outer, 8, MEMORY + 1);
+    put32(&mut outer, 12, CLIENT);
+    put32(&mut outer, 16, MEMORY);
+    program.put(OUTER, &outer);
+    program.driver = Box::new(|parts| {
+        if parts[0].bytes.len() == 28 {
+            put32(parts[0].bytes, 24, 0x1f);
+        }
+        0
+    });
+    let dup = NV_ESC_RM_DUP_OBJECT;
+    assert_eq!(ioctl(&mut program, &CONTROL, dup, UserAddr(OUTER)), Ok(0));
+    assert_eq!(get32(program.at(OUTER), 24), 0x1f);
+    let seen = program.seen.last().expect("freed");
+    assert_eq!(seen.request, NV_ESC_RM_FREE);
+    assert_eq!(get32(&seen.parts[0], 8), MEMORY + 1);
+}
+
+#[test]
+fn a_client_is_used_through_its_own_file_alone() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(MEMORY, 64 * MIB), 0);
+    program.seen.clear();
+    for object in [MEMORY, CLIENT] {
+        assert_eq!(
+            free(&mut program, &OTHER_FILE, object),
+            NvStatus::NV_ERR_INVALID_CLIENT.0
+        );
+    }
+    // It is allocated through it alone, too.
+    program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY + 1, 0x40, PARAMS));
+    program.put(PARAMS, &memory_params(MIB));
+    let returned = ioctl(&mut program, &OTHER_FILE, NV_ESC_RM_ALLOC, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    assert_eq!(
+        get32(program.at(OUTER), 40),
+        NvStatus::NV_ERR_INVALID_CLIENT.0
+    );
+    assert!(program.seen.is_empty());
+    assert_eq!(program.used(), 64 * MIB);
+}
+
+#[test]
+fn a_client_has_the_handle_that_stands_in_the_place_of_the_client() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|parts| {
+        // serverAllocClient(): hRoot, if it is not 0, is the handle; hObjectNew is not looked at.
+        let handle = get32(parts[0].bytes, 0);
+        put32(parts[0].bytes, 8, handle.max(0xc1d0_0077));
+        0
+    });
+    assert_eq!(
+        program.alloc(&nvos64(0, 0, 0xc1d0_0050, 0x41, 0), &[]),
+        0,
+        "another tenant's client is not had by asking for it"
+    );
+    assert!(!program.books.owns_client(0xc1d0_0050.into()));
+    assert!(program.books.owns_client(0xc1d0_0077.into()));
+    assert_eq!(program.alloc(&nvos64(0xc1d0_0099, 0, 0, 0x41, 0), &[]), 0);
+    assert!(program.books.owns_client(0xc1d0_0099.into()));
+}
+
+#[test]
+fn a_gpus_file_takes_events_alone() {
+    let mut program = Program::with_subdevice(GIB);
+    program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY, 0x40, PARAMS));
+    program.put(PARAMS, &memory_params(MIB));
+    let session = Session {
+        file: FileId(3),
+        role: Role::Gpu(GPU),
+    };
+    let returned = ioctl(&mut program, &session, NV_ESC_RM_ALLOC, UserAddr(OUTER));
+    assert_eq!(returned, Err(Errno::EINVAL));
+    assert!(program.seen.is_empty());
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_new_client_takes_no_other_ones_place() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(MEMORY, 64 * MIB), 0);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 8, CLIENT);
+        0
+    });
+    assert_eq!(program.alloc(&nvos64(0, 0, 0, 0x41, 0), &[]), 0);
+    assert_eq!(program.used(), 64 * MIB);
+    assert_eq!(program.books.client_file(CLIENT.into()), Some(CONTROL.file));
+}
