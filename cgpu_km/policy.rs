@@ -25,6 +25,7 @@
 //! one again after a million (rs_server.c, `_serverCreateEntryAndLockForNewClient`). A client that the
 //! driver has given a handle which the books still know has taken the place of the former one.
 
+mod answers;
 mod books;
 mod charge;
 mod event;

@@ -30,6 +30,7 @@ use crate::store::Exhausted;
 use crate::store::List;
 
 mod alloc;
+mod answer;
 mod control;
 mod frontend;
 mod heap;

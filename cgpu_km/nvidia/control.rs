@@ -72,6 +72,15 @@ impl Pointer {
     }
 }
 
+/// Sets how long a channel group runs before another one has its turn.
+pub const SET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0103);
+/// Asks for it.
+pub const GET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0104);
+/// Takes a channel group off the GPU.
+pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
+/// Raises the GPU's clocks.
+pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
+
 /// What is to be watched about a control, beside its client, object and sizes. Nothing that these
 /// say makes one safe by itself: it is for the code that acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +99,9 @@ pub enum Care {
     Export,
     /// It changes how channels are scheduled.
     Schedule,
+    /// It never reaches the driver, and the program is told that it has worked: it would take time on
+    /// the GPU from others, and programs use it as a matter of course.
+    Answer,
 }
 
 /// One control.

@@ -11,6 +11,19 @@ pub const ENGINE_TYPE_GRAPHICS: u32 = 1;
 /// [`gid_info::FLAGS`]: the 16 bytes of the UUID instead of its text
 /// (`NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY` with `TYPE_SHA1`, ctrl2080gpu.h).
 pub const GID_BINARY: u32 = 2;
+/// [`timeslice::TIMESLICE_US`] of a new channel group, in microseconds: `TIMEOUT_128` of `SCALE_3`
+/// (`kfifoChannelGroupGetDefaultTimeslice_GV100()`, kernel_fifo_gv100.c; the same since Maxwell).
+pub const DEFAULT_TIMESLICE_US: u64 = 128 << 3;
+/// Most of [`preempt::TIMEOUT_US`](preempt) (`NVA06C_CTRL_CMD_PREEMPT_MAX_MANUAL_TIMEOUT_US`,
+/// ctrla06c.h).
+pub const MOST_PREEMPT_TIMEOUT_US: u32 = 1_000_000;
+/// The bits of [`perf_boost::FLAGS`] that say what to do; 3 is nothing
+/// (`NV2080_CTRL_PERF_BOOST_FLAGS_CMD`, ctrl2080perf.h).
+pub const PERF_BOOST_FLAGS_CMD: u32 = 0x3;
+/// Most of [`perf_boost::DURATION`], in seconds.
+pub const MOST_PERF_BOOST_S: u32 = 3600;
+/// [`perf_boost::DURATION`]: until it is cleared.
+pub const PERF_BOOST_INFINITE: u32 = 0xffff_ffff;
 /// Ends the lists of GPU ids (`NV0000_CTRL_GPU_INVALID_ID`, ctrl0000gpu.h).
 pub const GPU_ID_END: u32 = 0xffff_ffff;
 

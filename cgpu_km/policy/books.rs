@@ -129,8 +129,10 @@ impl Books {
             .ok_or(RefusalCause::UnknownParent)?;
         let process = owner.process;
         let (class, kind, hold) = (from.class, from.kind, from.hold);
+        let timeslice = from.timeslice;
         let handle = self.new_handle(client, object)?;
         let mut object = Object::coming(client, handle, class, kind);
+        object.timeslice = timeslice;
         self.place(&mut object, parent);
         self.forest.reserve()?;
         object.hold = match hold {

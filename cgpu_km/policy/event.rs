@@ -109,7 +109,7 @@ pub enum RefusalCause {
     ForeignClient,
     /// The client has no object of the handle that is named as parent.
     UnknownParent,
-    /// The client has no object of the handle that is to be duplicated.
+    /// The client has no object of the handle that is to be duplicated, or that a control names.
     UnknownObject,
     /// The client has an object of that handle already, or a call that makes one is in flight.
     HandleInUse,
@@ -121,6 +121,8 @@ pub enum RefusalCause {
     NoSuchGpu,
     /// A client, a device or a subdevice cannot be duplicated.
     NotCopyable,
+    /// The object is of a class that has not what the call wants of it.
+    WrongClass,
     /// The caller left the choice of a handle to the driver, and all of those are taken.
     NoHandle,
 }
@@ -150,6 +152,8 @@ impl RefusalCause {
             // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does not say
             // otherwise (rs_resource.c, resCanCopy_IMPL).
             Self::NotCopyable => NvStatus::NV_ERR_INVALID_ARGUMENT,
+            // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
+            Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
         }

@@ -7,6 +7,7 @@ use super::slots::Slot;
 use super::MAX_SHARES;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::params::DEFAULT_TIMESLICE_US;
 
 /// How far an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(super) struct Object {
     pub(super) share: Option<Share>,
     /// What it costs.
     pub(super) hold: Option<Slot>,
+    /// For a channel group: the timeslice that its program believes it to have, in microseconds.
+    pub(super) timeslice: u64,
     /// Its client's record; `None` once the client is gone.
     pub(super) owner: Option<Slot>,
     pub(super) parent: Option<Slot>,
@@ -71,6 +74,7 @@ impl Object {
             named: 0,
             share: None,
             hold: None,
+            timeslice: DEFAULT_TIMESLICE_US,
             owner: None,
             parent: None,
             child: None,

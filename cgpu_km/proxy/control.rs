@@ -3,8 +3,10 @@
 //!
 //! Most controls pass as they are. Those with pointers inside their parameters have what is pointed
 //! to copied as well, so that the driver never reads the program's memory for a decision of ours;
-//! those that report memory are rewritten on the way back.
+//! those that report memory are rewritten on the way back; a few are answered here
+//! ([`super::answer`]).
 
+use super::answer;
 use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
@@ -16,6 +18,7 @@ use super::PointerAt;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::control::Care;
 use crate::nvidia::control::ControlEntry;
 use crate::nvidia::control::Direction;
 use crate::nvidia::control::Pointer;
@@ -75,6 +78,11 @@ pub(super) fn control(
 
     let len = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
     let mut params = Copied::read(call, pointer, len)?;
+    if entry.is_some_and(|entry| entry.care == Care::Answer) {
+        let status = answer::answer(call, client, object, cmd, &mut params.bytes)?;
+        params.write_back(call)?;
+        return set(STATUS, outer, status.0).map(|()| 0);
+    }
     let pointers = entry.map_or(&[][..], |entry| entry.pointers);
     let mut lists = read_lists(call, pointers, &params.bytes)?;
     let returned = forward(call, code, outer, &mut params.bytes, pointers, &mut lists)?;

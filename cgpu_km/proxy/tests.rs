@@ -2,6 +2,8 @@
 //! Calls from end to end against a driver that is a closure: what is forwarded, what is not, and what
 //! the program sees.
 
+mod answers;
+
 use super::*;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::tables::Tables;
@@ -438,9 +440,14 @@ fn what_is_in_no_table_is_refused_as_the_driver_refuses_it() {
 
 /// Runs a control on the subdevice and returns its status.
 fn control(program: &mut Program, client: u32, cmd: u32, params: &[u8]) -> u32 {
+    control_of(program, client, SUBDEVICE, cmd, params)
+}
+
+/// Runs a control on any object.
+fn control_of(program: &mut Program, client: u32, object: u32, cmd: u32, params: &[u8]) -> u32 {
     let mut outer = vec![0; 32];
     put32(&mut outer, 0, client);
-    put32(&mut outer, 4, SUBDEVICE);
+    put32(&mut outer, 4, object);
     put32(&mut outer, 8, cmd);
     put64(&mut outer, 16, if params.is_empty() { 0 } else { PARAMS });
     put32(&mut outer, 24, u32::try_from(params.len()).expect("small"));

@@ -137,7 +137,7 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 		return status;
 	next_cid++;
 	o->tsg.engine = p->engine;
-	o->tsg.timeslice = 2048;
+	o->tsg.timeslice = 128 << 3;	/* kernel_fifo_gv100.c */
 	if (p->engine == NV2080_ENGINE_TYPE_GRAPHICS) {
 		o->tsg.context = true;
 		fake_context(o->gpu, &o->tsg.held, true);

@@ -415,13 +415,35 @@ pub mod share_policy {
     pub const ACTION: Field<u8> = Field::at(10);
 }
 
-/// Control `NVA06C_CTRL_CMD_SET_TIMESLICE`.
+/// Controls `NVA06C_CTRL_CMD_SET_TIMESLICE`, `NVA06C_CTRL_CMD_GET_TIMESLICE`.
 pub mod timeslice {
     use crate::nvidia::wire::Field;
     /// Size of `NVA06C_CTRL_TIMESLICE_PARAMS` in bytes.
     pub const SIZE: usize = 8;
     /// Length of the slice.
     pub const TIMESLICE_US: Field<u64> = Field::at(0);
+}
+
+/// Control `NVA06C_CTRL_CMD_PREEMPT`.
+pub mod preempt {
+    use crate::nvidia::wire::Field;
+    /// Size of `NVA06C_CTRL_PREEMPT_PARAMS` in bytes.
+    pub const SIZE: usize = 8;
+    /// 1: `TIMEOUT_US` counts.
+    pub const B_MANUAL_TIMEOUT: Field<u8> = Field::at(1);
+    /// How long to wait, in microseconds.
+    pub const TIMEOUT_US: Field<u32> = Field::at(4);
+}
+
+/// Control `NV2080_CTRL_CMD_PERF_BOOST`.
+pub mod perf_boost {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV2080_CTRL_PERF_BOOST_PARAMS` in bytes.
+    pub const SIZE: usize = 8;
+    /// `NV2080_CTRL_PERF_BOOST_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(0);
+    /// Seconds.
+    pub const DURATION: Field<u32> = Field::at(4);
 }
 
 /// Controls `NVA06C_CTRL_CMD_GPFIFO_SCHEDULE`, `NVA06F_CTRL_CMD_GPFIFO_SCHEDULE`.

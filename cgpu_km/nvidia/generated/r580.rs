@@ -83,7 +83,7 @@ static CLASSES: [ClassEntry; 44] = [
 
 /// The controls: number, name, bytes of parameters, care, pointers in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 131] = [
+static CONTROLS: [ControlEntry; 132] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION", 40, Plain, &[counted(8, 0, 1, 4096, InOut), counted(16, 0, 1, 4096, InOut), counted(24, 0, 1, 4096, InOut)]),
     control(0x00000102, "NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO", 108, Plain, &[]),
     control(0x00000127, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS", 176, Gpus, &[squared(160, 128, 4, 1024, Out), squared(168, 128, 4, 1024, Out)]),
@@ -176,7 +176,7 @@ static CONTROLS: [ControlEntry; 131] = [
     control(0x20801823, "NV2080_CTRL_CMD_BUS_GET_INFO_V2", 420, Plain, &[]),
     control(0x2080182a, "NV2080_CTRL_CMD_BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS", 112, Plain, &[]),
     control(0x2080182b, "NV2080_CTRL_CMD_BUS_GET_C2C_INFO", 28, Plain, &[]),
-    control(0x2080200a, "NV2080_CTRL_CMD_PERF_BOOST", 8, Plain, &[]),
+    control(0x2080200a, "NV2080_CTRL_CMD_PERF_BOOST", 8, Answer, &[]),
     control(0x20802068, "NV2080_CTRL_CMD_PERF_GET_CURRENT_PSTATE", 4, Plain, &[]),
     control(0x20802209, "NV2080_CTRL_CMD_RC_GET_WATCHDOG_INFO", 4, Plain, &[]),
     control(0x2080220c, "NV2080_CTRL_CMD_RC_RELEASE_WATCHDOG_REQUESTS", 0, Plain, &[]),
@@ -206,8 +206,9 @@ static CONTROLS: [ControlEntry; 131] = [
     control(0x906f0102, "NV906F_CTRL_CMD_RESET_CHANNEL", 16, Plain, &[]),
     control(0x90e60102, "NV90E6_CTRL_CMD_MASTER_GET_VIRTUAL_FUNCTION_ERROR_CONT_INTR_MASK", 8, Plain, &[]),
     control(0xa06c0101, "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE", 3, Schedule, &[]),
-    control(0xa06c0103, "NVA06C_CTRL_CMD_SET_TIMESLICE", 8, Schedule, &[]),
-    control(0xa06c0105, "NVA06C_CTRL_CMD_PREEMPT", 8, Plain, &[]),
+    control(0xa06c0103, "NVA06C_CTRL_CMD_SET_TIMESLICE", 8, Answer, &[]),
+    control(0xa06c0104, "NVA06C_CTRL_CMD_GET_TIMESLICE", 8, Answer, &[]),
+    control(0xa06c0105, "NVA06C_CTRL_CMD_PREEMPT", 8, Answer, &[]),
     control(0xa06f0103, "NVA06F_CTRL_CMD_GPFIFO_SCHEDULE", 3, Schedule, &[]),
     control(0xc36f0108, "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN", 4, Plain, &[]),
     control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 144, Plain, &[]),

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the tenant is told of itself without the driver being asked.
+
+use super::books::Books;
+use super::event::{Refusal, RefusalCause};
+use super::slots::Slot;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::nvidia::params::DEFAULT_TIMESLICE_US;
+
+impl Books {
+    /// A call names an object of one of the tenant's clients, and wants of it what only objects of
+    /// `kind` have.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead.
+    pub fn require(
+        &self,
+        client: ClientHandle,
+        object: ObjectHandle,
+        kind: Kind,
+    ) -> Result<(), Refusal> {
+        self.required(client, object, kind).map(|_| ())
+    }
+
+    /// The program sets the timeslice of a channel group, in microseconds. It is remembered and nothing
+    /// else: how long a tenant's work runs is not for the tenant to say. A copy of the group has a memory
+    /// of its own.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such channel group.
+    pub fn set_timeslice(
+        &mut self,
+        client: ClientHandle,
+        group: ObjectHandle,
+        microseconds: u64,
+    ) -> Result<(), Refusal> {
+        let slot = self.required(client, group, Kind::ChannelGroup)?;
+        if let Some(group) = self.forest.objects.get_mut(slot) {
+            group.timeslice = microseconds;
+        }
+        Ok(())
+    }
+
+    /// The timeslice that the program has set for a channel group, in microseconds, or the driver's
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such channel group.
+    pub fn timeslice(&self, client: ClientHandle, group: ObjectHandle) -> Result<u64, Refusal> {
+        let slot = self.required(client, group, Kind::ChannelGroup)?;
+        let group = self.forest.objects.get(slot);
+        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.timeslice))
+    }
+
+    fn required(
+        &self,
+        client: ClientHandle,
+        object: ObjectHandle,
+        kind: Kind,
+    ) -> Result<Slot, Refusal> {
+        if !self.owns_client(client) {
+            return Err(RefusalCause::ForeignClient.into());
+        }
+        let slot = self
+            .forest
+            .find(client, object)
+            .ok_or(RefusalCause::UnknownObject)?;
+        match self.forest.objects.get(slot) {
+            Some(object) if object.kind == kind => Ok(slot),
+            _ => Err(RefusalCause::WrongClass.into()),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Controls that are answered here and never reach the driver.
+//!
+//! They would give a tenant a say in how long its work runs, when that of others stops, or how fast the
+//! GPU's clocks go; but CUDA uses them in every program and must not notice. So they are checked as the
+//! driver checks them (ctrla06c.h and ctrl2080perf.h name the limits, the checks themselves are in the
+//! GPU's firmware), what can be asked for again is remembered in the books, and the answer is success.
+
+use super::frontend::get;
+use super::frontend::set;
+use super::Call;
+use super::Errno;
+use crate::nvidia::class::Kind;
+use crate::nvidia::control;
+use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ControlCmd;
+use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::params;
+use crate::nvidia::params::perf_boost;
+use crate::nvidia::params::preempt;
+use crate::nvidia::params::timeslice;
+use crate::nvidia::status::NvStatus;
+use crate::policy::Refusal;
+
+/// Answers a control, and fills in what it asks for.
+pub(super) fn answer(
+    call: &mut impl Call,
+    client: ClientHandle,
+    object: ObjectHandle,
+    cmd: ControlCmd,
+    bytes: &mut [u8],
+) -> Result<NvStatus, Errno> {
+    let done = match cmd {
+        control::SET_TIMESLICE => {
+            let wanted = get(timeslice::TIMESLICE_US, bytes)?;
+            call.books(|books| books.set_timeslice(client, object, wanted))
+        }
+        control::GET_TIMESLICE => match call.books(|books| books.timeslice(client, object)) {
+            Ok(remembered) => {
+                set(timeslice::TIMESLICE_US, bytes, remembered)?;
+                Ok(())
+            }
+            Err(refusal) => Err(refusal),
+        },
+        control::PREEMPT => {
+            let timed = get(preempt::B_MANUAL_TIMEOUT, bytes)? != 0;
+            if timed && get(preempt::TIMEOUT_US, bytes)? > params::MOST_PREEMPT_TIMEOUT_US {
+                return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
+            }
+            call.books(|books| books.require(client, object, Kind::ChannelGroup))
+        }
+        control::PERF_BOOST => {
+            let flags = get(perf_boost::FLAGS, bytes)?;
+            let seconds = get(perf_boost::DURATION, bytes)?;
+            let known = flags & params::PERF_BOOST_FLAGS_CMD != params::PERF_BOOST_FLAGS_CMD;
+            let finite = seconds <= params::MOST_PERF_BOOST_S;
+            if !known || !(finite || seconds == params::PERF_BOOST_INFINITE) {
+                return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
+            }
+            call.books(|books| books.require(client, object, Kind::Subdevice))
+        }
+        _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),
+    };
+    Ok(done.map_or_else(|refusal: Refusal| refusal.status, |()| NvStatus::NV_OK))
+}

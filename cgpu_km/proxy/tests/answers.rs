@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Controls that are answered and not forwarded.
+
+use super::*;
+
+const GROUP: u32 = 0x5c00_0020;
+const SET_TIMESLICE: u32 = 0xa06c_0103;
+const GET_TIMESLICE: u32 = 0xa06c_0104;
+const PREEMPT: u32 = 0xa06c_0105;
+const PERF_BOOST: u32 = 0x2080_200a;
+/// `kfifoChannelGroupGetDefaultTimeslice_GV100()`.
+const DEFAULT: u64 = 1024;
+
+/// A program with one channel group, whose driver would refuse everything.
+fn with_group() -> Program {
+    let mut program = Program::with_subdevice(GIB);
+    add_group(&mut program, GROUP);
+    program.seen.clear();
+    program.driver = Box::new(|_| -22);
+    program
+}
+
+fn add_group(program: &mut Program, handle: u32) {
+    program.driver = Box::new(|_| 0);
+    let outer = nvos64(CLIENT, DEVICE, handle, 0xa06c, PARAMS);
+    assert_eq!(program.alloc(&outer, &[0; 20]), 0);
+}
+
+fn timeslice(program: &mut Program, group: u32) -> u64 {
+    assert_eq!(
+        control_of(program, CLIENT, group, GET_TIMESLICE, &[0xee; 8]),
+        0
+    );
+    get64(program.at(PARAMS), 0)
+}
+
+fn set_timeslice(program: &mut Program, group: u32, microseconds: u64) -> u32 {
+    let params = microseconds.to_le_bytes();
+    control_of(program, CLIENT, group, SET_TIMESLICE, &params)
+}
+
+#[test]
+fn a_timeslice_is_remembered_and_the_driver_not_asked() {
+    let mut program = with_group();
+    assert_eq!(timeslice(&mut program, GROUP), DEFAULT);
+    assert_eq!(set_timeslice(&mut program, GROUP, 2048), 0);
+    assert_eq!(get64(program.at(PARAMS), 0), 2048);
+    assert_eq!(timeslice(&mut program, GROUP), 2048);
+    assert_eq!(set_timeslice(&mut program, GROUP, 1_000_000), 0);
+    assert_eq!(timeslice(&mut program, GROUP), 1_000_000);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn each_group_has_a_timeslice_of_its_own_and_a_new_one_the_default() {
+    let mut program = with_group();
+    add_group(&mut program, GROUP + 1);
+    assert_eq!(set_timeslice(&mut program, GROUP, 5000), 0);
+    assert_eq!(timeslice(&mut program, GROUP + 1), DEFAULT);
+    program.books.free(
+        crate::nvidia::handle::ClientHandle(CLIENT),
+        crate::nvidia::handle::ObjectHandle(GROUP),
+    );
+    add_group(&mut program, GROUP);
+    assert_eq!(timeslice(&mut program, GROUP), DEFAULT);
+}
+
+#[test]
+fn preempting_and_boosting_are_answered_as_recorded() {
+    let mut program = with_group();
+    let wait = [1, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(control_of(&mut program, CLIENT, GROUP, PREEMPT, &wait), 0);
+    // CMD_BOOST_TO_MAX for CUDA without an end, and its CMD_CLEAR.
+    let boost = [0x12, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    assert_eq!(control(&mut program, CLIENT, PERF_BOOST, &boost), 0);
+    let clear = [0x10, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(control(&mut program, CLIENT, PERF_BOOST, &clear), 0);
+    assert_eq!(program.at(PARAMS), clear);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn what_is_no_channel_group_has_no_timeslice() {
+    let mut program = with_group();
+    let not_supported = NvStatus::NV_ERR_NOT_SUPPORTED.0;
+    assert_eq!(set_timeslice(&mut program, SUBDEVICE, 2048), not_supported);
+    let params = [0; 8];
+    for cmd in [GET_TIMESLICE, PREEMPT] {
+        let status = control_of(&mut program, CLIENT, SUBDEVICE, cmd, &params);
+        assert_eq!(status, not_supported);
+    }
+    let status = control_of(&mut program, CLIENT, GROUP, PERF_BOOST, &params);
+    assert_eq!(status, not_supported);
+}
+
+#[test]
+fn an_object_that_is_not_there_has_no_timeslice() {
+    let mut program = with_group();
+    let status = set_timeslice(&mut program, GROUP + 1, 2048);
+    assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
+}
+
+#[test]
+fn a_timeslice_of_the_wrong_size_is_refused() {
+    let mut program = with_group();
+    let status = control_of(&mut program, CLIENT, GROUP, SET_TIMESLICE, &[0; 4]);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+    assert_eq!(timeslice(&mut program, GROUP), DEFAULT);
+}
+
+#[test]
+fn waiting_longer_than_a_second_for_a_preemption_is_refused() {
+    let mut program = with_group();
+    for (timeout, expected) in [(1_000_000u32, 0), (1_000_001, 0x1f)] {
+        let mut params = [0; 8];
+        params[1] = 1;
+        put32(&mut params, 4, timeout);
+        let status = control_of(&mut program, CLIENT, GROUP, PREEMPT, &params);
+        assert_eq!(status, expected, "{timeout}");
+    }
+}
+
+#[test]
+fn a_boost_without_a_meaning_is_refused() {
+    let mut program = with_group();
+    for (flags, duration, expected) in [(2, 3600, 0), (3, 3600, 0x1f), (2, 3601, 0x1f)] {
+        let mut params = [0; 8];
+        put32(&mut params, 0, flags);
+        put32(&mut params, 4, duration);
+        let status = control(&mut program, CLIENT, PERF_BOOST, &params);
+        assert_eq!(status, expected, "{flags} for {duration} s");
+    }
+}
+
+#[test]
+fn scheduling_that_cuda_does_not_need_is_refused() {
+    let mut program = with_group();
+    // SET_INTERLEAVE_LEVEL of groups and channels, MAKE_REALTIME, RESTART_RUNLIST, STOP_CHANNEL,
+    // IDLE_CHANNELS, SET_CHANNEL_PROPERTIES, RUNLIST_SET_SCHED_POLICY, DISABLE_USERMODE_CHANNELS.
+    for cmd in [
+        0xa06c_0107,
+        0xa06f_0109,
+        0xa06c_0110,
+        0xa06f_0111,
+        0xa06f_0112,
+        0x0080_1714,
+        0x0080_170f,
+        0x2080_1115,
+        0x2080_1117,
+    ] {
+        let status = control_of(&mut program, CLIENT, GROUP, cmd, &[0; 8]);
+        assert_eq!(status, NvStatus::NV_ERR_NOT_SUPPORTED.0, "{cmd:#x}");
+    }
+    assert!(program.seen.is_empty());
+}
