@@ -11,8 +11,8 @@
 //! * numbers that the driver gives to channels;
 //! * clocks of the GPU;
 //! * lists of processes and their memory, and whether another process uses the GPU: they were others;
-//! * free memory, by what no call names: what other processes held when the recording began, and
-//!   managed memory, which the GPU fills when it touches it.
+//! * free memory, by what no call names: what other processes held when the recording began, managed
+//!   memory, which the GPU fills when it touches it, and what the other processes of the replay hold.
 
 use crate::bytes::{put_u32, u32_at};
 use crate::layout;
@@ -57,10 +57,18 @@ pub fn volatile_control(control: u32) -> &'static [Span] {
     }
 }
 
-/// Takes over free memory (FB_GET_INFO index 0x16, KiB) as it was seen, if it may be so. `others` is
-/// what processes held that are not part of the replay, learned from the first answer; the GPU may
-/// have filled up to `managed` bytes.
-pub fn excuse_free(expected: &mut [u8], seen: &[u8], others: &mut Option<u64>, managed: u64) {
+/// What takes memory without a call of the recording.
+pub struct Unseen<'a> {
+    /// Bytes that processes held which are not part of the replay, learned from the first answer.
+    pub others: &'a mut Option<u64>,
+    /// Bytes of managed memory, which the GPU may have filled.
+    pub managed: u64,
+    /// Whether other processes of the replay are alive, which may have been alone in their recording.
+    pub company: bool,
+}
+
+/// Takes over free memory (FB_GET_INFO index 0x16, KiB) as it was seen, if it may be so.
+pub fn excuse_free(expected: &mut [u8], seen: &[u8], by: Unseen<'_>) {
     const FREE: u32 = 0x16;
     let pairs = usize::try_from(u32_at(expected, 0)).unwrap_or(0).min(256);
     for at in (0..pairs).map(|i| 4 + 8 * i) {
@@ -69,8 +77,9 @@ pub fn excuse_free(expected: &mut [u8], seen: &[u8], others: &mut Option<u64>, m
         }
         let recorded = u64::from(u32_at(expected, at + 4)) << 10;
         let real = u64::from(u32_at(seen, at + 4)) << 10;
-        let others = *others.get_or_insert(real.saturating_sub(recorded));
-        if (recorded + others).abs_diff(real) <= managed {
+        let others = *by.others.get_or_insert(real.saturating_sub(recorded));
+        let wanted = recorded + others;
+        if wanted.abs_diff(real) <= by.managed || (by.company && real < wanted) {
             put_u32(expected, at + 4, u32_at(seen, at + 4));
         }
     }
@@ -88,13 +97,16 @@ pub fn excuse_pieces(class: u32, expected: &mut [u8], seen: &[u8]) {
     }
 }
 
-/// Takes over that no other process uses the GPU (GPU_GET_ID_INFO and its second form: flag IN_USE).
-pub fn excuse_use(control: u32, expected: &mut [u8], seen: &[u8]) {
+/// Takes over whether another process uses the GPU (GPU_GET_ID_INFO and its second form: flag IN_USE):
+/// that none does, since those of the recording may not be part of the replay, and in company also
+/// that one does.
+pub fn excuse_use(control: u32, expected: &mut [u8], seen: &[u8], company: bool) {
     const FLAGS: usize = 4;
     const IN_USE: u32 = 1;
-    if matches!(control, 0x0202 | 0x0205) && u32_at(seen, FLAGS) & IN_USE == 0 {
+    let in_use = u32_at(seen, FLAGS) & IN_USE;
+    if matches!(control, 0x0202 | 0x0205) && (in_use == 0 || company) {
         let recorded = u32_at(expected, FLAGS);
-        put_u32(expected, FLAGS, recorded & !IN_USE);
+        put_u32(expected, FLAGS, recorded & !IN_USE | in_use);
     }
 }
 
@@ -153,7 +165,12 @@ mod tests {
         };
         let excused = |recorded, seen, others: &mut Option<u64>, managed| {
             let mut expected = answer(recorded);
-            excuse_free(&mut expected, &answer(seen), others, managed);
+            let by = Unseen {
+                others,
+                managed,
+                company: false,
+            };
+            excuse_free(&mut expected, &answer(seen), by);
             expected == answer(seen)
         };
         let mut others = None;
@@ -162,6 +179,14 @@ mod tests {
         assert!(excused(900, 1000, &mut others, 0));
         assert!(!excused(900, 1001, &mut others, 0));
         assert!(excused(900, 1004, &mut others, 4 << 10));
+        let mut expected = answer(900);
+        let by = Unseen {
+            others: &mut None,
+            managed: 0,
+            company: true,
+        };
+        excuse_free(&mut expected, &answer(500), by);
+        assert_eq!(expected, answer(500));
     }
 
     #[test]

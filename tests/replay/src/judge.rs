@@ -154,11 +154,17 @@ impl Player<'_> {
             let mut expected = buffers.nested_expected(d, nested, &self.space);
             match nested.kind {
                 NestedKind::Alloc => compare::excuse_pieces(nested.code, &mut expected, seen),
-                NestedKind::Control => compare::excuse_use(nested.code, &mut expected, seen),
+                NestedKind::Control => {
+                    compare::excuse_use(nested.code, &mut expected, seen, self.company);
+                }
             }
             if nested.kind == NestedKind::Control && nested.code == layout::FB_GET_INFO_V2 {
-                let managed = self.space.managed();
-                compare::excuse_free(&mut expected, seen, &mut self.held_by_others, managed);
+                let by = compare::Unseen {
+                    others: &mut self.held_by_others,
+                    managed: self.space.managed(),
+                    company: self.company,
+                };
+                compare::excuse_free(&mut expected, seen, by);
             }
             let volatile = match nested.kind {
                 NestedKind::Alloc => compare::volatile_class(nested.code),

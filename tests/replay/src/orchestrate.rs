@@ -25,6 +25,10 @@ struct Order {
     index: usize,
     /// RM clients that other processes made: recorded handle and real one.
     foreign: Vec<(u32, u32)>,
+    /// Objects of other processes that do not exist here, or exist again.
+    missing: Vec<((u32, u32), bool)>,
+    /// Whether other processes of the replay are alive.
+    company: bool,
     /// Processes of the recordings, once: recorded id and real one.
     pids: Vec<(u32, u32)>,
 }
@@ -35,7 +39,9 @@ struct Child {
     orders: UnixStream,
     outcomes: BufReader<UnixStream>,
     news: Vec<(u32, u32)>,
+    missing: Vec<((u32, u32), bool)>,
     pids: Vec<(u32, u32)>,
+    begun: bool,
     alive: bool,
 }
 
@@ -81,39 +87,56 @@ pub fn replay(
     for child in &mut children {
         child.pids.clone_from(&pids);
     }
+    let mut left: Vec<usize> = vec![0; traces.len()];
+    for (t, _) in order {
+        left[*t] += 1;
+    }
     let mut result = Ok(());
+    let mut children: Vec<Option<Child>> = children.into_iter().map(Some).collect();
     for &(t, index) in order {
-        let outcome = if children[t].alive {
-            match children[t].ask(index) {
-                Ok(outcome) => outcome,
-                Err(e) => {
-                    let name = &traces[t].name;
-                    result = Err(format!("the process of {name} failed at call {index}: {e}"));
-                    children[t].alive = false;
-                    break;
-                }
+        let others = children.iter().enumerate().filter(|(i, _)| *i != t);
+        let company = others.flat_map(|(_, child)| child).any(|child| child.begun);
+        let Some(child) = &mut children[t] else {
+            continue;
+        };
+        child.begun = true;
+        let outcome = match child.ask(index, company) {
+            Ok(outcome) => outcome,
+            Err(e) => {
+                let name = &traces[t].name;
+                result = Err(format!("the process of {name} failed at call {index}: {e}"));
+                child.alive = false;
+                break;
             }
-        } else {
-            Outcome::default()
         };
         for (other, child) in children.iter_mut().enumerate() {
-            if other != t {
+            if let (true, Some(child)) = (other != t, child) {
                 child.news.extend(&outcome.clients);
+                child.missing.extend(&outcome.missing);
             }
         }
         after(t, index, outcome);
+        left[t] -= 1;
+        if left[t] == 0 {
+            // As the recorded one did, it exits with everything open that is still open.
+            if let Some(child) = children[t].take() {
+                child.end();
+            }
+        }
     }
-    for child in children {
+    for child in children.into_iter().flatten() {
         child.end();
     }
     result
 }
 
 impl Child {
-    fn ask(&mut self, index: usize) -> Result<Outcome, String> {
+    fn ask(&mut self, index: usize, company: bool) -> Result<Outcome, String> {
         let order = Order {
             index,
             foreign: std::mem::take(&mut self.news),
+            missing: std::mem::take(&mut self.missing),
+            company,
             pids: std::mem::take(&mut self.pids),
         };
         let mut line = serde_json::to_string(&order).map_err(|e| e.to_string())?;
@@ -158,7 +181,9 @@ fn start(trace: &Trace, nodes: &Nodes) -> Result<Child, String> {
         orders: parent,
         outcomes,
         news: Vec::new(),
+        missing: Vec::new(),
         pids: Vec::new(),
+        begun: false,
         alive: true,
     })
 }
@@ -183,7 +208,10 @@ fn serve(trace: &Trace, nodes: &Nodes, stream: UnixStream) -> Result<(), String>
         for (recorded, real) in order.pids {
             player.space.add_pid(recorded, real);
         }
-        let outcome = player.play(order.index);
+        for (name, missing) in order.missing {
+            player.space.set_foreign(name, missing);
+        }
+        let outcome = player.play(order.index, order.company);
         let mut line = serde_json::to_string(&outcome).map_err(|e| e.to_string())?;
         line.push('\n');
         answers

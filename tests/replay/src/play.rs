@@ -20,6 +20,8 @@ pub struct Player<'a> {
     /// Bytes that the recording's GPU was short of at the first question, held by processes that
     /// are not part of the replay.
     pub(crate) held_by_others: Option<u64>,
+    /// Whether other processes of the replay are alive.
+    pub(crate) company: bool,
     blind_call_told: bool,
 }
 
@@ -58,16 +60,24 @@ impl<'a> Player<'a> {
             nodes,
             space: Space::default(),
             held_by_others: None,
+            company: false,
             blind_call_told: false,
         }
     }
 
-    /// Makes one call of the recording.
-    pub fn play(&mut self, index: usize) -> Outcome {
+    /// Makes one call of the recording. `company`: other processes of the replay are alive.
+    pub fn play(&mut self, index: usize, company: bool) -> Outcome {
         let Some(record) = self.records.get(index) else {
             return Outcome::default();
         };
-        match &record.op {
+        self.company = company;
+        let mut outcome = self.call(index, &record.op);
+        outcome.missing = self.space.take_changes();
+        outcome
+    }
+
+    fn call(&mut self, index: usize, op: &Op) -> Outcome {
+        match op {
             Op::Open {
                 path,
                 flags,

@@ -74,6 +74,9 @@ pub struct Outcome {
     pub mismatches: Vec<Mismatch>,
     /// RM clients that came into being: recorded handle and real one.
     pub clients: Vec<(u32, u32)>,
+    /// Objects (client and handle, as recorded) that do not exist though the recording has them, or
+    /// exist again.
+    pub missing: Vec<((u32, u32), bool)>,
     /// What an answer about memory told.
     pub told: Told,
     /// Whether the call may have changed what is charged.

@@ -29,6 +29,8 @@ pub struct Mapping {
 pub struct Space {
     clients: HashMap<u32, u32>,
     foreign: HashMap<u32, u32>,
+    foreign_dead: HashSet<Name>,
+    changes: Vec<(Name, bool)>,
     objects: HashMap<Name, u32>,
     dead: HashSet<Name>,
     dead_clients: HashSet<u32>,
@@ -48,6 +50,20 @@ impl Space {
     /// A client that another replayed process made: recorded handle and real one.
     pub fn add_foreign(&mut self, recorded: u32, real: u32) {
         self.foreign.insert(recorded, real);
+    }
+
+    /// Whether an object of another replayed process does not exist.
+    pub fn set_foreign(&mut self, name: Name, missing: bool) {
+        if missing {
+            self.foreign_dead.insert(name);
+        } else {
+            self.foreign_dead.remove(&name);
+        }
+    }
+
+    /// Objects that were lost (true), or made after they had been lost, since this was asked last.
+    pub fn take_changes(&mut self) -> Vec<(Name, bool)> {
+        std::mem::take(&mut self.changes)
     }
 
     /// The real handle of a client.
@@ -74,7 +90,9 @@ impl Space {
     /// An object came into being.
     pub fn add_object(&mut self, name: Name, real: u32) {
         self.objects.insert(name, real);
-        self.dead.remove(&name);
+        if self.dead.remove(&name) {
+            self.changes.push((name, false));
+        }
     }
 
     /// An object that the recording made does not exist here.
@@ -84,6 +102,7 @@ impl Space {
         }
         self.objects.remove(&name);
         self.dead.insert(name);
+        self.changes.push((name, true));
     }
 
     /// An object was freed; one that is the client takes everything of it along.
@@ -102,7 +121,10 @@ impl Space {
 
     /// Whether an object is one that does not exist here.
     pub fn is_dead(&self, name: Name) -> bool {
-        self.dead_clients.contains(&name.0) || self.dead.contains(&name)
+        if self.dead_clients.contains(&name.0) || self.dead.contains(&name) {
+            return true;
+        }
+        !self.clients.contains_key(&name.0) && self.foreign_dead.contains(&name)
     }
 
     /// Whether any word of the bytes is the handle of an object that does not exist here. Small
