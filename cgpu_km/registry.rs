@@ -378,6 +378,8 @@ impl Registry {
                 .retain(|i| i.instance.id() != instance.id());
         }
         admin.tenants.retain(|record| !record.instances.is_empty());
+        // Closing the last file of a GPU ends its worker: not with the lock held.
+        drop(admin);
         drop(withdrawn);
         Ok(())
     }
