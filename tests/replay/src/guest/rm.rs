@@ -13,6 +13,10 @@ pub const DEVICE: u32 = 0x80;
 pub const SUBDEVICE: u32 = 0x2080;
 /// Class NV01_MEMORY_LOCAL_USER.
 pub const VIDEO_MEMORY: u32 = layout::CLASS_VIDEO_MEMORY;
+/// Class NV01_MEMORY_SYSTEM.
+pub const SYSTEM_MEMORY: u32 = 0x3E;
+/// Class HOPPER_USERMODE_A: the doorbell.
+pub const USERMODE: u32 = 0xC661;
 /// NV_ERR_NO_MEMORY.
 pub const NO_MEMORY: u32 = 0x51;
 
@@ -165,6 +169,24 @@ pub fn vid_heap_alloc(
     status(u32_at(&outer, 20)).map(|()| (u32_at(&outer, 44), u64_at(&outer, 88)))
 }
 
+/// RM_MAP_MEMORY: prepares the file `fd` for an `mmap` of an object's first `len` bytes.
+pub fn map(
+    ctl: i32,
+    (client, parent, object): (u32, u32, u32),
+    len: u64,
+    flags: u32,
+    fd: i32,
+) -> Result<(), Failure> {
+    let mut outer = [0; 56];
+    for (at, value) in [(0, client), (4, parent), (8, object), (44, flags)] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 24, len);
+    put_u32(&mut outer, 48, u32::try_from(fd).unwrap_or(u32::MAX));
+    sys::ioctl(ctl, request(0x4E, 56), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 40))
+}
+
 /// IOCTL_XFER_CMD around another request.
 pub fn xfer(fd: i32, nr: u32, argument: &mut [u8]) -> Result<i32, Errno> {
     let mut outer = [0; 16];
@@ -214,6 +236,17 @@ impl Client {
         let mut params = memory_params(self.handle, bytes);
         self.alloc(DEVICE_HANDLE, handle, VIDEO_MEMORY, &mut params)?;
         Ok(u64_at(&params, layout::MEMORY_SIZE_AT))
+    }
+
+    /// A page of system memory, with the flags that CUDA uses for its small ones.
+    pub fn system_page(&self, handle: u32) -> Result<u32, Failure> {
+        let mut params = [0; 128];
+        put_u32(&mut params, 0, DEVICE_HANDLE);
+        put_u32(&mut params, 4, 13);
+        put_u32(&mut params, 8, 0xC001);
+        put_u32(&mut params, 24, 0x3A00_0000);
+        put_u64(&mut params, layout::MEMORY_SIZE_AT, 4096);
+        self.alloc(DEVICE_HANDLE, handle, SYSTEM_MEMORY, &mut params)
     }
 
     /// RM_FREE.

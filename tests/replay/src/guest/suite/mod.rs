@@ -8,6 +8,7 @@ mod compat;
 mod control;
 mod files;
 mod isolation;
+mod mappings;
 mod memory;
 mod nodes;
 mod procfs;
@@ -158,6 +159,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         nodes::TESTS,
         procfs::TESTS,
         files::TESTS,
+        mappings::TESTS,
         memory::TESTS,
         uvm::TESTS,
         isolation::TESTS,

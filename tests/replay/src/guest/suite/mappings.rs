@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `mmap` on the proxies.
+
+use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::process::in_child;
+use crate::guest::rm;
+use crate::sys as os;
+use cgpu_uapi::Cause;
+
+pub(super) const TESTS: &[Test] = &[
+    ("mmap: a page of memory, read and written", page),
+    (
+        "mmap: a mapping outlives its descriptor and holds the instance",
+        holds_instance,
+    ),
+    ("mmap: a child has it too", child),
+    ("mmap: the doorbell", doorbell),
+    (
+        "mmap: not without RM_MAP_MEMORY, not of another size",
+        unprepared,
+    ),
+];
+
+const HANDLE: u32 = 0x5C00_0010;
+/// NVOS33 flags as CUDA passes them for memory.
+const FLAGS: u32 = 0x000C_0000;
+const PAGE: u64 = 4096;
+
+/// A page of system memory mapped through a file of its own; the file and the address.
+fn map_page(instance: &Instance, client: &rm::Client) -> Result<(i32, u64), String> {
+    at("memory", client.system_page(HANDLE))?;
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::DEVICE_HANDLE, HANDLE);
+    at("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let address = sys("mmap", os::mmap(0, PAGE, prot, libc::MAP_SHARED, fd, 0))?;
+    Ok((fd, address))
+}
+
+fn read(address: u64) -> u32 {
+    // SAFETY: the tests read pages that they have mapped.
+    unsafe { (address as *const u32).read_volatile() }
+}
+
+fn write(address: u64, value: u32) {
+    // SAFETY: as above.
+    unsafe { (address as *mut u32).write_volatile(value) };
+}
+
+fn unmap(address: u64, len: u64) -> Outcome {
+    // SAFETY: nothing of the program lies in a range that the driver gave.
+    sys("munmap", unsafe { os::munmap(address, len) })
+}
+
+fn page() -> Outcome {
+    let instance = Instance::new("mmap", GIB)?;
+    let client = instance.client()?;
+    let (fd, address) = map_page(&instance, &client)?;
+    write(address, 0x1234_5678);
+    equal("read", &read(address), &0x1234_5678)?;
+    unmap(address, PAGE)?;
+    sys("close", os::close(fd))?;
+    client.close();
+    equal("files", &instance.get()?.tenant_open_files, &0)
+}
+
+fn holds_instance() -> Outcome {
+    let instance = Instance::new("mapped", GIB)?;
+    let client = instance.client()?;
+    let (fd, address) = map_page(&instance, &client)?;
+    sys("close", os::close(fd))?;
+    client.close();
+    equal("files", &instance.get()?.tenant_open_files, &1)?;
+    let destroyed = instance.control.destroy("mapped", GPU);
+    fails("destroy", destroyed, Cause::Busy.errno())?;
+    // The driver keeps the pages while they are mapped.
+    write(address, 7);
+    equal("read", &read(address), &7)?;
+    unmap(address, PAGE)?;
+    equal("files", &instance.get()?.tenant_open_files, &0)
+}
+
+fn child() -> Outcome {
+    let instance = Instance::new("mapfork", GIB)?;
+    let client = instance.client()?;
+    let (fd, address) = map_page(&instance, &client)?;
+    write(address, 1);
+    in_child(|| {
+        equal("in the child", &read(address), &1)?;
+        write(address, 2);
+        Ok(())
+    })?;
+    equal("from the child", &read(address), &2)?;
+    unmap(address, PAGE)?;
+    sys("close", os::close(fd))?;
+    client.close();
+    Ok(())
+}
+
+fn doorbell() -> Outcome {
+    const LEN: u64 = 0x1_0000;
+    let instance = Instance::new("doorbell", GIB)?;
+    let client = instance.client()?;
+    at(
+        "usermode",
+        client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, rm::USERMODE, &mut []),
+    )?;
+    let path = format!("{}/nvidia{GPU}", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
+    at(
+        "RM_MAP_MEMORY",
+        rm::map(client.ctl, names, LEN, 0x0008_0002, fd),
+    )?;
+    let prot = libc::PROT_WRITE;
+    let address = sys("mmap", os::mmap(0, LEN, prot, libc::MAP_SHARED, fd, 0))?;
+    sys("close", os::close(fd))?;
+    // NOTIFY_CHANNEL_PENDING with the token of a channel that does not exist.
+    write(address + 0x90, 0);
+    unmap(address, LEN)?;
+    client.close();
+    Ok(())
+}
+
+fn unprepared() -> Outcome {
+    let instance = Instance::new("unprepared", GIB)?;
+    let client = instance.client()?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let map = |fd, len| os::mmap(0, len, prot, libc::MAP_SHARED, fd, 0);
+    for fd in [client.ctl, client.gpu] {
+        holds("mapped without preparation", map(fd, PAGE).is_err())?;
+    }
+    at("memory", client.system_page(HANDLE))?;
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::DEVICE_HANDLE, HANDLE);
+    at("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+    holds("more than was prepared", map(fd, 4 * PAGE).is_err())?;
+    sys("close", os::close(fd))?;
+    client.close();
+    Ok(())
+}
