@@ -33,6 +33,7 @@ mod alloc;
 mod answer;
 mod control;
 mod frontend;
+mod handles;
 mod heap;
 mod uvm;
 

@@ -32,3 +32,24 @@ pub const GPU_ID_END: u32 = 0xffff_ffff;
 pub fn is_compute_group(params: &[u8]) -> bool {
     nva06c::ENGINE_TYPE.get(params) == Some(ENGINE_TYPE_GRAPHICS)
 }
+
+/// To whom a share policy gives the use of an object: its [`share_policy::TYPE`] and
+/// [`nvos57::TYPE`](super::nvos::nvos57::TYPE) (`RS_SHARE_TYPE_*`, rs_access.h).
+pub mod share_type {
+    /// Nobody.
+    pub const NONE: u16 = 0;
+    /// Every client.
+    pub const ALL: u16 = 1;
+    /// The clients of the same user.
+    pub const OS_SECURITY_TOKEN: u16 = 2;
+    /// The client that the policy's target names.
+    pub const CLIENT: u16 = 3;
+    /// The clients of the same process.
+    pub const PID: u16 = 4;
+    /// The clients of the same MIG partition.
+    pub const SMC_PARTITION: u16 = 5;
+    /// The clients of the same GPU.
+    pub const GPU: u16 = 6;
+    /// The fabric manager.
+    pub const FM_CLIENT: u16 = 7;
+}

@@ -54,6 +54,8 @@ statuses! {
     NV_ERR_INVALID_COMMAND = 0x24;
     /// No such device, or not open.
     NV_ERR_INVALID_DEVICE = 0x26;
+    /// No such event.
+    NV_ERR_INVALID_EVENT = 0x28;
     /// Flags that do not go together.
     NV_ERR_INVALID_FLAGS = 0x29;
     /// No such function.

@@ -123,7 +123,7 @@ pub(super) fn alloc(
         .any(|client| client.0 != 0 && !call.books(|books| books.owns_client(client)));
     if foreign {
         note_refused(call, session);
-        return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
+        return set(envelope.status, outer, super::handles::FOREIGN.0).map(|()| 0);
     }
     let written = get(H_OBJECT_NEW, outer)?;
     // A new client's handle, if the caller chooses it, stands in the place of the client
@@ -210,9 +210,6 @@ pub(super) fn alloc(
     returned
 }
 
-/// `NV83DE_ALLOC_PARAMETERS::hAppClient` (cl83de.h): the client that a debugger looks into.
-const DEBUGGED_CLIENT: Field<u32> = Field::at(4);
-
 /// Other clients that a class's parameters name, 0 for none. The driver does not ask whose they are:
 /// a device takes over the address space of any client (`deviceInitClientShare()` in
 /// src/nvidia/src/kernel/gpu/device_share.c), a debugger reads the memory of any.
@@ -224,7 +221,7 @@ fn named_clients(kind: Kind, bytes: &[u8]) -> [Option<ClientHandle>; 2] {
             client(params::nv0080::H_TARGET_CLIENT),
         ],
         Kind::Event => [client(params::nv0005::H_PARENT_CLIENT), None],
-        Kind::Debugger => [client(DEBUGGED_CLIENT), None],
+        Kind::Debugger => [client(params::debugger::H_APP_CLIENT), None],
         _ => [None, None],
     }
 }

@@ -10,6 +10,7 @@ use super::answer;
 use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
+use super::handles;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -18,6 +19,7 @@ use super::PointerAt;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::class::Kind;
 use crate::nvidia::control::Care;
 use crate::nvidia::control::ControlEntry;
 use crate::nvidia::control::Direction;
@@ -28,6 +30,7 @@ use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::nvos;
+use crate::nvidia::params::share_policy;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::report;
@@ -64,10 +67,10 @@ pub(super) fn control(
         // in which the tables' sizes and pointers do not hold. No program sets any.
         Err(NvStatus::NV_ERR_INVALID_ARGUMENT)
     } else {
-        check(cmd, entry, size, pointer)
+        check(cmd, entry, size, pointer).and_then(|()| firmware(call, cmd, entry, client, object))
     };
     if let Err(status) = verdict {
-        if status == NvStatus::NV_ERR_NOT_SUPPORTED {
+        if entry.is_none() || status == NvStatus::NV_ERR_INVALID_CLIENT {
             note_refused(call, session);
         }
         return set(STATUS, outer, status.0).map(|()| 0);
@@ -81,6 +84,10 @@ pub(super) fn control(
     if entry.is_some_and(|entry| entry.care == Care::Answer) {
         let status = answer::answer(call, client, object, cmd, &mut params.bytes)?;
         params.write_back(call)?;
+        return set(STATUS, outer, status.0).map(|()| 0);
+    }
+    if let Err(status) = policy(call, entry, &params.bytes)? {
+        note_refused(call, session);
         return set(STATUS, outer, status.0).map(|()| 0);
     }
     let pointers = entry.map_or(&[][..], |entry| entry.pointers);
@@ -131,6 +138,46 @@ fn check(
         return Err(NvStatus::NV_ERR_INVALID_ARGUMENT);
     }
     Ok(())
+}
+
+/// A control that goes to the GPU's firmware unseen: the driver asks neither whose client it names, nor
+/// for any class of the object (`RmGssLegacyRpcCmd()` in rmapi_gss_legacy_control.c), nor does anybody
+/// but the firmware know what it does. So it must name a device or subdevice of the tenant's own, and
+/// those that the driver takes from administrators alone are refused as it refuses them.
+fn firmware(
+    call: &mut impl Call,
+    cmd: ControlCmd,
+    entry: Option<&ControlEntry>,
+    client: ClientHandle,
+    object: ObjectHandle,
+) -> Result<(), NvStatus> {
+    if entry.is_some() || !cmd.is_gss_legacy() {
+        return Ok(());
+    }
+    if cmd.is_gss_privileged() {
+        return Err(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS);
+    }
+    let (kind, gpu) =
+        call.books(|books| (books.kind_of(client, object), books.gpu_of(client, object)));
+    match (kind, gpu) {
+        (Some(Kind::Device | Kind::Subdevice), Some(_)) => Ok(()),
+        _ => Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND),
+    }
+}
+
+/// A control that shares objects (`cliresCtrlCmdClientSetInheritedSharePolicy_IMPL()` in
+/// client_resource.c) shares them as [`handles::check_policy`] allows.
+fn policy(
+    call: &mut impl Call,
+    entry: Option<&ControlEntry>,
+    params: &[u8],
+) -> Result<Result<(), NvStatus>, Errno> {
+    if !entry.is_some_and(|entry| entry.care == Care::Share) {
+        return Ok(Ok(()));
+    }
+    let kind = get(share_policy::TYPE, params)?;
+    let target = get(share_policy::TARGET, params)?;
+    Ok(handles::check_policy(call, kind, target))
 }
 
 /// Copies what the pointers inside `params` point to; `None` for a null pointer or an empty list.

@@ -8,6 +8,7 @@
 
 use super::alloc;
 use super::control;
+use super::handles;
 use super::heap;
 use super::Call;
 use super::Copied;
@@ -102,6 +103,12 @@ pub(super) fn ioctl(
         Escape::RmDupObject => dup(call, session, code, bytes),
         Escape::RmVidHeapControl => heap::vid_heap_control(call, session, code, bytes),
         Escape::RmAllocMemory => heap::alloc_memory(call, session, code, bytes),
+        Escape::RmShare => handles::share(call, session, code, bytes),
+        Escape::AllocOsEvent => handles::alloc_os_event(call, session, code, bytes),
+        Escape::FreeOsEvent => handles::free_os_event(call, session, code, bytes),
+        Escape::RmMapMemory => handles::map_memory(call, session, code, bytes),
+        Escape::RmUnmapMemory => handles::unmap_memory(call, session, code, bytes),
+        Escape::RmUpdateDeviceMappingInfo => handles::update_mapping(call, session, code, bytes),
         _ => plain(call, code, bytes),
     }?;
     outer.write_back(call)?;

@@ -3,6 +3,7 @@
 //! the program sees.
 
 mod answers;
+mod handles;
 
 use super::*;
 use crate::nvidia::status::NvStatus;

@@ -16,6 +16,7 @@
 use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
+use super::handles;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -25,6 +26,7 @@ use super::Session;
 use super::UserAddr;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::uvm;
+use crate::nvidia::uvm::UvmEntry;
 use crate::nvidia::uvm::UvmKind;
 
 /// What `uvm_test_ioctl()` gives for a request that is in no table (ENOSYS).
@@ -48,6 +50,11 @@ pub(super) fn ioctl(
     let size = usize::try_from(entry.size).map_err(|_| Errno::EINVAL)?;
     let mut params = Copied::read(call, argument, size)?;
     let bytes = &mut params.bytes;
+    if let Some(status) = refusal(call, entry, bytes)? {
+        note_refused(call, session);
+        set(entry.status, bytes, status.0)?;
+        return params.write_back(call).map(|()| 0);
+    }
     let returned = match entry.kind {
         UvmKind::Initialize => initialize(call, request, bytes),
         UvmKind::MmInitialize => set(
@@ -61,6 +68,23 @@ pub(super) fn ioctl(
     }?;
     params.write_back(call)?;
     Ok(returned)
+}
+
+/// Why a call does not go to the driver: the client that it names is not the tenant's. The driver asks
+/// whether it is the calling process's (`RS_SHARE_TYPE_PID`, `cliresShareCallback_IMPL()` in
+/// client_resource.c), or one that shares with all.
+fn refusal(
+    call: &mut impl Call,
+    entry: &UvmEntry,
+    bytes: &[u8],
+) -> Result<Option<NvStatus>, Errno> {
+    let Some(client) = entry.client else {
+        return Ok(None);
+    };
+    let client = get(client, bytes)?;
+    // CUDA registers a GPU without a client: it is there for partitions of one.
+    let none = client == 0 && entry.kind == UvmKind::RegisterGpu;
+    Ok((!none && !handles::owns(call, client)).then_some(handles::FOREIGN))
 }
 
 fn forward(

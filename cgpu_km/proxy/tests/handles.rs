@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Handles of other tenants, in every call that has room for one. Each refused call differs from one that
+//! passes in this handle alone.
+
+use super::*;
+
+/// A client of another tenant, or of nobody: the program cannot tell.
+const FOREIGN: u32 = CLIENT + 1;
+const INVALID_OBJECT_HANDLE: u32 = NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0;
+const INVALID_ARGUMENT: u32 = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+
+const NV_ESC_RM_SHARE: u32 = 0xc018_4635;
+const NV_ESC_RM_MAP_MEMORY: u32 = 0xc038_464e;
+const NV_ESC_RM_UNMAP_MEMORY: u32 = 0xc020_464f;
+const NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO: u32 = 0xc028_465e;
+const NV_ESC_ALLOC_OS_EVENT: u32 = 0xc010_46ce;
+const NV_ESC_FREE_OS_EVENT: u32 = 0xc010_46cf;
+const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
+const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
+const NV_ESC_RM_VID_HEAP_CONTROL: u32 = 0xc0b8_464a;
+const GPU_NODE: Session = Session {
+    file: FileId(3),
+    role: Role::Gpu(GPU),
+};
+
+/// Runs a call on a struct and returns the status at `at` in it.
+fn status(program: &mut Program, session: &Session, code: u32, outer: &[u8], at: usize) -> u32 {
+    program.seen.clear();
+    program.put(OUTER, outer);
+    assert_eq!(ioctl(program, session, code, UserAddr(OUTER)), Ok(0));
+    get32(program.at(OUTER), at)
+}
+
+/// A call with the tenant's own client at `client` passes, and with a foreign one there it gets `refusal`
+/// and does not reach the driver.
+fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    let session = match code {
+        NV_ESC_RM_ALLOC_MEMORY => GPU_NODE,
+        _ => CONTROL,
+    };
+    let mut outer = outer.to_vec();
+    put32(&mut outer, client, CLIENT);
+    assert_eq!(status(&mut program, &session, code, &outer, at), 0);
+    assert_eq!(program.seen.len(), 1, "the driver was not asked");
+    put32(&mut outer, client, FOREIGN);
+    assert_eq!(status(&mut program, &session, code, &outer, at), refusal);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    let mut left = program.at(OUTER).to_vec();
+    put32(&mut left, at, 0);
+    assert_eq!(left, outer, "all but the status stays");
+}
+
+#[test]
+fn mapping_another_tenants_memory_is_refused() {
+    only_own(NV_ESC_RM_MAP_MEMORY, &[0; 56], 0, 40, INVALID_OBJECT_HANDLE);
+}
+
+#[test]
+fn unmapping_another_tenants_memory_is_refused() {
+    only_own(
+        NV_ESC_RM_UNMAP_MEMORY,
+        &[0; 32],
+        0,
+        24,
+        INVALID_OBJECT_HANDLE,
+    );
+}
+
+#[test]
+fn moving_another_tenants_mapping_is_refused() {
+    let code = NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO;
+    only_own(code, &[0; 40], 0, 32, INVALID_OBJECT_HANDLE);
+}
+
+#[test]
+fn sharing_another_tenants_object_is_refused() {
+    only_own(NV_ESC_RM_SHARE, &[0; 24], 0, 20, INVALID_OBJECT_HANDLE);
+}
+
+#[test]
+fn taking_the_key_of_another_tenants_event_is_refused() {
+    let refusal = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0;
+    only_own(NV_ESC_ALLOC_OS_EVENT, &[0; 16], 0, 12, refusal);
+}
+
+#[test]
+fn freeing_the_key_of_another_tenants_event_is_refused() {
+    let refusal = NvStatus::NV_ERR_INVALID_EVENT.0;
+    only_own(NV_ESC_FREE_OS_EVENT, &[0; 16], 0, 12, refusal);
+}
+
+#[test]
+fn copying_out_of_another_tenants_client_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
+    let mut outer = vec![0; 28];
+    for (at, value) in [(0, CLIENT), (4, DEVICE), (12, FOREIGN), (16, 0x5c00_0010)] {
+        put32(&mut outer, at, value);
+    }
+    let code = NV_ESC_RM_DUP_OBJECT;
+    let told = status(&mut program, &CONTROL, code, &outer, 24);
+    assert_eq!(told, INVALID_OBJECT_HANDLE);
+    assert!(program.seen.is_empty());
+    put32(&mut outer, 12, CLIENT);
+    assert_eq!(status(&mut program, &CONTROL, code, &outer, 24), 0);
+}
+
+#[test]
+fn host_memory_in_another_tenants_client_is_refused() {
+    let mut outer = vec![0; 56];
+    put32(&mut outer, 4, DEVICE);
+    put32(&mut outer, 8, 0x5c00_0010);
+    put32(&mut outer, 12, 0x3e);
+    only_own(NV_ESC_RM_ALLOC_MEMORY, &outer, 0, 40, INVALID_OBJECT_HANDLE);
+}
+
+#[test]
+fn the_older_heap_in_another_tenants_client_is_refused() {
+    let mut outer = vec![0; 184];
+    put32(&mut outer, 4, DEVICE);
+    put32(&mut outer, 8, 2);
+    put32(&mut outer, 44, 0x5c00_0010);
+    put32(&mut outer, 52, 0x4000);
+    put64(&mut outer, 88, 2 * MIB);
+    only_own(
+        NV_ESC_RM_VID_HEAP_CONTROL,
+        &outer,
+        0,
+        20,
+        INVALID_OBJECT_HANDLE,
+    );
+}
+
+/// A class whose parameters, of `size` bytes, name a client at `at`.
+fn names_a_client(parent: u32, class: u32, size: usize, at: usize) {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    let mut params = vec![0; size];
+    if class == 0x80 {
+        put32(&mut params, 0, GPU.0);
+    }
+    let outer = nvos64(CLIENT, parent, 0x5c00_0010, class, PARAMS);
+    put32(&mut params, at, FOREIGN);
+    assert_eq!(program.alloc(&outer, &params), INVALID_OBJECT_HANDLE);
+    assert!(program.seen.is_empty());
+    put32(&mut params, at, CLIENT);
+    assert_eq!(program.alloc(&outer, &params), 0);
+}
+
+#[test]
+fn a_device_in_another_tenants_address_space_is_refused() {
+    names_a_client(CLIENT, 0x80, 56, 4);
+}
+
+#[test]
+fn a_device_for_another_tenants_client_is_refused() {
+    names_a_client(CLIENT, 0x80, 56, 8);
+}
+
+#[test]
+fn an_event_of_another_tenants_object_is_refused() {
+    names_a_client(SUBDEVICE, 0x79, 24, 0);
+}
+
+#[test]
+fn a_debugger_of_another_tenant_is_refused() {
+    names_a_client(DEVICE, 0x83de, 12, 4);
+}
+
+/// Shares memory under a policy.
+fn share(program: &mut Program, kind: u8, target: u32) -> u32 {
+    let mut outer = vec![0; 24];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 8, target);
+    put32(&mut outer, 12, 1);
+    outer[16] = kind;
+    status(program, &CONTROL, NV_ESC_RM_SHARE, &outer, 20)
+}
+
+#[test]
+fn memory_is_shared_as_cuda_ipc_shares_it() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    // RS_SHARE_TYPE_ALL with the client's own handle as a target that nobody looks at.
+    assert_eq!(share(&mut program, 1, CLIENT), 0);
+    assert_eq!(program.seen.len(), 1);
+}
+
+#[test]
+fn memory_is_shared_with_own_clients_only() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(share(&mut program, 3, CLIENT), 0);
+    assert_eq!(share(&mut program, 3, FOREIGN), INVALID_OBJECT_HANDLE);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn sharing_with_the_fabric_manager_or_with_nobody_knows_whom_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    for kind in [7, 8, 255] {
+        assert_eq!(share(&mut program, kind, CLIENT), INVALID_ARGUMENT);
+    }
+    assert!(program.seen.is_empty());
+}
+
+/// Sets what a client shares of all that it has.
+fn inherited(program: &mut Program, kind: u8, target: u32) -> u32 {
+    let mut params = vec![0; 12];
+    put32(&mut params, 0, target);
+    put32(&mut params, 4, 1);
+    params[8] = kind;
+    program.seen.clear();
+    control_of(program, CLIENT, CLIENT, 0xd04, &params)
+}
+
+#[test]
+fn what_a_client_shares_of_all_it_has_is_checked_too() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    // As recorded: with the process.
+    assert_eq!(inherited(&mut program, 4, CLIENT), 0);
+    assert_eq!(inherited(&mut program, 3, CLIENT), 0);
+    assert_eq!(inherited(&mut program, 3, FOREIGN), INVALID_OBJECT_HANDLE);
+    assert!(program.seen.is_empty());
+    assert_eq!(inherited(&mut program, 7, CLIENT), INVALID_ARGUMENT);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn a_control_of_the_firmware_must_name_an_own_gpu() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
+    program.seen.clear();
+    let of = |program: &mut Program, client, object| {
+        control_of(program, client, object, 0x2080_8159, &[0; 332])
+    };
+    let not_found = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    for object in [SUBDEVICE + 1, CLIENT, 0x5c00_0010] {
+        assert_eq!(of(&mut program, CLIENT, object), not_found);
+    }
+    let told = of(&mut program, FOREIGN, SUBDEVICE);
+    assert_eq!(told, NvStatus::NV_ERR_INVALID_CLIENT.0);
+    assert!(program.seen.is_empty());
+    for object in [SUBDEVICE, DEVICE] {
+        assert_eq!(of(&mut program, CLIENT, object), 0);
+    }
+    assert_eq!(program.seen.len(), 2);
+}
+
+#[test]
+fn a_control_of_the_firmware_that_is_for_administrators_is_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(control(&mut program, CLIENT, 0x2080_a612, &[0; 16]), 0);
+    program.seen.clear();
+    assert_eq!(
+        control(&mut program, CLIENT, 0x2080_e612, &[0; 16]),
+        NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0
+    );
+    assert!(program.seen.is_empty());
+}
+
+/// A UVM command whose argument, of `size` bytes, names a client.
+fn uvm_client(command: u32, size: usize, client: usize, at: usize) {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    let mut params = vec![0; size];
+    for (named, expected) in [
+        (CLIENT, 0),
+        (FOREIGN, INVALID_OBJECT_HANDLE),
+        (0, INVALID_OBJECT_HANDLE),
+    ] {
+        put32(&mut params, client, named);
+        let told = status(&mut program, &UVM, command, &params, at);
+        assert_eq!(told, expected, "{named:#x}");
+        assert_eq!(program.seen.len(), usize::from(expected == 0));
+    }
+}
+
+#[test]
+fn uvm_gets_no_address_space_of_another_tenant() {
+    uvm_client(25, 32, 20, 28);
+}
+
+#[test]
+fn uvm_gets_no_channel_of_another_tenant() {
+    uvm_client(27, 56, 20, 48);
+    uvm_client(28, 28, 16, 24);
+}
+
+#[test]
+fn uvm_maps_no_memory_of_another_tenant() {
+    uvm_client(33, 9264, 9252, 9260);
+}
+
+#[test]
+fn uvm_registers_a_gpu_without_a_client_but_not_with_another_tenants() {
+    let mut program = Program::with_subdevice(GIB);
+    let mut params = vec![0; 40];
+    params[..16].copy_from_slice(&UUID);
+    assert_eq!(status(&mut program, &UVM, 37, &params, 36), 0);
+    assert_eq!(program.seen.len(), 1);
+    put32(&mut params, 28, FOREIGN);
+    let told = status(&mut program, &UVM, 37, &params, 36);
+    assert_eq!(told, INVALID_OBJECT_HANDLE);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn a_call_that_names_another_tenants_client_is_counted() {
+    let mut program = Program::with_subdevice(GIB);
+    let mut outer = vec![0; 56];
+    put32(&mut outer, 0, FOREIGN);
+    let before = program.books.share(GPU).expect("added").refused_calls;
+    status(&mut program, &CONTROL, NV_ESC_RM_MAP_MEMORY, &outer, 40);
+    let after = program.books.share(GPU).expect("added").refused_calls;
+    assert_eq!(after, before + 1);
+}
