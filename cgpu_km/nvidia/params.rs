@@ -27,6 +27,14 @@ pub const PERF_BOOST_INFINITE: u32 = 0xffff_ffff;
 /// Ends the lists of GPU ids (`NV0000_CTRL_GPU_INVALID_ID`, ctrl0000gpu.h).
 pub const GPU_ID_END: u32 = 0xffff_ffff;
 
+/// Whether host memory that is registered with these flags of `NV_ESC_RM_ALLOC_MEMORY` is cached
+/// (`NVOS02_FLAGS_COHERENCY` is `CACHED` or `WRITE_BACK`, which the driver takes for the same). Without
+/// it the driver takes what is at the address for registers of a device too, by their frames and not by
+/// pages (`osCreateOsDescriptorFromIoMemory()`, osmemdesc.c).
+pub const fn is_cached_host_memory(flags: u32) -> bool {
+    matches!((flags >> 12) & 0xf, 1 | 5)
+}
+
 /// Whether these parameters of `KEPLER_CHANNEL_GROUP_A` are for compute: a program has one such group
 /// for each context.
 pub fn is_compute_group(params: &[u8]) -> bool {

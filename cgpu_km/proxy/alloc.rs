@@ -125,6 +125,10 @@ pub(super) fn alloc(
         note_refused(call, session);
         return set(envelope.status, outer, super::handles::FOREIGN.0).map(|()| 0);
     }
+    if let Err(status) = privileged(entry.kind, params_bytes) {
+        note_refused(call, session);
+        return set(envelope.status, outer, status.0).map(|()| 0);
+    }
     let written = get(H_OBJECT_NEW, outer)?;
     // A new client's handle, if the caller chooses it, stands in the place of the client
     // (`_rmAlloc()` in alloc_free.c, `serverAllocClient()` in rs_server.c).
@@ -163,6 +167,9 @@ pub(super) fn alloc(
     if !is_client {
         let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
     }
+    let kept = params.as_mut().map_or(Kept::Nothing, |params| {
+        Kept::of(entry.kind, &mut params.bytes)
+    });
     let route = match request.device_instance {
         Some(instance) => Route::Worker(GpuId(instance)),
         None => Route::Caller,
@@ -204,10 +211,63 @@ pub(super) fn alloc(
     if !ok {
         set(H_OBJECT_NEW, outer, written)?;
     }
-    if let Some(params) = &params {
+    if let Some(params) = &mut params {
+        kept.put_back(&mut params.bytes);
         params.write_back(call)?;
     }
     returned
+}
+
+/// A field of the parameters that the program finds as it left it, whatever the driver was given in its
+/// place or has written there.
+enum Kept {
+    Nothing,
+    /// The doorbell page was asked for through BAR1. A GPU's address space can map it then
+    /// (`usrmodeGetMemInterMapParams_IMPL()` in src/nvidia/src/kernel/gpu/fifo/usermode_api.c), and work
+    /// on the GPU ring doorbells that no processor sees. The driver gets no such request: the page goes
+    /// through BAR0, as it does on machines without BAR1, where the driver says nothing of it either.
+    Bar1Mapping(u8),
+    /// Where an event's descriptor number stands, the driver leaves the address of its event object in
+    /// the kernel.
+    EventData(u64),
+}
+
+impl Kept {
+    /// Takes note of the field of a class's parameters, and sets it to what the driver is to see.
+    fn of(kind: Kind, bytes: &mut [u8]) -> Self {
+        let kept = match kind {
+            Kind::UserMode => {
+                let wanted = params::usermode::B_BAR1_MAPPING.get(bytes);
+                let _ = params::usermode::B_BAR1_MAPPING.set(bytes, 0);
+                wanted.map(Self::Bar1Mapping)
+            }
+            Kind::Event => params::nv0005::DATA.get(bytes).map(Self::EventData),
+            _ => None,
+        };
+        kept.unwrap_or(Self::Nothing)
+    }
+
+    fn put_back(&self, bytes: &mut [u8]) {
+        // Parameters without the field have nothing to be put back.
+        let _ = match *self {
+            Self::Nothing => None,
+            Self::Bar1Mapping(wanted) => params::usermode::B_BAR1_MAPPING.set(bytes, wanted),
+            Self::EventData(data) => params::nv0005::DATA.set(bytes, data),
+        };
+    }
+}
+
+/// The doorbell page of the privileged: refused here as the driver refuses it (`usrmodeConstruct_IMPL()`
+/// in usermode_api.c), which is not shown the whole of the request.
+fn privileged(kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
+    use params::usermode::*;
+    if kind != Kind::UserMode || matches!(B_PRIV.get(bytes), None | Some(0)) {
+        return Ok(());
+    }
+    Err(match B_BAR1_MAPPING.get(bytes) {
+        None | Some(0) => NvStatus::NV_ERR_INVALID_PARAMETER,
+        Some(_) => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+    })
 }
 
 /// Other clients that a class's parameters name, 0 for none. The driver does not ask whose they are:

@@ -23,6 +23,7 @@ use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::memory;
 use crate::nvidia::nvos;
+use crate::nvidia::params;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::Alloc;
@@ -156,6 +157,10 @@ pub(super) fn alloc_memory(
             return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
         }
     };
+    if kind == Kind::OsDescriptor && !params::is_cached_host_memory(get(FLAGS, bytes)?) {
+        note_refused(call, session);
+        return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_FLAGS.0).map(|()| 0);
+    }
     let client = ClientHandle(get(H_ROOT, bytes)?);
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
     let request = Alloc {

@@ -3,6 +3,7 @@
 //! the program sees.
 
 mod answers;
+mod doorbell;
 mod handles;
 
 use super::*;

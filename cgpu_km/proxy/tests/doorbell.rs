@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a program is not to get hold of: doorbells for its GPU's work, registers as if they were memory, and
+//! addresses in the kernel.
+
+use super::*;
+
+const HOPPER_USERMODE_A: u32 = 0xc661;
+const BLACKWELL_USERMODE_A: u32 = 0xc761;
+const DOORBELL: u32 = 0x5c00_0006;
+const EVENT: u32 = 0x5c00_0007;
+const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
+const UVM_MAP_EXTERNAL_ALLOCATION: u32 = 33;
+
+fn doorbell(program: &mut Program, class: u32, params: &[u8]) -> u32 {
+    program.seen.clear();
+    let outer = nvos64(CLIENT, SUBDEVICE, DOORBELL, class, PARAMS);
+    program.alloc(&outer, params)
+}
+
+#[test]
+fn a_doorbell_through_bar1_is_made_through_bar0_and_the_program_does_not_see_it() {
+    for class in [HOPPER_USERMODE_A, BLACKWELL_USERMODE_A] {
+        let mut program = Program::with_subdevice(GIB);
+        program.driver = Box::new(|_| 0);
+        assert_eq!(doorbell(&mut program, class, &[1, 0]), 0);
+        assert_eq!(program.seen[0].parts[1], [0, 0]);
+        assert_eq!(program.at(PARAMS), [1, 0]);
+    }
+}
+
+#[test]
+fn the_program_finds_its_parameters_also_when_the_driver_refuses_the_doorbell() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 40, 0x1b);
+        0
+    });
+    assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0x1b);
+    assert_eq!(program.seen[0].parts[1], [0, 0]);
+    assert_eq!(program.at(PARAMS), [1, 0]);
+}
+
+#[test]
+fn a_doorbell_without_parameters_is_forwarded_without() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    let outer = nvos64(CLIENT, SUBDEVICE, DOORBELL, HOPPER_USERMODE_A, 0);
+    program.seen.clear();
+    assert_eq!(program.alloc(&outer, &[]), 0);
+    assert_eq!(program.seen[0].parts.len(), 1);
+}
+
+#[test]
+fn the_doorbell_of_the_privileged_is_refused_as_the_driver_refuses_it() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    for (params, expected) in [
+        ([1, 1], NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS),
+        ([0, 1], NvStatus::NV_ERR_INVALID_PARAMETER),
+    ] {
+        let told = doorbell(&mut program, HOPPER_USERMODE_A, &params);
+        assert_eq!(told, expected.0, "{params:?}");
+        assert!(program.seen.is_empty());
+        assert_eq!(program.at(PARAMS), params);
+    }
+}
+
+/// Maps an object for the GPU, by UVM.
+fn map_external(program: &mut Program, object: u32) -> u32 {
+    let mut params = vec![0; 9264];
+    put32(&mut params, 9252, CLIENT);
+    put32(&mut params, 9256, object);
+    program.put(OUTER, &params);
+    program.seen.clear();
+    let returned = ioctl(program, &UVM, UVM_MAP_EXTERNAL_ALLOCATION, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), 9260)
+}
+
+#[test]
+fn a_doorbell_is_not_mapped_for_the_gpu() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
+    assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0);
+    assert_eq!(map_external(&mut program, 0x5c00_0010), 0);
+    assert_eq!(program.seen.len(), 1);
+    let told = map_external(&mut program, DOORBELL);
+    assert_eq!(told, NvStatus::NV_ERR_INVALID_PARAMETER.0);
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
+    const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0);
+    let mut outer = vec![0; 28];
+    let copy = DOORBELL + 0x100;
+    for (at, value) in [
+        (0, CLIENT),
+        (4, SUBDEVICE),
+        (8, copy),
+        (12, CLIENT),
+        (16, DOORBELL),
+    ] {
+        put32(&mut outer, at, value);
+    }
+    program.put(OUTER, &outer);
+    let code = NV_ESC_RM_DUP_OBJECT;
+    assert_eq!(ioctl(&mut program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
+    assert_eq!(get32(program.at(OUTER), 24), 0);
+    let told = map_external(&mut program, copy);
+    assert_eq!(told, NvStatus::NV_ERR_INVALID_PARAMETER.0);
+}
+
+#[test]
+fn the_address_of_an_event_in_the_kernel_does_not_reach_the_program() {
+    for status in [0, 0x1f] {
+        let mut program = Program::with_subdevice(GIB);
+        program.driver = Box::new(move |parts| {
+            put64(parts[1].bytes, 16, 0xffff_8880_1234_5678);
+            put32(parts[0].bytes, 40, status);
+            0
+        });
+        let mut params = vec![0; 24];
+        put32(&mut params, 0, CLIENT);
+        put32(&mut params, 8, 0x79);
+        put64(&mut params, 16, 17);
+        let outer = nvos64(CLIENT, SUBDEVICE, EVENT, 0x79, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), status);
+        assert_eq!(program.at(PARAMS), params);
+    }
+}
+
+/// Registers 64 KiB of the program's memory with these flags.
+fn register(program: &mut Program, handle: u32, flags: u32) -> u32 {
+    const GPU_NODE: Session = Session {
+        file: FileId(3),
+        role: Role::Gpu(GPU),
+    };
+    let mut outer = vec![0; 56];
+    for (at, value) in [
+        (0, CLIENT),
+        (4, DEVICE),
+        (8, handle),
+        (12, 0x71),
+        (16, flags),
+    ] {
+        put32(&mut outer, at, value);
+    }
+    put64(&mut outer, 24, 0x7000_0000);
+    put64(&mut outer, 32, 0xffff);
+    program.put(OUTER, &outer);
+    program.seen.clear();
+    let code = NV_ESC_RM_ALLOC_MEMORY;
+    assert_eq!(ioctl(program, &GPU_NODE, code, UserAddr(OUTER)), Ok(0));
+    get32(program.at(OUTER), 40)
+}
+
+#[test]
+fn host_memory_is_registered_cached_as_recorded() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    for (handle, flags) in (0x5c00_0020..).zip([0x4000_1010, 0x4004_1010, 0x4000_5010]) {
+        assert_eq!(register(&mut program, handle, flags), 0);
+        assert_eq!(program.seen.len(), 1);
+    }
+}
+
+#[test]
+fn host_memory_that_is_not_cached_is_not_registered() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    // UNCACHED, which is how registers pass, WRITE_COMBINE, WRITE_THROUGH, WRITE_PROTECT, no meaning.
+    for coherency in [0, 2, 3, 4, 6, 15] {
+        let told = register(&mut program, 0x5c00_0020, 0x4000_0010 | coherency << 12);
+        assert_eq!(told, NvStatus::NV_ERR_INVALID_FLAGS.0, "{coherency}");
+        assert!(program.seen.is_empty());
+    }
+}
