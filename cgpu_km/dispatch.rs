@@ -44,10 +44,9 @@ impl Call for TenantCall<'_, '_> {
             })?;
         }
         let answer = match route {
-            Route::Caller => {
-                self.caller
-                    .forward(request, &mut copies, os_interface::Route::Caller)
-            }
+            Route::Caller => self
+                .caller
+                .forward(request, &mut copies, os_interface::Route::Caller),
             Route::Worker(gpu) => {
                 // The instance was destroyed while the call was under way.
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
