@@ -19,6 +19,8 @@ CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
 # What the kernel must not do: it has no panic handler that anybody would want to meet.
 NO_PANICS = ["indexing_slicing", "unwrap_used", "expect_used", "panic", "unreachable", "string_slice"]
 RUN = ["tests/vm/run.sh"]
+# Opens of each proxy in the long test.
+MANY = os.environ.get("HAMMER", "100000")
 
 
 def guest(name, *command, options=(), kernel="stock"):
@@ -64,15 +66,15 @@ DEBUG = (
         "stand-in driver on the debug kernel",
         guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver", "--limit", "600", "--leaks"], kernel="debug"),
     ),
-    ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug"]),
+    ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "3600"]),
     (
-        "hammer of 100,000 on the debug kernel",
-        guest("hammer", "cgpu-guest", "hammer", "100000", options=["--limit", "14400"], kernel="debug"),
+        f"hammer of {MANY} on the debug kernel",
+        guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "14400"], kernel="debug"),
     ),
     ("stock build", ["tests/vm/build.sh"]),
     (
-        "hammer of 100,000 on the stock kernel",
-        guest("hammer", "cgpu-guest", "hammer", "100000", options=["--limit", "3600"]),
+        f"hammer of {MANY} on the stock kernel",
+        guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "3600"]),
     ),
 )
 FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "debug": DEBUG}
@@ -93,12 +95,17 @@ def run(command):
     return step.returncode, tallies
 
 
-def have_compiler():
-    """A fresh machine has cargo, but maybe nothing that links."""
-    if shutil.which("cc"):
+def have_tools():
+    """A fresh machine has cargo, but maybe nothing that links, and a tree that nobody cloned there."""
+    wanted = []
+    if not shutil.which("cc"):
+        wanted += ["gcc", "libc6-dev"]
+    if not shutil.which("git"):
+        wanted += ["git"]
+    if not wanted:
         return
-    print("== installing gcc and libc6-dev", flush=True)
-    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "gcc", "libc6-dev"]):
+    print(f"== installing {' '.join(wanted)}", flush=True)
+    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *wanted]):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
@@ -112,8 +119,10 @@ def lacks(command):
 
 
 def main():
+    if not sys.argv[1:] or set(sys.argv[1:]) - set(FLOORS):
+        sys.exit(f"usage: floors.py {'|'.join(FLOORS)} ...")
     os.environ["CARGO_TERM_COLOR"] = "never"
-    have_compiler()
+    have_tools()
     began = time.monotonic()
     passed = failed = skipped = 0
     failures = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""replays.py [--kernel stock|debug] [--no-build]: replays every recording of tests/traces through an
+"""replays.py [options of run.sh]: replays every recording of tests/traces through an
 instance and directly on the stand-in, in one boot of the test machine, and checks the figures that
 they must have. A line for each; ends in "N passed, N failed"."""
 
@@ -104,7 +104,7 @@ def main():
         words = ["replay", "run"] + (["--direct"] if direct else []) + (["--mem", mem] if mem else [])
         words += [f"/files/{t}.jsonl.xz" for t in traces]
         script.append(f"echo {name} >&2; echo '@begin {name}'; {' '.join(words)}; echo \"@end $?\"")
-    command = [str(HERE / "run.sh"), *options, "--name", "replays", "--limit", "420"]
+    command = [str(HERE / "run.sh"), "--name", "replays", "--limit", "420", *options]
     for trace in sorted(TRACES.glob("*.jsonl.xz")):
         command += ["--file", str(trace)]
     command += ["--", "sh", "-c", "; ".join(script)]
