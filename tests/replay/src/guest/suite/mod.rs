@@ -7,6 +7,7 @@
 mod compat;
 mod control;
 mod files;
+mod handles;
 mod isolation;
 mod mappings;
 mod memory;
@@ -163,6 +164,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         memory::TESTS,
         uvm::TESTS,
         isolation::TESTS,
+        handles::TESTS,
         tenants::TESTS,
         compat::TESTS,
     ] {
