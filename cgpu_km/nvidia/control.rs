@@ -78,6 +78,11 @@ pub const SET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0103);
 pub const GET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0104);
 /// Takes a channel group off the GPU.
 pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
+/// Reserves the GPU for one client, where the administrator has set it to exclusive use
+/// (`subdeviceCtrlCmdGpuAcquireComputeModeReservation_IMPL()`, subdevice_ctrl_gpu_kernel.c).
+pub const ACQUIRE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0145);
+/// Ends that.
+pub const RELEASE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0146);
 /// Raises the GPU's clocks.
 pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
@@ -99,8 +104,8 @@ pub enum Care {
     Export,
     /// It changes how channels are scheduled.
     Schedule,
-    /// It never reaches the driver, and the program is told that it has worked: it would take time on
-    /// the GPU from others, and programs use it as a matter of course.
+    /// It never reaches the driver, and the program is told that it has worked: it would take the GPU,
+    /// or time on it, from others, and programs use it as a matter of course.
     Answer,
 }
 

@@ -82,6 +82,19 @@ impl Tables {
     }
 }
 
+#[cfg(test)]
+impl Tables {
+    /// The controls that this branch says itself.
+    pub(crate) fn controls(&self) -> &'static [ControlEntry] {
+        self.controls
+    }
+
+    /// The same of the commands of UVM.
+    pub(crate) fn uvm_commands(&self) -> &'static [UvmEntry] {
+        self.uvm
+    }
+}
+
 fn find<T, K: Ord>(table: &'static [T], key: impl Fn(&T) -> K, wanted: K) -> Option<&'static T> {
     let at = table
         .binary_search_by(|entry| key(entry).cmp(&wanted))

@@ -3,6 +3,7 @@
 
 use super::class::Kind;
 use super::control::{Care, Direction, Length, LARGEST_PARAMS};
+use super::control::{ACQUIRE_COMPUTE_MODE_RESERVATION, RELEASE_COMPUTE_MODE_RESERVATION};
 use super::control::{GET_TIMESLICE, PERF_BOOST, PREEMPT, SET_TIMESLICE};
 use super::escape::{self, Escape, Verdict};
 use super::handle::{ClassId, ClientHandle, ControlCmd};
@@ -315,7 +316,14 @@ fn care_marks_what_names_others() {
     assert_eq!(care(fb::FB_GET_INFO_V2.0), Some(Care::Memory));
     assert_eq!(care(fb::FB_GET_INFO.0), Some(Care::Memory));
     assert_eq!(care(0xa06c_0101), Some(Care::Schedule));
-    for cmd in [SET_TIMESLICE, GET_TIMESLICE, PREEMPT, PERF_BOOST] {
+    for cmd in [
+        SET_TIMESLICE,
+        GET_TIMESLICE,
+        PREEMPT,
+        PERF_BOOST,
+        ACQUIRE_COMPUTE_MODE_RESERVATION,
+        RELEASE_COMPUTE_MODE_RESERVATION,
+    ] {
         assert_eq!(care(cmd.0), Some(Care::Answer));
     }
     assert_eq!(care(0x2080_0110), Some(Care::Plain));

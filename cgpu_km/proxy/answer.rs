@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Controls that are answered here and never reach the driver.
 //!
-//! They would give a tenant a say in how long its work runs, when that of others stops, or how fast the
-//! GPU's clocks go; but CUDA uses them in every program and must not notice. So they are checked as the
+//! They would give a tenant a say in how long its work runs, when that of others stops, how fast the
+//! GPU's clocks go, or who else may use it; but CUDA uses them in every program and must not notice. So they are checked as the
 //! driver checks them (ctrla06c.h and ctrl2080perf.h name the limits, the checks themselves are in the
 //! GPU's firmware), what can be asked for again is remembered in the books, and the answer is success.
 
@@ -57,6 +57,11 @@ pub(super) fn answer(
             if !known || !(finite || seconds == params::PERF_BOOST_INFINITE) {
                 return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
             }
+            call.books(|books| books.require(client, object, Kind::Subdevice))
+        }
+        // Where the administrator has set the GPU to exclusive use, the first client to reserve it would
+        // keep out the others. Whose the GPU is, the instances say.
+        control::ACQUIRE_COMPUTE_MODE_RESERVATION | control::RELEASE_COMPUTE_MODE_RESERVATION => {
             call.books(|books| books.require(client, object, Kind::Subdevice))
         }
         _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),

@@ -30,6 +30,7 @@ use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::nvos;
+use crate::nvidia::params::group_schedule;
 use crate::nvidia::params::share_policy;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
@@ -75,13 +76,18 @@ pub(super) fn control(
         }
         return set(STATUS, outer, status.0).map(|()| 0);
     }
+    let answered = entry.is_some_and(|entry| entry.care == Care::Answer);
     if pointer.is_null() {
+        if answered {
+            let status = answer::answer(call, client, object, cmd, &mut [])?;
+            return set(STATUS, outer, status.0).map(|()| 0);
+        }
         return super::frontend::plain(call, code, outer);
     }
 
     let len = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
     let mut params = Copied::read(call, pointer, len)?;
-    if entry.is_some_and(|entry| entry.care == Care::Answer) {
+    if answered {
         let status = answer::answer(call, client, object, cmd, &mut params.bytes)?;
         params.write_back(call)?;
         return set(STATUS, outer, status.0).map(|()| 0);
@@ -165,19 +171,35 @@ fn firmware(
     }
 }
 
-/// A control that shares objects (`cliresCtrlCmdClientSetInheritedSharePolicy_IMPL()` in
-/// client_resource.c) shares them as [`handles::check_policy`] allows.
+/// What the parameters of some controls may not say.
+///
+/// Those that share objects (`cliresCtrlCmdClientSetInheritedSharePolicy_IMPL()` in client_resource.c)
+/// share them as [`handles::check_policy`] allows. Those that put channels on the runlist do it as a whole
+/// or not at all: a runlist that is submitted later, or channels in it that are not enabled, are for
+/// schedulers.
 fn policy(
     call: &mut impl Call,
     entry: Option<&ControlEntry>,
     params: &[u8],
 ) -> Result<Result<(), NvStatus>, Errno> {
-    if !entry.is_some_and(|entry| entry.care == Care::Share) {
-        return Ok(Ok(()));
+    match entry.map(|entry| entry.care) {
+        Some(Care::Share) => {
+            let kind = get(share_policy::TYPE, params)?;
+            let target = get(share_policy::TARGET, params)?;
+            Ok(handles::check_policy(call, kind, target))
+        }
+        Some(Care::Schedule) => {
+            // Before 580 there is no room for the second.
+            let skips = [group_schedule::B_SKIP_SUBMIT, group_schedule::B_SKIP_ENABLE]
+                .into_iter()
+                .any(|skip| skip.get(params).is_some_and(|skip| skip != 0));
+            Ok(match skips {
+                true => Err(NvStatus::NV_ERR_INVALID_ARGUMENT),
+                false => Ok(()),
+            })
+        }
+        _ => Ok(Ok(())),
     }
-    let kind = get(share_policy::TYPE, params)?;
-    let target = get(share_policy::TARGET, params)?;
-    Ok(handles::check_policy(call, kind, target))
 }
 
 /// Copies what the pointers inside `params` point to; `None` for a null pointer or an empty list.

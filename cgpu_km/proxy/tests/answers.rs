@@ -153,3 +153,32 @@ fn scheduling_that_cuda_does_not_need_is_refused() {
     }
     assert!(program.seen.is_empty());
 }
+
+#[test]
+fn reserving_the_gpu_keeps_nobody_out() {
+    let mut program = with_group();
+    for cmd in [0x2080_0145, 0x2080_0146] {
+        assert_eq!(control(&mut program, CLIENT, cmd, &[]), 0);
+        let status = control_of(&mut program, CLIENT, GROUP, cmd, &[]);
+        assert_eq!(status, NvStatus::NV_ERR_NOT_SUPPORTED.0);
+    }
+    assert!(program.seen.is_empty());
+}
+
+#[test]
+fn channels_go_on_the_runlist_as_a_whole() {
+    let mut program = with_group();
+    program.driver = Box::new(|_| 0);
+    let schedule = |program: &mut Program, params: [u8; 3]| {
+        control_of(program, CLIENT, GROUP, 0xa06c_0101, &params)
+    };
+    // As recorded, and off again.
+    assert_eq!(schedule(&mut program, [1, 0, 0]), 0);
+    assert_eq!(schedule(&mut program, [0, 0, 0]), 0);
+    assert_eq!(program.seen.len(), 2);
+    for params in [[1, 1, 0], [1, 0, 1]] {
+        let status = schedule(&mut program, params);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0, "{params:?}");
+    }
+    assert_eq!(program.seen.len(), 2);
+}

@@ -320,3 +320,66 @@ fn a_call_that_names_another_tenants_client_is_counted() {
     let after = program.books.share(GPU).expect("added").refused_calls;
     assert_eq!(after, before + 1);
 }
+
+/// Escapes in which no client stands.
+const WITHOUT_CLIENT: [u8; 8] = [200, 201, 210, 211, 212, 214, 215, 218];
+
+#[test]
+fn no_escape_that_names_a_client_takes_a_foreign_one() {
+    let tables = Tables::of(Branch::R580).expect("the branch of the recordings");
+    for entry in (0..=u8::MAX).filter_map(|nr| tables.escape(nr)) {
+        let sizes = match entry.sizes {
+            crate::nvidia::escape::Sizes::OneOf(sizes) => sizes,
+            crate::nvidia::escape::Sizes::Records(_) => &[],
+        };
+        if WITHOUT_CLIENT.contains(&entry.nr) {
+            continue;
+        }
+        for &size in sizes {
+            let mut program = Program::with_subdevice(GIB);
+            program.driver = Box::new(|_| 0);
+            let mut outer = vec![0; size];
+            put32(&mut outer, 0, FOREIGN);
+            put32(&mut outer, 4, DEVICE);
+            match entry.nr {
+                // RM_ALLOC of a subdevice, RM_ALLOC_MEMORY of host memory.
+                0x2b => put32(&mut outer, 12, 0x2080),
+                0x27 => put32(&mut outer, 12, 0x3e),
+                // RM_CONTROL of the driver's features.
+                0x2a => put32(&mut outer, 8, 0x1f0),
+                0x4a => put32(&mut outer, 8, 2),
+                _ => {}
+            }
+            program.put(OUTER, &outer);
+            let size = u32::try_from(size).expect("small");
+            let code = 0xc000_4600 | size << 16 | u32::from(entry.nr);
+            for session in [CONTROL, GPU_NODE] {
+                let _ = ioctl(&mut program, &session, code, UserAddr(OUTER));
+                assert!(program.seen.is_empty(), "{} forwarded", entry.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_control_and_no_uvm_command_takes_a_foreign_client() {
+    let tables = Tables::of(Branch::R580).expect("the branch of the recordings");
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    for entry in tables.controls() {
+        let size = usize::try_from(entry.params).expect("small");
+        let told = control(&mut program, FOREIGN, entry.cmd.0, &vec![0; size]);
+        assert_eq!(told, NvStatus::NV_ERR_INVALID_CLIENT.0, "{}", entry.name);
+    }
+    for entry in tables.uvm_commands() {
+        let Some(client) = entry.client else { continue };
+        let mut params = vec![0; usize::try_from(entry.size).expect("small")];
+        client.set(&mut params, FOREIGN).expect("room");
+        program.put(OUTER, &params);
+        let returned = ioctl(&mut program, &UVM, entry.cmd, UserAddr(OUTER));
+        assert_eq!(returned, Ok(0));
+        let told = entry.status.get(program.at(OUTER));
+        assert_eq!(told, Some(INVALID_OBJECT_HANDLE), "{}", entry.name);
+    }
+    assert!(program.seen.is_empty());
+}
