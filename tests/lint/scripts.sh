@@ -25,7 +25,7 @@ while IFS= read -r -d '' file; do
 	*) continue ;;
 	esac
 	if command -v shellcheck >/dev/null; then
-		shellcheck -x --shell="$([[ $first = *bash* ]] && echo bash || echo busybox)" "$file" || failed=1
+		shellcheck -x -S warning --shell="$([[ $first = *bash* ]] && echo bash || echo dash)" "$file" || failed=1
 	fi
 done < <(git ls-files -z --cached --others --exclude-standard)
 exit $failed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=busybox
+# shellcheck shell=dash
 # What guest-init and commands in the test machine share: loading and unloading the two modules.
 # /vm.conf says how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in driver has.
 FAKE=/sys/kernel/debug/fake_nvidia
