@@ -101,6 +101,7 @@ pub enum Care {
     /// It gives others the use of an object.
     Share,
     /// It puts objects behind a descriptor, or takes them from one: memory that outlives its object.
+    /// Refused.
     Export,
     /// It changes how channels are scheduled.
     Schedule,

@@ -71,7 +71,8 @@ pub(super) fn control(
         check(cmd, entry, size, pointer).and_then(|()| firmware(call, cmd, entry, client, object))
     };
     if let Err(status) = verdict {
-        if entry.is_none() || status == NvStatus::NV_ERR_INVALID_CLIENT {
+        let listed = entry.is_some_and(|entry| entry.care != Care::Export);
+        if !listed || status == NvStatus::NV_ERR_INVALID_CLIENT {
             note_refused(call, session);
         }
         return set(STATUS, outer, status.0).map(|()| 0);
@@ -134,6 +135,9 @@ fn check(
     pointer: UserAddr,
 ) -> Result<(), NvStatus> {
     let expected = match entry {
+        // Memory behind a descriptor outlives its object, and what comes out of one is in no books:
+        // it would be had without being charged.
+        Some(entry) if entry.care == Care::Export => return Err(NvStatus::NV_ERR_NOT_SUPPORTED),
         Some(entry) => entry.params,
         // A GSS legacy control has no entry in the driver's own tables either: its size is the
         // caller's.

@@ -4,6 +4,7 @@
 
 mod answers;
 mod doorbell;
+mod exports;
 mod handles;
 
 use super::*;
