@@ -69,6 +69,14 @@ impl Call for TenantCall<'_, '_> {
         self.tenant.gpu_by_uuid(uuid)
     }
 
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        self.tenant.gpu_by_id(id)
+    }
+
+    fn process_by_number(&self, number: u32) -> Option<ProcessId> {
+        self.caller.process_by_number(number).map(ProcessId)
+    }
+
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
         self.tenant.with_books(work)
     }

@@ -13,6 +13,7 @@ pub mod fb;
 mod generated;
 pub mod handle;
 pub mod memory;
+pub mod names;
 pub mod nvos;
 pub mod params;
 pub mod status;

@@ -35,6 +35,7 @@ mod control;
 mod frontend;
 mod handles;
 mod heap;
+mod lists;
 mod uvm;
 
 #[cfg(test)]
@@ -129,6 +130,13 @@ pub trait Call {
 
     /// The tenant's GPU with this UUID, as UVM names GPUs.
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId>;
+
+    /// The tenant's GPU with this id, as RM names GPUs.
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId>;
+
+    /// The process that has this number in the PID namespace of the calling process; `None` where
+    /// it has none. (The driver gives processes the numbers of the caller's namespace.)
+    fn process_by_number(&self, number: u32) -> Option<ProcessId>;
 
     /// Works on the tenant's books, alone.
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R;

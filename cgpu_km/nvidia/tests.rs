@@ -12,7 +12,7 @@ use super::tables::Tables;
 use super::uvm::UvmKind;
 use super::version::{Branch, DriverVersion};
 use super::wire::{Field, Items, Wire};
-use super::{fb, memory, nvos, params, uvm};
+use super::{fb, memory, names, nvos, params, uvm};
 use proptest::prelude::*;
 
 fn r580() -> &'static Tables {
@@ -327,6 +327,20 @@ fn care_marks_what_names_others() {
         assert_eq!(care(cmd.0), Some(Care::Answer));
     }
     assert_eq!(care(0x2080_0110), Some(Care::Plain));
+}
+
+#[test]
+fn it_is_known_where_controls_name_gpus_and_processes() {
+    for (_, tables) in all() {
+        for number in (0..0x1000).chain(0x2080_0000..0x2080_4000) {
+            let cmd = ControlCmd(number);
+            let Some(entry) = tables.control(cmd) else {
+                continue;
+            };
+            let is_one = matches!(entry.care, Care::Gpus | Care::Processes);
+            assert_eq!(names::names(cmd).is_some(), is_one, "{}", entry.name);
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! A process inside a proxied call: its memory, and the way on to the driver.
 
 use super::{
+    extra,
     scratch::Lease,
     worker::{QueueKey, Request, Route},
     BackingFile, UserAddr,
@@ -63,6 +64,15 @@ impl<'a> Caller<'a> {
     pub fn process(&self) -> i32 {
         // SAFETY: The current task is valid, and its thread group id never changes while it runs.
         unsafe { (*bindings::get_current()).tgid }
+    }
+
+    /// The process that has this number in the PID namespace of the calling one, as the initial
+    /// namespace numbers it; `None` where there is none.
+    pub fn process_by_number(&self, number: u32) -> Option<i32> {
+        let number = i32::try_from(number).ok()?;
+        // SAFETY: Any number may be asked for; the current task runs, so it has a PID namespace.
+        let process = unsafe { extra::cgpu_shim_pid_by_vnr(number) };
+        (process > 0).then_some(process)
     }
 
     /// Copies from the process; `EFAULT` where that cannot be read. The bytes may be others a

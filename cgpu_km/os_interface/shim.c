@@ -25,6 +25,17 @@ unsigned long cgpu_shim_page_to_pfn(struct page *page)
 	return page_to_pfn(page);
 }
 
+/* pid_by_vnr: the opposite of pid_vnr(); 0 where nobody has the number. */
+pid_t cgpu_shim_pid_by_vnr(pid_t nr)
+{
+	pid_t pid;
+
+	rcu_read_lock();
+	pid = pid_nr(find_vpid(nr));
+	rcu_read_unlock();
+	return pid;
+}
+
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {
 	vm_flags_set(vma, flags);

@@ -34,6 +34,11 @@ impl Books {
         }
     }
 
+    /// Whether a process has a client here, or memory that is still there.
+    pub fn has_process(&self, process: ProcessId) -> bool {
+        self.accounts.processes.has(process)
+    }
+
     /// Nothing is charged or asked for, and there is no client.
     pub fn is_idle(&self) -> bool {
         self.forest.is_empty() && self.accounts.are_clear()

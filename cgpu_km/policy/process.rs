@@ -90,6 +90,10 @@ impl Processes {
         })
     }
 
+    pub(super) fn has(&self, id: ProcessId) -> bool {
+        self.by_id.get(key_of(id)).is_some()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.records.len() == 0
     }

@@ -11,6 +11,7 @@ use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
 use super::handles;
+use super::lists;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -99,7 +100,9 @@ pub(super) fn control(
     }
     let pointers = entry.map_or(&[][..], |entry| entry.pointers);
     let mut lists = read_lists(call, pointers, &params.bytes)?;
+    let hidden = lists::hide(call, cmd, &mut params.bytes)?;
     let returned = forward(call, code, outer, &mut params.bytes, pointers, &mut lists)?;
+    lists::show(call, cmd, &hidden, &mut params.bytes);
 
     let ok = returned == 0 && get(STATUS, outer)? == NvStatus::NV_OK.0;
     if ok {

@@ -10,6 +10,7 @@ use super::alloc;
 use super::control;
 use super::handles;
 use super::heap;
+use super::lists;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -109,6 +110,8 @@ pub(super) fn ioctl(
         Escape::RmMapMemory => handles::map_memory(call, session, code, bytes),
         Escape::RmUnmapMemory => handles::unmap_memory(call, session, code, bytes),
         Escape::RmUpdateDeviceMappingInfo => handles::update_mapping(call, session, code, bytes),
+        Escape::CardInfo => lists::card_info(call, bytes),
+        Escape::AttachGpusToFd => lists::attach_gpus(call, code, bytes),
         _ => plain(call, code, bytes),
     }?;
     outer.write_back(call)?;

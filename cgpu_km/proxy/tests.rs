@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 mod believed;
+mod lists;
 
 const GPU: GpuId = GpuId(1);
 const UUID: [u8; 16] = *b"GPU-under-test-1";
@@ -110,6 +111,15 @@ impl Call for Program {
 
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
         (*uuid == UUID).then_some(GPU)
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        (id == lists::OWN).then_some(GPU)
+    }
+
+    fn process_by_number(&self, number: u32) -> Option<ProcessId> {
+        // In a namespace of its own, this program is number 7.
+        (number < 1000).then(|| ProcessId(i32::try_from(number).expect("small") + 70))
     }
 
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {

@@ -177,6 +177,14 @@ impl Tenant {
         Some(share.gpu.id())
     }
 
+    /// The one of its GPUs with this id, as RM names GPUs.
+    pub fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        let state = self.state.lock();
+        let mut shares = state.shares.iter();
+        let share = shares.find(|s| s.gpu.facts().gpu_id == id)?;
+        Some(share.gpu.id())
+    }
+
     /// Whether one of its instances is on this GPU.
     pub(super) fn has(&self, gpu: &Gpu) -> bool {
         let state = self.state.lock();

@@ -325,6 +325,55 @@ pub mod active_id {
     pub const GPU_ID: Field<u32> = Field::at(0);
 }
 
+/// Controls `NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_V2` and, as far as these go, `_GET_P2P_CAPS`.
+pub mod p2p_caps {
+    use crate::nvidia::wire::Field;
+    use crate::nvidia::wire::Items;
+    /// The driver's names of the GPUs.
+    pub const GPU_IDS: Items<u32> = Items::at(0, 32);
+    /// How many.
+    pub const GPU_COUNT: Field<u32> = Field::at(128);
+}
+
+/// Control `NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_MATRIX`.
+pub mod p2p_caps_matrix {
+    use crate::nvidia::wire::Field;
+    use crate::nvidia::wire::Items;
+    /// Size of `NV0000_CTRL_SYSTEM_GET_P2P_CAPS_MATRIX_PARAMS` in bytes.
+    pub const SIZE: usize = 1352;
+    /// How many on one side.
+    pub const GRP_A_COUNT: Field<u32> = Field::at(0);
+    /// And on the other.
+    pub const GRP_B_COUNT: Field<u32> = Field::at(4);
+    /// The driver's names of the GPUs on one side.
+    pub const GPU_ID_GRP_A: Items<u32> = Items::at(8, 8);
+    /// And on the other.
+    pub const GPU_ID_GRP_B: Items<u32> = Items::at(40, 8);
+}
+
+/// Control `NV0000_CTRL_CMD_SYNC_GPU_BOOST_GROUP_INFO`.
+pub mod boost_groups {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV0000_SYNC_GPU_BOOST_GROUP_INFO_PARAMS` in bytes.
+    pub const SIZE: usize = 2244;
+    /// Out: entries.
+    pub const GROUP_COUNT: Field<u32> = Field::at(0);
+    /// Where the entries begin.
+    pub const P_BOOST_GROUPS: usize = 4;
+}
+
+/// One entry of `NV0000_CTRL_CMD_SYNC_GPU_BOOST_GROUP_INFO`.
+pub mod boost_group {
+    use crate::nvidia::wire::Field;
+    use crate::nvidia::wire::Items;
+    /// Size of `NV0000_SYNC_GPU_BOOST_GROUP_CONFIG` in bytes.
+    pub const SIZE: usize = 140;
+    /// GPUs in the group.
+    pub const GPU_COUNT: Field<u32> = Field::at(0);
+    /// The driver's names of them.
+    pub const GPU_IDS: Items<u32> = Items::at(4, 32);
+}
+
 /// Control `NV0000_CTRL_CMD_GPU_GET_ID_INFO`.
 pub mod id_info {
     use crate::nvidia::wire::Field;

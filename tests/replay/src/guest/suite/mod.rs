@@ -9,6 +9,7 @@ mod control;
 mod files;
 mod handles;
 mod isolation;
+mod lists;
 mod mappings;
 mod memory;
 mod nodes;
@@ -164,6 +165,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         memory::TESTS,
         uvm::TESTS,
         isolation::TESTS,
+        lists::TESTS,
         handles::TESTS,
         tenants::TESTS,
         compat::TESTS,
