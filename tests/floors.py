@@ -52,7 +52,7 @@ VM = (
     ("stand-in driver", guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"])),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
-    ("hammer", guest("hammer", "cgpu-guest", "hammer", "2000", options=["--limit", "300"])),
+    ("hammer", guest("hammer", "cgpu-guest", "hammer", "20000", options=["--limit", "300"])),
     ("module before driver", ["tests/vm/load-order.sh"]),
     ("install", ["tests/vm/install-test.sh"]),
 )
