@@ -21,6 +21,15 @@
 //! * An object whose parent goes while it is made belongs to its client from then on; one whose client
 //!   goes is credited at once.
 //!
+//! # Mappings
+//!
+//! UVM keeps what it maps, whatever becomes of the object. Each mapping is a hold of its own, from before
+//! the driver is asked until a call that the program cannot bend has taken it away: an unmapping of just
+//! those addresses for that GPU, which the driver does not refuse while it has the mapping, or the end
+//! of the file. Whether a call for more or fewer addresses has worked is an output, and not believed.
+//!
+//! # Names of clients
+//!
 //! The one name that the driver chooses is that of a client. It counts those up and comes to the same
 //! one again after a million (rs_server.c, `_serverCreateEntryAndLockForNewClient`). A client that the
 //! driver has given a handle which the books still know has taken the place of the former one.
@@ -32,6 +41,8 @@ mod event;
 mod forest;
 mod ledger;
 mod lookup;
+mod mapping;
+mod maps;
 mod object;
 mod process;
 pub mod report;
@@ -42,9 +53,11 @@ mod table;
 mod tests;
 
 pub use books::Books;
-pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, ProcessId};
+pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId};
 pub use event::{Refusal, RefusalCause, Ticket};
 pub use ledger::{FbView, ShareView};
+pub use mapping::{Mapped, Span};
+pub use maps::Map;
 
 /// GPU memory that a compute context takes without any allocation that shows it (page tables,
 /// instance memory, context buffers), in bytes.

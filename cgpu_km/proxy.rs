@@ -37,6 +37,7 @@ mod handles;
 mod heap;
 mod lists;
 mod uvm;
+mod uvm_map;
 
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,8 @@ impl UserAddr {
 pub struct Errno(pub i32);
 
 impl Errno {
+    /// What UVM gives while the machine is suspended.
+    pub const EAGAIN: Self = Self(11);
     /// Not enough host memory.
     pub const ENOMEM: Self = Self(12);
     /// A bad address in the program's memory.

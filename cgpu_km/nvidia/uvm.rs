@@ -54,6 +54,24 @@ pub struct UvmEntry {
     pub kind: UvmKind,
 }
 
+/// `UVM_UNREGISTER_GPU_VASPACE`: a GPU gives up the address space, with all that is mapped for it.
+pub const UNREGISTER_GPU_VASPACE: u32 = 26;
+/// `UVM_UNREGISTER_GPU`: a GPU goes altogether.
+pub const UNREGISTER_GPU: u32 = 38;
+/// `UVM_UNMAP_EXTERNAL`.
+pub const UNMAP_EXTERNAL: u32 = 66;
+
+/// In `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS`, the GPUs that the memory is mapped for
+/// (`UvmGpuMappingAttributes`, uvm_types.h): as many as the branch has room for, each begins with its UUID.
+pub mod map_gpus {
+    /// Where they begin.
+    pub const AT: usize = 24;
+    /// The size of one.
+    pub const SIZE: usize = 36;
+    /// From the number of them (a u64), which follows them, to the end of the struct.
+    pub const COUNT_TO_END: usize = 24;
+}
+
 /// In [`initialize::FLAGS`]: several processes may use the file
 /// (`UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`, uvm_types.h).
 pub const FLAG_MULTI_PROCESS_SHARING_MODE: u64 = 0x2;

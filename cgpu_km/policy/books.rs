@@ -5,6 +5,7 @@ use super::charge::{Accounts, Denied};
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::Forest;
+use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::slots::{Ref, Slot};
 use super::CONTEXT_OVERHEAD;
@@ -21,6 +22,7 @@ use crate::store::Exhausted;
 pub struct Books {
     pub(super) accounts: Accounts,
     pub(super) forest: Forest,
+    pub(super) mappings: Mappings,
 }
 
 impl Default for Books {
@@ -41,6 +43,7 @@ impl Books {
         Self {
             accounts: Accounts::new(seed),
             forest: Forest::new(seed),
+            mappings: Mappings::new(seed),
         }
     }
 
@@ -194,8 +197,12 @@ impl Books {
         }
     }
 
-    /// The driver has released a file, and with it all clients that were made on it.
+    /// The driver has released a file, and with it all clients that were made on it and all that was
+    /// mapped through it.
     pub fn close_file(&mut self, file: FileId) {
+        while let Some(hold) = self.mappings.take_of(file) {
+            self.release_hold(hold);
+        }
         self.forest.close_file(file, &mut self.accounts);
     }
 
@@ -327,7 +334,7 @@ impl Books {
         }
     }
 
-    fn release_names(&mut self, names: [Option<Ref>; 3]) {
+    pub(super) fn release_names(&mut self, names: [Option<Ref>; 3]) {
         for name in names.into_iter().flatten() {
             self.forest.release_name(name);
         }

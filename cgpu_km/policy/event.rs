@@ -93,6 +93,17 @@ pub struct FreeTicket {
     pub(super) client: Option<Ref>,
 }
 
+/// A call that maps memory through UVM for one GPU. Must be handed back to
+/// [`super::Books::end_map`].
+#[derive(Debug)]
+#[must_use = "what a mapping holds stays charged until its ticket is handed back"]
+pub struct MapTicket {
+    /// The mapping that is being made.
+    pub(super) mapping: Ref,
+    /// Objects that the call names: the memory and its client.
+    pub(super) names: [Option<Ref>; 3],
+}
+
 /// Why a call is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
@@ -125,6 +136,10 @@ pub enum RefusalCause {
     WrongClass,
     /// The caller left the choice of a handle to the driver, and all of those are taken.
     NoHandle,
+    /// A mapping of no bytes, or beyond the end of the address space.
+    NoRange,
+    /// Another call maps the same addresses.
+    MappingInFlight,
 }
 
 impl RefusalCause {
@@ -156,6 +171,10 @@ impl RefusalCause {
             Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
+            // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.
+            Self::NoRange => NvStatus::NV_ERR_INVALID_ADDRESS,
+            // None of the driver's: it would let one of two calls take the place of the other.
+            Self::MappingInFlight => NvStatus::NV_ERR_IN_USE,
         }
     }
 }

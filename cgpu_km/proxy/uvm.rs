@@ -2,13 +2,14 @@
 //! `ioctl` on `/dev/nvidia-uvm`.
 //!
 //! UVM's request codes are plain numbers without a size; each has one struct with a status inside
-//! (kernel-open/nvidia-uvm/uvm_ioctl.h). Three of them need more than forwarding:
+//! (kernel-open/nvidia-uvm/uvm_ioctl.h). Some of them need more than forwarding:
 //!
 //! * `UVM_INITIALIZE` gets the flag for sharing between processes, and gives it back cleared: it
 //!   detaches the VA space from the process's memory, which the driver would otherwise tie to a file
 //!   that it must recognise as its own (`uvm_api_mm_initialize()`, `uvm_file_is_nvidia_uvm()`).
 //! * `UVM_MM_INITIALIZE` is then answered here as the driver answers it for such a VA space:
 //!   "not required, no loss of functionality".
+//! * What keeps memory or gives it up is in [`super::uvm_map`].
 //! * `UVM_REGISTER_GPU` looks for a file of the GPU in the caller's descriptor table, so the GPU's
 //!   worker runs it. Calls that name a client must stay with the caller: the driver compares process
 //!   ids.
@@ -17,6 +18,7 @@ use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
 use super::handles;
+use super::uvm_map;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -67,6 +69,12 @@ pub(super) fn ioctl(
         )
         .map(|()| 0),
         UvmKind::RegisterGpu => register_gpu(call, request, bytes),
+        UvmKind::MapExternal => uvm_map::map(call, session, entry, bytes),
+        UvmKind::UnmapExternal => uvm_map::unmap(call, session, entry, bytes),
+        UvmKind::Free => uvm_map::free(call, session, entry, bytes),
+        _ if matches!(entry.cmd, uvm::UNREGISTER_GPU | uvm::UNREGISTER_GPU_VASPACE) => {
+            uvm_map::unregister(call, session, entry, bytes)
+        }
         _ => forward(call, request, bytes, Route::Caller),
     }?;
     params.write_back(call)?;
@@ -103,7 +111,7 @@ fn refusal(
     Ok((kind == Some(Kind::UserMode)).then_some(NvStatus::NV_ERR_INVALID_PARAMETER))
 }
 
-fn forward(
+pub(super) fn forward(
     call: &mut impl Call,
     request: u32,
     bytes: &mut [u8],

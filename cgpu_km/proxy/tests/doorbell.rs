@@ -68,6 +68,9 @@ fn the_doorbell_of_the_privileged_is_refused_as_the_driver_refuses_it() {
 /// Maps an object for the GPU, by UVM.
 fn map_external(program: &mut Program, object: u32) -> u32 {
     let mut params = vec![0; 9264];
+    put64(&mut params, 8, MIB);
+    params[24..40].copy_from_slice(&UUID);
+    put64(&mut params, 9240, 1);
     put32(&mut params, 9252, CLIENT);
     put32(&mut params, 9256, object);
     program.put(OUTER, &params);

@@ -266,9 +266,13 @@ fn a_control_of_the_firmware_that_is_for_administrators_is_refused() {
 
 /// A UVM command whose argument, of `size` bytes, names a client.
 fn uvm_client(command: u32, size: usize, client: usize, at: usize) {
+    uvm_client_in(command, vec![0; size], client, at);
+}
+
+/// The same with an argument that says more.
+fn uvm_client_in(command: u32, mut params: Vec<u8>, client: usize, at: usize) {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
-    let mut params = vec![0; size];
     for (named, expected) in [
         (CLIENT, 0),
         (FOREIGN, INVALID_OBJECT_HANDLE),
@@ -294,7 +298,12 @@ fn uvm_gets_no_channel_of_another_tenant() {
 
 #[test]
 fn uvm_maps_no_memory_of_another_tenant() {
-    uvm_client(33, 9264, 9252, 9260);
+    let mut params = vec![0; 9264];
+    put64(&mut params, 8, MIB);
+    params[24..40].copy_from_slice(&UUID);
+    put64(&mut params, 9240, 1);
+    put32(&mut params, 9256, SUBDEVICE);
+    uvm_client_in(33, params, 9252, 9260);
 }
 
 #[test]

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The memory objects that a tenant has mapped through UVM.
+//!
+//! UVM duplicates what it maps (`uvm_map_external_allocation_on_gpu()`, uvm_map_external.c), once for each
+//! GPU: the memory stays until the mapping goes, whatever becomes of the object. Each mapping is therefore
+//! a hold on what the object costs.
+//!
+//! Mappings are kept in order of file, GPU and address, in a skip list. Those that share file and GPU never
+//! overlap, as in the driver. One of which a later mapping took a part is *split* in the driver; what is
+//! left of it there is not followed, it counts until its file is closed.
+
+use super::event::{FileId, GpuId};
+use super::maps::Map;
+use super::slots::{Ref, Slot, Slots};
+use super::table::step;
+use crate::store::Exhausted;
+
+/// Most mappings of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
+pub(super) const MOST_MAPPINGS: usize = 1 << 18;
+
+/// Enough for [`MOST_MAPPINGS`], where a quarter of those of each level is on the next.
+const LEVELS: usize = 9;
+type Links = [Option<Slot>; LEVELS];
+
+/// What comes after all GPUs of a file: its split mappings, in order of their serial numbers.
+const SPLIT: u64 = u64::MAX;
+
+/// File, GPU or [`SPLIT`], address or serial number.
+type Key = (u64, u64, u64);
+
+/// How far a mapping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The driver is being asked for it.
+    Coming,
+    /// The driver has it, since that moment.
+    Here(u64),
+    /// The driver may have parts of it.
+    Split,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    key: Key,
+    base: u64,
+    length: u64,
+    life: Life,
+    uuid: [u8; 16],
+    /// What it keeps charged; `None` for memory that costs nothing.
+    hold: Option<Slot>,
+    next: Links,
+}
+
+impl Mapping {
+    /// Its last byte.
+    fn last(&self) -> u64 {
+        self.base.saturating_add(self.length - 1)
+    }
+}
+
+/// A mapping of a tenant, as [`super::Books::mapped`] tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub(super) name: Ref,
+    /// The GPU that it is for, as UVM names it.
+    pub uuid: [u8; 16],
+    /// Its address.
+    pub base: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// A part of an address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The UVM file, which is the address space.
+    pub file: FileId,
+    /// On this GPU alone.
+    pub gpu: Option<GpuId>,
+    /// The first byte.
+    pub base: u64,
+    /// The last byte.
+    pub last: u64,
+}
+
+/// Why a mapping cannot be made now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conflict {
+    /// A call for the same addresses is in flight.
+    InFlight,
+    Exhausted,
+}
+
+impl From<Exhausted> for Conflict {
+    fn from(_: Exhausted) -> Self {
+        Self::Exhausted
+    }
+}
+
+/// All mappings of a tenant.
+#[derive(Debug)]
+pub(super) struct Mappings {
+    records: Slots<Mapping>,
+    first: Links,
+    /// Counts what happens, so that it can be told what was there before.
+    clock: u64,
+    seed: u64,
+}
+
+impl Mappings {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Slots::new(),
+            first: [None; LEVELS],
+            clock: 0,
+            seed,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0
+    }
+
+    /// The present moment: what settles from now on does so later.
+    pub(super) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Makes room for a mapping, so that [`Mappings::insert`] cannot fail, and splits what it would take
+    /// parts of.
+    pub(super) fn prepare(
+        &mut self,
+        file: FileId,
+        gpu: GpuId,
+        base: u64,
+        last: u64,
+    ) -> Result<(), Conflict> {
+        if self.records.len() >= MOST_MAPPINGS {
+            return Err(Conflict::Exhausted);
+        }
+        self.records.reserve()?;
+        let (file, place) = (file.0, u64::from(gpu.0));
+        let here = (file, place, base);
+        let left = self.path(here).first().copied().flatten();
+        let left = left.filter(|&left| {
+            let left = self.records.get(left);
+            left.is_some_and(|l| (l.key.0, l.key.1) == (file, place) && l.last() >= base)
+        });
+        // Only the first and the last of those that it meets can have parts outside.
+        let mut at = self
+            .from(here)
+            .filter(|&at| self.begins(at, file, place, last));
+        let mut right = None;
+        while let Some(slot) = at {
+            step();
+            let record = self.records.get(slot).ok_or(Exhausted)?;
+            if record.last() <= last || record.life == Life::Coming {
+                // What would go whole goes before: see Books::mapped.
+                return Err(Conflict::InFlight);
+            }
+            right = Some(slot);
+            let next = record.next.first().copied().flatten();
+            at = next.filter(|&next| self.begins(next, file, place, last));
+        }
+        let coming = |slot: Slot| {
+            let record = self.records.get(slot);
+            record.is_some_and(|record| record.life == Life::Coming)
+        };
+        if left.is_some_and(coming) {
+            return Err(Conflict::InFlight);
+        }
+        for slot in [left, right].into_iter().flatten() {
+            self.split(slot);
+        }
+        Ok(())
+    }
+
+    /// Adds a mapping that the driver is about to be asked for, for which [`Mappings::prepare`] has made
+    /// room.
+    pub(super) fn insert(&mut self, map: &Map, hold: Option<Slot>) -> Result<Ref, Exhausted> {
+        let slot = self.records.insert(Mapping {
+            key: (map.file.0, u64::from(map.gpu.0), map.base),
+            base: map.base,
+            length: map.length,
+            life: Life::Coming,
+            uuid: map.uuid,
+            hold,
+            next: [None; LEVELS],
+        })?;
+        self.link(slot);
+        self.records.name(slot).ok_or(Exhausted)
+    }
+
+    /// The driver has the mapping.
+    pub(super) fn settle(&mut self, name: Ref) {
+        self.clock += 1;
+        let now = self.clock;
+        let slot = self.records.find(name);
+        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+            if record.life == Life::Coming {
+                record.life = Life::Here(now);
+            }
+        }
+    }
+
+    /// The driver has the mapping no longer, or never had it. Gives the hold that is to be released.
+    pub(super) fn drop(&mut self, name: Ref) -> Option<Slot> {
+        let slot = self.records.find(name)?;
+        if self.records.get(slot)?.life == Life::Split {
+            return None;
+        }
+        self.remove(slot)
+    }
+
+    /// The driver has closed the file. Gives the hold of one mapping of it, as long as there are any.
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
+        let slot = self.from((file.0, 0, 0))?;
+        let record = self.records.get(slot)?;
+        (record.key.0 == file.0).then(|| self.remove(slot))
+    }
+
+    /// The first mapping that lies whole in a span and was there at that moment.
+    pub(super) fn within(&self, span: Span, moment: u64) -> Option<Mapped> {
+        let file = span.file.0;
+        let mut place = span.gpu.map_or(0, |gpu| u64::from(gpu.0));
+        loop {
+            step();
+            let slot = self.from((file, place, span.base))?;
+            let key = self.records.get(slot)?.key;
+            if key.0 != file || key.1 == SPLIT || (span.gpu.is_some() && key.1 != place) {
+                return None;
+            }
+            if key.1 != place {
+                // The file has nothing more on that GPU, but on this one.
+                place = key.1;
+                continue;
+            }
+            let mut at = Some(slot);
+            while let Some(slot) = at.filter(|&at| self.begins(at, file, place, span.last)) {
+                step();
+                let record = self.records.get(slot)?;
+                let old = matches!(record.life, Life::Here(since) if since <= moment);
+                if old && record.last() <= span.last {
+                    return Some(Mapped {
+                        name: self.records.name(slot)?,
+                        uuid: record.uuid,
+                        base: record.base,
+                        length: record.length,
+                    });
+                }
+                at = self.behind(Some(slot), 0);
+            }
+            place += 1;
+        }
+    }
+
+    /// A record is for the file and GPU and begins not behind `last`.
+    fn begins(&self, slot: Slot, file: u64, place: u64, last: u64) -> bool {
+        let key = self.records.get(slot).map(|record| record.key);
+        key.is_some_and(|key| (key.0, key.1) == (file, place) && key.2 <= last)
+    }
+
+    fn split(&mut self, slot: Slot) {
+        self.unlink(slot);
+        self.clock += 1;
+        let serial = self.clock;
+        if let Some(record) = self.records.get_mut(slot) {
+            record.key = (record.key.0, SPLIT, serial);
+            record.life = Life::Split;
+        }
+        self.link(slot);
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<Slot> {
+        self.unlink(slot);
+        self.records.remove(slot)?.hold
+    }
+
+    /// The first record at or behind a key.
+    fn from(&self, key: Key) -> Option<Slot> {
+        let before = self.path(key).first().copied().flatten();
+        self.behind(before, 0)
+    }
+
+    /// On each level, the last record before a key.
+    fn path(&self, key: Key) -> Links {
+        let mut path = [None; LEVELS];
+        let mut at = None;
+        for (level, place) in path.iter_mut().enumerate().rev() {
+            while let Some(next) = self.behind(at, level) {
+                step();
+                if self
+                    .records
+                    .get(next)
+                    .is_none_or(|record| record.key >= key)
+                {
+                    break;
+                }
+                at = Some(next);
+            }
+            *place = at;
+        }
+        path
+    }
+
+    /// The record behind another one on a level; `None`: behind the beginning.
+    fn behind(&self, slot: Option<Slot>, level: usize) -> Option<Slot> {
+        let links = match slot {
+            Some(slot) => &self.records.get(slot)?.next,
+            None => &self.first,
+        };
+        links.get(level).copied().flatten()
+    }
+
+    fn set_behind(&mut self, slot: Option<Slot>, level: usize, next: Option<Slot>) {
+        let links = match slot {
+            Some(slot) => self.records.get_mut(slot).map(|record| &mut record.next),
+            None => Some(&mut self.first),
+        };
+        if let Some(link) = links.and_then(|links| links.get_mut(level)) {
+            *link = next;
+        }
+    }
+
+    fn link(&mut self, slot: Slot) {
+        let Some(key) = self.records.get(slot).map(|record| record.key) else {
+            return;
+        };
+        let path = self.path(key);
+        let height = self.height();
+        for (level, &before) in path.iter().enumerate().take(height) {
+            let next = self.behind(before, level);
+            self.set_behind(Some(slot), level, next);
+            self.set_behind(before, level, Some(slot));
+        }
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let Some(key) = self.records.get(slot).map(|record| record.key) else {
+            return;
+        };
+        let path = self.path(key);
+        for (level, &before) in path.iter().enumerate() {
+            if self.behind(before, level) == Some(slot) {
+                let next = self.behind(Some(slot), level);
+                self.set_behind(before, level, next);
+                self.set_behind(Some(slot), level, None);
+            }
+        }
+    }
+
+    /// On how many levels a record is to be: one more with a chance of a quarter each.
+    fn height(&mut self) -> usize {
+        // One step of splitmix64, with a seed of which the tenant knows nothing.
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.seed;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+        let pairs = usize::try_from(x.trailing_zeros() / 2).unwrap_or(0);
+        (pairs + 1).min(LEVELS)
+    }
+}

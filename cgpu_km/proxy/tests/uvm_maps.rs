@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that UVM keeps: what is charged, and what is asked of the driver to be certain.
+
+use super::*;
+
+const MEMORY: u32 = 0x5c00_0010;
+const MAP: u32 = 33;
+const FREE: u32 = 34;
+const UNREGISTER_GPU: u32 = 38;
+const UNMAP: u32 = 66;
+const BASE: u64 = 0x20_0000_0000;
+
+/// A program with 4 MiB of memory, and a driver that takes everything.
+fn with_memory() -> Program {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(program.memory(MEMORY, 4 * MIB), 0);
+    program.seen.clear();
+    program
+}
+
+fn uvm_call(program: &mut Program, request: u32, params: &[u8]) -> Result<i32, Errno> {
+    program.put(OUTER, params);
+    ioctl(program, &UVM, request, UserAddr(OUTER))
+}
+
+/// Maps [`MEMORY`] for GPUs, and says what the status is.
+fn map(program: &mut Program, base: u64, length: u64, uuids: &[[u8; 16]]) -> u32 {
+    let mut params = vec![0; 9264];
+    put64(&mut params, 0, base);
+    put64(&mut params, 8, length);
+    for (number, uuid) in uuids.iter().enumerate() {
+        let at = 24 + 36 * number;
+        params[at..at + 16].copy_from_slice(uuid);
+    }
+    put64(&mut params, 9240, uuids.len().try_into().expect("few"));
+    put32(&mut params, 9252, CLIENT);
+    put32(&mut params, 9256, MEMORY);
+    assert_eq!(uvm_call(program, MAP, &params), Ok(0));
+    get32(program.at(OUTER), 9260)
+}
+
+fn unmap(program: &mut Program, base: u64, length: u64) {
+    let mut params = vec![0; 40];
+    put64(&mut params, 0, base);
+    put64(&mut params, 8, length);
+    params[16..32].copy_from_slice(&UUID);
+    assert_eq!(uvm_call(program, UNMAP, &params), Ok(0));
+}
+
+fn free_range(program: &mut Program, base: u64, length: u64) {
+    let mut params = vec![0; 24];
+    put64(&mut params, 0, base);
+    put64(&mut params, 8, length);
+    assert_eq!(uvm_call(program, FREE, &params), Ok(0));
+}
+
+fn free_memory(program: &mut Program) {
+    let mut outer = vec![0; 16];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 8, MEMORY);
+    program.put(OUTER, &outer);
+    let freed = ioctl(program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER));
+    assert_eq!((freed, get32(program.at(OUTER), 12)), (Ok(0), 0));
+}
+
+/// Request, address and length of what the driver was asked since the last time.
+fn asked(program: &mut Program) -> Vec<(u32, u64, u64)> {
+    let seen = core::mem::take(&mut program.seen);
+    let of = |seen: &Seen| {
+        let first = &seen.parts[0];
+        (seen.request, get64(first, 0), get64(first, 8))
+    };
+    seen.iter().map(of).collect()
+}
+
+/// Lets the driver write a status where the commands here have it.
+fn driver_says(program: &mut Program, status: u32) {
+    program.driver = Box::new(move |parts| {
+        let at = match parts[0].bytes.len() {
+            9264 => 9260,
+            40 => 32,
+            20 | 24 => 16,
+            _ => return 0,
+        };
+        put32(parts[0].bytes, at, status);
+        0
+    });
+}
+
+#[test]
+fn memory_stays_charged_until_its_mapping_is_unmapped() {
+    let mut program = with_memory();
+    // A GPU that is named twice is mapped once.
+    assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID, UUID]), 0);
+    free_memory(&mut program);
+    assert_eq!(program.used(), 4 * MIB);
+    asked(&mut program);
+    unmap(&mut program, BASE, 4 * MIB);
+    assert_eq!(asked(&mut program), [(UNMAP, BASE, 4 * MIB)]);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn what_a_call_for_more_says_is_made_true_for_each_mapping() {
+    let mut program = with_memory();
+    for piece in [0, 2 * MIB] {
+        assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
+    }
+    free_memory(&mut program);
+    asked(&mut program);
+    driver_says(&mut program, NvStatus::NV_ERR_INVALID_ADDRESS.0);
+    free_range(&mut program, BASE, 4 * MIB);
+    assert_eq!(asked(&mut program), [(FREE, BASE, 4 * MIB)]);
+    assert_eq!(program.used(), 4 * MIB);
+    driver_says(&mut program, 0);
+    free_range(&mut program, BASE, 4 * MIB);
+    let pieces = [
+        (FREE, BASE, 4 * MIB),
+        (UNMAP, BASE, 2 * MIB),
+        (UNMAP, BASE + 2 * MIB, 2 * MIB),
+    ];
+    assert_eq!(asked(&mut program), pieces);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_gpu_that_is_unregistered_has_no_mapping_left() {
+    let mut program = with_memory();
+    assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
+    free_memory(&mut program);
+    asked(&mut program);
+    let mut params = vec![0; 20];
+    params[..16].copy_from_slice(&UUID);
+    assert_eq!(uvm_call(&mut program, UNREGISTER_GPU, &params), Ok(0));
+    assert_eq!(asked(&mut program)[1..], [(UNMAP, BASE, 4 * MIB)]);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_mapping_that_is_said_to_have_failed_is_unmapped() {
+    let mut program = with_memory();
+    driver_says(&mut program, NvStatus::NV_ERR_NO_MEMORY.0);
+    let status = map(&mut program, BASE, 4 * MIB, &[UUID]);
+    assert_eq!(status, NvStatus::NV_ERR_NO_MEMORY.0);
+    assert_eq!(asked(&mut program)[1..], [(UNMAP, BASE, 4 * MIB)]);
+    free_memory(&mut program);
+    assert_eq!(program.used(), 0);
+    assert!(program.books.mapped(whole(), u64::MAX).is_none());
+}
+
+#[test]
+fn a_failed_mapping_that_cannot_be_unmapped_counts_as_made() {
+    let mut program = with_memory();
+    program.driver = Box::new(|parts| if parts[0].bytes.len() == 16 { 0 } else { -11 });
+    let mut params = vec![0; 9264];
+    put64(&mut params, 8, MIB);
+    params[24..40].copy_from_slice(&UUID);
+    put64(&mut params, 9240, 1);
+    put32(&mut params, 9252, CLIENT);
+    put32(&mut params, 9256, MEMORY);
+    assert_eq!(uvm_call(&mut program, MAP, &params), Ok(-11));
+    free_memory(&mut program);
+    assert_eq!(program.used(), 4 * MIB);
+    program.books.close_file(UVM.file);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn what_a_mapping_replaces_is_unmapped_before_it() {
+    let mut program = with_memory();
+    for _ in 0..2 {
+        assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
+    }
+    let order = asked(&mut program);
+    assert_eq!(order[1], (UNMAP, BASE, 4 * MIB));
+    assert_eq!((order.len(), order[2].0), (3, MAP));
+    free_memory(&mut program);
+    unmap(&mut program, BASE, 4 * MIB);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn what_cannot_be_mapped_is_refused_as_the_driver_refuses_it() {
+    let mut program = with_memory();
+    let foreign = *b"another tenant's";
+    let invalid = NvStatus::NV_ERR_INVALID_DEVICE.0;
+    assert_eq!(map(&mut program, BASE, MIB, &[UUID, foreign]), invalid);
+    let invalid = NvStatus::NV_ERR_INVALID_ARGUMENT.0;
+    assert_eq!(map(&mut program, BASE, MIB, &[]), invalid);
+    let invalid = NvStatus::NV_ERR_INVALID_ADDRESS.0;
+    assert_eq!(map(&mut program, BASE, 0, &[UUID]), invalid);
+    assert_eq!(map(&mut program, BASE, u64::MAX, &[UUID]), invalid);
+    free_memory(&mut program);
+    program.seen.clear();
+    let unknown = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    assert_eq!(map(&mut program, BASE, MIB, &[UUID]), unknown);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    assert!(program.books.mapped(whole(), u64::MAX).is_none());
+    assert_eq!(program.used(), 0);
+}
+
+fn whole() -> crate::policy::Span {
+    crate::policy::Span {
+        file: UVM.file,
+        gpu: None,
+        base: 0,
+        last: u64::MAX,
+    }
+}

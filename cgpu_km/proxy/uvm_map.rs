@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that UVM maps, and so keeps after its object was freed.
+//!
+//! A mapping keeps its memory charged until it is gone for certain. The status that the driver writes is
+//! no certainty: other threads of the program can overwrite it. What is certain is that the driver has no
+//! mapping any more that it was asked to unmap by itself, by just its addresses and for its GPU
+//! (`uvm_unmap_external()`, uvm_map_external.c: with nothing to split, there is nothing to refuse). So:
+//!
+//! * an unmapping of just one mapping is believed;
+//! * where a call for more than that says that it has worked (`UVM_UNMAP_EXTERNAL` of several, `UVM_FREE`, a
+//!   GPU unregistered), each mapping that it has taken is unmapped once more by itself;
+//! * where a mapping is said to have failed, it is unmapped, and so made true;
+//! * what a new mapping takes the place of whole, which the driver would unmap, is unmapped before it.
+
+use super::frontend::get;
+use super::frontend::set;
+use super::uvm::forward;
+use super::Call;
+use super::Errno;
+use super::Route;
+use super::Session;
+use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::status::NvStatus;
+use crate::nvidia::uvm;
+use crate::nvidia::uvm::map_gpus;
+use crate::nvidia::uvm::UvmEntry;
+use crate::nvidia::wire::Field;
+use crate::policy::Map;
+use crate::policy::MapTicket;
+use crate::policy::Span;
+use crate::store::List;
+
+type Uuid = [u8; 16];
+
+/// `UVM_MAP_EXTERNAL_ALLOCATION`.
+pub(super) fn map(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use uvm::map_external::*;
+    let (Some(client), Some(memory)) = (entry.client, entry.object) else {
+        return Err(Errno::EINVAL);
+    };
+    let client = ClientHandle(get(client, bytes)?);
+    let memory = ObjectHandle(get(memory, bytes)?);
+    let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
+    let Some(last) = last_of(base, length) else {
+        return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ADDRESS.0).map(|()| 0);
+    };
+    if call.books(|books| books.kind_of(client, memory)).is_none() {
+        return set(entry.status, bytes, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
+    }
+    let mut maps: List<Map> = List::new();
+    for uuid in gpus(bytes)?.iter() {
+        let known = call.gpu_by_uuid(uuid);
+        let Some(gpu) = known else {
+            return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_DEVICE.0).map(|()| 0);
+        };
+        maps.push(Map {
+            file: session.file,
+            gpu,
+            uuid: *uuid,
+            client,
+            memory,
+            base,
+            length,
+        })?;
+    }
+    if maps.is_empty() {
+        return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);
+    }
+    for map in maps.iter() {
+        let span = Span {
+            file: session.file,
+            gpu: Some(map.gpu),
+            base,
+            last,
+        };
+        let moment = call.books(|books| books.moment());
+        clear(call, span, moment)?;
+    }
+
+    let mut tickets: List<MapTicket> = List::new();
+    tickets.reserve(maps.len())?;
+    for map in maps.iter() {
+        match call.books(|books| books.begin_map(map)) {
+            Ok(ticket) => tickets.push(ticket)?,
+            Err(refusal) => {
+                while let Some(ticket) = tickets.pop() {
+                    call.books(|books| books.end_map(ticket, false));
+                }
+                return set(entry.status, bytes, refusal.status.0).map(|()| 0);
+            }
+        }
+    }
+    let returned = forward(call, entry.cmd, bytes, Route::Caller);
+    let ok = returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    for map in maps.iter().rev() {
+        let made = ok || returned.is_ok() && !is_unmapped(call, &map.uuid, base, length);
+        if let Some(ticket) = tickets.pop() {
+            call.books(|books| books.end_map(ticket, made));
+        }
+    }
+    returned
+}
+
+/// `UVM_UNMAP_EXTERNAL`.
+pub(super) fn unmap(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use uvm::unmap_external::*;
+    let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
+    let gpu = call.gpu_by_uuid(&uuid_at(bytes, UUID.start)?);
+    let moment = call.books(|books| books.moment());
+    let span = gpu.zip(last_of(base, length)).map(|(gpu, last)| Span {
+        file: session.file,
+        gpu: Some(gpu),
+        base,
+        last,
+    });
+    let first = span.and_then(|span| call.books(|books| books.mapped(span, moment)));
+    let alone = first.filter(|first| first.base == base && first.length == length);
+    let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
+    let ok = returned == 0 && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    match (alone, span) {
+        (Some(alone), _) if returned == 0 => call.books(|books| books.unmapped(alone)),
+        // What cannot be unmapped now stays charged.
+        (None, Some(span)) if ok => clear(call, span, moment).unwrap_or(()),
+        _ => {}
+    }
+    Ok(returned)
+}
+
+/// `UVM_FREE`: the range with all that is mapped in it.
+pub(super) fn free(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    let base = get(uvm::free::BASE, bytes)?;
+    let moment = call.books(|books| books.moment());
+    let span = |last| Span {
+        file: session.file,
+        gpu: None,
+        base,
+        last,
+    };
+    let last = if entry.status.offset() > LENGTH.offset() {
+        last_of(base, get(LENGTH, bytes)?)
+    } else {
+        // From 595 on the driver asks for no length. A range that is mapped in pieces counts until those
+        // are unmapped, or the file is closed.
+        let first = call.books(|books| books.mapped(span(u64::MAX), moment));
+        first
+            .filter(|first| first.base == base)
+            .and_then(|first| last_of(base, first.length))
+    };
+    let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
+    let ok = returned == 0 && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    if let (Some(last), true) = (last, ok) {
+        clear(call, span(last), moment).unwrap_or(());
+    }
+    Ok(returned)
+}
+
+/// `UVM_FREE_PARAMS::length`, up to 580.
+const LENGTH: Field<u64> = Field::at(8);
+
+/// `UVM_UNREGISTER_GPU_VASPACE` and `UVM_UNREGISTER_GPU`: all that is mapped for the GPU goes.
+pub(super) fn unregister(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    let gpu = call.gpu_by_uuid(&uuid_at(bytes, 0)?);
+    let moment = call.books(|books| books.moment());
+    let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
+    let ok = returned == 0 && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    if let (Some(_), true) = (gpu, ok) {
+        let span = Span {
+            file: session.file,
+            gpu,
+            base: 0,
+            last: u64::MAX,
+        };
+        clear(call, span, moment).unwrap_or(());
+    }
+    Ok(returned)
+}
+
+/// Unmaps, one by one, what lies whole in a span and was there at that moment. What the driver could not
+/// be asked for stays charged.
+fn clear(call: &mut impl Call, span: Span, moment: u64) -> Result<(), Errno> {
+    while let Some(mapped) = call.books(|books| books.mapped(span, moment)) {
+        if !is_unmapped(call, &mapped.uuid, mapped.base, mapped.length) {
+            return Err(Errno::EAGAIN);
+        }
+        call.books(|books| books.unmapped(mapped));
+    }
+    Ok(())
+}
+
+/// Unmaps just these addresses, and tells whether the driver got to it. (Whether there was anything does
+/// not matter.)
+fn is_unmapped(call: &mut impl Call, uuid: &Uuid, base: u64, length: u64) -> bool {
+    use uvm::unmap_external::*;
+    let mut bytes = [0; SIZE];
+    let filled = BASE.set(&mut bytes, base).is_some() && LENGTH.set(&mut bytes, length).is_some();
+    let Some(place) = bytes.get_mut(UUID) else {
+        return false;
+    };
+    place.copy_from_slice(uuid);
+    filled && forward(call, uvm::UNMAP_EXTERNAL, &mut bytes, Route::Caller) == Ok(0)
+}
+
+/// The GPUs that a mapping is for, each once; none: their number is wrong.
+fn gpus(bytes: &[u8]) -> Result<List<Uuid>, Errno> {
+    let mut uuids: List<Uuid> = List::new();
+    let end = bytes.len().checked_sub(map_gpus::COUNT_TO_END);
+    let count_at = end.ok_or(Errno::EINVAL)?;
+    let room = count_at.saturating_sub(map_gpus::AT) / map_gpus::SIZE;
+    let count = get(Field::<u64>::at(count_at), bytes)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count > room {
+        return Ok(uuids);
+    }
+    for number in 0..count {
+        let uuid = uuid_at(bytes, map_gpus::AT + number * map_gpus::SIZE)?;
+        if !uuids.contains(&uuid) {
+            uuids.push(uuid)?;
+        }
+    }
+    Ok(uuids)
+}
+
+fn uuid_at(bytes: &[u8], at: usize) -> Result<Uuid, Errno> {
+    let uuid = bytes.get(at..at.saturating_add(16)).ok_or(Errno::EINVAL)?;
+    Uuid::try_from(uuid).map_err(|_| Errno::EINVAL)
+}
+
+/// The last byte of a range; `None`: it has none, or goes beyond the end of the address space.
+fn last_of(base: u64, length: u64) -> Option<u64> {
+    base.checked_add(length.checked_sub(1)?)
+}
