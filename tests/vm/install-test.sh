@@ -37,7 +37,7 @@ ok "make clean leaves the tree as it was"
 step "install, use, uninstall"
 cat >"$work/session" <<'END'
 set -euo pipefail
-snapshot() { find / -xdev ! -path '/root/*' ! -path '/sys/*' | sort; ls -A /run; }
+snapshot() { find / -xdev ! -path ~root/\* ! -path '/sys/*' | sort; ls -A /run; }
 refused() { if "$@" >/tmp/said 2>&1; then return 1; fi; cat /tmp/said >&2; }
 mkdir -p "/lib/modules/$(uname -r)" /usr/local /var/lib
 depmod
