@@ -64,7 +64,9 @@ log "$work/make.log" in_root "$root" "$work/ksrc" /ksrc ro "$work/out" /kout rw 
 kmake olddefconfig
 # An option whose dependency is missing vanishes without a word: what the tests stand on is checked.
 for option in RUST MODULES KASAN PROVE_LOCKING DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK KCOV DEBUG_FS DEVTMPFS \
-	SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE USER_NS PID_NS IO_URING EPOLL MULTIUSER TMPFS IA32_EMULATION; do
+	SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE USER_NS PID_NS IO_URING EPOLL MULTIUSER TMPFS IA32_EMULATION \
+	USERFAULTFD CROSS_MEMORY_ATTACH DMA_SHARED_BUFFER FAILSLAB FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS \
+	FAULT_INJECTION_STACKTRACE_FILTER FAULT_INJECTION_USERCOPY; do
 	grep -q "^CONFIG_$option=y" "$work/out/.config" || die "the configuration lost CONFIG_$option"
 done
 
