@@ -21,6 +21,7 @@ mod caller;
 pub mod cgpufs;
 pub mod control_device;
 mod creds;
+mod mapping;
 pub mod nodes;
 pub mod procfs;
 mod random;
@@ -33,6 +34,7 @@ mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::{Caller, Part};
+pub use mapping::{Frame, Mapping, Pages, Unmapped};
 pub use random::random;
 pub use scratch::Scratch;
 pub use session::Endpoint;

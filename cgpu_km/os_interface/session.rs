@@ -23,7 +23,13 @@
 //! more (in `release`). The session holds the backing file, and with it the real inode and the
 //! driver; the file holds this module through the owner of its operations.
 
-use super::{caller::Caller, creds, worker::QueueKey, BackingFile, UserAddr};
+use super::{
+    caller::Caller,
+    creds,
+    mapping::{self, Mapping, Pages, Tables, Unmapped},
+    worker::QueueKey,
+    BackingFile, UserAddr,
+};
 use core::ptr::{null_mut, NonNull};
 use kernel::{bindings, error::to_result, prelude::*, sync::Arc};
 
@@ -45,6 +51,22 @@ pub trait Endpoint: Send + Sync + 'static {
     /// A call, native or of a 32-bit process. The result is what the program gets.
     fn ioctl(file: &Self::File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32>;
 
+    /// A program is about to map the file. An error is what its `mmap` gives, and the driver is not
+    /// asked. For this one and the next two see the rules on locks in [`mapping`](super::mapping).
+    fn mmap(_file: &Self::File, _wanted: &Mapping) -> Result {
+        Ok(())
+    }
+
+    /// The driver has made a mapping. An error takes it away again, and is what `mmap` gives.
+    fn mapped(_file: &Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result {
+        Ok(())
+    }
+
+    /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
+    /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
+    /// child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
+    fn unmapped(_file: &Self::File, _gone: &Mapping, _how: Unmapped) {}
+
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
 }
@@ -56,7 +78,7 @@ pub trait Endpoint: Send + Sync + 'static {
 /// While a file's `f_op` points to `operations`, the session is pinned in a box that the file owns,
 /// and `backing` is what the file was opened on.
 #[repr(C)]
-struct Session<E: Endpoint> {
+pub(super) struct Session<E: Endpoint> {
     /// First, so that a pointer to it is one to the session.
     operations: bindings::file_operations,
     /// The node's own operations, put back in `release`.
@@ -65,7 +87,23 @@ struct Session<E: Endpoint> {
     node_inode: *mut bindings::inode,
     backing: Arc<BackingFile>,
     queue: QueueKey,
+    /// The operations of its mappings.
+    tables: Tables,
     file: E::File,
+}
+
+impl<E: Endpoint> Session<E> {
+    pub(super) fn backing(&self) -> &BackingFile {
+        &self.backing
+    }
+
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    pub(super) fn file(&self) -> &E::File {
+        &self.file
+    }
 }
 
 /// Opens `filp`, a file of the node that `inode` is, as a proxied file of `endpoint`. For the `open`
@@ -102,6 +140,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         node_inode: inode,
         queue: endpoint.queue(),
         backing,
+        tables: Tables::new(),
         file,
     };
     // The session must be there before the driver's `open`, after which nothing may fail.
@@ -232,7 +271,7 @@ impl Drop for CdevRef {
 /// # Safety
 ///
 /// `filp` is an open file on which [`open_endpoint`] of the same `E` succeeded, and outlives `'a`.
-unsafe fn session<'a, E: Endpoint>(filp: *mut bindings::file) -> &'a Session<E> {
+pub(super) unsafe fn session<'a, E: Endpoint>(filp: *mut bindings::file) -> &'a Session<E> {
     // SAFETY: The caller promises that the file is open.
     let operations = unsafe { (*filp).f_op };
     // SAFETY: `open_endpoint` set `f_op` to the first field of a session, which lives until
@@ -292,12 +331,8 @@ unsafe extern "C" fn mmap<E: Endpoint>(
 ) -> c_int {
     // SAFETY: The VFS calls this through the session's own operations.
     let session = unsafe { session::<E>(filp) };
-    let Some(mmap) = session.backing.operations().mmap else {
-        return ENODEV.to_errno();
-    };
-    // The driver gets our own file, as it does in ioctls: it keeps its state there.
-    // SAFETY: The arguments are those of this `mmap`, and the file is one that the driver opened.
-    match creds::reduced(|| unsafe { mmap(filp, vma) }) {
+    // SAFETY: The arguments are those of this `mmap`, and the session is the file's.
+    match unsafe { mapping::mmap(session, filp, vma) } {
         Ok(result) => result,
         Err(e) => e.to_errno(),
     }

@@ -36,6 +36,17 @@ pid_t cgpu_shim_pid_by_vnr(pid_t nr)
 	return pid;
 }
 
+/* The frame that an entry of a page table refers to; false where it is empty. */
+bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame)
+{
+	pte_t pte = ptep_get((pte_t *)entry);
+
+	if (!pte_present(pte))
+		return false;
+	*frame = pte_pfn(pte);
+	return true;
+}
+
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {
 	vm_flags_set(vma, flags);

@@ -13,6 +13,7 @@ void cgpu_shim_revert_creds(const struct cred *cred);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);
 pid_t cgpu_shim_pid_by_vnr(pid_t nr);
+bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 
 /* Flags of the sealed scratch; VM_SEALED is a macro that bindgen does not evaluate. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Files, escapes and their sizes, mapping contexts.
 
+use std::os::unix::fs::FileExt;
+
 use crate::calls::*;
 use crate::Test;
 
@@ -25,6 +27,7 @@ pub(crate) const TESTS: &[Test] = &[
         doorbell,
     ),
     ("a revoked mapping comes back by a fault", revoked),
+    ("access goes behind the page tables", accessed),
     ("an event wakes poll once", polled),
     (
         "system memory maps on a control file, in pieces",
@@ -245,6 +248,27 @@ fn doorbell() {
     munmap(at, 0x10000);
     assert_eq!((seen, now), (1, 0x5678));
     assert_eq!(figure("refs", "files"), before);
+}
+
+fn accessed() {
+    let p = with_doorbell();
+    let file = gpu(0);
+    assert_eq!(
+        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
+        status::OK
+    );
+    let at = mmap(&file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
+        .unwrap_or_else(|e| panic!("errno {e}"));
+    let memory = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/proc/self/mem")
+        .expect("/proc/self/mem");
+    memory.write_all_at(&[9], at + 0x90).expect("write");
+    let mut seen = [0];
+    memory.read_exact_at(&mut seen, at + 0x90).expect("read");
+    munmap(at, 0x10000);
+    assert_eq!(seen, [9]);
 }
 
 fn revoked() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `mmap` on the proxies.
 
+use std::os::unix::fs::FileExt;
+
 use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::in_child;
 use crate::guest::rm;
@@ -15,6 +17,10 @@ pub(super) const TESTS: &[Test] = &[
     ),
     ("mmap: a child has it too", child),
     ("mmap: the doorbell", doorbell),
+    (
+        "mmap: /proc/PID/mem does not reach the driver's registers and memory",
+        debugged,
+    ),
     (
         "mmap: not without RM_MAP_MEMORY, not of another size",
         unprepared,
@@ -98,27 +104,72 @@ fn child() -> Outcome {
     Ok(())
 }
 
-fn doorbell() -> Outcome {
-    const LEN: u64 = 0x1_0000;
-    let instance = Instance::new("doorbell", GIB)?;
-    let client = instance.client()?;
-    at(
-        "usermode",
-        client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, rm::USERMODE, &mut []),
-    )?;
+/// Length of the doorbell's region.
+const DOORBELL: u64 = 0x1_0000;
+
+/// A mapping of `len` bytes of an object through a file of the GPU's, which is closed again.
+fn map_object(instance: &Instance, client: &rm::Client, len: u64) -> Result<u64, String> {
     let path = format!("{}/nvidia{GPU}", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
     let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
     at(
         "RM_MAP_MEMORY",
-        rm::map(client.ctl, names, LEN, 0x0008_0002, fd),
+        rm::map(client.ctl, names, len, 0x0008_0002, fd),
     )?;
-    let prot = libc::PROT_WRITE;
-    let address = sys("mmap", os::mmap(0, LEN, prot, libc::MAP_SHARED, fd, 0))?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let address = sys("mmap", os::mmap(0, len, prot, libc::MAP_SHARED, fd, 0))?;
     sys("close", os::close(fd))?;
+    Ok(address)
+}
+
+/// The doorbell, mapped as CUDA does it.
+fn map_doorbell(instance: &Instance, client: &rm::Client) -> Result<u64, String> {
+    at(
+        "usermode",
+        client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, rm::USERMODE, &mut []),
+    )?;
+    map_object(instance, client, DOORBELL)
+}
+
+fn doorbell() -> Outcome {
+    let instance = Instance::new("doorbell", GIB)?;
+    let client = instance.client()?;
+    let address = map_doorbell(&instance, &client)?;
     // NOTIFY_CHANNEL_PENDING with the token of a channel that does not exist.
     write(address + 0x90, 0);
-    unmap(address, LEN)?;
+    unmap(address, DOORBELL)?;
+    client.close();
+    Ok(())
+}
+
+fn debugged() -> Outcome {
+    let path = "/proc/self/mem";
+    let memory = std::fs::File::options().read(true).write(true).open(path);
+    let memory = at(path, memory)?;
+    let no_access = |what: &str, address: u64| {
+        let read = memory.read_at(&mut [0; 4], address);
+        let written = memory.write_at(&[0; 4], address);
+        let errno = |result: std::io::Result<usize>| match result {
+            Ok(_) => Ok(()),
+            Err(e) => Err(e.raw_os_error().unwrap_or(0)),
+        };
+        fails(&format!("{what} read"), errno(read), libc::EIO)?;
+        fails(&format!("{what} written"), errno(written), libc::EIO)
+    };
+    let instance = Instance::new("debugged", GIB)?;
+    let client = instance.client()?;
+    let bell = map_doorbell(&instance, &client)?;
+    no_access("the doorbell", bell + 0x90)?;
+    // The program itself has it.
+    write(bell + 0x90, 0);
+    at("free", client.free(HANDLE))?;
+    at("memory", client.memory(HANDLE, 2 << 20))?;
+    let memory = map_object(&instance, &client, PAGE)?;
+    write(memory, 5);
+    no_access("video memory", memory)?;
+    equal("read", &read(memory), &5)?;
+    unmap(memory, PAGE)?;
+    unmap(bell, DOORBELL)?;
     client.close();
     Ok(())
 }

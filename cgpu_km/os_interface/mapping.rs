@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mappings of proxied files: our operations in front of the driver's.
+//!
+//! The driver makes a mapping (`nvidia_mmap`, kernel-open/nvidia/nv-mmap.c; `uvm_mmap`,
+//! kernel-open/nvidia-uvm/uvm.c) and gives it operations of its own. Right after that, still inside
+//! `mmap`, they are replaced by a copy in which only this is different:
+//!
+//! | operation | ours |
+//! |---|---|
+//! | `access` | none: the driver's reads and writes registers behind the page tables, for ptrace and `/proc/PID/mem` |
+//! | `close` | the driver's, then [`Endpoint::unmapped`] |
+//!
+//! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and at
+//! `vm_private_data`, and at none of its operations. (One function of UVM compares them,
+//! `uvm_vma_is_managed()`, for HMM alone, which is off in a proxied address space: see
+//! `proxy/uvm.rs` on UVM_INITIALIZE.)
+//!
+//! # Lifetimes
+//!
+//! The copy is kept in the [`Session`] of the file that was mapped. Every mapping holds its file,
+//! from `mmap` or fork or split until after `close`, and the file holds its session, this module and
+//! the driver. So nothing is counted here, and the driver may give a mapping operations without
+//! ours at any time, as UVM does in a child (`uvm_disable_vma()`).
+//!
+//! # Locks
+//!
+//! [`Endpoint::mmap`], [`Endpoint::mapped`] and [`Endpoint::unmapped`] run under the program's
+//! `mmap_lock`, mostly for writing: they must not touch its memory, nor wait for anybody who does.
+
+use super::{
+    creds, extra,
+    session::{session, Endpoint, Session},
+    UserAddr,
+};
+use kernel::{bindings, mm::virt::VmaRef, page::PAGE_SIZE, prelude::*, sync::SetOnce};
+
+/// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools, device
+/// memory for peers, and disabled ones.
+const KINDS: usize = 4;
+
+/// A part of a program's address space that a file is mapped to, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its first byte.
+    pub start: UserAddr,
+    /// Its length in bytes, whole pages.
+    pub length: u64,
+    /// From which byte of the file on.
+    pub offset: u64,
+    /// The program can read it.
+    pub readable: bool,
+    /// The program can write to it.
+    pub writable: bool,
+    /// The program can make it writable, if it is not.
+    pub may_be_writable: bool,
+    /// It is the file's own memory, not a copy made on writing.
+    pub shared: bool,
+}
+
+impl Mapping {
+    fn of(vma: &VmaRef) -> Self {
+        use kernel::mm::virt::flags;
+        let flags = vma.flags();
+        // SAFETY: The kernel hands the mapping to the operation that calls this, locked.
+        let page = unsafe { (*vma.as_ptr()).vm_pgoff };
+        // CAST: `c_ulong` and `usize` are 64 bits wide.
+        Self {
+            start: UserAddr::new(vma.start() as u64),
+            length: vma.end().saturating_sub(vma.start()) as u64,
+            offset: (page as u64).saturating_mul(PAGE_SIZE as u64),
+            readable: flags & flags::READ != 0,
+            writable: flags & flags::WRITE != 0,
+            may_be_writable: flags & flags::MAYWRITE != 0,
+            shared: flags & flags::SHARED != 0,
+        }
+    }
+}
+
+/// How a mapping, or a part of one, went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmapped {
+    /// The program unmapped or replaced it, moved it, or executed another program.
+    ByProgram,
+    /// The program ended. UVM keeps the managed memory of such a mapping until the file is closed
+    /// (`uvm_vm_close_managed()`, uvm.c: a range becomes a zombie where nobody's address space is
+    /// that of the current task).
+    ByExit,
+}
+
+/// The number of a page frame: a physical address over the page's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame(u64);
+
+/// What the driver put into a mapping that it has just made.
+pub struct Pages<'a>(&'a VmaRef);
+
+impl Pages<'_> {
+    /// The frame of the first page; `None` where there is none yet and pages come with faults, as
+    /// for UVM's managed memory. (Its semaphore pools have their pages at once.)
+    pub fn first(&self) -> Option<Frame> {
+        let mut found = None;
+        let note = |frame| {
+            found = Some(frame);
+            true
+        };
+        let here = self.0.start();
+        self.look(here, here.saturating_add(PAGE_SIZE), note);
+        found
+    }
+
+    /// Calls `stop` for the frames from `start` to `end`, until it says so.
+    fn look<F: FnMut(Frame) -> bool>(&self, start: usize, end: usize, mut stop: F) {
+        unsafe extern "C" fn each<F: FnMut(Frame) -> bool>(
+            entry: *mut bindings::pte_t,
+            _address: c_ulong,
+            stop: *mut c_void,
+        ) -> c_int {
+            // SAFETY: Below, `look` passes a closure of this type, which nobody else uses meanwhile.
+            let stop = unsafe { &mut *stop.cast::<F>() };
+            let mut frame = 0;
+            // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
+            let present = unsafe { extra::cgpu_shim_pte_frame(entry, &raw mut frame) };
+            // CAST: `c_ulong` is 64 bits wide.
+            c_int::from(present && stop(Frame(frame as u64)))
+        }
+        let end = end.min(self.0.end());
+        let length = end.saturating_sub(start);
+        if length == 0 {
+            return;
+        }
+        // What it returns is what `each` did, or an errno where a table could not be made: then the
+        // driver has mapped nothing there.
+        // SAFETY: The mapping is being made under its `mmap_lock`, which is held for writing;
+        // `each` takes the closure for what it is, and the kernel keeps neither.
+        unsafe {
+            bindings::apply_to_page_range(
+                (*self.0.as_ptr()).vm_mm,
+                start,
+                length,
+                Some(each::<F>),
+                (&raw mut stop).cast(),
+            )
+        };
+    }
+}
+
+/// The driver's operations of mappings, less what a program is not to have.
+#[repr(C)]
+struct Table {
+    /// First, so that a pointer to it is one to the table.
+    operations: bindings::vm_operations_struct,
+    original: *const bindings::vm_operations_struct,
+}
+
+// SAFETY: The pointer is to a static of the driver's; nothing is written after it was made.
+unsafe impl Send for Table {}
+// SAFETY: As above.
+unsafe impl Sync for Table {}
+
+/// The tables of a file's mappings; they live as long as its session.
+pub(super) struct Tables([SetOnce<Table>; KINDS]);
+
+impl Tables {
+    pub(super) fn new() -> Self {
+        Self([const { SetOnce::new() }; KINDS])
+    }
+
+    /// The operations that stand for `original`; `None` if there are more kinds than there can be.
+    ///
+    /// # Safety
+    ///
+    /// `original` are operations of a mapping of the driver that the session's file is of, and `E`
+    /// is the endpoint of that session.
+    unsafe fn replacing<E: Endpoint>(
+        &self,
+        original: *const bindings::vm_operations_struct,
+    ) -> Option<&Table> {
+        self.0.iter().find_map(|slot| {
+            if slot.as_ref().is_none() {
+                // SAFETY: The caller promises that they are the driver's, and valid.
+                let theirs = unsafe { *original };
+                let operations = bindings::vm_operations_struct {
+                    access: None,
+                    close: Some(close::<E>),
+                    ..theirs
+                };
+                // Another thread may be faster: its table is looked at like any other, or, if it is
+                // not there yet, the next place is taken.
+                slot.populate(Table {
+                    operations,
+                    original,
+                });
+            }
+            slot.as_ref().filter(|table| table.original == original)
+        })
+    }
+}
+
+/// The `mmap` operation of a proxied file: its result is what that returns.
+///
+/// # Safety
+///
+/// The arguments are those of the `mmap` operation, and `session` is that of `filp`.
+pub(super) unsafe fn mmap<E: Endpoint>(
+    session: &Session<E>,
+    filp: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+) -> Result<c_int> {
+    let real = session.backing().operations().mmap.ok_or(ENODEV)?;
+    // SAFETY: The mapping is being made by this task, under `mmap_lock`.
+    let wanted = Mapping::of(unsafe { VmaRef::from_raw(vma) });
+    E::mmap(session.file(), &wanted)?;
+    // The driver gets our own file, as it does in ioctls: it keeps its state there.
+    // SAFETY: The arguments are those of this `mmap`, and the file is one that the driver opened.
+    let result = creds::reduced(|| unsafe { real(filp, vma) })?;
+    if result != 0 {
+        // Not always an errno: `nvidia_mmap_helper()` returns a status for a GPU that was lost.
+        return Ok(result);
+    }
+    // SAFETY: As above; the driver may have set its operations.
+    let original = unsafe { (*vma).vm_ops };
+    if original.is_null() {
+        return Ok(0);
+    }
+    // SAFETY: They are the driver's, of a mapping of this session's file.
+    let table = unsafe { session.tables().replacing::<E>(original) };
+    // SAFETY: As above. The driver may have changed the flags.
+    let made = unsafe { VmaRef::from_raw(vma) };
+    let taken = table.ok_or(EMFILE).and_then(|table| {
+        E::mapped(session.file(), &Mapping::of(made), &Pages(made))?;
+        Ok(table)
+    });
+    match taken {
+        Ok(table) => {
+            // SAFETY: As above. The session lives as long as the file, which the mapping holds.
+            unsafe { (*vma).vm_ops = &raw const table.operations };
+            Ok(0)
+        }
+        Err(e) => {
+            // The kernel will take the pages out, but not call `close` for a mapping that failed.
+            // SAFETY: They are the driver's operations, which are valid.
+            if let Some(close) = unsafe { (*original).close } {
+                // SAFETY: The driver has just made this mapping.
+                unsafe { close(vma) };
+            }
+            Err(e)
+        }
+    }
+}
+
+unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: Called through operations of ours, which are the start of a table.
+    let table = unsafe { &*(*vma).vm_ops.cast::<Table>() };
+    // SAFETY: The mapping is being closed under its lock.
+    let range = Mapping::of(unsafe { VmaRef::from_raw(vma) });
+    // SAFETY: As above.
+    let file = unsafe { (*vma).vm_file };
+    // SAFETY: The driver's operations are valid as long as the file is open.
+    if let Some(close) = unsafe { (*table.original).close } {
+        // SAFETY: The driver made the mapping, or was told of it by `open`.
+        unsafe { close(vma) };
+    }
+    // SAFETY: The current task is valid.
+    let ended = unsafe { (*bindings::get_current()).mm }.is_null();
+    let how = match ended {
+        true => Unmapped::ByExit,
+        false => Unmapped::ByProgram,
+    };
+    // SAFETY: The file is held by the mapping until after this, and is a proxied one of `E`, since
+    // its session made this table.
+    let session = unsafe { session::<E>(file) };
+    E::unmapped(session.file(), &range, how);
+}
