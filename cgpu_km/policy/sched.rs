@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Who may use the GPU now: the scheduler of one GPU, as a state machine.
+//!
+//! It knows no clock, no lock and no driver. What happens is told by [`Scheduler::event`] and by the
+//! operator's methods, each with the time; what is to be done is asked for by [`Scheduler::next`], one
+//! action at a time; when to come back though nothing happens is [`Scheduler::deadline`]. A caller goes
+//! round like this, on one thread for each GPU (the events may come from others, under the same lock):
+//!
+//! ```text
+//! lock: match scheduler.next(now)
+//!     Some(action) => copy scheduler.switched(); unlock; perform; lock; event(Answer)
+//!     None         => unlock; sleep until woken or deadline(); event(Tick)
+//! ```
+//!
+//! # How time is shared
+//!
+//! * Nobody has work, or one instance that is under no cap: everybody's channels are on, the one's doorbell
+//!   is open for good, the doorbells of the others are armed. No timer.
+//! * Several have work, or somebody is capped: **windows**. One instance at a time has its channels on, all
+//!   others that have work are switched off, which preempts them. Turn by turn each gets its part of the
+//!   turn. It holds for kernels of every length and for programs that wait for each kernel.
+//! * Several have work, and all are seen to keep their queues full: **slices**. Everybody's channels are on
+//!   and the groups' time slices are in proportion. It costs nothing in between.
+//! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
+//!   was submitted runs on, so shares hold only while what a program has queued is short beside a window.
+//!
+//! # Who has work
+//!
+//! The driver does not say when a channel runs dry. What can be seen is the doorbell: while it is not
+//! mapped, the next launch is an event. So the doorbell of an instance is armed when its window begins, and
+//! every few milliseconds in it. From the gaps between launches (in time that the instance had the
+//! GPU) it is learnt how long its kernels are; one that stays silent for more than twice the longest recent
+//! gap is taken to have no work, and its window ends. It keeps its channels on, so that a kernel of unusual
+//! length goes on, beside whoever has the window then. The driver's samples tell of those, if it has any.
+//!
+//! # Wishes and facts
+//!
+//! Planning sets what each instance should have: channels on or off, gate, slice. [`Scheduler::next`]
+//! compares that with what was done, and names the next call. So a channel that appears in the middle of
+//! another's window, a call that fails and an operator who changes his mind are all one case. Calls are
+//! limited to [`limit::CALLS_PER_SECOND`].
+
+mod account;
+mod authority;
+mod fleet;
+mod limit;
+mod next;
+mod rules;
+mod windows;
+
+#[cfg(test)]
+mod tests;
+
+pub use account::{GpuView, InstanceView, Mode};
+pub use authority::{
+    Action, Authority, CallError, Capabilities, Engine, Gate, InstanceId, Nanos, RmName, MS,
+    SWITCH_MAX, US,
+};
+pub use limit::CALLS_PER_SECOND;
+pub use rules::{Misfit, Period, Policy, Rules, Terms, WHOLE};
+
+use crate::store::{Exhausted, List};
+use fleet::{Fleet, Instance};
+use limit::Limit;
+use next::Pending;
+use windows::Turn;
+
+/// What calls cost and when they take effect, in nanoseconds. The figures were measured on one H200 with
+/// driver 580.159.04, under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// From the beginning of a call that switches channels off to the moment they are off the GPU.
+    pub disabled_after: Nanos,
+    /// From the beginning of a call that switches channels on to the moment they may run.
+    pub enabled_after: Nanos,
+    /// A change of the running channel group.
+    pub switch: Nanos,
+    /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms on).
+    pub shortest_window: Nanos,
+}
+
+impl Costs {
+    /// As measured.
+    pub const MEASURED: Self = Self {
+        disabled_after: 200 * US,
+        enabled_after: 200 * US,
+        switch: 180 * US,
+        shortest_window: 3 * MS,
+    };
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An instance has a new channel, in this group (its own name where it has no group). A channel that
+    /// the driver has just made is on.
+    Channel {
+        /// Whose.
+        instance: InstanceId,
+        /// The group that it is in.
+        group: RmName,
+        /// Its name.
+        channel: RmName,
+        /// What it runs on.
+        engine: Engine,
+    },
+    /// A group (with all its channels) or a channel was freed.
+    Freed(RmName),
+    /// A client was freed or its file closed, with all that it had.
+    ClientFreed(crate::nvidia::handle::ClientHandle),
+    /// A program of the instance touched its doorbell while the gate was not open. It went on if the gate
+    /// was armed (which is open now) and sleeps if it was shut.
+    Rang(InstanceId),
+    /// A sample of the driver's: whose process was on the compute engine at that moment.
+    Sample {
+        /// The instance, if the process is one's.
+        active: Option<InstanceId>,
+    },
+    /// The action that [`Scheduler::next`] named last was tried.
+    Answer {
+        /// When the call was begun.
+        began: Nanos,
+        /// What became of it.
+        result: Result<(), CallError>,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// Why the scheduler refuses what the operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The policy cannot give what would be promised.
+    Misfit(Misfit),
+    /// There is no such instance.
+    NoSuchInstance,
+    /// No memory was left.
+    Exhausted,
+}
+
+impl From<Exhausted> for Refused {
+    fn from(_: Exhausted) -> Self {
+        Self::Exhausted
+    }
+}
+
+impl From<Misfit> for Refused {
+    fn from(misfit: Misfit) -> Self {
+        Self::Misfit(misfit)
+    }
+}
+
+/// The scheduler of one GPU.
+#[derive(Debug)]
+pub struct Scheduler {
+    capabilities: Capabilities,
+    costs: Costs,
+    rules: Rules,
+    fleet: Fleet,
+    turn: Turn,
+    mode: Mode,
+    /// When `mode` began, or was last charged to who had the GPU.
+    charged_until: Nanos,
+    /// The action that is being tried.
+    pending: Option<Pending>,
+    /// The channels of the last [`Action::Switch`].
+    switched: List<RmName>,
+    limit: Limit,
+    /// A call is due and has to wait for the limit.
+    held_back: bool,
+    deadline: Option<Nanos>,
+    /// Samples are wanted until then: somebody was taken to have no work, and may have a long kernel.
+    doubt_until: Nanos,
+    next_sample: Nanos,
+}
+
+impl Scheduler {
+    /// A scheduler without instances.
+    pub fn new(capabilities: Capabilities, costs: Costs, rules: Rules) -> Result<Self, Exhausted> {
+        let mut switched = List::new();
+        switched.reserve(SWITCH_MAX)?;
+        Ok(Self {
+            capabilities,
+            costs,
+            rules,
+            fleet: Fleet::new(),
+            turn: Turn::new(),
+            mode: Mode::Free,
+            charged_until: 0,
+            pending: None,
+            switched,
+            limit: Limit::new(),
+            held_back: false,
+            deadline: None,
+            doubt_until: 0,
+            next_sample: 0,
+        })
+    }
+
+    /// What works here; less than at the beginning where the driver refused a call for good.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Changes what works here: a backend was found, or went away.
+    pub fn set_capabilities(&mut self, now: Nanos, capabilities: Capabilities) {
+        self.capabilities = capabilities;
+        self.replan(now);
+    }
+
+    /// The operator's rules.
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// Changes the rules of the GPU.
+    pub fn set_rules(&mut self, now: Nanos, rules: Rules) -> Result<(), Refused> {
+        rules.admit(self.fleet.instances().map(|i| i.terms.weight))?;
+        self.rules = rules;
+        self.replan(now);
+        Ok(())
+    }
+
+    /// Adds an instance, which has no channels yet.
+    pub fn add(&mut self, now: Nanos, id: InstanceId, terms: Terms) -> Result<(), Refused> {
+        let others = self.fleet.instances().map(|i| i.terms.weight);
+        self.rules
+            .admit(others.chain(core::iter::once(terms.weight)))?;
+        self.fleet.add(Instance::new(id, terms))?;
+        self.replan(now);
+        Ok(())
+    }
+
+    /// Removes an instance and all that is known of its channels. Its gate is of no meaning any more: the
+    /// caller lets go whoever sleeps at it.
+    pub fn remove(&mut self, now: Nanos, id: InstanceId) {
+        self.fleet.remove(id);
+        self.turn.forget(id);
+        self.replan(now);
+    }
+
+    /// Changes the terms of an instance.
+    pub fn set_terms(&mut self, now: Nanos, id: InstanceId, terms: Terms) -> Result<(), Refused> {
+        let weights = self.fleet.instances().map(|i| {
+            if i.id == id {
+                terms.weight
+            } else {
+                i.terms.weight
+            }
+        });
+        self.rules.admit(weights)?;
+        let instance = self.fleet.find_mut(id).ok_or(Refused::NoSuchInstance)?;
+        instance.terms = terms;
+        self.replan(now);
+        Ok(())
+    }
+
+    /// Something happened. Fails only where a new channel cannot be noted.
+    pub fn event(&mut self, now: Nanos, event: Event) -> Result<(), Exhausted> {
+        match event {
+            Event::Channel {
+                instance,
+                group,
+                channel,
+                engine,
+            } => self.fleet.add_channel(instance, group, channel, engine)?,
+            Event::Freed(name) => self.fleet.free(name),
+            Event::ClientFreed(client) => self.fleet.free_client(client),
+            Event::Rang(id) => self.rang(now, id),
+            Event::Sample { active } => self.sampled(now, active),
+            Event::Answer { began, result } => self.answered(now, began, result),
+            Event::Tick => {}
+        }
+        Ok(())
+    }
+
+    /// When [`Scheduler::next`] is to be asked again although nothing happened; `None`: never.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.deadline
+    }
+
+    /// The channels of the [`Action::Switch`] that was named last.
+    pub fn switched(&self) -> &[RmName] {
+        &self.switched
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What each instance was given, as far as that can be known.
+
+use super::authority::{Gate, InstanceId, Nanos};
+use super::rules::Terms;
+use super::Scheduler;
+
+/// How the GPU is shared at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As the driver likes: by policy, or because no means of the scheduler's works here.
+    Native,
+    /// Nobody is kept from the GPU: one instance has work, or none.
+    Free,
+    /// By the time slices of the channel groups.
+    Slices,
+    /// By windows, one instance at a time.
+    Windows,
+}
+
+impl Mode {
+    /// Its name, as shown to people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Free => "free",
+            Self::Slices => "slices",
+            Self::Windows => "windows",
+        }
+    }
+}
+
+/// What one instance was given since it was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Time that it had the GPU: alone or in its windows, and its part of the time that was shared by
+    /// slices. Time under [`Mode::Native`] is not in it, since nobody knows whose that was.
+    pub given: Nanos,
+    /// Windows that it had.
+    pub windows: u64,
+    /// Times that it was switched off with work.
+    pub preemptions: u64,
+    /// Time that a task of it slept at its doorbell.
+    pub parked: Nanos,
+}
+
+/// An instance as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceView {
+    /// Which.
+    pub id: InstanceId,
+    /// What the operator says.
+    pub terms: Terms,
+    /// It is taken to have work.
+    pub working: bool,
+    /// It has the GPU: its window, or it is not kept from it.
+    pub running: bool,
+    /// Its doorbells.
+    pub gate: Gate,
+    /// What it was given.
+    pub account: Account,
+}
+
+/// The GPU as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuView {
+    /// How it is shared.
+    pub mode: Mode,
+    /// Changes from one instance's window to another's.
+    pub switches: u64,
+    /// Calls into the driver that the scheduler made.
+    pub calls: u64,
+}
+
+impl Scheduler {
+    /// The GPU as it stands.
+    pub fn view(&self) -> GpuView {
+        GpuView {
+            mode: self.mode,
+            switches: self.turn.switches,
+            calls: self.limit.calls,
+        }
+    }
+
+    /// An instance as it stands at `now`, if there is one.
+    pub fn instance_view(&self, now: Nanos, id: InstanceId) -> Option<InstanceView> {
+        let instance = self.fleet.find(id)?;
+        let mut account = instance.account;
+        if let Some(since) = instance.parked_since {
+            account.parked = account.parked.saturating_add(now.saturating_sub(since));
+        }
+        let current = self.current_share(instance, now);
+        account.given = account.given.saturating_add(current);
+        Some(InstanceView {
+            id,
+            terms: instance.terms,
+            working: instance.working,
+            running: instance.want_compute && instance.want_gate != Gate::Shut,
+            gate: instance.gate,
+            account,
+        })
+    }
+
+    /// Charges the time since the last change of mode to whoever had the GPU in it. Windows are charged
+    /// when they end.
+    pub(super) fn charge(&mut self, now: Nanos) {
+        let mode = self.mode;
+        let spent = now.saturating_sub(self.charged_until);
+        self.charged_until = now;
+        let rules = self.rules;
+        let parts = self.competing_parts();
+        for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
+            let own = match mode {
+                Mode::Free => spent,
+                Mode::Slices => portion(spent, rules.parts(instance.terms.weight), parts),
+                Mode::Native | Mode::Windows => 0,
+            };
+            instance.account.given = instance.account.given.saturating_add(own);
+        }
+    }
+
+    /// What an instance was given that no account shows yet.
+    fn current_share(&self, instance: &super::fleet::Instance, now: Nanos) -> Nanos {
+        if !instance.competes() {
+            return 0;
+        }
+        let spent = now.saturating_sub(self.charged_until);
+        match self.mode {
+            Mode::Free => spent,
+            Mode::Slices => {
+                let parts = self.rules.parts(instance.terms.weight);
+                portion(spent, parts, self.competing_parts())
+            }
+            Mode::Windows => self.turn.used_by(instance.id, now),
+            Mode::Native => 0,
+        }
+    }
+
+    /// The parts of all that compete.
+    pub(super) fn competing_parts(&self) -> u64 {
+        let competing = self.fleet.instances().filter(|i| i.competes());
+        competing.map(|i| self.rules.parts(i.terms.weight)).sum()
+    }
+}
+
+/// `whole * parts / all`, rounded down.
+pub(super) fn portion(whole: u64, parts: u64, all: u64) -> u64 {
+    let share = u128::from(whole) * u128::from(parts) / u128::from(all.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a scheduler may do to a GPU, and through whom.
+//!
+//! Two backends implement [`Authority`] in the module: the driver's kernel RMAPI (time slices, channels
+//! switched off and on, preemption, samples) and the doorbell (which pages of the usermode region a
+//! container's programs have mapped). A backend says which of it works on this driver and this GPU by its
+//! [`Capabilities`]; the scheduler plans with what there is.
+
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+
+/// A time or a length of time in nanoseconds, of whatever monotonic clock the caller keeps to.
+pub type Nanos = u64;
+
+/// One millisecond.
+pub const MS: Nanos = 1_000_000;
+/// One microsecond.
+pub const US: Nanos = 1_000;
+
+/// An instance, by the number that it has for as long as the module is loaded (`N` of `/dev/cgpuN`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InstanceId(pub u32);
+
+/// A channel group (`KEPLER_CHANNEL_GROUP_A`) or a channel, by its names in the driver. A channel that
+/// was allocated without a group has one of its own in the driver, which can be addressed through the
+/// channel's own handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RmName {
+    /// hClient.
+    pub client: ClientHandle,
+    /// hObject.
+    pub object: ObjectHandle,
+}
+
+/// What a channel group runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Graphics and compute (`NV2080_ENGINE_TYPE_GRAPHICS`): what is shared by weight.
+    Compute,
+    /// Anything else: copy engines, video. Such groups are switched off only with their whole instance.
+    Other,
+}
+
+/// The state of an instance's doorbells: of every mapping of the usermode region that its processes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Mapped. Ringing costs nothing and nobody hears of it.
+    Open,
+    /// Not mapped. The first access is reported ([`super::Event::Rang`]) and opens the gate.
+    Armed,
+    /// Not mapped. An access is reported, and its task sleeps until the gate is open or armed.
+    Shut,
+}
+
+/// What works here. [`Capabilities::NONE`] leaves everything to the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// [`Action::SetTimeslice`] (`NVA06C_CTRL_CMD_SET_TIMESLICE`, 0xa06c0103).
+    pub timeslice: bool,
+    /// [`Action::Switch`] (`NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, 0x2080110b). Refused by the driver
+    /// where the GPU runs without its firmware (GSP).
+    pub switch: bool,
+    /// [`Action::Preempt`] (`NVA06C_CTRL_CMD_PREEMPT`, 0xa06c0105).
+    pub preempt: bool,
+    /// [`Action::SetGate`].
+    pub doorbell: bool,
+    /// [`Action::ReadSamples`] (`NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`, 0x20802096).
+    /// Not supported while the GPU is divided by MIG.
+    pub samples: bool,
+}
+
+impl Capabilities {
+    /// None at all.
+    pub const NONE: Self = Self {
+        timeslice: false,
+        switch: false,
+        preempt: false,
+        doorbell: false,
+        samples: false,
+    };
+
+    /// Of the backend `doorbell` alone.
+    pub const DOORBELL: Self = Self {
+        doorbell: true,
+        ..Self::NONE
+    };
+
+    /// Of both backends on a driver that refuses nothing.
+    pub const ALL: Self = Self {
+        timeslice: true,
+        switch: true,
+        preempt: true,
+        doorbell: true,
+        samples: true,
+    };
+
+    /// Whether one instance can be kept from the GPU while another runs.
+    pub const fn windows(self) -> bool {
+        self.switch || self.doorbell
+    }
+}
+
+/// Most channels that one [`Action::Switch`] names: as many as `hClientList` has room for
+/// (`NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES`).
+pub const SWITCH_MAX: usize = 64;
+
+/// One thing to do. Each is one call into the driver, or none ([`Action::SetGate`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Sets the doorbells of an instance.
+    SetGate {
+        /// Whose.
+        instance: InstanceId,
+        /// To what.
+        gate: Gate,
+    },
+    /// Sets the time slice of a channel group. 0 keeps the group off the GPU from its next turn on.
+    SetTimeslice {
+        /// The group.
+        group: RmName,
+        /// In microseconds, as the driver takes it.
+        microseconds: u32,
+    },
+    /// Switches the channels that [`super::Scheduler::switched`] lists off, or on again. Switching off
+    /// preempts them.
+    Switch {
+        /// Off.
+        disable: bool,
+    },
+    /// Takes the group off the GPU now, in favour of the next one of its runlist.
+    Preempt {
+        /// The group.
+        group: RmName,
+    },
+    /// Reads the driver's samples of who used the GPU; each new one becomes an [`super::Event::Sample`],
+    /// before the answer to this action.
+    ReadSamples,
+}
+
+/// Why a call did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// This driver or this GPU cannot do it (`NV_ERR_NOT_SUPPORTED` and the like): not tried again.
+    Unsupported,
+    /// It failed: an object went at that moment, or the driver had no resources. Tried again later.
+    Failed,
+}
+
+/// Somebody who can do it.
+pub trait Authority {
+    /// What works here.
+    fn capabilities(&self) -> Capabilities;
+    /// [`Action::SetTimeslice`].
+    fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError>;
+    /// [`Action::Switch`]; at most [`SWITCH_MAX`] channels of one GPU, of any clients.
+    fn switch(&mut self, channels: &[RmName], disable: bool) -> Result<(), CallError>;
+    /// [`Action::Preempt`].
+    fn preempt(&mut self, group: RmName) -> Result<(), CallError>;
+    /// [`Action::SetGate`].
+    fn set_gate(&mut self, instance: InstanceId, gate: Gate) -> Result<(), CallError>;
+    /// [`Action::ReadSamples`].
+    fn read_samples(&mut self) -> Result<(), CallError>;
+
+    /// Does what the scheduler asked for. `channels` is [`super::Scheduler::switched`], copied while the
+    /// scheduler's lock was held; no lock is held here.
+    fn perform(&mut self, action: Action, channels: &[RmName]) -> Result<(), CallError> {
+        match action {
+            Action::SetGate { instance, gate } => self.set_gate(instance, gate),
+            Action::SetTimeslice {
+                group,
+                microseconds,
+            } => self.set_timeslice(group, microseconds),
+            Action::Switch { disable } => self.switch(channels, disable),
+            Action::Preempt { group } => self.preempt(group),
+            Action::ReadSamples => self.read_samples(),
+        }
+    }
+}

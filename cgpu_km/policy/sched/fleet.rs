@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The instances of a GPU, their channel groups and channels, and what was done to each.
+
+use super::account::Account;
+use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
+use super::rules::Terms;
+use crate::nvidia::handle::ClientHandle;
+use crate::store::{Exhausted, List};
+
+/// What the driver gives a channel group unless told otherwise, in microseconds: 128 us times 2 to the
+/// fourth, which CUDA also asks for (recordings; 2,048 us were measured).
+pub(super) const DEFAULT_SLICE_US: u32 = 2048;
+/// Silence, in time that the instance had the GPU, after which one whose habits are not known yet is
+/// taken to have no work.
+const UNKNOWN_GAP: Nanos = 125 * MS;
+/// No gap is taken to be longer: a kernel that runs longer without a launch is found by samples.
+const LONGEST_GAP: Nanos = 500 * MS;
+
+/// An instance.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) id: InstanceId,
+    pub(super) terms: Terms,
+    /// It was seen to launch, and was not silent for too long since.
+    pub(super) working: bool,
+    /// What its doorbells are, and what they should be.
+    pub(super) gate: Gate,
+    pub(super) want_gate: Gate,
+    /// Whether its compute channels, and its others, should be on.
+    pub(super) want_compute: bool,
+    pub(super) want_others: bool,
+    /// The time slice that its compute groups should have together, in microseconds.
+    pub(super) want_slice: u32,
+    /// It had no work until a task of it stopped at its gate, and no window since.
+    pub(super) fresh: bool,
+    /// What it may still have of this turn; below 0 where it had too much.
+    pub(super) owed: i64,
+    /// The turn for which it was given its part.
+    pub(super) granted: u64,
+    /// The longest recent gap between launches, in time that it had the GPU.
+    pub(super) gap: Nanos,
+    /// How long it has been silent, in time that it had the GPU with its gate armed.
+    pub(super) silent: Nanos,
+    /// Since when a task of it sleeps at the gate.
+    pub(super) parked_since: Option<Nanos>,
+    pub(super) account: Account,
+}
+
+impl Instance {
+    pub(super) fn new(id: InstanceId, terms: Terms) -> Self {
+        Self {
+            id,
+            terms,
+            working: false,
+            gate: Gate::Open,
+            want_gate: Gate::Open,
+            want_compute: true,
+            want_others: true,
+            want_slice: DEFAULT_SLICE_US,
+            fresh: false,
+            owed: 0,
+            granted: 0,
+            gap: UNKNOWN_GAP,
+            silent: 0,
+            parked_since: None,
+            account: Account::default(),
+        }
+    }
+
+    /// Whether it wants the GPU and may have it.
+    pub(super) fn competes(&self) -> bool {
+        self.working && !self.terms.suspended
+    }
+
+    /// How long it may be silent before it is taken to have no work.
+    pub(super) fn patience(&self) -> Nanos {
+        self.gap.saturating_mul(2).saturating_add(MS).max(2 * MS)
+    }
+
+    /// It launched after `silent` more nanoseconds of the GPU.
+    pub(super) fn heard(&mut self, silent: Nanos) {
+        let gap = self.silent.saturating_add(silent);
+        // Who has priority is not believed to be busy for long, since it keeps the others waiting.
+        let faded = if self.terms.high_priority {
+            self.gap / 2
+        } else {
+            self.gap - self.gap / 4
+        };
+        self.gap = gap.max(faded).min(LONGEST_GAP);
+        self.silent = 0;
+        self.working = true;
+    }
+
+    /// It has work though it launched nothing.
+    pub(super) fn seen(&mut self) {
+        self.gap = self.gap.max(UNKNOWN_GAP);
+        self.silent = 0;
+        self.working = true;
+    }
+}
+
+/// A channel group, or a channel that has none.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: RmName,
+    pub(super) owner: InstanceId,
+    pub(super) engine: Engine,
+    /// Its time slice, in microseconds.
+    pub(super) slice: u32,
+    /// Failed calls in a row, and when the next one may be made.
+    pub(super) failed: u32,
+    pub(super) retry_at: Nanos,
+    /// It was taken off by a time slice of 0 and is to be preempted once.
+    pub(super) preempt: bool,
+}
+
+/// A channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) name: RmName,
+    pub(super) group: RmName,
+    pub(super) owner: InstanceId,
+    pub(super) engine: Engine,
+    /// Switched off; `None` after a call that failed, which may have done it for some.
+    pub(super) off: Option<bool>,
+    /// Part of the call that is being made.
+    pub(super) in_call: bool,
+    /// Failed calls in a row, and when the next one may be made. One that has failed is tried alone.
+    pub(super) failed: u32,
+    pub(super) retry_at: Nanos,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    instances: List<Instance>,
+    groups: List<Group>,
+    channels: List<Channel>,
+}
+
+/// Keeps the values of a list for which `keep` holds; their order may change.
+fn retain<T>(list: &mut List<T>, mut keep: impl FnMut(&T) -> bool) {
+    let mut at = 0;
+    while let Some(value) = list.get(at) {
+        if keep(value) {
+            at += 1;
+        } else {
+            list.swap_remove(at);
+        }
+    }
+}
+
+impl Fleet {
+    pub(super) const fn new() -> Self {
+        Self {
+            instances: List::new(),
+            groups: List::new(),
+            channels: List::new(),
+        }
+    }
+
+    pub(super) fn instances(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter()
+    }
+
+    pub(super) fn instances_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
+        self.instances.iter_mut()
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter()
+    }
+
+    pub(super) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.groups.iter_mut()
+    }
+
+    pub(super) fn channels(&self) -> impl Iterator<Item = &Channel> {
+        self.channels.iter()
+    }
+
+    pub(super) fn channels_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.channels.iter_mut()
+    }
+
+    pub(super) fn find(&self, id: InstanceId) -> Option<&Instance> {
+        self.instances.iter().find(|i| i.id == id)
+    }
+
+    pub(super) fn find_mut(&mut self, id: InstanceId) -> Option<&mut Instance> {
+        self.instances.iter_mut().find(|i| i.id == id)
+    }
+
+    pub(super) fn add(&mut self, instance: Instance) -> Result<(), Exhausted> {
+        self.instances.push(instance)
+    }
+
+    pub(super) fn remove(&mut self, id: InstanceId) {
+        retain(&mut self.instances, |i| i.id != id);
+        retain(&mut self.groups, |g| g.owner != id);
+        retain(&mut self.channels, |c| c.owner != id);
+    }
+
+    /// Notes a channel, and its group where that is new.
+    pub(super) fn add_channel(
+        &mut self,
+        owner: InstanceId,
+        group: RmName,
+        name: RmName,
+        engine: Engine,
+    ) -> Result<(), Exhausted> {
+        self.channels.reserve(1)?;
+        if !self.groups.iter().any(|g| g.name == group) {
+            self.groups.push(Group {
+                name: group,
+                owner,
+                engine,
+                slice: DEFAULT_SLICE_US,
+                failed: 0,
+                retry_at: 0,
+                preempt: false,
+            })?;
+        }
+        self.channels.push(Channel {
+            name,
+            group,
+            owner,
+            engine,
+            off: Some(false),
+            in_call: false,
+            failed: 0,
+            retry_at: 0,
+        })
+    }
+
+    /// A group or a channel is gone. A channel without a group is its own.
+    pub(super) fn free(&mut self, name: RmName) {
+        retain(&mut self.groups, |g| g.name != name);
+        retain(&mut self.channels, |c| c.name != name && c.group != name);
+    }
+
+    /// All that a client had is gone.
+    pub(super) fn free_client(&mut self, client: ClientHandle) {
+        retain(&mut self.groups, |g| g.name.client != client);
+        retain(&mut self.channels, |c| c.name.client != client);
+    }
+
+    /// Compute groups of an instance.
+    pub(super) fn compute_groups(&self, id: InstanceId) -> usize {
+        let own = |g: &&Group| g.owner == id && g.engine == Engine::Compute;
+        self.groups.iter().filter(own).count()
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The scheduler against a backend that does what it is told and notes it. How well the shares hold is
+//! shown on the model of a GPU (`tests/gpu_model`); here is what must hold whatever the GPU does.
+
+use super::*;
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+
+mod behaviour;
+
+const A: InstanceId = InstanceId(1);
+const B: InstanceId = InstanceId(2);
+
+fn terms(weight: u32) -> Terms {
+    Terms {
+        weight,
+        high_priority: false,
+        suspended: false,
+    }
+}
+
+fn rules(policy: Policy) -> Rules {
+    Rules {
+        policy,
+        period: Period::Latency,
+        max_instances: 16,
+        priority_percent: 80,
+    }
+}
+
+fn name(instance: InstanceId, object: u32) -> RmName {
+    RmName {
+        client: ClientHandle(instance.0),
+        object: ObjectHandle(object),
+    }
+}
+
+/// What a call answers.
+type Answers = dyn FnMut(&Action, &[RmName]) -> Result<(), CallError>;
+
+/// A scheduler, a clock and what the calls have done.
+struct Bench {
+    sched: Scheduler,
+    now: Nanos,
+    /// Channels that are off, gates and slices as set.
+    off: Vec<RmName>,
+    gates: Vec<(InstanceId, Gate)>,
+    slices: Vec<(RmName, u32)>,
+    done: Vec<(Nanos, Action)>,
+    /// What the next calls of each kind answer, where not `Ok`.
+    failing: Box<Answers>,
+}
+
+impl Bench {
+    fn new(policy: Policy, capabilities: Capabilities) -> Self {
+        Self {
+            sched: Scheduler::new(capabilities, Costs::MEASURED, rules(policy)).expect("room"),
+            now: 0,
+            off: Vec::new(),
+            gates: Vec::new(),
+            slices: Vec::new(),
+            done: Vec::new(),
+            failing: Box::new(|_, _| Ok(())),
+        }
+    }
+
+    /// Adds an instance with one compute group of `channels` channels.
+    fn instance(&mut self, id: InstanceId, terms: Terms, channels: u32) {
+        self.sched.add(self.now, id, terms).expect("fits");
+        for channel in 0..channels {
+            self.event(Event::Channel {
+                instance: id,
+                group: name(id, 1),
+                channel: name(id, 100 + channel),
+                engine: Engine::Compute,
+            });
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.sched.event(self.now, event).expect("room");
+    }
+
+    fn gate(&self, id: InstanceId) -> Gate {
+        let set = self.gates.iter().rev().find(|(of, _)| *of == id);
+        set.map_or(Gate::Open, |(_, gate)| *gate)
+    }
+
+    /// A program of the instance launches: heard of where the gate is not open.
+    fn ring(&mut self, id: InstanceId) {
+        match self.gate(id) {
+            Gate::Open => return,
+            Gate::Armed => self.gates.push((id, Gate::Open)),
+            Gate::Shut => {}
+        }
+        self.event(Event::Rang(id));
+    }
+
+    /// Does what is to be done now; each call into the driver takes 0.3 ms.
+    fn settle(&mut self) {
+        while let Some(action) = self.sched.next(self.now) {
+            let began = self.now;
+            let channels = self.sched.switched().to_vec();
+            let result = (self.failing)(&action, &channels);
+            if !matches!(action, Action::SetGate { .. }) {
+                self.now += 300 * US;
+            }
+            if result.is_ok() {
+                match action {
+                    Action::SetGate { instance, gate } => self.gates.push((instance, gate)),
+                    Action::SetTimeslice {
+                        group,
+                        microseconds,
+                    } => self.slices.push((group, microseconds)),
+                    Action::Switch { disable } => {
+                        self.off.retain(|c| !channels.contains(c));
+                        if disable {
+                            self.off.extend(channels);
+                        }
+                    }
+                    Action::Preempt { .. } | Action::ReadSamples => {}
+                }
+            }
+            self.done.push((began, action));
+            self.event(Event::Answer { began, result });
+        }
+    }
+
+    /// Lets time pass; instances in `busy` launch every 0.1 ms while their channels are on.
+    fn run(&mut self, length: Nanos, busy: &[InstanceId]) {
+        let end = self.now + length;
+        self.settle();
+        while self.now < end {
+            for id in busy {
+                if !self.is_off(*id) {
+                    self.ring(*id);
+                }
+            }
+            self.settle();
+            let step = self.now + 100 * US;
+            self.now = step;
+            if self.sched.deadline().is_some_and(|at| at <= self.now) {
+                self.event(Event::Tick);
+            }
+        }
+        self.settle();
+    }
+
+    fn is_off(&self, id: InstanceId) -> bool {
+        self.off.iter().any(|c| c.client.0 == id.0)
+    }
+
+    fn given(&self, id: InstanceId) -> Nanos {
+        let view = self.sched.instance_view(self.now, id).expect("is there");
+        view.account.given
+    }
+
+    /// Calls into the driver since the beginning.
+    fn calls(&self) -> usize {
+        let call = |(_, action): &&(Nanos, Action)| !matches!(action, Action::SetGate { .. });
+        self.done.iter().filter(call).count()
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What an operator, a program and a driver that refuses can count on.
+
+use super::*;
+
+/// How far two lengths of time are apart, in percent of the second.
+fn off_by(got: Nanos, wanted: Nanos) -> u64 {
+    got.abs_diff(wanted) * 100 / wanted.max(1)
+}
+
+#[test]
+fn an_instance_alone_costs_nothing() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(3), 8);
+    bench.settle();
+    assert_eq!(bench.gate(A), Gate::Armed);
+    bench.ring(A);
+    bench.settle();
+    let before = bench.done.len();
+    bench.run(5000 * MS, &[A]);
+    assert_eq!(bench.done.len(), before, "{:?}", bench.done);
+    assert_eq!(bench.gate(A), Gate::Open);
+    assert_eq!(bench.sched.deadline(), None);
+    assert_eq!(bench.sched.view().mode, Mode::Free);
+}
+
+#[test]
+fn two_share_by_weight_in_windows() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(75), 8);
+    bench.instance(B, terms(25), 8);
+    bench.run(3000 * MS, &[A, B]);
+    assert_eq!(bench.sched.view().mode, Mode::Windows);
+    let (a, b) = (bench.given(A), bench.given(B));
+    assert!(off_by(a * 25, b * 75) <= 2, "{a} {b}");
+    assert!(a + b > 2500 * MS, "{a} {b}");
+}
+
+#[test]
+fn a_cap_holds_for_one_that_is_alone() {
+    let mut bench = Bench::new(Policy::Fixed, Capabilities::ALL);
+    bench.instance(A, terms(30), 8);
+    bench.run(3000 * MS, &[A]);
+    let given = bench.given(A);
+    assert!(off_by(given, 900 * MS) <= 3, "{given}");
+}
+
+#[test]
+fn who_falls_silent_holds_no_window() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(1000 * MS, &[A, B]);
+    let before = bench.given(A);
+    bench.run(1000 * MS, &[A]);
+    let given = bench.given(A) - before;
+    assert!(given > 900 * MS, "{given}");
+    assert_eq!(bench.sched.view().mode, Mode::Free);
+    assert!(!bench.is_off(A) && !bench.is_off(B));
+    // It comes back at once.
+    let before = bench.given(B);
+    bench.run(1000 * MS, &[A, B]);
+    let given = bench.given(B) - before;
+    assert!(given > 400 * MS, "{given}");
+}
+
+#[test]
+fn a_suspended_instance_is_off_at_once_and_back_at_once() {
+    let mut bench = Bench::new(Policy::Native, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.run(10 * MS, &[A]);
+    let suspended = Terms {
+        suspended: true,
+        ..terms(1)
+    };
+    bench
+        .sched
+        .set_terms(bench.now, A, suspended)
+        .expect("is there");
+    bench.settle();
+    assert!(bench.is_off(A));
+    assert_eq!(bench.gate(A), Gate::Shut);
+    bench.ring(A);
+    bench.run(1000 * MS, &[]);
+    bench
+        .sched
+        .set_terms(bench.now, A, terms(1))
+        .expect("is there");
+    bench.settle();
+    assert!(!bench.is_off(A));
+    assert_eq!(bench.gate(A), Gate::Open);
+    let view = bench.sched.instance_view(bench.now, A).expect("is there");
+    assert!(view.account.parked >= 1000 * MS, "{view:?}");
+}
+
+#[test]
+fn without_the_firmware_a_time_slice_of_0_suspends() {
+    let without = Capabilities {
+        switch: false,
+        ..Capabilities::ALL
+    };
+    let mut bench = Bench::new(Policy::Weight, without);
+    bench.instance(A, terms(1), 8);
+    bench.settle();
+    let suspended = Terms {
+        suspended: true,
+        ..terms(1)
+    };
+    bench
+        .sched
+        .set_terms(bench.now, A, suspended)
+        .expect("is there");
+    bench.settle();
+    assert_eq!(bench.slices.last(), Some(&(name(A, 1), 0)));
+    let preempt = Action::Preempt { group: name(A, 1) };
+    assert!(bench.done.iter().any(|(_, action)| *action == preempt));
+    bench
+        .sched
+        .set_terms(bench.now, A, terms(1))
+        .expect("is there");
+    bench.settle();
+    assert_eq!(bench.slices.last(), Some(&(name(A, 1), 2048)));
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(70), 1);
+    bench.instance(B, terms(60), 1);
+    let refused = bench.sched.set_rules(0, rules(Policy::Fixed));
+    assert_eq!(refused, Err(Refused::Misfit(Misfit::Weights)));
+    assert_eq!(bench.sched.rules().policy, Policy::Weight);
+    bench.sched.set_terms(0, B, terms(30)).expect("fits");
+    bench
+        .sched
+        .set_rules(0, rules(Policy::Fixed))
+        .expect("fits");
+    let refused = bench.sched.set_terms(0, B, terms(31));
+    assert_eq!(refused, Err(Refused::Misfit(Misfit::Weights)));
+    let refused = bench.sched.add(0, InstanceId(3), terms(1));
+    assert_eq!(refused, Err(Refused::Misfit(Misfit::Weights)));
+    let fair = Rules {
+        max_instances: 1,
+        ..rules(Policy::Fair)
+    };
+    let refused = bench.sched.set_rules(0, fair);
+    assert_eq!(refused, Err(Refused::Misfit(Misfit::Instances)));
+}
+
+#[test]
+fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(100 * MS, &[A, B]);
+    bench.event(Event::ClientFreed(ClientHandle(A.0)));
+    bench.sched.remove(bench.now, A);
+    bench.settle();
+    assert!(!bench.is_off(B));
+    assert_eq!(bench.gate(B), Gate::Open);
+    assert_eq!(bench.sched.deadline(), None);
+}
+
+#[test]
+fn a_channel_that_appears_in_anothers_window_is_switched_off() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(100 * MS, &[A, B]);
+    let kept_out = if bench.is_off(A) { A } else { B };
+    assert!(bench.is_off(kept_out));
+    let channel = name(kept_out, 500);
+    bench.event(Event::Channel {
+        instance: kept_out,
+        group: name(kept_out, 2),
+        channel,
+        engine: Engine::Compute,
+    });
+    bench.settle();
+    assert!(bench.off.contains(&channel));
+}
+
+#[test]
+fn a_channel_that_the_driver_refuses_does_not_hinder_the_others() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let stale = name(A, 103);
+    bench.failing = Box::new(move |action, channels| match action {
+        Action::Switch { .. } if channels.contains(&stale) => Err(CallError::Failed),
+        _ => Ok(()),
+    });
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(2000 * MS, &[A, B]);
+    let (a, b) = (bench.given(A), bench.given(B));
+    assert!(off_by(a, b) <= 5, "{a} {b}");
+    assert!(bench.calls() < 2 * 600, "{}", bench.calls());
+}
+
+#[test]
+fn what_the_driver_cannot_do_is_not_tried_again() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.failing = Box::new(|action, _| match action {
+        Action::Switch { .. } => Err(CallError::Unsupported),
+        _ => Ok(()),
+    });
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(2000 * MS, &[A, B]);
+    let tried = |(_, action): &&(Nanos, Action)| matches!(action, Action::Switch { .. });
+    assert_eq!(bench.done.iter().filter(tried).count(), 1);
+    assert!(!bench.sched.capabilities().switch);
+    // The doorbells do it then.
+    let (a, b) = (bench.given(A), bench.given(B));
+    assert!(off_by(a, b) <= 2, "{a} {b}");
+    assert_eq!(bench.sched.view().mode, Mode::Windows);
+}
+
+#[test]
+fn high_priority_interrupts_a_window() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(
+        B,
+        Terms {
+            high_priority: true,
+            ..terms(1)
+        },
+        8,
+    );
+    let third = InstanceId(3);
+    bench.instance(third, terms(1), 8);
+    bench.run(500 * MS, &[A, third]);
+    let mut longest = 0;
+    for request in 0..20 {
+        // A request of a few milliseconds, then a pause: the gate tells when the next one comes.
+        bench.run(4 * MS, &[A, B, third]);
+        bench.run((40 + request) * MS, &[A, third]);
+        let asked = bench.now;
+        bench.ring(B);
+        while bench.is_off(B) || bench.gate(B) == Gate::Shut || !bench.is_off(A) {
+            bench.settle();
+            bench.now += 10 * US;
+            assert!(bench.now < asked + 100 * MS, "not let in");
+        }
+        // The first ones teach how long its kernels are.
+        if request >= 3 {
+            longest = longest.max(bench.now - asked);
+        }
+    }
+    assert!(longest <= 2 * MS, "{longest}");
+}
+
+#[test]
+fn a_change_of_policy_takes_effect_within_a_turn() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(10), 8);
+    bench.instance(B, terms(30), 8);
+    bench.run(500 * MS, &[A, B]);
+    bench
+        .sched
+        .set_rules(bench.now, rules(Policy::Preemptive))
+        .expect("fits");
+    bench.run(40 * MS, &[A, B]);
+    let (a, b) = (bench.given(A), bench.given(B));
+    bench.run(1000 * MS, &[A, B]);
+    let (a, b) = (bench.given(A) - a, bench.given(B) - b);
+    assert!(off_by(a, b) <= 3, "{a} {b}");
+    bench
+        .sched
+        .set_rules(bench.now, rules(Policy::Native))
+        .expect("fits");
+    bench.settle();
+    assert!(!bench.is_off(A) && !bench.is_off(B));
+    assert_eq!(bench.gate(A), Gate::Open);
+    assert_eq!(bench.gate(B), Gate::Open);
+    assert_eq!(bench.sched.deadline(), None);
+}

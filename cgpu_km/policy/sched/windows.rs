@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The plan: how the GPU is shared now, and in windows whose turn it is.
+//!
+//! A *turn* gives each instance that competes its part, in windows one after the other. What a window was
+//! longer or shorter than it should have been is carried into the next turn, so shares hold over time
+//! whatever the calls took. Under a hard policy a turn lasts its length though everybody was served:
+//! that is the cap. Otherwise the next one begins at once, and nothing is left over.
+
+use super::account::{portion, Mode};
+use super::authority::{Gate, InstanceId, Nanos, MS};
+use super::fleet::{Instance, DEFAULT_SLICE_US};
+use super::rules::{Policy, WHOLE};
+use super::Scheduler;
+
+/// How long a doorbell stays open in a window until it is armed again to see whether there is work yet.
+const REARM: Nanos = 4 * MS;
+/// The same for instances of high priority, which give way sooner.
+const REARM_HIGH: Nanos = MS;
+/// How long after an instance was taken to have no work the driver's samples are asked about it, when
+/// first and how often. The driver takes a sample about every sixth of a second.
+const DOUBT: Nanos = 2000 * MS;
+const SAMPLE_FIRST: Nanos = 200 * MS;
+pub(super) const SAMPLE_EVERY: Nanos = 350 * MS;
+
+/// Where in its turn the GPU is.
+#[derive(Debug)]
+pub(super) struct Turn {
+    number: u64,
+    began: Nanos,
+    length: Nanos,
+    holder: Option<InstanceId>,
+    /// When the holder had the GPU to itself; `None` while the calls for it are made.
+    since: Option<Nanos>,
+    /// When the last call that made room took effect.
+    free_at: Nanos,
+    /// When the window is to end.
+    until: Nanos,
+    /// Since when the holder's gate has been armed.
+    armed_at: Nanos,
+    rearm_at: Nanos,
+    pub(super) switches: u64,
+}
+
+impl Turn {
+    pub(super) const fn new() -> Self {
+        Self {
+            number: 0,
+            began: 0,
+            length: 0,
+            holder: None,
+            since: None,
+            free_at: 0,
+            until: 0,
+            armed_at: 0,
+            rearm_at: 0,
+            switches: 0,
+        }
+    }
+
+    /// An instance is gone.
+    pub(super) fn forget(&mut self, id: InstanceId) {
+        if self.holder == Some(id) {
+            self.holder = None;
+            self.since = None;
+        }
+    }
+
+    /// A call took effect then.
+    pub(super) fn took_effect(&mut self, at: Nanos) {
+        self.free_at = self.free_at.max(at);
+    }
+
+    /// How much of its present window an instance has used.
+    pub(super) fn used_by(&self, id: InstanceId, now: Nanos) -> Nanos {
+        match self.since {
+            Some(since) if self.holder == Some(id) => now.saturating_sub(since),
+            _ => 0,
+        }
+    }
+}
+
+impl Scheduler {
+    /// Something changed that the plan follows from: the turn is not worth finishing.
+    pub(super) fn replan(&mut self, now: Nanos) {
+        self.charge(now);
+        self.end_window(now);
+        for instance in self.fleet.instances_mut() {
+            instance.owed = instance.owed.min(0);
+        }
+        self.turn.length = 0;
+    }
+
+    /// A doorbell was touched.
+    pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
+        self.charge(now);
+        let in_window = self.turn.holder == Some(id);
+        let since = self.turn.since.map(|since| since.max(self.turn.armed_at));
+        let soft = self.rules.policy == Policy::Soft;
+        let Some(instance) = self.fleet.find_mut(id) else {
+            return;
+        };
+        match instance.gate {
+            Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
+            Gate::Armed => instance.gate = Gate::Open,
+            Gate::Open => {}
+        }
+        match since {
+            Some(since) if in_window => instance.heard(now.saturating_sub(since)),
+            _ => {
+                if !instance.working {
+                    instance.silent = 0;
+                    instance.fresh = true;
+                    if soft {
+                        instance.granted = 0;
+                    }
+                }
+                instance.working = true;
+            }
+        }
+        if in_window {
+            let rearm = if instance.terms.high_priority {
+                REARM_HIGH
+            } else {
+                REARM
+            };
+            self.turn.rearm_at = now.saturating_add(rearm);
+        }
+    }
+
+    /// The driver saw somebody's work on the GPU.
+    pub(super) fn sampled(&mut self, now: Nanos, active: Option<InstanceId>) {
+        self.charge(now);
+        if let Some(instance) = active.and_then(|id| self.fleet.find_mut(id)) {
+            instance.seen();
+        }
+    }
+
+    /// Decides what everybody should have now.
+    pub(super) fn plan(&mut self, now: Nanos) {
+        // Each round but the last takes an instance for idle or ends a window; more than a few cannot
+        // follow from one moment.
+        for _ in 0..=self.fleet.instances().count().saturating_add(2) {
+            self.deadline = None;
+            let mode = self.choose();
+            if mode != self.mode {
+                self.charge(now);
+                self.end_window(now);
+                self.mode = mode;
+            }
+            if mode != Mode::Windows || self.advance(now) {
+                break;
+            }
+        }
+        self.wish(now);
+    }
+
+    fn choose(&self) -> Mode {
+        if self.rules.policy == Policy::Native || !self.capabilities.windows() {
+            return Mode::Native;
+        }
+        let mut competing = 0usize;
+        let mut capped = false;
+        for instance in self.fleet.instances().filter(|i| i.competes()) {
+            competing += 1;
+            capped |= self.rules.cap(instance.terms.weight).is_some();
+        }
+        match competing {
+            0 => Mode::Free,
+            1 if !capped => Mode::Free,
+            _ => Mode::Windows,
+        }
+    }
+
+    /// Moves the turn on to `now`. Returns false where that changed who competes.
+    fn advance(&mut self, now: Nanos) -> bool {
+        if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
+            let (armed, patience, high) = match self.fleet.find(id) {
+                Some(i) if i.competes() => (
+                    i.gate == Gate::Armed && self.capabilities.doorbell,
+                    i.patience().saturating_sub(i.silent),
+                    i.terms.high_priority,
+                ),
+                _ => {
+                    self.end_window(now);
+                    return false;
+                }
+            };
+            let silent_at = self.turn.armed_at.max(since).saturating_add(patience);
+            if armed && now >= silent_at {
+                self.end_window(now);
+                if let Some(instance) = self.fleet.find_mut(id) {
+                    instance.working = false;
+                    // What it does not use it loses; but who has priority may come back in this turn.
+                    if !high {
+                        instance.owed = instance.owed.min(0);
+                    }
+                }
+                self.doubt_until = now.saturating_add(DOUBT);
+                self.next_sample = now.saturating_add(SAMPLE_FIRST);
+                return false;
+            }
+            if now >= self.turn.until || (!high && self.somebody_urgent()) {
+                self.end_window(now);
+            } else {
+                self.deadline = Some(if armed {
+                    self.turn.until.min(silent_at)
+                } else {
+                    self.turn.until.min(self.turn.rearm_at.max(now))
+                });
+            }
+        } else if self.turn.holder.is_some_and(|id| !self.competes(id)) {
+            self.turn.holder = None;
+        }
+        if self.turn.holder.is_none() {
+            self.pick(now);
+        }
+        true
+    }
+
+    fn competes(&self, id: InstanceId) -> bool {
+        self.fleet.find(id).is_some_and(Instance::competes)
+    }
+
+    /// Whether an instance of high priority waits that may have more of this turn.
+    fn somebody_urgent(&self) -> bool {
+        let least = self.least_window();
+        self.fleet.instances().any(|i| {
+            i.competes()
+                && i.terms.high_priority
+                && (i.granted != self.turn.number || i.owed >= least)
+        })
+    }
+
+    /// The shortest window that is begun.
+    fn least_window(&self) -> i64 {
+        signed(self.costs.shortest_window / 2)
+    }
+
+    /// Chooses who is next, in this turn or a new one.
+    fn pick(&mut self, now: Nanos) {
+        self.grant();
+        let mut next = self.next_in_turn();
+        let end = self.turn.began.saturating_add(self.turn.length);
+        if next.is_none() {
+            let capped = self
+                .fleet
+                .instances()
+                .any(|i| i.competes() && self.rules.cap(i.terms.weight).is_some());
+            if capped && now < end {
+                self.deadline = Some(end);
+                return;
+            }
+            // What everybody would have had in the pause counts from its end on: a turn that began late
+            // for want of a timer is no gain.
+            let late = now.saturating_sub(end);
+            self.turn.began = if capped && late < self.turn.length {
+                end
+            } else {
+                now
+            };
+            self.turn.length = self.turn_length();
+            // Parts that are too small for a window add up over turns.
+            for _ in 0..64 {
+                self.turn.number = self.turn.number.wrapping_add(1);
+                self.grant();
+                next = self.next_in_turn();
+                if next.is_some() || capped {
+                    break;
+                }
+            }
+        }
+        self.turn.holder = next;
+        self.turn.since = None;
+        self.turn.free_at = now;
+    }
+
+    fn turn_length(&self) -> Nanos {
+        let shares = self.fleet.instances().filter(|i| i.competes());
+        let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
+        let turn = self.rules.turn();
+        let wanted = portion(self.costs.shortest_window, WHOLE, least);
+        turn.max(wanted.min(turn.saturating_mul(4)))
+    }
+
+    /// What an instance that competes should have of the GPU, in parts of [`WHOLE`].
+    fn entitled(&self, instance: &Instance) -> u64 {
+        if let Some(cap) = self.rules.cap(instance.terms.weight) {
+            return cap.max(1);
+        }
+        let (mut high, mut low) = (0, 0);
+        for other in self.fleet.instances().filter(|i| i.competes()) {
+            let parts = self.rules.parts(other.terms.weight);
+            if other.terms.high_priority {
+                high += parts;
+            } else {
+                low += parts;
+            }
+        }
+        let own = self.rules.parts(instance.terms.weight);
+        let by_weight = portion(WHOLE, own, high + low).max(1);
+        if high == 0 || low == 0 {
+            return by_weight;
+        }
+        let privilege = u64::from(self.rules.priority_percent) * WHOLE / 100;
+        let for_high = privilege.max(portion(WHOLE, high, high + low));
+        if instance.terms.high_priority {
+            portion(for_high, own, high).max(1)
+        } else {
+            portion(WHOLE.saturating_sub(for_high), own, low).max(1)
+        }
+    }
+
+    /// Gives everybody who competes the part of this turn, once.
+    fn grant(&mut self) {
+        if self.turn.length == 0 {
+            return;
+        }
+        let number = self.turn.number;
+        loop {
+            let mut competing = self.fleet.instances();
+            let Some(next) = competing.find(|i| i.competes() && i.granted != number) else {
+                break;
+            };
+            let part = signed(portion(self.turn.length, self.entitled(next), WHOLE));
+            let most = part
+                .saturating_mul(2)
+                .max(signed(self.costs.shortest_window));
+            let id = next.id;
+            drop(competing);
+            let Some(next) = self.fleet.find_mut(id) else {
+                break;
+            };
+            next.owed = next.owed.saturating_add(part).clamp(-most, most);
+            next.granted = number;
+        }
+    }
+
+    /// The next instance of this turn, if anybody is owed a window.
+    fn next_in_turn(&self) -> Option<InstanceId> {
+        if self.turn.length == 0 {
+            return None;
+        }
+        let least = self.least_window();
+        let owed = |i: &&Instance| i.competes() && i.owed >= least;
+        let mut waiting = self.fleet.instances().filter(owed);
+        let first = waiting.next()?;
+        if first.terms.high_priority {
+            return Some(first.id);
+        }
+        let high = waiting.find(|i| i.terms.high_priority);
+        Some(high.unwrap_or(first).id)
+    }
+
+    /// Whether an instance that competes is switched off when its window ends.
+    fn switched_off(&self, id: InstanceId) -> bool {
+        self.capabilities.switch && self.competes(id)
+    }
+
+    /// All calls for the holder were made: its window begins.
+    pub(super) fn begin_window(&mut self, now: Nanos) {
+        let Some(id) = self.turn.holder else {
+            return;
+        };
+        if self.turn.since.is_some() {
+            return;
+        }
+        let made_room = self.turn.free_at;
+        let since = if self.capabilities.switch {
+            made_room.saturating_add(self.costs.switch)
+        } else {
+            now
+        };
+        let tail = if self.switched_off(id) {
+            self.costs.disabled_after
+        } else {
+            0
+        };
+        let Some(instance) = self.fleet.find_mut(id) else {
+            return;
+        };
+        instance.fresh = false;
+        instance.account.windows = instance.account.windows.saturating_add(1);
+        let owed = u64::try_from(instance.owed).unwrap_or(0);
+        self.turn.since = Some(since);
+        self.turn.until = since.saturating_add(owed.saturating_sub(tail));
+        self.turn.armed_at = since;
+        self.turn.rearm_at = now.saturating_add(REARM_HIGH);
+        self.turn.switches = self.turn.switches.saturating_add(1);
+    }
+
+    /// The window ends now: what it was is charged.
+    fn end_window(&mut self, now: Nanos) {
+        let (Some(id), since) = (self.turn.holder.take(), self.turn.since.take()) else {
+            return;
+        };
+        let Some(since) = since else {
+            return;
+        };
+        let off = self.switched_off(id);
+        let end = if off {
+            now.saturating_add(self.costs.disabled_after)
+        } else {
+            now
+        };
+        let used = end.saturating_sub(since);
+        let armed_at = self.turn.armed_at.max(since);
+        if let Some(instance) = self.fleet.find_mut(id) {
+            instance.owed = instance.owed.saturating_sub(signed(used));
+            instance.account.given = instance.account.given.saturating_add(used);
+            if off {
+                instance.account.preemptions = instance.account.preemptions.saturating_add(1);
+            }
+            if instance.gate == Gate::Armed {
+                let silent = now.saturating_sub(armed_at);
+                instance.silent = instance.silent.saturating_add(silent);
+            }
+        }
+    }
+
+    /// Sets what everybody should have.
+    fn wish(&mut self, now: Nanos) {
+        let mode = self.mode;
+        let capabilities = self.capabilities;
+        let holder = self.turn.holder;
+        let begun = self.turn.since.is_some();
+        let rearm = begun && now >= self.turn.rearm_at;
+        let mut armed = false;
+        for instance in self.fleet.instances_mut() {
+            instance.want_compute = true;
+            instance.want_others = true;
+            instance.want_slice = DEFAULT_SLICE_US;
+            instance.want_gate = match mode {
+                Mode::Native | Mode::Slices => Gate::Open,
+                Mode::Free if instance.working => Gate::Open,
+                Mode::Free => Gate::Armed,
+                Mode::Windows if holder == Some(instance.id) => {
+                    if instance.gate == Gate::Open && begun && !rearm {
+                        Gate::Open
+                    } else {
+                        armed |= begun && instance.gate != Gate::Armed;
+                        Gate::Armed
+                    }
+                }
+                // No work, or what it has waits at the gate: nothing to switch off.
+                Mode::Windows if !instance.working || instance.fresh => Gate::Shut,
+                Mode::Windows if capabilities.switch => {
+                    instance.want_compute = false;
+                    if instance.terms.high_priority || instance.gate == Gate::Shut {
+                        Gate::Armed
+                    } else {
+                        instance.gate
+                    }
+                }
+                Mode::Windows => Gate::Shut,
+            };
+            if instance.terms.suspended {
+                instance.want_gate = Gate::Shut;
+                instance.want_compute = false;
+                instance.want_others = false;
+                if !capabilities.switch {
+                    instance.want_slice = 0;
+                }
+            }
+            if !capabilities.doorbell {
+                instance.want_gate = Gate::Open;
+            }
+        }
+        if armed {
+            self.turn.armed_at = now;
+        }
+    }
+}
+
+fn signed(length: Nanos) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
