@@ -9,6 +9,7 @@
 use super::alloc;
 use super::control;
 use super::handles;
+use super::handles::Named;
 use super::heap;
 use super::lists;
 use super::Call;
@@ -104,15 +105,12 @@ pub(super) fn ioctl(
         Escape::RmDupObject => dup(call, session, code, bytes),
         Escape::RmVidHeapControl => heap::vid_heap_control(call, session, code, bytes),
         Escape::RmAllocMemory => heap::alloc_memory(call, session, code, bytes),
-        Escape::RmShare => handles::share(call, session, code, bytes),
-        Escape::AllocOsEvent => handles::alloc_os_event(call, session, code, bytes),
-        Escape::FreeOsEvent => handles::free_os_event(call, session, code, bytes),
-        Escape::RmMapMemory => handles::map_memory(call, session, code, bytes),
-        Escape::RmUnmapMemory => handles::unmap_memory(call, session, code, bytes),
-        Escape::RmUpdateDeviceMappingInfo => handles::update_mapping(call, session, code, bytes),
         Escape::CardInfo => lists::card_info(call, bytes),
         Escape::AttachGpusToFd => lists::attach_gpus(call, code, bytes),
-        _ => plain(call, code, bytes),
+        escape => match Named::of(escape) {
+            Some(named) => handles::checked(call, session, code, bytes, named),
+            None => plain(call, code, bytes),
+        },
     }?;
     outer.write_back(call)?;
     Ok(returned)

@@ -15,6 +15,7 @@ use super::frontend::set;
 use super::Call;
 use super::Errno;
 use super::Session;
+use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::nvos;
 use crate::nvidia::params::share_type;
@@ -30,21 +31,99 @@ pub(super) fn owns(call: &mut impl Call, client: u32) -> bool {
     call.books(|books| books.owns_client(ClientHandle(client)))
 }
 
-/// `NV_ESC_RM_SHARE`: gives others the use of an object.
-pub(super) fn share(
+/// An escape whose argument names a client and holds no pointer: it goes to the driver if the client is
+/// the tenant's.
+pub(super) struct Named {
+    escape: Escape,
+    client: Field<u32>,
+    status: Field<u32>,
+    /// What is said to a client that is not.
+    refusal: NvStatus,
+}
+
+const fn named(escape: Escape, client: Field<u32>, status: Field<u32>) -> Named {
+    Named {
+        escape,
+        client,
+        status,
+        refusal: FOREIGN,
+    }
+}
+
+impl Named {
+    const fn refused_with(self, refusal: NvStatus) -> Self {
+        Self { refusal, ..self }
+    }
+
+    /// What is known so of an escape.
+    pub(super) fn of(escape: Escape) -> Option<&'static Self> {
+        NAMED.iter().find(|named| named.escape == escape)
+    }
+}
+
+/// Those that need nothing else.
+static NAMED: [Named; 6] = [
+    named(
+        Escape::RmShare,
+        nvos::nvos57::H_CLIENT,
+        nvos::nvos57::STATUS,
+    ),
+    // The driver looks for nothing but whether the pair of client and descriptor number is taken
+    // (`allocate_os_event()` in src/nvidia/arch/nvalloc/unix/src/osapi.c), so that another tenant's could
+    // be taken first. The status is what it says to whatever is wrong.
+    named(
+        Escape::AllocOsEvent,
+        nvos::os_event::H_CLIENT,
+        nvos::os_event::STATUS,
+    )
+    .refused_with(NvStatus::NV_ERR_INSUFFICIENT_RESOURCES),
+    // The driver frees any that exists (`free_os_event()`, there), and says this where there is none.
+    named(
+        Escape::FreeOsEvent,
+        nvos::free_os_event::H_CLIENT,
+        nvos::free_os_event::STATUS,
+    )
+    .refused_with(NvStatus::NV_ERR_INVALID_EVENT),
+    named(
+        Escape::RmMapMemory,
+        nvos::nvos33::H_CLIENT,
+        nvos::nvos33::STATUS,
+    ),
+    named(
+        Escape::RmUnmapMemory,
+        nvos::nvos34::H_CLIENT,
+        nvos::nvos34::STATUS,
+    ),
+    named(
+        Escape::RmUpdateDeviceMappingInfo,
+        nvos::nvos56::H_CLIENT,
+        nvos::nvos56::STATUS,
+    ),
+];
+
+/// Forwards a struct without pointers if the client in it is the tenant's.
+pub(super) fn checked(
     call: &mut impl Call,
     session: &Session,
     code: u32,
     bytes: &mut [u8],
+    named: &Named,
 ) -> Result<i32, Errno> {
-    use nvos::nvos57;
-    let kind = get(nvos57::TYPE, bytes)?;
-    let target = get(nvos57::TARGET, bytes)?;
-    if let Err(status) = check_policy(call, kind, target) {
+    let client = get(named.client, bytes)?;
+    let verdict = match named.escape {
+        _ if !owns(call, client) => Err(named.refusal),
+        Escape::RmShare => {
+            let kind = get(nvos::nvos57::TYPE, bytes)?;
+            let target = get(nvos::nvos57::TARGET, bytes)?;
+            check_policy(call, kind, target)
+        }
+        _ => Ok(()),
+    };
+    if let Err(status) = verdict {
         note_refused(call, session);
-        return set(nvos57::STATUS, bytes, status.0).map(|()| 0);
+        return set(named.status, bytes, status.0).map(|()| 0);
     }
-    checked(call, session, code, bytes, nvos57::H_CLIENT, nvos57::STATUS)
+    plain(call, code, bytes)
 }
 
 /// A policy that shares one of the tenant's objects.
@@ -69,95 +148,4 @@ pub(super) fn check_policy(call: &mut impl Call, kind: u16, target: u32) -> Resu
         // Compare serverShareResourceAccess() in rs_server.c.
         _ => Err(NvStatus::NV_ERR_INVALID_ARGUMENT),
     }
-}
-
-/// `NV_ESC_ALLOC_OS_EVENT`: the driver looks for nothing but whether the pair of client and descriptor
-/// number is taken (`allocate_os_event()` in src/nvidia/arch/nvalloc/unix/src/osapi.c), so that another
-/// tenant's could be taken first.
-pub(super) fn alloc_os_event(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::os_event::*;
-    // What it says to whatever is wrong.
-    let status = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES;
-    checked_or(call, session, code, bytes, H_CLIENT, STATUS, status)
-}
-
-/// `NV_ESC_FREE_OS_EVENT`: the driver frees any that exists (`free_os_event()`, there).
-pub(super) fn free_os_event(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::free_os_event::*;
-    // What it says where there is none.
-    let status = NvStatus::NV_ERR_INVALID_EVENT;
-    checked_or(call, session, code, bytes, H_CLIENT, STATUS, status)
-}
-
-/// `NV_ESC_RM_MAP_MEMORY`.
-pub(super) fn map_memory(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos33::*;
-    checked(call, session, code, bytes, H_CLIENT, STATUS)
-}
-
-/// `NV_ESC_RM_UNMAP_MEMORY`.
-pub(super) fn unmap_memory(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos34::*;
-    checked(call, session, code, bytes, H_CLIENT, STATUS)
-}
-
-/// `NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO`.
-pub(super) fn update_mapping(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos56::*;
-    checked(call, session, code, bytes, H_CLIENT, STATUS)
-}
-
-/// Forwards a struct without pointers if the client in it is the tenant's.
-fn checked(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-    client: Field<u32>,
-    status: Field<u32>,
-) -> Result<i32, Errno> {
-    checked_or(call, session, code, bytes, client, status, FOREIGN)
-}
-
-/// The same with a refusal of its own.
-fn checked_or(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-    client: Field<u32>,
-    status: Field<u32>,
-    refusal: NvStatus,
-) -> Result<i32, Errno> {
-    let client = get(client, bytes)?;
-    if !owns(call, client) {
-        note_refused(call, session);
-        return set(status, bytes, refusal.0).map(|()| 0);
-    }
-    plain(call, code, bytes)
 }
