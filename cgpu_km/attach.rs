@@ -23,7 +23,8 @@ use crate::{
         tables::Tables,
         version::{Branch, DriverVersion},
     },
-    os_interface::{BackingFile, DeviceNumber, Part, Route, Worker},
+    os_interface::{BackingFile, DeviceNumber, Route, Worker},
+    proxy::{Part, PointerAt},
     registry::Failure,
     uapi::{self, Cause},
 };
@@ -224,6 +225,11 @@ fn forward(
     Ok(())
 }
 
+/// A pointer in the argument of a call.
+fn argument(offset: usize) -> PointerAt {
+    PointerAt { part: 0, offset }
+}
+
 /// A client of RM, freed when this is dropped.
 struct Rm<'a> {
     control: &'a BackingFile,
@@ -263,7 +269,7 @@ impl<'a> Rm<'a> {
             },
             Part {
                 bytes: params,
-                pointer: Some((0, nvos64::P_ALLOC_PARMS.offset())),
+                pointer: Some(argument(nvos64::P_ALLOC_PARMS.offset())),
             },
         ];
         forward(self.control, Escape::RmAlloc, parts, route)?;
@@ -294,7 +300,7 @@ impl<'a> Rm<'a> {
             },
             Part {
                 bytes: params,
-                pointer: Some((0, nvos54::PARAMS.offset())),
+                pointer: Some(argument(nvos54::PARAMS.offset())),
             },
         ];
         forward(self.control, Escape::RmControl, parts, Route::Caller)?;

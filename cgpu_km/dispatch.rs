@@ -8,7 +8,6 @@ use crate::{
     policy::{Books, GpuId, ProcessId},
     proxy::{self, Call, Errno, Part, Role, Route, Session, UserAddr},
     registry::{Endpoint, File, Tenant},
-    store::List,
 };
 use kernel::prelude::*;
 
@@ -35,23 +34,15 @@ impl Call for TenantCall<'_, '_> {
         parts: &mut [Part<'_>],
         route: Route,
     ) -> Result<i32, Errno> {
-        let mut copies = List::new();
-        copies.reserve(parts.len())?;
-        for part in parts {
-            copies.push(os_interface::Part {
-                bytes: part.bytes,
-                pointer: part.pointer.map(|at| (at.part, at.offset)),
-            })?;
-        }
         let answer = match route {
             Route::Caller => self
                 .caller
-                .forward(request, &mut copies, os_interface::Route::Caller),
+                .forward(request, parts, os_interface::Route::Caller),
             Route::Worker(gpu) => {
                 // The instance was destroyed while the call was under way.
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
                 let route = os_interface::Route::Worker(&worker);
-                self.caller.forward(request, &mut copies, route)
+                self.caller.forward(request, parts, route)
             }
         };
         answer.map_err(errno)

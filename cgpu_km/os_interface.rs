@@ -33,7 +33,7 @@ mod wait;
 mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
-pub use caller::{Caller, Part};
+pub use caller::Caller;
 pub use mapping::{Frame, Mapping, Pages, Unmapped};
 pub use random::random;
 pub use scratch::Scratch;

@@ -94,7 +94,7 @@ pub struct Part<'a> {
     pub bytes: &'a mut [u8],
     /// Where the pointer to this part stands. `None` for the first part, whose address is the
     /// argument of the `ioctl`. Whoever forwards puts the part's address there for the driver and
-    /// the program's own pointer back afterwards.
+    /// the program's own pointer back afterwards. The pointer to an empty part stays as it is.
     pub pointer: Option<PointerAt>,
 }
 

@@ -7,9 +7,10 @@
 //! keeps both alive, and the worker holds it up as the decoy that the driver looks for.
 
 use super::{
-    caller::{self, Part},
+    caller,
     worker::{QueueKey, Route},
 };
+use crate::proxy::Part;
 use core::ptr::NonNull;
 use kernel::{bindings, error::from_err_ptr, prelude::*, sync::Arc};
 

@@ -7,30 +7,9 @@ use super::{
     worker::{QueueKey, Request, Route},
     BackingFile, UserAddr,
 };
+use crate::proxy::Part;
 use core::{marker::PhantomData, ptr::NonNull};
-use kernel::{bindings, page::PAGE_SIZE, prelude::*, types::NotThreadSafe};
-
-/// One struct that the driver copies in by itself: the outer one, a parameter struct, a list.
-pub struct Part<'a> {
-    /// The checked bytes; after the call, what the driver left there.
-    pub bytes: &'a mut [u8],
-    /// Which earlier part holds the pointer to this one, and at which offset: 8 bytes that are
-    /// turned to this part's place for the call, and given back as they were. `None` for the first
-    /// part, which is the argument of the call. The pointer to an empty part stays as it is.
-    pub pointer: Option<(usize, usize)>,
-}
-
-impl Part<'_> {
-    /// Pages that it takes.
-    pub(super) fn pages(&self) -> usize {
-        self.bytes.len().div_ceil(PAGE_SIZE)
-    }
-
-    /// The pointer at `offset`, if that is inside.
-    pub(super) fn pointer_at(&self, offset: usize) -> Option<[u8; 8]> {
-        self.bytes.get(offset..)?.first_chunk().copied()
-    }
-}
+use kernel::{bindings, prelude::*, types::NotThreadSafe};
 
 /// The calling task, inside an ioctl on a proxied file.
 pub struct Caller<'a> {

@@ -43,7 +43,7 @@ mod table;
 
 pub use table::Scratch;
 
-use super::caller::Part;
+use crate::proxy::{Part, PointerAt};
 use core::{marker::PhantomData, ptr::null_mut};
 use kernel::{
     bindings,
@@ -91,10 +91,21 @@ impl Drop for Grant<'_> {
     }
 }
 
+/// Pages that a part takes.
+fn pages(part: &Part<'_>) -> usize {
+    part.bytes.len().div_ceil(PAGE_SIZE)
+}
+
+/// The pointer at `at`, if that is inside a part.
+fn pointer(parts: &[Part<'_>], at: PointerAt) -> Option<[u8; 8]> {
+    let holder = parts.get(at.part)?;
+    holder.bytes.get(at.offset..)?.first_chunk().copied()
+}
+
 /// The page of the slot where part `number` of `parts` starts: one after the pages of those before
 /// it, and after a page for each of them, and for the slot, that is never mapped.
 fn first_page(parts: &[Part<'_>], number: usize) -> usize {
-    let before = parts.iter().take(number).map(|part| part.pages() + 1);
+    let before = parts.iter().take(number).map(|part| pages(part) + 1);
     1 + before.sum::<usize>()
 }
 
@@ -155,7 +166,7 @@ impl Lease {
         let mut live = 0;
         for number in 0..parts.len() {
             let first = first_page(parts, number);
-            let pages = parts.get(number).map_or(0, Part::pages);
+            let pages = parts.get(number).map_or(0, pages);
             for page in first..first + pages {
                 let place = slot.pages.get(page).ok_or(E2BIG)?;
                 if place.as_ref().is_none() {
@@ -168,13 +179,12 @@ impl Lease {
         for (number, part) in parts.iter().enumerate() {
             let first = first_page(parts, number);
             self.copy_in(first, 0, part.bytes)?;
-            if let Some((holder, offset)) = part.pointer {
-                let place = parts.get(holder).filter(|_| holder < number);
-                let place = place.and_then(|holder| holder.pointer_at(offset));
+            if let Some(at) = part.pointer {
+                let place = pointer(parts, at).filter(|_| at.part < number);
                 place.ok_or(EINVAL)?;
                 if !part.bytes.is_empty() {
                     let address = self.address(first).to_ne_bytes();
-                    self.copy_in(first_page(parts, holder), offset, &address)?;
+                    self.copy_in(first_page(parts, at.part), at.offset, &address)?;
                 }
             }
         }
@@ -197,8 +207,8 @@ impl Lease {
         self.seal();
         let mut pointers = [[0; 8]; PARTS_MAX];
         for number in 0..parts.len() {
-            let pointer = parts.get(number).and_then(|part| part.pointer);
-            let saved = pointer.and_then(|(part, at)| parts.get(part)?.pointer_at(at));
+            let at = parts.get(number).and_then(|part| part.pointer);
+            let saved = at.and_then(|at| pointer(parts, at));
             if let (Some(place), Some(saved)) = (pointers.get_mut(number), saved) {
                 *place = saved;
             }
@@ -210,10 +220,10 @@ impl Lease {
             }
         }
         for (number, saved) in pointers.iter().enumerate() {
-            let pointer = parts.get(number).and_then(|part| part.pointer);
-            if let Some((part, offset)) = pointer {
-                let bytes = parts.get_mut(part).ok_or(EINVAL)?;
-                let place = bytes.bytes.get_mut(offset..).and_then(|b| b.get_mut(..8));
+            if let Some(at) = parts.get(number).and_then(|part| part.pointer) {
+                let holder = parts.get_mut(at.part).ok_or(EINVAL)?;
+                let place = holder.bytes.get_mut(at.offset..);
+                let place = place.and_then(|bytes| bytes.get_mut(..8));
                 place.ok_or(EINVAL)?.copy_from_slice(saved);
             }
         }
