@@ -27,7 +27,8 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 usage, 3 module not loaded, 4 no such GPU or instance,
-5 not permitted, 6 refused (in use, name taken, limit too high), 7 NVIDIA driver missing or unknown.";
+5 not permitted, 6 refused (in use, name taken, limit too high), 7 NVIDIA driver missing or unknown,
+8 doctor found something that must be mended.";
 
 /// The nouns, and verbs without a noun.
 #[derive(Subcommand)]
@@ -40,6 +41,8 @@ pub enum Command {
     Inst(Inst),
     /// Module, driver, GPUs and instances at a glance.
     Status,
+    /// Check what must be true of this host so that the limits hold, and say how to mend it.
+    Doctor,
     /// Unmount the twins and unload the module.
     ///
     /// Refused while an instance is in use. Idle instances go with the module; they are named.

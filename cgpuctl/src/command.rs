@@ -2,6 +2,7 @@
 //! The commands, one file per verb.
 
 mod completions;
+mod doctor;
 mod gpu_list;
 mod inst_create;
 mod inst_destroy;
@@ -34,6 +35,7 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
             Inst::Mounts(args) => inst_mounts::run(host, args),
         },
         Command::Status => status::run(host),
+        Command::Doctor => doctor::run(host),
         Command::Unload => unload::run(host),
         Command::Completions { shell } => completions::run(*shell),
     }

@@ -8,6 +8,7 @@ use cgpu_uapi::{
     Version,
 };
 use nix::errno::Errno;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Name of the module, as `delete_module(2)` and `/proc/modules` know it.
@@ -61,4 +62,33 @@ pub trait Host {
     fn remove_mount_point(&self);
     /// Unloads the module without waiting for its users.
     fn unload_module(&self) -> Result<(), Errno>;
+    /// Its files, for those who look only.
+    fn look(&self) -> &dyn Look;
+}
+
+/// What `stat(2)` tells of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Device number of the filesystem that it lies in.
+    pub device: u64,
+    /// Its mode, type included.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Whether it is a character device, whose number the next two are.
+    pub is_char_device: bool,
+    /// Major number.
+    pub major: u64,
+    /// Minor number.
+    pub minor: u64,
+}
+
+/// Looks at the host's files and changes none.
+pub trait Look {
+    /// The text of a file; what is not UTF-8 is replaced.
+    fn read(&self, path: &Path) -> Result<String, Errno>;
+    /// The names in a folder.
+    fn names(&self, folder: &Path) -> Result<Vec<OsString>, Errno>;
+    /// What a path leads to.
+    fn status(&self, path: &Path) -> Result<Status, Errno>;
 }

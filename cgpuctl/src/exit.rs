@@ -25,11 +25,13 @@ pub enum Exit {
     Refused = 6,
     /// The NVIDIA driver is not loaded, does not answer, or is not known.
     Driver = 7,
+    /// `doctor` found that something must be mended.
+    Unsound = 8,
 }
 
 impl Exit {
     /// Every code, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -38,6 +40,7 @@ impl Exit {
         Self::NotPermitted,
         Self::Refused,
         Self::Driver,
+        Self::Unsound,
     ];
 
     /// The number that the shell sees.

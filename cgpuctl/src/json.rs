@@ -322,3 +322,12 @@ pub struct Completions {
     /// The script.
     pub script: String,
 }
+
+/// `doctor`.
+#[derive(Serialize)]
+pub struct Doctor {
+    /// Nothing has failed.
+    pub sound: bool,
+    /// In the order in which they are checked.
+    pub findings: Vec<crate::doctor::Finding>,
+}

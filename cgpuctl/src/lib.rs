@@ -13,6 +13,7 @@ pub mod cli;
 pub mod client;
 pub mod command;
 pub mod control;
+pub mod doctor;
 pub mod error;
 pub mod exit;
 pub mod json;
@@ -42,7 +43,7 @@ pub fn run(
             } else {
                 report.text
             };
-            (text, Exit::Done)
+            (text, report.exit)
         }
         Err(failure) => {
             let _ = writeln!(err, "cgpuctl: {failure}");

@@ -4,6 +4,7 @@
 //! Results go to stdout, warnings and errors to stderr. Nothing is colored.
 
 use crate::error::{Failure, Problem};
+use crate::exit::Exit;
 use crate::json::{self, Document};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -20,6 +21,8 @@ pub struct Report {
     pub json: String,
     /// For both, on stderr.
     pub warnings: Vec<String>,
+    /// How the command ends.
+    pub exit: Exit,
 }
 
 impl Report {
@@ -32,7 +35,14 @@ impl Report {
             text,
             json,
             warnings: vec![],
+            exit: Exit::Done,
         })
+    }
+
+    /// The same with another end.
+    pub fn ending(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
     }
 
     /// The same with warnings.

@@ -6,16 +6,18 @@
 //! bind mount.
 
 use crate::client::{errno, Client};
-use crate::control::{Control, Host, PathError, MODULE};
+use crate::control::{Control, Host, Look, PathError, Status, MODULE};
 use cgpu_uapi::{CGPUFS_MOUNT, CGPUFS_TYPE};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::kmod::{delete_module, DeleteModuleFlags};
 use nix::mount::{mount, umount2, MntFlags, MsFlags};
+use nix::sys::stat::{major, minor};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// This machine.
@@ -162,6 +164,38 @@ impl Host for System {
     fn unload_module(&self) -> Result<(), Errno> {
         let name = std::ffi::CString::new(MODULE).map_err(|_| Errno::EINVAL)?;
         delete_module(&name, DeleteModuleFlags::O_NONBLOCK)
+    }
+
+    fn look(&self) -> &dyn Look {
+        self
+    }
+}
+
+impl Look for System {
+    fn read(&self, path: &Path) -> Result<String, Errno> {
+        let bytes = fs::read(path).map_err(|e| errno(&e))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn names(&self, folder: &Path) -> Result<Vec<OsString>, Errno> {
+        let entries = fs::read_dir(folder).map_err(|e| errno(&e))?;
+        let names = entries.map(|entry| Ok(entry?.file_name()));
+        names
+            .collect::<Result<_, std::io::Error>>()
+            .map_err(|e| errno(&e))
+    }
+
+    fn status(&self, path: &Path) -> Result<Status, Errno> {
+        let metadata = fs::metadata(path).map_err(|e| errno(&e))?;
+        let number = metadata.rdev();
+        Ok(Status {
+            device: metadata.dev(),
+            mode: metadata.mode(),
+            uid: metadata.uid(),
+            is_char_device: metadata.file_type().is_char_device(),
+            major: major(number),
+            minor: minor(number),
+        })
     }
 }
 

@@ -10,10 +10,11 @@ use cgpu_uapi::{
     InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
     MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
-use cgpuctl::control::{Control, Host, PathError};
+use cgpuctl::control::{Control, Host, Look, PathError, Status};
 use nix::errno::Errno;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use zerocopy::FromZeros;
@@ -44,6 +45,10 @@ pub(crate) struct State {
     pub(crate) mounts: Vec<PathBuf>,
     pub(crate) mount_point_exists: bool,
     pub(crate) unloaded: bool,
+    /// Texts of files, by path.
+    pub(crate) texts: BTreeMap<PathBuf, String>,
+    /// What `stat(2)` tells, by path.
+    pub(crate) statuses: BTreeMap<PathBuf, Status>,
     /// Open control devices, which would keep the module.
     pub(crate) open: usize,
     /// Operations that fail, the given number of calls from now (0: the next one).
@@ -349,5 +354,33 @@ impl Host for Fake {
             s.instances.clear();
             Ok(())
         })
+    }
+
+    fn look(&self) -> &dyn Look {
+        self
+    }
+}
+
+impl Look for Fake {
+    fn read(&self, path: &Path) -> Result<String, Errno> {
+        self.with(|s| s.texts.get(path).cloned().ok_or(Errno::ENOENT))
+    }
+
+    fn names(&self, folder: &Path) -> Result<Vec<OsString>, Errno> {
+        let names: BTreeSet<_> = self.with(|s| {
+            let paths = s.texts.keys().chain(s.statuses.keys());
+            let below = paths.filter_map(|path| path.strip_prefix(folder).ok());
+            below
+                .filter_map(|path| Some(path.iter().next()?.to_owned()))
+                .collect()
+        });
+        match names.is_empty() {
+            true => Err(Errno::ENOENT),
+            false => Ok(names.into_iter().collect()),
+        }
+    }
+
+    fn status(&self, path: &Path) -> Result<Status, Errno> {
+        self.with(|s| s.statuses.get(path).copied().ok_or(Errno::ENOENT))
     }
 }

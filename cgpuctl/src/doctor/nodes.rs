@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The real nodes in the host's `/dev`: who may open them, and whether the driver's libraries would
+//! make more of them.
+//!
+//! Whoever can open a real node uses the GPU beside all limits. The module opens them as the host's
+//! root, and nobody else has to.
+
+use super::{is_nvidia, uvm_major, Finding, Scene};
+use std::path::Path;
+
+const DEV: &str = "/dev";
+/// What the driver tells its libraries (`nv_procfs_read_params()` in kernel-open/nvidia/nv-procfs.c).
+const PARAMS: &str = "/proc/driver/nvidia/params";
+
+/// Only root can open the real nodes.
+pub(super) fn permissions(scene: &Scene<'_>) -> Vec<Finding> {
+    let files = scene.files();
+    let uvm = uvm_major(files);
+    let mut names = match files.names(Path::new(DEV)) {
+        Ok(names) => names,
+        Err(errno) => {
+            return vec![Finding::ok("nodes", DEV, errno.desc(), "a folder")
+                .unknown("run it as the host's root")]
+        }
+    };
+    names.sort();
+    let mut findings = Vec::new();
+    for name in names {
+        let path = Path::new(DEV).join(&name);
+        let Ok(status) = files.status(&path) else {
+            continue;
+        };
+        if !is_nvidia(&status, uvm) {
+            continue;
+        }
+        let mode = status.mode & 0o7777;
+        let finding = Finding::ok(
+            "nodes",
+            path.display().to_string(),
+            format!(
+                "{}:{}, mode {mode:04o}, owner {}",
+                status.major, status.minor, status.uid
+            ),
+            "mode 0600, owner 0",
+        );
+        findings.push(if mode & 0o077 == 0 && status.uid == 0 {
+            finding
+        } else {
+            finding.warning(
+                "any user of the host can use the GPU beside all limits: set \
+                 NVreg_DeviceFileMode=0600 for the module nvidia (modprobe.d), and chmod 0600 it now",
+            )
+        });
+    }
+    findings
+}
+
+/// The driver's libraries make and change no nodes.
+pub(super) fn modify_device_files(scene: &Scene<'_>) -> Vec<Finding> {
+    let finding =
+        |found: &str| Finding::ok("modify-device-files", PARAMS, found, "ModifyDeviceFiles: 0");
+    let Ok(text) = scene.files().read(Path::new(PARAMS)) else {
+        return vec![finding("not there").unknown("load the NVIDIA driver")];
+    };
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("ModifyDeviceFiles:"))
+        .map(str::trim);
+    vec![match value {
+        Some("0") => finding("ModifyDeviceFiles: 0"),
+        Some(value) => finding(&format!("ModifyDeviceFiles: {value}")).warning(
+            "CUDA makes and opens nodes up by itself where it has the right to: set \
+             NVreg_ModifyDeviceFiles=0 for the module nvidia (modprobe.d)",
+        ),
+        None => finding("no such line").unknown("the driver is not one that is known"),
+    }]
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `doctor` on hosts in memory: a sound one, and one for every thing that can be wrong.
+
+#[expect(dead_code, reason = "it serves the other commands too")]
+mod fake;
+
+use cgpu_uapi::{Cause, CGPUFS_MOUNT};
+use cgpuctl::control::Status;
+use cgpuctl::doctor::{examine, Finding, State};
+use cgpuctl::exit::Exit;
+use fake::{errno, Fake, Op};
+use insta::assert_snapshot;
+use nix::errno::Errno;
+use std::path::PathBuf;
+
+const DEVTMPFS: u64 = 6;
+const CGPUFS: u64 = 0x2b;
+
+/// A character device of this number in a filesystem.
+fn node(device: u64, major: u64, minor: u64, mode: u32) -> Status {
+    Status {
+        device,
+        mode: 0o020_000 | mode,
+        is_char_device: true,
+        major,
+        minor,
+        ..Status::default()
+    }
+}
+
+fn text(fake: &Fake, path: &str, text: &str) {
+    fake.with(|s| s.texts.insert(path.into(), text.to_owned()));
+}
+
+fn status(fake: &Fake, path: &str, status: Status) {
+    fake.with(|s| s.statuses.insert(path.into(), status));
+}
+
+/// A host on which everything is as it must be, with one program in a container.
+fn sound() -> Fake {
+    let fake = Fake::new(1);
+    fake.with(|s| s.mounts.push(PathBuf::from(CGPUFS_MOUNT)));
+    text(
+        &fake,
+        "/proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: x\n",
+    );
+    text(
+        &fake,
+        "/proc/driver/nvidia/params",
+        "Mobile: 0\nModifyDeviceFiles: 0\n",
+    );
+    text(
+        &fake,
+        "/proc/devices",
+        "Character devices:\n195 nvidia\n509 nvidia-uvm\n",
+    );
+    for (path, major, minor) in [
+        ("/dev/nvidia0", 195, 0),
+        ("/dev/nvidiactl", 195, 255),
+        ("/dev/nvidia-uvm", 509, 0),
+    ] {
+        status(&fake, path, node(DEVTMPFS, major, minor, 0o600));
+    }
+    status(&fake, "/dev/null", node(DEVTMPFS, 1, 3, 0o666));
+    let folder = |device, mode: u32| Status {
+        device,
+        mode: 0o040_000 | mode,
+        ..Status::default()
+    };
+    status(&fake, "/run/cgpu", folder(7, 0o700));
+    status(&fake, CGPUFS_MOUNT, folder(CGPUFS, 0o755));
+    // Holds twins, and something else.
+    text(&fake, "/proc/41/comm", "python3\n");
+    status(&fake, "/proc/41/fd/3", node(CGPUFS, 195, 0, 0o666));
+    status(&fake, "/proc/41/fd/4", node(CGPUFS, 509, 0, 0o666));
+    status(&fake, "/proc/41/fd/5", node(DEVTMPFS, 1, 3, 0o666));
+    // Holds the real ones, as it should.
+    text(&fake, "/proc/42/comm", "nvidia-persiste\n");
+    status(&fake, "/proc/42/fd/3", node(DEVTMPFS, 195, 255, 0o600));
+    fake
+}
+
+/// The findings that are not sound: there must be exactly one.
+fn only(fake: &Fake) -> Finding {
+    let mut bad: Vec<_> = examine(fake)
+        .into_iter()
+        .filter(|f| f.state != State::Ok)
+        .collect();
+    assert_eq!(bad.len(), 1, "{bad:#?}");
+    let bad = bad.remove(0);
+    assert!(!bad.mend.is_empty(), "{bad:?}");
+    bad
+}
+
+#[test]
+fn a_sound_host_has_nothing_to_mend() {
+    let findings = examine(&sound());
+    assert!(
+        findings.iter().all(|f| f.state == State::Ok),
+        "{findings:#?}"
+    );
+    // Nothing that is no device of the driver's is looked at.
+    assert_eq!(findings.iter().filter(|f| f.check == "nodes").count(), 3);
+    assert!(findings.iter().all(|f| f.mend.is_empty()));
+}
+
+#[test]
+fn a_node_that_others_can_open_is_found() {
+    let fake = sound();
+    status(&fake, "/dev/nvidia0", node(DEVTMPFS, 195, 0, 0o666));
+    let bad = only(&fake);
+    assert_eq!((bad.check, bad.state), ("nodes", State::Warning));
+    assert_eq!(bad.subject, "/dev/nvidia0");
+    assert_eq!(bad.found, "195:0, mode 0666, owner 0");
+    // A node of any name counts.
+    let fake = sound();
+    status(&fake, "/dev/copy", node(DEVTMPFS, 195, 0, 0o644));
+    assert_eq!(only(&fake).subject, "/dev/copy");
+}
+
+#[test]
+fn a_holder_of_a_real_node_is_named() {
+    let fake = sound();
+    text(&fake, "/proc/43/comm", "Xorg\n");
+    status(&fake, "/proc/43/fd/9", node(DEVTMPFS, 195, 0, 0o600));
+    status(&fake, "/proc/43/fd/10", node(DEVTMPFS, 195, 0, 0o600));
+    status(&fake, "/proc/43/fd/11", node(DEVTMPFS, 509, 0, 0o600));
+    let bad = only(&fake);
+    assert_eq!((bad.check, bad.state), ("holders", State::Warning));
+    assert_eq!(bad.subject, "Xorg (43)");
+    assert_eq!(bad.found, "has 195:0, 509:0 open");
+}
+
+#[test]
+fn libraries_that_may_make_nodes_are_warned_of() {
+    let fake = sound();
+    text(
+        &fake,
+        "/proc/driver/nvidia/params",
+        "ModifyDeviceFiles: 1\n",
+    );
+    let bad = only(&fake);
+    assert_eq!(
+        (bad.check, bad.state),
+        ("modify-device-files", State::Warning)
+    );
+}
+
+#[test]
+fn a_mount_point_that_others_can_enter_fails() {
+    let fake = sound();
+    fake.with(|s| {
+        s.statuses
+            .get_mut(&PathBuf::from("/run/cgpu"))
+            .expect("made")
+            .mode |= 0o055
+    });
+    let bad = only(&fake);
+    assert_eq!((bad.check, bad.state), ("cgpufs", State::Failed));
+    assert_eq!(bad.found, "mode 0755, owner 0");
+
+    let fake = sound();
+    fake.with(|s| s.mounts.push("/mnt/twins".into()));
+    let bad = only(&fake);
+    assert_eq!(
+        (bad.subject.as_str(), bad.state),
+        ("/mnt/twins", State::Warning)
+    );
+}
+
+#[test]
+fn a_module_or_driver_that_is_missing_fails() {
+    let fake = sound().fail(Op::Open, 0, Errno::ENOENT);
+    let findings = examine(&fake);
+    let state = |check| findings.iter().find(|f| f.check == check).map(|f| f.state);
+    assert_eq!(state("module"), Some(State::Failed));
+    assert_eq!(state("driver"), Some(State::Unknown));
+
+    let fake = sound().fail(Op::Gpus, 0, errno(Cause::UnknownDriver));
+    let bad = only(&fake);
+    assert_eq!((bad.check, bad.state), ("driver", State::Failed));
+    assert_eq!(bad.found, "580.159.04, no tables for its branch");
+
+    let fake = sound();
+    text(
+        &fake,
+        "/proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Mon\n",
+    );
+    assert_eq!(only(&fake).found, "580.159.04, proprietary kernel modules");
+}
+
+#[test]
+fn what_is_printed() {
+    use clap::Parser;
+    let print = |fake: &Fake, line: &[&str]| {
+        let cli = cgpuctl::cli::Cli::try_parse_from(line).expect("a command line");
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let exit = cgpuctl::run(&cli, fake, &mut out, &mut err);
+        assert!(err.is_empty());
+        (exit, String::from_utf8(out).expect("UTF-8"))
+    };
+    let bad = || {
+        let fake = sound();
+        status(&fake, "/dev/nvidia0", node(DEVTMPFS, 195, 0, 0o666));
+        fake.with(|s| {
+            s.statuses
+                .get_mut(&PathBuf::from("/run/cgpu"))
+                .expect("made")
+                .mode |= 0o055
+        });
+        fake
+    };
+    let (exit, text) = print(&bad(), &["cgpuctl", "doctor"]);
+    assert_eq!(exit, Exit::Unsound);
+    assert_snapshot!("doctor.text", text);
+    let (exit, json) = print(&bad(), &["cgpuctl", "doctor", "--json"]);
+    assert_eq!(exit, Exit::Unsound);
+    assert_snapshot!("doctor.json", json);
+    let (exit, text) = print(&sound(), &["cgpuctl", "doctor"]);
+    assert_eq!(exit, Exit::Done);
+    assert_snapshot!("doctor_sound.text", text);
+}
