@@ -143,8 +143,10 @@ impl Scheduler {
     }
 }
 
-/// `whole * parts / all`, rounded down.
+/// `whole * parts / all`, rounded down. (The kernel has no division of 128 bits; parts are weights, whose
+/// products are far below 64 bits.)
 pub(super) fn portion(whole: u64, parts: u64, all: u64) -> u64 {
-    let share = u128::from(whole) * u128::from(parts) / u128::from(all.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
+    let all = all.max(1);
+    let rest = (whole % all).saturating_mul(parts) / all;
+    (whole / all).saturating_mul(parts).saturating_add(rest)
 }
