@@ -36,6 +36,7 @@ use crate::nvidia::params::share_policy;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::report;
+use crate::policy::GpuId;
 use crate::store::List;
 
 /// Where the pointer to the parameters stands.
@@ -69,7 +70,9 @@ pub(super) fn control(
         // in which the tables' sizes and pointers do not hold. No program sets any.
         Err(NvStatus::NV_ERR_INVALID_ARGUMENT)
     } else {
-        check(cmd, entry, size, pointer).and_then(|()| firmware(call, cmd, entry, client, object))
+        check(cmd, entry, size, pointer)
+            .and_then(|()| firmware(call, cmd, entry, client, object))
+            .and_then(|()| reported_gpu(call, cmd, client, object))
     };
     if let Err(status) = verdict {
         let listed = entry.is_some_and(|entry| entry.care != Care::Export);
@@ -105,18 +108,19 @@ pub(super) fn control(
     lists::show(call, cmd, &hidden, &mut params.bytes);
 
     let ok = returned == 0 && get(STATUS, outer)? == NvStatus::NV_OK.0;
-    if ok {
-        let gpu = call.books(|books| books.gpu_of(client, object));
-        if let Some(view) = gpu.and_then(|gpu| call.books(|books| books.fb_view(gpu))) {
-            match cmd {
-                fb::FB_GET_INFO_V2 => report::rewrite_fb_info_v2(view, &mut params.bytes),
-                fb::FB_GET_INFO => {
-                    if let Some(Some(list)) = lists.first_mut() {
-                        report::rewrite_fb_info(view, &mut list.bytes);
-                    }
+    if let (true, Ok(Some(gpu))) = (ok, verdict) {
+        let Some(view) = call.books(|books| books.fb_view(gpu)) else {
+            // The share was taken away meanwhile.
+            return set(STATUS, outer, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
+        };
+        match cmd {
+            fb::FB_GET_INFO_V2 => report::rewrite_fb_info_v2(view, &mut params.bytes),
+            fb::FB_GET_INFO => {
+                if let Some(Some(list)) = lists.first_mut() {
+                    report::rewrite_fb_info(view, &mut list.bytes);
                 }
-                _ => {}
             }
+            _ => {}
         }
     }
     for (list, pointer) in lists.iter().zip(pointers) {
@@ -176,6 +180,22 @@ fn firmware(
         (Some(Kind::Device | Kind::Subdevice), Some(_)) => Ok(()),
         _ => Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND),
     }
+}
+
+/// The GPU whose memory a control reports. It must be known before the driver is asked: while another
+/// thread's call makes the object, or frees it, the driver may have an object that the books do not know,
+/// and would tell of the whole GPU.
+fn reported_gpu(
+    call: &mut impl Call,
+    cmd: ControlCmd,
+    client: ClientHandle,
+    object: ObjectHandle,
+) -> Result<Option<GpuId>, NvStatus> {
+    if !matches!(cmd, fb::FB_GET_INFO | fb::FB_GET_INFO_V2) {
+        return Ok(None);
+    }
+    let gpu = call.books(|books| books.gpu_of(client, object));
+    gpu.map(Some).ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)
 }
 
 /// What the parameters of some controls may not say.

@@ -164,3 +164,15 @@ fn a_new_client_takes_no_other_ones_place() {
     assert_eq!(program.used(), 64 * MIB);
     assert_eq!(program.books.client_file(CLIENT.into()), Some(CONTROL.file));
 }
+
+#[test]
+fn a_report_of_memory_for_an_object_that_the_books_do_not_know_is_not_asked_for() {
+    // The driver may have it: another thread's call is just making it, or freeing it. What it would
+    // tell is of the whole GPU.
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(
+        control_of(&mut program, CLIENT, SUBDEVICE + 1, 0x2080_1303, &[0; 1028]),
+        NvStatus::NV_ERR_OBJECT_NOT_FOUND.0
+    );
+    assert!(program.seen.is_empty());
+}
