@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 mod believed;
 mod lists;
+mod storm;
 
 const GPU: GpuId = GpuId(1);
 const UUID: [u8; 16] = *b"GPU-under-test-1";

@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A million steps through the whole pipeline, against a driver that is a few lists.
+//!
+//! Several tenants, processes that fork, pass files on and are killed in the middle of calls, a driver
+//! that refuses, fails and makes things without being able to say so, books that get no memory, limits
+//! that change: whatever the order, the driver never has more for a tenant than is charged, nor more
+//! than its limit allows, and at the end nothing is left. Where one call comes after the other, the books
+//! are what there is, byte for byte. Where threads of the program write over the driver's results, the
+//! books may say more, never less.
+//!
+//! A step is a number, and all that it does comes from that number and from what there is. A world is a
+//! kind and a list of steps. `STORM_STEPS` says how many steps are made (1,000,000), `STORM_SEED` with
+//! which number they begin; it is printed. A failure is shrunk to few steps, and printed as a line for
+//! `storm/corpus.txt`, whose worlds are run first.
+
+mod calls;
+mod crew;
+mod machine;
+mod world;
+
+use super::*;
+use crate::store::failing;
+use calls::{enveloped, Request, Sense};
+use crew::{Flight, Turn};
+use machine::{Met, Task};
+use std::io::Write;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use world::{Kind, World, GPUS, LIMIT, TENANTS};
+
+const STEPS: u64 = 1_000_000;
+/// Steps of a world.
+const LENGTH: u64 = 2_000;
+const PROCESSES: usize = 6;
+const FLIGHTS: usize = 6;
+
+/// splitmix64.
+#[derive(Clone, Debug)]
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(len).expect("64 bit"))).expect("64 bit")
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        match from.len() {
+            0 => None,
+            len => from.get(self.index(len)),
+        }
+    }
+}
+
+/// A program inside a call.
+struct Caller<'a> {
+    world: &'a Mutex<World>,
+    turn: Option<&'a Turn>,
+    task: Task,
+    blocks: BTreeMap<u64, Vec<u8>>,
+    rng: Rng,
+    forwarded: u32,
+}
+
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    // A failed assertion of another thread has been noticed already.
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Caller<'_> {
+    fn block(&mut self, at: u64, len: usize) -> Result<&mut [u8], Errno> {
+        let block = self.blocks.get_mut(&at).ok_or(Errno::EFAULT)?;
+        block.get_mut(..len).ok_or(Errno::EFAULT)
+    }
+
+    fn stop(&mut self) {
+        if let Some(turn) = self.turn {
+            turn.stop();
+        }
+    }
+}
+
+impl Call for Caller<'_> {
+    fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
+        let block = self.block(from.0, into.len())?;
+        into.copy_from_slice(block);
+        Ok(())
+    }
+
+    fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno> {
+        self.block(to.0, from.len())?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        route: Route,
+    ) -> Result<i32, Errno> {
+        self.stop();
+        let first = self.forwarded == 0;
+        self.forwarded += 1;
+        let (task, rng) = (&self.task, &mut self.rng);
+        let answer = lock(self.world).forward(task, request, parts, route, first, rng);
+        self.stop();
+        answer
+    }
+
+    fn process(&self) -> ProcessId {
+        ProcessId(self.task.process)
+    }
+
+    fn tables(&self) -> &'static Tables {
+        Tables::of(Branch::R580).expect("the branch of the recordings")
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        let own = |&gpu: &usize| World::has_share(self.task.tenant, gpu);
+        let gpu = (0..GPUS)
+            .filter(own)
+            .find(|&gpu| machine::uuid(gpu) == *uuid)?;
+        u32::try_from(gpu).ok().map(GpuId)
+    }
+
+    fn gpu_by_id(&self, _: u32) -> Option<GpuId> {
+        None
+    }
+
+    fn process_by_number(&self, _: u32) -> Option<ProcessId> {
+        None
+    }
+
+    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
+        work(&mut lock(self.world).tenants[self.task.tenant].books)
+    }
+}
+
+/// A world in which steps are made.
+struct Storm {
+    world: Arc<Mutex<World>>,
+    flights: Vec<Flight>,
+}
+
+impl Storm {
+    fn new(kind: Kind) -> Self {
+        Self {
+            world: Arc::new(Mutex::new(World::new(kind))),
+            flights: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, step: u64) {
+        let mut rng = Rng(step);
+        let what = rng.below(128);
+        if what < 16 && !self.flights.is_empty() {
+            // Mostly the latest goes on, so that a few stand still while much happens.
+            let last = self.flights.len() - 1;
+            let at = if what % 4 == 0 {
+                rng.index(last + 1)
+            } else {
+                last
+            };
+            let flight = self.flights.swap_remove(at);
+            self.flights.extend(flight.go_on());
+            return;
+        }
+        let mut world = lock(&self.world);
+        let alive: Vec<i32> = world
+            .processes
+            .iter()
+            .filter(|(_, process)| process.alive)
+            .map(|(&id, _)| id)
+            .collect();
+        let Some(&process) = rng.pick(&alive) else {
+            return world.spawn(rng.index(TENANTS), Vec::new());
+        };
+        let of = &world.processes[&process];
+        let (tenant, files) = (of.tenant, of.files.clone());
+        let file = rng.pick(&files).copied();
+        match (what, file) {
+            (16, _) if alive.len() < PROCESSES => world.spawn(rng.index(TENANTS), Vec::new()),
+            (17, _) if alive.len() < PROCESSES => world.spawn(tenant, files),
+            (18, _) if rng.below(4) == 0 => world.kill(process),
+            (19, Some(file)) => world.pass(file, *rng.pick(&alive).expect("one")),
+            (20, Some(file)) if rng.below(4) == 0 => world.close(process, file),
+            (21..=22, _) => {
+                let limit = match rng.below(4) {
+                    0 => rng.below(LIMIT),
+                    _ => LIMIT,
+                };
+                world.set_limit(rng.index(TENANTS), rng.index(GPUS), limit);
+            }
+            (23..=25, _) | (_, None) if files.len() < 4 => {
+                world.open(process, rng.below(3) == 0);
+            }
+            (_, Some(file)) => {
+                let of = &world.files[&file];
+                let (tenant, uvm) = (of.tenant, of.uvm);
+                let mut request = match uvm {
+                    true => world.uvm(tenant, file, &mut rng),
+                    false => world.escape(file, &mut rng),
+                };
+                if !uvm && rng.below(16) == 0 {
+                    request = enveloped(request);
+                }
+                let task = Task {
+                    tenant,
+                    file,
+                    uvm,
+                    process,
+                };
+                let later = world.kind != Kind::Exact && rng.below(6) == 0;
+                world.enter(&task);
+                drop(world);
+                if later && self.flights.len() < FLIGHTS {
+                    self.fly(task, request, rng);
+                } else {
+                    self.call(task, request, rng);
+                }
+            }
+            (_, None) => {}
+        }
+    }
+
+    /// A call that goes through, now and then with too little memory for the books.
+    fn call(&mut self, task: Task, request: Request, mut rng: Rng) {
+        let hunger = (rng.below(48) == 0).then(|| u32::try_from(rng.below(8)).expect("small"));
+        let mut caller = Caller {
+            world: &self.world,
+            turn: None,
+            task,
+            blocks: request.blocks,
+            rng,
+            forwarded: 0,
+        };
+        let session = session(&task);
+        let argument = UserAddr(request.argument);
+        let mut run = || ioctl(&mut caller, &session, request.code, argument);
+        let (returned, hungry) = match hunger {
+            None => (run(), false),
+            Some(granted) => failing::after(granted, run),
+        };
+        let (blocks, forwarded) = (caller.blocks, caller.forwarded > 0);
+        let mut world = lock(&self.world);
+        if hungry {
+            world.machine.met.note("no memory for the books");
+        }
+        let refused = matches!(request.sense, Sense::Makes { status_at, .. }
+            if get32(&blocks[&OUTER], status_at) == NvStatus::NV_ERR_NO_MEMORY.0);
+        if returned == Ok(0) && refused && !forwarded && !hungry {
+            world.machine.met.note("beyond the limit");
+        }
+        if returned == Ok(0) && !hungry && world.kind != Kind::Hostile {
+            check(&world, &task, request.sense, &blocks, forwarded);
+        }
+        world.leave(&task);
+    }
+
+    fn fly(&mut self, task: Task, request: Request, rng: Rng) {
+        let world = Arc::clone(&self.world);
+        lock(&world).machine.met.note("stands still in a call");
+        self.flights.extend(Flight::start(move |turn| {
+            let mut caller = Caller {
+                world: &world,
+                turn: Some(turn),
+                task,
+                blocks: request.blocks,
+                rng,
+                forwarded: 0,
+            };
+            let argument = UserAddr(request.argument);
+            let _ = ioctl(&mut caller, &session(&task), request.code, argument);
+            lock(&world).leave(&task);
+        }));
+    }
+
+    fn finish(mut self) -> Met {
+        while let Some(flight) = self.flights.pop() {
+            self.flights.extend(flight.go_on());
+            lock(&self.world).compare();
+        }
+        let mut world = lock(&self.world);
+        world.finish();
+        world.machine.met.clone()
+    }
+}
+
+fn session(task: &Task) -> Session {
+    Session {
+        file: FileId(task.file),
+        role: if task.uvm { Role::Uvm } else { Role::Control },
+    }
+}
+
+/// What a program was told, against what there is.
+fn check(
+    world: &World,
+    task: &Task,
+    sense: Sense,
+    blocks: &BTreeMap<u64, Vec<u8>>,
+    forwarded: bool,
+) {
+    let outer = &blocks[&OUTER];
+    let gpu_of = |client, object| {
+        let object = world.machine.objects.get(&(client, object))?;
+        object.gpu.filter(|&gpu| World::has_share(task.tenant, gpu))
+    };
+    match sense {
+        Sense::Makes {
+            client,
+            parent,
+            handle_at,
+            status_at,
+            bytes,
+        } => {
+            let status = get32(outer, status_at);
+            let key = (client, get32(outer, handle_at));
+            if status == 0 {
+                assert!(world.machine.objects.contains_key(&key), "made: {key:x?}");
+            } else if status == NvStatus::NV_ERR_NO_MEMORY.0 && !forwarded {
+                let gpu = gpu_of(client, parent).expect("refused by a share");
+                let left = world.left(task.tenant, gpu);
+                assert!(bytes > left, "{bytes} refused with {left} left");
+            }
+        }
+        Sense::Tells { client, object } if get32(outer, 28) == 0 => {
+            if let Some(gpu) = gpu_of(client, object) {
+                let told = |at| u64::from(get32(&blocks[&PARAMS], at)) << 10;
+                let limit = world.tenants[task.tenant].limit[gpu];
+                let kib = |bytes: u64| bytes >> 10 << 10;
+                assert_eq!(told(8), kib(world.left(task.tenant, gpu)), "free");
+                assert_eq!(told(16), kib(limit), "total");
+            }
+        }
+        Sense::Tells { .. } | Sense::Nothing => {}
+    }
+}
+
+/// Makes the steps, and says what was met; a failed assertion is a panic.
+fn run(kind: Kind, steps: &[u64]) -> Met {
+    let mut storm = Storm::new(kind);
+    for (number, &step) in steps.iter().enumerate() {
+        storm.take(step);
+        let mut world = lock(&storm.world);
+        world.compare();
+        if number % 64 == 0 {
+            world.compare_processes();
+        }
+    }
+    storm.finish()
+}
+
+fn attempt(kind: Kind, steps: &[u64]) -> Option<Met> {
+    catch_unwind(AssertUnwindSafe(|| run(kind, steps))).ok()
+}
+
+/// Leaves steps out, as long as it fails without them.
+fn shrunk(kind: Kind, mut steps: Vec<u64>) -> Vec<u64> {
+    let mut piece = steps.len().div_ceil(2);
+    while piece > 0 {
+        let mut at = 0;
+        while at < steps.len() {
+            let mut less = steps.clone();
+            less.drain(at..(at + piece).min(less.len()));
+            if attempt(kind, &less).is_none() {
+                steps = less;
+            } else {
+                at += piece;
+            }
+        }
+        piece /= 2;
+    }
+    steps
+}
+
+/// Runs a world, and says how to run it again if it fails.
+fn run_or_shrink(kind: Kind, steps: Vec<u64>, origin: &str) -> Met {
+    if let Some(met) = attempt(kind, &steps) {
+        return met;
+    }
+    let steps = shrunk(kind, steps);
+    let line: Vec<String> = steps.iter().map(|step| format!("{step:016x}")).collect();
+    eprintln!(
+        "{origin} fails; for storm/corpus.txt:\n{kind:?} {}",
+        line.join(" ")
+    );
+    run(kind, &steps);
+    unreachable!("it failed a moment ago");
+}
+
+/// What every fifty thousand steps must meet.
+const MEETS: [&str; 13] = [
+    "memory is given",
+    "memory is shared",
+    "memory goes with its mapping",
+    "beyond the limit",
+    "limit below what is taken",
+    "refused by the driver",
+    "fails in the driver",
+    "does not reach the driver",
+    "done and not told",
+    "no memory for the books",
+    "stands still in a call",
+    "killed in a call",
+    "results are forged",
+];
+
+const KINDS: [Kind; 3] = [Kind::Exact, Kind::Loose, Kind::Hostile];
+
+#[test]
+fn the_worlds_of_the_corpus_hold() {
+    let lines = include_str!("storm/corpus.txt").lines();
+    let lines = lines.filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    let mut worlds = 0;
+    for line in lines {
+        let mut words = line.split_whitespace();
+        let kind = words.next().expect("a kind");
+        let kind = KINDS.into_iter().find(|known| format!("{known:?}") == kind);
+        let kind = kind.expect("Exact, Loose or Hostile");
+        let steps = words.map(|word| u64::from_str_radix(word, 16).expect("a number"));
+        run(kind, &steps.collect::<Vec<_>>());
+        worlds += 1;
+    }
+    assert!(worlds > 0, "the corpus is empty");
+}
+
+#[test]
+fn in_a_million_steps_nobody_gets_more_than_is_charged_and_nothing_is_left() {
+    let number = |name: &str| {
+        let said = std::env::var(name).ok()?;
+        let digits = said.trim_start_matches("0x");
+        let radix = if digits.len() < said.len() { 16 } else { 10 };
+        Some(u64::from_str_radix(digits, radix).expect("a number"))
+    };
+    let steps = number("STORM_STEPS").unwrap_or(STEPS);
+    let seed = number("STORM_SEED").unwrap_or_else(|| {
+        use std::hash::{BuildHasher, Hasher};
+        std::hash::RandomState::new().build_hasher().finish()
+    });
+    // Past the harness, which keeps what a passing test prints.
+    let _ = writeln!(
+        std::io::stderr(),
+        "storm: {steps} steps, STORM_SEED={seed:#x}"
+    );
+    let mut rng = Rng(seed);
+    let mut met = Met::default();
+    for number in 0..steps.div_ceil(LENGTH) {
+        let kind = KINDS[usize::try_from(number % 3).expect("small")];
+        let steps = (0..LENGTH).map(|_| rng.next()).collect();
+        met.add(&run_or_shrink(
+            kind,
+            steps,
+            &format!("world {number} of STORM_SEED={seed:#x}"),
+        ));
+    }
+    let _ = writeln!(std::io::stderr(), "storm: {met:?}");
+    for what in MEETS {
+        let times = met.times(what);
+        assert!(
+            times >= steps / 50_000,
+            "{what}: {times} times in {steps} steps"
+        );
+    }
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a step asks for: the bytes of a call, built from what exists at that moment.
+
+use super::super::*;
+use super::machine::{uuid, Object, CHANNEL_GROUP, VA_SPACE, VIDEO_MEMORY};
+use super::world::{Kind, World, GPUS};
+use super::Rng;
+
+const NVOS21: u32 = 0xc020_462b;
+const DUP: u32 = 0xc01c_4634;
+const VID_HEAP: u32 = 0xc0b8_464a;
+const ALLOC_MEMORY: u32 = 0xc038_4627;
+const FB_GET_INFO: u32 = 0x2080_1303;
+/// Handles that programs choose; few, so that they meet.
+const HANDLES: u64 = 24;
+/// Where UVM's ranges are, each of this size, in pieces of 2 MiB.
+const RANGES: u64 = 0x20_0000_0000;
+const RANGE: u64 = 16 * MIB;
+const PIECE: u64 = 2 * MIB;
+
+/// A call as a program makes it.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) code: u32,
+    pub(super) argument: u64,
+    pub(super) blocks: BTreeMap<u64, Vec<u8>>,
+    pub(super) sense: Sense,
+}
+
+/// What is to be checked of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sense {
+    Nothing,
+    /// An object comes to be: where its handle and the status stand, and what it takes.
+    Makes {
+        client: u32,
+        parent: u32,
+        handle_at: usize,
+        status_at: usize,
+        bytes: u64,
+    },
+    /// FB_GET_INFO tells what is left.
+    Tells {
+        client: u32,
+        object: u32,
+    },
+}
+
+/// The bytes that a call for memory of this size takes; compare [`super::machine`].
+fn taken(size: u64, page: u32) -> u64 {
+    let unit = match page {
+        0 if size >= 2 * MIB => 2 * MIB,
+        0..=2 => 64 << 10,
+        _ => 2 * MIB,
+    };
+    size.div_ceil(unit) * unit
+}
+
+fn size(rng: &mut Rng) -> u64 {
+    match rng.below(16) {
+        0..=3 => rng.below(100) + 1,
+        4..=6 => rng.below(4 * MIB) + 1,
+        7..=13 => (rng.below(12) + 1) * MIB,
+        _ => (30 + rng.below(60)) * MIB,
+    }
+}
+
+/// Who is asked for what.
+struct Names {
+    client: u32,
+    parent: u32,
+    handle: u32,
+}
+
+impl World {
+    /// A client of the file, rarely any other, or one that there is not.
+    fn client(&self, file: u64, rng: &mut Rng) -> u32 {
+        let foreign = rng.below(24);
+        let fits = |of: u64| foreign == 1 || of == file;
+        let clients = &self.machine.clients;
+        let fit: Vec<u32> = clients
+            .iter()
+            .filter(|(_, client)| fits(client.file))
+            .map(|(&handle, _)| handle)
+            .collect();
+        match rng.pick(&fit) {
+            Some(&client) if foreign != 0 => client,
+            _ => 0xdead,
+        }
+    }
+
+    /// An object of a client, mostly one that is fit, rarely any or none.
+    fn object(&self, client: u32, rng: &mut Rng, fit: impl Fn(&Object) -> bool) -> u32 {
+        let any = rng.below(16) == 0;
+        let objects = self.machine.objects.range((client, 0)..=(client, u32::MAX));
+        let found: Vec<u32> = objects
+            .filter(|(_, object)| any || fit(object))
+            .map(|(key, _)| key.1)
+            .collect();
+        match rng.pick(&found) {
+            Some(&object) => object,
+            None => client,
+        }
+    }
+
+    fn names(&self, file: u64, rng: &mut Rng, fit: impl Fn(&Object) -> bool) -> Names {
+        let client = self.client(file, rng);
+        let handle = match rng.below(16) {
+            0..=3 => 0,
+            4 => u64::from(client),
+            _ => rng.below(HANDLES) + 1,
+        };
+        Names {
+            client,
+            parent: self.object(client, rng, fit),
+            handle: u32::try_from(handle).expect("a handle"),
+        }
+    }
+
+    /// Something to do on a control file.
+    pub(super) fn escape(&self, file: u64, rng: &mut Rng) -> Request {
+        let device = |object: &Object| object.class == 0x80;
+        // What everything else needs comes first.
+        let has = |class: u32| {
+            let objects = self.machine.objects.iter();
+            let mut own = objects.filter(|(key, _)| self.machine.clients[&key.0].file == file);
+            own.any(|(_, object)| object.class == class)
+        };
+        let what = match rng.below(64) {
+            0..=31 if !has(0x41) => 0,
+            0..=31 if !has(0x80) => 4,
+            what => what,
+        };
+        match what {
+            0..=3 => {
+                // Mostly the driver chooses the client's handle.
+                let chosen = u32::try_from(rng.below(4)).expect("small");
+                let root = if rng.below(8) == 0 { chosen } else { 0 };
+                one(NV_ESC_RM_ALLOC, nvos64(root, 0, 0, 0x41, 0))
+            }
+            4..=8 => {
+                let names = self.names(file, rng, |object| object.class == 0x41);
+                let mut params = vec![0; 56];
+                let gpu = rng.index(GPUS + 1);
+                put32(&mut params, 0, u32::try_from(gpu).expect("few"));
+                made(&names, 0x80, params, 0, rng)
+            }
+            9..=10 => made(&self.names(file, rng, device), 0x2080, vec![0; 4], 0, rng),
+            11 => made(
+                &self.names(file, rng, device),
+                VA_SPACE,
+                vec![0; 56],
+                0,
+                rng,
+            ),
+            12..=14 => {
+                let mut params = vec![0; 20];
+                put32(&mut params, 12, u32::try_from(rng.below(2)).expect("small"));
+                let context = match get32(&params, 12) {
+                    0 => 0,
+                    _ => super::machine::CONTEXT,
+                };
+                let names = self.names(file, rng, device);
+                made(&names, CHANNEL_GROUP, params, context, rng)
+            }
+            15..=30 => {
+                let names = self.names(file, rng, device);
+                let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
+                let mut params = memory_params(size);
+                put32(&mut params, 24, 0x1800_0000 | page << 23);
+                made(&names, VIDEO_MEMORY, params, taken(size, page), rng)
+            }
+            31..=34 => {
+                let names = self.names(file, rng, device);
+                let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
+                let provided = if names.handle == 0 { 0 } else { 0x4000 };
+                let mut outer = vec![0; 184];
+                put32(&mut outer, 0, names.client);
+                put32(&mut outer, 4, names.parent);
+                put32(&mut outer, 8, 2);
+                put32(&mut outer, 44, names.handle);
+                put32(&mut outer, 52, provided);
+                put32(&mut outer, 56, 0x1800_0000 | page << 23);
+                put64(&mut outer, 88, size);
+                Request {
+                    sense: Sense::Makes {
+                        client: names.client,
+                        parent: names.parent,
+                        handle_at: 44,
+                        status_at: 20,
+                        bytes: taken(size, page),
+                    },
+                    ..one(VID_HEAP, outer)
+                }
+            }
+            35..=43 => {
+                let names = self.names(file, rng, device);
+                // Of any client of the tenant: two processes that share memory.
+                let source_file = match rng.below(3) {
+                    0 => file,
+                    _ => {
+                        let all: Vec<u64> = self.files.keys().copied().collect();
+                        *rng.pick(&all).unwrap_or(&file)
+                    }
+                };
+                let client = self.client(source_file, rng);
+                let source = self.object(client, rng, |object| object.memory.is_some());
+                let mut outer = vec![0; 28];
+                for (at, value) in [
+                    (0, names.client),
+                    (4, names.parent),
+                    (8, names.handle),
+                    (12, client),
+                    (16, source),
+                ] {
+                    put32(&mut outer, at, value);
+                }
+                Request {
+                    sense: Sense::Makes {
+                        client: names.client,
+                        parent: names.parent,
+                        handle_at: 8,
+                        status_at: 24,
+                        bytes: 0,
+                    },
+                    ..one(DUP, outer)
+                }
+            }
+            44..=57 => {
+                let client = self.client(file, rng);
+                // Memory above all; what is higher takes much with it.
+                let low = rng.below(8) > 0;
+                let object = self.object(client, rng, |object| object.memory.is_some() || !low);
+                let object = if low && object == client { 7 } else { object };
+                if rng.below(8) == 0 {
+                    let mut outer = vec![0; 184];
+                    put32(&mut outer, 0, client);
+                    put32(&mut outer, 8, 3);
+                    put32(&mut outer, 44, object);
+                    return one(VID_HEAP, outer);
+                }
+                let mut outer = vec![0; 16];
+                put32(&mut outer, 0, client);
+                put32(&mut outer, 8, object);
+                one(NV_ESC_RM_FREE, outer)
+            }
+            58 => {
+                let names = self.names(file, rng, device);
+                let mut outer = vec![0; 56];
+                put32(&mut outer, 0, names.client);
+                put32(&mut outer, 4, names.parent);
+                put32(&mut outer, 8, names.handle);
+                put32(&mut outer, 12, VIDEO_MEMORY);
+                one(ALLOC_MEMORY, outer)
+            }
+            _ => {
+                let client = self.client(file, rng);
+                let object = self.object(client, rng, |object| object.class == 0x2080);
+                let mut outer = vec![0; 32];
+                put32(&mut outer, 0, client);
+                put32(&mut outer, 4, object);
+                put32(&mut outer, 8, FB_GET_INFO);
+                put64(&mut outer, 16, PARAMS);
+                put32(&mut outer, 24, 1028);
+                let mut params = vec![0; 1028];
+                put32(&mut params, 0, 2);
+                put32(&mut params, 4, 0x16);
+                put32(&mut params, 12, 0x08);
+                let mut request = one(NV_ESC_RM_CONTROL, outer);
+                request.blocks.insert(PARAMS, params);
+                request.sense = Sense::Tells { client, object };
+                request
+            }
+        }
+    }
+
+    /// Something to do on a UVM file.
+    pub(super) fn uvm(&self, tenant: usize, file: u64, rng: &mut Rng) -> Request {
+        // In pieces of different sizes one mapping can take a part of another.
+        let whole = self.kind == Kind::Exact;
+        let range = RANGES + rng.below(4) * RANGE;
+        let base = range + rng.below(RANGE / PIECE) * PIECE;
+        let room = (range + RANGE - base) / PIECE;
+        let length = match whole {
+            true => PIECE,
+            false => (rng.below(room) + 1) * PIECE,
+        };
+        match rng.below(32) {
+            0..=4 => {
+                let mut params = vec![0; 24];
+                put64(&mut params, 0, range);
+                put64(&mut params, 8, RANGE);
+                one(73, params)
+            }
+            5..=20 => {
+                let files: Vec<u64> = self
+                    .files
+                    .iter()
+                    .filter(|(_, other)| other.tenant == tenant)
+                    .map(|(&id, _)| id)
+                    .collect();
+                let client = self.client(*rng.pick(&files).unwrap_or(&file), rng);
+                let memory = self.object(client, rng, |object| object.memory.is_some());
+                let mut params = vec![0; 9264];
+                put64(&mut params, 0, base);
+                put64(&mut params, 8, length);
+                let first = rng.index(GPUS);
+                let count = 1 + usize::from(rng.below(4) == 0);
+                for number in 0..count {
+                    let at = 24 + 36 * number;
+                    params[at..at + 16].copy_from_slice(&uuid((first + number) % GPUS));
+                }
+                put64(&mut params, 9240, u64::try_from(count).expect("few"));
+                put32(&mut params, 9252, client);
+                put32(&mut params, 9256, memory);
+                one(33, params)
+            }
+            21..=27 => {
+                // Just what is mapped, or some addresses.
+                let gpu = rng.index(GPUS);
+                let maps = self
+                    .machine
+                    .maps
+                    .range((file, gpu, 0)..=(file, gpu, u64::MAX));
+                let maps: Vec<(u64, u64)> = maps.map(|(key, map)| (key.2, map.0)).collect();
+                let (base, length) = match rng.pick(&maps) {
+                    Some(&map) if rng.below(4) > 0 => map,
+                    _ if whole => (range, RANGE),
+                    _ => (base, length),
+                };
+                let mut params = vec![0; 40];
+                put64(&mut params, 0, base);
+                put64(&mut params, 8, length);
+                params[16..32].copy_from_slice(&uuid(gpu));
+                one(66, params)
+            }
+            28..=30 => {
+                let mut params = vec![0; 24];
+                put64(&mut params, 0, range);
+                put64(&mut params, 8, RANGE);
+                one(34, params)
+            }
+            _ => {
+                let mut params = vec![0; 24];
+                params[..16].copy_from_slice(&uuid(rng.index(GPUS)));
+                one(38, params)
+            }
+        }
+    }
+}
+
+/// A call with one struct.
+fn one(code: u32, outer: Vec<u8>) -> Request {
+    Request {
+        code,
+        argument: OUTER,
+        blocks: BTreeMap::from([(OUTER, outer)]),
+        sense: Sense::Nothing,
+    }
+}
+
+/// An RM_ALLOC of a class, in either envelope.
+fn made(names: &Names, class: u32, params: Vec<u8>, bytes: u64, rng: &mut Rng) -> Request {
+    let mut outer = nvos64(names.client, names.parent, names.handle, class, PARAMS);
+    let (code, status_at) = match rng.below(4) {
+        0 => {
+            outer.truncate(32);
+            (NVOS21, 28)
+        }
+        _ => (NV_ESC_RM_ALLOC, 40),
+    };
+    let mut request = one(code, outer);
+    request.blocks.insert(PARAMS, params);
+    request.sense = Sense::Makes {
+        client: names.client,
+        parent: names.parent,
+        handle_at: 8,
+        status_at,
+        bytes,
+    };
+    request
+}
+
+/// The same call in an envelope.
+pub(super) fn enveloped(mut request: Request) -> Request {
+    const ENVELOPE: u64 = 0x8000;
+    let mut envelope = vec![0; 16];
+    put32(&mut envelope, 0, request.code & 0xff);
+    put32(&mut envelope, 4, request.code >> 16 & 0x3fff);
+    put64(&mut envelope, 8, request.argument);
+    request.blocks.insert(ENVELOPE, envelope);
+    request.code = NV_ESC_XFER;
+    request.argument = ENVELOPE;
+    request
+}

@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The reference model: a driver that has nothing but lists of what exists.
+//!
+//! It makes those of the real driver's checks on which the books lean (a client is used through its own
+//! file, a handle is given once, a duplicate is made of what is there), keeps memory as long as an object
+//! or a mapping refers to it, and adds up who has how much. It reads the bytes that it was given and
+//! knows nothing of the books.
+
+use super::super::*;
+use super::world::{GPUS, TENANTS};
+
+/// Who makes a call, and through which file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    pub(super) tenant: usize,
+    pub(super) file: u64,
+    pub(super) uvm: bool,
+    pub(super) process: i32,
+}
+
+/// How a call ends in the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// As it must.
+    Done,
+    /// With a status, for a reason of the driver's own.
+    Refused,
+    /// With an errno, and nothing done.
+    Errno,
+    /// Done, but the caller was killed, and nothing could be written to it.
+    Untold,
+}
+
+/// What a tenant has of a GPU, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub(super) bytes: u64,
+    /// Memory of contexts, which no object shows.
+    pub(super) contexts: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    tenant: usize,
+    gpu: usize,
+    taken: Taken,
+    references: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Object {
+    parent: u32,
+    pub(super) class: u32,
+    pub(super) gpu: Option<usize>,
+    pub(super) memory: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub(super) file: u64,
+    pub(super) tenant: usize,
+}
+
+/// The driver.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    pub(super) clients: BTreeMap<u32, Client>,
+    /// By client and handle. A client is an object of its own handle.
+    pub(super) objects: BTreeMap<(u32, u32), Object>,
+    memory: BTreeMap<usize, Memory>,
+    /// UVM's ranges: length by file and address.
+    pub(super) ranges: BTreeMap<(u64, u64), u64>,
+    /// What is mapped there: length and memory by file, GPU and address.
+    pub(super) maps: BTreeMap<(u64, usize, u64), (u64, usize)>,
+    pub(super) taken: [[Taken; GPUS]; TENANTS],
+    next_client: u32,
+    next_memory: usize,
+    pub(super) met: Met,
+}
+
+/// How often something was met, so that a storm that has become a breeze is noticed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Met(BTreeMap<&'static str, u64>);
+
+impl Met {
+    pub(super) fn note(&mut self, what: &'static str) {
+        *self.0.entry(what).or_insert(0) += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (what, times) in &other.0 {
+            *self.0.entry(what).or_insert(0) += times;
+        }
+    }
+
+    pub(super) fn times(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+}
+
+type Outcome = Result<(), NvStatus>;
+
+/// The first handle that the driver gives a client, less one.
+pub(super) const FIRST_CLIENT: u32 = 0xc1d0_0000;
+/// Memory of a context.
+pub(super) const CONTEXT: u64 = crate::policy::CONTEXT_OVERHEAD;
+pub(super) const VIDEO_MEMORY: u32 = 0x40;
+pub(super) const CHANNEL_GROUP: u32 = 0xa06c;
+pub(super) const VA_SPACE: u32 = 0x90f1;
+
+/// How a GPU is called in UVM.
+pub(super) fn uuid(gpu: usize) -> [u8; 16] {
+    let mut uuid = *b"GPU-under-test-?";
+    uuid[15] = b'0' + u8::try_from(gpu).expect("few");
+    uuid
+}
+
+fn gpu_of(uuid: &[u8]) -> Option<usize> {
+    (0..GPUS).find(|&gpu| self::uuid(gpu) == uuid)
+}
+
+/// What an object of `size` bytes takes, and what size it tells: by the page size in `attr`.
+fn rounded(size: u64, attr: u32) -> (u64, u64) {
+    const BIG: u64 = 64 << 10;
+    const HUGE: u64 = 2 << 20;
+    let up = |unit: u64| size.div_ceil(unit).saturating_mul(unit);
+    match (attr >> 23) & 3 {
+        0 if size >= HUGE => (up(HUGE), up(HUGE)),
+        // Pages of 4 KiB out of pieces of 64.
+        1 => (up(BIG), up(4 << 10)),
+        0 | 2 => (up(BIG), up(BIG)),
+        _ => (up(HUGE), up(HUGE)),
+    }
+}
+
+impl Machine {
+    /// Runs a call on what it was given, and leaves its results there.
+    pub(super) fn execute(
+        &mut self,
+        task: &Task,
+        request: u32,
+        parts: &mut [Part<'_>],
+        fate: Fate,
+        hostile: bool,
+    ) -> i32 {
+        if fate == Fate::Errno {
+            self.met.note("fails in the driver");
+            return -22;
+        }
+        let size = parts[0].bytes.len();
+        let status_at = match (task.uvm, request & 0xff, size) {
+            (true, 33, _) => 9260,
+            (true, 66, _) => 32,
+            (true, _, _) => 16,
+            (_, 0x2b, 48) => 40,
+            (_, 0x2b, _) => 28,
+            (_, 0x29, _) => 12,
+            (_, 0x2a, _) => 28,
+            (_, 0x34, _) => 24,
+            (_, 0x4a, _) => 20,
+            (_, 0x27, _) => 40,
+            (_, nr, _) => panic!("a call that the model does not know: {nr:#x}"),
+        };
+        let mut told: Vec<Vec<u8>> = parts.iter().map(|part| part.bytes.to_vec()).collect();
+        let outcome = match (fate, task.uvm) {
+            (Fate::Refused, _) if !self.must_work(task, request, &told, hostile) => {
+                self.met.note("refused by the driver");
+                Err(NvStatus::NV_ERR_NO_MEMORY)
+            }
+            (_, true) => self.uvm(task, request, &told[0]),
+            (_, false) => self.escape(task, request & 0xff, &mut told),
+        };
+        if fate == Fate::Untold {
+            self.met.note("done and not told");
+            return -14;
+        }
+        // A call that fails changes its status alone.
+        if outcome.is_ok() {
+            for (part, told) in parts.iter_mut().zip(&told) {
+                part.bytes.copy_from_slice(told);
+            }
+        }
+        let status = outcome.err().map_or(0, |status| status.0);
+        put32(parts[0].bytes, status_at, status);
+        0
+    }
+
+    /// What the driver has no reason to refuse that a program could bring about: a free through the
+    /// client's own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), and an
+    /// unmapping of just what is mapped, where there is nothing to split.
+    fn must_work(&self, task: &Task, request: u32, told: &[Vec<u8>], hostile: bool) -> bool {
+        let outer = &told[0];
+        if !task.uvm {
+            let is_free = match request & 0xff {
+                0x29 => true,
+                0x4a => get32(outer, 8) == 3,
+                _ => false,
+            };
+            return is_free && hostile;
+        }
+        if request != 66 {
+            return false;
+        }
+        let (base, length) = (get64(outer, 0), get64(outer, 8));
+        let gpu = gpu_of(&outer[16..32]);
+        gpu.and_then(|gpu| self.maps.get(&(task.file, gpu, base)))
+            .is_some_and(|map| map.0 == length)
+    }
+
+    fn escape(&mut self, task: &Task, nr: u32, told: &mut [Vec<u8>]) -> Outcome {
+        let (outer, rest) = told.split_first_mut().expect("an argument");
+        let names = (get32(outer, 0), get32(outer, 4), get32(outer, 8));
+        match nr {
+            0x2b => self.alloc(task, outer, rest.first_mut()),
+            0x29 => self.free(task, names.0, names.2),
+            0x34 => self.dup(task, names, (get32(outer, 12), get32(outer, 16))),
+            0x4a if names.2 == 2 => {
+                // VID_HEAP_CONTROL, ALLOC_SIZE.
+                let names = (names.0, names.1, get32(outer, 44));
+                assert!(get32(outer, 52) & 0x4000 != 0, "the handle is not given");
+                let size = self.video(task, names, get64(outer, 88), get32(outer, 56))?;
+                put64(outer, 88, size);
+                Ok(())
+            }
+            0x4a => self.free(task, names.0, get32(outer, 44)),
+            0x27 => {
+                // ALLOC_MEMORY of video memory tells how much there is and makes nothing.
+                self.client(task, names.0)?;
+                put64(outer, 32, (1 << 40) - 1);
+                Ok(())
+            }
+            0x2a => {
+                self.client(task, names.0)?;
+                let list = rest.first_mut().expect("parameters");
+                for at in (8..list.len()).step_by(8) {
+                    put32(list, at, 1 << 30);
+                }
+                Ok(())
+            }
+            _ => panic!("a call that the model does not know: {nr:#x}"),
+        }
+    }
+
+    /// A client can be used through its own file alone.
+    fn client(&self, task: &Task, client: u32) -> Outcome {
+        match self.clients.get(&client) {
+            None => Err(NvStatus::NV_ERR_INVALID_OBJECT_HANDLE),
+            Some(client) if client.file != task.file => Err(NvStatus::NV_ERR_INVALID_CLIENT),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn alloc(&mut self, task: &Task, outer: &mut [u8], params: Option<&mut Vec<u8>>) -> Outcome {
+        let names = (get32(outer, 0), get32(outer, 4), get32(outer, 8));
+        let class = get32(outer, 12);
+        match (class, params) {
+            (0 | 0x41, _) => {
+                let mut handle = names.0;
+                if handle == 0 {
+                    self.next_client += 1;
+                    handle = FIRST_CLIENT + self.next_client;
+                }
+                if self.clients.contains_key(&handle) {
+                    return Err(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME);
+                }
+                let (file, tenant) = (task.file, task.tenant);
+                self.clients.insert(handle, Client { file, tenant });
+                let root = Object {
+                    parent: 0,
+                    class,
+                    gpu: None,
+                    memory: None,
+                };
+                self.objects.insert((handle, handle), root);
+                put32(outer, 8, handle);
+                Ok(())
+            }
+            (0x80, Some(params)) => {
+                let gpu = usize::try_from(get32(params, 0)).expect("small");
+                self.enter(task, names, class, Some(gpu), None)
+            }
+            (VIDEO_MEMORY, Some(params)) => {
+                let size = self.video(task, names, get64(params, 64), get32(params, 24))?;
+                put64(params, 64, size);
+                Ok(())
+            }
+            (CHANNEL_GROUP, Some(params)) if get32(params, 12) == 1 => {
+                let gpu = self.gpu(names.0, names.1)?;
+                let context = Taken {
+                    bytes: 0,
+                    contexts: CONTEXT,
+                };
+                let memory = self.take(task, gpu, context);
+                self.enter_or_drop(task, names, class, memory)
+            }
+            _ => self.enter(task, names, class, None, None),
+        }
+    }
+
+    fn gpu(&self, client: u32, object: u32) -> Result<usize, NvStatus> {
+        let object = self.objects.get(&(client, object));
+        let object = object.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
+        object.gpu.ok_or(NvStatus::NV_ERR_INVALID_OBJECT_PARENT)
+    }
+
+    /// Video memory; the size that it tells.
+    fn video(
+        &mut self,
+        task: &Task,
+        names: (u32, u32, u32),
+        size: u64,
+        attr: u32,
+    ) -> Result<u64, NvStatus> {
+        let gpu = self.gpu(names.0, names.1)?;
+        let (bytes, told) = rounded(size, attr);
+        let memory = self.take(task, gpu, Taken { bytes, contexts: 0 });
+        self.enter_or_drop(task, names, VIDEO_MEMORY, memory)?;
+        self.met.note("memory is given");
+        Ok(told)
+    }
+
+    fn enter_or_drop(
+        &mut self,
+        task: &Task,
+        names: (u32, u32, u32),
+        class: u32,
+        memory: usize,
+    ) -> Outcome {
+        self.refer(memory);
+        let entered = self.enter(task, names, class, None, Some(memory));
+        self.drop(Some(memory));
+        entered
+    }
+
+    /// Adds an object: client, parent and handle.
+    fn enter(
+        &mut self,
+        task: &Task,
+        (client, parent, handle): (u32, u32, u32),
+        class: u32,
+        gpu: Option<usize>,
+        memory: Option<usize>,
+    ) -> Outcome {
+        self.client(task, client)?;
+        let above = self.objects.get(&(client, parent));
+        let above = *above.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
+        assert_ne!(handle, 0, "the driver was to choose a handle");
+        if self.objects.contains_key(&(client, handle)) {
+            return Err(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME);
+        }
+        let object = Object {
+            parent,
+            class,
+            gpu: gpu.or(above.gpu),
+            memory,
+        };
+        self.objects.insert((client, handle), object);
+        if let Some(memory) = memory {
+            self.refer(memory);
+        }
+        Ok(())
+    }
+
+    fn dup(&mut self, task: &Task, names: (u32, u32, u32), source: (u32, u32)) -> Outcome {
+        self.client(task, names.0)?;
+        let from = self.clients.get(&source.0);
+        let from = from.ok_or(NvStatus::NV_ERR_INVALID_OBJECT_HANDLE)?;
+        if from.tenant != task.tenant {
+            // Objects are shared within a process, or with whom a program names.
+            return Err(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS);
+        }
+        let object = self.objects.get(&source);
+        let object = *object.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
+        self.enter(task, names, object.class, None, object.memory)?;
+        if object.memory.is_some() {
+            self.met.note("memory is shared");
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, task: &Task, client: u32, object: u32) -> Outcome {
+        self.client(task, client)?;
+        // Success also where there is no such object.
+        self.remove(client, object);
+        Ok(())
+    }
+
+    fn remove(&mut self, client: u32, handle: u32) {
+        let Some(object) = self.objects.remove(&(client, handle)) else {
+            return;
+        };
+        let below: Vec<u32> = self
+            .objects
+            .range((client, 0)..=(client, u32::MAX))
+            .filter(|(_, below)| below.parent == handle)
+            .map(|(key, _)| key.1)
+            .collect();
+        for child in below {
+            self.remove(client, child);
+        }
+        if handle == client {
+            self.clients.remove(&client);
+        }
+        self.drop(object.memory);
+    }
+
+    fn take(&mut self, task: &Task, gpu: usize, taken: Taken) -> usize {
+        self.next_memory += 1;
+        let memory = Memory {
+            tenant: task.tenant,
+            gpu,
+            taken,
+            references: 0,
+        };
+        self.memory.insert(self.next_memory, memory);
+        let sum = &mut self.taken[task.tenant][gpu];
+        sum.bytes += taken.bytes;
+        sum.contexts += taken.contexts;
+        self.next_memory
+    }
+
+    fn refer(&mut self, memory: usize) {
+        self.memory.get_mut(&memory).expect("there").references += 1;
+    }
+
+    fn drop(&mut self, memory: Option<usize>) {
+        let Some(id) = memory else { return };
+        let memory = self.memory.get_mut(&id).expect("there");
+        memory.references -= 1;
+        if memory.references == 0 {
+            let sum = &mut self.taken[memory.tenant][memory.gpu];
+            sum.bytes -= memory.taken.bytes;
+            sum.contexts -= memory.taken.contexts;
+            self.memory.remove(&id);
+        }
+    }
+
+    fn uvm(&mut self, task: &Task, request: u32, told: &[u8]) -> Outcome {
+        let (base, length) = (get64(told, 0), get64(told, 8));
+        match request {
+            73 => {
+                let end = base + length;
+                let overlaps = |((_, at), &len): (&(u64, u64), &u64)| *at < end && at + len > base;
+                let mut ranges = self.ranges.range((task.file, 0)..=(task.file, u64::MAX));
+                if ranges.any(overlaps) {
+                    return Err(NvStatus::NV_ERR_INVALID_ADDRESS);
+                }
+                self.ranges.insert((task.file, base), length);
+                Ok(())
+            }
+            33 => {
+                self.range(task, base, length)?;
+                let object = (get32(told, 9252), get32(told, 9256));
+                // One of another process would be refused, by its tenant all the more.
+                let client = self.clients.get(&object.0);
+                if client.is_none_or(|client| client.tenant != task.tenant) {
+                    return Err(NvStatus::NV_ERR_INVALID_OBJECT_HANDLE);
+                }
+                let memory = self.objects.get(&object).and_then(|object| object.memory);
+                let memory = memory.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
+                for number in 0..usize::try_from(get64(told, 9240)).expect("few") {
+                    let at = 24 + 36 * number;
+                    let gpu = gpu_of(&told[at..at + 16]).expect("a GPU");
+                    self.unmap(task.file, gpu, base, length);
+                    self.refer(memory);
+                    let key = (task.file, gpu, base);
+                    self.maps.insert(key, (length, memory));
+                }
+                Ok(())
+            }
+            66 => {
+                self.range(task, base, length)?;
+                let gpu = gpu_of(&told[16..32]).expect("a GPU");
+                self.unmap(task.file, gpu, base, length);
+                Ok(())
+            }
+            34 => {
+                if self.ranges.get(&(task.file, base)) != Some(&length) {
+                    return Err(NvStatus::NV_ERR_INVALID_ADDRESS);
+                }
+                self.ranges.remove(&(task.file, base));
+                for gpu in 0..GPUS {
+                    self.unmap(task.file, gpu, base, length);
+                }
+                Ok(())
+            }
+            38 => {
+                let gpu = gpu_of(&told[..16]).expect("a GPU");
+                self.unmap(task.file, gpu, 0, u64::MAX);
+                Ok(())
+            }
+            _ => panic!("a request that the model does not know: {request}"),
+        }
+    }
+
+    /// Addresses lie in one range.
+    fn range(&self, task: &Task, base: u64, length: u64) -> Outcome {
+        let mut before = self.ranges.range((task.file, 0)..=(task.file, base));
+        match before.next_back() {
+            Some((&(_, at), &len)) if base + length <= at + len => Ok(()),
+            _ => Err(NvStatus::NV_ERR_INVALID_ADDRESS),
+        }
+    }
+
+    /// Takes away what is mapped at these addresses; of what is there in parts the rest stays.
+    fn unmap(&mut self, file: u64, gpu: usize, base: u64, length: u64) {
+        let end = base.saturating_add(length);
+        let all = (file, gpu, 0)..(file, gpu, end);
+        let hit = |(key, map): (&(u64, usize, u64), &(u64, usize))| {
+            (key.2 + map.0 > base).then_some((key.2, map.0, map.1))
+        };
+        let hit: Vec<_> = self.maps.range(all).filter_map(hit).collect();
+        for (at, len, memory) in hit {
+            self.maps.remove(&(file, gpu, at));
+            let left = base.saturating_sub(at);
+            let right = (at + len).saturating_sub(end);
+            if left > 0 {
+                self.refer(memory);
+                self.maps.insert((file, gpu, at), (left, memory));
+            }
+            if right > 0 {
+                self.refer(memory);
+                self.maps.insert((file, gpu, end), (right, memory));
+            }
+            if self.memory[&memory].references == 1 {
+                self.met.note("memory goes with its mapping");
+            }
+            self.drop(Some(memory));
+        }
+    }
+
+    /// The last descriptor of a file is gone.
+    pub(super) fn close(&mut self, file: u64) {
+        let of = |(handle, client): (&u32, &Client)| (client.file == file).then_some(*handle);
+        let clients: Vec<u32> = self.clients.iter().filter_map(of).collect();
+        for client in clients {
+            self.remove(client, client);
+        }
+        for gpu in 0..GPUS {
+            self.unmap(file, gpu, 0, u64::MAX);
+        }
+        self.ranges.retain(|key, _| key.0 != file);
+    }
+
+    /// Nothing exists.
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+            && self.objects.is_empty()
+            && self.memory.is_empty()
+            && self.maps.is_empty()
+            && self.taken.iter().flatten().all(|t| *t == Taken::default())
+    }
+}
