@@ -216,6 +216,10 @@ impl Scheduler {
     /// Changes the rules of the GPU.
     pub fn set_rules(&mut self, now: Nanos, rules: Rules) -> Result<(), Refused> {
         rules.admit(self.fleet.instances().map(|i| i.terms.weight))?;
+        self.charge(now);
+        if self.rules.policy == Policy::Native {
+            self.presume();
+        }
         self.rules = rules;
         self.replan(now);
         Ok(())

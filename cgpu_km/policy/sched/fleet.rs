@@ -72,9 +72,11 @@ impl Instance {
         self.working && !self.terms.suspended
     }
 
-    /// How long it may be silent before it is taken to have no work.
-    pub(super) fn patience(&self) -> Nanos {
-        self.gap.saturating_mul(2).saturating_add(MS).max(2 * MS)
+    /// How long it may be silent before it is taken to have no work. Where channels cannot be switched
+    /// off, it may be others' work that keeps it silent.
+    pub(super) fn patience(&self, exclusive: bool) -> Nanos {
+        let least = if exclusive { 2 * MS } else { 16 * MS };
+        self.gap.saturating_mul(2).saturating_add(MS).max(least)
     }
 
     /// It launched after `silent` more nanoseconds of the GPU.

@@ -29,6 +29,8 @@ pub(super) struct Turn {
     began: Nanos,
     length: Nanos,
     holder: Option<InstanceId>,
+    /// Who had the last window.
+    last: Option<InstanceId>,
     /// When the holder had the GPU to itself; `None` while the calls for it are made.
     since: Option<Nanos>,
     /// When the last call that made room took effect.
@@ -48,6 +50,7 @@ impl Turn {
             began: 0,
             length: 0,
             holder: None,
+            last: None,
             since: None,
             free_at: 0,
             until: 0,
@@ -80,6 +83,21 @@ impl Turn {
 }
 
 impl Scheduler {
+    /// The scheduler begins to look after a GPU that the driver shared so far: whoever has channels may
+    /// have work on it, and is heard of only when that ends.
+    pub(super) fn presume(&mut self) {
+        for at in 0..self.fleet.instances().count() {
+            let Some(id) = self.fleet.instances().nth(at).map(|i| i.id) else {
+                break;
+            };
+            if self.fleet.compute_groups(id) > 0 {
+                if let Some(instance) = self.fleet.find_mut(id) {
+                    instance.seen();
+                }
+            }
+        }
+    }
+
     /// Something changed that the plan follows from: the turn is not worth finishing.
     pub(super) fn replan(&mut self, now: Nanos) {
         self.charge(now);
@@ -106,15 +124,14 @@ impl Scheduler {
         }
         match since {
             Some(since) if in_window => instance.heard(now.saturating_sub(since)),
+            _ if instance.working => instance.heard(0),
             _ => {
-                if !instance.working {
-                    instance.silent = 0;
-                    instance.fresh = true;
-                    if soft {
-                        instance.granted = 0;
-                    }
-                }
+                instance.silent = 0;
+                instance.fresh = true;
                 instance.working = true;
+                if soft {
+                    instance.granted = 0;
+                }
             }
         }
         if in_window {
@@ -177,7 +194,8 @@ impl Scheduler {
             let (armed, patience, high) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
                     i.gate == Gate::Armed && self.capabilities.doorbell,
-                    i.patience().saturating_sub(i.silent),
+                    i.patience(self.capabilities.switch)
+                        .saturating_sub(i.silent),
                     i.terms.high_priority,
                 ),
                 _ => {
@@ -365,11 +383,18 @@ impl Scheduler {
             return;
         }
         let made_room = self.turn.free_at;
-        let since = if self.capabilities.switch {
-            made_room.saturating_add(self.costs.switch)
+        let room = if self.capabilities.switch {
+            made_room
         } else {
             now
         };
+        let since = if self.turn.last == Some(id) {
+            // Its context is still on the GPU.
+            room
+        } else {
+            room.saturating_add(self.costs.switch)
+        };
+        self.turn.last = Some(id);
         let tail = if self.switched_off(id) {
             self.costs.disabled_after
         } else {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What the host's tests need of the model besides model.h: its size, and its accounts without its layout. */
+#include "model.h"
+
+#include <stddef.h>
+
+size_t gm_host_size(void)
+{
+	return sizeof(struct gm_gpu);
+}
+
+gm_time gm_host_now(const struct gm_gpu *gpu)
+{
+	return gpu->now;
+}
+
+gm_u32 gm_host_finished(const struct gm_gpu *gpu)
+{
+	return gpu->finished;
+}
+
+/* The group that runs a kernel, or GM_NONE. */
+gm_u32 gm_host_running(const struct gm_gpu *gpu)
+{
+	return gpu->running == GM_NONE ? GM_NONE : gpu->current;
+}
+
+gm_time gm_host_ran(const struct gm_gpu *gpu, gm_u32 group)
+{
+	return gpu->groups[group].ran;
+}
+
+gm_time gm_host_switched(const struct gm_gpu *gpu)
+{
+	return gpu->switched;
+}
+
+/* The newest sample; 0: there is none. */
+int gm_host_sample(const struct gm_gpu *gpu, struct gm_sample *to)
+{
+	if (!gpu->sample_count)
+		return 0;
+	*to = gpu->samples[(gpu->sample_count - 1) % GM_SAMPLES];
+	return 1;
+}

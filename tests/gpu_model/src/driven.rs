@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The scheduler of `cgpu_km` drives the model, as the module's thread drives a GPU: one call at a time,
+//! each of which takes its time and has its effect within it.
+
+use crate::gpu::{What, NONE};
+use crate::world::{Habit, World};
+use crate::{Nanos, MS, US};
+use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
+use cgpu_km::policy::sched::{
+    Action, Capabilities, Costs, Engine, Event, Gate, InstanceId, RmName, Rules, Scheduler, Terms,
+};
+
+/// From an event or a deadline to the scheduler's thread running.
+const WAKE: Nanos = 50 * US;
+/// Taking pages away or putting them back.
+const GATE: Nanos = 10 * US;
+/// Reading the samples.
+const SAMPLES: Nanos = 200 * US;
+/// The time slice that a program's group has from the driver.
+const DEFAULT_SLICE: Nanos = 2048 * US;
+
+/// A call under way.
+#[derive(Debug)]
+struct Call {
+    action: Action,
+    channels: Vec<RmName>,
+    began: Nanos,
+    effect_at: Option<Nanos>,
+    done_at: Nanos,
+}
+
+/// The model, its programs, each in an instance of its own, and the scheduler.
+#[derive(Debug)]
+pub struct Driven {
+    /// The GPU and the programs; program N is in instance N.
+    pub world: World,
+    /// The scheduler.
+    pub sched: Scheduler,
+    call: Option<Call>,
+    /// When the thread looks again.
+    wake_at: Option<Nanos>,
+    /// Calls into the driver, and when each began.
+    pub calls: Vec<Nanos>,
+}
+
+/// How an instance's channel group is named.
+fn group_of(program: usize) -> RmName {
+    name(program, 1)
+}
+
+fn channel_of(program: usize) -> RmName {
+    name(program, 2)
+}
+
+fn name(program: usize, object: u32) -> RmName {
+    let client = u32::try_from(program).expect("few") + 1;
+    RmName {
+        client: ClientHandle(client),
+        object: ObjectHandle(object),
+    }
+}
+
+fn program_of(name: RmName) -> usize {
+    usize::try_from(name.client.0).expect("few") - 1
+}
+
+fn id_of(program: usize) -> InstanceId {
+    InstanceId(u32::try_from(program).expect("few"))
+}
+
+impl Driven {
+    /// A scheduler with these means and rules, and nobody to schedule.
+    pub fn new(capabilities: Capabilities, rules: Rules) -> Self {
+        Self {
+            world: World::new(),
+            sched: Scheduler::new(capabilities, Costs::MEASURED, rules).expect("room"),
+            call: None,
+            wake_at: Some(0),
+            calls: Vec::new(),
+        }
+    }
+
+    /// A new instance with a program in it, which begins a millisecond after its context was made.
+    pub fn add(&mut self, habit: Habit, terms: Terms) -> usize {
+        let program = self.world.add(habit, DEFAULT_SLICE);
+        let now = self.world.now();
+        self.world.programs[program].begin_at(now + MS);
+        self.sched.add(now, id_of(program), terms).expect("fits");
+        let channel = Event::Channel {
+            instance: id_of(program),
+            group: group_of(program),
+            channel: channel_of(program),
+            engine: Engine::Compute,
+        };
+        self.sched.event(now, channel).expect("room");
+        self.wake();
+        program
+    }
+
+    /// Changes an instance's terms.
+    pub fn set_terms(&mut self, program: usize, terms: Terms) {
+        let now = self.world.now();
+        self.sched
+            .set_terms(now, id_of(program), terms)
+            .expect("fits");
+        self.wake();
+    }
+
+    /// Changes the rules.
+    pub fn set_rules(&mut self, rules: Rules) {
+        let now = self.world.now();
+        self.sched.set_rules(now, rules).expect("fits");
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        let at = self.world.now() + WAKE;
+        self.wake_at = Some(self.wake_at.map_or(at, |wake| wake.min(at)));
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, length: Nanos) {
+        let end = self.world.now() + length;
+        loop {
+            let now = self.world.now();
+            if self.call.is_none() && self.wake_at.is_some_and(|at| at <= now) {
+                self.begin(now);
+            }
+            let next = match &self.call {
+                Some(call) => Some(call.effect_at.unwrap_or(call.done_at)),
+                None => self.wake_at,
+            };
+            if let Some(program) = self.world.run(next.map_or(end, |at| at.min(end))) {
+                let now = self.world.now();
+                self.sched
+                    .event(now, Event::Rang(id_of(program)))
+                    .expect("room");
+                self.wake();
+                continue;
+            }
+            self.progress();
+            if self.world.now() >= end {
+                return;
+            }
+        }
+    }
+
+    /// The thread runs: it begins a call, or sleeps.
+    fn begin(&mut self, now: Nanos) {
+        self.sched.event(now, Event::Tick).expect("room");
+        let Some(action) = self.sched.next(now) else {
+            self.wake_at = self.sched.deadline().map(|at| at.max(now) + WAKE);
+            return;
+        };
+        self.wake_at = None;
+        let channels = self.sched.switched().to_vec();
+        let (effect_at, done_at) = match action {
+            Action::SetGate { .. } => (now, now + GATE),
+            Action::ReadSamples => (now + SAMPLES, now + SAMPLES),
+            _ => {
+                let call = self.world.gpu.call(match action {
+                    Action::Switch { disable: true } => What::Disable,
+                    Action::Switch { disable: false } => What::Enable,
+                    Action::Preempt { .. } => What::Preempt,
+                    _ => What::Timeslice,
+                });
+                (now + call.effect, now + call.length)
+            }
+        };
+        if !matches!(action, Action::SetGate { .. }) {
+            self.calls.push(now);
+        }
+        self.call = Some(Call {
+            action,
+            channels,
+            began: now,
+            effect_at: Some(effect_at),
+            done_at,
+        });
+    }
+
+    /// What is due of the call under way.
+    fn progress(&mut self) {
+        let now = self.world.now();
+        let Some(call) = &mut self.call else {
+            return;
+        };
+        if call.effect_at.is_some_and(|at| at <= now) {
+            call.effect_at = None;
+            let (action, channels) = (call.action, call.channels.clone());
+            self.take_effect(now, action, &channels);
+        }
+        let done = self
+            .call
+            .take_if(|c| c.effect_at.is_none() && c.done_at <= now);
+        if let Some(call) = done {
+            let answer = Event::Answer {
+                began: call.began,
+                result: Ok(()),
+            };
+            self.sched.event(now, answer).expect("room");
+            self.wake_at = Some(now);
+        }
+    }
+
+    fn take_effect(&mut self, now: Nanos, action: Action, channels: &[RmName]) {
+        match action {
+            Action::SetGate { instance, gate } => {
+                self.world
+                    .set_gate(usize::try_from(instance.0).expect("few"), gate);
+            }
+            Action::SetTimeslice {
+                group,
+                microseconds,
+            } => {
+                let group = self.world.programs[program_of(group)].group;
+                let slice = Nanos::from(microseconds) * US;
+                self.world.gpu.set_timeslice(group, slice);
+            }
+            Action::Switch { disable } => {
+                for channel in channels {
+                    let channel = self.world.programs[program_of(*channel)].channel;
+                    self.world.gpu.switch(channel, disable);
+                }
+            }
+            Action::Preempt { group } => {
+                let group = self.world.programs[program_of(group)].group;
+                self.world.gpu.preempt(group);
+            }
+            Action::ReadSamples => {
+                let Some(sample) = self.world.gpu.sample() else {
+                    return;
+                };
+                let mut programs = self.world.programs.iter();
+                let active = programs.position(|p| sample.group != NONE && p.group == sample.group);
+                let active = active.map(id_of);
+                self.sched
+                    .event(now, Event::Sample { active })
+                    .expect("room");
+            }
+        }
+    }
+
+    /// Whether a program's doorbell is open: launching costs it nothing.
+    pub fn is_open(&self, program: usize) -> bool {
+        let now = self.world.now();
+        let view = self.sched.instance_view(now, id_of(program));
+        view.is_some_and(|v| v.gate == Gate::Open)
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What was done by hand on a real GPU, done to the model: two programs, and somebody who sends
+//! commands to a process of each. The figures that came out there are in `tests/tables.rs`.
+
+use crate::gpu::What;
+use crate::world::{alone, Habit, World};
+use crate::{Nanos, MS, US};
+use cgpu_km::policy::sched::Gate;
+
+/// A command's way to the process that carries it out and back, beside the driver's call.
+const MESSAGE: Nanos = 100 * US;
+/// How much later than asked for a sleep ends.
+const OVERSLEPT: Nanos = 60 * US;
+/// Channel groups of a CUDA context; the first one computes.
+const GROUPS: u32 = 4;
+/// What the driver gives a group by itself.
+pub const DEFAULT_SLICE: Nanos = 2048 * US;
+
+/// What somebody did over and over.
+#[derive(Clone, Copy, Debug)]
+pub enum Drill {
+    /// Nothing; the programs' time slices.
+    Slices(Nanos, Nanos),
+    /// In turns the other's doorbell taken away.
+    DoorbellTurns(Nanos, Nanos),
+    /// In turns the other's compute channels switched off.
+    Windows(Nanos, Nanos),
+    /// B's channels off, then on.
+    Exclusive(Nanos, Nanos),
+    /// B's time slice 0, then the default.
+    ExclusiveBySlice(Nanos, Nanos),
+    /// A's doorbell there, then not.
+    DoorbellCap(Nanos, Nanos),
+    /// A's channels on, then off.
+    ChannelCap(Nanos, Nanos),
+}
+
+/// The rates of the programs, as fractions of what each does alone.
+pub fn measure(drill: Drill, habits: &[Habit], length: Nanos) -> Vec<f64> {
+    let mut lab = Lab {
+        world: World::new(),
+    };
+    for habit in habits {
+        lab.world.add(*habit, DEFAULT_SLICE);
+    }
+    if let Drill::Slices(a, b) = drill {
+        for program in 0..habits.len() {
+            let group = lab.world.programs[program].group;
+            lab.world
+                .gpu
+                .set_timeslice(group, if program == 0 { a } else { b });
+        }
+    }
+    lab.until(300 * MS);
+    let began = lab.world.now();
+    let before: Vec<Nanos> = (0..habits.len()).map(|i| lab.world.ran(i)).collect();
+    while lab.world.now() < began + length {
+        lab.round(drill);
+    }
+    let took = (lab.world.now() - began) as f64;
+    let shares = habits.iter().enumerate().map(|(i, habit)| {
+        let ran = (lab.world.ran(i) - before[i]) as f64;
+        ran * 1e9 / took / alone(*habit)
+    });
+    shares.collect()
+}
+
+struct Lab {
+    world: World,
+}
+
+impl Lab {
+    fn until(&mut self, to: Nanos) {
+        while self.world.run(to).is_some() {}
+    }
+
+    fn sleep(&mut self, length: Nanos) {
+        let to = self.world.now() + length + OVERSLEPT;
+        self.until(to);
+    }
+
+    fn round(&mut self, drill: Drill) {
+        match drill {
+            Drill::Slices(..) => self.sleep(100 * MS),
+            Drill::DoorbellTurns(a, b) => {
+                self.gate(1, Gate::Shut);
+                self.gate(0, Gate::Open);
+                self.sleep(a);
+                self.gate(0, Gate::Shut);
+                self.gate(1, Gate::Open);
+                self.sleep(b);
+            }
+            Drill::Windows(a, b) => {
+                self.switch(1, true);
+                self.switch(0, false);
+                self.sleep(a);
+                self.switch(0, true);
+                self.switch(1, false);
+                self.sleep(b);
+            }
+            Drill::Exclusive(on, off) => {
+                self.switch(1, true);
+                self.sleep(on);
+                self.switch(1, false);
+                self.sleep(off);
+            }
+            Drill::ExclusiveBySlice(on, off) => {
+                self.slice(1, 0);
+                self.sleep(on);
+                self.slice(1, DEFAULT_SLICE);
+                self.sleep(off);
+            }
+            Drill::DoorbellCap(on, off) => {
+                self.gate(0, Gate::Open);
+                self.sleep(on);
+                self.gate(0, Gate::Shut);
+                self.sleep(off);
+            }
+            Drill::ChannelCap(on, off) => {
+                self.switch(0, false);
+                self.sleep(on);
+                self.switch(0, true);
+                self.sleep(off);
+            }
+        }
+    }
+
+    /// A call that takes its time, and has its effect within it.
+    fn call(&mut self, what: What, effect: impl FnOnce(&mut World)) {
+        let call = self.world.gpu.call(what);
+        let began = self.world.now();
+        self.until(began + call.effect);
+        effect(&mut self.world);
+        self.until(began + call.length);
+    }
+
+    fn message(&mut self) {
+        let to = self.world.now() + MESSAGE;
+        self.until(to);
+    }
+
+    fn gate(&mut self, program: usize, gate: Gate) {
+        self.world.set_gate(program, gate);
+        self.message();
+    }
+
+    fn switch(&mut self, program: usize, off: bool) {
+        let channel = self.world.programs[program].channel;
+        let what = if off { What::Disable } else { What::Enable };
+        self.call(what, |world| world.gpu.switch(channel, off));
+        self.message();
+    }
+
+    /// Sets the slices of all groups of a context, one call each.
+    fn slice(&mut self, program: usize, slice: Nanos) {
+        let group = self.world.programs[program].group;
+        self.call(What::Timeslice, |world| {
+            world.gpu.set_timeslice(group, slice)
+        });
+        for _ in 1..GROUPS {
+            self.call(What::Timeslice, |_| {});
+        }
+        self.message();
+    }
+}
