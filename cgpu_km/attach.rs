@@ -19,7 +19,7 @@ use crate::{
         fb,
         handle::ControlCmd,
         nvos::{self, card_info, nvos00, nvos54, nvos64, version},
-        params::{self, gid_info, gpu_name, id_info, nv0080, nv2080},
+        params::{self, arch_info, fb_pair, gid_info, gpu_info, gpu_name, id_info, nv0080, nv2080},
         tables::Tables,
         version::{Branch, DriverVersion},
     },
@@ -45,6 +45,11 @@ const NV20_SUBDEVICE_0: u32 = 0x2080;
 const GPU_GET_ID_INFO: u32 = 0x0000_0202;
 const GPU_GET_NAME_STRING: u32 = 0x2080_0110;
 const GPU_GET_GID_INFO: u32 = 0x2080_014a;
+const GPU_GET_INFO_V2: u32 = 0x2080_0102;
+const MC_GET_ARCH_INFO: u32 = 0x2080_1701;
+/// Which number of [`GPU_GET_INFO_V2`] tells the MIG mode
+/// (`NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE`, ctrl2080gpu.h).
+const INFO_MIG_MODE: u32 = 0x2a;
 
 /// Handles of the objects of a probe. Any number but 0 and the client's will do.
 const DEVICE: u32 = 0xc690_0080;
@@ -78,6 +83,12 @@ pub struct GpuFacts {
     pub pci: [u8; 16],
     /// Product name, text; empty where the driver tells none.
     pub name: [u8; 64],
+    /// As [`uapi::Gpu::architecture`].
+    pub architecture: u32,
+    /// As [`uapi::Gpu::implementation`].
+    pub implementation: u32,
+    /// As [`uapi::Gpu::mig_mode`].
+    pub mig_mode: u32,
 }
 
 /// What a probe found.
@@ -334,22 +345,25 @@ impl<'a> Rm<'a> {
         self.alloc(self.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
         let asked = self.examine_device(&worker);
         let freed = self.free(DEVICE);
-        let (memory_bytes, uuid, name) = asked?;
+        let told = asked?;
         freed?;
 
         Ok(GpuFacts {
             minor,
             gpu_id,
             device_instance,
-            memory_bytes,
-            uuid,
+            memory_bytes: told.memory_bytes,
+            uuid: told.uuid,
             pci: pci_text(card)?,
-            name,
+            name: told.name,
+            architecture: told.architecture,
+            implementation: told.implementation,
+            mig_mode: told.mig_mode,
         })
     }
 
-    /// Memory in bytes, UUID and name of the GPU of which there is a device object.
-    fn examine_device(&self, worker: &Worker) -> Result<(u64, [u8; 16], [u8; 64]), Failure> {
+    /// What the GPU of which there is a device object tells through a subdevice.
+    fn examine_device(&self, worker: &Worker) -> Result<Told, Failure> {
         let missing = Cause::DriverMissing;
         let mut subdevice = [0; nv2080::SIZE];
         let route = Route::Worker(worker);
@@ -379,8 +393,48 @@ impl<'a> Rm<'a> {
                 uapi::text(told.get(gpu_name::ASCII).unwrap_or_default()),
             );
         }
-        Ok((u64::from(kib) << 10, *uuid.ok_or(missing)?, name))
+        let mut arch = [0; arch_info::SIZE];
+        let (mut architecture, mut implementation) = (0, 0);
+        if self.control(SUBDEVICE, MC_GET_ARCH_INFO, &mut arch).is_ok() {
+            architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
+            implementation = arch_info::IMPLEMENTATION.get(&arch).unwrap_or_default();
+        }
+        Ok(Told {
+            memory_bytes: u64::from(kib) << 10,
+            uuid: *uuid.ok_or(missing)?,
+            name,
+            architecture,
+            implementation,
+            mig_mode: self.mig_mode()?,
+        })
     }
+
+    /// The MIG mode as [`uapi::Gpu::mig_mode`] has it.
+    fn mig_mode(&self) -> Result<u32, Failure> {
+        let missing = Cause::DriverMissing;
+        let mut info = self.params(GPU_GET_INFO_V2)?;
+        gpu_info::GPU_INFO_LIST_SIZE.set(&mut info, 1);
+        let pair = info.get_mut(gpu_info::GPU_INFO_LIST..).ok_or(missing)?;
+        fb_pair::INDEX.set(pair, INFO_MIG_MODE);
+        if self.control(SUBDEVICE, GPU_GET_INFO_V2, &mut info).is_err() {
+            return Ok(uapi::mig::UNKNOWN);
+        }
+        let pair = info.get(gpu_info::GPU_INFO_LIST..).ok_or(missing)?;
+        Ok(fb_pair::DATA
+            .get(pair)
+            .unwrap_or_default()
+            .saturating_add(1))
+    }
+}
+
+/// What a GPU's subdevice tells of it.
+struct Told {
+    memory_bytes: u64,
+    uuid: [u8; 16],
+    name: [u8; 64],
+    architecture: u32,
+    implementation: u32,
+    mig_mode: u32,
 }
 
 impl Drop for Rm<'_> {

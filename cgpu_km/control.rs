@@ -172,6 +172,9 @@ fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     put_text(&mut record.uuid, uapi::text(uuid.to_bytes()));
     record.pci = facts.pci;
     record.name = facts.name;
+    record.architecture = facts.architecture;
+    record.implementation = facts.implementation;
+    record.mig_mode = facts.mig_mode;
     Ok(record)
 }
 

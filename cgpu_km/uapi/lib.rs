@@ -220,8 +220,33 @@ pub struct Gpu {
     pub pci: [u8; 16],
     /// Product name, text; empty where the driver tells none.
     pub name: [u8; 64],
+    /// Family of the chip as RM tells it (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`: 0x180 is Hopper);
+    /// 0 where it does not.
+    pub architecture: u32,
+    /// Chip within the family (`NV2080_CTRL_MC_ARCH_INFO_IMPLEMENTATION_*`).
+    pub implementation: u32,
+    /// MIG mode when the GPU was attached, plus one, of RM's [`mig`]; 0 where RM does not tell.
+    pub mig_mode: u32,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved1: u32,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// [`Gpu::mig_mode`]: `NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_*` plus one.
+pub mod mig {
+    /// RM did not tell.
+    pub const UNKNOWN: u32 = 0;
+    /// The GPU has no MIG.
+    pub const UNSUPPORTED: u32 = 1;
+    /// It is on.
+    pub const ENABLED: u32 = 2;
+    /// It is off.
+    pub const DISABLED: u32 = 3;
+    /// It will be on after a reset.
+    pub const ENABLE_PENDING: u32 = 4;
+    /// It will be off after a reset.
+    pub const DISABLE_PENDING: u32 = 5;
 }
 
 /// Names an instance.

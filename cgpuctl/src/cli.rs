@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The grammar of the command line.
 
+use crate::installation::lists::Capability;
 use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{Name, WEIGHT_MAX};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
 
 /// What a name may look like.
 pub const NAME_RULE: &str = "a name has 1 to 63 letters, digits, dots, underscores or hyphens and \
@@ -39,6 +41,13 @@ pub enum Command {
     /// Instances: shares of a GPU.
     #[command(subcommand, visible_alias = "instance")]
     Inst(Inst),
+    /// The driver's version, CUDA's, and what kind of GPUs there are.
+    Info,
+    /// The nodes, files and sockets of this host that containers with GPUs have to do with.
+    List(List),
+    /// The Container Device Interface: `--device cgpu.io/gpu=NAME` for podman, docker and the rest.
+    #[command(subcommand)]
+    Cdi(Cdi),
     /// Module, driver, GPUs and instances at a glance.
     Status,
     /// Check what must be true of this host so that the limits hold, and say how to mend it.
@@ -164,6 +173,81 @@ pub struct Mounts {
     /// into an OCI configuration.
     #[arg(long, conflicts_with = "json")]
     pub format: Option<Format>,
+}
+
+/// `list`.
+#[derive(Args)]
+pub struct List {
+    /// Which files.
+    #[command(flatten)]
+    pub files: Files,
+}
+
+/// Which of the driver's files, and where they are.
+#[derive(Args, Default)]
+pub struct Files {
+    /// What the containers may want of the driver.
+    #[arg(
+        long,
+        value_name = "CAPABILITIES",
+        value_delimiter = ',',
+        default_value = "compute,utility"
+    )]
+    pub capabilities: Vec<Capability>,
+    /// Folder below which the driver's user space is installed.
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    pub driver_root: PathBuf,
+}
+
+impl Files {
+    /// The capabilities; those that containers get by default if none were named.
+    pub fn wanted(&self) -> Vec<Capability> {
+        if self.capabilities.is_empty() {
+            return vec![Capability::Compute, Capability::Utility];
+        }
+        self.capabilities.clone()
+    }
+
+    /// The folder on the host.
+    pub fn root(&self) -> PathBuf {
+        Path::new("/").join(&self.driver_root)
+    }
+}
+
+/// `cdi …`.
+#[derive(Subcommand)]
+pub enum Cdi {
+    /// Write a CDI file with a device for each instance (those of one name on several GPUs are one).
+    Generate(CdiGenerate),
+    /// List the devices that the CDI files in /etc/cdi and /run/cdi have, and whether they are ready.
+    List,
+    /// Check CDI files: their form, that what they name is there, and that it is the instances of now.
+    Validate(CdiValidate),
+}
+
+/// `cdi generate`.
+#[derive(Args)]
+pub struct CdiGenerate {
+    /// Write this file instead of stdout, whole or not at all; without instances, remove it.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Stay, and write it again whenever an instance comes or goes.
+    #[arg(long, requires = "output")]
+    pub watch: bool,
+    /// Folder of the containers that takes the libraries; the host's folders if left out.
+    #[arg(long, value_name = "FOLDER")]
+    pub library_folder: Option<String>,
+    /// Which files.
+    #[command(flatten)]
+    pub files: Files,
+}
+
+/// `cdi validate`.
+#[derive(Args)]
+pub struct CdiValidate {
+    /// The files; those of this host if left out.
+    #[arg(value_name = "FILE")]
+    pub specs: Vec<PathBuf>,
 }
 
 /// Container runtimes.

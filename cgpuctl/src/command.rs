@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The commands, one file per verb.
 
+mod cdi_check;
+mod cdi_generate;
 mod completions;
 mod doctor;
 mod gpu_list;
+mod info;
 mod inst_create;
 mod inst_destroy;
 mod inst_list;
@@ -11,11 +14,12 @@ mod inst_mounts;
 mod inst_set_mem;
 mod inst_set_weight;
 mod inst_show;
+mod list;
 mod status;
 mod target;
 mod unload;
 
-use crate::cli::{Command, Gpu, Inst};
+use crate::cli::{Cdi, Command, Gpu, Inst};
 use crate::control::{Control, Host};
 use crate::error::{Failure, Problem};
 use crate::output::Report;
@@ -33,6 +37,13 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
             Inst::SetWeight(args) => inst_set_weight::run(host, args),
             Inst::Destroy(args) => inst_destroy::run(host, args),
             Inst::Mounts(args) => inst_mounts::run(host, args),
+        },
+        Command::Info => info::run(host),
+        Command::List(args) => list::run(host, args),
+        Command::Cdi(cdi) => match cdi {
+            Cdi::Generate(args) => cdi_generate::run(host, args),
+            Cdi::List => cdi_check::list(host),
+            Cdi::Validate(args) => cdi_check::validate(host, args),
         },
         Command::Status => status::run(host),
         Command::Doctor => doctor::run(host),

@@ -46,8 +46,22 @@ pub struct PathError {
     pub errno: Errno,
 }
 
+/// Instances being watched.
+pub trait Watch {
+    /// Waits until an instance has come or gone since the last time.
+    fn wait(&mut self) -> Result<(), PathError>;
+}
+
 /// The host: where the control device is opened, cgpufs is mounted and the module unloaded.
 pub trait Host {
+    /// A path of the host, as this program reaches it.
+    fn path(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+    /// Where the program `cgpu-hook` of this installation is, if it is installed.
+    fn hook(&self) -> Option<PathBuf>;
+    /// Begins to watch the instances come and go.
+    fn watch(&self) -> Result<Box<dyn Watch>, PathError>;
     /// Opens the control device.
     fn control(&self) -> Result<Box<dyn Control>, Errno>;
     /// Where cgpufs, or a file of it, is mounted in this mount namespace; a path that is mounted

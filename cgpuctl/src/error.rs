@@ -184,6 +184,18 @@ pub enum Problem {
         /// What is used.
         what: &'static str,
     },
+    /// `cdi generate` has nothing to write.
+    #[error("there is no instance; make one with `cgpuctl inst create`")]
+    NoInstances,
+    /// `cdi validate` finds no file.
+    #[error("there is none with {} in /etc/cdi or /run/cdi; write one with `cgpuctl cdi generate --output /run/cdi/cgpu.json`", crate::cdi::KIND)]
+    NoSpec,
+    /// `cdi validate` finds faults.
+    #[error("{}; write it again with `cgpuctl cdi generate`", .faults.join("; "))]
+    BadSpec {
+        /// A clause for each.
+        faults: Vec<String>,
+    },
     /// The output could not be written.
     #[error("the output cannot be written: {}", describe(.errno))]
     Output {
@@ -271,7 +283,10 @@ impl Problem {
         match self {
             Self::NotLoaded => Exit::NotLoaded,
             Self::NotPermitted => Exit::NotPermitted,
-            Self::NoSuchInstance { .. } | Self::NoSuchGpu { .. } => Exit::NotFound,
+            Self::NoSuchInstance { .. }
+            | Self::NoSuchGpu { .. }
+            | Self::NoInstances
+            | Self::NoSpec => Exit::NotFound,
             Self::Busy { .. }
             | Self::NameTaken
             | Self::LimitAboveGpu { .. }
@@ -289,6 +304,7 @@ impl Problem {
             Self::Mismatch { .. }
             | Self::Unexpected { .. }
             | Self::Path(_)
+            | Self::BadSpec { .. }
             | Self::Output { .. } => Exit::Failed,
         }
     }
@@ -318,6 +334,9 @@ impl Problem {
             Self::InstancesInUse { .. } => "instances_in_use",
             Self::TwinsMounted { .. } => "twins_mounted",
             Self::Pinned { .. } => "pinned",
+            Self::NoInstances => "no_instances",
+            Self::NoSpec => "no_spec",
+            Self::BadSpec { .. } => "bad_spec",
             Self::Output { .. } => "output",
         }
     }

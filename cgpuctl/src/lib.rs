@@ -8,14 +8,17 @@
 
 #![deny(unsafe_code)]
 
+pub mod cdi;
 pub mod cli;
 #[expect(unsafe_code, reason = "ioctl(2)")]
 pub mod client;
 pub mod command;
+pub mod container;
 pub mod control;
 pub mod doctor;
 pub mod error;
 pub mod exit;
+pub mod installation;
 pub mod json;
 pub mod output;
 pub mod selector;

@@ -6,7 +6,7 @@
 //! bind mount.
 
 use crate::client::{errno, Client};
-use crate::control::{Control, Host, Look, PathError, Status, MODULE};
+use crate::control::{Control, Host, Look, PathError, Status, Watch, MODULE};
 use cgpu_uapi::{CGPUFS_MOUNT, CGPUFS_TYPE};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -14,11 +14,13 @@ use nix::kmod::{delete_module, DeleteModuleFlags};
 use nix::mount::{mount, umount2, MntFlags, MsFlags};
 use nix::sys::stat::{major, minor};
 use std::ffi::OsString;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// This machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,7 +111,51 @@ fn lock_guard_folder() -> Result<Flock<File>, PathError> {
     Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, errno)| failed("locking")(errno))
 }
 
+/// The folder of the honest nodes, which come and go with the instances.
+const NODES: &str = "/dev";
+/// An instance has several nodes; those of one command are taken for one change.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Changes of the honest nodes.
+struct NodeWatch(Inotify);
+
+impl Watch for NodeWatch {
+    fn wait(&mut self) -> Result<(), PathError> {
+        let failed = |errno| PathError {
+            action: "watching",
+            path: NODES.into(),
+            errno,
+        };
+        loop {
+            let events = self.0.read_events().map_err(failed)?;
+            let ours = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("cgpu");
+            if events.iter().any(|e| e.name.as_ref().is_some_and(ours)) {
+                std::thread::sleep(SETTLE);
+                return Ok(());
+            }
+        }
+    }
+}
+
 impl Host for System {
+    fn hook(&self) -> Option<PathBuf> {
+        let own = std::env::current_exe().ok()?;
+        let hook = own.with_file_name("cgpu-hook");
+        hook.is_file().then_some(hook)
+    }
+
+    fn watch(&self) -> Result<Box<dyn Watch>, PathError> {
+        let failed = |errno| PathError {
+            action: "watching",
+            path: NODES.into(),
+            errno,
+        };
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC).map_err(failed)?;
+        let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE;
+        inotify.add_watch(NODES, flags).map_err(failed)?;
+        Ok(Box::new(NodeWatch(inotify)))
+    }
+
     fn control(&self) -> Result<Box<dyn Control>, Errno> {
         Ok(Box::new(Client::open()?))
     }

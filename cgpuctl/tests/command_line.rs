@@ -113,8 +113,8 @@ fn json_keys_are_documented() {
             serde_json::Value::Object(map) => {
                 for (key, value) in map {
                     into.push(key.clone());
-                    // What an OCI configuration means is another document's matter.
-                    if key != "oci" {
+                    // What an OCI configuration or a CDI file means is another document's matter.
+                    if key != "oci" && key != "spec" {
                         keys(value, into);
                     }
                 }
@@ -173,6 +173,9 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::InstancesInUse { instances: vec![] },
         Problem::TwinsMounted { paths: vec![] },
         Problem::Pinned { what: "it" },
+        Problem::NoInstances,
+        Problem::NoSpec,
+        Problem::BadSpec { faults: vec![] },
         Problem::Output { errno: Errno::EIO },
     ];
     let of_causes =

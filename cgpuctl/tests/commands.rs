@@ -2,6 +2,7 @@
 //! Every command on a host in memory: what it prints, for people and for programs, how it ends, and
 //! what it left behind.
 
+mod containers;
 mod fake;
 
 use cgpu_uapi::{Cause, CGPUFS_MOUNT};
@@ -87,8 +88,23 @@ fn busy_host() -> Fake {
 
 /// The golden of a command line in both forms.
 fn golden(name: &str, make: impl Fn() -> Fake, line: &str) {
-    let text = run(&make(), line);
-    let json = run(&make(), &format!("{line} --json"));
+    // A host in memory may have files, in a folder of its own.
+    let one = |line: &str| {
+        let fake = make();
+        let mut ran = run(&fake, line);
+        let root = fake.root().display().to_string();
+        ran.out = ran
+            .out
+            .replace(&format!("{root}/"), "/")
+            .replace(&root, "/");
+        ran.err = ran
+            .err
+            .replace(&format!("{root}/"), "/")
+            .replace(&root, "/");
+        ran
+    };
+    let text = one(line);
+    let json = one(&format!("{line} --json"));
     assert_eq!(text.exit, json.exit);
     assert_eq!(text.err, json.err);
     let parsed: serde_json::Value = serde_json::from_str(&json.out).expect("one JSON object");

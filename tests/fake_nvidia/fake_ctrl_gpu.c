@@ -127,6 +127,45 @@ static u32 info_list(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+/*
+ * subdevice_ctrl_gpu_kernel.c:getGpuInfos(). A recording's answer goes
+ * first, since it has the numbers of that GPU for the whole list; the MIG mode
+ * is one that every GPU has: no MIG instance is ever made here
+ */
+static u32 gpu_info_v2(struct fake_ctrl *c)
+{
+	u32 *count = c->params, i, status;
+	struct index_data *list = c->params + 4;
+
+	if (fake_answer(ANSWER_CONTROL, c->cmd, c->params, c->size, NULL,
+			&status))
+		return status;
+	if (!*count || *count > 70)	/* GPU_INFO_MAX_LIST_SIZE of 580 */
+		return NV_ERR_INVALID_ARGUMENT;
+	for (i = 0; i < *count; i++) {
+		if (list[i].index != 0x2a) {	/* SMC_MODE */
+			fake_unanswered(ANSWER_CONTROL, c->cmd, c->size);
+			return NV_ERR_NOT_SUPPORTED;
+		}
+		list[i].data = 2;	/* DISABLED, as recorded on an H200 */
+	}
+	return NV_OK;
+}
+
+struct arch_info {			/* 0x20801701 */
+	u32 architecture, implementation, revision;
+	u8 sub_revision;
+};
+
+/* kernel_mc.c:subdeviceCtrlCmdMcGetArchInfo(): GH100 as recorded on an H200 */
+static u32 arch_info(struct fake_ctrl *c)
+{
+	*(struct arch_info *)c->params = (struct arch_info){
+		.architecture = 0x180, .revision = 0xa1, .sub_revision = 3,
+	};
+	return NV_OK;
+}
+
 struct gid_info {			/* 0x2080014a */
 	u32 index, flags, length;
 	u8 data[256];
@@ -355,6 +394,7 @@ static u32 get_timeslice(struct fake_ctrl *c)
 
 const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x0080170d, 24, channel_list_pre, channel_list },
+	{ 0x20800102, 564, NULL, gpu_info_v2 },
 	{ 0x2080014a, 268, NULL, gid_info },
 	{ 0x2080018d, 3812, NULL, get_pids },
 	{ 0x2080018e, 14408, NULL, get_pid_info },
@@ -362,6 +402,7 @@ const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x20801201, 32, info_list_pre, info_list },
 	{ 0x20801301, 16, info_list_pre, fb_info_v1 },
 	{ 0x20801303, 1028, NULL, fb_info_v2 },
+	{ 0x20801701, 16, NULL, arch_info },
 	{ 0x20801802, 16, info_list_pre, info_list },
 	{ 0x906f0101, 16, NULL, class_engine },
 	{ 0xa06c0101, 3, NULL, accepted },

@@ -187,7 +187,7 @@ def machine(path, text, code):
     """Nothing of the machine that it was written on: folders, host names of package registries."""
     if path.startswith("tests/lint/") or path in ("Cargo.lock",) or path.startswith("LICENSES/"):
         return
-    for line in lines_with(r"(?<![\w.}$)~/-])/(?:work/\w|root/\w|home/\w|tmp/nv)", text):
+    for line in lines_with(r"(?<![\w.}$)~/-])/(?:work/\w|root/\w|home/\w|tmp/nv\b)", text):
         yield line, "a path of somebody's machine"
     for host in HOSTS:
         for line in lines_with(re.escape(host), text):

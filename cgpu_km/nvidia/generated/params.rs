@@ -451,6 +451,26 @@ pub mod gpu_name {
     pub const ASCII: Range<usize> = 4..68;
 }
 
+/// Control `NV2080_CTRL_CMD_MC_GET_ARCH_INFO`: the kind of chip.
+pub mod arch_info {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS` in bytes.
+    pub const SIZE: usize = 16;
+    /// Out: family, `NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`.
+    pub const ARCHITECTURE: Field<u32> = Field::at(0);
+    /// Out: chip within the family.
+    pub const IMPLEMENTATION: Field<u32> = Field::at(4);
+}
+
+/// Control `NV2080_CTRL_CMD_GPU_GET_INFO_V2`; its entries are pairs like [`fb_pair`](super::fb_pair).
+pub mod gpu_info {
+    use crate::nvidia::wire::Field;
+    /// Entries.
+    pub const GPU_INFO_LIST_SIZE: Field<u32> = Field::at(0);
+    /// Where the entries begin.
+    pub const GPU_INFO_LIST: usize = 4;
+}
+
 /// Control `NV0000_CTRL_CMD_CLIENT_SET_INHERITED_SHARE_POLICY`.
 pub mod share_policy {
     use crate::nvidia::wire::Field;

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `inst mounts`: how a container gets a tenant.
-//!
-//! Two things are needed. The device cgroup must allow the tenant's own numbers, which is what
-//! `--device` of an honest node does (the node itself comes along and is of no use to CUDA). And the
-//! twins, which show the numbers that CUDA insists on, must appear under NVIDIA's names; they can
-//! only be bind-mounted, since a tool that copies a node by number would copy the real GPU's.
+//! `inst mounts`: how a container gets a tenant, in the words of the engines.
 
 use super::{open, target};
 use crate::cli::{Format, Mounts};
+use crate::container::{devices, twins, Device, Mount};
 use crate::control::Host;
 use crate::error::{Failure, Problem};
-use crate::json::device_path;
 use crate::output::Report;
-use cgpu_uapi::{Instance, CGPUFS_MOUNT};
 use nix::errno::Errno;
 use serde::Serialize;
 use serde_json::{json, Value};
@@ -28,21 +22,6 @@ struct Body {
     oci: Value,
 }
 
-/// An honest node, whose number the device cgroup must allow.
-#[derive(Serialize)]
-struct Device {
-    path: String,
-    major: u32,
-    minor: u32,
-}
-
-/// A twin and its place in the container.
-#[derive(Serialize)]
-struct Mount {
-    source: String,
-    destination: String,
-}
-
 pub(super) fn run(host: &dyn Host, args: &Mounts) -> Result<Report, Failure> {
     report(host, args).map_err(|problem| {
         problem.when(format!("tell the mounts of {}", target::called(&args.name)))
@@ -56,7 +35,7 @@ fn report(host: &dyn Host, args: &Mounts) -> Result<Report, Problem> {
     host.mount_cgpufs()?;
     let name = args.name.as_str().unwrap_or_default();
     let devices = devices(name, &instances);
-    let mounts = mounts(name, &instances);
+    let mounts = twins(name, &instances);
     let body = Body {
         name: name.to_owned(),
         podman_arguments: arguments(&devices, &mounts, podman_mount),
@@ -80,35 +59,6 @@ fn report(host: &dyn Host, args: &Mounts) -> Result<Report, Problem> {
         ),
     };
     Report::new(body, text)
-}
-
-fn devices(name: &str, instances: &[Instance]) -> Vec<Device> {
-    let own = instances.iter().map(|i| Device {
-        path: device_path(i.id),
-        major: i.major,
-        minor: i.node_minor,
-    });
-    // The tenant's two are the same for each of its instances.
-    let shared = instances.first().into_iter().flat_map(|i| {
-        [("ctl", i.control_node_minor), ("uvm", i.uvm_node_minor)].map(|(which, minor)| Device {
-            path: format!("/dev/cgpu-{name}-{which}"),
-            major: i.major,
-            minor,
-        })
-    });
-    own.chain(shared).collect()
-}
-
-fn mounts(name: &str, instances: &[Instance]) -> Vec<Mount> {
-    instances
-        .iter()
-        .map(|i| format!("nvidia{}", i.key.gpu_minor))
-        .chain(["nvidiactl".to_owned(), "nvidia-uvm".to_owned()])
-        .map(|file| Mount {
-            source: format!("{CGPUFS_MOUNT}/{name}/{file}"),
-            destination: format!("/dev/{file}"),
-        })
-        .collect()
 }
 
 /// Podman mounts volumes `nodev` unless told otherwise.

@@ -10,7 +10,7 @@ use cgpu_uapi::{
     InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
     MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
-use cgpuctl::control::{Control, Host, Look, PathError, Status};
+use cgpuctl::control::{Control, Host, Look, PathError, Status, Watch};
 use nix::errno::Errno;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,19 @@ pub(crate) struct State {
     /// Operations that fail, the given number of calls from now (0: the next one).
     failures: BTreeMap<Op, Vec<(usize, Errno)>>,
     next_id: u32,
+    /// Where the host's files are, if it has any.
+    root: Option<Root>,
+    /// What happens while the instances are watched: after the last of them, watching fails.
+    pub(crate) changes: Vec<fn(&Fake)>,
+}
+
+/// A folder that goes with the host.
+struct Root(PathBuf);
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl State {
@@ -152,6 +165,8 @@ impl Fake {
             );
             put(&mut gpu.pci, &format!("0000:{:02x}:00.0", 0x29 + minor));
             put(&mut gpu.name, "NVIDIA H200");
+            gpu.architecture = 0x180;
+            gpu.mig_mode = cgpu_uapi::mig::DISABLED;
             state.gpus.push(gpu);
         }
         Self(Rc::new(RefCell::new(state)))
@@ -163,6 +178,54 @@ impl Fake {
         state.failures.entry(op).or_default().push((after, errno));
         drop(state);
         self
+    }
+
+    /// Gives the host a folder of files, if it has none yet.
+    pub(crate) fn root(&self) -> PathBuf {
+        static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        self.with(|s| {
+            let make = || {
+                let n = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let root = std::env::temp_dir().join(format!("cgpuctl-{}-{n}", std::process::id()));
+                std::fs::create_dir_all(&root).expect("made");
+                Root(root)
+            };
+            s.root.get_or_insert_with(make).0.clone()
+        })
+    }
+
+    /// Where a path of the host is.
+    pub(crate) fn path_of(&self, path: &str) -> PathBuf {
+        self.path(Path::new(path))
+    }
+
+    /// Makes a file of the host; a text that begins with `-> ` makes a link.
+    pub(crate) fn file(self, path: &str, text: &str) -> Self {
+        let place = self.root().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(place.parent().expect("a folder")).expect("made");
+        match text.strip_prefix("-> ") {
+            Some(to) => std::os::unix::fs::symlink(to, place).expect("linked"),
+            None => std::fs::write(place, text).expect("written"),
+        }
+        self
+    }
+
+    /// Installs the driver's user space as its own installer does, without a loader's cache.
+    pub(crate) fn with_driver(self) -> Self {
+        let lib = "/usr/lib/x86_64-linux-gnu";
+        let mut host = self.file(
+            "/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 14\n",
+        );
+        for name in ["libcuda.so", "libnvidia-ml.so", "libnvidia-encode.so"] {
+            host = host
+                .file(&format!("{lib}/{name}.580.159.04"), "")
+                .file(&format!("{lib}/{name}.1"), &format!("-> {name}.580.159.04"));
+        }
+        host.file(&format!("{lib}/libnvidia-ml.so.575.1"), "")
+            .file("/usr/bin/nvidia-smi", "")
+            .file("/lib/firmware/nvidia/580.159.04/gsp_ga10x.bin", "")
+            .file("/run/nvidia-persistenced/socket", "")
     }
 
     /// Runs something on the state.
@@ -295,10 +358,45 @@ impl Control for Device {
     }
 }
 
+/// Runs one change after the other.
+struct Changes(Fake);
+
+impl Watch for Changes {
+    fn wait(&mut self) -> Result<(), PathError> {
+        let next = self.0.with(|s| {
+            let any = !s.changes.is_empty();
+            any.then(|| s.changes.remove(0))
+        });
+        let change = next.ok_or(PathError {
+            action: "watching",
+            path: "/dev".into(),
+            errno: Errno::ENOMEM,
+        })?;
+        change(&self.0);
+        Ok(())
+    }
+}
+
 impl Host for Fake {
+    fn path(&self, path: &Path) -> PathBuf {
+        self.root().join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn hook(&self) -> Option<PathBuf> {
+        let hook = Path::new("/usr/local/sbin/cgpu-hook");
+        self.path(hook).exists().then(|| hook.to_owned())
+    }
+
+    fn watch(&self) -> Result<Box<dyn Watch>, PathError> {
+        Ok(Box::new(Changes(self.clone())))
+    }
+
     fn control(&self) -> Result<Box<dyn Control>, Errno> {
         self.with(|s| {
             s.check(Op::Open)?;
+            if s.unloaded {
+                return Err(Errno::ENOENT);
+            }
             s.open += 1;
             Ok(())
         })?;

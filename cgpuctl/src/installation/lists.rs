@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What belongs to NVIDIA's user space, by the capabilities that its container tools know
+//! (`NVIDIA_DRIVER_CAPABILITIES`): the names of libraries and programs. The names are libnvidia-container's
+//! (`src/nvc_info.c`, 1.17), without those that only Tegra has.
+
+use clap::ValueEnum;
+
+/// What a container may want of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Capability {
+    /// CUDA and OpenCL.
+    Compute,
+    /// nvidia-smi and the management library.
+    Utility,
+    /// Video encoder and decoder.
+    Video,
+    /// OpenGL, EGL and Vulkan.
+    Graphics,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Compute, Self::Utility, Self::Video, Self::Graphics];
+
+    /// Its libraries, without their versions.
+    pub fn libraries(self) -> &'static [&'static str] {
+        match self {
+            Self::Compute => &[
+                "libcuda.so",
+                "libcudadebugger.so",
+                "libnvidia-opencl.so",
+                "libnvidia-gpucomp.so",
+                "libnvidia-ptxjitcompiler.so",
+                "libnvidia-fatbinaryloader.so",
+                "libnvidia-allocator.so",
+                "libnvidia-compiler.so",
+                "libnvidia-pkcs11.so",
+                "libnvidia-pkcs11-openssl3.so",
+                "libnvidia-nvvm.so",
+                "libnvidia-nvvm70.so",
+                "libnvidia-tileiras.so",
+            ],
+            Self::Utility => &["libnvidia-ml.so", "libnvidia-cfg.so", "libnvidia-nscq.so"],
+            Self::Video => &[
+                "libvdpau_nvidia.so",
+                "libnvidia-encode.so",
+                "libnvidia-opticalflow.so",
+                "libnvcuvid.so",
+            ],
+            Self::Graphics => &[
+                "libnvidia-eglcore.so",
+                "libnvidia-glcore.so",
+                "libnvidia-tls.so",
+                "libnvidia-glsi.so",
+                "libnvidia-fbc.so",
+                "libnvidia-ifr.so",
+                "libnvidia-rtcore.so",
+                "libnvoptix.so",
+                "libGLX_nvidia.so",
+                "libEGL_nvidia.so",
+                "libGLESv2_nvidia.so",
+                "libGLESv1_CM_nvidia.so",
+                "libnvidia-glvkspirv.so",
+                "libnvidia-cbl.so",
+            ],
+        }
+    }
+
+    /// Its programs. Not those of MPS: its server uses the GPU for everybody, outside every instance.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Utility => &["nvidia-smi", "nvidia-debugdump"],
+            Self::Compute | Self::Video | Self::Graphics => &[],
+        }
+    }
+}
+
+/// Where programs are looked for.
+pub const PROGRAM_FOLDERS: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// Where libraries are looked for on a host without a loader's cache.
+pub const LIBRARY_FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+
+/// Sockets of NVIDIA's daemons, and why a container with an instance does not get them.
+pub const SOCKETS: [(&str, &str); 3] = [
+    (
+        "/run/nvidia-persistenced/socket",
+        "changes the persistence mode of whole GPUs",
+    ),
+    (
+        "/run/nvidia-fabricmanager/socket",
+        "manages the NVLink fabric of all GPUs",
+    ),
+    (
+        "/tmp/nvidia-mps",
+        "MPS works on the GPU outside every instance",
+    ),
+];

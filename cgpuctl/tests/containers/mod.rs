@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The commands that tell container engines about instances: `info`, `list`, `cdi`.
+
+use super::fake::{errno, Fake, Op};
+use super::{busy_host, done, fails, golden, run};
+use cgpu_uapi::Cause;
+use cgpuctl::cdi::{faults, Spec};
+use cgpuctl::exit::Exit;
+use nix::errno::Errno;
+
+/// The busy host with the driver's user space, and the hook.
+fn host() -> Fake {
+    busy_host()
+        .with_driver()
+        .file("/usr/local/sbin/cgpu-hook", "")
+}
+
+/// The host with a CDI file, and with all that the file names: the nodes are plain files here.
+fn described() -> Fake {
+    let mut host = host();
+    done(&host, "cdi generate --output /run/cdi/cgpu.json");
+    for path in named(&host) {
+        if !host.path_of(&path).exists() {
+            host = host.file(&path, "");
+        }
+    }
+    host
+}
+
+/// Host paths in the CDI file.
+fn named(host: &Fake) -> Vec<String> {
+    let spec = read(host);
+    let mut paths = Vec::new();
+    let all = spec.devices.iter().map(|d| &d.container_edits);
+    for edits in all.chain([&spec.container_edits]) {
+        paths.extend(edits.device_nodes.iter().map(|n| n.path.clone()));
+        paths.extend(edits.mounts.iter().map(|m| m.host_path.clone()));
+    }
+    paths
+}
+
+fn read(host: &Fake) -> Spec {
+    let text = std::fs::read_to_string(host.path_of("/run/cdi/cgpu.json")).expect("a file");
+    serde_json::from_str(&text).expect("a CDI file")
+}
+
+#[test]
+fn what_the_container_commands_print() {
+    golden("info", host, "info");
+    golden("info_bare", || Fake::new(0), "info");
+    golden("list", host, "list");
+    golden("list_video", host, "list --capabilities video");
+    golden("cdi_generate", host, "cdi generate");
+    golden("cdi_generate_bare", busy_host, "cdi generate");
+    golden(
+        "cdi_generate_file",
+        host,
+        "cdi generate --output /run/cdi/cgpu.json",
+    );
+    golden("cdi_list", described, "cdi list");
+    golden("cdi_validate", described, "cdi validate");
+    let changed = || {
+        let host = described();
+        done(&host, "inst create late --gpu 0 --mem 1GiB");
+        done(&host, "inst destroy infer");
+        host
+    };
+    golden("cdi_list_changed", changed, "cdi list");
+    golden("cdi_list_none", || Fake::new(1), "cdi list");
+}
+
+#[test]
+fn the_file_is_valid_by_the_rules_of_cdi() {
+    let host = described();
+    let spec = read(&host);
+    assert_eq!(faults(&spec), Vec::<String>::new());
+    let names: Vec<_> = spec.devices.iter().map(|d| d.name.as_str()).collect();
+    assert_eq!(names, ["infer", "train"]);
+    let train = &spec.devices[1].container_edits;
+    // A tenant on two GPUs: a node for each, its control and its UVM node; and the twins of them.
+    assert_eq!((train.device_nodes.len(), train.mounts.len()), (4, 4));
+    assert!(train.device_nodes.iter().all(|n| n.major == Some(511)));
+    for mount in &train.mounts {
+        assert!(mount.host_path.starts_with("/run/cgpu/dev/train/"));
+        assert!(!mount.options.contains(&"nodev".to_owned()));
+    }
+    let gpus = ["--gpu", "0000:29:00.0", "--gpu", "0000:2a:00.0"];
+    assert_eq!(train.hooks[0].args[2..], gpus);
+    // The loader's name of a library is a mount of the file itself.
+    let common = &spec.container_edits.mounts;
+    let loaded = "/usr/lib/x86_64-linux-gnu/libcuda.so.1";
+    let mount = common.iter().find(|m| m.container_path == loaded);
+    assert!(mount.is_some_and(|m| m.host_path.ends_with("/libcuda.so.580.159.04")));
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said() {
+    let host = described();
+    let text = done(&host, "cdi generate");
+    for (name, from, to, said) in [
+        ("form", "\"devices\"", "\"deviecs\"", "is no CDI file"),
+        ("version", "0.5.0", "0.5", "there is no CDI version"),
+        (
+            "node",
+            "/dev/cgpu-infer-ctl",
+            "/dev/cgpu-gone-ctl",
+            "there is no /dev/cgpu-gone-ctl",
+        ),
+        (
+            "number",
+            "\"minor\": 5",
+            "\"minor\": 77",
+            "infer: the instance has changed",
+        ),
+        (
+            "name",
+            "\"name\": \"infer\"",
+            "\"name\": \"other\"",
+            "other: there is no such instance",
+        ),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let host = described().file(&format!("/tmp/{name}.json"), &text.replacen(from, to, 1));
+        let sentence = fails(
+            &host,
+            &format!("cdi validate /tmp/{name}.json"),
+            Exit::Failed,
+        );
+        assert!(sentence.contains(said), "{sentence}");
+    }
+    fails(&host, "cdi validate /tmp/none.json", Exit::Failed);
+    fails(&Fake::new(1), "cdi validate", Exit::NotFound);
+    // Another vendor's file is none of ours.
+    let other = Fake::new(1).file("/etc/cdi/other.json", "{\"kind\": \"x.com/y\"}");
+    fails(&other, "cdi validate", Exit::NotFound);
+}
+
+#[test]
+fn a_file_goes_with_the_last_instance() {
+    let host = Fake::new(1);
+    fails(&host, "cdi generate", Exit::NotFound);
+    done(&host, "inst create a --gpu 0 --mem 2GiB");
+    run(&host, "cdi generate -o /run/cdi/cgpu.json");
+    assert!(host.path_of("/run/cdi/cgpu.json").exists());
+    done(&host, "inst destroy a");
+    run(&host, "cdi generate -o /run/cdi/cgpu.json");
+    assert!(!host.path_of("/run/cdi/cgpu.json").exists());
+    // Nothing else is left in the folder that engines read.
+    let left = std::fs::read_dir(host.path_of("/run/cdi")).expect("a folder");
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn watching_writes_the_file_again_at_every_change() {
+    let host = host();
+    host.with(|s| {
+        s.changes = vec![
+            |host| {
+                assert_eq!(read(host).devices.len(), 2);
+                done(host, "inst create late --gpu 1 --mem 1GiB");
+            },
+            |host| {
+                assert_eq!(read(host).devices.len(), 3);
+                // The module is taken out, and comes back.
+                host.with(|s| s.unloaded = true);
+            },
+            |host| {
+                assert_eq!(read(host).devices.len(), 3);
+                host.with(|s| s.unloaded = false);
+                done(host, "inst destroy late");
+            },
+        ]
+    });
+    fails(
+        &host,
+        "cdi generate --watch -o /run/cdi/cgpu.json",
+        Exit::Failed,
+    );
+    assert!(host.with(|s| s.changes.is_empty()));
+    assert_eq!(read(&host).devices.len(), 2);
+}
+
+#[test]
+fn a_name_that_cdi_does_not_know_is_left_out_with_a_warning() {
+    let host = host();
+    done(&host, "inst create end. --gpu 0 --mem 1GiB");
+    let ran = run(&host, "cdi generate");
+    assert_eq!(ran.exit, Exit::Done);
+    assert!(ran.err.contains("\"end.\" is left out"), "{}", ran.err);
+    assert!(!ran.out.contains("end."));
+}
+
+#[test]
+fn libraries_can_be_put_where_the_image_looks() {
+    let text = done(&host(), "cdi generate --library-folder /usr/lib64/");
+    assert!(
+        text.contains("\"containerPath\": \"/usr/lib64/libcuda.so.1\""),
+        "{text}"
+    );
+    assert!(
+        text.contains("\"containerPath\": \"/usr/bin/nvidia-smi\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_driver_may_be_installed_elsewhere() {
+    let host = Fake::new(1)
+        .file("/run/nvidia/driver/usr/lib64/libcuda.so.580.159.04", "")
+        .file(
+            "/run/nvidia/driver/usr/lib64/libcuda.so.1",
+            "-> libcuda.so.580.159.04",
+        );
+    let text = done(&host, "list --driver-root /run/nvidia/driver");
+    assert!(text.contains("/usr/lib64/libcuda.so.580.159.04"), "{text}");
+}
+
+#[test]
+fn the_container_commands_tell_what_is_missing() {
+    for line in ["info", "list", "cdi generate", "cdi list"] {
+        let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);
+        fails(&host, line, Exit::NotLoaded);
+        let host = Fake::new(1).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+        fails(&host, line, Exit::Driver);
+    }
+}

@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# engine-env.sh: makes a second Debian folder beside that of kernel-env.sh and prints its path: the same
+# folder with what operators have and the test machine does not need, podman with crun, DKMS and cargo. It
+# costs no second copy of what both have: files are linked, and /etc and /var copied.
+#
+# It has a key of its own, so that another package here costs nobody the kernel's folder.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+PACKAGES=(podman crun conmon netavark golang-github-containers-common uidmap dkms cargo)
+
+base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
+key=$({
+	hash_of_scripts "$0"
+	basename "$(dirname "$base")"
+} | sha256sum | cut -c1-12)
+final=$CGPU_CACHE/engine-$key
+if [ -e "$final/ready" ]; then
+	echo "$final/root"
+	exit 0
+fi
+need_root
+lock "$CGPU_CACHE/engine-$key.lock" "the folder with podman"
+if [ -e "$final/ready" ]; then
+	echo "$final/root"
+	exit 0
+fi
+work=$CGPU_CACHE/engine-$key.tmp
+rm -rf "$work"
+mkdir -p "$work"
+
+step "podman, DKMS and cargo (about 40 s)"
+(
+	# The debug kernel's script installs a compiler there.
+	flock 8
+	cp -al "$base" "$work/root"
+	for folder in etc var; do
+		rm -rf "${work:?}/root/$folder"
+		cp -a "$base/$folder" "$work/root/$folder"
+	done
+) 8>"$base/../apt.lock"
+root=$work/root
+# No service is started, no kernel module built by what is installed here.
+printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+chmod 755 "$root/usr/sbin/policy-rc.d"
+log "$work/apt.log" in_root "$root" -- apt-get update
+log "$work/apt.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive \
+	apt-get install -y --no-install-recommends "${PACKAGES[@]}"
+rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/apt/*.bin "$root"/var/lib/apt/lists/*
+in_root "$root" -- dpkg-query -W -f '${Package} ${Version}\n' >"$work/versions"
+mv "$work" "$final"
+touch "$final/ready"
+step "ready: $(grep -E '^(podman|crun) ' "$final/versions" | tr '\n' ' ')"
+echo "$final/root"
