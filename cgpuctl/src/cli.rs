@@ -6,6 +6,7 @@ use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{Name, WEIGHT_MAX};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// What a name may look like.
@@ -52,6 +53,8 @@ pub enum Command {
     Status,
     /// Check what must be true of this host so that the limits hold, and say how to mend it.
     Doctor,
+    /// Print the figures of all instances as Prometheus reads them.
+    Metrics(Metrics),
     /// Unmount the twins and unload the module.
     ///
     /// Refused while an instance is in use. Idle instances go with the module; they are named.
@@ -60,6 +63,12 @@ pub enum Command {
     Completions {
         /// For which shell.
         shell: clap_complete::Shell,
+    },
+    /// Print this tool's manual page, or write those of all its commands.
+    Man {
+        /// Write all of them into this folder instead.
+        #[arg(long, short, value_name = "FOLDER")]
+        output: Option<PathBuf>,
     },
 }
 
@@ -242,6 +251,14 @@ pub struct CdiGenerate {
     pub files: Files,
 }
 
+/// `metrics`.
+#[derive(Args)]
+pub struct Metrics {
+    /// Serve them over HTTP instead, at /metrics of this loopback address, until stopped.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback, conflicts_with = "json")]
+    pub listen: Option<SocketAddr>,
+}
+
 /// `cdi validate`.
 #[derive(Args)]
 pub struct CdiValidate {
@@ -259,6 +276,17 @@ pub enum Format {
     Docker,
     /// Members of an OCI runtime configuration, JSON.
     Containerd,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "an address and a port are needed, like 127.0.0.1:9400 or [::1]:9400")?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("only this machine may ask: take 127.0.0.1 or [::1], and a proxy that asks who it is")
+    }
 }
 
 fn name(text: &str) -> Result<Name, &'static str> {

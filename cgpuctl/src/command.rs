@@ -7,7 +7,7 @@ mod completions;
 mod doctor;
 mod gpu_list;
 mod info;
-mod inst_create;
+pub(crate) mod inst_create;
 mod inst_destroy;
 mod inst_list;
 mod inst_mounts;
@@ -15,8 +15,10 @@ mod inst_set_mem;
 mod inst_set_weight;
 mod inst_show;
 mod list;
+pub mod man;
+pub mod metrics;
 mod status;
-mod target;
+pub(crate) mod target;
 mod unload;
 
 use crate::cli::{Cdi, Command, Gpu, Inst};
@@ -47,8 +49,10 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
         },
         Command::Status => status::run(host),
         Command::Doctor => doctor::run(host),
+        Command::Metrics(_) => metrics::run(host),
         Command::Unload => unload::run(host),
         Command::Completions { shell } => completions::run(*shell),
+        Command::Man { output } => man::run(host, output.as_deref()),
     }
 }
 

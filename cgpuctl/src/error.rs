@@ -184,6 +184,14 @@ pub enum Problem {
         /// What is used.
         what: &'static str,
     },
+    /// `metrics --listen` cannot.
+    #[error("listening at {address} failed: {}; name another port", describe(.errno))]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why.
+        errno: Errno,
+    },
     /// `cdi generate` has nothing to write.
     #[error("there is no instance; make one with `cgpuctl inst create`")]
     NoInstances,
@@ -305,6 +313,7 @@ impl Problem {
             | Self::Unexpected { .. }
             | Self::Path(_)
             | Self::BadSpec { .. }
+            | Self::Listen { .. }
             | Self::Output { .. } => Exit::Failed,
         }
     }
@@ -334,6 +343,7 @@ impl Problem {
             Self::InstancesInUse { .. } => "instances_in_use",
             Self::TwinsMounted { .. } => "twins_mounted",
             Self::Pinned { .. } => "pinned",
+            Self::Listen { .. } => "listen",
             Self::NoInstances => "no_instances",
             Self::NoSpec => "no_spec",
             Self::BadSpec { .. } => "bad_spec",

@@ -3,11 +3,14 @@
 //! them, and says how to give them to a container.
 //!
 //! A command is a function from the host ([`control::Host`], with the control device in it) and its
-//! arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of them. Only
-//! `client.rs` has unsafe code.
+//! arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of them.
+//! `cgpu-hook`, which container runtimes call, is [`hook`]. Only `client.rs` and `bpf.rs` have unsafe
+//! code.
 
 #![deny(unsafe_code)]
 
+#[expect(unsafe_code, reason = "bpf(2)")]
+pub mod bpf;
 pub mod cdi;
 pub mod cli;
 #[expect(unsafe_code, reason = "ioctl(2)")]
@@ -18,8 +21,10 @@ pub mod control;
 pub mod doctor;
 pub mod error;
 pub mod exit;
+pub mod hook;
 pub mod installation;
 pub mod json;
+pub mod metrics;
 pub mod output;
 pub mod selector;
 pub mod size;
@@ -35,7 +40,15 @@ pub fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Exit {
-    let (text, exit) = match command::run(&cli.command, host) {
+    let result = match &cli.command {
+        cli::Command::Metrics(cli::Metrics {
+            listen: Some(address),
+        }) => {
+            command::metrics::serve(host, *address, None, err).map(|()| output::Report::default())
+        }
+        command => command::run(command, host),
+    };
+    let (text, exit) = match result {
         Ok(report) => {
             for warning in &report.warnings {
                 // Nothing is left to tell it to if stderr is closed.

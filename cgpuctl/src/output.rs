@@ -13,7 +13,7 @@ use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
 
 /// The result of a command, in both forms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// For people, with a newline at its end unless it is empty.
     pub text: String,

@@ -203,6 +203,7 @@ impl Host for System {
 
     fn remove_mount_point(&self) {
         // Somebody else may have put something there; it is theirs then, and no reason to fail.
+        let _ = fs::remove_dir(crate::hook::journal::FOLDER);
         let _ = fs::remove_dir(CGPUFS_MOUNT);
         let _ = fs::remove_dir(guard_folder());
     }

@@ -3,6 +3,7 @@
 
 use cgpu_uapi::{request, Cause};
 use cgpuctl::cli::Cli;
+use cgpuctl::command::man::pages;
 use cgpuctl::control::PathError;
 use cgpuctl::error::{Facts, Problem};
 use cgpuctl::exit::Exit;
@@ -67,6 +68,10 @@ fn usage_errors_end_with_2_and_say_what_to_write() {
         "inst mounts a --format lxc",
         "inst mounts a --format podman --json",
         "completions tcsh",
+        "metrics --listen 0.0.0.0:9400",
+        "metrics --listen 9400",
+        "cdi generate --watch",
+        "list --capabilities everything",
     ] {
         let output = cgpuctl(line);
         assert_eq!(output.status.code(), Some(2), "{line}");
@@ -89,6 +94,77 @@ fn completions_know_the_commands() {
             .as_str()
             .is_some_and(|s| s.contains("set-weight")));
     }
+}
+
+/// Every word of help is in the manual page of its command: both are made from one grammar.
+#[test]
+fn man_pages_say_what_help_says() {
+    // Roff breaks lines, escapes hyphens and dots, and changes fonts.
+    let plain = |roff: &str| {
+        let mut text = roff.replace("\n.PP\n", "\n");
+        for (from, to) in [
+            ("\\-", "-"),
+            ("\\fB", ""),
+            ("\\fI", ""),
+            ("\\fR", ""),
+            ("\\&", ""),
+            ("\\*(Aq", "'"),
+        ] {
+            text = text.replace(from, to);
+        }
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    fn all(command: &clap::Command, check: &mut dyn FnMut(&clap::Command)) {
+        check(command);
+        for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+            all(sub, check);
+        }
+    }
+    let pages = pages().expect("pages");
+    let mut command = Cli::command();
+    command.build();
+    let mut checked = 0;
+    all(&command, &mut |command| {
+        let name = command.get_display_name().unwrap_or("cgpuctl");
+        let file = format!("{name}.8");
+        let page = pages.iter().find(|page| page.file == file).expect(&file);
+        let text = plain(&page.text);
+        let mut says = |words: &str| {
+            let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(&words), "{file} lacks {words:?}:\n{text}");
+            checked += 1;
+        };
+        says(&command.get_about().expect("help").to_string());
+        if let Some(long) = command.get_long_about() {
+            says(&long.to_string());
+        }
+        for argument in command.get_arguments().filter(|a| !a.is_hide_set()) {
+            let help = argument.get_long_help().or(argument.get_help());
+            says(&help.expect("help").to_string());
+            if let Some(long) = argument.get_long() {
+                says(&format!("--{long}"));
+            }
+        }
+    });
+    assert!(checked > 60, "{checked}");
+    assert_eq!(pages[0].file, "cgpuctl.8");
+}
+
+#[test]
+fn man_prints_a_page_or_writes_all() {
+    let page = text(&cgpuctl("man").stdout).to_owned();
+    assert!(page.contains(".TH cgpuctl 8"), "{page}");
+    let folder = std::env::temp_dir().join(format!("cgpuctl-man-{}", std::process::id()));
+    let output = cgpuctl(&format!("man --output {}", folder.display()));
+    let names: Vec<_> = text(&output.stdout).lines().map(str::to_owned).collect();
+    assert!(
+        names.len() > 15 && names.iter().all(|n| Path::new(n).is_file()),
+        "{names:?}"
+    );
+    std::fs::remove_dir_all(folder).expect("removed");
+    let json: serde_json::Value =
+        serde_json::from_slice(&cgpuctl("man --json").stdout).expect("JSON");
+    assert_eq!(json["pages"][0]["text"], page);
 }
 
 #[test]
@@ -123,7 +199,9 @@ fn json_keys_are_documented() {
             _ => {}
         }
     }
-    let mut found = vec!["shell".to_owned(), "script".to_owned()];
+    let mut found = ["shell", "script", "pages", "file"]
+        .map(str::to_owned)
+        .to_vec();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
     let mut files = 0;
     for entry in std::fs::read_dir(folder).expect("snapshots") {
@@ -173,6 +251,10 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::InstancesInUse { instances: vec![] },
         Problem::TwinsMounted { paths: vec![] },
         Problem::Pinned { what: "it" },
+        Problem::Listen {
+            address: ([127, 0, 0, 1], 9400).into(),
+            errno: Errno::EADDRINUSE,
+        },
         Problem::NoInstances,
         Problem::NoSpec,
         Problem::BadSpec { faults: vec![] },

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Where unsafe code may be: the module's kernel side, the tool's ioctl calls, the test programs.
+# Where unsafe code may be: the module's kernel side, the tools' system calls, the test programs.
 UNSAFE_MAY = (
     "cgpu_km/os_interface.rs",
     "cgpu_km/os_interface/",
     "cgpuctl/src/client.rs",
+    "cgpuctl/src/bpf.rs",
     "tests/",
 )
 # The roots and what each must say; and the only places that may lift it, once each.
@@ -27,7 +28,7 @@ UNSAFE_ROOTS = {
     "cgpu_km/host.rs": "#![forbid(unsafe_code)]",
     "cgpuctl/src/lib.rs": "#![deny(unsafe_code)]",
 }
-UNSAFE_LIFTED = {"cgpu_km/cgpu_km_main.rs": 1, "cgpuctl/src/lib.rs": 1}
+UNSAFE_LIFTED = {"cgpu_km/cgpu_km_main.rs": 1, "cgpuctl/src/lib.rs": 2}
 
 SPDX = re.compile(r"SPDX-License-Identifier: (GPL-2\.0|GPL-2\.0 OR MIT)( \*/)?$")
 DUAL = ("cgpu_km/uapi/", "cgpu_km/nvidia/", "cgpu_km/nvidia.rs", "cgpuctl/")

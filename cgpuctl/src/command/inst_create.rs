@@ -22,7 +22,12 @@ pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
     let minors = target::select(&present, &args.gpus).map_err(fail)?;
     // First, so that an instance that was made can be given to a container.
     let mounted = host.mount_cgpufs().map_err(|e| fail(e.into()))?;
-    let made = create_all(&*control, args, &minors).inspect_err(|_| {
+    let requests = minors.iter().map(|&minor| {
+        let mut request = request(args.name, minor, args.mem, args.weight);
+        request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
+        request
+    });
+    let made = create_all(&*control, requests.collect()).inspect_err(|_| {
         if mounted {
             // The failure to report is the other one; a mount left over does no harm.
             let _ = host.unmount_cgpufs(Path::new(CGPUFS_MOUNT));
@@ -32,22 +37,31 @@ pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
     report(args, &made).map_err(fail)
 }
 
+/// What makes an instance of this name on one GPU.
+pub(crate) fn request(
+    name: cgpu_uapi::Name,
+    minor: u32,
+    limit: Bytes,
+    weight: u32,
+) -> InstanceCreate {
+    let mut request = InstanceCreate::new_zeroed();
+    request.key = target::key(name, minor);
+    request.memory_limit_bytes = limit.0;
+    request.weight = weight;
+    request
+}
+
 /// Makes the instances in turn. When one fails, those before it are removed again.
-fn create_all(
+pub(crate) fn create_all(
     control: &dyn Control,
-    args: &Create,
-    minors: &[u32],
+    requests: Vec<InstanceCreate>,
 ) -> Result<Vec<InstanceCreate>, Failure> {
     let mut made: Vec<InstanceCreate> = Vec::new();
-    for &minor in minors {
-        let mut request = InstanceCreate::new_zeroed();
-        request.key = target::key(args.name, minor);
-        request.memory_limit_bytes = args.mem.0;
-        request.weight = args.weight;
-        request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
+    for mut request in requests {
+        let (name, minor) = (request.key.name, request.key.gpu_minor);
         if let Err(errno) = control.create(&mut request) {
-            let facts = Facts::about(control, &args.name, Some(minor));
-            let attempt = format!("create {} on GPU {minor}", target::called(&args.name));
+            let facts = Facts::about(control, &name, Some(minor));
+            let attempt = format!("create {} on GPU {minor}", target::called(&name));
             let mut failure = Problem::explain(errno, &facts).when(attempt);
             failure.aftermath = undo(control, &made);
             return Err(failure);

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use zerocopy::FromZeros;
 
 /// The key of an instance.
-pub(super) fn key(name: Name, gpu_minor: u32) -> InstanceKey {
+pub(crate) fn key(name: Name, gpu_minor: u32) -> InstanceKey {
     let mut key = InstanceKey::new_zeroed();
     key.name = name;
     key.gpu_minor = gpu_minor;
@@ -17,7 +17,7 @@ pub(super) fn key(name: Name, gpu_minor: u32) -> InstanceKey {
 }
 
 /// `instance "train"`, for sentences.
-pub(super) fn called(name: &Name) -> String {
+pub(crate) fn called(name: &Name) -> String {
     format!("instance {:?}", name.as_str().unwrap_or_default())
 }
 
@@ -41,7 +41,7 @@ pub(super) fn select(gpus: &[Gpu], selectors: &[Selector]) -> Result<Vec<u32>, P
 }
 
 /// The instances of a tenant, by GPU.
-pub(super) fn tenant(control: &dyn Control, name: &Name) -> Result<Vec<Instance>, Problem> {
+pub(crate) fn tenant(control: &dyn Control, name: &Name) -> Result<Vec<Instance>, Problem> {
     let mut all = control
         .instances()
         .map_err(|errno| Problem::explain(errno, &Facts::default()))?;

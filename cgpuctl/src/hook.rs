@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cgpu-hook`: instances from a container's own settings, for the container's life.
+//!
+//! A runtime calls it by the rules of OCI (runtime-spec: `config.md`, POSIX-platform Hooks), with the
+//! container's state on stdin:
+//!
+//! * `createRuntime`, when the container's namespaces and its root's mounts are there and nothing has run
+//!   in it: if its environment asks for memory of a GPU ([`settings`]), the instance is made, the twins are
+//!   mounted into it, its device cgroup is opened for them, and `/proc/driver/nvidia` is masked.
+//! * `poststop`, when the container is gone: the instance is removed.
+//! * `createContainer`, as the CDI file says it: only the mask.
+//!
+//! Every call first removes the instances of containers that are gone without a `poststop`, which a
+//! journal in `/run` tells. Nothing of NVIDIA's is called or replaced.
+
+mod bundle;
+mod devices;
+pub mod journal;
+mod mask;
+mod root;
+pub mod settings;
+
+use crate::cdi::Tenant;
+use crate::command::inst_create::{create_all, request};
+use crate::command::target::{key, tenant};
+use crate::container::{self, Mount};
+use crate::control::{Control, Host, PathError};
+use crate::error::{Facts, Problem};
+use crate::exit::Exit;
+use crate::installation::{find, lists::Capability};
+use bundle::{instance_name, Config, State};
+use cgpu_uapi::{text, Gpu, Instance, Name};
+use clap::{Parser, Subcommand};
+use journal::{began, Entry, Journal};
+use nix::errno::Errno;
+use nix::sched::{setns, CloneFlags};
+use root::{Kind, Loose, Root};
+use settings::{wish, Environment, Wish};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Give containers instances as their environment asks: called by podman, crun, runc and CRI-O.
+///
+/// A container whose environment has CGPU_MEM, cGPU's ALIYUN_COM_GPU_MEM_DEV and _CONTAINER, or HAMi's
+/// CUDA_DEVICE_MEMORY_LIMIT gets an instance when it is made, and loses it when it is gone.
+/// NVIDIA_VISIBLE_DEVICES says on which GPUs.
+#[derive(Parser)]
+#[command(name = "cgpu-hook", version, max_term_width = 100)]
+pub struct Arguments {
+    /// At which point of the container's life.
+    #[command(subcommand)]
+    pub point: Point,
+}
+
+/// When a runtime calls.
+#[derive(Subcommand)]
+pub enum Point {
+    /// Make the container's instance and put it in; the state is read from stdin.
+    CreateRuntime,
+    /// Remove the container's instance; the state is read from stdin.
+    Poststop,
+    /// Show the container only these GPUs in /proc/driver/nvidia; the state is read from stdin.
+    MaskProc {
+        /// PCI address of a GPU that stays visible.
+        #[arg(long = "gpu", value_name = "PCI")]
+        gpus: Vec<String>,
+    },
+    /// Remove the instances of containers that are gone; runtimes need not call it.
+    Collect,
+}
+
+/// How often, and how long in between, an instance is tried to be removed whose files are being closed.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs the hook; what is wrong goes to `err`, which the runtime shows.
+pub fn run(
+    arguments: &Arguments,
+    host: &dyn Host,
+    input: &mut dyn Read,
+    err: &mut dyn Write,
+) -> Exit {
+    let done = match &arguments.point {
+        Point::CreateRuntime => create_runtime(host, input, err),
+        Point::Poststop => poststop(host, input, err),
+        Point::MaskProc { gpus } => mask_proc(input, gpus),
+        Point::Collect => collect(host, err),
+    };
+    match done {
+        Ok(()) => Exit::Done,
+        Err(Failed { what, exit }) => {
+            // Nobody is left to tell it to if stderr is closed.
+            let _ = writeln!(err, "cgpu-hook: {what}");
+            exit
+        }
+    }
+}
+
+/// Why a hook failed.
+struct Failed {
+    what: String,
+    exit: Exit,
+}
+
+impl Failed {
+    fn new(container: &str, why: impl std::fmt::Display, exit: Exit) -> Self {
+        Self {
+            what: format!("container {}: {why}", instance_name(container)),
+            exit,
+        }
+    }
+
+    fn problem(container: &str, problem: &Problem) -> Self {
+        // Without root, an engine's containers are a user's: no instance can be made for them.
+        if matches!(problem, Problem::NotPermitted) {
+            let why =
+                "its engine runs without the host's root, which instances need; run it with sudo, \
+                       or take the memory setting out of its environment";
+            return Self::new(container, why, problem.exit());
+        }
+        Self::new(container, problem, problem.exit())
+    }
+}
+
+fn state(input: &mut dyn Read) -> Result<State, Failed> {
+    bundle::state(input).map_err(|what| Failed {
+        what,
+        exit: Exit::Usage,
+    })
+}
+
+fn create_runtime(
+    host: &dyn Host,
+    input: &mut dyn Read,
+    err: &mut dyn Write,
+) -> Result<(), Failed> {
+    let state = state(input)?;
+    let config = state
+        .config()
+        .map_err(|why| Failed::new(&state.id, why, Exit::Failed))?;
+    if !Environment(config.environment()).asks() {
+        return Ok(());
+    }
+    let problem = |problem: &Problem| Failed::problem(&state.id, problem);
+    let control = host
+        .control()
+        .map_err(|errno| problem(&Problem::open(errno)))?;
+    let gpus = control
+        .gpus()
+        .map_err(|errno| problem(&Problem::explain(errno, &Facts::default())))?;
+    let wish = match wish(Environment(config.environment()), &gpus) {
+        Ok(Some(wish)) => wish,
+        Ok(None) => return Ok(()),
+        Err(bad) => return Err(Failed::new(&state.id, bad, Exit::Usage)),
+    };
+    if let Some(why) = config.way_around() {
+        return Err(Failed::new(&state.id, why, Exit::Refused));
+    }
+    let name = instance_name(&state.id);
+    let name = Name::new(name).ok_or_else(|| {
+        let why = format!(
+            "{name:?} cannot be an instance's name: {}",
+            crate::cli::NAME_RULE
+        );
+        Failed::new(&state.id, why, Exit::Usage)
+    })?;
+    let journal = open_journal(host).map_err(|e| problem(&e.into()))?;
+    remove_gone(&*control, &journal, err);
+    // Before the name is written down as this container's: what has it now is somebody else's.
+    if !matches!(tenant(&*control, &name), Err(Problem::NoSuchInstance { .. })) {
+        return Err(problem(&Problem::NameTaken));
+    }
+    let entry = Entry {
+        container: state.id.clone(),
+        instance: name.as_str().unwrap_or_default().to_owned(),
+        gpus: wish.gpus.iter().map(|(minor, _)| *minor).collect(),
+        pid: state.pid,
+        began: began(state.pid).unwrap_or_default(),
+    };
+    journal.add(&entry).map_err(|e| problem(&e.into()))?;
+    let made = give(host, &*control, &state, &config, &gpus, name, &wish);
+    if made.is_err() && remove(&*control, &entry).is_ok() {
+        // What is left of it is found by the journal.
+        let _ = journal.strike(&entry.container);
+    }
+    made
+}
+
+/// Makes the instance and puts it into the container.
+fn give(
+    host: &dyn Host,
+    control: &dyn Control,
+    state: &State,
+    config: &Config,
+    gpus: &[Gpu],
+    name: Name,
+    wish: &Wish,
+) -> Result<(), Failed> {
+    let problem = |problem: Problem| Failed::problem(&state.id, &problem);
+    host.mount_cgpufs().map_err(|e| problem(e.into()))?;
+    let requests = wish
+        .gpus
+        .iter()
+        .map(|&(minor, limit)| request(name, minor, limit, wish.weight));
+    create_all(control, requests.collect())
+        .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))?;
+    let instances = tenant(control, &name).map_err(problem)?;
+    let tenant = Tenant { name, instances };
+    enter(host, state, config, gpus, &tenant).map_err(|e| problem(e.into()))
+}
+
+/// Opens the container for its instance. After this the process is in the container's mount namespace.
+fn enter(
+    host: &dyn Host,
+    state: &State,
+    config: &Config,
+    gpus: &[Gpu],
+    tenant: &Tenant,
+) -> Result<(), PathError> {
+    let name = tenant.name.as_str().unwrap_or_default();
+    let nodes = container::devices(name, &tenant.instances);
+    let take = |mount: &Mount| {
+        Ok((
+            root::loose(Path::new(&mount.source))?,
+            mount.destination.clone(),
+        ))
+    };
+    let twins = container::twins(name, &tenant.instances);
+    let twins = twins
+        .iter()
+        .map(take)
+        .collect::<Result<Vec<_>, PathError>>()?;
+    let libraries = libraries(host)?;
+    let libraries = libraries
+        .iter()
+        .map(take)
+        .collect::<Result<Vec<_>, PathError>>()?;
+    let mask = mask::make(&addresses(gpus, &tenant.instances))?;
+    devices::allow(state.pid, &nodes)?;
+
+    let namespace = format!("/proc/{}/ns/mnt", state.pid);
+    let failed = |action, errno| PathError {
+        action,
+        path: namespace.clone().into(),
+        errno,
+    };
+    let file = File::open(&namespace).map_err(|e| failed("opening", crate::client::errno(&e)))?;
+    setns(file, CloneFlags::CLONE_NEWNS).map_err(|errno| failed("entering", errno))?;
+    let root = Root::open(&state.root(config))?;
+    for (mount, place) in &twins {
+        root.put(mount, Path::new(place), Kind::File)?;
+    }
+    for (mount, place) in &libraries {
+        // What the image brings along is its own choice.
+        if !root.has(Path::new(place)) {
+            root.put(mount, Path::new(place), Kind::File)?;
+        }
+    }
+    put_mask(mask.as_ref(), &root)
+}
+
+fn put_mask(mask: Option<&Loose>, root: &Root) -> Result<(), PathError> {
+    mask.map_or(Ok(()), |mask| mask::put(mask, root))
+}
+
+/// The driver's libraries and programs, as the CDI file has them by default.
+fn libraries(host: &dyn Host) -> Result<Vec<Mount>, PathError> {
+    let version = host.control().and_then(|control| control.version());
+    let Ok(version) = version else {
+        return Ok(vec![]);
+    };
+    let root = Path::new("/");
+    let wanted = [Capability::Compute, Capability::Utility];
+    let found = find(&host.path(root), text(&version.driver), &wanted)?;
+    Ok(container::libraries(root, None, &found))
+}
+
+fn addresses(gpus: &[Gpu], instances: &[Instance]) -> Vec<String> {
+    instances
+        .iter()
+        .filter_map(|i| gpus.iter().find(|gpu| gpu.minor == i.key.gpu_minor))
+        .map(|gpu| text(&gpu.pci).to_owned())
+        .collect()
+}
+
+fn poststop(host: &dyn Host, input: &mut dyn Read, err: &mut dyn Write) -> Result<(), Failed> {
+    let state = state(input)?;
+    let problem = |problem: Problem| Failed::problem(&state.id, &problem);
+    if !host.path(Path::new(journal::FOLDER)).exists() {
+        // No container ever had an instance of ours; that is all there is to see without root, too.
+        return Ok(());
+    }
+    let journal = open_journal(host).map_err(|e| problem(e.into()))?;
+    let entries = journal.entries();
+    let Some(entry) = entries.iter().find(|e| e.container == state.id) else {
+        return Ok(());
+    };
+    let control = match host.control() {
+        // The instances went with the module.
+        Err(errno) if matches!(Problem::open(errno), Problem::NotLoaded) => None,
+        control => Some(control.map_err(|errno| problem(Problem::open(errno)))?),
+    };
+    if let Some(control) = &control {
+        remove(&**control, entry).map_err(problem)?;
+    }
+    journal
+        .strike(&entry.container)
+        .map_err(|e| problem(e.into()))?;
+    if let Some(control) = &control {
+        remove_gone(&**control, &journal, err);
+    }
+    Ok(())
+}
+
+fn mask_proc(input: &mut dyn Read, gpus: &[String]) -> Result<(), Failed> {
+    let state = state(input)?;
+    let config = state
+        .config()
+        .map_err(|why| Failed::new(&state.id, why, Exit::Failed))?;
+    let masked = mask::make(gpus).and_then(|mask| match mask {
+        Some(mask) => mask::put(&mask, &Root::open(&state.root(&config))?),
+        None => Ok(()),
+    });
+    masked.map_err(|e| Failed::problem(&state.id, &e.into()))
+}
+
+fn collect(host: &dyn Host, err: &mut dyn Write) -> Result<(), Failed> {
+    let failed = |problem: Problem| Failed {
+        what: problem.to_string(),
+        exit: problem.exit(),
+    };
+    let control = host
+        .control()
+        .map_err(|errno| failed(Problem::open(errno)))?;
+    let journal = open_journal(host).map_err(|e| failed(e.into()))?;
+    remove_gone(&*control, &journal, err);
+    Ok(())
+}
+
+fn open_journal(host: &dyn Host) -> Result<Journal, PathError> {
+    Journal::open(&host.path(Path::new(journal::FOLDER)))
+}
+
+/// Removes the instances of containers that are gone. One that is still in use stays for the next time.
+fn remove_gone(control: &dyn Control, journal: &Journal, err: &mut dyn Write) {
+    for entry in journal.entries() {
+        if began(entry.pid) == Some(entry.began) {
+            continue;
+        }
+        let removed = remove(control, &entry)
+            .map_err(|problem| problem.to_string())
+            .and_then(|()| {
+                journal
+                    .strike(&entry.container)
+                    .map_err(|e| Problem::from(e).to_string())
+            });
+        if let Err(why) = removed {
+            let gone = Failed::new(
+                &entry.container,
+                format!("it is gone, but {why}"),
+                Exit::Failed,
+            );
+            let _ = writeln!(err, "cgpu-hook: {}", gone.what);
+        }
+    }
+}
+
+/// Removes an instance from all its GPUs.
+fn remove(control: &dyn Control, entry: &Entry) -> Result<(), Problem> {
+    let Some(name) = Name::new(&entry.instance) else {
+        return Ok(());
+    };
+    for &minor in &entry.gpus {
+        let mut tries = 0;
+        loop {
+            match control.destroy(&key(name, minor)) {
+                Ok(()) | Err(Errno::ENOENT | Errno::ENXIO) => break,
+                // The kernel closes the files of a process that was killed a little later.
+                Err(Errno::EBUSY) if tries < TRIES => {
+                    tries += 1;
+                    sleep(PAUSE);
+                }
+                Err(errno) => {
+                    let facts = Facts::about(control, &name, Some(minor));
+                    return Err(Problem::explain(errno, &facts));
+                }
+            }
+        }
+    }
+    Ok(())
+}

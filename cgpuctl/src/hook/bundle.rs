@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What a runtime tells a hook: the container's state on stdin, and its configuration in the bundle
+//! (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
+
+use crate::client::errno;
+use crate::control::PathError;
+use serde::Deserialize;
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+
+/// NVIDIA's major number: what the real GPUs' nodes have.
+const NVIDIA_MAJOR: i64 = 195;
+
+/// The state of a container.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct State {
+    /// The engine's name for it.
+    pub(super) id: String,
+    /// Its first process; 0 once it has ended.
+    #[serde(default)]
+    pub(super) pid: i32,
+    /// Folder of the configuration.
+    pub(super) bundle: PathBuf,
+}
+
+/// Its configuration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Config {
+    process: Process,
+    root: Root,
+    linux: Linux,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Process {
+    env: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Root {
+    path: PathBuf,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Linux {
+    devices: Vec<DeviceNode>,
+    resources: Resources,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct DeviceNode {
+    path: PathBuf,
+    major: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    devices: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Rule {
+    allow: bool,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    major: Option<i64>,
+    access: Option<String>,
+}
+
+/// Reads the state.
+pub(super) fn state(input: &mut dyn Read) -> Result<State, String> {
+    let mut text = String::new();
+    input
+        .read_to_string(&mut text)
+        .map_err(|e| format!("the container's state cannot be read: {e}"))?;
+    serde_json::from_str(&text)
+        .map_err(|e| format!("stdin is not the state of a container, as a runtime gives it: {e}"))
+}
+
+impl State {
+    /// Reads the configuration.
+    pub(super) fn config(&self) -> Result<Config, String> {
+        let path = self.bundle.join("config.json");
+        let bytes = fs::read(&path).map_err(|e| {
+            let action = "reading";
+            let errno = errno(&e);
+            let error = PathError {
+                action,
+                path: path.clone(),
+                errno,
+            };
+            crate::error::Problem::Path(error).to_string()
+        })?;
+        serde_json::from_slice(&bytes)
+            .map_err(|e| format!("{} is not a container's configuration: {e}", path.display()))
+    }
+
+    /// The container's root, as processes that have not entered it see it.
+    pub(super) fn root(&self, config: &Config) -> PathBuf {
+        self.bundle.join(&config.root.path)
+    }
+}
+
+impl Config {
+    /// The environment of the container's first process.
+    pub(super) fn environment(&self) -> &[String] {
+        &self.process.env
+    }
+
+    /// Why an instance would hold nothing in this container: it reaches the real GPU anyway.
+    pub(super) fn way_around(&self) -> Option<String> {
+        let node = self.linux.devices.iter().find(|node| {
+            node.major == Some(NVIDIA_MAJOR)
+                || node.path.starts_with("/dev/nvidiactl")
+                || node.path.starts_with("/dev/nvidia-uvm")
+        });
+        if let Some(node) = node {
+            return Some(format!(
+                "it is given the real {} too; take it away (no --gpus, no NVIDIA runtime for this container)",
+                node.path.display()
+            ));
+        }
+        // The last rule that speaks of NVIDIA's number decides, as in the kernel.
+        let last = self.linux.resources.devices.iter().rev().find(|rule| {
+            let kind = rule.kind.as_deref().unwrap_or("a");
+            let access = rule.access.as_deref().unwrap_or("rwm");
+            let major = rule.major.unwrap_or(-1);
+            ["a", "c"].contains(&kind)
+                && [NVIDIA_MAJOR, -1].contains(&major)
+                && access.contains(['r', 'w'])
+        });
+        last.filter(|rule| rule.allow).map(|_| {
+            "its device cgroup allows the real GPUs (major number 195), as in a privileged container; run it without --privileged"
+                .to_owned()
+        })
+    }
+}
+
+/// The instance's name for a container: its id, or the first 12 digits where it is one of those long
+/// hexadecimal ones, as `podman ps` and cGPU have it.
+pub(super) fn instance_name(id: &str) -> &str {
+    let hexadecimal = id.bytes().all(|b| b.is_ascii_hexdigit());
+    match id.get(..12) {
+        Some(short) if hexadecimal => short,
+        _ => id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn config(linux: &str) -> Config {
+        let text = format!(
+            r#"{{"ociVersion": "1.2.0", "process": {{"env": ["A=b"]}}, "root": {{"path": "rootfs"}}, "linux": {linux}}}"#
+        );
+        serde_json::from_str(&text).expect("a configuration")
+    }
+
+    #[test]
+    fn a_container_that_reaches_the_real_gpu_is_found() {
+        let none = r#"{"allow": false, "access": "rwm"}"#;
+        for (linux, found) in [
+            ("{}".to_owned(), false),
+            (format!(r#"{{"resources": {{"devices": [{none}]}}}}"#), false),
+            (
+                format!(r#"{{"resources": {{"devices": [{none}, {{"allow": true, "type": "c", "access": "m"}}]}}}}"#),
+                false,
+            ),
+            (
+                format!(r#"{{"resources": {{"devices": [{none}, {{"allow": true, "type": "c", "major": 1, "minor": 3, "access": "rwm"}}]}}}}"#),
+                false,
+            ),
+            (
+                format!(r#"{{"resources": {{"devices": [{none}, {{"allow": true, "type": "c", "major": 195, "access": "rw"}}]}}}}"#),
+                true,
+            ),
+            (r#"{"resources": {"devices": [{"allow": true, "access": "rwm"}]}}"#.to_owned(), true),
+            (
+                r#"{"resources": {"devices": [{"allow": true, "access": "rwm"}, {"allow": false, "access": "rwm"}]}}"#.to_owned(),
+                false,
+            ),
+            (r#"{"devices": [{"path": "/dev/nvidia0", "major": 195, "minor": 0}]}"#.to_owned(), true),
+            (r#"{"devices": [{"path": "/dev/nvidia-uvm", "major": 508}]}"#.to_owned(), true),
+            (r#"{"devices": [{"path": "/dev/fuse", "major": 10}]}"#.to_owned(), false),
+        ] {
+            assert_eq!(config(&linux).way_around().is_some(), found, "{linux}");
+        }
+    }
+
+    #[test]
+    fn the_state_leads_to_the_root() {
+        let text =
+            r#"{"ociVersion": "1.0", "id": "a", "status": "created", "pid": 7, "bundle": "/b"}"#;
+        let state = state(&mut text.as_bytes()).expect("a state");
+        assert_eq!((state.id.as_str(), state.pid), ("a", 7));
+        assert_eq!(state.root(&config("{}")), Path::new("/b/rootfs"));
+        assert!(super::state(&mut "".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn ids_become_names() {
+        let long = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        assert_eq!(instance_name(long), "0123456789ab");
+        assert_eq!(instance_name("my-container"), "my-container");
+        assert_eq!(instance_name("abc"), "abc");
+    }
+}

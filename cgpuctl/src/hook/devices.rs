@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The device cgroup of a container that exists already: lets it open a few more numbers.
+//!
+//! With cgroup v1 that is a line in `devices.allow`. With v2 the runtime has attached a program that
+//! decides, and all programs of a group must allow; so its program is replaced by the same one with our
+//! numbers asked for first.
+
+use crate::bpf;
+use crate::client::errno;
+use crate::container::Device;
+use crate::control::PathError;
+use nix::errno::Errno;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Where control groups are mounted.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Where a process is, in the text of its `/proc/PID/cgroup` (cgroups(7)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Group {
+    V1(PathBuf),
+    V2(PathBuf),
+}
+
+fn group_of(text: &str) -> Option<Group> {
+    let fields = |line: &str| {
+        let mut fields = line.splitn(3, ':');
+        Some((
+            fields.next()?.to_owned(),
+            fields.next()?.to_owned(),
+            fields.next()?.to_owned(),
+        ))
+    };
+    let lines: Vec<_> = text.lines().filter_map(fields).collect();
+    let below = |folder: &str, path: &str| Path::new(folder).join(path.trim_start_matches('/'));
+    let v1 = lines
+        .iter()
+        .find(|(_, controllers, _)| controllers.split(',').any(|c| c == "devices"));
+    if let Some((_, _, path)) = v1 {
+        return Some(Group::V1(below("devices", path)));
+    }
+    let v2 = lines.iter().find(|(number, _, _)| number == "0");
+    v2.map(|(_, _, path)| Group::V2(below("", path)))
+}
+
+/// Lets the control group of a process open these devices.
+pub(super) fn allow(pid: i32, devices: &[Device]) -> Result<(), PathError> {
+    let place = PathBuf::from(format!("/proc/{pid}/cgroup"));
+    let failed = |action, path: &Path, errno| PathError {
+        action,
+        path: path.to_owned(),
+        errno,
+    };
+    let text = fs::read_to_string(&place).map_err(|e| failed("reading", &place, errno(&e)))?;
+    match group_of(&text) {
+        Some(Group::V1(group)) => {
+            let file = Path::new(ROOT).join(group).join("devices.allow");
+            for device in devices {
+                let rule = format!("c {}:{} rw", device.major, device.minor);
+                fs::write(&file, rule).map_err(|e| failed("writing", &file, errno(&e)))?;
+            }
+            Ok(())
+        }
+        Some(Group::V2(group)) => allow_v2(&group, devices)
+            .map_err(|(path, errno)| failed("changing the device program of", &path, errno)),
+        None => Err(failed("finding a control group in", &place, Errno::ENOENT)),
+    }
+}
+
+/// Changes the programs of the process's group or, if it has none, of the nearest group above it that
+/// has: the runtime's may sit above the group that the process is in.
+fn allow_v2(group: &Path, devices: &[Device]) -> Result<(), (PathBuf, Errno)> {
+    for level in group.ancestors() {
+        let path = Path::new(ROOT).join(level);
+        let failed = |errno| (path.clone(), errno);
+        let folder = File::open(&path).map_err(|e| failed(errno(&e)))?;
+        let (programs, flags) = bpf::device_programs(&folder).map_err(failed)?;
+        for program in &programs {
+            let old = bpf::instructions(program).map_err(failed)?;
+            let code = extend(devices, &old).ok_or(failed(Errno::E2BIG))?;
+            bpf::replace(&folder, program, flags, &code).map_err(failed)?;
+        }
+        if !programs.is_empty() {
+            return Ok(());
+        }
+    }
+    // Nothing decides about devices here: every number is allowed.
+    Ok(())
+}
+
+const LOAD_WORD: u8 = 0x61;
+const AND: u8 = 0x57;
+const SHIFT_RIGHT: u8 = 0x77;
+const JUMP_IF_SET: u8 = 0x45;
+const JUMP_IF_NOT: u8 = 0x55;
+const MOVE: u8 = 0xb7;
+const EXIT: u8 = 0x95;
+/// `BPF_DEVCG_DEV_CHAR`, in the low half of `bpf_cgroup_dev_ctx.access_type`.
+const CHARACTER: i32 = 2;
+/// `BPF_DEVCG_ACC_MKNOD`, in its high half.
+const MKNOD: i32 = 1;
+
+/// An instruction of BPF. `registers`: the source's number, then the destination's, a half byte each.
+fn instruction(code: u8, registers: u8, offset: i16, value: i32) -> u64 {
+    let [o0, o1] = offset.to_le_bytes();
+    let [v0, v1, v2, v3] = value.to_le_bytes();
+    u64::from_le_bytes([code, registers, o0, o1, v0, v1, v2, v3])
+}
+
+/// The program `old` with these devices allowed first, to be read and written. Register 1 stays what it
+/// is at the start: the question.
+fn extend(devices: &[Device], old: &[u64]) -> Option<Vec<u64>> {
+    let number = |n: u32| i32::try_from(n).ok();
+    let rules = devices.iter().map(|device| {
+        Some([
+            instruction(JUMP_IF_NOT, 0x04, 3, number(device.major)?),
+            instruction(JUMP_IF_NOT, 0x05, 2, number(device.minor)?),
+            instruction(MOVE, 0x00, 0, 1),
+            instruction(EXIT, 0, 0, 0),
+        ])
+    });
+    let rules = rules.collect::<Option<Vec<_>>>()?.concat();
+    let over = i16::try_from(rules.len()).ok()?;
+    let mut code = vec![
+        instruction(LOAD_WORD, 0x12, 0, 0),
+        instruction(LOAD_WORD, 0x13, 0, 0),
+        instruction(LOAD_WORD, 0x14, 4, 0),
+        instruction(LOAD_WORD, 0x15, 8, 0),
+        instruction(AND, 0x02, 0, 0xffff),
+        instruction(SHIFT_RIGHT, 0x03, 0, 16),
+        instruction(JUMP_IF_NOT, 0x02, over.checked_add(1)?, CHARACTER),
+        instruction(JUMP_IF_SET, 0x03, over, MKNOD),
+    ];
+    code.extend(rules);
+    code.extend(old);
+    Some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_a_process_is_found_in_both_versions() {
+        let v2 = "0::/machine.slice/libpod-1.scope/container\n";
+        let wanted = "machine.slice/libpod-1.scope/container";
+        assert_eq!(group_of(v2), Some(Group::V2(wanted.into())));
+        assert_eq!(group_of("0::/\n"), Some(Group::V2("".into())));
+        let v1 = "12:cpu,cpuacct:/a\n5:devices:/docker/b:c\n1:name=systemd:/a\n0::/a\n";
+        assert_eq!(group_of(v1), Some(Group::V1("devices/docker/b:c".into())));
+        assert_eq!(group_of(""), None);
+    }
+
+    /// What a program answers, by a small interpreter of the few instructions.
+    fn answer(code: &[u64], kind: u64, access: u64, major: u64, minor: u64) -> Option<u64> {
+        let mut r = [0u64; 10];
+        let mut at = 0usize;
+        loop {
+            let b = code.get(at)?.to_le_bytes();
+            let (to, from) = (usize::from(b[1] & 15), usize::from(b[1] >> 4));
+            let offset = i16::from_le_bytes([b[2], b[3]]);
+            let value = u64::from(u32::from_le_bytes([b[4], b[5], b[6], b[7]]));
+            at += 1;
+            let jump = match b[0] {
+                LOAD_WORD => {
+                    assert_eq!(from, 1);
+                    r[to] = [kind | access << 16, major, minor][usize::from(b[2]) / 4];
+                    false
+                }
+                AND => {
+                    r[to] &= value;
+                    false
+                }
+                SHIFT_RIGHT => {
+                    r[to] >>= value;
+                    false
+                }
+                MOVE => {
+                    r[to] = value;
+                    false
+                }
+                JUMP_IF_NOT => r[to] != value,
+                JUMP_IF_SET => r[to] & value != 0,
+                EXIT => return Some(r[0]),
+                _ => return None,
+            };
+            if jump {
+                at = at.checked_add_signed(offset.into())?;
+            }
+        }
+    }
+
+    #[test]
+    fn our_numbers_are_allowed_and_the_rest_is_the_old_programs() {
+        let device = |minor| Device {
+            path: String::new(),
+            major: 511,
+            minor,
+        };
+        // The old program: character devices with the major number 1, nothing else.
+        let old = [
+            instruction(LOAD_WORD, 0x14, 4, 0),
+            instruction(MOVE, 0x00, 0, 0),
+            instruction(JUMP_IF_NOT, 0x04, 1, 1),
+            instruction(MOVE, 0x00, 0, 1),
+            instruction(EXIT, 0, 0, 0),
+        ];
+        let code = extend(&[device(3), device(200), device(201)], &old).expect("short");
+        let (block, character) = (1, 2);
+        let (mknod, read, write) = (1, 2, 4);
+        for (kind, access, major, minor, wanted) in [
+            (character, read, 511, 3, 1),
+            (character, read | write, 511, 200, 1),
+            (character, write, 511, 201, 1),
+            (character, read, 511, 4, 0),
+            (character, read, 195, 3, 0),
+            (character, mknod, 511, 3, 0),
+            (character, mknod | read, 511, 3, 0),
+            (block, read, 511, 3, 0),
+            (character, read, 1, 3, 1),
+        ] {
+            let said = answer(&code, kind, access, major, minor);
+            assert_eq!(said, Some(wanted), "{kind} {access} {major}:{minor}");
+        }
+        // Twice is once.
+        let twice = extend(&[device(3)], &code).expect("short");
+        assert_eq!(answer(&twice, character, read, 511, 200), Some(1));
+        let many: Vec<_> = (0..9000).map(device).collect();
+        assert_eq!(extend(&many, &old), None);
+    }
+}

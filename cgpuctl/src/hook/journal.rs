@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which container has which instance: a file for each below `/run/cgpu/hook`, written before the instance
+//! is made and removed after it is gone. So an instance whose container ended without its hook, or whose
+//! hook ended half-way, is found by the next one.
+
+use crate::client::errno;
+use crate::control::PathError;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Where the files are. The folder above is closed to everybody but root.
+pub(crate) const FOLDER: &str = "/run/cgpu/hook";
+
+/// A container and its instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// The engine's name for the container.
+    pub(super) container: String,
+    /// Name of the instance.
+    pub(super) instance: String,
+    /// Minors of its GPUs.
+    pub(super) gpus: Vec<u32>,
+    /// The container's first process.
+    pub(super) pid: i32,
+    /// When that process began, in clock ticks since boot: numbers are used again.
+    pub(super) began: u64,
+}
+
+/// The journal, for one hook at a time.
+pub(super) struct Journal {
+    folder: PathBuf,
+    /// Held open for the lock.
+    _lock: Flock<File>,
+}
+
+impl Journal {
+    /// Opens it, waiting for other hooks.
+    pub(super) fn open(folder: &Path) -> Result<Self, PathError> {
+        let failed = |action, errno| PathError {
+            action,
+            path: folder.to_owned(),
+            errno,
+        };
+        loop {
+            DirBuilder::new()
+                .mode(0o700)
+                .recursive(true)
+                .create(folder)
+                .map_err(|e| failed("making the folder", errno(&e)))?;
+            let file = File::open(folder).map_err(|e| failed("opening", errno(&e)))?;
+            let lock = Flock::lock(file, FlockArg::LockExclusive)
+                .map_err(|(_, errno)| failed("locking", errno))?;
+            // The one before us may have removed the folder that we were waiting at.
+            if lock
+                .metadata()
+                .is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 0)
+            {
+                return Ok(Self {
+                    folder: folder.to_owned(),
+                    _lock: lock,
+                });
+            }
+        }
+    }
+
+    /// Name of a container's file: no id that an engine allows has a slash.
+    fn file(&self, container: &str) -> PathBuf {
+        self.folder
+            .join(format!("{}.json", container.replace('/', "_")))
+    }
+
+    /// Writes an entry down.
+    pub(super) fn add(&self, entry: &Entry) -> Result<(), PathError> {
+        let path = self.file(&entry.container);
+        let text = serde_json::to_vec(entry).unwrap_or_default();
+        let fresh = path.with_extension("new");
+        let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path));
+        written.map_err(|e| PathError {
+            action: "writing",
+            path,
+            errno: errno(&e),
+        })
+    }
+
+    /// Strikes a container's entry.
+    pub(super) fn strike(&self, container: &str) -> Result<(), PathError> {
+        let path = self.file(container);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError {
+                action: "removing",
+                path,
+                errno: errno(&e),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// All entries. A file that is none, left by a stop in the middle of writing, is no entry.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut entries: Vec<Entry> = files
+            .map(|file| file.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
+            .collect();
+        entries.sort_by(|a, b| a.container.cmp(&b.container));
+        entries
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Only goes if it is empty.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// When a process began, if it is there and has not ended (proc(5): `/proc/PID/stat`).
+pub(super) fn began(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may have anything in it.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    // The 22nd field of the line; the state is the third.
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_found_until_it_is_struck() {
+        let folder = std::env::temp_dir().join(format!("cgpu-journal-{}", std::process::id()));
+        let entry = |container: &str| Entry {
+            container: container.to_owned(),
+            instance: "i".to_owned(),
+            gpus: vec![0, 1],
+            pid: 1,
+            began: 2,
+        };
+        {
+            let journal = Journal::open(&folder).expect("opened");
+            assert_eq!(journal.entries(), []);
+            journal.add(&entry("b")).expect("added");
+            journal.add(&entry("a")).expect("added");
+            journal.add(&entry("a")).expect("again");
+            fs::write(folder.join("c.json"), "{").expect("written");
+            assert_eq!(journal.entries(), [entry("a"), entry("b")]);
+            journal.strike("a").expect("struck");
+            journal.strike("a").expect("again");
+            assert_eq!(journal.entries(), [entry("b")]);
+            journal.strike("b").expect("struck");
+            fs::remove_file(folder.join("c.json")).expect("removed");
+        }
+        assert!(!folder.exists(), "an empty journal leaves no folder");
+    }
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_of_its_number() {
+        let own = i32::try_from(std::process::id()).expect("a number");
+        let at = began(own).expect("it runs");
+        assert_eq!(began(own), Some(at));
+        assert!(at > 0);
+        assert_eq!(began(-1), None);
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The root of a container that is being made: files are mounted into it before anything runs there.
+//!
+//! What is mounted is taken on the host, as a mount that is nowhere yet, and put into the container's
+//! mount namespace by descriptor: no path leads from one to the other. The image decides what lies at a
+//! path in the container, so every path there is resolved below the root, and links cannot lead out.
+
+use crate::control::PathError;
+use nix::errno::Errno;
+use rustix::fs::{mkdirat, openat2, Mode, OFlags, ResolveFlags, CWD};
+use rustix::mount::{
+    fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+    fspick, move_mount, open_tree, FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags,
+    MoveMountFlags, OpenTreeFlags,
+};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+fn failed(
+    action: &'static str,
+    path: &Path,
+) -> impl FnOnce(rustix::io::Errno) -> PathError + use<> {
+    let path = path.to_owned();
+    move |e| PathError {
+        action,
+        path,
+        errno: Errno::from_raw(e.raw_os_error()),
+    }
+}
+
+/// A mount that is nowhere yet.
+pub(super) struct Loose(OwnedFd);
+
+/// A file of the host, with the flags of the mount it is on.
+pub(super) fn loose(source: &Path) -> Result<Loose, PathError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, source, flags).map_err(failed("taking", source))?;
+    Ok(Loose(tree))
+}
+
+/// A file system in memory with these files (path and text), which nobody can change.
+pub(super) fn filled(files: &[(PathBuf, Vec<u8>)]) -> Result<Loose, PathError> {
+    let name = Path::new("tmpfs");
+    let wrap = || failed("making a file system of the kind", name);
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(wrap())?;
+    fsconfig_set_string(&context, "mode", "0555").map_err(wrap())?;
+    fsconfig_create(&context).map_err(wrap())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(wrap())?;
+    let inside = Root(mount);
+    for (path, text) in files {
+        let mut file = File::from(inside.make(path, Kind::File, 0o444)?);
+        file.write_all(text).map_err(|e| PathError {
+            action: "filling",
+            path: path.clone(),
+            errno: crate::client::errno(&e),
+        })?;
+    }
+    let Root(mount) = inside;
+    let picked = fspick(
+        &mount,
+        "",
+        FsPickFlags::FSPICK_EMPTY_PATH | FsPickFlags::FSPICK_CLOEXEC,
+    )
+    .map_err(wrap())?;
+    fsconfig_set_flag(&picked, "ro").map_err(wrap())?;
+    fsconfig_reconfigure(&picked).map_err(wrap())?;
+    Ok(Loose(mount))
+}
+
+/// What a mount is put on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file, made if it is not there.
+    File,
+    /// A folder, which must be there.
+    Folder,
+}
+
+/// The root of a container.
+pub(super) struct Root(OwnedFd);
+
+impl Root {
+    /// Opens it, in the mount namespace that this process is in.
+    pub(super) fn open(path: &Path) -> Result<Self, PathError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("opening", path))?;
+        Ok(Self(root))
+    }
+
+    /// Whether there is something at a path.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.find(path, OFlags::PATH).is_ok()
+    }
+
+    /// Puts a mount at a path.
+    pub(super) fn put(&self, mount: &Loose, path: &Path, kind: Kind) -> Result<(), PathError> {
+        let target = match kind {
+            Kind::File => {
+                if !self.has(path) {
+                    self.make(path, kind, 0o644)?;
+                }
+                self.find(path, OFlags::PATH)
+            }
+            Kind::Folder => self.find(path, OFlags::PATH | OFlags::DIRECTORY),
+        };
+        let target = target.map_err(failed("finding in the container", path))?;
+        let flags =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&mount.0, "", &target, "", flags)
+            .map_err(failed("mounting in the container at", path))
+    }
+
+    fn find(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        openat2(
+            &self.0,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+        )
+    }
+
+    /// Makes a file and the folders above it.
+    fn make(&self, path: &Path, kind: Kind, mode: u32) -> Result<OwnedFd, PathError> {
+        let wrap = || failed("making in the container", path);
+        let mut above = PathBuf::from("/");
+        let mut folder = self
+            .find(&above, OFlags::PATH | OFlags::DIRECTORY)
+            .map_err(wrap())?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        for part in parent.components() {
+            let Component::Normal(name) = part else {
+                continue;
+            };
+            above.push(name);
+            let found = self.find(&above, OFlags::PATH | OFlags::DIRECTORY);
+            folder = match found {
+                Err(rustix::io::Errno::NOENT) => {
+                    mkdirat(&folder, name, Mode::from_raw_mode(0o755)).map_err(wrap())?;
+                    self.find(&above, OFlags::PATH | OFlags::DIRECTORY)
+                        .map_err(wrap())?
+                }
+                found => found.map_err(wrap())?,
+            };
+        }
+        let name = path.file_name().unwrap_or_default();
+        debug_assert!(kind == Kind::File);
+        openat2(
+            &folder,
+            name,
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::from_raw_mode(mode),
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        )
+        .map_err(wrap())
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `metrics`: what it prints is what a parser of Prometheus' format reads, and over HTTP it is the same.
+
+use super::fake::{errno, Fake, Op};
+use super::{busy_host, done, fails, golden};
+use cgpu_uapi::Cause;
+use cgpuctl::command::metrics::serve;
+use cgpuctl::exit::Exit;
+use nix::errno::Errno;
+use openmetrics_parser::prometheus::parse_prometheus;
+use openmetrics_parser::{PrometheusType, PrometheusValue};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+#[test]
+fn what_metrics_prints() {
+    golden("metrics", busy_host, "metrics");
+    golden("metrics_none", || Fake::new(0), "metrics");
+}
+
+/// A sample as the parser read it.
+fn value(page: &str, family: &str, labels: &[(&str, &str)]) -> f64 {
+    let read = parse_prometheus(page).expect("Prometheus' format");
+    let family = read.families.get(family).expect(family);
+    let sample = family.iter_samples().find(|sample| {
+        let has = sample.get_labelset().expect("labels");
+        labels
+            .iter()
+            .all(|(key, wanted)| has.get_label_value(key) == Some(wanted))
+    });
+    match sample.expect("a sample").value {
+        PrometheusValue::Gauge(n) => n.as_f64(),
+        PrometheusValue::Counter(ref c) => c.value.as_f64(),
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_parser_of_prometheus_reads_the_figures() {
+    let page = done(&busy_host(), "metrics");
+    let read = parse_prometheus(&page).expect("Prometheus' format");
+    assert_eq!(read.families.len(), 14);
+    for (name, family) in &read.families {
+        assert!(!family.help.is_empty(), "{name}");
+        let counter = family.family_type == PrometheusType::Counter;
+        assert_eq!(counter, name.ends_with("_total"), "{name}");
+    }
+    let train = [("instance", "train"), ("gpu", "0")];
+    let of = |family| value(&page, family, &train);
+    assert_eq!(
+        of("cgpu_instance_memory_limit_bytes"),
+        f64::from(24 << 10) * 1_048_576.0
+    );
+    assert_eq!(
+        of("cgpu_instance_memory_used_bytes"),
+        f64::from(10 << 10) * 1_048_576.0
+    );
+    assert_eq!(
+        of("cgpu_instance_memory_peak_bytes"),
+        f64::from(12 << 10) * 1_048_576.0
+    );
+    assert_eq!(of("cgpu_instance_memory_overhead_bytes"), 9_240_576.0);
+    assert_eq!(of("cgpu_instance_processes"), 1.0);
+    assert_eq!(of("cgpu_instance_weight"), 30.0);
+    for (kind, count) in [("memory", 3.0), ("call", 1.0)] {
+        let labels = [train[0], train[1], ("kind", kind)];
+        assert_eq!(value(&page, "cgpu_instance_refused_total", &labels), count);
+    }
+    assert_eq!(value(&page, "cgpu_gpu_instances", &[("gpu", "0")]), 2.0);
+    assert_eq!(value(&page, "cgpu_info", &[("driver", "580.159.04")]), 1.0);
+}
+
+#[test]
+fn instances_are_told_also_while_the_driver_is_away() {
+    let host = busy_host().fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+    let page = done(&host, "metrics");
+    assert!(
+        page.contains("cgpu_instance_weight{instance=\"train\""),
+        "{page}"
+    );
+    fails(
+        &Fake::new(1).fail(Op::Open, 0, Errno::ENOENT),
+        "metrics",
+        Exit::NotLoaded,
+    );
+}
+
+/// Sends the requests to a server on this host and returns its answers.
+fn ask(host: &Fake, requests: &'static [&'static str]) -> Vec<String> {
+    /// Hands what is said to the thread that waits for it.
+    struct Said(std::sync::mpsc::Sender<String>);
+    impl Write for Said {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            self.0.send(text).map_err(std::io::Error::other)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            self.0.send("\n".to_owned()).map_err(std::io::Error::other)
+        }
+    }
+    let (say, hear) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        let said: String = hear.iter().take_while(|text| text != "\n").collect();
+        let address = said
+            .split("http://")
+            .nth(1)
+            .and_then(|rest| rest.split('/').next())
+            .expect("an address")
+            .to_owned();
+        let one = |request: &&str| {
+            let mut stream = TcpStream::connect(&address).expect("connected");
+            let text = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            stream.write_all(text.as_bytes()).expect("sent");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("answered");
+            answer
+        };
+        requests.iter().map(one).collect()
+    });
+    let loopback = ([127, 0, 0, 1], 0).into();
+    serve(host, loopback, Some(requests.len()), &mut Said(say)).expect("served");
+    client.join().expect("the client ends")
+}
+
+#[test]
+fn over_http_it_is_the_same_page() {
+    let host = busy_host();
+    let page = done(&host, "metrics");
+    let answers = ask(
+        &host,
+        &["GET /metrics", "GET /metrics?x", "GET /", "POST /metrics"],
+    );
+    assert!(answers[0].starts_with("HTTP/1.1 200"), "{}", answers[0]);
+    assert!(
+        answers[0].contains("Content-Type: text/plain; version=0.0.4"),
+        "{}",
+        answers[0]
+    );
+    assert!(answers[0].ends_with(&page), "{}", answers[0]);
+    assert!(answers[1].ends_with(&page));
+    assert!(answers[2].starts_with("HTTP/1.1 404"), "{}", answers[2]);
+    assert!(answers[3].starts_with("HTTP/1.1 405"), "{}", answers[3]);
+}
+
+#[test]
+fn a_missing_module_is_no_end_of_the_server() {
+    let host = busy_host().fail(Op::Open, 0, Errno::ENOENT);
+    let answers = ask(&host, &["GET /metrics", "GET /metrics"]);
+    assert!(answers[0].starts_with("HTTP/1.1 503"), "{}", answers[0]);
+    assert!(answers[0].contains("not loaded"), "{}", answers[0]);
+    assert!(answers[1].starts_with("HTTP/1.1 200"), "{}", answers[1]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address");
+    let sentence = fails(
+        &busy_host(),
+        &format!("metrics --listen {address}"),
+        Exit::Failed,
+    );
+    assert!(sentence.contains("EADDRINUSE"), "{sentence}");
+}
