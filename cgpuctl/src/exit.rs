@@ -6,10 +6,11 @@
 use std::process::ExitCode;
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
     /// Everything that was asked for was done.
+    #[default]
     Done = 0,
     /// It failed for a reason that none of the other codes names.
     Failed = 1,

@@ -170,7 +170,10 @@ fn create_runtime(
     let journal = open_journal(host).map_err(|e| problem(&e.into()))?;
     remove_gone(&*control, &journal, err);
     // Before the name is written down as this container's: what has it now is somebody else's.
-    if !matches!(tenant(&*control, &name), Err(Problem::NoSuchInstance { .. })) {
+    if !matches!(
+        tenant(&*control, &name),
+        Err(Problem::NoSuchInstance { .. })
+    ) {
         return Err(problem(&Problem::NameTaken));
     }
     let entry = Entry {
