@@ -1,12 +1,30 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# gpu.sh: tests that need a real GPU and its driver. There are none yet: the module has so far been
-# tested against the stand-in driver only.
+# gpu.sh [GROUP...]: builds the real-GPU harness (tests/gpu) and runs its tests, where there is a GPU. What
+# it builds runs on a machine with nothing but the driver, python3 and a C library: --bundle DIR puts it
+# there together, to be carried to such a machine and started with run.py --bin .
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
-if ! [ -c /dev/nvidiactl ]; then
-	echo "test-gpu: SKIPPED: this machine has no NVIDIA GPU with a driver (/dev/nvidiactl)"
+bundle=
+if [ "${1:-}" = --bundle ]; then
+	bundle=${2:?"gpu.sh --bundle: which folder?"}
+	shift 2
+fi
+if command -v cargo >/dev/null; then
+	cargo build --quiet --release --locked -p cgpu-gpu -p cgpu-preload >&2
+fi
+target=${CARGO_TARGET_DIR:-target}/release
+if [ -n "$bundle" ]; then
+	mkdir -p "$bundle"
+	cp -r tests/gpu/run.py tests/gpu/programs "$bundle/"
+	cp "$target/cgpu-gpu" "$target/libcgpu_preload.so" "$bundle/"
+	strip "$bundle/cgpu-gpu" "$bundle/libcgpu_preload.so"
+	echo "test-gpu: bundle in $bundle: on the machine with the GPU, ./run.py --bin ."
 	exit 0
 fi
-echo "test-gpu: this machine has an NVIDIA driver, and there is no test for real GPUs yet" >&2
-exit 1
+if ! [ -c /dev/nvidiactl ]; then
+	echo "test-gpu: SKIPPED: this machine has no NVIDIA GPU with a driver (/dev/nvidiactl); what runs there is built"
+	exit 0
+fi
+exec tests/gpu/run.py --bin "$target" --json "$target/test-gpu.json" "$@"

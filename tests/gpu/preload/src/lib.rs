@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The preloaded library: takes the place of the C library's functions that open, call, map and close
+//! the driver's files, and runs the module's code there.
+//!
+//! What it does is said by the environment: an instance (`CGPU_GPU_STATE`), a recording
+//! (`CGPU_GPU_RECORD`), both or neither. NVIDIA's libraries are linked with the C library, so this sees
+//! all that they do; a program with system calls of its own goes past it. It must not be linked with
+//! anything: a program that has it has these functions for all its files, and for all but the driver's
+//! they do what they always did.
+//!
+//! The C library's functions are variadic. On x86-64 a variadic argument is passed as any other, so
+//! they can be defined with all the arguments that they may have.
+
+use cgpu_gpu::arena::Allocator;
+use cgpu_gpu::call;
+use cgpu_gpu::record::{Mmap, Recorder};
+use cgpu_gpu::state::{Place, State};
+use cgpu_gpu::sys;
+use cgpu_km::nvidia::tables::Tables;
+use cgpu_km::nvidia::version::Branch;
+use cgpu_km::policy::GpuId;
+use cgpu_km::proxy::Role;
+use libc::{c_char, c_int, c_long, c_void};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// Descriptors that can be the driver's; more than a process has by default.
+const DESCRIPTORS: usize = 1 << 16;
+/// Bits of a [`Descriptor`]: the node, its minor, and the place of the file in the instance.
+const CONTROL: u32 = 1 << 30;
+const UVM: u32 = 2 << 30;
+const GPU: u32 = 3 << 30;
+const MINOR_SHIFT: u32 = 16;
+const PLACE_MASK: u32 = 0xffff;
+
+/// What each descriptor of this process is; 0: not the driver's.
+static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+/// How many descriptors of this process each file of the instance has.
+static USES: [AtomicU32; cgpu_gpu::state::FILES] =
+    [const { AtomicU32::new(0) }; cgpu_gpu::state::FILES];
+/// Where the driver's files are mapped: for the recording of `munmap`.
+static MAPPED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+static MAPPINGS: AtomicU64 = AtomicU64::new(0);
+
+/// What this process was started with.
+struct Setting {
+    state: Option<&'static State>,
+    recorder: Option<Recorder>,
+}
+
+static SETTING: OnceLock<Setting> = OnceLock::new();
+/// The process whose descriptors these are. A child of `vfork` runs in its parent's memory and has
+/// descriptors of its own until it runs its program: what it closes is none of the parent's.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the descriptors are this process's.
+fn is_own() -> bool {
+    PROCESS.load(Ordering::Relaxed) == sys::process()
+}
+
+/// Runs when the library is loaded, before the program.
+extern "C" fn begin() {
+    PROCESS.store(sys::process(), Ordering::Relaxed);
+    setting();
+    // SAFETY: The handler takes no argument and lives as long as the library, which is for good.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+#[used]
+#[link_section = ".init_array"]
+static BEGIN: extern "C" fn() = begin;
+
+fn setting() -> &'static Setting {
+    SETTING.get_or_init(|| {
+        let state = State::join().unwrap_or_else(|e| fail("the instance", &e));
+        if let Some(state) = state {
+            // This may be another program in the process of a former one, all of whose files of the
+            // driver are closed on that (the driver's programs open them so).
+            state.leave_all();
+        }
+        let tables = state.map(State::tables);
+        let tables = tables.or_else(|| Tables::of(Branch::R580));
+        let recorder = tables.and_then(|tables| {
+            Recorder::begin(tables).unwrap_or_else(|e| fail("the recording", &e))
+        });
+        Setting { state, recorder }
+    })
+}
+
+/// A program that was to run in an instance, or to be recorded, must not run without.
+fn fail(what: &str, error: &std::io::Error) -> ! {
+    eprintln!("cgpu-gpu: {what} cannot be had: {error}");
+    std::process::abort()
+}
+
+/// In the child of a fork: it has the parent's files, too.
+extern "C" fn forked() {
+    PROCESS.store(sys::process(), Ordering::Relaxed);
+    if let Some(state) = SETTING.get().and_then(|setting| setting.state) {
+        for (place, uses) in USES.iter().enumerate() {
+            if uses.load(Ordering::Relaxed) != 0 {
+                state.hold(Place::new(place));
+            }
+        }
+    }
+}
+
+/// What the C library makes of a system call's result.
+fn result(result: i64) -> c_int {
+    // CAST: what these calls return are descriptors and results of 32 bits.
+    to_c(result) as c_int
+}
+
+fn to_c(result: i64) -> c_long {
+    if (-4095..0).contains(&result) {
+        // SAFETY: The thread's own errno. CAST: it was just compared.
+        unsafe { *libc::__errno_location() = -result as c_int };
+        -1
+    } else {
+        result
+    }
+}
+
+/// The number of a driver's node by its path; `None` for any other file.
+fn node(path: &CStr) -> Option<u32> {
+    let name = path.to_bytes().strip_prefix(b"/dev/nvidia")?;
+    match name {
+        b"ctl" => Some(CONTROL),
+        b"-uvm" => Some(UVM),
+        digits => {
+            let text = core::str::from_utf8(digits).ok()?;
+            let minor: u32 = text.parse().ok().filter(|minor| *minor < 1 << 8)?;
+            Some(GPU | minor << MINOR_SHIFT)
+        }
+    }
+}
+
+fn path_of(node: u32) -> String {
+    match node & GPU {
+        CONTROL => "/dev/nvidiactl".to_owned(),
+        UVM => "/dev/nvidia-uvm".to_owned(),
+        _ => format!("/dev/nvidia{}", node >> MINOR_SHIFT & 0xff),
+    }
+}
+
+fn descriptor(fd: c_int) -> Option<&'static AtomicU32> {
+    DESCRIPTOR.get(usize::try_from(fd).ok()?)
+}
+
+/// What `fd` is, if it is the driver's.
+fn known(fd: c_int) -> Option<u32> {
+    Some(descriptor(fd)?.load(Ordering::Relaxed)).filter(|node| *node != 0)
+}
+
+fn place(node: u32) -> Place {
+    // CAST: 16 bits.
+    Place::new((node & PLACE_MASK) as usize)
+}
+
+/// `openat(2)`, with what it is to the instance.
+///
+/// # Safety
+///
+/// `path` is a string of C.
+unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: c_int) -> i64 {
+    // CAST: registers are 64 bits wide.
+    let arguments = [folder as u64, path as u64, flags as u64, mode as u64, 0, 0];
+    // SAFETY: As the caller of the C library's function would have it.
+    let open = || unsafe { sys::call(libc::SYS_openat, arguments) };
+    if path.is_null() {
+        return open();
+    }
+    // SAFETY: The caller's promise.
+    let text = unsafe { CStr::from_ptr(path) };
+    if !text.to_bytes().starts_with(b"/dev/nvidia") {
+        return open();
+    }
+    let setting = setting();
+    let opened = match (node(text), setting.state) {
+        (Some(node), state) => open_node(node, state, open),
+        // A container does not get the capability nodes.
+        (None, Some(_)) => -i64::from(libc::ENOENT),
+        (None, None) => open(),
+    };
+    if let Some(recorder) = &setting.recorder {
+        recorder.open(&text.to_string_lossy(), flags, opened);
+    }
+    opened
+}
+
+fn open_node(node: u32, state: Option<&'static State>, open: impl FnOnce() -> i64) -> i64 {
+    let mut role = match node & GPU {
+        CONTROL => Role::Control,
+        _ => Role::Uvm,
+    };
+    if let (GPU, Some(state)) = (node & GPU, state) {
+        let minor = node >> MINOR_SHIFT & 0xff;
+        let mut gpus = state.gpus().iter();
+        let Some(gpu) = gpus.find(|gpu| gpu.facts.minor == minor) else {
+            return -i64::from(libc::ENOENT);
+        };
+        role = Role::Gpu(GpuId(gpu.facts.device_instance));
+    }
+    let fd = open();
+    let Some(descriptor) = i32::try_from(fd).ok().and_then(descriptor) else {
+        return fd;
+    };
+    let mut value = node;
+    if let Some(state) = state {
+        let Some(place) = state.open(role) else {
+            // CAST: it is a descriptor.
+            close_raw(fd as c_int);
+            return -i64::from(libc::ENFILE);
+        };
+        USES[place.number()].store(1, Ordering::Relaxed);
+        // CAST: below 2^16.
+        value |= place.number() as u32;
+    }
+    descriptor.store(value, Ordering::Relaxed);
+    fd
+}
+
+fn close_raw(fd: c_int) -> i64 {
+    // SAFETY: Closes what the caller gave up. CAST: registers are 64 bits wide.
+    unsafe { sys::call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]) }
+}
+
+/// `close(2)`. The number is free for others as soon as it is closed, so it is forgotten before.
+fn close_fd(fd: c_int) -> i64 {
+    if known(fd).is_none() || !is_own() {
+        return close_raw(fd);
+    }
+    let before = descriptor(fd).map_or(0, |d| d.swap(0, Ordering::Relaxed));
+    let result = close_raw(fd);
+    if before != 0 {
+        forget(before);
+        if let Some(recorder) = &setting().recorder {
+            recorder.close(fd, &path_of(before));
+        }
+    }
+    result
+}
+
+/// One descriptor less of a file.
+fn forget(node: u32) {
+    if let Some(state) = setting().state {
+        let place = place(node);
+        if USES[place.number()].fetch_sub(1, Ordering::Relaxed) == 1 {
+            state.close(place);
+        }
+    }
+}
+
+/// `to` is now what `from` is.
+fn duplicated(from: c_int, to: i64) {
+    let Some(to) = i32::try_from(to).ok().and_then(descriptor) else {
+        return;
+    };
+    if !is_own() {
+        return;
+    }
+    let value = known(from).unwrap_or(0);
+    if value != 0 && setting().state.is_some() {
+        USES[place(value).number()].fetch_add(1, Ordering::Relaxed);
+    }
+    let before = to.swap(value, Ordering::Relaxed);
+    if before != 0 {
+        forget(before);
+    }
+}
+
+fn ioctl_fd(fd: c_int, request: u64, argument: u64) -> i64 {
+    // SAFETY: As the program would have made the call itself.
+    let forward = || unsafe { sys::ioctl(fd, request, argument) };
+    let Some(node) = known(fd) else {
+        return forward();
+    };
+    let setting = setting();
+    let run = || match setting.state {
+        Some(state) => call::ioctl(state, place(node), fd, request, argument),
+        None => forward(),
+    };
+    match &setting.recorder {
+        Some(recorder) => {
+            let path = path_of(node);
+            let before = recorder.before(&path, request, argument);
+            let answer = run();
+            recorder.after(&before, fd, &path, request, answer);
+            answer
+        }
+        None => run(),
+    }
+}
+
+fn mmap_fd(call: Mmap) -> i64 {
+    // CAST: registers are 64 bits wide.
+    let arguments = [
+        call.addr,
+        call.len,
+        call.prot as u64,
+        call.flags as u64,
+        call.fd as u64,
+        call.offset,
+    ];
+    // SAFETY: As the program would have made the call itself.
+    let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
+    if let (Some(node), Some(recorder)) = (known(call.fd), &setting().recorder) {
+        recorder.mmap(&call, &path_of(node), at);
+        if let (Ok(at), Ok(mut mapped)) = (u64::try_from(at), MAPPED.lock()) {
+            mapped.push(at);
+            MAPPINGS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    at
+}
+
+fn munmap_range(addr: u64, len: u64) -> i64 {
+    let mut had_ours = false;
+    if MAPPINGS.load(Ordering::Relaxed) != 0 {
+        if let Ok(mut mapped) = MAPPED.lock() {
+            let end = addr.saturating_add(len);
+            mapped.retain(|at| {
+                let inside = (addr..end).contains(at);
+                had_ours |= inside;
+                !inside
+            });
+        }
+    }
+    // SAFETY: As the program would have made the call itself.
+    let result = unsafe { sys::call(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) };
+    if let (true, Some(recorder)) = (had_ours, &setting().recorder) {
+        recorder.munmap(addr, len, result);
+    }
+    result
+}
+
+/// `open(3)`.
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    // SAFETY: The caller's promise.
+    result(unsafe { open_at(libc::AT_FDCWD, path, flags, mode) })
+}
+
+/// `open64(3)`: on 64-bit machines the same as [`open`].
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    // SAFETY: The caller's promise.
+    result(unsafe { open_at(libc::AT_FDCWD, path, flags, mode) })
+}
+
+/// `openat(3)`.
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn openat(
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: c_int,
+) -> c_int {
+    // SAFETY: The caller's promise.
+    result(unsafe { open_at(folder, path, flags, mode) })
+}
+
+/// `openat64(3)`.
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn openat64(
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: c_int,
+) -> c_int {
+    // SAFETY: The caller's promise.
+    result(unsafe { open_at(folder, path, flags, mode) })
+}
+
+/// `close(3)`.
+#[no_mangle]
+pub extern "C" fn close(fd: c_int) -> c_int {
+    result(close_fd(fd))
+}
+
+/// `dup(3)`.
+#[no_mangle]
+pub extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: Makes a descriptor. CAST: registers are 64 bits wide.
+    let to = unsafe { sys::call(libc::SYS_dup, [fd as u64, 0, 0, 0, 0, 0]) };
+    duplicated(fd, to);
+    result(to)
+}
+
+/// `dup2(3)`.
+#[no_mangle]
+pub extern "C" fn dup2(fd: c_int, wanted: c_int) -> c_int {
+    // SAFETY: As the program would have it. CAST: registers are 64 bits wide.
+    let to = unsafe { sys::call(libc::SYS_dup2, [fd as u64, wanted as u64, 0, 0, 0, 0]) };
+    if fd != wanted {
+        duplicated(fd, to);
+    }
+    result(to)
+}
+
+/// `dup3(3)`.
+#[no_mangle]
+pub extern "C" fn dup3(fd: c_int, wanted: c_int, flags: c_int) -> c_int {
+    // CAST: registers are 64 bits wide.
+    let arguments = [fd as u64, wanted as u64, flags as u64, 0, 0, 0];
+    // SAFETY: As the program would have it.
+    let to = unsafe { sys::call(libc::SYS_dup3, arguments) };
+    duplicated(fd, to);
+    result(to)
+}
+
+fn fcntl_fd(fd: c_int, command: c_int, argument: u64) -> i64 {
+    // SAFETY: As the program would have it. CAST: registers are 64 bits wide.
+    let answer = unsafe {
+        sys::call(
+            libc::SYS_fcntl,
+            [fd as u64, command as u64, argument, 0, 0, 0],
+        )
+    };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        duplicated(fd, answer);
+    }
+    answer
+}
+
+/// `fcntl(3)`.
+#[no_mangle]
+pub extern "C" fn fcntl(fd: c_int, command: c_int, argument: u64) -> c_int {
+    result(fcntl_fd(fd, command, argument))
+}
+
+/// `fcntl64(3)`: on 64-bit machines the same as [`fcntl`].
+#[no_mangle]
+pub extern "C" fn fcntl64(fd: c_int, command: c_int, argument: u64) -> c_int {
+    result(fcntl_fd(fd, command, argument))
+}
+
+/// `ioctl(3)`.
+#[no_mangle]
+pub extern "C" fn ioctl(fd: c_int, request: u64, argument: u64) -> c_int {
+    result(ioctl_fd(fd, request, argument))
+}
+
+/// `mmap(3)`.
+#[no_mangle]
+pub extern "C" fn mmap(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let call = Mmap {
+        // CAST: registers are 64 bits wide, here and below.
+        addr: addr as u64,
+        len: len as u64,
+        prot,
+        flags,
+        fd,
+        offset: offset as u64,
+    };
+    to_c(mmap_fd(call)) as *mut c_void
+}
+
+/// `mmap64(3)`: on 64-bit machines the same as [`mmap`].
+#[no_mangle]
+pub extern "C" fn mmap64(
+    addr: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    mmap(addr, len, prot, flags, fd, offset)
+}
+
+/// `munmap(3)`.
+#[no_mangle]
+pub extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+    // CAST: registers are 64 bits wide.
+    result(munmap_range(addr as u64, len as u64))
+}
+
+/// `syscall(3)`: the same calls, made by their numbers.
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+    f: u64,
+) -> c_long {
+    // CAST: the kernel takes the low 32 bits of descriptors, flags and protections.
+    let answer = match number {
+        // SAFETY: The caller's promise.
+        libc::SYS_open => unsafe {
+            open_at(libc::AT_FDCWD, a as *const c_char, b as c_int, c as c_int)
+        },
+        // SAFETY: The caller's promise.
+        libc::SYS_openat => unsafe {
+            open_at(a as c_int, b as *const c_char, c as c_int, d as c_int)
+        },
+        libc::SYS_close => close_fd(a as c_int),
+        libc::SYS_ioctl => ioctl_fd(a as c_int, b, c),
+        libc::SYS_fcntl => fcntl_fd(a as c_int, b as c_int, c),
+        libc::SYS_mmap => mmap_fd(Mmap {
+            addr: a,
+            len: b,
+            prot: c as c_int,
+            flags: d as c_int,
+            fd: e as c_int,
+            offset: f,
+        }),
+        libc::SYS_munmap => munmap_range(a, b),
+        // SAFETY: The caller's promise.
+        _ => unsafe { sys::call(number, [a, b, c, d, e, f]) },
+    };
+    to_c(answer)
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `cgpu-gpu`: runs programs in an instance made of the module's code in user space, records them, and
+//! checks recordings against the module's tables. See `tests/gpu/README.md`.
+
+use cgpu_gpu::arena::Allocator;
+use cgpu_gpu::driver::{self, Found};
+use cgpu_gpu::record;
+use cgpu_gpu::state::{self, Gpu, State};
+use cgpu_gpu::sys;
+use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
+use cgpu_km::nvidia::nvos;
+use cgpu_km::nvidia::tables::Tables;
+use cgpu_km::nvidia::version::Branch;
+use cgpu_km::policy::GpuId;
+use clap::{Args, Parser, Subcommand};
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+#[derive(Parser)]
+#[command(
+    version,
+    about = "Runs CUDA programs through the module's code in user space, on a real GPU"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run a program in an instance of its own, and print what the books say when it has ended
+    Run(Run),
+    /// Run a program and record its calls
+    Record {
+        /// Beginning of the names of the recordings; the process's number follows
+        prefix: PathBuf,
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, required = true)]
+        program: Vec<OsString>,
+    },
+    /// Say which calls of recordings the tables do not know
+    Check {
+        /// Branch of the driver that was recorded
+        #[arg(long, default_value_t = 580)]
+        branch: u32,
+        /// Recordings, not compressed
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print the driver's version and its GPUs as JSON
+    Gpus,
+}
+
+#[derive(Args)]
+struct Run {
+    /// Memory limit on each GPU, in MiB
+    #[arg(long)]
+    mem_mib: u64,
+    /// Minors of the GPUs that the instance has; all where none is given
+    #[arg(long)]
+    gpu: Vec<u32>,
+    /// Record the calls as well; the process's number follows
+    #[arg(long)]
+    record: Option<PathBuf>,
+    /// Write what the books say to this file instead of the standard error output
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// How many of the program to run at once in the instance
+    #[arg(long, default_value_t = 1)]
+    copies: u32,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true)]
+    program: Vec<OsString>,
+}
+
+fn main() -> ExitCode {
+    match work(Cli::parse().command) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("cgpu-gpu: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn work(action: Action) -> Outcome<ExitCode> {
+    match action {
+        Action::Run(run) => in_instance(&run),
+        Action::Record { prefix, program } => {
+            let found = driver::find()?;
+            let mut command = preloaded(&program)?;
+            record_to(&mut command, &prefix, &found);
+            let mut child = command.spawn()?;
+            Ok(code(child.wait()?.code()))
+        }
+        Action::Check { branch, files } => check(branch, &files),
+        Action::Gpus => {
+            let found = driver::find()?;
+            println!("{}", serde_json::to_string_pretty(&gpus(&found)?)?);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn code(code: Option<i32>) -> ExitCode {
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    ExitCode::from(code.unwrap_or(1))
+}
+
+fn gpus(found: &Found) -> Outcome<Value> {
+    let mut list = Vec::new();
+    for gpu in &found.gpus {
+        list.push(json!({
+            "minor": gpu.minor,
+            "gpu_id": gpu.gpu_id,
+            "device_instance": gpu.device_instance,
+            "memory_bytes": gpu.memory_bytes,
+            "free_bytes": driver::free_bytes(found, gpu)?,
+        }));
+    }
+    Ok(json!({ "driver": found.version, "branch": found.branch.major(), "gpus": list }))
+}
+
+/// A command with the library preloaded, which lies beside this program.
+fn preloaded(program: &[OsString]) -> Outcome<Command> {
+    let (name, arguments) = program.split_first().ok_or("no program was named")?;
+    let own = std::env::current_exe()?;
+    let folder = own.parent().unwrap_or(Path::new("."));
+    let library = folder.join("libcgpu_preload.so");
+    if !library.exists() {
+        return Err(format!(
+            "{} is not there: build it (make test-gpu)",
+            library.display()
+        )
+        .into());
+    }
+    let mut command = Command::new(name);
+    command.args(arguments).env("LD_PRELOAD", library);
+    Ok(command)
+}
+
+/// Has a program's calls recorded, without what names the machine's GPUs.
+fn record_to(command: &mut Command, prefix: &Path, found: &Found) {
+    let digits = |uuid: &[u8; 16]| uuid.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let uuids: Vec<_> = found.gpus.iter().map(|gpu| digits(&gpu.uuid)).collect();
+    command
+        .env(record::VARIABLE, prefix)
+        .env(record::HIDDEN_VARIABLE, uuids.join(","));
+}
+
+/// A file of shared memory that is removed at the end.
+struct SharedFile(PathBuf);
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        // Nothing is lost but a name in shared memory.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn in_instance(run: &Run) -> Outcome<ExitCode> {
+    let found = driver::find()?;
+    let wanted = |minor: &u32| run.gpu.is_empty() || run.gpu.contains(minor);
+    let gpus: Vec<Gpu> = found
+        .gpus
+        .iter()
+        .filter(|gpu| wanted(&gpu.minor))
+        .map(|facts| Gpu {
+            facts: *facts,
+            limit_bytes: run.mem_mib << 20,
+        })
+        .collect();
+    if gpus.is_empty() {
+        return Err("the driver has no such GPU".into());
+    }
+    let name = format!("/dev/shm/cgpu-gpu.{}", std::process::id());
+    let file = SharedFile(PathBuf::from(name));
+    let state = State::create(&file.0, found.branch, &gpus)?;
+    let mut children: Vec<Child> = Vec::new();
+    for _ in 0..run.copies.max(1) {
+        let mut command = preloaded(&run.program)?;
+        command.env(state::VARIABLE, &file.0);
+        if let Some(prefix) = &run.record {
+            record_to(&mut command, prefix, &found);
+        }
+        children.push(command.spawn()?);
+    }
+    let mut ended = 0;
+    let mut worst = 0;
+    let mut done = vec![false; children.len()];
+    while ended < children.len() {
+        for (child, done) in children.iter_mut().zip(&mut done) {
+            if *done {
+                continue;
+            }
+            if let Some(status) = child.try_wait()? {
+                *done = true;
+                ended += 1;
+                worst = worst.max(status.code().unwrap_or(128));
+            }
+        }
+        // What dead processes had open is closed by the kernel; the books hear of it here.
+        state.reap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    state.reap();
+    let report = serde_json::to_string(&account(state, &found, &gpus)?)?;
+    match &run.report {
+        Some(path) => fs::write(path, report + "\n")?,
+        None => eprintln!("{report}"),
+    }
+    Ok(code(Some(worst)))
+}
+
+/// What the books say.
+fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
+    let mut list = Vec::new();
+    for gpu in gpus {
+        let id = GpuId(gpu.facts.device_instance);
+        let view = state.with_books(|books| books.share(id));
+        let view = view.ok_or("the books have lost a GPU")?;
+        list.push(json!({
+            "minor": gpu.facts.minor,
+            "limit_bytes": view.limit,
+            "used_bytes": view.used,
+            "overhead_bytes": view.overhead,
+            "reserved_bytes": view.reserved,
+            "peak_bytes": view.peak,
+            "overhead_peak_bytes": view.overhead_peak,
+            "refused": view.refused,
+            "refused_calls": view.refused_calls,
+            "objects": view.objects,
+            "clients": view.clients,
+        }));
+    }
+    let counters = &state.counters;
+    Ok(json!({
+        "driver": found.version,
+        "gpus": list,
+        "calls": counters.calls.load(Relaxed),
+        "forwarded": counters.forwarded.load(Relaxed),
+        "call_ns": counters.call_ns.load(Relaxed),
+        "driver_ns": counters.driver_ns.load(Relaxed),
+        "shared_bytes": state.arena_bytes(),
+        "process": sys::process(),
+    }))
+}
+
+/// Counts, in each recording, the calls that the tables do not know.
+fn check(branch: u32, files: &[PathBuf]) -> Outcome<ExitCode> {
+    let known = Branch::ALL.into_iter().find(|b| b.major() == branch);
+    let tables = known.and_then(Tables::of);
+    let tables = tables.ok_or_else(|| format!("there are no tables for branch {branch}"))?;
+    let mut unknown = 0;
+    for file in files {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let mut calls = 0;
+        for line in BufReader::new(fs::File::open(file)?).lines() {
+            let call: Value = serde_json::from_str(&line?)?;
+            if call["op"] != "ioctl" {
+                continue;
+            }
+            calls += 1;
+            if let Some(what) = unknown_to(tables, &call) {
+                *seen.entry(what).or_default() += 1;
+            }
+        }
+        println!("{}: {calls} calls", file.display());
+        for (what, times) in &seen {
+            println!("  not in the tables of {branch}: {what}, {times} times");
+        }
+        unknown += seen.len();
+    }
+    Ok(if unknown == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// What a call is, if the tables do not know it.
+fn unknown_to(tables: &Tables, call: &Value) -> Option<String> {
+    let number = |name: &str| {
+        let text = call[name].as_str()?.strip_prefix("0x")?;
+        u32::from_str_radix(text, 16).ok()
+    };
+    let request = number("req")?;
+    if call["path"].as_str()?.ends_with("uvm") {
+        return tables
+            .uvm(request)
+            .is_none()
+            .then(|| format!("UVM request {request:#x}"));
+    }
+    let (nr, size) = nvos::request_parts(request);
+    if tables.escape(nr).is_none() {
+        return Some(format!("escape {nr:#x} of {size} bytes"));
+    }
+    let cmd = number("cmd");
+    match (call["kind"].as_str(), cmd) {
+        (Some("control"), Some(cmd)) if ControlCmd(cmd).is_gss_legacy() => None,
+        (Some("control"), Some(cmd)) => {
+            let entry = tables.control(ControlCmd(cmd));
+            let size = call["nsize"].as_u64().unwrap_or_default();
+            match entry {
+                None => Some(format!("control {cmd:#x}, {size} bytes")),
+                Some(entry) if u64::from(entry.params) != size && size != 0 => Some(format!(
+                    "control {cmd:#x} with {size} bytes where {} are known",
+                    entry.params
+                )),
+                Some(_) => None,
+            }
+        }
+        (Some("alloc"), Some(class)) => tables
+            .class(ClassId(class))
+            .is_none()
+            .then(|| format!("class {class:#x}")),
+        _ => None,
+    }
+}

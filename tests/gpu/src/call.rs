@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A call of the process that we are in, on a file of the driver: what `dispatch.rs` and
+//! `os_interface` are in the kernel.
+
+use crate::state::{Place, State};
+use crate::sys;
+use cgpu_km::nvidia::tables::Tables;
+use cgpu_km::policy::{Books, GpuId, ProcessId};
+use cgpu_km::proxy::{self, Call, Errno, Part, Route, Session, UserAddr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Nothing is mapped below this address (`vm.mmap_min_addr`).
+const LOWEST: u64 = 1 << 16;
+
+/// A process inside an `ioctl` on one of the driver's files.
+struct Proxied {
+    state: &'static State,
+    fd: i32,
+}
+
+impl Call for Proxied {
+    /// A plain copy, so that what is measured is close to what the module's copy costs: a system call
+    /// for each took longer than all the rest. A program with a wrong pointer crashes for it, where the
+    /// module would say `EFAULT`.
+    fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
+        if from.0 < LOWEST {
+            return Err(Errno::EFAULT);
+        }
+        // SAFETY: The program says that it has a parameter there; `into` is ours alone.
+        unsafe {
+            core::ptr::copy_nonoverlapping(from.0 as *const u8, into.as_mut_ptr(), into.len());
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno> {
+        if to.0 < LOWEST {
+            return Err(Errno::EFAULT);
+        }
+        // SAFETY: As above.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
+        Ok(())
+    }
+
+    /// Both routes are the same here: the process's own descriptors are of files of the driver, which
+    /// is what the worker of the module is for.
+    fn forward(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        _route: Route,
+    ) -> Result<i32, Errno> {
+        // Copies that nobody else knows of, as in the module; 8-byte words for their alignment.
+        let mut copies: Vec<Vec<u64>> = Vec::with_capacity(parts.len());
+        for part in parts.iter() {
+            let mut copy = vec![0u64; part.bytes.len().div_ceil(8)];
+            bytes_mut(&mut copy)[..part.bytes.len()].copy_from_slice(part.bytes);
+            copies.push(copy);
+        }
+        for (i, part) in parts.iter().enumerate() {
+            let Some(at) = part.pointer.filter(|_| !part.bytes.is_empty()) else {
+                continue;
+            };
+            let address = copies[i].as_ptr() as u64;
+            let holder = copies.get_mut(at.part).ok_or(Errno::EINVAL)?;
+            let place = bytes_mut(holder).get_mut(at.offset..at.offset + 8);
+            place
+                .ok_or(Errno::EINVAL)?
+                .copy_from_slice(&address.to_le_bytes());
+        }
+        let argument = copies.first().map_or(0, |copy| copy.as_ptr() as u64);
+        let began = Instant::now();
+        // SAFETY: The argument and what it points to are copies as large as the tables say.
+        let answer = unsafe { sys::ioctl(self.fd, u64::from(request), argument) };
+        let counters = &self.state.counters;
+        // CAST: a call takes less than centuries.
+        counters
+            .driver_ns
+            .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+        counters.forwarded.fetch_add(1, Relaxed);
+        // The program's own pointers stand where they stood.
+        let mut pointers = Vec::new();
+        for part in parts.iter() {
+            if let Some(at) = part.pointer {
+                let own = parts[at.part].bytes.get(at.offset..at.offset + 8);
+                pointers.push((at, own.ok_or(Errno::EINVAL)?.to_vec()));
+            }
+        }
+        for (part, copy) in parts.iter_mut().zip(&mut copies) {
+            let len = part.bytes.len();
+            part.bytes.copy_from_slice(&bytes_mut(copy)[..len]);
+        }
+        for (at, own) in pointers {
+            parts[at.part].bytes[at.offset..at.offset + 8].copy_from_slice(&own);
+        }
+        i32::try_from(answer).map_err(|_| Errno::EINVAL)
+    }
+
+    fn process(&self) -> ProcessId {
+        ProcessId(sys::process())
+    }
+
+    fn tables(&self) -> &'static Tables {
+        self.state.tables()
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        let mut gpus = self.state.gpus().iter();
+        let gpu = gpus.find(|gpu| gpu.facts.uuid == *uuid)?;
+        Some(GpuId(gpu.facts.device_instance))
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        let mut gpus = self.state.gpus().iter();
+        let gpu = gpus.find(|gpu| gpu.facts.gpu_id == id)?;
+        Some(GpuId(gpu.facts.device_instance))
+    }
+
+    fn process_by_number(&self, number: u32) -> Option<ProcessId> {
+        i32::try_from(number).ok().map(ProcessId)
+    }
+
+    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
+        self.state.with_books(work)
+    }
+}
+
+fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: Any bytes are words and the other way round; the length is that of the words.
+    unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}
+
+/// Runs an `ioctl` of this process on `fd`, which is the open file `place`; a negative result is an
+/// errno, as a system call gives it.
+pub fn ioctl(state: &'static State, place: Place, fd: i32, request: u64, argument: u64) -> i64 {
+    let Some((file, role)) = state.file(place) else {
+        return -i64::from(libc::EBADF);
+    };
+    let began = Instant::now();
+    let session = Session { file, role };
+    let mut call = Proxied { state, fd };
+    // CAST: the kernel takes the low 32 bits of a request.
+    let answer = proxy::ioctl(&mut call, &session, request as u32, UserAddr(argument));
+    let counters = &state.counters;
+    // CAST: as above.
+    counters
+        .call_ns
+        .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+    counters.calls.fetch_add(1, Relaxed);
+    match answer {
+        Ok(value) => i64::from(value),
+        Err(Errno(errno)) => -i64::from(errno),
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The module's own policy and protocol code, in user space, between a real program and a real
+//! driver.
+//!
+//! Kernel modules cannot be loaded on every machine that has a GPU. So [`cgpu_km::proxy`] and
+//! [`cgpu_km::policy`], the very files that are compiled into the module, are run here behind a
+//! preloaded library: it catches `open`, `ioctl`, `mmap` and `close`, takes the place of
+//! `os_interface`, and keeps the tenant's books in memory that all processes of an instance share.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`arena`] | memory at one address in every process, in which the books live |
+//! | [`state`] | an instance: its books, open files, counters |
+//! | [`call`] | [`cgpu_km::proxy::Call`] over the process's own memory and the driver's files |
+//! | [`driver`] | what the driver says of the GPUs |
+//! | [`record`] | recordings of programs, in the format of `tests/traces` |
+//! | [`sys`] | system calls that the preloaded library cannot catch |
+//!
+//! **It is a test instrument, neither a boundary nor the product**: a program that makes its system
+//! calls itself goes past it, and so does one that writes to the shared memory.
+
+pub mod arena;
+pub mod call;
+pub mod driver;
+pub mod record;
+pub mod state;
+pub mod sys;

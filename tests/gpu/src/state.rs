@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0
+//! An instance that several processes share: its books, its open files, its counters.
+//!
+//! It is a file that every process maps at [`arena::BASE`]. Who starts an instance makes it
+//! ([`State::create`]); the programs in it come to it by the environment ([`State::join`]).
+
+use crate::arena::{self, Arena, Lock};
+use crate::driver::GpuFacts;
+use crate::sys;
+use cgpu_km::nvidia::tables::Tables;
+use cgpu_km::nvidia::version::Branch;
+use cgpu_km::policy::{Books, FileId, GpuId};
+use cgpu_km::proxy::Role;
+use std::cell::UnsafeCell;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The environment variable with the file of the instance.
+pub const VARIABLE: &str = "CGPU_GPU_STATE";
+
+/// Most files that an instance has open at once.
+pub const FILES: usize = 4096;
+/// Most processes that have one file open.
+const HOLDERS: usize = 64;
+/// Most GPUs of an instance.
+pub const GPUS: usize = 16;
+/// Written last when an instance is made, so that nobody works on a half-made one.
+const MAGIC: u64 = 0x6367_7075_5f67_7075;
+
+/// A GPU of the instance.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Gpu {
+    /// What the driver says of it.
+    pub facts: GpuFacts,
+    /// The limit when the instance was made, in bytes.
+    pub limit_bytes: u64,
+}
+
+/// An open file, by its place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(usize);
+
+impl Place {
+    /// The number of the place, below [`FILES`].
+    pub const fn number(self) -> usize {
+        self.0
+    }
+
+    /// The place with this number.
+    pub const fn new(number: usize) -> Self {
+        Self(number)
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+#[repr(C)]
+struct OpenFile {
+    /// Its number and 1; 0: the place is free.
+    id: u64,
+    /// 0: control, 1: UVM, else 2 and the GPU's device instance.
+    role: u32,
+    /// The processes that have it open.
+    holders: [i32; HOLDERS],
+}
+
+/// What is counted, over all processes.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Counters {
+    /// Calls that went through the proxy.
+    pub calls: AtomicU64,
+    /// Calls that reached the driver.
+    pub forwarded: AtomicU64,
+    /// Nanoseconds in calls, the driver's part included.
+    pub call_ns: AtomicU64,
+    /// Nanoseconds in the driver.
+    pub driver_ns: AtomicU64,
+}
+
+/// The shared memory of an instance.
+#[repr(C)]
+pub struct State {
+    /// First: the allocator looks for it at [`arena::BASE`].
+    arena: Arena,
+    magic: AtomicU64,
+    lock: Lock,
+    next_file: AtomicU64,
+    branch: u32,
+    gpu_count: AtomicU32,
+    gpus: UnsafeCell<[Gpu; GPUS]>,
+    /// Counters of the instance.
+    pub counters: Counters,
+    files: UnsafeCell<[OpenFile; FILES]>,
+    books: UnsafeCell<Books>,
+}
+
+// SAFETY: What is not atomic is written under `lock`, or before `magic` is.
+unsafe impl Sync for State {}
+
+impl State {
+    /// Makes an instance in `path`, which must not exist.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made or mapped, or the books have no room.
+    pub fn create(path: &Path, branch: Branch, gpus: &[Gpu]) -> io::Result<&'static Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
+        file.set_len(arena::SIZE)?;
+        let at = map(&file)?;
+        // SAFETY: The memory is mapped for good, zeroed, and nobody else works on it before `magic`
+        // is set. All fields but the books may be zero, and those are written here.
+        let state = unsafe {
+            (&raw mut (*at).books).write(UnsafeCell::new(Books::with_seed(u64::from(
+                std::process::id(),
+            ))));
+            (&raw mut (*at).branch).write(branch.major());
+            &*at
+        };
+        // CAST: sizes are 64 bits wide.
+        state.arena.begin(size_of::<Self>() as u64);
+        for (place, gpu) in gpus.iter().take(GPUS).enumerate() {
+            // SAFETY: As above: nobody else works on it yet.
+            unsafe { (*state.gpus.get())[place] = *gpu };
+            state.gpu_count.fetch_add(1, Ordering::Relaxed);
+            let id = GpuId(gpu.facts.device_instance);
+            state
+                .with_books(|books| books.add_share(id, gpu.limit_bytes))
+                .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        }
+        state.magic.store(MAGIC, Ordering::Release);
+        Ok(state)
+    }
+
+    /// Comes to the instance that the environment names; `None` where it names none.
+    ///
+    /// # Errors
+    ///
+    /// What it names is no instance.
+    pub fn join() -> io::Result<Option<&'static Self>> {
+        let Some(path) = std::env::var_os(VARIABLE) else {
+            return Ok(None);
+        };
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let at = map(&file)?;
+        // SAFETY: The file is as long as the arena, mapped for good, and was zeroed before it was
+        // made: all fields that are read before `magic` was seen are atomic.
+        let state = unsafe { &*at };
+        if state.magic.load(Ordering::Acquire) == MAGIC {
+            Ok(Some(state))
+        } else {
+            Err(io::Error::from(io::ErrorKind::InvalidData))
+        }
+    }
+
+    /// Works on the books, alone among all processes.
+    pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
+        self.lock.take();
+        // SAFETY: The lock is ours.
+        let books = unsafe { &mut *self.books.get() };
+        let result = arena::shared(|| work(books));
+        self.lock.give_back();
+        result
+    }
+
+    /// The tables of the running driver.
+    ///
+    /// # Panics
+    ///
+    /// Where the instance was made for a branch that has none, which [`State::create`]'s type
+    /// prevents.
+    pub fn tables(&self) -> &'static Tables {
+        Branch::ALL
+            .into_iter()
+            .find(|branch| branch.major() == self.branch)
+            .and_then(Tables::of)
+            .expect("an instance is made for a known branch")
+    }
+
+    /// The GPUs of the instance.
+    pub fn gpus(&self) -> &[Gpu] {
+        // CAST: at most 16.
+        let count = self.gpu_count.load(Ordering::Relaxed) as usize;
+        // SAFETY: They are written before anybody else sees the instance.
+        unsafe { &(&*self.gpus.get())[..count.min(GPUS)] }
+    }
+
+    /// Bytes of shared memory that were ever used.
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena.used()
+    }
+
+    fn with_files<R>(&self, work: impl FnOnce(&mut [OpenFile; FILES]) -> R) -> R {
+        self.lock.take();
+        // SAFETY: The lock is ours.
+        let result = work(unsafe { &mut *self.files.get() });
+        self.lock.give_back();
+        result
+    }
+
+    /// This process has opened a file; `None` where too many are open.
+    pub fn open(&self, role: Role) -> Option<Place> {
+        let id = self.next_file.fetch_add(1, Ordering::Relaxed) + 1;
+        self.with_files(|files| {
+            let place = files.iter().position(|file| file.id == 0)?;
+            let file = &mut files[place];
+            file.id = id;
+            file.role = match role {
+                Role::Control => 0,
+                Role::Uvm => 1,
+                Role::Gpu(GpuId(instance)) => 2 + instance,
+            };
+            file.holders = [0; HOLDERS];
+            file.holders[0] = sys::process();
+            Some(Place(place))
+        })
+    }
+
+    /// What an open file is.
+    pub fn file(&self, place: Place) -> Option<(FileId, Role)> {
+        self.with_files(|files| {
+            let file = files.get(place.0).filter(|file| file.id != 0)?;
+            let role = match file.role {
+                0 => Role::Control,
+                1 => Role::Uvm,
+                gpu => Role::Gpu(GpuId(gpu - 2)),
+            };
+            Some((FileId(file.id - 1), role))
+        })
+    }
+
+    /// This process has an open file of another one, too: it was forked.
+    pub fn hold(&self, place: Place) {
+        let me = sys::process();
+        self.with_files(|files| {
+            let Some(file) = files.get_mut(place.0).filter(|file| file.id != 0) else {
+                return;
+            };
+            if !file.holders.contains(&me) {
+                if let Some(free) = file.holders.iter_mut().find(|holder| **holder == 0) {
+                    *free = me;
+                }
+            }
+        });
+    }
+
+    /// A process has closed a file. With the last one the driver has released it, and the books
+    /// credit what was on it.
+    pub fn close(&self, place: Place) {
+        let me = sys::process();
+        self.leave(place, |holder| holder == me);
+    }
+
+    /// Closes the files of processes that are no more.
+    pub fn reap(&self) {
+        for place in 0..FILES {
+            self.leave(Place(place), |holder| !sys::exists(holder));
+        }
+    }
+
+    /// Closes the files that a process has: it is about to run another program, and the driver's files
+    /// are closed on that.
+    pub fn leave_all(&self) {
+        for place in 0..FILES {
+            self.close(Place(place));
+        }
+    }
+
+    fn leave(&self, place: Place, gone: impl Fn(i32) -> bool) {
+        let closed = self.with_files(|files| {
+            let file = files.get_mut(place.0).filter(|file| file.id != 0)?;
+            for holder in &mut file.holders {
+                if *holder != 0 && gone(*holder) {
+                    *holder = 0;
+                }
+            }
+            if file.holders.iter().any(|holder| *holder != 0) {
+                return None;
+            }
+            let id = file.id;
+            file.id = 0;
+            Some(FileId(id - 1))
+        });
+        if let Some(id) = closed {
+            self.with_books(|books| books.close_file(id));
+        }
+    }
+}
+
+fn map(file: &File) -> io::Result<*mut State> {
+    // CAST: pointers and descriptors as the system call takes them.
+    let arguments = [
+        arena::BASE,
+        arena::SIZE,
+        (libc::PROT_READ | libc::PROT_WRITE) as u64,
+        (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64,
+        file.as_raw_fd() as u64,
+        0,
+    ];
+    // SAFETY: Nothing is replaced, and the mapping stays for good.
+    let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
+    if at == arena::BASE as i64 {
+        Ok(at as *mut State)
+    } else {
+        let errno = i32::try_from(-at).unwrap_or(libc::EINVAL);
+        Err(io::Error::from_raw_os_error(errno))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgpu_km::nvidia::class::Kind;
+    use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+    use cgpu_km::policy::{Alloc, ProcessId};
+
+    #[global_allocator]
+    static ALLOCATOR: crate::arena::Allocator = crate::arena::Allocator;
+
+    /// A client of this process, made as the driver would make it.
+    fn client(state: &State, file: FileId, handle: u32) {
+        let request = Alloc {
+            file,
+            process: ProcessId(sys::process()),
+            client: ClientHandle(0),
+            parent: ObjectHandle(0),
+            object: ObjectHandle(handle),
+            class: ClassId(0),
+            kind: Kind::Root,
+            device_instance: None,
+            bytes: 0,
+            context: false,
+        };
+        let done = cgpu_km::policy::AllocDone {
+            object: ObjectHandle(handle),
+            bytes: 0,
+        };
+        state.with_books(|books| {
+            let ticket = books.begin_alloc(&request).expect("the books have room");
+            books.end_alloc(ticket, Some(done));
+        });
+    }
+
+    /// One test, since there is one arena in a process: what a child writes the parent reads, and what
+    /// it had open is closed when it has ended.
+    #[test]
+    fn processes_share_the_books() {
+        let path = std::env::temp_dir().join(format!("cgpu-gpu-test.{}", std::process::id()));
+        let gpu = Gpu {
+            facts: GpuFacts::default(),
+            limit_bytes: 1 << 30,
+        };
+        let state = State::create(&path, Branch::R580, &[gpu]).expect("an instance");
+        std::fs::remove_file(&path).expect("it was just made");
+        let own = state.open(Role::Control).expect("a place");
+        let (file, role) = state.file(own).expect("it is open");
+        assert_eq!(role, Role::Control);
+        client(state, file, 0xc1d0_0001);
+
+        // SAFETY: The child uses no lock that another thread may hold: the test's own only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let place = state.open(Role::Control).expect("a place");
+            let (file, _) = state.file(place).expect("it is open");
+            for handle in 2..1000 {
+                client(state, file, 0xc1d0_0000 + handle);
+            }
+            // SAFETY: Ends the child without what the parent has to do at its end.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: Waits for the child; the pointer is to a local.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        let knows = |handle| state.with_books(|books| books.owns_client(ClientHandle(handle)));
+        assert!(knows(0xc1d0_0001) && knows(0xc1d0_0002) && knows(0xc1d0_03e7));
+        state.reap();
+        assert!(knows(0xc1d0_0001) && !knows(0xc1d0_0002) && !knows(0xc1d0_03e7));
+
+        let used = state.arena_bytes();
+        state.close(own);
+        assert!(!knows(0xc1d0_0001));
+        assert!(state.file(own).is_none());
+        let again = state.open(Role::Uvm).expect("a place");
+        assert_eq!(again, own, "the place is free again");
+        assert_eq!(state.arena_bytes(), used, "closing takes no memory");
+        state.close(again);
+    }
+
+    #[test]
+    fn a_dead_owner_loses_the_lock() {
+        let lock = Lock::default();
+        // SAFETY: The child ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: As above.
+            unsafe { libc::_exit(0) };
+        }
+        // SAFETY: Waits for the child; no status is asked for.
+        unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
+        lock.seize(child);
+        lock.take();
+        lock.give_back();
+    }
+}

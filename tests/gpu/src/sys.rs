@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0
+//! System calls made without the C library, whose functions the preloaded library takes the place of.
+
+use core::arch::asm;
+
+/// A system call with six arguments; a negative result is an errno.
+///
+/// # Safety
+///
+/// What the call does to memory and descriptors is the caller's to answer for.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn call(number: i64, arguments: [u64; 6]) -> i64 {
+    let result: i64;
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: The x86-64 convention: rax, rcx and r11 are written, nothing else. The caller answers
+    // for what the call does.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the harness knows the system calls of x86-64 only");
+
+/// `ioctl(2)`; a negative result is an errno.
+///
+/// # Safety
+///
+/// `argument` is what the request of that file demands.
+pub unsafe fn ioctl(fd: i32, request: u64, argument: u64) -> i64 {
+    // SAFETY: The caller promises it.
+    // CAST: the kernel takes the low 32 bits of a descriptor.
+    unsafe { call(libc::SYS_ioctl, [fd as u64, request, argument, 0, 0, 0]) }
+}
+
+/// This process.
+pub fn process() -> i32 {
+    // SAFETY: Takes no argument.
+    // CAST: numbers of processes are below 2^22.
+    unsafe { call(libc::SYS_getpid, [0; 6]) as i32 }
+}
+
+/// This thread.
+pub fn thread() -> i32 {
+    // SAFETY: Takes no argument.
+    // CAST: as above.
+    unsafe { call(libc::SYS_gettid, [0; 6]) as i32 }
+}
+
+/// Gives the processor to somebody else.
+pub fn give_way() {
+    // SAFETY: Takes no argument.
+    unsafe { call(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Whether a process (or thread) exists. A zombie does.
+pub fn exists(process: i32) -> bool {
+    // SAFETY: Signal 0 is sent to nobody.
+    // CAST: numbers of processes are positive.
+    let answer = unsafe { call(libc::SYS_kill, [process as u64, 0, 0, 0, 0, 0]) };
+    answer != -i64::from(libc::ESRCH)
+}
+
+/// Copies from an address of this process that may not be there.
+///
+/// # Errors
+///
+/// It is not there, or not all of it.
+pub fn peek(from: u64, into: &mut [u8]) -> Result<(), ()> {
+    // CAST: pointers and lengths are 64 bits wide.
+    let (local, remote) = (
+        [into.as_mut_ptr() as u64, into.len() as u64],
+        [from, into.len() as u64],
+    );
+    // CAST: the process is positive, pointers are 64 bits wide.
+    let arguments = [
+        process() as u64,
+        local.as_ptr() as u64,
+        1,
+        remote.as_ptr() as u64,
+        1,
+        0,
+    ];
+    // SAFETY: The kernel checks both sides; the local one is a slice of the caller's.
+    let moved = unsafe { call(libc::SYS_process_vm_readv, arguments) };
+    // CAST: a length of a slice fits.
+    if moved == into.len() as i64 {
+        Ok(())
+    } else {
+        Err(())
+    }
+}
