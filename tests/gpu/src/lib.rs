@@ -12,8 +12,10 @@
 //! | [`arena`] | memory at one address in every process, in which the books live |
 //! | [`state`] | an instance: its books, open files, counters |
 //! | [`call`] | [`cgpu_km::proxy::Call`] over the process's own memory and the driver's files |
+//! | [`compute`] | what the scheduler and the programs say to each other |
 //! | [`driver`] | what the driver says of the GPUs |
 //! | [`record`] | recordings of programs, in the format of `tests/traces` |
+//! | [`weigh`] | the module's scheduler over programs that compete |
 //! | [`sys`] | system calls that the preloaded library cannot catch |
 //!
 //! **It is a test instrument, neither a boundary nor the product**: a program that makes its system
@@ -21,7 +23,9 @@
 
 pub mod arena;
 pub mod call;
+pub mod compute;
 pub mod driver;
 pub mod record;
 pub mod state;
 pub mod sys;
+pub mod weigh;

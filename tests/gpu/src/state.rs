@@ -5,6 +5,7 @@
 //! ([`State::create`]); the programs in it come to it by the environment ([`State::join`]).
 
 use crate::arena::{self, Arena, Lock};
+use crate::compute::Compute;
 use crate::driver::GpuFacts;
 use crate::sys;
 use cgpu_km::nvidia::tables::Tables;
@@ -95,6 +96,8 @@ pub struct State {
     gpus: UnsafeCell<[Gpu; GPUS]>,
     /// Counters of the instance.
     pub counters: Counters,
+    /// Its compute.
+    pub compute: Compute,
     files: UnsafeCell<[OpenFile; FILES]>,
     books: UnsafeCell<Books>,
 }
@@ -115,7 +118,7 @@ impl State {
             .create_new(true)
             .open(path)?;
         file.set_len(arena::SIZE)?;
-        let at = map(&file)?;
+        let at = map(&file, Some(arena::BASE))?;
         // SAFETY: The memory is mapped for good, zeroed, and nobody else works on it before `magic`
         // is set. All fields but the books may be zero, and those are written here.
         let state = unsafe {
@@ -140,6 +143,26 @@ impl State {
         Ok(state)
     }
 
+    /// Makes an instance of which this process keeps the compute part alone. A process has one arena, so
+    /// one that looks after several instances works on the books of none.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::create`].
+    pub fn create_outside(
+        path: &Path,
+        branch: Branch,
+        gpus: &[Gpu],
+    ) -> io::Result<&'static Compute> {
+        Self::create(path, branch, gpus)?;
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let at = map(&file, None)?;
+        // SAFETY: What `create` gave was let go; nothing of this process's own is in the arena.
+        unsafe { sys::call(libc::SYS_munmap, [arena::BASE, arena::SIZE, 0, 0, 0, 0]) };
+        // SAFETY: Mapped for good, and made; the compute part has no pointers.
+        Ok(unsafe { &(*at).compute })
+    }
+
     /// Comes to the instance that the environment names; `None` where it names none.
     ///
     /// # Errors
@@ -150,7 +173,7 @@ impl State {
             return Ok(None);
         };
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let at = map(&file)?;
+        let at = map(&file, Some(arena::BASE))?;
         // SAFETY: The file is as long as the arena, mapped for good, and was zeroed before it was
         // made: all fields that are read before `magic` was seen are atomic.
         let state = unsafe { &*at };
@@ -295,23 +318,26 @@ impl State {
     }
 }
 
-fn map(file: &File) -> io::Result<*mut State> {
+/// Maps an instance, at the address where its pointers hold or anywhere.
+fn map(file: &File, at: Option<u64>) -> io::Result<*mut State> {
+    let fixed = at.map_or(0, |_| libc::MAP_FIXED_NOREPLACE);
     // CAST: pointers and descriptors as the system call takes them.
     let arguments = [
-        arena::BASE,
+        at.unwrap_or(0),
         arena::SIZE,
         (libc::PROT_READ | libc::PROT_WRITE) as u64,
-        (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE) as u64,
+        (libc::MAP_SHARED | fixed | libc::MAP_NORESERVE) as u64,
         file.as_raw_fd() as u64,
         0,
     ];
-    // SAFETY: Nothing is replaced, and the mapping stays for good.
-    let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
-    if at == arena::BASE as i64 {
-        Ok(at as *mut State)
-    } else {
-        let errno = i32::try_from(-at).unwrap_or(libc::EINVAL);
-        Err(io::Error::from_raw_os_error(errno))
+    // SAFETY: Nothing is replaced, and the mapping stays for as long as it is used.
+    let mapped = unsafe { sys::call(libc::SYS_mmap, arguments) };
+    match u64::try_from(mapped) {
+        Ok(mapped) if at.is_none_or(|at| at == mapped) => Ok(mapped as *mut State),
+        _ => {
+            let errno = i32::try_from(-mapped).unwrap_or(libc::EINVAL);
+            Err(io::Error::from_raw_os_error(errno))
+        }
     }
 }
 

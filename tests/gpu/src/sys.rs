@@ -2,6 +2,8 @@
 //! System calls made without the C library, whose functions the preloaded library takes the place of.
 
 use core::arch::asm;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 
 /// A system call with six arguments; a negative result is an errno.
 ///
@@ -66,6 +68,41 @@ pub fn exists(process: i32) -> bool {
     // CAST: numbers of processes are positive.
     let answer = unsafe { call(libc::SYS_kill, [process as u64, 0, 0, 0, 0, 0]) };
     answer != -i64::from(libc::ESRCH)
+}
+
+/// Sleeps while `word` is `value`, but not longer than `most`. Other processes may have the word mapped.
+pub fn sleep_while(word: &AtomicU32, value: u32, most: Duration) {
+    let timeout = libc::timespec {
+        // CAST: both are small.
+        tv_sec: most.as_secs() as i64,
+        tv_nsec: i64::from(most.subsec_nanos()),
+    };
+    // CAST: pointers are 64 bits wide.
+    let arguments = [
+        word.as_ptr() as u64,
+        libc::FUTEX_WAIT as u64,
+        u64::from(value),
+        &raw const timeout as u64,
+        0,
+        0,
+    ];
+    // SAFETY: The word and the time are there during the call; nothing is written to either.
+    unsafe { call(libc::SYS_futex, arguments) };
+}
+
+/// Wakes all who sleep at `word`.
+pub fn wake(word: &AtomicU32) {
+    // CAST: pointers are 64 bits wide.
+    let arguments = [
+        word.as_ptr() as u64,
+        libc::FUTEX_WAKE as u64,
+        i32::MAX as u64,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: The word is there; nothing is written to it.
+    unsafe { call(libc::SYS_futex, arguments) };
 }
 
 /// Copies from an address of this process that may not be there.

@@ -25,6 +25,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+mod channels;
+
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
@@ -281,7 +283,13 @@ fn ioctl_fd(fd: c_int, request: u64, argument: u64) -> i64 {
     };
     let setting = setting();
     let run = || match setting.state {
-        Some(state) => call::ioctl(state, place(node), fd, request, argument),
+        Some(state) => {
+            let answer = call::ioctl(state, place(node), fd, request, argument);
+            if answer == 0 {
+                channels::learn(state, fd, request, argument);
+            }
+            answer
+        }
         None => forward(),
     };
     match &setting.recorder {
@@ -308,6 +316,10 @@ fn mmap_fd(call: Mmap) -> i64 {
     ];
     // SAFETY: As the program would have made the call itself.
     let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
+    if let (Some(_), Some(state), Ok(start)) = (known(call.fd), setting().state, u64::try_from(at))
+    {
+        channels::map(state, call.fd, start, call.len);
+    }
     if let (Some(node), Some(recorder)) = (known(call.fd), &setting().recorder) {
         recorder.mmap(&call, &path_of(node), at);
         if let (Ok(at), Ok(mut mapped)) = (u64::try_from(at), MAPPED.lock()) {

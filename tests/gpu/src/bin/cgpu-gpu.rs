@@ -7,10 +7,12 @@ use cgpu_gpu::driver::{self, Found};
 use cgpu_gpu::record;
 use cgpu_gpu::state::{self, Gpu, State};
 use cgpu_gpu::sys;
+use cgpu_gpu::weigh::{Arbiter, Competitor};
 use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
 use cgpu_km::nvidia::nvos;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
+use cgpu_km::policy::sched::{Capabilities, Period, Policy, Rules, Terms};
 use cgpu_km::policy::GpuId;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{json, Value};
@@ -18,10 +20,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
-use std::sync::atomic::Ordering::Relaxed;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[global_allocator]
@@ -60,6 +63,8 @@ enum Action {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Run competing programs, each in an instance, under the module's scheduler, and print JSON
+    Weigh(Weigh),
     /// Print the driver's version and its GPUs as JSON
     Gpus,
 }
@@ -86,6 +91,32 @@ struct Run {
     program: Vec<OsString>,
 }
 
+#[derive(Args)]
+struct Weigh {
+    /// Number of the policy
+    #[arg(long, default_value_t = 2)]
+    policy: u32,
+    /// Turns of 100 ms instead of short ones
+    #[arg(long)]
+    throughput: bool,
+    /// Leave everything to the driver
+    #[arg(long)]
+    native: bool,
+    /// Gate doorbells only
+    #[arg(long)]
+    doorbell: bool,
+    /// Write every event and action of the scheduler to this file
+    #[arg(long)]
+    log: Option<PathBuf>,
+    /// Seconds before the programs begin to count
+    #[arg(long, default_value_t = 1.0)]
+    warm_up: f64,
+    /// WEIGHT:PROGRAM..., for each instance; the words of the program are separated by spaces. A weight that
+    /// ends in + has high priority. The program says "ready", waits for a line, and prints JSON at its end
+    #[arg(required = true)]
+    instances: Vec<String>,
+}
+
 fn main() -> ExitCode {
     match work(Cli::parse().command) {
         Ok(code) => code,
@@ -107,6 +138,7 @@ fn work(action: Action) -> Outcome<ExitCode> {
             Ok(code(child.wait()?.code()))
         }
         Action::Check { branch, files } => check(branch, &files),
+        Action::Weigh(weigh) => compete(&weigh),
         Action::Gpus => {
             let found = driver::find()?;
             println!("{}", serde_json::to_string_pretty(&gpus(&found)?)?);
@@ -223,6 +255,119 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
         None => eprintln!("{report}"),
     }
     Ok(code(Some(worst)))
+}
+
+/// A program that competes.
+struct Runner {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    _file: SharedFile,
+}
+
+/// Runs programs under the scheduler and prints what they and the scheduler say.
+fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
+    let found = driver::find()?;
+    let facts = found.gpus.first().ok_or("the driver has no GPU")?;
+    let rules = Rules {
+        policy: Policy::from_number(weigh.policy).ok_or("no such policy")?,
+        period: Period::from_number(u32::from(weigh.throughput)).ok_or("no such period")?,
+        max_instances: 16,
+        priority_percent: 80,
+    };
+    let capabilities = match (weigh.native, weigh.doorbell) {
+        (true, _) => Capabilities::NONE,
+        (_, true) => Capabilities::DOORBELL,
+        _ => Capabilities::ALL,
+    };
+    let mut competitors = Vec::new();
+    let mut files = Vec::new();
+    let mut programs = Vec::new();
+    for (place, text) in weigh.instances.iter().enumerate() {
+        let (weight, program) = text.split_once(':').ok_or("WEIGHT:PROGRAM is wanted")?;
+        let (weight, high_priority) = match weight.strip_suffix('+') {
+            Some(weight) => (weight, true),
+            None => (weight, false),
+        };
+        let name = format!("/dev/shm/cgpu-gpu.{}.{place}", std::process::id());
+        let file = SharedFile(PathBuf::from(name));
+        let gpu = Gpu {
+            facts: *facts,
+            limit_bytes: facts.memory_bytes / 32,
+        };
+        let compute = State::create_outside(&file.0, found.branch, &[gpu])?;
+        competitors.push(Competitor {
+            compute,
+            terms: Terms {
+                weight: weight.parse()?,
+                high_priority,
+                suspended: false,
+            },
+        });
+        files.push(file);
+        programs.push(program.split(' ').map(OsString::from).collect::<Vec<_>>());
+    }
+    let mut arbiter = Arbiter::new(&competitors, rules, capabilities)?;
+    if let Some(path) = &weigh.log {
+        arbiter.log_to(Box::new(BufWriter::new(fs::File::create(path)?)));
+    }
+    let mut runners = Vec::new();
+    for (file, program) in files.into_iter().zip(&programs) {
+        let mut command = preloaded(program)?;
+        command
+            .env(state::VARIABLE, &file.0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        runners.push(Runner {
+            child,
+            output: BufReader::new(output),
+            _file: file,
+        });
+    }
+    let stopped = Arc::new(AtomicBool::new(false));
+    let told = {
+        let stopped = stopped.clone();
+        let warm_up = Duration::from_secs_f64(weigh.warm_up);
+        std::thread::spawn(move || {
+            let said = listen(&mut runners, warm_up);
+            stopped.store(true, Relaxed);
+            said.map_err(|e| e.to_string())
+        })
+    };
+    while !stopped.load(Relaxed) {
+        arbiter.look()?;
+    }
+    let said = told.join().map_err(|_| "a program was not heard")??;
+    let report = json!({ "programs": said, "scheduler": arbiter.accounts() });
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until all programs are ready, lets them count, and takes what they print.
+fn listen(runners: &mut [Runner], warm_up: Duration) -> std::io::Result<Vec<Value>> {
+    let mut line = String::new();
+    for runner in runners.iter_mut() {
+        runner.output.read_line(&mut line)?;
+    }
+    std::thread::sleep(warm_up);
+    for runner in runners.iter_mut() {
+        if let Some(input) = &mut runner.child.stdin {
+            input.write_all(b"go\n")?;
+            input.flush()?;
+        }
+    }
+    let mut said = Vec::new();
+    for runner in runners.iter_mut() {
+        line.clear();
+        runner.output.read_line(&mut line)?;
+        said.push(serde_json::from_str(&line).unwrap_or(Value::Null));
+    }
+    for runner in runners.iter_mut() {
+        drop(runner.child.stdin.take());
+        runner.child.wait()?;
+    }
+    Ok(said)
 }
 
 /// What the books say.

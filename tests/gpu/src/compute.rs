@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the scheduler and the programs of an instance say to each other, in their shared memory.
+//!
+//! The scheduler ([`cgpu_km::policy::sched`], the module's own) runs in the tool that started the
+//! instances. The programs tell it of their channels and of the doorbells that they touch
+//! ([`Compute::tell`], [`Compute::ring`]); it asks them, one agent thread in each, to make the driver's
+//! calls on their own clients, since the kernel's interface cannot be reached from user space.
+
+use crate::arena::Lock;
+use crate::sys;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Most processes of an instance that have channels.
+pub const AGENTS: usize = 64;
+/// News that wait to be heard.
+const NEWS: usize = 4096;
+/// Channels of one request.
+pub const CHANNELS: usize = 64;
+/// How long an agent may take. The driver's calls take less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// [`Compute::gate`]: the doorbells are mapped.
+pub const OPEN: u32 = 0;
+/// The doorbells are not mapped; the first touch opens the gate.
+pub const ARMED: u32 = 1;
+/// The doorbells are not mapped; who touches one waits.
+pub const SHUT: u32 = 2;
+
+/// A client's and an object's handle.
+pub type Name = [u32; 2];
+
+/// Something that a program did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum News {
+    /// A new channel in a group; whether it is for compute.
+    Channel {
+        /// The group, or the channel itself.
+        group: Name,
+        /// The channel.
+        channel: Name,
+        /// Of the engine for graphics and compute.
+        compute: bool,
+        /// Index of the agent of its process.
+        agent: u32,
+    },
+    /// An object was freed.
+    Freed(Name),
+    /// A client was freed.
+    ClientFreed(u32),
+}
+
+/// What an agent is asked to do.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub enum Request {
+    /// Switch channels off or on: the first so many of [`Agent`]'s names.
+    Switch {
+        /// Off.
+        disable: bool,
+        /// How many.
+        count: u32,
+    },
+    /// Set a group's time slice: of the first name.
+    Timeslice {
+        /// Microseconds.
+        microseconds: u32,
+    },
+    /// Preempt a group: the first name.
+    Preempt,
+    /// Make the doorbells be what the gate says.
+    Gate,
+    /// Say whose process was last seen on the compute engine; 0: nobody's.
+    Sample,
+}
+
+/// A process that can be asked.
+#[repr(C)]
+pub struct Agent {
+    process: AtomicI32,
+    asked: AtomicU32,
+    answered: AtomicU32,
+    /// What came of the last request: a status, or a process; negative: an errno.
+    result: AtomicI32,
+    request: UnsafeCell<Request>,
+    names: UnsafeCell<[Name; CHANNELS]>,
+}
+
+/// The part of an instance's shared memory that is about compute.
+#[repr(C)]
+pub struct Compute {
+    /// Whether there is a scheduler. Without one the programs keep this to themselves.
+    pub scheduled: AtomicU32,
+    /// [`OPEN`], [`ARMED`] or [`SHUT`].
+    pub gate: AtomicU32,
+    /// How often a doorbell was touched while the gate was not open.
+    pub rang: AtomicU32,
+    /// Nanoseconds that threads waited at doorbells.
+    pub parked_ns: AtomicU64,
+    lock: Lock,
+    heard: UnsafeCell<u64>,
+    told: UnsafeCell<u64>,
+    news: UnsafeCell<[News; NEWS]>,
+    agents: [Agent; AGENTS],
+}
+
+// SAFETY: What is not atomic is written under `lock`, or by the one side whose turn it is (an agent's
+// request by who asks, before `asked` is raised, and read after).
+unsafe impl Sync for Compute {}
+
+impl Compute {
+    /// Tells the scheduler something.
+    pub fn tell(&self, what: News) {
+        self.lock.take();
+        // SAFETY: The lock is ours. CAST: a remainder of 4096.
+        unsafe {
+            let at = *self.told.get();
+            (*self.news.get())[(at % NEWS as u64) as usize] = what;
+            *self.told.get() = at + 1;
+        }
+        self.lock.give_back();
+    }
+
+    /// Takes the oldest news that were not heard yet.
+    pub fn hear(&self) -> Option<News> {
+        self.lock.take();
+        // SAFETY: The lock is ours. CAST: a remainder of 4096.
+        let what = unsafe {
+            let at = *self.heard.get();
+            (at < *self.told.get()).then(|| {
+                *self.heard.get() = at + 1;
+                (*self.news.get())[(at % NEWS as u64) as usize]
+            })
+        };
+        self.lock.give_back();
+        what
+    }
+
+    /// A doorbell was touched while the gate was not open: waits for as long as it is shut. The caller may
+    /// be a signal handler.
+    pub fn ring(&self) {
+        let began = Instant::now();
+        let mut told = false;
+        loop {
+            let gate = self.gate.load(Ordering::Acquire);
+            match gate {
+                OPEN => break,
+                ARMED => {
+                    let armed = self.gate.compare_exchange(
+                        ARMED,
+                        OPEN,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
+                    if armed.is_ok() {
+                        self.rang.fetch_add(1, Ordering::AcqRel);
+                        break;
+                    }
+                }
+                _ => {
+                    if !told {
+                        self.rang.fetch_add(1, Ordering::AcqRel);
+                        told = true;
+                    }
+                    sys::sleep_while(&self.gate, gate, PATIENCE);
+                }
+            }
+        }
+        if told {
+            // CAST: a wait takes less than centuries.
+            let waited = began.elapsed().as_nanos() as u64;
+            self.parked_ns.fetch_add(waited, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the gate and wakes who waits at it.
+    pub fn set_gate(&self, gate: u32) {
+        self.gate.store(gate, Ordering::Release);
+        if gate != SHUT {
+            sys::wake(&self.gate);
+        }
+    }
+
+    /// Makes the calling process one that can be asked; its index.
+    pub fn attend(&self) -> Option<usize> {
+        let me = sys::process();
+        let mut agents = self.agents.iter();
+        agents.position(|agent| {
+            agent
+                .process
+                .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    }
+
+    /// Serves the requests to an agent of this process, for good.
+    pub fn serve(&self, index: usize, mut perform: impl FnMut(&Request, &[Name]) -> i32) -> ! {
+        let agent = &self.agents[index];
+        let mut served = agent.answered.load(Ordering::Relaxed);
+        loop {
+            let asked = agent.asked.load(Ordering::Acquire);
+            if asked == served {
+                sys::sleep_while(&agent.asked, asked, PATIENCE);
+                continue;
+            }
+            // SAFETY: Who asks writes before it raises `asked`, and waits for the answer.
+            let result = unsafe { perform(&*agent.request.get(), &*agent.names.get()) };
+            agent.result.store(result, Ordering::Relaxed);
+            served = asked;
+            agent.answered.store(served, Ordering::Release);
+        }
+    }
+
+    /// Asks an agent; [`Compute::answer`] tells what became of it.
+    pub fn ask(&self, index: usize, request: Request, names: &[Name]) {
+        let agent = &self.agents[index];
+        // SAFETY: One thread asks, and it waits for each answer before it asks again.
+        unsafe {
+            *agent.request.get() = request;
+            (&mut *agent.names.get())[..names.len()].copy_from_slice(names);
+        }
+        agent.asked.fetch_add(1, Ordering::AcqRel);
+        sys::wake(&agent.asked);
+    }
+
+    /// Waits for the answer to the last request: a status; `None` where the process is gone or does not
+    /// answer.
+    pub fn answer(&self, index: usize) -> Option<i32> {
+        let agent = &self.agents[index];
+        let began = Instant::now();
+        while agent.answered.load(Ordering::Acquire) != agent.asked.load(Ordering::Relaxed) {
+            if began.elapsed() > PATIENCE || !sys::exists(agent.process.load(Ordering::Relaxed)) {
+                return None;
+            }
+            sys::give_way();
+        }
+        Some(agent.result.load(Ordering::Relaxed))
+    }
+
+    /// Whether a process is one of the agents'.
+    pub fn has(&self, process: i32) -> bool {
+        let mut agents = self.agents.iter();
+        process != 0 && agents.any(|agent| agent.process.load(Ordering::Relaxed) == process)
+    }
+
+    /// The agents whose processes exist.
+    pub fn agents(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..AGENTS).filter(|index| {
+            let process = self.agents[*index].process.load(Ordering::Acquire);
+            process != 0 && sys::exists(process)
+        })
+    }
+}

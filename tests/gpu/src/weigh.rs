@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The module's scheduler over real programs: the loop of its GPU thread, and an authority that asks the
+//! programs' agents to make the driver's calls.
+
+use crate::compute::{self, Compute, News, Request};
+use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
+use cgpu_km::policy::sched::{
+    Action, Authority, CallError, Capabilities, Costs, Engine, Event, Gate, InstanceId, Nanos,
+    RmName, Rules, Scheduler, Terms,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// `NV_ERR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: i32 = 0x56;
+/// Between two looks at what the programs did.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// An instance among those that share the GPU.
+#[derive(Clone, Copy)]
+pub struct Competitor {
+    /// Its part of the shared memory.
+    pub compute: &'static Compute,
+    /// What the operator says of it.
+    pub terms: Terms,
+}
+
+/// What a call of the scheduler took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallTimes {
+    /// How often it was made.
+    pub count: u64,
+    /// How often it failed.
+    pub failed: u64,
+    /// All together.
+    pub total: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+/// A scheduler with its instances.
+pub struct Arbiter {
+    scheduler: Scheduler,
+    backend: Backend,
+    rang: Vec<u32>,
+    began: Instant,
+    /// Where every event and action is written to, if anywhere.
+    log: Option<Box<dyn Write>>,
+    /// By the name of the action.
+    pub times: BTreeMap<&'static str, CallTimes>,
+}
+
+/// The programs' agents, as an authority.
+struct Backend {
+    capabilities: Capabilities,
+    competitors: Vec<Competitor>,
+    /// Which instance and which agent a client is of.
+    owners: HashMap<u32, (usize, usize)>,
+    /// Whose process the driver's last sample found on the compute engine.
+    sample: Option<Option<u32>>,
+}
+
+impl Arbiter {
+    /// A scheduler for these instances, whose numbers are their places.
+    ///
+    /// # Errors
+    ///
+    /// The rules cannot be kept with these weights.
+    pub fn new(
+        competitors: &[Competitor],
+        rules: Rules,
+        capabilities: Capabilities,
+    ) -> Result<Self, String> {
+        let scheduler = Scheduler::new(capabilities, Costs::MEASURED, rules);
+        let mut scheduler = scheduler.map_err(|_| "no memory for a scheduler")?;
+        for (id, competitor) in competitors.iter().enumerate() {
+            let id = u32::try_from(id).map_err(|e| e.to_string())?;
+            let added = scheduler.add(0, InstanceId(id), competitor.terms);
+            added.map_err(|why| format!("instance {id}: {why:?}"))?;
+            competitor.compute.scheduled.store(1, Ordering::Release);
+        }
+        Ok(Self {
+            scheduler,
+            backend: Backend {
+                capabilities,
+                competitors: competitors.to_vec(),
+                owners: HashMap::new(),
+                sample: None,
+            },
+            rang: vec![0; competitors.len()],
+            began: Instant::now(),
+            log: None,
+            times: BTreeMap::new(),
+        })
+    }
+
+    /// Writes every event and action, with its time in microseconds, to `log`.
+    pub fn log_to(&mut self, log: Box<dyn Write>) {
+        self.log = Some(log);
+    }
+
+    fn log(&mut self, what: &dyn std::fmt::Debug) {
+        let now = self.now() / 1000;
+        if let Some(log) = &mut self.log {
+            // A log that cannot be written is found to be too short by who reads it.
+            let _ = writeln!(log, "{now} {what:?}");
+        }
+    }
+
+    /// Tells the scheduler.
+    fn tell(&mut self, event: Event) -> Result<(), String> {
+        self.log(&event);
+        let told = self.scheduler.event(self.now(), event);
+        told.map_err(|_| "no memory for a channel".to_owned())
+    }
+
+    fn now(&self) -> Nanos {
+        // CAST: centuries of nanoseconds fit.
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Looks once at what happened, and does what is to be done.
+    ///
+    /// # Errors
+    ///
+    /// No memory was left for a new channel.
+    pub fn look(&mut self) -> Result<(), String> {
+        self.hear()?;
+        loop {
+            let now = self.now();
+            let Some(action) = self.scheduler.next(now) else {
+                break;
+            };
+            let channels = self.scheduler.switched().to_vec();
+            let began = self.now();
+            let result = self.backend.perform(action, &channels);
+            let now = self.now();
+            self.note(action, now - began, result.is_err());
+            self.log(&(action, channels.len()));
+            if let (Action::ReadSamples, Some(active)) = (action, self.backend.sample.take()) {
+                let active = active.map(|place| InstanceId(place));
+                self.tell(Event::Sample { active })?;
+            }
+            self.tell(Event::Answer { began, result })?;
+            self.hear()?;
+        }
+        std::thread::sleep(LOOK);
+        Ok(())
+    }
+
+    fn note(&mut self, action: Action, took: Nanos, failed: bool) {
+        let name = match action {
+            Action::SetGate { .. } => "set_gate",
+            Action::SetTimeslice { .. } => "set_timeslice",
+            Action::Switch { disable: true } => "switch_off",
+            Action::Switch { disable: false } => "switch_on",
+            Action::Preempt { .. } => "preempt",
+            Action::ReadSamples => "read_samples",
+        };
+        let times = self.times.entry(name).or_default();
+        let took = Duration::from_nanos(took);
+        times.count += 1;
+        times.failed += u64::from(failed);
+        times.total += took;
+        times.longest = times.longest.max(took);
+    }
+
+    fn hear(&mut self) -> Result<(), String> {
+        for place in 0..self.rang.len() {
+            // CAST: few.
+            let instance = InstanceId(place as u32);
+            let compute = self.backend.competitors[place].compute;
+            while let Some(news) = compute.hear() {
+                let event = match news {
+                    News::Channel {
+                        group,
+                        channel,
+                        compute,
+                        agent,
+                    } => {
+                        // CAST: below 64.
+                        let owner = (place, agent as usize);
+                        self.backend.owners.insert(channel[0], owner);
+                        Event::Channel {
+                            instance,
+                            group: name(group),
+                            channel: name(channel),
+                            engine: match compute {
+                                true => Engine::Compute,
+                                false => Engine::Other,
+                            },
+                        }
+                    }
+                    News::Freed(freed) => Event::Freed(name(freed)),
+                    News::ClientFreed(client) => Event::ClientFreed(ClientHandle(client)),
+                };
+                self.tell(event)?;
+            }
+            let rang = compute.rang.load(Ordering::Acquire);
+            if rang != self.rang[place] {
+                self.rang[place] = rang;
+                self.tell(Event::Rang(instance))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How the GPU is shared, and what each instance was given, as JSON.
+    pub fn accounts(&self) -> serde_json::Value {
+        let now = self.now();
+        let gpu = self.scheduler.view();
+        let instances: Vec<_> = (0..self.rang.len())
+            // CAST: few.
+            .filter_map(|place| self.scheduler.instance_view(now, InstanceId(place as u32)))
+            .map(|view| {
+                serde_json::json!({
+                    "given_ns": view.account.given,
+                    "windows": view.account.windows,
+                    "preemptions": view.account.preemptions,
+                    "parked_ns": view.account.parked,
+                })
+            })
+            .collect();
+        let calls: BTreeMap<_, _> = self
+            .times
+            .iter()
+            .map(|(name, times)| {
+                let mean = times.total.as_secs_f64() * 1e6 / times.count.max(1) as f64;
+                let figures = serde_json::json!({
+                    "count": times.count,
+                    "failed": times.failed,
+                    "mean_us": (mean * 10.0).round() / 10.0,
+                    "longest_us": times.longest.as_micros() as u64,
+                });
+                (*name, figures)
+            })
+            .collect();
+        serde_json::json!({
+            "mode": gpu.mode.name(),
+            "switches": gpu.switches,
+            "calls": calls,
+            "instances": instances,
+        })
+    }
+}
+
+fn name([client, object]: compute::Name) -> RmName {
+    RmName {
+        client: ClientHandle(client),
+        object: ObjectHandle(object),
+    }
+}
+
+/// What a status says of a call.
+fn outcome(answer: Option<i32>) -> Result<(), CallError> {
+    match answer {
+        Some(0) => Ok(()),
+        Some(NOT_SUPPORTED) => Err(CallError::Unsupported),
+        _ => Err(CallError::Failed),
+    }
+}
+
+impl Backend {
+    fn group_call(&self, group: RmName, request: Request) -> Result<(), CallError> {
+        let (place, agent) = *self.owners.get(&group.client.0).ok_or(CallError::Failed)?;
+        let compute = self.competitors[place].compute;
+        compute.ask(agent, request, &[[group.client.0, group.object.0]]);
+        outcome(compute.answer(agent))
+    }
+}
+
+impl Authority for Backend {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError> {
+        self.group_call(group, Request::Timeslice { microseconds })
+    }
+
+    /// One call for each client, all at once: a client's calls are its own process's.
+    fn switch(&mut self, channels: &[RmName], disable: bool) -> Result<(), CallError> {
+        let mut of: BTreeMap<u32, Vec<compute::Name>> = BTreeMap::new();
+        for channel in channels {
+            let name = [channel.client.0, channel.object.0];
+            of.entry(channel.client.0).or_default().push(name);
+        }
+        let mut result = Ok(());
+        let mut asked = Vec::new();
+        for (client, names) in of {
+            let Some(&(place, agent)) = self.owners.get(&client) else {
+                result = Err(CallError::Failed);
+                continue;
+            };
+            let compute = self.competitors[place].compute;
+            if asked.contains(&(place, agent)) {
+                // Two clients of one process: one after the other.
+                result = result.and(outcome(compute.answer(agent)));
+            }
+            // CAST: at most 64.
+            let count = names.len() as u32;
+            compute.ask(agent, Request::Switch { disable, count }, &names);
+            asked.push((place, agent));
+        }
+        for (place, agent) in asked {
+            let answer = self.competitors[place].compute.answer(agent);
+            result = result.and(outcome(answer));
+        }
+        result
+    }
+
+    fn preempt(&mut self, group: RmName) -> Result<(), CallError> {
+        self.group_call(group, Request::Preempt)
+    }
+
+    fn set_gate(&mut self, instance: InstanceId, gate: Gate) -> Result<(), CallError> {
+        // CAST: few.
+        let competitor = self.competitors.get(instance.0 as usize);
+        let compute = competitor.ok_or(CallError::Failed)?.compute;
+        compute.set_gate(match gate {
+            Gate::Open => compute::OPEN,
+            Gate::Armed => compute::ARMED,
+            Gate::Shut => compute::SHUT,
+        });
+        let agents: Vec<_> = compute.agents().collect();
+        for agent in &agents {
+            compute.ask(*agent, Request::Gate, &[]);
+        }
+        for agent in agents {
+            // One that has ended has no doorbell any more.
+            compute.answer(agent);
+        }
+        Ok(())
+    }
+
+    /// Any process may ask: the samples are of the whole GPU.
+    fn read_samples(&mut self) -> Result<(), CallError> {
+        let asked = self.competitors.iter().find_map(|competitor| {
+            let agent = competitor.compute.agents().next()?;
+            competitor.compute.ask(agent, Request::Sample, &[]);
+            Some(competitor.compute.answer(agent))
+        });
+        let process = match asked.flatten() {
+            Some(process) if process >= 0 => process,
+            _ => return Err(CallError::Failed),
+        };
+        let mut competitors = self.competitors.iter();
+        let place = competitors.position(|competitor| competitor.compute.has(process));
+        // CAST: few.
+        self.sample = Some(place.map(|place| place as u32));
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""weights.py [--bin DIR] [--json FILE] [--seconds S] [CASE...]: how the module's scheduler shares a real GPU. A
+line of JSON for each case: what each program did of what it does alone (`got`), its part of what all
+did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
+
+A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native, doorbell or rmapi; `+` after a weight is high
+priority. Without cases: those of docs/measurements.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BACKENDS = {"native": ["--native"], "doorbell": ["--doorbell"], "rmapi": []}
+MIXES = (
+    "75:15:8,25:15:8",
+    "75:800:8,25:800:8",
+    "75:16000:8,25:16000:8",
+    "75:81000:8,25:81000:8",
+    "50:15:1,50:81000:8",
+    "75:15:1,25:81000:8",
+    "25:800:1,75:15:8",
+    "75:16000:1,25:800:1",
+    "90:800:8,10:16000:8",
+    "1:800:8,2:15:8,3:16000:8,4:800:1",
+)
+CAPS = ("30:15:8", "30:800:1", "30:16000:8", "30:81000:8", "50:800:8")
+FIXED = 3
+WEIGHT = 2
+
+
+def weigh(folder, backend, policy, instances, seconds, steps_per_us="", log=None):
+    """Runs programs under the scheduler."""
+    specs = [
+        f"{weight}:{sys.executable} {HERE / 'programs' / 'burn.py'} {kernel} {depth} {seconds} {steps_per_us}".strip()
+        for weight, kernel, depth in instances
+    ]
+    logged = ["--log", log] if log else []
+    command = [folder / "cgpu-gpu", "weigh", "--policy", str(policy), *BACKENDS[backend], *logged, *specs]
+    return json.loads(subprocess.check_output(command, text=True, timeout=120))
+
+
+def parse(case):
+    """A case's backend, policy and instances."""
+    backend, policy, mix = case.split("/")
+    return backend, int(policy), [tuple(part.split(":")) for part in mix.split(",")]
+
+
+def default_cases():
+    """Those of docs/measurements."""
+    for mix in MIXES:
+        for backend in BACKENDS:
+            yield f"{backend}/{WEIGHT}/{mix}"
+    for mix in CAPS:
+        yield f"rmapi/{FIXED}/{mix}"
+        yield f"doorbell/{FIXED}/{mix}"
+
+
+def main():
+    """Runs the cases."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", type=Path, default=HERE / "../../target/release")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--logs", type=Path, help="folder for a log of the scheduler's for each case")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    options = parser.parse_args()
+    folder = options.bin.resolve()
+    alone = {}
+    lines = []
+    # Once, on a GPU that nobody else uses.
+    seen = weigh(folder, "native", WEIGHT, [("1", "800", "8")], options.seconds)
+    steps = seen["programs"][0]["steps_per_us"]
+    for case in options.cases or default_cases():
+        backend, policy, instances = parse(case)
+        for _, kernel, depth in instances:
+            if (kernel, depth) not in alone:
+                seen = weigh(folder, "native", WEIGHT, [("1", kernel, depth)], options.seconds, steps)
+                alone[kernel, depth] = seen["programs"][0]["rate"]
+        try:
+            log = options.logs / f"{len(lines)}.log" if options.logs else None
+            seen = weigh(folder, backend, policy, instances, options.seconds, steps, log)
+        except (subprocess.SubprocessError, json.JSONDecodeError) as failure:
+            print(json.dumps({"case": case, "failed": str(failure)[:200]}), flush=True)
+            continue
+        rates = [said["rate"] if said else 0 for said in seen["programs"]]
+        got = [rate / alone[kernel, depth] for rate, (_, kernel, depth) in zip(rates, instances)]
+        weights = [int(weight.rstrip("+")) for weight, _, _ in instances]
+        if policy == FIXED:
+            wanted = [weight / 100 for weight in weights]
+            share = got
+        else:
+            wanted = [weight / sum(weights) for weight in weights]
+            share = [part / sum(got) if sum(got) else 0 for part in got]
+        line = {
+            "backend": backend,
+            "case": case,
+            "wanted": [round(part, 4) for part in wanted],
+            "share": [round(part, 4) for part in share],
+            "got": [round(part, 4) for part in got],
+            "error": [round((s - w) / w, 4) for s, w in zip(share, wanted)],
+            "total": round(sum(got), 4),
+            "longest_wait_ms": [round(said["longest_wait_ms"], 2) if said else None for said in seen["programs"]],
+            "scheduler": seen["scheduler"],
+        }
+        lines.append(line)
+        print(json.dumps(line), flush=True)
+    if options.json:
+        options.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
