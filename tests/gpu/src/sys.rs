@@ -105,12 +105,16 @@ pub fn wake(word: &AtomicU32) {
     unsafe { call(libc::SYS_futex, arguments) };
 }
 
+/// An address at which nothing can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotThere;
+
 /// Copies from an address of this process that may not be there.
 ///
 /// # Errors
 ///
 /// It is not there, or not all of it.
-pub fn peek(from: u64, into: &mut [u8]) -> Result<(), ()> {
+pub fn peek(from: u64, into: &mut [u8]) -> Result<(), NotThere> {
     // CAST: pointers and lengths are 64 bits wide.
     let (local, remote) = (
         [into.as_mut_ptr() as u64, into.len() as u64],
@@ -131,6 +135,6 @@ pub fn peek(from: u64, into: &mut [u8]) -> Result<(), ()> {
     if moved == into.len() as i64 {
         Ok(())
     } else {
-        Err(())
+        Err(NotThere)
     }
 }

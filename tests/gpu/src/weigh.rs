@@ -140,7 +140,7 @@ impl Arbiter {
             self.note(action, now - began, result.is_err());
             self.log(&(action, channels.len()));
             if let (Action::ReadSamples, Some(active)) = (action, self.backend.sample.take()) {
-                let active = active.map(|place| InstanceId(place));
+                let active = active.map(InstanceId);
                 self.tell(Event::Sample { active })?;
             }
             self.tell(Event::Answer { began, result })?;
