@@ -68,6 +68,13 @@ impl Turn {
         }
     }
 
+    /// Windows begin again after a time without. A turn that would be over by now is not gone on with.
+    fn resume(&mut self, now: Nanos) {
+        if now >= self.began.saturating_add(self.length) {
+            self.length = 0;
+        }
+    }
+
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
@@ -117,6 +124,7 @@ impl Scheduler {
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
+        let parked = instance.gate == Gate::Shut;
         match instance.gate {
             Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
             Gate::Armed => instance.gate = Gate::Open,
@@ -127,7 +135,7 @@ impl Scheduler {
             _ if instance.working => instance.heard(0),
             _ => {
                 instance.silent = 0;
-                instance.fresh = true;
+                instance.fresh = parked;
                 instance.working = true;
                 if soft {
                     instance.granted = 0;
@@ -163,6 +171,9 @@ impl Scheduler {
                 self.charge(now);
                 self.end_window(now);
                 self.mode = mode;
+                if mode == Mode::Windows {
+                    self.turn.resume(now);
+                }
             }
             if mode != Mode::Windows || self.advance(now) {
                 break;
@@ -453,6 +464,7 @@ impl Scheduler {
         for instance in self.fleet.instances_mut() {
             instance.want_compute = true;
             instance.want_others = true;
+            instance.fresh &= mode == Mode::Windows;
             instance.want_slice = DEFAULT_SLICE_US;
             instance.want_gate = match mode {
                 Mode::Native | Mode::Slices => Gate::Open,

@@ -88,23 +88,23 @@ fn caps_of_one_that_is_alone() {
         (
             "doorbell 3 : 7 ms",
             Drill::DoorbellCap(3 * MS, 7 * MS),
-            [0.55, 1.0, 1.0],
+            [55.0, 100.0, 100.0],
         ),
         (
             "doorbell 30 : 70 ms",
             Drill::DoorbellCap(30 * MS, 70 * MS),
-            [0.33, 0.48, 1.01],
+            [33.0, 48.0, 101.0],
         ),
         (
             "channels 30 : 70 ms",
             Drill::ChannelCap(30 * MS, 70 * MS),
-            [0.303, 0.305, 0.318],
+            [30.3, 30.5, 31.8],
         ),
     ];
     for (name, drill, measured) in rows {
         for (kernel, measured) in [SMALL, MIDDLE, LONG].into_iter().zip(measured) {
             let got = measure(drill, &[full(kernel)], 8000 * MS);
-            near(&format!("{name}, {kernel} ns"), got[0], measured);
+            near(&format!("{name}, {kernel} ns, %"), got[0] * 100.0, measured);
         }
     }
 }
@@ -129,6 +129,9 @@ fn throughput_of_two_by_length_of_slice() {
     }
 }
 
+/// What was done, and what A and B got of what each does alone, for each pair.
+type Row = (&'static str, Drill, [(f64, f64); 3]);
+
 /// Programs that wait for each kernel, in the three pairs that were measured.
 #[test]
 fn who_waits_for_each_kernel() {
@@ -137,7 +140,7 @@ fn who_waits_for_each_kernel() {
         (habit(SHORT, 8), habit(LONG, 2)),
         (habit(SMALL, 1), habit(SHORT, 8)),
     ];
-    let rows: [(&str, Drill, [(f64, f64); 3]); 8] = [
+    let rows: [Row; 8] = [
         (
             "default",
             Drill::Slices(DEFAULT_SLICE, DEFAULT_SLICE),

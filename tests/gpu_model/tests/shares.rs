@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The scheduler on the model: shares while programs come and go, nobody starves, calls are few, and what
+//! the operator changes takes effect without losing work.
+
+use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms, CALLS_PER_SECOND};
+use gpu_model::cases::{pair, rules, weight, DOORBELL, KERNELS, RMAPI};
+use gpu_model::driven::Driven;
+use gpu_model::world::{alone, Habit};
+use gpu_model::{Nanos, MS, US};
+use proptest::prelude::*;
+
+fn started(policy: Policy, programs: &[(Habit, Terms)]) -> Driven {
+    let mut driven = Driven::new(Capabilities::ALL, rules(policy, Period::Latency));
+    for (habit, terms) in programs {
+        driven.add(*habit, *terms);
+    }
+    driven
+}
+
+/// What each program gets in the next `length`, as a fraction of what it does alone.
+fn measured(driven: &mut Driven, habits: &[Habit], length: Nanos) -> Vec<f64> {
+    let before: Vec<Nanos> = (0..habits.len()).map(|i| driven.world.ran(i)).collect();
+    driven.run(length);
+    let rates = habits.iter().enumerate().map(|(i, habit)| {
+        let ran = (driven.world.ran(i) - before[i]) as f64;
+        ran * 1e9 / length as f64 / alone(*habit)
+    });
+    rates.collect()
+}
+
+const SHORT: Habit = Habit {
+    kernel: 15 * US,
+    depth: 1,
+};
+const LONG: Habit = Habit {
+    kernel: 81 * MS,
+    depth: 8,
+};
+
+/// The worst pairs of the bench, so that `cargo test` shows them too.
+#[test]
+fn a_program_that_waits_for_each_kernel_has_its_share_beside_long_ones() {
+    for weights in [[75, 25], [50, 50]] {
+        for (a, b) in [(SHORT, LONG), (LONG, SHORT)] {
+            let line = pair(RMAPI, weights, a, b);
+            assert!(line.error <= 0.02, "{line:?}");
+        }
+    }
+    let line = pair(DOORBELL, [75, 25], SHORT, SHORT);
+    assert!(line.error <= 0.03, "{line:?}");
+}
+
+#[test]
+fn alone_and_uncapped_costs_nothing() {
+    let mut driven = started(Policy::Weight, &[(SHORT, weight(1))]);
+    driven.run(100 * MS);
+    let calls = driven.calls.len();
+    let got = measured(&mut driven, &[SHORT], 2000 * MS);
+    assert!(got[0] > 0.999, "{got:?}");
+    assert_eq!(driven.calls.len(), calls);
+    assert!(driven.is_open(0));
+    assert_eq!(driven.sched.deadline(), None);
+}
+
+/// A request every 50 ms or so to an instance of high priority, while another keeps the GPU full with
+/// kernels of 81 ms.
+#[test]
+fn high_priority_has_the_gpu_within_two_milliseconds() {
+    let high = Terms {
+        high_priority: true,
+        ..weight(1)
+    };
+    let request = Habit {
+        kernel: 500 * US,
+        depth: 1,
+    };
+    let mut driven = started(Policy::Weight, &[(LONG, weight(1)), (request, high)]);
+    driven.world.set_stopped(1, true);
+    driven.run(1000 * MS);
+    let mut longest = 0;
+    for number in 0..60u64 {
+        driven.world.programs[1].left = Some(8);
+        driven.world.set_stopped(1, false);
+        let (asked, ran) = (driven.world.now(), driven.world.ran(1));
+        while driven.world.ran(1) == ran {
+            driven.run(10 * US);
+        }
+        // The first ones teach the scheduler how long its kernels are.
+        if number >= 10 {
+            longest = longest.max(driven.world.now() - asked);
+        }
+        driven.run((45 + number % 13) * MS);
+    }
+    assert!(longest <= 2 * MS, "{longest} ns");
+}
+
+#[test]
+fn a_suspended_instance_stops_at_once_and_loses_no_work() {
+    let middle = Habit {
+        kernel: 16 * MS,
+        depth: 4,
+    };
+    let mut driven = started(Policy::Weight, &[(middle, weight(1)), (SHORT, weight(1))]);
+    driven.run(500 * MS);
+    let suspended = Terms {
+        suspended: true,
+        ..weight(1)
+    };
+    driven.set_terms(0, suspended);
+    driven.run(2 * MS);
+    let stopped = measured(&mut driven, &[middle, SHORT], 1000 * MS);
+    assert_eq!(stopped[0], 0.0);
+    assert!(stopped[1] > 0.99, "{stopped:?}");
+    let launched = driven.world.programs[0].finished;
+    driven.set_terms(0, weight(1));
+    driven.run(100 * MS);
+    let back = measured(&mut driven, &[middle, SHORT], 1000 * MS);
+    assert!(back[0] > 0.45, "{back:?}");
+    assert!(driven.world.programs[0].finished > launched + 20);
+}
+
+#[test]
+fn a_change_takes_effect_within_a_turn() {
+    let habits = [SHORT, LONG];
+    let mut driven = started(Policy::Weight, &[(SHORT, weight(1)), (LONG, weight(1))]);
+    driven.run(1000 * MS);
+    driven.set_terms(0, weight(3));
+    driven.run(40 * MS);
+    let got = measured(&mut driven, &habits, 1000 * MS);
+    let share = got[0] / (got[0] + got[1]);
+    assert!((share - 0.75).abs() < 0.02, "{got:?}");
+    driven.set_rules(rules(Policy::Native, Period::Latency));
+    driven.run(40 * MS);
+    let got = measured(&mut driven, &habits, 1000 * MS);
+    assert!(got[0] < 0.02, "the driver's own sharing: {got:?}");
+    driven.set_rules(rules(Policy::Preemptive, Period::Latency));
+    driven.run(40 * MS);
+    let got = measured(&mut driven, &habits, 1000 * MS);
+    let share = got[0] / (got[0] + got[1]);
+    assert!((share - 0.5).abs() < 0.02, "{got:?}");
+}
+
+/// What one instance leaves unused the others have; under a hard policy nobody has it.
+#[test]
+fn hard_and_soft_policies_differ_in_what_is_left_over() {
+    let habits = [SHORT, LONG];
+    let programs = [(SHORT, weight(20)), (LONG, weight(30))];
+    let mut driven = started(Policy::Fixed, &programs);
+    driven.run(1000 * MS);
+    let got = measured(&mut driven, &habits, 2000 * MS);
+    assert!((got[0] - 0.2).abs() < 0.01, "{got:?}");
+    assert!((got[1] - 0.3).abs() < 0.01, "{got:?}");
+    driven.set_rules(rules(Policy::Soft, Period::Latency));
+    driven.world.set_stopped(0, true);
+    driven.run(1000 * MS);
+    let got = measured(&mut driven, &habits, 1000 * MS);
+    assert!(got[1] > 0.99, "{got:?}");
+}
+
+fn habits() -> impl Strategy<Value = Habit> {
+    let kernel = prop::sample::select(KERNELS.to_vec());
+    (kernel, 1..=8u32).prop_map(|(kernel, depth)| Habit { kernel, depth })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Programs stop and go on as they like for 3 s. Whoever has work all the time is never without the
+    /// GPU for long, and 1 s after the last change the shares are those of the weights.
+    #[test]
+    fn shares_hold_while_programs_come_and_go(
+        programs in prop::collection::vec((habits(), 1..=4u32), 2..=6),
+        changes in prop::collection::vec((0..6usize, any::<bool>(), 1..200u64), 0..40),
+    ) {
+        let programs: Vec<_> = programs.into_iter().map(|(h, w)| (h, weight(w))).collect();
+        let habits: Vec<_> = programs.iter().map(|(habit, _)| *habit).collect();
+        let mut driven = started(Policy::Weight, &programs);
+        let mut runs = vec![true; programs.len()];
+        for (program, stop, wait) in changes {
+            // Program 0 has work all the time.
+            let program = program % programs.len();
+            if program > 0 {
+                driven.world.set_stopped(program, stop);
+                runs[program] = !stop;
+            }
+            let before = driven.world.ran(0);
+            driven.run(wait * MS);
+            // In a turn, and at most one window of each other that is taken for busy.
+            if wait > 190 {
+                prop_assert!(driven.world.ran(0) > before, "starved for {wait} ms");
+            }
+        }
+        driven.run(2500 * MS);
+        let got = measured(&mut driven, &habits, 2000 * MS);
+        let busy = || runs.iter().enumerate().filter(|(_, runs)| **runs).map(|(i, _)| i);
+        let weights: u32 = busy().map(|i| programs[i].1.weight).sum();
+        let all: f64 = busy().map(|i| got[i]).sum();
+        for i in busy() {
+            let wanted = f64::from(programs[i].1.weight) / f64::from(weights);
+            let error = (got[i] / all - wanted).abs() / wanted;
+            prop_assert!(error < 0.06, "{i}: {got:?} of {programs:?}, {runs:?}");
+        }
+        prop_assert!(all > 0.85, "{got:?}");
+        // In any second.
+        for (i, began) in driven.calls.iter().enumerate() {
+            let within = driven.calls[i..].iter().take_while(|at| **at < began + 1000 * MS);
+            prop_assert!(within.count() as u64 <= CALLS_PER_SECOND + 64);
+        }
+        // Everybody stops: after a while nothing runs any more.
+        for i in 0..programs.len() {
+            driven.world.set_stopped(i, true);
+        }
+        driven.run(8000 * MS);
+        let calls = driven.calls.len();
+        prop_assert_eq!(driven.sched.deadline(), None);
+        driven.run(1000 * MS);
+        prop_assert_eq!(driven.calls.len(), calls);
+    }
+}
