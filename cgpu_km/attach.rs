@@ -10,6 +10,9 @@
 //! 3. Opening a GPU's device initializes it. A client, a device and a subdevice object then give its
 //!    device instance, memory, UUID and name.
 //!
+//! A GPU that is opened for its first instance is asked once more: its page of shared data is mapped, so
+//! that it is known by its place.
+//!
 //! All that is made on the way is freed again. A GPU that does not answer is left out.
 
 use crate::{
@@ -17,13 +20,18 @@ use crate::{
     nvidia::{
         escape::Escape,
         fb,
-        handle::ControlCmd,
-        nvos::{self, card_info, nvos00, nvos54, nvos64, version},
+        handle::{ClassId, ControlCmd},
+        nvos::{self, card_info, nvos00, nvos33, nvos54, nvos64, version},
         params::{self, arch_info, fb_pair, gid_info, gpu_info, gpu_name, id_info, nv0080, nv2080},
+        rusd,
+        status::NvStatus,
         tables::Tables,
         version::{Branch, DriverVersion},
     },
-    os_interface::{BackingFile, DeviceNumber, Route, Worker},
+    os_interface::{
+        shared_page::{with_descriptor, DriverPage},
+        BackingFile, DeviceNumber, Route, Worker,
+    },
     proxy::{Part, PointerAt},
     registry::Failure,
     uapi::{self, Cause},
@@ -42,6 +50,7 @@ const VERSION_QUERY: u32 = 0x32;
 const NV01_ROOT: u32 = 0x0000;
 const NV01_DEVICE_0: u32 = 0x0080;
 const NV20_SUBDEVICE_0: u32 = 0x2080;
+const RM_USER_SHARED_DATA: ClassId = ClassId(0x00de);
 const GPU_GET_ID_INFO: u32 = 0x0000_0202;
 const GPU_GET_NAME_STRING: u32 = 0x2080_0110;
 const GPU_GET_GID_INFO: u32 = 0x2080_014a;
@@ -54,6 +63,10 @@ const INFO_MIG_MODE: u32 = 0x2a;
 /// Handles of the objects of a probe. Any number but 0 and the client's will do.
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
+const SHARED_DATA: u32 = 0xc690_00de;
+/// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`), the
+/// caching and the address are the driver's choice.
+const MAP_FLAGS: u32 = 0x0008_0001;
 
 /// The running driver.
 #[derive(Clone, Copy)]
@@ -193,6 +206,37 @@ pub fn probe() -> Result<Found, Failure> {
     Ok(Found { driver, gpus })
 }
 
+/// The page of `RM_USER_SHARED_DATA` of a GPU that is open, and stays so while the page is used: mapped
+/// once, as a program maps it, to learn where it is. `None` where the driver has none for this GPU.
+pub fn shared_data(
+    driver: &Driver,
+    facts: &GpuFacts,
+    worker: &Worker,
+) -> Result<Option<DriverPage>, Failure> {
+    let control = open_control()?;
+    let rm = Rm::new(&control, driver.tables)?;
+    let mut device = [0; nv0080::SIZE];
+    nv0080::DEVICE_ID.set(&mut device, facts.device_instance);
+    let route = Route::Worker(worker);
+    rm.alloc(rm.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
+    let mut subdevice = [0; nv2080::SIZE];
+    rm.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
+    let entry = driver.tables.class(RM_USER_SHARED_DATA);
+    let size = entry.ok_or(Cause::UnknownDriver)?.params;
+    let size = usize::try_from(size).map_err(|_| EINVAL)?;
+    let mut params = KVec::from_elem(0, size, GFP_KERNEL)?;
+    let class = RM_USER_SHARED_DATA.0;
+    let (status, _) = rm.try_alloc(SUBDEVICE, SHARED_DATA, class, &mut params, Route::Caller)?;
+    if status == Some(NvStatus::NV_ERR_NOT_SUPPORTED.0) {
+        return Ok(None);
+    }
+    check(status)?;
+    // A file of its own: the driver gives each file one mapping.
+    let mapped = open_control()?;
+    rm.prepare_map(SUBDEVICE, SHARED_DATA, rusd::length(driver.branch), &mapped)?;
+    Ok(Some(DriverPage::of_mapping(&mapped)?))
+}
+
 /// Asks for the driver's version, and finds the tables for it.
 fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
     let mut query = [0; version::SIZE];
@@ -268,6 +312,20 @@ impl<'a> Rm<'a> {
         params: &mut [u8],
         route: Route<'_>,
     ) -> Result<u32, Failure> {
+        let (status, handle) = self.try_alloc(parent, object, class, params, route)?;
+        check(status)?;
+        Ok(handle)
+    }
+
+    /// The same; the driver's status and the handle.
+    fn try_alloc(
+        &self,
+        parent: u32,
+        object: u32,
+        class: u32,
+        params: &mut [u8],
+        route: Route<'_>,
+    ) -> Result<(Option<u32>, u32), Failure> {
         let mut outer = [0; nvos64::SIZE];
         nvos64::H_ROOT.set(&mut outer, self.client);
         nvos64::H_OBJECT_PARENT.set(&mut outer, parent);
@@ -284,8 +342,29 @@ impl<'a> Rm<'a> {
             },
         ];
         forward(self.control, Escape::RmAlloc, parts, route)?;
-        check(nvos64::STATUS.get(&outer))?;
-        Ok(nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default())
+        let handle = nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default();
+        Ok((nvos64::STATUS.get(&outer), handle))
+    }
+
+    /// Prepares `file` for a mapping of an object's first bytes, for reading.
+    fn prepare_map(
+        &self,
+        parent: u32,
+        object: u32,
+        length: u64,
+        file: &BackingFile,
+    ) -> Result<(), Failure> {
+        let mut argument = [0; nvos33::SIZE];
+        nvos33::H_CLIENT.set(&mut argument, self.client);
+        nvos33::H_DEVICE.set(&mut argument, parent);
+        nvos33::H_MEMORY.set(&mut argument, object);
+        nvos33::LENGTH.set(&mut argument, length);
+        nvos33::FLAGS.set(&mut argument, MAP_FLAGS);
+        with_descriptor(file, |fd| {
+            nvos33::FD.set(&mut argument, fd);
+            escape(self.control, Escape::RmMapMemory, &mut argument)
+        })??;
+        check(nvos33::STATUS.get(&argument))
     }
 
     /// Room for the parameters of a control, whose size the branch decides.

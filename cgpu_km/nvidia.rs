@@ -16,6 +16,7 @@ pub mod memory;
 pub mod names;
 pub mod nvos;
 pub mod params;
+pub mod rusd;
 pub mod status;
 pub mod tables;
 pub mod uvm;

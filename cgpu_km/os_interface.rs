@@ -27,6 +27,7 @@ pub mod procfs;
 mod random;
 mod scratch;
 mod session;
+pub mod shared_page;
 pub mod store;
 mod user;
 mod wait;
@@ -34,7 +35,7 @@ mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::Caller;
-pub use mapping::{Frame, Mapping, Pages, Unmapped};
+pub use mapping::{Frame, Mapping, Pages, Shown, Unmapped};
 pub use random::random;
 pub use scratch::Scratch;
 pub use session::Endpoint;

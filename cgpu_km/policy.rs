@@ -46,6 +46,7 @@ mod maps;
 mod object;
 mod process;
 pub mod report;
+pub mod rusd;
 pub mod sched;
 mod slots;
 mod table;

@@ -24,6 +24,7 @@
 //! the GPUs asks for them anew.
 
 mod gpu;
+mod shared_data;
 mod tenant;
 
 pub use gpu::{Failure, Gpu, Overcommit, POLICY_NATIVE};
@@ -46,7 +47,7 @@ use kernel::{
     str::CString,
     sync::{Arc, Mutex},
 };
-use tenant::{Condition, Door, Share};
+use tenant::{Condition, Door, OpenGpu, Share};
 
 /// The module's version.
 pub const VERSION: &str = "0.1.0";
@@ -239,14 +240,14 @@ impl Registry {
         name: &Name,
         place: &Place,
     ) -> Result<Arc<Instance>, Failure> {
-        let (backing, worker) = admin.gpu_files(&place.gpu)?;
+        let opened = admin.open_gpu(&place.gpu)?;
         if !admin.tenants.iter().any(|r| r.tenant.name() == name) {
             let record = self.make_tenant(admin, name)?;
             admin.tenants.push(record, GFP_KERNEL)?;
         }
         let mut tenants = admin.tenants.iter_mut();
         let record = tenants.find(|r| r.tenant.name() == name).ok_or(ENOENT)?;
-        let made = self.make_instance(record, place, backing, worker);
+        let made = self.make_instance(record, place, opened);
         if made.is_err() {
             // If the tenant was made for this instance, it goes.
             admin.tenants.retain(|r| !r.instances.is_empty());
@@ -308,8 +309,7 @@ impl Registry {
         &self,
         record: &mut TenantRecord,
         place: &Place,
-        backing: Arc<BackingFile>,
-        worker: Arc<Worker>,
+        opened: OpenGpu,
     ) -> Result<Arc<Instance>, Failure> {
         record.instances.reserve(1, GFP_KERNEL)?;
         let tenant = record.tenant.clone();
@@ -325,9 +325,9 @@ impl Registry {
         let twin = Twin {
             endpoint,
             number: nodes.own,
-            shown: backing.number(),
+            shown: opened.backing.number(),
         };
-        let share = Share::new(id, gpu.clone(), worker, Door::new(backing));
+        let share = Share::new(id, gpu.clone(), opened);
         tenant.add(share, place.limit)?;
         match self.show_instance(&instance, twin, &place.folder) {
             Ok(faces) => {
@@ -459,15 +459,24 @@ impl Admin {
         }
     }
 
-    /// A GPU's device with its worker: those that are there already, or new ones.
-    fn gpu_files(&self, gpu: &Gpu) -> Result<(Arc<BackingFile>, Arc<Worker>), Failure> {
+    /// A GPU's device and what hangs on its being open: what is there already, or all anew.
+    fn open_gpu(&self, gpu: &Gpu) -> Result<OpenGpu, Failure> {
         let mut tenants = self.tenants.iter();
-        if let Some(files) = tenants.find_map(|r| r.tenant.gpu_backing(gpu)) {
-            return Ok(files);
+        if let Some(opened) = tenants.find_map(|r| r.tenant.opened(gpu)) {
+            return Ok(opened);
         }
+        let driver = self.driver.ok_or(Cause::DriverMissing)?;
         let minor = gpu.facts().minor;
         let backing = attach::open_gpu(minor)?;
         let worker = Worker::start(minor, backing.clone())?;
-        Ok((backing, Arc::new(worker, GFP_KERNEL)?))
+        let shared_data = match attach::shared_data(&driver, gpu.facts(), &worker)? {
+            Some(page) => Some(Arc::new(page, GFP_KERNEL)?),
+            None => None,
+        };
+        Ok(OpenGpu {
+            backing,
+            worker: Arc::new(worker, GFP_KERNEL)?,
+            shared_data,
+        })
     }
 }

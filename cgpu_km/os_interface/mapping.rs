@@ -30,9 +30,13 @@
 use super::{
     creds, extra,
     session::{session, Endpoint, Session},
+    shared_page::ShownPage,
     UserAddr,
 };
-use kernel::{bindings, mm::virt::VmaRef, page::PAGE_SIZE, prelude::*, sync::SetOnce};
+use core::ptr::null_mut;
+use kernel::{
+    bindings, error::to_result, mm::virt::VmaRef, page::PAGE_SIZE, prelude::*, sync::SetOnce,
+};
 
 /// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools, device
 /// memory for peers, and disabled ones.
@@ -90,6 +94,22 @@ pub enum Unmapped {
 /// The number of a page frame: a physical address over the page's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame(u64);
+
+impl Frame {
+    pub(super) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// What a program gets for its `mmap`.
+#[derive(Clone, Copy)]
+pub enum Shown<'a> {
+    /// What the driver made.
+    AsMade,
+    /// This page, which it can read only, in the place of the driver's one. `EINVAL` for a mapping of
+    /// more than a page.
+    Instead(&'a ShownPage),
+}
 
 /// What the driver put into a mapping that it has just made.
 pub struct Pages<'a>(&'a VmaRef);
@@ -226,26 +246,71 @@ pub(super) unsafe fn mmap<E: Endpoint>(
     let table = unsafe { session.tables().replacing::<E>(original) };
     // SAFETY: As above. The driver may have changed the flags.
     let made = unsafe { VmaRef::from_raw(vma) };
-    let taken = table.ok_or(EMFILE).and_then(|table| {
-        E::mapped(session.file(), &Mapping::of(made), &Pages(made))?;
-        Ok(table)
+    let shown = table.ok_or(EMFILE).and_then(|table| {
+        let shown = E::mapped(session.file(), &Mapping::of(made), &Pages(made))?;
+        Ok((table, shown))
     });
-    match taken {
-        Ok(table) => {
-            // SAFETY: As above. The session lives as long as the file, which the mapping holds.
-            unsafe { (*vma).vm_ops = &raw const table.operations };
-            Ok(0)
-        }
-        Err(e) => {
-            // The kernel will take the pages out, but not call `close` for a mapping that failed.
-            // SAFETY: They are the driver's operations, which are valid.
-            if let Some(close) = unsafe { (*original).close } {
-                // SAFETY: The driver has just made this mapping.
-                unsafe { close(vma) };
-            }
-            Err(e)
-        }
+    if let Ok((table, Shown::AsMade)) = shown {
+        // SAFETY: As above. The session lives as long as the file, which the mapping holds.
+        unsafe { (*vma).vm_ops = &raw const table.operations };
+        return Ok(0);
     }
+    // What the driver made goes. (The kernel takes the pages out of a mapping that failed, but does not
+    // call `close` for it.)
+    // SAFETY: They are the driver's operations, which are valid.
+    if let Some(close) = unsafe { (*original).close } {
+        // SAFETY: The driver has just made this mapping.
+        unsafe { close(vma) };
+    }
+    // SAFETY: As above.
+    unsafe { (*vma).vm_ops = &raw const SHOWN.0 };
+    match shown? {
+        // SAFETY: The mapping is being made by this task, and the driver has nothing to do with it
+        // any more.
+        (_, Shown::Instead(page)) => unsafe { show(vma, page) },
+        (_, Shown::AsMade) => Ok(0),
+    }
+}
+
+/// `struct vm_operations_struct` in a static.
+struct VmOperations(bindings::vm_operations_struct);
+// SAFETY: Never written.
+unsafe impl Sync for VmOperations {}
+
+/// Of a mapping of a page that is counted: there is nothing to be done.
+static SHOWN: VmOperations = VmOperations(bindings::vm_operations_struct {
+    ..pin_init::zeroed()
+});
+
+/// Puts `page` in the place of what is in a mapping, for reading.
+///
+/// # Safety
+///
+/// The mapping is being made, of a page of host memory, and has no operations but ours.
+unsafe fn show(vma: *mut bindings::vm_area_struct, page: &ShownPage) -> Result<c_int> {
+    // SAFETY: The caller promises it.
+    let (start, length) = unsafe {
+        let vma = VmaRef::from_raw(vma);
+        (vma.start(), vma.end().saturating_sub(vma.start()))
+    };
+    if length != PAGE_SIZE {
+        return Err(EINVAL);
+    }
+    // SAFETY: The whole mapping, locked for writing as it is being made.
+    unsafe { bindings::zap_vma_range(vma, start, length) };
+    // SAFETY: As above. What the driver kept here was for its `close`, which has run.
+    unsafe { (*vma).vm_private_data = null_mut() };
+    // CAST: bit masks.
+    let write = (bindings::VM_WRITE | bindings::VM_MAYWRITE) as c_ulong;
+    // SAFETY: As above.
+    unsafe { extra::cgpu_shim_vm_flags_clear(vma, write) };
+    // SAFETY: There is no precondition.
+    let protection = unsafe { bindings::vm_get_page_prot(bindings::VM_READ | bindings::VM_SHARED) };
+    // SAFETY: As above.
+    unsafe { (*vma).vm_page_prot = protection };
+    // SAFETY: As above; the mapping takes a reference of the page.
+    to_result(unsafe { bindings::vm_insert_page(vma, start, page.as_ptr()) })?;
+    Ok(0)
 }
 
 unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {

@@ -26,7 +26,7 @@
 use super::{
     caller::Caller,
     creds,
-    mapping::{self, Mapping, Pages, Tables, Unmapped},
+    mapping::{self, Mapping, Pages, Shown, Tables, Unmapped},
     worker::QueueKey,
     BackingFile, UserAddr,
 };
@@ -57,9 +57,10 @@ pub trait Endpoint: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The driver has made a mapping. An error takes it away again, and is what `mmap` gives.
-    fn mapped(_file: &Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result {
-        Ok(())
+    /// The driver has made a mapping: what the program is to have. An error takes it away again, and
+    /// is what `mmap` gives.
+    fn mapped<'a>(_file: &'a Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result<Shown<'a>> {
+        Ok(Shown::AsMade)
     }
 
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a

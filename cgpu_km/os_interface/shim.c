@@ -25,6 +25,21 @@ unsigned long cgpu_shim_page_to_pfn(struct page *page)
 	return page_to_pfn(page);
 }
 
+void *cgpu_shim_page_address(struct page *page)
+{
+	return page_address(page);
+}
+
+void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function)
+{
+	INIT_DELAYED_WORK(work, function);
+}
+
+void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds)
+{
+	queue_delayed_work(system_percpu_wq, work, msecs_to_jiffies(milliseconds));
+}
+
 /* pid_by_vnr: the opposite of pid_vnr(); 0 where nobody has the number. */
 pid_t cgpu_shim_pid_by_vnr(pid_t nr)
 {
@@ -50,4 +65,9 @@ bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame)
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {
 	vm_flags_set(vma, flags);
+}
+
+void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
+{
+	vm_flags_clear(vma, flags);
 }

@@ -7,14 +7,19 @@
 #include <linux/mm.h>
 #include <linux/pid.h>
 #include <linux/semaphore.h>
+#include <linux/workqueue.h>
 
 const struct cred *cgpu_shim_override_creds(const struct cred *cred);
 void cgpu_shim_revert_creds(const struct cred *cred);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);
 pid_t cgpu_shim_pid_by_vnr(pid_t nr);
+void *cgpu_shim_page_address(struct page *page);
+void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
+void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
+void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
 
 /* Flags of the sealed scratch; VM_SEALED is a macro that bindgen does not evaluate. */
 extern const unsigned long cgpu_shim_scratch_vm_flags;

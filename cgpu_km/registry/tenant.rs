@@ -6,11 +6,19 @@
 //! who may open what, how many files are open, and the books. So "is it in use?" and "take it away"
 //! are one step, and no file can be opened in between.
 
-use super::gpu::{Failure, Gpu, Overcommit};
+use super::{
+    gpu::{Failure, Gpu, Overcommit},
+    shared_data::SharedData,
+};
 use crate::{
     dispatch,
     nvidia::tables::Tables,
-    os_interface::{self, BackingFile, Caller, DeviceNumber, QueueKey, UserAddr, Worker},
+    os_interface::{
+        self,
+        shared_page::{DriverPage, Shadow},
+        BackingFile, Caller, DeviceNumber, Frame, Mapping, Pages, QueueKey, Shown, UserAddr,
+        Worker,
+    },
     policy::{Books, FileId, GpuId, ProcessId, ShareView},
     uapi::{Cause, Name},
 };
@@ -19,7 +27,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, Mutex,
+        Arc, Mutex, SetOnce,
     },
 };
 
@@ -57,7 +65,18 @@ pub(super) struct Share {
     instance: u32,
     gpu: Arc<Gpu>,
     worker: Arc<Worker>,
+    shared_data: Option<Arc<DriverPage>>,
     door: Door,
+}
+
+/// A GPU's device while somebody has it open, which keeps the GPU initialized; shared by its instances.
+pub(super) struct OpenGpu {
+    /// The device.
+    pub(super) backing: Arc<BackingFile>,
+    /// Makes the calls that need the device in a descriptor table.
+    pub(super) worker: Arc<Worker>,
+    /// The page of `RM_USER_SHARED_DATA`, if the GPU has one: the same as long as it is initialized.
+    pub(super) shared_data: Option<Arc<DriverPage>>,
 }
 
 /// What was taken from a tenant. It is to be dropped without any lock: files are closed, and the
@@ -112,12 +131,13 @@ impl Door {
 }
 
 impl Share {
-    pub(super) fn new(instance: u32, gpu: Arc<Gpu>, worker: Arc<Worker>, door: Door) -> Self {
+    pub(super) fn new(instance: u32, gpu: Arc<Gpu>, opened: OpenGpu) -> Self {
         Self {
             instance,
             gpu,
-            worker,
-            door,
+            worker: opened.worker,
+            shared_data: opened.shared_data,
+            door: Door::new(opened.backing),
         }
     }
 }
@@ -160,6 +180,15 @@ impl Tenant {
     /// Works on its books, alone. `work` computes: it calls nobody, and copies no user memory.
     pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
         work(&mut self.state.lock().books)
+    }
+
+    /// The one of its GPUs whose page of shared data is in this frame, and the page.
+    pub(super) fn shared_data(&self, frame: Frame) -> Option<(GpuId, Arc<DriverPage>)> {
+        let state = self.state.lock();
+        state.shares.iter().find_map(|share| {
+            let page = share.shared_data.as_ref()?;
+            (page.frame() == frame).then(|| (share.gpu.id(), page.clone()))
+        })
     }
 
     /// The worker of one of its GPUs.
@@ -243,11 +272,15 @@ impl Tenant {
         Some((state.control.backing.clone()?, state.uvm.backing.clone()?))
     }
 
-    /// The same of one of its GPUs, with the worker.
-    pub(super) fn gpu_backing(&self, gpu: &Gpu) -> Option<(Arc<BackingFile>, Arc<Worker>)> {
+    /// The same of one of its GPUs.
+    pub(super) fn opened(&self, gpu: &Gpu) -> Option<OpenGpu> {
         let state = self.state.lock();
         let share = state.shares.iter().find(|s| s.gpu.id() == gpu.id())?;
-        Some((share.door.backing.clone()?, share.worker.clone()))
+        Some(OpenGpu {
+            backing: share.door.backing.clone()?,
+            worker: share.worker.clone(),
+            shared_data: share.shared_data.clone(),
+        })
     }
 }
 
@@ -392,6 +425,8 @@ impl Endpoint {
 pub struct File {
     id: FileId,
     endpoint: Arc<Endpoint>,
+    /// What it maps in the place of the driver's shared data, once it has done so.
+    shared_data: SetOnce<Shadow<SharedData>>,
 }
 
 impl File {
@@ -430,11 +465,32 @@ impl os_interface::Endpoint for Endpoint {
         Ok(File {
             id: FileId(NEXT_FILE.fetch_add(1, Relaxed)),
             endpoint: self.clone(),
+            shared_data: SetOnce::new(),
         })
     }
 
     fn ioctl(file: &File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32> {
         dispatch::ioctl(file, call, cmd, arg)
+    }
+
+    fn mapped<'a>(file: &'a File, _made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
+        match file.endpoint() {
+            Self::Control(tenant) => {
+                let found = pages.first().and_then(|frame| tenant.shared_data(frame));
+                let Some((gpu, page)) = found else {
+                    return Ok(Shown::AsMade);
+                };
+                if file.shared_data.as_ref().is_none() {
+                    let shadow = SharedData::show(tenant.clone(), gpu, page)?;
+                    // Another thread may have been faster: then its one is taken.
+                    file.shared_data.populate(shadow);
+                }
+                // It is there, unless that other thread is just putting it there.
+                let shadow = file.shared_data.as_ref().ok_or(EAGAIN)?;
+                Ok(Shown::Instead(shadow.page()))
+            }
+            Self::Gpu(_) | Self::Uvm(_) => Ok(Shown::AsMade),
+        }
     }
 
     fn release(file: File) {

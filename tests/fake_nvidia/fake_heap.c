@@ -32,22 +32,67 @@ static u64 heap_free(const struct fake_gpu *gpu)
 	return taken < gpu->heap ? gpu->heap - taken : 0;
 }
 
+/* cl00de.h of 580: a counter that is odd while a section is written, and a
+ * time where the firmware polls */
+#define RUSD_SEQ_START		0xff00000000000000ull
+#define RUSD_IN_PROGRESS	(~0ull)
+
+struct rusd {
+	u64 bar1_seq;
+	u32 bar1_size, bar1_free;	/* KiB */
+	u64 seq, total, free;		/* bytes */
+	u64 err_cont[2], gr_info[2];
+	u64 clk_time;
+	u32 clk_mhz[4];			/* graphics, memory, video, SM */
+	u8 throttle[1880];
+	u64 util_time;
+	u32 util[10];			/* GPU, memory, then four engines */
+};
+
+static_assert(offsetof(struct rusd, clk_time) == 72);
+static_assert(offsetof(struct rusd, util_time) == 1976);
+
+static void rusd_open(u64 *seq)
+{
+	WRITE_ONCE(*seq, *seq ? *seq + 1 : RUSD_SEQ_START + 1);
+	smp_wmb();
+}
+
+static void rusd_close(u64 *seq)
+{
+	smp_wmb();
+	WRITE_ONCE(*seq, *seq + 1);
+}
+
 /*
- * The page of class 0xde as mem_mgr.c keeps it: BAR1 in KiB, then memory in
- * bytes, each behind the time of its last change (cl00de.h). Under the lock.
+ * The page of class 0xde as mem_mgr.c and the firmware keep it, under the
+ * lock. What is polled is polled all the time, as if somebody watched the GPU:
+ * clocks that stand, and a GPU that others use in full.
  */
 static void tell_rusd(struct fake_gpu *gpu)
 {
-	struct {
-		u64 bar1_time;
-		u32 bar1_size, bar1_free;
-		u64 time, total, free;
-	} *page = page_address(gpu->rusd);
+	struct rusd *page = page_address(gpu->rusd);
+	u64 now = ktime_get_real_ns();
+	int i;
 
-	page->bar1_time = page->time = ktime_get_real_ns();
+	rusd_open(&page->bar1_seq);
 	page->bar1_size = page->bar1_free = 0x10000000;
+	rusd_close(&page->bar1_seq);
+	rusd_open(&page->seq);
 	WRITE_ONCE(page->total, gpu->heap);
 	WRITE_ONCE(page->free, heap_free(gpu));
+	rusd_close(&page->seq);
+
+	WRITE_ONCE(page->clk_time, RUSD_IN_PROGRESS);
+	WRITE_ONCE(page->util_time, RUSD_IN_PROGRESS);
+	smp_wmb();
+	for (i = 0; i < ARRAY_SIZE(page->clk_mhz); i++)
+		page->clk_mhz[i] = 1980;
+	for (i = 0; i < 2; i++)
+		page->util[i] = 100;
+	smp_wmb();
+	WRITE_ONCE(page->clk_time, now);
+	WRITE_ONCE(page->util_time, now);
 }
 
 u64 fake_heap_free(struct fake_gpu *gpu)

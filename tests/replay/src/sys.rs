@@ -38,11 +38,16 @@ pub fn renumber(fd: i32, wanted: i32, cloexec: bool) -> Result<(), Errno> {
     if fd == wanted {
         return Ok(());
     }
+    let made = copy_to(fd, wanted, cloexec);
+    close(fd)?;
+    made
+}
+
+/// Gives what a descriptor means a second number, closing what had that. `cloexec` as with `O_CLOEXEC`.
+pub fn copy_to(fd: i32, wanted: i32, cloexec: bool) -> Result<(), Errno> {
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
     // SAFETY: takes no pointer.
-    let made = check(unsafe { libc::dup3(fd, wanted, flags) });
-    close(fd)?;
-    made.map(drop)
+    check(unsafe { libc::dup3(fd, wanted, flags) }).map(drop)
 }
 
 /// `ioctl(2)` with a buffer as argument, or a null pointer for an empty one.

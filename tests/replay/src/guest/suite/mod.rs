@@ -14,6 +14,7 @@ mod mappings;
 mod memory;
 mod nodes;
 mod procfs;
+mod shared_data;
 mod tenants;
 mod unload;
 mod uvm;
@@ -162,6 +163,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         procfs::TESTS,
         files::TESTS,
         mappings::TESTS,
+        shared_data::TESTS,
         memory::TESTS,
         uvm::TESTS,
         isolation::TESTS,

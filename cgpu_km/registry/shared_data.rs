@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The page of `RM_USER_SHARED_DATA` as a tenant's programs see it.
+//!
+//! The driver's page is known by its frame since the GPU was opened (`attach::shared_data`), so it is
+//! recognised in whatever file and by whatever object or duplicate a program maps it. Each file that
+//! maps it gets a page of its own, which is made anew for as long as the file is open or mapped.
+
+use super::tenant::Tenant;
+use crate::{
+    nvidia::{
+        rusd::{self, Layout},
+        version::Branch,
+    },
+    os_interface::shared_page::{DriverPage, Refresh, Shadow, ShownPage},
+    policy::{
+        rusd::{refresh, Words, WordsMut},
+        FbView, GpuId,
+    },
+};
+use kernel::{prelude::*, sync::Arc};
+
+/// What is shown of one GPU to one tenant.
+pub(super) struct SharedData {
+    tenant: Arc<Tenant>,
+    gpu: GpuId,
+    page: Arc<DriverPage>,
+    layout: Layout,
+}
+
+impl SharedData {
+    /// A page for a file that maps the driver's one.
+    pub(super) fn show(
+        tenant: Arc<Tenant>,
+        gpu: GpuId,
+        page: Arc<DriverPage>,
+    ) -> Result<Shadow<Self>> {
+        let branch = Branch::of(tenant.tables().release).ok_or(ENODEV)?;
+        Shadow::start(Self {
+            tenant,
+            gpu,
+            page,
+            layout: rusd::layout(branch),
+        })
+    }
+}
+
+impl Refresh for SharedData {
+    fn refresh(&self, page: &ShownPage) {
+        let view = self.tenant.with_books(|books| books.fb_view(self.gpu));
+        // Of an instance that was destroyed nothing is left.
+        let view = view.unwrap_or(FbView { limit: 0, free: 0 });
+        refresh(self.layout, view, &Theirs(&self.page), &Ours(page));
+    }
+}
+
+struct Theirs<'a>(&'a DriverPage);
+
+impl Words for Theirs<'_> {
+    fn get(&self, index: usize) -> u64 {
+        self.0.word(index)
+    }
+}
+
+struct Ours<'a>(&'a ShownPage);
+
+impl Words for Ours<'_> {
+    fn get(&self, index: usize) -> u64 {
+        self.0.word(index)
+    }
+}
+
+impl WordsMut for Ours<'_> {
+    fn set(&self, index: usize, word: u64) {
+        self.0.set_word(index, word);
+    }
+}

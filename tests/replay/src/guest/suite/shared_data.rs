@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The page of `RM_USER_SHARED_DATA`: a tenant's own, in the place of the GPU's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, MIB};
+use crate::guest::process::in_child;
+use crate::guest::rm;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    ("shared data: memory is the instance's", memory),
+    (
+        "shared data: what is allocated and set shows within a second",
+        live,
+    ),
+    (
+        "shared data: the hardware is told, what others do is not",
+        sections,
+    ),
+    ("shared data: nobody writes to it", read_only),
+    ("shared data: each tenant has its own", tenants),
+    (
+        "shared data: by two objects, two mappings, in a child",
+        routes,
+    ),
+    (
+        "shared data: whatever file the descriptor means by then",
+        raced,
+    ),
+];
+
+const HANDLE: u32 = 0x5C00_00DE;
+const SECOND: u32 = 0x5C00_01DE;
+const CLASS: u32 = 0xDE;
+/// `sizeof(NV00DE_SHARED_DATA)` of 580.
+const LENGTH: u64 = 2600;
+/// As CUDA maps it: for reading.
+const FLAGS: u32 = 0x0008_0001;
+const PAGE: u64 = 4096;
+
+/// Where the figures of 580 stand, in words: total and free of `pmaMemoryInfo`, and the stamps before
+/// them and of `clkPublicDomainInfos` and `perfDevUtil`.
+const TOTAL: u64 = 3;
+const FREE: u64 = 4;
+const CLOCKS: u64 = 9;
+const UTILISATION: u64 = 247;
+
+fn word(address: u64, index: u64) -> u64 {
+    // SAFETY: the tests read pages that they have mapped.
+    unsafe { ((address + 8 * index) as *const u64).read_volatile() }
+}
+
+fn memory_of(address: u64) -> (u64, u64) {
+    (word(address, TOTAL), word(address, FREE))
+}
+
+fn unmap(address: u64) -> Outcome {
+    // SAFETY: nothing of the program lies in a page that the driver gave.
+    sys("munmap", unsafe { os::munmap(address, PAGE) })
+}
+
+fn object(client: &rm::Client) -> Outcome {
+    let made = client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, CLASS, &mut [0; 8]);
+    at("shared data", made).map(drop)
+}
+
+/// Maps an object through a file of its own, which is closed again.
+fn map(instance: &Instance, client: &rm::Client, object: u32, prot: i32) -> Result<u64, String> {
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::SUBDEVICE_HANDLE, object);
+    at(
+        "RM_MAP_MEMORY",
+        rm::map(client.ctl, names, LENGTH, FLAGS, fd),
+    )?;
+    let address = sys("mmap", os::mmap(0, PAGE, prot, libc::MAP_SHARED, fd, 0))?;
+    sys("close", os::close(fd))?;
+    Ok(address)
+}
+
+fn shown(instance: &Instance, client: &rm::Client) -> Result<u64, String> {
+    object(client)?;
+    map(instance, client, HANDLE, libc::PROT_READ)
+}
+
+/// Wants the page to say so within a second, and a little more for this slow machine.
+fn soon(address: u64, wanted: (u64, u64)) -> Outcome {
+    let end = Instant::now() + Duration::from_millis(3000);
+    while memory_of(address) != wanted && Instant::now() < end {
+        os::sleep_ms(20);
+    }
+    equal("shown", &memory_of(address), &wanted)
+}
+
+fn memory() -> Outcome {
+    let instance = Instance::new("rusd", GIB)?;
+    let client = instance.client()?;
+    at("memory", client.memory(0x5C00_0040, 64 * MIB))?;
+    let page = shown(&instance, &client)?;
+    equal("at once", &memory_of(page), &(GIB, GIB - 64 * MIB))?;
+    // The object may go: the mapping stays, as with the driver.
+    at("free", client.free(HANDLE))?;
+    equal("after the free", &memory_of(page), &(GIB, GIB - 64 * MIB))?;
+    unmap(page)?;
+    client.close();
+    equal("files", &instance.get()?.tenant_open_files, &0)
+}
+
+fn live() -> Outcome {
+    let instance = Instance::new("rusdlive", GIB)?;
+    let client = instance.client()?;
+    let page = shown(&instance, &client)?;
+    let stamp = word(page, TOTAL - 1);
+    at("memory", client.memory(0x5C00_0040, 128 * MIB))?;
+    soon(page, (GIB, GIB - 128 * MIB))?;
+    holds("another stamp", word(page, TOTAL - 1) != stamp)?;
+    instance.set_memory(2 * GIB)?;
+    soon(page, (2 * GIB, 2 * GIB - 128 * MIB))?;
+    at("free", client.free(0x5C00_0040))?;
+    soon(page, (2 * GIB, 2 * GIB))?;
+    unmap(page)?;
+    client.close();
+    Ok(())
+}
+
+fn sections() -> Outcome {
+    let instance = Instance::new("rusdall", GIB)?;
+    let client = instance.client()?;
+    let page = shown(&instance, &client)?;
+    holds("clocks have a time", word(page, CLOCKS) != 0)?;
+    // In MHz, of the graphics domain: the stand-in's.
+    equal("clock", &(word(page, CLOCKS + 1) & 0xffff_ffff), &1980)?;
+    for index in UTILISATION..UTILISATION + 6 {
+        equal("utilisation", &word(page, index), &0)?;
+    }
+    unmap(page)?;
+    client.close();
+    Ok(())
+}
+
+fn read_only() -> Outcome {
+    let instance = Instance::new("rusdwrite", GIB)?;
+    let client = instance.client()?;
+    object(&client)?;
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let page = map(&instance, &client, HANDLE, both)?;
+    // SAFETY: the page is mapped, and nothing of the program lies there.
+    let result = unsafe { libc::mprotect(page as *mut libc::c_void, 4096, both) };
+    equal("mprotect", &result, &-1)?;
+    let memory = at(
+        "mem",
+        std::fs::File::options().write(true).open("/proc/self/mem"),
+    )?;
+    let written = std::os::unix::fs::FileExt::write_at(&memory, &[1], page);
+    holds("written by /proc/self/mem", written.is_err())?;
+    let killed = in_child(|| {
+        // SAFETY: it is mapped; that this fails is what is tested.
+        unsafe { (page as *mut u64).write_volatile(1) };
+        Ok(())
+    });
+    holds("written", killed.is_err())?;
+    equal("shown", &memory_of(page), &(GIB, GIB))?;
+    unmap(page)?;
+    client.close();
+    Ok(())
+}
+
+fn tenants() -> Outcome {
+    let (one, two) = (
+        Instance::new("rusda", GIB)?,
+        Instance::new("rusdb", 3 * GIB)?,
+    );
+    let (a, b) = (one.client()?, two.client()?);
+    let (page_a, page_b) = (shown(&one, &a)?, shown(&two, &b)?);
+    at("memory", a.memory(0x5C00_0040, 256 * MIB))?;
+    soon(page_a, (GIB, GIB - 256 * MIB))?;
+    equal("the other's", &memory_of(page_b), &(3 * GIB, 3 * GIB))?;
+    unmap(page_a)?;
+    unmap(page_b)?;
+    a.close();
+    b.close();
+    Ok(())
+}
+
+fn routes() -> Outcome {
+    let instance = Instance::new("rusdways", GIB)?;
+    let client = instance.client()?;
+    object(&client)?;
+    // The books let nobody duplicate it; a second object is as good.
+    let another = client.alloc(rm::SUBDEVICE_HANDLE, SECOND, CLASS, &mut [0; 8]);
+    at("second object", another)?;
+    let other = map(&instance, &client, SECOND, libc::PROT_READ)?;
+    equal("by the second object", &memory_of(other), &(GIB, GIB))?;
+    // Two mappings through one file.
+    let path = format!("{}/nvidiactl", instance.folder());
+    let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
+    at(
+        "RM_MAP_MEMORY",
+        rm::map(client.ctl, names, LENGTH, FLAGS, fd),
+    )?;
+    let again = || os::mmap(0, PAGE, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+    let (first, second) = (sys("mmap", again())?, sys("mmap", again())?);
+    unmap(first)?;
+    sys("close", os::close(fd))?;
+    at("memory", client.memory(0x5C00_0040, 32 * MIB))?;
+    soon(second, (GIB, GIB - 32 * MIB))?;
+    in_child(|| soon(second, (GIB, GIB - 32 * MIB)))?;
+    unmap(second)?;
+    unmap(other)?;
+    client.close();
+    equal("files", &instance.get()?.tenant_open_files, &0)
+}
+
+/// While RM_MAP_MEMORY is made, another thread turns the descriptor to another file, and back.
+fn raced() -> Outcome {
+    let instance = Instance::new("rusdrace", GIB)?;
+    let client = instance.client()?;
+    object(&client)?;
+    let path = format!("{}/nvidiactl", instance.folder());
+    let open = || sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC));
+    let mut mapped = [0; 2];
+    for _ in 0..100 {
+        let files = [open()?, open()?];
+        let fd = open()?;
+        let stop = AtomicBool::new(false);
+        let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
+        let prepared = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for file in files {
+                        let _ = os::copy_to(file, fd, true);
+                    }
+                }
+            });
+            let prepared = rm::map(client.ctl, names, LENGTH, FLAGS, fd);
+            stop.store(true, Ordering::Relaxed);
+            prepared
+        });
+        at("RM_MAP_MEMORY", prepared)?;
+        for (file, count) in files.into_iter().zip(&mut mapped) {
+            if let Ok(page) = os::mmap(0, PAGE, libc::PROT_READ, libc::MAP_SHARED, file, 0) {
+                *count += 1;
+                equal("shown", &memory_of(page), &(GIB, GIB))?;
+                unmap(page)?;
+            }
+        }
+        for file in files.into_iter().chain([fd]) {
+            sys("close", os::close(file))?;
+        }
+    }
+    holds("nothing was mapped", mapped.iter().sum::<u32>() > 0)?;
+    client.close();
+    Ok(())
+}
