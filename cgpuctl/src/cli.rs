@@ -98,6 +98,10 @@ pub enum Inst {
     Destroy(Target),
     /// Print what to give to podman, docker or containerd for a container with this instance.
     Mounts(Mounts),
+    /// Write the instances to a file; those that belong to a container are left out.
+    Save(SavedFile),
+    /// Make the instances of a file that are not there yet.
+    Restore(SavedFile),
 }
 
 /// `inst create`.
@@ -171,6 +175,17 @@ pub struct SetWeight {
     #[arg(value_name = "1-100", value_parser = weight())]
     pub weight: u32,
 }
+
+/// `inst save`, `inst restore`.
+#[derive(Args)]
+pub struct SavedFile {
+    /// The file, in TOML.
+    #[arg(value_name = "FILE", default_value = SAVED)]
+    pub path: PathBuf,
+}
+
+/// What is restored at boot.
+pub const SAVED: &str = "/etc/cgpu/instances.toml";
 
 /// `inst mounts`.
 #[derive(Args)]

@@ -11,6 +11,7 @@ pub(crate) mod inst_create;
 mod inst_destroy;
 mod inst_list;
 mod inst_mounts;
+mod inst_restore;
 mod inst_set_mem;
 mod inst_set_weight;
 mod inst_show;
@@ -39,6 +40,8 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
             Inst::SetWeight(args) => inst_set_weight::run(host, args),
             Inst::Destroy(args) => inst_destroy::run(host, args),
             Inst::Mounts(args) => inst_mounts::run(host, args),
+            Inst::Save(file) => inst_restore::save(host, &file.path),
+            Inst::Restore(file) => inst_restore::restore(host, &file.path),
         },
         Command::Info => info::run(host),
         Command::List(args) => list::run(host, args),

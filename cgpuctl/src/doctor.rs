@@ -10,6 +10,7 @@
 
 mod cgpufs;
 mod holders;
+mod installation;
 mod module;
 mod nodes;
 
@@ -151,6 +152,10 @@ pub const CHECKS: &[fn(&Scene<'_>) -> Vec<Finding>] = &[
     nodes::permissions,
     nodes::modify_device_files,
     holders::foreign,
+    installation::hook,
+    installation::libraries,
+    installation::cdi_file,
+    installation::headers,
 ];
 
 /// Runs every check.

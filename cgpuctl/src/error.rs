@@ -184,6 +184,18 @@ pub enum Problem {
         /// What is used.
         what: &'static str,
     },
+    /// `inst restore`: the file is wrong.
+    #[error("the file is not understood: {why}; each [[instance]] has name, gpus, mem and, if wanted, weight and overcommit")]
+    BadFile {
+        /// What the parser says.
+        why: String,
+    },
+    /// `inst restore`: some could not be made; the others were.
+    #[error("{}; the others are there", .faults.join("; "))]
+    NotRestored {
+        /// A clause for each.
+        faults: Vec<String>,
+    },
     /// `metrics --listen` cannot.
     #[error("listening at {address} failed: {}; name another port", describe(.errno))]
     Listen {
@@ -313,6 +325,8 @@ impl Problem {
             | Self::Unexpected { .. }
             | Self::Path(_)
             | Self::BadSpec { .. }
+            | Self::BadFile { .. }
+            | Self::NotRestored { .. }
             | Self::Listen { .. }
             | Self::Output { .. } => Exit::Failed,
         }
@@ -343,6 +357,8 @@ impl Problem {
             Self::InstancesInUse { .. } => "instances_in_use",
             Self::TwinsMounted { .. } => "twins_mounted",
             Self::Pinned { .. } => "pinned",
+            Self::BadFile { .. } => "bad_file",
+            Self::NotRestored { .. } => "not_restored",
             Self::Listen { .. } => "listen",
             Self::NoInstances => "no_instances",
             Self::NoSpec => "no_spec",

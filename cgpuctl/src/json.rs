@@ -143,6 +143,13 @@ impl InstanceId {
     }
 }
 
+impl InstanceId {
+    /// Name, GPU and number.
+    pub fn parts(&self) -> (&str, u32, u32) {
+        (&self.name, self.gpu_minor, self.id)
+    }
+}
+
 impl From<&uapi::Instance> for InstanceId {
     fn from(instance: &uapi::Instance) -> Self {
         Self::new(&instance.key, instance.id)

@@ -251,6 +251,8 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::InstancesInUse { instances: vec![] },
         Problem::TwinsMounted { paths: vec![] },
         Problem::Pinned { what: "it" },
+        Problem::BadFile { why: String::new() },
+        Problem::NotRestored { faults: vec![] },
         Problem::Listen {
             address: ([127, 0, 0, 1], 9400).into(),
             errno: Errno::EADDRINUSE,

@@ -38,7 +38,19 @@ fn status(fake: &Fake, path: &str, status: Status) {
 
 /// A host on which everything is as it must be, with one program in a container.
 fn sound() -> Fake {
-    let fake = Fake::new(1);
+    let fake = Fake::new(1)
+        .with_driver()
+        .file("/usr/local/sbin/cgpu-hook", "");
+    for name in ["cgpu-create.json", "cgpu-remove.json"] {
+        let hook = r#"{"hook": {"path": "/usr/local/sbin/cgpu-hook"}}"#;
+        text(
+            &fake,
+            &format!("/usr/share/containers/oci/hooks.d/{name}"),
+            hook,
+        );
+    }
+    text(&fake, "/proc/sys/kernel/osrelease", "7.2.12\n");
+    text(&fake, "/lib/modules/7.2.12/build/rust/kernel.rmeta", "");
     fake.with(|s| s.mounts.push(PathBuf::from(CGPUFS_MOUNT)));
     text(
         &fake,
@@ -189,6 +201,77 @@ fn a_module_or_driver_that_is_missing_fails() {
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Mon\n",
     );
     assert_eq!(only(&fake).found, "580.159.04, proprietary kernel modules");
+}
+
+#[test]
+fn what_containers_and_the_next_kernel_need() {
+    let state = |fake: &Fake, check: &str| {
+        let findings = examine(fake);
+        let of = findings.iter().find(|f| f.check == check);
+        of.expect(check).state
+    };
+    for check in ["hook", "libraries", "cdi", "headers"] {
+        assert_eq!(state(&sound(), check), State::Ok, "{check}");
+    }
+    let root = |fake: &Fake, path: &str| fake.path_of(path);
+    let host = sound();
+    std::fs::remove_file(root(&host, "/usr/local/sbin/cgpu-hook")).expect("removed");
+    assert_eq!(state(&host, "hook"), State::Warning);
+    let host = sound();
+    text(
+        &host,
+        "/usr/share/containers/oci/hooks.d/cgpu-remove.json",
+        "{}",
+    );
+    assert_eq!(state(&host, "hook"), State::Warning);
+    let host = sound();
+    std::fs::remove_dir_all(root(&host, "/usr/lib")).expect("removed");
+    assert_eq!(state(&host, "libraries"), State::Warning);
+    let host = sound().fail(Op::Version, 0, Errno::EIO);
+    assert_eq!(state(&host, "libraries"), State::Unknown);
+    let host = sound();
+    host.with(|s| {
+        s.texts.remove(&PathBuf::from(
+            "/lib/modules/7.2.12/build/rust/kernel.rmeta",
+        ))
+    });
+    assert_eq!(state(&host, "headers"), State::Warning);
+    text(&host, "/lib/modules/7.2.12/build/Makefile", "");
+    assert_eq!(state(&host, "headers"), State::Warning);
+    host.with(|s| s.texts.remove(&PathBuf::from("/proc/sys/kernel/osrelease")));
+    assert_eq!(state(&host, "headers"), State::Unknown);
+}
+
+#[test]
+fn the_cdi_file_is_held_against_the_instances() {
+    use clap::Parser;
+    let host = sound();
+    let run = |line: &[&str]| {
+        let cli = cgpuctl::cli::Cli::try_parse_from(line).expect("a command line");
+        let mut out = Vec::new();
+        let exit = cgpuctl::run(&cli, &host, &mut out, &mut Vec::new());
+        assert_eq!(exit, Exit::Done);
+        String::from_utf8(out).expect("UTF-8")
+    };
+    let state = || {
+        let findings = examine(&host);
+        let of = findings.iter().find(|f| f.check == "cdi");
+        of.expect("cdi").state
+    };
+    run(&[
+        "cgpuctl", "inst", "create", "a", "--gpu", "0", "--mem", "2GiB",
+    ]);
+    assert_eq!(state(), State::Warning, "no file");
+    let spec = run(&["cgpuctl", "cdi", "generate"]);
+    text(&host, "/run/cdi/cgpu.json", &spec);
+    assert_eq!(state(), State::Ok);
+    text(&host, "/run/cdi/cgpu.json", &spec.replace("511", "512"));
+    assert_eq!(state(), State::Warning, "other numbers");
+    text(&host, "/run/cdi/cgpu.json", "{\"kind\": \"cgpu.io/gpu\"}");
+    assert_eq!(state(), State::Warning, "no CDI file");
+    text(&host, "/run/cdi/cgpu.json", &spec);
+    text(&host, "/etc/cdi/cgpu.json", &spec);
+    assert_eq!(state(), State::Warning, "two files");
 }
 
 #[test]

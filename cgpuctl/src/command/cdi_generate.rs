@@ -134,12 +134,12 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> P
     }
 }
 
-/// Engines read the folder at any time: the file appears whole or not at all.
-fn write(path: &Path, text: &str) -> Result<(), Problem> {
+/// Writes a file that others may read at any time: it appears whole or not at all.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Problem> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed("making the folder", folder))?;
     }
-    // Engines read what ends in .json or .yaml.
+    // Engines read what ends in .json or .yaml, and nothing else.
     let fresh = path.with_extension(format!("{}.new", std::process::id()));
     let written = fs::File::create(&fresh)
         .and_then(|mut file| {

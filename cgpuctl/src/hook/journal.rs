@@ -101,15 +101,19 @@ impl Journal {
 
     /// All entries. A file that is none, left by a stop in the middle of writing, is no entry.
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut entries: Vec<Entry> = files
-            .map(|file| file.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
-            .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
-            .collect();
-        entries.sort_by(|a, b| a.container.cmp(&b.container));
-        entries
+        read(&self.folder)
     }
+}
+
+fn read(folder: &Path) -> Vec<Entry> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut entries: Vec<Entry> = files
+        .map(|file| file.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
+        .collect();
+    entries.sort_by(|a, b| a.container.cmp(&b.container));
+    entries
 }
 
 impl Drop for Journal {
@@ -117,6 +121,11 @@ impl Drop for Journal {
         // Only goes if it is empty.
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Names of the instances that belong to containers, by the journal in a folder.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    read(folder).into_iter().map(|e| e.instance).collect()
 }
 
 /// When a process began, if it is there and has not ended (proc(5): `/proc/PID/stat`).

@@ -216,6 +216,63 @@ fn the_driver_may_be_installed_elsewhere() {
 }
 
 #[test]
+fn instances_are_saved_and_restored() {
+    let saved = || {
+        let host = busy_host();
+        done(&host, "inst save");
+        host
+    };
+    golden("inst_save", busy_host, "inst save");
+    golden("inst_restore_present", saved, "inst restore");
+    let text = std::fs::read_to_string(saved().path_of("/etc/cgpu/instances.toml")).expect("saved");
+    let fresh = || Fake::new(2).file("/etc/cgpu/instances.toml", &text);
+    golden("inst_restore", fresh, "inst restore");
+    let host = fresh();
+    done(&host, "inst restore");
+    let all = |host: &Fake| {
+        let of = |i: &cgpu_uapi::Instance| (i.key.gpu_minor, i.memory_limit_bytes, i.weight);
+        let mut all: Vec<_> = host.with(|s| s.instances.iter().map(of).collect());
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(all(&host), all(&busy_host()));
+
+    // By hand, with what can be left out left out.
+    let by_hand = "[[instance]]\nname = \"a\"\ngpus = [\"0\", \"GPU-00000001-0f7d-4b1e-9c2d-1234567890ab\"]\nmem = \"8GiB\"\n";
+    let host = Fake::new(2).file("/etc/a.toml", by_hand);
+    done(&host, "inst restore /etc/a.toml");
+    assert_eq!(all(&host), [(0, 8 << 30, 1), (1, 8 << 30, 1)]);
+    // A GPU that is gone does not keep the others waiting.
+    let host = Fake::new(1).file("/etc/a.toml", by_hand);
+    let sentence = fails(&host, "inst restore /etc/a.toml", Exit::Failed);
+    assert!(sentence.contains("a on GPU-00000001"), "{sentence}");
+    assert_eq!(all(&host), [(0, 8 << 30, 1)]);
+    for (bad, said) in [
+        ("[[instance]]\nname = 1\n", "not understood"),
+        (
+            "[[instance]]\nname = \"a\"\ngpu = \"0\"\n",
+            "not understood",
+        ),
+        (&by_hand.replace("8GiB", "8"), "needs its unit"),
+        (&by_hand.replace("\"a\"", "\"-a\""), "a name has"),
+        (&by_hand.replace("\"0\"", "\"zero\""), "name the GPU by"),
+    ] {
+        let host = Fake::new(2).file("/etc/a.toml", bad);
+        let sentence = fails(&host, "inst restore /etc/a.toml", Exit::Failed);
+        assert!(sentence.contains(said), "{sentence}");
+    }
+    fails(&Fake::new(1), "inst restore", Exit::Failed);
+}
+
+#[test]
+fn an_instance_of_a_container_is_not_saved() {
+    let entry = r#"{"container": "c", "instance": "infer", "gpus": [0], "pid": 1, "began": 1}"#;
+    let host = busy_host().file("/run/cgpu/hook/c.json", entry);
+    let said = done(&host, "inst save");
+    assert!(said.ends_with("2 instances\n"), "{said}");
+}
+
+#[test]
 fn the_container_commands_tell_what_is_missing() {
     for line in ["info", "list", "cdi generate", "cdi list"] {
         let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What containers and the next kernel need of the installation. None of it holds a limit; without it
+//! something does not start.
+
+use super::{Finding, Scene};
+use crate::cdi::{self, tenants};
+use crate::installation::{find, lists::Capability};
+use cgpu_uapi::text;
+use nix::errno::Errno;
+use std::path::{Path, PathBuf};
+
+/// Where podman and CRI-O look for hooks.
+const HOOKS: [&str; 2] = [
+    "/usr/share/containers/oci/hooks.d",
+    "/etc/containers/oci/hooks.d",
+];
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// The hook is beside the tool, and the engines' files for it name a program that is there.
+pub(super) fn hook(scene: &Scene<'_>) -> Vec<Finding> {
+    let wanted = "installed, and known to the engines";
+    let finding = |subject: &str, found: &str| Finding::ok("hook", subject, found, wanted);
+    let mut findings = Vec::new();
+    match scene.host.hook() {
+        None => findings.push(finding("cgpu-hook", "not beside cgpuctl").warning(
+            "install it (install.sh): containers see all GPUs in /proc/driver/nvidia without it, and none gets an instance by its environment",
+        )),
+        Some(program) => {
+            let named = program.display().to_string();
+            let texts: Vec<_> = ["cgpu-create.json", "cgpu-remove.json"]
+                .map(|name| {
+                    HOOKS
+                        .iter()
+                        .find_map(|folder| scene.files().read(&Path::new(folder).join(name)).ok())
+                })
+                .into_iter()
+                .flatten()
+                .collect();
+            let path = serde_json::to_string(&named).unwrap_or_default();
+            findings.push(if texts.is_empty() {
+                finding(&named, "installed; no engine calls it (no cgpu-create.json in hooks.d)")
+            } else if texts.len() == 2 && texts.iter().all(|text| text.contains(&path)) {
+                finding(&named, "installed; podman and CRI-O call it for every container")
+            } else {
+                finding(&named, "the files in hooks.d name another program, or one is missing")
+                    .warning("run uninstall.sh and install.sh again: an engine whose hook is missing makes no container")
+            });
+        }
+    }
+    findings
+}
+
+/// The driver's libraries are where containers can get them.
+pub(super) fn libraries(scene: &Scene<'_>) -> Vec<Finding> {
+    let wanted = "libcuda and libnvidia-ml of the running driver";
+    let finding = |found: String| Finding::ok("libraries", "CUDA", found, wanted);
+    let Ok(version) = &scene.version else {
+        return vec![finding("not looked for".to_owned()).unknown("load the module first")];
+    };
+    let driver = text(&version.driver);
+    let root = scene.host.path(Path::new("/"));
+    vec![
+        match find(&root, driver, &[Capability::Compute, Capability::Utility]) {
+            Err(error) => finding(error.errno.desc().to_owned()).unknown("run ldconfig"),
+            Ok(found) if found.libraries.is_empty() => {
+                finding(format!("none of version {driver} in the loader's cache")).warning(
+                    "install the driver's user space and run ldconfig, or bring CUDA in the images",
+                )
+            }
+            Ok(found) => finding(format!("{} of version {driver}", found.libraries.len())),
+        },
+    ]
+}
+
+/// The CDI file has each instance, with its numbers of now.
+pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
+    let finding = |subject: &str, found: &str| {
+        Finding::ok("cdi", subject, found, "each instance, with its numbers")
+    };
+    let ours: Vec<(PathBuf, String)> = cdi::FOLDERS
+        .iter()
+        .flat_map(|folder| {
+            let names = scene.files().names(Path::new(folder)).unwrap_or_default();
+            names
+                .into_iter()
+                .map(move |name| Path::new(folder).join(name))
+        })
+        .filter_map(|path| {
+            let text = scene.files().read(&path).ok()?;
+            text.contains(cdi::KIND).then_some((path, text))
+        })
+        .collect();
+    let [(path, text)] = ours.as_slice() else {
+        let found = match ours.len() {
+            0 if scene.instances.is_empty() => return vec![finding("file", "none, no instances")],
+            0 => "none",
+            _ => "several, and engines take none of them",
+        };
+        return vec![finding("file", found).warning(
+            "have one: `cgpuctl cdi generate --output /run/cdi/cgpu.json`; the installed udev rule does it at each change",
+        )];
+    };
+    let now = tenants(scene.instances.clone());
+    let subject = path.display().to_string();
+    let numbers = |spec: &cdi::Spec| {
+        now.iter()
+            .filter(|t| t.name.as_str().is_some_and(cdi::is_name))
+            .all(|tenant| {
+                let name = tenant.name.as_str().unwrap_or_default();
+                let device = spec.devices.iter().find(|d| d.name == name);
+                device.is_some_and(|device| {
+                    tenant.instances.iter().all(|i| {
+                        let nodes = &device.container_edits.device_nodes;
+                        nodes
+                            .iter()
+                            .any(|n| n.minor == Some(i.node_minor) && n.major == Some(i.major))
+                    })
+                })
+            })
+    };
+    vec![match serde_json::from_str::<cdi::Spec>(text) {
+        Ok(spec) if cdi::faults(&spec).is_empty() && numbers(&spec) => {
+            finding(&subject, "as the instances are")
+        }
+        _ => finding(&subject, "not as the instances are")
+            .warning("`cgpuctl cdi validate` says what is wrong, `cgpuctl cdi generate` mends it"),
+    }]
+}
+
+/// The headers of the running kernel have Rust's metadata, which the next build of the module needs.
+pub(super) fn headers(scene: &Scene<'_>) -> Vec<Finding> {
+    let wanted = "headers of this kernel, with Rust's metadata";
+    let Ok(release) = scene.files().read(Path::new(RELEASE)) else {
+        return vec![
+            Finding::ok("headers", RELEASE, "cannot be read", wanted).unknown("mount /proc")
+        ];
+    };
+    let folder = format!("/lib/modules/{}/build", release.trim());
+    let finding = |found: &str| Finding::ok("headers", folder.clone(), found, wanted);
+    let read = |name: &str| scene.files().names(&Path::new(&folder).join(name));
+    vec![match (read(""), read("rust")) {
+        (Err(Errno::ENOENT), _) => finding("none").warning(
+            "the module that is loaded works on; to build it again install the kernel's headers",
+        ),
+        (Err(errno), _) => finding(errno.desc()).unknown("run it as the host's root"),
+        (Ok(_), Ok(names)) if names.iter().any(|n| n.to_string_lossy().ends_with(".rmeta")) => {
+            finding("with Rust's metadata")
+        }
+        (Ok(_), _) => finding("without Rust's metadata").warning(
+            "the module that is loaded works on; `install.sh --metadata apt` makes what a new build needs",
+        ),
+    }]
+}
