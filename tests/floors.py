@@ -44,6 +44,9 @@ LINT = (
 HOST = (
     ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
     ("the tables know the recordings", ["tests/abi/recordings.py"]),
+    ("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
+    ("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),
+    ("fuzzing, a short run", ["tests/fuzz/fuzz.py", "smoke"]),
 )
 VM = (
     ("build", ["tests/vm/build.sh"]),
@@ -100,6 +103,9 @@ def have_tools():
     wanted = []
     if not shutil.which("cc"):
         wanted += ["gcc", "libc6-dev"]
+    # libFuzzer is C++.
+    if not shutil.which("c++"):
+        wanted += ["g++"]
     if not shutil.which("git"):
         wanted += ["git"]
     if not wanted:
