@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+"""What the tree has of NVIDIA's numbers: read back from the Rust files, generated and written by hand, and
+said in the same words as what headers say (parity.py)."""
+
+import os
+import re
+
+import layouts
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NVIDIA = os.path.join(HERE, "../../cgpu_km/nvidia")
+SIZES = layouts.SIZES
+
+
+def read(*path):
+    with open(os.path.join(NVIDIA, *path)) as f:
+        return f.read()
+
+
+def tables(branch):
+    """{word: number and sizes} of a branch's classes, controls and UVM commands, with its base's."""
+    text = read("generated", f"r{branch}.rs")
+    found = {}
+    base = re.search(r"base: Some\(&super::r(\d+)::TABLES\)", text)
+    if base:
+        found = tables(base[1])
+    absent = re.search(r"static ABSENT.*?\{(.*?)\};", text, re.S)[1]
+    for kind, name in (("class", "classes"), ("control", "controls"), ("uvm", "uvm")):
+        listed = re.search(rf"{name}: &\[(.*?)\]", absent, re.S)[1]
+        gone = {int(n, 0) for n in re.findall(r"0x[0-9a-f]+|\b\d+\b", listed)}
+        found = {w: v for w, v in found.items() if not (w.startswith(f"{kind} ") and v[0] in gone)}
+        # A number that changes its name must not stay under the old one.
+        for number, title, rest in entries(text, kind):
+            found = {w: v for w, v in found.items() if not (w.startswith(f"{kind} ") and v[0] == number)}
+            found[f"{kind} {title}"] = (number, *rest)
+    return found
+
+
+def entries(text, kind):
+    """(number, name, sizes) of the entries of a table."""
+    rest = {
+        "class": r"(\d+)\s*,\s*(\w+)\s*,\s*(true|false)",
+        "control": r"(\d+)",
+        "uvm": r"(\d+)\s*,\s*(\d+)\s*,\s*(None|Some\(\[[^\]]*\]\))",
+    }[kind]
+    for match in re.finditer(rf'\b{kind}\(\s*(0x[0-9a-f]+|\d+)\s*,\s*"(\w+)"\s*,\s*{rest}', text):
+        number, name, size, *others = match.groups()
+        if kind == "class":
+            others = [others[1]]
+        elif kind == "uvm":
+            others = [int(others[0]), *map(int, re.findall(r"\d+", others[1]))]
+        yield int(number, 0), name, (int(size), *others)
+
+
+def fields():
+    """{word: (offset, size)} of the fields, {word: (size,)} of the structs that are the same everywhere."""
+    found = {}
+    for file in layouts.parse(os.path.join(HERE, "layouts.txt")):
+        text = read("generated", file["name"])
+        for mod in file["mods"]:
+            struct = mod["struct"]
+            body = re.search(rf"^pub mod {mod['sections'][0]['name']} \{{(.*?)^\}}", text, re.S | re.M)[1]
+            if not mod["varies"]:
+                size = re.search(r"^    pub const SIZE: usize = (\d+);", body, re.M)
+                found[f"struct {struct}"] = (int(size[1]),)
+            for section in mod["sections"]:
+                inner = section is not mod["sections"][0]
+                part = body
+                if inner:
+                    part = re.search(rf"pub mod {section['name']} \{{(.*?)^    \}}", body, re.S | re.M)[1]
+                for path, kind, _ in section["fields"]:
+                    name = layouts.constant(path)
+                    name = "LEN" if name == "SIZE" and not inner else name
+                    indent = "        " if inner else "    "
+                    line = re.search(rf"^{indent}pub const {name}: ([^;]*);", part, re.M)[1]
+                    found[f"field {struct}.{path}"] = place(kind, line)
+    return found
+
+
+def place(kind, line):
+    """Offset and size of a field, from its constant; the size of a list of structs is not in it."""
+    numbers = [int(n) for n in re.findall(r"\b\d+\b", line.split("=", 1)[1])]
+    if kind == "bytes":
+        return numbers[0], numbers[1] - numbers[0]
+    if kind == "start":
+        return numbers[0], 0
+    if kind.endswith("[]"):
+        return numbers[0], numbers[1] * SIZES[kind.removesuffix("[]")]
+    return numbers[0], SIZES[kind]
+
+
+def numbers():
+    """{word: (number,)} of the escapes and statuses, which are written by hand."""
+    found = {}
+    for number, name in re.findall(r'= (\w+) "(NV_ESC_\w+)";', read("escape.rs")):
+        found[f"escape {name}"] = (int(number, 0),)
+    for name, number in re.findall(r"^    (NV_\w+) = (0x[0-9a-f]+);", read("status.rs"), re.M):
+        found[f"status {name}"] = (int(number, 0),)
+    return found
+
+
+def everything(branch):
+    """All of it for a branch, by word."""
+    return {**tables(branch), **fields(), **numbers()}
