@@ -189,7 +189,8 @@ struct fake_sec {			/* API_SECURITY_INFO */
 struct fake_call {			/* what read_log gets */
 	char node[8];
 	u32 nr, outer, what, client, object, read, status;
-	u64 bytes;
+	u32 parent, peer;	/* of a duplicate: its source and whose it is */
+	u64 bytes, sum;		/* sum: fake_sum() of what was read nested */
 };
 
 /* fake_main.c */
@@ -347,6 +348,7 @@ void fake_unanswered_clear(void);
 void fake_answers_show(struct seq_file *m);
 
 /* fake_log.c */
+u64 fake_sum(const void *bytes, u32 size);
 void fake_log(const struct fake_call *call);
 void fake_log_show(struct seq_file *m);
 void fake_log_clear(void);

@@ -360,6 +360,7 @@ u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
 
 	log->what = class;
 	log->client = hclient;
+	log->parent = hparent;
 	if (!c)
 		return NV_ERR_INVALID_CLASS;
 	/* param_copy.c:rmapiGetClassAllocParamSize(): NULL where optional */
@@ -371,6 +372,7 @@ u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
 	if (status != NV_OK)
 		return status;
 	log->read = size;
+	log->sum = fake_sum(params, size);
 	if (rights && copy_from_user(&mask, u64_to_user_ptr(rights), 4)) {
 		status = NV_ERR_INVALID_ADDRESS;
 		goto out;

@@ -187,6 +187,7 @@ static u32 control(struct nvos54 *p, const struct fake_sec *sec,
 	if (status != NV_OK)
 		return status;
 	log->read = p->params_size;
+	log->sum = fake_sum(c.params, p->params_size);
 	if (e && e->pre) {
 		status = e->pre(&c);
 		if (status == NV_OK)

@@ -211,6 +211,8 @@ u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
 	case NV_ESC_RM_DUP_OBJECT: {
 		struct nvos55 *p = arg;
 
+		log->peer = p->client_src;
+		log->parent = p->object_src;
 		p->status = fake_dup(p, &sec);
 		log->client = p->client;
 		log->object = p->object;

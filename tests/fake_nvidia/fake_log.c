@@ -19,6 +19,17 @@ static struct entry *ring;
 static u64 next_seq, first_seq;
 static DEFINE_SPINLOCK(lock);
 
+/* FNV-1a: what was read, so that it can be told from what was to be read */
+u64 fake_sum(const void *bytes, u32 size)
+{
+	const u8 *byte = bytes, *end = byte + size;
+	u64 sum = 0xcbf29ce484222325ull;
+
+	while (byte < end)
+		sum = (sum ^ *byte++) * 0x100000001b3ull;
+	return sum;
+}
+
 void fake_log(const struct fake_call *call)
 {
 	struct entry *e;
@@ -46,10 +57,11 @@ void fake_log_show(struct seq_file *m)
 		spin_unlock(&lock);
 		if (e.seq != i)
 			continue;	/* overwritten meanwhile */
-		seq_printf(m, "seq=%llu pid=%d node=%s nr=0x%x size=%u what=0x%x client=0x%08x object=0x%08x read=%u bytes=%llu status=0x%x\n",
+		seq_printf(m, "seq=%llu pid=%d node=%s nr=0x%x size=%u what=0x%x client=0x%08x object=0x%08x read=%u bytes=%llu status=0x%x parent=0x%08x peer=0x%08x sum=0x%016llx\n",
 			   e.seq, e.pid, e.call.node, e.call.nr, e.call.outer,
 			   e.call.what, e.call.client, e.call.object,
-			   e.call.read, e.call.bytes, e.call.status);
+			   e.call.read, e.call.bytes, e.call.status,
+			   e.call.parent, e.call.peer, e.call.sum);
 	}
 }
 
