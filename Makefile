@@ -6,6 +6,7 @@
 #   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU
+#   make bench-scale     how the books' work grows with their objects: JSON lines
 #   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines, 1 if over a bound
 #   make demo            two containers share a GPU
 #   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [DIRECT=1]   JSON on stdout
@@ -16,7 +17,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install install uninstall clean clean-cache \
-	lint test test-host test-vm test-debug test-gpu bench-weights demo replay
+	lint test test-host test-vm test-debug test-gpu bench-scale bench-weights demo replay
 
 all: modules
 
@@ -59,6 +60,9 @@ test-debug:
 
 test-gpu:
 	@tests/gpu.sh
+
+bench-scale:
+	@cargo bench --quiet --locked -p cgpu_km --bench scale
 
 bench-weights:
 	@cargo run --quiet --locked --release -p gpu-model --bin bench-weights -- --check
