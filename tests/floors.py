@@ -21,6 +21,8 @@ NO_PANICS = ["indexing_slicing", "unwrap_used", "expect_used", "panic", "unreach
 RUN = ["tests/vm/run.sh"]
 # Opens of each proxy in the long test.
 MANY = os.environ.get("HAMMER", "100000")
+# Raced calls in the long test.
+RACED = os.environ.get("RACE", "1000000")
 
 
 def guest(name, *command, options=(), kernel="stock"):
@@ -56,6 +58,8 @@ VM = (
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
     ("hammer", guest("hammer", "cgpu-guest", "hammer", "20000", options=["--limit", "300"])),
+    ("storm of memory", guest("storm", "cgpu-guest", "storm-memory", "--seconds", "12", options=["--limit", "300"])),
+    ("race", guest("race", "cgpu-guest", "race", "10000", options=["--limit", "300"])),
     ("module before driver", ["tests/vm/load-order.sh"]),
     ("install", ["tests/vm/install-test.sh"]),
 )
@@ -74,7 +78,28 @@ DEBUG = (
         f"hammer of {MANY} on the debug kernel",
         guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "14400"], kernel="debug"),
     ),
+    (
+        "storm of memory on the debug kernel",
+        guest("storm", "cgpu-guest", "storm-memory", "--seconds", "120", options=["--limit", "1200", "--leaks"], kernel="debug"),
+    ),
+    (
+        "storm of memory with failing allocations",
+        guest(
+            "failing",
+            *("cgpu-guest", "storm-memory", "--seconds", "120", "--fail-allocations"),
+            options=["--limit", "1200", "--leaks"],
+            kernel="debug",
+        ),
+    ),
+    (
+        "race on the debug kernel",
+        guest("race", "cgpu-guest", "race", "20000", options=["--limit", "1800"], kernel="debug"),
+    ),
     ("stock build", ["tests/vm/build.sh"]),
+    (
+        f"race of {RACED} on the stock kernel",
+        guest("race", "cgpu-guest", "race", RACED, options=["--limit", "7200"]),
+    ),
     (
         f"hammer of {MANY} on the stock kernel",
         guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "3600"]),

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod nodes;
 pub mod orchestrate;
 pub mod play;
+pub mod random;
 pub mod record;
 pub mod relaunch;
 pub mod report;

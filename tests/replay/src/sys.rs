@@ -90,6 +90,18 @@ pub fn mmap(
     }
 }
 
+/// A value of zeros that this process shares with the children that it will have, for as long as it lives.
+///
+/// `T` is made of atomics, for which zeros are a value.
+pub fn shared<T: Sync>() -> Result<&'static T, String> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let at = mmap(0, size_of::<T>() as u64, prot, flags, -1, 0);
+    let at = at.map_err(|e| format!("shared memory: errno {e}"))?;
+    // SAFETY: The mapping is as large as a `T`, begins with a page, is never unmapped, and is zeros.
+    Ok(unsafe { &*(at as *const T) })
+}
+
 /// `munmap(2)`.
 ///
 /// # Safety
@@ -103,7 +115,7 @@ pub unsafe fn munmap(addr: u64, len: u64) -> Result<(), Errno> {
 
 /// `fork(2)`: 0 in the child.
 pub fn fork() -> Result<i32, Errno> {
-    // SAFETY: these programs have one thread when they fork.
+    // SAFETY: these programs have one thread when they fork, or their child makes system calls alone.
     check(unsafe { libc::fork() })
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cgpu_replay::guest::{demo, hammer, rm, suite};
+use cgpu_replay::guest::{demo, hammer, race, rm, scale, storm, suite};
 use cgpu_replay::{relaunch, size, sys};
 
 /// Programs for the test VM.
@@ -25,6 +25,35 @@ enum Command {
         /// Opens of each of the three proxies.
         #[arg(default_value_t = 100_000)]
         count: u64,
+    },
+    /// Calls whose parameters other threads change meanwhile, through an instance and on the driver's
+    /// own nodes. Prints a JSON object.
+    Race {
+        /// Calls through an instance.
+        #[arg(default_value_t = 1_000_000)]
+        count: u64,
+    },
+    /// Very many objects, instances and processes. Prints a JSON object.
+    Scale {
+        /// Objects of one client.
+        #[arg(long, default_value_t = 100_000)]
+        objects: u32,
+        /// Processes at the same time.
+        #[arg(long, default_value_t = 1000)]
+        processes: u32,
+    },
+    /// Processes of two tenants take and give memory in every way at once and are killed meanwhile.
+    /// Prints a JSON object.
+    StormMemory {
+        /// How long.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Where random numbers begin, as the last run printed it.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Let the module's own allocations fail (needs a kernel with fault injection).
+        #[arg(long)]
+        fail_allocations: bool,
     },
     /// Tests of the module, one line each; ends in "N passed, N failed".
     Suite {
@@ -65,13 +94,41 @@ enum Command {
     },
 }
 
+fn print(report: &impl serde::Serialize) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(report).map_err(|e| e.to_string())?;
+    println!("{text}");
+    Ok(())
+}
+
 fn work(command: Command) -> Result<bool, String> {
     match command {
         Command::Hammer { count } => {
             let report = hammer::run(count)?;
-            let text = serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?;
-            println!("{text}");
+            print(&report)?;
             Ok(report.different.is_empty() && report.kernel_warnings == 0)
+        }
+        Command::Race { count } => {
+            let report = race::run(count)?;
+            print(&report)?;
+            Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
+        }
+        Command::Scale { objects, processes } => {
+            let report = scale::run(objects, processes)?;
+            print(&report)?;
+            Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
+        }
+        Command::StormMemory {
+            seconds,
+            seed,
+            fail_allocations,
+        } => {
+            let report = storm::run(storm::Settings {
+                seconds,
+                seed,
+                fail: fail_allocations,
+            })?;
+            print(&report)?;
+            Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
         Command::Suite { only, unload } => suite::run(&only, unload),
         Command::UseFd { fd } => Ok(rm::alloc(fd, 0, 0, 0, rm::ROOT, &mut []).is_ok()),

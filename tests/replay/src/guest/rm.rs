@@ -15,12 +15,15 @@ pub const SUBDEVICE: u32 = 0x2080;
 pub const VIDEO_MEMORY: u32 = layout::CLASS_VIDEO_MEMORY;
 /// Class NV01_MEMORY_SYSTEM.
 pub const SYSTEM_MEMORY: u32 = 0x3E;
+/// Class KEPLER_CHANNEL_GROUP_A.
+pub const CHANNEL_GROUP: u32 = 0xA06C;
 /// Class HOPPER_USERMODE_A: the doorbell.
 pub const USERMODE: u32 = 0xC661;
 /// NV_ERR_NO_MEMORY.
 pub const NO_MEMORY: u32 = 0x51;
 
-const fn request(nr: u32, size: u32) -> u32 {
+/// The request code of an escape.
+pub const fn request(nr: u32, size: u32) -> u32 {
     3 << 30 | size << 16 | layout::NV_TYPE << 8 | nr
 }
 
@@ -145,6 +148,17 @@ pub fn dup(
     }
     sys::ioctl(fd, request(0x34, 28), &mut outer).map_err(Failure::Errno)?;
     status(u32_at(&outer, 24)).map(|()| u32_at(&outer, 8))
+}
+
+/// RM_SHARE: gives others, of a kind (`RS_SHARE_TYPE_*`), the right to duplicate an object.
+pub fn share(fd: i32, (client, object): (u32, u32), kind: u8) -> Result<(), Failure> {
+    let mut outer = [0; 24];
+    put_u32(&mut outer, 0, client);
+    put_u32(&mut outer, 4, object);
+    put_u32(&mut outer, 12, 1);
+    outer[16] = kind;
+    sys::ioctl(fd, request(0x35, 24), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 20))
 }
 
 /// VID_HEAP_CONTROL function 2 (ALLOC_SIZE): handle and size of the new object.

@@ -14,6 +14,7 @@ mod mappings;
 mod memory;
 mod nodes;
 mod procfs;
+mod scratch;
 mod shared_data;
 mod tenants;
 mod unload;
@@ -169,6 +170,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         isolation::TESTS,
         lists::TESTS,
         handles::TESTS,
+        scratch::TESTS,
         tenants::TESTS,
         compat::TESTS,
     ] {

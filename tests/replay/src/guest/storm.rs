@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `storm-memory`: processes of two tenants with several threads each take and give memory in every way
+//! at once, some are killed in the middle of it, limits rise and fall.
+//!
+//! Seen from outside the whole time: no tenant is charged more than its limit allows, and the stand-in
+//! driver's heap holds no more than all limits together. When the threads stand still, what is charged
+//! is what the heap holds, byte for byte; it may be more where threads free under each other's hands
+//! (in wild rounds) or where the module's own allocations are made to fail. At the end nothing is left.
+
+mod inject;
+mod worker;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use cgpu_uapi as uapi;
+use serde::Serialize;
+
+use crate::control::{self, Control};
+use crate::guest::process::spawn;
+use crate::guest::uvm;
+use crate::random::Random;
+use crate::standin::{self, Heap, KernelLog};
+use crate::sys;
+use inject::Injection;
+
+const GPU: u32 = 0;
+const MIB: u64 = 1 << 20;
+/// Names and limits of the tenants.
+const TENANTS: [(&str, u64); 2] = [("storm-one", 384 * MIB), ("storm-two", 256 * MIB)];
+/// Processes of each tenant.
+const PROCESSES: usize = 3;
+const SEATS: usize = TENANTS.len() * PROCESSES;
+/// Threads of each process.
+const THREADS: u32 = 3;
+/// What a context costs beside its objects: 9,024 KiB.
+const CONTEXT: u64 = 9024 << 10;
+/// How long threads go on before they stand still.
+const ROUND_MS: u64 = 1500;
+
+/// What all processes share.
+#[repr(C)]
+struct Board {
+    /// Not 0: stand still.
+    pause: AtomicU32,
+    /// Not 0: free and copy what belongs to other threads.
+    wild: AtomicU32,
+    /// Calls, those that were granted memory and those that were refused some.
+    calls: AtomicU64,
+    granted: AtomicU64,
+    refused: AtomicU64,
+    /// Something that must not happen did; which is in `worker`.
+    wrong: AtomicU32,
+    seats: [Seat; SEATS],
+}
+
+/// One process.
+#[repr(C)]
+struct Seat {
+    /// Threads that stand still.
+    still: AtomicU32,
+    /// Memory that others may copy: client and handle.
+    memory: [AtomicU64; 4],
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How long.
+    pub seconds: u64,
+    /// Where random numbers begin; `None`: anywhere.
+    pub seed: Option<u64>,
+    /// Let allocations in the module fail (a kernel with fault injection).
+    pub fail: bool,
+}
+
+/// What was done and seen.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Where random numbers began.
+    pub seed: u64,
+    /// Times that all threads stood still.
+    pub rounds: u64,
+    /// Of them, how often charge and heap had to be equal, and were.
+    pub equal: u64,
+    /// Processes killed while they called.
+    pub kills: u64,
+    /// Changes of a limit.
+    pub limits: u64,
+    /// Calls for memory that were granted.
+    pub granted: u64,
+    /// Calls for memory that were refused.
+    pub refused: u64,
+    /// All calls.
+    pub calls: u64,
+    /// The most that was charged when all stood still, bytes.
+    pub most_charged: u64,
+    /// Allocations and copies of the module's that were made to fail.
+    pub injected: u64,
+    /// What was not as it should be.
+    pub wrong: Vec<String>,
+    /// Lines of the kernel's log that tell of a fault in the kernel.
+    pub kernel_warnings: usize,
+}
+
+/// One tenant, as it is seen from outside.
+struct Tenant {
+    name: &'static str,
+    folder: String,
+    limit: u64,
+    /// The limit, or what was charged when it was lowered, as long as that is more.
+    allowance: u64,
+}
+
+struct Storm {
+    control: Control,
+    board: &'static Board,
+    tenants: Vec<Tenant>,
+    pids: [i32; SEATS],
+    random: Random,
+    settings: Settings,
+    /// The heap before.
+    idle: Heap,
+    idle_contexts: u64,
+    setting: worker::Setting,
+    report: Report,
+}
+
+fn contexts() -> Result<u64, String> {
+    let values = standin::read("heap")?;
+    Ok(standin::number(&values, &format!("gpu{GPU}_contexts")))
+}
+
+fn total(instance: &uapi::Instance) -> u64 {
+    instance.memory_used_bytes + instance.memory_overhead_bytes + instance.memory_reserved_bytes
+}
+
+impl Storm {
+    /// One instance; where allocations fail, the question may fail, too.
+    fn get(&self, tenant: usize) -> Result<uapi::Instance, String> {
+        let name = self.tenants[tenant].name;
+        self.patiently(&format!("get {name}"), || self.control.get(name, GPU))
+    }
+
+    fn patiently<T>(&self, what: &str, ask: impl Fn() -> Result<T, i32>) -> Result<T, String> {
+        let mut answer = ask();
+        for _ in 0..1000 {
+            match answer {
+                Err(libc::ENOMEM | libc::EFAULT) if self.settings.fail => answer = ask(),
+                _ => break,
+            }
+        }
+        answer.map_err(|e| format!("{what}: errno {e}"))
+    }
+
+    fn wrong(&mut self, what: String) {
+        eprintln!("storm: {what}");
+        if self.report.wrong.len() < 20 {
+            self.report.wrong.push(what);
+        }
+    }
+
+    /// Puts a process where there is none.
+    fn seat(&mut self, seat: usize) -> Result<(), String> {
+        let tenant = &self.tenants[seat / PROCESSES];
+        let (board, seed, setting) = (self.board, self.random.next(), self.setting);
+        board.seats[seat].still.store(0, Relaxed);
+        for memory in &board.seats[seat].memory {
+            memory.store(0, Relaxed);
+        }
+        let pid = spawn(|| worker::run(board, seat, &tenant.folder, seed, setting));
+        self.pids[seat] = pid.map_err(|e| format!("fork: errno {e}"))?;
+        Ok(())
+    }
+
+    fn kill(&mut self, seat: usize) -> Result<(), String> {
+        sys::kill(self.pids[seat], libc::SIGKILL).map_err(|e| format!("kill: errno {e}"))?;
+        let status = sys::wait(self.pids[seat]).map_err(|e| format!("wait: errno {e}"))?;
+        if status != libc::SIGKILL {
+            self.wrong(format!("a process had ended with status {status:#x}"));
+        }
+        Ok(())
+    }
+
+    fn set_limit(&mut self, tenant: usize) -> Result<(), String> {
+        let usual = TENANTS[tenant].1;
+        let limit = match self.random.below(3) {
+            0 => usual,
+            1 => usual / 4,
+            _ => (self.random.below(usual / MIB) + 1) * MIB,
+        };
+        let name = self.tenants[tenant].name;
+        self.patiently("set-mem", || self.control.set_memory(name, GPU, limit))?;
+        // What is charged now was granted under the former limit at the latest.
+        let charged = total(&self.get(tenant)?);
+        let tenant = &mut self.tenants[tenant];
+        tenant.limit = limit;
+        tenant.allowance = limit.max(charged);
+        self.report.limits += 1;
+        Ok(())
+    }
+
+    /// Nobody has more than it may.
+    fn watch(&mut self) -> Result<(), String> {
+        let heap = standin::heap(GPU)?;
+        let all: u64 = self.tenants.iter().map(|tenant| tenant.allowance).sum();
+        let held = heap.used - self.idle.used;
+        if held > all {
+            self.wrong(format!("the heap holds {held} bytes, all may have {all}"));
+        }
+        for number in 0..self.tenants.len() {
+            let instance = self.get(number)?;
+            let charged = total(&instance);
+            let tenant = &mut self.tenants[number];
+            let (name, allowance) = (tenant.name, tenant.allowance);
+            tenant.allowance = tenant.limit.max(charged.min(allowance));
+            if charged > allowance {
+                self.wrong(format!("{name} is charged {charged}, may have {allowance}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all threads stand still, and compares.
+    fn compare(&mut self, exact: bool) -> Result<(), String> {
+        self.board.pause.store(1, Relaxed);
+        let mut patience = 6000;
+        while self
+            .board
+            .seats
+            .iter()
+            .any(|s| s.still.load(Relaxed) < THREADS)
+        {
+            patience -= 1;
+            if patience == 0 {
+                return Err("a thread does not come to a standstill".into());
+            }
+            sys::sleep_ms(10);
+        }
+        // Files of processes that were killed are put away by the kernel a moment later.
+        let mut seen = (0, 0, 0);
+        for _ in 0..100 {
+            let heap = standin::heap(GPU)?;
+            let mut charged = (0, 0, 0);
+            for tenant in 0..self.tenants.len() {
+                let instance = self.get(tenant)?;
+                charged.0 += instance.memory_used_bytes;
+                charged.1 += instance.memory_overhead_bytes;
+                charged.2 += instance.memory_reserved_bytes;
+            }
+            let held = heap.used - self.idle.used;
+            let contexts = (contexts()? - self.idle_contexts) * CONTEXT;
+            self.report.most_charged = self.report.most_charged.max(charged.0);
+            seen = charged;
+            if charged == (held, contexts, 0) {
+                break;
+            }
+            sys::sleep_ms(20);
+        }
+        let held = standin::heap(GPU)?.used - self.idle.used;
+        let contexts = (contexts()? - self.idle_contexts) * CONTEXT;
+        let what = format!("charged {seen:?}, held {held} and {contexts} of contexts");
+        if seen.0 < held || seen.1 < contexts || seen.2 != 0 {
+            self.wrong(format!("less than there is: {what}"));
+        } else if exact && seen != (held, contexts, 0) {
+            self.wrong(format!("not equal: {what}"));
+        } else if exact {
+            self.report.equal += 1;
+        }
+        self.report.rounds += 1;
+        self.board.pause.store(0, Relaxed);
+        Ok(())
+    }
+
+    fn round(&mut self, number: u64) -> Result<(), String> {
+        let wild = number % 3 == 2;
+        self.board.wild.store(u32::from(wild), Relaxed);
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(ROUND_MS);
+        while std::time::Instant::now() < until {
+            sys::sleep_ms(5 + self.random.below(25));
+            match self.random.below(8) {
+                0..=2 => {
+                    let seat = self.random.index(SEATS);
+                    self.kill(seat)?;
+                    self.report.kills += 1;
+                    self.seat(seat)?;
+                }
+                3 => self.set_limit(self.random.clone().index(TENANTS.len()))?,
+                _ => self.watch()?,
+            }
+        }
+        self.compare(!wild && !self.settings.fail)?;
+        if wild {
+            // What was freed under others' hands stays charged until its client goes.
+            for seat in 0..SEATS {
+                self.kill(seat)?;
+                self.seat(seat)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn blow(&mut self) -> Result<(), String> {
+        for seat in 0..SEATS {
+            self.seat(seat)?;
+        }
+        let began = std::time::Instant::now();
+        let mut number = 0;
+        while began.elapsed().as_secs() < self.settings.seconds || number < 3 {
+            self.round(number)?;
+            number += 1;
+        }
+        Ok(())
+    }
+
+    /// Every process ends: nothing is left.
+    fn end(&mut self) -> Result<(), String> {
+        for seat in 0..SEATS {
+            if self.pids[seat] != 0 {
+                self.kill(seat)?;
+            }
+        }
+        let mut left = String::new();
+        for _ in 0..250 {
+            left.clear();
+            for tenant in 0..self.tenants.len() {
+                let i = self.get(tenant)?;
+                if total(&i) + u64::from(i.processes + i.open_files + i.tenant_open_files) > 0 {
+                    left += &format!(
+                        "{} has {} bytes, {} of contexts, {} reserved, {} processes; ",
+                        self.tenants[tenant].name,
+                        i.memory_used_bytes,
+                        i.memory_overhead_bytes,
+                        i.memory_reserved_bytes,
+                        i.processes
+                    );
+                }
+            }
+            let heap = standin::heap(GPU)?;
+            let same = (heap.used, heap.overhead) == (self.idle.used, self.idle.overhead);
+            if !same {
+                left += &format!("the heap is {heap:?}, was {:?}", self.idle);
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+            sys::sleep_ms(20);
+        }
+        self.wrong(format!("left at the end: {left}"));
+        Ok(())
+    }
+}
+
+/// Runs the storm.
+pub fn run(settings: Settings) -> Result<Report, String> {
+    control::mount_cgpufs()?;
+    let mut log = KernelLog::from_now();
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let gpus = control.gpus().map_err(|e| format!("GPUs: errno {e}"))?;
+    let gpu = gpus.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
+    let setting = worker::Setting {
+        minor: GPU,
+        device_instance: gpu.device_instance,
+        uuid: uvm::uuid(GPU)?,
+    };
+    let seed = settings.seed.unwrap_or_else(Random::seed);
+    eprintln!("storm: seed {seed:#x}");
+    let mut tenants = Vec::new();
+    for (name, limit) in TENANTS {
+        let made = control.create(name, GPU, limit, 1);
+        made.map_err(|e| format!("{name}: errno {e}"))?;
+        tenants.push(Tenant {
+            name,
+            folder: format!("{}/{name}", uapi::CGPUFS_MOUNT),
+            limit,
+            allowance: limit,
+        });
+    }
+    let mut storm = Storm {
+        control,
+        board: sys::shared()?,
+        tenants,
+        pids: [0; SEATS],
+        random: Random(seed),
+        settings,
+        idle: standin::heap(GPU)?,
+        idle_contexts: contexts()?,
+        setting,
+        report: Report {
+            seed,
+            ..Report::default()
+        },
+    };
+    let injection = settings.fail.then(Injection::start).transpose()?;
+    let blown = storm.blow();
+    if let Some(injection) = injection {
+        storm.report.injected = injection.stop()?;
+        if storm.report.injected == 0 {
+            storm.wrong("no allocation of the module was made to fail".into());
+        }
+    }
+    storm.settings.fail = false;
+    storm.end()?;
+    blown?;
+    for (name, _) in TENANTS {
+        if let Err(e) = storm.control.destroy(name, GPU) {
+            storm.wrong(format!("{name} cannot be removed: errno {e}"));
+        }
+    }
+    let wrong = storm.board.wrong.load(Relaxed);
+    if wrong != 0 {
+        storm.wrong(format!("a worker saw what must not be: {wrong}"));
+    }
+    standin::reset("unanswered")?;
+    let mut report = storm.report;
+    report.calls = storm.board.calls.load(Relaxed);
+    report.granted = storm.board.granted.load(Relaxed);
+    report.refused = storm.board.refused.load(Relaxed);
+    if report.granted == 0 || report.refused == 0 || report.kills == 0 {
+        report.wrong.push("too little has happened".into());
+    }
+    let faults = log.faults();
+    for line in &faults {
+        eprintln!("kernel: {line}");
+    }
+    report.kernel_warnings = faults.len();
+    Ok(report)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+//! An address space of UVM: just enough of `/dev/nvidia-uvm` to map memory by hand.
+
+use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::guest::rm::Failure;
+use crate::layout;
+use crate::standin;
+use crate::sys;
+
+/// Class FERMI_VASPACE_A: a GPU's address space.
+pub const VA_SPACE: u32 = 0x90F1;
+/// UVM_REGISTER_GPU_VASPACE.
+const REGISTER_VA_SPACE: u32 = 25;
+/// UVM_MAP_EXTERNAL_ALLOCATION.
+const MAP_EXTERNAL: u32 = 33;
+/// UVM_FREE.
+const FREE: u32 = 34;
+/// UVM_REGISTER_GPU.
+const REGISTER_GPU: u32 = 37;
+/// UVM_UNMAP_EXTERNAL.
+const UNMAP_EXTERNAL: u32 = 66;
+/// UVM_CREATE_EXTERNAL_RANGE.
+const CREATE_EXTERNAL_RANGE: u32 = 73;
+
+/// A GPU as UVM names it, by its minor.
+pub fn uuid(minor: u32) -> Result<[u8; 16], String> {
+    let values = standin::read("gpus")?;
+    let text = values.get(&format!("gpu{minor}_uuid")).ok_or("no UUID")?;
+    let text = text.trim_start_matches("GPU-").replace('-', "");
+    let number = u128::from_str_radix(&text, 16).map_err(|e| format!("{text}: {e}"))?;
+    Ok(number.to_be_bytes())
+}
+
+/// An open file with an address space.
+#[derive(Debug, Clone, Copy)]
+pub struct Space {
+    /// Its descriptor.
+    pub fd: i32,
+}
+
+impl Space {
+    /// Opens the node of a folder and makes the address space.
+    pub fn open(folder: &str) -> Result<Self, Failure> {
+        let path = format!("{folder}/nvidia-uvm");
+        let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(Failure::Errno)?;
+        let space = Self { fd };
+        space.call(layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
+        Ok(space)
+    }
+
+    /// A request whose status stands at an offset of its parameters.
+    pub fn call(&self, request: u32, params: &mut [u8], status_at: usize) -> Result<(), Failure> {
+        sys::ioctl(self.fd, request, params).map_err(Failure::Errno)?;
+        match u32_at(params, status_at) {
+            0 => Ok(()),
+            status => Err(Failure::Status(status)),
+        }
+    }
+
+    /// A GPU and an object of class [`VA_SPACE`] on it.
+    pub fn register(&self, gpu: &[u8; 16], client: u32, object: u32) -> Result<(), Failure> {
+        let mut params = [0; 40];
+        params[..16].copy_from_slice(gpu);
+        self.call(REGISTER_GPU, &mut params, 36)?;
+        let mut params = [0; 32];
+        params[..16].copy_from_slice(gpu);
+        put_u32(&mut params, 20, client);
+        put_u32(&mut params, 24, object);
+        self.call(REGISTER_VA_SPACE, &mut params, 28)
+    }
+
+    /// A range for memory of RM.
+    pub fn create_range(&self, base: u64, length: u64) -> Result<(), Failure> {
+        self.range(CREATE_EXTERNAL_RANGE, base, length)
+    }
+
+    /// Frees a range with all that is mapped in it.
+    pub fn free_range(&self, base: u64, length: u64) -> Result<(), Failure> {
+        self.range(FREE, base, length)
+    }
+
+    fn range(&self, request: u32, base: u64, length: u64) -> Result<(), Failure> {
+        let mut params = [0; 24];
+        put_u64(&mut params, 0, base);
+        put_u64(&mut params, 8, length);
+        self.call(request, &mut params, 16)
+    }
+
+    /// Maps an RM client's memory for a GPU.
+    pub fn map(
+        &self,
+        (base, length): (u64, u64),
+        gpu: &[u8; 16],
+        (client, memory): (u32, u32),
+    ) -> Result<(), Failure> {
+        let mut params = [0; 9264];
+        put_u64(&mut params, 0, base);
+        put_u64(&mut params, 8, length);
+        params[24..40].copy_from_slice(gpu);
+        put_u64(&mut params, 9240, 1);
+        put_u32(&mut params, 9252, client);
+        put_u32(&mut params, 9256, memory);
+        self.call(MAP_EXTERNAL, &mut params, 9260)
+    }
+
+    /// Unmaps for a GPU.
+    pub fn unmap(&self, (base, length): (u64, u64), gpu: &[u8; 16]) -> Result<(), Failure> {
+        let mut params = [0; 40];
+        put_u64(&mut params, 0, base);
+        put_u64(&mut params, 8, length);
+        params[16..32].copy_from_slice(gpu);
+        self.call(UNMAP_EXTERNAL, &mut params, 32)
+    }
+}
