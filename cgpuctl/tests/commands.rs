@@ -4,6 +4,7 @@
 
 mod containers;
 mod fake;
+mod hook;
 mod metrics;
 
 use cgpu_uapi::{Cause, CGPUFS_MOUNT};

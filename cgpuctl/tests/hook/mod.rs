@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `cgpu-hook` on a host in memory, as far as no container is needed: whom it lets alone, what it refuses
+//! and with which words, and that nothing is left of what it refused. Containers are in the test machine.
+
+use super::fake::{errno, Fake, Op};
+use super::{busy_host, done};
+use cgpu_uapi::Cause;
+use cgpuctl::exit::Exit;
+use cgpuctl::hook::{run, Arguments};
+use clap::Parser;
+use nix::errno::Errno;
+
+const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+/// Calls the hook for a container with this environment and these members of `linux`.
+fn call(host: &Fake, point: &str, environment: &[&str], linux: &str) -> (Exit, String) {
+    let environment = serde_json::to_string(environment).expect("JSON");
+    let config = format!(
+        r#"{{"process": {{"env": {environment}}}, "root": {{"path": "/nowhere"}}, "linux": {linux}}}"#
+    );
+    let bundle = host.path_of("/bundle");
+    std::fs::create_dir_all(&bundle).expect("made");
+    std::fs::write(bundle.join("config.json"), config).expect("written");
+    let pid = std::process::id();
+    let state = format!(
+        r#"{{"id": "{ID}", "pid": {pid}, "bundle": "{}"}}"#,
+        bundle.display()
+    );
+    given(host, point, &state)
+}
+
+fn given(host: &Fake, point: &str, state: &str) -> (Exit, String) {
+    let arguments = Arguments::try_parse_from(["cgpu-hook", point]).expect("a point");
+    let mut said = Vec::new();
+    let exit = run(&arguments, host, &mut state.as_bytes(), &mut said);
+    (exit, String::from_utf8(said).expect("UTF-8"))
+}
+
+const ASKS: [&str; 2] = ["CGPU_MEM=1GiB", "NVIDIA_VISIBLE_DEVICES=0"];
+
+#[test]
+fn a_container_that_asks_for_nothing_is_let_alone_also_without_the_module() {
+    let host = Fake::new(1).fail(Op::Open, 0, Errno::ENOENT);
+    for environment in [&["PATH=/bin"][..], &["CGPU_DISABLE=1", "CGPU_MEM=1GiB"]] {
+        let (exit, said) = call(&host, "create-runtime", environment, "{}");
+        assert_eq!((exit, said.as_str()), (Exit::Done, ""));
+    }
+    let (exit, said) = call(&host, "poststop", &[], "{}");
+    assert_eq!((exit, said.as_str()), (Exit::Done, ""));
+}
+
+#[test]
+fn what_is_refused_is_said_and_leaves_nothing() {
+    let privileged = r#"{"resources": {"devices": [{"allow": true, "access": "rwm"}]}}"#;
+    let bad = [ASKS[0], "NVIDIA_VISIBLE_DEVICES=7"];
+    let much = ["CGPU_MEM=999GiB", ASKS[1]];
+    for (host, environment, linux, wanted, said) in [
+        (Fake::new(1), bad, "{}", Exit::Usage, "names GPU 7"),
+        (
+            Fake::new(1),
+            ASKS,
+            privileged,
+            Exit::Refused,
+            "without --privileged",
+        ),
+        (Fake::new(1), much, "{}", Exit::Refused, "take at most"),
+        (
+            Fake::new(1).fail(Op::Open, 0, Errno::EACCES),
+            ASKS,
+            "{}",
+            Exit::NotPermitted,
+            "its engine runs without the host's root",
+        ),
+        (
+            Fake::new(1).fail(Op::Open, 0, Errno::ENOENT),
+            ASKS,
+            "{}",
+            Exit::NotLoaded,
+            "modprobe",
+        ),
+        (
+            Fake::new(1).fail(Op::Gpus, 0, errno(Cause::DriverMissing)),
+            ASKS,
+            "{}",
+            Exit::Driver,
+            "NVIDIA driver",
+        ),
+        // The instance is made, and goes again: there are no twins on this host.
+        (
+            Fake::new(1),
+            ASKS,
+            "{}",
+            Exit::Failed,
+            "taking /run/cgpu/dev/0123456789ab/nvidia0",
+        ),
+    ] {
+        let (exit, sentence) = call(&host, "create-runtime", &environment, linux);
+        assert_eq!(exit, wanted, "{sentence}");
+        assert!(sentence.contains(said), "{sentence}");
+        assert!(
+            sentence.starts_with("cgpu-hook: container 0123456789ab: "),
+            "{sentence}"
+        );
+        assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        assert_eq!(host.names(), []);
+        assert!(!host.path_of("/run/cgpu/hook").exists());
+    }
+}
+
+#[test]
+fn an_instance_of_somebody_else_is_not_taken() {
+    let host = Fake::new(1);
+    done(&host, "inst create 0123456789ab --gpu 0 --mem 1GiB");
+    let (exit, sentence) = call(&host, "create-runtime", &ASKS, "{}");
+    assert_eq!(exit, Exit::Refused);
+    assert!(sentence.contains("the name is taken"), "{sentence}");
+    assert_eq!(host.names().len(), 1);
+}
+
+/// A journal with a container that is gone, whose instance is called `infer`.
+fn with_gone(host: Fake) -> Fake {
+    let entry = format!(
+        r#"{{"container": "{ID}", "instance": "infer", "gpus": [0], "pid": 1, "began": 1}}"#
+    );
+    host.file(&format!("/run/cgpu/hook/{ID}.json"), &entry)
+}
+
+#[test]
+fn what_a_container_left_goes_with_the_next_call() {
+    for point in ["collect", "poststop", "create-runtime"] {
+        let host = with_gone(busy_host());
+        let (exit, said) = call(&host, point, &["CGPU_MEM=999GiB", ASKS[1]], "{}");
+        assert_eq!(exit == Exit::Done, point != "create-runtime", "{said}");
+        assert!(
+            !host.names().iter().any(|(name, _)| name == "infer"),
+            "{point}"
+        );
+        assert!(!host.path_of("/run/cgpu/hook").exists(), "{point}");
+    }
+}
+
+#[test]
+fn an_instance_that_is_still_in_use_stays_for_the_next_time() {
+    let host = with_gone(busy_host());
+    host.with(|s| s.instances.iter_mut().for_each(|i| i.open_files = 1));
+    let (exit, said) = call(&host, "collect", &[], "{}");
+    assert_eq!(exit, Exit::Done);
+    assert!(said.contains("it is gone, but it is in use"), "{said}");
+    assert!(host.path_of(&format!("/run/cgpu/hook/{ID}.json")).exists());
+}
+
+#[test]
+fn a_module_that_went_took_the_instance_along() {
+    let host = with_gone(busy_host()).fail(Op::Open, 0, Errno::ENOENT);
+    let (exit, said) = call(&host, "poststop", &[], "{}");
+    assert_eq!((exit, said.as_str()), (Exit::Done, ""));
+    assert!(!host.path_of("/run/cgpu/hook").exists());
+}
+
+#[test]
+fn stdin_must_be_a_containers_state() {
+    for point in ["create-runtime", "poststop", "mask-proc"] {
+        let (exit, said) = given(&Fake::new(1), point, "");
+        assert_eq!(exit, Exit::Usage);
+        assert!(said.contains("stdin is not the state"), "{said}");
+    }
+    let (exit, said) = given(
+        &Fake::new(1),
+        "create-runtime",
+        r#"{"id": "a", "bundle": "/none"}"#,
+    );
+    assert_eq!(exit, Exit::Failed);
+    assert!(said.contains("/none/config.json"), "{said}");
+}
