@@ -362,4 +362,8 @@ void fake_count_close(int node);
 int fake_debugfs_init(void);
 void fake_debugfs_exit(void);
 
+/* fake_procfs.c */
+int fake_procfs_init(void);
+void fake_procfs_exit(void);
+
 #endif

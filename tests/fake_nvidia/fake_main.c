@@ -187,10 +187,13 @@ static int __init fake_init(void)
 	ret = fake_debugfs_init();
 	if (ret)
 		goto err_uvm_region;
+	ret = fake_procfs_init();
+	if (ret)
+		goto err_debugfs;
 	ret = add_cdev(&fake_cdev_ctl, MKDEV(NV_MAJOR, NV_MINOR_CTL),
 		       &nvidia_fops);
 	if (ret)
-		goto err_debugfs;
+		goto err_procfs;
 	ret = add_cdev(&fake_cdev_uvm, fake_uvm_dev, &uvm_fops);
 	if (ret)
 		goto err_ctl;
@@ -210,6 +213,8 @@ err_cdevs:
 	cdev_del(&fake_cdev_uvm);
 err_ctl:
 	cdev_del(&fake_cdev_ctl);
+err_procfs:
+	fake_procfs_exit();
 err_debugfs:
 	fake_debugfs_exit();
 err_uvm_region:
@@ -233,6 +238,7 @@ static void __exit fake_exit(void)
 		cdev_del(&fake_gpus[i].cdev);
 	cdev_del(&fake_cdev_uvm);
 	cdev_del(&fake_cdev_ctl);
+	fake_procfs_exit();
 	fake_debugfs_exit();
 	unregister_chrdev_region(fake_uvm_dev, 2);
 	unregister_chrdev_region(MKDEV(NV_MAJOR, NV_MINOR_CTL), 1);

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cgpu_replay::guest::{demo, hammer, race, rm, scale, storm, suite};
-use cgpu_replay::{relaunch, size, sys};
+use cgpu_replay::guest::{demo, hammer, inside, race, rm, scale, storm, suite};
+use cgpu_replay::record::Trace;
+use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
 
 /// Programs for the test VM.
 #[derive(Parser)]
@@ -69,6 +70,31 @@ enum Command {
     UseFd {
         /// The descriptor.
         fd: i32,
+    },
+    /// Looks at its instance from within a container, as a program of the engine's; a line for each
+    /// thing that is as it must be.
+    Inside {
+        /// Its limit, like 8GiB.
+        #[arg(long, value_parser = size::parse)]
+        limit: u64,
+        /// Minor of its GPU.
+        #[arg(long, default_value_t = 0)]
+        gpu: u32,
+        /// RM's device instance of its GPU.
+        #[arg(long, default_value_t = 0)]
+        device_instance: u32,
+        /// Replay this recording, too.
+        #[arg(long)]
+        trace: Option<PathBuf>,
+        /// Stay, with half of the memory, until killed.
+        #[arg(long)]
+        hold: bool,
+    },
+    /// Gives the stand-in driver the answers of recordings, for programs elsewhere that replay them.
+    Answers {
+        /// Recordings, plain or xz.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
     },
     /// Two containers share a GPU: two instances with different limits, a recorded program in each,
     /// at the same time. Progress on stderr, a table on stdout.
@@ -132,6 +158,25 @@ fn work(command: Command) -> Result<bool, String> {
         }
         Command::Suite { only, unload } => suite::run(&only, unload),
         Command::UseFd { fd } => Ok(rm::alloc(fd, 0, 0, 0, rm::ROOT, &mut []).is_ok()),
+        Command::Inside {
+            limit,
+            gpu,
+            device_instance,
+            trace,
+            hold,
+        } => inside::run(&inside::Settings {
+            gpu,
+            device_instance,
+            limit,
+            trace,
+            hold,
+        }),
+        Command::Answers { files } => {
+            let traces: Result<Vec<_>, _> = files.iter().map(|f| Trace::read(f)).collect();
+            let traces = traces.map_err(|e| e.to_string())?;
+            standin::load_answers(&answers::blob(&traces, &orchestrate::merged(&traces)))?;
+            Ok(true)
+        }
         Command::Demo {
             first,
             second,

@@ -116,8 +116,8 @@ impl Container {
     }
 }
 
-/// What a program in a container finds: the twins show the real numbers, the real device is closed.
-pub fn look_around(gpu_minor: u32) -> Result<(), String> {
+/// The twins show the numbers of the real devices.
+pub fn check_numbers(gpu_minor: u32) -> Result<(), String> {
     let number = |path: &str| {
         let meta = fs::metadata(path).map_err(|e| format!("{path}: {e}"))?;
         let rdev = meta.rdev();
@@ -128,7 +128,12 @@ pub fn look_around(gpu_minor: u32) -> Result<(), String> {
         seen => Err(format!("{path} shows {seen:?}, not {wanted:?}")),
     };
     expect(&format!("/dev/nvidia{gpu_minor}"), (195, gpu_minor))?;
-    expect("/dev/nvidiactl", (195, 255))?;
+    expect("/dev/nvidiactl", (195, 255))
+}
+
+/// What a program in a container finds: the twins show the real numbers, the real device is closed.
+pub fn look_around(gpu_minor: u32) -> Result<(), String> {
+    check_numbers(gpu_minor)?;
     match sys::open("/dev/real", libc::O_RDWR) {
         Err(libc::EPERM) => {}
         other => return Err(format!("the real device can be opened: {other:?}")),

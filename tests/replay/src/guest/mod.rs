@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod container;
 pub mod demo;
 pub mod hammer;
+pub mod inside;
 pub mod process;
 pub mod race;
 pub mod rm;
