@@ -2,6 +2,7 @@
 # The front door. Kbuild describes the module; what the tests do is in tests/floors.py and tests/vm.
 #
 #   make                 the module for the running kernel (KDIR: another kernel's headers with Rust)
+#   make package         a Debian package with DKMS, in target/package
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
@@ -16,7 +17,7 @@
 KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
-.PHONY: all modules modules_install install uninstall clean clean-cache \
+.PHONY: all modules modules_install install uninstall package clean clean-cache \
 	lint test test-host test-vm test-debug test-gpu bench-scale bench-weights demo replay
 
 all: modules
@@ -32,6 +33,9 @@ install:
 
 uninstall:
 	@./uninstall.sh
+
+package:
+	@dist/package.sh
 
 # Without the kernel's help, so that it also works where its headers are gone.
 clean:

@@ -1,41 +1,56 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# install.sh [OPTIONS]: builds the module and cgpuctl, installs them, loads the module and mounts
-# /run/cgpu/dev. Everything it makes is written down, before it is made, in /var/lib/cgpu/manifest;
-# uninstall.sh removes exactly that. If something fails half-way, what was made is removed again.
+# install.sh [OPTIONS]: checks this machine, builds the module and the tools, installs them, loads the
+# module and mounts /run/cgpu/dev. Everything it makes is written down, before it is made, in
+# /var/lib/cgpu/manifest; uninstall.sh removes exactly that. If something fails half-way, what was made is
+# removed again. Run again, it finds what it made and does nothing.
 #
 #   --dry-run        says what would be done, and changes nothing
 #   --root DIR       installs into this folder instead of /, and loads nothing (for packages)
-#   --prefix DIR     where cgpuctl goes: DIR/sbin (/usr/local)
+#   --prefix DIR     where cgpuctl and cgpu-hook go: DIR/sbin (/usr/local)
 #   --kernel RELEASE for this kernel (the running one)
 #   --kdir DIR       that kernel's headers with Rust (/lib/modules/RELEASE/build)
-#   --prebuilt DIR   takes cgpu_km.ko and cgpuctl from this folder and builds nothing
+#   --metadata SRC   makes the headers' Rust metadata if they lack it, from the kernel's source: a folder,
+#                    its tar (Debian: /usr/src/linux-source-*.tar.xz), or `apt` to fetch the package
+#   --sign KEY CERT  signs the module (Secure Boot)
+#   --prebuilt DIR   takes cgpu_km.ko, cgpuctl and cgpu-hook from this folder and builds nothing
 #   --no-load        installs, but does not load
 #
-# The module is not loaded at boot: `modprobe cgpu_km` and `cgpuctl inst create` do all that is needed.
+# Installed are the module, cgpuctl, the hook for container runtimes, a udev rule that keeps the CDI file,
+# a systemd unit (not enabled) that makes the instances of /etc/cgpu/instances.toml at boot, completions and
+# manual pages.
 set -euo pipefail
 
 say() { printf '%s\n' "$*"; }
+warn() { printf 'install.sh: warning: %s\n' "$*" >&2; }
 die() {
 	printf 'install.sh: %s\n' "$*" >&2
 	exit 1
 }
 
 here=$(cd "$(dirname "$0")" && pwd -P)
-dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes
+# shellcheck source-path=SCRIPTDIR source=dist/userland.sh
+. "$here/dist/userland.sh"
+dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes metadata='' key='' cert=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--dry-run) dry=yes ;;
-	--root | --prefix | --kernel | --kdir | --prebuilt)
+	--root | --prefix | --kernel | --kdir | --prebuilt | --metadata)
 		[ $# -ge 2 ] || die "$1 needs a value"
 		case $1 in
 		--root) root=${2%/} load='' ;;
-		--prefix) prefix=$2 ;;
+		--prefix) prefix=${2%/} ;;
 		--kernel) release=$2 ;;
 		--kdir) kdir=$2 ;;
 		--prebuilt) prebuilt=$2 ;;
+		--metadata) metadata=$2 ;;
 		esac
 		shift
+		;;
+	--sign)
+		[ $# -ge 3 ] || die "--sign needs a key and a certificate"
+		key=$2 cert=$3
+		shift 2
 		;;
 	--no-load) load='' ;;
 	-h | --help) sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; exit 0 ;;
@@ -46,34 +61,66 @@ done
 kdir=${kdir:-/lib/modules/$release/build}
 manifest=$root/var/lib/cgpu/manifest
 module=/lib/modules/$release/updates/cgpu_km.ko
-tool=$prefix/sbin/cgpuctl
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
+what="cgpu $version for $release in $prefix"
 
 [ -n "$dry" ] || [ "$(id -u)" = 0 ] || die "needs root"
-[ ! -e "$manifest" ] || die "already installed ($manifest); run uninstall.sh first"
-[ ! -e "$root$module" ] || die "$root$module is there and not from us"
-[ ! -e "$root$tool" ] || die "$root$tool is there and not from us"
 [ -z "$load" ] || [ "$release" = "$(uname -r)" ] || load=''
 
+# ---- what is there already
+if [ -e "$manifest" ]; then
+	grep -qxF "# $what" "$manifest" ||
+		die "another one is installed ($(sed -n 's/^# \(cgpu .*\)/\1/p' "$manifest")); run uninstall.sh first"
+	while read -r kind path sum; do
+		[ "$kind" = file ] || continue
+		[ "$(sha256sum <"$root$path" 2>/dev/null | cut -d' ' -f1)" = "$sum" ] ||
+			die "$root$path is not what was installed; run uninstall.sh and install.sh again"
+	done <"$manifest"
+	say "$what is installed already; nothing to do"
+	exit 0
+fi
+for place in "$module" "$prefix/sbin/cgpuctl" "$prefix/sbin/cgpu-hook"; do
+	[ ! -e "$root$place" ] || die "$root$place is there and not from us"
+done
+
+# ---- what this machine must have
+make_metadata=
 if [ -z "$prebuilt" ]; then
 	[ -e "$kdir/Makefile" ] || die "no headers of kernel $release ($kdir); install linux-headers-$release or give --kdir"
-	if ! compgen -G "$kdir/rust/*.rmeta" >/dev/null; then
-		die "the headers in $kdir lack Rust's metadata (rust/*.rmeta): this kernel cannot build Rust modules from them"
+	if ! why=$("$here/dist/rust-metadata.sh" --check "$kdir" 2>&1); then
+		if [ -n "$metadata" ] && [[ $why = *"lack Rust's metadata"* ]]; then
+			make_metadata=yes
+		else
+			die "${why#rust-metadata.sh: }"
+		fi
 	fi
-	command -v cargo >/dev/null || die "needs cargo"
-	command -v make >/dev/null || die "needs make"
+	for tool in cargo make; do
+		command -v "$tool" >/dev/null || die "needs $tool"
+	done
 else
-	for file in cgpu_km.ko cgpuctl; do
+	for file in cgpu_km.ko cgpuctl cgpu-hook; do
 		[ -r "$prebuilt/$file" ] || die "$prebuilt/$file is not there"
 	done
 fi
-if [ -n "$load" ] && grep -q '^cgpu_km ' /proc/modules; then
-	die "cgpu_km is loaded already; cgpuctl unload takes it out"
+if [ -n "$load" ]; then
+	if grep -q '^cgpu_km ' /proc/modules; then
+		die "cgpu_km is loaded already; cgpuctl unload takes it out"
+	fi
+	# The last byte of the variable is its value.
+	for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
+		[ -e "$variable" ] && [ "$(tail -c 1 "$variable" | od -An -tu1 | tr -d ' ')" = 1 ] || continue
+		[ -n "$key" ] || die "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
+	done
+	[ -e /proc/driver/nvidia/version ] || warn "the NVIDIA driver is not loaded; cgpu_km loads, and finds the GPUs when it is"
 fi
 
 if [ -n "$dry" ]; then
-	[ -n "$prebuilt" ] || say "would build cgpu_km.ko against $kdir and cgpuctl with cargo, in a folder in ${TMPDIR:-/tmp}"
+	[ -z "$make_metadata" ] || say "would make Rust's metadata for $release from $metadata, and put it into $kdir"
+	[ -n "$prebuilt" ] || say "would build cgpu_km.ko against $kdir and the tools with cargo, in a folder in ${TMPDIR:-/tmp}"
+	[ -z "$key" ] || say "would sign cgpu_km.ko with $key"
 	say "would install $root$module"
-	say "would install $root$tool"
+	say "would install cgpuctl and cgpu-hook in $root$prefix/sbin, with manual pages and completions"
+	say "would install a udev rule and a systemd unit in $root$prefix/lib, hooks in $root/usr/share/containers/oci/hooks.d"
 	[ -n "$root" ] || say "would run depmod for $release"
 	[ -z "$load" ] || say "would load cgpu_km and mount cgpufs at /run/cgpu/dev"
 	say "would write $manifest"
@@ -92,19 +139,6 @@ undo() {
 trap undo EXIT
 trap 'exit 130' INT TERM
 
-if [ -n "$prebuilt" ]; then
-	cp "$prebuilt/cgpu_km.ko" "$prebuilt/cgpuctl" "$work/"
-else
-	# Not in the tree: it may be read-only, or used with another kernel.
-	say "building cgpu_km.ko for $release"
-	mkdir "$work/module"
-	make -s -C "$kdir" M="$here" MO="$work/module" modules
-	cp "$work/module/cgpu_km.ko" "$work/"
-	say "building cgpuctl"
-	(cd "$here" && cargo build --quiet --release --locked -p cgpuctl --target-dir "$work/target")
-	cp "$work/target/release/cgpuctl" "$work/"
-fi
-
 # The manifest's own folders are the first things in it. Lines are `KIND PATH [SHA256]`; paths are as seen
 # from --root. A line comes before the thing, so that nothing is ever there that it does not know.
 made=()
@@ -116,6 +150,7 @@ done
 mkdir -p "$root/var/lib/cgpu"
 {
 	say "# made by cgpu's install.sh; uninstall.sh removes what is listed, last line first"
+	say "# $what"
 	for folder in "${made[@]}"; do say "folder $folder"; done
 } >"$manifest"
 
@@ -127,19 +162,70 @@ folder() {
 }
 file() { # file FROM TO MODE
 	folder "$(dirname "$2")"
+	[ ! -e "$root$2" ] || die "$root$2 is there and not from us"
 	say "file $2 $(sha256sum <"$1" | cut -d' ' -f1)" >>"$manifest"
 	cp "$1" "$root$2.new"
 	chmod "$3" "$root$2.new"
 	mv "$root$2.new" "$root$2"
 	say "installed $root$2"
 }
-file "$work/cgpu_km.ko" "$module" 644
+
+# ---- build
+if [ -n "$make_metadata" ]; then
+	source=$metadata
+	if [ "$source" = apt ]; then
+		series=$(sed -E 's/^([0-9]+\.[0-9]+).*/\1/' <<<"$release")
+		owner=$(dpkg-query -S "$(readlink -f "$kdir")/.config" 2>/dev/null | cut -d: -f1 || :)
+		debian=$(dpkg-query -W -f '${Version}' "${owner:-linux-headers-$release}")
+		say "fetching linux-source-$series $debian"
+		(cd "$work" && apt-get download -o APT::Sandbox::User=root "linux-source-$series=$debian")
+		dpkg-deb --fsys-tarfile "$work"/linux-source-*.deb | tar -C "$work" -xf - --wildcards '*.tar.xz' --transform 's,.*/,,'
+		source=$(compgen -G "$work/linux-source-*.tar.xz")
+	fi
+	say "making Rust's metadata for $release (some minutes)"
+	"$here/dist/rust-metadata.sh" --make "$kdir" "$source" "$work/metadata"
+	# The build looks for them below the headers, in the place that scripts/ has there.
+	headers=$(readlink -f "$kdir") scripts=$(readlink -f "$kdir/scripts")
+	for made in "$work"/metadata/rust/*; do
+		file "$made" "${headers#"$root"}/rust/$(basename "$made")" 644
+	done
+	[ -e "$scripts/target.json" ] || file "$work/metadata/scripts/target.json" "${scripts#"$root"}/target.json" 644
+fi
+mkdir "$work/built"
+if [ -n "$prebuilt" ]; then
+	cp "$prebuilt/cgpu_km.ko" "$prebuilt/cgpuctl" "$prebuilt/cgpu-hook" "$work/built/"
+else
+	# Not in the tree: it may be read-only, or used with another kernel.
+	say "building cgpu_km.ko for $release"
+	mkdir "$work/module"
+	make -s -C "$kdir" M="$here" MO="$work/module" modules
+	cp "$work/module/cgpu_km.ko" "$work/built/"
+	say "building cgpuctl and cgpu-hook"
+	target=${CARGO_TARGET_DIR:-$work/target}
+	(cd "$here" && cargo build --quiet --release --locked -p cgpuctl --target-dir "$target")
+	cp "$target/release/cgpuctl" "$target/release/cgpu-hook" "$work/built/"
+fi
+if [ -n "$key" ]; then
+	"$kdir/scripts/sign-file" sha256 "$key" "$cert" "$work/built/cgpu_km.ko" || die "the module cannot be signed with $key and $cert"
+fi
+
+# ---- install
+file "$work/built/cgpu_km.ko" "$module" 644
 # Whoever packs the folder runs depmod where it is unpacked.
 if [ -z "$root" ]; then
 	say "depmod $release" >>"$manifest"
 	depmod "$release" || die "depmod failed"
 fi
-file "$work/cgpuctl" "$tool" 755
+userland "$work/built" "$prefix"
+if [ -z "$root" ]; then
+	say "reload systemd-and-udev" >>"$manifest"
+	if [ -d /run/systemd/system ]; then
+		systemctl daemon-reload
+	fi
+	if [ -S /run/udev/control ]; then
+		udevadm control --reload
+	fi
+fi
 
 if [ -n "$load" ]; then
 	say "loaded cgpu_km" >>"$manifest"

@@ -36,7 +36,7 @@ unload() {
 		return 0
 	fi
 	local tool
-	tool=$root$(sed -n 's/^file \(.*\/cgpuctl\) .*/\1/p' "$manifest")
+	tool=$root$(sed -n "s,^file \(.*/sbin/cgpuctl\) .*,\1,p" "$manifest")
 	# It says what is in the way, and leaves everything as it was then.
 	if [ "$tool" != "$root" ] && [ -x "$tool" ] && "$tool" unload; then
 		say "unloaded cgpu_km"
@@ -45,7 +45,7 @@ unload() {
 	fi
 }
 
-left=0
+left=0 reload=''
 depmods=() holds_manifest=()
 mapfile -t lines <"$manifest"
 for ((i = ${#lines[@]} - 1; i >= 0; i--)); do
@@ -53,6 +53,13 @@ for ((i = ${#lines[@]} - 1; i >= 0; i--)); do
 	case $kind in
 	loaded) unload ;;
 	depmod) depmods+=("$path") ;;
+	reload)
+		if [ -z "$dry" ] && [ -d /run/systemd/system ]; then
+			# It may be enabled; that link is the operator's, made with our unit.
+			systemctl disable --now cgpu.service 2>/dev/null || :
+			reload=yes
+		fi
+		;;
 	file)
 		if [ ! -e "$root$path" ]; then
 			say "already gone: $root$path"
@@ -84,6 +91,9 @@ done
 for release in "${depmods[@]}"; do
 	[ -n "$dry" ] || depmod "$release" || say "depmod $release failed" >&2
 done
+if [ -n "$reload" ]; then
+	systemctl daemon-reload
+fi
 [ -z "$dry" ] || exit 0
 if [ "$left" = 1 ]; then
 	die "not everything was removed; $manifest is kept"

@@ -27,7 +27,7 @@ ok() {
 }
 [ -e "$work/tree/cgpu_km.ko" ] || die "make leaves no cgpu_km.ko at the top"
 ok "make leaves cgpu_km.ko at the top of the tree"
-cp "$work/tree/cgpu_km.ko" "$out/bin/cgpuctl" "$work/prebuilt/"
+cp "$work/tree/cgpu_km.ko" "$out/bin/cgpuctl" "$out/bin/cgpu-hook" "$work/prebuilt/"
 make -s -C "$work/tree" clean
 (cd "$work/tree" && find . -type f | sort) >"$work/after"
 (cd "$CGPU_TREE" && git ls-files --cached --others --exclude-standard -- Kbuild Makefile cgpu_km | sed 's,^,./,' | sort) >"$work/before"
@@ -51,7 +51,7 @@ snapshot | diff /tmp/before - && echo "ok a refusal changes nothing"
 
 # A module that the kernel refuses: everything goes back.
 mkdir /tmp/bad
-cp /files/prebuilt/cgpuctl /tmp/bad/
+cp /files/prebuilt/cgpuctl /files/prebuilt/cgpu-hook /tmp/bad/
 head -c 4096 /files/prebuilt/cgpu_km.ko >/tmp/bad/cgpu_km.ko
 refused /files/install.sh --prebuilt /tmp/bad
 snapshot | diff /tmp/before - && echo "ok a failure half-way leaves nothing"
@@ -62,10 +62,23 @@ cat /var/lib/cgpu/manifest >&2
 /usr/local/sbin/cgpuctl gpu list >&2
 /usr/local/sbin/cgpuctl inst create a --gpu 0 --mem 2GiB >&2
 [ -c /run/cgpu/dev/a/nvidia0 ] && echo "ok usable"
-refused /files/install.sh --prebuilt /files/prebuilt && echo "ok not twice"
+snapshot >/tmp/installed
+/files/install.sh --prebuilt /files/prebuilt | grep -q "nothing to do" && snapshot | diff /tmp/installed - && echo "ok twice is once"
+refused /files/install.sh --prebuilt /files/prebuilt --prefix /usr && echo "ok not beside another one"
+for made in lib/udev/rules.d/71-cgpu.rules lib/systemd/system/cgpu.service share/man/man8/cgpuctl.8; do
+	[ -s "/usr/local/$made" ] || echo "no $made" >&2
+done
+! grep -r @SBIN@ /usr/local/lib /usr/share/containers && grep -q '"/usr/local/sbin/cgpu-hook"' /usr/share/containers/oci/hooks.d/cgpu-create.json &&
+	echo "ok rule, unit and hooks name the installed programs"
+
+# What the unit does at boot.
+/usr/local/sbin/cgpuctl inst save >&2
+/usr/local/sbin/cgpuctl inst destroy a >&2
+/usr/local/sbin/cgpuctl inst restore >&2
+/usr/local/sbin/cgpuctl inst show a | grep -q "2 GiB" && rm -r /etc/cgpu && echo "ok saved instances come back"
 
 # Not while somebody uses it.
-exec 5<>/dev/cgpu0
+exec 5<>/dev/cgpu1
 refused /files/uninstall.sh && [ -e /usr/local/sbin/cgpuctl ] && echo "ok refused while in use"
 exec 5>&-
 /files/uninstall.sh --dry-run >&2
@@ -82,7 +95,7 @@ done
 rc=0
 "$here/run.sh" --no-build --name install --load driver \
 	--file "$root/usr/bin/bash:/bin/bash" "${libraries[@]}" \
-	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" \
+	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" --file "$CGPU_TREE/dist" --file "$CGPU_TREE/Cargo.toml" \
 	--file "$work/prebuilt" --file "$work/session" -- bash /files/session >"$work/said" || rc=$?
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))

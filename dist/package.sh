@@ -1,0 +1,108 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# package.sh [--prebuilt DIR] [--output DIR]: makes cgpu_VERSION_amd64.deb and prints its path. In it are the
+# tools, and the module's source for DKMS, which builds it for each kernel of the host.
+#
+#   --prebuilt DIR   takes cgpuctl and cgpu-hook from there instead of building them with cargo
+#   --output DIR     puts the package there (target/package)
+set -euo pipefail
+
+die() {
+	printf 'package.sh: %s\n' "$*" >&2
+	exit 1
+}
+dist=$(cd "$(dirname "$0")" && pwd -P)
+tree=$(dirname "$dist")
+# shellcheck source-path=SCRIPTDIR source=userland.sh
+. "$dist/userland.sh"
+prebuilt='' output=$tree/target/package
+while [ $# -gt 0 ]; do
+	case $1 in
+	--prebuilt) prebuilt=${2:?}; shift ;;
+	--output) output=${2:?}; shift ;;
+	*) die "what is $1?" ;;
+	esac
+	shift
+done
+command -v dpkg-deb >/dev/null || die "needs dpkg-deb"
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$tree/Cargo.toml" | head -n 1)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/built" "$work/root/DEBIAN" "$output"
+
+if [ -n "$prebuilt" ]; then
+	cp "$prebuilt/cgpuctl" "$prebuilt/cgpu-hook" "$work/built/"
+else
+	(cd "$tree" && cargo build --quiet --release --locked -p cgpuctl)
+	target=${CARGO_TARGET_DIR:-$tree/target}
+	cp "$target/release/cgpuctl" "$target/release/cgpu-hook" "$work/built/"
+fi
+file() { # file FROM TO MODE
+	install -D -m "$3" "$1" "$work/root$2"
+}
+userland "$work/built" /usr
+find "$work/root/usr/share/man" -name '*.8' -exec gzip -9n {} +
+
+source=/usr/src/cgpu-$version
+(cd "$tree" && find Kbuild Makefile LICENSES cgpu_km -type f \( -path '*/tests/*' -o -name 'tests*' -o -name '*_generated.rs' \
+	-o -name '*.o' -o -name '.*' \) -prune -o -type f -print) | while IFS= read -r path; do
+	file "$tree/$path" "$source/$path" 644
+done
+sed "s/@VERSION@/$version/" "$dist/dkms.conf" >"$work/dkms.conf"
+file "$work/dkms.conf" "$source/dkms.conf" 644
+file "$dist/rust-metadata.sh" "$source/rust-metadata.sh" 755
+mkdir -p "$work/root/etc/cgpu" "$work/root/usr/share/doc/cgpu"
+{
+	echo "cgpu: shares of an NVIDIA GPU for containers."
+	echo
+	echo "The module is GPL-2.0; cgpu_km/uapi, cgpu_km/nvidia and cgpuctl may also be used under the MIT licence."
+	echo
+	cat "$tree/LICENSES/MIT.txt"
+} >"$work/root/usr/share/doc/cgpu/copyright"
+
+cat >"$work/root/DEBIAN/control" <<END
+Package: cgpu
+Version: $version
+Architecture: amd64
+Maintainer: cgpu <cgpu@localhost>
+Section: admin
+Priority: optional
+Depends: dkms (>= 3.0), rustc, rust-src, bindgen, make, libc6
+Recommends: podman
+Installed-Size: $(du -sk "$work/root" | cut -f1)
+Description: shares of an NVIDIA GPU for containers, with limits that hold
+ A kernel module puts proxies in front of the NVIDIA driver's device files; each
+ container gets its own set, an instance, with a memory limit and a weight. The
+ module is built by DKMS, against kernel headers that have Rust's metadata.
+END
+cat >"$work/root/DEBIAN/postinst" <<END
+#!/bin/sh
+# Builds the module for the kernels that are here. One that cannot is said, and is no failure.
+set -e
+if [ "\$1" = configure ]; then
+	/usr/lib/dkms/common.postinst cgpu $version "" "" "\$2" || echo "cgpu: see above why DKMS does not build the module; 'dkms install cgpu/$version' tries again" >&2
+	if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+	if [ -S /run/udev/control ]; then udevadm control --reload; fi
+fi
+END
+cat >"$work/root/DEBIAN/prerm" <<END
+#!/bin/sh
+# Refuses while an instance is in use: the module would stay, without its tool.
+set -e
+if grep -q '^cgpu_km ' /proc/modules; then
+	if [ "\$1" = remove ]; then
+		cgpuctl unload || { echo "cgpu: not removed, see above" >&2; exit 1; }
+	fi
+fi
+if [ -d /run/systemd/system ] && [ "\$1" = remove ]; then systemctl disable --now cgpu.service || :; fi
+dkms remove -m cgpu -v $version --all || :
+END
+cat >"$work/root/DEBIAN/postrm" <<END
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+END
+(cd "$work/root/DEBIAN" && chmod 755 postinst prerm postrm)
+deb=$output/cgpu_${version}_amd64.deb
+dpkg-deb --root-owner-group --build "$work/root" "$deb" >&2
+echo "$deb"

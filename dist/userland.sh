@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# userland.sh: the files that are installed beside the module, for install.sh and package.sh. To be
+# sourced.
+#
+# userland BUILT PREFIX: calls `file FROM TO MODE` for each. BUILT has cgpuctl and cgpu-hook; what is made
+# with them (manual pages, completions) goes there, too.
+
+userland() {
+	local built=$1 prefix=$2 dist page share
+	dist=$(dirname "${BASH_SOURCE[0]}")
+	# Where Debian's own packages put them, or the place for local ones that is searched as well.
+	share=$prefix/share
+	mkdir -p "$built/made/man"
+	"$built/cgpuctl" man --output "$built/made/man" >/dev/null
+	"$built/cgpuctl" completions bash >"$built/made/cgpuctl"
+	"$built/cgpuctl" completions zsh >"$built/made/_cgpuctl"
+	"$built/cgpuctl" completions fish >"$built/made/cgpuctl.fish"
+	local from
+	for from in "$dist"/cgpu.rules "$dist"/cgpu.service "$dist"/hooks/*.json; do
+		sed "s,@SBIN@,$prefix/sbin,g" "$from" >"$built/made/$(basename "$from")"
+	done
+
+	file "$built/cgpuctl" "$prefix/sbin/cgpuctl" 755
+	file "$built/cgpu-hook" "$prefix/sbin/cgpu-hook" 755
+	for page in "$built"/made/man/*.8; do
+		file "$page" "$share/man/man8/$(basename "$page")" 644
+	done
+	file "$built/made/cgpuctl" "$share/bash-completion/completions/cgpuctl" 644
+	if [ "$prefix" = /usr ]; then
+		file "$built/made/_cgpuctl" "$share/zsh/vendor-completions/_cgpuctl" 644
+		file "$built/made/cgpuctl.fish" "$share/fish/vendor_completions.d/cgpuctl.fish" 644
+	else
+		file "$built/made/_cgpuctl" "$share/zsh/site-functions/_cgpuctl" 644
+		file "$built/made/cgpuctl.fish" "$share/fish/vendor_completions.d/cgpuctl.fish" 644
+	fi
+	file "$built/made/cgpu.rules" "$prefix/lib/udev/rules.d/71-cgpu.rules" 644
+	file "$built/made/cgpu.service" "$prefix/lib/systemd/system/cgpu.service" 644
+	# The only folder in which podman and CRI-O look unless told otherwise.
+	for from in "$dist"/hooks/*.json; do
+		file "$built/made/$(basename "$from")" "/usr/share/containers/oci/hooks.d/$(basename "$from")" 644
+	done
+}
