@@ -1,0 +1,161 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# engine-session.sh: instances in containers that podman makes with crun, in the test machine, as root
+# (engine-test.sh puts the files there). First by the CDI file, then by the hook. Ends in
+# "engine: N passed, N failed".
+#
+# The machine's root is an initramfs, out of which no runtime can pivot: everything runs in a mount
+# namespace with a root of its own.
+if [ "$1" != inside ]; then
+	mkdir /newroot
+	exec unshare -m --propagation private sh -c '
+		mount -t tmpfs tmpfs /newroot && cd /newroot || exit 1
+		mkdir -p var/tmp root newroot && ln -s /run var/run && touch /etc/hosts /etc/resolv.conf
+		for folder in bin sbin lib lib64 usr etc files dev proc sys run tmp; do
+			mkdir -p "/$folder" "$folder" && mount --rbind "/$folder" "$folder" || exit 1
+		done
+		mount --move . / && exec chroot . sh /files/engine-session.sh inside'
+fi
+cd / || exit 1
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+
+out=$(mktemp -d)
+passed=0
+failed=0
+check() {
+	sentence=$1
+	shift
+	if "$@" >"$out/check" 2>&1; then
+		passed=$((passed + 1))
+		echo "ok: $sentence"
+	else
+		failed=$((failed + 1))
+		echo "FAILED: $sentence"
+		sed 's/^/    /' "$out/check" "$out/said"
+	fi
+}
+says() { grep -qF -- "$1" "$out/said"; }
+# A runtime may keep what a hook says to itself: the hook says it to the kernel's log, too.
+told() { says "$1" || dmesg | grep -qF -- "$1"; }
+not() { ! "$@"; }
+# run COMMAND...: keeps what it says.
+run() { "$@" >"$out/said" 2>&1; }
+fails() { ! run "$@"; }
+value() { cgpuctl inst show "$1" --json | sed -n "s/^ *\"$2\": \\([0-9]*\\),\\?\$/\\1/p"; }
+is() { [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
+# within SECONDS COMMAND...: becomes true.
+within() {
+	left=$(($1 * 5))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ $left -gt 0 ] || return 1
+		left=$((left - 1))
+		sleep 0.2
+	done
+}
+idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
+instances() { cgpuctl inst list --json | grep -c '"gpu_minor"'; }
+
+IMAGE=localhost/client
+container() { podman run --network=none --log-driver=k8s-file "$@"; }
+
+check "an image is made of local files" run podman import --quiet /files/image.tar $IMAGE
+run cgpu-guest answers /files/trace.jsonl.xz
+
+# ---- CDI
+run cgpuctl inst create train --gpu 0 --mem 8GiB
+run cgpuctl inst create infer --gpu 0 --mem 3GiB
+check "a CDI file is written" run cgpuctl cdi generate --output /run/cdi/cgpu.json
+check "it is valid, and agrees with the instances" run cgpuctl cdi validate
+check "and its devices are ready" sh -c "cgpuctl cdi list | grep -c ready | grep -qx 2"
+cgpuctl cdi generate --watch --output /run/cdi/cgpu.json >/dev/null 2>&1 &
+watcher=$!
+
+check "--device cgpu.io/gpu=NAME: a program sees its limit, and a recorded one runs" \
+	run container --rm --device cgpu.io/gpu=train --security-opt seccomp=unconfined \
+	$IMAGE /cgpu-guest inside --limit 8GiB --trace /trace.jsonl.xz
+check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
+check "nothing is left of it" within 5 idle train
+
+check "two containers share the GPU: the first" \
+	run container --detach --name first --device cgpu.io/gpu=train \
+	$IMAGE /cgpu-guest inside --limit 8GiB --hold
+check "and the second" \
+	run container --detach --name second --device cgpu.io/gpu=infer \
+	$IMAGE /cgpu-guest inside --limit 3GiB --hold
+holds() { is "$(value "$1" memory_used_bytes)" "$2"; }
+check "each holds its half" within 20 holds train $((4 << 30))
+check "each holds its half" within 20 holds infer $((3 << 29))
+check "what is in use is not destroyed" fails cgpuctl inst destroy train
+check "a container is killed" run podman kill first
+check "its memory is free again" within 10 idle train
+check "the other one's is not" holds infer $((3 << 29))
+
+# The engine is gone, the container is not; then the engine comes back.
+check "the second container outlives its monitor" sh -c "kill -9 \$(podman inspect -f '{{.State.ConmonPid}}' second)"
+check "and goes on" holds infer $((3 << 29))
+run podman rm --force --time 0 second
+check "it is removed by a new engine" within 10 idle infer
+
+# A new instance of the name has other numbers; the file follows, and the container with it.
+before=$(value train id)
+run cgpuctl inst destroy train
+run cgpuctl inst create train --gpu 0 --mem 8GiB
+check "a new instance has a new number" not is "$(value train id)" "$before"
+check "the CDI file follows by itself" within 10 cgpuctl cdi validate
+check "a container that was there before starts again" run podman start first
+check "and gets the new instance" within 20 holds train $((4 << 30))
+run podman rm --force --time 0 first
+check "and gives it back" within 10 idle train
+check "a device that is not there is refused" fails container --rm --device cgpu.io/gpu=nobody $IMAGE /cgpu-guest --version
+check "by its name" says "cgpu.io/gpu=nobody"
+kill "$watcher"
+run cgpuctl inst destroy train
+run cgpuctl inst destroy infer
+run cgpuctl cdi generate --output /run/cdi/cgpu.json
+check "without instances there is no file" [ ! -e /run/cdi/cgpu.json ]
+
+# ---- the hook
+mkdir -p /usr/share/containers/oci/hooks.d
+cp /files/hooks/*.json /usr/share/containers/oci/hooks.d/
+check "CGPU_MEM: a program gets an instance of its own" \
+	run container --rm --env CGPU_MEM=2GiB --env CGPU_WEIGHT=7 --env NVIDIA_VISIBLE_DEVICES=0 \
+	--security-opt seccomp=unconfined \
+	$IMAGE /cgpu-guest inside --limit 2GiB --trace /trace.jsonl.xz
+check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
+check "and it is gone with the container" is "$(instances)" 0
+
+run container --detach --name hami --env CUDA_DEVICE_MEMORY_LIMIT=1024m --env CUDA_DEVICE_SM_LIMIT=30 \
+	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest inside --limit 1GiB --hold
+id=$(podman inspect -f '{{.Id}}' hami | cut -c1-12)
+check "HAMi's settings: the instance is called like the container" within 20 holds "$id" $((1 << 29))
+check "and has the weight" is "$(value "$id" weight)" 30
+# Nobody is left to call the hook: monitor and container are killed.
+victim=$(podman inspect -f '{{.State.Pid}}' hami)
+kill -9 "$(podman inspect -f '{{.State.ConmonPid}}' hami)" "$victim"
+gone() { [ ! -d "/proc/$victim" ]; }
+within 5 gone
+check "a container that ends without its hook leaves its instance" is "$(instances)" 1
+check "which the next hook removes" sh -c "cgpu-hook collect && cgpuctl inst list | grep -q 'No instances'"
+run podman rm --force --time 0 hami
+check "and the journal is empty" [ ! -e /run/cgpu/hook ]
+
+check "a container without settings is let alone" run container --rm $IMAGE /cgpu-guest --version
+check "so is one that says so" run container --rm --env CGPU_DISABLE=1 --env CGPU_MEM=1GiB $IMAGE /cgpu-guest --version
+check "a privileged container is refused" fails container --rm --privileged --env CGPU_MEM=1GiB \
+	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
+check "with the reason" told "run it without --privileged"
+check "too much is refused" fails container --rm --env CGPU_MEM=999GiB --env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
+check "with the reason" told "take at most"
+check "nothing is left of what was refused" sh -c "cgpuctl inst list | grep -q 'No instances' && [ ! -e /run/cgpu/hook ]"
+
+# ---- the operator's day: README's commands, in their order
+while read -r line; do
+	command=$(echo "$line" | sed "s,IMAGE$,$IMAGE /cgpu-guest --version,")
+	check "README: $line" run sh -c "$command"
+done </files/operations
+check "the chapter leaves no instance" sh -c "cgpuctl inst list | grep -q 'No instances'"
+
+rm -rf "$out"
+echo "engine: $passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# engine-test.sh: containers with instances, made by a real engine in the test machine: Debian's podman with
+# crun (engine-session.sh), by CDI and by the hook. One boot for both.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+here=$CGPU_TREE/tests/vm
+engine=$("$here/engine-env.sh")
+out=$(cat "$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-stock")
+work=$(mktemp -d "$CGPU_CACHE/engine-test-XXXXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+# The container's image: two programs, a recording, nothing else.
+mkdir -p "$work/image/tmp" "$work/hooks"
+cp "$out/bin/cgpu-guest" "$work/image/"
+cp "$CGPU_TREE/tests/traces/cuda-driver-api.jsonl.xz" "$work/image/trace.jsonl.xz"
+chmod 1777 "$work/image/tmp"
+tar -C "$work/image" --owner=0 --group=0 -cf "$work/image.tar" .
+# As install.sh installs them, where the machine has the programs.
+for hook in "$CGPU_TREE"/dist/hooks/*.json; do
+	sed 's,@SBIN@,/bin,' "$hook" >"$work/hooks/$(basename "$hook")"
+done
+"$here/operations.py" >"$work/operations"
+cat >"$work/containers.conf" <<'END'
+[containers]
+log_driver = "k8s-file"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "crun"
+END
+cat >"$work/storage.conf" <<'END'
+[storage]
+driver = "vfs"
+graphroot = "/var/lib/containers/storage"
+runroot = "/run/containers/storage"
+END
+
+programs=(/usr/bin/podman /usr/bin/crun /usr/bin/conmon /usr/lib/podman/netavark)
+files=()
+for path in "${programs[@]}" /etc/containers/policy.json /usr/share/containers/seccomp.json; do
+	files+=(--file "$engine$path:$path")
+done
+# The libraries that they need, by the loader of their own folder.
+while read -r library; do
+	files+=(--file "$engine$(in_root "$engine" -- readlink -f "$library"):$library")
+done < <(in_root "$engine" -- ldd "${programs[@]}" | grep -oE '/lib[^ ]*\.so[^ ]*' | sort -u)
+
+exec 9>&-
+rc=0
+"$here/run.sh" --no-build --name engine --memory 2560 --limit "${LIMIT:-900}" "${files[@]}" \
+	--file "$work/containers.conf:/etc/containers/containers.conf" \
+	--file "$work/storage.conf:/etc/containers/storage.conf" \
+	--file "$work/image.tar" --file "$work/hooks" --file "$work/operations" --file "$work/image/trace.jsonl.xz" \
+	--file "$here/engine-session.sh" -- sh /files/engine-session.sh || rc=$?
+exit "$rc"
