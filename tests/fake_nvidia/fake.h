@@ -55,6 +55,7 @@ struct fake_gpu {
 	spinlock_t lock;		/* the figures below */
 	u64 total, heap;		/* bytes */
 	u64 used, managed, peak, other;
+	u64 resident, evicted;		/* of managed */
 	u32 contexts, blocks;
 	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
@@ -272,7 +273,10 @@ struct page *fake_mem_page(struct fake_mem *mem, u64 index);
 void fake_context(struct fake_gpu *gpu, u64 *held, bool make);
 u64 fake_overhead(const struct fake_gpu *gpu);
 u64 fake_heap_free(struct fake_gpu *gpu);
-u64 fake_managed(struct fake_gpu *gpu, s64 by);
+bool fake_managed(struct fake_gpu *gpu, s64 by);
+void fake_managed_resident(struct fake_gpu *gpu, s64 by);
+void fake_managed_evicted(struct fake_gpu *gpu, u64 by);
+u64 fake_uvm_evict(struct fake_gpu *gpu, u64 want);
 int fake_heap_init(struct fake_gpu *gpu);
 void fake_heap_exit(struct fake_gpu *gpu);
 
@@ -330,7 +334,7 @@ void fake_os_events_of_client(u32 client);
 void fake_os_events_of_file(struct fake_file *file);
 
 /* fake_uvm.c, fake_uvm_range.c */
-u64 fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length);
+void fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length);
 long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* fake_answers.c */

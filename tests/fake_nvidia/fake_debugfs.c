@@ -86,7 +86,7 @@ static int heap_show(struct seq_file *m, void *v)
 
 	for (i = 0; i < gpus; i++) {
 		struct fake_gpu *g = &fake_gpus[i];
-		u64 used, overhead, managed, peak, other;
+		u64 used, overhead, managed, peak, other, resident, evicted;
 		u32 contexts, blocks;
 
 		spin_lock(&g->lock);
@@ -95,6 +95,8 @@ static int heap_show(struct seq_file *m, void *v)
 		managed = g->managed;
 		peak = g->peak;
 		other = g->other;
+		resident = g->resident;
+		evicted = g->evicted;
 		contexts = g->contexts;
 		blocks = g->blocks;
 		spin_unlock(&g->lock);
@@ -102,6 +104,8 @@ static int heap_show(struct seq_file *m, void *v)
 			   i, g->total, i, g->heap, i, fake_heap_free(g));
 		seq_printf(m, "gpu%u_used_bytes: %llu\ngpu%u_overhead_bytes: %llu\ngpu%u_managed_bytes: %llu\ngpu%u_other_bytes: %llu\n",
 			   i, used, i, overhead, i, managed, i, other);
+		seq_printf(m, "gpu%u_managed_resident_bytes: %llu\ngpu%u_managed_evicted_bytes: %llu\n",
+			   i, resident, i, evicted);
 		seq_printf(m, "gpu%u_peak_bytes: %llu\ngpu%u_contexts: %u\ngpu%u_blocks: %u\n",
 			   i, peak, i, contexts, i, blocks);
 	}

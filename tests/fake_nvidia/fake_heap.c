@@ -105,16 +105,35 @@ u64 fake_heap_free(struct fake_gpu *gpu)
 	return n;
 }
 
-/* Managed memory: gives what was taken, at most what is free. */
-u64 fake_managed(struct fake_gpu *gpu, s64 by)
+/* Managed memory takes so much, or gives it back; false: there is not so
+ * much. */
+bool fake_managed(struct fake_gpu *gpu, s64 by)
 {
+	bool fits;
+
 	spin_lock(&gpu->lock);
-	if (by > 0)
-		by = min_t(u64, by, heap_free(gpu));
-	gpu->managed += by;
+	fits = by < 0 || by <= heap_free(gpu);
+	if (fits)
+		gpu->managed += by;
 	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
-	return by < 0 ? 0 : by;
+	return fits;
+}
+
+/* So much of it holds data, or no longer. */
+void fake_managed_resident(struct fake_gpu *gpu, s64 by)
+{
+	spin_lock(&gpu->lock);
+	gpu->resident += by;
+	spin_unlock(&gpu->lock);
+}
+
+/* Data was moved to host memory because the GPU is full. */
+void fake_managed_evicted(struct fake_gpu *gpu, u64 by)
+{
+	spin_lock(&gpu->lock);
+	gpu->evicted += by;
+	spin_unlock(&gpu->lock);
 }
 
 /*
@@ -284,6 +303,7 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 {
 	u64 page, size;
 	struct fake_mem *mem;
+	u64 free;
 	u32 mode;
 
 	if (attr_get(p->attr, ATTR_LOCATION_MASK, ATTR_LOCATION_SHIFT) !=
@@ -301,6 +321,9 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	mem = mem_new(gpu, PLACE_VIDMEM, size);
 	if (!mem)
 		return NV_ERR_NO_MEMORY;
+	free = fake_heap_free(gpu);
+	if (size > free)
+		fake_uvm_evict(gpu, size - free);
 	spin_lock(&gpu->lock);
 	if (size > heap_free(gpu)) {
 		spin_unlock(&gpu->lock);

@@ -24,24 +24,22 @@ static LIST_HEAD(spaces);
 static DEFINE_MUTEX(spaces_lock);
 
 /* What GPU accesses of this process to managed memory would do; for tests. */
-u64 fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length)
+void fake_uvm_touch(struct fake_gpu *gpu, u64 base, u64 length)
 {
 	struct va_space *s;
-	u64 taken = 0;
 
 	if (!length || base + length < base)
-		return 0;
+		return;
 	mutex_lock(&spaces_lock);
 	list_for_each_entry(s, &spaces, list) {
 		if (s->tgid != task_tgid_nr(current))
 			continue;
 		down_write(&s->lock);
 		if (s->gpu_vaspace & BIT(gpu->minor))
-			taken += ranges_touch(s, gpu, base, length);
+			ranges_touch(s, gpu, base, length);
 		up_write(&s->lock);
 	}
 	mutex_unlock(&spaces_lock);
-	return taken;
 }
 
 static int uvm_open(struct inode *inode, struct file *filp)
@@ -395,10 +393,9 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 		return xa_erase(&s->groups, q[0]) ? NV_OK :
 						    NV_ERR_OBJECT_NOT_FOUND;
 	case UVM_SET_RANGE_GROUP:
-		if (q[0] && !xa_load(&s->groups, q[0]))
-			return NV_ERR_OBJECT_NOT_FOUND;
-		return ranges_managed(s, q[1], q[2]) ? NV_OK :
-						       NV_ERR_INVALID_ADDRESS;
+		return ranges_group(s, q[0], q[1], q[2]);
+	case UVM_MIGRATE_RANGE_GROUP:
+		return ranges_migrate_group(s, q[0], (u8 *)&q[1]);
 	case UVM_CREATE_EXTERNAL_RANGE:
 		if (range_invalid_4k(q[0], q[1]))
 			return NV_ERR_INVALID_ADDRESS;
@@ -429,11 +426,15 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 		return r && r->start == q[0] && r->end + 1 == q[0] + q[1] ?
 			NV_OK : NV_ERR_INVALID_ADDRESS;
 	case UVM_SET_PREFERRED_LOCATION:
+		return ranges_prefer(s, q[0], q[1], (u8 *)&q[2]);
 	case UVM_UNSET_PREFERRED_LOCATION:
-	case UVM_SET_ACCESSED_BY:
-	case UVM_UNSET_ACCESSED_BY:
+		return ranges_prefer(s, q[0], q[1], NULL);
 	case UVM_ENABLE_READ_DUPLICATION:
 	case UVM_DISABLE_READ_DUPLICATION:
+		return ranges_duplicate(s, q[0], q[1],
+					cmd == UVM_ENABLE_READ_DUPLICATION);
+	case UVM_SET_ACCESSED_BY:
+	case UVM_UNSET_ACCESSED_BY:
 		return ranges_managed(s, q[0], q[1]) ? NV_OK :
 						       NV_ERR_INVALID_ADDRESS;
 	case UVM_MIGRATE:

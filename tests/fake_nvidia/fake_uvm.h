@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What fake_uvm.c and fake_uvm_range.c share. */
+/* What the fake_uvm*.c share. */
 #ifndef FAKE_UVM_H
 #define FAKE_UVM_H
 
@@ -9,6 +9,12 @@
 
 enum range_type { RANGE_MANAGED, RANGE_EXTERNAL, RANGE_SEMAPHORE,
 		  RANGE_SKED };
+
+#define PREFER_NOTHING	(-1)
+#define PREFER_HOST	(-2)
+
+/* UVM_VA_BLOCK_SIZE */
+#define GRANULE		(2ull << 20)
 
 /* an external range's mapping on one GPU: holds the memory alive */
 struct ext_map {
@@ -24,8 +30,10 @@ struct va_range {
 	enum range_type type;
 	struct list_head maps;		/* struct ext_map */
 	struct xarray pages;		/* CPU pages, by page of the address */
-	struct fake_gpu *resident;	/* managed: where it was migrated to */
-	u64 resident_bytes;
+	struct xarray blocks;		/* managed: by 2 MiB of the address */
+	int preferred;			/* minor of a GPU, or PREFER_... */
+	bool duplicated;		/* read duplication is on */
+	bool zombie;			/* its process has ended */
 	u64 group;
 	bool cpu_mapped;		/* semaphore pool: mmap'ed now */
 };
@@ -69,6 +77,8 @@ static inline bool range_invalid_4k(u64 base, u64 length)
 }
 
 struct va_range *range_find(struct va_space *s, u64 addr);
+struct va_range *range_from(struct va_space *s, u64 addr);
+void range_insert(struct va_space *s, struct va_range *fresh);
 u32 range_create(struct va_space *s, u64 base, u64 length,
 		 enum range_type type, struct va_range **out);
 void range_destroy(struct va_space *s, struct va_range *r);
@@ -79,8 +89,17 @@ u32 range_unmap_external(struct va_space *s, u64 base, u64 length,
 			 const u8 *uuid);
 u32 range_migrate(struct va_space *s, struct uvm_migrate *p);
 bool ranges_managed(struct va_space *s, u64 base, u64 length);
-u64 ranges_touch(struct va_space *s, struct fake_gpu *gpu, u64 base,
-		 u64 length);
+void ranges_touch(struct va_space *s, struct fake_gpu *gpu, u64 base,
+		  u64 length);
+u32 ranges_prefer(struct va_space *s, u64 base, u64 length, const u8 *uuid);
+u32 ranges_duplicate(struct va_space *s, u64 base, u64 length, bool to);
+u32 ranges_group(struct va_space *s, u64 group, u64 base, u64 length);
+u32 ranges_migrate_group(struct va_space *s, u64 group, const u8 *uuid);
+void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
+		    u64 start, u64 end);
+void residency_collapse(struct va_range *r);
+int residency_split(struct va_range *r, struct va_range *rest);
+void residency_drop(struct va_range *r);
 int fake_uvm_mmap(struct file *filp, struct vm_area_struct *vma);
 
 #endif

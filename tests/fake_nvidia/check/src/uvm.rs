@@ -23,6 +23,15 @@ pub(crate) const TESTS: &[Test] = &[
         "GPU accesses and migration take memory, the range gives it back",
         migration,
     ),
+    (
+        "what is preferred in host memory comes to a GPU by migration or read duplication alone",
+        residency,
+    ),
+    ("managed memory makes room on a full GPU", eviction),
+    (
+        "managed memory of a process that has ended stays in a shared address space",
+        zombies,
+    ),
 ];
 
 fn call(file: &File, cmd: u64, argument: &mut [u8], status_at: usize) -> u32 {
@@ -61,12 +70,17 @@ fn pair(size: usize, a: u64, b: u64) -> Vec<u8> {
 
 /// A program with an address space (handle 8) that UVM knows.
 fn registered() -> (Program, File) {
+    registered_in(0)
+}
+
+/// The same with flags of `UVM_INITIALIZE`.
+fn registered_in(flags: u32) -> (Program, File) {
     let p = Program::new();
     assert_eq!(
         alloc(&p.ctl, p.client, DEVICE, 8, number::VASPACE, &mut [0; 56]).0,
         status::OK
     );
-    let file = initialised(0);
+    let file = initialised(flags);
     assert_eq!(register_gpu(&file), status::OK);
     let mut b = with_uuid(32, 0, &[(20, p.client), (24, 8)]);
     assert_eq!(call(&file, 25, &mut b, 28), status::OK);
@@ -222,20 +236,110 @@ fn managed() {
     );
 }
 
+/// What this process's GPU work would do.
+fn touch(base: u64, length: u64) {
+    let path = "/sys/kernel/debug/fake_nvidia/gpu_touch";
+    std::fs::write(path, format!("0 {base:#x} {length:#x}")).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Managed memory that a GPU has room for, and of it what has data there.
+fn on_gpu() -> (u64, u64) {
+    let held = figure("heap", "gpu0_managed_bytes");
+    (held, figure("heap", "gpu0_managed_resident_bytes"))
+}
+
+const CPU: [u8; 16] = [
+    0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
+];
+
+/// A request about a span with a processor in it; its status.
+fn with_processor(file: &File, request: u64, length: u64, uuid: &[u8]) -> u32 {
+    let (size, status_at) = if request == 51 { (80, 72) } else { (40, 36) };
+    let mut b = pair(size, BASE, length);
+    b[16..32].copy_from_slice(uuid);
+    b[32..36].copy_from_slice(&(if request == 51 { 0 } else { u32::MAX }).to_le_bytes());
+    if request == 51 {
+        b[52..56].copy_from_slice(&u32::MAX.to_le_bytes());
+    }
+    call(file, request, &mut b, status_at)
+}
+
 fn migration() {
     let (_p, file) = registered();
-    let held = || figure("heap", "gpu0_managed_bytes");
     let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
-    std::fs::write(
-        "/sys/kernel/debug/fake_nvidia/gpu_touch",
-        format!("0 {BASE:#x} {:#x}", MIB),
-    )
-    .unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(held(), 2 * MIB);
-    let mut b = pair(80, BASE, 8 * MIB);
-    b[16..32].copy_from_slice(&uuid(0));
-    assert_eq!(call(&file, 51, &mut b, 72), status::OK);
-    assert_eq!(held(), 8 * MIB);
+    touch(BASE, MIB);
+    assert_eq!(on_gpu(), (2 * MIB, 2 * MIB));
+    assert_eq!(with_processor(&file, 51, 8 * MIB, &uuid(0)), status::OK);
+    assert_eq!(on_gpu(), (8 * MIB, 8 * MIB));
+    // Back to the host: the room stays.
+    assert_eq!(with_processor(&file, 51, 8 * MIB, &CPU), status::OK);
+    assert_eq!(on_gpu(), (8 * MIB, 0));
     munmap(at, 8 * MIB);
-    assert_eq!(held(), 0);
+    assert_eq!(on_gpu(), (0, 0));
+}
+
+fn residency() {
+    let (_p, file) = registered();
+    let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
+    let span = |request, length| call(&file, request, &mut pair(24, BASE, length), 16);
+    // What is preferred on the host comes to the GPU neither by a touch ...
+    assert_eq!(with_processor(&file, 42, 4 * MIB, &CPU), status::OK);
+    assert_eq!(span(72, 8 * MIB), 0x1E, "the range was cut");
+    touch(BASE, 8 * MIB);
+    assert_eq!(on_gpu(), (4 * MIB, 4 * MIB));
+    // ... but by a migration,
+    assert_eq!(with_processor(&file, 51, 2 * MIB, &uuid(0)), status::OK);
+    assert_eq!(on_gpu(), (6 * MIB, 6 * MIB));
+    // and by a touch with read duplication.
+    assert_eq!(span(44, 4 * MIB), status::OK);
+    touch(BASE, 4 * MIB);
+    assert_eq!(on_gpu(), (8 * MIB, 8 * MIB));
+    assert_eq!(span(45, 4 * MIB), status::OK);
+    assert_eq!(on_gpu(), (8 * MIB, 6 * MIB), "one copy is left");
+    // What is on the GPU stays there until it is moved.
+    assert_eq!(with_processor(&file, 51, 4 * MIB, &CPU), status::OK);
+    assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
+    touch(BASE, 8 * MIB);
+    assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
+    assert_eq!(span(43, 4 * MIB), status::OK);
+    touch(BASE, 8 * MIB);
+    assert_eq!(on_gpu(), (8 * MIB, 8 * MIB));
+    munmap(at, 8 * MIB);
+}
+
+fn eviction() {
+    const MEMORY: u32 = 0x5C00_0300;
+    let (p, file) = registered();
+    let heap = |what: &str| figure("heap", &format!("gpu0_{what}_bytes"));
+    let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
+    touch(BASE, 8 * MIB);
+    let other = heap("free") - 2 * MIB;
+    let path = "/sys/kernel/debug/fake_nvidia/heap";
+    let hold = |bytes: u64| std::fs::write(path, format!("0 {bytes}"));
+    hold(other).unwrap_or_else(|e| panic!("{e}"));
+    let evicted = heap("managed_evicted");
+    let (got, _) = p.video(MEMORY, 6 * MIB);
+    let (held, moved) = (on_gpu(), heap("managed_evicted") - evicted);
+    hold(0).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(got, status::OK, "a memory object gets the room");
+    assert_eq!((held, moved), ((4 * MIB, 4 * MIB), 4 * MIB));
+    munmap(at, 8 * MIB);
+}
+
+fn zombies() {
+    let (_p, file) = registered_in(2);
+    let ended = in_child(|| {
+        let mapped = mmap(&file, BASE, 4 * MIB, 3, BASE);
+        let moved = with_processor(&file, 51, 4 * MIB, &uuid(0));
+        u8::from(mapped.is_err() || moved != status::OK)
+    });
+    assert_eq!(ended, 0, "the child");
+    assert_eq!(on_gpu(), (4 * MIB, 4 * MIB), "until the file is closed");
+    assert_eq!(
+        mmap(&file, BASE, 4 * MIB, 3, BASE),
+        Err(libc::EBUSY),
+        "its addresses are taken"
+    );
+    drop(file);
+    assert_eq!(on_gpu(), (0, 0));
 }
