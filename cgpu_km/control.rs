@@ -10,6 +10,7 @@ use crate::{
         control_device::{read_record, write_record, Control},
         UserAddr,
     },
+    policy::ManagedMode,
     registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, POLICY_NATIVE, VERSION},
     uapi::{self, request, Cause, Reserved},
 };
@@ -52,6 +53,11 @@ impl Commands {
                 let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
                 instance.set_weight(set.weight)
             }
+            request::INSTANCE_SET_MANAGED => {
+                let set: uapi::InstanceSetManaged = read(at)?;
+                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                instance.set_managed_mode(managed_mode(set.managed_mode)?)
+            }
             _ => Err(Cause::UnknownCommand.into()),
         }
     }
@@ -75,6 +81,7 @@ impl Commands {
             limit: create.memory_limit_bytes,
             weight: create.weight,
             overcommit: overcommit(create.flags),
+            managed_mode: managed_mode(create.managed_mode)?,
         })?;
         create.id = instance.id();
         // The instance exists, whether its number can be told or not.
@@ -155,6 +162,15 @@ fn overcommit(flags: u32) -> Overcommit {
     }
 }
 
+fn managed_mode(number: u32) -> Result<ManagedMode, Failure> {
+    match number {
+        uapi::MANAGED_SPILL => Ok(ManagedMode::Spill),
+        uapi::MANAGED_CHARGE => Ok(ManagedMode::Charge),
+        uapi::MANAGED_DENY => Ok(ManagedMode::Deny),
+        _ => Err(Cause::Malformed.into()),
+    }
+}
+
 fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     let facts = gpu.facts();
     let mut record = uapi::Gpu::new_zeroed();
@@ -199,6 +215,14 @@ fn instance_record(instance: &Instance) -> uapi::Instance {
         record.memory_peak_bytes = share.peak;
         record.memory_refused = share.refused;
         record.calls_refused = share.refused_calls;
+        record.managed_mode = match share.managed_mode {
+            ManagedMode::Spill => uapi::MANAGED_SPILL,
+            ManagedMode::Charge => uapi::MANAGED_CHARGE,
+            ManagedMode::Deny => uapi::MANAGED_DENY,
+        };
+        record.memory_managed_bytes = share.managed;
+        record.memory_spilled_bytes = share.spilled;
+        record.managed_refused = share.managed_refused;
         record.open_files = usage.open_files;
         record.tenant_open_files = usage.tenant_open_files;
         record.processes = usage.processes;

@@ -4,8 +4,8 @@
 
 use crate::{
     nvidia::tables::Tables,
-    os_interface::{self, Caller},
-    policy::{Books, GpuId, ProcessId},
+    os_interface::{self, Caller, Mapping, Pages, Shown, Unmapped},
+    policy::{Books, FileId, GpuId, ProcessId},
     proxy::{self, Call, Errno, Part, Role, Route, Session, UserAddr},
     registry::{Endpoint, File, Tenant},
 };
@@ -16,6 +16,9 @@ struct TenantCall<'a, 'b> {
     tenant: &'a Tenant,
     caller: &'a Caller<'b>,
 }
+
+/// No process's call: what the host's root changes for a tenant.
+struct Upkeep<'a>(&'a Tenant);
 
 impl Call for TenantCall<'_, '_> {
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
@@ -48,6 +51,21 @@ impl Call for TenantCall<'_, '_> {
         answer.map_err(errno)
     }
 
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        forward_on(self.tenant, file, request, parts)
+    }
+
+    fn unmap(&mut self, base: u64, length: u64) {
+        let gone = self.caller.unmap(os_interface::UserAddr::new(base), length);
+        // The task is being killed: its memory goes with it.
+        gone.unwrap_or(());
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(self.caller.process())
     }
@@ -71,6 +89,66 @@ impl Call for TenantCall<'_, '_> {
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
         self.tenant.with_books(work)
     }
+}
+
+impl Call for Upkeep<'_> {
+    fn read(&mut self, _from: UserAddr, _into: &mut [u8]) -> Result<(), Errno> {
+        Err(Errno::EFAULT)
+    }
+
+    fn write(&mut self, _to: UserAddr, _from: &[u8]) -> Result<(), Errno> {
+        Err(Errno::EFAULT)
+    }
+
+    fn forward(&mut self, _: u32, _: &mut [Part<'_>], _: Route) -> Result<i32, Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        forward_on(self.0, file, request, parts)
+    }
+
+    fn unmap(&mut self, _base: u64, _length: u64) {}
+
+    fn process(&self) -> ProcessId {
+        // Nobody's: 0 is the number of no process.
+        ProcessId(0)
+    }
+
+    fn tables(&self) -> &'static Tables {
+        self.0.tables()
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        self.0.gpu_by_uuid(uuid)
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        self.0.gpu_by_id(id)
+    }
+
+    fn process_by_number(&self, _number: u32) -> Option<ProcessId> {
+        None
+    }
+
+    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
+        self.0.with_books(work)
+    }
+}
+
+fn forward_on(
+    tenant: &Tenant,
+    file: FileId,
+    request: u32,
+    parts: &mut [Part<'_>],
+) -> Result<i32, Errno> {
+    let file = tenant.uvm_file(file).ok_or(Errno::EBADF)?;
+    file.forward(request, parts).map_err(errno)
 }
 
 /// The errno of a failed operation, as the pure code knows it.
@@ -100,4 +178,45 @@ pub fn ioctl(
     };
     let answer = proxy::ioctl(&mut call, &session, request, UserAddr(argument.get()));
     answer.map_err(|Errno(errno)| Error::from_errno(-errno))
+}
+
+/// A mapping of a tenant's UVM file was made. Where the driver has put pages in at once it is none of
+/// managed memory (`uvm_mem_map_cpu_user()` of a semaphore pool, uvm_mem.c), whose pages come with faults.
+pub fn mapped<'a>(
+    file: &File,
+    tenant: &Tenant,
+    made: &Mapping,
+    pages: &Pages<'_>,
+) -> Result<Shown<'a>> {
+    if pages.first().is_some() {
+        return Ok(Shown::AsMade);
+    }
+    let (base, length) = (made.start.get(), made.length);
+    let entered = tenant.with_books(|books| books.map_managed(file.id(), base, length));
+    // What UVM's own mmap gives where there is no memory: CUDA reports cudaErrorMemoryAllocation.
+    match entered.map_err(|_| ENOMEM)? {
+        true => Ok(Shown::Later),
+        false => Ok(Shown::AsMade),
+    }
+}
+
+/// Before the program gets the address of a mapping that [`mapped`] said this of.
+pub fn settle(file: &File, caller: &mut Caller<'_>, made: &Mapping, late: bool) {
+    let tenant = file.tenant();
+    let mut call = TenantCall { tenant, caller };
+    proxy::settle(&mut call, file.id(), made.start.get(), made.length, late);
+}
+
+/// A mapping of a tenant's file, or a part of one, is gone.
+pub fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
+    // Of a program that has ended, the driver keeps the memory until the file is closed.
+    if let (Endpoint::Uvm(tenant), Unmapped::ByProgram) = (file.endpoint(), how) {
+        let (base, length) = (gone.start.get(), gone.length);
+        tenant.with_books(|books| books.unmap_managed(file.id(), base, length));
+    }
+}
+
+/// Brings what the driver does for a tenant in line with its books, after a limit was changed.
+pub fn rebalance(tenant: &Tenant) {
+    proxy::rebalance(&mut Upkeep(tenant));
 }

@@ -41,6 +41,7 @@ mod event;
 mod forest;
 mod ledger;
 mod lookup;
+mod managed;
 mod mapping;
 mod maps;
 mod object;
@@ -57,7 +58,8 @@ mod tests;
 pub use books::Books;
 pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId};
 pub use event::{Refusal, RefusalCause, Ticket};
-pub use ledger::{FbView, ShareView};
+pub use ledger::{FbView, ManagedMode, ShareView};
+pub use managed::{Entry, Location, Order, Run, Tell, Touch, Wish};
 pub use mapping::{Mapped, Span};
 pub use maps::Map;
 

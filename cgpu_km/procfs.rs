@@ -21,6 +21,7 @@
 
 use crate::{
     os_interface::procfs::{Access, Folder, TextFile},
+    policy::ManagedMode,
     registry::{Gpu, Instance, Overcommit, POLICY_NATIVE, VERSION},
     uapi,
 };
@@ -187,6 +188,16 @@ impl TextFile for Status {
         seq_print!(out, "memory_peak_bytes: {}\n", share.peak);
         seq_print!(out, "memory_overhead_peak_bytes: {}\n", share.overhead_peak);
         seq_print!(out, "memory_over_limit: {}\n", u8::from(share.over()));
+        let mode = match share.managed_mode {
+            ManagedMode::Spill => "spill",
+            ManagedMode::Charge => "charge",
+            ManagedMode::Deny => "deny",
+        };
+        seq_print!(out, "managed_mode: {mode}\n");
+        seq_print!(out, "memory_managed_bytes: {}\n", share.managed);
+        seq_print!(out, "memory_managed_peak_bytes: {}\n", share.managed_peak);
+        seq_print!(out, "memory_spilled_bytes: {}\n", share.spilled);
+        seq_print!(out, "managed_refused: {}\n", share.managed_refused);
         seq_print!(out, "memory_refused: {}\n", share.refused);
         seq_print!(out, "calls_refused: {}\n", share.refused_calls);
         seq_print!(out, "rm_objects: {}\n", share.objects);

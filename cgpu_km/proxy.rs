@@ -36,6 +36,7 @@ mod frontend;
 mod handles;
 mod heap;
 mod lists;
+mod managed;
 mod uvm;
 mod uvm_map;
 
@@ -60,6 +61,8 @@ pub struct Errno(pub i32);
 impl Errno {
     /// What UVM gives while the machine is suspended.
     pub const EAGAIN: Self = Self(11);
+    /// A file that is closed.
+    pub const EBADF: Self = Self(9);
     /// Not enough host memory.
     pub const ENOMEM: Self = Self(12);
     /// A bad address in the program's memory.
@@ -125,6 +128,21 @@ pub trait Call {
     fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route)
         -> Result<i32, Errno>;
 
+    /// As [`Call::forward`] with [`Route::Caller`], on another file that the tenant has open.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the file is closed.
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno>;
+
+    /// Takes a mapping out of the calling program's memory.
+    fn unmap(&mut self, base: u64, length: u64);
+
     /// The calling process.
     fn process(&self) -> ProcessId;
 
@@ -177,6 +195,8 @@ pub fn ioctl(
         Role::Uvm => uvm::ioctl(call, session, request, argument),
     }
 }
+
+pub use managed::{rebalance, settle};
 
 /// A struct that was copied from the program's memory and is copied back after the call.
 struct Copied {

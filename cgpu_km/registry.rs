@@ -38,6 +38,7 @@ use crate::{
         procfs::Folder,
         BackingFile, Worker,
     },
+    policy::ManagedMode,
     procfs,
     uapi::{self, Cause, Name},
 };
@@ -130,6 +131,8 @@ pub struct Wish {
     pub weight: u32,
     /// What if the limits add up to more than there is.
     pub overcommit: Overcommit,
+    /// What becomes of managed memory that does not fit.
+    pub managed_mode: ManagedMode,
 }
 
 impl Registry {
@@ -174,7 +177,8 @@ impl Registry {
                 count = count.saturating_add(1);
                 if let Some(usage) = instance.usage() {
                     let share = usage.share;
-                    used = used.saturating_add(share.used.saturating_add(share.overhead));
+                    let taken = share.used.saturating_add(share.overhead);
+                    used = used.saturating_add(taken.saturating_add(share.managed));
                 }
             }
             each(&record.gpu, count, used)?;
@@ -226,6 +230,10 @@ impl Registry {
             folder,
         };
         let made = self.make(admin, &wish.name, &place);
+        if let Ok(instance) = &made {
+            // It exists, and no program has it yet.
+            instance.set_managed_mode(wish.managed_mode)?;
+        }
         if made.is_err() {
             place.gpu.retract(id);
         }

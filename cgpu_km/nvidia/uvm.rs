@@ -61,6 +61,36 @@ pub const UNREGISTER_GPU: u32 = 38;
 /// `UVM_UNMAP_EXTERNAL`.
 pub const UNMAP_EXTERNAL: u32 = 66;
 
+/// `UVM_REGISTER_GPU_VASPACE`: a GPU gets an address space, and from then on can hold managed memory.
+pub const REGISTER_GPU_VASPACE: u32 = 25;
+/// `UVM_SET_PREFERRED_LOCATION`.
+pub const SET_PREFERRED_LOCATION: u32 = 42;
+/// `UVM_UNSET_PREFERRED_LOCATION`.
+pub const UNSET_PREFERRED_LOCATION: u32 = 43;
+/// `UVM_ENABLE_READ_DUPLICATION`.
+pub const ENABLE_READ_DUPLICATION: u32 = 44;
+/// `UVM_DISABLE_READ_DUPLICATION`.
+pub const DISABLE_READ_DUPLICATION: u32 = 45;
+/// `UVM_MIGRATE`.
+pub const MIGRATE: u32 = 51;
+/// `UVM_MIGRATE_RANGE_GROUP`.
+pub const MIGRATE_RANGE_GROUP: u32 = 53;
+/// `UVM_VALIDATE_VA_RANGE`.
+pub const VALIDATE_VA_RANGE: u32 = 72;
+
+/// The CPU, where GPUs are named by their UUIDs (`NV_PROCESSOR_UUID_CPU_DEFAULT`,
+/// kernel-open/nvidia-uvm/nvCpuUuid.c).
+pub const CPU_UUID: [u8; 16] = [
+    0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
+];
+
+/// Any node of the CPU (`NUMA_NO_NODE`).
+pub const ANY_NODE: i32 = -1;
+
+/// In [`migrate::FLAGS`]: the call may end before the migration does (`UVM_MIGRATE_FLAG_ASYNC`,
+/// uvm_ioctl.h).
+pub const MIGRATE_FLAG_ASYNC: u32 = 0x1;
+
 /// In `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS`, the GPUs that the memory is mapped for
 /// (`UvmGpuMappingAttributes`, uvm_types.h): as many as the branch has room for, each begins with its UUID.
 pub mod map_gpus {

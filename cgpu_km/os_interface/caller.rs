@@ -9,7 +9,7 @@ use super::{
 };
 use crate::proxy::Part;
 use core::{marker::PhantomData, ptr::NonNull};
-use kernel::{bindings, prelude::*, types::NotThreadSafe};
+use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
 
 /// The calling task, inside an ioctl on a proxied file.
 pub struct Caller<'a> {
@@ -63,6 +63,14 @@ impl<'a> Caller<'a> {
     /// Copies to the process; `EFAULT` where that cannot be written.
     pub fn write(&self, to: UserAddr, bytes: &[u8]) -> Result {
         to.write(bytes)
+    }
+
+    /// Takes a mapping out of the process's memory, as `munmap(2)` does.
+    pub fn unmap(&self, base: UserAddr, length: u64) -> Result {
+        // CAST: `c_ulong` and `usize` are 64 bits wide.
+        let (base, length) = (base.get() as c_ulong, length as usize);
+        // SAFETY: Any range may be asked for; the current task is in a call, so it has memory.
+        to_result(unsafe { bindings::vm_munmap(base, length) })
     }
 
     /// Calls the driver with copies of `parts`, which nobody can change on the way: see
@@ -120,5 +128,30 @@ pub(super) unsafe fn forward(
     if let Some(slot) = &mut lease {
         slot.finish(parts)?;
     }
+    Ok(answer)
+}
+
+/// The same from the calling task itself, also while it is being killed.
+///
+/// # Safety
+///
+/// As for [`forward`].
+pub(super) unsafe fn forward_always(
+    file: NonNull<bindings::file>,
+    backing: &BackingFile,
+    cmd: u32,
+    parts: &mut [Part<'_>],
+) -> Result<i32> {
+    let mut slot = Lease::take_always()?;
+    let request = Request {
+        file,
+        backing,
+        cmd,
+        arg: slot.fill(parts)?,
+        lease: Some(&slot),
+    };
+    // SAFETY: The caller promises that the file is open; the lease is of this address space.
+    let answer = unsafe { request.execute_reduced() }?;
+    slot.finish(parts)?;
     Ok(answer)
 }

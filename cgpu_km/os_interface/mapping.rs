@@ -29,11 +29,12 @@
 
 use super::{
     creds, extra,
+    open_file::settle_later,
     session::{session, Endpoint, Session},
     shared_page::ShownPage,
     UserAddr,
 };
-use core::ptr::null_mut;
+use core::ptr::{null_mut, NonNull};
 use kernel::{
     bindings, error::to_result, mm::virt::VmaRef, page::PAGE_SIZE, prelude::*, sync::SetOnce,
 };
@@ -106,6 +107,8 @@ impl Frame {
 pub enum Shown<'a> {
     /// What the driver made.
     AsMade,
+    /// The same, after [`Endpoint::settle`] has run, in the same task and without a lock.
+    Later,
     /// This page, which it can read only, in the place of the driver's one. `EINVAL` for a mapping of
     /// more than a page.
     Instead(&'a ShownPage),
@@ -246,11 +249,18 @@ pub(super) unsafe fn mmap<E: Endpoint>(
     let table = unsafe { session.tables().replacing::<E>(original) };
     // SAFETY: As above. The driver may have changed the flags.
     let made = unsafe { VmaRef::from_raw(vma) };
+    let mapping = Mapping::of(made);
     let shown = table.ok_or(EMFILE).and_then(|table| {
-        let shown = E::mapped(session.file(), &Mapping::of(made), &Pages(made))?;
+        let shown = E::mapped(session.file(), &mapping, &Pages(made))?;
+        if matches!(shown, Shown::Later) {
+            let file = NonNull::new(filp).ok_or(EINVAL)?;
+            // SAFETY: The file is being mapped, so it is held, and its session is one of `E`.
+            unsafe { settle_later::<E>(file, mapping) }
+                .inspect_err(|_| E::unmapped(session.file(), &mapping, Unmapped::ByProgram))?;
+        }
         Ok((table, shown))
     });
-    if let Ok((table, Shown::AsMade)) = shown {
+    if let Ok((table, Shown::AsMade | Shown::Later)) = shown {
         // SAFETY: As above. The session lives as long as the file, which the mapping holds.
         unsafe { (*vma).vm_ops = &raw const table.operations };
         return Ok(0);
@@ -268,7 +278,7 @@ pub(super) unsafe fn mmap<E: Endpoint>(
         // SAFETY: The mapping is being made by this task, and the driver has nothing to do with it
         // any more.
         (_, Shown::Instead(page)) => unsafe { show(vma, page) },
-        (_, Shown::AsMade) => Ok(0),
+        (_, Shown::AsMade | Shown::Later) => Ok(0),
     }
 }
 

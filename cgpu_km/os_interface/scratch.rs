@@ -43,6 +43,7 @@ mod table;
 
 pub use table::Scratch;
 
+use super::wait::Semaphore;
 use crate::proxy::{Part, PointerAt};
 use core::{marker::PhantomData, ptr::null_mut};
 use kernel::{
@@ -115,9 +116,22 @@ impl Lease {
     /// `EINTR` if the task is killed while it waits, `ENOMEM`, or `EFAULT` for a task without an
     /// address space.
     pub(super) fn take() -> Result<Self> {
+        Self::take_by(Semaphore::take)
+    }
+
+    /// The same for a call that must not be left out: a task that is killed waits, too. (Slots are
+    /// held over calls of the driver alone.)
+    pub(super) fn take_always() -> Result<Self> {
+        Self::take_by(|free| {
+            free.take_always();
+            Ok(())
+        })
+    }
+
+    fn take_by(wait: impl FnOnce(&Semaphore) -> Result) -> Result<Self> {
         let task = current!();
         let pool = Pool::current(task.mm().ok_or(EFAULT)?)?;
-        pool.free.take()?;
+        wait(&pool.free)?;
         let mut taken = pool.taken.load(Relaxed);
         loop {
             let slot = taken.trailing_ones();

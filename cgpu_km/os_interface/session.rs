@@ -27,6 +27,7 @@ use super::{
     caller::Caller,
     creds,
     mapping::{self, Mapping, Pages, Shown, Tables, Unmapped},
+    open_file::OpenFile,
     worker::QueueKey,
     BackingFile, UserAddr,
 };
@@ -45,8 +46,8 @@ pub trait Endpoint: Send + Sync + 'static {
     fn queue(&self) -> QueueKey;
 
     /// A file is opened. [`Endpoint::release`] is called for what this returns, always: also when
-    /// the driver's `open` refuses afterwards.
-    fn open(self: &Arc<Self>) -> Result<Self::File>;
+    /// the driver's `open` refuses afterwards. `handle` is for calls on the file from elsewhere.
+    fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<Self::File>;
 
     /// A call, native or of a 32-bit process. The result is what the program gets.
     fn ioctl(file: &Self::File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32>;
@@ -62,6 +63,10 @@ pub trait Endpoint: Send + Sync + 'static {
     fn mapped<'a>(_file: &'a Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result<Shown<'a>> {
         Ok(Shown::AsMade)
     }
+
+    /// What is left to do before the program gets a mapping of which [`Endpoint::mapped`] said
+    /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
+    fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &Mapping, _late: bool) {}
 
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
     /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
@@ -90,12 +95,17 @@ pub(super) struct Session<E: Endpoint> {
     queue: QueueKey,
     /// The operations of its mappings.
     tables: Tables,
+    handle: OpenFile,
     file: E::File,
 }
 
 impl<E: Endpoint> Session<E> {
     pub(super) fn backing(&self) -> &BackingFile {
         &self.backing
+    }
+
+    pub(super) fn queue(&self) -> QueueKey {
+        self.queue
     }
 
     pub(super) fn tables(&self) -> &Tables {
@@ -121,7 +131,8 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
 ) -> Result {
     let filp = NonNull::new(filp).ok_or(EINVAL)?;
     let backing = endpoint.backing()?;
-    let file = endpoint.open()?;
+    let handle = OpenFile::new(backing.clone())?;
+    let file = endpoint.open(&handle)?;
     // SAFETY: The caller promises that `filp` is being opened, so nobody else uses it.
     let node_operations = unsafe { (*filp.as_ptr()).f_op };
     // SAFETY: The caller promises that it is a static table.
@@ -142,6 +153,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         queue: endpoint.queue(),
         backing,
         tables: Tables::new(),
+        handle,
         file,
     };
     // The session must be there before the driver's `open`, after which nothing may fail.
@@ -161,6 +173,8 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
     // INVARIANT: The box is leaked to the file until `release`.
     // SAFETY: `filp` is being opened, so nobody else uses it; the box is initialized.
     unsafe { (*filp.as_ptr()).f_op = &raw const (*session).operations };
+    // SAFETY: The box is initialized; the driver has opened the file, and `release` closes the handle.
+    unsafe { (*session).handle.set(filp) };
     Ok(())
 }
 
@@ -363,6 +377,7 @@ unsafe extern "C" fn release<E: Endpoint>(
     // SAFETY: By the session's invariant the operations are the start of a box that the file owns,
     // and the last reference of the file is gone: nobody else uses it.
     let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<Session<E>>()) };
+    session.handle.close();
     let result = match session.backing.operations().release {
         // SAFETY: `inode` is the driver's, which `__fput` read from the file.
         Some(release) => unsafe { release(inode, filp) },

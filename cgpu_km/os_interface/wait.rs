@@ -36,6 +36,12 @@ impl Semaphore {
         to_result(unsafe { bindings::down_killable(self.inner.get()) })
     }
 
+    /// Takes a place, whatever comes.
+    pub(super) fn take_always(&self) {
+        // SAFETY: `new` initialized the semaphore.
+        unsafe { bindings::down(self.inner.get()) };
+    }
+
     /// Gives a taken place back.
     pub(super) fn give(&self) {
         // SAFETY: `new` initialized the semaphore.

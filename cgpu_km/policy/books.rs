@@ -5,10 +5,10 @@ use super::charge::{Accounts, Denied};
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::Forest;
+use super::managed::Managed;
 use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::slots::{Ref, Slot};
-use super::CONTEXT_OVERHEAD;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::store::Exhausted;
@@ -23,6 +23,7 @@ pub struct Books {
     pub(super) accounts: Accounts,
     pub(super) forest: Forest,
     pub(super) mappings: Mappings,
+    pub(super) managed: Managed,
 }
 
 impl Default for Books {
@@ -44,6 +45,7 @@ impl Books {
             accounts: Accounts::new(seed),
             forest: Forest::new(seed),
             mappings: Mappings::new(seed),
+            managed: Managed::new(),
         }
     }
 
@@ -203,6 +205,7 @@ impl Books {
         while let Some(hold) = self.mappings.take_of(file) {
             self.release_hold(hold);
         }
+        self.close_managed(file);
         self.forest.close_file(file, &mut self.accounts);
     }
 
@@ -244,7 +247,7 @@ impl Books {
             object.share = Some(share.ok_or(RefusalCause::NoSuchGpu)?);
         }
         self.forest.reserve()?;
-        let overhead = if alloc.context { CONTEXT_OVERHEAD } else { 0 };
+        let overhead = alloc.overhead();
         // Memory of which nothing is said yet is charged with what the driver will say.
         let costs = alloc.bytes > 0 || overhead > 0 || alloc.kind == Kind::VideoMemory;
         if costs {
@@ -255,7 +258,7 @@ impl Books {
             let asked = self.accounts.ask(share, alloc.bytes, overhead, process);
             object.hold = Some(asked.map_err(|denied| match denied {
                 Denied::Limit { free } => RefusalCause::NoMemory {
-                    wanted: alloc.bytes.saturating_add(overhead),
+                    wanted: alloc.cost(),
                     free,
                 },
                 Denied::Exhausted => RefusalCause::Exhausted,

@@ -48,6 +48,22 @@ pub struct Alloc {
     pub context: bool,
 }
 
+impl Alloc {
+    /// What it takes invisibly, in bytes.
+    pub(super) fn overhead(&self) -> u64 {
+        if self.context {
+            super::CONTEXT_OVERHEAD
+        } else {
+            0
+        }
+    }
+
+    /// What it is charged, its invisible part included, in bytes.
+    pub fn cost(&self) -> u64 {
+        self.bytes.saturating_add(self.overhead())
+    }
+}
+
 /// What the driver said about an object that it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocDone {
@@ -140,6 +156,8 @@ pub enum RefusalCause {
     NoRange,
     /// Another call maps the same addresses.
     MappingInFlight,
+    /// The tenant may not have managed memory.
+    ManagedDenied,
 }
 
 impl RefusalCause {
@@ -150,6 +168,8 @@ impl RefusalCause {
             // kernel/mem_mgr/vid_mem_alloc.c and below: what a full heap gives; CUDA reads it as out of
             // memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
             Self::NoMemory { .. } | Self::Exhausted => NvStatus::NV_ERR_NO_MEMORY,
+            // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory for it.
+            Self::ManagedDenied => NvStatus::NV_ERR_NO_MEMORY,
             // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at all.
             // (For a client that exists on another file, client.c, rmclientValidate_IMPL says
             // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)

@@ -2,7 +2,7 @@
 //! One GPU's side of the books: a limit and what stands against it, in bytes.
 //!
 //! A [`Reservation`] is made before the driver is asked and becomes a [`Charge`] or is dropped back
-//! afterwards. `used + overhead + reserved <= limit` holds at all times, with two exceptions: the limit
+//! afterwards. `used + overhead + managed + reserved <= limit` holds at all times, with two exceptions: the limit
 //! was lowered below it, or the driver gave more than was reserved. Then nothing more is granted
 //! until enough is freed, and the share says that it is over.
 
@@ -42,6 +42,28 @@ pub struct ShareView {
     pub objects: u64,
     /// RM clients with a device object of this GPU.
     pub clients: u64,
+    /// What becomes of managed memory that does not fit.
+    pub managed_mode: ManagedMode,
+    /// Managed memory that the GPU may hold; counts against the limit, and is not in `used`.
+    pub managed: u64,
+    /// The most that `managed` ever was.
+    pub managed_peak: u64,
+    /// Managed memory that the GPU may not hold, because it did not fit: it is in host memory.
+    pub spilled: u64,
+    /// Mappings of managed memory that were refused.
+    pub managed_refused: u64,
+}
+
+/// What becomes of managed memory that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ManagedMode {
+    /// It lives in host memory, where the GPU uses it from, until there is room.
+    #[default]
+    Spill,
+    /// It is refused.
+    Charge,
+    /// Managed memory is refused always.
+    Deny,
 }
 
 impl ShareView {
@@ -50,13 +72,22 @@ impl ShareView {
         self.limit
             .saturating_sub(self.used)
             .saturating_sub(self.overhead)
+            .saturating_sub(self.managed)
             .saturating_sub(self.reserved)
     }
 
     /// More is taken than the limit allows, since it was lowered.
     pub fn over(&self) -> bool {
-        let taken = self.used.saturating_add(self.overhead);
-        taken.saturating_add(self.reserved) > self.limit
+        self.excess() > 0
+    }
+
+    /// How much more is taken than the limit allows.
+    pub fn excess(&self) -> u64 {
+        self.used
+            .saturating_add(self.overhead)
+            .saturating_add(self.managed)
+            .saturating_add(self.reserved)
+            .saturating_sub(self.limit)
     }
 }
 
@@ -116,7 +147,27 @@ impl Ledger {
 
     /// Nothing is charged or asked for.
     fn is_clear(&self) -> bool {
-        self.users == 0
+        self.users == 0 && self.view.managed == 0 && self.view.spilled == 0
+    }
+
+    /// Managed memory counts now, and is spilled now, where it was not, or no longer. What counts
+    /// more must fit.
+    pub(super) fn move_managed(&mut self, counted: (u64, u64), spilled: (u64, u64)) {
+        let view = &mut self.view;
+        view.managed = view
+            .managed
+            .saturating_sub(counted.0)
+            .saturating_add(counted.1);
+        view.managed_peak = view.managed_peak.max(view.managed);
+        view.spilled = view
+            .spilled
+            .saturating_sub(spilled.0)
+            .saturating_add(spilled.1);
+    }
+
+    /// A mapping of managed memory was refused.
+    pub(super) fn count_refused_managed(&mut self) {
+        self.view.managed_refused = self.view.managed_refused.saturating_add(1);
     }
 
     /// Sets memory aside, or says how much there is.
@@ -124,7 +175,7 @@ impl Ledger {
         let free = self.view.free();
         match bytes.checked_add(overhead) {
             Some(wanted) if wanted <= free => {
-                // No overflow: all three are together below the limit.
+                // No overflow: all four are together below the limit.
                 self.view.reserved += wanted;
                 self.users += 1;
                 Ok(Reservation { bytes, overhead })
@@ -225,6 +276,7 @@ impl Ledgers {
         if let Some(ledger) = self.0.iter_mut().find(|ledger| ledger.gpu == gpu) {
             ledger.active = true;
             ledger.view.limit = limit;
+            ledger.view.managed_mode = ManagedMode::default();
             return Ok(());
         }
         let vacant = |ledger: &&mut Ledger| !ledger.active && ledger.is_clear();
@@ -249,6 +301,21 @@ impl Ledgers {
         self.active_mut(gpu)
             .map(|ledger| ledger.view.limit = limit)
             .is_some()
+    }
+
+    pub(super) fn set_managed_mode(&mut self, gpu: GpuId, mode: ManagedMode) -> bool {
+        self.active_mut(gpu)
+            .map(|ledger| ledger.view.managed_mode = mode)
+            .is_some()
+    }
+
+    /// All ledgers with their shares, those of shares that were taken away included.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Share, &Ledger)> {
+        (0..).map(Share).zip(self.0.iter())
+    }
+
+    pub(super) fn each_mut(&mut self) -> impl Iterator<Item = (Share, &mut Ledger)> {
+        (0..).map(Share).zip(self.0.iter_mut())
     }
 
     /// The share of a GPU, if the tenant has one now.

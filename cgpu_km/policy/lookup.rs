@@ -39,9 +39,13 @@ impl Books {
         self.accounts.processes.has(process)
     }
 
-    /// Nothing is charged or asked for, and there is neither a client nor a mapping.
+    /// Nothing is charged or asked for, and there is neither a client nor a mapping, nor managed
+    /// memory.
     pub fn is_idle(&self) -> bool {
-        self.forest.is_empty() && self.mappings.is_empty() && self.accounts.are_clear()
+        self.forest.is_empty()
+            && self.mappings.is_empty()
+            && self.managed.is_empty()
+            && self.accounts.are_clear()
     }
 
     /// The GPU that an object belongs to: that of the NV01_DEVICE_0 that it is or is below of.

@@ -3,6 +3,7 @@
 
 mod behaviour;
 mod failing;
+mod managed;
 mod maps;
 mod model;
 mod races;

@@ -10,6 +10,7 @@ use super::frontend::get;
 use super::frontend::is_made;
 use super::frontend::note_refused;
 use super::frontend::set;
+use super::managed;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -158,7 +159,7 @@ pub(super) fn alloc(
             return set(envelope.status, outer, refused.0).map(|()| 0);
         }
     }
-    let ticket = match call.books(|books| books.begin_alloc(&request)) {
+    let ticket = match managed::begin_alloc(call, &request) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
     };

@@ -12,6 +12,7 @@ use super::handles;
 use super::handles::Named;
 use super::heap;
 use super::lists;
+use super::managed;
 use super::Call;
 use super::Copied;
 use super::Errno;
@@ -237,6 +238,7 @@ pub(super) fn freed(
     let returned = plain(call, code, bytes);
     let freed = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
     call.books(|books| books.end_free(ticket, freed));
+    managed::rebalance(call);
     returned
 }
 

@@ -13,6 +13,7 @@ use super::frontend::is_made;
 use super::frontend::note_refused;
 use super::frontend::plain;
 use super::frontend::set;
+use super::managed;
 use super::Call;
 use super::Errno;
 use super::Session;
@@ -219,7 +220,7 @@ fn charged(
     if let Err(refused) = check_file(call, session, request.client) {
         return set(status, bytes, refused.0).map(|()| 0);
     }
-    let ticket = match call.books(|books| books.begin_alloc(request)) {
+    let ticket = match managed::begin_alloc(call, request) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
     };

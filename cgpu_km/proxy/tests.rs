@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 mod believed;
 mod lists;
+mod managed;
 mod storm;
 
 const GPU: GpuId = GpuId(1);
@@ -40,6 +41,9 @@ struct Program {
     books: Books,
     seen: Vec<Seen>,
     driver: Driver,
+    /// What was taken out of the program's memory: address and length.
+    unmapped: Vec<(u64, u64)>,
+    branch: Branch,
 }
 
 impl Program {
@@ -52,6 +56,9 @@ impl Program {
             books,
             seen: Vec::new(),
             driver: Box::new(|_| 0),
+            unmapped: Vec::new(),
+            // That of the recordings.
+            branch: Branch::R580,
         }
     }
 
@@ -103,12 +110,28 @@ impl Call for Program {
         Ok((self.driver)(parts))
     }
 
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        assert_eq!(file, UVM.file, "the only UVM file");
+        self.forward(request, parts, Route::Caller)
+    }
+
+    fn unmap(&mut self, base: u64, length: u64) {
+        // As munmap(): the driver closes the mapping, and tells.
+        self.unmapped.push((base, length));
+        self.books.unmap_managed(UVM.file, base, length);
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(77)
     }
 
     fn tables(&self) -> &'static Tables {
-        Tables::of(Branch::R580).expect("the branch of the recordings")
+        Tables::of(self.branch).expect("a known branch")
     }
 
     fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {

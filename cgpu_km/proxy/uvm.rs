@@ -9,7 +9,8 @@
 //!   that it must recognise as its own (`uvm_api_mm_initialize()`, `uvm_file_is_nvidia_uvm()`).
 //! * `UVM_MM_INITIALIZE` is then answered here as the driver answers it for such a VA space:
 //!   "not required, no loss of functionality".
-//! * What keeps memory or gives it up is in [`super::uvm_map`].
+//! * What keeps memory or gives it up is in [`super::uvm_map`], what concerns managed memory in
+//!   [`super::managed`].
 //! * `UVM_REGISTER_GPU` looks for a file of the GPU in the caller's descriptor table, so the GPU's
 //!   worker runs it. Calls that name a client must stay with the caller: the driver compares process
 //!   ids.
@@ -18,6 +19,7 @@ use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
 use super::handles;
+use super::managed;
 use super::uvm_map;
 use super::Call;
 use super::Copied;
@@ -72,12 +74,29 @@ pub(super) fn ioctl(
         UvmKind::MapExternal => uvm_map::map(call, session, entry, bytes),
         UvmKind::UnmapExternal => uvm_map::unmap(call, session, entry, bytes),
         UvmKind::Free => uvm_map::free(call, session, entry, bytes),
+        _ if entry.cmd == uvm::REGISTER_GPU_VASPACE => {
+            managed::register(call, session, entry, bytes)
+        }
+        _ if matches!(
+            entry.cmd,
+            uvm::SET_PREFERRED_LOCATION
+                | uvm::UNSET_PREFERRED_LOCATION
+                | uvm::ENABLE_READ_DUPLICATION
+                | uvm::DISABLE_READ_DUPLICATION
+                | uvm::MIGRATE
+        ) =>
+        {
+            managed::touch(call, session, entry, bytes)
+        }
+        _ if entry.cmd == uvm::MIGRATE_RANGE_GROUP => managed::migrate_group(call, entry, bytes),
+        _ if entry.cmd == uvm::VALIDATE_VA_RANGE => managed::validate(call, session, entry, bytes),
         _ if matches!(entry.cmd, uvm::UNREGISTER_GPU | uvm::UNREGISTER_GPU_VASPACE) => {
             uvm_map::unregister(call, session, entry, bytes)
         }
         _ => forward(call, request, bytes, Route::Caller),
     }?;
     params.write_back(call)?;
+    managed::rebalance(call);
     Ok(returned)
 }
 

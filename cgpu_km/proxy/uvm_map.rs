@@ -241,7 +241,7 @@ fn gpus(bytes: &[u8]) -> Result<List<Uuid>, Errno> {
     Ok(uuids)
 }
 
-fn uuid_at(bytes: &[u8], at: usize) -> Result<Uuid, Errno> {
+pub(super) fn uuid_at(bytes: &[u8], at: usize) -> Result<Uuid, Errno> {
     let uuid = bytes.get(at..at.saturating_add(16)).ok_or(Errno::EINVAL)?;
     Uuid::try_from(uuid).map_err(|_| Errno::EINVAL)
 }

@@ -16,10 +16,10 @@ use crate::{
     os_interface::{
         self,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Caller, DeviceNumber, Frame, Mapping, Pages, QueueKey, Shown, UserAddr,
-        Worker,
+        BackingFile, Caller, DeviceNumber, Frame, Mapping, OpenFile, Pages, QueueKey, Shown,
+        Unmapped, UserAddr, Worker,
     },
-    policy::{Books, FileId, GpuId, ProcessId, ShareView},
+    policy::{Books, FileId, GpuId, ManagedMode, ProcessId, ShareView},
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -51,6 +51,8 @@ struct State {
     control: Door,
     uvm: Door,
     shares: KVec<Share>,
+    /// Open files of the UVM node, for calls on them from elsewhere.
+    uvm_files: KVec<(FileId, OpenFile)>,
 }
 
 /// The real device behind a node, and how many have it open through us.
@@ -161,6 +163,7 @@ impl Tenant {
                     control,
                     uvm,
                     shares: KVec::new(),
+                    uvm_files: KVec::new(),
                 }),
             }),
             GFP_KERNEL,
@@ -189,6 +192,13 @@ impl Tenant {
             let page = share.shared_data.as_ref()?;
             (page.frame() == frame).then(|| (share.gpu.id(), page.clone()))
         })
+    }
+
+    /// One of its open UVM files.
+    pub fn uvm_file(&self, id: FileId) -> Option<OpenFile> {
+        let state = self.state.lock();
+        let (_, handle) = state.uvm_files.iter().find(|(file, _)| *file == id)?;
+        Some(handle.clone())
     }
 
     /// The worker of one of its GPUs.
@@ -246,7 +256,7 @@ impl Tenant {
             false => share.door.files,
         };
         let view = state.books.share(gpu).unwrap_or_default();
-        let memory = view.used | view.overhead | view.reserved;
+        let memory = view.used | view.overhead | view.managed | view.spilled | view.reserved;
         let is_busy = files != 0 || memory != 0 || view.objects != 0 || view.clients != 0;
         if is_busy && condition == Condition::Idle {
             return Err(Cause::Busy);
@@ -387,7 +397,22 @@ impl Instance {
         self.gpu.set_limit(self.id, limit, overcommit, || {
             let mut state = self.tenant.state.lock();
             state.share(self.id).is_some() && state.books.set_limit(self.gpu.id(), limit)
-        })
+        })?;
+        dispatch::rebalance(&self.tenant);
+        Ok(())
+    }
+
+    /// Changes what becomes of managed memory that does not fit, for what is mapped from now on.
+    pub fn set_managed_mode(&self, mode: ManagedMode) -> Result<(), Failure> {
+        {
+            let mut state = self.tenant.state.lock();
+            let known = state.share(self.id).is_some();
+            if !known || !state.books.set_managed_mode(self.gpu.id(), mode) {
+                return Err(Cause::NoSuchInstance.into());
+            }
+        }
+        dispatch::rebalance(&self.tenant);
+        Ok(())
     }
 
     /// Its weight; `None` once it is destroyed.
@@ -459,11 +484,19 @@ impl os_interface::Endpoint for Endpoint {
         QueueKey::tenant(self.tenant().number)
     }
 
-    fn open(self: &Arc<Self>) -> Result<File> {
+    fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<File> {
         let mut state = self.tenant().state.lock();
+        let id = FileId(NEXT_FILE.fetch_add(1, Relaxed));
+        if matches!(**self, Endpoint::Uvm(_)) {
+            state.uvm_files.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        }
         state.door(self).ok_or(ENODEV)?.enter()?;
+        if matches!(**self, Endpoint::Uvm(_)) {
+            // Room was made above.
+            let _ = state.uvm_files.push_within_capacity((id, handle.clone()));
+        }
         Ok(File {
-            id: FileId(NEXT_FILE.fetch_add(1, Relaxed)),
+            id,
             endpoint: self.clone(),
             shared_data: SetOnce::new(),
         })
@@ -473,7 +506,7 @@ impl os_interface::Endpoint for Endpoint {
         dispatch::ioctl(file, call, cmd, arg)
     }
 
-    fn mapped<'a>(file: &'a File, _made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
+    fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
         match file.endpoint() {
             Self::Control(tenant) => {
                 let found = pages.first().and_then(|frame| tenant.shared_data(frame));
@@ -489,16 +522,30 @@ impl os_interface::Endpoint for Endpoint {
                 let shadow = file.shared_data.as_ref().ok_or(EAGAIN)?;
                 Ok(Shown::Instead(shadow.page()))
             }
-            Self::Gpu(_) | Self::Uvm(_) => Ok(Shown::AsMade),
+            Self::Uvm(tenant) => dispatch::mapped(file, tenant, made, pages),
+            Self::Gpu(_) => Ok(Shown::AsMade),
         }
+    }
+
+    fn settle(file: &File, call: &mut Caller<'_>, made: &Mapping, late: bool) {
+        dispatch::settle(file, call, made, late);
+    }
+
+    fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
+        dispatch::unmapped(file, gone, how);
     }
 
     fn release(file: File) {
         let mut state = file.tenant().state.lock();
+        let place = state.uvm_files.iter().position(|(id, _)| *id == file.id);
+        // Dropped without the lock: with it may go the last reference of the real device's file.
+        let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
         // The driver has freed the clients that were made on the file.
         state.books.close_file(file.id);
         if let Some(door) = state.door(&file.endpoint) {
             door.leave();
         }
+        drop(state);
+        drop(handle);
     }
 }

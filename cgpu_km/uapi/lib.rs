@@ -48,6 +48,12 @@ pub const GPU_ANY: u32 = u32::MAX;
 /// [`InstanceCreate::flags`], [`InstanceSetMemory::flags`]: let the limits of a GPU's instances add
 /// up to more than its memory.
 pub const FLAG_OVERCOMMIT: u32 = 1;
+/// Managed memory that does not fit lives in host memory, where the GPU uses it from, until there is room.
+pub const MANAGED_SPILL: u32 = 0;
+/// Managed memory that does not fit is refused.
+pub const MANAGED_CHARGE: u32 = 1;
+/// Managed memory is refused always.
+pub const MANAGED_DENY: u32 = 2;
 
 /// Command numbers (the low byte of a request code).
 pub mod nr {
@@ -67,6 +73,8 @@ pub mod nr {
     pub const INSTANCE_SET_MEMORY: u8 = 0x14;
     /// [`super::InstanceSetWeight`], write.
     pub const INSTANCE_SET_WEIGHT: u8 = 0x15;
+    /// [`super::InstanceSetManaged`], write.
+    pub const INSTANCE_SET_MANAGED: u8 = 0x16;
 }
 
 const fn code(direction: u32, nr: u8, size: usize) -> u32 {
@@ -107,6 +115,12 @@ pub mod request {
         WRITE,
         nr::INSTANCE_SET_WEIGHT,
         size_of::<InstanceSetWeight>(),
+    );
+    /// Changes what becomes of managed memory of an instance, also while it is in use.
+    pub const INSTANCE_SET_MANAGED: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_MANAGED,
+        size_of::<InstanceSetManaged>(),
     );
 }
 
@@ -277,8 +291,8 @@ pub struct InstanceCreate {
     pub flags: u32,
     /// Out: instance number, `N` of `/dev/cgpuN`.
     pub id: u32,
-    /// Must be zero.
-    pub reserved0: u32,
+    /// What becomes of managed memory: [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`].
+    pub managed_mode: u32,
     /// Must be zero.
     pub reserved: [u64; 4],
 }
@@ -321,10 +335,17 @@ pub struct Instance {
     pub control_node_minor: u32,
     /// Minor number of `/dev/cgpu-NAME-uvm`.
     pub uvm_node_minor: u32,
+    /// What becomes of managed memory: [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`].
+    pub managed_mode: u32,
+    /// Managed memory that the GPU may hold, bytes. Counts against the limit, beside
+    /// `memory_used_bytes`.
+    pub memory_managed_bytes: u64,
+    /// Managed memory that did not fit and is in host memory, bytes.
+    pub memory_spilled_bytes: u64,
+    /// Mappings of managed memory that were refused.
+    pub managed_refused: u64,
     /// Zero.
-    pub reserved0: u32,
-    /// Zero.
-    pub reserved: [u64; 6],
+    pub reserved: [u64; 3],
 }
 
 /// Asks for one instance.
@@ -361,6 +382,20 @@ pub struct InstanceSetWeight {
     pub key: InstanceKey,
     /// 1 to [`WEIGHT_MAX`].
     pub weight: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// Changes what becomes of managed memory.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceSetManaged {
+    /// Which.
+    pub key: InstanceKey,
+    /// [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`]: for what is mapped from now on.
+    pub managed_mode: u32,
     /// Must be zero.
     pub reserved0: u32,
     /// Must be zero.
@@ -458,7 +493,7 @@ impl Reserved for InstanceCreate {
     fn is_clean(&self) -> bool {
         self.key.is_clean()
             && self.flags & !FLAG_OVERCOMMIT == 0
-            && self.reserved0 == 0
+            && self.managed_mode <= MANAGED_DENY
             && self.reserved == [0; 4]
     }
 }
@@ -480,6 +515,14 @@ impl Reserved for InstanceSetWeight {
         self.key.is_clean() && self.reserved0 == 0 && self.reserved == [0; 2]
     }
 }
+impl Reserved for InstanceSetManaged {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean()
+            && self.managed_mode <= MANAGED_DENY
+            && self.reserved0 == 0
+            && self.reserved == [0; 2]
+    }
+}
 
 const _: () = {
     assert!(size_of::<Version>() == 136);
@@ -491,6 +534,7 @@ const _: () = {
     assert!(size_of::<InstanceGet>() == 320);
     assert!(size_of::<InstanceSetMemory>() == 120);
     assert!(size_of::<InstanceSetWeight>() == 112);
+    assert!(size_of::<InstanceSetManaged>() == 112);
 };
 
 #[cfg(test)]
@@ -541,5 +585,6 @@ mod tests {
         assert_eq!(request::INSTANCE_LIST, 0xC028_C613);
         assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
         assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
+        assert_eq!(request::INSTANCE_SET_MANAGED, 0x4070_C616);
     }
 }

@@ -4,7 +4,7 @@
 use crate::installation::lists::Capability;
 use crate::selector::Selector;
 use crate::size::Bytes;
-use cgpu_uapi::{Name, WEIGHT_MAX};
+use cgpu_uapi::{Name, MANAGED_CHARGE, MANAGED_DENY, MANAGED_SPILL, WEIGHT_MAX};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -94,6 +94,10 @@ pub enum Inst {
     SetMem(SetMem),
     /// Change a weight, also while programs run.
     SetWeight(SetWeight),
+    /// Change what becomes of managed memory (cudaMallocManaged) that is mapped from now on.
+    ///
+    /// What was spilled comes back when there is room, whatever the mode is then.
+    SetManaged(SetManaged),
     /// Destroy an instance that is not in use.
     Destroy(Target),
     /// Print what to give to podman, docker or containerd for a container with this instance.
@@ -127,6 +131,31 @@ pub struct Create {
     /// Let the limits on a GPU add up to more than its memory.
     #[arg(long)]
     pub overcommit: bool,
+    /// What becomes of managed memory (cudaMallocManaged) that does not fit.
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Managed::Spill)]
+    pub managed: Managed,
+}
+
+/// What becomes of managed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Managed {
+    /// What does not fit lives in host memory, where the GPU uses it from, until there is room.
+    Spill,
+    /// What does not fit is refused.
+    Charge,
+    /// All of it is refused.
+    Deny,
+}
+
+impl Managed {
+    /// As the control device has it.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Spill => MANAGED_SPILL,
+            Self::Charge => MANAGED_CHARGE,
+            Self::Deny => MANAGED_DENY,
+        }
+    }
 }
 
 /// An existing instance, or several of one name.
@@ -186,6 +215,17 @@ pub struct SavedFile {
 
 /// What is restored at boot.
 pub const SAVED: &str = "/etc/cgpu/instances.toml";
+
+/// `inst set-managed`.
+#[derive(Args)]
+pub struct SetManaged {
+    /// Which instance.
+    #[command(flatten)]
+    pub target: Target,
+    /// New mode.
+    #[arg(value_name = "MODE", value_enum)]
+    pub managed: Managed,
+}
 
 /// `inst mounts`.
 #[derive(Args)]

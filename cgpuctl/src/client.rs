@@ -6,8 +6,8 @@
 
 use crate::control::Control;
 use cgpu_uapi::{
-    nr, request, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory,
-    InstanceSetWeight, List, Version, CONTROL_PATH, MAGIC,
+    nr, request, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged,
+    InstanceSetMemory, InstanceSetWeight, List, Version, CONTROL_PATH, MAGIC,
 };
 use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
@@ -39,6 +39,7 @@ commands! {
     readwrite iorw instance_list, INSTANCE_LIST, List;
     write iow instance_set_memory, INSTANCE_SET_MEMORY, InstanceSetMemory;
     write iow instance_set_weight, INSTANCE_SET_WEIGHT, InstanceSetWeight;
+    write iow instance_set_managed, INSTANCE_SET_MANAGED, InstanceSetManaged;
 }
 
 /// The open control device.
@@ -134,6 +135,10 @@ impl Control for Client {
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno> {
         call!(self, instance_set_weight, request)
     }
+
+    fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
+        call!(self, instance_set_managed, request)
+    }
 }
 
 #[cfg(test)]
@@ -188,6 +193,14 @@ mod tests {
                 size_of::<InstanceSetWeight>()
             ),
             request::INSTANCE_SET_WEIGHT
+        );
+        assert_eq!(
+            ioctl_sys::iow!(
+                MAGIC,
+                nr::INSTANCE_SET_MANAGED,
+                size_of::<InstanceSetManaged>()
+            ),
+            request::INSTANCE_SET_MANAGED
         );
     }
 

@@ -12,6 +12,7 @@ mod inst_destroy;
 mod inst_list;
 mod inst_mounts;
 mod inst_restore;
+mod inst_set_managed;
 mod inst_set_mem;
 mod inst_set_weight;
 mod inst_show;
@@ -38,6 +39,7 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
             Inst::Show(args) => inst_show::run(host, args),
             Inst::SetMem(args) => inst_set_mem::run(host, args),
             Inst::SetWeight(args) => inst_set_weight::run(host, args),
+            Inst::SetManaged(args) => inst_set_managed::run(host, args),
             Inst::Destroy(args) => inst_destroy::run(host, args),
             Inst::Mounts(args) => inst_mounts::run(host, args),
             Inst::Save(file) => inst_restore::save(host, &file.path),

@@ -4,8 +4,8 @@
 //! in-memory model behind the same traits.
 
 use cgpu_uapi::{
-    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory, InstanceSetWeight,
-    Version,
+    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged, InstanceSetMemory,
+    InstanceSetWeight, Version,
 };
 use nix::errno::Errno;
 use std::ffi::OsString;
@@ -33,6 +33,8 @@ pub trait Control {
     fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno>;
     /// Changes a weight.
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno>;
+    /// Changes what becomes of managed memory.
+    fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno>;
 }
 
 /// A file operation of the host that failed.

@@ -84,6 +84,16 @@ pub fn policy_name(policy: u32) -> &'static str {
     }
 }
 
+/// Name of a mode of managed memory.
+pub fn managed_mode(mode: u32) -> &'static str {
+    match mode {
+        uapi::MANAGED_SPILL => "spill",
+        uapi::MANAGED_CHARGE => "charge",
+        uapi::MANAGED_DENY => "deny",
+        _ => "unknown",
+    }
+}
+
 /// The text of a field, if there is any.
 pub fn known(field: &[u8]) -> Option<String> {
     Some(uapi::text(field).to_owned()).filter(|text| !text.is_empty())
@@ -172,6 +182,10 @@ pub struct Instance {
     open_file_count: u32,
     tenant_open_file_count: u32,
     process_count: u32,
+    managed_mode: &'static str,
+    memory_managed_bytes: u64,
+    memory_spilled_bytes: u64,
+    refused_managed_count: u64,
 }
 
 impl From<&uapi::Instance> for Instance {
@@ -189,6 +203,10 @@ impl From<&uapi::Instance> for Instance {
             open_file_count: i.open_files,
             tenant_open_file_count: i.tenant_open_files,
             process_count: i.processes,
+            managed_mode: managed_mode(i.managed_mode),
+            memory_managed_bytes: i.memory_managed_bytes,
+            memory_spilled_bytes: i.memory_spilled_bytes,
+            refused_managed_count: i.managed_refused,
         }
     }
 }
@@ -219,6 +237,8 @@ pub struct CreatedInstance {
     pub weight: u32,
     /// Its limit.
     pub memory_limit_bytes: u64,
+    /// What becomes of managed memory.
+    pub managed_mode: &'static str,
 }
 
 /// `inst set-mem`.
@@ -259,6 +279,25 @@ pub struct WeightSetInstance {
     pub weight: u32,
     /// The weight before.
     pub previous_weight: u32,
+}
+
+/// `inst set-managed`.
+#[derive(Serialize)]
+pub struct ManagedSet {
+    /// In the order of the command line.
+    pub instances: Vec<ManagedSetInstance>,
+}
+
+/// An instance whose mode was changed.
+#[derive(Serialize)]
+pub struct ManagedSetInstance {
+    /// Which.
+    #[serde(flatten)]
+    pub id: InstanceId,
+    /// The mode now.
+    pub managed_mode: &'static str,
+    /// The mode before.
+    pub previous_managed_mode: &'static str,
 }
 
 /// `inst destroy`.

@@ -80,6 +80,9 @@ fn busy_host() -> Fake {
         s.instances[0].memory_peak_bytes = 12 << 30;
         s.instances[0].memory_refused = 3;
         s.instances[0].calls_refused = 1;
+        s.instances[0].memory_managed_bytes = 3 << 30;
+        s.instances[0].memory_spilled_bytes = 5 << 30;
+        s.instances[0].managed_refused = 2;
         s.instances[0].open_files = 2;
         s.instances[0].tenant_open_files = 3;
         s.instances[0].processes = 1;
@@ -135,6 +138,14 @@ fn what_each_command_prints() {
         (
             "inst_set_weight",
             "inst set-weight train 40 --gpu 0 --gpu 1",
+        ),
+        (
+            "inst_set_managed",
+            "inst set-managed train charge --gpu 0 --gpu 1",
+        ),
+        (
+            "inst_create_managed",
+            "inst create new --gpu 1 --mem 16GiB --managed deny",
         ),
         ("inst_destroy", "inst destroy infer"),
         ("inst_mounts", "inst mounts train"),

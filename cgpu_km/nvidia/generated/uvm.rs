@@ -120,3 +120,79 @@ pub mod free {
     /// Address.
     pub const BASE: Field<u64> = Field::at(0);
 }
+
+/// `UVM_SET_PREFERRED_LOCATION`; `UVM_UNSET_PREFERRED_LOCATION` begins alike.
+pub mod preferred_location {
+    use crate::nvidia::wire::Field;
+    use core::ops::Range;
+    /// Address.
+    pub const REQUESTED_BASE: Field<u64> = Field::at(0);
+    /// Bytes.
+    pub const LENGTH: Field<u64> = Field::at(8);
+    /// The GPU, or the CPU.
+    pub const UUID: Range<usize> = 16..32;
+    /// Which node of the CPU, or -1; branches before 550 have it not.
+    pub const PREFERRED_CPU_NUMA_NODE: Field<i32> = Field::at(32);
+}
+
+/// `UVM_ENABLE_READ_DUPLICATION` and `UVM_DISABLE_READ_DUPLICATION`.
+pub mod read_duplication {
+    use crate::nvidia::wire::Field;
+    /// Size of `UVM_ENABLE_READ_DUPLICATION_PARAMS` in bytes.
+    pub const SIZE: usize = 24;
+    /// Address.
+    pub const REQUESTED_BASE: Field<u64> = Field::at(0);
+    /// Bytes.
+    pub const LENGTH: Field<u64> = Field::at(8);
+    /// Result.
+    pub const RM_STATUS: Field<u32> = Field::at(16);
+}
+
+/// `UVM_MIGRATE`.
+pub mod migrate {
+    use crate::nvidia::wire::Field;
+    use core::ops::Range;
+    /// Size of `UVM_MIGRATE_PARAMS` in bytes.
+    pub const SIZE: usize = 80;
+    /// Address.
+    pub const BASE: Field<u64> = Field::at(0);
+    /// Bytes.
+    pub const LENGTH: Field<u64> = Field::at(8);
+    /// The GPU, or the CPU.
+    pub const UUID: Range<usize> = 16..32;
+    /// [`MIGRATE_FLAG_ASYNC`](crate::nvidia::uvm::MIGRATE_FLAG_ASYNC) and others.
+    pub const FLAGS: Field<u32> = Field::at(32);
+    /// What is written at the end, or 0.
+    pub const SEMAPHORE_ADDRESS: Field<u64> = Field::at(40);
+    /// The value of it.
+    pub const SEMAPHORE_PAYLOAD: Field<u32> = Field::at(48);
+    /// Which node of the CPU, or -1.
+    pub const CPU_NUMA_NODE: Field<i32> = Field::at(52);
+    /// Result.
+    pub const RM_STATUS: Field<u32> = Field::at(72);
+}
+
+/// `UVM_MIGRATE_RANGE_GROUP`.
+pub mod migrate_range_group {
+    use crate::nvidia::wire::Field;
+    use core::ops::Range;
+    /// Size of `UVM_MIGRATE_RANGE_GROUP_PARAMS` in bytes.
+    pub const SIZE: usize = 32;
+    /// The GPU, or the CPU.
+    pub const UUID: Range<usize> = 8..24;
+    /// Result.
+    pub const RM_STATUS: Field<u32> = Field::at(24);
+}
+
+/// `UVM_VALIDATE_VA_RANGE`.
+pub mod validate {
+    use crate::nvidia::wire::Field;
+    /// Size of `UVM_VALIDATE_VA_RANGE_PARAMS` in bytes.
+    pub const SIZE: usize = 24;
+    /// Address.
+    pub const BASE: Field<u64> = Field::at(0);
+    /// Bytes.
+    pub const LENGTH: Field<u64> = Field::at(8);
+    /// Result.
+    pub const RM_STATUS: Field<u32> = Field::at(16);
+}

@@ -118,6 +118,13 @@ impl Call for Caller<'_> {
         answer
     }
 
+    fn forward_on(&mut self, _: FileId, _: u32, _: &mut [Part<'_>]) -> Result<i32, Errno> {
+        // Nobody has managed memory here, about which such calls are.
+        Err(Errno::EBADF)
+    }
+
+    fn unmap(&mut self, _: u64, _: u64) {}
+
     fn process(&self) -> ProcessId {
         ProcessId(self.task.process)
     }

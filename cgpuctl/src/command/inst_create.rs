@@ -24,6 +24,7 @@ pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
     let mounted = host.mount_cgpufs().map_err(|e| fail(e.into()))?;
     let requests = minors.iter().map(|&minor| {
         let mut request = request(args.name, minor, args.mem, args.weight);
+        request.managed_mode = args.managed.number();
         request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
         request
     });
@@ -105,6 +106,7 @@ fn report(args: &Create, made: &[InstanceCreate]) -> Result<Report, Problem> {
                 id: json::InstanceId::new(&request.key, request.id),
                 weight: request.weight,
                 memory_limit_bytes: request.memory_limit_bytes,
+                managed_mode: json::managed_mode(request.managed_mode),
             })
             .collect(),
         warnings: warnings.clone(),

@@ -3,15 +3,17 @@
 
 use super::inst_create::{create_all, request};
 use super::{inst_list, open, target};
+use crate::cli::Managed;
 use crate::client::errno;
 use crate::control::{Control, Host, PathError};
 use crate::error::{Facts, Failure, Problem};
 use crate::hook::journal;
-use crate::json::{device_path, InstanceId};
+use crate::json::{device_path, managed_mode, InstanceId};
 use crate::output::{table, Report};
 use crate::selector::Selector;
 use crate::size::Bytes;
-use cgpu_uapi::{text, Gpu, Name, FLAG_OVERCOMMIT, WEIGHT_DEFAULT};
+use cgpu_uapi::{text, Gpu, Name, FLAG_OVERCOMMIT, MANAGED_SPILL, WEIGHT_DEFAULT};
+use clap::ValueEnum;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -38,6 +40,13 @@ struct Entry {
     weight: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     overcommit: bool,
+    /// As `--managed` takes it.
+    #[serde(default = "default_managed")]
+    managed: String,
+}
+
+fn default_managed() -> String {
+    managed_mode(MANAGED_SPILL).to_owned()
 }
 
 fn default_weight() -> u32 {
@@ -109,6 +118,7 @@ fn restore_one(
         }
         let mut request = request(name, minor, limit, entry.weight);
         request.flags = if entry.overcommit { FLAG_OVERCOMMIT } else { 0 };
+        request.managed_mode = Managed::from_str(&entry.managed, false)?.number();
         let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
         body.restored
             .extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
@@ -172,6 +182,7 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
             mem: format!("{}B", i.memory_limit_bytes),
             weight: i.weight,
             overcommit: gpu.is_some_and(|g| g.allotted_bytes > g.memory_bytes),
+            managed: managed_mode(i.managed_mode).to_owned(),
         }
     };
     let saved = Saved {

@@ -40,6 +40,16 @@ fn block(i: &Instance) -> String {
         ("  contexts", Bytes(i.memory_overhead_bytes).to_string()),
         ("  reserved", Bytes(i.memory_reserved_bytes).to_string()),
         ("  peak", Bytes(i.memory_peak_bytes).to_string()),
+        (
+            "managed memory",
+            format!(
+                "{}, {} on the GPU, {} spilled to the host, {} refused",
+                json::managed_mode(i.managed_mode),
+                Bytes(i.memory_managed_bytes),
+                Bytes(i.memory_spilled_bytes),
+                i.managed_refused
+            ),
+        ),
         ("refused allocations", i.memory_refused.to_string()),
         ("refused calls", i.calls_refused.to_string()),
         (

@@ -6,8 +6,8 @@
 //! fills a record wrongly is found out. A test can have any operation fail with an errno of its choice.
 
 use cgpu_uapi::{
-    Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory,
-    InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
+    Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged,
+    InstanceSetMemory, InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
     MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::control::{Control, Host, Look, PathError, Status, Watch};
@@ -33,6 +33,7 @@ pub(crate) enum Op {
     Destroy,
     SetMemory,
     SetWeight,
+    SetManaged,
     Mount,
     Unmount,
     Unload,
@@ -298,6 +299,7 @@ impl Control for Device {
         instance.id = id;
         instance.weight = request.weight;
         instance.memory_limit_bytes = request.memory_limit_bytes;
+        instance.managed_mode = request.managed_mode;
         instance.major = 511;
         instance.node_minor = id;
         instance.control_node_minor = tenant;
@@ -354,6 +356,17 @@ impl Control for Device {
             return Err(errno(Cause::WeightOutOfRange));
         }
         state.instances[n].weight = request.weight;
+        Ok(())
+    }
+
+    fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetManaged)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        let n = state.find(&request.key)?;
+        state.instances[n].managed_mode = request.managed_mode;
         Ok(())
     }
 }

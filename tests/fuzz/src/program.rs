@@ -285,6 +285,19 @@ impl Call for Program<'_> {
         }
     }
 
+    fn forward_on(
+        &mut self,
+        _: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        self.forward(request, parts, Route::Caller)
+    }
+
+    fn unmap(&mut self, _: u64, _: u64) {
+        // Nothing is mapped here.
+    }
+
     /// The first byte says what the driver does: bits 0 and 1, whether it is reached (3: not); bit 2,
     /// other threads overwrite the answer; bits 3 and 4, another event comes before or after its work.
     fn forward(

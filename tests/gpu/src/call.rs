@@ -5,13 +5,23 @@
 use crate::state::{Place, State};
 use crate::sys;
 use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::policy::{Books, GpuId, ProcessId};
-use cgpu_km::proxy::{self, Call, Errno, Part, Route, Session, UserAddr};
+use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
+use cgpu_km::proxy::{self, Call, Errno, Part, Role, Route, Session, UserAddr};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Nothing is mapped below this address (`vm.mmap_min_addr`).
 const LOWEST: u64 = 1 << 16;
+
+/// `UVM_ALLOC_SEMAPHORE_POOL`.
+const ALLOC_SEMAPHORE_POOL: u64 = 68;
+
+/// The addresses of this process's semaphore pools, which are mapped like managed memory and are none.
+/// (The module sees it by the pages that such a mapping has at once.)
+static POOLS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+/// The UVM files of this process that have managed memory: their numbers and descriptors.
+static SPACES: Mutex<Vec<(FileId, i32)>> = Mutex::new(Vec::new());
 
 /// A process inside an `ioctl` on one of the driver's files.
 struct Proxied {
@@ -97,6 +107,26 @@ impl Call for Proxied {
         i32::try_from(answer).map_err(|_| Errno::EINVAL)
     }
 
+    /// On this process's files alone: what another one has spilled comes back at its own next call.
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        let known = |spaces: &[(FileId, i32)]| spaces.iter().find(|space| space.0 == file).copied();
+        let space = SPACES.lock().ok().and_then(|spaces| known(&spaces));
+        let (_, fd) = space.ok_or(Errno::EBADF)?;
+        let state = self.state;
+        Self { state, fd }.forward(request, parts, Route::Caller)
+    }
+
+    fn unmap(&mut self, base: u64, length: u64) {
+        // SAFETY: The program has not been told yet that anything is mapped there.
+        unsafe { sys::call(libc::SYS_munmap, [base, length, 0, 0, 0, 0]) };
+        unmapped(self.state, base, length);
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(sys::process())
     }
@@ -140,6 +170,13 @@ pub fn ioctl(state: &'static State, place: Place, fd: i32, request: u64, argumen
     let began = Instant::now();
     let session = Session { file, role };
     let mut call = Proxied { state, fd };
+    if role == Role::Uvm && request == ALLOC_SEMAPHORE_POOL && argument >= LOWEST {
+        // SAFETY: The program says that it has a parameter there, which begins with the address.
+        let base = unsafe { (argument as *const u64).read_unaligned() };
+        if let Ok(mut pools) = POOLS.lock() {
+            pools.push(base);
+        }
+    }
     // CAST: the kernel takes the low 32 bits of a request.
     let answer = proxy::ioctl(&mut call, &session, request as u32, UserAddr(argument));
     let counters = &state.counters;
@@ -151,5 +188,35 @@ pub fn ioctl(state: &'static State, place: Place, fd: i32, request: u64, argumen
     match answer {
         Ok(value) => i64::from(value),
         Err(Errno(errno)) => -i64::from(errno),
+    }
+}
+
+/// The program has mapped a file of the driver. `false`: it is managed memory that the instance has no room
+/// for, and must be unmapped again.
+pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u64) -> bool {
+    let Some((file, Role::Uvm)) = state.file(place) else {
+        return true;
+    };
+    let is_pool = POOLS.lock().is_ok_and(|pools| pools.contains(&base));
+    if is_pool {
+        return true;
+    }
+    if let Ok(mut spaces) = SPACES.lock() {
+        spaces.retain(|space| space.0 != file);
+        spaces.push((file, fd));
+    }
+    match state.with_books(|books| books.map_managed(file, base, length)) {
+        Ok(true) => proxy::settle(&mut Proxied { state, fd }, file, base, length, false),
+        Ok(false) => {}
+        Err(_) => return false,
+    }
+    true
+}
+
+/// What the program had mapped there is gone.
+pub fn unmapped(state: &'static State, base: u64, length: u64) {
+    let Ok(spaces) = SPACES.lock() else { return };
+    for &(file, _) in spaces.iter() {
+        state.with_books(|books| books.unmap_managed(file, base, length));
     }
 }

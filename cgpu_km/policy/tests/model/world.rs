@@ -612,6 +612,7 @@ impl World {
                 refused_calls: 0,
                 objects: self.things.values().filter(below).count() as u64,
                 clients: clients.len() as u64,
+                ..ShareView::default()
             };
             assert_eq!(self.books.share(gpu), Some(expected));
             let within = used + overhead + reserved <= share.limit;

@@ -320,6 +320,17 @@ fn mmap_fd(call: Mmap) -> i64 {
     {
         channels::map(state, call.fd, start, call.len);
     }
+    // Whatever was there before is replaced.
+    if let (Some(state), Ok(start)) = (setting().state, u64::try_from(at)) {
+        let pages = call.len.next_multiple_of(4096);
+        call::unmapped(state, start, pages);
+        let node = known(call.fd);
+        if node.is_some_and(|node| !call::mapped(state, place(node), call.fd, start, pages)) {
+            // SAFETY: The program has not been told yet that anything is mapped there.
+            unsafe { sys::call(libc::SYS_munmap, [start, pages, 0, 0, 0, 0]) };
+            return -i64::from(libc::ENOMEM);
+        }
+    }
     if let (Some(node), Some(recorder)) = (known(call.fd), &setting().recorder) {
         recorder.mmap(&call, &path_of(node), at);
         if let (Ok(at), Ok(mut mapped)) = (u64::try_from(at), MAPPED.lock()) {
@@ -344,6 +355,9 @@ fn munmap_range(addr: u64, len: u64) -> i64 {
     }
     // SAFETY: As the program would have made the call itself.
     let result = unsafe { sys::call(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) };
+    if let (Some(state), 0) = (setting().state, result) {
+        call::unmapped(state, addr, len.next_multiple_of(4096));
+    }
     if let (true, Some(recorder)) = (had_ours, &setting().recorder) {
         recorder.munmap(addr, len, result);
     }

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The managed memory of one UVM file: pieces of its address space, in order.
+//!
+//! A piece is what has the same state and the same wishes of the program throughout. Pieces never
+//! overlap, since the driver's ranges do not. They are kept in one list: a process cannot have more
+//! mappings than Linux allows it (65,530 unless the host says otherwise), and finding one is a binary
+//! search.
+
+use super::super::event::FileId;
+use super::super::table::step;
+use crate::store::{Exhausted, List};
+use core::ops::Range;
+
+/// What managed memory is counted in: the driver gives a GPU's memory to it in blocks of this size,
+/// which lie at multiples of it (`UVM_VA_BLOCK_SIZE`, uvm_va_block_types.h).
+pub(super) const BLOCK: u64 = 2 << 20;
+
+/// Most pieces of one file. Above what the mappings of a process come to.
+const MOST_PIECES: usize = 1 << 17;
+
+/// Where a program wants memory to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// A GPU, or the CPU, as UVM names them.
+    pub uuid: [u8; 16],
+    /// The node of the CPU, or -1.
+    pub node: i32,
+}
+
+/// What a program has asked for a piece, by calls that were forwarded or answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// `UVM_SET_PREFERRED_LOCATION`.
+    pub preferred: Option<Location>,
+    /// `UVM_ENABLE_READ_DUPLICATION`.
+    pub duplicated: bool,
+}
+
+/// How a piece is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// GPUs may hold it; it counts.
+    Counted,
+    /// It was just mapped and does not fit; the driver has not been told yet.
+    New,
+    /// The driver is being told, by the order of this number.
+    Telling(u64),
+    /// The driver was told to keep it in host memory.
+    Spilled,
+    /// The driver is being told to bring it to host memory, by the order of this number. It counts.
+    Leaving(u64),
+}
+
+impl State {
+    pub(super) fn counts(self) -> bool {
+        matches!(self, Self::Counted | Self::Leaving(_))
+    }
+}
+
+/// A part of an address space, last byte included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) base: u64,
+    pub(super) last: u64,
+    pub(super) state: State,
+    pub(super) wish: Wish,
+}
+
+impl Piece {
+    fn continues(&self, before: &Self) -> bool {
+        let settled = matches!(self.state, State::Counted | State::Spilled);
+        let adjacent = before.last.checked_add(1) == Some(self.base);
+        settled && adjacent && (self.state, self.wish) == (before.state, before.wish)
+    }
+}
+
+/// A call in flight that can bring a part of the address space onto a GPU.
+#[derive(Clone, Copy, Debug)]
+struct Token {
+    number: u64,
+    base: u64,
+    last: u64,
+}
+
+/// How much of a span counts, and how much is spilled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Blocks of which any byte counts.
+    pub(super) blocks: u64,
+    /// Bytes that do not count.
+    pub(super) spilled: u64,
+}
+
+/// The managed memory of one UVM file.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) file: FileId,
+    /// The GPUs that have an address space in it: a bit for each share.
+    pub(super) shares: u32,
+    /// Times that memory did not fit and the driver was told in time.
+    pub(super) prompt: u32,
+    /// All of it.
+    pub(super) tally: Tally,
+    pieces: List<Piece>,
+    tokens: List<Token>,
+}
+
+impl Space {
+    pub(super) const fn new(file: FileId) -> Self {
+        Self {
+            file,
+            shares: 0,
+            prompt: 0,
+            tally: Tally {
+                blocks: 0,
+                spilled: 0,
+            },
+            pieces: List::new(),
+            tokens: List::new(),
+        }
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The number of the first piece that ends at or behind an address.
+    fn place(&self, at: u64) -> usize {
+        self.pieces.partition_point(|piece| piece.last < at)
+    }
+
+    /// The pieces that have a byte in a span.
+    pub(super) fn within(&self, base: u64, last: u64) -> &[Piece] {
+        let from = self.place(base);
+        let rest = self.pieces.get(from..).unwrap_or_default();
+        let count = rest.partition_point(|piece| piece.base <= last);
+        rest.get(..count).unwrap_or_default()
+    }
+
+    /// Every byte of a span is managed.
+    pub(super) fn covers(&self, base: u64, last: u64) -> bool {
+        let mut next = base;
+        for piece in self.within(base, last) {
+            step();
+            if piece.base > next {
+                return false;
+            }
+            match piece.last.checked_add(1) {
+                Some(behind) => next = behind,
+                None => return true,
+            }
+        }
+        next > last
+    }
+
+    /// What stands in the blocks of a span.
+    pub(super) fn tally_of(&self, base: u64, last: u64) -> Tally {
+        let (first, end) = (base / BLOCK, last / BLOCK);
+        let mut tally = Tally::default();
+        let mut next = first;
+        let (front, behind) = (first * BLOCK, end.saturating_mul(BLOCK) | (BLOCK - 1));
+        for piece in self.within(front, behind) {
+            step();
+            if piece.state.counts() {
+                let from = (piece.base / BLOCK).max(next);
+                let to = (piece.last / BLOCK).min(end);
+                if from <= to {
+                    tally.blocks += to - from + 1;
+                    next = to + 1;
+                }
+            } else {
+                tally.spilled += piece.last.min(behind) - piece.base.max(front) + 1;
+            }
+        }
+        tally
+    }
+
+    /// How far a span that does not count yet would count, with so many blocks more; `None`: not its
+    /// first byte.
+    pub(super) fn reach(&self, base: u64, last: u64, blocks: u64) -> Option<u64> {
+        let (first, end) = (base / BLOCK, last / BLOCK);
+        // Neighbours may have paid for the first block and for the last one.
+        let is_paid = |block: u64| self.tally_of(block * BLOCK, block * BLOCK).blocks != 0;
+        let mut left = blocks;
+        if !is_paid(first) {
+            left = left.checked_sub(1)?;
+        }
+        if first == end {
+            return Some(last);
+        }
+        let between = end - first - 1;
+        if between > left {
+            return Some((first + left + 1) * BLOCK - 1);
+        }
+        left -= between;
+        if left > 0 || is_paid(end) {
+            Some(last)
+        } else {
+            Some(end * BLOCK - 1)
+        }
+    }
+
+    /// Makes room for what cutting a span out can add.
+    fn reserve(&mut self) -> Result<(), Exhausted> {
+        if self.pieces.len().saturating_add(3) > MOST_PIECES {
+            return Err(Exhausted);
+        }
+        self.pieces.reserve(3)
+    }
+
+    fn insert(&mut self, at: usize, piece: Piece) -> Result<(), Exhausted> {
+        self.pieces.push(piece)?;
+        if let Some(tail) = self.pieces.get_mut(at..) {
+            tail.rotate_right(1);
+        }
+        Ok(())
+    }
+
+    /// Cuts a piece in two, where one goes across an address.
+    fn cut(&mut self, at: u64) -> Result<(), Exhausted> {
+        let place = self.place(at);
+        let Some(piece) = self.pieces.get_mut(place) else {
+            return Ok(());
+        };
+        if piece.base >= at {
+            return Ok(());
+        }
+        let behind = Piece { base: at, ..*piece };
+        piece.last = at - 1;
+        self.insert(place + 1, behind).inspect_err(|_| {
+            if let Some(piece) = self.pieces.get_mut(place) {
+                piece.last = behind.last;
+            }
+        })
+    }
+
+    /// Cuts pieces so that a span holds whole ones, and gives their numbers.
+    fn carve(&mut self, base: u64, last: u64) -> Result<Range<usize>, Exhausted> {
+        self.reserve()?;
+        self.cut(base)?;
+        if let Some(behind) = last.checked_add(1) {
+            self.cut(behind)?;
+        }
+        let from = self.place(base);
+        Ok(from..from + self.within(base, last).len())
+    }
+
+    /// Adds a piece, where there is none.
+    pub(super) fn add(&mut self, piece: Piece) -> Result<(), Exhausted> {
+        self.reserve()?;
+        let at = self.place(piece.base);
+        self.insert(at, piece)
+    }
+
+    /// Takes a span out.
+    pub(super) fn remove(&mut self, base: u64, last: u64) -> Result<(), Exhausted> {
+        if self.within(base, last).is_empty() {
+            return Ok(());
+        }
+        let gone = self.carve(base, last)?;
+        if let Some(tail) = self.pieces.get_mut(gone.start..) {
+            tail.rotate_left(gone.len());
+        }
+        self.pieces.truncate(self.pieces.len() - gone.len());
+        Ok(())
+    }
+
+    /// Changes the pieces of a span.
+    pub(super) fn change(
+        &mut self,
+        base: u64,
+        last: u64,
+        change: impl Fn(&mut Piece),
+    ) -> Result<(), Exhausted> {
+        let pieces = self.carve(base, last)?;
+        if let Some(pieces) = self.pieces.get_mut(pieces.clone()) {
+            for piece in pieces {
+                step();
+                change(piece);
+            }
+        }
+        self.join(pieces);
+        Ok(())
+    }
+
+    /// Joins pieces that differ in nothing, from one before to one behind those that are named.
+    fn join(&mut self, near: Range<usize>) {
+        let mut kept = near.start.saturating_sub(1);
+        let end = near.end.saturating_add(1).min(self.pieces.len());
+        let Some(mut front) = self.pieces.get(kept).copied() else {
+            return;
+        };
+        let mut gone = 0;
+        for at in kept + 1..end {
+            step();
+            let Some(piece) = self.pieces.get(at).copied() else {
+                break;
+            };
+            if piece.continues(&front) {
+                front.last = piece.last;
+                gone += 1;
+            } else {
+                if let Some(place) = self.pieces.get_mut(kept) {
+                    *place = front;
+                }
+                kept += 1;
+                front = piece;
+            }
+        }
+        if let Some(place) = self.pieces.get_mut(kept) {
+            *place = front;
+        }
+        if gone != 0 {
+            if let Some(tail) = self.pieces.get_mut(kept + 1..) {
+                tail.rotate_left(gone);
+            }
+            self.pieces.truncate(self.pieces.len() - gone);
+        }
+    }
+
+    /// Notes a call in flight.
+    pub(super) fn hold(&mut self, number: u64, base: u64, last: u64) -> Result<(), Exhausted> {
+        self.tokens.push(Token { number, base, last })
+    }
+
+    /// The call has ended.
+    pub(super) fn release(&mut self, number: u64) {
+        let place = self.tokens.iter().position(|token| token.number == number);
+        if let Some(place) = place {
+            self.tokens.swap_remove(place);
+        }
+    }
+
+    /// A call in flight can bring a part of the span onto a GPU.
+    pub(super) fn is_held(&self, base: u64, last: u64) -> bool {
+        let mut tokens = self.tokens.iter();
+        tokens.any(|token| token.base <= last && token.last >= base)
+    }
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Managed memory: what programs ask that is forwarded, answered or changed, and what is asked for them.
+
+use super::*;
+use crate::policy::ManagedMode;
+
+const REGISTER_VASPACE: u32 = 25;
+const SET_PREFERRED: u32 = 42;
+const UNSET_PREFERRED: u32 = 43;
+const ENABLE_DUPLICATION: u32 = 44;
+const DISABLE_DUPLICATION: u32 = 45;
+const MIGRATE: u32 = 51;
+const MIGRATE_GROUP: u32 = 53;
+const VALIDATE: u32 = 72;
+const BLOCK: u64 = 2 * MIB;
+const BASE: u64 = 0x7f00_0000_0000;
+const SECOND: u64 = BASE + GIB;
+const MEMORY: u32 = 0x5c00_0010;
+const INVALID_ADDRESS: u32 = 0x1e;
+const NO_MEMORY: u32 = 0x51;
+/// a65e0f4e-d7d4-7ba2-5047-412c142a7773 as its bytes stand in a call.
+const CPU: [u8; 16] = [
+    0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
+];
+
+/// A call that the driver saw: request, address, length, and the UUID of the requests that have one.
+type Asked = (u32, u64, u64, Option<[u8; 16]>);
+
+fn asked(program: &mut Program) -> Vec<Asked> {
+    let seen = core::mem::take(&mut program.seen);
+    let of = |seen: &Seen| {
+        let first = &seen.parts[0];
+        let uuid = matches!(seen.request, SET_PREFERRED | MIGRATE)
+            .then(|| first[16..32].try_into().expect("sixteen bytes"));
+        (seen.request, get64(first, 0), get64(first, 8), uuid)
+    };
+    seen.iter().map(of).collect()
+}
+
+fn call(program: &mut Program, request: u32, params: &[u8], status: usize) -> u32 {
+    program.put(OUTER, params);
+    assert_eq!(ioctl(program, &UVM, request, UserAddr(OUTER)), Ok(0));
+    get32(program.at(OUTER), status)
+}
+
+fn span(size: usize, base: u64, length: u64) -> Vec<u8> {
+    let mut params = vec![0; size];
+    put64(&mut params, 0, base);
+    put64(&mut params, 8, length);
+    params
+}
+
+fn with_uuid(size: usize, base: u64, length: u64, uuid: [u8; 16]) -> Vec<u8> {
+    let mut params = span(size, base, length);
+    params[16..32].copy_from_slice(&uuid);
+    params
+}
+
+fn prefer(program: &mut Program, base: u64, length: u64, uuid: [u8; 16]) -> u32 {
+    call(
+        program,
+        SET_PREFERRED,
+        &with_uuid(40, base, length, uuid),
+        36,
+    )
+}
+
+fn migrate(program: &mut Program, base: u64, length: u64, uuid: [u8; 16]) -> u32 {
+    call(program, MIGRATE, &with_uuid(80, base, length, uuid), 72)
+}
+
+fn register(program: &mut Program) -> u32 {
+    let mut params = vec![0; 32];
+    params[..16].copy_from_slice(&UUID);
+    put32(&mut params, 20, CLIENT);
+    call(program, REGISTER_VASPACE, &params, 28)
+}
+
+/// What `mmap` and the return from it do.
+fn map(program: &mut Program, base: u64, length: u64, late: bool) -> bool {
+    let mapped = program.books.map_managed(UVM.file, base, length);
+    if mapped == Ok(true) {
+        settle(program, UVM.file, base, length, late);
+    }
+    mapped.is_ok()
+}
+
+/// A program on a GPU of so many blocks, with an address space on it.
+fn with_blocks(blocks: u64) -> Program {
+    let mut program = Program::with_subdevice(blocks * BLOCK);
+    program.driver = Box::new(|_| 0);
+    assert_eq!(register(&mut program), 0);
+    program.seen.clear();
+    program
+}
+
+/// The same with four blocks that count, and four that are spilled.
+fn with_spilled() -> Program {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 8 * BLOCK, false));
+    program.seen.clear();
+    program
+}
+
+fn figures(program: &Program) -> (u64, u64) {
+    let share = program.books.share(GPU).expect("added");
+    (share.managed / BLOCK, share.spilled / BLOCK)
+}
+
+#[test]
+fn what_does_not_fit_gets_the_cpu_as_its_preferred_location() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 3 * BLOCK, false));
+    assert_eq!(asked(&mut program), []);
+    assert!(map(&mut program, SECOND, 3 * BLOCK, false));
+    assert_eq!(
+        asked(&mut program),
+        [(SET_PREFERRED, SECOND + BLOCK, 2 * BLOCK, Some(CPU))]
+    );
+    assert_eq!(figures(&program), (4, 2));
+    // The node of the CPU: any.
+    assert!(map(&mut program, SECOND + GIB, BLOCK, false));
+    assert_eq!(get32(&program.seen[0].parts[0], 32), u32::MAX);
+}
+
+#[test]
+fn what_a_gpu_had_time_to_touch_is_brought_to_the_host() {
+    let mut program = with_blocks(1);
+    assert!(map(&mut program, BASE, 3 * BLOCK, true));
+    assert_eq!(
+        asked(&mut program),
+        [
+            (SET_PREFERRED, BASE + BLOCK, 2 * BLOCK, Some(CPU)),
+            (MIGRATE, BASE + BLOCK, 2 * BLOCK, Some(CPU)),
+        ]
+    );
+}
+
+#[test]
+fn what_the_driver_does_not_take_is_unmapped_again() {
+    let mut program = with_blocks(1);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 36, NO_MEMORY);
+        0
+    });
+    assert!(map(&mut program, BASE, 3 * BLOCK, false));
+    assert_eq!(program.unmapped, [(BASE + BLOCK, 2 * BLOCK)]);
+    assert_eq!(figures(&program), (1, 0));
+}
+
+#[test]
+fn calls_about_what_counts_are_forwarded_as_they_are() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 4 * BLOCK, false));
+    for uuid in [CPU, UUID] {
+        assert_eq!(prefer(&mut program, BASE, BLOCK, uuid), 0);
+        assert_eq!(migrate(&mut program, BASE, 4 * BLOCK, uuid), 0);
+        assert_eq!(
+            asked(&mut program),
+            [
+                (SET_PREFERRED, BASE, BLOCK, Some(uuid)),
+                (MIGRATE, BASE, 4 * BLOCK, Some(uuid)),
+            ]
+        );
+    }
+    for request in [UNSET_PREFERRED, ENABLE_DUPLICATION, DISABLE_DUPLICATION] {
+        assert_eq!(call(&mut program, request, &span(24, BASE, BLOCK), 16), 0);
+        assert_eq!(asked(&mut program), [(request, BASE, BLOCK, None)]);
+    }
+}
+
+#[test]
+fn calls_about_what_is_spilled_are_answered_and_those_about_both_are_cut() {
+    let mut program = with_spilled();
+    let spilled = BASE + 4 * BLOCK;
+    for request in [UNSET_PREFERRED, ENABLE_DUPLICATION, DISABLE_DUPLICATION] {
+        assert_eq!(
+            call(&mut program, request, &span(24, spilled, BLOCK), 16),
+            0
+        );
+        assert_eq!(asked(&mut program), []);
+        let params = span(24, BASE + 3 * BLOCK, 4 * BLOCK);
+        assert_eq!(call(&mut program, request, &params, 16), 0);
+        assert_eq!(
+            asked(&mut program),
+            [(request, BASE + 3 * BLOCK, BLOCK, None)]
+        );
+        assert_eq!(program.at(OUTER)[..16], params[..16], "the program's own");
+    }
+    assert_eq!(prefer(&mut program, spilled, BLOCK, UUID), 0);
+    assert_eq!(migrate(&mut program, spilled, BLOCK, UUID), 0);
+    assert_eq!(asked(&mut program), []);
+    assert_eq!(migrate(&mut program, BASE, 8 * BLOCK, UUID), 0);
+    assert_eq!(
+        asked(&mut program),
+        [(MIGRATE, BASE, 4 * BLOCK, Some(UUID))]
+    );
+    // To the CPU anything may go.
+    assert_eq!(migrate(&mut program, spilled, BLOCK, CPU), 0);
+    assert_eq!(asked(&mut program), [(MIGRATE, spilled, BLOCK, Some(CPU))]);
+    // A GPU that nobody has.
+    assert_eq!(prefer(&mut program, spilled, BLOCK, [9; 16]), 0x26);
+    assert_eq!(asked(&mut program), []);
+}
+
+#[test]
+fn the_semaphore_of_a_cut_migration_is_written_when_all_runs_are_there() {
+    let mut program = with_spilled();
+    let mut params = with_uuid(80, BASE, 8 * BLOCK, UUID);
+    put32(&mut params, 32, 1);
+    put64(&mut params, 40, 0x2_0000_0000);
+    put32(&mut params, 48, 77);
+    assert_eq!(call(&mut program, MIGRATE, &params, 72), 0);
+    let sent = core::mem::take(&mut program.seen);
+    let of = |seen: &Seen| {
+        let b = &seen.parts[0];
+        (get64(b, 8), get32(b, 32), get64(b, 40), get32(b, 48))
+    };
+    let sent: Vec<_> = sent.iter().map(of).collect();
+    assert_eq!(sent, [(4 * BLOCK, 0, 0, 0), (0, 1, 0x2_0000_0000, 77)]);
+    assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
+    // Where the driver refuses a run, the semaphore is not written.
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 72, 0x2e);
+        0
+    });
+    assert_eq!(call(&mut program, MIGRATE, &params, 72), 0x2e);
+    assert_eq!(program.seen.len(), 1);
+}
+
+#[test]
+fn addresses_that_are_not_managed_throughout_go_nowhere() {
+    let mut program = with_spilled();
+    let beyond = span(24, BASE, 9 * BLOCK);
+    assert_eq!(
+        call(&mut program, UNSET_PREFERRED, &beyond, 16),
+        INVALID_ADDRESS
+    );
+    assert_eq!(prefer(&mut program, 0x1000, BLOCK, UUID), INVALID_ADDRESS);
+    assert_eq!(migrate(&mut program, 0x1000, BLOCK, UUID), INVALID_ADDRESS);
+    assert_eq!(
+        migrate(&mut program, u64::MAX - 5, BLOCK, UUID),
+        INVALID_ADDRESS
+    );
+    assert_eq!(asked(&mut program), []);
+}
+
+#[test]
+fn a_range_group_is_not_migrated_to_a_gpu() {
+    let mut program = with_spilled();
+    let mut params = vec![0; 32];
+    put64(&mut params, 0, 1);
+    params[8..24].copy_from_slice(&UUID);
+    assert_eq!(call(&mut program, MIGRATE_GROUP, &params, 24), 0);
+    assert!(program.seen.is_empty());
+    params[8..24].copy_from_slice(&CPU);
+    assert_eq!(call(&mut program, MIGRATE_GROUP, &params, 24), 0);
+    assert_eq!(program.seen.len(), 1);
+}
+
+#[test]
+fn a_range_that_is_spilled_in_part_is_one_for_the_program() {
+    let mut program = with_spilled();
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 16, INVALID_ADDRESS);
+        0
+    });
+    let whole = span(24, BASE, 8 * BLOCK);
+    assert_eq!(call(&mut program, VALIDATE, &whole, 16), 0);
+    let more = span(24, BASE, 9 * BLOCK);
+    assert_eq!(call(&mut program, VALIDATE, &more, 16), INVALID_ADDRESS);
+}
+
+#[test]
+fn what_is_freed_brings_spilled_memory_back_as_the_program_wants_it() {
+    let mut program = with_blocks(4);
+    assert_eq!(program.memory(MEMORY, 4 * BLOCK), 0);
+    assert!(map(&mut program, BASE, 3 * BLOCK, false));
+    assert_eq!(figures(&program), (0, 3));
+    assert_eq!(prefer(&mut program, BASE, BLOCK, UUID), 0);
+    let params = span(24, BASE + BLOCK, BLOCK);
+    assert_eq!(call(&mut program, ENABLE_DUPLICATION, &params, 16), 0);
+    program.seen.clear();
+    let mut outer = vec![0; 16];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 8, MEMORY);
+    program.put(OUTER, &outer);
+    assert_eq!(
+        ioctl(&mut program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER)),
+        Ok(0)
+    );
+    program.seen.remove(0);
+    assert_eq!(
+        asked(&mut program),
+        [
+            (SET_PREFERRED, BASE, BLOCK, Some(UUID)),
+            (UNSET_PREFERRED, BASE + BLOCK, BLOCK, None),
+            (ENABLE_DUPLICATION, BASE + BLOCK, BLOCK, None),
+            (UNSET_PREFERRED, BASE + 2 * BLOCK, BLOCK, None),
+        ]
+    );
+    assert_eq!(figures(&program), (3, 0));
+}
+
+#[test]
+fn a_memory_object_gets_the_room_of_managed_memory() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 4 * BLOCK, false));
+    let params = span(24, BASE, 4 * BLOCK);
+    assert_eq!(call(&mut program, ENABLE_DUPLICATION, &params, 16), 0);
+    program.seen.clear();
+    assert_eq!(program.memory(MEMORY, BLOCK), 0);
+    let last = BASE + 3 * BLOCK;
+    assert_eq!(
+        program.seen.pop().expect("the object").request,
+        NV_ESC_RM_ALLOC
+    );
+    assert_eq!(
+        asked(&mut program),
+        [
+            (DISABLE_DUPLICATION, last, BLOCK, None),
+            (SET_PREFERRED, last, BLOCK, Some(CPU)),
+            (MIGRATE, last, BLOCK, Some(CPU)),
+        ]
+    );
+    assert_eq!(figures(&program), (3, 1));
+    assert_eq!(program.books.share(GPU).expect("added").refused, 0);
+    // More than there is: nothing is moved.
+    assert_eq!(program.memory(MEMORY + 1, 5 * BLOCK), NO_MEMORY);
+    assert_eq!(asked(&mut program), []);
+    // What the driver cannot move stays, and the object is refused.
+    program.driver = Box::new(|parts| {
+        if parts[0].bytes.len() == 80 {
+            put32(parts[0].bytes, 72, NO_MEMORY);
+        }
+        0
+    });
+    assert_eq!(program.memory(MEMORY + 1, BLOCK), NO_MEMORY);
+    assert_eq!(figures(&program), (3, 1));
+}
+
+#[test]
+fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
+    let mut program = with_blocks(4);
+    assert!(map(&mut program, BASE, 4 * BLOCK, false));
+    assert!(program.books.set_limit(GPU, 2 * BLOCK));
+    rebalance(&mut program);
+    let upper = BASE + 2 * BLOCK;
+    assert_eq!(
+        asked(&mut program),
+        [
+            (SET_PREFERRED, upper, 2 * BLOCK, Some(CPU)),
+            (MIGRATE, upper, 2 * BLOCK, Some(CPU)),
+        ]
+    );
+    assert_eq!(figures(&program), (2, 2));
+    assert!(program.books.set_limit(GPU, 4 * BLOCK));
+    rebalance(&mut program);
+    assert_eq!(
+        asked(&mut program),
+        [(UNSET_PREFERRED, upper, 2 * BLOCK, None)]
+    );
+    assert_eq!(figures(&program), (4, 0));
+}
+
+#[test]
+fn a_gpu_gets_an_address_space_when_what_is_mapped_fits() {
+    for (mode, status, left) in [
+        (ManagedMode::Spill, 0, (2, 1)),
+        (ManagedMode::Charge, NO_MEMORY, (0, 0)),
+    ] {
+        let mut program = Program::with_subdevice(2 * BLOCK);
+        program.driver = Box::new(|_| 0);
+        program.books.set_managed_mode(GPU, mode);
+        assert!(map(&mut program, BASE, 3 * BLOCK, false));
+        assert_eq!(figures(&program), (0, 0), "no GPU can hold it");
+        program.seen.clear();
+        assert_eq!(register(&mut program), status);
+        assert_eq!(figures(&program), left);
+        let requests: Vec<u32> = program.seen.iter().map(|seen| seen.request).collect();
+        match status {
+            0 => assert_eq!(requests, [SET_PREFERRED, MIGRATE, REGISTER_VASPACE]),
+            _ => assert_eq!(requests, []),
+        }
+    }
+}
+
+#[test]
+fn branches_without_a_node_of_the_cpu_get_none() {
+    let mut program = with_blocks(1);
+    program.branch = Branch::R535;
+    assert!(map(&mut program, BASE, 2 * BLOCK, false));
+    let sent = &program.seen[0].parts[0];
+    assert_eq!((sent.len(), get32(sent, 32), get32(sent, 36)), (40, 0, 0));
+    let mut params = with_uuid(40, BASE, BLOCK, CPU);
+    put32(&mut params, 36, 5);
+    assert_eq!(call(&mut program, SET_PREFERRED, &params, 32), 0);
+}
