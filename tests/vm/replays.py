@@ -47,11 +47,38 @@ def refusals(report, count, size):
 
 
 def within(report, limit):
-    """The limit is the one asked for, and was kept."""
+    """The limit is the one asked for, and was kept: by the books, and on the GPU itself."""
     wrong = equal("limit_bytes", report["limit_bytes"], limit)
     if report["peak_bytes"] + report["overhead_bytes"] > limit:
         wrong.append(f"charged {report['peak_bytes']} + {report['overhead_bytes']}, more than the limit {limit}")
+    if report["on_gpu_bytes"] > limit:
+        wrong.append(f"{report['on_gpu_bytes']} on the GPU, more than the limit {limit}")
     return wrong
+
+
+def managed(report, managed_bytes, spilled_bytes, refused):
+    """So much of the recording's three ranges of 1 GiB, one after the other, was where."""
+    wrong = within(report, report["limit_bytes"])
+    wrong += equal("managed_bytes", report["managed_bytes"], managed_bytes)
+    wrong += equal("spilled_bytes", report["spilled_bytes"], spilled_bytes)
+    odd = [r for r in report["refused"] if (r["class"], r["bytes"], r["status"]) != ("managed", GIB, "ENOMEM")]
+    if odd:
+        wrong.append(f"refused otherwise: {json.dumps(odd[0])}")
+    return wrong + equal("refused mappings", len(report["refused"]), refused)
+
+
+def managed_16(report):
+    return managed(report, GIB, 0, 0)
+
+
+def spill_1(report):
+    """What fits beside the context's objects is on the GPU, in whole blocks of 2 MiB."""
+    room = (GIB - report["peak_bytes"] - report["overhead_bytes"]) // (2 << 20) * (2 << 20)
+    return managed(report, room, GIB - room, 0)
+
+
+def refused_3(report):
+    return managed(report, 0, 0, 3)
 
 
 def told_limit(report, limit):
@@ -79,14 +106,17 @@ def roomy(report):
     return refusals(report, 0, 0)
 
 
-# Name, recordings, limit ("" for none), directly on the stand-in, what must hold beside `sound`.
+# Name, recordings, limit ("" for none) and other options, directly on the stand-in, what must hold beside `sound`.
 CASES = (
     ("driver-api-16GiB", ["cuda-driver-api"], "16GiB", False, api_16),
     ("driver-api-1GiB", ["cuda-driver-api"], "1GiB", False, api_1),
     ("out-of-memory-8GiB", ["cuda-out-of-memory"], "8GiB", False, oom_8),
     ("smi-idle-8GiB", ["nvidia-smi-idle"], "8GiB", False, smi_8),
     ("smi-busy-8GiB", ["nvidia-smi-busy"], "8GiB", False, smi_8),
-    ("managed-memory-16GiB", ["managed-memory"], "16GiB", False, roomy),
+    ("managed-memory-16GiB", ["managed-memory"], "16GiB", False, managed_16),
+    ("managed-memory-1GiB", ["managed-memory"], "1GiB", False, spill_1),
+    ("managed-memory-1GiB-charge", ["managed-memory"], "1GiB --managed charge", False, refused_3),
+    ("managed-memory-16GiB-deny", ["managed-memory"], "16GiB --managed deny", False, refused_3),
     ("ipc-16GiB", ["ipc-a", "ipc-b"], "16GiB", False, roomy),
     ("driver-api-direct", ["cuda-driver-api"], "", True, roomy),
     ("out-of-memory-direct", ["cuda-out-of-memory"], "", True, None),

@@ -87,13 +87,25 @@ impl Control {
 
     /// Makes an instance; its number.
     pub fn create(&self, name: &str, gpu: u32, limit: u64, weight: u32) -> Result<u32, Errno> {
+        self.create_managed(name, gpu, limit, weight, uapi::MANAGED_SPILL)
+    }
+
+    /// The same with a mode of managed memory.
+    pub fn create_managed(
+        &self,
+        name: &str,
+        gpu: u32,
+        limit: u64,
+        weight: u32,
+        managed_mode: u32,
+    ) -> Result<u32, Errno> {
         let mut create = uapi::InstanceCreate {
             key: key(name, gpu),
             memory_limit_bytes: limit,
             weight,
             flags: 0,
             id: 0,
-            reserved0: 0,
+            managed_mode,
             reserved: [0; 4],
         };
         self.call(uapi::request::INSTANCE_CREATE, &mut create)?;
@@ -123,6 +135,17 @@ impl Control {
             reserved: [0; 2],
         };
         self.call(uapi::request::INSTANCE_SET_MEMORY, &mut set)
+    }
+
+    /// Changes what becomes of managed memory.
+    pub fn set_managed(&self, name: &str, gpu: u32, managed_mode: u32) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetManaged {
+            key: key(name, gpu),
+            managed_mode,
+            reserved0: 0,
+            reserved: [0; 2],
+        };
+        self.call(uapi::request::INSTANCE_SET_MANAGED, &mut set)
     }
 
     /// Changes a weight.

@@ -220,6 +220,8 @@ const DMA: &[Field] = &[f(0, Client), f(4, Object), f(8, Object), f(12, Object)]
 /// The layout of a request on `/dev/nvidia-uvm`.
 pub fn uvm(request: u32) -> Option<Call> {
     const FIRST_GROUP: &[Field] = &[f(0, Group)];
+    // Managed memory; an address that the program did not map stays as it is.
+    const SPAN: &[Field] = &[f(0, Mapped)];
     let (name, size, status, fields, effect): (_, _, _, &'static [Field], _) = match request {
         UVM_INITIALIZE => ("UVM_INITIALIZE", 16, 8, &[], E::None),
         0x3000_0002 => ("UVM_DEINITIALIZE", 0, NO, &[], E::None),
@@ -249,7 +251,13 @@ pub fn uvm(request: u32) -> Option<Call> {
         ),
         29 => ("UVM_ENABLE_PEER_ACCESS", 36, 32, &[], E::None),
         30 => ("UVM_DISABLE_PEER_ACCESS", 36, 32, &[], E::None),
-        31 => ("UVM_SET_RANGE_GROUP", 32, 24, FIRST_GROUP, E::None),
+        31 => (
+            "UVM_SET_RANGE_GROUP",
+            32,
+            24,
+            const { &[f(0, Group), f(8, Mapped)] },
+            E::None,
+        ),
         33 => (
             "UVM_MAP_EXTERNAL_ALLOCATION",
             9264,
@@ -269,13 +277,13 @@ pub fn uvm(request: u32) -> Option<Call> {
         39 => ("UVM_PAGEABLE_MEM_ACCESS", 8, 4, &[], E::None),
         40 => ("UVM_PREVENT_MIGRATION_RANGE_GROUPS", 272, 264, &[], E::None),
         41 => ("UVM_ALLOW_MIGRATION_RANGE_GROUPS", 272, 264, &[], E::None),
-        42 => ("UVM_SET_PREFERRED_LOCATION", 40, 36, &[], E::None),
-        43 => ("UVM_UNSET_PREFERRED_LOCATION", 24, 16, &[], E::None),
-        44 => ("UVM_ENABLE_READ_DUPLICATION", 24, 16, &[], E::None),
-        45 => ("UVM_DISABLE_READ_DUPLICATION", 24, 16, &[], E::None),
-        46 => ("UVM_SET_ACCESSED_BY", 40, 32, &[], E::None),
-        47 => ("UVM_UNSET_ACCESSED_BY", 40, 32, &[], E::None),
-        51 => ("UVM_MIGRATE", 80, 72, &[], E::None),
+        42 => ("UVM_SET_PREFERRED_LOCATION", 40, 36, SPAN, E::None),
+        43 => ("UVM_UNSET_PREFERRED_LOCATION", 24, 16, SPAN, E::None),
+        44 => ("UVM_ENABLE_READ_DUPLICATION", 24, 16, SPAN, E::None),
+        45 => ("UVM_DISABLE_READ_DUPLICATION", 24, 16, SPAN, E::None),
+        46 => ("UVM_SET_ACCESSED_BY", 40, 32, SPAN, E::None),
+        47 => ("UVM_UNSET_ACCESSED_BY", 40, 32, SPAN, E::None),
+        51 => ("UVM_MIGRATE", 80, 72, SPAN, E::None),
         53 => ("UVM_MIGRATE_RANGE_GROUP", 32, 24, FIRST_GROUP, E::None),
         54 => ("UVM_ENABLE_SYSTEM_WIDE_ATOMICS", 20, 16, &[], E::None),
         55 => ("UVM_DISABLE_SYSTEM_WIDE_ATOMICS", 20, 16, &[], E::None),
@@ -284,7 +292,7 @@ pub fn uvm(request: u32) -> Option<Call> {
         68 => ("UVM_ALLOC_SEMAPHORE_POOL", 9248, 9240, &[], E::None),
         70 => ("UVM_PAGEABLE_MEM_ACCESS_ON_GPU", 24, 20, &[], E::None),
         71 => ("UVM_POPULATE_PAGEABLE", 24, 20, &[], E::None),
-        72 => ("UVM_VALIDATE_VA_RANGE", 24, 16, &[], E::None),
+        72 => ("UVM_VALIDATE_VA_RANGE", 24, 16, SPAN, E::None),
         73 => ("UVM_CREATE_EXTERNAL_RANGE", 24, 16, &[], E::None),
         74 => ("UVM_MAP_EXTERNAL_SPARSE", 40, 32, &[], E::None),
         UVM_MM_INITIALIZE => ("UVM_MM_INITIALIZE", 8, 4, const { &[f(0, Fd)] }, E::None),

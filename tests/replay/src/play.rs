@@ -7,8 +7,9 @@ use crate::decode::Decoded;
 use crate::layout::{self, Effect, Kind};
 use crate::nodes::Nodes;
 use crate::record::{Ioctl, NestedKind, Op, Record};
-use crate::report::{Mismatch, Outcome};
+use crate::report::{Mismatch, Outcome, Refused};
 use crate::space::{object_name, Mapping, Space};
+use crate::standin;
 use crate::sys;
 
 /// Replays one process.
@@ -203,7 +204,18 @@ impl<'a> Player<'a> {
         if seen == Err(libc::EEXIST) && wanted.offset == 0 {
             seen = map(0);
         }
-        if seen.is_ok() != recorded.is_some() {
+        // RM wants offset 0, UVM the address.
+        let managed = wanted.offset != 0;
+        out.charges = managed;
+        if managed && recorded.is_some() && seen == Err(libc::ENOMEM) {
+            out.refused = Some(Refused {
+                trace: None,
+                index,
+                class: "managed".to_owned(),
+                bytes: wanted.len,
+                status: "ENOMEM".to_owned(),
+            });
+        } else if seen.is_ok() != recorded.is_some() {
             let text = |ok: bool| if ok { "ok" } else { "failed" }.to_owned();
             let real = seen.map_or_else(|e| format!("errno {e}"), |_| text(true));
             out.mismatches.push(differs(
@@ -214,13 +226,20 @@ impl<'a> Player<'a> {
                 real,
             ));
         }
+        if let (true, Ok(at)) = (managed, seen) {
+            // The recordings show no access of a GPU: it touches all of it. (The first GPU alone, as the
+            // recorded programs have one. A semaphore pool does not mind.)
+            if let Err(e) = standin::touch(0, at, wanted.len) {
+                out.mismatches
+                    .push(differs(index, "gpu_touch", "result", "ok".into(), e));
+            }
+        }
         match (recorded, seen) {
             (Some(at), real) => {
                 let map = Mapping {
                     len: wanted.len,
                     real: real.ok(),
-                    // RM wants offset 0, UVM the address.
-                    managed: wanted.offset != 0,
+                    managed,
                 };
                 self.space.add_map(at, map);
             }

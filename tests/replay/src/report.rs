@@ -32,11 +32,11 @@ pub struct Refused {
     pub trace: Option<String>,
     /// Number of the call in its recording, from 0.
     pub index: usize,
-    /// Class, like `0x40`.
+    /// Class, like `0x40`, or `managed` for a mapping.
     pub class: String,
     /// Bytes that were asked for.
     pub bytes: u64,
-    /// Status, like `0x51`.
+    /// Status, like `0x51`, or the errno of a mapping.
     pub status: String,
 }
 
@@ -102,6 +102,12 @@ pub struct Summary {
     pub peak_bytes: u64,
     /// Highest charge for contexts, beside `peak_bytes`.
     pub overhead_bytes: u64,
+    /// Highest charge for managed memory, beside both.
+    pub managed_bytes: u64,
+    /// Most managed memory that was spilled.
+    pub spilled_bytes: u64,
+    /// Most that the stand-in's GPUs held: objects, contexts, managed memory with data.
+    pub on_gpu_bytes: u64,
     /// What is charged after the processes have exited.
     pub final_bytes: u64,
     /// The instance's limit; the GPU's memory when there is no instance.

@@ -20,6 +20,8 @@ pub struct Settings {
     pub direct: bool,
     /// The instance's limit on each GPU, bytes; `None` for the GPU's whole memory.
     pub limit: Option<u64>,
+    /// What becomes of managed memory that does not fit ([`uapi::MANAGED_SPILL`] and so on).
+    pub managed_mode: u32,
     /// The instance's name.
     pub name: String,
     /// Says on stderr what happens to calls that do not go as recorded.
@@ -53,6 +55,8 @@ struct Charge {
     now: u64,
     overhead: u64,
     peak: u64,
+    managed: u64,
+    spilled: u64,
 }
 
 impl Books {
@@ -65,6 +69,8 @@ impl Books {
                     now: heap.used + heap.overhead + managed,
                     overhead: heap.overhead,
                     peak: heap.peak,
+                    managed,
+                    spilled: 0,
                 })
             }
             Self::Module { control, name } => {
@@ -74,9 +80,12 @@ impl Books {
                 Ok(Charge {
                     now: instance.memory_used_bytes
                         + instance.memory_overhead_bytes
+                        + instance.memory_managed_bytes
                         + instance.memory_reserved_bytes,
                     overhead: instance.memory_overhead_bytes,
                     peak: instance.memory_peak_bytes,
+                    managed: instance.memory_managed_bytes,
+                    spilled: instance.memory_spilled_bytes,
                 })
             }
         }
@@ -89,6 +98,8 @@ impl Books {
             sum.now += one.now;
             sum.overhead += one.overhead;
             sum.peak += one.peak;
+            sum.managed += one.managed;
+            sum.spilled += one.spilled;
         }
         Ok(sum)
     }
@@ -113,6 +124,7 @@ pub fn create(
     name: &str,
     minors: &BTreeSet<u32>,
     limit: Option<u64>,
+    managed_mode: u32,
 ) -> Result<u64, String> {
     let gpus = control
         .gpus()
@@ -123,7 +135,7 @@ pub fn create(
         let gpu = gpu.ok_or_else(|| format!("the module knows no GPU with minor {minor}"))?;
         let limit = limit.unwrap_or(gpu.memory_bytes);
         control
-            .create(name, minor, limit, uapi::WEIGHT_DEFAULT)
+            .create_managed(name, minor, limit, uapi::WEIGHT_DEFAULT, managed_mode)
             .map_err(|e| format!("instance {name} on GPU {minor}: errno {e}"))?;
         sum += limit;
     }
@@ -151,13 +163,28 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
         control::mount_cgpufs()?;
         let control = Control::open().map_err(|e| format!("{}: errno {e}", uapi::CONTROL_PATH))?;
         let name = settings.name.clone();
-        summary.limit_bytes = create(&control, &name, &minors, settings.limit)?;
+        summary.limit_bytes = create(
+            &control,
+            &name,
+            &minors,
+            settings.limit,
+            settings.managed_mode,
+        )?;
         let folder = format!("{}/{name}", uapi::CGPUFS_MOUNT);
         (Books::Module { control, name }, Nodes::Instance(folder))
     };
     let before = books.total(&minors)?;
     let several = traces.len() > 1;
     let nodes = vec![nodes; traces.len()];
+    let resident = |summary: &mut Summary| -> Result<(), String> {
+        let mut sum = 0;
+        for &minor in &minors {
+            let heap = standin::heap(minor)?;
+            sum += heap.resident + heap.used + heap.overhead;
+        }
+        summary.on_gpu_bytes = summary.on_gpu_bytes.max(sum);
+        Ok(())
+    };
     let mut overhead = 0;
     let mut trouble = None;
     let replayed = orchestrate::replay(traces, &order, &nodes, |t, index, outcome| {
@@ -179,8 +206,15 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
             }));
         if outcome.charges {
             match books.total(&minors) {
-                Ok(charge) => overhead = overhead.max(charge.overhead),
+                Ok(charge) => {
+                    overhead = overhead.max(charge.overhead);
+                    summary.managed_bytes = summary.managed_bytes.max(charge.managed);
+                    summary.spilled_bytes = summary.spilled_bytes.max(charge.spilled);
+                }
                 Err(e) => trouble = Some(e),
+            }
+            if let Err(e) = resident(&mut summary) {
+                trouble = Some(e);
             }
         }
     });

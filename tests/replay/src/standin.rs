@@ -80,6 +80,8 @@ pub struct Heap {
     pub overhead: u64,
     /// Managed memory.
     pub managed: u64,
+    /// Of it, what holds data; the rest is free for whoever needs it.
+    pub resident: u64,
     /// Highest `used`.
     pub peak: u64,
     /// Total memory (FB_GET_INFO index 0x08).
@@ -94,9 +96,22 @@ pub fn heap(minor: u32) -> Result<Heap, String> {
         used: get("used"),
         overhead: get("overhead"),
         managed: get("managed"),
+        resident: get("managed_resident"),
         peak: get("peak"),
         total: get("total"),
     })
+}
+
+/// What accesses of this process's GPU work would do to managed memory.
+pub fn touch(minor: u32, base: u64, length: u64) -> Result<(), String> {
+    let path = format!("{DEBUGFS}/gpu_touch");
+    fs::write(&path, format!("{minor} {base:#x} {length:#x}")).map_err(|e| format!("{path}: {e}"))
+}
+
+/// Whether GPUs touch managed memory the moment that it is mapped.
+pub fn touch_new(on: bool) -> Result<(), String> {
+    let path = "/sys/module/fake_nvidia/parameters/touch_new";
+    fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
 }
 
 /// The kernel's log from now on.

@@ -102,6 +102,45 @@ pub fn shared<T: Sync>() -> Result<&'static T, String> {
     Ok(unsafe { &*(at as *const T) })
 }
 
+/// `mmap(2)` of a shared, readable and writable file at its own address, in the place of whatever is
+/// there.
+///
+/// # Safety
+///
+/// Nothing that the program uses may lie in the range.
+pub unsafe fn map_over(fd: i32, addr: u64, len: u64) -> Result<(), Errno> {
+    let (Ok(len), Ok(offset)) = (usize::try_from(len), i64::try_from(addr)) else {
+        return Err(libc::EINVAL);
+    };
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: as the caller says.
+    let at = unsafe { libc::mmap(addr as *mut libc::c_void, len, prot, flags, fd, offset) };
+    if at == libc::MAP_FAILED {
+        Err(errno())
+    } else {
+        Ok(())
+    }
+}
+
+/// `mremap(2)` to anywhere, with the same length.
+///
+/// # Safety
+///
+/// Nothing that the program uses may lie in the range.
+pub unsafe fn move_mapping(addr: u64, to: u64, len: u64) -> Result<(), Errno> {
+    let len = usize::try_from(len).map_err(|_| libc::EINVAL)?;
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let (addr, to) = (addr as *mut libc::c_void, to as *mut libc::c_void);
+    // SAFETY: as the caller says.
+    let at = unsafe { libc::mremap(addr, len, len, flags, to) };
+    if at == libc::MAP_FAILED {
+        Err(errno())
+    } else {
+        Ok(())
+    }
+}
+
 /// `munmap(2)`.
 ///
 /// # Safety

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cgpu_uapi as uapi;
 use clap::{Parser, Subcommand};
 
 use cgpu_replay::record::Trace;
@@ -32,6 +33,9 @@ enum Command {
         /// Memory limit of the instance, like 8GiB; the GPU's whole memory if not given.
         #[arg(long, value_parser = size::parse)]
         mem: Option<u64>,
+        /// What becomes of managed memory that does not fit: spill, charge or deny.
+        #[arg(long, default_value = "spill", value_parser = managed_mode)]
+        managed: u32,
         /// Name of the instance.
         #[arg(long, default_value = "replay")]
         name: String,
@@ -50,6 +54,15 @@ enum Command {
     },
 }
 
+fn managed_mode(text: &str) -> Result<u32, &'static str> {
+    match text {
+        "spill" => Ok(uapi::MANAGED_SPILL),
+        "charge" => Ok(uapi::MANAGED_CHARGE),
+        "deny" => Ok(uapi::MANAGED_DENY),
+        _ => Err("the modes are spill, charge and deny"),
+    }
+}
+
 fn read(files: &[PathBuf]) -> Result<Vec<Trace>, String> {
     files
         .iter()
@@ -62,6 +75,7 @@ fn work(command: Command) -> Result<(), String> {
         Command::Run {
             direct,
             mem,
+            managed,
             name,
             verbose,
             files,
@@ -73,6 +87,7 @@ fn work(command: Command) -> Result<(), String> {
             let settings = Settings {
                 direct,
                 limit: mem,
+                managed_mode: managed,
                 name,
                 verbose,
             };

@@ -10,6 +10,7 @@ mod files;
 mod handles;
 mod isolation;
 mod lists;
+mod managed;
 mod mappings;
 mod memory;
 mod nodes;
@@ -167,6 +168,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         shared_data::TESTS,
         memory::TESTS,
         uvm::TESTS,
+        managed::TESTS,
         isolation::TESTS,
         lists::TESTS,
         handles::TESTS,
