@@ -130,9 +130,8 @@ pub(super) unsafe fn settle_later<E: Endpoint>(
     let place = KBox::into_raw(KBox::new(settlement, GFP_KERNEL_ACCOUNT)?);
     let mode = bindings::task_work_notify_mode_TWA_RESUME;
     // SAFETY: The current task is valid; the box is given to the task until `run` takes it.
-    let added =
-        to_result(unsafe { bindings::task_work_add(bindings::get_current(), place.cast(), mode) });
-    added.inspect_err(|_| {
+    let added = unsafe { bindings::task_work_add(bindings::get_current(), place.cast(), mode) };
+    to_result(added).inspect_err(|_| {
         // SAFETY: The task has not taken the box, which was made above.
         drop(unsafe { KBox::from_raw(place) });
     })
