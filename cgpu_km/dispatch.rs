@@ -4,9 +4,9 @@
 
 use crate::{
     nvidia::tables::Tables,
-    os_interface::{self, Caller, Mapping, Pages, Shown, Unmapped},
+    os_interface::{self, Caller, HeldFile, Mapping, Pages, Shown, Unmapped},
     policy::{Books, FileId, GpuId, ProcessId},
-    proxy::{self, Call, Errno, Part, Role, Route, Session, UserAddr},
+    proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
     registry::{Endpoint, File, Tenant},
 };
 use kernel::prelude::*;
@@ -20,7 +20,47 @@ struct TenantCall<'a, 'b> {
 /// No process's call: what the host's root changes for a tenant.
 struct Upkeep<'a>(&'a Tenant);
 
+impl Held for HeldFile<Endpoint> {
+    fn session(&self) -> Session {
+        session(self.file())
+    }
+}
+
+impl TenantCall<'_, '_> {
+    /// Calls the driver.
+    fn pass(
+        &self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        route: os_interface::Route<'_>,
+    ) -> Result<i32, Errno> {
+        let answer = self.caller.forward(request, parts, route);
+        answer.map_err(errno)
+    }
+}
+
 impl Call for TenantCall<'_, '_> {
+    type Held = HeldFile<Endpoint>;
+
+    fn hold(&mut self, descriptor: i32) -> Option<HeldFile<Endpoint>> {
+        let held = self.caller.hold::<Endpoint>(descriptor)?;
+        let is_own = core::ptr::eq::<Tenant>(&**held.file().tenant(), self.tenant);
+        is_own.then_some(held)
+    }
+
+    fn forward_holding(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        file: FileAt<'_, HeldFile<Endpoint>>,
+    ) -> Result<i32, Errno> {
+        // The last instance was destroyed while the call was under way.
+        let worker = self.tenant.any_worker().ok_or(Errno::EINVAL)?;
+        let descriptor = file.file.at(file.part, file.offset);
+        let route = os_interface::Route::Holding(&worker, descriptor);
+        self.pass(request, parts, route)
+    }
+
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
         let from = os_interface::UserAddr::new(from.0);
         self.caller.read(from, into).map_err(errno)
@@ -37,18 +77,14 @@ impl Call for TenantCall<'_, '_> {
         parts: &mut [Part<'_>],
         route: Route,
     ) -> Result<i32, Errno> {
-        let answer = match route {
-            Route::Caller => self
-                .caller
-                .forward(request, parts, os_interface::Route::Caller),
+        match route {
+            Route::Caller => self.pass(request, parts, os_interface::Route::Caller),
             Route::Worker(gpu) => {
                 // The instance was destroyed while the call was under way.
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
-                let route = os_interface::Route::Worker(&worker);
-                self.caller.forward(request, parts, route)
+                self.pass(request, parts, os_interface::Route::Worker(&worker))
             }
-        };
-        answer.map_err(errno)
+        }
     }
 
     fn forward_on(
@@ -156,6 +192,18 @@ fn errno(error: Error) -> Errno {
     Errno(-error.to_errno())
 }
 
+/// What an open file is to the proxy.
+fn session(file: &File) -> Session {
+    Session {
+        file: file.id(),
+        role: match file.endpoint() {
+            Endpoint::Gpu(instance) => Role::Gpu(instance.gpu().id()),
+            Endpoint::Control(_) => Role::Control,
+            Endpoint::Uvm(_) => Role::Uvm,
+        },
+    }
+}
+
 /// Runs an ioctl on a proxied file.
 pub fn ioctl(
     file: &File,
@@ -163,20 +211,11 @@ pub fn ioctl(
     request: u32,
     argument: os_interface::UserAddr,
 ) -> Result<i32> {
-    let endpoint = file.endpoint();
-    let session = Session {
-        file: file.id(),
-        role: match endpoint {
-            Endpoint::Gpu(instance) => Role::Gpu(instance.gpu().id()),
-            Endpoint::Control(_) => Role::Control,
-            Endpoint::Uvm(_) => Role::Uvm,
-        },
-    };
     let mut call = TenantCall {
-        tenant: endpoint.tenant(),
+        tenant: file.tenant(),
         caller,
     };
-    let answer = proxy::ioctl(&mut call, &session, request, UserAddr(argument.get()));
+    let answer = proxy::ioctl(&mut call, &session(file), request, UserAddr(argument.get()));
     answer.map_err(|Errno(errno)| Error::from_errno(-errno))
 }
 

@@ -21,6 +21,7 @@ mod caller;
 pub mod cgpufs;
 pub mod control_device;
 mod creds;
+mod held;
 mod mapping;
 pub mod nodes;
 mod open_file;
@@ -36,6 +37,7 @@ mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::Caller;
+pub use held::HeldFile;
 pub use mapping::{Frame, Mapping, Pages, Shown, Unmapped};
 pub use open_file::OpenFile;
 pub use random::random;

@@ -28,6 +28,12 @@
 //! those addresses for that GPU, which the driver does not refuse while it has the mapping, or the end
 //! of the file. Whether a call for more or fewer addresses has worked is an output, and not believed.
 //!
+//! # Descriptors
+//!
+//! The same holds for what is put behind a descriptor: each object there is a hold, from before the
+//! driver is asked until the end of the file. Which file a call means is decided by whoever makes the
+//! call, and cannot change during it.
+//!
 //! # Names of clients
 //!
 //! The one name that the driver chooses is that of a client. It counts those up and comes to the same
@@ -37,7 +43,9 @@
 mod answers;
 mod books;
 mod charge;
+mod descriptor;
 mod event;
+mod exports;
 mod forest;
 mod ledger;
 mod lookup;
@@ -57,7 +65,8 @@ mod tests;
 
 pub use books::Books;
 pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId};
-pub use event::{Refusal, RefusalCause, Ticket};
+pub use event::{ExportTicket, ImportTicket, Refusal, RefusalCause, Ticket};
+pub use exports::Places;
 pub use ledger::{FbView, ManagedMode, ShareView};
 pub use managed::{Entry, Location, Order, Run, Tell, Touch, Wish};
 pub use mapping::{Mapped, Span};

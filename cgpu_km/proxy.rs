@@ -32,6 +32,7 @@ use crate::store::List;
 mod alloc;
 mod answer;
 mod control;
+mod exports;
 mod frontend;
 mod handles;
 mod heap;
@@ -110,8 +111,28 @@ pub struct PointerAt {
     pub offset: usize,
 }
 
+/// A descriptor's number in a part that is to stand for a file that is held.
+#[derive(Debug)]
+pub struct FileAt<'a, H> {
+    /// The file.
+    pub file: &'a H,
+    /// Index of the part that holds the number, 32 bits wide.
+    pub part: usize,
+    /// Its offset there.
+    pub offset: usize,
+}
+
+/// An open file of the tenant's, which stays open for as long as this exists.
+pub trait Held {
+    /// What it is to the proxy.
+    fn session(&self) -> Session;
+}
+
 /// What a proxied call needs from the system it runs on.
 pub trait Call {
+    /// A file that is held.
+    type Held: Held;
+
     /// Copies from the program's memory.
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno>;
 
@@ -142,6 +163,24 @@ pub trait Call {
 
     /// Takes a mapping out of the calling program's memory.
     fn unmap(&mut self, base: u64, length: u64);
+
+    /// The file that one of the program's descriptors stands for at this moment. `None`: it stands for
+    /// none, or for one that is not this tenant's.
+    fn hold(&mut self, descriptor: i32) -> Option<Self::Held>;
+
+    /// As [`Call::forward`], by a task in whose descriptor table the program changes nothing: the driver
+    /// finds `file` there, under a number that is put in the place of the program's own, which is put
+    /// back afterwards. Not for calls that the driver binds to the caller's process.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Call::forward`].
+    fn forward_holding(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        file: FileAt<'_, Self::Held>,
+    ) -> Result<i32, Errno>;
 
     /// The calling process.
     fn process(&self) -> ProcessId;

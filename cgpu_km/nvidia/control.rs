@@ -86,6 +86,17 @@ pub const RELEASE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0146)
 /// Raises the GPU's clocks.
 pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
+/// Puts an object behind a descriptor.
+pub const EXPORT_OBJECT_TO_FD: ControlCmd = ControlCmd(0x3d05);
+/// Takes it from there.
+pub const IMPORT_OBJECT_FROM_FD: ControlCmd = ControlCmd(0x3d06);
+/// Asks what is behind a descriptor.
+pub const GET_EXPORT_OBJECT_INFO: ControlCmd = ControlCmd(0x3d08);
+/// Puts objects behind a descriptor.
+pub const EXPORT_OBJECTS_TO_FD: ControlCmd = ControlCmd(0x3d0b);
+/// Takes them from there.
+pub const IMPORT_OBJECTS_FROM_FD: ControlCmd = ControlCmd(0x3d0c);
+
 /// What is to be watched about a control, beside its client, object and sizes. Nothing that these
 /// say makes one safe by itself: it is for the code that acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +112,6 @@ pub enum Care {
     /// It gives others the use of an object.
     Share,
     /// It puts objects behind a descriptor, or takes them from one: memory that outlives its object.
-    /// Refused.
     Export,
     /// It changes how channels are scheduled.
     Schedule,

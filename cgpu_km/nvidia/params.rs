@@ -24,6 +24,15 @@ pub const PERF_BOOST_FLAGS_CMD: u32 = 0x3;
 pub const MOST_PERF_BOOST_S: u32 = 3600;
 /// [`perf_boost::DURATION`]: until it is cleared.
 pub const PERF_BOOST_INFINITE: u32 = 0xffff_ffff;
+/// [`export_object::TYPE`], [`import_object::TYPE`]: an object of the resource manager
+/// (`NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TYPE_RM`, ctrl0000unix.h).
+pub const EXPORT_TYPE_RM: u32 = 1;
+/// [`export_object::FLAGS`]: nothing is to be exported
+/// (`NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_FLAGS_EMPTY_FD`).
+pub const EXPORT_FLAG_EMPTY: u32 = 1;
+/// [`import_objects::OBJECT_TYPES`]: nothing was there
+/// (`NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_TYPE_NONE`).
+pub const IMPORT_TYPE_NONE: u8 = 0;
 /// Ends the lists of GPU ids (`NV0000_CTRL_GPU_INVALID_ID`, ctrl0000gpu.h).
 pub const GPU_ID_END: u32 = 0xffff_ffff;
 

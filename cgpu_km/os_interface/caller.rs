@@ -3,8 +3,10 @@
 
 use super::{
     extra,
+    held::HeldFile,
     scratch::Lease,
-    worker::{QueueKey, Request, Route},
+    session::Endpoint,
+    worker::{Inserted, QueueKey, Request, Route},
     BackingFile, UserAddr,
 };
 use crate::proxy::Part;
@@ -54,6 +56,11 @@ impl<'a> Caller<'a> {
         (process > 0).then_some(process)
     }
 
+    /// The file that one of the process's descriptors stands for now, if it is proxied for an `E`.
+    pub fn hold<E: Endpoint>(&self, descriptor: i32) -> Option<HeldFile<E>> {
+        HeldFile::of_current(descriptor)
+    }
+
     /// Copies from the process; `EFAULT` where that cannot be read. The bytes may be others a
     /// moment later: read once, decide on the copy, forward the copy.
     pub fn read(&self, from: UserAddr, bytes: &mut [u8]) -> Result {
@@ -83,7 +90,8 @@ impl<'a> Caller<'a> {
     ///
     /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task was
     /// killed while it waited for its turn, `E2BIG` for a part above 64 KiB, more than 16
-    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an earlier part,
+    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an earlier part
+    /// or a descriptor that is not inside its part,
     /// `EFAULT` for a task without memory of its own or an address of the process's scratch in the
     /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
@@ -107,9 +115,14 @@ pub(super) unsafe fn forward(
 ) -> Result<i32> {
     let mut arg = 0;
     let mut lease = None;
+    let mut inserted = None;
     if !parts.is_empty() {
         let mut slot = Lease::take()?;
         arg = slot.fill(parts)?;
+        if let Route::Holding(_, descriptor) = route {
+            let place = Lease::place(parts, descriptor.part, descriptor.offset)?;
+            inserted = Some(Inserted { descriptor, place });
+        }
         lease = Some(slot);
     }
     let request = Request {
@@ -118,15 +131,24 @@ pub(super) unsafe fn forward(
         cmd,
         arg,
         lease: lease.as_ref(),
+        inserted,
     };
     let answer = match route {
         // SAFETY: The caller promises that the file is open; the lease is of this address space.
         Route::Caller => unsafe { request.execute_reduced() },
         // SAFETY: As above.
-        Route::Worker(worker) => unsafe { worker.call(queue, &request) },
+        Route::Worker(worker) | Route::Holding(worker, _) => unsafe {
+            worker.call(queue, &request)
+        },
     }?;
+    let own = inserted.and_then(|i| i.descriptor.number(parts).copied());
     if let Some(slot) = &mut lease {
         slot.finish(parts)?;
+    }
+    if let Some((inserted, own)) = inserted.zip(own) {
+        if let Some(number) = inserted.descriptor.number_mut(parts) {
+            *number = own;
+        }
     }
     Ok(answer)
 }

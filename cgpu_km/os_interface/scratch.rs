@@ -83,6 +83,15 @@ pub(super) struct Lease {
     _task: PhantomData<NotThreadSafe>,
 }
 
+/// A place in a slot, as [`Lease::place`] found it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Page where its part begins.
+    first: usize,
+    /// Bytes from there.
+    offset: usize,
+}
+
 /// While this exists, the task that made it may touch the lease's pages.
 pub(super) struct Grant<'a>(&'a Slot);
 
@@ -203,6 +212,24 @@ impl Lease {
             }
         }
         Ok(self.address(first_page(parts, 0)))
+    }
+
+    /// Where in the slot the 4 bytes at `offset` of part number `part` are, once `parts` were put there.
+    ///
+    /// `EINVAL` where they are not inside.
+    pub(super) fn place(parts: &[Part<'_>], part: usize, offset: usize) -> Result<Place> {
+        let bytes = &parts.get(part).ok_or(EINVAL)?.bytes;
+        let inside = bytes.get(offset..).and_then(|bytes| bytes.get(..4));
+        inside.ok_or(EINVAL)?;
+        Ok(Place {
+            first: first_page(parts, part),
+            offset,
+        })
+    }
+
+    /// Puts a number there. Before a grant.
+    pub(super) fn put(&self, place: Place, number: i32) -> Result {
+        self.copy_in(place.first, place.offset, &number.to_ne_bytes())
     }
 
     /// Lets the current task touch the pages until the result is dropped. Nothing of `self` is

@@ -294,6 +294,32 @@ pub(super) unsafe fn session<'a, E: Endpoint>(filp: *mut bindings::file) -> &'a 
     unsafe { &*operations.cast() }
 }
 
+/// Whether a file was opened by [`open_endpoint`] of the same `E`. No other file has its `release`.
+///
+/// # Safety
+///
+/// `filp` is open.
+pub(super) unsafe fn is_of<E: Endpoint>(filp: *mut bindings::file) -> bool {
+    // SAFETY: The caller promises that the file is open; its operations change in `open`, before anybody
+    // else can see it, and in `release`.
+    let operations = unsafe { (*filp).f_op };
+    // SAFETY: The operations of an open file are valid.
+    let theirs = unsafe { (*operations).release };
+    let ours: unsafe extern "C" fn(*mut bindings::inode, *mut bindings::file) -> c_int =
+        release::<E>;
+    theirs.is_some_and(|theirs| core::ptr::fn_addr_eq(theirs, ours))
+}
+
+/// What belongs to an open file.
+///
+/// # Safety
+///
+/// As for [`session`].
+pub(super) unsafe fn file_of<'a, E: Endpoint>(filp: *mut bindings::file) -> &'a E::File {
+    // SAFETY: The caller promises it.
+    &unsafe { session::<E>(filp) }.file
+}
+
 /// An ioctl on a proxied file.
 ///
 /// # Safety

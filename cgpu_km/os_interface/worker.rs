@@ -9,6 +9,9 @@
 //! and under the (reduced) credentials of the process that asked. Calls that depend on the caller's
 //! PID must not go this way.
 //!
+//! Calls that name a file by its descriptor are made here too, with that file in the table instead of
+//! the decoy: what the number stands for cannot change between the check and the driver.
+//!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
 //! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with any
 //! number of threads, delays another one's next job by one job of his at most.
@@ -21,7 +24,8 @@
 use super::{
     creds::{self, Reduced},
     extra,
-    scratch::Lease,
+    held::Descriptor,
+    scratch::{Lease, Place},
     wait::Completion,
     BackingFile,
 };
@@ -60,6 +64,8 @@ pub enum Route<'a> {
     Caller,
     /// The worker of a GPU, for the calls that look for a real file of that GPU.
     Worker(&'a Worker),
+    /// A worker, for a call in which a descriptor is to stand for a file that is held.
+    Holding(&'a Worker, Descriptor<'a>),
 }
 
 impl fmt::Debug for Route<'_> {
@@ -67,8 +73,18 @@ impl fmt::Debug for Route<'_> {
         f.write_str(match self {
             Self::Caller => "caller",
             Self::Worker(_) => "worker",
+            Self::Holding(..) => "worker with a file of the caller's",
         })
     }
+}
+
+/// A descriptor that is made for a call.
+#[derive(Clone, Copy)]
+pub(super) struct Inserted<'a> {
+    /// The file, and where its number stands.
+    pub(super) descriptor: Descriptor<'a>,
+    /// Where that is in the scratch.
+    pub(super) place: Place,
 }
 
 /// A call that is to be made.
@@ -88,6 +104,8 @@ pub(super) struct Request<'a> {
     pub(super) arg: u64,
     /// The scratch that holds the parameters, if there are any.
     pub(super) lease: Option<&'a Lease>,
+    /// The descriptor that is made for it. For a worker.
+    pub(super) inserted: Option<Inserted<'a>>,
 }
 
 impl Request<'_> {
@@ -162,11 +180,19 @@ impl Job {
     }
 
     fn call(&self, template: &BackingFile) -> Result<i32> {
-        let _decoy = Decoy::install(template)?;
+        // SAFETY: The job is not done, so by the invariant of `Request` it is still there.
+        let request = unsafe { self.request.as_ref() };
+        let _entry = match request.inserted {
+            Some(inserted) => {
+                let entry = Entry::install(inserted.descriptor.file.as_ptr())?;
+                let lease = request.lease.ok_or(EINVAL)?;
+                lease.put(inserted.place, entry.number()?)?;
+                entry
+            }
+            None => Entry::install(template.as_ptr())?,
+        };
         let _mm = BorrowedMm::enter(self.mm);
         self.creds.with(|| {
-            // SAFETY: The job is not done, so by the invariant of `Request` it is still there.
-            let request = unsafe { self.request.as_ref() };
             // SAFETY: `forward` made the request for an open file of its backing file; `_mm` made
             // the caller's address space the current one.
             unsafe { request.execute() }
@@ -174,24 +200,30 @@ impl Job {
     }
 }
 
-/// The template file in the worker's descriptor table.
-struct Decoy(c_uint);
+/// A file in the worker's descriptor table.
+struct Entry(c_uint);
 
-impl Decoy {
-    fn install(template: &BackingFile) -> Result<Self> {
+impl Entry {
+    /// Puts `file`, which is open, into the table.
+    fn install(file: *mut bindings::file) -> Result<Self> {
         // Close-on-exec: user-mode helpers start with a copy of this table.
         // SAFETY: Takes a free descriptor of the current task; there is no precondition.
         let fd = unsafe { bindings::get_unused_fd_flags(bindings::O_CLOEXEC) };
         let fd = c_uint::try_from(fd).map_err(|_| Error::from_errno(fd))?;
-        // SAFETY: The template is open.
-        let file = unsafe { bindings::get_file(template.as_ptr()) };
+        // SAFETY: The file is open: the template always, another one while its call is made.
+        let file = unsafe { bindings::get_file(file) };
         // SAFETY: `fd` was just reserved by this task, and the reference is given to the table.
         unsafe { bindings::fd_install(fd, file) };
         Ok(Self(fd))
     }
+
+    /// As parameters have it.
+    fn number(&self) -> Result<i32> {
+        i32::try_from(self.0).map_err(|_| EMFILE)
+    }
 }
 
-impl Drop for Decoy {
+impl Drop for Entry {
     fn drop(&mut self) {
         // SAFETY: Closes what `install` opened in this same table; that nobody else closed it is
         // not even needed.

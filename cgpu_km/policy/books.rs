@@ -2,6 +2,7 @@
 //! The books of one tenant: the events that change them.
 
 use super::charge::{Accounts, Denied};
+use super::descriptor::Exports;
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::Forest;
@@ -10,7 +11,7 @@ use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::slots::{Ref, Slot};
 use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 use crate::store::Exhausted;
 
 /// Everything that one tenant owns on all its GPUs.
@@ -24,6 +25,16 @@ pub struct Books {
     pub(super) forest: Forest,
     pub(super) mappings: Mappings,
     pub(super) managed: Managed,
+    pub(super) exports: Exports,
+}
+
+/// What a copy has of its original.
+pub(super) struct Likeness {
+    pub(super) class: ClassId,
+    pub(super) kind: Kind,
+    pub(super) timeslice: u64,
+    /// The original's hold on what both cost.
+    pub(super) hold: Option<Slot>,
 }
 
 impl Default for Books {
@@ -46,6 +57,7 @@ impl Books {
             forest: Forest::new(seed),
             mappings: Mappings::new(seed),
             managed: Managed::new(),
+            exports: Exports::new(seed),
         }
     }
 
@@ -115,8 +127,7 @@ impl Books {
         source_object: ObjectHandle,
     ) -> Result<Ticket, Refusal> {
         let forest = &self.forest;
-        let owner = forest.client(client).ok_or(RefusalCause::ForeignClient)?;
-        if forest.client(source_client).is_none() {
+        if forest.client(client).is_none() || forest.client(source_client).is_none() {
             return Err(RefusalCause::ForeignClient.into());
         }
         let source = forest
@@ -129,22 +140,41 @@ impl Books {
         if matches!(from.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
             return Err(RefusalCause::NotCopyable.into());
         }
-        let parent = forest
+        let likeness = Likeness {
+            class: from.class,
+            kind: from.kind,
+            timeslice: from.timeslice,
+            hold: from.hold,
+        };
+        self.begin_copy(client, parent, object, &likeness, Some(source))
+    }
+
+    /// A copy of an object is about to be asked for, below a `parent` of the client, under the handle
+    /// `wanted` or one that is free. `source` is the object that the call names, if it names one.
+    pub(super) fn begin_copy(
+        &mut self,
+        client: ClientHandle,
+        parent: ObjectHandle,
+        wanted: ObjectHandle,
+        likeness: &Likeness,
+        source: Option<Slot>,
+    ) -> Result<Ticket, Refusal> {
+        let owner = self.forest.client(client);
+        let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
+        let parent = self
+            .forest
             .find(client, parent)
             .ok_or(RefusalCause::UnknownParent)?;
-        let process = owner.process;
-        let (class, kind, hold) = (from.class, from.kind, from.hold);
-        let timeslice = from.timeslice;
-        let handle = self.new_handle(client, object)?;
-        let mut object = Object::coming(client, handle, class, kind);
-        object.timeslice = timeslice;
+        let handle = self.new_handle(client, wanted)?;
+        let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
+        object.timeslice = likeness.timeslice;
         self.place(&mut object, parent);
         self.forest.reserve()?;
-        object.hold = match hold {
+        object.hold = match likeness.hold {
             Some(hold) => Some(self.accounts.share(hold, process)?),
             None => None,
         };
-        self.plant(object, parent, Some(source))
+        self.plant(object, parent, source)
     }
 
     /// The driver has answered a call that [`Books::begin_dup`] agreed to: the new object's handle;
@@ -199,13 +229,16 @@ impl Books {
         }
     }
 
-    /// The driver has released a file, and with it all clients that were made on it and all that was
-    /// mapped through it.
+    /// The driver has released a file, and with it all clients that were made on it, all that was
+    /// mapped through it and all that was put into it.
     pub fn close_file(&mut self, file: FileId) {
         while let Some(hold) = self.mappings.take_of(file) {
             self.release_hold(hold);
         }
         self.close_managed(file);
+        while let Some(hold) = self.exports.take_of(file) {
+            self.release_hold(hold);
+        }
         self.forest.close_file(file, &mut self.accounts);
     }
 

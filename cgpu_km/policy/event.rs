@@ -5,7 +5,7 @@ use super::slots::Ref;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 use crate::nvidia::status::NvStatus;
-use crate::store::Exhausted;
+use crate::store::{Exhausted, List};
 
 /// One open proxied file. Unique while the module is loaded, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,35 @@ pub struct MapTicket {
     pub(super) names: [Option<Ref>; 3],
 }
 
+/// A call that puts objects behind a descriptor. Must be handed back to
+/// [`super::Books::end_export`].
+#[derive(Debug)]
+#[must_use = "the names that an export uses stay held until its ticket is handed back"]
+pub struct ExportTicket {
+    /// Objects that the call names, and their client.
+    pub(super) names: List<Ref>,
+    /// What it puts behind the descriptor.
+    pub(super) exports: List<Ref>,
+}
+
+/// A call that takes objects from behind a descriptor. Must be handed back to
+/// [`super::Books::end_import`].
+#[derive(Debug)]
+#[must_use = "what an import makes stays in flight until its ticket is handed back"]
+pub struct ImportTicket {
+    pub(super) file: FileId,
+    /// For each place, the object that comes out of it; `None` where nothing is.
+    pub(super) objects: List<Option<Ticket>>,
+}
+
+impl ImportTicket {
+    /// The handle under which the driver must be asked for what is in one of the places, by its number
+    /// in the call, whatever the caller wrote; `None` where nothing is.
+    pub fn handle(&self, number: usize) -> Option<ObjectHandle> {
+        Some(self.objects.get(number)?.as_ref()?.handle())
+    }
+}
+
 /// Why a call is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
@@ -158,6 +187,12 @@ pub enum RefusalCause {
     MappingInFlight,
     /// The tenant may not have managed memory.
     ManagedDenied,
+    /// A file has no such place for an object.
+    NoPlace,
+    /// The place of a file has been used for an object.
+    PlaceTaken,
+    /// Another call imports from the file.
+    FileInFlight,
 }
 
 impl RefusalCause {
@@ -195,6 +230,11 @@ impl RefusalCause {
             Self::NoRange => NvStatus::NV_ERR_INVALID_ADDRESS,
             // None of the driver's: it would let one of two calls take the place of the other.
             Self::MappingInFlight => NvStatus::NV_ERR_IN_USE,
+            // arch/nvalloc/unix/src/os.c, cliresCtrlCmdOsUnixExportObjectsToFd_IMPL.
+            Self::NoPlace => NvStatus::NV_ERR_OUT_OF_RANGE,
+            // The same file, _initializeExportObjectFd: a file that has an object. (A list of objects
+            // it would put in the place of those that are there.)
+            Self::PlaceTaken | Self::FileInFlight => NvStatus::NV_ERR_STATE_IN_USE,
         }
     }
 }

@@ -39,12 +39,13 @@ impl Books {
         self.accounts.processes.has(process)
     }
 
-    /// Nothing is charged or asked for, and there is neither a client nor a mapping, nor managed
-    /// memory.
+    /// Nothing is charged or asked for, and there is no client, no mapping, no managed memory and
+    /// nothing behind a descriptor.
     pub fn is_idle(&self) -> bool {
         self.forest.is_empty()
             && self.mappings.is_empty()
             && self.managed.is_empty()
+            && self.exports.is_empty()
             && self.accounts.are_clear()
     }
 

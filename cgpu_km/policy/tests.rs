@@ -2,6 +2,7 @@
 //! Tests of the books as a whole.
 
 mod behaviour;
+mod exports;
 mod failing;
 mod managed;
 mod maps;

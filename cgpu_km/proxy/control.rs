@@ -3,10 +3,11 @@
 //!
 //! Most controls pass as they are. Those with pointers inside their parameters have what is pointed
 //! to copied as well, so that the driver never reads the program's memory for a decision of ours;
-//! those that report memory are rewritten on the way back; a few are answered here
-//! ([`super::answer`]).
+//! those that report memory are rewritten on the way back; those that go through descriptors have a way of
+//! their own ([`super::exports`]); a few are answered here ([`super::answer`]).
 
 use super::answer;
+use super::exports;
 use super::frontend::get;
 use super::frontend::note_refused;
 use super::frontend::set;
@@ -40,7 +41,7 @@ use crate::policy::GpuId;
 use crate::store::List;
 
 /// Where the pointer to the parameters stands.
-const PARAMS_AT: PointerAt = PointerAt {
+pub(super) const PARAMS_AT: PointerAt = PointerAt {
     part: 0,
     offset: nvos::nvos54::PARAMS.offset(),
 };
@@ -75,8 +76,7 @@ pub(super) fn control(
             .and_then(|()| reported_gpu(call, cmd, client, object))
     };
     if let Err(status) = verdict {
-        let listed = entry.is_some_and(|entry| entry.care != Care::Export);
-        if !listed || status == NvStatus::NV_ERR_INVALID_CLIENT {
+        if entry.is_none() || status == NvStatus::NV_ERR_INVALID_CLIENT {
             note_refused(call, session);
         }
         return set(STATUS, outer, status.0).map(|()| 0);
@@ -96,6 +96,11 @@ pub(super) fn control(
         let status = answer::answer(call, client, object, cmd, &mut params.bytes)?;
         params.write_back(call)?;
         return set(STATUS, outer, status.0).map(|()| 0);
+    }
+    if entry.is_some_and(|entry| entry.care == Care::Export) {
+        let returned = exports::control(call, session, code, outer, &mut params.bytes)?;
+        params.write_back(call)?;
+        return Ok(returned);
     }
     if let Err(status) = policy(call, entry, &params.bytes)? {
         note_refused(call, session);
@@ -142,9 +147,6 @@ fn check(
     pointer: UserAddr,
 ) -> Result<(), NvStatus> {
     let expected = match entry {
-        // Memory behind a descriptor outlives its object, and what comes out of one is in no books:
-        // it would be had without being charged.
-        Some(entry) if entry.care == Care::Export => return Err(NvStatus::NV_ERR_NOT_SUPPORTED),
         Some(entry) => entry.params,
         // A GSS legacy control has no entry in the driver's own tables either: its size is the
         // caller's.

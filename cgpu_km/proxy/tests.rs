@@ -12,6 +12,7 @@ use super::*;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
+use crate::nvidia::wire::Field;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -24,6 +25,8 @@ const GPU: GpuId = GpuId(1);
 const UUID: [u8; 16] = *b"GPU-under-test-1";
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
+/// The number that a held file has where the driver is called.
+const ELSEWHERE: i32 = 17;
 
 /// What the driver was given in one call: request, route, and the bytes of every part.
 #[derive(Clone, Debug)]
@@ -44,6 +47,10 @@ struct Program {
     /// What was taken out of the program's memory: address and length.
     unmapped: Vec<(u64, u64)>,
     branch: Branch,
+    /// What the program's descriptors stand for, as far as the files are the tenant's.
+    descriptors: BTreeMap<i32, Session>,
+    /// The files that were held in calls of the driver.
+    held: Vec<FileId>,
 }
 
 impl Program {
@@ -59,6 +66,8 @@ impl Program {
             unmapped: Vec::new(),
             // That of the recordings.
             branch: Branch::R580,
+            descriptors: BTreeMap::new(),
+            held: Vec::new(),
         }
     }
 
@@ -82,7 +91,40 @@ impl Program {
     }
 }
 
+/// A file that a descriptor of the program stands for.
+#[derive(Clone, Copy, Debug)]
+struct Open(Session);
+
+impl Held for Open {
+    fn session(&self) -> Session {
+        self.0
+    }
+}
+
 impl Call for Program {
+    type Held = Open;
+
+    fn hold(&mut self, descriptor: i32) -> Option<Open> {
+        self.descriptors.get(&descriptor).copied().map(Open)
+    }
+
+    fn forward_holding(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        file: FileAt<'_, Open>,
+    ) -> Result<i32, Errno> {
+        self.held.push(file.file.0.file);
+        let number = Field::<i32>::at(file.offset);
+        let own = number.get(parts[file.part].bytes).expect("inside");
+        number
+            .set(parts[file.part].bytes, ELSEWHERE)
+            .expect("inside");
+        let returned = self.forward(request, parts, Route::Caller);
+        number.set(parts[file.part].bytes, own).expect("inside");
+        returned
+    }
+
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
         let (base, offset) = self.block(from.0, into.len())?;
         into.copy_from_slice(&self.memory[&base][offset..offset + into.len()]);

@@ -208,6 +208,13 @@ impl Tenant {
         Some(share.worker.clone())
     }
 
+    /// The worker of any of its GPUs, for what is no GPU's in particular; `None` once all its instances
+    /// are destroyed.
+    pub fn any_worker(&self) -> Option<Arc<Worker>> {
+        let state = self.state.lock();
+        Some(state.shares.first()?.worker.clone())
+    }
+
     /// The one of its GPUs with this UUID, as UVM names GPUs.
     pub fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
         let state = self.state.lock();

@@ -92,8 +92,8 @@ struct fake_map_context {		/* nv_alloc_mapping_context_t */
 };
 
 struct fake_export {			/* an object exported on a ctl file */
+	const struct fake_class *class;	/* NULL: the slot is empty */
 	struct fake_mem *mem;
-	u32 class;
 	struct fake_gpu *gpu;
 };
 
@@ -113,6 +113,7 @@ struct fake_file {
 	bool event_pending;
 	struct fake_export *exports;	/* slots; NULL: not an export file */
 	u32 max_exports;
+	u32 export_device;		/* NV_MAX_DEVICES: none in particular */
 	u8 metadata[64];
 };
 

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sharing: RM_DUP_OBJECT, RM_SHARE, inherited share policies, and objects
- * exported on a control file (rs_client.c:clientCopyResource_IMPL,
- * rs_access_map.c, client_resource.c:cliresShareCallback_IMPL,
- * rmobjexportimport.c, os.c of 580).
+ * Sharing: RM_DUP_OBJECT, RM_SHARE, inherited share policies
+ * (rs_client.c:clientCopyResource_IMPL, rs_access_map.c,
+ * client_resource.c:cliresShareCallback_IMPL of 580).
  *
  * Only the destination client is checked against the caller's file. Whether
  * the source may be duplicated is a matter of share policies: PID unless the
- * owner says otherwise. An export holds the memory as a kernel client does,
- * so it outlives the object it was made from.
+ * owner says otherwise.
  */
 #include <linux/cred.h>
-#include <linux/file.h>
 #include <linux/sched.h>
 #include "fake.h"
 
@@ -86,9 +83,9 @@ bool fake_pid_owns(struct fake_object *src)
 	return fake_may_dup(src, &self);
 }
 
-static bool can_copy(const struct fake_object *o)
+bool fake_can_copy(const struct fake_class *class)
 {
-	switch (o->class->kind) {
+	switch (class->kind) {
 	case KIND_MEMORY:
 	case KIND_VIRTUAL:
 	case KIND_USERMODE:
@@ -103,9 +100,9 @@ static bool can_copy(const struct fake_object *o)
 	}
 }
 
-static u32 copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
-		       const struct fake_class *class, struct fake_gpu *gpu,
-		       struct fake_mem *mem)
+u32 fake_copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
+		     const struct fake_class *class, struct fake_gpu *gpu,
+		     struct fake_mem *mem)
 {
 	struct fake_object *parent = fake_object(dst, hparent), *o;
 	u32 status;
@@ -145,13 +142,14 @@ u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec)
 	o = fake_object(src, p->object_src);
 	if (!o)
 		status = NV_ERR_OBJECT_NOT_FOUND;
-	else if (!can_copy(o))
+	else if (!fake_can_copy(o->class))
 		status = NV_ERR_INVALID_ARGUMENT;
 	else if (!fake_may_dup(o, dst))
 		status = NV_ERR_INSUFFICIENT_PERMISSIONS;
 	else
-		status = copy_object(dst, p->parent, &handle, o->class,
-				     o->mem ? o->mem->gpu : o->gpu, o->mem);
+		status = fake_copy_object(dst, p->parent, &handle, o->class,
+					  o->mem ? o->mem->gpu : o->gpu,
+					  o->mem);
 	if (status == NV_OK) {
 		struct fake_object *copy = fake_object(dst, handle);
 
@@ -216,199 +214,5 @@ u32 fake_share(struct nvos57 *p, const struct fake_sec *sec)
 			     NV_ERR_OBJECT_NOT_FOUND;
 	}
 	mutex_unlock(&rm_lock);
-	return status;
-}
-
-/* ---- objects on file descriptors: 0x3d05 and its relatives ---- */
-
-void fake_exports_drop(struct fake_file *file)
-{
-	u32 i;
-
-	for (i = 0; i < file->max_exports; i++)
-		if (file->exports[i].mem) {
-			file->exports[i].mem->holders--;
-			fake_mem_put(file->exports[i].mem);
-		}
-	fake_free(file->exports);
-	file->exports = NULL;
-	file->max_exports = 0;
-}
-
-static u32 export_slots(struct fake_file *file, u32 n)
-{
-	if (file->exports)
-		return NV_OK;
-	file->exports = fake_zalloc(n * sizeof(*file->exports));
-	if (!file->exports)
-		return NV_ERR_NO_MEMORY;
-	file->max_exports = n;
-	return NV_OK;
-}
-
-static u32 export_one(struct fake_file *file, u32 slot,
-		      struct fake_object *o)
-{
-	struct fake_export *e;
-
-	if (!o)
-		return NV_ERR_OBJECT_NOT_FOUND;
-	if (!o->mem)
-		return NV_ERR_INVALID_OBJECT;
-	if (slot >= file->max_exports)
-		return NV_ERR_INVALID_ARGUMENT;
-	e = &file->exports[slot];
-	if (e->mem)
-		return NV_ERR_IN_USE;
-	e->mem = fake_mem_get(o->mem);
-	e->mem->holders++;
-	e->class = o->class->class;
-	e->gpu = o->mem->gpu;
-	return NV_OK;
-}
-
-static u32 import_one(struct fake_client *client, u32 parent, u32 *handle,
-		      struct fake_file *file, u32 slot)
-{
-	struct fake_export *e;
-
-	if (!file->exports || slot >= file->max_exports)
-		return NV_ERR_INVALID_ARGUMENT;
-	e = &file->exports[slot];
-	if (!e->mem)
-		return NV_ERR_INVALID_ARGUMENT;
-	return copy_object(client, parent, handle, fake_class(e->class),
-			   e->gpu, e->mem);
-}
-
-struct export_to_fd {			/* 0x3d05 */
-	u32 type, device, parent, object;
-	s32 fd;
-	u32 flags;
-};
-struct import_from_fd {			/* 0x3d06 */
-	s32 fd;
-	u32 type, device, parent, object;
-};
-struct export_info {			/* 0x3d08 */
-	s32 fd;
-	u32 device_instance, gpu_instance;
-	u16 max;
-	u8 metadata[64];
-};
-struct export_create {			/* 0x3d0a */
-	u32 device;
-	u16 max;
-	u8 metadata[64];
-	s32 fd;
-};
-struct export_many {			/* 0x3d0b */
-	s32 fd;
-	u32 device;
-	u16 max;
-	u8 metadata[64];
-	u32 objects[512];
-	u16 count, index;
-};
-struct import_many {			/* 0x3d0c */
-	s32 fd;
-	u32 parent;
-	u32 objects[128];
-	u8 types[128];
-	u16 count, index;
-};
-static_assert(sizeof(struct export_to_fd) == 24);
-static_assert(sizeof(struct import_from_fd) == 20);
-static_assert(sizeof(struct export_info) == 80);
-static_assert(sizeof(struct export_create) == 76);
-static_assert(sizeof(struct export_many) == 2128);
-static_assert(sizeof(struct import_many) == 652);
-
-static u32 export_control(struct fake_client *client, u32 cmd, void *params,
-			  struct fake_file *file)
-{
-	u32 status = NV_OK, i;
-
-	switch (cmd) {
-	case 0x3d05: {
-		struct export_to_fd *p = params;
-
-		if (p->type != 1)
-			return NV_ERR_INVALID_ARGUMENT;
-		status = export_slots(file, 1);
-		return status ?: export_one(file, 0, fake_object(client,
-								 p->object));
-	}
-	case 0x3d06: {
-		struct import_from_fd *p = params;
-
-		if (p->type != 1)
-			return NV_ERR_INVALID_ARGUMENT;
-		return import_one(client, p->parent, &p->object, file, 0);
-	}
-	case 0x3d08: {
-		struct export_info *p = params;
-		struct fake_gpu *gpu = file->exports ? file->exports[0].gpu :
-						       NULL;
-
-		if (!file->exports)
-			return NV_ERR_INVALID_ARGUMENT;
-		p->device_instance = gpu ? gpu->device_instance : 0;
-		p->gpu_instance = 0xffffffff;
-		p->max = file->max_exports;
-		memcpy(p->metadata, file->metadata, 64);
-		return NV_OK;
-	}
-	case 0x3d0a: {
-		struct export_create *p = params;
-
-		if (!p->max || p->max > 512 || file->exports)
-			return NV_ERR_INVALID_ARGUMENT;
-		status = export_slots(file, p->max);
-		if (status == NV_OK)
-			memcpy(file->metadata, p->metadata, 64);
-		return status;
-	}
-	case 0x3d0b: {
-		struct export_many *p = params;
-
-		if (!p->count || p->count > 512 || !p->max || p->max > 512)
-			return NV_ERR_INVALID_ARGUMENT;
-		status = export_slots(file, p->max);
-		if (status != NV_OK)
-			return status;
-		memcpy(file->metadata, p->metadata, 64);
-		for (i = 0; i < p->count && status == NV_OK; i++)
-			status = export_one(file, p->index + i,
-					    fake_object(client,
-							p->objects[i]));
-		return status;
-	}
-	default: {
-		struct import_many *p = params;
-
-		if (!p->count || p->count > 128)
-			return NV_ERR_INVALID_ARGUMENT;
-		for (i = 0; i < p->count && status == NV_OK; i++) {
-			status = import_one(client, p->parent, &p->objects[i],
-					    file, p->index + i);
-			p->types[i] = 1;
-		}
-		return status;
-	}
-	}
-}
-
-u32 fake_export_control(struct fake_client *client, u32 cmd, void *params)
-{
-	u32 at = cmd == 0x3d05 ? 16 : cmd == 0x3d0a ? 72 : 0;
-	struct file *filp;
-	struct fake_file *file = fake_fget(*(s32 *)(params + at), true, &filp);
-	u32 status;
-
-	if (!file)
-		return NV_ERR_INVALID_ARGUMENT;
-	status = export_control(client, cmd, params, file);
-	fput(filp);
 	return status;
 }

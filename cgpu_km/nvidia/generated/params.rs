@@ -541,6 +541,8 @@ pub mod export_object {
     pub const H_OBJECT: Field<u32> = Field::at(12);
     /// The control file that will hold it.
     pub const FD: Field<i32> = Field::at(16);
+    /// Bit 0: for the library in the program alone.
+    pub const FLAGS: Field<u32> = Field::at(20);
 }
 
 /// Control `NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD`.
@@ -577,6 +579,8 @@ pub mod export_objects {
     pub const FD: Field<i32> = Field::at(0);
     /// The device.
     pub const H_DEVICE: Field<u32> = Field::at(4);
+    /// How many places the file gets, if it has none yet.
+    pub const MAX_OBJECTS: Field<u16> = Field::at(8);
     /// The objects.
     pub const OBJECTS: Items<u32> = Items::at(76, 512);
     /// How many.
@@ -597,8 +601,12 @@ pub mod import_objects {
     pub const H_PARENT: Field<u32> = Field::at(4);
     /// Their handles here.
     pub const OBJECTS: Items<u32> = Items::at(8, 128);
+    /// Out: what kind of memory each is, 0 where there is none.
+    pub const OBJECT_TYPES: Items<u8> = Items::at(520, 128);
     /// How many.
     pub const NUM_OBJECTS: Field<u16> = Field::at(648);
+    /// Place of the first.
+    pub const INDEX: Field<u16> = Field::at(650);
 }
 
 /// Control `NV0080_CTRL_CMD_FIFO_GET_CHANNELLIST`.

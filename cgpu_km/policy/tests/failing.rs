@@ -57,12 +57,43 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
                 }
             }
         });
+        let objects = [object(7), object(9)];
+        let places = Places {
+            file: FileId(1000 + u64::from(number)),
+            first: 1,
+            client,
+            objects: &objects,
+        };
+        with_each_allocation_failing(|| match books.begin_export(&places) {
+            // So that the next try finds the places as this one did.
+            Ok(ticket) => books.end_export(ticket, false),
+            Err(refusal) => {
+                assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                refused += 1;
+            }
+        });
+        let ticket = books.begin_export(&places).unwrap();
+        books.end_export(ticket, true);
+        let objects = [object(0), object(0)];
+        let places = Places {
+            objects: &objects,
+            ..places
+        };
+        with_each_allocation_failing(|| match books.begin_import(&places, DEVICE) {
+            Ok(ticket) => books.end_import(ticket, |_| true),
+            Err(refusal) => {
+                assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                refused += 1;
+            }
+        });
         assert_eq!(books.used(GPU), 2 * u64::from(number));
         assert_eq!(books.share(GPU).unwrap().reserved, 0);
     }
     assert!(refused > 30, "only {refused} refusals were seen");
     for number in 1..200 {
         books.close_file(FileId(number));
+        assert!(!books.is_idle());
+        books.close_file(FileId(1000 + number));
     }
     assert!(books.is_idle());
 }

@@ -91,7 +91,29 @@ impl Caller<'_> {
     }
 }
 
+impl Held for Session {
+    fn session(&self) -> Session {
+        *self
+    }
+}
+
 impl Call for Caller<'_> {
+    type Held = Session;
+
+    /// These programs have no descriptors.
+    fn hold(&mut self, _: i32) -> Option<Session> {
+        None
+    }
+
+    fn forward_holding(
+        &mut self,
+        _: u32,
+        _: &mut [Part<'_>],
+        _: FileAt<'_, Session>,
+    ) -> Result<i32, Errno> {
+        Err(Errno::EINVAL)
+    }
+
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
         let block = self.block(from.0, into.len())?;
         into.copy_from_slice(block);

@@ -33,6 +33,12 @@ pub fn close(fd: i32) -> Result<(), Errno> {
     check(unsafe { libc::close(fd) }).map(drop)
 }
 
+/// Has a second descriptor stand for what `fd` does, closing what had that number.
+pub fn dup2(fd: i32, number: i32) -> Result<(), Errno> {
+    // SAFETY: takes no pointer.
+    check(unsafe { libc::dup2(fd, number) }).map(drop)
+}
+
 /// Gives a descriptor a number, closing what had it. `cloexec` as with `O_CLOEXEC`.
 pub fn renumber(fd: i32, wanted: i32, cloexec: bool) -> Result<(), Errno> {
     if fd == wanted {

@@ -18,9 +18,11 @@ pub(crate) mod status {
     pub(crate) const EVENT: u32 = 0x28;
     pub(crate) const HANDLE: u32 = 0x33;
     pub(crate) const PARENT: u32 = 0x36;
+    pub(crate) const PARAMETER: u32 = 0x3B;
     pub(crate) const NO_MEMORY: u32 = 0x51;
     pub(crate) const NOT_SUPPORTED: u32 = 0x56;
     pub(crate) const NOT_FOUND: u32 = 0x57;
+    pub(crate) const RANGE: u32 = 0x5B;
     pub(crate) const STATE_IN_USE: u32 = 0x63;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }

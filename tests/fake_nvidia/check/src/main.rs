@@ -4,6 +4,7 @@
 
 mod calls;
 mod crowd;
+mod exports;
 mod files;
 mod memory;
 mod objects;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         files::TESTS,
         objects::TESTS,
         memory::TESTS,
+        exports::TESTS,
         uvm::TESTS,
         crowd::TESTS,
     ]

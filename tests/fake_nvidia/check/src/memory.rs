@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Video memory: sizes, what does not fit, the older calls, exports.
+//! Video memory: sizes, what does not fit, the older calls.
 
 use crate::calls::*;
 use crate::Test;
@@ -24,7 +24,6 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("the old memory call tells the memory's size", old_call),
     ("memory of the program is pinned, or refused", pinned),
-    ("an exported object outlives its client", exports),
 ];
 
 fn rounding() {
@@ -183,45 +182,4 @@ fn pinned() {
     assert_eq!(ask(at + 8, 8), status::NOT_SUPPORTED, "not at a page");
     assert_eq!(ask(0x1000, 8), 0x1E, "no memory there");
     assert_eq!(free(&p.ctl, p.client, 7), status::OK);
-}
-
-fn exports() {
-    let holder = ctl();
-    let p = Program::new();
-    assert_eq!(p.video(7, 2 << 20).0, status::OK);
-    let mut b = words(24, &[(0, 1), (4, DEVICE), (12, 7), (16, holder.0 as u32)]);
-    assert_eq!(
-        control(&p.ctl, p.client, p.client, 0x3D05, &mut b),
-        status::OK
-    );
-    assert_eq!(
-        mmap(&holder, 0, 0x1000, libc::PROT_READ, 0),
-        Err(libc::EINVAL),
-        "an export file maps nothing"
-    );
-    drop(p);
-    assert_eq!(figure("heap", "gpu0_used_bytes"), 2 << 20);
-    let q = Program::new();
-    let mut b = words(
-        20,
-        &[
-            (0, holder.0 as u32),
-            (4, 1),
-            (8, DEVICE),
-            (12, DEVICE),
-            (16, 9),
-        ],
-    );
-    assert_eq!(
-        control(&q.ctl, q.client, q.client, 0x3D06, &mut b),
-        status::OK
-    );
-    drop(holder);
-    assert_eq!(
-        figure("heap", "gpu0_used_bytes"),
-        2 << 20,
-        "the import holds it"
-    );
-    drop(q);
-    assert_eq!(figure("heap", "gpu0_used_bytes"), 0);
 }

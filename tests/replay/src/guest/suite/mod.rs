@@ -6,6 +6,7 @@
 
 mod compat;
 mod control;
+mod exports;
 mod files;
 mod handles;
 mod isolation;
@@ -167,6 +168,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         mappings::TESTS,
         shared_data::TESTS,
         memory::TESTS,
+        exports::TESTS,
         uvm::TESTS,
         managed::TESTS,
         isolation::TESTS,

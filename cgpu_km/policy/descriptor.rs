@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The objects that a tenant has put behind descriptors.
+//!
+//! A control file has places for objects (`nvfp->handles`; os.c). The driver puts a duplicate of its own
+//! there (`RmExportObject()`, rmobjexportimport.c), which stays until the file is closed
+//! (`rm_cleanup_file_private()`, osapi.c), whatever becomes of the object. Each is therefore a hold on
+//! what the object costs.
+//!
+//! Whether the driver has put an object in its place is an output, and not believed: it counts as being
+//! there from before the driver is asked until the file is closed. So that it is always known what an
+//! import gives, a place is used once.
+
+use super::event::FileId;
+use super::slots::{Ref, Slot, Slots};
+use super::table::{step, Table};
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::ClassId;
+use crate::store::Exhausted;
+
+/// Most objects of one tenant behind descriptors. CUDA puts one behind each.
+const MOST_EXPORTS: usize = 1 << 18;
+
+/// An object in a file.
+#[derive(Debug)]
+pub(super) struct Export {
+    pub(super) class: ClassId,
+    pub(super) kind: Kind,
+    /// What it keeps charged; `None` for what costs nothing.
+    pub(super) hold: Option<Slot>,
+    file: FileId,
+    place: u16,
+    previous: Option<Slot>,
+    next: Option<Slot>,
+}
+
+impl Export {
+    /// What is about to be put into a place of a file.
+    pub(super) fn new(file: FileId, place: u16, class: ClassId, kind: Kind) -> Self {
+        Self {
+            class,
+            kind,
+            hold: None,
+            file,
+            place,
+            previous: None,
+            next: None,
+        }
+    }
+}
+
+/// A file with objects in it, or from which some are being imported.
+#[derive(Debug)]
+struct Holder {
+    first: Option<Slot>,
+    /// Imports in flight.
+    importing: usize,
+}
+
+/// All of a tenant.
+#[derive(Debug)]
+pub(super) struct Exports {
+    records: Slots<Export>,
+    by_place: Table,
+    holders: Slots<Holder>,
+    by_file: Table,
+}
+
+impl Exports {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Slots::new(),
+            by_place: Table::new(seed),
+            holders: Slots::new(),
+            by_file: Table::new(seed),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0 && self.holders.len() == 0
+    }
+
+    /// What is, or may be, in a place of a file.
+    pub(super) fn find(&self, file: FileId, place: u16) -> Option<Slot> {
+        self.by_place.get(key_of(file, place)?)
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&Export> {
+        self.records.get(slot)
+    }
+
+    /// Whether something is being imported from a file.
+    pub(super) fn is_read(&self, file: FileId) -> bool {
+        let holder = self.by_file.get(file.0);
+        let holder = holder.and_then(|holder| self.holders.get(holder));
+        holder.is_some_and(|holder| holder.importing > 0)
+    }
+
+    /// Makes room for one more, so that [`Exports::insert`] cannot fail.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        if self.records.len() >= MOST_EXPORTS {
+            return Err(Exhausted);
+        }
+        self.records.reserve()?;
+        self.by_place.reserve()?;
+        self.holders.reserve()?;
+        self.by_file.reserve()
+    }
+
+    /// Puts something into a place that is free.
+    pub(super) fn insert(&mut self, export: Export) -> Result<Ref, Exhausted> {
+        self.reserve()?;
+        let key = key_of(export.file, export.place).ok_or(Exhausted)?;
+        let holder = self.holder(export.file)?;
+        let slot = self.records.insert(export)?;
+        self.by_place.insert(key, slot)?;
+        let next = self.holders.get_mut(holder).and_then(|holder| {
+            let next = holder.first;
+            holder.first = Some(slot);
+            next
+        });
+        if let Some(next) = next.and_then(|next| self.records.get_mut(next)) {
+            next.previous = Some(slot);
+        }
+        if let Some(export) = self.records.get_mut(slot) {
+            export.next = next;
+        }
+        self.records.name(slot).ok_or(Exhausted)
+    }
+
+    /// The driver was not asked. Gives the hold that is to be released.
+    pub(super) fn drop(&mut self, name: Ref) -> Option<Slot> {
+        let slot = self.records.find(name)?;
+        self.remove(slot)
+    }
+
+    /// The driver has closed the file. Gives the hold of one of its objects, as long as there are any.
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
+        step();
+        let holder = self.holders.get(self.by_file.get(file.0)?)?;
+        let first = holder.first?;
+        Some(self.remove(first))
+    }
+
+    /// An import from a file is in flight until [`Exports::end_import`].
+    pub(super) fn begin_import(&mut self, file: FileId) -> Result<(), Exhausted> {
+        self.holders.reserve()?;
+        self.by_file.reserve()?;
+        let holder = self.holder(file)?;
+        if let Some(holder) = self.holders.get_mut(holder) {
+            holder.importing += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_import(&mut self, file: FileId) {
+        let holder = self.by_file.get(file.0);
+        if let Some(holder) = holder.and_then(|holder| self.holders.get_mut(holder)) {
+            holder.importing = holder.importing.saturating_sub(1);
+        }
+        self.clear(file);
+    }
+
+    /// The record of a file, for which there is room.
+    fn holder(&mut self, file: FileId) -> Result<Slot, Exhausted> {
+        if let Some(holder) = self.by_file.get(file.0) {
+            return Ok(holder);
+        }
+        let holder = self.holders.insert(Holder {
+            first: None,
+            importing: 0,
+        })?;
+        self.by_file.insert(file.0, holder)?;
+        Ok(holder)
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<Slot> {
+        let export = self.records.remove(slot)?;
+        if let Some(key) = key_of(export.file, export.place) {
+            self.by_place.remove(key);
+        }
+        if let Some(next) = export.next.and_then(|next| self.records.get_mut(next)) {
+            next.previous = export.previous;
+        }
+        match export.previous {
+            Some(previous) => {
+                if let Some(previous) = self.records.get_mut(previous) {
+                    previous.next = export.next;
+                }
+            }
+            None => {
+                let holder = self.by_file.get(export.file.0);
+                if let Some(holder) = holder.and_then(|holder| self.holders.get_mut(holder)) {
+                    holder.first = export.next;
+                }
+            }
+        }
+        self.clear(export.file);
+        export.hold
+    }
+
+    /// Forgets a file in which nothing is any more.
+    fn clear(&mut self, file: FileId) {
+        let Some(slot) = self.by_file.get(file.0) else {
+            return;
+        };
+        let unused = |holder: &Holder| holder.first.is_none() && holder.importing == 0;
+        if self.holders.get(slot).is_some_and(unused) {
+            self.holders.remove(slot);
+            self.by_file.remove(file.0);
+        }
+    }
+}
+
+/// The key of a place. Files are counted from 0 and never use up 48 bits.
+fn key_of(file: FileId, place: u16) -> Option<u64> {
+    let high = file.0.checked_mul(1 << 16)?;
+    high.checked_add(u64::from(place))
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The books of one tenant: what goes behind descriptors, and what comes out of them.
+
+use super::books::{Books, Likeness};
+use super::descriptor::Export;
+use super::event::{AllocDone, ExportTicket, FileId, ImportTicket, Refusal, RefusalCause, Ticket};
+use super::slots::Slot;
+use crate::nvidia::class::Kind;
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::nvidia::params::DEFAULT_TIMESLICE_US;
+use crate::store::List;
+
+/// Objects that a call is about to put into a control file, or to take out of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// The file that the driver will use: held by the caller until the call ends.
+    pub file: FileId,
+    /// The place of the first.
+    pub first: u16,
+    /// hClient.
+    pub client: ClientHandle,
+    /// The handles, one for each place: of the objects that are exported (0: none, its place stays as
+    /// it is), or for those that are imported (0: the caller leaves the choice to the driver).
+    pub objects: &'a [ObjectHandle],
+}
+
+impl Places<'_> {
+    /// The places and what is said of each; `None` beyond the last place that a file can have.
+    fn each(&self) -> impl Iterator<Item = (Option<u16>, ObjectHandle)> + '_ {
+        let places = (usize::from(self.first)..).map(|place| u16::try_from(place).ok());
+        places.zip(self.objects.iter().copied())
+    }
+}
+
+impl Books {
+    /// Objects are about to be put into places of a control file (`OS_UNIX_EXPORT_OBJECT_TO_FD`,
+    /// `OS_UNIX_EXPORT_OBJECTS_TO_FD`). What they cost stays charged until the file is closed.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_export(&mut self, export: &Places<'_>) -> Result<ExportTicket, Refusal> {
+        let (client, file) = (export.client, export.file);
+        let root = self
+            .forest
+            .find_root(client)
+            .ok_or(RefusalCause::ForeignClient)?;
+        let owner = self.forest.client(client);
+        let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
+        for (place, object) in export.each() {
+            if object.0 == 0 {
+                continue;
+            }
+            let place = place.ok_or(RefusalCause::NoPlace)?;
+            let object = self.forest.find(client, object);
+            let object = object.ok_or(RefusalCause::UnknownObject)?;
+            let kind = self.forest.objects.get(object).map(|object| object.kind);
+            if matches!(kind, Some(Kind::Root | Kind::Device | Kind::Subdevice)) {
+                return Err(RefusalCause::NotCopyable.into());
+            }
+            if self.exports.find(file, place).is_some() {
+                return Err(RefusalCause::PlaceTaken.into());
+            }
+            if self.exports.is_read(file) {
+                // What that import gives would not be known.
+                return Err(RefusalCause::FileInFlight.into());
+            }
+        }
+        let count = export.objects.len();
+        let mut ticket = ExportTicket {
+            names: List::new(),
+            exports: List::new(),
+        };
+        ticket.names.reserve(count.saturating_add(1))?;
+        ticket.exports.reserve(count)?;
+        if let Err(refusal) = self.put(export, process, &mut ticket) {
+            self.end_export(ticket, false);
+            return Err(refusal);
+        }
+        if let Some(root) = self.forest.hold_name(root) {
+            ticket.names.push(root)?;
+        }
+        Ok(ticket)
+    }
+
+    /// The driver has answered a call that [`Books::begin_export`] agreed to. Not `asked`: it was not
+    /// reached.
+    pub fn end_export(&mut self, ticket: ExportTicket, asked: bool) {
+        let ExportTicket { mut names, exports } = ticket;
+        if !asked {
+            for &export in exports.iter() {
+                let hold = self.exports.drop(export);
+                self.release_hold(hold);
+            }
+        }
+        while let Some(name) = names.pop() {
+            self.forest.release_name(name);
+        }
+    }
+
+    /// Objects are about to be taken out of places of a control file (`OS_UNIX_IMPORT_OBJECT_FROM_FD`,
+    /// `OS_UNIX_IMPORT_OBJECTS_FROM_FD`), and put below a `parent` of the client. Each shares what the
+    /// exported object costs. Where nothing was exported nothing comes out. The driver must be asked
+    /// for them under the handles of [`ImportTicket::handle`].
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_import(
+        &mut self,
+        import: &Places<'_>,
+        parent: ObjectHandle,
+    ) -> Result<ImportTicket, Refusal> {
+        if !self.owns_client(import.client) {
+            return Err(RefusalCause::ForeignClient.into());
+        }
+        let mut objects = List::new();
+        objects.reserve(import.objects.len())?;
+        self.exports.begin_import(import.file)?;
+        let mut ticket = ImportTicket {
+            file: import.file,
+            objects,
+        };
+        for (place, object) in import.each() {
+            let from = place.and_then(|place| self.exports.find(import.file, place));
+            let taken = from.map(|from| self.take(import.client, parent, object, from));
+            let pushed = match taken.transpose() {
+                // Room was made above.
+                Ok(taken) => ticket.objects.push(taken).map_err(Refusal::from),
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(refusal) = pushed {
+                self.end_import(ticket, |_| false);
+                return Err(refusal);
+            }
+        }
+        Ok(ticket)
+    }
+
+    /// The driver has answered a call that [`Books::begin_import`] agreed to; `made` says of each place,
+    /// by its number in the call, whether its object is there.
+    pub fn end_import(&mut self, ticket: ImportTicket, made: impl Fn(usize) -> bool) {
+        let ImportTicket { file, mut objects } = ticket;
+        while let Some(object) = objects.pop() {
+            if let Some(object) = object {
+                let handle = object.handle();
+                let done = made(objects.len()).then_some(AllocDone {
+                    object: handle,
+                    bytes: 0,
+                });
+                self.end_alloc(object, done);
+            }
+        }
+        self.exports.end_import(file);
+    }
+
+    /// Puts the objects into their places and holds the names that the call uses.
+    fn put(
+        &mut self,
+        export: &Places<'_>,
+        process: Slot,
+        ticket: &mut ExportTicket,
+    ) -> Result<(), Refusal> {
+        for (place, object) in export.each() {
+            let (Some(place), false) = (place, object.0 == 0) else {
+                continue;
+            };
+            let slot = self.forest.find(export.client, object);
+            let slot = slot.ok_or(RefusalCause::UnknownObject)?;
+            let object = self.forest.objects.get(slot);
+            let object = object.ok_or(RefusalCause::UnknownObject)?;
+            let mut record = Export::new(export.file, place, object.class, object.kind);
+            let cost = object.hold;
+            self.exports.reserve()?;
+            let hold = match cost {
+                Some(cost) => Some(self.accounts.share(cost, process)?),
+                None => None,
+            };
+            record.hold = hold;
+            let record = match self.exports.insert(record) {
+                Ok(record) => record,
+                Err(e) => {
+                    self.release_hold(hold);
+                    return Err(e.into());
+                }
+            };
+            // Room was made in the ticket.
+            ticket.exports.push(record)?;
+            if let Some(name) = self.forest.hold_name(slot) {
+                ticket.names.push(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins one object that comes out of a file.
+    fn take(
+        &mut self,
+        client: ClientHandle,
+        parent: ObjectHandle,
+        object: ObjectHandle,
+        from: Slot,
+    ) -> Result<Ticket, Refusal> {
+        let from = self.exports.get(from).ok_or(RefusalCause::UnknownObject)?;
+        let likeness = Likeness {
+            class: from.class,
+            kind: from.kind,
+            timeslice: DEFAULT_TIMESLICE_US,
+            hold: from.hold,
+        };
+        self.begin_copy(client, parent, object, &likeness, None)
+    }
+}
