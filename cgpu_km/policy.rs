@@ -53,6 +53,7 @@ mod managed;
 mod mapping;
 mod maps;
 mod object;
+mod overhead;
 mod process;
 pub mod report;
 pub mod rusd;
@@ -71,13 +72,7 @@ pub use ledger::{FbView, ManagedMode, ShareView};
 pub use managed::{Entry, Location, Order, Run, Tell, Touch, Wish};
 pub use mapping::{Mapped, Span};
 pub use maps::Map;
-
-/// GPU memory that a compute context takes without any allocation that shows it (page tables,
-/// instance memory, context buffers), in bytes.
-///
-/// Measured on one H200 with driver 580.159.04: what FB_GET_INFO reports as free falls by this much
-/// more than the sum of the context's class 0x40 objects.
-pub const CONTEXT_OVERHEAD: u64 = 9024 * 1024;
+pub use overhead::ContextCost;
 
 /// Most GPUs that one tenant can have a share of; as many as the control device serves.
 pub const MAX_SHARES: usize = crate::uapi::MAX_GPUS;

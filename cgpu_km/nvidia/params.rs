@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The parameters of classes and controls that are looked at.
 
+use super::class::Kind;
 pub use super::generated::params::*;
 
 /// The GPU that a new `NV01_DEVICE_0` stands for.
 pub use super::generated::params::nv0080::DEVICE_ID;
 
-/// [`nva06c::ENGINE_TYPE`]: compute and graphics (`NV2080_ENGINE_TYPE_GRAPHICS`, cl2080_notification.h).
-pub const ENGINE_TYPE_GRAPHICS: u32 = 1;
+/// [`nva06c::ENGINE_TYPE`]: the first engine that only copies (`NV2080_ENGINE_TYPE_COPY0`,
+/// cl2080_notification.h). Those of compute and graphics come before.
+pub const ENGINE_TYPE_COPY0: u32 = 9;
 /// [`gid_info::FLAGS`]: the 16 bytes of the UUID instead of its text
 /// (`NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT_BINARY` with `TYPE_SHA1`, ctrl2080gpu.h).
 pub const GID_BINARY: u32 = 2;
@@ -44,10 +46,21 @@ pub const fn is_cached_host_memory(flags: u32) -> bool {
     matches!((flags >> 12) & 0xf, 1 | 5)
 }
 
-/// Whether these parameters of `KEPLER_CHANNEL_GROUP_A` are for compute: a program has one such group
-/// for each context.
-pub fn is_compute_group(params: &[u8]) -> bool {
-    nva06c::ENGINE_TYPE.get(params) == Some(ENGINE_TYPE_GRAPHICS)
+/// Whether an engine runs compute or graphics: the engine itself, its parts under MIG
+/// (`NV2080_ENGINE_TYPE_GR0` to `GR7`), or 0 (`NULL`), which leaves it open.
+const fn is_compute_engine(engine: u32) -> bool {
+    engine < ENGINE_TYPE_COPY0
+}
+
+/// Whether a group of channels, or a channel, with these parameters is for compute: a program has one
+/// such group for each context.
+pub fn is_compute(kind: Kind, params: &[u8]) -> bool {
+    let engine = match kind {
+        Kind::ChannelGroup => nva06c::ENGINE_TYPE,
+        Kind::Channel => channel::ENGINE_TYPE,
+        _ => return false,
+    };
+    engine.get(params).is_some_and(is_compute_engine)
 }
 
 /// To whom a share policy gives the use of an object: its [`share_policy::TYPE`] and

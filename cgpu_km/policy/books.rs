@@ -10,6 +10,7 @@ use super::managed::Managed;
 use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::slots::{Ref, Slot};
+use super::overhead::ContextCost;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 use crate::store::Exhausted;
@@ -81,6 +82,12 @@ impl Books {
     /// `false`: the tenant has no share of that GPU.
     pub fn set_limit(&mut self, gpu: GpuId, limit: u64) -> bool {
         self.accounts.ledgers.set_limit(gpu, limit)
+    }
+
+    /// What contexts on a GPU cost from now on. To be said before there is any. `false`: the tenant has no
+    /// share of that GPU.
+    pub fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> bool {
+        self.accounts.ledgers.set_context_cost(gpu, cost)
     }
 
     /// A call was refused for another reason than the limit; `None`: it concerns no GPU in particular.
@@ -280,19 +287,23 @@ impl Books {
             object.share = Some(share.ok_or(RefusalCause::NoSuchGpu)?);
         }
         self.forest.reserve()?;
-        let overhead = alloc.overhead();
+        // The driver makes a group for a channel that has none (kernel_channel.c,
+        // kchannelConstruct_IMPL).
+        let group = self.forest.objects.get(parent).map(|parent| parent.kind);
+        let grouped = alloc.kind == Kind::Channel && group == Some(Kind::ChannelGroup);
+        let context = alloc.context && !grouped;
         // Memory of which nothing is said yet is charged with what the driver will say.
-        let costs = alloc.bytes > 0 || overhead > 0 || alloc.kind == Kind::VideoMemory;
+        let costs = alloc.bytes > 0 || context || alloc.kind == Kind::VideoMemory;
         if costs {
             let share = object.share.ok_or(RefusalCause::NoDevice)?;
             if !self.accounts.ledgers.is_active(share) {
                 return Err(RefusalCause::NoSuchGpu.into());
             }
-            let asked = self.accounts.ask(share, alloc.bytes, overhead, process);
+            let asked = self.accounts.ask(share, alloc.bytes, context, process);
             object.hold = Some(asked.map_err(|denied| match denied {
-                Denied::Limit { free } => RefusalCause::NoMemory {
-                    wanted: alloc.cost(),
-                    free,
+                Denied::Limit(short) => RefusalCause::NoMemory {
+                    wanted: short.wanted,
+                    free: short.free,
                 },
                 Denied::Exhausted => RefusalCause::Exhausted,
             })?);

@@ -8,7 +8,7 @@
 //!
 //! The cost counts for the process of its oldest hold; when that goes, for the next oldest one's.
 
-use super::ledger::{Charge, Ledgers, Reservation, Share};
+use super::ledger::{Charge, Ledgers, Reservation, Share, Shortage};
 use super::process::Processes;
 use super::slots::{Slot, Slots};
 use crate::store::Exhausted;
@@ -42,10 +42,8 @@ struct Hold {
 /// Why a cost cannot be taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// Beyond the limit; so much is left.
-    Limit {
-        free: u64,
-    },
+    /// Beyond the limit.
+    Limit(Shortage),
     Exhausted,
 }
 
@@ -74,20 +72,20 @@ impl Accounts {
         }
     }
 
-    /// Sets memory aside for an object of `process` (a record of [`Processes`]).
+    /// Sets memory aside for an object of `process` (a record of [`Processes`]), which is a `context`.
     pub(super) fn ask(
         &mut self,
         share: Share,
         bytes: u64,
-        overhead: u64,
+        context: bool,
         process: Slot,
     ) -> Result<Slot, Denied> {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
         let reservation = ledger
-            .reserve(bytes, overhead)
-            .map_err(|free| Denied::Limit { free })?;
+            .reserve(bytes, context)
+            .map_err(Denied::Limit)?;
         // From here on nothing can fail: room was made above. The cost and its hold name each other,
         // so the cost learns the hold's place a moment later.
         let cost = self.costs.insert(Cost {

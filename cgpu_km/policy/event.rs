@@ -44,23 +44,18 @@ pub struct Alloc {
     pub device_instance: Option<u32>,
     /// GPU memory that the object will take, in bytes, rounded as the driver will round it.
     pub bytes: u64,
-    /// The object is the channel group of a compute context: charge [`super::CONTEXT_OVERHEAD`].
+    /// A channel group for compute, which makes a context; or a channel for compute, which makes one
+    /// where it is in no group. Charged with [`super::ContextCost`].
     pub context: bool,
 }
 
 impl Alloc {
-    /// What it takes invisibly, in bytes.
-    pub(super) fn overhead(&self) -> u64 {
-        if self.context {
-            super::CONTEXT_OVERHEAD
-        } else {
-            0
-        }
-    }
-
-    /// What it is charged, its invisible part included, in bytes.
-    pub fn cost(&self) -> u64 {
-        self.bytes.saturating_add(self.overhead())
+    /// The most that it is charged, its invisible part included, in bytes: what a context takes is the
+    /// less the more there are.
+    pub fn most(&self) -> u64 {
+        let contexts = u64::from(self.context);
+        let overhead = super::ContextCost::LARGEST.all(contexts);
+        self.bytes.saturating_add(overhead)
     }
 }
 

@@ -7,6 +7,7 @@
 //! until enough is freed, and the share says that it is over.
 
 use super::event::GpuId;
+use super::overhead::ContextCost;
 use super::MAX_SHARES;
 use crate::store::{Exhausted, List};
 
@@ -96,7 +97,7 @@ impl ShareView {
 #[must_use = "reserved memory must be committed or given back"]
 pub(super) struct Reservation {
     bytes: u64,
-    overhead: u64,
+    context: bool,
 }
 
 /// Memory that the driver has given. Goes to [`Ledger::credit`].
@@ -104,13 +105,22 @@ pub(super) struct Reservation {
 #[must_use = "charged memory must be credited one day"]
 pub(super) struct Charge {
     bytes: u64,
-    overhead: u64,
+    context: bool,
 }
 
 impl Charge {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// More was asked for than there is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shortage {
+    /// What was asked for, the invisible part included.
+    pub(super) wanted: u64,
+    /// What is left.
+    pub(super) free: u64,
 }
 
 /// The books of one share.
@@ -121,6 +131,14 @@ pub(super) struct Ledger {
     active: bool,
     /// What refers to this ledger: objects and charges, those in flight included.
     users: u64,
+    /// What contexts cost here.
+    cost: ContextCost,
+    /// Contexts asked of the driver and not answered yet.
+    asked_contexts: u64,
+    /// Contexts that there are.
+    contexts: u64,
+    /// What of `view.reserved` is not for contexts.
+    asked_bytes: u64,
     view: ShareView,
 }
 
@@ -130,6 +148,10 @@ impl Ledger {
             gpu,
             active: true,
             users: 0,
+            cost: ContextCost::LARGEST,
+            asked_contexts: 0,
+            contexts: 0,
+            asked_bytes: 0,
             view: ShareView {
                 limit,
                 ..ShareView::default()
@@ -145,7 +167,7 @@ impl Ledger {
         &self.view
     }
 
-    /// Nothing is charged or asked for.
+    /// Nothing is charged or asked for, and no object is there or coming.
     fn is_clear(&self) -> bool {
         self.users == 0 && self.view.managed == 0 && self.view.spilled == 0
     }
@@ -170,19 +192,43 @@ impl Ledger {
         self.view.managed_refused = self.view.managed_refused.saturating_add(1);
     }
 
+    /// What the contexts cost, and how much of it is only asked for.
+    fn overheads(&self, asked: u64, there: u64) -> (u64, u64) {
+        let all = self.cost.all(asked.saturating_add(there));
+        let given = self.cost.all(there);
+        (given, all.saturating_sub(given))
+    }
+
+    /// Has the view show what the counts say.
+    fn show(&mut self) {
+        let (overhead, asked) = self.overheads(self.asked_contexts, self.contexts);
+        let view = &mut self.view;
+        view.overhead = overhead;
+        view.overhead_peak = view.overhead_peak.max(overhead);
+        view.reserved = self.asked_bytes.saturating_add(asked);
+        view.peak = view.peak.max(view.used);
+    }
+
     /// Sets memory aside, or says how much there is.
-    pub(super) fn reserve(&mut self, bytes: u64, overhead: u64) -> Result<Reservation, u64> {
+    pub(super) fn reserve(&mut self, bytes: u64, context: bool) -> Result<Reservation, Shortage> {
         let free = self.view.free();
+        let all = self.asked_contexts.saturating_add(self.contexts);
+        let more = u64::from(context);
+        let overhead = self.cost.all(all.saturating_add(more));
+        let overhead = overhead.saturating_sub(self.cost.all(all));
         match bytes.checked_add(overhead) {
             Some(wanted) if wanted <= free => {
-                // No overflow: all four are together below the limit.
-                self.view.reserved += wanted;
+                // No overflow: all that is taken is together below the limit.
+                self.asked_bytes += bytes;
+                self.asked_contexts += more;
                 self.users += 1;
-                Ok(Reservation { bytes, overhead })
+                self.show();
+                Ok(Reservation { bytes, context })
             }
-            _ => {
+            wanted => {
                 self.view.refused = self.view.refused.saturating_add(1);
-                Err(free)
+                let wanted = wanted.unwrap_or(u64::MAX);
+                Err(Shortage { wanted, free })
             }
         }
     }
@@ -191,34 +237,37 @@ impl Ledger {
     pub(super) fn commit(&mut self, reservation: Reservation, bytes: u64) -> Charge {
         let Reservation {
             bytes: asked,
-            overhead,
+            context,
         } = reservation;
-        let view = &mut self.view;
-        view.reserved = view.reserved.saturating_sub(asked.saturating_add(overhead));
+        self.unreserve(asked, context);
         // More than a u64 holds cannot be on a GPU; a driver that says so leaves what can be counted.
-        let bytes = bytes.max(asked).min(u64::MAX - view.used);
-        let overhead = overhead.min(u64::MAX - view.overhead);
-        view.used += bytes;
-        view.overhead += overhead;
-        view.peak = view.peak.max(view.used);
-        view.overhead_peak = view.overhead_peak.max(view.overhead);
-        Charge { bytes, overhead }
+        let bytes = bytes.max(asked).min(u64::MAX - self.view.used);
+        self.view.used += bytes;
+        self.contexts = self.contexts.saturating_add(u64::from(context));
+        self.show();
+        Charge { bytes, context }
     }
 
     /// The driver gave nothing.
     pub(super) fn abandon(&mut self, reservation: Reservation) {
-        let Reservation { bytes, overhead } = reservation;
-        let view = &mut self.view;
-        view.reserved = view.reserved.saturating_sub(bytes.saturating_add(overhead));
+        let Reservation { bytes, context } = reservation;
+        self.unreserve(bytes, context);
         self.users = self.users.saturating_sub(1);
+        self.show();
     }
 
     /// The driver has it back.
     pub(super) fn credit(&mut self, charge: Charge) {
-        let Charge { bytes, overhead } = charge;
+        let Charge { bytes, context } = charge;
         self.view.used = self.view.used.saturating_sub(bytes);
-        self.view.overhead = self.view.overhead.saturating_sub(overhead);
+        self.contexts = self.contexts.saturating_sub(u64::from(context));
         self.users = self.users.saturating_sub(1);
+        self.show();
+    }
+
+    fn unreserve(&mut self, bytes: u64, context: bool) {
+        self.asked_bytes = self.asked_bytes.saturating_sub(bytes);
+        self.asked_contexts = self.asked_contexts.saturating_sub(u64::from(context));
     }
 
     /// An object lives at or below a device object of this GPU, or is on its way there.
@@ -318,6 +367,11 @@ impl Ledgers {
         (0..).map(Share).zip(self.0.iter_mut())
     }
 
+    pub(super) fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> bool {
+        let ledger = self.active_mut(gpu);
+        ledger.map(|ledger| ledger.cost = cost).is_some()
+    }
+
     /// The share of a GPU, if the tenant has one now.
     pub(super) fn of(&self, gpu: GpuId) -> Option<Share> {
         let index = self.0.iter().position(|l| l.active && l.gpu == gpu)?;
@@ -366,7 +420,7 @@ mod tests {
     fn a_request_is_granted_up_to_the_limit_and_not_one_byte_beyond() {
         for (bytes, granted) in [(MIB - 1, true), (MIB, true), (MIB + 1, false)] {
             let mut ledger = Ledger::new(GPU, MIB);
-            let reservation = ledger.reserve(bytes, 0);
+            let reservation = ledger.reserve(bytes, false);
             assert_eq!(reservation.is_ok(), granted, "{bytes} of {MIB}");
             match reservation {
                 Ok(reservation) => {
@@ -374,8 +428,8 @@ mod tests {
                     assert_eq!(ledger.view().refused, 0);
                     ledger.abandon(reservation);
                 }
-                Err(free) => {
-                    assert_eq!(free, MIB);
+                Err(short) => {
+                    assert_eq!((short.wanted, short.free), (bytes, MIB));
                     assert_eq!(ledger.view().refused, 1);
                 }
             }
@@ -384,34 +438,69 @@ mod tests {
         }
     }
 
+    /// A ledger on which contexts cost 10 bytes each, and 5 once.
+    fn with_contexts(limit: u64) -> Ledger {
+        let mut ledger = Ledger::new(GPU, limit);
+        ledger.cost = ContextCost {
+            shared: 5,
+            each: 10,
+        };
+        ledger
+    }
+
     #[test]
     fn overhead_counts_against_the_limit_and_shows_in_neither_used_nor_peak() {
-        for (bytes, granted) in [(MIB - 11, true), (MIB - 10, true), (MIB - 9, false)] {
-            let mut ledger = Ledger::new(GPU, MIB);
-            let reservation = ledger.reserve(bytes, 10);
-            assert_eq!(reservation.is_ok(), granted, "{bytes} + 10 of {MIB}");
+        for (bytes, granted) in [(MIB - 16, true), (MIB - 15, true), (MIB - 14, false)] {
+            let mut ledger = with_contexts(MIB);
+            let reservation = ledger.reserve(bytes, true);
+            assert_eq!(reservation.is_ok(), granted, "{bytes} + 15 of {MIB}");
             let Ok(reservation) = reservation else {
                 continue;
             };
+            assert_eq!(ledger.view().reserved, bytes + 15);
             let charge = ledger.commit(reservation, bytes);
             assert_eq!(ledger.view().used, bytes);
             assert_eq!(ledger.view().peak, bytes);
-            assert_eq!(ledger.view().overhead, 10);
-            assert_eq!(ledger.view().free(), MIB - bytes - 10);
+            assert_eq!(ledger.view().overhead, 15);
+            assert_eq!(ledger.view().free(), MIB - bytes - 15);
             ledger.credit(charge);
             assert_eq!(ledger.view().free(), MIB);
             assert_eq!(ledger.view().peak, bytes);
-            assert_eq!(ledger.view().overhead_peak, 10);
+            assert_eq!(ledger.view().overhead_peak, 15);
         }
+    }
+
+    #[test]
+    fn what_is_taken_once_is_charged_as_long_as_there_is_any_context() {
+        let mut ledger = with_contexts(35);
+        let first = ledger.reserve(0, true).unwrap();
+        let second = ledger.reserve(0, true).unwrap();
+        assert_eq!((ledger.view().reserved, ledger.view().overhead), (25, 0));
+        let second = ledger.commit(second, 0);
+        assert_eq!((ledger.view().reserved, ledger.view().overhead), (10, 15));
+        let third = ledger.reserve(0, true).unwrap();
+        let short = ledger.reserve(0, true).unwrap_err();
+        assert_eq!((short.wanted, short.free), (10, 0));
+        ledger.abandon(first);
+        assert_eq!((ledger.view().reserved, ledger.view().overhead), (10, 15));
+        ledger.credit(second);
+        // The one that is coming may be the first now.
+        assert_eq!((ledger.view().reserved, ledger.view().overhead), (15, 0));
+        let third = ledger.commit(third, 0);
+        assert_eq!((ledger.view().reserved, ledger.view().overhead), (0, 15));
+        ledger.credit(third);
+        assert_eq!(ledger.view().free(), 35);
+        assert_eq!(ledger.view().overhead_peak, 15);
+        assert!(ledger.is_clear());
     }
 
     #[test]
     fn what_the_driver_says_can_raise_a_charge_and_never_lower_it() {
         let mut ledger = Ledger::new(GPU, MIB);
-        let reservation = ledger.reserve(100, 0).unwrap();
+        let reservation = ledger.reserve(100, false).unwrap();
         let low = ledger.commit(reservation, 1);
         assert_eq!(ledger.view().used, 100);
-        let reservation = ledger.reserve(100, 0).unwrap();
+        let reservation = ledger.reserve(100, false).unwrap();
         let high = ledger.commit(reservation, 2 * MIB);
         assert_eq!(ledger.view().used, 2 * MIB + 100);
         assert!(ledger.view().over());
@@ -424,9 +513,9 @@ mod tests {
     #[test]
     fn a_request_that_overflows_a_u64_is_refused() {
         let mut ledger = Ledger::new(GPU, u64::MAX);
-        assert!(ledger.reserve(u64::MAX, 1).is_err());
-        let reservation = ledger.reserve(u64::MAX, 0).unwrap();
-        assert!(ledger.reserve(1, 0).is_err());
+        assert!(ledger.reserve(u64::MAX, true).is_err());
+        let reservation = ledger.reserve(u64::MAX, false).unwrap();
+        assert!(ledger.reserve(1, false).is_err());
         let charge = ledger.commit(reservation, u64::MAX);
         assert_eq!(ledger.view().used, u64::MAX);
         ledger.credit(charge);
@@ -438,7 +527,7 @@ mod tests {
         let mut ledgers = Ledgers::new();
         ledgers.open(GPU, MIB).unwrap();
         let share = ledgers.of(GPU).unwrap();
-        let reservation = ledgers.get_mut(share).unwrap().reserve(5, 0).unwrap();
+        let reservation = ledgers.get_mut(share).unwrap().reserve(5, false).unwrap();
         ledgers.close(GPU);
         assert_eq!(ledgers.of(GPU), None);
         ledgers.open(GpuId(1), MIB).unwrap();

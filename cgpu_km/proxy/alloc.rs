@@ -152,7 +152,7 @@ pub(super) fn alloc(
             Kind::VideoMemory => memory::taken_bytes(params_bytes).ok_or(Errno::EINVAL)?,
             _ => 0,
         },
-        context: entry.kind == Kind::ChannelGroup && params::is_compute_group(params_bytes),
+        context: params::is_compute(entry.kind, params_bytes),
     };
     if !is_client {
         if let Err(refused) = check_file(call, session, request.client) {

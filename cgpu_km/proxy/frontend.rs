@@ -174,7 +174,11 @@ pub(super) fn is_made(
 ) -> bool {
     let matters = matches!(
         kind,
-        Kind::VideoMemory | Kind::Device | Kind::Subdevice | Kind::ChannelGroup
+        Kind::VideoMemory
+            | Kind::Device
+            | Kind::Subdevice
+            | Kind::ChannelGroup
+            | Kind::Channel
     );
     match (returned, status.map(NvStatus)) {
         // The driver was not reached.

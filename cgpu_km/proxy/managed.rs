@@ -180,7 +180,7 @@ pub fn rebalance(call: &mut impl Call) {
 /// [`Books::begin_alloc`](crate::policy::Books::begin_alloc). Managed memory makes room for the object
 /// first, as it does in the driver itself (`uvm_pmm_gpu_pma_evict_pages()`, uvm_pmm_gpu.c).
 pub(super) fn begin_alloc(call: &mut impl Call, request: &Alloc) -> Result<Ticket, Refusal> {
-    let bytes = request.cost();
+    let bytes = request.most();
     let crowded = call.books(|books| {
         let gpu = books.gpu_of(request.client, request.parent)?;
         books.begin_demand(gpu, bytes).then_some(gpu)

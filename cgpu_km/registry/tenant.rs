@@ -19,7 +19,7 @@ use crate::{
         BackingFile, Caller, DeviceNumber, Frame, Mapping, OpenFile, Pages, QueueKey, Shown,
         Unmapped, UserAddr, Worker,
     },
-    policy::{Books, FileId, GpuId, ManagedMode, ProcessId, ShareView},
+    policy::{Books, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView},
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -243,6 +243,8 @@ impl Tenant {
         state.shares.reserve(1, GFP_KERNEL)?;
         let added = state.books.add_share(share.gpu.id(), limit);
         added.map_err(|_| ENOMEM)?;
+        let cost = ContextCost::of(share.gpu.facts().architecture);
+        state.books.set_context_cost(share.gpu.id(), cost);
         state.shares.push(share, GFP_KERNEL)?;
         Ok(())
     }

@@ -154,7 +154,7 @@ struct fake_object {
 	u32 policies;
 	union {
 		struct { u32 engine; bool context; u64 timeslice, held; } tsg;
-		struct { u32 id, runlist; bool disabled, has_id; } channel;
+		struct { u32 id, runlist; bool disabled, has_id, context; u64 held; } channel;
 		struct { u32 notify, fd; } event;
 	};
 };

@@ -210,6 +210,12 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	__set_bit(id, o->gpu->channels);
 	o->channel.id = id;
 	o->channel.has_id = true;
+	/* a channel without a group gets one of its own, and so a context */
+	if (o->parent->class->kind != KIND_TSG &&
+	    engine == NV2080_ENGINE_TYPE_GRAPHICS) {
+		o->channel.context = true;
+		fake_context(o->gpu, &o->channel.held, true);
+	}
 	p->flags |= 0x20;			/* as recorded */
 	p->cid = ++next_cid;
 	return NV_OK;

@@ -135,6 +135,8 @@ static void free_leaf(struct fake_object *o)
 	}
 	if (o->class->kind == KIND_TSG && o->tsg.context)
 		fake_context(o->gpu, &o->tsg.held, false);
+	if (o->class->kind == KIND_CHANNEL && o->channel.context)
+		fake_context(o->gpu, &o->channel.held, false);
 	if (o->class->kind == KIND_CHANNEL && o->channel.has_id)
 		__clear_bit(o->channel.id, o->gpu->channels);
 	if (o->mem) {

@@ -96,6 +96,15 @@ pub mod nv0005 {
     pub const DATA: Field<u64> = Field::at(16);
 }
 
+/// Control `NV2080_CTRL_CMD_MC_GET_ARCH_INFO`.
+pub mod arch_info {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS` in bytes.
+    pub const SIZE: usize = 16;
+    /// `NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`.
+    pub const ARCHITECTURE: Field<u32> = Field::at(0);
+}
+
 /// Class `KEPLER_CHANNEL_GROUP_A`.
 pub mod nva06c {
     use crate::nvidia::wire::Field;

@@ -38,10 +38,12 @@ fn a_refusal_says_what_was_wanted_and_what_was_free() {
 
 #[test]
 fn a_context_is_charged_its_overhead_beside_what_is_used() {
+    const FIRST: u64 = 9024 << 10;
+    const FURTHER: u64 = 5696 << 10;
     for (limit, expected) in [
-        (CONTEXT_OVERHEAD - 1, Some(0x51)),
-        (CONTEXT_OVERHEAD, None),
-        (CONTEXT_OVERHEAD + 1, None),
+        (FIRST - 1, Some(0x51)),
+        (FIRST, None),
+        (FIRST + FURTHER - 1, None),
     ] {
         let mut books = books(limit);
         let result = books.alloc(&context_request(CLIENT, DEVICE, object(7)));
@@ -49,11 +51,21 @@ fn a_context_is_charged_its_overhead_beside_what_is_used() {
         if expected.is_none() {
             let share = books.share(GPU).unwrap();
             assert_eq!((share.used, share.peak), (0, 0));
-            assert_eq!(share.overhead, CONTEXT_OVERHEAD);
-            assert_eq!(books.fb_view(GPU).unwrap().free, limit - CONTEXT_OVERHEAD);
+            assert_eq!(share.overhead, FIRST);
+            assert_eq!(books.fb_view(GPU).unwrap().free, limit - FIRST);
+            let further = books.alloc(&context_request(CLIENT, DEVICE, object(8)));
+            assert_eq!(status(further), Some(0x51));
+            assert!(books.set_limit(GPU, FIRST + FURTHER));
+            let further = books.alloc(&context_request(CLIENT, DEVICE, object(8)));
+            assert_eq!(status(further), None);
+            assert_eq!(books.share(GPU).unwrap().overhead, FIRST + FURTHER);
+            // Whichever goes first, what is taken once stays.
             books.free(CLIENT, object(7));
+            assert_eq!(books.share(GPU).unwrap().overhead, FIRST);
+            books.free(CLIENT, object(8));
             assert_eq!(books.share(GPU).unwrap().overhead, 0);
-            assert_eq!(books.share(GPU).unwrap().overhead_peak, CONTEXT_OVERHEAD);
+            let peak = books.share(GPU).unwrap().overhead_peak;
+            assert_eq!(peak, FIRST + FURTHER);
         }
     }
 }

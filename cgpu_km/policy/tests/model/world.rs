@@ -35,7 +35,7 @@ struct Client {
 struct Cost {
     gpu: GpuId,
     bytes: u64,
-    overhead: u64,
+    context: bool,
     given: bool,
     /// Things that hold it, the oldest first, and their processes.
     holders: Vec<(Id, i32)>,
@@ -72,6 +72,14 @@ pub(super) struct World {
     flights: Vec<Flight>,
     next_id: Id,
     next_client: u32,
+}
+
+/// What contexts cost, in bytes: 9,024 KiB the first, 5,696 KiB each further one.
+fn price(contexts: u64) -> u64 {
+    match contexts {
+        0 => 0,
+        some => (9024 + 5696 * (some - 1)) << 10,
+    }
 }
 
 impl World {
@@ -165,16 +173,29 @@ impl World {
     }
 
     fn used(&self, gpu: GpuId) -> (u64, u64, u64) {
-        let (mut used, mut reserved, mut overhead) = (0, 0, 0);
+        let (mut used, mut reserved) = (0, 0);
         for cost in self.costs.values().filter(|cost| cost.gpu == gpu) {
-            if cost.given {
-                used += cost.bytes;
-                overhead += cost.overhead;
-            } else {
-                reserved += cost.bytes + cost.overhead;
+            match cost.given {
+                true => used += cost.bytes,
+                false => reserved += cost.bytes,
             }
         }
-        (used, reserved, overhead)
+        let (given, all) = self.contexts(gpu);
+        let overhead = price(given);
+        (used, reserved + price(all) - overhead, overhead)
+    }
+
+    /// Contexts that there are, and with those that are coming.
+    fn contexts(&self, gpu: GpuId) -> (u64, u64) {
+        let contexts = self.costs.values().filter(|c| c.gpu == gpu && c.context);
+        let given = contexts.clone().filter(|cost| cost.given).count();
+        (given as u64, contexts.count() as u64)
+    }
+
+    /// What an object would take.
+    fn wanted(&self, gpu: GpuId, alloc: &Alloc) -> u64 {
+        let (_, all) = self.contexts(gpu);
+        alloc.bytes + price(all + u64::from(alloc.context)) - price(all)
     }
 
     fn free(&self, gpu: GpuId) -> u64 {
@@ -209,11 +230,10 @@ impl World {
             (Kind::Device, Some(gpu)) => Some(GpuId(gpu)),
             _ => self.things[&parent].gpu,
         };
-        let overhead = if alloc.context { CONTEXT_OVERHEAD } else { 0 };
         match gpu {
-            _ if alloc.bytes + overhead == 0 => None,
+            _ if alloc.bytes == 0 && !alloc.context => None,
             None => Some(0x36),
-            Some(gpu) if alloc.bytes + overhead > self.free(gpu) => Some(0x51),
+            Some(gpu) if self.wanted(gpu, alloc) > self.free(gpu) => Some(0x51),
             Some(_) => None,
         }
     }
@@ -400,12 +420,11 @@ impl World {
         if request.kind == Kind::Device {
             self.things.get_mut(&id).unwrap().gpu = request.device_instance.map(GpuId);
         }
-        let overhead = if request.context { CONTEXT_OVERHEAD } else { 0 };
-        if request.bytes + overhead > 0 {
+        if request.bytes > 0 || request.context {
             let cost = Cost {
                 gpu: self.things[&id].gpu.unwrap(),
                 bytes: request.bytes,
-                overhead,
+                context: request.context,
                 given: false,
                 holders: vec![(id, self.process_of(id))],
             };

@@ -155,11 +155,11 @@ impl World {
             ),
             12..=14 => {
                 let mut params = vec![0; 20];
-                put32(&mut params, 12, u32::try_from(rng.below(2)).expect("small"));
-                let context = match get32(&params, 12) {
-                    0 => 0,
-                    _ => super::machine::CONTEXT,
+                let (engine, context) = match rng.below(2) {
+                    0 => (super::machine::COPIES, 0),
+                    _ => (super::machine::COMPUTE, super::machine::CONTEXT),
                 };
+                put32(&mut params, 12, engine);
                 let names = self.names(file, rng, device);
                 made(&names, CHANNEL_GROUP, params, context, rng)
             }

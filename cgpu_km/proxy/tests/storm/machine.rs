@@ -31,12 +31,22 @@ pub(super) enum Fate {
     Untold,
 }
 
-/// What a tenant has of a GPU, in bytes.
+/// What a tenant has of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) bytes: u64,
-    /// Memory of contexts, which no object shows.
+    /// Contexts, whose memory no object shows.
     pub(super) contexts: u64,
+}
+
+impl Taken {
+    /// Bytes of its contexts: the first of a GPU takes more than the others.
+    pub(super) fn overhead(&self) -> u64 {
+        match self.contexts {
+            0 => 0,
+            some => CONTEXT + FURTHER_CONTEXT * (some - 1),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +112,13 @@ type Outcome = Result<(), NvStatus>;
 
 /// The first handle that the driver gives a client, less one.
 pub(super) const FIRST_CLIENT: u32 = 0xc1d0_0000;
-/// Memory of a context.
-pub(super) const CONTEXT: u64 = crate::policy::CONTEXT_OVERHEAD;
+/// Memory of a GPU's first context, as the recordings show it.
+pub(super) const CONTEXT: u64 = 9024 << 10;
+/// And of each further one.
+const FURTHER_CONTEXT: u64 = 5696 << 10;
+/// Engines of a channel group: compute, and one that copies.
+pub(super) const COMPUTE: u32 = 1;
+pub(super) const COPIES: u32 = 11;
 pub(super) const VIDEO_MEMORY: u32 = 0x40;
 pub(super) const CHANNEL_GROUP: u32 = 0xa06c;
 pub(super) const VA_SPACE: u32 = 0x90f1;
@@ -284,11 +299,11 @@ impl Machine {
                 put64(params, 64, size);
                 Ok(())
             }
-            (CHANNEL_GROUP, Some(params)) if get32(params, 12) == 1 => {
+            (CHANNEL_GROUP, Some(params)) if get32(params, 12) == COMPUTE => {
                 let gpu = self.gpu(names.0, names.1)?;
                 let context = Taken {
                     bytes: 0,
-                    contexts: CONTEXT,
+                    contexts: 1,
                 };
                 let memory = self.take(task, gpu, context);
                 self.enter_or_drop(task, names, class, memory)

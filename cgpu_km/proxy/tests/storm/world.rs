@@ -289,7 +289,7 @@ impl World {
                 let share = tenant.books.share(id(gpu)).expect("a share");
                 let taken = self.machine.taken[number][gpu];
                 let total = share.used + share.reserved + share.overhead;
-                let there = taken.bytes + taken.contexts;
+                let there = taken.bytes + taken.overhead();
                 let where_ = format!("tenant {number}, GPU {gpu}: {share:?}, {taken:?}");
                 assert!(total >= there, "less charged than there is: {where_}");
                 let allowance = &mut tenant.allowance[gpu];
@@ -302,7 +302,7 @@ impl World {
                 *allowance = tenant.limit[gpu].max(total.min(*allowance));
                 if self.kind == Kind::Exact {
                     let books = (share.used, share.overhead, share.reserved);
-                    let model = (taken.bytes, taken.contexts, 0);
+                    let model = (taken.bytes, taken.overhead(), 0);
                     assert_eq!(books, model, "not equal: {where_}");
                 }
             }

@@ -48,6 +48,7 @@ pub(crate) mod number {
     pub(crate) const SYSTEM: u32 = 0x3E;
     pub(crate) const VASPACE: u32 = 0x90F1;
     pub(crate) const GROUP: u32 = 0xA06C;
+    pub(crate) const CHANNEL: u32 = 0xC86F;
     pub(crate) const USERMODE: u32 = 0xC661;
     pub(crate) const EVENT: u32 = 0x79;
 }

@@ -66,6 +66,19 @@ fn contexts() {
     };
     assert_eq!(group(8), 9024 << 10);
     assert_eq!(group(9), (9024 + 5696) << 10);
+    // A channel outside of a group makes a context, one in a group none.
+    let channel = |parent, handle| {
+        let mut c = words(368, &[(128, 1)]);
+        let made = alloc(&p.ctl, p.client, parent, handle, number::CHANNEL, &mut c);
+        assert_eq!(made.0, status::OK);
+        before - p.free_bytes()
+    };
+    assert_eq!(channel(8, 10), (9024 + 5696) << 10);
+    assert_eq!(channel(DEVICE, 11), (9024 + 2 * 5696) << 10);
+    for (handle, left) in [(8, 9024 + 5696), (9, 9024), (11, 0)] {
+        assert_eq!(free(&p.ctl, p.client, handle), status::OK);
+        assert_eq!(before - p.free_bytes(), left << 10);
+    }
 }
 
 fn arguments() {

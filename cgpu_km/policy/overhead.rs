@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What compute contexts take without any allocation that shows it: page tables, instance memory, context
+//! buffers.
+//!
+//! The driver and the GPU's firmware take it when a program makes its first channel group for compute
+//! (or a channel without a group, which gets one), and no call tells how much. It was measured instead:
+//! the fall of what FB_GET_INFO reports as free, less the sum of the objects of class 0x40.
+//!
+//! | architecture | first context of a GPU | each further one | source |
+//! |---|---|---|---|
+//! | Hopper | 9,024 KiB | 5,696 KiB | H200, driver 580.159.04: the recordings `cuda-driver-api` (one context), `ipc-a` with `ipc-b` (two: 14,720 KiB). H100, the same driver: the same figures (docs/measurements) |
+//! | any other | as Hopper | as Hopper | not measured: the largest figures that are known |
+//!
+//! What the first context takes beyond the further ones is the GPU's, not the context's: it is taken once.
+//! Who of the tenants made that first context is not for the others to know, so each is charged it
+//! once, as long as it has a context.
+
+/// What contexts on a GPU cost, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextCost {
+    /// Once, as long as there is any context.
+    pub shared: u64,
+    /// Each context.
+    pub each: u64,
+}
+
+/// GH100, as `NV2080_CTRL_CMD_MC_GET_ARCH_INFO` names it
+/// (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GH100`, ctrl2080mc.h).
+const HOPPER: u32 = 0x180;
+
+/// What was measured, by architecture.
+const MEASURED: [(u32, ContextCost); 1] = [(
+    HOPPER,
+    ContextCost {
+        shared: (9024 - 5696) << 10,
+        each: 5696 << 10,
+    },
+)];
+
+impl ContextCost {
+    /// On a GPU of this architecture; 0: it is not known.
+    pub fn of(architecture: u32) -> Self {
+        let known = MEASURED.iter().find(|(known, _)| *known == architecture);
+        known.map_or(Self::LARGEST, |(_, cost)| *cost)
+    }
+
+    /// Where nothing is known: each figure is the largest of those that were measured.
+    pub const LARGEST: Self = {
+        let mut largest = Self { shared: 0, each: 0 };
+        let mut rest: &[(u32, Self)] = &MEASURED;
+        while let [(_, cost), others @ ..] = rest {
+            if cost.shared > largest.shared {
+                largest.shared = cost.shared;
+            }
+            if cost.each > largest.each {
+                largest.each = cost.each;
+            }
+            rest = others;
+        }
+        largest
+    };
+
+    /// Of so many contexts together.
+    pub(super) fn all(&self, contexts: u64) -> u64 {
+        match contexts {
+            0 => 0,
+            some => self.each.saturating_mul(some).saturating_add(self.shared),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recordings_figures_come_out() {
+        // Measured on the H200: KiB that no object shows, with one and with two contexts.
+        let cost = ContextCost::of(0x180);
+        assert_eq!([0, 1, 2].map(|n| cost.all(n) >> 10), [0, 9024, 14720]);
+    }
+
+    #[test]
+    fn what_was_not_measured_costs_as_the_most_expensive_that_was() {
+        for architecture in [0, 0x160, 0x170, 0x190, 0x1a0, 0x1b0] {
+            let cost = ContextCost::of(architecture);
+            for (_, known) in MEASURED {
+                assert!(cost.shared >= known.shared && cost.each >= known.each);
+            }
+        }
+    }
+}
