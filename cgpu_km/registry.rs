@@ -250,6 +250,7 @@ impl Registry {
     ) -> Result<Arc<Instance>, Failure> {
         let opened = admin.open_gpu(&place.gpu)?;
         if !admin.tenants.iter().any(|r| r.tenant.name() == name) {
+            admin.tenants.reserve(1, GFP_KERNEL)?;
             let record = self.make_tenant(admin, name)?;
             admin.tenants.push(record, GFP_KERNEL)?;
         }
@@ -258,6 +259,8 @@ impl Registry {
         let made = self.make_instance(record, place, opened);
         if made.is_err() {
             // If the tenant was made for this instance, it goes.
+            let mut unused = admin.tenants.iter().filter(|r| r.instances.is_empty());
+            drop(unused.next().map(|record| record.tenant.shut()));
             admin.tenants.retain(|r| !r.instances.is_empty());
         }
         made
@@ -300,12 +303,15 @@ impl Registry {
             number: self.nodes.number(uvm_minor),
             shown: uvm_shown,
         };
-        let faces = TenantFaces {
-            _control_twin: self.twins.add(&folder, c"nvidiactl", control_twin)?,
-            _uvm_twin: self.twins.add(&folder, c"nvidia-uvm", uvm_twin)?,
-            control: self.nodes.add(control_minor, &control_name, control)?,
-            uvm: self.nodes.add(uvm_minor, &uvm_name, uvm)?,
+        let show = || -> Result<TenantFaces> {
+            Ok(TenantFaces {
+                _control_twin: self.twins.add(&folder, c"nvidiactl", control_twin)?,
+                _uvm_twin: self.twins.add(&folder, c"nvidia-uvm", uvm_twin)?,
+                control: self.nodes.add(control_minor, &control_name, control)?,
+                uvm: self.nodes.add(uvm_minor, &uvm_name, uvm)?,
+            })
         };
+        let faces = show().inspect_err(|_| drop(tenant.shut()))?;
         Ok(TenantRecord {
             instances: KVec::new(),
             faces,

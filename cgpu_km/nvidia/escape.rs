@@ -219,9 +219,11 @@ use Verdict::{Forward, Inspect};
 ///   register, NUMA onlining, idling of anybody's channels;
 /// * graphics alone uses them: context DMA, maps into GPU address spaces (which would also give a
 ///   kernel on the GPU the doorbell), vblank callbacks, event data;
-/// * superseded: allocation without parameters, export and import outside of controls;
-/// * memory that leaves the tenant by a dma-buf, whose client nobody checks (the driver looks it up as
-///   the kernel).
+/// * superseded: allocation without parameters, export and import outside of controls.
+///
+/// Memory that leaves by a dma-buf would leave the tenant too: whoever imports it (another driver) keeps it
+/// alive where nobody is charged, and the driver looks up the client whose memory it is as the kernel,
+/// whoever asks. So that is answered as on a GPU that has none.
 pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
     entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect),
     refused(RmAllocObject),
@@ -259,6 +261,6 @@ pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
     entry(SysParams, &[sys_params::SIZE], Control, Forward),
     entry(NumaInfo, &[numa_info::SIZE], Gpu, Forward),
     refused(SetNumaStatus),
-    refused(ExportToDmabufFd),
+    entry(ExportToDmabufFd, &nvos::DMA_BUF_SIZES, Gpu, Inspect),
     entry(WaitOpenComplete, &[wait_open::SIZE], Both, Forward),
 ];

@@ -80,6 +80,9 @@ pub enum Names {
     ProcessInfo,
 }
 
+/// Asks what processes hold (`NV2080_CTRL_CMD_GPU_GET_PID_INFO`, ctrl2080gpu.h).
+pub const GET_PID_INFO: ControlCmd = ControlCmd(0x2080_018e);
+
 /// What a control names; `None`: neither a GPU nor a process.
 pub const fn names(cmd: ControlCmd) -> Option<Names> {
     Some(match cmd.0 {

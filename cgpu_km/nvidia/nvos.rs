@@ -2,6 +2,7 @@
 //! The arguments of the escapes, and the request codes that carry them.
 
 pub use super::generated::nvos::*;
+use super::wire::Field;
 
 /// Type ("magic") of the request codes (`NV_IOCTL_MAGIC`, nv-ioctl-numbers.h).
 pub const MAGIC: u8 = b'F';
@@ -10,6 +11,14 @@ pub const ACCESS_MASK_SIZE: usize = 4;
 
 /// Bytes of one GPU id in the argument of `NV_ESC_ATTACH_GPUS_TO_FD`.
 pub const GPU_ID_SIZE: usize = 4;
+
+/// Sizes of the argument of `NV_ESC_EXPORT_TO_DMABUF_FD` (`nv_ioctl_export_to_dma_buf_fd_t`, nv-ioctl.h):
+/// before 570, and since.
+pub const DMA_BUF_SIZES: [usize; 2] = [2600, 2608];
+/// Where its status stands, 32 bits wide before the padding at the end.
+pub const fn dma_buf_status(size: usize) -> Field<u32> {
+    Field::at(size.saturating_sub(8))
+}
 
 /// [`nvos32::FUNCTION`]: allocate.
 pub const FUNCTION_ALLOC_SIZE: u32 = 2;
@@ -21,6 +30,9 @@ pub const FUNCTION_FREE: u32 = 3;
 pub const CONTROL_FLAG_FINN_SERIALIZED: u32 = 0x4;
 /// [`nvos64::FLAGS`]: the same for an allocation, whose [`nvos64::PARAMS_SIZE`] then counts.
 pub const ALLOC_FLAG_FINN_SERIALIZED: u32 = 0x1;
+
+/// [`nvos32::FUNCTION`]: asks how large the heap is and what is free of it.
+pub const FUNCTION_INFO: u32 = 5;
 
 /// Number and argument size in a request code. The driver looks at nothing else in it
 /// (`nvidia_ioctl()`, nv.c).

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The tables hold together, and say what is known from recordings and sources.
 
+mod docs;
+
 use super::class::Kind;
 use super::control::{Care, Direction, Length, LARGEST_PARAMS};
 use super::control::{ACQUIRE_COMPUTE_MODE_RESERVATION, RELEASE_COMPUTE_MODE_RESERVATION};
@@ -189,7 +191,6 @@ fn escapes_that_reach_beyond_the_tenant_are_refused() {
         Escape::RmMapMemoryDma,
         Escape::RmLocklessDiagnostic,
         Escape::SetNumaStatus,
-        Escape::ExportToDmabufFd,
     ] {
         let entry = r580().escape(escape.nr()).expect("known");
         assert_eq!(entry.verdict, Verdict::Refuse, "{}", entry.name);

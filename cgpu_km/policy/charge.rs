@@ -83,9 +83,7 @@ impl Accounts {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
-        let reservation = ledger
-            .reserve(bytes, context)
-            .map_err(Denied::Limit)?;
+        let reservation = ledger.reserve(bytes, context).map_err(Denied::Limit)?;
         // From here on nothing can fail: room was made above. The cost and its hold name each other,
         // so the cost learns the hold's place a moment later.
         let cost = self.costs.insert(Cost {

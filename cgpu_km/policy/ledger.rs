@@ -168,7 +168,7 @@ impl Ledger {
     }
 
     /// Nothing is charged or asked for, and no object is there or coming.
-    fn is_clear(&self) -> bool {
+    pub(super) fn is_clear(&self) -> bool {
         self.users == 0 && self.view.managed == 0 && self.view.spilled == 0
     }
 

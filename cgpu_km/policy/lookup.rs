@@ -34,6 +34,20 @@ impl Books {
         }
     }
 
+    /// What a process holds of a GPU's memory, in bytes: its part of [`Books::processes`].
+    pub fn held_by(&self, gpu: GpuId, process: ProcessId) -> u64 {
+        let share = self.accounts.ledgers.of(gpu);
+        share.map_or(0, |share| self.accounts.processes.bytes(share, process))
+    }
+
+    /// Nothing of a GPU is charged or asked for, and no object is at or below a device object of it, or on
+    /// its way there.
+    pub fn is_share_idle(&self, gpu: GpuId) -> bool {
+        let share = self.accounts.ledgers.of(gpu);
+        let ledger = share.and_then(|share| self.accounts.ledgers.get(share));
+        ledger.is_none_or(|ledger| ledger.is_clear())
+    }
+
     /// Whether a process has a client here, or memory that is still there.
     pub fn has_process(&self, process: ProcessId) -> bool {
         self.accounts.processes.has(process)

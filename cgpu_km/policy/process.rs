@@ -90,6 +90,16 @@ impl Processes {
         })
     }
 
+    /// What one process holds of a share, in bytes.
+    pub(super) fn bytes(&self, share: Share, id: ProcessId) -> u64 {
+        let slot = self.by_id.get(key_of(id));
+        let process = slot.and_then(|slot| self.records.get(slot));
+        process
+            .and_then(|p| p.bytes.get(share.index()))
+            .copied()
+            .unwrap_or(0)
+    }
+
     pub(super) fn has(&self, id: ProcessId) -> bool {
         self.by_id.get(key_of(id)).is_some()
     }

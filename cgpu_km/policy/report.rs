@@ -5,31 +5,54 @@
 //! (kern_mem_sys_ctrl.c). Measured on an H200: nvidia-smi takes its total from index 0x08, CUDA from
 //! 0x09, and nvidia-smi shows the difference as reserved. With both at the limit the two agree, and
 //! what nvidia-smi shows as used, the total less what is free, is what the share is charged.
+//!
+//! What was asked for is taken from the parameters as they were checked, not from those that came back:
+//! another thread can have changed which number is which in between.
 
 use super::ledger::FbView;
 use crate::nvidia::fb;
 
-/// Rewrites the parameters of a successful FB_GET_INFO_V2: the count of pairs, then the pairs. A
-/// count beyond the buffer ends with the buffer.
-pub fn rewrite_fb_info_v2(view: FbView, params: &mut [u8]) {
+/// The pairs that the parameters of FB_GET_INFO_V2 or GPU_GET_INFO_V2 ask for: their number, then the pairs. A number
+/// beyond the buffer ends with the buffer.
+pub fn fb_info_v2_pairs(params: &[u8]) -> &[u8] {
     let count = fb::COUNT_V2.get(params).unwrap_or(0);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let pairs = params.get(fb::LIST_V2..).unwrap_or_default();
+    let wanted = count.saturating_mul(fb::PAIR).min(pairs.len());
+    pairs.get(..wanted).unwrap_or_default()
+}
+
+/// Rewrites the parameters of a successful FB_GET_INFO_V2; `asked` is what [`fb_info_v2_pairs`] gave
+/// before the call.
+pub fn rewrite_fb_info_v2(view: FbView, asked: &[u8], params: &mut [u8]) {
     if let Some(pairs) = params.get_mut(fb::LIST_V2..) {
-        let wanted = count.saturating_mul(fb::PAIR).min(pairs.len());
-        if let Some(pairs) = pairs.get_mut(..wanted) {
-            rewrite_fb_info(view, pairs);
-        }
+        rewrite_fb_info(view, asked, pairs);
     }
 }
 
-/// Rewrites the pairs of a successful FB_GET_INFO, which its parameters point to. Bytes after the last
-/// whole pair stay as they are.
-pub fn rewrite_fb_info(view: FbView, pairs: &mut [u8]) {
-    for pair in pairs.chunks_exact_mut(fb::PAIR) {
-        let (Some(index), Some(real)) = (fb::INDEX.get(pair), fb::DATA.get(pair)) else {
+/// Rewrites the pairs of a successful FB_GET_INFO, which its parameters point to; `asked` is the list
+/// as it was before the call. Bytes after the last whole pair stay as they are.
+pub fn rewrite_fb_info(view: FbView, asked: &[u8], pairs: &mut [u8]) {
+    let asked = asked.chunks_exact(fb::PAIR);
+    for (pair, asked) in pairs.chunks_exact_mut(fb::PAIR).zip(asked) {
+        let (Some(index), Some(real)) = (fb::INDEX.get(asked), fb::DATA.get(pair)) else {
             return;
         };
+        let _ = fb::INDEX.set(pair, index);
         let _ = fb::DATA.set(pair, told(view, index, real));
+    }
+}
+
+/// Rewrites the parameters of a successful GPU_GET_INFO_V2, whose list is of the same form; `asked` as for
+/// [`rewrite_fb_info_v2`]. The GPU has no dma-bufs: what asks for one is answered so.
+pub fn rewrite_gpu_info_v2(asked: &[u8], params: &mut [u8]) {
+    let pairs = params.get_mut(fb::LIST_V2..).unwrap_or_default();
+    let asked = asked.chunks_exact(fb::PAIR);
+    for (pair, asked) in pairs.chunks_exact_mut(fb::PAIR).zip(asked) {
+        let index = fb::INDEX.get(asked).map(|index| index & fb::GPU_INDEX_MASK);
+        if index == Some(fb::GPU_DMABUF_CAPABILITY) {
+            let _ = fb::DATA.set(pair, 0);
+        }
     }
 }
 
@@ -63,6 +86,29 @@ mod tests {
         limit: 8 << 30,
         free: 3 << 30,
     };
+    fn v2(view: FbView, params: &mut [u8]) {
+        let asked = fb_info_v2_pairs(params).to_vec();
+        rewrite_fb_info_v2(view, &asked, params);
+    }
+
+    fn v1(view: FbView, pairs: &mut [u8]) {
+        let asked = pairs.to_vec();
+        rewrite_fb_info(view, &asked, pairs);
+    }
+
+    #[test]
+    fn which_number_is_which_is_said_by_the_question() {
+        let asked = list(&[(0x16, 0), (0x10, 0)]);
+        // Between the driver and us another thread has named both otherwise.
+        let mut pairs = list(&[(0x10, REAL), (0x16, REAL)]);
+        rewrite_fb_info(VIEW, &asked, &mut pairs);
+        assert_eq!(pairs, list(&[(0x16, FREE), (0x10, REAL)]));
+        let before = with_count(1, &[(0x08, 0)]);
+        let mut after = with_count(0, &[(0x08, REAL)]);
+        rewrite_fb_info_v2(VIEW, fb_info_v2_pairs(&before), &mut after);
+        assert_eq!(after, with_count(0, &[(0x08, LIMIT)]));
+    }
+
     const LIMIT: u32 = 8 << 20;
     const FREE: u32 = 3 << 20;
     /// More than either; arbitrary.
@@ -83,11 +129,11 @@ mod tests {
     fn nvidia_smi_and_cuda_are_told_the_limit_and_what_is_free_of_it() {
         // As recorded: nvidia-smi asks for these, CUDA for the first, the last and 0x10.
         let mut smi = with_count(3, &[(0x16, 144_973_760), (0x08, 147_221_504), (0x09, REAL)]);
-        rewrite_fb_info_v2(VIEW, &mut smi);
+        v2(VIEW, &mut smi);
         let expected = [(0x16, FREE), (0x08, LIMIT), (0x09, LIMIT)];
         assert_eq!(smi, with_count(3, &expected));
         let mut cuda = with_count(3, &[(0x16, 146_048_128), (0x09, REAL), (0x10, 0)]);
-        rewrite_fb_info_v2(VIEW, &mut cuda);
+        v2(VIEW, &mut cuda);
         assert_eq!(
             cuda,
             with_count(3, &[(0x16, FREE), (0x09, LIMIT), (0x10, 0)])
@@ -103,9 +149,18 @@ mod tests {
                 _ => REAL,
             };
             let mut pairs = list(&[(index, REAL)]);
-            rewrite_fb_info(VIEW, &mut pairs);
+            v1(VIEW, &mut pairs);
             assert_eq!(pairs, list(&[(index, expected)]), "index {index:#x}");
         }
+    }
+
+    #[test]
+    fn a_gpu_has_no_dma_bufs_and_everything_else_as_it_is() {
+        let mut params = with_count(3, &[(0x3d, 1), (0x3c, 1), (0x0100_003d, 1)]);
+        let asked = fb_info_v2_pairs(&params).to_vec();
+        rewrite_gpu_info_v2(&asked, &mut params);
+        let expected = [(0x3d, 0), (0x3c, 1), (0x0100_003d, 0)];
+        assert_eq!(params, with_count(3, &expected));
     }
 
     #[test]
@@ -113,13 +168,13 @@ mod tests {
         for real in [0, FREE - 1, FREE, FREE + 1] {
             for index in [0x12, 0x16, 0x1d, 0x34] {
                 let mut pairs = list(&[(index, real)]);
-                rewrite_fb_info(VIEW, &mut pairs);
+                v1(VIEW, &mut pairs);
                 assert_eq!(pairs, list(&[(index, real.min(FREE))]));
             }
         }
         // Without confidential computing there is no protected memory, and no more is told.
         let mut pairs = list(&[(0x33, 0)]);
-        rewrite_fb_info(VIEW, &mut pairs);
+        v1(VIEW, &mut pairs);
         assert_eq!(pairs, list(&[(0x33, 0)]));
     }
 
@@ -129,7 +184,7 @@ mod tests {
         for (count, rewritten) in [(0, 0), (1, 1), (2, 2), (3, 2), (u32::MAX, 2)] {
             let mut params = with_count(count, &pairs);
             params.extend([0xaa; 7]);
-            rewrite_fb_info_v2(VIEW, &mut params);
+            v2(VIEW, &mut params);
             let mut expected = pairs;
             for pair in expected.iter_mut().take(rewritten) {
                 pair.1 = LIMIT;
@@ -140,7 +195,7 @@ mod tests {
         }
         for len in 0..4 {
             let mut short = vec![1; len];
-            rewrite_fb_info_v2(VIEW, &mut short);
+            v2(VIEW, &mut short);
             assert_eq!(short, vec![1; len]);
         }
     }
@@ -152,7 +207,7 @@ mod tests {
             free: (1 << 42) - 1,
         };
         let mut pairs = list(&[(0x08, 1), (0x16, u32::MAX)]);
-        rewrite_fb_info(view, &mut pairs);
+        v1(view, &mut pairs);
         assert_eq!(pairs, list(&[(0x08, u32::MAX), (0x16, u32::MAX)]));
     }
 }

@@ -31,6 +31,7 @@ use crate::nvidia::fb;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::names;
 use crate::nvidia::nvos;
 use crate::nvidia::params::group_schedule;
 use crate::nvidia::params::share_policy;
@@ -109,20 +110,28 @@ pub(super) fn control(
     let pointers = entry.map_or(&[][..], |entry| entry.pointers);
     let mut lists = read_lists(call, pointers, &params.bytes)?;
     let hidden = lists::hide(call, cmd, &mut params.bytes)?;
+    let asked = asked(cmd, &params.bytes, &lists)?;
     let returned = forward(call, code, outer, &mut params.bytes, pointers, &mut lists)?;
     lists::show(call, cmd, &hidden, &mut params.bytes);
+    if cmd == names::GET_PID_INFO {
+        let gpu = call.books(|books| books.gpu_of(client, object));
+        lists::tell_usage(call, gpu, &hidden, &mut params.bytes);
+    }
 
     let ok = returned == 0 && get(STATUS, outer)? == NvStatus::NV_OK.0;
+    if cmd == fb::GPU_GET_INFO_V2 {
+        report::rewrite_gpu_info_v2(&asked, &mut params.bytes);
+    }
     if let (true, Ok(Some(gpu))) = (ok, verdict) {
         let Some(view) = call.books(|books| books.fb_view(gpu)) else {
             // The share was taken away meanwhile.
             return set(STATUS, outer, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
         };
         match cmd {
-            fb::FB_GET_INFO_V2 => report::rewrite_fb_info_v2(view, &mut params.bytes),
+            fb::FB_GET_INFO_V2 => report::rewrite_fb_info_v2(view, &asked, &mut params.bytes),
             fb::FB_GET_INFO => {
                 if let Some(Some(list)) = lists.first_mut() {
-                    report::rewrite_fb_info(view, &mut list.bytes);
+                    report::rewrite_fb_info(view, &asked, &mut list.bytes);
                 }
             }
             _ => {}
@@ -229,6 +238,18 @@ fn policy(
         }
         _ => Ok(Ok(())),
     }
+}
+
+/// The numbers that a report of memory is asked for, as they stand before the call.
+fn asked(cmd: ControlCmd, params: &[u8], lists: &List<Option<Copied>>) -> Result<List<u8>, Errno> {
+    let pairs: &[u8] = match (cmd, lists.first()) {
+        (fb::FB_GET_INFO_V2 | fb::GPU_GET_INFO_V2, _) => report::fb_info_v2_pairs(params),
+        (fb::FB_GET_INFO, Some(Some(list))) => &list.bytes,
+        _ => &[],
+    };
+    let mut copy = List::filled(pairs.len(), 0)?;
+    copy.copy_from_slice(pairs);
+    Ok(copy)
 }
 
 /// Copies what the pointers inside `params` point to; `None` for a null pointer or an empty list.

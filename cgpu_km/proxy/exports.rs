@@ -7,6 +7,8 @@
 //! the module takes hold of the file first, decides on that, and has the driver asked by a task in
 //! whose descriptor table the program changes nothing ([`Call::forward_holding`]).
 //!
+//! Memory behind a dma-buf is another matter: see [`dma_buf`].
+//!
 //! The file must be the tenant's own control file. Another tenant's, come over a socket, is as good as
 //! none: what is behind it is charged to the other one.
 
@@ -28,6 +30,7 @@ use crate::nvidia::control;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::nvos;
 use crate::nvidia::nvos::nvos54;
 use crate::nvidia::params;
 use crate::nvidia::params::export_info;
@@ -231,6 +234,22 @@ pub(super) fn control(
             import(call, &mut driver, &request, &places, parent, *kinds)
         }
     }
+}
+
+/// `NV_ESC_EXPORT_TO_DMABUF_FD`: memory for other devices. Answered as on a GPU whose driver cannot do it
+/// (`nv_dma_buf_create()` in kernel-open/nvidia/nv-dmabuf.c), which is what `GPU_GET_INFO_V2` says of it,
+/// too ([`crate::policy::report`]).
+///
+/// What imports a dma-buf keeps the memory, with every file of the tenant closed: nothing here could tell
+/// when to credit it.
+pub(super) fn dma_buf(
+    call: &mut impl Call,
+    session: &Session,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    note_refused(call, session);
+    let status = nvos::dma_buf_status(bytes.len());
+    set(status, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
 }
 
 /// A call that is ready for the driver.

@@ -8,6 +8,7 @@
 
 use super::alloc;
 use super::control;
+use super::exports;
 use super::handles;
 use super::handles::Named;
 use super::heap;
@@ -108,6 +109,7 @@ pub(super) fn ioctl(
         Escape::RmAllocMemory => heap::alloc_memory(call, session, code, bytes),
         Escape::CardInfo => lists::card_info(call, bytes),
         Escape::AttachGpusToFd => lists::attach_gpus(call, code, bytes),
+        Escape::ExportToDmabufFd => exports::dma_buf(call, session, bytes),
         escape => match Named::of(escape) {
             Some(named) => handles::checked(call, session, code, bytes, named),
             None => plain(call, code, bytes),
@@ -174,11 +176,7 @@ pub(super) fn is_made(
 ) -> bool {
     let matters = matches!(
         kind,
-        Kind::VideoMemory
-            | Kind::Device
-            | Kind::Subdevice
-            | Kind::ChannelGroup
-            | Kind::Channel
+        Kind::VideoMemory | Kind::Device | Kind::Subdevice | Kind::ChannelGroup | Kind::Channel
     );
     match (returned, status.map(NvStatus)) {
         // The driver was not reached.

@@ -30,7 +30,7 @@ use crate::nvidia::wire::Field;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
 
-/// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE) and 3 (FREE) pass.
+/// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE), 3 (FREE) and 5 (INFO) pass.
 pub(super) fn vid_heap_control(
     call: &mut impl Call,
     session: &Session,
@@ -41,6 +41,7 @@ pub(super) fn vid_heap_control(
     match get(FUNCTION, bytes)? {
         nvos::FUNCTION_ALLOC_SIZE => alloc_size(call, session, code, bytes),
         nvos::FUNCTION_FREE => free(call, session, code, bytes),
+        nvos::FUNCTION_INFO => info(call, session, code, bytes),
         _ => {
             note_refused(call, session);
             set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
@@ -137,6 +138,46 @@ fn free(
     freed(call, session, code, bytes, client, object, STATUS)
 }
 
+/// Tells of the heap what `FB_GET_INFO` tells of it, from which the driver takes it
+/// (`_nvos32FunctionInfo()`). For the other functions it tells nothing: it writes zeros there.
+fn info(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use nvos::nvos32::*;
+    let client = ClientHandle(get(H_ROOT, bytes)?);
+    let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
+    if let Err(refused) = check_file(call, session, client) {
+        return set(STATUS, bytes, refused.0).map(|()| 0);
+    }
+    let gpu = call.books(|books| books.gpu_of(client, parent));
+    let Some(gpu) = gpu else {
+        // The device is not there, or not the tenant's any more.
+        let known = call.books(|books| books.owns_client(client));
+        let status = match known {
+            true => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+            false => super::handles::FOREIGN,
+        };
+        return set(STATUS, bytes, status.0).map(|()| 0);
+    };
+    let returned = plain(call, code, bytes)?;
+    // Whatever the status says, which another thread can have written: nothing else is told.
+    let Some(view) = call.books(|books| books.fb_view(gpu)) else {
+        return Err(Errno::EINVAL);
+    };
+    for (field, most) in [
+        (TOTAL, view.limit),
+        (FREE, view.free),
+        (info::SIZE, view.free),
+    ] {
+        let told = get(field, bytes)?.min(most);
+        set(field, bytes, told)?;
+    }
+    Ok(returned)
+}
+
 /// Runs `NV_ESC_RM_ALLOC_MEMORY`.
 ///
 /// Host memory passes. Class 0x40 allocates nothing for an ordinary client: it tells the size of the
@@ -188,7 +229,8 @@ pub(super) fn alloc_memory(
                 .gpu_of(client, parent)
                 .and_then(|gpu| books.fb_view(gpu))
         });
-        if let (Some(view), true) = (view, get(STATUS, bytes)? == NvStatus::NV_OK.0) {
+        // Whatever the status says, which another thread can have written.
+        if let Some(view) = view {
             let last = get(LIMIT, bytes)?.min(view.limit.saturating_sub(1));
             set(LIMIT, bytes, last)?;
         }

@@ -33,6 +33,7 @@ use crate::nvidia::params::GPU_ID_END;
 use crate::nvidia::wire::Field;
 use crate::nvidia::wire::Items;
 use crate::policy::GpuId;
+use crate::policy::ProcessId;
 use crate::store::List;
 
 /// Bytes of an id of a GPU or a process.
@@ -42,9 +43,16 @@ const ID: Field<u32> = Field::at(0);
 
 /// A name that the driver was not given.
 #[derive(Clone, Copy)]
-pub(super) struct Hidden {
+struct Foreign {
     at: Field<u32>,
     named: u32,
+}
+
+/// What the parameters of a call named.
+pub(super) struct Hidden {
+    foreign: List<Foreign>,
+    /// The tenant's own processes, with the places of their entries.
+    own: List<(usize, ProcessId)>,
 }
 
 /// Puts a name that nothing has in the place of each GPU and process that is not the tenant's.
@@ -52,8 +60,11 @@ pub(super) fn hide(
     call: &mut impl Call,
     cmd: ControlCmd,
     params: &mut [u8],
-) -> Result<List<Hidden>, Errno> {
-    let mut hidden = List::new();
+) -> Result<Hidden, Errno> {
+    let mut hidden = Hidden {
+        foreign: List::new(),
+        own: List::new(),
+    };
     match names(cmd) {
         Some(Names::Given(lists)) => {
             for list in lists {
@@ -61,7 +72,7 @@ pub(super) fn hide(
                     let Some(named) = at.get(params) else { break };
                     let is_id = named != GPU_ID_END && named != names::GPU_ID_ALL;
                     if is_id && call.gpu_by_id(named).is_none() {
-                        hidden.push(Hidden { at, named })?;
+                        hidden.foreign.push(Foreign { at, named })?;
                         set(at, params, names::GPU_ID_UNKNOWN)?;
                     }
                 }
@@ -76,9 +87,12 @@ pub(super) fn hide(
                     break;
                 };
                 let named = get(at, params)?;
-                if !is_own_process(call, named) {
-                    hidden.push(Hidden { at, named })?;
-                    set(at, params, names::PID_UNKNOWN)?;
+                match own_process(call, named) {
+                    Some(process) => hidden.own.push((base, process))?,
+                    None => {
+                        hidden.foreign.push(Foreign { at, named })?;
+                        set(at, params, names::PID_UNKNOWN)?;
+                    }
                 }
             }
         }
@@ -89,20 +103,15 @@ pub(super) fn hide(
 
 /// After the driver: gives the program its own words back, and leaves in the lists only what is the
 /// tenant's.
-pub(super) fn show(
-    call: &mut impl Call,
-    cmd: ControlCmd,
-    hidden: &List<Hidden>,
-    params: &mut [u8],
-) {
-    for Hidden { at, named } in hidden.iter() {
+pub(super) fn show(call: &mut impl Call, cmd: ControlCmd, hidden: &Hidden, params: &mut [u8]) {
+    for Foreign { at, named } in hidden.foreign.iter() {
         let _ = at.set(params, *named);
     }
     let Some(names) = names(cmd) else { return };
     match names {
         Names::Given(_) => {
             // The attaching of GPUs tells which one it failed at.
-            if let (Some(first), 0x215) = (hidden.first(), cmd.0) {
+            if let (Some(first), 0x215) = (hidden.foreign.first(), cmd.0) {
                 if attach_ids::FAILED_ID.get(params) == Some(names::GPU_ID_UNKNOWN) {
                     let _ = attach_ids::FAILED_ID.set(params, first.named);
                 }
@@ -158,10 +167,37 @@ pub(super) fn show(
             ID_SIZE,
             |entry| {
                 ID.get(entry)
-                    .is_some_and(|number| is_own_process(call, number))
+                    .is_some_and(|number| own_process(call, number).is_some())
             },
         ),
         Names::ProcessInfo => {}
+    }
+}
+
+/// After a `GPU_GET_PID_INFO`: has each of the tenant's processes hold what the books say, which add up to
+/// what the tenant is charged. The driver counts shared memory for each process that has it, and what is
+/// only behind a descriptor for none.
+pub(super) fn tell_usage(
+    call: &mut impl Call,
+    gpu: Option<GpuId>,
+    hidden: &Hidden,
+    params: &mut [u8],
+) {
+    use pid_info::*;
+    for &(base, process) in hidden.own.iter() {
+        let held = gpu.map_or(0, |gpu| call.books(|books| books.held_by(gpu, process)));
+        let places = [
+            (MEM_PRIVATE, held),
+            (MEM_SHARED_OWNED, 0),
+            (MEM_SHARED_DUPED, 0),
+            (PROTECTED_MEM_PRIVATE, 0),
+            (PROTECTED_MEM_SHARED_OWNED, 0),
+            (PROTECTED_MEM_SHARED_DUPED, 0),
+        ];
+        for (field, bytes) in places {
+            // All lie in the entry, which was there when it was looked at.
+            let _ = field.within(base).and_then(|at| at.set(params, bytes));
+        }
     }
 }
 
@@ -205,9 +241,11 @@ fn is_own_gpu(call: &impl Call, id: Field<u32>, entry: &[u8]) -> bool {
     id.get(entry).is_some_and(|id| call.gpu_by_id(id).is_some())
 }
 
-fn is_own_process(call: &mut impl Call, number: u32) -> bool {
-    let process = call.process_by_number(number);
-    process.is_some_and(|process| call.books(|books| books.has_process(process)))
+/// The tenant's process that has this number for the caller.
+fn own_process(call: &mut impl Call, number: u32) -> Option<ProcessId> {
+    let process = call.process_by_number(number)?;
+    call.books(|books| books.has_process(process))
+        .then_some(process)
 }
 
 /// The bytes of a list of ids; empty where the branch has no such list.

@@ -6,6 +6,7 @@ mod answers;
 mod doorbell;
 mod exports;
 mod handles;
+mod heap;
 mod uvm_maps;
 
 use super::*;

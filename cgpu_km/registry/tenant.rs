@@ -264,9 +264,8 @@ impl Tenant {
             true => share.door.files | state.control.files | state.uvm.files,
             false => share.door.files,
         };
-        let view = state.books.share(gpu).unwrap_or_default();
-        let memory = view.used | view.overhead | view.managed | view.spilled | view.reserved;
-        let is_busy = files != 0 || memory != 0 || view.objects != 0 || view.clients != 0;
+        // What a call in flight is making counts as well.
+        let is_busy = files != 0 || !state.books.is_share_idle(gpu);
         if is_busy && condition == Condition::Idle {
             return Err(Cause::Busy);
         }
@@ -283,6 +282,13 @@ impl Tenant {
             withdrawn._uvm = state.uvm.backing.take();
         }
         Ok(withdrawn)
+    }
+
+    /// Takes the devices behind the nodes of a tenant that never got an instance: who has opened one of
+    /// the nodes meanwhile must not keep the driver.
+    pub(super) fn shut(&self) -> (Option<Arc<BackingFile>>, Option<Arc<BackingFile>>) {
+        let mut state = self.state.lock();
+        (state.control.backing.take(), state.uvm.backing.take())
     }
 
     /// The files that other tenants and instances can share: of the control and the UVM device.

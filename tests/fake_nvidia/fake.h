@@ -301,6 +301,12 @@ u32 fake_share_inherited(struct fake_client *client,
 			 const struct nv_share_policy *policy);
 bool fake_may_dup(struct fake_object *src, struct fake_client *dst);
 bool fake_pid_owns(struct fake_object *src);
+bool fake_can_copy(const struct fake_class *class);
+u32 fake_copy_object(struct fake_client *dst, u32 parent, u32 *handle,
+		     const struct fake_class *class, struct fake_gpu *gpu,
+		     struct fake_mem *mem);
+
+/* fake_export.c */
 u32 fake_export_control(struct fake_client *client, u32 cmd, void *params);
 void fake_exports_drop(struct fake_file *file);
 

@@ -392,22 +392,6 @@ static u32 get_timeslice(struct fake_ctrl *c)
 	return NV_OK;
 }
 
-struct arch_info {			/* 0x20801701 */
-	u32 architecture, implementation, revision;
-	u8 sub_revision;
-};
-
-static u32 arch_info(struct fake_ctrl *c)
-{
-	struct arch_info *p = c->params;
-
-	p->architecture = 0x180;	/* GH100, and the rest as recorded */
-	p->implementation = 0;
-	p->revision = 0xa1;
-	p->sub_revision = 3;
-	return NV_OK;
-}
-
 const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x0080170d, 24, channel_list_pre, channel_list },
 	{ 0x20800102, 564, NULL, gpu_info_v2 },

@@ -143,6 +143,12 @@ pub mod nvos32 {
         /// `NVOS32_FREE_FLAGS_*`.
         pub const FLAGS: Field<u32> = Field::at(48);
     }
+    /// Function [`FUNCTION_INFO`](crate::nvidia::nvos::FUNCTION_INFO).
+    pub mod info {
+        use crate::nvidia::wire::Field;
+        /// Out: bytes of the largest free piece.
+        pub const SIZE: Field<u64> = Field::at(56);
+    }
 }
 
 /// `NV_ESC_RM_MAP_MEMORY` with its file descriptor: prepares a CPU mapping of an object.

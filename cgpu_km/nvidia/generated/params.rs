@@ -96,15 +96,6 @@ pub mod nv0005 {
     pub const DATA: Field<u64> = Field::at(16);
 }
 
-/// Control `NV2080_CTRL_CMD_MC_GET_ARCH_INFO`.
-pub mod arch_info {
-    use crate::nvidia::wire::Field;
-    /// Size of `NV2080_CTRL_MC_GET_ARCH_INFO_PARAMS` in bytes.
-    pub const SIZE: usize = 16;
-    /// `NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`.
-    pub const ARCHITECTURE: Field<u32> = Field::at(0);
-}
-
 /// Class `KEPLER_CHANNEL_GROUP_A`.
 pub mod nva06c {
     use crate::nvidia::wire::Field;
@@ -264,6 +255,18 @@ pub mod pid_info {
     pub const INDEX: Field<u32> = Field::at(4);
     /// Out: status.
     pub const RESULT: Field<u32> = Field::at(8);
+    /// Out: bytes that it shares with nobody.
+    pub const MEM_PRIVATE: Field<u64> = Field::at(16);
+    /// Out: bytes of its own that others share.
+    pub const MEM_SHARED_OWNED: Field<u64> = Field::at(24);
+    /// Out: bytes of others that it shares.
+    pub const MEM_SHARED_DUPED: Field<u64> = Field::at(32);
+    /// Out: of these, what confidential computing protects.
+    pub const PROTECTED_MEM_PRIVATE: Field<u64> = Field::at(40);
+    /// Out: the same.
+    pub const PROTECTED_MEM_SHARED_OWNED: Field<u64> = Field::at(48);
+    /// Out: the same.
+    pub const PROTECTED_MEM_SHARED_DUPED: Field<u64> = Field::at(56);
 }
 
 /// Control `NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS`.

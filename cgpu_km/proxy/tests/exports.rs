@@ -328,6 +328,44 @@ fn a_place_that_the_driver_calls_empty_gives_no_object() {
 }
 
 #[test]
+fn there_are_no_dma_bufs() {
+    let gpu = Session {
+        file: FileId(50),
+        role: Role::Gpu(GPU),
+    };
+    let mut program = with_memory();
+    // NV_ESC_EXPORT_TO_DMABUF_FD before 570 and since, with a status at the end (nv-ioctl.h).
+    for (code, size) in [(0xca28_46d9, 2600), (0xca30_46d9, 2608)] {
+        let argument = vec![0xee; size];
+        program.put(OUTER, &argument);
+        assert_eq!(ioctl(&mut program, &gpu, code, UserAddr(OUTER)), Ok(0));
+        let mut expected = argument;
+        put32(&mut expected, size - 8, NvStatus::NV_ERR_NOT_SUPPORTED.0);
+        assert_eq!(program.at(OUTER), expected);
+        // The driver takes it on a GPU's file alone.
+        assert_eq!(
+            ioctl(&mut program, &CONTROL, code, UserAddr(OUTER)),
+            Err(Errno::EINVAL)
+        );
+    }
+    assert!(program.seen.is_empty(), "the driver was asked");
+    // And so says the GPU: index 0x3d of GPU_GET_INFO_V2.
+    program.driver = Box::new(|parts| {
+        put32(parts[1].bytes, 8, 1);
+        put32(parts[1].bytes, 16, 1);
+        0
+    });
+    let mut params = vec![0; 564];
+    put32(&mut params, 0, 2);
+    put32(&mut params, 4, 0x3d);
+    put32(&mut params, 12, 0x3c);
+    let status = control_of(&mut program, CLIENT, SUBDEVICE, 0x2080_0102, &params);
+    assert_eq!(status, 0);
+    let told = [8, 16].map(|at| get32(program.at(PARAMS), at));
+    assert_eq!(told, [0, 1]);
+}
+
+#[test]
 fn another_file_of_the_tenants_cannot_use_a_client_in_these_calls() {
     let mut program = with_memory();
     let params = import(DESCRIPTOR, COPY);

@@ -253,15 +253,20 @@ fn processes_of_others_are_not_listed() {
 }
 
 #[test]
-fn memory_of_other_processes_is_not_told() {
-    let mut program = filling(|params| {
-        // As much as their numbers.
+fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_books_have_it() {
+    let mut program = Program::with_subdevice(GIB);
+    assert_eq!(program.memory(0x5c00_0010, 4 * MIB), 0);
+    program.driver = Box::new(|parts| {
+        // As much as their numbers, in each of the six figures.
         for index in 0..3 {
             let at = 8 + 72 * index;
-            let pid = get32(params, at);
-            let used = if pid == END { 0 } else { u64::from(pid) };
-            put64(params, at + 16, used);
+            let pid = get32(parts[1].bytes, at);
+            let used = if pid == UNKNOWN { 0 } else { u64::from(pid) };
+            for figure in 0..6 {
+                put64(parts[1].bytes, at + 16 + 8 * figure, used);
+            }
         }
+        0
     });
     let mut params = vec![0; 14408];
     put32(&mut params, 0, 3);
@@ -269,10 +274,15 @@ fn memory_of_other_processes_is_not_told() {
     for (index, pid) in pids.into_iter().enumerate() {
         put32(&mut params, 8 + 72 * index, pid);
     }
-    assert_eq!(control(&mut program, CLIENT, 0x2080_018e, &params), 0);
+    let status = control_of(&mut program, CLIENT, SUBDEVICE, 0x2080_018e, &params);
+    assert_eq!(status, 0);
     let told = program.at(PARAMS);
+    let figures = |at: usize| (0..6).map(move |n| get64(told, at + 16 + 8 * n));
     let told: Vec<_> = [8, 80, 152]
-        .map(|at| (get32(told, at), get64(told, at + 16)))
+        .map(|at| (get32(told, at), figures(at).collect::<Vec<_>>()))
         .into();
-    assert_eq!(told, [(OTHER_PID, 0), (OWN_PID, 7), (100_000, 0)]);
+    let own = vec![4 * MIB, 0, 0, 0, 0, 0];
+    let none = vec![0; 6];
+    let expected = [(OTHER_PID, none.clone()), (OWN_PID, own), (100_000, none)];
+    assert_eq!(told, expected);
 }

@@ -6,7 +6,9 @@ use crate::state::{Place, State};
 use crate::sys;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
-use cgpu_km::proxy::{self, Call, Errno, Part, Role, Route, Session, UserAddr};
+use cgpu_km::proxy::{
+    self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr,
+};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -27,9 +29,39 @@ static SPACES: Mutex<Vec<(FileId, i32)>> = Mutex::new(Vec::new());
 struct Proxied {
     state: &'static State,
     fd: i32,
+    find: Find,
+}
+
+/// What is known of a descriptor of this process.
+pub type Find = fn(i32) -> Option<Place>;
+
+/// One of the driver's files. Nothing holds it: a program that is tested here does not close it meanwhile.
+struct File(Session);
+
+impl Held for File {
+    fn session(&self) -> Session {
+        self.0
+    }
 }
 
 impl Call for Proxied {
+    type Held = File;
+
+    fn hold(&mut self, descriptor: i32) -> Option<File> {
+        let (file, role) = self.state.file((self.find)(descriptor)?)?;
+        Some(File(Session { file, role }))
+    }
+
+    /// The number that the program has written is right here as well.
+    fn forward_holding(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        _file: FileAt<'_, File>,
+    ) -> Result<i32, Errno> {
+        self.forward(request, parts, Route::Caller)
+    }
+
     /// A plain copy, so that what is measured is close to what the module's copy costs: a system call
     /// for each took longer than all the rest. A program with a wrong pointer crashes for it, where the
     /// module would say `EFAULT`.
@@ -161,15 +193,21 @@ fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }
 
-/// Runs an `ioctl` of this process on `fd`, which is the open file `place`; a negative result is an
+/// Runs an `ioctl` of this process on `fd`, which is the open file `place`, as `find` says of any; a negative result is an
 /// errno, as a system call gives it.
-pub fn ioctl(state: &'static State, place: Place, fd: i32, request: u64, argument: u64) -> i64 {
+pub fn ioctl(
+    state: &'static State,
+    (place, find): (Place, Find),
+    fd: i32,
+    request: u64,
+    argument: u64,
+) -> i64 {
     let Some((file, role)) = state.file(place) else {
         return -i64::from(libc::EBADF);
     };
     let began = Instant::now();
     let session = Session { file, role };
-    let mut call = Proxied { state, fd };
+    let mut call = Proxied { state, fd, find };
     if role == Role::Uvm && request == ALLOC_SEMAPHORE_POOL && argument >= LOWEST {
         // SAFETY: The program says that it has a parameter there, which begins with the address.
         let base = unsafe { (argument as *const u64).read_unaligned() };

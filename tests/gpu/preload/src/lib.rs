@@ -284,7 +284,8 @@ fn ioctl_fd(fd: c_int, request: u64, argument: u64) -> i64 {
     let setting = setting();
     let run = || match setting.state {
         Some(state) => {
-            let answer = call::ioctl(state, place(node), fd, request, argument);
+            let find = |fd| known(fd).map(place);
+            let answer = call::ioctl(state, (place(node), find), fd, request, argument);
             if answer == 0 {
                 channels::learn(state, fd, request, argument);
             }

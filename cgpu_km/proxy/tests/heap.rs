@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The two older calls that allocate and report: the heap control and the old memory call.
+
+use super::*;
+
+const MEMORY: u32 = 0x5c00_0010;
+const NV_ESC_RM_VID_HEAP_CONTROL: u32 = 0xc0b8_464a;
+const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
+
+/// Offsets from nvos.h, as are those below.
+fn heap_control(program: &mut Program, function: u32, parent: u32) -> u32 {
+    let mut outer = vec![0; 184];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, parent);
+    put32(&mut outer, 8, function);
+    program.put(OUTER, &outer);
+    let returned = ioctl(
+        program,
+        &CONTROL,
+        NV_ESC_RM_VID_HEAP_CONTROL,
+        UserAddr(OUTER),
+    );
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), 20)
+}
+
+fn old_call(program: &mut Program, class: u32, flags: u32) -> u32 {
+    let mut outer = vec![0; 56];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, DEVICE);
+    put32(&mut outer, 8, MEMORY + 1);
+    put32(&mut outer, 12, class);
+    put32(&mut outer, 16, flags);
+    put64(&mut outer, 32, 2 * MIB - 1);
+    program.put(OUTER, &outer);
+    let gpu = Session {
+        file: FileId(50),
+        role: Role::Gpu(GPU),
+    };
+    let returned = ioctl(program, &gpu, NV_ESC_RM_ALLOC_MEMORY, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), 40)
+}
+
+#[test]
+fn the_heap_is_as_large_as_the_limit_and_as_much_of_it_is_free() {
+    // What the driver says of total, free and largest piece, and what is told.
+    for (real, told) in [
+        (
+            [100 * GIB, 90 * GIB, 80 * GIB],
+            [GIB, GIB - 4 * MIB, GIB - 4 * MIB],
+        ),
+        ([100 * GIB, 6 * MIB, 2 * MIB], [GIB, 6 * MIB, 2 * MIB]),
+    ] {
+        let mut program = Program::with_subdevice(GIB);
+        assert_eq!(program.memory(MEMORY, 4 * MIB), 0);
+        program.driver = Box::new(move |parts| {
+            for (at, bytes) in [24, 32, 56].into_iter().zip(real) {
+                put64(parts[0].bytes, at, bytes);
+            }
+            // Another thread says that it was refused.
+            put32(parts[0].bytes, 20, 0x51);
+            0
+        });
+        heap_control(&mut program, 5, DEVICE);
+        let seen = [24, 32, 56].map(|at| get64(program.at(OUTER), at));
+        assert_eq!(seen, told);
+    }
+}
+
+#[test]
+fn the_heap_of_a_device_that_is_not_there_is_not_told() {
+    let mut program = Program::with_subdevice(GIB);
+    let status = heap_control(&mut program, 5, 0x77);
+    assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn other_functions_of_the_heap_are_refused() {
+    let mut program = Program::with_subdevice(GIB);
+    // All that nvos.h names but 2, 3 and 5.
+    for function in [0, 1, 4, 6, 14, 15, 16, 18, 19, 20, 27] {
+        let status = heap_control(&mut program, function, DEVICE);
+        assert_eq!(status, NvStatus::NV_ERR_NOT_SUPPORTED.0, "{function}");
+    }
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn the_old_call_tells_the_limit_as_the_memorys_size() {
+    for (real, told) in [(100 * GIB - 1, GIB - 1), (MIB - 1, MIB - 1)] {
+        let mut program = Program::with_subdevice(GIB);
+        program.driver = Box::new(move |parts| {
+            put64(parts[0].bytes, 32, real);
+            0
+        });
+        assert_eq!(old_call(&mut program, 0x40, 0), 0);
+        assert_eq!(get64(program.at(OUTER), 32), told);
+        assert_eq!(program.used(), 0, "it allocates nothing");
+    }
+}
+
+#[test]
+fn host_memory_costs_nothing_and_other_classes_are_refused_by_the_old_call() {
+    let mut program = Program::with_subdevice(GIB);
+    // NVOS02_FLAGS_COHERENCY_CACHED.
+    for class in [0x3e, 0x71] {
+        assert_eq!(old_call(&mut program, class, 0x1000), 0, "{class:#x}");
+        assert_eq!(program.used(), 0);
+        program.books.free(
+            crate::nvidia::handle::ClientHandle(CLIENT),
+            crate::nvidia::handle::ObjectHandle(MEMORY + 1),
+        );
+    }
+    program.seen.clear();
+    // Those that rmapi_deprecated_allocmemory.c knows besides, and two that it does not.
+    for class in [0x3f, 0x64, 0x81, 0x82, 0x83, 0xf3, 0x50a0, 0] {
+        let status = old_call(&mut program, class, 0);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_CLASS.0, "{class:#x}");
+    }
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
