@@ -8,7 +8,7 @@
 use crate::{
     os_interface::{
         control_device::{read_record, write_record, Control},
-        UserAddr,
+        Changes, UserAddr,
     },
     policy::ManagedMode,
     registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, POLICY_NATIVE, VERSION},
@@ -110,6 +110,15 @@ impl Commands {
 }
 
 impl Control for Commands {
+    fn changes(&self) -> &Changes {
+        self.0.changes()
+    }
+
+    /// What instances have, and whether that is more than they may.
+    fn tells(cmd: u32) -> bool {
+        matches!(cmd, request::INSTANCE_GET | request::INSTANCE_LIST)
+    }
+
     fn ioctl(&self, cmd: u32, arg: UserAddr) -> Result<i32> {
         self.run(cmd, arg)?;
         Ok(0)

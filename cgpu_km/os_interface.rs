@@ -19,6 +19,7 @@
 mod backing_file;
 mod caller;
 pub mod cgpufs;
+mod changes;
 pub mod control_device;
 mod creds;
 mod held;
@@ -37,6 +38,7 @@ mod worker;
 
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::Caller;
+pub use changes::Changes;
 pub use held::HeldFile;
 pub use mapping::{Frame, Mapping, Pages, Shown, Unmapped};
 pub use open_file::OpenFile;

@@ -188,6 +188,7 @@ impl TextFile for Status {
         seq_print!(out, "memory_peak_bytes: {}\n", share.peak);
         seq_print!(out, "memory_overhead_peak_bytes: {}\n", share.overhead_peak);
         seq_print!(out, "memory_over_limit: {}\n", u8::from(share.over()));
+        seq_print!(out, "memory_over_limit_count: {}\n", share.over_count);
         let mode = match share.managed_mode {
             ManagedMode::Spill => "spill",
             ManagedMode::Charge => "charge",

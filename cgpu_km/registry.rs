@@ -36,7 +36,7 @@ use crate::{
         cgpufs::{Cgpufs, Twin, TwinFile},
         nodes::{Node, Nodes, MINORS},
         procfs::Folder,
-        BackingFile, Worker,
+        BackingFile, Changes, Worker,
     },
     policy::ManagedMode,
     procfs,
@@ -64,6 +64,7 @@ pub struct Registry {
     nodes: Arc<Nodes<Endpoint>>,
     twins: Arc<Cgpufs<Endpoint>>,
     proc_root: Arc<Folder>,
+    changes: Arc<Changes>,
 }
 
 struct Admin {
@@ -141,6 +142,7 @@ impl Registry {
         let nodes = Nodes::register()?;
         let twins = Cgpufs::register(c"cgpufs")?;
         let proc_root = Arc::new(procfs::root()?, GFP_KERNEL)?;
+        let changes = Changes::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 admin <- new_mutex!(Admin {
@@ -153,9 +155,15 @@ impl Registry {
                 nodes,
                 twins,
                 proc_root,
+                changes,
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Happens when an instance comes to have more than it may, or no longer has.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// The driver whose GPUs are known, if there is one.
@@ -286,6 +294,7 @@ impl Registry {
             driver.tables,
             Door::new(control),
             Door::new(uvm),
+            self.changes.clone(),
         )?;
         let control = Arc::new(Endpoint::Control(tenant.clone()), GFP_KERNEL)?;
         let uvm = Arc::new(Endpoint::Uvm(tenant.clone()), GFP_KERNEL)?;

@@ -35,6 +35,8 @@ pub struct ShareView {
     pub peak: u64,
     /// The most that `overhead` ever was.
     pub overhead_peak: u64,
+    /// How often it came to be over the limit ([`ShareView::over`]).
+    pub over_count: u64,
     /// Calls refused because the limit was reached.
     pub refused: u64,
     /// Calls refused for any other reason; those that concern no GPU in particular count on each.
@@ -139,6 +141,10 @@ pub(super) struct Ledger {
     contexts: u64,
     /// What of `view.reserved` is not for contexts.
     asked_bytes: u64,
+    /// The share is over its limit.
+    over: bool,
+    /// How often that has changed.
+    over_changes: u64,
     view: ShareView,
 }
 
@@ -152,6 +158,8 @@ impl Ledger {
             asked_contexts: 0,
             contexts: 0,
             asked_bytes: 0,
+            over: false,
+            over_changes: 0,
             view: ShareView {
                 limit,
                 ..ShareView::default()
@@ -207,6 +215,22 @@ impl Ledger {
         view.overhead_peak = view.overhead_peak.max(overhead);
         view.reserved = self.asked_bytes.saturating_add(asked);
         view.peak = view.peak.max(view.used);
+        self.notice();
+    }
+
+    /// Takes note of whether the share is over its limit now.
+    fn notice(&mut self) {
+        let over = self.view.over();
+        if over != self.over {
+            self.over = over;
+            self.over_changes = self.over_changes.wrapping_add(1);
+            self.view.over_count = self.view.over_count.saturating_add(u64::from(over));
+        }
+    }
+
+    fn set_limit(&mut self, limit: u64) {
+        self.view.limit = limit;
+        self.notice();
     }
 
     /// Sets memory aside, or says how much there is.
@@ -324,7 +348,7 @@ impl Ledgers {
     pub(super) fn open(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
         if let Some(ledger) = self.0.iter_mut().find(|ledger| ledger.gpu == gpu) {
             ledger.active = true;
-            ledger.view.limit = limit;
+            ledger.set_limit(limit);
             ledger.view.managed_mode = ManagedMode::default();
             return Ok(());
         }
@@ -348,7 +372,7 @@ impl Ledgers {
 
     pub(super) fn set_limit(&mut self, gpu: GpuId, limit: u64) -> bool {
         self.active_mut(gpu)
-            .map(|ledger| ledger.view.limit = limit)
+            .map(|ledger| ledger.set_limit(limit))
             .is_some()
     }
 
@@ -397,6 +421,12 @@ impl Ledgers {
                 ledger.count_refused_call();
             }
         }
+    }
+
+    /// How often a share has come to be over its limit or has come back below it.
+    pub(super) fn over_changes(&self) -> u64 {
+        let changes = self.0.iter().map(|ledger| ledger.over_changes);
+        changes.fold(0, u64::wrapping_add)
     }
 
     /// Nothing is charged or asked for on any GPU.

@@ -34,6 +34,11 @@ impl Books {
         }
     }
 
+    /// How often a share has come to be over its limit or has come back below it, on any GPU.
+    pub fn over_changes(&self) -> u64 {
+        self.accounts.ledgers.over_changes()
+    }
+
     /// What a process holds of a GPU's memory, in bytes: its part of [`Books::processes`].
     pub fn held_by(&self, gpu: GpuId, process: ProcessId) -> u64 {
         let share = self.accounts.ledgers.of(gpu);

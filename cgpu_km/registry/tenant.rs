@@ -16,8 +16,8 @@ use crate::{
     os_interface::{
         self,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Caller, DeviceNumber, Frame, Mapping, OpenFile, Pages, QueueKey, Shown,
-        Unmapped, UserAddr, Worker,
+        BackingFile, Caller, Changes, DeviceNumber, Frame, Mapping, OpenFile, Pages, QueueKey,
+        Shown, Unmapped, UserAddr, Worker,
     },
     policy::{Books, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView},
     uapi::{Cause, Name},
@@ -40,6 +40,8 @@ pub struct Tenant {
     number: u64,
     name: Name,
     tables: &'static Tables,
+    /// Told when a share comes to be over its limit, or no longer is.
+    changes: Arc<Changes>,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
@@ -152,12 +154,14 @@ impl Tenant {
         tables: &'static Tables,
         control: Door,
         uvm: Door,
+        changes: Arc<Changes>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 number,
                 name,
                 tables,
+                changes,
                 state <- new_mutex!(State {
                     books: Books::with_seed(os_interface::random()),
                     control,
@@ -182,7 +186,21 @@ impl Tenant {
 
     /// Works on its books, alone. `work` computes: it calls nobody, and copies no user memory.
     pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
-        work(&mut self.state.lock().books)
+        self.with_state(|state| work(&mut state.books))
+    }
+
+    /// Works on all that changes, and tells who waits for it where a share has come to be over its limit
+    /// by that, or no longer is.
+    fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.books.over_changes();
+        let result = work(&mut state);
+        let changed = state.books.over_changes() != before;
+        drop(state);
+        if changed {
+            self.changes.note();
+        }
+        result
     }
 
     /// The one of its GPUs whose page of shared data is in this frame, and the page.
@@ -410,8 +428,9 @@ impl Instance {
     /// freed.
     pub fn set_limit(&self, limit: u64, overcommit: Overcommit) -> Result<(), Failure> {
         self.gpu.set_limit(self.id, limit, overcommit, || {
-            let mut state = self.tenant.state.lock();
-            state.share(self.id).is_some() && state.books.set_limit(self.gpu.id(), limit)
+            self.tenant.with_state(|state| {
+                state.share(self.id).is_some() && state.books.set_limit(self.gpu.id(), limit)
+            })
         })?;
         dispatch::rebalance(&self.tenant);
         Ok(())
@@ -551,16 +570,17 @@ impl os_interface::Endpoint for Endpoint {
     }
 
     fn release(file: File) {
-        let mut state = file.tenant().state.lock();
-        let place = state.uvm_files.iter().position(|(id, _)| *id == file.id);
+        let handle = file.tenant().with_state(|state| {
+            let place = state.uvm_files.iter().position(|(id, _)| *id == file.id);
+            let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
+            // The driver has freed the clients that were made on the file.
+            state.books.close_file(file.id);
+            if let Some(door) = state.door(&file.endpoint) {
+                door.leave();
+            }
+            handle
+        });
         // Dropped without the lock: with it may go the last reference of the real device's file.
-        let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
-        // The driver has freed the clients that were made on the file.
-        state.books.close_file(file.id);
-        if let Some(door) = state.door(&file.endpoint) {
-            door.leave();
-        }
-        drop(state);
         drop(handle);
     }
 }

@@ -460,6 +460,34 @@ fn below_what_is_used_a_lowered_limit_refuses_and_frees_are_credited() {
 }
 
 #[test]
+fn coming_over_the_limit_and_back_is_counted() {
+    let mut books = books(8 * MIB);
+    let memory = |handle| memory_request(CLIENT, DEVICE, object(handle), 4 * MIB);
+    books.alloc(&memory(7)).unwrap();
+    books.alloc(&memory(8)).unwrap();
+    let seen = |books: &Books| {
+        let share = books.share(GPU).unwrap();
+        (share.over(), share.over_count, books.over_changes())
+    };
+    assert_eq!(seen(&books), (false, 0, 0));
+    assert!(books.set_limit(GPU, 8 * MIB - 1));
+    assert_eq!(seen(&books), (true, 1, 1));
+    // Lower still, and refused: over it is.
+    assert!(books.set_limit(GPU, MIB));
+    assert!(books.alloc(&memory(9)).is_err());
+    books.free(CLIENT, object(7));
+    assert_eq!(seen(&books), (true, 1, 1));
+    books.free(CLIENT, object(8));
+    assert_eq!(seen(&books), (false, 1, 2));
+    books.alloc(&memory(7)).unwrap_err();
+    assert!(books.set_limit(GPU, 4 * MIB));
+    books.alloc(&memory(7)).unwrap();
+    assert!(books.set_limit(GPU, MIB));
+    assert!(books.set_limit(GPU, 4 * MIB));
+    assert_eq!(seen(&books), (false, 2, 4));
+}
+
+#[test]
 fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
     let mut books = books(100);
     books.add_share(OTHER_GPU, 200).unwrap();

@@ -261,7 +261,7 @@ fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_books_have_
         for index in 0..3 {
             let at = 8 + 72 * index;
             let pid = get32(parts[1].bytes, at);
-            let used = if pid == UNKNOWN { 0 } else { u64::from(pid) };
+            let used = if pid == END { 0 } else { u64::from(pid) };
             for figure in 0..6 {
                 put64(parts[1].bytes, at + 16 + 8 * figure, used);
             }

@@ -125,6 +125,23 @@ impl Control {
         Ok(get.instance)
     }
 
+    /// Waits so long for an instance to come over its limit or below it, since this file last asked for
+    /// instances; whether one did.
+    pub fn changed(&self, milliseconds: i32) -> Result<bool, Errno> {
+        let mut poll = libc::pollfd {
+            fd: self.fd,
+            events: libc::POLLIN | libc::POLLPRI,
+            revents: 0,
+        };
+        // SAFETY: one record, which lives over the call.
+        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+            0 => Ok(false),
+            1 if poll.revents & libc::POLLERR == 0 => Ok(true),
+            1 => Err(libc::EIO),
+            _ => Err(sys::errno()),
+        }
+    }
+
     /// Changes a limit.
     pub fn set_memory(&self, name: &str, gpu: u32, limit: u64) -> Result<(), Errno> {
         let mut set = uapi::InstanceSetMemory {

@@ -627,6 +627,8 @@ impl World {
                 overhead,
                 peak: share.peak,
                 overhead_peak: share.overhead_peak,
+                // Has a test of its own.
+                over_count: self.books.share(gpu).map_or(0, |share| share.over_count),
                 refused: share.refused,
                 refused_calls: 0,
                 objects: self.things.values().filter(below).count() as u64,

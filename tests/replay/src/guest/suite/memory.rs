@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory limit, by hand.
 
-use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, MIB};
+use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::u64_at;
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Failure};
@@ -26,6 +26,10 @@ pub(super) const TESTS: &[Test] = &[
     ),
     ("memory: a copy shares the charge", duplicates),
     ("memory: limits change while in use", live),
+    (
+        "memory: who polls is told that a limit is below what is used",
+        told,
+    ),
     ("memory: reports show the limit", reports),
     (
         "memory: an address that is not there is EFAULT or a status",
@@ -198,6 +202,45 @@ fn live() -> Outcome {
     at("free", client.free(FIRST + 1))?;
     at("below again", client.memory(FIRST, 64 * MIB))?;
     refused("full again", client.memory(FIRST + 1, 2 * MIB))?;
+    client.close();
+    Ok(())
+}
+
+fn told() -> Outcome {
+    let instance = Instance::new("told", 128 * MIB)?;
+    let watcher = super::control()?;
+    let changed = |milliseconds| sys("poll", watcher.changed(milliseconds));
+    let count = || {
+        let path = format!("/proc/cgpu_km/{GPU}/told/status");
+        let status = at(&path, std::fs::read_to_string(&path))?;
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("memory_over_limit_count: "));
+        Ok::<_, String>(line.unwrap_or("none").to_owned())
+    };
+    let client = instance.client()?;
+    at("memory", client.memory(FIRST, 128 * MIB))?;
+    refused("full", client.memory(FIRST + 1, 2 * MIB))?;
+    holds("nothing has happened", !changed(0)?)?;
+    // Somebody waits for it while it happens.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| changed(30_000));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        instance.set_memory(64 * MIB)?;
+        let woken = waiting.join().map_err(|_| "the thread died".to_owned())??;
+        holds("over, and nobody was told", woken)
+    })?;
+    holds("told once more until it is asked what", changed(0)?)?;
+    let seen = sys("get", watcher.get("told", GPU))?;
+    holds("not over", seen.memory_used_bytes > seen.memory_limit_bytes)?;
+    holds("asked, and told again", !changed(0)?)?;
+    equal("times", &count()?, &"1".to_owned())?;
+    refused("over", client.memory(FIRST + 1, 2 * MIB))?;
+    holds("a refusal is no change", !changed(0)?)?;
+    at("free", client.free(FIRST))?;
+    holds("below, and nobody was told", changed(1_000)?)?;
+    at("below again", client.memory(FIRST, 64 * MIB))?;
+    equal("times", &count()?, &"1".to_owned())?;
     client.close();
     Ok(())
 }

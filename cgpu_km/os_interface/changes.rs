@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Something that happens again and again, and that files can be polled for.
+
+use kernel::{
+    bindings,
+    fs::File,
+    new_poll_condvar,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        poll::{PollCondVar, PollTable},
+        Arc,
+    },
+};
+
+/// What happens.
+#[pin_data]
+pub struct Changes {
+    /// How often it has happened.
+    count: Atomic<u64>,
+    #[pin]
+    waiters: PollCondVar,
+}
+
+impl Changes {
+    /// Nothing has happened.
+    pub fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                count: Atomic::new(0),
+                waiters <- new_poll_condvar!(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// It has happened: wakes who polls for it. Takes the lock of the waiters alone.
+    pub fn note(&self) {
+        self.count.fetch_add(1, Relaxed);
+        // Takes the waiters' lock, behind which the new count is seen by who comes to wait.
+        self.waiters.notify_all();
+    }
+
+    /// How often it has happened.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// Has a `poll` of `file` woken by what happens from now on.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of a `poll` file operation that is running.
+    pub(super) unsafe fn wait(&self, file: *mut bindings::file, table: *mut bindings::poll_table) {
+        // SAFETY: The caller promises that the table is that of this `poll`.
+        let table = unsafe { PollTable::from_raw(table) };
+        // SAFETY: The caller promises that the file is open; its position is used by nobody.
+        let file = unsafe { File::from_raw_file(file) };
+        table.register_wait(file, &self.waiters);
+    }
+}
