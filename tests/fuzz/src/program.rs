@@ -11,7 +11,7 @@ use crate::stream::{put_u32, u32_at, u64_at, Input, Stream};
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
-use cgpu_km::proxy::{self, Call, Errno, Part, Role, Route, Session, UserAddr};
+use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
 
 /// Where every call's argument is.
 pub const ARGUMENT: u64 = 0x7000_0000;
@@ -249,7 +249,31 @@ impl<'a> Program<'a> {
     }
 }
 
+/// A file behind a descriptor. These programs have none.
+pub enum NoFile {}
+
+impl Held for NoFile {
+    fn session(&self) -> Session {
+        match *self {}
+    }
+}
+
 impl Call for Program<'_> {
+    type Held = NoFile;
+
+    fn hold(&mut self, _: i32) -> Option<NoFile> {
+        None
+    }
+
+    fn forward_holding(
+        &mut self,
+        _: u32,
+        _: &mut [Part<'_>],
+        file: FileAt<'_, NoFile>,
+    ) -> Result<i32, Errno> {
+        match *file.file {}
+    }
+
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
         if from.0 == ARGUMENT {
             // Unless the program itself has put something else there.
