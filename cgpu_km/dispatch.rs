@@ -128,6 +128,22 @@ impl Call for TenantCall<'_, '_> {
 }
 
 impl Call for Upkeep<'_> {
+    type Held = HeldFile<Endpoint>;
+
+    /// There is no program whose descriptors they could be.
+    fn hold(&mut self, _descriptor: i32) -> Option<HeldFile<Endpoint>> {
+        None
+    }
+
+    fn forward_holding(
+        &mut self,
+        _: u32,
+        _: &mut [Part<'_>],
+        _: FileAt<'_, HeldFile<Endpoint>>,
+    ) -> Result<i32, Errno> {
+        Err(Errno::EINVAL)
+    }
+
     fn read(&mut self, _from: UserAddr, _into: &mut [u8]) -> Result<(), Errno> {
         Err(Errno::EFAULT)
     }
