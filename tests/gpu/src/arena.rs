@@ -49,7 +49,7 @@ impl Lock {
                 .compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed)
         {
             tries = tries.wrapping_add(1);
-            if tries % 1024 == 0 && owner != 0 && !sys::exists(owner) {
+            if tries % 1024 == 0 && owner != 0 && sys::has_ended(owner) {
                 let _ = self
                     .0
                     .compare_exchange(owner, 0, Ordering::Acquire, Ordering::Relaxed);

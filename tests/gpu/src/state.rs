@@ -285,7 +285,7 @@ impl State {
     /// Closes the files of processes that are no more.
     pub fn reap(&self) {
         for place in 0..FILES {
-            self.leave(Place(place), |holder| !sys::exists(holder));
+            self.leave(Place(place), sys::has_ended);
         }
     }
 
@@ -351,6 +351,12 @@ mod tests {
     #[global_allocator]
     static ALLOCATOR: crate::arena::Allocator = crate::arena::Allocator;
 
+    /// All zeroes, as an information about signals begins.
+    fn nothing() -> libc::siginfo_t {
+        // SAFETY: Numbers and pointers, for all of which zero is valid.
+        unsafe { core::mem::zeroed() }
+    }
+
     /// A client of this process, made as the driver would make it.
     fn client(state: &State, file: FileId, handle: u32) {
         let request = Alloc {
@@ -402,13 +408,23 @@ mod tests {
             // SAFETY: Ends the child without what the parent has to do at its end.
             unsafe { libc::_exit(0) };
         }
+        let mut info: libc::siginfo_t = nothing();
+        // SAFETY: Waits for the child's end and leaves it a zombie; the pointer is to a local.
+        unsafe {
+            libc::waitid(
+                libc::P_PID,
+                child as libc::id_t,
+                &raw mut info,
+                libc::WEXITED | libc::WNOWAIT,
+            )
+        };
+        let knows = |handle| state.with_books(|books| books.owns_client(ClientHandle(handle)));
+        assert!(knows(0xc1d0_0001) && knows(0xc1d0_0002) && knows(0xc1d0_03e7));
+        state.reap();
         let mut status = 0;
         // SAFETY: Waits for the child; the pointer is to a local.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
-        let knows = |handle| state.with_books(|books| books.owns_client(ClientHandle(handle)));
-        assert!(knows(0xc1d0_0001) && knows(0xc1d0_0002) && knows(0xc1d0_03e7));
-        state.reap();
         assert!(knows(0xc1d0_0001) && !knows(0xc1d0_0002) && !knows(0xc1d0_03e7));
 
         let used = state.arena_bytes();

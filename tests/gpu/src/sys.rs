@@ -105,6 +105,19 @@ pub fn wake(word: &AtomicU32) {
     unsafe { call(libc::SYS_futex, arguments) };
 }
 
+/// Whether a process (or thread) runs no more: it is gone, or waits for nothing but to be counted by its
+/// parent, and the kernel has closed its files.
+pub fn has_ended(process: i32) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
+        return !exists(process);
+    };
+    // The name before the state is in parentheses, and may have some itself.
+    let state = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
 /// An address at which nothing can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotThere;
