@@ -171,6 +171,7 @@ pub(super) unsafe fn forward_always(
         cmd,
         arg: slot.fill(parts)?,
         lease: Some(&slot),
+        inserted: None,
     };
     // SAFETY: The caller promises that the file is open; the lease is of this address space.
     let answer = unsafe { request.execute_reduced() }?;

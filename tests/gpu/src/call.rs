@@ -6,9 +6,7 @@ use crate::state::{Place, State};
 use crate::sys;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
-use cgpu_km::proxy::{
-    self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr,
-};
+use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -149,8 +147,8 @@ impl Call for Proxied {
         let known = |spaces: &[(FileId, i32)]| spaces.iter().find(|space| space.0 == file).copied();
         let space = SPACES.lock().ok().and_then(|spaces| known(&spaces));
         let (_, fd) = space.ok_or(Errno::EBADF)?;
-        let state = self.state;
-        Self { state, fd }.forward(request, parts, Route::Caller)
+        let (state, find) = (self.state, self.find);
+        Self { state, fd, find }.forward(request, parts, Route::Caller)
     }
 
     fn unmap(&mut self, base: u64, length: u64) {
@@ -244,7 +242,12 @@ pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u
         spaces.push((file, fd));
     }
     match state.with_books(|books| books.map_managed(file, base, length)) {
-        Ok(true) => proxy::settle(&mut Proxied { state, fd }, file, base, length, false),
+        Ok(true) => {
+            // Only what the program names by a descriptor is looked for, and here it names none.
+            let find = |_| None;
+            let mut call = Proxied { state, fd, find };
+            proxy::settle(&mut call, file, base, length, false);
+        }
         Ok(false) => {}
         Err(_) => return false,
     }

@@ -115,7 +115,8 @@ fn allocated(state: &'static State, fd: i32, outer: &[u8]) {
         Some(Kind::ChannelGroup) => {
             let mut params = [0; params::nva06c::SIZE];
             let at = nvos64::P_ALLOC_PARMS.get(outer).unwrap_or_default();
-            let compute = sys::peek(at, &mut params).is_ok() && params::is_compute_group(&params);
+            let compute = sys::peek(at, &mut params).is_ok()
+                && params::is_compute(Kind::ChannelGroup, &params);
             with_known(|known| known.groups.push((name, compute)));
         }
         Some(Kind::Channel) => {
