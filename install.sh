@@ -156,6 +156,11 @@ mkdir -p "$root/var/lib/cgpu"
 
 folder() {
 	[ ! -d "$root$1" ] || return 0
+	# The root itself may not be there yet; it is its own folder.
+	if [ "$1" = / ]; then
+		mkdir -p "$root/"
+		return
+	fi
 	folder "$(dirname "$1")"
 	say "folder $1" >>"$manifest"
 	mkdir "$root$1"
