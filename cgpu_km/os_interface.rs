@@ -18,12 +18,14 @@
 
 mod backing_file;
 mod caller;
+pub mod clock;
 pub mod cgpufs;
 pub mod control_device;
 mod creds;
 mod mapping;
 pub mod nodes;
 pub mod procfs;
+mod printed;
 mod random;
 mod scratch;
 mod session;
@@ -36,6 +38,7 @@ mod worker;
 pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::Caller;
 pub use mapping::{Frame, Mapping, Pages, Shown, Unmapped};
+pub use printed::Printed;
 pub use random::random;
 pub use scratch::Scratch;
 pub use session::Endpoint;

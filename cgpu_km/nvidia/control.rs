@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The controls that containers may use, with the size of their parameters and the pointers in them.
 
+use super::capability::Capabilities;
 use super::handle::ControlCmd;
 use super::wire::Field;
 
@@ -123,6 +124,10 @@ pub struct ControlEntry {
     pub care: Care,
     /// The pointers in them.
     pub pointers: &'static [Pointer],
+    /// The sets of capabilities that allow it.
+    pub capabilities: Capabilities,
+    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own.
+    pub clients: &'static [usize],
 }
 
 pub(super) const fn entry(
@@ -131,6 +136,8 @@ pub(super) const fn entry(
     params: u32,
     care: Care,
     pointers: &'static [Pointer],
+    capabilities: Capabilities,
+    clients: &'static [usize],
 ) -> ControlEntry {
     ControlEntry {
         cmd: ControlCmd(cmd),
@@ -138,6 +145,8 @@ pub(super) const fn entry(
         params,
         care,
         pointers,
+        capabilities,
+        clients,
     }
 }
 

@@ -186,7 +186,7 @@ fn escapes_that_reach_beyond_the_tenant_are_refused() {
         Escape::RmI2cAccess,
         Escape::RmIdleChannels,
         Escape::RmAccessRegistry,
-        Escape::RmMapMemoryDma,
+        Escape::RmBindContextDma,
         Escape::RmLocklessDiagnostic,
         Escape::SetNumaStatus,
         Escape::ExportToDmabufFd,
@@ -266,7 +266,6 @@ fn classes_that_give_more_than_a_share_are_refused() {
         0x82, 0x83, 0xc2,   // NV01_MEMORY_LOCAL_PHYSICAL
         0xfd,   // multicast
         0x2082, // NV2082_BINAPI_PRIVILEGED
-        0xb2cc, // profiler
         0xc637, // MIG
         0xc639, 0xc640,
     ] {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The books of one tenant: the events that change them.
 
+use super::audit::{Audit, Audited, Notice, Reason};
 use super::charge::{Accounts, Denied};
-use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
+use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, ProcessId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::Forest;
 use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::slots::{Ref, Slot};
 use super::CONTEXT_OVERHEAD;
+use crate::nvidia::capability::Capabilities;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::store::Exhausted;
@@ -23,6 +25,7 @@ pub struct Books {
     pub(super) accounts: Accounts,
     pub(super) forest: Forest,
     pub(super) mappings: Mappings,
+    pub(super) audit: Audit,
 }
 
 impl Default for Books {
@@ -44,17 +47,20 @@ impl Books {
             accounts: Accounts::new(seed),
             forest: Forest::new(seed),
             mappings: Mappings::new(seed),
+            audit: Audit::new(),
         }
     }
 
-    /// The tenant gets a share of a GPU, of `limit` bytes. A share that it has gets that limit; one
-    /// that was taken away comes back with what it is still charged.
+    /// The tenant gets a share of a GPU, of `limit` bytes, with the default capabilities. A share that it
+    /// has gets that limit; one that was taken away comes back with what it is still charged.
     ///
     /// # Errors
     ///
     /// No memory, or [`super::MAX_SHARES`] shares exist.
     pub fn add_share(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
-        self.accounts.ledgers.open(gpu, limit)
+        self.accounts.ledgers.open(gpu, limit)?;
+        self.audit.forget(gpu);
+        Ok(())
     }
 
     /// The tenant loses its share of a GPU: no new device object, no new memory. What it has there
@@ -69,9 +75,25 @@ impl Books {
         self.accounts.ledgers.set_limit(gpu, limit)
     }
 
-    /// A call was refused for another reason than the limit; `None`: it concerns no GPU in particular.
-    pub fn note_refused_call(&mut self, gpu: Option<GpuId>) {
-        self.accounts.ledgers.count_refused_call(gpu);
+    /// Says what the tenant's share of a GPU is for. `false`: it has no share of that GPU.
+    pub fn set_capabilities(&mut self, gpu: GpuId, capabilities: Capabilities) -> bool {
+        self.accounts.ledgers.set_capabilities(gpu, capabilities)
+    }
+
+    /// A call by `process` was refused for another reason than the limit, or let through unseen; `gpu`
+    /// `None`: it concerns no GPU in particular. `now` is in seconds since 1970. The kernel log is to
+    /// have a line where there is a [`Notice`].
+    pub fn note_call(
+        &mut self,
+        call: &Audited,
+        gpu: Option<GpuId>,
+        process: ProcessId,
+        now: u64,
+    ) -> Option<Notice> {
+        if call.reason != Reason::PassedUnseen {
+            self.accounts.ledgers.count_refused_call(gpu);
+        }
+        self.audit.note(call, gpu, process, now)
     }
 
     /// An object is about to be asked for. Reserves its memory and every record that it needs. The

@@ -8,6 +8,7 @@
 
 use super::event::GpuId;
 use super::MAX_SHARES;
+use crate::nvidia::capability::Capabilities;
 use crate::store::{Exhausted, List};
 
 /// What a tenant is told about a GPU's memory, in bytes.
@@ -90,6 +91,8 @@ pub(super) struct Ledger {
     active: bool,
     /// What refers to this ledger: objects and charges, those in flight included.
     users: u64,
+    /// What the tenant may do with the GPU.
+    capabilities: Capabilities,
     view: ShareView,
 }
 
@@ -99,6 +102,7 @@ impl Ledger {
             gpu,
             active: true,
             users: 0,
+            capabilities: Capabilities::DEFAULT,
             view: ShareView {
                 limit,
                 ..ShareView::default()
@@ -108,6 +112,10 @@ impl Ledger {
 
     pub(super) fn gpu(&self) -> GpuId {
         self.gpu
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     pub(super) fn view(&self) -> &ShareView {
@@ -225,6 +233,7 @@ impl Ledgers {
         if let Some(ledger) = self.0.iter_mut().find(|ledger| ledger.gpu == gpu) {
             ledger.active = true;
             ledger.view.limit = limit;
+            ledger.capabilities = Capabilities::DEFAULT;
             return Ok(());
         }
         let vacant = |ledger: &&mut Ledger| !ledger.active && ledger.is_clear();
@@ -249,6 +258,20 @@ impl Ledgers {
         self.active_mut(gpu)
             .map(|ledger| ledger.view.limit = limit)
             .is_some()
+    }
+
+    pub(super) fn set_capabilities(&mut self, gpu: GpuId, capabilities: Capabilities) -> bool {
+        self.active_mut(gpu)
+            .map(|ledger| ledger.capabilities = capabilities)
+            .is_some()
+    }
+
+    /// What the tenant may do with any of its GPUs.
+    pub(super) fn all_capabilities(&self) -> Capabilities {
+        let active = self.0.iter().filter(|ledger| ledger.active);
+        active.fold(Capabilities::NONE, |all, ledger| {
+            all.or(ledger.capabilities)
+        })
     }
 
     /// The share of a GPU, if the tenant has one now.

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{
     dispatch,
-    nvidia::tables::Tables,
+    nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
         self,
         shared_page::{DriverPage, Shadow},
         BackingFile, Caller, DeviceNumber, Frame, Mapping, Pages, QueueKey, Shown, UserAddr,
         Worker,
     },
-    policy::{Books, FileId, GpuId, ProcessId, ShareView},
+    policy::{AuditRecord, Books, FileId, GpuId, ProcessId, ShareView, MOST_RECORDS},
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -107,6 +107,8 @@ pub struct Usage {
     pub tenant_open_files: u32,
     /// Processes that hold memory.
     pub processes: u32,
+    /// What it is for.
+    pub capabilities: Capabilities,
 }
 
 impl Door {
@@ -220,12 +222,13 @@ impl Tenant {
         state.shares.iter().any(|s| s.gpu.id() == gpu.id())
     }
 
-    /// Adds a share with this limit, in bytes.
-    pub(super) fn add(&self, share: Share, limit: u64) -> Result {
+    /// Adds a share with this limit, in bytes, and what it is for.
+    pub(super) fn add(&self, share: Share, limit: u64, capabilities: Capabilities) -> Result {
         let mut state = self.state.lock();
         state.shares.reserve(1, GFP_KERNEL)?;
         let added = state.books.add_share(share.gpu.id(), limit);
         added.map_err(|_| ENOMEM)?;
+        state.books.set_capabilities(share.gpu.id(), capabilities);
         state.shares.push(share, GFP_KERNEL)?;
         Ok(())
     }
@@ -364,6 +367,7 @@ impl Instance {
             open_files: share.door.files,
             tenant_open_files: state.control.files.saturating_add(state.uvm.files),
             processes,
+            capabilities: state.books.capabilities(Some(self.gpu.id())),
         })
     }
 
@@ -388,6 +392,32 @@ impl Instance {
             let mut state = self.tenant.state.lock();
             state.share(self.id).is_some() && state.books.set_limit(self.gpu.id(), limit)
         })
+    }
+
+    /// Says what it is for.
+    pub fn set_capabilities(&self, capabilities: Capabilities) -> Result<(), Failure> {
+        let mut state = self.tenant.state.lock();
+        let here = state.share(self.id).is_some();
+        match here && state.books.set_capabilities(self.gpu.id(), capabilities) {
+            true => Ok(()),
+            false => Err(Cause::NoSuchInstance.into()),
+        }
+    }
+
+    /// The calls of its tenant that were taken note of, those for its GPU and those for none in
+    /// particular, as of one moment, and how many more there were of kinds without a record; `None` once
+    /// it is destroyed.
+    pub fn noted_calls(&self) -> Result<Option<(KVec<AuditRecord>, u64)>> {
+        // There are never more, and no memory is asked for under the lock.
+        let mut records = KVec::with_capacity(MOST_RECORDS, GFP_KERNEL)?;
+        let state = self.tenant.state.lock();
+        if state.share(self.id).is_none() {
+            return Ok(None);
+        }
+        for record in state.books.noted_calls(self.gpu.id()) {
+            records.push(*record, GFP_KERNEL)?;
+        }
+        Ok(Some((records, state.books.other_noted_calls())))
     }
 
     /// Its weight; `None` once it is destroyed.

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The ioctl type ("magic") of every command of the control device.
 pub const MAGIC: u8 = 0xC6;
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
 /// Where the tool mounts the filesystem of the twins.
@@ -49,6 +49,36 @@ pub const GPU_ANY: u32 = u32::MAX;
 /// up to more than its memory.
 pub const FLAG_OVERCOMMIT: u32 = 1;
 
+/// What an instance is for: sets of the driver's calls, by the names that NVIDIA's containers know
+/// (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
+pub mod capability {
+    /// CUDA, OpenCL.
+    pub const COMPUTE: u32 = 1;
+    /// nvidia-smi, NVML.
+    pub const UTILITY: u32 = 1 << 1;
+    /// Vulkan, OpenGL and EGL without a display.
+    pub const GRAPHICS: u32 = 1 << 2;
+    /// Encoders, decoders, JPEG, optical flow.
+    pub const VIDEO: u32 = 1 << 3;
+    /// Counters of the whole GPU, which show what neighbours do.
+    pub const PROFILING: u32 = 1 << 4;
+    /// Memory for other devices: GPUDirect RDMA, dma-buf.
+    pub const RDMA: u32 = 1 << 5;
+    /// All of them.
+    pub const ALL: u32 = (1 << 6) - 1;
+    /// Of an instance for which none were named.
+    pub const DEFAULT: u32 = COMPUTE | UTILITY;
+    /// Their names.
+    pub const NAMES: [(u32, &str); 6] = [
+        (COMPUTE, "compute"),
+        (UTILITY, "utility"),
+        (GRAPHICS, "graphics"),
+        (VIDEO, "video"),
+        (PROFILING, "profiling"),
+        (RDMA, "rdma"),
+    ];
+}
+
 /// Command numbers (the low byte of a request code).
 pub mod nr {
     /// [`super::Version`], read.
@@ -67,6 +97,10 @@ pub mod nr {
     pub const INSTANCE_SET_MEMORY: u8 = 0x14;
     /// [`super::InstanceSetWeight`], write.
     pub const INSTANCE_SET_WEIGHT: u8 = 0x15;
+    /// [`super::InstanceSetCapabilities`], write.
+    pub const INSTANCE_SET_CAPABILITIES: u8 = 0x20;
+    /// [`super::InstanceRefusals`], read and write.
+    pub const INSTANCE_REFUSALS: u8 = 0x21;
 }
 
 const fn code(direction: u32, nr: u8, size: usize) -> u32 {
@@ -107,6 +141,18 @@ pub mod request {
         WRITE,
         nr::INSTANCE_SET_WEIGHT,
         size_of::<InstanceSetWeight>(),
+    );
+    /// Changes what an instance is for, also while it is in use.
+    pub const INSTANCE_SET_CAPABILITIES: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_CAPABILITIES,
+        size_of::<InstanceSetCapabilities>(),
+    );
+    /// The calls of an instance that were refused.
+    pub const INSTANCE_REFUSALS: u32 = code(
+        READ | WRITE,
+        nr::INSTANCE_REFUSALS,
+        size_of::<InstanceRefusals>(),
     );
 }
 
@@ -277,8 +323,8 @@ pub struct InstanceCreate {
     pub flags: u32,
     /// Out: instance number, `N` of `/dev/cgpuN`.
     pub id: u32,
-    /// Must be zero.
-    pub reserved0: u32,
+    /// What it is for: bits of [`capability`]; 0: [`capability::DEFAULT`].
+    pub capabilities: u32,
     /// Must be zero.
     pub reserved: [u64; 4],
 }
@@ -321,8 +367,8 @@ pub struct Instance {
     pub control_node_minor: u32,
     /// Minor number of `/dev/cgpu-NAME-uvm`.
     pub uvm_node_minor: u32,
-    /// Zero.
-    pub reserved0: u32,
+    /// What it is for: bits of [`capability`].
+    pub capabilities: u32,
     /// Zero.
     pub reserved: [u64; 6],
 }
@@ -367,6 +413,89 @@ pub struct InstanceSetWeight {
     pub reserved: [u64; 2],
 }
 
+/// Changes what an instance is for. Objects that it has stay.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceSetCapabilities {
+    /// Which.
+    pub key: InstanceKey,
+    /// Bits of [`capability`], not 0.
+    pub capabilities: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// Asks for the calls of an instance that were refused, and for those that went to the GPU's firmware
+/// unseen.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceRefusals {
+    /// In: which.
+    pub key: InstanceKey,
+    /// In and out: room for [`Refusal`]s.
+    pub list: List,
+    /// Out: calls of further kinds, for which the module had no records left.
+    pub others: u64,
+    /// Must be zero.
+    pub reserved: [u64; 3],
+}
+
+/// Room for a name of NVIDIA's.
+pub const TITLE_LEN: usize = 96;
+
+/// One kind of refused calls.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Refusal {
+    /// [`refusal`]: what `number` is one of.
+    pub kind: u32,
+    /// Number of the escape, class, control or UVM command.
+    pub number: u32,
+    /// [`refusal`]: why.
+    pub reason: u32,
+    /// For [`refusal::CAPABILITY`]: the sets that would allow it, bits of [`capability`].
+    pub capabilities: u32,
+    /// How many there were.
+    pub count: u64,
+    /// When the last one was, in seconds since 1970.
+    pub last_seconds: u64,
+    /// The process that made it, as the host numbers it.
+    pub last_process: u32,
+    /// 1: it was for this instance's GPU; 0: for none in particular.
+    pub on_gpu: u32,
+    /// NVIDIA's name for the call, text; empty where it has none.
+    pub name: [u8; TITLE_LEN],
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// Values of [`Refusal::kind`] and [`Refusal::reason`].
+pub mod refusal {
+    /// An `ioctl` of `/dev/nvidiactl` or `/dev/nvidiaN`.
+    pub const ESCAPE: u32 = 0;
+    /// A class of an object to be made.
+    pub const CLASS: u32 = 1;
+    /// A control of an object.
+    pub const CONTROL: u32 = 2;
+    /// A command of `/dev/nvidia-uvm`.
+    pub const UVM: u32 = 3;
+
+    /// No table has it.
+    pub const UNLISTED: u32 = 0;
+    /// The instance has none of the capabilities that allow it.
+    pub const CAPABILITY: u32 = 1;
+    /// It names a client, GPU or process of another tenant.
+    pub const FOREIGN: u32 = 2;
+    /// It is kept from every container.
+    pub const FORBIDDEN: u32 = 3;
+    /// It says something in its parameters that no container may say.
+    pub const PARAMETERS: u32 = 4;
+    /// It was not refused: it went to the GPU's firmware unseen.
+    pub const PASSED_UNSEEN: u32 = 5;
+}
+
 /// Why a command failed. Each cause has an errno of its own, which never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -395,6 +524,8 @@ pub enum Cause {
     LimitZero = 33,
     /// `ERANGE`: the weight is not between 1 and [`WEIGHT_MAX`].
     WeightOutOfRange = 34,
+    /// `EBADRQC`: a capability that is not known, or none.
+    UnknownCapability = 56,
     /// `ENOTUNIQ`: the name is on several GPUs and none was named.
     Ambiguous = 76,
     /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
@@ -407,7 +538,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order of its errno.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NotPermitted,
         Self::NoSuchInstance,
         Self::NoSuchGpu,
@@ -420,6 +551,7 @@ impl Cause {
         Self::LimitsAboveGpu,
         Self::LimitZero,
         Self::WeightOutOfRange,
+        Self::UnknownCapability,
         Self::Ambiguous,
         Self::BadName,
         Self::TooMany,
@@ -456,10 +588,7 @@ impl Reserved for InstanceKey {
 }
 impl Reserved for InstanceCreate {
     fn is_clean(&self) -> bool {
-        self.key.is_clean()
-            && self.flags & !FLAG_OVERCOMMIT == 0
-            && self.reserved0 == 0
-            && self.reserved == [0; 4]
+        self.key.is_clean() && self.flags & !FLAG_OVERCOMMIT == 0 && self.reserved == [0; 4]
     }
 }
 impl Reserved for InstanceGet {
@@ -480,6 +609,16 @@ impl Reserved for InstanceSetWeight {
         self.key.is_clean() && self.reserved0 == 0 && self.reserved == [0; 2]
     }
 }
+impl Reserved for InstanceSetCapabilities {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean() && self.reserved0 == 0 && self.reserved == [0; 2]
+    }
+}
+impl Reserved for InstanceRefusals {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean() && self.list.is_clean() && self.reserved == [0; 3]
+    }
+}
 
 const _: () = {
     assert!(size_of::<Version>() == 136);
@@ -491,6 +630,9 @@ const _: () = {
     assert!(size_of::<InstanceGet>() == 320);
     assert!(size_of::<InstanceSetMemory>() == 120);
     assert!(size_of::<InstanceSetWeight>() == 112);
+    assert!(size_of::<InstanceSetCapabilities>() == 112);
+    assert!(size_of::<InstanceRefusals>() == 160);
+    assert!(size_of::<Refusal>() == 152);
 };
 
 #[cfg(test)]
@@ -541,5 +683,7 @@ mod tests {
         assert_eq!(request::INSTANCE_LIST, 0xC028_C613);
         assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
         assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
+        assert_eq!(request::INSTANCE_SET_CAPABILITIES, 0x4070_C620);
+        assert_eq!(request::INSTANCE_REFUSALS, 0xC0A0_C621);
     }
 }

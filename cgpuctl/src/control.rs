@@ -4,8 +4,8 @@
 //! in-memory model behind the same traits.
 
 use cgpu_uapi::{
-    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory, InstanceSetWeight,
-    Version,
+    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
+    InstanceSetMemory, InstanceSetWeight, Refusal, Version,
 };
 use nix::errno::Errno;
 use std::ffi::OsString;
@@ -33,6 +33,10 @@ pub trait Control {
     fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno>;
     /// Changes a weight.
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno>;
+    /// Changes what an instance is for.
+    fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno>;
+    /// The refused calls of an instance, and how many more there were without a record.
+    fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno>;
 }
 
 /// A file operation of the host that failed.

@@ -24,6 +24,7 @@ pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
     let mounted = host.mount_cgpufs().map_err(|e| fail(e.into()))?;
     let requests = minors.iter().map(|&minor| {
         let mut request = request(args.name, minor, args.mem, args.weight);
+        request.capabilities = args.caps.0;
         request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
         request
     });

@@ -6,9 +6,9 @@
 //! fills a record wrongly is found out. A test can have any operation fail with an errno of its choice.
 
 use cgpu_uapi::{
-    Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetMemory,
-    InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
-    MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    capability, Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey,
+    InstanceSetCapabilities, InstanceSetMemory, InstanceSetWeight, Refusal, Reserved, Version,
+    ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::control::{Control, Host, Look, PathError, Status, Watch};
 use nix::errno::Errno;
@@ -33,6 +33,7 @@ pub(crate) enum Op {
     Destroy,
     SetMemory,
     SetWeight,
+    SetCapabilities,
     Mount,
     Unmount,
     Unload,
@@ -45,6 +46,8 @@ pub(crate) struct State {
     pub(crate) mounts: Vec<PathBuf>,
     pub(crate) mount_point_exists: bool,
     pub(crate) unloaded: bool,
+    /// Refused calls, of every instance, and how many more there were.
+    pub(crate) refusals: (Vec<Refusal>, u64),
     /// Texts of files, by path.
     pub(crate) texts: BTreeMap<PathBuf, String>,
     /// What `stat(2)` tells, by path.
@@ -297,6 +300,11 @@ impl Control for Device {
         instance.key = key;
         instance.id = id;
         instance.weight = request.weight;
+        instance.capabilities = match request.capabilities {
+            0 => capability::DEFAULT,
+            bits if bits & !capability::ALL != 0 => return Err(errno(Cause::UnknownCapability)),
+            bits => bits,
+        };
         instance.memory_limit_bytes = request.memory_limit_bytes;
         instance.major = 511;
         instance.node_minor = id;
@@ -355,6 +363,26 @@ impl Control for Device {
         }
         state.instances[n].weight = request.weight;
         Ok(())
+    }
+
+    fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetCapabilities)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        let n = state.find(&request.key)?;
+        if request.capabilities == 0 || request.capabilities & !capability::ALL != 0 {
+            return Err(errno(Cause::UnknownCapability));
+        }
+        state.instances[n].capabilities = request.capabilities;
+        Ok(())
+    }
+
+    fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.find(key)?;
+        Ok(state.refusals.clone())
     }
 }
 

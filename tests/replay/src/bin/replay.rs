@@ -32,6 +32,9 @@ enum Command {
         /// Memory limit of the instance, like 8GiB; the GPU's whole memory if not given.
         #[arg(long, value_parser = size::parse)]
         mem: Option<u64>,
+        /// What the instance is for, like `compute,utility`; the default if not given.
+        #[arg(long, value_delimiter = ',')]
+        caps: Vec<String>,
         /// Name of the instance.
         #[arg(long, default_value = "replay")]
         name: String,
@@ -57,11 +60,24 @@ fn read(files: &[PathBuf]) -> Result<Vec<Trace>, String> {
         .collect()
 }
 
+/// The bits of capabilities; 0 for none.
+fn capabilities(names: &[String]) -> Result<u32, String> {
+    let bit = |name: &String| {
+        let known = cgpu_uapi::capability::NAMES;
+        let found = known.into_iter().find(|(_, known)| known == name);
+        found
+            .map(|(bit, _)| bit)
+            .ok_or_else(|| format!("{name} is no capability"))
+    };
+    names.iter().try_fold(0, |bits, name| Ok(bits | bit(name)?))
+}
+
 fn work(command: Command) -> Result<(), String> {
     match command {
         Command::Run {
             direct,
             mem,
+            caps,
             name,
             verbose,
             files,
@@ -73,6 +89,7 @@ fn work(command: Command) -> Result<(), String> {
             let settings = Settings {
                 direct,
                 limit: mem,
+                capabilities: capabilities(&caps)?,
                 name,
                 verbose,
             };

@@ -4,6 +4,7 @@
 //! Every test runs in a process of its own and makes the instances that it needs. Tests that take
 //! the module apart come last.
 
+mod capabilities;
 mod compat;
 mod control;
 mod files;
@@ -168,6 +169,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         memory::TESTS,
         uvm::TESTS,
         isolation::TESTS,
+        capabilities::TESTS,
         lists::TESTS,
         handles::TESTS,
         scratch::TESTS,
