@@ -84,6 +84,10 @@ pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 pub const ACQUIRE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0145);
 /// Ends that.
 pub const RELEASE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0146);
+/// Keeps the clocks of the whole GPU down while a program wants it.
+pub const PERF_CUDA_LIMIT: ControlCmd = ControlCmd(0x0080_1909);
+/// Makes the timestamps of the whole GPU finer while a program wants it.
+pub const SET_GR_TICK_FREQ: ControlCmd = ControlCmd(0x2080_0407);
 /// Raises the GPU's clocks.
 pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
