@@ -70,6 +70,7 @@ impl Commands {
         put_text(&mut version.module, VERSION);
         if let Some(driver) = self.0.driver() {
             version.branch = driver.branch.major();
+            version.branch_assumed = u32::from(driver.is_assumed);
             version.driver = driver.version;
         }
         version

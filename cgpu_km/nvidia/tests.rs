@@ -180,6 +180,18 @@ fn escapes_are_numbered_as_nvidia_numbers_them() {
 }
 
 #[test]
+fn a_branch_is_named_by_its_number_alone() {
+    assert_eq!(Branch::named(580), Some(Branch::R580));
+    for unknown in [0, 58, 545, 999] {
+        assert_eq!(Branch::named(unknown), None);
+    }
+    // What is refused as a version can be assumed.
+    let old = DriverVersion::parse("535.54.03").expect("a version");
+    assert_eq!(Branch::of(old), None);
+    assert_eq!(Branch::named(old.major), Some(Branch::R535));
+}
+
+#[test]
 fn escapes_that_reach_beyond_the_tenant_are_refused() {
     for escape in [
         Escape::RmAllocObject,

@@ -212,8 +212,13 @@ pub struct Version {
     pub module: [u8; 32],
     /// The running NVIDIA driver's version, text; empty while no GPU was attached.
     pub driver: [u8; 64],
+    /// 1: the driver is of another branch, without tables, and taken for `branch` because the module was
+    /// loaded with `unsafe_assume_branch`.
+    pub branch_assumed: u32,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved0: u32,
+    /// Zero.
+    pub reserved: [u64; 3],
 }
 
 /// Asks for a list: the caller gives room, the module fills what fits and says how many there are.

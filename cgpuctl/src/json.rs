@@ -304,6 +304,8 @@ pub struct Driver {
     pub version: Option<String>,
     /// The branch whose tables are in use, if any is.
     pub branch: Option<u32>,
+    /// The driver is of another branch, which is not known, and taken for this one.
+    pub branch_assumed: bool,
 }
 
 /// Where the twins are.

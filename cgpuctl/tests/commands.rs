@@ -233,6 +233,12 @@ fn what_each_command_prints() {
     };
     golden("unload", idle, "unload");
     let driverless = || Fake::new(0).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+    let assumed = || {
+        let fake = Fake::new(1);
+        fake.with(|s| s.assumed = true);
+        fake
+    };
+    golden("status_assumed", assumed, "status");
     golden("status_driver_missing", driverless, "status");
     golden("gpu_list_driver_missing", driverless, "gpu list");
 }

@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) mounts: Vec<PathBuf>,
     pub(crate) mount_point_exists: bool,
     pub(crate) unloaded: bool,
+    /// The driver's branch is not known.
+    pub(crate) assumed: bool,
     /// Refused calls, of every instance, and how many more there were.
     pub(crate) refusals: (Vec<Refusal>, u64),
     /// Texts of files, by path.
@@ -255,6 +257,7 @@ impl Control for Device {
         put(&mut version.module, "0.1.0");
         if !state.gpus.is_empty() {
             version.branch = 580;
+            version.branch_assumed = u32::from(state.assumed);
             put(&mut version.driver, "580.159.04");
         }
         Ok(version)
