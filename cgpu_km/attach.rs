@@ -257,7 +257,10 @@ fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
         })
     };
     let parsed = DriverVersion::parse(text);
-    if let Some(driver) = parsed.and_then(Branch::of).and_then(|known| of(known, false)) {
+    if let Some(driver) = parsed
+        .and_then(Branch::of)
+        .and_then(|known| of(known, false))
+    {
         return Ok(driver);
     }
     let wanted = *module_parameters::unsafe_assume_branch.value();

@@ -111,7 +111,10 @@ impl Commands {
         let noted = instance.noted_calls()?.ok_or(Cause::NoSuchInstance)?;
         let mut records = KVVec::with_capacity(noted.0.len(), GFP_KERNEL)?;
         for record in &noted.0 {
-            records.push(refusal_record(record, instance.tenant().tables()), GFP_KERNEL)?;
+            records.push(
+                refusal_record(record, instance.tenant().tables()),
+                GFP_KERNEL,
+            )?;
         }
         fill_list(&mut refusals.list, &records)?;
         refusals.others = noted.1;
@@ -218,7 +221,10 @@ fn refusal_record(noted: &AuditRecord, tables: &Tables) -> uapi::Refusal {
     record.last_seconds = noted.last;
     record.last_process = u32::try_from(noted.process.0).unwrap_or_default();
     record.on_gpu = u32::from(noted.gpu.is_some());
-    put_text(&mut record.name, noted.call.title(tables).unwrap_or_default());
+    put_text(
+        &mut record.name,
+        noted.call.title(tables).unwrap_or_default(),
+    );
     record
 }
 

@@ -83,9 +83,14 @@ impl Call for TenantCall<'_, '_> {
             pr_info!("{tenant}: {call} of process {process} passed unseen ({count} times)\n");
             return;
         }
-        pr_warn!("{tenant}: {call} ({title}) of process {process} refused: {reason} ({count} times)\n");
+        pr_warn!(
+            "{tenant}: {call} ({title}) of process {process} refused: {reason} ({count} times)\n"
+        );
         if notice.suppressed > 0 {
-            pr_warn!("{tenant}: {} lines like it were left out\n", notice.suppressed);
+            pr_warn!(
+                "{tenant}: {} lines like it were left out\n",
+                notice.suppressed
+            );
         }
     }
 

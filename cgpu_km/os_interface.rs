@@ -18,14 +18,14 @@
 
 mod backing_file;
 mod caller;
-pub mod clock;
 pub mod cgpufs;
+pub mod clock;
 pub mod control_device;
 mod creds;
 mod mapping;
 pub mod nodes;
-pub mod procfs;
 mod printed;
+pub mod procfs;
 mod random;
 mod scratch;
 mod session;

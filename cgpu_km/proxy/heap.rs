@@ -33,6 +33,7 @@ use crate::policy::CallKind;
 use crate::policy::Reason;
 
 /// The number of the older heap interface, by which its refusals are noted.
+// CAST: to a wider number.
 const HEAP: u32 = Escape::RmVidHeapControl.nr() as u32;
 
 /// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE) and 3 (FREE) pass.

@@ -8,6 +8,11 @@
 //!
 //! All sizes of memory are in bytes. Text fields are UTF-8, padded with NUL bytes.
 
+pub mod capability;
+mod refusals;
+
+pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
+
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -48,36 +53,6 @@ pub const GPU_ANY: u32 = u32::MAX;
 /// [`InstanceCreate::flags`], [`InstanceSetMemory::flags`]: let the limits of a GPU's instances add
 /// up to more than its memory.
 pub const FLAG_OVERCOMMIT: u32 = 1;
-
-/// What an instance is for: sets of the driver's calls, by the names that NVIDIA's containers know
-/// (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
-pub mod capability {
-    /// CUDA, OpenCL.
-    pub const COMPUTE: u32 = 1;
-    /// nvidia-smi, NVML.
-    pub const UTILITY: u32 = 1 << 1;
-    /// Vulkan, OpenGL and EGL without a display.
-    pub const GRAPHICS: u32 = 1 << 2;
-    /// Encoders, decoders, JPEG, optical flow.
-    pub const VIDEO: u32 = 1 << 3;
-    /// Counters of the whole GPU, which show what neighbours do.
-    pub const PROFILING: u32 = 1 << 4;
-    /// Memory for other devices: GPUDirect RDMA, dma-buf.
-    pub const RDMA: u32 = 1 << 5;
-    /// All of them.
-    pub const ALL: u32 = (1 << 6) - 1;
-    /// Of an instance for which none were named.
-    pub const DEFAULT: u32 = COMPUTE | UTILITY;
-    /// Their names.
-    pub const NAMES: [(u32, &str); 6] = [
-        (COMPUTE, "compute"),
-        (UTILITY, "utility"),
-        (GRAPHICS, "graphics"),
-        (VIDEO, "video"),
-        (PROFILING, "profiling"),
-        (RDMA, "rdma"),
-    ];
-}
 
 /// Command numbers (the low byte of a request code).
 pub mod nr {
@@ -432,75 +407,6 @@ pub struct InstanceSetCapabilities {
     pub reserved: [u64; 2],
 }
 
-/// Asks for the calls of an instance that were refused, and for those that went to the GPU's firmware
-/// unseen.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct InstanceRefusals {
-    /// In: which.
-    pub key: InstanceKey,
-    /// In and out: room for [`Refusal`]s.
-    pub list: List,
-    /// Out: calls of further kinds, for which the module had no records left.
-    pub others: u64,
-    /// Must be zero.
-    pub reserved: [u64; 3],
-}
-
-/// Room for a name of NVIDIA's.
-pub const TITLE_LEN: usize = 96;
-
-/// One kind of refused calls.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Refusal {
-    /// [`refusal`]: what `number` is one of.
-    pub kind: u32,
-    /// Number of the escape, class, control or UVM command.
-    pub number: u32,
-    /// [`refusal`]: why.
-    pub reason: u32,
-    /// For [`refusal::CAPABILITY`]: the sets that would allow it, bits of [`capability`].
-    pub capabilities: u32,
-    /// How many there were.
-    pub count: u64,
-    /// When the last one was, in seconds since 1970.
-    pub last_seconds: u64,
-    /// The process that made it, as the host numbers it.
-    pub last_process: u32,
-    /// 1: it was for this instance's GPU; 0: for none in particular.
-    pub on_gpu: u32,
-    /// NVIDIA's name for the call, text; empty where it has none.
-    pub name: [u8; TITLE_LEN],
-    /// Zero.
-    pub reserved: [u64; 2],
-}
-
-/// Values of [`Refusal::kind`] and [`Refusal::reason`].
-pub mod refusal {
-    /// An `ioctl` of `/dev/nvidiactl` or `/dev/nvidiaN`.
-    pub const ESCAPE: u32 = 0;
-    /// A class of an object to be made.
-    pub const CLASS: u32 = 1;
-    /// A control of an object.
-    pub const CONTROL: u32 = 2;
-    /// A command of `/dev/nvidia-uvm`.
-    pub const UVM: u32 = 3;
-
-    /// No table has it.
-    pub const UNLISTED: u32 = 0;
-    /// The instance has none of the capabilities that allow it.
-    pub const CAPABILITY: u32 = 1;
-    /// It names a client, GPU or process of another tenant.
-    pub const FOREIGN: u32 = 2;
-    /// It is kept from every container.
-    pub const FORBIDDEN: u32 = 3;
-    /// It says something in its parameters that no container may say.
-    pub const PARAMETERS: u32 = 4;
-    /// It was not refused: it went to the GPU's firmware unseen.
-    pub const PASSED_UNSEEN: u32 = 5;
-}
-
 /// Why a command failed. Each cause has an errno of its own, which never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -641,54 +547,4 @@ const _: () = {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_become_file_names_are_checked() {
-        for good in ["a", "train-7B", "0.x_y", &"n".repeat(NAME_LEN - 1)] {
-            assert_eq!(Name::new(good).expect("valid").as_str(), Some(good));
-        }
-        for bad in [
-            "",
-            ".",
-            "..",
-            "-x",
-            "a/b",
-            "a b",
-            "ä",
-            "a\0b",
-            &"n".repeat(NAME_LEN),
-        ] {
-            assert!(Name::new(bad).is_none(), "{bad:?}");
-        }
-        let mut dirty = Name::new("a").expect("valid");
-        dirty.0[5] = b'x';
-        assert_eq!(dirty.as_str(), None);
-    }
-
-    #[test]
-    fn each_cause_has_an_errno_of_its_own() {
-        for (i, cause) in Cause::ALL.into_iter().enumerate() {
-            assert_eq!(Cause::from_errno(cause.errno()), Some(cause));
-            assert!(Cause::ALL
-                .iter()
-                .skip(i + 1)
-                .all(|c| c.errno() > cause.errno()));
-        }
-    }
-
-    #[test]
-    fn request_codes_never_change() {
-        assert_eq!(request::VERSION, 0x8088_C601);
-        assert_eq!(request::GPU_LIST, 0xC028_C602);
-        assert_eq!(request::INSTANCE_CREATE, 0xC090_C610);
-        assert_eq!(request::INSTANCE_DESTROY, 0x4058_C611);
-        assert_eq!(request::INSTANCE_GET, 0xC140_C612);
-        assert_eq!(request::INSTANCE_LIST, 0xC028_C613);
-        assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
-        assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
-        assert_eq!(request::INSTANCE_SET_CAPABILITIES, 0x4070_C620);
-        assert_eq!(request::INSTANCE_REFUSALS, 0xC0A0_C621);
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 use super::inst_create::{create_all, request};
 use super::{inst_list, open, target};
+use crate::capabilities::Capabilities;
 use crate::client::errno;
 use crate::control::{Control, Host, PathError};
 use crate::error::{Facts, Failure, Problem};
@@ -11,7 +12,7 @@ use crate::json::{device_path, InstanceId};
 use crate::output::{table, Report};
 use crate::selector::Selector;
 use crate::size::Bytes;
-use cgpu_uapi::{text, Gpu, Name, FLAG_OVERCOMMIT, WEIGHT_DEFAULT};
+use cgpu_uapi::{capability::DEFAULT, text, Gpu, Name, FLAG_OVERCOMMIT, WEIGHT_DEFAULT};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -36,8 +37,15 @@ struct Entry {
     mem: String,
     #[serde(default = "default_weight")]
     weight: u32,
+    /// As `--caps` takes them.
+    #[serde(default = "default_caps")]
+    caps: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     overcommit: bool,
+}
+
+fn default_caps() -> String {
+    Capabilities(DEFAULT).to_string()
 }
 
 fn default_weight() -> u32 {
@@ -107,7 +115,9 @@ fn restore_one(
             body.present.push(instance.into());
             continue;
         }
+        let caps: Capabilities = entry.caps.parse().map_err(|e| format!("{e}"))?;
         let mut request = request(name, minor, limit, entry.weight);
+        request.capabilities = caps.0;
         request.flags = if entry.overcommit { FLAG_OVERCOMMIT } else { 0 };
         let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
         body.restored
@@ -171,6 +181,7 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
             gpus: vec![gpu.map_or_else(|| i.key.gpu_minor.to_string(), |g| text(&g.pci).to_owned())],
             mem: format!("{}B", i.memory_limit_bytes),
             weight: i.weight,
+            caps: Capabilities(i.capabilities).to_string(),
             overcommit: gpu.is_some_and(|g| g.allotted_bytes > g.memory_bytes),
         }
     };
