@@ -26,7 +26,7 @@
 use super::{
     caller::Caller,
     creds,
-    mapping::{self, Mapping, Pages, Shown, Tables, Unmapped},
+    mapping::{self, Mapping, Mappings, Pages, Shown, Unmapped},
     worker::QueueKey,
     BackingFile, UserAddr,
 };
@@ -63,6 +63,9 @@ pub trait Endpoint: Send + Sync + 'static {
         Ok(Shown::AsMade)
     }
 
+    /// A program touched registers whose gate is not open. Under the gate's lock.
+    fn rang(_file: &Self::File) {}
+
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
     /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
     /// child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
@@ -88,8 +91,7 @@ pub(super) struct Session<E: Endpoint> {
     node_inode: *mut bindings::inode,
     backing: Arc<BackingFile>,
     queue: QueueKey,
-    /// The operations of its mappings.
-    tables: Tables,
+    mappings: Mappings,
     file: E::File,
 }
 
@@ -98,8 +100,8 @@ impl<E: Endpoint> Session<E> {
         &self.backing
     }
 
-    pub(super) fn tables(&self) -> &Tables {
-        &self.tables
+    pub(super) fn mappings(&self) -> &Mappings {
+        &self.mappings
     }
 
     pub(super) fn file(&self) -> &E::File {
@@ -141,7 +143,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         node_inode: inode,
         queue: endpoint.queue(),
         backing,
-        tables: Tables::new(),
+        mappings: Mappings::new(),
         file,
     };
     // The session must be there before the driver's `open`, after which nothing may fail.
@@ -363,6 +365,7 @@ unsafe extern "C" fn release<E: Endpoint>(
     // SAFETY: By the session's invariant the operations are the start of a box that the file owns,
     // and the last reference of the file is gone: nobody else uses it.
     let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<Session<E>>()) };
+    session.mappings.leave();
     let result = match session.backing.operations().release {
         // SAFETY: `inode` is the driver's, which `__fput` read from the file.
         Some(release) => unsafe { release(inode, filp) },

@@ -6,6 +6,7 @@
 
 mod compat;
 mod control;
+mod doorbell;
 mod files;
 mod handles;
 mod isolation;
@@ -165,6 +166,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         files::TESTS,
         mappings::TESTS,
         shared_data::TESTS,
+        doorbell::TESTS,
         memory::TESTS,
         uvm::TESTS,
         isolation::TESTS,
