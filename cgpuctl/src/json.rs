@@ -84,6 +84,26 @@ pub fn policy_name(policy: u32) -> &'static str {
     }
 }
 
+/// Name of a base period.
+pub fn period_name(period: u32) -> &'static str {
+    match period {
+        0 => "latency",
+        1 => "throughput",
+        _ => "unknown",
+    }
+}
+
+/// How a GPU is shared at the moment, as [`uapi::GpuCompute::mode`] says.
+pub fn mode_name(mode: u32) -> &'static str {
+    match mode {
+        0 => "native",
+        1 => "free",
+        2 => "slices",
+        3 => "windows",
+        _ => "unknown",
+    }
+}
+
 /// The text of a field, if there is any.
 pub fn known(field: &[u8]) -> Option<String> {
     Some(uapi::text(field).to_owned()).filter(|text| !text.is_empty())
@@ -330,4 +350,132 @@ pub struct Doctor {
     pub sound: bool,
     /// In the order in which they are checked.
     pub findings: Vec<crate::doctor::Finding>,
+}
+
+/// How the compute time of a GPU is shared.
+#[derive(Serialize)]
+pub struct GpuCompute {
+    minor: u32,
+    policy: u32,
+    policy_name: &'static str,
+    period: &'static str,
+    mode: &'static str,
+    max_instances: u32,
+    priority_percent: u32,
+    means: Vec<&'static str>,
+    switch_count: u64,
+    call_count: u64,
+}
+
+impl From<&uapi::GpuCompute> for GpuCompute {
+    fn from(gpu: &uapi::GpuCompute) -> Self {
+        let means = [
+            (uapi::means::TIMESLICE, "timeslice"),
+            (uapi::means::SWITCH, "switch"),
+            (uapi::means::PREEMPT, "preempt"),
+            (uapi::means::DOORBELL, "doorbell"),
+            (uapi::means::SAMPLES, "samples"),
+        ];
+        let there = means.iter().filter(|(bit, _)| gpu.means & bit != 0);
+        Self {
+            minor: gpu.minor,
+            policy: gpu.policy,
+            policy_name: policy_name(gpu.policy),
+            period: period_name(gpu.period),
+            mode: mode_name(gpu.mode),
+            max_instances: gpu.max_instances,
+            priority_percent: gpu.priority_percent,
+            means: there.map(|(_, name)| *name).collect(),
+            switch_count: gpu.switches,
+            call_count: gpu.calls,
+        }
+    }
+}
+
+/// `gpu set-policy`.
+#[derive(Serialize)]
+pub struct PolicySet {
+    /// As it is now.
+    #[serde(flatten)]
+    pub gpu: GpuCompute,
+    /// The policy before.
+    pub previous_policy: u32,
+    /// Its name.
+    pub previous_policy_name: &'static str,
+}
+
+/// `inst set-priority`.
+#[derive(Serialize)]
+pub struct PrioritySet {
+    /// In the order of the command line.
+    pub instances: Vec<PrioritySetInstance>,
+}
+
+/// An instance whose priority was set.
+#[derive(Serialize)]
+pub struct PrioritySetInstance {
+    /// Which.
+    #[serde(flatten)]
+    pub id: InstanceId,
+    /// Whether it is high now.
+    pub high_priority: bool,
+}
+
+/// `inst suspend`, `inst resume`.
+#[derive(Serialize)]
+pub struct SuspendedSet {
+    /// In the order of the command line.
+    pub instances: Vec<SuspendedSetInstance>,
+}
+
+/// An instance that was suspended or resumed.
+#[derive(Serialize)]
+pub struct SuspendedSetInstance {
+    /// Which.
+    #[serde(flatten)]
+    pub id: InstanceId,
+    /// Whether it is kept off the GPU now.
+    pub suspended: bool,
+}
+
+/// `top`: one reading.
+#[derive(Serialize)]
+pub struct Top {
+    /// By minor.
+    pub gpus: Vec<GpuCompute>,
+    /// By name and GPU.
+    pub instances: Vec<TopInstance>,
+}
+
+/// An instance in `top`.
+#[derive(Serialize)]
+pub struct TopInstance {
+    /// Which.
+    #[serde(flatten)]
+    pub id: InstanceId,
+    /// Its weight.
+    pub weight: u32,
+    /// Of high priority.
+    pub high_priority: bool,
+    /// Kept off the GPU by the operator.
+    pub suspended: bool,
+    /// Taken to have work.
+    pub working: bool,
+    /// Time that it had the GPU since it was made.
+    pub given_ns: u64,
+    /// Of the time between two readings, the part in which it had the GPU; `null` under the policy
+    /// `native`, where nobody knows.
+    pub share: Option<f64>,
+    /// Windows that it had.
+    pub window_count: u64,
+    /// Times that it was switched off with work.
+    pub preemption_count: u64,
+    /// Time that a task of it slept at its doorbell.
+    pub parked_ns: u64,
+    /// Tasks that sleep there now.
+    pub parked_task_count: u32,
+    /// Charged to it.
+    pub memory_used_bytes: u64,
+    /// Its limit.
+    pub memory_limit_bytes: u64,
 }
