@@ -102,6 +102,11 @@ pub fn heap(minor: u32) -> Result<Heap, String> {
     })
 }
 
+/// Whether the stand-in's files in debugfs can be seen: not from a container.
+pub fn is_in_reach() -> bool {
+    std::path::Path::new(DEBUGFS).exists()
+}
+
 /// What accesses of this process's GPU work would do to managed memory.
 pub fn touch(minor: u32, base: u64, length: u64) -> Result<(), String> {
     let path = format!("{DEBUGFS}/gpu_touch");
