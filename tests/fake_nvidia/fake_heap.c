@@ -5,9 +5,10 @@
  * standard_mem.c, and the figures of the recordings).
  *
  * The recordings show, exactly: a video memory object of default page size
- * takes its size rounded up to 2 MiB; free = heap - objects - managed memory
- * - 9,024 KiB for the first context of a GPU and 5,696 KiB for each more; a
- * request that does not fit fails with 0x51 and changes nothing.
+ * and at least 2 MiB takes its size rounded up to 2 MiB (they have no smaller
+ * ones: for those the driver's source decides); free = heap - objects -
+ * managed memory - 9,024 KiB for the first context of a GPU and 5,696 KiB for
+ * each more; a request that does not fit fails with 0x51 and changes nothing.
  *
  * Offsets are given out from a bitmap of 2 MiB blocks, lowest first; a block
  * need not be contiguous for the size to be granted, as with PMA.
@@ -282,10 +283,16 @@ static u32 attr_set(u32 attr, u32 mask, u32 shift, u32 value)
 	return (attr & ~mask) | value << shift;
 }
 
-/* the rounding that memmgrDeterminePageSize and PMA come to */
+/*
+ * The rounding that memmgrDeterminePageSize_IMPL() (mem_mgr.c) and PMA come to.
+ * Left to the driver, a client's object of less than a huge page is of big
+ * pages (_memmgrPickDefaultGpuPageSize()).
+ */
 static u64 vid_page_size(const struct nv_memory_params *p)
 {
 	switch (attr_get(p->attr, ATTR_PAGE_SIZE_MASK, ATTR_PAGE_SIZE_SHIFT)) {
+	case ATTR_PAGE_SIZE_DEFAULT:
+		return p->size >= 2ull << 20 ? 2ull << 20 : 0x10000;
 	case ATTR_PAGE_SIZE_4KB:
 	case ATTR_PAGE_SIZE_BIG:
 		return 0x10000;		/* PMA gives 64 KiB frames */
@@ -310,9 +317,7 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	    ATTR_LOCATION_VIDMEM || p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		return NV_ERR_INVALID_ARGUMENT;
 	size = p->size;
-	if (!size)			/* heap.c: from height and pitch */
-		size = (u64)p->height * abs(p->pitch);
-	if (!size)
+	if (!size)			/* stdmemValidateParams() */
 		return NV_ERR_INVALID_ARGUMENT;
 	page = vid_page_size(p);
 	if (size > U64_MAX - page)
@@ -338,8 +343,10 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
 
-	mode = page >= 2ull << 20 ? ATTR_PAGE_SIZE_HUGE :
-	       attr_get(p->attr, ATTR_PAGE_SIZE_MASK, ATTR_PAGE_SIZE_SHIFT);
+	mode = attr_get(p->attr, ATTR_PAGE_SIZE_MASK, ATTR_PAGE_SIZE_SHIFT);
+	if (mode == ATTR_PAGE_SIZE_DEFAULT)
+		mode = page >= 2ull << 20 ? ATTR_PAGE_SIZE_HUGE :
+					    ATTR_PAGE_SIZE_BIG;
 	p->attr = attr_set(p->attr, ATTR_PAGE_SIZE_MASK, ATTR_PAGE_SIZE_SHIFT,
 			   mode);
 	p->attr = attr_set(p->attr, ATTR_PHYSICALITY_MASK,

@@ -302,6 +302,7 @@ static_assert(offsetof(struct nv_memory_params, size) == 64);
 /* NVOS32_ATTR_* fields of attr and attr2 */
 #define ATTR_PAGE_SIZE_SHIFT		23	/* 24:23 */
 #define ATTR_PAGE_SIZE_MASK		(3u << 23)
+#define ATTR_PAGE_SIZE_DEFAULT		0u
 #define ATTR_PAGE_SIZE_4KB		1u
 #define ATTR_PAGE_SIZE_BIG		2u
 #define ATTR_PAGE_SIZE_HUGE		3u

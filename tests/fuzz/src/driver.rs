@@ -21,8 +21,10 @@ pub const FOREIGN: [u32; 2] = [0xc1d0_0001, 0xc1d0_0002];
 pub const FIRST_CLIENT: u32 = 0xc1d0_0010;
 /// What a GPU has: more than any limit, so that limits are what refuses.
 const HEAP: u64 = 1 << 40;
-/// What a compute context takes, see the README of the stand-in driver: the first one of a GPU.
-const CONTEXT: u64 = 9024 << 10;
+/// What each compute context of a GPU takes (measured: docs/memory.md).
+const CONTEXT: u64 = 5696 << 10;
+/// And what a GPU takes as soon as it has any.
+const ANY_CONTEXT: u64 = 3328 << 10;
 
 const OK: u32 = 0;
 const NO_MEMORY: u32 = 0x51;
@@ -53,6 +55,14 @@ struct Block {
     gpu: u32,
     bytes: u64,
     holders: u32,
+    what: What,
+}
+
+/// What memory is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Object,
+    Context,
 }
 
 /// Who calls.
@@ -77,8 +87,10 @@ pub struct Driver {
 impl Driver {
     /// What is held of a GPU, in bytes.
     pub fn held(&self, gpu: u32) -> u64 {
-        let blocks = self.blocks.values().filter(|block| block.gpu == gpu);
-        blocks.map(|block| block.bytes).sum()
+        let blocks = || self.blocks.values().filter(|block| block.gpu == gpu);
+        let any_context = blocks().any(|block| block.what == What::Context);
+        let bytes: u64 = blocks().map(|block| block.bytes).sum();
+        bytes + if any_context { ANY_CONTEXT } else { 0 }
     }
 
     /// Whether nothing is left.
@@ -158,14 +170,14 @@ impl Driver {
             }
             0x40 => {
                 let size = rounded(u64_at(params, 64), u32_at(params, 24));
-                let status = self.make(caller, client, parent, new, Some(size));
+                let status = self.make(caller, client, parent, new, Some((What::Object, size)));
                 if status == OK {
                     put_u64(params, 64, size);
                 }
                 status
             }
             0xa06c => {
-                let context = (u32_at(params, 12) == 1).then_some(CONTEXT);
+                let context = (u32_at(params, 12) == 1).then_some((What::Context, CONTEXT));
                 self.make(caller, client, parent, new, context)
             }
             _ => self.make(caller, client, parent, new, None),
@@ -200,7 +212,7 @@ impl Driver {
         client: u32,
         parent: u32,
         new: u32,
-        bytes: Option<u64>,
+        takes: Option<(What, u64)>,
     ) -> u32 {
         assert!(
             !FOREIGN.contains(&client),
@@ -217,8 +229,8 @@ impl Driver {
         if new == 0 || new == client || owner.objects.contains_key(&new) {
             return DUPLICATE;
         }
-        let memory = match (bytes, gpu) {
-            (Some(bytes), Some(gpu)) => match self.take(gpu, bytes) {
+        let memory = match (takes, gpu) {
+            (Some((what, bytes)), Some(gpu)) => match self.take(gpu, what, bytes) {
                 Some(memory) => Some(memory),
                 None => return NO_MEMORY,
             },
@@ -244,7 +256,7 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, gpu: u32, bytes: u64) -> Option<Memory> {
+    fn take(&mut self, gpu: u32, what: What, bytes: u64) -> Option<Memory> {
         let fits = self
             .held(gpu)
             .checked_add(bytes)
@@ -255,6 +267,7 @@ impl Driver {
                 gpu,
                 bytes,
                 holders: 1,
+                what,
             };
             self.blocks.insert(self.made, block);
             self.made
@@ -355,7 +368,8 @@ impl Driver {
                 let video = flags & VIRTUAL == 0 && (attr >> 25) & 3 == 0;
                 let size = rounded(u64_at(outer, 88), attr);
                 let new = u32_at(outer, 44);
-                let status = self.make(caller, client, parent, new, video.then_some(size));
+                let takes = video.then_some((What::Object, size));
+                let status = self.make(caller, client, parent, new, takes);
                 if status == OK && video {
                     put_u64(outer, 88, size);
                 }
