@@ -191,7 +191,8 @@ struct fake_sec {			/* API_SECURITY_INFO */
 struct fake_call {			/* what read_log gets */
 	char node[8];
 	u32 nr, outer, what, client, object, read, status;
-	u32 parent, peer;	/* of a duplicate: its source and whose it is */
+	u32 parent, peer;	/* of a duplicate: its source and whose it is;
+				 * of an export or import: whose the file is */
 	u64 bytes, sum;		/* sum: fake_sum() of what was read nested */
 };
 
@@ -307,7 +308,8 @@ u32 fake_copy_object(struct fake_client *dst, u32 parent, u32 *handle,
 		     struct fake_mem *mem);
 
 /* fake_export.c */
-u32 fake_export_control(struct fake_client *client, u32 cmd, void *params);
+u32 fake_export_control(struct fake_client *client, u32 cmd, void *params,
+			u32 *owner);
 void fake_exports_drop(struct fake_file *file);
 
 /* fake_ctrl.c */
@@ -315,6 +317,7 @@ struct fake_ctrl {
 	struct fake_client *client;
 	struct fake_object *object;
 	const struct fake_sec *sec;
+	struct fake_call *log;
 	struct fake_gpu *gpu;
 	u32 cmd, size;
 	void *params;

@@ -165,7 +165,8 @@ static u32 control(struct nvos54 *p, const struct fake_sec *sec,
 {
 	const struct fake_ctrl_entry *e = lookup(p->cmd);
 	struct fake_ctrl c = {
-		.sec = sec, .cmd = p->cmd, .size = p->params_size,
+		.sec = sec, .log = log,
+		.cmd = p->cmd, .size = p->params_size,
 	};
 	u32 status;
 

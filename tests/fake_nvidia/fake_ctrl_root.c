@@ -209,7 +209,8 @@ static u32 async_attach(struct fake_ctrl *c)
 
 static u32 export_objects(struct fake_ctrl *c)
 {
-	return fake_export_control(c->client, c->cmd, c->params);
+	return fake_export_control(c->client, c->cmd, c->params,
+				   &c->log->peer);
 }
 
 const struct fake_ctrl_entry fake_ctrl_root[] = {

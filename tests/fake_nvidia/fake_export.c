@@ -140,7 +140,20 @@ static_assert(sizeof(struct export_create) == 76);
 static_assert(sizeof(struct export_many) == 2128);
 static_assert(sizeof(struct import_many) == 652);
 
-static u32 export_one(struct fake_client *client, struct export_to_fd *p)
+/* a client that was made on the control file, for the log; 0: there is none */
+static u32 owner_of(const struct fake_file *file)
+{
+	struct fake_client *client;
+	unsigned long handle;
+
+	xa_for_each(&fake_clients, handle, client)
+		if (client->file == file)
+			return client->handle;
+	return 0;
+}
+
+static u32 export_one(struct fake_client *client, struct export_to_fd *p,
+		      u32 *owner)
 {
 	struct fake_export e = {};
 	struct fake_file *file;
@@ -157,6 +170,7 @@ static u32 export_one(struct fake_client *client, struct export_to_fd *p)
 		put(&e);
 		return NV_ERR_INVALID_PARAMETER;
 	}
+	*owner = owner_of(file);
 	status = init_file(file, client, p->device, 1, NULL);
 	if (status == NV_OK)
 		file->exports[0] = e;
@@ -281,14 +295,15 @@ static u32 on_file(struct fake_client *client, u32 cmd, void *params,
 	}
 }
 
-u32 fake_export_control(struct fake_client *client, u32 cmd, void *params)
+u32 fake_export_control(struct fake_client *client, u32 cmd, void *params,
+			u32 *owner)
 {
 	struct fake_file *file;
 	struct file *filp;
 	u32 status;
 
 	if (cmd == 0x3d05)
-		return export_one(client, params);
+		return export_one(client, params, owner);
 	if (cmd == 0x3d06 && (((struct import_from_fd *)params)->type != 1 ||
 			      *(s32 *)params == -1))
 		return NV_ERR_INVALID_PARAMETER;
@@ -298,6 +313,7 @@ u32 fake_export_control(struct fake_client *client, u32 cmd, void *params)
 			 &filp);
 	if (!file)
 		return NV_ERR_INVALID_PARAMETER;
+	*owner = owner_of(file);
 	status = on_file(client, cmd, params, file);
 	fput(filp);
 	return status;

@@ -50,7 +50,7 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
         /// Where random numbers begin, as the last run printed it.
-        #[arg(long)]
+        #[arg(long, value_parser = seed)]
         seed: Option<u64>,
         /// Let the module's own allocations fail (needs a kernel with fault injection).
         #[arg(long)]
@@ -118,6 +118,14 @@ enum Command {
         #[arg(long, value_parser = size::parse, default_value = "24GiB")]
         raised_limit: u64,
     },
+}
+
+/// A number as the programs print it: with 0x, or without.
+fn seed(text: &str) -> Result<u64, std::num::ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
 }
 
 fn print(report: &impl serde::Serialize) -> Result<(), String> {

@@ -3,7 +3,8 @@
 //!
 //! Each attack is a field of a call (size, class, command, handles, the pointer to the parameters, the
 //! number in an envelope) and a way of changing it behind the caller's back: stores, system calls that
-//! write to user memory, io_uring, another page at the same address, a process that shares the memory.
+//! write to user memory, io_uring, another page at the same address, a process that shares the memory,
+//! another file under the same descriptor.
 //! Through an instance the stand-in driver must never read what the module refuses, and what it acts on
 //! must be what was charged. It tells what it read (`read_log`) and what its heap holds.
 //!
@@ -22,7 +23,7 @@ use crate::control::{self, Control};
 use crate::guest::rm::{self, Client};
 use crate::guest::uvm::{self, Space};
 use crate::standin::{self, KernelLog};
-use fields::{Field, Judge};
+use fields::{Field, Files, Judge};
 use methods::Attack;
 use stage::Stage;
 
@@ -104,6 +105,8 @@ pub(crate) struct Scene {
     own: Client,
     /// Another tenant's; without instances, of another file.
     foreign: Client,
+    /// The caller's nodes.
+    folder: String,
     uvm: Space,
     gpu: [u8; 16],
     /// The caller's instance; `None`: the driver's own nodes.
@@ -144,6 +147,7 @@ impl Scene {
         let mut scene = Self {
             own,
             foreign,
+            folder: folders[0].to_owned(),
             uvm: space,
             gpu,
             control,
@@ -168,6 +172,7 @@ impl Scene {
         let _ = crate::sys::close(self.uvm.fd);
         self.own.close();
         self.foreign.close();
+        Files::close_all();
     }
 }
 
@@ -223,7 +228,7 @@ impl Race {
             }
             match case.judge {
                 Judge::Log => {
-                    for entry in log()? {
+                    for entry in log(self.scene.own.handle)? {
                         if (field.acted)(&entry) {
                             tally.acted += 1;
                             tally.tampered += u64::from((field.tampered)(&entry, &case));
@@ -264,13 +269,16 @@ impl Race {
     }
 }
 
-/// What the driver read since the last time, of this process.
-fn log() -> Result<Vec<Entry>, String> {
+/// What the driver read since the last time: of this process, or of a task that calls for it for its
+/// client.
+fn log(client: u32) -> Result<Vec<Entry>, String> {
     let path = format!("{}/read_log", standin::DEBUGFS);
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     let own = u64::from(std::process::id());
     let entries = text.lines().map(Entry::parse);
-    Ok(entries.filter(|entry| entry.get("pid") == own).collect())
+    let is_ours =
+        |entry: &Entry| entry.get("pid") == own || entry.get("client") == u64::from(client);
+    Ok(entries.filter(is_ours).collect())
 }
 
 fn all(scene: Scene, count: u64, report: &mut Report) -> Result<(), String> {
@@ -288,9 +296,9 @@ fn all(scene: Scene, count: u64, report: &mut Report) -> Result<(), String> {
         // Without books there is nothing to compare.
         .filter(|field| through_instance || field.judge == Judge::Log)
         .collect();
-    let cells = (fields.len() * methods::ALL.len()) as u64;
+    let cells: u64 = fields.iter().map(|field| field.ways.len() as u64).sum();
     for field in &fields {
-        for &attack in methods::ALL {
+        for &attack in field.ways {
             race.cell(field, attack, count.div_ceil(cells))?;
         }
         eprintln!("race: {}", field.name);

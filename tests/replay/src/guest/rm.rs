@@ -161,6 +161,41 @@ pub fn share(fd: i32, (client, object): (u32, u32), kind: u8) -> Result<(), Fail
     status(u32_at(&outer, 20))
 }
 
+/// OS_UNIX_EXPORT_OBJECT_TO_FD: puts an object into a control file.
+pub fn export(client: &Client, object: u32, fd: i32) -> Result<(), Failure> {
+    let mut params = [0; 24];
+    put_u32(&mut params, 0, 1);
+    put_u32(&mut params, 4, DEVICE_HANDLE);
+    put_u32(&mut params, 8, DEVICE_HANDLE);
+    put_u32(&mut params, 12, object);
+    params[16..20].copy_from_slice(&fd.to_le_bytes());
+    control(
+        client.ctl,
+        client.handle,
+        client.handle,
+        0x3D05,
+        &mut params,
+    )
+}
+
+/// OS_UNIX_IMPORT_OBJECT_FROM_FD: takes it out of there; the copy's handle.
+pub fn import(client: &Client, handle: u32, fd: i32) -> Result<u32, Failure> {
+    let mut params = [0; 20];
+    params[..4].copy_from_slice(&fd.to_le_bytes());
+    put_u32(&mut params, 4, 1);
+    put_u32(&mut params, 8, DEVICE_HANDLE);
+    put_u32(&mut params, 12, DEVICE_HANDLE);
+    put_u32(&mut params, 16, handle);
+    control(
+        client.ctl,
+        client.handle,
+        client.handle,
+        0x3D06,
+        &mut params,
+    )?;
+    Ok(u32_at(&params, 16))
+}
+
 /// VID_HEAP_CONTROL function 2 (ALLOC_SIZE): handle and size of the new object.
 pub fn vid_heap_alloc(
     fd: i32,

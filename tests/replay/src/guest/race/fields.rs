@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is changed: fields of calls, what they may be and what an attacker makes of them.
 
+use super::methods::{self, Attack};
 use super::stage::{Stage, PAGE, PARAMS};
 use super::{Entry, Scene, FOREIGN_MEMORY};
 use crate::bytes::{put_u32, put_u64};
 use crate::guest::rm::{self, DEVICE_HANDLE, SUBDEVICE_HANDLE};
 use crate::layout;
+use crate::sys;
 
 /// Handles of objects that come and go.
 const FIRST: u32 = 0x5C00_1000;
@@ -21,6 +23,8 @@ const DISABLE_CHANNELS: u32 = 0x2080_110B;
 const BIND_CONTEXT_DMA: u32 = 0x59;
 const NR_FREE: u32 = 0x29;
 const NR_DUP: u32 = 0x34;
+/// NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD.
+const EXPORT_OBJECT_TO_FD: u32 = 0x3D05;
 /// Where UVM maps.
 const BASE: u64 = 0x20_0000_0000;
 
@@ -52,6 +56,35 @@ impl Patch {
     }
 }
 
+/// A descriptor's number, and the descriptors that it is made to stand for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Files {
+    pub(super) number: i32,
+    pub(super) good: i32,
+    pub(super) bad: i32,
+}
+
+/// The only one: a control file of the caller's, new for every call, and another tenant's.
+const FILES: Files = Files {
+    number: 200,
+    good: 201,
+    bad: 202,
+};
+
+impl Files {
+    /// Whether the number stands for the caller's file now.
+    pub(super) fn looks_good(&self) -> bool {
+        sys::is_same_file(self.number, self.good)
+    }
+
+    /// Closes all, those of them that are open.
+    pub(super) fn close_all() {
+        for fd in [FILES.number, FILES.good, FILES.bad] {
+            let _ = sys::close(fd);
+        }
+    }
+}
+
 /// A call with a field in it.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
@@ -62,6 +95,8 @@ pub(super) struct Case {
     /// What the attacker has in the place of the parameters, if that is not the field alone.
     other_params: Option<Vec<u8>>,
     pub(super) patch: Patch,
+    /// The field says the same all the time, and what it stands for changes.
+    pub(super) files: Option<Files>,
     /// A handle that is another one in every call of a batch: its offset in the argument.
     counted: Option<usize>,
     pub(super) judge: Judge,
@@ -133,6 +168,8 @@ impl Case {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) judge: Judge,
+    /// The ways in which it can be changed.
+    pub(super) ways: &'static [Attack],
     /// What the driver says of it can raise the charge.
     pub(super) may_raise: bool,
     pub(super) build: fn(&Scene, &Stage) -> Case,
@@ -170,6 +207,7 @@ fn alloc(scene: &Scene, stage: &Stage, size: u64) -> Case {
             good: size,
             bad: HUGE,
         },
+        files: None,
         counted: None,
         judge: Judge::Log,
     }
@@ -205,6 +243,46 @@ fn control(scene: &Scene, stage: &Stage) -> Case {
         ..alloc(scene, stage, SMALL)
     };
     outer_field(case, 8, layout::FB_GET_INFO_V2, DISABLE_CHANNELS)
+}
+
+/// An export: the file is a descriptor's number in the parameters.
+fn export(scene: &Scene, stage: &Stage) -> Case {
+    let mut case = control(scene, stage);
+    put_u32(&mut case.outer, 4, scene.own.handle);
+    put_u32(&mut case.outer, 8, EXPORT_OBJECT_TO_FD);
+    put_u32(&mut case.outer, 24, 24);
+    case.params = vec![0; 24];
+    // NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TYPE_RM, device, parent, object.
+    for (at, value) in [
+        (0, 1),
+        (4, DEVICE_HANDLE),
+        (8, DEVICE_HANDLE),
+        (12, FOREIGN_MEMORY),
+    ] {
+        put_u32(&mut case.params, at, value);
+    }
+    let number = u64::from(FILES.number.unsigned_abs());
+    let _ = sys::dup2(scene.foreign.ctl, FILES.bad);
+    Case {
+        patch: Patch {
+            part: 1,
+            offset: 16,
+            width: 4,
+            good: number,
+            bad: number,
+        },
+        files: Some(FILES),
+        ..case
+    }
+}
+
+/// A file takes objects once, so that each call needs another one.
+fn open_file(scene: &Scene, _: u32) -> Result<(), String> {
+    let path = format!("{}/nvidiactl", scene.folder);
+    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+    opened
+        .and_then(|fd| sys::renumber(fd, FILES.good, true))
+        .map_err(|e| format!("{path} for a race: errno {e}"))
 }
 
 fn free(scene: &Scene, stage: &Stage) -> Case {
@@ -311,6 +389,7 @@ pub(super) fn all() -> Vec<Field> {
     let log = |name, build, acted, tampered| Field {
         name,
         judge: Judge::Log,
+        ways: methods::ON_MEMORY,
         may_raise: false,
         build,
         before: nothing,
@@ -398,8 +477,21 @@ pub(super) fn all() -> Vec<Field> {
             |entry, _| entry.get("nr") == u64::from(BIND_CONTEXT_DMA),
         ),
         Field {
+            name: "file of an export",
+            judge: Judge::Log,
+            ways: &[Attack::Descriptor],
+            may_raise: false,
+            build: export,
+            before: open_file,
+            after: |_, _| {},
+            acted: |entry| entry.get("what") == u64::from(EXPORT_OBJECT_TO_FD),
+            // A new file has no client, another tenant's has one.
+            tampered: |entry, _| entry.get("peer") != 0,
+        },
+        Field {
             name: "size within the limit",
             judge: Judge::Books,
+            ways: methods::ON_MEMORY,
             may_raise: true,
             build: |scene, stage| {
                 let mut case = alloc(scene, stage, SMALL);
@@ -416,6 +508,7 @@ pub(super) fn all() -> Vec<Field> {
         Field {
             name: "object of a free",
             judge: Judge::Books,
+            ways: methods::ON_MEMORY,
             may_raise: false,
             build: |scene, stage| Case {
                 judge: Judge::Books,
@@ -429,6 +522,7 @@ pub(super) fn all() -> Vec<Field> {
         Field {
             name: "memory of a mapping",
             judge: Judge::Books,
+            ways: methods::ON_MEMORY,
             may_raise: false,
             build: |scene, stage| Case {
                 judge: Judge::Books,

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use io_uring::{opcode, types, IoUring};
 
-use super::fields::Case;
+use super::fields::{Case, Files};
 use super::stage::{Stage, PAGE};
 use crate::sys;
 
@@ -36,9 +36,12 @@ pub(super) enum Attack {
     Move,
     /// A private page is thrown away (`MADV_DONTNEED`), and what is below it comes up.
     Discard,
+    /// Another file under the number of a descriptor, by `dup2(2)`.
+    Descriptor,
 }
 
-pub(super) const ALL: &[Attack] = &[
+/// Those that change memory.
+pub(super) const ON_MEMORY: &[Attack] = &[
     Attack::Store,
     Attack::OtherProcess,
     Attack::Read,
@@ -71,6 +74,7 @@ struct Target {
     width: u8,
     good: u64,
     bad: u64,
+    files: Option<Files>,
 }
 
 impl Target {
@@ -123,6 +127,7 @@ pub(super) fn start(
         width: case.patch.width,
         good: case.patch.good,
         bad: case.patch.bad,
+        files: case.files,
     };
     if attack == Attack::Discard && !Stage::show(stage.live, stage.file, true, true) {
         return Err("a private stage".into());
@@ -246,6 +251,14 @@ fn run(attack: Attack, target: &Target, shared: &Shared, ready: &Ready) -> Resul
             unsafe { libc::madvise(page as *mut libc::c_void, 4096, libc::MADV_DONTNEED) };
             false
         }),
+        Attack::Descriptor => {
+            let files = target.files.ok_or("no files to exchange")?;
+            turns(target, shared, ready, |_, hostile| {
+                let file = if hostile { files.bad } else { files.good };
+                let _ = sys::dup2(file, files.number);
+                false
+            });
+        }
     }
     Ok(())
 }

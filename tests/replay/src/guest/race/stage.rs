@@ -131,6 +131,9 @@ impl Stage {
 
     /// Whether the field is now what it should be.
     pub(super) fn looks_good(&self, case: &Case) -> bool {
+        if let Some(files) = case.files {
+            return files.looks_good();
+        }
         let at = self.live + case.patch.place();
         // SAFETY: The field lies in the stage's pages.
         let seen = unsafe {

@@ -16,6 +16,8 @@ const SPACE_HANDLE: u32 = 0x5C00_0004;
 const FIRST_MEMORY: u32 = 0x5C00_0100;
 /// Objects with memory that a thread has at a time.
 const MOST: usize = 12;
+/// Control files with an object that a thread has at a time.
+const MOST_EXPORTS: usize = 4;
 /// Where UVM maps, and how far the mappings are from each other.
 const BASE: u64 = 0x20_0000_0000;
 const STRIDE: u64 = 64 * MIB;
@@ -39,7 +41,7 @@ pub(super) fn run(
     let mut random = Random(seed);
     // Opening fails where allocations do.
     let (files, space) = loop {
-        if let Some(open) = open(folder, &setting) {
+        if let Some(open) = open_all(folder, &setting) {
             break open;
         }
         sys::sleep_ms(1);
@@ -47,12 +49,14 @@ pub(super) fn run(
     let mut threads = Vec::new();
     for number in 0..THREADS {
         let seed = random.next();
+        let folder = folder.to_owned();
         let make = move || {
             Worker {
                 board,
                 seat,
                 number,
                 setting,
+                folder,
                 random: Random(seed),
                 files,
                 space: (number == 0).then_some(space),
@@ -60,6 +64,7 @@ pub(super) fn run(
                 memory: Vec::new(),
                 contexts: Vec::new(),
                 maps: Vec::new(),
+                exports: Vec::new(),
                 next: FIRST_MEMORY,
             }
             .work();
@@ -79,7 +84,7 @@ struct Files {
     gpu: i32,
 }
 
-fn open(folder: &str, setting: &Setting) -> Option<(Files, Space)> {
+fn open_all(folder: &str, setting: &Setting) -> Option<(Files, Space)> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     let ctl = sys::open(&format!("{folder}/nvidiactl"), flags).ok()?;
     let gpu = sys::open(&format!("{folder}/nvidia{}", setting.minor), flags).ok();
@@ -100,6 +105,7 @@ struct Worker {
     seat: usize,
     number: u32,
     setting: Setting,
+    folder: String,
     random: Random,
     files: Files,
     /// The first thread maps.
@@ -110,6 +116,8 @@ struct Worker {
     contexts: Vec<u32>,
     /// Which places are mapped, and how far.
     maps: Vec<(u64, u64)>,
+    /// Control files that have an object.
+    exports: Vec<i32>,
     next: u32,
 }
 
@@ -130,11 +138,14 @@ impl Worker {
                 42..=43 => self.context(client),
                 44..=46 => self.report(client),
                 47..=52 => self.map(client),
-                53..=55 => self.unmap(),
+                53..=54 => self.unmap(),
+                55 => self.export(client),
                 56 if self.space.is_none() => self.leave(client),
                 57 if self.space.is_none() => self.free_device(client),
                 58 if self.board.wild.load(Relaxed) != 0 => self.fork(),
                 59..=60 if self.board.wild.load(Relaxed) != 0 => self.meddle(),
+                61 if self.memory.len() < MOST => self.import(client),
+                62 => self.forget_export(),
                 _ => self.refused(client),
             }
         }
@@ -331,13 +342,7 @@ impl Worker {
     }
 
     fn report(&mut self, client: u32) {
-        let told = rm::Client {
-            ctl: self.files.ctl,
-            gpu: self.files.gpu,
-            handle: client,
-        }
-        .fb_info(&[0x08, 0x16]);
-        if let Ok(told) = told {
+        if let Ok(told) = self.own_client(client).fb_info(&[0x08, 0x16]) {
             let most = super::TENANTS[self.seat / super::PROCESSES].1 >> 10;
             if told[1] > told[0] || u64::from(told[0]) > most {
                 self.wrong(2);
@@ -382,6 +387,48 @@ impl Worker {
         }
         if space.free_range(map.0, map.1).is_ok() {
             self.maps.swap_remove(at);
+        }
+    }
+
+    fn own_client(&self, client: u32) -> rm::Client {
+        rm::Client {
+            ctl: self.files.ctl,
+            gpu: self.files.gpu,
+            handle: client,
+        }
+    }
+
+    /// Puts an object into a control file, where it stays when the object goes.
+    fn export(&mut self, client: u32) {
+        if self.memory.is_empty() || self.exports.len() >= MOST_EXPORTS {
+            return;
+        }
+        let (handle, _) = self.memory[self.random.index(self.memory.len())];
+        let path = format!("{}/nvidiactl", self.folder);
+        let Ok(file) = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC) else {
+            return;
+        };
+        // Where it fails the file may have the object all the same, as far as the books know.
+        let _ = rm::export(&self.own_client(client), handle, file);
+        self.exports.push(file);
+    }
+
+    /// Takes out what a file has.
+    fn import(&mut self, client: u32) {
+        if self.exports.is_empty() {
+            return;
+        }
+        let file = self.exports[self.random.index(self.exports.len())];
+        let handle = self.handle();
+        if rm::import(&self.own_client(client), handle, file).is_ok() {
+            self.memory.push((handle, 0));
+        }
+    }
+
+    fn forget_export(&mut self) {
+        if !self.exports.is_empty() {
+            let at = self.random.index(self.exports.len());
+            let _ = sys::close(self.exports.swap_remove(at));
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
-use crate::bytes::{put_u32, u32_at};
+use crate::bytes::put_u32;
 use crate::guest::process::{in_child, receive_fd, send_fd, spawn};
 use crate::guest::rm::{self, Failure};
 use crate::standin;
@@ -45,41 +45,6 @@ fn control_file(instance: &Instance) -> Result<i32, String> {
     sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
 }
 
-/// OS_UNIX_EXPORT_OBJECT_TO_FD.
-fn export(client: &rm::Client, object: u32, fd: i32) -> Result<(), Failure> {
-    let mut params = [0; 24];
-    put_u32(&mut params, 0, 1);
-    put_u32(&mut params, 4, rm::DEVICE_HANDLE);
-    put_u32(&mut params, 8, rm::DEVICE_HANDLE);
-    put_u32(&mut params, 12, object);
-    params[16..20].copy_from_slice(&fd.to_le_bytes());
-    rm::control(
-        client.ctl,
-        client.handle,
-        client.handle,
-        0x3D05,
-        &mut params,
-    )
-}
-
-/// OS_UNIX_IMPORT_OBJECT_FROM_FD; the copy's handle.
-fn import(client: &rm::Client, handle: u32, fd: i32) -> Result<u32, Failure> {
-    let mut params = [0; 20];
-    params[..4].copy_from_slice(&fd.to_le_bytes());
-    put_u32(&mut params, 4, 1);
-    put_u32(&mut params, 8, rm::DEVICE_HANDLE);
-    put_u32(&mut params, 12, rm::DEVICE_HANDLE);
-    put_u32(&mut params, 16, handle);
-    rm::control(
-        client.ctl,
-        client.handle,
-        client.handle,
-        0x3D06,
-        &mut params,
-    )?;
-    Ok(u32_at(&params, 16))
-}
-
 /// What the books and the driver's heap have.
 fn used(instance: &Instance) -> Result<(u64, u64), String> {
     Ok((instance.used()?, standin::heap(GPU)?.used))
@@ -94,7 +59,7 @@ fn exported(instance: &Instance, bytes: u64) -> Result<(rm::Client, i32), String
     let client = instance.client()?;
     at("memory", client.memory(MEMORY, bytes))?;
     let fd = control_file(instance)?;
-    at("export", export(&client, MEMORY, fd))?;
+    at("export", rm::export(&client, MEMORY, fd))?;
     Ok((client, fd))
 }
 
@@ -106,7 +71,7 @@ fn between_processes() -> Outcome {
     in_child(|| {
         let fd: OwnedFd = sys("receive", receive_fd(&theirs))?;
         let client = instance.client()?;
-        let copy = at("import", import(&client, 0, fd.as_raw_fd()))?;
+        let copy = at("import", rm::import(&client, 0, fd.as_raw_fd()))?;
         holds("no handle", copy != 0)?;
         equal("charged", &instance.used()?, &(512 * MIB))?;
         // Three quarters of what is left would not fit twice.
@@ -134,7 +99,7 @@ fn any_order() -> Outcome {
         [2, 1, 0],
     ] {
         let (client, fd) = exported(&instance, 4 * MIB)?;
-        at("import", import(&client, COPY, fd))?;
+        at("import", rm::import(&client, COPY, fd))?;
         for what in order {
             equal("held", &used(&instance)?, &(4 * MIB, 4 * MIB))?;
             match what {
@@ -180,7 +145,7 @@ fn killed() -> Outcome {
     sys("wait", os::wait(child))?;
     equal("after the kill", &used(&instance)?, &(4 * MIB, 4 * MIB))?;
     let client = instance.client()?;
-    at("import", import(&client, COPY, fd.as_raw_fd()))?;
+    at("import", rm::import(&client, COPY, fd.as_raw_fd()))?;
     drop(fd);
     equal("the copy has it", &used(&instance)?, &(4 * MIB, 4 * MIB))?;
     client.close();
@@ -192,12 +157,12 @@ fn other_tenant() -> Outcome {
     let (client, fd) = exported(&one, 4 * MIB)?;
     let other = two.client()?;
     let refused = Err(INVALID_PARAMETER);
-    equal("import", &import(&other, COPY, fd), &refused)?;
+    equal("import", &rm::import(&other, COPY, fd), &refused)?;
     at("memory", other.memory(MEMORY, 2 * MIB))?;
     let empty = control_file(&one)?;
-    let put = export(&other, MEMORY, empty);
+    let put = rm::export(&other, MEMORY, empty);
     equal("export", &put, &Err(INVALID_PARAMETER))?;
-    equal("no file", &import(&other, COPY, 999), &refused)?;
+    equal("no file", &rm::import(&other, COPY, 999), &refused)?;
     equal("theirs", &two.used()?, &(2 * MIB))?;
     sys("close", os::close(empty))?;
     sys("close", os::close(fd))?;
@@ -260,17 +225,22 @@ fn list() -> Outcome {
 /// are gone, one copy is left, and the driver's heap says how large it is.
 fn changing_number() -> Outcome {
     const NUMBER: i32 = 400;
+    /// So many rounds at least, and more as long as one of the files was not seen.
+    const ROUNDS: u32 = 40;
     let instance = Instance::new("number", GIB)?;
     let flips = AtomicU32::new(0);
     let over = AtomicBool::new(false);
     let mut sizes = [0; 2];
-    for _ in 0..200 {
+    for round in 0..5 * ROUNDS {
+        if round >= ROUNDS && sizes.iter().all(|seen: &u32| *seen > 0) {
+            break;
+        }
         let client = instance.client()?;
         let mut files = [0; 2];
         for (n, bytes) in [(0, 2 * MIB), (1, 256 * MIB)] {
             at("memory", client.memory(MEMORY + n, bytes))?;
             let fd = control_file(&instance)?;
-            at("export", export(&client, MEMORY + n, fd))?;
+            at("export", rm::export(&client, MEMORY + n, fd))?;
             at("free", client.free(MEMORY + n))?;
             files[n as usize] = fd;
         }
@@ -289,7 +259,7 @@ fn changing_number() -> Outcome {
             while flips.load(SeqCst) == before {
                 std::hint::spin_loop();
             }
-            let imported = import(&client, COPY, NUMBER);
+            let imported = rm::import(&client, COPY, NUMBER);
             over.store(true, SeqCst);
             imported
         });
