@@ -29,9 +29,11 @@
 //! The driver does not say when a channel runs dry. What can be seen is the doorbell: while it is not
 //! mapped, the next launch is an event. So the doorbell of an instance is armed when its window begins, and
 //! every few milliseconds in it. From the gaps between launches (in time that the instance had the
-//! GPU) it is learnt how long its kernels are; one that stays silent for more than twice the longest recent
-//! gap is taken to have no work, and its window ends. It keeps its channels on, so that a kernel of unusual
-//! length goes on, beside whoever has the window then. The driver's samples tell of those, if it has any.
+//! GPU) it is learnt how long its kernels are. One that stays silent for more than twice the longest recent
+//! gap may have no work, or a kernel of unusual length. So it gives way and is switched off, and the gap that is
+//! allowed grows: if it launches while it is off, it was thinking, and its silence is believed from then on; after
+//! a tenth of a second of silence anybody's is. Who is taken to have no work keeps its channels on, so that a kernel
+//! goes on beside whoever has the window then; the driver's samples tell of it, if there are any.
 //!
 //! # Wishes and facts
 //!
@@ -71,8 +73,12 @@ use windows::Turn;
 pub struct Costs {
     /// From the beginning of a call that switches channels off to the moment they are off the GPU.
     pub disabled_after: Nanos,
+    /// From that moment to the end of the call, at most.
+    pub disabled_rest: Nanos,
     /// From the beginning of a call that switches channels on to the moment they may run.
     pub enabled_after: Nanos,
+    /// From that moment to the end of the call, at most.
+    pub enabled_rest: Nanos,
     /// A change of the running channel group.
     pub switch: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms on).
@@ -83,7 +89,9 @@ impl Costs {
     /// As measured.
     pub const MEASURED: Self = Self {
         disabled_after: 200 * US,
+        disabled_rest: 500 * US,
         enabled_after: 200 * US,
+        enabled_rest: 240 * US,
         switch: 180 * US,
         shortest_window: 3 * MS,
     };

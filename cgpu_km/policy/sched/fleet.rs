@@ -10,11 +10,19 @@ use crate::store::{Exhausted, List};
 /// What the driver gives a channel group unless told otherwise, in microseconds: 128 us times 2 to the
 /// fourth, which CUDA also asks for (recordings; 2,048 us were measured).
 pub(super) const DEFAULT_SLICE_US: u32 = 2048;
-/// Silence, in time that the instance had the GPU, after which one whose habits are not known yet is
-/// taken to have no work.
-const UNKNOWN_GAP: Nanos = 125 * MS;
+/// The gap of an instance whose habits are not known yet.
+const UNKNOWN_GAP: Nanos = 24 * MS;
+/// That of one which the driver saw at work while it was silent.
+const SEEN_GAP: Nanos = 125 * MS;
+/// Silence, in time that the instance had the GPU, after which it is taken to have no work whatever is
+/// known of it, unless the driver has seen otherwise.
+const LONGEST_SILENCE: Nanos = 100 * MS;
 /// No gap is taken to be longer: a kernel that runs longer without a launch is found by samples.
 const LONGEST_GAP: Nanos = 500 * MS;
+/// How often silence is believed after an instance was seen to launch while it was off.
+const BELIEF: u32 = 8;
+/// A launch so soon after an instance was switched off may be the answer to a kernel that ended before.
+const SETTLED: Nanos = 2 * MS;
 
 /// An instance.
 #[derive(Debug)]
@@ -41,6 +49,11 @@ pub(super) struct Instance {
     pub(super) gap: Nanos,
     /// How long it has been silent, in time that it had the GPU with its gate armed.
     pub(super) silent: Nanos,
+    /// How often more its silence is believed to mean that it has no work: it was seen to launch while
+    /// it was off the GPU, when no kernel of it can have ended.
+    pub(super) thinks: u32,
+    /// Since when its channels are off, if they are.
+    pub(super) off_since: Option<Nanos>,
     /// Since when a task of it sleeps at the gate.
     pub(super) parked_since: Option<Nanos>,
     pub(super) account: Account,
@@ -62,6 +75,8 @@ impl Instance {
             granted: 0,
             gap: UNKNOWN_GAP,
             silent: 0,
+            thinks: 0,
+            off_since: None,
             parked_since: None,
             account: Account::default(),
         }
@@ -79,23 +94,49 @@ impl Instance {
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
     }
 
+    /// It has been silent for longer than it may: what that means. Whether it has no work.
+    ///
+    /// A program that thinks and one whose kernel is unusually long are silent alike. So the first times it only
+    /// gives way, and keeps competing: if it launches while it is off, it was thinking.
+    pub(super) fn is_idle(&mut self, silent: Nanos, exclusive: bool) -> bool {
+        self.silent = self.silent.saturating_add(silent);
+        // Who has priority is not believed to be busy for long, since it keeps the others waiting.
+        if !exclusive || self.terms.high_priority || self.silent > LONGEST_SILENCE {
+            return true;
+        }
+        if self.thinks > 0 {
+            self.thinks -= 1;
+            return true;
+        }
+        self.gap = self.gap.max(self.silent);
+        false
+    }
+
+    /// It launched outside its window.
+    pub(super) fn launched_outside(&mut self, now: Nanos) {
+        let off = self.off_since;
+        if off.is_some_and(|since| now >= since.saturating_add(SETTLED)) && self.silent > 0 {
+            self.thinks = BELIEF;
+            self.silent = 0;
+        } else {
+            self.heard(0);
+        }
+    }
+
     /// It launched after `silent` more nanoseconds of the GPU.
     pub(super) fn heard(&mut self, silent: Nanos) {
         let gap = self.silent.saturating_add(silent);
-        // Who has priority is not believed to be busy for long, since it keeps the others waiting.
-        let faded = if self.terms.high_priority {
-            self.gap / 2
-        } else {
-            self.gap - self.gap / 4
-        };
-        self.gap = gap.max(faded).min(LONGEST_GAP);
+        self.gap = gap.max(self.gap / 2).min(LONGEST_GAP);
         self.silent = 0;
         self.working = true;
     }
 
     /// It has work though it launched nothing.
     pub(super) fn seen(&mut self) {
-        self.gap = self.gap.max(UNKNOWN_GAP);
+        if !self.working {
+            self.thinks = 0;
+        }
+        self.gap = self.gap.max(SEEN_GAP);
         self.silent = 0;
         self.working = true;
     }
@@ -245,6 +286,15 @@ impl Fleet {
     pub(super) fn free_client(&mut self, client: ClientHandle) {
         retain(&mut self.groups, |g| g.name.client != client);
         retain(&mut self.channels, |c| c.name.client != client);
+    }
+
+    /// The channels of the call that is being made are off since then, or on.
+    pub(super) fn switched(&mut self, off_since: Option<Nanos>) {
+        for channel in self.channels.iter().filter(|c| c.in_call) {
+            if let Some(owner) = self.instances.iter_mut().find(|i| i.id == channel.owner) {
+                owner.off_since = off_since;
+            }
+        }
     }
 
     /// Compute groups of an instance.

@@ -247,6 +247,9 @@ impl Scheduler {
         disable: bool,
         result: Result<(), CallError>,
     ) {
+        if result.is_ok() {
+            self.fleet.switched(disable.then_some(now));
+        }
         for channel in self.fleet.channels_mut().filter(|c| c.in_call) {
             channel.in_call = false;
             if result.is_ok() {
@@ -264,12 +267,18 @@ impl Scheduler {
             }
         }
         if result.is_ok() {
-            let after = if disable {
-                self.costs.disabled_after
+            let (after, rest) = if disable {
+                (self.costs.disabled_after, self.costs.disabled_rest)
             } else {
-                self.costs.enabled_after
+                (self.costs.enabled_after, self.costs.enabled_rest)
             };
-            self.turn.took_effect(began.saturating_add(after));
+            let soonest = began.saturating_add(after);
+            // A call that took long has waited for a lock first.
+            let effect = soonest.max(now.saturating_sub(rest));
+            if disable {
+                self.overran(effect.saturating_sub(soonest));
+            }
+            self.turn.took_effect(effect);
         }
     }
 

@@ -132,7 +132,7 @@ impl Scheduler {
         }
         match since {
             Some(since) if in_window => instance.heard(now.saturating_sub(since)),
-            _ if instance.working => instance.heard(0),
+            _ if instance.working => instance.launched_outside(now),
             _ => {
                 instance.silent = 0;
                 instance.fresh = parked;
@@ -216,19 +216,10 @@ impl Scheduler {
             };
             let silent_at = self.turn.armed_at.max(since).saturating_add(patience);
             if armed && now >= silent_at {
-                self.end_window(now);
-                if let Some(instance) = self.fleet.find_mut(id) {
-                    instance.working = false;
-                    // What it does not use it loses; but who has priority may come back in this turn.
-                    if !high {
-                        instance.owed = instance.owed.min(0);
-                    }
+                if self.fell_silent(now, id, now.saturating_sub(self.turn.armed_at.max(since))) {
+                    return false;
                 }
-                self.doubt_until = now.saturating_add(DOUBT);
-                self.next_sample = now.saturating_add(SAMPLE_FIRST);
-                return false;
-            }
-            if now >= self.turn.until || (!high && self.somebody_urgent()) {
+            } else if now >= self.turn.until || (!high && self.somebody_urgent()) {
                 self.end_window(now);
             } else {
                 self.deadline = Some(if armed {
@@ -244,6 +235,32 @@ impl Scheduler {
             self.pick(now);
         }
         true
+    }
+
+    /// The holder has been silent for too long: it gives way. Returns whether it does not compete any more.
+    fn fell_silent(&mut self, now: Nanos, id: InstanceId, silent: Nanos) -> bool {
+        let exclusive = self.capabilities.switch;
+        let instance = self.fleet.find_mut(id);
+        let idle = instance.is_some_and(|i| i.is_idle(silent, exclusive));
+        // The silence is counted.
+        self.turn.armed_at = now;
+        if !idle {
+            self.end_window(now);
+        }
+        if let Some(instance) = self.fleet.find_mut(id) {
+            // What it does not use it loses; but who has priority may come back in this turn.
+            if !instance.terms.high_priority {
+                instance.owed = instance.owed.min(0);
+            }
+            instance.working = !idle;
+        }
+        if idle {
+            // Not switched off, since it does not compete.
+            self.end_window(now);
+            self.doubt_until = now.saturating_add(DOUBT);
+            self.next_sample = now.saturating_add(SAMPLE_FIRST);
+        }
+        idle
     }
 
     fn competes(&self, id: InstanceId) -> bool {
@@ -450,6 +467,15 @@ impl Scheduler {
                 let silent = now.saturating_sub(armed_at);
                 instance.silent = instance.silent.saturating_add(silent);
             }
+        }
+    }
+
+    /// Whoever had the last window was switched off later than was reckoned with.
+    pub(super) fn overran(&mut self, late: Nanos) {
+        let last = self.turn.last;
+        if let Some(instance) = last.and_then(|id| self.fleet.find_mut(id)) {
+            instance.owed = instance.owed.saturating_sub(signed(late));
+            instance.account.given = instance.account.given.saturating_add(late);
         }
     }
 

@@ -157,6 +157,54 @@ fn hard_and_soft_policies_differ_in_what_is_left_over() {
     assert!(got[1] > 0.99, "{got:?}");
 }
 
+/// A program of short kernels whose kernels become long: what was learnt of it is wrong then, and no
+/// samples help.
+#[test]
+fn kernels_that_become_long_are_no_silence() {
+    let without = Capabilities {
+        samples: false,
+        ..Capabilities::ALL
+    };
+    let mut driven = Driven::new(without, rules(Policy::Weight, Period::Latency));
+    let short = Habit { depth: 8, ..SHORT };
+    driven.add(short, weight(1));
+    driven.add(SHORT, weight(1));
+    driven.run(1000 * MS);
+    driven.world.programs[0].habit = LONG;
+    driven.run(1500 * MS);
+    let got = measured(&mut driven, &[LONG, SHORT], 2000 * MS);
+    let share = got[0] / (got[0] + got[1]);
+    assert!((share - 0.5).abs() < 0.02, "{got:?}");
+}
+
+/// A program that thinks for 30 ms between short bursts: its silence is believed, so that the other one
+/// has what it leaves.
+#[test]
+fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
+    let burst = Habit {
+        kernel: 500 * US,
+        depth: 1,
+    };
+    let mut driven = started(Policy::Weight, &[(LONG, weight(1)), (burst, weight(1))]);
+    let mut before = 0;
+    for number in 0..60 {
+        if number == 30 {
+            before = driven.world.ran(0);
+        }
+        driven.world.programs[1].left = Some(4);
+        driven.world.set_stopped(1, false);
+        driven.run(33 * MS);
+    }
+    let got = (driven.world.ran(0) - before) as f64 / (30 * 33 * MS) as f64;
+    // 2 ms of every 33 are the other one's, and 2 ms and some calls go by until it is believed.
+    assert!(got > 0.75, "{got}");
+    assert!(
+        driven.world.programs[1].finished >= 200,
+        "{}",
+        driven.world.programs[1].finished
+    );
+}
+
 fn habits() -> impl Strategy<Value = Habit> {
     let kernel = prop::sample::select(KERNELS.to_vec());
     (kernel, 1..=8u32).prop_map(|(kernel, depth)| Habit { kernel, depth })
