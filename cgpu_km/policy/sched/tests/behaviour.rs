@@ -55,7 +55,8 @@ fn who_falls_silent_holds_no_window() {
     let before = bench.given(A);
     bench.run(1000 * MS, &[A]);
     let given = bench.given(A) - before;
-    assert!(given > 900 * MS, "{given}");
+    // All but the tenth of a second for which its silence was not believed, and the calls.
+    assert!(given > 850 * MS, "{given}");
     assert_eq!(bench.sched.view().mode, Mode::Free);
     assert!(!bench.is_off(A) && !bench.is_off(B));
     // It comes back at once.
