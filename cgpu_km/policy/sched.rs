@@ -19,8 +19,8 @@
 //! * Several have work, or somebody is capped: **windows**. One instance at a time has its channels on, all
 //!   others that have work are switched off, which preempts them. Turn by turn each gets its part of the
 //!   turn. It holds for kernels of every length and for programs that wait for each kernel.
-//! * Several have work, and all are seen to keep their queues full: **slices**. Everybody's channels are on
-//!   and the groups' time slices are in proportion. It costs nothing in between.
+//! * **Slices** in proportion, with everybody's channels on, would cost nothing where all keep their queues full.
+//!   [`Scheduler::choose`] never takes them: nothing that a driver tells says soon enough that all do.
 //! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
 //!   was submitted runs on, so shares hold only while what a program has queued is short beside a window.
 //!
@@ -31,8 +31,8 @@
 //! every few milliseconds in it. From the gaps between launches (in time that the instance had the
 //! GPU) it is learnt how long its kernels are. One that stays silent for more than twice the longest recent
 //! gap may have no work, or a kernel of unusual length. So it gives way and is switched off, and the gap that is
-//! allowed grows: if it launches while it is off, it was thinking, and its silence is believed from then on; after
-//! a tenth of a second of silence anybody's is. Who is taken to have no work keeps its channels on, so that a kernel
+//! allowed doubles: if it launches while it is off, it was thinking, and its silence is believed from then on; one
+//! of more than a tenth of a second is believed of anybody. Who is taken to have no work keeps its channels on, so that a kernel
 //! goes on beside whoever has the window then; the driver's samples tell of it, if there are any.
 //!
 //! # Wishes and facts

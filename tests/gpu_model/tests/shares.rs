@@ -248,7 +248,8 @@ proptest! {
             let error = (got[i] / all - wanted).abs() / wanted;
             prop_assert!(error < 0.06, "{i}: {got:?} of {programs:?}, {runs:?}");
         }
-        prop_assert!(all > 0.85, "{got:?}");
+        // Up to six with windows of a few milliseconds; 16 of equal weight have 0.80.
+        prop_assert!(all > 0.8, "{got:?}");
         // In any second.
         for (i, began) in driven.calls.iter().enumerate() {
             let within = driven.calls[i..].iter().take_while(|at| **at < began + 1000 * MS);

@@ -55,8 +55,9 @@ fn who_falls_silent_holds_no_window() {
     let before = bench.given(A);
     bench.run(1000 * MS, &[A]);
     let given = bench.given(A) - before;
-    // All but the tenth of a second for which its silence was not believed, and the calls.
-    assert!(given > 850 * MS, "{given}");
+    // All but the silence that was not believed, and the calls: it is asked about at 2, 5, 11, 23, 47 and 95 ms, and
+    // the next time, at 191 ms, it is over the longest.
+    assert!(given > 780 * MS, "{given}");
     assert_eq!(bench.sched.view().mode, Mode::Free);
     assert!(!bench.is_off(A) && !bench.is_off(B));
     // It comes back at once.
