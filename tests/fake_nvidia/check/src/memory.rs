@@ -32,9 +32,13 @@ fn rounding() {
     assert_eq!(p.video(7, 0x42_0000), (status::OK, 0x60_0000));
     assert_eq!(p.free_bytes(), before - 0x60_0000);
     assert_eq!(figure("heap", "gpu0_used_bytes"), 0x60_0000);
-    assert_eq!(p.video(8, 1), (status::OK, 0x20_0000));
+    // Below a huge page: big ones (_memmgrPickDefaultGpuPageSize() in mem_mgr.c).
+    assert_eq!(p.video(8, 1), (status::OK, 0x1_0000));
+    assert_eq!(p.video(9, 0x1F_0001), (status::OK, 0x20_0000));
+    assert_eq!(p.video(10, 0x1E_FFFF), (status::OK, 0x1F_0000));
+    assert_eq!(p.video(11, 0).0, status::ARGUMENT);
     assert_eq!(free(&p.ctl, p.client, 7), status::OK);
-    assert_eq!(p.free_bytes(), before - 0x20_0000);
+    assert_eq!(p.free_bytes(), before - 0x40_0000);
 }
 
 fn does_not_fit() {
