@@ -17,6 +17,7 @@
 
 use crate::{
     control::put_text,
+    module_parameters,
     nvidia::{
         escape::Escape,
         fb,
@@ -77,6 +78,8 @@ pub struct Driver {
     pub branch: Branch,
     /// The branch's tables.
     pub tables: &'static Tables,
+    /// The driver is of another branch, and the operator has said to take it for this one.
+    pub is_assumed: bool,
 }
 
 /// What the driver says of a GPU.
@@ -245,18 +248,31 @@ fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
     let mut field = [0; 64];
     let text = uapi::text(query.get(version::VERSION_STRING).unwrap_or_default());
     put_text(&mut field, text);
-    let parsed = DriverVersion::parse(text);
-    let known = parsed.and_then(Branch::of).and_then(|branch| {
+    let of = |branch: Branch, is_assumed| {
         Some(Driver {
             version: field,
             branch,
             tables: Tables::of(branch)?,
+            is_assumed,
         })
-    });
-    known.ok_or_else(|| {
-        pr_warn!("the NVIDIA driver's version is not known: {text:?}\n");
-        Cause::UnknownDriver.into()
-    })
+    };
+    let parsed = DriverVersion::parse(text);
+    if let Some(driver) = parsed
+        .and_then(Branch::of)
+        .and_then(|known| of(known, false))
+    {
+        return Ok(driver);
+    }
+    let wanted = *module_parameters::unsafe_assume_branch.value();
+    if let Some(driver) = Branch::named(wanted).and_then(|named| of(named, true)) {
+        pr_warn!(
+            "the NVIDIA driver {text:?} is of no known branch and taken for {wanted}, as unsafe_assume_branch \
+             says: memory limits and the walls between tenants may not hold\n"
+        );
+        return Ok(driver);
+    }
+    pr_warn!("the NVIDIA driver's version is not known: {text:?}\n");
+    Err(Cause::UnknownDriver.into())
 }
 
 /// Issues an escape on a file that the module opened itself.

@@ -43,6 +43,12 @@ module! {
     authors: ["The cGPU developers"],
     description: "Shares an NVIDIA GPU between containers",
     license: "GPL",
+    params: {
+        unsafe_assume_branch: u32 {
+            default: 0,
+            description: "For an NVIDIA driver of a branch without tables: use those of this branch (535, 550, 570, 580, 595). Memory limits and the walls between tenants may then not hold",
+        },
+    },
 }
 
 struct CgpuModule {

@@ -6,11 +6,12 @@
 //! [`crate::os_interface::control_device`].
 
 use crate::{
+    nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
         control_device::{read_record, write_record, Control},
         Changes, UserAddr,
     },
-    policy::ManagedMode,
+    policy::{AuditRecord, CallKind, ManagedMode, Reason},
     registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, POLICY_NATIVE, VERSION},
     uapi::{self, request, Cause, Reserved},
 };
@@ -58,6 +59,12 @@ impl Commands {
                 let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
                 instance.set_managed_mode(managed_mode(set.managed_mode)?)
             }
+            request::INSTANCE_SET_CAPABILITIES => {
+                let set: uapi::InstanceSetCapabilities = read(at)?;
+                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                instance.set_capabilities(capabilities(set.capabilities)?)
+            }
+            request::INSTANCE_REFUSALS => self.list_refusals(at),
             _ => Err(Cause::UnknownCommand.into()),
         }
     }
@@ -68,6 +75,7 @@ impl Commands {
         put_text(&mut version.module, VERSION);
         if let Some(driver) = self.0.driver() {
             version.branch = driver.branch.major();
+            version.branch_assumed = u32::from(driver.is_assumed);
             version.driver = driver.version;
         }
         version
@@ -82,6 +90,10 @@ impl Commands {
             weight: create.weight,
             overcommit: overcommit(create.flags),
             managed_mode: managed_mode(create.managed_mode)?,
+            capabilities: match create.capabilities {
+                0 => Capabilities::DEFAULT,
+                bits => capabilities(bits)?,
+            },
         })?;
         create.id = instance.id();
         // The instance exists, whether its number can be told or not.
@@ -96,6 +108,23 @@ impl Commands {
             Ok(())
         })?;
         write_list(at, list, &records)
+    }
+
+    fn list_refusals(&self, at: UserAddr) -> Result<(), Failure> {
+        let mut refusals: uapi::InstanceRefusals = read(at)?;
+        check_size::<uapi::Refusal>(&refusals.list)?;
+        let instance = self.0.find(&refusals.key.name, refusals.key.gpu_minor)?;
+        let noted = instance.noted_calls()?.ok_or(Cause::NoSuchInstance)?;
+        let mut records = KVVec::with_capacity(noted.0.len(), GFP_KERNEL)?;
+        for record in &noted.0 {
+            records.push(
+                refusal_record(record, instance.tenant().tables()),
+                GFP_KERNEL,
+            )?;
+        }
+        fill_list(&mut refusals.list, &records)?;
+        refusals.others = noted.1;
+        Ok(write_record(at, &refusals)?)
     }
 
     fn list_instances(&self, at: UserAddr) -> Result<(), Failure> {
@@ -138,11 +167,15 @@ fn read<T: FromBytes + IntoBytes + Reserved>(at: UserAddr) -> Result<T, Failure>
 /// A caller's list of records of type `T`.
 fn read_list<T>(at: UserAddr) -> Result<uapi::List, Failure> {
     let list: uapi::List = read(at)?;
-    // The size is asked for so that a tool of another version is told, not misled.
-    if usize::try_from(list.record_size).ok() == Some(size_of::<T>()) {
-        Ok(list)
-    } else {
-        Err(Cause::Malformed.into())
+    check_size::<T>(&list).map(|()| list)
+}
+
+/// Whether a list is one of records of type `T`. The size is asked for so that a tool of another version
+/// is told, not misled.
+fn check_size<T>(list: &uapi::List) -> Result<(), Failure> {
+    match usize::try_from(list.record_size).ok() == Some(size_of::<T>()) {
+        true => Ok(()),
+        false => Err(Cause::Malformed.into()),
     }
 }
 
@@ -150,6 +183,15 @@ fn read_list<T>(at: UserAddr) -> Result<uapi::List, Failure> {
 fn write_list<T: IntoBytes + Immutable>(
     at: UserAddr,
     mut list: uapi::List,
+    records: &[T],
+) -> Result<(), Failure> {
+    fill_list(&mut list, records)?;
+    Ok(write_record(at, &list)?)
+}
+
+/// The same but for the list itself, which may be part of a larger record.
+fn fill_list<T: IntoBytes + Immutable>(
+    list: &mut uapi::List,
     records: &[T],
 ) -> Result<(), Failure> {
     list.count = u32::try_from(records.len()).map_err(|_| EOVERFLOW)?;
@@ -160,7 +202,45 @@ fn write_list<T: IntoBytes + Immutable>(
         // CAST: the size of a record.
         to = to.offset(size_of::<T>() as u64);
     }
-    Ok(write_record(at, &list)?)
+    Ok(())
+}
+
+/// What an instance is asked to be for.
+fn capabilities(bits: u32) -> Result<Capabilities, Failure> {
+    let capabilities = Capabilities::from_bits(bits);
+    capabilities.ok_or_else(|| Cause::UnknownCapability.into())
+}
+
+fn refusal_record(noted: &AuditRecord, tables: &Tables) -> uapi::Refusal {
+    use uapi::refusal::*;
+    let mut record = uapi::Refusal::new_zeroed();
+    record.kind = match noted.call.kind {
+        CallKind::Escape => ESCAPE,
+        CallKind::Class => CLASS,
+        CallKind::Control => CONTROL,
+        CallKind::Uvm => UVM,
+    };
+    record.number = noted.call.number;
+    record.reason = match noted.call.reason {
+        Reason::Unlisted => UNLISTED,
+        Reason::Capability(sets) => {
+            record.capabilities = sets.bits();
+            CAPABILITY
+        }
+        Reason::Foreign => FOREIGN,
+        Reason::Forbidden => FORBIDDEN,
+        Reason::Parameters => PARAMETERS,
+        Reason::PassedUnseen => PASSED_UNSEEN,
+    };
+    record.count = noted.count;
+    record.last_seconds = noted.last;
+    record.last_process = u32::try_from(noted.process.0).unwrap_or_default();
+    record.on_gpu = u32::from(noted.gpu.is_some());
+    put_text(
+        &mut record.name,
+        noted.call.title(tables).unwrap_or_default(),
+    );
+    record
 }
 
 fn overcommit(flags: u32) -> Overcommit {
@@ -235,6 +315,7 @@ fn instance_record(instance: &Instance) -> uapi::Instance {
         record.open_files = usage.open_files;
         record.tenant_open_files = usage.tenant_open_files;
         record.processes = usage.processes;
+        record.capabilities = usage.capabilities.bits();
     }
     record
 }

@@ -4,8 +4,8 @@
 
 use crate::{
     nvidia::tables::Tables,
-    os_interface::{self, Caller, HeldFile, Mapping, Pages, Shown, Unmapped},
-    policy::{Books, FileId, GpuId, ProcessId},
+    os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
+    policy::{Audited, Books, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
     registry::{Endpoint, File, Tenant},
 };
@@ -120,6 +120,32 @@ impl Call for TenantCall<'_, '_> {
 
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
         self.caller.process_by_number(number).map(ProcessId)
+    }
+
+    fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {
+        let process = self.process();
+        let now = os_interface::clock::seconds();
+        let books = |books: &mut Books| books.note_call(noted, gpu, process, now);
+        let Some(notice) = self.tenant.with_books(books) else {
+            return;
+        };
+        let tenant = self.tenant.name().as_str().unwrap_or_default();
+        let title = noted.title(self.tenant.tables()).unwrap_or("no name");
+        let (call, reason) = (Printed(noted), Printed(&noted.reason));
+        let (process, count) = (process.0, notice.count);
+        if noted.reason == Reason::PassedUnseen {
+            pr_info!("{tenant}: {call} of process {process} passed unseen ({count} times)\n");
+            return;
+        }
+        pr_warn!(
+            "{tenant}: {call} ({title}) of process {process} refused: {reason} ({count} times)\n"
+        );
+        if notice.suppressed > 0 {
+            pr_warn!(
+                "{tenant}: {} lines like it were left out\n",
+                notice.suppressed
+            );
+        }
     }
 
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {

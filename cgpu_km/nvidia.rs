@@ -6,6 +6,7 @@
 //! tells them (`tests/abi/generate.py`); which classes, controls and commands are in the tables
 //! comes from the lists beside that generator, which say why.
 
+pub mod capability;
 pub mod class;
 pub mod control;
 pub mod escape;
@@ -19,6 +20,7 @@ pub mod params;
 pub mod rusd;
 pub mod status;
 pub mod tables;
+pub mod title;
 pub mod uvm;
 pub mod version;
 pub mod wire;

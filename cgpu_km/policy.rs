@@ -41,6 +41,7 @@
 //! driver has given a handle which the books still know has taken the place of the former one.
 
 mod answers;
+mod audit;
 mod books;
 mod charge;
 mod descriptor;
@@ -64,6 +65,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason};
+pub use audit::{BURST, INTERVAL_S, MOST_RECORDS};
 pub use books::Books;
 pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId};
 pub use event::{ExportTicket, ImportTicket, Refusal, RefusalCause, Ticket};

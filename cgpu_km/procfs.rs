@@ -20,7 +20,10 @@
 //! the removal waits for them.
 
 use crate::{
-    os_interface::procfs::{Access, Folder, TextFile},
+    os_interface::{
+        procfs::{Access, Folder, TextFile},
+        Printed,
+    },
     policy::ManagedMode,
     registry::{Gpu, Instance, Overcommit, POLICY_NATIVE, VERSION},
     uapi,
@@ -201,6 +204,8 @@ impl TextFile for Status {
         seq_print!(out, "managed_refused: {}\n", share.managed_refused);
         seq_print!(out, "memory_refused: {}\n", share.refused);
         seq_print!(out, "calls_refused: {}\n", share.refused_calls);
+        let capabilities = Printed(&usage.capabilities);
+        seq_print!(out, "capabilities: {capabilities}\n");
         seq_print!(out, "rm_objects: {}\n", share.objects);
         seq_print!(out, "rm_clients: {}\n", share.clients);
         seq_print!(out, "processes: {}\n", usage.processes);

@@ -22,6 +22,7 @@
 //! a [`Call`].
 
 use crate::nvidia::tables::Tables;
+use crate::policy::Audited;
 use crate::policy::Books;
 use crate::policy::FileId;
 use crate::policy::GpuId;
@@ -198,6 +199,13 @@ pub trait Call {
     /// it has none. (The driver gives processes the numbers of the caller's namespace.)
     fn process_by_number(&self, number: u32) -> Option<ProcessId>;
 
+    /// Takes note of a call that was refused, or let through unseen; see [`Books::note_call`]. A system
+    /// with a clock and a log uses both.
+    fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {
+        let process = self.process();
+        self.books(|books| books.note_call(noted, gpu, process, 0));
+    }
+
     /// Works on the tenant's books, alone.
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R;
 }
@@ -220,6 +228,16 @@ pub struct Session {
     pub file: FileId,
     /// What it stands for.
     pub role: Role,
+}
+
+impl Session {
+    /// The GPU that it stands for; `None` for the nodes that a tenant has once.
+    fn gpu(&self) -> Option<GpuId> {
+        match self.role {
+            Role::Gpu(gpu) => Some(gpu),
+            Role::Control | Role::Uvm => None,
+        }
+    }
 }
 
 /// Runs one `ioctl` and returns what the program's `ioctl` returns.

@@ -32,6 +32,7 @@ pub use tenant::{Endpoint, File, Instance, InstanceNodes, Tenant, Usage};
 
 use crate::{
     attach::{self, Driver},
+    nvidia::capability::Capabilities,
     os_interface::{
         cgpufs::{Cgpufs, Twin, TwinFile},
         nodes::{Node, Nodes, MINORS},
@@ -116,6 +117,7 @@ struct InstanceFaces {
 struct Place {
     id: u32,
     limit: u64,
+    capabilities: Capabilities,
     gpu: Arc<Gpu>,
     folder: Arc<Folder>,
 }
@@ -134,6 +136,8 @@ pub struct Wish {
     pub overcommit: Overcommit,
     /// What becomes of managed memory that does not fit.
     pub managed_mode: ManagedMode,
+    /// What it is for.
+    pub capabilities: Capabilities,
 }
 
 impl Registry {
@@ -234,6 +238,7 @@ impl Registry {
         let place = Place {
             id,
             limit: wish.limit,
+            capabilities: wish.capabilities,
             gpu,
             folder,
         };
@@ -351,7 +356,7 @@ impl Registry {
             shown: opened.backing.number(),
         };
         let share = Share::new(id, gpu.clone(), opened);
-        tenant.add(share, place.limit)?;
+        tenant.add(share, place.limit, place.capabilities)?;
         match self.show_instance(&instance, twin, &place.folder) {
             Ok(faces) => {
                 let record_of_it = InstanceRecord {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The classes of objects that containers may have, with the size of their parameters.
 
+use super::capability::Capabilities;
 use super::handle::ClassId;
 
 /// What an object is to the module. Classes of one kind differ in the GPU's generation only.
@@ -46,6 +47,8 @@ pub enum Kind {
     Inert,
 }
 
+/// A context for DMA, over memory.
+pub const NV01_CONTEXT_DMA: ClassId = ClassId(0x02);
 /// Memory of the host.
 pub const NV01_MEMORY_SYSTEM: ClassId = ClassId(0x3e);
 /// Video memory.
@@ -68,6 +71,13 @@ pub struct ClassEntry {
     pub kind: Kind,
     /// Whether the driver takes no parameters (a null pointer) too.
     pub optional: bool,
+    /// The sets of capabilities that allow it.
+    pub capabilities: Capabilities,
+    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own. The driver
+    /// asks for none of them whose it is: a device takes over the address space of any client
+    /// (`deviceInitClientShare()` in src/nvidia/src/kernel/gpu/device_share.c), a debugger reads the
+    /// memory of any.
+    pub clients: &'static [usize],
 }
 
 pub(super) const fn entry(
@@ -76,6 +86,8 @@ pub(super) const fn entry(
     params: u32,
     kind: Kind,
     optional: bool,
+    capabilities: Capabilities,
+    clients: &'static [usize],
 ) -> ClassEntry {
     ClassEntry {
         class: ClassId(class),
@@ -83,5 +95,7 @@ pub(super) const fn entry(
         params,
         kind,
         optional,
+        capabilities,
+        clients,
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The controls that containers may use, with the size of their parameters and the pointers in them.
 
+use super::capability::Capabilities;
 use super::handle::ControlCmd;
 use super::wire::Field;
 
@@ -83,6 +84,10 @@ pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 pub const ACQUIRE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0145);
 /// Ends that.
 pub const RELEASE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0146);
+/// Keeps the clocks of the whole GPU down while a program wants it.
+pub const PERF_CUDA_LIMIT: ControlCmd = ControlCmd(0x0080_1909);
+/// Makes the timestamps of the whole GPU finer while a program wants it.
+pub const SET_GR_TICK_FREQ: ControlCmd = ControlCmd(0x2080_0407);
 /// Raises the GPU's clocks.
 pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
@@ -133,6 +138,10 @@ pub struct ControlEntry {
     pub care: Care,
     /// The pointers in them.
     pub pointers: &'static [Pointer],
+    /// The sets of capabilities that allow it.
+    pub capabilities: Capabilities,
+    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own.
+    pub clients: &'static [usize],
 }
 
 pub(super) const fn entry(
@@ -141,6 +150,8 @@ pub(super) const fn entry(
     params: u32,
     care: Care,
     pointers: &'static [Pointer],
+    capabilities: Capabilities,
+    clients: &'static [usize],
 ) -> ControlEntry {
     ControlEntry {
         cmd: ControlCmd(cmd),
@@ -148,6 +159,8 @@ pub(super) const fn entry(
         params,
         care,
         pointers,
+        capabilities,
+        clients,
     }
 }
 

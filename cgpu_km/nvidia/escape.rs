@@ -2,6 +2,7 @@
 //! The escapes: requests of `/dev/nvidiactl` and `/dev/nvidiaN`, told apart by the number in the
 //! request code (nv_escape.h, nv-ioctl-numbers.h, nv-ioctl-numa.h).
 
+use super::capability::{Capabilities, BASE, GRAPHICS, VIDEO, WORK};
 use super::nvos::{self, *};
 
 /// On which of the devices the driver takes an escape (`NV_CTL_DEVICE_ONLY` and
@@ -51,6 +52,8 @@ pub struct EscapeEntry {
     pub devices: Devices,
     /// What becomes of it.
     pub verdict: Verdict,
+    /// The sets of capabilities that allow it, where it is not refused altogether.
+    pub capabilities: Capabilities,
 }
 
 impl EscapeEntry {
@@ -190,6 +193,7 @@ const fn entry(
         sizes: Sizes::OneOf(sizes),
         devices,
         verdict,
+        capabilities: BASE,
     }
 }
 
@@ -201,11 +205,21 @@ const fn records(escape: Escape, record: usize) -> EscapeEntry {
         sizes: Sizes::Records(record),
         devices: Devices::Control,
         verdict: Verdict::Inspect,
+        capabilities: BASE,
     }
 }
 
 const fn refused(escape: Escape) -> EscapeEntry {
     entry(escape, &[], Devices::Both, Verdict::Refuse)
+}
+
+impl EscapeEntry {
+    const fn only(self, capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            ..self
+        }
+    }
 }
 
 use Devices::{Both, Control, Gpu};
@@ -217,15 +231,14 @@ use Verdict::{Forward, Inspect};
 ///
 /// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status, interrupt
 ///   register, NUMA onlining, idling of anybody's channels;
-/// * graphics alone uses them: context DMA, maps into GPU address spaces (which would also give a
-///   kernel on the GPU the doorbell), vblank callbacks, event data;
+/// * displays alone use them: vblank callbacks, event data, binding of context DMA;
 /// * superseded: allocation without parameters, export and import outside of controls.
 ///
 /// Memory that leaves by a dma-buf would leave the tenant too: whoever imports it (another driver) keeps it
 /// alive where nobody is charged, and the driver looks up the client whose memory it is as the kernel,
 /// whoever asks. So that is answered as on a GPU that has none.
 pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
-    entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect),
+    entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect).only(WORK),
     refused(RmAllocObject),
     entry(RmFree, &[nvos00::SIZE], Control, Inspect),
     entry(RmControl, &[nvos54::SIZE], Control, Inspect),
@@ -235,15 +248,16 @@ pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
     entry(RmShare, &[nvos57::SIZE], Control, Inspect),
     refused(RmI2cAccess),
     refused(RmIdleChannels),
-    entry(RmVidHeapControl, &[nvos32::SIZE], Control, Inspect),
+    entry(RmVidHeapControl, &[nvos32::SIZE], Control, Inspect).only(WORK),
     refused(RmAccessRegistry),
     entry(RmMapMemory, &[nvos33::SIZE], Control, Inspect),
     entry(RmUnmapMemory, &[nvos34::SIZE], Control, Inspect),
     refused(RmGetEventData),
-    refused(RmAllocContextDma2),
+    entry(RmAllocContextDma2, &[nvos39::SIZE], Control, Inspect).only(GRAPHICS),
     refused(RmAddVblankCallback),
-    refused(RmMapMemoryDma),
-    refused(RmUnmapMemoryDma),
+    // Those of 580 on, and of 550 on, are longer: the driver takes its own alone (escape.c).
+    entry(RmMapMemoryDma, &[56, 64], Control, Inspect).only(GRAPHICS.or(VIDEO)),
+    entry(RmUnmapMemoryDma, &[40, 48], Control, Inspect).only(GRAPHICS.or(VIDEO)),
     refused(RmBindContextDma),
     refused(RmExportObjectToFd),
     refused(RmImportObjectFromFd),

@@ -8,4 +8,5 @@ pub(super) mod r550;
 pub(super) mod r570;
 pub(super) mod r580;
 pub(super) mod r595;
+pub(super) mod titles;
 pub(super) mod uvm;

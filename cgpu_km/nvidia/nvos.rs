@@ -33,6 +33,11 @@ pub const ALLOC_FLAG_FINN_SERIALIZED: u32 = 0x1;
 
 /// [`nvos32::FUNCTION`]: asks how large the heap is and what is free of it.
 pub const FUNCTION_INFO: u32 = 5;
+/// [`nvos46::FLAGS`]: what was mapped before in the same place stays in use by the GPU
+/// (`NVOS46_FLAGS_DEFER_TLB_INVALIDATION`).
+pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
+/// [`nvos47::FLAGS`]: what is unmapped stays in use by the GPU (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
+pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
 
 /// Number and argument size in a request code. The driver looks at nothing else in it
 /// (`nvidia_ioctl()`, nv.c).

@@ -182,13 +182,25 @@ fn escapes_are_numbered_as_nvidia_numbers_them() {
 }
 
 #[test]
+fn a_branch_is_named_by_its_number_alone() {
+    assert_eq!(Branch::named(580), Some(Branch::R580));
+    for unknown in [0, 58, 545, 999] {
+        assert_eq!(Branch::named(unknown), None);
+    }
+    // What is refused as a version can be assumed.
+    let old = DriverVersion::parse("535.54.03").expect("a version");
+    assert_eq!(Branch::of(old), None);
+    assert_eq!(Branch::named(old.major), Some(Branch::R535));
+}
+
+#[test]
 fn escapes_that_reach_beyond_the_tenant_are_refused() {
     for escape in [
         Escape::RmAllocObject,
         Escape::RmI2cAccess,
         Escape::RmIdleChannels,
         Escape::RmAccessRegistry,
-        Escape::RmMapMemoryDma,
+        Escape::RmBindContextDma,
         Escape::RmLocklessDiagnostic,
         Escape::SetNumaStatus,
     ] {
@@ -267,7 +279,6 @@ fn classes_that_give_more_than_a_share_are_refused() {
         0x82, 0x83, 0xc2,   // NV01_MEMORY_LOCAL_PHYSICAL
         0xfd,   // multicast
         0x2082, // NV2082_BINAPI_PRIVILEGED
-        0xb2cc, // profiler
         0xc637, // MIG
         0xc639, 0xc640,
     ] {

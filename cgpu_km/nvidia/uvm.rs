@@ -2,6 +2,7 @@
 //! The commands of `/dev/nvidia-uvm` that containers may use. A request is the bare command: its
 //! size is not in it, so it is here.
 
+use super::capability::Capabilities;
 use super::wire::Field;
 
 pub use super::generated::uvm::*;
@@ -52,6 +53,8 @@ pub struct UvmEntry {
     pub object: Option<Field<u32>>,
     /// What it is.
     pub kind: UvmKind,
+    /// The sets of capabilities that allow it.
+    pub capabilities: Capabilities,
 }
 
 /// `UVM_UNREGISTER_GPU_VASPACE`: a GPU gives up the address space, with all that is mapped for it.
@@ -113,6 +116,7 @@ pub(super) const fn entry(
     status: usize,
     names: Option<[usize; 2]>,
     kind: UvmKind,
+    capabilities: Capabilities,
 ) -> UvmEntry {
     let (client, object) = match names {
         Some([client, object]) => (Some(Field::at(client)), Some(Field::at(object))),
@@ -126,5 +130,6 @@ pub(super) const fn entry(
         client,
         object,
         kind,
+        capabilities,
     }
 }

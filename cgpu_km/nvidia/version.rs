@@ -74,10 +74,12 @@ impl Branch {
     /// The branch of a version. `None` for one that is not known: of another branch, or older than what
     /// the branch's tables hold for.
     pub fn of(version: DriverVersion) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|branch| branch.major() == version.major)
-            .filter(|branch| version.minor >= branch.oldest_minor())
+        Self::named(version.major).filter(|branch| version.minor >= branch.oldest_minor())
+    }
+
+    /// The branch of this number, whatever the rest of a version is.
+    pub fn named(major: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|branch| branch.major() == major)
     }
 
     /// The second part of its oldest version for which the tables hold. A number below it can also be

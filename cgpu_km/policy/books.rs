@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The books of one tenant: the events that change them.
 
+use super::audit::{Audit, Audited, Notice, Reason};
 use super::charge::{Accounts, Denied};
 use super::descriptor::Exports;
-use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId};
+use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, ProcessId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::Forest;
 use super::managed::Managed;
@@ -11,6 +12,7 @@ use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::overhead::ContextCost;
 use super::slots::{Ref, Slot};
+use crate::nvidia::capability::Capabilities;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 use crate::store::Exhausted;
@@ -27,6 +29,7 @@ pub struct Books {
     pub(super) mappings: Mappings,
     pub(super) managed: Managed,
     pub(super) exports: Exports,
+    pub(super) audit: Audit,
 }
 
 /// What a copy has of its original.
@@ -59,17 +62,20 @@ impl Books {
             mappings: Mappings::new(seed),
             managed: Managed::new(),
             exports: Exports::new(seed),
+            audit: Audit::new(),
         }
     }
 
-    /// The tenant gets a share of a GPU, of `limit` bytes. A share that it has gets that limit; one
-    /// that was taken away comes back with what it is still charged.
+    /// The tenant gets a share of a GPU, of `limit` bytes, with the default capabilities. A share that it
+    /// has gets that limit; one that was taken away comes back with what it is still charged.
     ///
     /// # Errors
     ///
     /// No memory, or [`super::MAX_SHARES`] shares exist.
     pub fn add_share(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
-        self.accounts.ledgers.open(gpu, limit)
+        self.accounts.ledgers.open(gpu, limit)?;
+        self.audit.forget(gpu);
+        Ok(())
     }
 
     /// The tenant loses its share of a GPU: no new device object, no new memory. What it has there
@@ -90,9 +96,25 @@ impl Books {
         self.accounts.ledgers.set_context_cost(gpu, cost)
     }
 
-    /// A call was refused for another reason than the limit; `None`: it concerns no GPU in particular.
-    pub fn note_refused_call(&mut self, gpu: Option<GpuId>) {
-        self.accounts.ledgers.count_refused_call(gpu);
+    /// Says what the tenant's share of a GPU is for. `false`: it has no share of that GPU.
+    pub fn set_capabilities(&mut self, gpu: GpuId, capabilities: Capabilities) -> bool {
+        self.accounts.ledgers.set_capabilities(gpu, capabilities)
+    }
+
+    /// A call by `process` was refused for another reason than the limit, or let through unseen; `gpu`
+    /// `None`: it concerns no GPU in particular. `now` is in seconds since 1970. The kernel log is to
+    /// have a line where there is a [`Notice`].
+    pub fn note_call(
+        &mut self,
+        call: &Audited,
+        gpu: Option<GpuId>,
+        process: ProcessId,
+        now: u64,
+    ) -> Option<Notice> {
+        if call.reason != Reason::PassedUnseen {
+            self.accounts.ledgers.count_refused_call(gpu);
+        }
+        self.audit.note(call, gpu, process, now)
     }
 
     /// An object is about to be asked for. Reserves its memory and every record that it needs. The

@@ -9,6 +9,7 @@
 use super::event::GpuId;
 use super::overhead::ContextCost;
 use super::MAX_SHARES;
+use crate::nvidia::capability::Capabilities;
 use crate::store::{Exhausted, List};
 
 /// What a tenant is told about a GPU's memory, in bytes.
@@ -145,6 +146,8 @@ pub(super) struct Ledger {
     over: bool,
     /// How often that has changed.
     over_changes: u64,
+    /// What the tenant may do with the GPU.
+    capabilities: Capabilities,
     view: ShareView,
 }
 
@@ -160,6 +163,7 @@ impl Ledger {
             asked_bytes: 0,
             over: false,
             over_changes: 0,
+            capabilities: Capabilities::DEFAULT,
             view: ShareView {
                 limit,
                 ..ShareView::default()
@@ -169,6 +173,10 @@ impl Ledger {
 
     pub(super) fn gpu(&self) -> GpuId {
         self.gpu
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     pub(super) fn view(&self) -> &ShareView {
@@ -350,6 +358,7 @@ impl Ledgers {
             ledger.active = true;
             ledger.set_limit(limit);
             ledger.view.managed_mode = ManagedMode::default();
+            ledger.capabilities = Capabilities::DEFAULT;
             return Ok(());
         }
         let vacant = |ledger: &&mut Ledger| !ledger.active && ledger.is_clear();
@@ -394,6 +403,20 @@ impl Ledgers {
     pub(super) fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> bool {
         let ledger = self.active_mut(gpu);
         ledger.map(|ledger| ledger.cost = cost).is_some()
+    }
+
+    pub(super) fn set_capabilities(&mut self, gpu: GpuId, capabilities: Capabilities) -> bool {
+        self.active_mut(gpu)
+            .map(|ledger| ledger.capabilities = capabilities)
+            .is_some()
+    }
+
+    /// What the tenant may do with any of its GPUs.
+    pub(super) fn all_capabilities(&self) -> Capabilities {
+        let active = self.0.iter().filter(|ledger| ledger.active);
+        active.fold(Capabilities::NONE, |all, ledger| {
+            all.or(ledger.capabilities)
+        })
     }
 
     /// The share of a GPU, if the tenant has one now.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The books of one tenant: what they can tell.
 
+use super::audit::AuditRecord;
 use super::books::Books;
 use super::event::{FileId, GpuId, ProcessId};
 use super::ledger::{FbView, ShareView};
 use super::object::Object;
+use crate::nvidia::capability::Capabilities;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 
@@ -22,6 +24,29 @@ impl Books {
             limit: share.limit,
             free: share.free(),
         })
+    }
+
+    /// What the tenant may do with a GPU; without one, or with one that is not its own, what it may do
+    /// with any of its own.
+    pub fn capabilities(&self, gpu: Option<GpuId>) -> Capabilities {
+        let ledgers = &self.accounts.ledgers;
+        let own = gpu.and_then(|gpu| ledgers.get(ledgers.of(gpu)?));
+        match own {
+            Some(ledger) => ledger.capabilities(),
+            None => ledgers.all_capabilities(),
+        }
+    }
+
+    /// The calls that were taken note of, kind by kind: those for a GPU, and those for none in
+    /// particular.
+    pub fn noted_calls(&self, gpu: GpuId) -> impl Iterator<Item = &AuditRecord> {
+        let records = self.audit.records();
+        records.filter(move |record| record.gpu.is_none_or(|of| of == gpu))
+    }
+
+    /// How many more there were, of kinds for which there was no room.
+    pub fn other_noted_calls(&self) -> u64 {
+        self.audit.others()
     }
 
     /// Calls `each` with every process that holds memory of a GPU, and its bytes. They add up to what

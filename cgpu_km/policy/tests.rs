@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tests of the books as a whole.
 
+mod audit;
 mod behaviour;
 mod exports;
 mod failing;

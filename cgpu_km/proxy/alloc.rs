@@ -5,11 +5,12 @@
 //! src/nvidia/arch/nvalloc/unix/src/escape.c), and says nothing reliable about the size of the
 //! parameters behind it: CUDA passes 0. The class decides, here as in the driver.
 
+use super::frontend::allowed;
 use super::frontend::check_file;
 use super::frontend::get;
 use super::frontend::is_made;
-use super::frontend::note_refused;
 use super::frontend::set;
+use super::handles;
 use super::managed;
 use super::Call;
 use super::Copied;
@@ -20,6 +21,7 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::class::ClassEntry;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
@@ -31,7 +33,10 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
+use crate::policy::Audited;
+use crate::policy::CallKind;
 use crate::policy::GpuId;
+use crate::policy::Reason;
 
 /// The places of what both envelopes hold.
 struct Envelope {
@@ -83,9 +88,16 @@ pub(super) fn alloc(
     use nvos::nvos64::*;
     let envelope = Envelope::of(outer.len());
     let class = ClassId(get(H_CLASS, outer)?);
-    let Some(entry) = call.tables().class(class) else {
-        note_refused(call, session);
-        return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
+    let below = (
+        ClientHandle(get(H_ROOT, outer)?),
+        ObjectHandle(get(H_OBJECT_PARENT, outer)?),
+    );
+    let entry = match listed(call, class, below) {
+        Ok(entry) => entry,
+        Err(reason) => {
+            note(call, session, class, below, reason);
+            return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
+        }
     };
     if matches!(session.role, Role::Gpu(_)) && entry.kind != Kind::Event {
         // NV_CTL_DEVICE_ONLY in `RmIoctl()`, escape.c.
@@ -118,16 +130,12 @@ pub(super) fn alloc(
     };
 
     let params_bytes: &[u8] = params.as_ref().map_or(&[], |p| &p.bytes);
-    let foreign = named_clients(entry.kind, params_bytes)
-        .into_iter()
-        .flatten()
-        .any(|client| client.0 != 0 && !call.books(|books| books.owns_client(client)));
-    if foreign {
-        note_refused(call, session);
-        return set(envelope.status, outer, super::handles::FOREIGN.0).map(|()| 0);
+    if !handles::are_own(call, entry.clients, params_bytes) {
+        note(call, session, class, below, Reason::Foreign);
+        return set(envelope.status, outer, handles::FOREIGN.0).map(|()| 0);
     }
     if let Err(status) = privileged(entry.kind, params_bytes) {
-        note_refused(call, session);
+        note(call, session, class, below, Reason::Parameters);
         return set(envelope.status, outer, status.0).map(|()| 0);
     }
     let written = get(H_OBJECT_NEW, outer)?;
@@ -142,8 +150,8 @@ pub(super) fn alloc(
     let request = Alloc {
         file: session.file,
         process: call.process(),
-        client: ClientHandle(get(H_ROOT, outer)?),
-        parent: ObjectHandle(get(H_OBJECT_PARENT, outer)?),
+        client: below.0,
+        parent: below.1,
         object: ObjectHandle(requested),
         class,
         kind: entry.kind,
@@ -271,20 +279,33 @@ fn privileged(kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
     })
 }
 
-/// Other clients that a class's parameters name, 0 for none. The driver does not ask whose they are:
-/// a device takes over the address space of any client (`deviceInitClientShare()` in
-/// src/nvidia/src/kernel/gpu/device_share.c), a debugger reads the memory of any.
-fn named_clients(kind: Kind, bytes: &[u8]) -> [Option<ClientHandle>; 2] {
-    let client = |field: Field<u32>| field.get(bytes).map(ClientHandle);
-    match kind {
-        Kind::Device => [
-            client(params::nv0080::H_CLIENT_SHARE),
-            client(params::nv0080::H_TARGET_CLIENT),
-        ],
-        Kind::Event => [client(params::nv0005::H_PARENT_CLIENT), None],
-        Kind::Debugger => [client(params::debugger::H_APP_CLIENT), None],
-        _ => [None, None],
-    }
+/// Takes note of an object that is not to be made below this one: for its GPU, if it has one.
+fn note(
+    call: &mut impl Call,
+    session: &Session,
+    class: ClassId,
+    below: (ClientHandle, ObjectHandle),
+    reason: Reason,
+) {
+    let gpu = call.books(|books| books.gpu_of(below.0, below.1));
+    let noted = Audited {
+        kind: CallKind::Class,
+        number: class.0,
+        reason,
+    };
+    call.audit(&noted, gpu.or(session.gpu()));
+}
+
+/// The class's entry, if the tenant may make one below this object. (A client is below nothing; a
+/// device below a client, which is of no GPU.)
+fn listed(
+    call: &mut impl Call,
+    class: ClassId,
+    below: (ClientHandle, ObjectHandle),
+) -> Result<&'static ClassEntry, Reason> {
+    let entry = call.tables().class(class).ok_or(Reason::Unlisted)?;
+    let gpu = call.books(|books| books.gpu_of(below.0, below.1));
+    allowed(call, gpu, entry.capabilities).map(|()| entry)
 }
 
 /// The device instance that an allocation of `NV01_DEVICE_0` names: the first GPU without

@@ -64,6 +64,13 @@ pub(super) fn answer(
         control::ACQUIRE_COMPUTE_MODE_RESERVATION | control::RELEASE_COMPUTE_MODE_RESERVATION => {
             call.books(|books| books.require(client, object, Kind::Subdevice))
         }
+        // The driver counts who wants it, and asks the firmware for the first and after the last
+        // (`deviceCtrlCmdKPerfCudaLimitSetControl_IMPL()` in kern_cuda_limit.c).
+        control::PERF_CUDA_LIMIT => call.books(|books| books.require(client, object, Kind::Device)),
+        // The same (`subdeviceCtrlCmdTimerSetGrTickFreq_IMPL()` in subdevice_ctrl_timer_kernel.c).
+        control::SET_GR_TICK_FREQ => {
+            call.books(|books| books.require(client, object, Kind::Subdevice))
+        }
         _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),
     };
     Ok(done.map_or_else(|refusal: Refusal| refusal.status, |()| NvStatus::NV_OK))

@@ -8,8 +8,8 @@
 
 use super::answer;
 use super::exports;
+use super::frontend::allowed;
 use super::frontend::get;
-use super::frontend::note_refused;
 use super::frontend::set;
 use super::handles;
 use super::lists;
@@ -38,7 +38,10 @@ use crate::nvidia::params::share_policy;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::report;
+use crate::policy::Audited;
+use crate::policy::CallKind;
 use crate::policy::GpuId;
+use crate::policy::Reason;
 use crate::store::List;
 
 /// Where the pointer to the parameters stands.
@@ -64,23 +67,34 @@ pub(super) fn control(
     let pointer = UserAddr(get(PARAMS, outer)?);
     let flags = get(FLAGS, outer)?;
 
+    let (is_own, gpu) =
+        call.books(|books| (books.owns_client(client), books.gpu_of(client, object)));
+    let gpu = gpu.or(session.gpu());
     let entry = call.tables().control(cmd);
-    let verdict = if !call.books(|books| books.owns_client(client)) {
-        Err(NvStatus::NV_ERR_INVALID_CLIENT)
+    let verdict = if !is_own {
+        Err(refused(NvStatus::NV_ERR_INVALID_CLIENT, Reason::Foreign))
     } else if flags != 0 {
         // Calls from interrupts, around the driver's locks, or with parameters in another encoding,
         // in which the tables' sizes and pointers do not hold. No program sets any.
-        Err(NvStatus::NV_ERR_INVALID_ARGUMENT)
+        Err(refused(
+            NvStatus::NV_ERR_INVALID_ARGUMENT,
+            Reason::Parameters,
+        ))
     } else {
-        check(cmd, entry, size, pointer)
+        listed(call, cmd, entry, gpu)
+            .and_then(|()| check(entry, size, pointer))
             .and_then(|()| firmware(call, cmd, entry, client, object))
             .and_then(|()| reported_gpu(call, cmd, client, object))
     };
-    if let Err(status) = verdict {
-        if entry.is_none() || status == NvStatus::NV_ERR_INVALID_CLIENT {
-            note_refused(call, session);
+    let reported = match verdict {
+        Ok(reported) => reported,
+        Err(refused) => {
+            note(call, cmd, gpu, refused.reason);
+            return set(STATUS, outer, refused.status.0).map(|()| 0);
         }
-        return set(STATUS, outer, status.0).map(|()| 0);
+    };
+    if entry.is_none() {
+        note(call, cmd, gpu, Some(Reason::PassedUnseen));
     }
     let answered = entry.is_some_and(|entry| entry.care == Care::Answer);
     if pointer.is_null() {
@@ -103,9 +117,9 @@ pub(super) fn control(
         params.write_back(call)?;
         return Ok(returned);
     }
-    if let Err(status) = policy(call, entry, &params.bytes)? {
-        note_refused(call, session);
-        return set(STATUS, outer, status.0).map(|()| 0);
+    if let Err(refused) = policy(call, entry, &params.bytes)? {
+        note(call, cmd, gpu, refused.reason);
+        return set(STATUS, outer, refused.status.0).map(|()| 0);
     }
     let pointers = entry.map_or(&[][..], |entry| entry.pointers);
     let mut lists = read_lists(call, pointers, &params.bytes)?;
@@ -122,7 +136,7 @@ pub(super) fn control(
     if cmd == fb::GPU_GET_INFO_V2 {
         report::rewrite_gpu_info_v2(&asked, &mut params.bytes);
     }
-    if let (true, Ok(Some(gpu))) = (ok, verdict) {
+    if let (true, Some(gpu)) = (ok, reported) {
         let Some(view) = call.books(|books| books.fb_view(gpu)) else {
             // The share was taken away meanwhile.
             return set(STATUS, outer, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
@@ -147,23 +161,58 @@ pub(super) fn control(
     Ok(returned)
 }
 
-/// What the tables say of a control: compare `_rmapiRmControl()` in
-/// src/nvidia/src/kernel/rmapi/control.c for the order and the statuses.
-fn check(
+/// A control that does not reach the driver.
+struct Refused {
+    /// What the program is told.
+    status: NvStatus,
+    /// Why; `None`: the driver would say the same, and it is nothing to take note of.
+    reason: Option<Reason>,
+}
+
+fn refused(status: NvStatus, reason: Reason) -> Refused {
+    Refused {
+        status,
+        reason: Some(reason),
+    }
+}
+
+fn note(call: &mut impl Call, cmd: ControlCmd, gpu: Option<GpuId>, reason: Option<Reason>) {
+    if let Some(reason) = reason {
+        let noted = Audited {
+            kind: CallKind::Control,
+            number: cmd.0,
+            reason,
+        };
+        call.audit(&noted, gpu);
+    }
+}
+
+/// Whether the tables have a control, for this tenant and GPU.
+fn listed(
+    call: &mut impl Call,
     cmd: ControlCmd,
     entry: Option<&ControlEntry>,
-    size: u32,
-    pointer: UserAddr,
-) -> Result<(), NvStatus> {
-    let expected = match entry {
-        Some(entry) => entry.params,
-        // A GSS legacy control has no entry in the driver's own tables either: its size is the
-        // caller's.
-        None if cmd.is_gss_legacy() => size,
-        None => return Err(NvStatus::NV_ERR_NOT_SUPPORTED),
-    };
+    gpu: Option<GpuId>,
+) -> Result<(), Refused> {
+    let unsupported = |reason| refused(NvStatus::NV_ERR_NOT_SUPPORTED, reason);
+    match entry {
+        Some(entry) => allowed(call, gpu, entry.capabilities).map_err(unsupported),
+        // A GSS legacy control has no entry in the driver's own tables either.
+        None if cmd.is_gss_legacy() => Ok(()),
+        None => Err(unsupported(Reason::Unlisted)),
+    }
+}
+
+/// The size of a control's parameters: compare `_rmapiRmControl()` in
+/// src/nvidia/src/kernel/rmapi/control.c for the order and the statuses. That of a GSS legacy control is
+/// the caller's.
+fn check(entry: Option<&ControlEntry>, size: u32, pointer: UserAddr) -> Result<(), Refused> {
+    let expected = entry.map_or(size, |entry| entry.params);
     if size != expected || size > LARGEST_PARAMS || (size == 0) != pointer.is_null() {
-        return Err(NvStatus::NV_ERR_INVALID_ARGUMENT);
+        return Err(Refused {
+            status: NvStatus::NV_ERR_INVALID_ARGUMENT,
+            reason: None,
+        });
     }
     Ok(())
 }
@@ -178,18 +227,24 @@ fn firmware(
     entry: Option<&ControlEntry>,
     client: ClientHandle,
     object: ObjectHandle,
-) -> Result<(), NvStatus> {
-    if entry.is_some() || !cmd.is_gss_legacy() {
+) -> Result<(), Refused> {
+    if entry.is_some() {
         return Ok(());
     }
     if cmd.is_gss_privileged() {
-        return Err(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS);
+        return Err(refused(
+            NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+            Reason::Forbidden,
+        ));
     }
     let (kind, gpu) =
         call.books(|books| (books.kind_of(client, object), books.gpu_of(client, object)));
     match (kind, gpu) {
         (Some(Kind::Device | Kind::Subdevice), Some(_)) => Ok(()),
-        _ => Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND),
+        _ => Err(refused(
+            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+            Reason::Parameters,
+        )),
     }
 }
 
@@ -201,16 +256,20 @@ fn reported_gpu(
     cmd: ControlCmd,
     client: ClientHandle,
     object: ObjectHandle,
-) -> Result<Option<GpuId>, NvStatus> {
+) -> Result<Option<GpuId>, Refused> {
     if !matches!(cmd, fb::FB_GET_INFO | fb::FB_GET_INFO_V2) {
         return Ok(None);
     }
     let gpu = call.books(|books| books.gpu_of(client, object));
-    gpu.map(Some).ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)
+    gpu.map(Some).ok_or(Refused {
+        status: NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+        reason: None,
+    })
 }
 
 /// What the parameters of some controls may not say.
 ///
+/// Those that name a client name one of the tenant's own: the driver looks some of them up for themselves.
 /// Those that share objects (`cliresCtrlCmdClientSetInheritedSharePolicy_IMPL()` in client_resource.c)
 /// share them as [`handles::check_policy`] allows. Those that put channels on the runlist do it as a whole
 /// or not at all: a runlist that is submitted later, or channels in it that are not enabled, are for
@@ -219,12 +278,17 @@ fn policy(
     call: &mut impl Call,
     entry: Option<&ControlEntry>,
     params: &[u8],
-) -> Result<Result<(), NvStatus>, Errno> {
+) -> Result<Result<(), Refused>, Errno> {
+    let clients = entry.map_or(&[][..], |entry| entry.clients);
+    if !handles::are_own(call, clients, params) {
+        return Ok(Err(refused(handles::FOREIGN, Reason::Foreign)));
+    }
     match entry.map(|entry| entry.care) {
         Some(Care::Share) => {
             let kind = get(share_policy::TYPE, params)?;
             let target = get(share_policy::TARGET, params)?;
-            Ok(handles::check_policy(call, kind, target))
+            let checked = handles::check_policy(call, kind, target);
+            Ok(checked.map_err(|status| refused(status, Reason::Foreign)))
         }
         Some(Care::Schedule) => {
             // Before 580 there is no room for the second.
@@ -232,7 +296,10 @@ fn policy(
                 .into_iter()
                 .any(|skip| skip.get(params).is_some_and(|skip| skip != 0));
             Ok(match skips {
-                true => Err(NvStatus::NV_ERR_INVALID_ARGUMENT),
+                true => Err(refused(
+                    NvStatus::NV_ERR_INVALID_ARGUMENT,
+                    Reason::Parameters,
+                )),
                 false => Ok(()),
             })
         }

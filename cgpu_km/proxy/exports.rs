@@ -16,7 +16,7 @@ use super::control::PARAMS_AT;
 use super::frontend::check_file;
 use super::frontend::get;
 use super::frontend::is_made;
-use super::frontend::note_refused;
+use super::frontend::note;
 use super::frontend::set;
 use super::Call;
 use super::Errno;
@@ -27,6 +27,7 @@ use super::Role;
 use super::Session;
 use crate::nvidia::class::Kind;
 use crate::nvidia::control;
+use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
@@ -41,7 +42,9 @@ use crate::nvidia::params::import_objects;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::nvidia::wire::Items;
+use crate::policy::CallKind;
 use crate::policy::Places;
+use crate::policy::Reason;
 use crate::store::List;
 
 /// What one of these controls says, wherever it says it.
@@ -184,7 +187,7 @@ pub(super) fn control(
     let client = ClientHandle(get(nvos54::H_CLIENT, outer)?);
     let refuse = |outer: &mut [u8], status: NvStatus| set(nvos54::STATUS, outer, status.0);
     let Some(request) = Request::of(cmd) else {
-        note_refused(call, session);
+        note(call, session, CallKind::Control, cmd.0, Reason::Forbidden);
         return refuse(outer, NvStatus::NV_ERR_NOT_SUPPORTED).map(|()| 0);
     };
     if let Err(status) = check_file(call, session, client) {
@@ -196,7 +199,7 @@ pub(super) fn control(
     let file = call.hold(get(request.file, bytes)?);
     let Some(file) = file.filter(|file| file.session().role == Role::Control) else {
         // As for a descriptor that is none of the driver's.
-        note_refused(call, session);
+        note(call, session, CallKind::Control, cmd.0, Reason::Foreign);
         return refuse(outer, NvStatus::NV_ERR_INVALID_PARAMETER).map(|()| 0);
     };
     let (count, first) = request.places(bytes)?;
@@ -247,7 +250,8 @@ pub(super) fn dma_buf(
     session: &Session,
     bytes: &mut [u8],
 ) -> Result<i32, Errno> {
-    note_refused(call, session);
+    let number = u32::from(Escape::ExportToDmabufFd.nr());
+    note(call, session, CallKind::Escape, number, Reason::Forbidden);
     let status = nvos::dma_buf_status(bytes.len());
     set(status, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
 }

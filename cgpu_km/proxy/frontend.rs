@@ -22,6 +22,8 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::capability::Capabilities;
+use crate::nvidia::capability::BASE;
 use crate::nvidia::class::Kind;
 use crate::nvidia::escape::Devices;
 use crate::nvidia::escape::Escape;
@@ -32,6 +34,10 @@ use crate::nvidia::nvos;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::nvidia::wire::Wire;
+use crate::policy::Audited;
+use crate::policy::CallKind;
+use crate::policy::GpuId;
+use crate::policy::Reason;
 
 /// Reads a field of a struct whose size the tables have checked.
 pub(super) fn get<T: Wire>(field: Field<T>, bytes: &[u8]) -> Result<T, Errno> {
@@ -81,12 +87,18 @@ pub(super) fn ioctl(
     argument: UserAddr,
 ) -> Result<i32, Errno> {
     let request = Request::decode(call, code, argument)?;
+    let (kind, number) = (CallKind::Escape, u32::from(request.nr));
     let Some(entry) = call.tables().escape(request.nr) else {
-        note_refused(call, session);
+        note(call, session, kind, number, Reason::Unlisted);
         return Err(Errno::EINVAL);
     };
     if entry.verdict == Verdict::Refuse {
-        note_refused(call, session);
+        note(call, session, kind, number, Reason::Forbidden);
+        return Err(Errno::EINVAL);
+    }
+    let gpu = session.gpu();
+    if let Err(reason) = allowed(call, gpu, entry.capabilities) {
+        note(call, session, kind, number, reason);
         return Err(Errno::EINVAL);
     }
     // Compare NV_CTL_DEVICE_ONLY and NV_ACTUAL_DEVICE_ONLY in nv.c and escape.c.
@@ -119,13 +131,35 @@ pub(super) fn ioctl(
     Ok(returned)
 }
 
-/// Counts a call that no table allows.
-pub(super) fn note_refused(call: &mut impl Call, session: &Session) {
-    let gpu = match session.role {
-        Role::Gpu(gpu) => Some(gpu),
-        Role::Control | Role::Uvm => None,
+/// Takes note of a call that was refused.
+pub(super) fn note(
+    call: &mut impl Call,
+    session: &Session,
+    kind: CallKind,
+    number: u32,
+    reason: Reason,
+) {
+    let noted = Audited {
+        kind,
+        number,
+        reason,
     };
-    call.books(|books| books.note_refused_call(gpu));
+    call.audit(&noted, session.gpu());
+}
+
+/// Whether the tenant may make a call on a GPU, or on none in particular, that these sets of
+/// capabilities allow.
+pub(super) fn allowed(
+    call: &mut impl Call,
+    gpu: Option<GpuId>,
+    wanted: Capabilities,
+) -> Result<(), Reason> {
+    // What all have needs no look into the books.
+    let may = wanted == BASE || call.books(|books| books.capabilities(gpu)).meets(wanted);
+    match may {
+        true => Ok(()),
+        false => Err(Reason::Capability(wanted)),
+    }
 }
 
 /// Forwards a struct that holds no pointer and decides nothing.

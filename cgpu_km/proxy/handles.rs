@@ -9,18 +9,23 @@
 //! Objects are named within their client, so that nothing else has to be asked of them.
 
 use super::frontend::get;
-use super::frontend::note_refused;
+use super::frontend::note;
 use super::frontend::plain;
 use super::frontend::set;
 use super::Call;
 use super::Errno;
 use super::Session;
+use crate::nvidia::class::Kind;
+use crate::nvidia::class::NV01_CONTEXT_DMA;
 use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::nvos;
 use crate::nvidia::params::share_type;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
+use crate::policy::CallKind;
+use crate::policy::Reason;
 use crate::policy::RefusalCause;
 
 /// What is said to a client that is not the tenant's.
@@ -31,17 +36,36 @@ pub(super) fn owns(call: &mut impl Call, client: u32) -> bool {
     call.books(|books| books.owns_client(ClientHandle(client)))
 }
 
+/// Whether the clients at these places of parameters are the tenant's, or 0. (The tables are made from the
+/// parameters' own size, so that each is there.)
+pub(super) fn are_own(call: &mut impl Call, places: &[usize], params: &[u8]) -> bool {
+    places
+        .iter()
+        .all(|&at| match Field::<u32>::at(at).get(params) {
+            None | Some(0) => true,
+            Some(client) => owns(call, client),
+        })
+}
+
 /// An escape whose argument names a client and holds no pointer: it goes to the driver if the client is
 /// the tenant's.
 pub(super) struct Named {
     escape: Escape,
     client: Field<u32>,
-    status: Field<u32>,
+    status: Place,
     /// What is said to a client that is not.
     refusal: NvStatus,
 }
 
-const fn named(escape: Escape, client: Field<u32>, status: Field<u32>) -> Named {
+/// Where the status stands.
+enum Place {
+    /// Here.
+    At(Field<u32>),
+    /// In a struct that has grown with the branches: the last field, which four bytes of padding follow.
+    Last,
+}
+
+const fn named(escape: Escape, client: Field<u32>, status: Place) -> Named {
     Named {
         escape,
         client,
@@ -61,12 +85,12 @@ impl Named {
     }
 }
 
-/// Those that need nothing else.
-static NAMED: [Named; 6] = [
+/// Those of them. What else some of them say is looked at in [`says`].
+static NAMED: [Named; 9] = [
     named(
         Escape::RmShare,
         nvos::nvos57::H_CLIENT,
-        nvos::nvos57::STATUS,
+        Place::At(nvos::nvos57::STATUS),
     ),
     // The driver looks for nothing but whether the pair of client and descriptor number is taken
     // (`allocate_os_event()` in src/nvidia/arch/nvalloc/unix/src/osapi.c), so that another tenant's could
@@ -74,30 +98,41 @@ static NAMED: [Named; 6] = [
     named(
         Escape::AllocOsEvent,
         nvos::os_event::H_CLIENT,
-        nvos::os_event::STATUS,
+        Place::At(nvos::os_event::STATUS),
     )
     .refused_with(NvStatus::NV_ERR_INSUFFICIENT_RESOURCES),
     // The driver frees any that exists (`free_os_event()`, there), and says this where there is none.
     named(
         Escape::FreeOsEvent,
         nvos::free_os_event::H_CLIENT,
-        nvos::free_os_event::STATUS,
+        Place::At(nvos::free_os_event::STATUS),
     )
     .refused_with(NvStatus::NV_ERR_INVALID_EVENT),
     named(
         Escape::RmMapMemory,
         nvos::nvos33::H_CLIENT,
-        nvos::nvos33::STATUS,
+        Place::At(nvos::nvos33::STATUS),
     ),
     named(
         Escape::RmUnmapMemory,
         nvos::nvos34::H_CLIENT,
-        nvos::nvos34::STATUS,
+        Place::At(nvos::nvos34::STATUS),
     ),
     named(
         Escape::RmUpdateDeviceMappingInfo,
         nvos::nvos56::H_CLIENT,
-        nvos::nvos56::STATUS,
+        Place::At(nvos::nvos56::STATUS),
+    ),
+    named(
+        Escape::RmAllocContextDma2,
+        nvos::nvos39::H_OBJECT_PARENT,
+        Place::At(nvos::nvos39::STATUS),
+    ),
+    named(Escape::RmMapMemoryDma, nvos::nvos46::H_CLIENT, Place::Last),
+    named(
+        Escape::RmUnmapMemoryDma,
+        nvos::nvos47::H_CLIENT,
+        Place::Last,
     ),
 ];
 
@@ -110,20 +145,74 @@ pub(super) fn checked(
     named: &Named,
 ) -> Result<i32, Errno> {
     let client = get(named.client, bytes)?;
-    let verdict = match named.escape {
-        _ if !owns(call, client) => Err(named.refusal),
+    let verdict = match owns(call, client) {
+        true => says(call, named.escape, ClientHandle(client), bytes)?,
+        false => Err((named.refusal, Reason::Foreign)),
+    };
+    if let Err((status, reason)) = verdict {
+        let number = u32::from(named.escape.nr());
+        note(call, session, CallKind::Escape, number, reason);
+        let place = match named.status {
+            Place::At(place) => place,
+            Place::Last => Field::at(bytes.len().saturating_sub(8)),
+        };
+        return set(place, bytes, status.0).map(|()| 0);
+    }
+    match deferral(named.escape) {
+        None => plain(call, code, bytes),
+        Some((flags, defer)) => {
+            let wanted = get(flags, bytes)?;
+            set(flags, bytes, wanted & !defer)?;
+            let returned = plain(call, code, bytes);
+            set(flags, bytes, wanted)?;
+            returned
+        }
+    }
+}
+
+/// What else an escape on a client of the tenant's own says, and what of it may not be.
+fn says(
+    call: &mut impl Call,
+    escape: Escape,
+    client: ClientHandle,
+    bytes: &[u8],
+) -> Result<Result<(), (NvStatus, Reason)>, Errno> {
+    let refused = |status| Err((status, Reason::Parameters));
+    Ok(match escape {
         Escape::RmShare => {
             let kind = get(nvos::nvos57::TYPE, bytes)?;
             let target = get(nvos::nvos57::TARGET, bytes)?;
-            check_policy(call, kind, target)
+            check_policy(call, kind, target).map_err(|status| (status, Reason::Foreign))
+        }
+        // The driver makes an object of whatever class this says (`RmDeprecatedAllocContextDma()` in
+        // rmapi_deprecated_misc.c).
+        Escape::RmAllocContextDma2 if get(nvos::nvos39::H_CLASS, bytes)? != NV01_CONTEXT_DMA.0 => {
+            refused(NvStatus::NV_ERR_INVALID_CLASS)
+        }
+        // A doorbell page, see `Kept` in `alloc.rs`.
+        Escape::RmMapMemoryDma => {
+            let memory = ObjectHandle(get(nvos::nvos46::H_MEMORY, bytes)?);
+            match call.books(|books| books.kind_of(client, memory)) {
+                Some(Kind::UserMode) => refused(NvStatus::NV_ERR_INVALID_PARAMETER),
+                _ => Ok(()),
+            }
         }
         _ => Ok(()),
-    };
-    if let Err(status) = verdict {
-        note_refused(call, session);
-        return set(named.status, bytes, status.0).map(|()| 0);
+    })
+}
+
+/// The flag by which the GPU goes on using what was mapped before, until somebody has its translations
+/// looked up anew (`dmaAllocMapping_GM107()`, `dmaFreeMapping_GM107()` in virt_mem_allocator_gm107.c). The
+/// memory behind them could be another tenant's by then. The driver gets no such request; that costs
+/// time, not correctness.
+fn deferral(escape: Escape) -> Option<(Field<u32>, u32)> {
+    match escape {
+        Escape::RmMapMemoryDma => Some((nvos::nvos46::FLAGS, nvos::MAP_DEFERS_TLB_INVALIDATION)),
+        Escape::RmUnmapMemoryDma => {
+            Some((nvos::nvos47::FLAGS, nvos::UNMAP_DEFERS_TLB_INVALIDATION))
+        }
+        _ => None,
     }
-    plain(call, code, bytes)
 }
 
 /// A policy that shares one of the tenant's objects.

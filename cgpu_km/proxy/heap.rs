@@ -10,7 +10,7 @@ use super::frontend::check_file;
 use super::frontend::freed;
 use super::frontend::get;
 use super::frontend::is_made;
-use super::frontend::note_refused;
+use super::frontend::note;
 use super::frontend::plain;
 use super::frontend::set;
 use super::managed;
@@ -19,6 +19,7 @@ use super::Errno;
 use super::Session;
 use crate::nvidia::class;
 use crate::nvidia::class::Kind;
+use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
@@ -29,6 +30,12 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
+use crate::policy::CallKind;
+use crate::policy::Reason;
+
+/// The number of the older heap interface, by which its refusals are noted.
+// CAST: to a wider number.
+const HEAP: u32 = Escape::RmVidHeapControl.nr() as u32;
 
 /// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE), 3 (FREE) and 5 (INFO) pass.
 pub(super) fn vid_heap_control(
@@ -43,7 +50,7 @@ pub(super) fn vid_heap_control(
         nvos::FUNCTION_FREE => free(call, session, code, bytes),
         nvos::FUNCTION_INFO => info(call, session, code, bytes),
         _ => {
-            note_refused(call, session);
+            note(call, session, CallKind::Escape, HEAP, Reason::Unlisted);
             set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
         }
     }
@@ -64,7 +71,7 @@ fn alloc_size(
         (class::NV50_MEMORY_VIRTUAL, Kind::VirtualMemory)
     } else if memory::uses_egm(attr2) {
         // Memory of another kind of machine, which no table of ours allows.
-        note_refused(call, session);
+        note(call, session, CallKind::Escape, HEAP, Reason::Parameters);
         return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
     } else if memory::is_video(attr) {
         (class::NV01_MEMORY_LOCAL_USER, Kind::VideoMemory)
@@ -195,12 +202,12 @@ pub(super) fn alloc_memory(
         class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR => Kind::OsDescriptor,
         class::NV01_MEMORY_LOCAL_USER => Kind::Inert,
         _ => {
-            note_refused(call, session);
+            note(call, session, CallKind::Class, class.0, Reason::Unlisted);
             return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
         }
     };
     if kind == Kind::OsDescriptor && !params::is_cached_host_memory(get(FLAGS, bytes)?) {
-        note_refused(call, session);
+        note(call, session, CallKind::Class, class.0, Reason::Parameters);
         return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_FLAGS.0).map(|()| 0);
     }
     let client = ClientHandle(get(H_ROOT, bytes)?);

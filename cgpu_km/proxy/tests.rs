@@ -3,6 +3,7 @@
 //! the program sees.
 
 mod answers;
+mod capabilities;
 mod doorbell;
 mod exports;
 mod handles;

@@ -15,8 +15,9 @@
 //!   worker runs it. Calls that name a client must stay with the caller: the driver compares process
 //!   ids.
 
+use super::frontend::allowed;
 use super::frontend::get;
-use super::frontend::note_refused;
+use super::frontend::note;
 use super::frontend::set;
 use super::handles;
 use super::managed;
@@ -35,6 +36,8 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::uvm;
 use crate::nvidia::uvm::UvmEntry;
 use crate::nvidia::uvm::UvmKind;
+use crate::policy::CallKind;
+use crate::policy::Reason;
 
 /// What `uvm_test_ioctl()` gives for a request that is in no table (ENOSYS).
 const UNKNOWN: Errno = Errno(38);
@@ -47,9 +50,13 @@ pub(super) fn ioctl(
     argument: UserAddr,
 ) -> Result<i32, Errno> {
     let Some(entry) = call.tables().uvm(request) else {
-        note_refused(call, session);
+        note(call, session, CallKind::Uvm, request, Reason::Unlisted);
         return Err(UNKNOWN);
     };
+    if let Err(reason) = allowed(call, None, entry.capabilities) {
+        note(call, session, CallKind::Uvm, request, reason);
+        return Err(UNKNOWN);
+    }
     if entry.size == 0 {
         // UVM_DEINITIALIZE takes no parameters.
         return call.forward(request, &mut [], Route::Caller);
@@ -58,7 +65,11 @@ pub(super) fn ioctl(
     let mut params = Copied::read(call, argument, size)?;
     let bytes = &mut params.bytes;
     if let Some(status) = refusal(call, entry, bytes)? {
-        note_refused(call, session);
+        let reason = match status {
+            handles::FOREIGN => Reason::Foreign,
+            _ => Reason::Parameters,
+        };
+        note(call, session, CallKind::Uvm, request, reason);
         set(entry.status, bytes, status.0)?;
         return params.write_back(call).map(|()| 0);
     }

@@ -6,13 +6,15 @@
 //! who may open what, how many files are open, and the books. So "is it in use?" and "take it away"
 //! are one step, and no file can be opened in between.
 
+mod allowed;
+
 use super::{
     gpu::{Failure, Gpu, Overcommit},
     shared_data::SharedData,
 };
 use crate::{
     dispatch,
-    nvidia::tables::Tables,
+    nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
         self,
         shared_page::{DriverPage, Shadow},
@@ -111,6 +113,8 @@ pub struct Usage {
     pub tenant_open_files: u32,
     /// Processes that hold memory.
     pub processes: u32,
+    /// What it is for.
+    pub capabilities: Capabilities,
 }
 
 impl Door {
@@ -255,14 +259,15 @@ impl Tenant {
         state.shares.iter().any(|s| s.gpu.id() == gpu.id())
     }
 
-    /// Adds a share with this limit, in bytes.
-    pub(super) fn add(&self, share: Share, limit: u64) -> Result {
+    /// Adds a share with this limit, in bytes, and what it is for.
+    pub(super) fn add(&self, share: Share, limit: u64, capabilities: Capabilities) -> Result {
         let mut state = self.state.lock();
         state.shares.reserve(1, GFP_KERNEL)?;
         let added = state.books.add_share(share.gpu.id(), limit);
         added.map_err(|_| ENOMEM)?;
         let cost = ContextCost::of(share.gpu.facts().architecture);
         state.books.set_context_cost(share.gpu.id(), cost);
+        state.books.set_capabilities(share.gpu.id(), capabilities);
         state.shares.push(share, GFP_KERNEL)?;
         Ok(())
     }
@@ -407,6 +412,7 @@ impl Instance {
             open_files: share.door.files,
             tenant_open_files: state.control.files.saturating_add(state.uvm.files),
             processes,
+            capabilities: state.books.capabilities(Some(self.gpu.id())),
         })
     }
 

@@ -8,13 +8,19 @@
 //!
 //! All sizes of memory are in bytes. Text fields are UTF-8, padded with NUL bytes.
 
+pub mod capability;
+mod refusals;
+
+pub use capability::InstanceSetCapabilities;
+pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
+
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The ioctl type ("magic") of every command of the control device.
 pub const MAGIC: u8 = 0xC6;
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
 /// Where the tool mounts the filesystem of the twins.
@@ -75,6 +81,10 @@ pub mod nr {
     pub const INSTANCE_SET_WEIGHT: u8 = 0x15;
     /// [`super::InstanceSetManaged`], write.
     pub const INSTANCE_SET_MANAGED: u8 = 0x16;
+    /// [`super::InstanceSetCapabilities`], write.
+    pub const INSTANCE_SET_CAPABILITIES: u8 = 0x20;
+    /// [`super::InstanceRefusals`], read and write.
+    pub const INSTANCE_REFUSALS: u8 = 0x21;
 }
 
 const fn code(direction: u32, nr: u8, size: usize) -> u32 {
@@ -121,6 +131,18 @@ pub mod request {
         WRITE,
         nr::INSTANCE_SET_MANAGED,
         size_of::<InstanceSetManaged>(),
+    );
+    /// Changes what an instance is for, also while it is in use.
+    pub const INSTANCE_SET_CAPABILITIES: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_CAPABILITIES,
+        size_of::<InstanceSetCapabilities>(),
+    );
+    /// The calls of an instance that were refused.
+    pub const INSTANCE_REFUSALS: u32 = code(
+        READ | WRITE,
+        nr::INSTANCE_REFUSALS,
+        size_of::<InstanceRefusals>(),
     );
 }
 
@@ -180,8 +202,13 @@ pub struct Version {
     pub module: [u8; 32],
     /// The running NVIDIA driver's version, text; empty while no GPU was attached.
     pub driver: [u8; 64],
+    /// 1: the driver is of another branch, without tables, and taken for `branch` because the module was
+    /// loaded with `unsafe_assume_branch`.
+    pub branch_assumed: u32,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved0: u32,
+    /// Zero.
+    pub reserved: [u64; 3],
 }
 
 /// Asks for a list: the caller gives room, the module fills what fits and says how many there are.
@@ -293,8 +320,12 @@ pub struct InstanceCreate {
     pub id: u32,
     /// What becomes of managed memory: [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`].
     pub managed_mode: u32,
+    /// What it is for: bits of [`capability`]; 0: [`capability::DEFAULT`].
+    pub capabilities: u32,
     /// Must be zero.
-    pub reserved: [u64; 4],
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 3],
 }
 
 /// One instance, as it is now.
@@ -344,8 +375,12 @@ pub struct Instance {
     pub memory_spilled_bytes: u64,
     /// Mappings of managed memory that were refused.
     pub managed_refused: u64,
+    /// What it is for: bits of [`capability`].
+    pub capabilities: u32,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved0: u32,
+    /// Zero.
+    pub reserved: [u64; 2],
 }
 
 /// Asks for one instance.
@@ -430,6 +465,8 @@ pub enum Cause {
     LimitZero = 33,
     /// `ERANGE`: the weight is not between 1 and [`WEIGHT_MAX`].
     WeightOutOfRange = 34,
+    /// `EBADRQC`: a capability that is not known, or none.
+    UnknownCapability = 56,
     /// `ENOTUNIQ`: the name is on several GPUs and none was named.
     Ambiguous = 76,
     /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
@@ -442,7 +479,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order of its errno.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NotPermitted,
         Self::NoSuchInstance,
         Self::NoSuchGpu,
@@ -455,6 +492,7 @@ impl Cause {
         Self::LimitsAboveGpu,
         Self::LimitZero,
         Self::WeightOutOfRange,
+        Self::UnknownCapability,
         Self::Ambiguous,
         Self::BadName,
         Self::TooMany,
@@ -494,7 +532,8 @@ impl Reserved for InstanceCreate {
         self.key.is_clean()
             && self.flags & !FLAG_OVERCOMMIT == 0
             && self.managed_mode <= MANAGED_DENY
-            && self.reserved == [0; 4]
+            && self.reserved0 == 0
+            && self.reserved == [0; 3]
     }
 }
 impl Reserved for InstanceGet {
@@ -523,6 +562,11 @@ impl Reserved for InstanceSetManaged {
             && self.reserved == [0; 2]
     }
 }
+impl Reserved for InstanceRefusals {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean() && self.list.is_clean() && self.reserved == [0; 3]
+    }
+}
 
 const _: () = {
     assert!(size_of::<Version>() == 136);
@@ -535,56 +579,10 @@ const _: () = {
     assert!(size_of::<InstanceSetMemory>() == 120);
     assert!(size_of::<InstanceSetWeight>() == 112);
     assert!(size_of::<InstanceSetManaged>() == 112);
+    assert!(size_of::<InstanceSetCapabilities>() == 112);
+    assert!(size_of::<InstanceRefusals>() == 160);
+    assert!(size_of::<Refusal>() == 152);
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_become_file_names_are_checked() {
-        for good in ["a", "train-7B", "0.x_y", &"n".repeat(NAME_LEN - 1)] {
-            assert_eq!(Name::new(good).expect("valid").as_str(), Some(good));
-        }
-        for bad in [
-            "",
-            ".",
-            "..",
-            "-x",
-            "a/b",
-            "a b",
-            "ä",
-            "a\0b",
-            &"n".repeat(NAME_LEN),
-        ] {
-            assert!(Name::new(bad).is_none(), "{bad:?}");
-        }
-        let mut dirty = Name::new("a").expect("valid");
-        dirty.0[5] = b'x';
-        assert_eq!(dirty.as_str(), None);
-    }
-
-    #[test]
-    fn each_cause_has_an_errno_of_its_own() {
-        for (i, cause) in Cause::ALL.into_iter().enumerate() {
-            assert_eq!(Cause::from_errno(cause.errno()), Some(cause));
-            assert!(Cause::ALL
-                .iter()
-                .skip(i + 1)
-                .all(|c| c.errno() > cause.errno()));
-        }
-    }
-
-    #[test]
-    fn request_codes_never_change() {
-        assert_eq!(request::VERSION, 0x8088_C601);
-        assert_eq!(request::GPU_LIST, 0xC028_C602);
-        assert_eq!(request::INSTANCE_CREATE, 0xC090_C610);
-        assert_eq!(request::INSTANCE_DESTROY, 0x4058_C611);
-        assert_eq!(request::INSTANCE_GET, 0xC140_C612);
-        assert_eq!(request::INSTANCE_LIST, 0xC028_C613);
-        assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
-        assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
-        assert_eq!(request::INSTANCE_SET_MANAGED, 0x4070_C616);
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The grammar of the command line.
 
+use crate::capabilities::Capabilities;
 use crate::installation::lists::Capability;
 use crate::selector::Selector;
 use crate::size::Bytes;
@@ -98,6 +99,10 @@ pub enum Inst {
     ///
     /// What was spilled comes back when there is room, whatever the mode is then.
     SetManaged(SetManaged),
+    /// Change what an instance is for, also while programs run.
+    ///
+    /// What a program has made stays; calls that are no longer allowed are refused from then on.
+    SetCaps(SetCaps),
     /// Destroy an instance that is not in use.
     Destroy(Target),
     /// Print what to give to podman, docker or containerd for a container with this instance.
@@ -134,6 +139,9 @@ pub struct Create {
     /// What becomes of managed memory (cudaMallocManaged) that does not fit.
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Managed::Spill)]
     pub managed: Managed,
+    /// What it is for: compute, utility, graphics, video, profiling, rdma.
+    #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
+    pub caps: Capabilities,
 }
 
 /// What becomes of managed memory.
@@ -178,6 +186,20 @@ pub struct Show {
     /// Only on this GPU (minor number, UUID or PCI address); all GPUs with this name if left out.
     #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
     pub gpus: Vec<Selector>,
+    /// Show instead which calls were refused, how often, and which capabilities would allow them.
+    #[arg(long)]
+    pub refused: bool,
+}
+
+/// `inst set-caps`.
+#[derive(Args)]
+pub struct SetCaps {
+    /// Which instance.
+    #[command(flatten)]
+    pub target: Target,
+    /// What it is to be for: compute, utility, graphics, video, profiling, rdma.
+    #[arg(value_name = "SET,…")]
+    pub caps: Capabilities,
 }
 
 /// `inst set-mem`.

@@ -6,8 +6,9 @@
 
 use crate::control::Control;
 use cgpu_uapi::{
-    nr, request, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged,
-    InstanceSetMemory, InstanceSetWeight, List, Version, CONTROL_PATH, MAGIC,
+    nr, request, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceRefusals,
+    InstanceSetCapabilities, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, List,
+    Refusal, Version, CONTROL_PATH, MAGIC,
 };
 use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
@@ -40,7 +41,12 @@ commands! {
     write iow instance_set_memory, INSTANCE_SET_MEMORY, InstanceSetMemory;
     write iow instance_set_weight, INSTANCE_SET_WEIGHT, InstanceSetWeight;
     write iow instance_set_managed, INSTANCE_SET_MANAGED, InstanceSetManaged;
+    write iow instance_set_capabilities, INSTANCE_SET_CAPABILITIES, InstanceSetCapabilities;
+    readwrite iorw instance_refusals, INSTANCE_REFUSALS, InstanceRefusals;
 }
+
+/// Room for refused calls, to begin with: more kinds than a program that fails makes.
+const REFUSALS_ROOM: usize = 128;
 
 /// The open control device.
 #[derive(Debug)]
@@ -64,11 +70,27 @@ impl Client {
         Ok(Self { device })
     }
 
-    /// All records of a list. Asks again with more room if the list has grown in between.
+    /// All records of a list that is a command of its own.
     fn list<T: Copy + FromZeros>(
         &self,
         call: unsafe fn(i32, *mut List) -> io::Result<()>,
         room: usize,
+    ) -> Result<Vec<T>, Errno> {
+        Self::records(room, |list| {
+            // SAFETY: the descriptor is open and `list` is valid for reads and writes; `records` made
+            // it.
+            unsafe { call(self.device.as_raw_fd(), list) }.map_err(|e| errno(&e))
+        })
+    }
+
+    /// All records of a list. Asks again with more room if the list has grown in between.
+    ///
+    /// `ask` has the module fill in the list: at most `capacity` records of `record_size` bytes at
+    /// `records`, which is how much there is room for, and any bytes are a valid record (they are plain
+    /// integers).
+    fn records<T: Copy + FromZeros>(
+        room: usize,
+        mut ask: impl FnMut(&mut List) -> Result<(), Errno>,
     ) -> Result<Vec<T>, Errno> {
         let mut room = room;
         loop {
@@ -78,10 +100,7 @@ impl Client {
             list.records = records.as_mut_ptr() as u64;
             list.capacity = u32::try_from(room).map_err(|_| Errno::EOVERFLOW)?;
             list.record_size = u32::try_from(size_of::<T>()).map_err(|_| Errno::EOVERFLOW)?;
-            // SAFETY: the descriptor is open and `list` is valid for reads and writes. The module
-            // writes at most `capacity` records of `record_size` bytes at `records`, which is how
-            // much the vector holds, and any bytes are a valid record (they are plain integers).
-            unsafe { call(self.device.as_raw_fd(), &mut list) }.map_err(|e| errno(&e))?;
+            ask(&mut list)?;
             let count = usize::try_from(list.count).map_err(|_| Errno::EOVERFLOW)?;
             if count <= room {
                 records.truncate(count);
@@ -138,6 +157,24 @@ impl Control for Client {
 
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
         call!(self, instance_set_managed, request)
+    }
+
+    fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {
+        call!(self, instance_set_capabilities, request)
+    }
+
+    fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno> {
+        let mut others = 0;
+        let records = Self::records(REFUSALS_ROOM, |list| {
+            let mut request = InstanceRefusals::new_zeroed();
+            request.key = *key;
+            request.list = *list;
+            call!(self, instance_refusals, &mut request)?;
+            *list = request.list;
+            others = request.others;
+            Ok(())
+        })?;
+        Ok((records, others))
     }
 }
 

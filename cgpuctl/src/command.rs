@@ -11,7 +11,9 @@ pub(crate) mod inst_create;
 mod inst_destroy;
 mod inst_list;
 mod inst_mounts;
+mod inst_refused;
 mod inst_restore;
+mod inst_set_caps;
 mod inst_set_managed;
 mod inst_set_mem;
 mod inst_set_weight;
@@ -36,10 +38,12 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
         Command::Inst(inst) => match inst {
             Inst::Create(args) => inst_create::run(host, args),
             Inst::List => inst_list::run(host),
+            Inst::Show(args) if args.refused => inst_refused::run(host, args),
             Inst::Show(args) => inst_show::run(host, args),
             Inst::SetMem(args) => inst_set_mem::run(host, args),
             Inst::SetWeight(args) => inst_set_weight::run(host, args),
             Inst::SetManaged(args) => inst_set_managed::run(host, args),
+            Inst::SetCaps(args) => inst_set_caps::run(host, args),
             Inst::Destroy(args) => inst_destroy::run(host, args),
             Inst::Mounts(args) => inst_mounts::run(host, args),
             Inst::Save(file) => inst_restore::save(host, &file.path),

@@ -4,8 +4,8 @@
 //! in-memory model behind the same traits.
 
 use cgpu_uapi::{
-    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged, InstanceSetMemory,
-    InstanceSetWeight, Version,
+    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Version,
 };
 use nix::errno::Errno;
 use std::ffi::OsString;
@@ -35,6 +35,10 @@ pub trait Control {
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno>;
     /// Changes what becomes of managed memory.
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno>;
+    /// Changes what an instance is for.
+    fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno>;
+    /// The refused calls of an instance, and how many more there were without a record.
+    fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno>;
 }
 
 /// A file operation of the host that failed.

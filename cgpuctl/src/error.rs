@@ -142,6 +142,12 @@ pub enum Problem {
     /// [`Cause::WeightOutOfRange`].
     #[error("the weight is not between 1 and {WEIGHT_MAX}; name one that is")]
     WeightOutOfRange,
+    /// [`Cause::UnknownCapability`].
+    #[error(
+        "one of the capabilities is not known to the module, or none was named; name some of {}",
+        crate::capabilities::known()
+    )]
+    UnknownCapability,
     /// [`Cause::Ambiguous`].
     #[error("{}; name the GPU with --gpu", several(.gpus))]
     Ambiguous {
@@ -318,6 +324,7 @@ impl Problem {
             Self::GpuTwice { .. }
             | Self::LimitZero
             | Self::WeightOutOfRange
+            | Self::UnknownCapability
             | Self::Ambiguous { .. }
             | Self::BadName => Exit::Usage,
             Self::DriverMissing | Self::UnknownDriver => Exit::Driver,
@@ -349,6 +356,7 @@ impl Problem {
             Self::LimitsAboveGpu { .. } => "limits_above_gpu",
             Self::LimitZero => "limit_zero",
             Self::WeightOutOfRange => "weight_out_of_range",
+            Self::UnknownCapability => "unknown_capability",
             Self::Ambiguous { .. } => "ambiguous",
             Self::BadName => "bad_name",
             Self::TooMany => "too_many",
@@ -401,6 +409,7 @@ impl Problem {
             Cause::LimitsAboveGpu => Self::LimitsAboveGpu { left: facts.left() },
             Cause::LimitZero => Self::LimitZero,
             Cause::WeightOutOfRange => Self::WeightOutOfRange,
+            Cause::UnknownCapability => Self::UnknownCapability,
             Cause::Ambiguous => Self::Ambiguous {
                 gpus: facts.gpus_of_name(),
             },

@@ -2,6 +2,7 @@
 //! The objects that `--json` prints. Schema 1, documented in `docs/json.md`: keys are snake_case with
 //! the unit in the name, and are only ever added.
 
+use crate::capabilities::Capabilities;
 use crate::error::Failure;
 use cgpu_uapi as uapi;
 use serde::Serialize;
@@ -172,6 +173,7 @@ pub struct Instance {
     #[serde(flatten)]
     id: InstanceId,
     weight: u32,
+    capabilities: Vec<&'static str>,
     memory_limit_bytes: u64,
     memory_used_bytes: u64,
     memory_overhead_bytes: u64,
@@ -193,6 +195,7 @@ impl From<&uapi::Instance> for Instance {
         Self {
             id: i.into(),
             weight: i.weight,
+            capabilities: Capabilities(i.capabilities).names(),
             memory_limit_bytes: i.memory_limit_bytes,
             memory_used_bytes: i.memory_used_bytes,
             memory_overhead_bytes: i.memory_overhead_bytes,
@@ -340,6 +343,8 @@ pub struct Driver {
     pub version: Option<String>,
     /// The branch whose tables are in use, if any is.
     pub branch: Option<u32>,
+    /// The driver is of another branch, which is not known, and taken for this one.
+    pub branch_assumed: bool,
 }
 
 /// Where the twins are.
@@ -376,4 +381,65 @@ pub struct Doctor {
     pub sound: bool,
     /// In the order in which they are checked.
     pub findings: Vec<crate::doctor::Finding>,
+}
+
+/// `inst set-caps`.
+#[derive(Serialize)]
+pub struct CapabilitiesSet {
+    /// In the order of the command line.
+    pub instances: Vec<CapabilitiesSetInstance>,
+}
+
+/// An instance whose capabilities were changed.
+#[derive(Serialize)]
+pub struct CapabilitiesSetInstance {
+    /// Which.
+    #[serde(flatten)]
+    pub id: InstanceId,
+    /// What it is for now.
+    pub capabilities: Vec<&'static str>,
+    /// What it was for before.
+    pub previous_capabilities: Vec<&'static str>,
+}
+
+/// `inst show --refused`.
+#[derive(Serialize)]
+pub struct Refused {
+    /// By name and GPU.
+    pub instances: Vec<RefusedOf>,
+}
+
+/// The refused calls of an instance.
+#[derive(Serialize)]
+pub struct RefusedOf {
+    /// Which.
+    #[serde(flatten)]
+    pub id: InstanceId,
+    /// The most frequent first.
+    pub refusals: Vec<Refusal>,
+    /// Calls of further kinds, for which there was no record left.
+    pub other_refusal_count: u64,
+    /// What the instance would have to be for so that none of those that can be allowed were refused.
+    pub wanted_capabilities: Vec<&'static str>,
+}
+
+/// One kind of refused calls.
+#[derive(Serialize)]
+pub struct Refusal {
+    /// What `number` is one of.
+    pub call: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// NVIDIA's name for it.
+    pub call_name: Option<String>,
+    /// Why.
+    pub reason: &'static str,
+    /// The sets of which one would allow it.
+    pub allowed_by: Vec<&'static str>,
+    /// How often.
+    pub count: u64,
+    /// When the last time was, in seconds since 1970.
+    pub last_time_s: u64,
+    /// Who made the last one.
+    pub last_pid: u32,
 }

@@ -11,6 +11,7 @@
 
 #[expect(unsafe_code, reason = "bpf(2)")]
 pub mod bpf;
+pub mod capabilities;
 pub mod cdi;
 pub mod cli;
 #[expect(unsafe_code, reason = "ioctl(2)")]

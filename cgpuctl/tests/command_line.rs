@@ -283,6 +283,11 @@ fn the_abi_is_documented() {
         ("INSTANCE_LIST", request::INSTANCE_LIST),
         ("INSTANCE_SET_MEMORY", request::INSTANCE_SET_MEMORY),
         ("INSTANCE_SET_WEIGHT", request::INSTANCE_SET_WEIGHT),
+        (
+            "INSTANCE_SET_CAPABILITIES",
+            request::INSTANCE_SET_CAPABILITIES,
+        ),
+        ("INSTANCE_REFUSALS", request::INSTANCE_REFUSALS),
     ] {
         let row = format!("| `{name}` | `{code:#010x}` |");
         assert!(page.contains(&row), "{row}");

@@ -7,13 +7,14 @@ mod fake;
 mod hook;
 mod metrics;
 
-use cgpu_uapi::{Cause, CGPUFS_MOUNT};
+use cgpu_uapi::{capability, refusal, Cause, Refusal, CGPUFS_MOUNT};
 use cgpuctl::cli::Cli;
 use cgpuctl::exit::Exit;
 use clap::Parser;
 use fake::{errno, Fake, Op, H200};
 use insta::{assert_snapshot, with_settings};
 use nix::errno::Errno;
+use zerocopy::FromZeros;
 
 /// How a command ended and what it wrote.
 struct Ran {
@@ -87,8 +88,76 @@ fn busy_host() -> Fake {
         s.instances[0].tenant_open_files = 3;
         s.instances[0].processes = 1;
         s.gpus[0].used_bytes = 10 << 30;
+        s.refusals = (refusals(), 3);
     });
     fake
+}
+
+/// The same, and nothing was refused.
+fn sober_host() -> Fake {
+    let fake = busy_host();
+    fake.with(|s| s.refusals = (vec![], 0));
+    fake
+}
+
+/// What a program was refused that wanted to draw, beside other things.
+fn refusals() -> Vec<Refusal> {
+    let (draw, film) = (capability::GRAPHICS, capability::VIDEO);
+    [
+        (
+            refusal::CLASS,
+            0xcb97,
+            refusal::CAPABILITY,
+            draw,
+            1,
+            "HOPPER_A",
+        ),
+        (
+            refusal::CONTROL,
+            0x80_1109,
+            refusal::CAPABILITY,
+            draw | film,
+            12,
+            "NV0080_CTRL_CMD_GR_GET_CAPS_V2",
+        ),
+        (
+            refusal::ESCAPE,
+            0x41,
+            refusal::FORBIDDEN,
+            0,
+            2,
+            "NV_ESC_RM_IDLE_CHANNELS",
+        ),
+        (
+            refusal::CONTROL,
+            0x2080_8777,
+            refusal::PASSED_UNSEEN,
+            0,
+            7,
+            "",
+        ),
+        (
+            refusal::UVM,
+            62,
+            refusal::UNLISTED,
+            0,
+            1,
+            "UVM_TOOLS_READ_PROCESS_MEMORY",
+        ),
+    ]
+    .map(|(kind, number, reason, capabilities, count, name)| {
+        let mut record = Refusal::new_zeroed();
+        record.kind = kind;
+        record.number = number;
+        record.reason = reason;
+        record.capabilities = capabilities;
+        record.count = count;
+        record.last_seconds = 1_795_291_201;
+        record.last_process = 4711;
+        record.name[..name.len()].copy_from_slice(name.as_bytes());
+        record
+    })
+    .to_vec()
 }
 
 /// The golden of a command line in both forms.
@@ -147,6 +216,12 @@ fn what_each_command_prints() {
             "inst_create_managed",
             "inst create new --gpu 1 --mem 16GiB --managed deny",
         ),
+        ("inst_set_caps", "inst set-caps infer video,compute"),
+        (
+            "inst_create_caps",
+            "inst create new --gpu 1 --mem 16GiB --caps graphics,compute",
+        ),
+        ("inst_show_refused", "inst show infer --refused"),
         ("inst_destroy", "inst destroy infer"),
         ("inst_mounts", "inst mounts train"),
         ("status", "status"),
@@ -154,6 +229,11 @@ fn what_each_command_prints() {
     ] {
         golden(name, busy_host, line);
     }
+    golden(
+        "inst_show_refused_none",
+        sober_host,
+        "inst show infer --refused",
+    );
     golden("gpu_list_none", || Fake::new(0), "gpu list");
     golden("inst_list_none", || Fake::new(1), "inst list");
     golden("unload_none", || Fake::new(1), "unload");
@@ -164,6 +244,12 @@ fn what_each_command_prints() {
     };
     golden("unload", idle, "unload");
     let driverless = || Fake::new(0).fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+    let assumed = || {
+        let fake = Fake::new(1);
+        fake.with(|s| s.assumed = true);
+        fake
+    };
+    golden("status_assumed", assumed, "status");
     golden("status_driver_missing", driverless, "status");
     golden("gpu_list_driver_missing", driverless, "gpu list");
 }
@@ -240,6 +326,8 @@ fn what_cannot_be_done_is_said_in_one_sentence() {
         ("inst set-mem infer 117GiB", Exit::Refused),
         ("inst set-mem infer 141GiB", Exit::Refused),
         ("inst set-weight train 7", Exit::Usage),
+        ("inst set-caps train rdma", Exit::Usage),
+        ("inst set-caps nobody rdma", Exit::NotFound),
         ("inst destroy train", Exit::Usage),
         ("inst destroy train --gpu 0", Exit::Refused),
         ("inst destroy train --gpu 1,0", Exit::Refused),

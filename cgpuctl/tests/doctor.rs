@@ -195,6 +195,15 @@ fn a_module_or_driver_that_is_missing_fails() {
     assert_eq!(bad.found, "580.159.04, no tables for its branch");
 
     let fake = sound();
+    fake.with(|s| s.assumed = true);
+    let bad = only(&fake);
+    assert_eq!((bad.check, bad.state), ("driver", State::Failed));
+    assert_eq!(
+        bad.found,
+        "580.159.04, of an unknown branch and taken for 580"
+    );
+
+    let fake = sound();
     text(
         &fake,
         "/proc/driver/nvidia/version",

@@ -29,8 +29,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = os.path.join(HERE, "../../cgpu_km/nvidia/generated")
 # The most that a scratch slot of the module holds (nvidia::control::LARGEST_PARAMS).
 LARGEST = 64 << 10
-# (control, member) of pointers that the driver does not follow.
+# (control or class, member) of pointers that the driver does not follow, and of clients that it does not look up.
 UNUSED = set()
+# Words for sets of capabilities (nvidia::capability::Capabilities).
+SETS = ("compute", "utility", "graphics", "video", "profiling", "rdma")
+WORDS = {"base": "BASE", "work": "WORK"}
 
 
 def lists(name):
@@ -42,24 +45,54 @@ def lists(name):
                 yield words
 
 
+def capabilities(word):
+    """The Rust expression for a column of the lists: base, work, or sets with commas between them."""
+    if word in WORDS:
+        return WORDS[word]
+    names = word.split(",")
+    if not names or set(names) - set(SETS):
+        raise SystemExit(f"{word} is no set of capabilities")
+    first, *others = (name.upper() for name in names)
+    return first + "".join(f".or({name})" for name in others)
+
+
+def class_list():
+    """{name: (capabilities, kind, [member that names a client])}"""
+    found, name = {}, None
+    for words in lists("classes.txt"):
+        if words[0] == "client":
+            found[name][2].append(words[1])
+        elif words[0] == "unused":
+            UNUSED.add((name, words[1]))
+        else:
+            caps, kind, name = words
+            found[name] = (capabilities(caps), kind, [])
+    return found
+
+
 def class_table(headers):
-    wanted = {name: kind for kind, name in lists("classes.txt")}
+    wanted = class_list()
     known = sources.classes(headers.source)
+    structs = sources.structs(headers.source)
     sizes = {known[n][0] for n in wanted if n in known} - {None}
-    values = headers.ask([*wanted, *(f"sizeof({s})" for s in sizes)])
+    questions = [f"offsetof({known[n][0]}, {m})" for n in wanted if n in known for m in wanted[n][2]]
+    values = headers.ask([*wanted, *(f"sizeof({s})" for s in sizes), *questions])
     table, missing = [], []
-    for name, kind in wanted.items():
+    for name, (caps, kind, clients) in wanted.items():
         if name not in known or name not in values:
             missing.append(name)
             continue
         struct, optional = known[name]
         size = values[f"sizeof({struct})"] if struct else 0
-        table.append((values[name], name, size, kind, optional))
+        clients = describe_clients(name, struct, clients, structs)
+        clients = [values[f"offsetof({struct}, {m})"] for m in clients]
+        table.append((values[name], name, size, kind, optional, caps, clients))
     return sorted(table), missing
 
 
 def uvm_table(headers):
-    wanted = {name: (kind, *names) for kind, name, *names in lists("uvm.txt")}
+    wanted = {name: (kind, *names) for _, kind, name, *names in lists("uvm.txt")}
+    caps = {name: capabilities(word) for word, _, name, *_ in lists("uvm.txt")}
     questions = {}
     for name, (_, *names) in wanted.items():
         struct = f"{name}_PARAMS"
@@ -77,22 +110,25 @@ def uvm_table(headers):
         number, size, status, *names = (values.get(q, default) for q in questions[name])
         if None in (size, status, *names):
             raise SystemExit(f"the headers know no {name}_PARAMS")
-        table.append((number, name, size, status, names, kind))
+        table.append((number, name, size, status, names, kind, caps[name]))
     return sorted(table), missing
 
 
 def control_list():
-    """[(care, name, number, size, [pointer])]; number and size only where no header has them."""
+    """[(care, name, number, size, [pointer], [client], capabilities)]; number and size only where no
+    header has them."""
     found = []
     for words in lists("controls.txt"):
         if words[0] == "ptr":
             found[-1][4].append(words[1:])
+        elif words[0] == "client":
+            found[-1][5].append(words[1])
         elif words[0] == "unused":
             UNUSED.add((found[-1][1], words[1]))
         else:
-            care, name, *numbers = words
+            caps, care, name, *numbers = words
             number, size = (int(numbers[0], 0), int(numbers[1])) if numbers else (None, None)
-            found.append((care, name, number, size, []))
+            found.append((care, name, number, size, [], [], capabilities(caps)))
     return found
 
 
@@ -102,15 +138,15 @@ def control_table(headers):
     old = sources.deprecated(headers.source)
     embedded = sources.embedded(headers.source)
     structs = sources.structs(headers.source)
-    numbers = headers.ask([name for _, name, number, _, _ in wanted if number is None])
+    numbers = headers.ask([name for _, name, number, *_ in wanted if number is None])
 
     todo, missing = [], []
-    for care, name, number, size, pointers in wanted:
+    for care, name, number, size, pointers, clients, caps in wanted:
         if number is not None:
             # The driver's sources may know it all the same.
             if number in exported and exported[number][0].split()[0] != str(size):
                 raise SystemExit(f"{name}: the driver has {exported[number][0]}")
-            todo.append((number, name, str(size), care, None, pointers))
+            todo.append((number, name, str(size), care, None, pointers, clients, caps))
             continue
         number = numbers.get(name)
         if number in exported:
@@ -122,21 +158,25 @@ def control_table(headers):
         else:
             missing.append(name)
             continue
+        # Of those without parameters a comment says so.
+        expression = re.sub(r"/\*.*?\*/", "", expression).strip()
         struct = expression.removeprefix("sizeof(").removesuffix(")")
         struct = struct if struct != expression else None
         # Some came later than the control.
         pointers = [p for p in pointers if re.search(rf"\b{p[0]}\b", structs[struct])]
         describe(name, struct, pointers, embedded, old, structs)
-        todo.append((number, name, expression, care, struct, pointers))
+        clients = describe_clients(name, struct, clients, structs)
+        todo.append((number, name, expression, care, struct, pointers, clients, caps))
 
     questions = []
-    for _, _, expression, _, struct, pointers in todo:
+    for _, _, expression, _, struct, pointers, clients, _ in todo:
         questions.append(expression)
+        questions += [f"offsetof({struct}, {client})" for client in clients]
         for pointer in pointers:
             questions += pointer_questions(struct, pointer).values()
     values = headers.ask(questions)
     table = []
-    for number, name, expression, care, struct, pointers in todo:
+    for number, name, expression, care, struct, pointers, clients, caps in todo:
         size = values[expression]
         if size > LARGEST:
             raise SystemExit(f"{name} has {size} bytes of parameters")
@@ -147,7 +187,8 @@ def control_table(headers):
             if asked["max"] * asked["elem"] > LARGEST:
                 raise SystemExit(f"{name}: {pointer[0]} can be too long")
             parts.append((asked["at"], squared, asked["count"], asked["elem"], asked["max"], pointer[3]))
-        table.append((number, name, size, care, parts))
+        clients = [values[f"offsetof({struct}, {client})"] for client in clients]
+        table.append((number, name, size, care, parts, caps, clients))
     return sorted(table), missing
 
 
@@ -175,11 +216,25 @@ def describe(name, struct, pointers, embedded, old, structs):
     real = embedded.get(name, []) if name not in old else old[name]
     # The one that is converted by hand: see the note in controls.txt.
     by_hand = name == "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION"
-    if said != real and not by_hand:
+    # More than the driver copies is not wrong: releases differ in it.
+    same = len(said) == len(real) and all(
+        a[:3] == b[:3] and a[3] in (b[3], "InOut") for a, b in zip(said, map(tuple, real))
+    )
+    if not same and not by_hand:
         raise SystemExit(f"{name}: controls.txt says {said}, the driver does {real}")
     unused = {member for control, member in UNUSED if control == name}
     if not said and struct and sources.pointers(structs, struct, unused):
         raise SystemExit(f"{name}: {struct} holds a pointer")
+
+
+def describe_clients(name, struct, clients, structs):
+    """Those of `clients` that the parameters have: not every release has all. Stops where the parameters name
+    one that the lists do not say."""
+    unused = {member for of, member in UNUSED if of == name}
+    real = sources.clients(structs, struct) if struct else []
+    if set(real) - unused - set(clients):
+        raise SystemExit(f"{name}: the lists say {clients}, {struct} has {real}")
+    return [member for member in clients if member in real]
 
 
 def major(headers):
@@ -220,31 +275,34 @@ def rust(headers, base, classes, controls, uvm, gone):
     body.append(f"controls: &[{', '.join(f'ControlCmd({n:#010x})' for n in gone[1])}],")
     body.append(f"uvm: &[{', '.join(str(n) for n in gone[2])}] }};")
     body.append("")
-    body.append("/// The classes: number, name, bytes of parameters, kind, whether they may be left out.")
+    body.append("/// The classes: number, name, bytes of parameters, kind, whether they may be left out, whom they are for,")
+    body.append("/// places of clients in the parameters.")
+    body.append("#[rustfmt::skip]")
     body.append(f"static CLASSES: [ClassEntry; {len(classes)}] = [")
-    for entry, name, size, kind, optional in classes:
-        body.append(f'class({entry:#06x}, "{name}", {size}, {kind}, {str(optional).lower()}),')
+    for entry, name, size, kind, optional, caps, clients in classes:
+        body.append(f'    class({entry:#06x}, "{name}", {size}, {kind}, {str(optional).lower()}, {caps}, &{clients}),')
     body.append("];")
     body.append("")
     # A line each: rustfmt would make six of it.
-    body.append("/// The controls: number, name, bytes of parameters, care, pointers in them.")
+    body.append("/// The controls: number, name, bytes of parameters, care, pointers in them, whom they are for, places of")
+    body.append("/// clients in them.")
     body.append("#[rustfmt::skip]")
     body.append(f"static CONTROLS: [ControlEntry; {len(controls)}] = [")
-    for entry, name, size, care, pointers in controls:
+    for entry, name, size, care, pointers, caps, clients in controls:
         listed = []
         for at, square, count, elem, most, direction in pointers:
             how = "squared" if square else "counted"
             listed.append(f"{how}({at}, {count}, {elem}, {most}, {direction})")
-        body.append(f'    control({entry:#010x}, "{name}", {size}, {care}, &[{", ".join(listed)}]),')
+        body.append(f'    control({entry:#010x}, "{name}", {size}, {care}, &[{", ".join(listed)}], {caps}, &{clients}),')
     body.append("];")
     body.append("")
     body.append("/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and")
-    body.append("/// object, kind.")
+    body.append("/// object, kind, whom they are for.")
     body.append("#[rustfmt::skip]")
     body.append(f"static UVM: [UvmEntry; {len(uvm)}] = [")
-    for entry, name, size, status, names, kind in uvm:
+    for entry, name, size, status, names, kind, caps in uvm:
         names = f"Some({names})" if names else "None"
-        body.append(f'    uvm({entry}, "{name}", {size}, {status}, {names}, UvmKind::{kind}),')
+        body.append(f'    uvm({entry}, "{name}", {size}, {status}, {names}, UvmKind::{kind}, {caps}),')
     body.append("];")
     return "\n".join(out + imports("\n".join(body)) + [""] + body) + "\n"
 
@@ -252,6 +310,7 @@ def rust(headers, base, classes, controls, uvm, gone):
 def imports(body):
     """The imports that a table needs, which depend on what is in it."""
     known = [
+        ("capability", [], [("*", f" {entry}(") for entry in ("class", "control", "uvm")]),
         ("class", ["ClassEntry"], [("entry as class", "class(")]),
         (
             "control",

@@ -5,7 +5,8 @@
     recordings.py [FILE...]      without a file: tests/traces/*.jsonl.xz
 
 Fails where a recording has an escape, a class, a control or a UVM command that the tables do not
-let through, or an argument of another size.
+let through, or an argument of another size; or one that takes other capabilities than those that the program is
+for: utility for nvidia-smi, compute and utility for PyTorch and JAX, compute for all others.
 """
 
 import collections
@@ -29,6 +30,23 @@ REFUSED_CLASSES = {
     0xC640: "MIG monitoring",
 }
 
+# Parts of a recording's name, and what the program is for.
+PURPOSES = {
+    "nvidia-smi": {"utility"},
+    # They ask NVML as well.
+    "torch": {"compute", "utility"},
+    "jax": {"compute", "utility"},
+}
+
+SETS = {"compute", "utility", "graphics", "video", "profiling", "rdma"}
+WORDS = {"BASE": SETS, "WORK": SETS - {"utility"}}
+
+
+def capabilities(expression):
+    """The sets that a Rust expression names."""
+    names = re.findall(r"[A-Z]+", expression)
+    return set().union(*(WORDS.get(name, {name.lower()}) for name in names))
+
 
 def read(name):
     with open(os.path.join(NVIDIA, name)) as f:
@@ -41,21 +59,21 @@ class Tables:
     def __init__(self):
         text = read("generated/r580.rs")
         self.classes = {
-            int(number, 16): (name, int(size), optional == "true")
-            for number, name, size, optional in re.findall(
-                r'class\((0x[0-9a-f]+), "(\w+)", (\d+), \w+, (\w+)\)', text
+            int(number, 16): (name, int(size), optional == "true", capabilities(caps))
+            for number, name, size, optional, caps in re.findall(
+                r'class\((0x[0-9a-f]+), "(\w+)", (\d+), \w+, (\w+), ([^&]+), &', text
             )
         }
         self.controls = {
-            int(number, 16): (name, int(size))
-            for number, name, size in re.findall(
-                r'control\((0x[0-9a-f]+), "(\w+)", (\d+),', text
+            int(number, 16): (name, int(size), capabilities(caps))
+            for number, name, size, caps in re.findall(
+                r'control\((0x[0-9a-f]+), "(\w+)", (\d+), \w+, &\[.*?\], ([^&]+), &', text
             )
         }
         self.uvm = {
-            int(number): (name, int(size), int(status))
-            for number, name, size, status in re.findall(
-                r'uvm\((\d+), "(\w+)", (\d+), (\d+),', text
+            int(number): (name, int(size), int(status), capabilities(caps))
+            for number, name, size, status, caps in re.findall(
+                r'uvm\((\d+), "(\w+)", (\d+), (\d+), .*, UvmKind::\w+, (.+)\),', text
             )
         }
         self.escapes = self.read_escapes()
@@ -67,27 +85,30 @@ class Tables:
         nvos = read("generated/nvos.rs")
         sizes = {"nvos": {"GPU_ID_SIZE": 4}}
         for name, body in re.findall(r"^pub mod (\w+) \{(.*?)^\}", nvos, flags=re.S | re.M):
-            sizes[name] = {"SIZE": int(re.search(r"pub const SIZE: usize = (\d+);", body)[1])}
+            size = re.search(r"pub const SIZE: usize = (\d+);", body)
+            sizes[name] = {"SIZE": int(size[1])} if size else {}
         text = read("escape.rs")
         numbers = {
             name: int(number, 0)
             for name, number in re.findall(r'^    (\w+) = (\w+) "NV_ESC_\w+";', text, flags=re.M)
         }
         found = {}
-        for name, listed, devices, _ in re.findall(
-            r"entry\(\s*(\w+),\s*&\[([^\]]*)\],\s*(\w+),\s*(\w+),?\s*\),", text
+        for name, listed, devices, _, only in re.findall(
+            r"entry\(\s*(\w+),\s*&\[([^\]]*)\],\s*(\w+),\s*(\w+),?\s*\)(?:\s*\.only\(([\w.()]+)\))?,", text
         ):
             of = [sizes[a][b] for a, b in re.findall(r"(\w+)::(\w+)", listed)]
-            found[numbers[name]] = (name, lambda size, of=of: size in of, devices)
+            of += [int(n) for n in re.findall(r"\b\d+\b", listed)]
+            caps = capabilities(only or "BASE")
+            found[numbers[name]] = (name, lambda size, of=of: size in of, devices, caps)
         for name, a, b in re.findall(r"records\((\w+), (\w+)::(\w+)\),", text):
             record = sizes[a][b]
             takes = lambda size, record=record: size > 0 and size % record == 0
-            found[numbers[name]] = (name, takes, "Control")
+            found[numbers[name]] = (name, takes, "Control", SETS)
         return found
 
 
-def check(call, tables, seen):
-    """Yields what is wrong with a recorded call."""
+def check(call, tables, seen, own):
+    """Yields what is wrong with a recorded call of a program that is for `own`."""
     before, after = bytes.fromhex(call.get("in", "")), bytes.fromhex(call.get("out", ""))
     if "uvm" in call["path"]:
         request = int(call["req"], 0) if isinstance(call["req"], str) else call["req"]
@@ -95,7 +116,9 @@ def check(call, tables, seen):
             yield f"UVM command {request:#x}"
             return
         seen["uvm"].add(request)
-        name, size, status = tables.uvm[request]
+        name, size, status, caps = tables.uvm[request]
+        if not caps & own:
+            yield f"{name} takes one of {sorted(caps)}"
         if len(after) < size:
             yield f"{name} has {len(after)} bytes"
         elif size and struct.unpack_from("<I", after, status)[0] > STATUS_MAX:
@@ -106,7 +129,9 @@ def check(call, tables, seen):
     if number not in tables.escapes:
         yield f"escape {number:#x}"
         return
-    name, takes, devices = tables.escapes[number]
+    name, takes, devices, caps = tables.escapes[number]
+    if not caps & own:
+        yield f"{name} takes one of {sorted(caps)}"
     seen["escapes"].add(number)
     if not takes(size):
         yield f"{name} has {size} bytes"
@@ -123,7 +148,9 @@ def check(call, tables, seen):
             yield f"control {number:#010x}"
         else:
             seen["controls"].add(number)
-            name, wanted = tables.controls[number]
+            name, wanted, caps = tables.controls[number]
+            if not caps & own:
+                yield f"{name} takes one of {sorted(caps)}"
             if count != wanted or (params != 0) != (wanted != 0):
                 yield f"{name} has {count} bytes of parameters, not {wanted}"
     elif call.get("kind") == "alloc":
@@ -134,12 +161,19 @@ def check(call, tables, seen):
             yield f"class {number:#x}"
             return
         seen["classes"].add(number)
-        name, wanted, optional = tables.classes[number]
+        name, wanted, optional, caps = tables.classes[number]
+        if not caps & own:
+            yield f"{name} takes one of {sorted(caps)}"
         params = struct.unpack_from("<Q", before, 16)[0]
         if params == 0 and wanted and not optional:
             yield f"{name} without parameters"
         if params != 0 and not wanted:
             yield f"{name} with parameters"
+
+
+def purpose(name):
+    """The capabilities that a recorded program is for."""
+    return next((caps for part, caps in PURPOSES.items() if part in name), {"compute"})
 
 
 def main():
@@ -151,12 +185,13 @@ def main():
     wrong = collections.Counter()
     calls = 0
     for path in files:
+        own = purpose(os.path.basename(path))
         with lzma.open(path, "rt") as lines:
             for line in lines:
                 call = json.loads(line)
                 if call["op"] == "ioctl":
                     calls += 1
-                    for problem in check(call, tables, seen):
+                    for problem in check(call, tables, seen, own):
                         wrong[f"{os.path.basename(path)}: {problem}"] += 1
     for problem, count in sorted(wrong.items()):
         print(f"{problem} ({count} times)")

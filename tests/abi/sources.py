@@ -137,3 +137,14 @@ def pointers(known, name, unused=(), seen=()):
         return True
     words = set(re.findall(r"\b[A-Z_][A-Za-z0-9_]+\b", body)) - {name, *seen}
     return any(w in known and pointers(known, w, (), (*seen, name)) for w in words)
+
+
+def clients(known, name, seen=()):
+    """The members of a type, itself or in what it holds, that name a client."""
+    body = known.get(name, "")
+    found = re.findall(r"\b(?:NvHandle|NvU32)\s+(h\w*[cC]lient\w*)", body)
+    words = set(re.findall(r"\b[A-Z_][A-Za-z0-9_]+\b", body)) - {name, *seen}
+    for word in sorted(words):
+        if word in known:
+            found += clients(known, word, (*seen, name))
+    return found

@@ -32,6 +32,7 @@
 #include "fake_nv.h"
 
 #define FAKE_VERSION		"580.159.04"	/* that of the recordings */
+extern char *fake_version;		/* what it says */
 #define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */
 #define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region */
 #define FAKE_SYSMEM_PAGES	256	/* distinct pages of a sysmem object */

@@ -36,7 +36,7 @@ static u32 build_version(struct fake_ctrl *c)
 
 	if (!p->size || !c->extra || !c->extra2 || !c->extra3)
 		return NV_ERR_INVALID_ARGUMENT;
-	strscpy(c->extra, FAKE_VERSION, p->size);
+	strscpy(c->extra, fake_version, p->size);
 	strscpy(c->extra2, "rel/gpu_drv/r580/r580_00-159", p->size);
 	strscpy(c->extra3, "NVIDIA UNIX Open Kernel Module for x86_64",
 		p->size);

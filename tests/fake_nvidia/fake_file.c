@@ -221,10 +221,10 @@ static int version_check(void *arg, size_t size)
 	v->string[sizeof(v->string) - 1] = 0;
 	if (v->cmd == '2') {
 		v->reply = 1;
-		strscpy(v->string, FAKE_VERSION, sizeof(v->string));
+		strscpy(v->string, fake_version, sizeof(v->string));
 		return 0;
 	}
-	same = !strcmp(v->string, FAKE_VERSION);
+	same = !strcmp(v->string, fake_version);
 	v->reply = same || v->cmd == '1';
 	return v->reply ? 0 : -EINVAL;
 }

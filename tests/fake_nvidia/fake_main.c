@@ -27,6 +27,9 @@ MODULE_PARM_DESC(slow_open_ms, "every open sleeps that long first");
 unsigned int first_client = 0xc1d00000;
 module_param(first_client, uint, 0444);
 MODULE_PARM_DESC(first_client, "the first RM client's handle, less 1");
+char *fake_version = FAKE_VERSION;
+module_param_named(version, fake_version, charp, 0444);
+MODULE_PARM_DESC(version, "what it says its version is; its calls stay those of 580");
 
 struct fake_gpu *fake_gpus;
 struct cdev fake_cdev_ctl, fake_cdev_uvm;
@@ -204,7 +207,7 @@ static int __init fake_init(void)
 			goto err_cdevs;
 	}
 	pr_info("fake_nvidia: %u GPU(s) of %u MiB, driver %s, nvidia-uvm major %u\n",
-		gpus, fb_mib, FAKE_VERSION, MAJOR(fake_uvm_dev));
+		gpus, fb_mib, fake_version, MAJOR(fake_uvm_dev));
 	return 0;
 
 err_cdevs:

@@ -18,6 +18,12 @@ NO_MEMORY = "0x51"
 DRIVER_API_PEAK = 1_616_904_192
 
 
+# Refused although a program asks for it: partitions of a GPU, whose descriptors a container does not get.
+PARTITIONS = {"AMPERE_SMC_CONFIG_SESSION", "AMPERE_SMC_MONITOR_SESSION"}
+# cgpu_uapi::refusal: why a call was refused.
+CAPABILITY, PASSED_UNSEEN = 1, 5
+
+
 def equal(what, seen, wanted):
     """A complaint, if there is one."""
     return [] if seen == wanted else [f"{what} is {seen}, not {wanted}"]
@@ -31,6 +37,9 @@ def sound(report):
         wrong.append(f"mismatch: {json.dumps(mismatch)}")
     if len(report["mismatches"]) > 3:
         wrong.append(f"and {len(report['mismatches']) - 3} more mismatches")
+    for call in report["refused_calls"]:
+        if call["reason"] != PASSED_UNSEEN and call["call"] not in PARTITIONS:
+            wrong.append(f"refused: {json.dumps(call)}")
     answered = report["modelled"] + report["from_recording"] + len(report["refused"]) + report["skipped"]
     if report["calls"] == 0 or answered == 0:
         wrong.append("no call was made")
@@ -106,6 +115,16 @@ def roomy(report):
     return refusals(report, 0, 0)
 
 
+def narrow(report):
+    """What nvidia-smi was refused for want of a capability, and that this is told."""
+    told = [call for call in report["refused_calls"] if call["reason"] == CAPABILITY]
+    wrong = [] if told else ["nothing was refused"]
+    for call in told:
+        wrong += equal(f"{call['call']} is allowed by", "utility" in call["allowed_by"], True)
+    names = [call["call"] for call in told]
+    return wrong + equal("GPU_GET_PIDS is refused", "NV2080_CTRL_CMD_GPU_GET_PIDS" in names, True)
+
+
 # Name, recordings, limit ("" for none) and other options, directly on the stand-in, what must hold beside `sound`.
 CASES = (
     ("driver-api-16GiB", ["cuda-driver-api"], "16GiB", False, api_16),
@@ -118,6 +137,9 @@ CASES = (
     ("managed-memory-1GiB-charge", ["managed-memory"], "1GiB --managed charge", False, refused_3),
     ("managed-memory-16GiB-deny", ["managed-memory"], "16GiB --managed deny", False, refused_3),
     ("ipc-16GiB", ["ipc-a", "ipc-b"], "16GiB", False, roomy),
+    ("smi-for-compute-alone", ["nvidia-smi-busy"], "8GiB", False, narrow),
+    ("smi-for-utility-alone", ["nvidia-smi-busy"], "8GiB", False, smi_8),
+    ("driver-api-for-compute-alone", ["cuda-driver-api"], "16GiB", False, api_16),
     ("driver-api-direct", ["cuda-driver-api"], "", True, roomy),
     ("out-of-memory-direct", ["cuda-out-of-memory"], "", True, None),
     ("smi-idle-direct", ["nvidia-smi-idle"], "", True, roomy),
@@ -131,7 +153,8 @@ def main():
     options = sys.argv[1:]
     script = []
     for name, traces, mem, direct, _ in CASES:
-        words = ["replay", "run"] + (["--direct"] if direct else []) + (["--mem", mem] if mem else [])
+        caps = ["--caps", name.split("-for-")[1].removesuffix("-alone")] if "-for-" in name else []
+        words = ["replay", "run", *caps] + (["--direct"] if direct else []) + (["--mem", mem] if mem else [])
         words += [f"/files/{t}.jsonl.xz" for t in traces]
         script.append(f"echo {name} >&2; echo '@begin {name}'; {' '.join(words)}; echo \"@end $?\"")
     command = [str(HERE / "run.sh"), "--name", "replays", "--limit", "420", *options]
@@ -160,7 +183,8 @@ def main():
         else:
             try:
                 report = json.loads(texts[name])
-                wrong = sound(report) + (check(report) if check else [])
+                # What a program does that was refused a call is not in its recording.
+                wrong = ([] if check is narrow else sound(report)) + (check(report) if check else [])
             except (ValueError, KeyError, TypeError) as problem:
                 wrong = [f"the report is not as it should be: {problem!r}"]
         failed += bool(wrong)

@@ -216,6 +216,47 @@ pub mod nvos54 {
     pub const STATUS: Field<u32> = Field::at(28);
 }
 
+/// `NV_ESC_RM_ALLOC_CONTEXT_DMA2`: a context for DMA, over memory of the client.
+pub mod nvos39 {
+    use crate::nvidia::wire::Field;
+    /// Size of `NVOS39_PARAMETERS` in bytes.
+    pub const SIZE: usize = 56;
+    /// The client, in spite of its name.
+    pub const H_OBJECT_PARENT: Field<u32> = Field::at(0);
+    /// Must be `NV01_CONTEXT_DMA`.
+    pub const H_CLASS: Field<u32> = Field::at(12);
+    /// The memory.
+    pub const H_MEMORY: Field<u32> = Field::at(24);
+    /// Result.
+    pub const STATUS: Field<u32> = Field::at(48);
+}
+
+/// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory for the GPU. The status is the last field but for padding.
+pub mod nvos46 {
+    use crate::nvidia::wire::Field;
+    /// The client.
+    pub const H_CLIENT: Field<u32> = Field::at(0);
+    /// The device.
+    pub const H_DEVICE: Field<u32> = Field::at(4);
+    /// The range of virtual memory.
+    pub const H_DMA: Field<u32> = Field::at(8);
+    /// The memory.
+    pub const H_MEMORY: Field<u32> = Field::at(12);
+    /// `NVOS46_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(32);
+}
+
+/// `NV_ESC_RM_UNMAP_MEMORY_DMA`: ends that. The status is the last field but for padding.
+pub mod nvos47 {
+    use crate::nvidia::wire::Field;
+    /// The client.
+    pub const H_CLIENT: Field<u32> = Field::at(0);
+    /// The memory.
+    pub const H_MEMORY: Field<u32> = Field::at(12);
+    /// `NVOS47_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(16);
+}
+
 /// `NV_ESC_RM_DUP_OBJECT`: a second object over the same thing.
 pub mod nvos55 {
     use crate::nvidia::wire::Field;

@@ -68,7 +68,8 @@ fn the_documents_table_of_pointers_is_the_one_that_the_tables_are_made_from() {
         match words[..] {
             ["ptr", member, ..] => made.insert((control, member), true),
             ["unused", member] => made.insert((control, member), false),
-            [_, name, ..] if !line.starts_with('#') => {
+            ["client", _] => None,
+            [_, _, name, ..] if !line.starts_with('#') => {
                 control = name;
                 None
             }

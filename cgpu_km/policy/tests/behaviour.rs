@@ -555,8 +555,18 @@ fn as_many_shares_as_the_control_device_serves_and_no_more() {
 fn refused_calls_are_counted_on_the_gpu_that_they_concern_or_on_all() {
     let mut books = books(1);
     books.add_share(OTHER_GPU, 1).unwrap();
-    books.note_refused_call(Some(GPU));
-    books.note_refused_call(None);
+    let call = Audited {
+        kind: CallKind::Escape,
+        number: 0x39,
+        reason: Reason::Forbidden,
+    };
+    books.note_call(&call, Some(GPU), PROCESS, 0);
+    books.note_call(&call, None, PROCESS, 0);
+    let passed = Audited {
+        reason: Reason::PassedUnseen,
+        ..call
+    };
+    books.note_call(&passed, None, PROCESS, 0);
     assert_eq!(books.share(GPU).unwrap().refused_calls, 2);
     assert_eq!(books.share(OTHER_GPU).unwrap().refused_calls, 1);
     assert_eq!(books.share(GPU).unwrap().refused, 0);

@@ -95,7 +95,14 @@ fn drive(bytes: &[u8]) {
                 match bytes.next() % 4 {
                     0 => books.remove_share(gpu),
                     1 => drop(books.set_limit(gpu, bytes.bytes())),
-                    2 => books.note_refused_call(Some(gpu)),
+                    2 => {
+                        let call = Audited {
+                            kind: CallKind::Control,
+                            number: 1,
+                            reason: Reason::Unlisted,
+                        };
+                        books.note_call(&call, Some(gpu), ProcessId(1), 0);
+                    }
                     _ => drop(books.add_share(gpu, bytes.bytes())),
                 }
             }

@@ -80,6 +80,18 @@ fn preempting_and_boosting_are_answered_as_recorded() {
 }
 
 #[test]
+fn a_limit_of_the_clocks_and_finer_timestamps_are_answered() {
+    let mut program = with_group();
+    let (limit, tick) = (0x0080_1909, 0x2080_0407);
+    assert_eq!(control_of(&mut program, CLIENT, DEVICE, limit, &[1]), 0);
+    assert_eq!(control(&mut program, CLIENT, tick, &[1]), 0);
+    assert!(program.seen.is_empty());
+    let other = NvStatus::NV_ERR_NOT_SUPPORTED.0;
+    assert_eq!(control(&mut program, CLIENT, limit, &[1]), other);
+    assert_eq!(control_of(&mut program, CLIENT, DEVICE, tick, &[1]), other);
+}
+
+#[test]
 fn what_is_no_channel_group_has_no_timeslice() {
     let mut program = with_group();
     let not_supported = NvStatus::NV_ERR_NOT_SUPPORTED.0;

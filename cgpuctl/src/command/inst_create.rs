@@ -25,6 +25,7 @@ pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
     let requests = minors.iter().map(|&minor| {
         let mut request = request(args.name, minor, args.mem, args.weight);
         request.managed_mode = args.managed.number();
+        request.capabilities = args.caps.0;
         request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
         request
     });

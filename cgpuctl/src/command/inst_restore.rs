@@ -3,6 +3,7 @@
 
 use super::inst_create::{create_all, request};
 use super::{inst_list, open, target};
+use crate::capabilities::Capabilities;
 use crate::cli::Managed;
 use crate::client::errno;
 use crate::control::{Control, Host, PathError};
@@ -12,7 +13,9 @@ use crate::json::{device_path, managed_mode, InstanceId};
 use crate::output::{table, Report};
 use crate::selector::Selector;
 use crate::size::Bytes;
-use cgpu_uapi::{text, Gpu, Name, FLAG_OVERCOMMIT, MANAGED_SPILL, WEIGHT_DEFAULT};
+use cgpu_uapi::{
+    capability::DEFAULT, text, Gpu, Name, FLAG_OVERCOMMIT, MANAGED_SPILL, WEIGHT_DEFAULT,
+};
 use clap::ValueEnum;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
@@ -38,6 +41,9 @@ struct Entry {
     mem: String,
     #[serde(default = "default_weight")]
     weight: u32,
+    /// As `--caps` takes them.
+    #[serde(default = "default_caps")]
+    caps: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     overcommit: bool,
     /// As `--managed` takes it.
@@ -47,6 +53,10 @@ struct Entry {
 
 fn default_managed() -> String {
     managed_mode(MANAGED_SPILL).to_owned()
+}
+
+fn default_caps() -> String {
+    Capabilities(DEFAULT).to_string()
 }
 
 fn default_weight() -> u32 {
@@ -116,7 +126,9 @@ fn restore_one(
             body.present.push(instance.into());
             continue;
         }
+        let caps: Capabilities = entry.caps.parse().map_err(|e| format!("{e}"))?;
         let mut request = request(name, minor, limit, entry.weight);
+        request.capabilities = caps.0;
         request.flags = if entry.overcommit { FLAG_OVERCOMMIT } else { 0 };
         request.managed_mode = Managed::from_str(&entry.managed, false)?.number();
         let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
@@ -181,6 +193,7 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
             gpus: vec![gpu.map_or_else(|| i.key.gpu_minor.to_string(), |g| text(&g.pci).to_owned())],
             mem: format!("{}B", i.memory_limit_bytes),
             weight: i.weight,
+            caps: Capabilities(i.capabilities).to_string(),
             overcommit: gpu.is_some_and(|g| g.allotted_bytes > g.memory_bytes),
             managed: managed_mode(i.managed_mode).to_owned(),
         }

@@ -2,6 +2,7 @@
 //! `inst show`: everything about an instance, on each GPU that has one of this name.
 
 use super::{open, target};
+use crate::capabilities::Capabilities;
 use crate::cli::Show;
 use crate::control::Host;
 use crate::error::{Failure, Problem};
@@ -17,11 +18,7 @@ pub(super) fn run(host: &dyn Host, args: &Show) -> Result<Report, Failure> {
 
 fn report(host: &dyn Host, args: &Show) -> Result<Report, Problem> {
     let control = open(host)?;
-    let instances = if args.gpus.is_empty() {
-        target::tenant(&*control, &args.name)?
-    } else {
-        target::tenant_on(&*control, &args.name, &args.gpus)?
-    };
+    let instances = target::shown(&*control, args)?;
     let body = json::Instances {
         instances: instances.iter().map(json::Instance::from).collect(),
     };
@@ -35,6 +32,7 @@ fn block(i: &Instance) -> String {
         ("GPU", i.key.gpu_minor.to_string()),
         ("device", json::device_path(i.id)),
         ("weight", i.weight.to_string()),
+        ("capabilities", Capabilities(i.capabilities).to_string()),
         ("memory limit", Bytes(i.memory_limit_bytes).to_string()),
         ("  used", Bytes(i.memory_used_bytes).to_string()),
         ("  contexts", Bytes(i.memory_overhead_bytes).to_string()),

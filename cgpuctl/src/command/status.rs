@@ -38,6 +38,7 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
         loaded,
         version: json::known(&version.driver),
         branch: Some(version.branch).filter(|branch| *branch != 0),
+        branch_assumed: version.branch_assumed != 0,
     };
     let head = pairs([
         (
@@ -77,6 +78,9 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
 
 fn driver_text(driver: &json::Driver) -> String {
     match (&driver.version, driver.branch) {
+        (Some(version), Some(branch)) if driver.branch_assumed => format!(
+            "{version} (of an unknown branch and taken for {branch}: limits and isolation may not hold)"
+        ),
         (Some(version), Some(branch)) => format!("{version} (tables of branch {branch})"),
         (Some(version), None) => format!("{version} (no tables for it)"),
         (None, _) if driver.loaded => "version not known before a GPU is used".to_owned(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! From what the user named to the GPUs and instances that a command works on.
 
+use crate::cli::Show;
 use crate::control::Control;
 use crate::error::{gpus, Facts, Failure, Problem};
 use crate::selector::Selector;
@@ -74,6 +75,14 @@ pub(super) fn tenant_on(
                 })
         })
         .collect()
+}
+
+/// The instances that `inst show` is about.
+pub(super) fn shown(control: &dyn Control, args: &Show) -> Result<Vec<Instance>, Problem> {
+    match args.gpus.is_empty() {
+        true => tenant(control, &args.name),
+        false => tenant_on(control, &args.name, &args.gpus),
+    }
 }
 
 /// The instances to change: the selected ones, or the only one of its name.

@@ -76,6 +76,14 @@ pub(super) fn driver(scene: &Scene<'_>) -> Vec<Finding> {
             ))
             .failed("end all instances and load the module again")
         }
+        (Ok(_), Ok(known)) if known.branch_assumed != 0 => finding(&format!(
+            "{version}, of an unknown branch and taken for {}",
+            known.branch
+        ))
+        .failed(
+            "limits and isolation may not hold: install a driver of a known branch or a newer cgpu_km, and \
+             load it without unsafe_assume_branch",
+        ),
         (Ok(_), Ok(known)) => finding(&format!("{version}, tables of branch {}", known.branch)),
         (_, Err(_)) => finding(version).unknown("load the module first"),
     }]

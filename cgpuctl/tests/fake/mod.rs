@@ -6,9 +6,9 @@
 //! fills a record wrongly is found out. A test can have any operation fail with an errno of its choice.
 
 use cgpu_uapi::{
-    Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged,
-    InstanceSetMemory, InstanceSetWeight, Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY,
-    MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    capability, Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey,
+    InstanceSetCapabilities, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal,
+    Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::control::{Control, Host, Look, PathError, Status, Watch};
 use nix::errno::Errno;
@@ -34,6 +34,7 @@ pub(crate) enum Op {
     SetMemory,
     SetWeight,
     SetManaged,
+    SetCapabilities,
     Mount,
     Unmount,
     Unload,
@@ -46,6 +47,10 @@ pub(crate) struct State {
     pub(crate) mounts: Vec<PathBuf>,
     pub(crate) mount_point_exists: bool,
     pub(crate) unloaded: bool,
+    /// The driver's branch is not known.
+    pub(crate) assumed: bool,
+    /// Refused calls, of every instance, and how many more there were.
+    pub(crate) refusals: (Vec<Refusal>, u64),
     /// Texts of files, by path.
     pub(crate) texts: BTreeMap<PathBuf, String>,
     /// What `stat(2)` tells, by path.
@@ -253,6 +258,7 @@ impl Control for Device {
         put(&mut version.module, "0.1.0");
         if !state.gpus.is_empty() {
             version.branch = 580;
+            version.branch_assumed = u32::from(state.assumed);
             put(&mut version.driver, "580.159.04");
         }
         Ok(version)
@@ -298,6 +304,11 @@ impl Control for Device {
         instance.key = key;
         instance.id = id;
         instance.weight = request.weight;
+        instance.capabilities = match request.capabilities {
+            0 => capability::DEFAULT,
+            bits if bits & !capability::ALL != 0 => return Err(errno(Cause::UnknownCapability)),
+            bits => bits,
+        };
         instance.memory_limit_bytes = request.memory_limit_bytes;
         instance.managed_mode = request.managed_mode;
         instance.major = 511;
@@ -368,6 +379,26 @@ impl Control for Device {
         let n = state.find(&request.key)?;
         state.instances[n].managed_mode = request.managed_mode;
         Ok(())
+    }
+
+    fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetCapabilities)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        let n = state.find(&request.key)?;
+        if request.capabilities == 0 || request.capabilities & !capability::ALL != 0 {
+            return Err(errno(Cause::UnknownCapability));
+        }
+        state.instances[n].capabilities = request.capabilities;
+        Ok(())
+    }
+
+    fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.find(key)?;
+        Ok(state.refusals.clone())
     }
 }
 

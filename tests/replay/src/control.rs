@@ -106,10 +106,39 @@ impl Control {
             flags: 0,
             id: 0,
             managed_mode,
-            reserved: [0; 4],
+            // The default.
+            capabilities: 0,
+            reserved0: 0,
+            reserved: [0; 3],
         };
         self.call(uapi::request::INSTANCE_CREATE, &mut create)?;
         Ok(create.id)
+    }
+
+    /// Changes what an instance is for.
+    pub fn set_capabilities(&self, name: &str, gpu: u32, capabilities: u32) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetCapabilities {
+            key: key(name, gpu),
+            capabilities,
+            reserved0: 0,
+            reserved: [0; 2],
+        };
+        self.call(uapi::request::INSTANCE_SET_CAPABILITIES, &mut set)
+    }
+
+    /// The refused calls of an instance, at most as many as there are records, and how many more there
+    /// were.
+    pub fn refusals(&self, name: &str, gpu: u32) -> Result<(Vec<uapi::Refusal>, u64), Errno> {
+        const ROOM: usize = 128;
+        let mut records = vec![uapi::Refusal::new_zeroed(); ROOM];
+        let mut ask = uapi::InstanceRefusals::new_zeroed();
+        ask.key = key(name, gpu);
+        ask.list.records = records.as_mut_ptr() as u64;
+        ask.list.capacity = u32::try_from(ROOM).unwrap_or(0);
+        ask.list.record_size = u32::try_from(size_of::<uapi::Refusal>()).unwrap_or(0);
+        self.call(uapi::request::INSTANCE_REFUSALS, &mut ask)?;
+        records.truncate(usize::try_from(ask.list.count).unwrap_or(0));
+        Ok((records, ask.others))
     }
 
     /// Removes an instance.

@@ -116,4 +116,19 @@ pub struct Summary {
     pub kernel_warnings: usize,
     /// What the programs were told about memory last.
     pub told: Told,
+    /// Calls that the module refused for another reason than memory, or let through unseen.
+    pub refused_calls: Vec<RefusedCall>,
+}
+
+/// One kind of calls that the module refused, as the control device tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedCall {
+    /// NVIDIA's name; the number where it has none.
+    pub call: String,
+    /// Why: a number of `cgpu_uapi::refusal`.
+    pub reason: u32,
+    /// The capabilities of which one would allow it.
+    pub allowed_by: Vec<String>,
+    /// How often.
+    pub count: u64,
 }

@@ -10,7 +10,7 @@ use crate::control::{self, Control};
 use crate::nodes::{minor, Nodes};
 use crate::orchestrate;
 use crate::record::{Op, Trace};
-use crate::report::Summary;
+use crate::report::{RefusedCall, Summary};
 use crate::standin::{self, KernelLog};
 
 /// What to replay where.
@@ -22,6 +22,8 @@ pub struct Settings {
     pub limit: Option<u64>,
     /// What becomes of managed memory that does not fit ([`uapi::MANAGED_SPILL`] and so on).
     pub managed_mode: u32,
+    /// What the instance is for: bits of [`uapi::capability`], 0 for the default.
+    pub capabilities: u32,
     /// The instance's name.
     pub name: String,
     /// Says on stderr what happens to calls that do not go as recorded.
@@ -170,6 +172,13 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
             settings.limit,
             settings.managed_mode,
         )?;
+        if settings.capabilities != 0 {
+            for &minor in &minors {
+                control
+                    .set_capabilities(&name, minor, settings.capabilities)
+                    .map_err(|e| format!("capabilities of {name}: errno {e}"))?;
+            }
+        }
         let folder = format!("{}/{name}", uapi::CGPUFS_MOUNT);
         (Books::Module { control, name }, Nodes::Instance(folder))
     };
@@ -221,6 +230,10 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
     let after = books.total(&minors);
     if let Books::Module { control, name } = &books {
         for &minor in &minors {
+            match control.refusals(name, minor) {
+                Ok((refusals, _)) => summary.refused_calls.extend(refusals.iter().map(told)),
+                Err(e) => trouble = Some(format!("refused calls of {name}: errno {e}")),
+            }
             if let Err(e) = control.destroy(name, minor) {
                 trouble = Some(format!("instance {name} cannot be removed: errno {e}"));
             }
@@ -246,6 +259,22 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
     }
     summary.kernel_warnings = faults.len();
     Ok(summary)
+}
+
+/// A kind of refused calls, for the summary.
+fn told(refusal: &uapi::Refusal) -> RefusedCall {
+    let name = uapi::text(&refusal.name);
+    let sets = uapi::capability::NAMES.into_iter();
+    let allowing = sets.filter(|(bit, _)| refusal.capabilities & bit != 0);
+    RefusedCall {
+        call: match name.is_empty() {
+            true => format!("{:#x}", refusal.number),
+            false => name.to_owned(),
+        },
+        reason: refusal.reason,
+        allowed_by: allowing.map(|(_, name)| name.to_owned()).collect(),
+        count: refusal.count,
+    }
 }
 
 fn tell(trace: &str, index: usize, outcome: &crate::report::Outcome) {

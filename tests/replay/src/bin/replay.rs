@@ -36,6 +36,9 @@ enum Command {
         /// What becomes of managed memory that does not fit: spill, charge or deny.
         #[arg(long, default_value = "spill", value_parser = managed_mode)]
         managed: u32,
+        /// What the instance is for, like `compute,utility`; the default if not given.
+        #[arg(long, value_delimiter = ',')]
+        caps: Vec<String>,
         /// Name of the instance.
         #[arg(long, default_value = "replay")]
         name: String,
@@ -70,12 +73,25 @@ fn read(files: &[PathBuf]) -> Result<Vec<Trace>, String> {
         .collect()
 }
 
+/// The bits of capabilities; 0 for none.
+fn capabilities(names: &[String]) -> Result<u32, String> {
+    let bit = |name: &String| {
+        let known = cgpu_uapi::capability::NAMES;
+        let found = known.into_iter().find(|(_, known)| known == name);
+        found
+            .map(|(bit, _)| bit)
+            .ok_or_else(|| format!("{name} is no capability"))
+    };
+    names.iter().try_fold(0, |bits, name| Ok(bits | bit(name)?))
+}
+
 fn work(command: Command) -> Result<(), String> {
     match command {
         Command::Run {
             direct,
             mem,
             managed,
+            caps,
             name,
             verbose,
             files,
@@ -88,6 +104,7 @@ fn work(command: Command) -> Result<(), String> {
                 direct,
                 limit: mem,
                 managed_mode: managed,
+                capabilities: capabilities(&caps)?,
                 name,
                 verbose,
             };

@@ -115,7 +115,7 @@ fn reserved_fields() -> Outcome {
         bad,
     )?;
     create.flags = 0;
-    create.reserved[3] = 1 << 63;
+    create.reserved[2] = 1 << 63;
     fails(
         "create",
         control.call(request::INSTANCE_CREATE, &mut create),

@@ -4,6 +4,7 @@
 //! Every test runs in a process of its own and makes the instances that it needs. Tests that take
 //! the module apart come last.
 
+mod capabilities;
 mod compat;
 mod control;
 mod exports;
@@ -172,6 +173,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         uvm::TESTS,
         managed::TESTS,
         isolation::TESTS,
+        capabilities::TESTS,
         lists::TESTS,
         handles::TESTS,
         scratch::TESTS,

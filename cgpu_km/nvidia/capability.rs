@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What an instance is for: sets of calls, by the names that NVIDIA's containers know them by
+//! (`NVIDIA_DRIVER_CAPABILITIES`), and as gVisor's nvproxy divides the driver's calls among them.
+//!
+//! Each entry of the tables says which of the sets allow it, any of them. The lists in `tests/abi` say
+//! what belongs where.
+
+use crate::uapi::capability;
+use core::fmt;
+
+/// Some of the sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Capabilities(u32);
+
+/// CUDA, OpenCL.
+pub const COMPUTE: Capabilities = Capabilities(capability::COMPUTE);
+/// nvidia-smi and NVML.
+pub const UTILITY: Capabilities = Capabilities(capability::UTILITY);
+/// Vulkan, OpenGL and EGL without a display.
+pub const GRAPHICS: Capabilities = Capabilities(capability::GRAPHICS);
+/// Encoders, decoders, JPEG, optical flow.
+pub const VIDEO: Capabilities = Capabilities(capability::VIDEO);
+/// Counters of the whole GPU; they show what neighbours do.
+pub const PROFILING: Capabilities = Capabilities(capability::PROFILING);
+/// Memory for other devices: GPUDirect RDMA, dma-buf.
+pub const RDMA: Capabilities = Capabilities(capability::RDMA);
+/// What every set allows: clients, devices, questions about the GPU.
+pub const BASE: Capabilities = Capabilities(capability::ALL);
+/// What every set allows that has the GPU do something: memory, channels, UVM.
+pub const WORK: Capabilities = Capabilities(capability::ALL & !capability::UTILITY);
+
+impl Capabilities {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// What an instance has for which nothing else was said.
+    pub const DEFAULT: Self = Self(capability::DEFAULT);
+
+    /// The sets with these bits; `None` where there is no bit, or one that is no set.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        match bits != 0 && bits & !capability::ALL == 0 {
+            true => Some(Self(bits)),
+            false => None,
+        }
+    }
+
+    /// Their bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// These and those.
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether there is one among both.
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Their names, with commas between them.
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for (bit, name) in capability::NAMES {
+            if self.0 & bit != 0 {
+                write!(f, "{comma}{name}")?;
+                comma = ",";
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What each set of capabilities allows and the others do not, what is noted of it, and the calls that
+//! graphics alone makes.
+
+use super::*;
+use crate::nvidia::capability::{
+    self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO,
+};
+use crate::policy::{AuditRecord, CallKind, Reason};
+
+const ZCULL_BIND: u32 = 0x2080_1208;
+const GR_GET_CAPS_V2: u32 = 0x0080_1109;
+const NV_ESC_RM_MAP_MEMORY_DMA: u32 = 0xc040_4657;
+const NV_ESC_RM_UNMAP_MEMORY_DMA: u32 = 0xc030_4658;
+const NV_ESC_RM_ALLOC_CONTEXT_DMA2: u32 = 0xc038_4654;
+const FOREIGN: u32 = CLIENT + 1;
+
+fn with(capabilities: Capabilities) -> Program {
+    let mut program = Program::with_subdevice(GIB);
+    assert!(program.books.set_capabilities(GPU, capabilities));
+    program.driver = Box::new(|_| 0);
+    program
+}
+
+fn noted(program: &Program) -> Vec<(CallKind, u32, Reason)> {
+    let each = program.books.noted_calls(GPU);
+    each.map(|record: &AuditRecord| (record.call.kind, record.call.number, record.call.reason))
+        .collect()
+}
+
+/// Makes an object of a class below the subdevice, with as many parameters as it has.
+fn make(program: &mut Program, class: u32) -> u32 {
+    let entry = program.tables().class(class.into());
+    let size = entry.map_or(0, |entry| entry.params);
+    let params = if size == 0 { 0 } else { PARAMS };
+    let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, class, params);
+    program.alloc(&outer, &vec![0; usize::try_from(size).expect("small")])
+}
+
+/// Calls a control of the subdevice with these parameters.
+fn control(program: &mut Program, cmd: u32, params: &[u8]) -> u32 {
+    let mut outer = vec![0; 32];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, SUBDEVICE);
+    put32(&mut outer, 8, cmd);
+    put64(&mut outer, 16, PARAMS);
+    put32(&mut outer, 24, u32::try_from(params.len()).expect("small"));
+    program.put(OUTER, &outer);
+    program.put(PARAMS, params);
+    let returned = ioctl(program, &CONTROL, NV_ESC_RM_CONTROL, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), 28)
+}
+
+#[test]
+fn each_set_allows_its_classes_and_no_other_does() {
+    for (class, sets) in [
+        (0xcbc0, COMPUTE.or(GRAPHICS)), // HOPPER_COMPUTE_A
+        (0x208f, UTILITY),              // NV20_SUBDEVICE_DIAG
+        (0xcb97, GRAPHICS),             // HOPPER_A
+        (0xc9b7, VIDEO),                // NVC9B7_VIDEO_ENCODER
+        (0xb2cc, PROFILING),            // MAXWELL_PROFILER_DEVICE
+        (0x503c, COMPUTE.or(RDMA)),     // NV50_THIRD_PARTY_P2P
+        (0x2081, capability::BASE),
+        (0x90f1, capability::WORK),
+    ] {
+        for one in [COMPUTE, UTILITY, GRAPHICS, VIDEO, PROFILING, RDMA] {
+            let mut program = with(one);
+            program.seen.clear();
+            let status = make(&mut program, class);
+            if one.meets(sets) {
+                assert_eq!(status, 0, "{class:#x} with {one}");
+                assert_eq!(program.seen.len(), 1, "{class:#x} with {one}");
+                assert_eq!(noted(&program), []);
+            } else {
+                assert_eq!(status, NvStatus::NV_ERR_INVALID_CLASS.0);
+                assert!(program.seen.is_empty(), "{class:#x} with {one}");
+                let reason = Reason::Capability(sets);
+                assert_eq!(noted(&program), [(CallKind::Class, class, reason)]);
+                let record = program.books.noted_calls(GPU).next().expect("noted");
+                assert_eq!(record.gpu, Some(GPU), "that of the parent");
+            }
+        }
+    }
+}
+
+#[test]
+fn controls_and_uvm_go_by_the_sets_too() {
+    let mut program = with(UTILITY);
+    let refused = NvStatus::NV_ERR_NOT_SUPPORTED.0;
+    assert_eq!(control(&mut program, ZCULL_BIND, &[0; 24]), refused);
+    let returned = ioctl(&mut program, &UVM, 37, UserAddr(PARAMS));
+    assert_eq!(returned, Err(Errno(38)), "UVM_REGISTER_GPU");
+    assert!(program.seen.is_empty());
+    assert_eq!(
+        noted(&program),
+        [
+            (CallKind::Control, ZCULL_BIND, Reason::Capability(GRAPHICS)),
+            (CallKind::Uvm, 37, Reason::Capability(capability::WORK)),
+        ]
+    );
+    let mut program = with(GRAPHICS);
+    assert_eq!(control(&mut program, ZCULL_BIND, &[0; 24]), 0);
+    let entry = program
+        .tables()
+        .control(GR_GET_CAPS_V2.into())
+        .expect("listed");
+    assert!(entry.capabilities.meets(VIDEO) && !entry.capabilities.meets(COMPUTE));
+}
+
+#[test]
+fn every_entry_is_in_some_set_and_the_default_is_not_all() {
+    let mut only = 0;
+    for branch in Branch::ALL {
+        let tables = Tables::of(branch).expect("made");
+        let controls = tables.controls().iter().map(|entry| entry.capabilities);
+        let uvm = tables.uvm_commands().iter().map(|entry| entry.capabilities);
+        for capabilities in controls.chain(uvm) {
+            assert_ne!(capabilities, Capabilities::NONE);
+            only += usize::from(!capabilities.meets(Capabilities::DEFAULT));
+        }
+    }
+    assert!(only > 40, "{only}");
+}
+
+#[test]
+fn a_client_inside_the_parameters_of_a_control_is_the_tenants_own() {
+    let mut program = with(GRAPHICS);
+    let mut params = vec![0; 24];
+    put32(&mut params, 0, CLIENT);
+    assert_eq!(control(&mut program, ZCULL_BIND, &params), 0);
+    program.seen.clear();
+    put32(&mut params, 0, FOREIGN);
+    let status = control(&mut program, ZCULL_BIND, &params);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    assert_eq!(
+        noted(&program),
+        [(CallKind::Control, ZCULL_BIND, Reason::Foreign)]
+    );
+}
+
+#[test]
+fn clients_inside_the_parameters_of_classes_are_the_tenants_own() {
+    for (class, size, at, sets) in [
+        (0xcb33, 4, 0, COMPUTE),   // NV_CONFIDENTIAL_COMPUTE
+        (0xb2cc, 8, 0, PROFILING), // MAXWELL_PROFILER_DEVICE
+        (0x83de, 12, 4, COMPUTE),  // GT200_DEBUGGER
+    ] {
+        for (client, expected) in [
+            (0, 0),
+            (CLIENT, 0),
+            (FOREIGN, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0),
+        ] {
+            let mut program = with(sets);
+            let mut params = vec![0; size];
+            put32(&mut params, at, client);
+            let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, class, PARAMS);
+            assert_eq!(program.alloc(&outer, &params), expected, "{class:#x}");
+        }
+    }
+}
+
+#[test]
+fn what_nothing_is_known_of_passes_on_own_objects_and_is_counted() {
+    const UNKNOWN: u32 = 0x2080_8777;
+    let mut program = with(Capabilities::DEFAULT);
+    for _ in 0..3 {
+        assert_eq!(control(&mut program, UNKNOWN, &[0; 40]), 0);
+    }
+    assert_eq!(program.seen.len(), 3);
+    let record = *program.books.noted_calls(GPU).next().expect("noted");
+    assert_eq!(record.call.reason, Reason::PassedUnseen);
+    assert_eq!((record.count, record.gpu), (3, Some(GPU)));
+    assert_eq!(program.books.share(GPU).expect("added").refused_calls, 0);
+    // One that the driver keeps for administrators.
+    let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
+    assert_eq!(control(&mut program, 0x2080_c777, &[0; 40]), denied);
+    assert_eq!(program.seen.len(), 3);
+    let last = (CallKind::Control, 0x2080_c777, Reason::Forbidden);
+    assert_eq!(noted(&program)[1], last);
+}
+
+/// An argument of `size` bytes that names a client, and memory at 12, and the status that comes back.
+fn dma(program: &mut Program, code: u32, size: usize, client: u32, memory: u32) -> u32 {
+    let mut outer = vec![0; size];
+    put32(&mut outer, 0, client);
+    put32(&mut outer, 12, memory);
+    program.seen.clear();
+    program.put(OUTER, &outer);
+    assert_eq!(ioctl(program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
+    get32(program.at(OUTER), size - 8)
+}
+
+#[test]
+fn memory_is_mapped_for_the_gpu_by_graphics_and_video_alone() {
+    for code in [NV_ESC_RM_MAP_MEMORY_DMA, NV_ESC_RM_UNMAP_MEMORY_DMA] {
+        let mut program = with(Capabilities::DEFAULT);
+        program.put(OUTER, &[0; 64]);
+        let refused = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
+        assert_eq!(refused, Err(Errno::EINVAL));
+        let number = code & 0xff;
+        let reason = Reason::Capability(GRAPHICS.or(VIDEO));
+        assert_eq!(noted(&program), [(CallKind::Escape, number, reason)]);
+
+        let size = usize::try_from(code >> 16 & 0x3fff).expect("small");
+        let mut program = with(VIDEO);
+        assert_eq!(dma(&mut program, code, size, CLIENT, 0x5c00_0030), 0);
+        assert_eq!(program.seen.len(), 1);
+        let status = dma(&mut program, code, size, FOREIGN, 0x5c00_0030);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
+        assert!(program.seen.is_empty());
+    }
+}
+
+#[test]
+fn the_gpu_forgets_at_once_what_is_unmapped() {
+    for (code, size, at, defer) in [
+        (NV_ESC_RM_MAP_MEMORY_DMA, 64, 32, 0x8000_0000_u32),
+        (NV_ESC_RM_UNMAP_MEMORY_DMA, 48, 16, 1),
+        // As 535 has them.
+        (0xc038_4657, 56, 32, 0x8000_0000),
+        (0xc028_4658, 40, 16, 1),
+    ] {
+        let mut program = with(GRAPHICS);
+        let mut outer = vec![0; size];
+        put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, at, u32::MAX);
+        program.put(OUTER, &outer);
+        let returned = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
+        assert_eq!(returned, Ok(0));
+        assert_eq!(get32(&program.seen[0].parts[0], at), !defer);
+        assert_eq!(program.at(OUTER), outer, "the program finds it as it was");
+    }
+}
+
+#[test]
+fn a_doorbell_page_is_not_mapped_for_the_gpu() {
+    let mut program = with(GRAPHICS);
+    assert_eq!(make(&mut program, 0xc661), 0, "HOPPER_USERMODE_A");
+    let status = dma(
+        &mut program,
+        NV_ESC_RM_MAP_MEMORY_DMA,
+        64,
+        CLIENT,
+        0x5c00_0100,
+    );
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_PARAMETER.0);
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn a_context_for_dma_is_of_no_other_class() {
+    let code = NV_ESC_RM_ALLOC_CONTEXT_DMA2;
+    for (class, expected) in [(2, 0), (0x3f, NvStatus::NV_ERR_INVALID_CLASS.0)] {
+        let mut program = with(GRAPHICS);
+        let mut outer = vec![0; 56];
+        put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, 12, class);
+        program.put(OUTER, &outer);
+        assert_eq!(ioctl(&mut program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
+        assert_eq!(get32(program.at(OUTER), 48), expected, "{class:#x}");
+        assert_eq!(program.seen.is_empty(), expected != 0);
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What an instance is for, and what is told of the calls that were refused.
+
+use cgpu_uapi::{capability, refusal, text, Cause, Refusal};
+
+use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::bytes::put_u32;
+use crate::guest::rm;
+use crate::layout;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    (
+        "capabilities: a class is made with its set and refused without it",
+        classes,
+    ),
+    ("capabilities: unknown ones are refused", unknown),
+    ("refused calls are told with the driver's names", told),
+    (
+        "refused calls: what goes to the firmware unseen is counted",
+        unseen,
+    ),
+    ("refused calls: as many kinds as there is room for", storm),
+    ("refused calls: the log has a line", logged),
+];
+
+/// NV20_SUBDEVICE_DIAG: utility. It has no parameters.
+const DIAGNOSTICS: u32 = 0x208F;
+const INVALID_CLASS: rm::Failure = rm::Failure::Status(0x22);
+const OBJECT: u32 = 0x5C00_0040;
+
+fn refusals(instance: &Instance) -> Result<(Vec<Refusal>, u64), String> {
+    sys("refusals", instance.control.refusals(instance.name, GPU))
+}
+
+/// The only record of a number, if there is one.
+fn record(instance: &Instance, number: u32) -> Result<Refusal, String> {
+    let (records, _) = refusals(instance)?;
+    let found: Vec<_> = records.iter().filter(|r| r.number == number).collect();
+    match found.as_slice() {
+        [one] => Ok(**one),
+        others => Err(format!("{} records of {number:#x}", others.len())),
+    }
+}
+
+fn classes() -> Outcome {
+    let one = Instance::new("sets", GIB)?;
+    equal(
+        "the default",
+        &one.get()?.capabilities,
+        &(capability::COMPUTE | capability::UTILITY),
+    )?;
+    let client = one.client()?;
+    let make = || client.alloc(rm::SUBDEVICE_HANDLE, OBJECT, DIAGNOSTICS, &mut []);
+    at("with utility", make())?;
+    at("free", client.free(OBJECT))?;
+    let set = |bits| one.control.set_capabilities("sets", GPU, bits);
+    sys("set", set(capability::COMPUTE | capability::GRAPHICS))?;
+    equal("without utility", &make(), &Err(INVALID_CLASS))?;
+    let seen = record(&one, DIAGNOSTICS)?;
+    equal("kind", &seen.kind, &refusal::CLASS)?;
+    equal("reason", &seen.reason, &refusal::CAPABILITY)?;
+    equal("allowed by", &seen.capabilities, &capability::UTILITY)?;
+    equal("name", &text(&seen.name), &"NV20_SUBDEVICE_DIAG")?;
+    equal("on the GPU", &seen.on_gpu, &1)?;
+    // What is made stays, and the rest goes on.
+    sys("set", set(capability::UTILITY))?;
+    at("with utility again", make())?;
+    let memory = client.memory(OBJECT + 1, 2 << 20);
+    equal("memory for utility", &memory, &Err(INVALID_CLASS))?;
+    client.close();
+    Ok(())
+}
+
+fn unknown() -> Outcome {
+    let one = Instance::new("unknown", GIB)?;
+    let set = |bits| one.control.set_capabilities("unknown", GPU, bits);
+    let cause = Cause::UnknownCapability.errno();
+    for bits in [0, capability::ALL + 1, u32::MAX] {
+        fails(&format!("{bits:#x}"), set(bits), cause)?;
+    }
+    let gone = one
+        .control
+        .set_capabilities("nobody", GPU, capability::RDMA);
+    fails("nobody", gone, Cause::NoSuchInstance.errno())?;
+    sys("all of them", set(capability::ALL))?;
+    equal("set", &one.get()?.capabilities, &capability::ALL)
+}
+
+fn told() -> Outcome {
+    let (one, two) = (Instance::new("told", GIB)?, Instance::new("other", GIB)?);
+    let (client, other) = (one.client()?, two.client()?);
+    equal("nothing yet", &refusals(&one)?.0.len(), &0)?;
+    let control = |handle, cmd, size: usize| {
+        let mut params = vec![0; size];
+        rm::control(client.ctl, handle, rm::SUBDEVICE_HANDLE, cmd, &mut params)
+    };
+    for _ in 0..3 {
+        holds(
+            "it works",
+            control(client.handle, 0x2080_110B, 536).is_err(),
+        )?;
+    }
+    let foreign = control(other.handle, layout::FB_GET_INFO_V2, 1028);
+    holds("a foreign client works", foreign.is_err())?;
+    holds(
+        "a privileged one works",
+        control(client.handle, 0x2080_C001, 8).is_err(),
+    )?;
+    let class = client.alloc(rm::DEVICE_HANDLE, OBJECT, 0xC637, &mut [0; 8]);
+    equal("a partition", &class, &Err(INVALID_CLASS))?;
+    let mut idle = [0; 56];
+    put_u32(&mut idle, 0, client.handle);
+    let code = 3 << 30 | 56 << 16 | layout::NV_TYPE << 8 | 0x41;
+    fails(
+        "IDLE_CHANNELS",
+        os::ioctl(client.ctl, code, &mut idle),
+        libc::EINVAL,
+    )?;
+    for (number, kind, reason, count, name) in [
+        (
+            0x2080_110B,
+            refusal::CONTROL,
+            refusal::UNLISTED,
+            3,
+            "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS",
+        ),
+        (
+            layout::FB_GET_INFO_V2,
+            refusal::CONTROL,
+            refusal::FOREIGN,
+            1,
+            "NV2080_CTRL_CMD_FB_GET_INFO_V2",
+        ),
+        (0x2080_C001, refusal::CONTROL, refusal::FORBIDDEN, 1, ""),
+        (
+            0xC637,
+            refusal::CLASS,
+            refusal::UNLISTED,
+            1,
+            "AMPERE_SMC_PARTITION_REF",
+        ),
+        (
+            0x41,
+            refusal::ESCAPE,
+            refusal::FORBIDDEN,
+            1,
+            "NV_ESC_RM_IDLE_CHANNELS",
+        ),
+    ] {
+        let seen = record(&one, number)?;
+        let fields = (seen.kind, seen.reason, seen.count, text(&seen.name));
+        equal(
+            &format!("{number:#x}"),
+            &fields,
+            &(kind, reason, count, name),
+        )?;
+        equal("process", &seen.last_process, &std::process::id())?;
+        // After the first of September 2020: a clock, and not zero.
+        holds("the time is wrong", seen.last_seconds > 1_598_918_400)?;
+    }
+    equal("refused calls", &one.get()?.calls_refused, &7)?;
+    equal("the other's", &refusals(&two)?.0.len(), &0)?;
+    client.close();
+    other.close();
+    Ok(())
+}
+
+fn unseen() -> Outcome {
+    let one = Instance::new("unseen", GIB)?;
+    let client = one.client()?;
+    // Whether the stand-in knows it or not, it is asked.
+    let cmd = 0x2080_8777;
+    let _ = rm::control(
+        client.ctl,
+        client.handle,
+        rm::SUBDEVICE_HANDLE,
+        cmd,
+        &mut [0; 8],
+    );
+    let seen = record(&one, cmd)?;
+    equal("reason", &seen.reason, &refusal::PASSED_UNSEEN)?;
+    equal("refused calls", &one.get()?.calls_refused, &0)?;
+    client.close();
+    Ok(())
+}
+
+fn storm() -> Outcome {
+    let one = Instance::new("storm", GIB)?;
+    let client = one.client()?;
+    for number in 0..300 {
+        let cmd = 0x2080_0F00 + number;
+        let made = rm::control(
+            client.ctl,
+            client.handle,
+            rm::SUBDEVICE_HANDLE,
+            cmd,
+            &mut [],
+        );
+        holds(&format!("{cmd:#x} works"), made.is_err())?;
+    }
+    let (records, others) = refusals(&one)?;
+    equal("kinds", &records.len(), &128)?;
+    equal("others", &others, &172)?;
+    equal("refused calls", &one.get()?.calls_refused, &300)?;
+    client.close();
+    Ok(())
+}
+
+fn logged() -> Outcome {
+    let mut log = crate::standin::KernelLog::from_now();
+    let one = Instance::new("logged", GIB)?;
+    let client = one.client()?;
+    for _ in 0..12 {
+        let cmd = 0x2080_110B;
+        let made = rm::control(
+            client.ctl,
+            client.handle,
+            rm::SUBDEVICE_HANDLE,
+            cmd,
+            &mut [],
+        );
+        holds("it works", made.is_err())?;
+    }
+    let lines = log.lines();
+    let of_it = lines.iter().filter(|l| l.contains("FIFO_DISABLE_CHANNELS"));
+    equal("lines, for the first and the tenth", &of_it.count(), &2)?;
+    client.close();
+    Ok(())
+}
