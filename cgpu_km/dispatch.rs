@@ -274,7 +274,7 @@ pub fn mapped<'a>(
     }
     let (base, length) = (made.start.get(), made.length);
     let entered = tenant.with_books(|books| books.map_managed(file.id(), base, length));
-    // What UVM's own mmap gives where there is no memory: CUDA reports cudaErrorMemoryAllocation.
+    // What UVM's own mmap gives where there is no memory.
     match entered.map_err(|_| ENOMEM)? {
         true => Ok(Shown::Later),
         false => Ok(Shown::AsMade),

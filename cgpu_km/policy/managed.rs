@@ -356,12 +356,23 @@ impl Books {
         place.is_some_and(|(last, space)| space.covers(base, last) && space.tally.spilled != 0)
     }
 
-    /// A GPU is to get an address space in a UVM file.
-    pub fn enter_managed(&mut self, file: FileId, gpu: GpuId) -> Result<Entry, Exhausted> {
+    /// How UVM names one of the GPUs that have got an address space in a file, counted from 0.
+    pub fn managed_home(&self, file: FileId, number: usize) -> Option<[u8; 16]> {
+        self.managed.space(file)?.home(number)
+    }
+
+    /// A GPU, which UVM names by this UUID, is to get an address space in a UVM file.
+    pub fn enter_managed(
+        &mut self,
+        file: FileId,
+        gpu: GpuId,
+        uuid: &[u8; 16],
+    ) -> Result<Entry, Exhausted> {
         let Some(share) = self.accounts.ledgers.of(gpu) else {
             return Ok(Entry::Ready);
         };
         let space = self.managed.enter(file)?;
+        space.name_home(share, *uuid)?;
         if space.shares & bit(share) != 0 {
             return Ok(Entry::Ready);
         }

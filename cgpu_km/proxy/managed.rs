@@ -7,7 +7,10 @@
 //!   of it on a GPU, whoever touches it, as long as read duplication is off and no call migrates it
 //!   (`block_select_processor_residency()`, kernel-open/nvidia-uvm/uvm_va_block.c).
 //! * `UVM_MIGRATE` to the CPU after it, for what a GPU may hold already.
-//! * `UVM_UNSET_PREFERRED_LOCATION`, or what the program wanted, when there is room again.
+//! * When there is room again, `UVM_SET_PREFERRED_LOCATION` to each GPU, and then what the program wanted, or
+//!   `UVM_UNSET_PREFERRED_LOCATION`. A GPU that has used memory of the host has mapped it, and goes on doing so
+//!   without a fault, whatever is preferred later (seen on an H100); that it is the preferred location takes
+//!   its mappings away (`preferred_location_unmap_remote_pages()`, uvm_policy.c).
 //!
 //! A program's own calls that could undo this (`UVM_SET_PREFERRED_LOCATION`, `UVM_UNSET_PREFERRED_LOCATION`,
 //! `UVM_ENABLE_READ_DUPLICATION`, `UVM_MIGRATE` to a GPU) are forwarded for what counts, run by run, and
@@ -119,6 +122,18 @@ fn ask(call: &mut impl Call, order: &Order, request: &Request) -> bool {
 /// Tells the driver what a program wants for memory that a GPU may hold.
 fn grant(call: &mut impl Call, order: &Order) {
     let preferred = order.wish.preferred;
+    let mut number = 0;
+    while let Some(uuid) = call.books(|books| books.managed_home(order.file, number)) {
+        number += 1;
+        let home = Location {
+            uuid,
+            node: ANY_NODE,
+        };
+        if preferred.is_none_or(|place| place.uuid != uuid) {
+            // A GPU that the program has unregistered since has no mappings, and the driver says no.
+            ask(call, order, &prefer(&home));
+        }
+    }
     let done = preferred.is_some_and(|location| ask(call, order, &prefer(&location)));
     if !done {
         // What the program wanted may be of no use any more, as a GPU that it has unregistered.
@@ -207,9 +222,10 @@ pub(super) fn register(
     entry: &UvmEntry,
     bytes: &mut [u8],
 ) -> Result<i32, Errno> {
-    let gpu = call.gpu_by_uuid(&uuid_at(bytes, uvm::register_vaspace::UUID.start)?);
+    let uuid = uuid_at(bytes, uvm::register_vaspace::UUID.start)?;
+    let gpu = call.gpu_by_uuid(&uuid);
     while let Some(gpu) = gpu {
-        let done = match call.books(|books| books.enter_managed(session.file, gpu))? {
+        let done = match call.books(|books| books.enter_managed(session.file, gpu, &uuid))? {
             Entry::Ready => break,
             Entry::Crowded(order) => put_out(call, order),
             Entry::Refused => false,

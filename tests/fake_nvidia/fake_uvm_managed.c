@@ -107,8 +107,11 @@ u32 ranges_prefer(struct va_space *s, u64 base, u64 length, const u8 *uuid)
 	}
 	status = split_span(s, base, length, prefers_other, to);
 	if (status == NV_OK)
-		for_managed(r, s, base, base + length - 1)
+		for_managed(r, s, base, base + length - 1) {
 			r->preferred = to;
+			if (to >= 0)
+				residency_unmap_remote(r, to);
+		}
 	return status;
 }
 

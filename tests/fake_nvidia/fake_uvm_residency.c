@@ -14,6 +14,11 @@
  * already; to the preferred location if the GPU can access that, which is so
  * for host memory and, without peers, for no other GPU; else to the GPU.
  *
+ * A GPU that has used a block in host memory has it mapped, and does not
+ * fault on it again: the block stays where it is, whatever is preferred by
+ * then, until it moves or until that GPU is made its preferred location
+ * (uvm_policy.c:preferred_location_unmap_remote_pages). Seen on an H100.
+ *
  * When a GPU is full, blocks make room, unused ones first, for other blocks
  * and for memory objects alike (uvm_pmm_gpu_pma_evict_pages).
  */
@@ -24,6 +29,7 @@ struct block {
 	u64 bytes;
 	u32 held;			/* a bit for each GPU that has room */
 	u32 resident;			/* the same, and IN_HOST */
+	u32 remote;			/* GPUs that use it in host memory */
 };
 
 #define IN_HOST		BIT(31)
@@ -40,6 +46,8 @@ static void moved(struct block *b, u32 to)
 		if ((b->resident ^ to) & BIT(i))
 			fake_managed_resident(&fake_gpus[i], to & BIT(i) ?
 					      b->bytes : -(s64)b->bytes);
+	if (b->resident != to)
+		b->remote = 0;
 	b->resident = to;
 }
 
@@ -137,10 +145,14 @@ static void touch(struct va_range *r, struct block *b, struct fake_gpu *gpu)
 {
 	if (b->resident & BIT(gpu->minor))
 		list_move_tail(&b->list, &blocks);
+	else if (b->remote & BIT(gpu->minor))
+		return;			/* mapped: no fault */
 	else if (r->duplicated)
 		bring(b, gpu, true);
 	else
 		bring(b, r->preferred == PREFER_HOST ? NULL : gpu, false);
+	if (!(b->resident & BIT(gpu->minor)))
+		b->remote |= BIT(gpu->minor);
 }
 
 /* Accesses (or, without `access`, a migration) of a part of a range. */
@@ -158,6 +170,20 @@ void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 		else if (b)
 			bring(b, gpu, r->duplicated);
 	}
+	mutex_unlock(&residency_lock);
+}
+
+/* uvm_policy.c:preferred_location_unmap_remote_pages() */
+void residency_unmap_remote(struct va_range *r, u32 minor)
+{
+	struct block *b;
+	unsigned long i;
+
+	if (r->duplicated)
+		return;
+	mutex_lock(&residency_lock);
+	xa_for_each(&r->blocks, i, b)
+		b->remote &= ~BIT(minor);
 	mutex_unlock(&residency_lock);
 }
 

@@ -7,6 +7,7 @@
 //! search.
 
 use super::super::event::FileId;
+use super::super::ledger::Share;
 use super::super::table::step;
 use crate::store::{Exhausted, List};
 use core::ops::Range;
@@ -103,6 +104,7 @@ pub(super) struct Space {
     pub(super) tally: Tally,
     pieces: List<Piece>,
     tokens: List<Token>,
+    homes: List<(Share, [u8; 16])>,
 }
 
 impl Space {
@@ -117,7 +119,22 @@ impl Space {
             },
             pieces: List::new(),
             tokens: List::new(),
+            homes: List::new(),
         }
+    }
+
+    /// Takes note of how UVM names the GPU of a share.
+    pub(super) fn name_home(&mut self, share: Share, uuid: [u8; 16]) -> Result<(), Exhausted> {
+        match self.homes.iter_mut().find(|home| home.0 == share) {
+            Some(home) => home.1 = uuid,
+            None => self.homes.push((share, uuid))?,
+        }
+        Ok(())
+    }
+
+    /// How UVM names one of the GPUs that have, or had, an address space in the file.
+    pub(super) fn home(&self, number: usize) -> Option<[u8; 16]> {
+        self.homes.get(number).map(|home| home.1)
     }
 
     pub(super) fn pieces(&self) -> &[Piece] {

@@ -24,7 +24,10 @@ fn spilling(blocks: u64) -> Books {
 }
 
 fn enter(books: &mut Books, file: FileId, gpu: GpuId) {
-    assert!(matches!(books.enter_managed(file, gpu), Ok(Entry::Ready)));
+    assert!(matches!(
+        books.enter_managed(file, gpu, &[1; 16]),
+        Ok(Entry::Ready)
+    ));
 }
 
 /// Maps, and has the driver told of what does not fit.
@@ -240,7 +243,7 @@ fn memory_counts_on_every_gpu_with_an_address_space() {
     map(&mut books, UVM, BASE, 6 * BLOCK).unwrap();
     assert_eq!(managed(&books, OTHER_GPU), (0, 0));
     // The second GPU has no room for all of it.
-    let Ok(Entry::Crowded(order)) = books.enter_managed(UVM, OTHER_GPU) else {
+    let Ok(Entry::Crowded(order)) = books.enter_managed(UVM, OTHER_GPU, &[2; 16]) else {
         panic!("it fits");
     };
     assert_eq!((order.base, order.length), (BASE + 4 * BLOCK, 2 * BLOCK));
@@ -263,7 +266,7 @@ fn a_gpu_that_has_no_room_gets_no_address_space_in_the_other_modes() {
     map(&mut books, UVM, BASE, 6 * BLOCK).unwrap();
     for mode in [ManagedMode::Charge, ManagedMode::Deny] {
         books.set_managed_mode(OTHER_GPU, mode);
-        let entry = books.enter_managed(UVM, OTHER_GPU);
+        let entry = books.enter_managed(UVM, OTHER_GPU, &[2; 16]);
         assert!(matches!(entry, Ok(Entry::Refused)), "{mode:?}");
     }
 }

@@ -294,8 +294,10 @@ fn what_is_freed_brings_spilled_memory_back_as_the_program_wants_it() {
         asked(&mut program),
         [
             (SET_PREFERRED, BASE, BLOCK, Some(UUID)),
+            (SET_PREFERRED, BASE + BLOCK, BLOCK, Some(UUID)),
             (UNSET_PREFERRED, BASE + BLOCK, BLOCK, None),
             (ENABLE_DUPLICATION, BASE + BLOCK, BLOCK, None),
+            (SET_PREFERRED, BASE + 2 * BLOCK, BLOCK, Some(UUID)),
             (UNSET_PREFERRED, BASE + 2 * BLOCK, BLOCK, None),
         ]
     );
@@ -358,7 +360,11 @@ fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
     rebalance(&mut program);
     assert_eq!(
         asked(&mut program),
-        [(UNSET_PREFERRED, upper, 2 * BLOCK, None)]
+        [
+            // The GPU's mappings of host memory go, so that it faults.
+            (SET_PREFERRED, upper, 2 * BLOCK, Some(UUID)),
+            (UNSET_PREFERRED, upper, 2 * BLOCK, None),
+        ]
     );
     assert_eq!(figures(&program), (4, 0));
 }
