@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """run.py [--bin DIR] [--json FILE] [GROUP...]: the tests on a real GPU. Each case says what was wanted and
-what was seen; the last line is "N passed, N failed". Groups: memory, share, programs, cost. Needs only
+what was seen; the last line is "N passed, N failed". Groups: memory, managed, share, programs, cost. Needs only
 the driver, python3 and a C library (PyTorch and JAX are used where they are installed)."""
 
 import argparse
@@ -49,11 +49,11 @@ class Bench:
         """Runs a program without us; its last line of JSON."""
         return last_json(finish(subprocess.Popen(program, stdout=subprocess.PIPE, text=True)))
 
-    def begin(self, limit_mib, *program, copies=1):
+    def begin(self, limit_mib, *program, copies=1, managed="spill"):
         """Starts a program in an instance of its own."""
         report = tempfile.NamedTemporaryFile(prefix="cgpu-gpu-", suffix=".json", delete=False)
         command = [self.tool, "run", "--mem-mib", str(limit_mib), "--report", report.name]
-        command += ["--copies", str(copies), "--", *program]
+        command += ["--copies", str(copies), "--managed", managed, "--", *program]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return process, Path(report.name)
 
@@ -138,6 +138,48 @@ def contexts(bench):
             bench.equal(f"{count} contexts: program", "ready", ready.strip())
 
 
+def managed(bench):
+    """Managed memory beyond the limit: in host memory, or refused."""
+    limit, piece = 4096, 512
+    for mode in ("spill", "charge", "deny"):
+        case = f"managed memory, {mode}"
+        before = bench.gpus()["gpus"][0]["free_bytes"]
+        # Twelve pieces are 6 GiB; device memory of 1 GiB is freed when all is full.
+        process, path = bench.begin(limit, *program("managed.py", 12, piece, 1024), managed=mode)
+        taken = [step_of(bench, process, word, before) for word in ("full", "freed")]
+        seen, gpu = last_json(finish(process)), json.loads(path.read_text())["gpus"][0]
+        path.unlink()
+        wanted = {"spill": 12, "charge": seen.get("pieces"), "deny": 0}[mode]
+        bench.equal(f"{case}: pieces", wanted, seen.get("pieces"))
+        # What CUDA makes of a mapping of UVM's file that fails, whatever the error.
+        refusal = None if mode == "spill" else "CUDA_ERROR_UNKNOWN"
+        bench.equal(f"{case}: refusal", refusal, seen.get("refusal"))
+        bench.equal(f"{case}: data", True, seen.get("data_is_right"))
+        for when, bytes_taken in zip(("full", "device memory freed"), taken):
+            # UVM's page tables of what is mapped are in no books (docs/managed-memory.md).
+            most = limit * MIB + 12 * piece * MIB // 256
+            bench.row(f"{case}: {when}, the GPU holds", f"<= {most}", bytes_taken, 0 < bytes_taken <= most)
+        if mode == "spill":
+            bench.row(f"{case}: comes back to freed room", f"> {taken[0] - 512 * MIB}", taken[1], taken[1] > taken[0] - 512 * MIB)
+        if mode == "charge":
+            # A context takes 527 MiB.
+            least = limit * MIB - (1024 + 527 + piece) * MIB
+            bench.row(f"{case}: charged at the most", f">= {least}", gpu["managed_peak_bytes"], gpu["managed_peak_bytes"] >= least)
+        at_zero(bench, case, {"gpus": [gpu]})
+
+
+def step_of(bench, process, word, before):
+    """Waits until a program says a word, sees what the GPU holds, and lets it go on."""
+    said = process.stdout.readline().strip()
+    if said != word:
+        bench.equal("managed memory: program", word, said)
+        return 0
+    taken = before - bench.gpus()["gpus"][0]["free_bytes"]
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return taken
+
+
 def share(bench):
     """Memory is shared within an instance, and charged once."""
     output, report = bench.proxied(8192, *program("ipc.py"))
@@ -205,7 +247,7 @@ def cost(bench):
     return figures
 
 
-GROUPS = {"memory": memory, "share": share, "programs": programs, "cost": cost}
+GROUPS = {"memory": memory, "managed": managed, "share": share, "programs": programs, "cost": cost}
 
 
 def main():

@@ -9,7 +9,10 @@ priority. Without cases: those of docs/measurements.
 """
 
 import argparse
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +34,8 @@ MIXES = (
 CAPS = ("30:15:8", "30:800:1", "30:16000:8", "30:81000:8", "50:800:8")
 FIXED = 3
 WEIGHT = 2
+# A case takes a few seconds.
+MOST_S = 60
 
 
 def weigh(folder, backend, policy, instances, seconds, steps_per_us="", log=None):
@@ -41,7 +46,17 @@ def weigh(folder, backend, policy, instances, seconds, steps_per_us="", log=None
     ]
     logged = ["--log", log] if log else []
     command = [folder / "cgpu-gpu", "weigh", "--policy", str(policy), *BACKENDS[backend], *logged, *specs]
-    return json.loads(subprocess.check_output(command, text=True, timeout=120))
+    # In a group of their own, so that what does not end leaves nobody behind on the GPU.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as tool:
+        try:
+            output, _ = tool.communicate(timeout=MOST_S)
+        finally:
+            if tool.poll() != 0:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(tool.pid, signal.SIGKILL)
+    if tool.returncode:
+        raise subprocess.SubprocessError(f"cgpu-gpu weigh ended with {tool.returncode}")
+    return json.loads(output)
 
 
 def parse(case):
@@ -85,7 +100,7 @@ def main():
             log = options.logs / f"{len(lines)}.log" if options.logs else None
             seen = weigh(folder, backend, policy, instances, options.seconds, steps, log)
         except (subprocess.SubprocessError, json.JSONDecodeError) as failure:
-            print(json.dumps({"case": case, "failed": str(failure)[:200]}), flush=True)
+            print(json.dumps({"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}), flush=True)
             continue
         rates = [said["rate"] if said else 0 for said in seen["programs"]]
         got = [rate / alone[kernel, depth] for rate, (_, kernel, depth) in zip(rates, instances)]

@@ -327,8 +327,7 @@ fn mmap_fd(call: Mmap) -> i64 {
         call::unmapped(state, start, pages);
         let node = known(call.fd);
         if node.is_some_and(|node| !call::mapped(state, place(node), call.fd, start, pages)) {
-            // SAFETY: The program has not been told yet that anything is mapped there.
-            unsafe { sys::call(libc::SYS_munmap, [start, pages, 0, 0, 0, 0]) };
+            give_up(start, pages, call.flags);
             return -i64::from(libc::ENOMEM);
         }
     }
@@ -340,6 +339,27 @@ fn mmap_fd(call: Mmap) -> i64 {
         }
     }
     at
+}
+
+/// Takes away what was mapped, as a kernel does whose file refuses it: a place that the program has chosen
+/// stays reserved (`vms_abort_munmap_vmas()` in mm/vma.c, since 6.12).
+fn give_up(start: u64, pages: u64, flags: c_int) {
+    // CAST: registers are 64 bits wide.
+    let reserve = [
+        start,
+        pages,
+        libc::PROT_NONE as u64,
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED) as u64,
+        u64::MAX,
+        0,
+    ];
+    // SAFETY: The program has not been told yet that anything is mapped there.
+    unsafe {
+        match flags & libc::MAP_FIXED {
+            0 => sys::call(libc::SYS_munmap, [start, pages, 0, 0, 0, 0]),
+            _ => sys::call(libc::SYS_mmap, reserve),
+        };
+    }
 }
 
 fn munmap_range(addr: u64, len: u64) -> i64 {

@@ -13,8 +13,8 @@ use cgpu_km::nvidia::nvos;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
 use cgpu_km::policy::sched::{Capabilities, Period, Policy, Rules, Terms};
-use cgpu_km::policy::GpuId;
-use clap::{Args, Parser, Subcommand};
+use cgpu_km::policy::{GpuId, ManagedMode};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -69,11 +69,32 @@ enum Action {
     Gpus,
 }
 
+/// The names of the module's modes.
+#[derive(Clone, Copy, ValueEnum)]
+enum Managed {
+    Spill,
+    Charge,
+    Deny,
+}
+
+impl Managed {
+    fn mode(self) -> ManagedMode {
+        match self {
+            Self::Spill => ManagedMode::Spill,
+            Self::Charge => ManagedMode::Charge,
+            Self::Deny => ManagedMode::Deny,
+        }
+    }
+}
+
 #[derive(Args)]
 struct Run {
     /// Memory limit on each GPU, in MiB
     #[arg(long)]
     mem_mib: u64,
+    /// What becomes of managed memory that does not fit
+    #[arg(long, value_enum, default_value_t = Managed::Spill)]
+    managed: Managed,
     /// Minors of the GPUs that the instance has; all where none is given
     #[arg(long)]
     gpu: Vec<u32>,
@@ -221,6 +242,10 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
     let name = format!("/dev/shm/cgpu-gpu.{}", std::process::id());
     let file = SharedFile(PathBuf::from(name));
     let state = State::create(&file.0, found.branch, &gpus)?;
+    for gpu in &gpus {
+        let id = GpuId(gpu.facts.device_instance);
+        state.with_books(|books| books.set_managed_mode(id, run.managed.mode()));
+    }
     let mut children: Vec<Child> = Vec::new();
     for _ in 0..run.copies.max(1) {
         let mut command = preloaded(&run.program)?;
@@ -385,6 +410,8 @@ fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
             "reserved_bytes": view.reserved,
             "peak_bytes": view.peak,
             "overhead_peak_bytes": view.overhead_peak,
+            "managed_peak_bytes": view.managed_peak,
+            "managed_refused": view.managed_refused,
             "refused": view.refused,
             "refused_calls": view.refused_calls,
             "objects": view.objects,
