@@ -143,7 +143,7 @@ trap 'exit 130' INT TERM
 # from --root. A line comes before the thing, so that nothing is ever there that it does not know.
 made=()
 parent=/var/lib/cgpu
-while [ ! -d "$root$parent" ]; do
+while [ "$parent" != / ] && [ ! -d "$root$parent" ]; do
 	made=("$parent" "${made[@]}")
 	parent=$(dirname "$parent")
 done
