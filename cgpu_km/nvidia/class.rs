@@ -49,6 +49,10 @@ pub enum Kind {
 
 /// A context for DMA, over memory.
 pub const NV01_CONTEXT_DMA: ClassId = ClassId(0x02);
+/// An event, of the class that its parameters name.
+pub const NV01_EVENT: ClassId = ClassId(0x05);
+/// An event for a program.
+pub const NV01_EVENT_OS_EVENT: ClassId = ClassId(0x79);
 /// Memory of the host.
 pub const NV01_MEMORY_SYSTEM: ClassId = ClassId(0x3e);
 /// Video memory.

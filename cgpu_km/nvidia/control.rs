@@ -7,8 +7,9 @@ use super::wire::Field;
 
 /// Most bytes of parameters that a control may have here: a piece of a call must fit a slot of the
 /// module's scratch memory. The driver's own limit is 1 MiB (`RMAPI_PARAM_COPY_MAX_PARAMS_SIZE`,
-/// src/nvidia/inc/kernel/rmapi/param_copy.h); of the controls in the tables none comes near.
-pub const LARGEST_PARAMS: u32 = 64 << 10;
+/// src/nvidia/inc/kernel/rmapi/param_copy.h); of the controls in the tables none comes near. The largest that a
+/// program was seen to use is nvidia-smi -q's to the firmware, 0x2080a0a4 with 67,396 bytes.
+pub const LARGEST_PARAMS: u32 = 96 << 10;
 
 /// Which way the bytes behind a pointer go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,8 @@ pub const RELEASE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0146)
 pub const PERF_CUDA_LIMIT: ControlCmd = ControlCmd(0x0080_1909);
 /// Makes the timestamps of the whole GPU finer while a program wants it.
 pub const SET_GR_TICK_FREQ: ControlCmd = ControlCmd(0x2080_0407);
+/// What the processes of the GPU did in the last seconds.
+pub const GPUMON_SAMPLES: ControlCmd = ControlCmd(0x2080_2096);
 /// Raises the GPU's clocks.
 pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
@@ -121,7 +124,7 @@ pub enum Care {
     /// It changes how channels are scheduled.
     Schedule,
     /// It never reaches the driver, and the program is told that it has worked: it would take the GPU,
-    /// or time on it, from others, and programs use it as a matter of course.
+    /// or time on it, from others, or tell of them, and programs use it as a matter of course.
     Answer,
 }
 

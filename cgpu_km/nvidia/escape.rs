@@ -230,7 +230,8 @@ use Verdict::{Forward, Inspect};
 /// itself). Why some are refused:
 ///
 /// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status, interrupt
-///   register, NUMA onlining, idling of anybody's channels;
+///   register, NUMA onlining; idling of anybody's channels, which is answered where graphics is allowed (Vulkan
+///   asks for it and does without);
 /// * displays alone use them: vblank callbacks, event data, binding of context DMA;
 /// * superseded: allocation without parameters, export and import outside of controls.
 ///
@@ -247,7 +248,7 @@ pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
     entry(RmDupObject, &[nvos55::SIZE], Control, Inspect),
     entry(RmShare, &[nvos57::SIZE], Control, Inspect),
     refused(RmI2cAccess),
-    refused(RmIdleChannels),
+    entry(RmIdleChannels, &[nvos30::SIZE], Control, Inspect).only(GRAPHICS),
     entry(RmVidHeapControl, &[nvos32::SIZE], Control, Inspect).only(WORK),
     refused(RmAccessRegistry),
     entry(RmMapMemory, &[nvos33::SIZE], Control, Inspect),

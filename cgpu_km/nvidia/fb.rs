@@ -2,6 +2,8 @@
 //! The controls that tell how much memory a GPU has, and what it can do with it: a list of index and
 //! number. The index says what the number is; the numbers of memory are in KiB.
 
+pub use super::generated::params::{fb_region, fb_regions};
+
 use super::generated::params::{fb_get_info, fb_get_info_v2, fb_pair};
 use super::handle::ControlCmd;
 use super::wire::Field;
@@ -11,6 +13,8 @@ pub const FB_GET_INFO: ControlCmd = ControlCmd(0x2080_1301);
 /// The list lies in the parameters, from [`LIST_V2`] on.
 pub const FB_GET_INFO_V2: ControlCmd = ControlCmd(0x2080_1303);
 
+/// The pieces that the memory has: a list in the parameters ([`fb_regions`]).
+pub const FB_GET_REGIONS: ControlCmd = ControlCmd(0x2080_1320);
 /// What a GPU can do, in a list of the same form as that of [`FB_GET_INFO_V2`]
 /// (`NV2080_CTRL_CMD_GPU_GET_INFO_V2`, ctrl2080gpu.h).
 pub const GPU_GET_INFO_V2: ControlCmd = ControlCmd(0x2080_0102);
@@ -19,6 +23,10 @@ pub const GPU_INDEX_MASK: u32 = 0x00ff_ffff;
 /// Whether memory can be given to other devices by a dma-buf
 /// (`NV2080_CTRL_GPU_INFO_INDEX_DMABUF_CAPABILITY`; the same in 535 to 595).
 pub const GPU_DMABUF_CAPABILITY: u32 = 0x3d;
+
+/// How many pieces the list of [`FB_GET_REGIONS`] has room for
+/// (`NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO_MAX_ENTRIES`; the same in 535 to 595, which differ in the length of one).
+pub const MOST_REGIONS: usize = 16;
 
 /// How many pairs the list of [`FB_GET_INFO`] has.
 pub const COUNT: Field<u32> = fb_get_info::FB_INFO_LIST_SIZE;

@@ -98,8 +98,8 @@ pub const fn names(cmd: ControlCmd) -> Option<Names> {
         0x215 => Names::Given(&[ATTACH]),
         0x216 => Names::Given(&[DETACH]),
         // GPU_GET_ID_INFO and its second form, _GET_PCI_INFO, _GET_UUID_FROM_GPU_ID,
-        // _QUERY_DRAIN_STATE, _ASYNC_ATTACH_ID, _WAIT_ATTACH_ID.
-        0x202 | 0x205 | 0x21b | 0x275 | 0x279 | 0x289 | 0x290 => Names::Given(&[FIRST]),
+        // _QUERY_DRAIN_STATE, _ASYNC_ATTACH_ID, _WAIT_ATTACH_ID; GPUACCT_GET_ACCOUNTING_STATE.
+        0x202 | 0x205 | 0x21b | 0x275 | 0x279 | 0x289 | 0x290 | 0xb02 => Names::Given(&[FIRST]),
         // SYNC_GPU_BOOST_GROUP_INFO.
         0xa04 => Names::Groups,
         // GPU_GET_PIDS, _PID_INFO.

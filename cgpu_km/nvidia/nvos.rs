@@ -33,6 +33,8 @@ pub const ALLOC_FLAG_FINN_SERIALIZED: u32 = 0x1;
 
 /// [`nvos32::FUNCTION`]: asks how large the heap is and what is free of it.
 pub const FUNCTION_INFO: u32 = 5;
+/// [`nvos30::FLAGS`]: whether the lists count (0) or one channel does (`NVOS30_FLAGS_CHANNEL`).
+pub const IDLE_CHANNELS_WHICH: u32 = 0xf0;
 /// [`nvos46::FLAGS`]: what was mapped before in the same place stays in use by the GPU
 /// (`NVOS46_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;

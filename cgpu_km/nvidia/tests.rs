@@ -6,7 +6,7 @@ mod docs;
 use super::class::Kind;
 use super::control::{Care, Direction, Length, LARGEST_PARAMS};
 use super::control::{ACQUIRE_COMPUTE_MODE_RESERVATION, RELEASE_COMPUTE_MODE_RESERVATION};
-use super::control::{GET_TIMESLICE, PERF_BOOST, PREEMPT, SET_TIMESLICE};
+use super::control::{GET_TIMESLICE, GPUMON_SAMPLES, PERF_BOOST, PREEMPT, SET_TIMESLICE};
 use super::escape::{self, Escape, Verdict};
 use super::handle::{ClassId, ClientHandle, ControlCmd};
 use super::status::NvStatus;
@@ -198,7 +198,6 @@ fn escapes_that_reach_beyond_the_tenant_are_refused() {
     for escape in [
         Escape::RmAllocObject,
         Escape::RmI2cAccess,
-        Escape::RmIdleChannels,
         Escape::RmAccessRegistry,
         Escape::RmBindContextDma,
         Escape::RmLocklessDiagnostic,
@@ -307,7 +306,7 @@ fn controls_that_reach_beyond_the_tenant_are_refused() {
         0x0080_170f,
         0xa06c_0107, // SET_INTERLEAVE_LEVEL
         0xa06f_0112, // STOP_CHANNEL
-        0x2080_2096, // GPUMON samples
+        0x2080_1819, // BUS_GET_PEX_UTIL_COUNTERS
         0x0000_0283,
         0x208f_0703,
         0x2080_852e, // of the firmware: not in the tables
@@ -335,6 +334,7 @@ fn care_marks_what_names_others() {
         PERF_BOOST,
         ACQUIRE_COMPUTE_MODE_RESERVATION,
         RELEASE_COMPUTE_MODE_RESERVATION,
+        GPUMON_SAMPLES,
     ] {
         assert_eq!(care(cmd.0), Some(Care::Answer));
     }

@@ -61,7 +61,7 @@ use pool::{Pool, Slot};
 /// Calls that a process can have in flight through the scratch.
 const SLOTS: usize = 8;
 /// Most bytes of one part.
-const PART_MAX: usize = 64 << 10;
+const PART_MAX: usize = 96 << 10;
 /// Most parts of one call.
 const PARTS_MAX: usize = 16;
 /// Pages of a slot, of which a bit each fits into a word: room for the outer struct, a parameter

@@ -56,6 +56,33 @@ pub fn rewrite_gpu_info_v2(asked: &[u8], params: &mut [u8]) {
     }
 }
 
+/// Rewrites the parameters of a successful FB_GET_FB_REGION_INFO: pieces of memory that lie one after the other,
+/// as far as the limit reaches. What is set aside in them is the GPU's, and is not told.
+pub fn rewrite_regions(view: FbView, params: &mut [u8]) {
+    use fb::fb_region::{BASE, LIMIT, RESERVED};
+    use fb::fb_regions::{FB_REGION, NUM_FB_REGIONS};
+    let count = NUM_FB_REGIONS.get(params).unwrap_or(0);
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let list = params.get_mut(FB_REGION..).unwrap_or_default();
+    // At least one byte, or there would be no pieces to be had.
+    let size = (list.len() / fb::MOST_REGIONS).max(1);
+    let mut kept = 0;
+    for (number, region) in list.chunks_exact_mut(size).enumerate() {
+        let (base, last) = (BASE.get(region), LIMIT.get(region));
+        let (Some(base), Some(last)) = (base, last) else {
+            break;
+        };
+        if number >= count || base >= view.limit {
+            region.fill(0);
+            continue;
+        }
+        kept = u32::try_from(number).map_or(kept, |number| number.saturating_add(1));
+        let _ = LIMIT.set(region, last.min(view.limit.saturating_sub(1)));
+        let _ = RESERVED.set(region, 0);
+    }
+    let _ = NUM_FB_REGIONS.set(params, kept);
+}
+
 /// What the tenant is told under one index instead of `real`. Sizes are in KiB.
 fn told(view: FbView, index: u32, real: u32) -> u32 {
     use fb::index::*;
@@ -107,6 +134,43 @@ mod tests {
         let mut after = with_count(0, &[(0x08, REAL)]);
         rewrite_fb_info_v2(VIEW, fb_info_v2_pairs(&before), &mut after);
         assert_eq!(after, with_count(0, &[(0x08, LIMIT)]));
+    }
+
+    #[test]
+    fn the_pieces_of_memory_end_with_the_limit() {
+        for size in [48, 56] {
+            pieces_end_with_the_limit(size);
+        }
+    }
+
+    /// With so many bytes for each piece: as 570 and 580 have it.
+    fn pieces_end_with_the_limit(size: usize) {
+        use fb::fb_region::{self, BASE, RESERVED};
+        use fb::fb_regions::{FB_REGION, NUM_FB_REGIONS};
+        let piece = |number: usize| FB_REGION + number * size;
+        let mut params = vec![0; piece(fb::MOST_REGIONS)];
+        NUM_FB_REGIONS.set(&mut params, 3).expect("in range");
+        // The second goes beyond the limit of 8 GiB, the third lies there.
+        for (number, base, last) in [
+            (0, 0, (4 << 30) - 1),
+            (1, 4 << 30, (12 << 30) - 1),
+            (2, 12 << 30, (16 << 30) - 1),
+        ] {
+            let region = &mut params[piece(number)..];
+            BASE.set(region, base).expect("in range");
+            fb_region::LIMIT.set(region, last).expect("in range");
+            RESERVED.set(region, 1 << 20).expect("in range");
+        }
+        rewrite_regions(VIEW, &mut params);
+        assert_eq!(NUM_FB_REGIONS.get(&params), Some(2));
+        let told = |number: usize| {
+            let region = &params[piece(number)..];
+            let last = fb_region::LIMIT.get(region);
+            (BASE.get(region), last, RESERVED.get(region))
+        };
+        assert_eq!(told(0), (Some(0), Some((4 << 30) - 1), Some(0)));
+        assert_eq!(told(1), (Some(4 << 30), Some((8 << 30) - 1), Some(0)));
+        assert_eq!(told(2), (Some(0), Some(0), Some(0)));
     }
 
     const LIMIT: u32 = 8 << 20;

@@ -23,6 +23,8 @@ use super::Session;
 use super::UserAddr;
 use crate::nvidia::class::ClassEntry;
 use crate::nvidia::class::Kind;
+use crate::nvidia::class::NV01_EVENT;
+use crate::nvidia::class::NV01_EVENT_OS_EVENT;
 use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
@@ -134,7 +136,7 @@ pub(super) fn alloc(
         note(call, session, class, below, Reason::Foreign);
         return set(envelope.status, outer, handles::FOREIGN.0).map(|()| 0);
     }
-    if let Err(status) = privileged(entry.kind, params_bytes) {
+    if let Err(status) = privileged(class, entry.kind, params_bytes) {
         note(call, session, class, below, Reason::Parameters);
         return set(envelope.status, outer, status.0).map(|()| 0);
     }
@@ -266,10 +268,18 @@ impl Kept {
     }
 }
 
-/// The doorbell page of the privileged: refused here as the driver refuses it (`usrmodeConstruct_IMPL()`
+/// What a container's parameters may not say, beside clients.
+///
+/// An event of the general class is one of the class that its parameters name (`rmapiFixupAllocParams()` in
+/// rmapi_specific.c): another than the one for programs would be a callback in the kernel.
+///
+/// The doorbell page of the privileged is refused here as the driver refuses it (`usrmodeConstruct_IMPL()`
 /// in usermode_api.c), which is not shown the whole of the request.
-fn privileged(kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
+fn privileged(class: ClassId, kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
     use params::usermode::*;
+    if class == NV01_EVENT && params::nv0005::H_CLASS.get(bytes) != Some(NV01_EVENT_OS_EVENT.0) {
+        return Err(NvStatus::NV_ERR_INVALID_CLASS);
+    }
     if kind != Kind::UserMode || matches!(B_PRIV.get(bytes), None | Some(0)) {
         return Ok(());
     }

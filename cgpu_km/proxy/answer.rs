@@ -2,7 +2,8 @@
 //! Controls that are answered here and never reach the driver.
 //!
 //! They would give a tenant a say in how long its work runs, when that of others stops, how fast the
-//! GPU's clocks go, or who else may use it; but CUDA uses them in every program and must not notice. So they are checked as the
+//! GPU's clocks go, or who else may use it, or tell it what others do; but CUDA uses them in every program, or
+//! nvidia-smi does, and must not notice. So they are checked as the
 //! driver checks them (ctrla06c.h and ctrl2080perf.h name the limits, the checks themselves are in the
 //! GPU's firmware), what can be asked for again is remembered in the books, and the answer is success.
 
@@ -16,6 +17,7 @@ use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::params;
+use crate::nvidia::params::gpumon;
 use crate::nvidia::params::perf_boost;
 use crate::nvidia::params::preempt;
 use crate::nvidia::params::timeslice;
@@ -69,6 +71,17 @@ pub(super) fn answer(
         control::PERF_CUDA_LIMIT => call.books(|books| books.require(client, object, Kind::Device)),
         // The same (`subdeviceCtrlCmdTimerSetGrTickFreq_IMPL()` in subdevice_ctrl_timer_kernel.c).
         control::SET_GR_TICK_FREQ => {
+            call.books(|books| books.require(client, object, Kind::Subdevice))
+        }
+        // A ring in which there is no sample yet: what the driver puts there is of all processes of the GPU.
+        control::GPUMON_SAMPLES => {
+            let ring = bytes.len().saturating_sub(gpumon::SAMPLES);
+            if usize::try_from(get(gpumon::BUF_SIZE, bytes)?) != Ok(ring) {
+                return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
+            }
+            set(gpumon::COUNT, bytes, 0)?;
+            set(gpumon::TRACKER, bytes, 0)?;
+            bytes.get_mut(gpumon::SAMPLES..).unwrap_or_default().fill(0);
             call.books(|books| books.require(client, object, Kind::Subdevice))
         }
         _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),

@@ -143,6 +143,7 @@ pub(super) fn control(
         };
         match cmd {
             fb::FB_GET_INFO_V2 => report::rewrite_fb_info_v2(view, &asked, &mut params.bytes),
+            fb::FB_GET_REGIONS => report::rewrite_regions(view, &mut params.bytes),
             fb::FB_GET_INFO => {
                 if let Some(Some(list)) = lists.first_mut() {
                     report::rewrite_fb_info(view, &asked, &mut list.bytes);
@@ -257,7 +258,10 @@ fn reported_gpu(
     client: ClientHandle,
     object: ObjectHandle,
 ) -> Result<Option<GpuId>, Refused> {
-    if !matches!(cmd, fb::FB_GET_INFO | fb::FB_GET_INFO_V2) {
+    if !matches!(
+        cmd,
+        fb::FB_GET_INFO | fb::FB_GET_INFO_V2 | fb::FB_GET_REGIONS
+    ) {
         return Ok(None);
     }
     let gpu = call.books(|books| books.gpu_of(client, object));

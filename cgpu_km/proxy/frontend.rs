@@ -121,6 +121,7 @@ pub(super) fn ioctl(
         Escape::RmAllocMemory => heap::alloc_memory(call, session, code, bytes),
         Escape::CardInfo => lists::card_info(call, bytes),
         Escape::AttachGpusToFd => lists::attach_gpus(call, code, bytes),
+        Escape::RmIdleChannels => handles::idle_channels(call, session, bytes),
         Escape::ExportToDmabufFd => exports::dma_buf(call, session, bytes),
         escape => match Named::of(escape) {
             Some(named) => handles::checked(call, session, code, bytes, named),

@@ -170,6 +170,31 @@ pub(super) fn checked(
     }
 }
 
+/// `NV_ESC_RM_IDLE_CHANNELS`: waits until channels are idle, in the driver with its lock of the GPU held. Answered as
+/// the driver answers Vulkan, which asks for no channel, or for several and is told that it may not (recorded on an
+/// H100): the list that has none is done (`RmIdleChannels()` in kernel_idle_channels.c).
+pub(super) fn idle_channels(
+    call: &mut impl Call,
+    session: &Session,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    use nvos::nvos30::*;
+    let lists = get(FLAGS, bytes)? & nvos::IDLE_CHANNELS_WHICH == 0;
+    let (status, reason) = match owns(call, get(H_CLIENT, bytes)?) {
+        false => (FOREIGN, Some(Reason::Foreign)),
+        true if lists && get(NUM_CHANNELS, bytes)? == 0 => (NvStatus::NV_OK, None),
+        true => {
+            let refusal = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS;
+            (refusal, Some(Reason::Forbidden))
+        }
+    };
+    if let Some(reason) = reason {
+        let number = u32::from(Escape::RmIdleChannels.nr());
+        note(call, session, CallKind::Escape, number, reason);
+    }
+    set(STATUS, bytes, status.0).map(|()| 0)
+}
+
 /// What else an escape on a client of the tenant's own says, and what of it may not be.
 fn says(
     call: &mut impl Call,

@@ -22,6 +22,7 @@ mod believed;
 mod lists;
 mod managed;
 mod storm;
+mod tools;
 
 const GPU: GpuId = GpuId(1);
 const UUID: [u8; 16] = *b"GPU-under-test-1";

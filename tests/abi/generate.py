@@ -144,8 +144,10 @@ def control_table(headers):
     for care, name, number, size, pointers, clients, caps in wanted:
         if number is not None:
             # The driver's sources may know it all the same.
-            if number in exported and exported[number][0].split()[0] != str(size):
-                raise SystemExit(f"{name}: the driver has {exported[number][0]}")
+            if number in exported:
+                expression = exported[number][0].split()[0]
+                if headers.ask([expression]).get(expression) != size:
+                    raise SystemExit(f"{name}: the driver has {expression}")
             todo.append((number, name, str(size), care, None, pointers, clients, caps))
             continue
         number = numbers.get(name)

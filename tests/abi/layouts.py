@@ -27,7 +27,7 @@ def parse(path):
             elif word == "mod":
                 name, struct, *varies = rest.split()
                 section = {"name": name, "doc": [], "fields": []}
-                mod = {"struct": struct, "varies": bool(varies), "sections": [section]}
+                mod = {"struct": struct, "varies": bool(varies), "sections": [section], "lacking": set()}
                 files[-1]["mods"].append(mod)
             elif word == "sub":
                 files[-1]["mods"][-1]["sections"].append({"name": rest, "doc": [], "fields": []})
@@ -35,7 +35,10 @@ def parse(path):
                 files[-1]["mods"][-1]["sections"][-1]["doc"].append(rest)
             else:
                 kind, doc = rest.split(" ", 1)
-                files[-1]["mods"][-1]["sections"][-1]["fields"].append((word, kind, doc))
+                fields = files[-1]["mods"][-1]["sections"][-1]["fields"]
+                fields.append((word, kind.removesuffix("?"), doc))
+                if kind.endswith("?"):
+                    files[-1]["mods"][-1]["lacking"].add(word)
     return files
 
 
@@ -134,7 +137,8 @@ def differences(headers, base, spec):
                 for path, kind, _ in section["fields"]:
                     here, there = place(struct, path, kind, ours), place(struct, path, kind, theirs)
                     # A field that is not there must not be anything else either.
-                    if here != there and (here or there[0] < size):
+                    lacking = path in mod["lacking"]
+                    if here != there and (here or (there[0] < size and not lacking)):
                         yield f"{struct}.{path} is at {here}, not at {there}"
 
 

@@ -6,7 +6,7 @@
 
 Fails where a recording has an escape, a class, a control or a UVM command that the tables do not
 let through, or an argument of another size; or one that takes other capabilities than those that the program is
-for: utility for nvidia-smi, compute and utility for PyTorch and JAX, compute for all others.
+for: utility for nvidia-smi, graphics for Vulkan, compute and utility for PyTorch and JAX, compute for all others.
 """
 
 import collections
@@ -30,9 +30,16 @@ REFUSED_CLASSES = {
     0xC640: "MIG monitoring",
 }
 
+# The same for controls: what the programs do without.
+REFUSED_CONTROLS = {
+    0x2080016D: "sessions of the video encoder: those of all tenants",
+    0x2080017B: "sessions of frame capture: those of all tenants",
+    0x20801819: "traffic of the PCIe link: that of all tenants",
+}
 # Parts of a recording's name, and what the program is for.
 PURPOSES = {
     "nvidia-smi": {"utility"},
+    "vulkan": {"graphics"},
     # They ask NVML as well.
     "torch": {"compute", "utility"},
     "jax": {"compute", "utility"},
@@ -144,6 +151,9 @@ def check(call, tables, seen, own):
         params, count = struct.unpack_from("<QI", before, 16)
         if number & GSS_LEGACY:
             seen["firmware"].add(number)
+        elif number in REFUSED_CONTROLS:
+            if number in tables.controls:
+                yield f"control {number:#010x}, which is to be refused"
         elif number not in tables.controls:
             yield f"control {number:#010x}"
         else:

@@ -216,6 +216,21 @@ pub mod nvos54 {
     pub const STATUS: Field<u32> = Field::at(28);
 }
 
+/// `NV_ESC_RM_IDLE_CHANNELS`: waits until channels are idle.
+pub mod nvos30 {
+    use crate::nvidia::wire::Field;
+    /// Size of `NVOS30_PARAMETERS` in bytes.
+    pub const SIZE: usize = 56;
+    /// The client.
+    pub const H_CLIENT: Field<u32> = Field::at(0);
+    /// How many there are in the lists.
+    pub const NUM_CHANNELS: Field<u32> = Field::at(12);
+    /// `NVOS30_FLAGS_*`.
+    pub const FLAGS: Field<u32> = Field::at(40);
+    /// Result.
+    pub const STATUS: Field<u32> = Field::at(48);
+}
+
 /// `NV_ESC_RM_ALLOC_CONTEXT_DMA2`: a context for DMA, over memory of the client.
 pub mod nvos39 {
     use crate::nvidia::wire::Field;

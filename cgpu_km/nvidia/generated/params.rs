@@ -79,7 +79,7 @@ pub mod nv2080 {
     pub const SUB_DEVICE_ID: Field<u32> = Field::at(0);
 }
 
-/// Class `NV01_EVENT_OS_EVENT`.
+/// Classes `NV01_EVENT`, `NV01_EVENT_OS_EVENT`.
 pub mod nv0005 {
     use crate::nvidia::wire::Field;
     /// Size of `NV0005_ALLOC_PARAMETERS` in bytes.
@@ -525,6 +525,39 @@ pub mod perf_boost {
     pub const FLAGS: Field<u32> = Field::at(0);
     /// Seconds.
     pub const DURATION: Field<u32> = Field::at(4);
+}
+
+/// Control `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`: a ring of samples.
+pub mod gpumon {
+    use crate::nvidia::wire::Field;
+    /// Bytes of the ring, which must be its own.
+    pub const BUF_SIZE: Field<u32> = Field::at(4);
+    /// How many samples there are.
+    pub const COUNT: Field<u32> = Field::at(8);
+    /// Where the oldest one is.
+    pub const TRACKER: Field<u32> = Field::at(12);
+    /// The ring.
+    pub const SAMPLES: usize = 16;
+}
+
+/// Control `NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO`: the pieces that a GPU's memory has.
+pub mod fb_regions {
+    use crate::nvidia::wire::Field;
+    /// How many.
+    pub const NUM_FB_REGIONS: Field<u32> = Field::at(0);
+    /// The list.
+    pub const FB_REGION: usize = 8;
+}
+
+/// One of them.
+pub mod fb_region {
+    use crate::nvidia::wire::Field;
+    /// Its first byte.
+    pub const BASE: Field<u64> = Field::at(0);
+    /// Its last byte.
+    pub const LIMIT: Field<u64> = Field::at(8);
+    /// Bytes of it that are set aside.
+    pub const RESERVED: Field<u64> = Field::at(16);
 }
 
 /// Controls `NVA06C_CTRL_CMD_GPFIFO_SCHEDULE`, `NVA06F_CTRL_CMD_GPFIFO_SCHEDULE`.

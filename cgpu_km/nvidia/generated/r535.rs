@@ -64,7 +64,7 @@ static CLASSES: [ClassEntry; 9] = [
 /// The controls: number, name, bytes of parameters, care, pointers in them, whom they are for, places of
 /// clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 15] = [
+static CONTROLS: [ControlEntry; 16] = [
     control(0x00000127, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS", 168, Gpus, &[squared(160, 128, 4, 1024, Out)], BASE, &[]),
     control(0x0000012b, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS_V2", 4252, Gpus, &[], BASE, &[]),
     control(0x00003d08, "NV0000_CTRL_CMD_OS_UNIX_GET_EXPORT_OBJECT_INFO", 76, Export, &[], WORK, &[]),
@@ -76,6 +76,7 @@ static CONTROLS: [ControlEntry; 15] = [
     control(0x20801301, "NV2080_CTRL_CMD_FB_GET_INFO", 16, Memory, &[counted(8, 0, 8, 54, InOut)], BASE, &[]),
     control(0x20801303, "NV2080_CTRL_CMD_FB_GET_INFO_V2", 436, Memory, &[], BASE, &[]),
     control(0x20801346, "NV2080_CTRL_CMD_FB_GET_FS_INFO", 3080, Plain, &[], PROFILING, &[]),
+    control(0x20802096, "NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2", 34000, Answer, &[], UTILITY, &[]),
     control(0x20802a0a, "NV2080_CTRL_CMD_CE_GET_ALL_CAPS", 68, Plain, &[], BASE, &[]),
     control(0x906f0102, "NV906F_CTRL_CMD_RESET_CHANNEL", 12, Plain, &[], WORK, &[]),
     control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 124, Plain, &[], WORK, &[]),

@@ -55,6 +55,7 @@ static ABSENT: Absent = Absent {
         ControlCmd(0x20801358),
         ControlCmd(0x20801359),
         ControlCmd(0x20801830),
+        ControlCmd(0x20803083),
         ControlCmd(0xb0cc0115),
         ControlCmd(0xb0cc0119),
     ],
@@ -74,7 +75,7 @@ static CLASSES: [ClassEntry; 4] = [
 /// The controls: number, name, bytes of parameters, care, pointers in them, whom they are for, places of
 /// clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 13] = [
+static CONTROLS: [ControlEntry; 14] = [
     control(0x00000102, "NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO", 104, Plain, &[], BASE, &[]),
     control(0x00800289, "NV0080_CTRL_CMD_GPU_GET_VIRTUALIZATION_MODE", 4, Plain, &[], BASE, &[]),
     control(0x00800292, "NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", 700, Plain, &[], BASE, &[]),
@@ -84,8 +85,9 @@ static CONTROLS: [ControlEntry; 13] = [
     control(0x2080120f, "NV2080_CTRL_CMD_GR_GET_SM_TO_GPC_TPC_MAPPINGS", 1176, Plain, &[], PROFILING, &[]),
     control(0x20801301, "NV2080_CTRL_CMD_FB_GET_INFO", 16, Memory, &[counted(8, 0, 8, 55, InOut)], BASE, &[]),
     control(0x20801303, "NV2080_CTRL_CMD_FB_GET_INFO_V2", 444, Memory, &[], BASE, &[]),
-    control(0x20801829, "NV2080_CTRL_CMD_BUS_GET_PCIE_REQ_ATOMICS_CAPS", 4, Plain, &[], GRAPHICS, &[]),
+    control(0x20801829, "NV2080_CTRL_CMD_BUS_GET_PCIE_REQ_ATOMICS_CAPS", 4, Plain, &[], UTILITY.or(GRAPHICS), &[]),
     control(0x2080182a, "NV2080_CTRL_CMD_BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS", 104, Plain, &[], BASE, &[]),
+    control(0x20802096, "NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2", 50704, Answer, &[], UTILITY, &[]),
     control(0x20803001, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_CAPS", 16, Plain, &[], BASE, &[]),
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 5896, Plain, &[], BASE, &[]),
 ];

@@ -50,7 +50,7 @@ static CLASSES: [ClassEntry; 1] = [
 /// The controls: number, name, bytes of parameters, care, pointers in them, whom they are for, places of
 /// clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 15] = [
+static CONTROLS: [ControlEntry; 17] = [
     control(0x00000214, "NV0000_CTRL_CMD_GPU_GET_PROBED_IDS", 256, Gpus, &[], BASE, &[]),
     control(0x00800292, "NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", 404, Plain, &[], BASE, &[]),
     control(0x00801b02, "NV0080_CTRL_CMD_MSENC_GET_CAPS_V2", 8, Plain, &[], GRAPHICS.or(VIDEO), &[]),
@@ -59,10 +59,12 @@ static CONTROLS: [ControlEntry; 15] = [
     control(0x2080121b, "NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER", 6168, Plain, &[], BASE, &[]),
     control(0x20801301, "NV2080_CTRL_CMD_FB_GET_INFO", 16, Memory, &[counted(8, 0, 8, 57, InOut)], BASE, &[]),
     control(0x20801303, "NV2080_CTRL_CMD_FB_GET_INFO_V2", 460, Memory, &[], BASE, &[]),
+    control(0x20801320, "NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO", 776, Memory, &[], GRAPHICS, &[]),
     control(0x20801358, "NV2080_CTRL_CMD_FB_QUERY_DRAM_ENCRYPTION_INFOROM_SUPPORT", 4, Plain, &[], UTILITY, &[]),
     control(0x20801359, "NV2080_CTRL_CMD_FB_QUERY_DRAM_ENCRYPTION_STATUS", 4, Plain, &[], UTILITY, &[]),
     control(0x20803001, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_CAPS", 32, Plain, &[], BASE, &[]),
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 13320, Plain, &[], BASE, &[]),
+    control(0x20803083, "NV2080_CTRL_CMD_NVLINK_GET_PLATFORM_INFO", 37, Plain, &[], UTILITY, &[]),
     control(0xa06c0101, "NVA06C_CTRL_CMD_GPFIFO_SCHEDULE", 2, Schedule, &[], WORK, &[]),
     control(0xa06f0103, "NVA06F_CTRL_CMD_GPFIFO_SCHEDULE", 2, Schedule, &[], WORK, &[]),
     control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 128, Plain, &[], WORK, &[]),

@@ -37,10 +37,11 @@ static ABSENT: Absent = Absent {
 /// The classes: number, name, bytes of parameters, kind, whether they may be left out, whom they are for,
 /// places of clients in the parameters.
 #[rustfmt::skip]
-static CLASSES: [ClassEntry; 92] = [
+static CLASSES: [ClassEntry; 93] = [
     class(0x0000, "NV01_ROOT", 4, Root, true, BASE, &[]),
     class(0x0001, "NV01_ROOT_NON_PRIV", 4, Root, true, BASE, &[]),
     class(0x0002, "NV01_CONTEXT_DMA", 32, Inert, false, GRAPHICS.or(VIDEO), &[]),
+    class(0x0005, "NV01_EVENT", 24, Event, false, GRAPHICS, &[0]),
     class(0x003e, "NV01_MEMORY_SYSTEM", 128, SystemMemory, false, WORK, &[]),
     class(0x0040, "NV01_MEMORY_LOCAL_USER", 128, VideoMemory, false, WORK, &[]),
     class(0x0041, "NV01_ROOT_CLIENT", 4, Root, true, BASE, &[]),
@@ -135,7 +136,7 @@ static CLASSES: [ClassEntry; 92] = [
 /// The controls: number, name, bytes of parameters, care, pointers in them, whom they are for, places of
 /// clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 198] = [
+static CONTROLS: [ControlEntry; 207] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION", 40, Plain, &[counted(8, 0, 1, 4096, InOut), counted(16, 0, 1, 4096, InOut), counted(24, 0, 1, 4096, InOut)], BASE, &[]),
     control(0x00000102, "NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO", 108, Plain, &[], BASE, &[]),
     control(0x00000127, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS", 176, Gpus, &[squared(160, 128, 4, 1024, Out), squared(168, 128, 4, 1024, Out)], BASE, &[]),
@@ -159,6 +160,7 @@ static CONTROLS: [ControlEntry; 198] = [
     control(0x00000290, "NV0000_CTRL_CMD_GPU_WAIT_ATTACH_ID", 4, Gpus, &[], BASE, &[]),
     control(0x00000301, "NV0000_CTRL_CMD_GSYNC_GET_ATTACHED_IDS", 16, Plain, &[], GRAPHICS, &[]),
     control(0x00000a04, "NV0000_CTRL_CMD_SYNC_GPU_BOOST_GROUP_INFO", 2244, Gpus, &[], BASE, &[]),
+    control(0x00000b02, "NV0000_CTRL_CMD_GPUACCT_GET_ACCOUNTING_STATE", 12, Gpus, &[], UTILITY, &[]),
     control(0x00000d01, "NV0000_CTRL_CMD_CLIENT_GET_ADDR_SPACE_TYPE", 12, Plain, &[], BASE, &[]),
     control(0x00000d04, "NV0000_CTRL_CMD_CLIENT_SET_INHERITED_SHARE_POLICY", 12, Share, &[], WORK, &[]),
     control(0x00003d05, "NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECT_TO_FD", 24, Export, &[], WORK, &[]),
@@ -243,6 +245,8 @@ static CONTROLS: [ControlEntry; 198] = [
     control(0x20801303, "NV2080_CTRL_CMD_FB_GET_INFO_V2", 1028, Memory, &[], BASE, &[]),
     control(0x2080130e, "NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE", 4024, Plain, &[], PROFILING, &[]),
     control(0x20801315, "NV2080_CTRL_CMD_FB_GET_GPU_CACHE_INFO", 16, Plain, &[], GRAPHICS, &[]),
+    control(0x20801320, "NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO", 904, Memory, &[], GRAPHICS, &[]),
+    control(0x20801322, "NV2080_CTRL_CMD_FB_GET_OFFLINED_PAGES", 2056, Plain, &[], UTILITY, &[]),
     control(0x20801346, "NV2080_CTRL_CMD_FB_GET_FS_INFO", 3848, Plain, &[], PROFILING, &[]),
     control(0x20801352, "NV2080_CTRL_CMD_FB_GET_SEMAPHORE_SURFACE_LAYOUT", 32, Plain, &[], GRAPHICS, &[]),
     control(0x20801355, "NV2080_CTRL_CMD_FB_QUERY_DRAM_ENCRYPTION_PENDING_CONFIGURATION", 4, Plain, &[], UTILITY.or(GRAPHICS), &[]),
@@ -253,13 +257,15 @@ static CONTROLS: [ControlEntry; 198] = [
     control(0x20801801, "NV2080_CTRL_CMD_BUS_GET_PCI_INFO", 16, Plain, &[], BASE, &[]),
     control(0x20801802, "NV2080_CTRL_CMD_BUS_GET_INFO", 16, Plain, &[counted(8, 0, 8, 52, InOut)], BASE, &[]),
     control(0x20801803, "NV2080_CTRL_CMD_BUS_GET_PCI_BAR_INFO", 200, Plain, &[], BASE, &[]),
+    control(0x20801813, "NV2080_CTRL_CMD_BUS_GET_PEX_COUNTERS", 76, Plain, &[], UTILITY, &[]),
     control(0x20801823, "NV2080_CTRL_CMD_BUS_GET_INFO_V2", 420, Plain, &[], BASE, &[]),
-    control(0x20801829, "NV2080_CTRL_CMD_BUS_GET_PCIE_REQ_ATOMICS_CAPS", 12, Plain, &[], GRAPHICS, &[]),
+    control(0x20801829, "NV2080_CTRL_CMD_BUS_GET_PCIE_REQ_ATOMICS_CAPS", 12, Plain, &[], UTILITY.or(GRAPHICS), &[]),
     control(0x2080182a, "NV2080_CTRL_CMD_BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS", 112, Plain, &[], BASE, &[]),
     control(0x2080182b, "NV2080_CTRL_CMD_BUS_GET_C2C_INFO", 28, Plain, &[], BASE, &[]),
-    control(0x20801830, "NV2080_CTRL_CMD_BUS_GET_PCIE_CPL_ATOMICS_CAPS", 4, Plain, &[], GRAPHICS, &[]),
+    control(0x20801830, "NV2080_CTRL_CMD_BUS_GET_PCIE_CPL_ATOMICS_CAPS", 4, Plain, &[], UTILITY.or(GRAPHICS), &[]),
     control(0x2080200a, "NV2080_CTRL_CMD_PERF_BOOST", 8, Answer, &[], WORK, &[]),
     control(0x20802068, "NV2080_CTRL_CMD_PERF_GET_CURRENT_PSTATE", 4, Plain, &[], BASE, &[]),
+    control(0x20802096, "NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2", 55888, Answer, &[], UTILITY, &[]),
     control(0x20802209, "NV2080_CTRL_CMD_RC_GET_WATCHDOG_INFO", 4, Plain, &[], UTILITY, &[]),
     control(0x2080220c, "NV2080_CTRL_CMD_RC_RELEASE_WATCHDOG_REQUESTS", 0, Plain, &[], WORK, &[]),
     control(0x20802210, "NV2080_CTRL_CMD_RC_SOFT_DISABLE_WATCHDOG", 0, Plain, &[], WORK, &[]),
@@ -268,13 +274,17 @@ static CONTROLS: [ControlEntry; 198] = [
     control(0x20802a0a, "NV2080_CTRL_CMD_CE_GET_ALL_CAPS", 136, Plain, &[], BASE, &[]),
     control(0x20803001, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_CAPS", 48, Plain, &[], BASE, &[]),
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 13344, Plain, &[], BASE, &[]),
+    control(0x20803083, "NV2080_CTRL_CMD_NVLINK_GET_PLATFORM_INFO", 39, Plain, &[], UTILITY, &[]),
     control(0x20803125, "NV2080_CTRL_CMD_FLCN_GET_CTX_BUFFER_SIZE", 16, Plain, &[], BASE, &[]),
     control(0x20803404, "NV2080_CTRL_CMD_ECC_GET_REPAIR_STATUS", 2, Plain, &[], UTILITY.or(GRAPHICS), &[]),
+    control(0x20803406, "NV2080_CTRL_CMD_ECC_GET_UNREPAIRABLE_MEMORY_FLAG", 1, Plain, &[], UTILITY, &[]),
     control(0x20803601, "NV2080_CTRL_CMD_GSP_GET_FEATURES", 72, Plain, &[], BASE, &[]),
     control(0x20803801, "NV2080_CTRL_CMD_GRMGR_GET_GR_FS_INFO", 1928, Plain, &[], BASE, &[]),
     control(0x20803d07, "NV2080_CTRL_CMD_OS_UNIX_VIDMEM_PERSISTENCE_STATUS", 1, Plain, &[], UTILITY.or(GRAPHICS), &[]),
+    control(0x20810107, "NV2081_CTRL_CMD_0107", 2, Plain, &[], GRAPHICS, &[]),
     control(0x20810108, "NV2081_CTRL_CMD_0108", 992, Plain, &[], BASE, &[]),
     control(0x20810110, "NV2081_CTRL_CMD_0110", 1, Plain, &[], UTILITY, &[]),
+    control(0x20810111, "NV2081_CTRL_CMD_0111", 4, Plain, &[], UTILITY, &[]),
     control(0x208f1105, "NV208F_CTRL_CMD_GPU_VERIFY_INFOROM", 8, Plain, &[], UTILITY, &[]),
     control(0x503c0102, "NV503C_CTRL_CMD_REGISTER_VA_SPACE", 16, Plain, &[], COMPUTE.or(RDMA), &[]),
     control(0x503c0103, "NV503C_CTRL_CMD_UNREGISTER_VA_SPACE", 4, Plain, &[], COMPUTE.or(RDMA), &[]),
@@ -353,7 +363,7 @@ static UVM: [UvmEntry; 31] = [
     uvm(34, "UVM_FREE", 24, 16, None, UvmKind::Free, WORK),
     uvm(37, "UVM_REGISTER_GPU", 40, 36, Some([28, 32]), UvmKind::RegisterGpu, WORK),
     uvm(38, "UVM_UNREGISTER_GPU", 20, 16, None, UvmKind::UnregisterGpu, WORK),
-    uvm(39, "UVM_PAGEABLE_MEM_ACCESS", 8, 4, None, UvmKind::Plain, WORK),
+    uvm(39, "UVM_PAGEABLE_MEM_ACCESS", 8, 4, None, UvmKind::Plain, BASE),
     uvm(42, "UVM_SET_PREFERRED_LOCATION", 40, 36, None, UvmKind::Plain, WORK),
     uvm(43, "UVM_UNSET_PREFERRED_LOCATION", 24, 16, None, UvmKind::Plain, WORK),
     uvm(44, "UVM_ENABLE_READ_DUPLICATION", 24, 16, None, UvmKind::Plain, WORK),

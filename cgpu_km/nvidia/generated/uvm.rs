@@ -131,7 +131,7 @@ pub mod preferred_location {
     pub const LENGTH: Field<u64> = Field::at(8);
     /// The GPU, or the CPU.
     pub const UUID: Range<usize> = 16..32;
-    /// Which node of the CPU, or -1; branches before 550 have it not.
+    /// Which node of the CPU, or -1; branches before 550 have the status there.
     pub const PREFERRED_CPU_NUMA_NODE: Field<i32> = Field::at(32);
 }
 

@@ -109,12 +109,12 @@ fn told() -> Outcome {
     )?;
     let class = client.alloc(rm::DEVICE_HANDLE, OBJECT, 0xC637, &mut [0; 8]);
     equal("a partition", &class, &Err(INVALID_CLASS))?;
-    let mut idle = [0; 56];
-    put_u32(&mut idle, 0, client.handle);
-    let code = 3 << 30 | 56 << 16 | layout::NV_TYPE << 8 | 0x41;
+    let mut settings = [0; 72];
+    put_u32(&mut settings, 0, client.handle);
+    let code = 3 << 30 | 72 << 16 | layout::NV_TYPE << 8 | 0x4d;
     fails(
-        "IDLE_CHANNELS",
-        os::ioctl(client.ctl, code, &mut idle),
+        "ACCESS_REGISTRY",
+        os::ioctl(client.ctl, code, &mut settings),
         libc::EINVAL,
     )?;
     for (number, kind, reason, count, name) in [
@@ -141,11 +141,11 @@ fn told() -> Outcome {
             "AMPERE_SMC_PARTITION_REF",
         ),
         (
-            0x41,
+            0x4d,
             refusal::ESCAPE,
             refusal::FORBIDDEN,
             1,
-            "NV_ESC_RM_IDLE_CHANNELS",
+            "NV_ESC_RM_ACCESS_REGISTRY",
         ),
     ] {
         let seen = record(&one, number)?;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What nvidia-smi -q, nvidia-smi pmon and Vulkan ask for beside what CUDA does.
+
+use super::*;
+use crate::nvidia::capability::{Capabilities, GRAPHICS, UTILITY};
+use crate::nvidia::fb;
+use crate::policy::{CallKind, Reason};
+
+const GPUMON_SAMPLES: u32 = 0x2080_2096;
+const FB_GET_REGIONS: u32 = 0x2080_1320;
+const ACCOUNTING_STATE: u32 = 0xb02;
+const NV_ESC_RM_IDLE_CHANNELS: u32 = 0xc038_4641;
+const FOREIGN: u32 = CLIENT + 1;
+
+fn with(capabilities: Capabilities) -> Program {
+    let mut program = Program::with_subdevice(GIB);
+    assert!(program.books.set_capabilities(GPU, capabilities));
+    program.driver = Box::new(|_| 0);
+    program.seen.clear();
+    program
+}
+
+fn params_of(program: &Program, cmd: u32) -> Vec<u8> {
+    let entry = program.tables().control(cmd.into()).expect("listed");
+    vec![0; usize::try_from(entry.params).expect("small")]
+}
+
+#[test]
+fn the_samples_of_all_processes_are_an_empty_ring() {
+    let mut program = with(UTILITY);
+    let mut params = params_of(&program, GPUMON_SAMPLES);
+    params[16..].fill(0xee);
+    let ring = u32::try_from(params.len() - 16).expect("small");
+    put32(&mut params, 4, ring - 1);
+    let status = control(&mut program, CLIENT, GPUMON_SAMPLES, &params);
+    assert_eq!(
+        status,
+        NvStatus::NV_ERR_INVALID_ARGUMENT.0,
+        "as the driver has it"
+    );
+    put32(&mut params, 4, ring);
+    put32(&mut params, 8, 72);
+    put32(&mut params, 12, 71);
+    assert_eq!(control(&mut program, CLIENT, GPUMON_SAMPLES, &params), 0);
+    let told = program.at(PARAMS);
+    assert_eq!(
+        (get32(told, 4), get32(told, 8), get32(told, 12)),
+        (ring, 0, 0)
+    );
+    assert!(told[16..].iter().all(|&byte| byte == 0));
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn the_pieces_of_memory_are_those_of_the_share() {
+    let mut program = with(GRAPHICS);
+    // As an H100 says it: one piece.
+    program.driver = Box::new(|parts| {
+        put32(parts[1].bytes, 0, 1);
+        put64(parts[1].bytes, 16, 0x22_f33e_ffff);
+        put64(parts[1].bytes, 24, 1 << 20);
+        0
+    });
+    let params = params_of(&program, FB_GET_REGIONS);
+    assert_eq!(control(&mut program, CLIENT, FB_GET_REGIONS, &params), 0);
+    let told = program.at(PARAMS);
+    assert_eq!(get32(told, 0), 1);
+    let piece = (get64(told, 8), get64(told, 16), get64(told, 24));
+    assert_eq!(piece, (0, GIB - 1, 0));
+    assert_eq!(told.len(), 8 + fb::MOST_REGIONS * 56);
+}
+
+#[test]
+fn an_event_of_the_general_class_is_one_for_programs() {
+    for (class, expected) in [
+        (0x79, 0),
+        // Callbacks in the kernel.
+        (0x78, NvStatus::NV_ERR_INVALID_CLASS.0),
+        (0x7e, NvStatus::NV_ERR_INVALID_CLASS.0),
+    ] {
+        let mut program = with(GRAPHICS);
+        // The driver leaves an address of the kernel's there.
+        program.driver = Box::new(|parts| {
+            put64(parts[1].bytes, 16, 0xffff_8881_0000_0000);
+            0
+        });
+        let mut params = vec![0; 24];
+        put32(&mut params, 0, CLIENT);
+        put32(&mut params, 8, class);
+        put64(&mut params, 16, 7);
+        let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 5, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), expected, "{class:#x}");
+        assert_eq!(program.seen.is_empty(), expected != 0);
+        assert_eq!(
+            get64(program.at(PARAMS), 16),
+            7,
+            "no address of the kernel's"
+        );
+    }
+    let mut program = with(GRAPHICS);
+    let mut params = vec![0; 24];
+    put32(&mut params, 0, FOREIGN);
+    put32(&mut params, 8, 0x79);
+    let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 5, PARAMS);
+    let status = program.alloc(&outer, &params);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
+    assert!(program.seen.is_empty());
+}
+
+/// Idles so many channels of a client by lists, or the one of the struct; the status.
+fn idle(program: &mut Program, client: u32, channels: u32, flags: u32) -> u32 {
+    let mut outer = vec![0; 56];
+    put32(&mut outer, 0, client);
+    put32(&mut outer, 12, channels);
+    put32(&mut outer, 40, flags);
+    program.put(OUTER, &outer);
+    let returned = ioctl(program, &CONTROL, NV_ESC_RM_IDLE_CHANNELS, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), 48)
+}
+
+#[test]
+fn idling_channels_is_answered_as_vulkan_was_answered() {
+    let mut program = with(GRAPHICS);
+    let (lists, single) = (0x0600_0000, 0x0600_0010);
+    assert_eq!(idle(&mut program, CLIENT, 0, lists), 0);
+    let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
+    assert_eq!(idle(&mut program, CLIENT, 3, lists), denied);
+    assert_eq!(idle(&mut program, CLIENT, 0, single), denied);
+    let foreign = NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0;
+    assert_eq!(idle(&mut program, FOREIGN, 0, lists), foreign);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    let mut program = with(Capabilities::DEFAULT);
+    program.put(OUTER, &[0; 56]);
+    let returned = ioctl(
+        &mut program,
+        &CONTROL,
+        NV_ESC_RM_IDLE_CHANNELS,
+        UserAddr(OUTER),
+    );
+    assert_eq!(returned, Err(Errno::EINVAL));
+    let record = program.books.noted_calls(GPU).next().expect("noted");
+    assert_eq!(record.call.kind, CallKind::Escape);
+    assert_eq!(record.call.reason, Reason::Capability(GRAPHICS));
+}
+
+#[test]
+fn accounting_is_told_of_the_tenants_gpu_alone() {
+    let mut program = with(UTILITY);
+    // The driver takes any GPU's id.
+    program.driver = Box::new(|parts| {
+        put32(parts[1].bytes, 8, 1);
+        0
+    });
+    let mut params = params_of(&program, ACCOUNTING_STATE);
+    put32(&mut params, 0, 0x4242);
+    control_of(&mut program, CLIENT, CLIENT, ACCOUNTING_STATE, &params);
+    let asked = get32(&program.seen[0].parts[1], 0);
+    assert_eq!(asked, crate::nvidia::names::GPU_ID_UNKNOWN);
+    assert_eq!(
+        get32(program.at(PARAMS), 0),
+        0x4242,
+        "the program's own word"
+    );
+}
