@@ -155,7 +155,8 @@ struct fake_object {
 	u32 policies;
 	union {
 		struct { u32 engine; bool context; u64 timeslice, held; } tsg;
-		struct { u32 id, runlist; bool disabled, has_id, context; u64 held; } channel;
+		struct { u32 id, runlist, idled; bool disabled, has_id, context; u64 held; } channel;
+		struct { u32 share; } device;	/* hClientShare */
 		struct { u32 notify, fd; } event;
 	};
 };
@@ -179,6 +180,7 @@ struct fake_client {
 	struct xarray objects;
 	struct fake_object *root;
 	u32 next_generated;
+	u32 gss;			/* GSS legacy controls on it */
 	struct nv_share_policy policy[8];	/* inherited share policies */
 	u32 policies;
 };
@@ -207,6 +209,7 @@ extern dev_t fake_uvm_dev;
 extern struct mutex rm_lock;
 struct fake_gpu *fake_gpu_by_minor(u32 minor);
 struct fake_gpu *fake_gpu_by_instance(u32 instance);
+struct fake_gpu *fake_gpu_at(u32 domain, u8 bus, u8 slot);
 struct fake_gpu *fake_gpu_by_id(u32 id);
 struct fake_gpu *fake_gpu_by_uuid(const u8 *uuid);
 void *fake_alloc(size_t size);
@@ -301,6 +304,7 @@ u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec);
 u32 fake_share(struct nvos57 *p, const struct fake_sec *sec);
 u32 fake_share_inherited(struct fake_client *client,
 			 const struct nv_share_policy *policy);
+bool fake_may(struct fake_object *src, struct fake_client *dst, u32 mask);
 bool fake_may_dup(struct fake_object *src, struct fake_client *dst);
 bool fake_pid_owns(struct fake_object *src);
 bool fake_can_copy(const struct fake_class *class);
@@ -337,10 +341,21 @@ void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 		  struct fake_call *log);
 extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
 
+/* fake_wide.c */
+extern const struct fake_ctrl_entry fake_ctrl_wide[];
+u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels);
+u32 fake_idle_escape(struct nvos30 *p);
+u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
+void fake_register_read(void);
+void fake_gss(struct fake_client *client);
+void fake_settings_show(struct seq_file *m);
+void fake_clients_show(struct seq_file *m);
+
 /* fake_event.c */
 u32 fake_os_event(struct fake_file *file, struct nv_os_event *p, bool add);
 bool fake_os_event_exists(u32 client, u32 fd);
 bool fake_os_event_signal(u32 client, u32 fd);
+u32 fake_os_events_count(u32 client);
 void fake_os_events_of_client(u32 client);
 void fake_os_events_of_file(struct fake_file *file);
 

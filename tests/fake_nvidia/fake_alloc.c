@@ -75,6 +75,7 @@ static u32 make_device(struct fake_object *o, struct nv_device_params *p)
 	if (p->client_share && !fake_client(p->client_share))
 		return NV_ERR_INVALID_CLIENT;
 	o->gpu = gpu;
+	o->device.share = p->client_share;
 	return NV_OK;
 }
 
@@ -221,8 +222,12 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	return NV_OK;
 }
 
+/* fifo/usermode_api.c:usrmodeConstruct_IMPL(): bBar1Mapping, bPriv */
 static u32 make_usermode(struct fake_object *o, const u8 *p)
 {
+	if (p && p[1])
+		return p[0] ? NV_ERR_INSUFFICIENT_PERMISSIONS :
+			      NV_ERR_INVALID_PARAMETER;
 	o->mem = fake_mem_plain(o->gpu, PLACE_REGISTERS, 0x10000);
 	if (!o->mem)
 		return NV_ERR_NO_MEMORY;
@@ -300,11 +305,19 @@ static u32 make(struct fake_object *o, void *params,
 		struct nv_debugger_params *p = params;
 		struct fake_client *app = fake_client(p->app_client);
 
-		/* any client is accepted that the caller may dup from */
+		struct fake_object *target;
+
+		/* kernel_sm_debugger_session.c: any client is looked up, and
+		 * its object's debugging rights are asked for */
+		if (!p->app_client)
+			app = o->client;
 		if (!app)
 			return NV_ERR_INVALID_CLIENT;
-		return fake_object(app, p->class3d) ?
-			NV_OK : NV_ERR_INVALID_OBJECT_HANDLE;
+		target = fake_object(app, p->class3d);
+		if (!target)
+			return NV_ERR_INVALID_OBJECT_PARENT;
+		return fake_may(target, o->client, 1u << RS_ACCESS_DEBUG) ?
+			NV_OK : NV_ERR_INSUFFICIENT_PERMISSIONS;
 	}
 	default:
 		return NV_OK;

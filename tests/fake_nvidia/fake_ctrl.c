@@ -30,7 +30,7 @@ static const struct fake_ctrl_entry sized[] = {
 	{ 0x20801227, 48 }, { 0x2080122a, 24 }, { 0x2080122b, 24 },
 	{ 0x20801230, 32 }, { 0x20801357, 4 },
 	{ 0x20801801, 16 }, { 0x20801803, 200 }, { 0x20801823, 420 },
-	{ 0x2080182a, 112 }, { 0x2080182b, 28 }, { 0x2080200a, 8 },
+	{ 0x2080182a, 112 }, { 0x2080182b, 28 },
 	{ 0x2080220c, 0 }, { 0x20802210, 0 }, { 0x20802a0a, 136 },
 	{ 0x20803002, 13344 }, { 0x20803601, 72 }, { 0x20803801, 1928 },
 	{ 0x20810108, 992 }, { 0x20810110, 1 }, { 0x208f1105, 8 },
@@ -54,6 +54,8 @@ static const struct fake_ctrl_entry *lookup(u32 cmd)
 
 	if (!e)
 		e = lookup_in(fake_ctrl_gpu, cmd);
+	if (!e)
+		e = lookup_in(fake_ctrl_wide, cmd);
 	return e ?: lookup_in(sized, cmd);
 }
 
@@ -99,6 +101,8 @@ static u32 gss_legacy(struct nvos54 *p, const struct fake_sec *sec,
 		status = NV_ERR_INVALID_CLIENT;
 	else if (!o || !o->gpu)
 		status = NV_ERR_INVALID_OBJECT_HANDLE;
+	else
+		fake_gss(client);
 	mutex_unlock(&rm_lock);
 	if (status == NV_OK) {
 		status = from_recording(p->cmd, params, p->params_size);

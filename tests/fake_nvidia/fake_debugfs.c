@@ -231,6 +231,20 @@ static int read_log_show(struct seq_file *m, void *v)
 	return 0;
 }
 
+static int settings_show(struct seq_file *m, void *v)
+{
+	fake_settings_show(m);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(settings);
+
+static int clients_show(struct seq_file *m, void *v)
+{
+	fake_clients_show(m);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(clients);
+
 static int unanswered_show(struct seq_file *m, void *v)
 {
 	fake_unanswered_show(m);
@@ -363,6 +377,8 @@ int fake_debugfs_init(void)
 	debugfs_create_file("gpus", 0444, dir, NULL, &gpus_fops);
 	debugfs_create_file("heap", 0644, dir, NULL, &heap_fops);
 	debugfs_create_file("objects", 0444, dir, NULL, &objects_fops);
+	debugfs_create_file("clients", 0444, dir, NULL, &clients_fops);
+	debugfs_create_file("settings", 0444, dir, NULL, &settings_fops);
 	debugfs_create_file("opens", 0444, dir, NULL, &opens_fops);
 	debugfs_create_file("refs", 0444, dir, NULL, &refs_fops);
 	debugfs_create_file("leaks", 0444, dir, NULL, &leaks_fops);

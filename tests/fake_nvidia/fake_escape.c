@@ -96,18 +96,18 @@ static const struct {
 	{ NV_ESC_RM_ALLOC_OBJECT, sizeof(struct nvos05), false },
 	{ NV_ESC_RM_FREE, sizeof(struct nvos00), false },
 	{ NV_ESC_RM_VID_HEAP_CONTROL, NVOS32_SIZE, false },
-	{ NV_ESC_RM_I2C_ACCESS, 24, true },
+	{ NV_ESC_RM_I2C_ACCESS, 32, true },
 	{ NV_ESC_RM_IDLE_CHANNELS, sizeof(struct nvos30), false },
 	{ NV_ESC_RM_MAP_MEMORY, sizeof(struct nvos33), false },
 	{ NV_ESC_RM_UNMAP_MEMORY, sizeof(struct nvos34), false },
-	{ NV_ESC_RM_ACCESS_REGISTRY, 72, false },
+	{ NV_ESC_RM_ACCESS_REGISTRY, sizeof(struct nvos38), false },
 	{ NV_ESC_RM_ALLOC_CONTEXT_DMA2, 56, false },
 	{ NV_ESC_RM_MAP_MEMORY_DMA, sizeof(struct nvos46), false },
 	{ NV_ESC_RM_UNMAP_MEMORY_DMA, sizeof(struct nvos47), false },
 	{ NV_ESC_RM_BIND_CONTEXT_DMA, 16, false },
 	{ NV_ESC_RM_DUP_OBJECT, sizeof(struct nvos55), false },
 	{ NV_ESC_RM_SHARE, sizeof(struct nvos57), false },
-	{ NV_ESC_STATUS_CODE, 12, false },
+	{ NV_ESC_STATUS_CODE, sizeof(struct nv_status_code), false },
 	{ NV_ESC_RM_CONTROL, sizeof(struct nvos54), false },
 	{ NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO, sizeof(struct nvos56), false },
 };
@@ -164,6 +164,39 @@ u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
 		struct nvos32 *p = arg;
 
 		p->status = fake_vid_heap(p, &sec, log);
+		log->status = p->status;
+		return NV_OK;
+	}
+	case NV_ESC_RM_ALLOC_OBJECT: {
+		struct nvos05 *p = arg;
+
+		/* Nv01AllocObject(): an object without parameters */
+		p->status = fake_alloc_object(p->root, p->parent, &p->new,
+					      p->class, 0, 0, &sec, log);
+		log->status = p->status;
+		return NV_OK;
+	}
+	case NV_ESC_STATUS_CODE: {
+		struct nv_status_code *p = arg;
+
+		/* of any adapter: escape.c asks nobody */
+		if (!fake_gpu_at(p->domain, p->bus, p->slot))
+			return NV_ERR_INVALID_ARGUMENT;
+		p->status = NV_OK;
+		return NV_OK;
+	}
+	case NV_ESC_RM_IDLE_CHANNELS: {
+		struct nvos30 *p = arg;
+
+		p->status = fake_idle_escape(p);
+		log->status = p->status;
+		return NV_OK;
+	}
+	case NV_ESC_RM_ACCESS_REGISTRY: {
+		struct nvos38 *p = arg;
+
+		p->status = fake_registry(p, &sec);
+		log->client = p->client;
 		log->status = p->status;
 		return NV_OK;
 	}

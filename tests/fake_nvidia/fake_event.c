@@ -84,6 +84,16 @@ bool fake_os_event_signal(u32 client, u32 fd)
 	return e;
 }
 
+u32 fake_os_events_count(u32 client)
+{
+	struct os_event *e;
+	u32 n = 0;
+
+	list_for_each_entry(e, &events, list)
+		n += e->client == client;
+	return n;
+}
+
 void fake_os_events_of_client(u32 client)
 {
 	struct os_event *e, *next;

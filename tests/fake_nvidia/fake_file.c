@@ -300,6 +300,11 @@ static int escape(struct fake_file *file, u32 nr, void *arg, u32 size,
 		log->status = ((struct nv_os_event *)arg)->status;
 		return 0;
 	case NV_ESC_QUERY_DEVICE_INTR:
+		if (file->ctl || size < 8)
+			return -EINVAL;
+		memset(arg, 0, size);
+		fake_register_read();
+		return 0;
 	case NV_ESC_EXPORT_TO_DMABUF_FD:
 		if (file->ctl)
 			return -EINVAL;

@@ -73,6 +73,17 @@ struct fake_gpu *fake_gpu_by_instance(u32 instance)
 	return instance < gpus ? &fake_gpus[gpus - 1 - instance] : NULL;
 }
 
+struct fake_gpu *fake_gpu_at(u32 domain, u8 bus, u8 slot)
+{
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		if (fake_gpus[i].pci_domain == domain &&
+		    fake_gpus[i].pci_bus == bus && fake_gpus[i].pci_slot == slot)
+			return &fake_gpus[i];
+	return NULL;
+}
+
 struct fake_gpu *fake_gpu_by_id(u32 id)
 {
 	u32 i;

@@ -166,6 +166,24 @@ struct nvos30 {				/* idle channels */
 };
 static_assert(sizeof(struct nvos30) == 56);
 
+struct nv_status_code {
+	u32 domain;
+	u8 bus, slot;
+	u32 status;
+};
+static_assert(sizeof(struct nv_status_code) == 12);
+
+struct nvos38 {				/* access registry */
+	u32 client, object, type, node_length;
+	u64 node;
+	u32 name_length;
+	u64 name;
+	u32 binary_length;
+	u64 binary;
+	u32 data, entry, status;
+};
+static_assert(sizeof(struct nvos38) == 72);
+
 struct nvos32 {				/* vid heap control */
 	u32 root, parent, function, vaspace;
 	s16 ivc_heap;
@@ -280,6 +298,7 @@ static_assert(sizeof(struct nv_share_policy) == 12);
 #define RS_SHARE_ACTION_REQUIRE		2
 #define RS_SHARE_ACTION_COMPOSE		4
 #define RS_ACCESS_DUP_OBJECT		0	/* bit number */
+#define RS_ACCESS_DEBUG			2
 
 struct nvos57 {				/* share */
 	u32 client, object;

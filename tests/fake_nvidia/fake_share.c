@@ -36,7 +36,7 @@ static bool matches(const struct nv_share_policy *p,
 	}
 }
 
-static bool allows(const struct nv_share_policy *p, u32 n,
+static bool allows(const struct nv_share_policy *p, u32 n, u32 mask,
 		   const struct fake_client *src,
 		   const struct fake_client *dst, bool *required)
 {
@@ -46,7 +46,7 @@ static bool allows(const struct nv_share_policy *p, u32 n,
 	for (i = 0; i < n; i++) {
 		bool hit = matches(&p[i], src, dst);
 
-		if (!(p[i].mask & MASK_DUP))
+		if (!(p[i].mask & mask))
 			continue;
 		if (p[i].action & RS_SHARE_ACTION_REQUIRE)
 			*required &= hit;
@@ -56,18 +56,26 @@ static bool allows(const struct nv_share_policy *p, u32 n,
 	return granted;
 }
 
-bool fake_may_dup(struct fake_object *src, struct fake_client *dst)
+/* whether a client has the rights of `mask` on another one's object */
+bool fake_may(struct fake_object *src, struct fake_client *dst, u32 mask)
 {
 	struct fake_client *owner = src->client;
 	bool required = true, granted;
 
 	if (owner == dst)
 		return true;
-	granted = allows(src->policy, src->policies, owner, dst, &required);
+	granted = allows(src->policy, src->policies, mask, owner, dst,
+			 &required);
 	granted |= owner->policies ?
-		allows(owner->policy, owner->policies, owner, dst, &required) :
-		allows(&default_policy, 1, owner, dst, &required);
+		allows(owner->policy, owner->policies, mask, owner, dst,
+		       &required) :
+		allows(&default_policy, 1, mask, owner, dst, &required);
 	return granted && required;
+}
+
+bool fake_may_dup(struct fake_object *src, struct fake_client *dst)
+{
+	return fake_may(src, dst, MASK_DUP);
 }
 
 /* what UVM's kernel client is asked: is the caller the owner's process

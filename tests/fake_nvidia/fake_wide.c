@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Controls that any client may issue and that act on the whole GPU, or on
+ * channels of anybody: what they set is only counted, for a test to see
+ * (debugfs `settings`).
+ *
+ * With a GSP most of them have no handler in the open driver: the control's
+ * flags are NON_PRIVILEGED and ROUTE_TO_PHYSICAL, and resource.c:
+ * rmresControl_Prologue_IMPL() hands them to the firmware as they come.
+ * Sizes by compiling NVIDIA's headers (580).
+ */
+#include <linux/capability.h>
+#include "fake.h"
+
+enum right { ANYBODY, NICE, ADMIN, TESTS };
+
+static const struct wide {
+	u32 cmd;
+	enum right right;
+	const char *name;
+} wide[] = {
+	{ 0x00000281, ANYBODY, "disable_nvlink_init" },
+	{ 0x0080170f, ANYBODY, "set_channel_properties" },
+	{ 0x0080180a, ANYBODY, "dma_set_pte_info" },
+	{ 0x20800112, ANYBODY, "set_power" },
+	{ 0x20800174, ADMIN, "set_partitions" },
+	{ 0x208001a9, TESTS, "mark_device_for_reset" },
+	{ 0x20800602, ANYBODY, "i2c_write_buffer" },
+	{ 0x20801115, NICE, "runlist_set_sched_policy" },
+	{ 0x20801116, ADMIN, "update_channel_info" },
+	{ 0x2080200a, ANYBODY, "perf_boost" },
+	{ 0x2080205b, ANYBODY, "perf_set_powerstate" },
+	{ 0x2080206f, ANYBODY, "perf_rated_tdp" },
+	{ 0x2080220a, ANYBODY, "rc_disable_watchdog" },
+	{ 0x208f0703, ANYBODY, "bif_config_reg_write" },
+	{ 0x208f050e, ANYBODY, "ecc_set_kill_ptr" },
+	{ 0xa06c0107, NICE, "set_interleave_level" },
+	{ 0xa06c0110, ANYBODY, "make_realtime" },
+	{ 0xb0cc0101, ANYBODY, "reserve_hwpm" },
+};
+static atomic_t counts[ARRAY_SIZE(wide)];
+static atomic_t gss_calls, registry_reads, registers;
+
+/* what a client may do that is no administrator: rs_access_rights.c and
+ * control.c, RMCTRL_FLAGS_PRIVILEGED and _RM_TEST_ONLY_CODE */
+static u32 allowed(enum right right, const struct fake_sec *sec)
+{
+	switch (right) {
+	case NICE:
+		return capable(CAP_SYS_NICE) ? NV_OK :
+			NV_ERR_INSUFFICIENT_PERMISSIONS;
+	case ADMIN:
+		return sec->admin ? NV_OK : NV_ERR_INSUFFICIENT_PERMISSIONS;
+	case TESTS:
+		return NV_ERR_NOT_SUPPORTED;
+	default:
+		return NV_OK;
+	}
+}
+
+static u32 set(struct fake_ctrl *c)
+{
+	u32 i, status;
+
+	for (i = 0; i < ARRAY_SIZE(wide); i++) {
+		if (wide[i].cmd != c->cmd)
+			continue;
+		status = allowed(wide[i].right, c->sec);
+		if (status == NV_OK)
+			atomic_inc(&counts[i]);
+		return status;
+	}
+	return NV_ERR_NOT_SUPPORTED;
+}
+
+struct idle_channels {			/* 0x00000283 */
+	u32 device, channel, count;
+	u64 clients, devices, channels;
+	u32 flags, timeout;
+};
+static_assert(sizeof(struct idle_channels) == 48);
+
+/* kernel_idle_channels.c:RmIdleChannels(): of other clients' channels, none */
+u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels)
+{
+	u32 i, status = NV_OK;
+
+	mutex_lock(&rm_lock);
+	for (i = 0; i < count && status == NV_OK; i++) {
+		struct fake_client *client = fake_client(clients[i]);
+		struct fake_object *o = client ?
+			fake_object(client, channels[i]) : NULL;
+
+		if (clients[i] != hclient)
+			status = NV_ERR_INSUFFICIENT_PERMISSIONS;
+		else if (!o || o->class->kind != KIND_CHANNEL)
+			status = NV_ERR_INVALID_OBJECT_HANDLE;
+		else
+			o->channel.idled++;
+	}
+	mutex_unlock(&rm_lock);
+	return status;
+}
+
+static u32 idle_pre(struct fake_ctrl *c)
+{
+	struct idle_channels *p = c->params;
+
+	if (p->count > 4096)
+		return NV_ERR_INVALID_ARGUMENT;
+	c->extra_at = p->clients;
+	c->extra2_at = p->channels;
+	c->extra_size = c->extra2_size = p->count * 4;
+	c->extra_in = c->extra2_in = true;
+	return NV_OK;
+}
+
+static u32 idle(struct fake_ctrl *c)
+{
+	struct idle_channels *p = c->params;
+	u32 *clients = c->extra, *channels = c->extra2, status;
+
+	if (p->count && (!clients || !channels))
+		return NV_ERR_INVALID_ARGUMENT;
+	/* a control runs under the lock that fake_idle takes */
+	mutex_unlock(&rm_lock);
+	status = fake_idle(c->client->handle, p->count, clients, channels);
+	mutex_lock(&rm_lock);
+	return status;
+}
+
+/* rmapi_deprecated_misc.c:RmDeprecatedIdleChannels() */
+u32 fake_idle_escape(struct nvos30 *p)
+{
+	u32 *clients = NULL, *channels = NULL, size, status;
+
+	if (!p->count)
+		return NV_OK;
+	if (p->count > 4096)
+		return NV_ERR_INVALID_ARGUMENT;
+	size = p->count * 4;
+	status = fake_params_in((void **)&clients, p->clients, size);
+	if (status == NV_OK)
+		status = fake_params_in((void **)&channels, p->channels, size);
+	if (status == NV_OK)
+		status = fake_idle(p->client, p->count, clients, channels);
+	kvfree(clients);
+	kvfree(channels);
+	return status;
+}
+
+/*
+ * NV_ESC_RM_ACCESS_REGISTRY: osapi.c:RmAccessRegistry() takes any client that
+ * exists; it lets everybody read, and administrators write. The names and
+ * values are not kept: an unknown one reads as 0.
+ */
+u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec)
+{
+	bool known;
+
+	mutex_lock(&rm_lock);
+	known = fake_client(p->client);
+	mutex_unlock(&rm_lock);
+	if (!known)
+		return NV_ERR_INVALID_CLIENT;
+	if (p->type == 1)		/* NVOS38_ACCESS_TYPE_READ_DWORD */
+		p->data = 0;
+	else if (!sec->admin)
+		return NV_ERR_INSUFFICIENT_PERMISSIONS;
+	atomic_inc(&registry_reads);
+	return NV_OK;
+}
+
+/* nv.c: an interrupt register, for whoever has the GPU's node */
+void fake_register_read(void)
+{
+	atomic_inc(&registers);
+}
+
+/* A GSS legacy control reaches the firmware: on which client, is counted. */
+void fake_gss(struct fake_client *client)
+{
+	client->gss++;
+	atomic_inc(&gss_calls);
+}
+
+const struct fake_ctrl_entry fake_ctrl_wide[] = {
+	{ 0x00000281, 32, NULL, set },
+	{ 0x00000283, 48, idle_pre, idle },
+	{ 0x0080170f, 16, NULL, set },
+	{ 0x0080180a, 184, NULL, set },
+	{ 0x20800112, 12, NULL, set },
+	{ 0x20800174, 392, NULL, set },
+	{ 0x208001a9, 0, NULL, set },
+	{ 0x20800602, 276, NULL, set },
+	{ 0x20801115, 8, NULL, set },
+	{ 0x20801116, 32, NULL, set },
+	{ 0x2080200a, 8, NULL, set },
+	{ 0x2080205b, 4, NULL, set },
+	{ 0x2080206f, 12, NULL, set },
+	{ 0x2080220a, 0, NULL, set },
+	{ 0x208f0703, 8, NULL, set },
+	{ 0x208f050e, 24, NULL, set },
+	{ 0xa06c0107, 4, NULL, set },
+	{ 0xa06c0110, 1, NULL, set },
+	{ 0xb0cc0101, 1, NULL, set },
+	{ }
+};
+
+/* debugfs `settings`: how often each was set since the driver was loaded */
+void fake_settings_show(struct seq_file *m)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(wide); i++)
+		seq_printf(m, "%s: %d\n", wide[i].name,
+			   atomic_read(&counts[i]));
+	seq_printf(m, "gss: %d\nregistry: %d\nregisters: %d\n",
+		   atomic_read(&gss_calls), atomic_read(&registry_reads),
+		   atomic_read(&registers));
+}
+
+/* debugfs `clients`: all that a test can see of a client, a line for each */
+void fake_clients_show(struct seq_file *m)
+{
+	struct fake_client *client;
+	struct fake_object *o;
+	struct fake_cpu_map *map;
+	unsigned long i, j;
+
+	mutex_lock(&rm_lock);
+	xa_for_each(&fake_clients, i, client) {
+		u32 objects = 0, channels = 0, disabled = 0, idled = 0;
+		u64 bytes = 0, slices = 0, maps = 0, shared = 0;
+
+		xa_for_each(&client->objects, j, o) {
+			objects++;
+			if (o->class->kind == KIND_CHANNEL) {
+				channels++;
+				disabled += o->channel.disabled;
+				idled += o->channel.idled;
+			} else if (o->class->kind == KIND_TSG) {
+				slices += o->tsg.timeslice;
+			} else if (o->class->kind == KIND_DEVICE &&
+				   o->device.share) {
+				shared += o->device.share;
+			}
+			if (o->mem && o->mem->place == PLACE_VIDMEM)
+				bytes += o->mem->size;
+			list_for_each_entry(map, &o->maps, list)
+				maps += map->address;
+		}
+		seq_printf(m, "0x%08x: objects %u bytes %llu channels %u disabled %u idled %u timeslices %llu events %u maps %llx gss %u shares_with %llx\n",
+			   client->handle, objects, bytes, channels, disabled,
+			   idled, slices, fake_os_events_count(client->handle),
+			   maps, client->gss, shared);
+	}
+	mutex_unlock(&rm_lock);
+}
