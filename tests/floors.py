@@ -23,6 +23,8 @@ RUN = ["tests/vm/run.sh"]
 MANY = os.environ.get("HAMMER", "100000")
 # Raced calls in the long test.
 RACED = os.environ.get("RACE", "1000000")
+# Seconds of the long storm.
+STORM = os.environ.get("STORM", "120")
 
 
 def guest(name, *command, options=(), kernel="stock"):
@@ -37,6 +39,7 @@ LINT = (
     ("format", ["cargo", "fmt", "--all", "--check"]),
     ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
     ("scripts", ["tests/lint/scripts.sh"]),
+    ("attacks name functions that exist", ["tests/abi/functions.py"]),
     ("clippy", [*CLIPPY, "--workspace", "--all-targets", "--", "-D", "warnings"]),
     (
         "clippy: nothing panics",
@@ -54,6 +57,8 @@ VM = (
     ("build", ["tests/vm/build.sh"]),
     ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
     ("suite", guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "600"])),
+    ("attacks", guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "600"])),
+    ("storm", guest("storm", "cgpu-guest", "storm", options=["--limit", "300"])),
     ("stand-in driver", guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"])),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
@@ -68,6 +73,14 @@ DEBUG = (
     (
         "suite on the debug kernel",
         guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+    ),
+    (
+        "attacks on the debug kernel",
+        guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+    ),
+    (
+        "storm on the debug kernel",
+        guest("storm", "cgpu-guest", "storm", "--seconds", STORM, options=["--limit", "3600", "--leaks"], kernel="debug"),
     ),
     (
         "stand-in driver on the debug kernel",

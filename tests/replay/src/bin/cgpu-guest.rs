@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cgpu_replay::guest::{demo, hammer, inside, race, rm, scale, storm, suite};
+use cgpu_replay::guest::{attacks, chaos, demo, hammer, inside, race, rm, scale, storm, suite};
 use cgpu_replay::record::Trace;
 use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
 
@@ -64,6 +64,25 @@ enum Command {
         /// Take the module out at the end.
         #[arg(long)]
         unload: bool,
+    },
+    /// What a hostile container does to its neighbour: each attack on the driver's own nodes and then through
+    /// an instance, one line each; ends in "N passed, N failed". Needs two GPUs.
+    Attacks {
+        /// Only attacks whose names have this in them.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
+    /// Random and mutated calls, mappings and forks through all proxies, of several processes at once.
+    Storm {
+        /// Seconds.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        /// Where chance begins; by default the clock.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Processes.
+        #[arg(long, default_value_t = 4)]
+        processes: u32,
     },
     /// Makes an RM client on an inherited descriptor (the suite executes this).
     #[command(hide = true)]
@@ -165,6 +184,12 @@ fn work(command: Command) -> Result<bool, String> {
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
         Command::Suite { only, unload } => suite::run(&only, unload),
+        Command::Attacks { only } => attacks::run(&only),
+        Command::Storm {
+            seconds,
+            seed,
+            processes,
+        } => chaos::run(seconds, seed, processes),
         Command::UseFd { fd } => Ok(rm::alloc(fd, 0, 0, 0, rm::ROOT, &mut []).is_ok()),
         Command::Inside {
             limit,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Programs for the test VM.
 
+pub mod attacks;
 pub mod cgroup;
+pub mod chaos;
 pub mod container;
 pub mod demo;
 pub mod hammer;

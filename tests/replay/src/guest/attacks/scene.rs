@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The attacker, the victim, and what can be seen of both from below.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+
+use cgpu_uapi as uapi;
+
+use super::Told;
+use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::control::Control;
+use crate::guest::process::spawn;
+use crate::guest::rm;
+use crate::layout;
+use crate::standin;
+use crate::sys;
+
+/// Where an attack in a process of its own leaves what it has to say.
+pub(super) const NOTE: &str = "/tmp/attack-note";
+/// The GPU of all attacks.
+pub(super) const GPU: u32 = 0;
+/// A mebibyte.
+pub(super) const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// The timeslice of a new channel group in microseconds (kernel_fifo_gv100.c).
+const NEW_TIMESLICE: &str = "1024";
+/// An ordinary user.
+const NOBODY: u32 = 65534;
+
+/// Handles that the victim has; they are guessed easily, so attackers know them.
+pub(super) mod victims {
+    /// Memory.
+    pub(in super::super) const MEMORY: u32 = 0x5c00_0010;
+    /// Memory that it shares with everybody, as CUDA does for IPC.
+    pub(in super::super) const SHARED: u32 = 0x5c00_0011;
+    /// Its address space.
+    pub(in super::super) const VASPACE: u32 = 0x5c00_0012;
+    /// Its channel group.
+    pub(in super::super) const GROUP: u32 = 0x5c00_0013;
+    /// Its channel.
+    pub(in super::super) const CHANNEL: u32 = 0x5c00_0014;
+    /// Its compute object on the channel.
+    pub(in super::super) const COMPUTE: u32 = 0x5c00_0015;
+    /// The descriptor number of its event key.
+    pub(in super::super) const EVENT: u32 = 77;
+}
+
+/// Handles that attackers give to objects of their own.
+pub(super) const OWN: u32 = 0x5c00_0030;
+
+/// Where programs run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the driver's own nodes.
+    Driver,
+    /// In an instance each.
+    Instance,
+}
+
+impl Place {
+    fn folder(self, name: &str) -> String {
+        match self {
+            Self::Driver => "/dev".to_owned(),
+            Self::Instance => format!("{}/{name}", uapi::CGPUFS_MOUNT),
+        }
+    }
+}
+
+/// The GPUs, as the driver names them.
+#[derive(Debug, Clone)]
+pub(super) struct Gpus {
+    /// Of the attacks' GPU: device instance.
+    pub(super) instance: u32,
+    /// A GPU that is not the tenants': id and device instance.
+    pub(super) other: (u32, u32),
+    /// The attacks' GPU's UUID.
+    pub(super) uuid: [u8; 16],
+    /// Its bus and slot.
+    pub(super) pci: (u8, u8),
+}
+
+fn gpus() -> Result<Gpus, String> {
+    static FOUND: OnceLock<Gpus> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found.clone());
+    }
+    let values = standin::read("gpus")?;
+    let number = |key: &str| u32::try_from(standin::number(&values, key)).unwrap_or(0);
+    let text = |key: &str| values.get(key).cloned().unwrap_or_default();
+    let uuid = text(&format!("gpu{GPU}_uuid"))
+        .replace("GPU-", "")
+        .replace('-', "");
+    let pci = text(&format!("gpu{GPU}_pci"));
+    let part =
+        |from: usize| u8::from_str_radix(pci.get(from..from + 2).unwrap_or(""), 16).unwrap_or(0);
+    let found = Gpus {
+        instance: number(&format!("gpu{GPU}_device_instance")),
+        other: (number("gpu1_gpu_id"), number("gpu1_device_instance")),
+        uuid: u128::from_str_radix(&uuid, 16)
+            .map_err(|e| format!("{uuid}: {e}"))?
+            .to_be_bytes(),
+        pci: (part(5), part(8)),
+    };
+    if found.other.0 == 0 {
+        return Err("there is no second GPU".to_owned());
+    }
+    Ok(FOUND.get_or_init(|| found).clone())
+}
+
+/// A call with a struct; the status at `at` in it.
+pub(super) fn escape(fd: i32, nr: u32, outer: &mut [u8], at: usize) -> Result<(), rm::Failure> {
+    let size = u32::try_from(outer.len()).unwrap_or(0);
+    let request = 3 << 30 | size << 16 | layout::NV_TYPE << 8 | nr;
+    sys::ioctl(fd, request, outer).map_err(rm::Failure::Errno)?;
+    match u32_at(outer, at) {
+        0 => Ok(()),
+        status => Err(rm::Failure::Status(status)),
+    }
+}
+
+/// A program with objects that are worth something.
+#[derive(Debug)]
+pub(super) struct Victim {
+    place: Place,
+    client: rm::Client,
+    /// What attackers guess.
+    pub(super) known: Known,
+    control: Control,
+}
+
+/// What everybody can guess of the victim, or find out.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// Its client.
+    pub(super) client: u32,
+    /// Its process.
+    pub(super) process: u32,
+    /// Where its memory is mapped, as the driver names the place.
+    pub(super) mapped: u64,
+    /// The GPUs.
+    pub(super) gpus: Gpus,
+}
+
+fn instance(control: &Control, name: &str) -> Result<(), String> {
+    let made = control.create(name, GPU, GIB, 1);
+    made.map(drop)
+        .map_err(|e| format!("create {name}: errno {e}"))
+}
+
+/// Removes all instances: what a failed attack left must not fail the next one.
+pub(super) fn clean_up(control: &Control) {
+    for instance in control.instances().unwrap_or_default() {
+        if let Some(name) = instance.key.name.as_str() {
+            let _ = control.destroy(name, instance.key.gpu_minor);
+        }
+    }
+}
+
+impl Victim {
+    /// Makes a victim, and in [`Place::Instance`] both instances.
+    pub(super) fn new(place: Place) -> Result<Self, String> {
+        let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+        if place == Place::Instance {
+            clean_up(&control);
+            instance(&control, "victim")?;
+            instance(&control, "attacker")?;
+        }
+        let gpus = gpus()?;
+        let opened = rm::Client::open(&place.folder("victim"), GPU, gpus.instance);
+        let client = opened.map_err(|e| format!("the victim's client: {e}"))?;
+        let known = Known {
+            client: client.handle,
+            process: std::process::id(),
+            mapped: furnish(&client).map_err(|e| format!("the victim's objects: {e}"))?,
+            gpus,
+        };
+        Ok(Self {
+            place,
+            client,
+            known,
+            control,
+        })
+    }
+
+    /// Ends it.
+    pub(super) fn close(self) {
+        self.client.close();
+        if self.place == Place::Instance {
+            clean_up(&self.control);
+        }
+    }
+}
+
+/// Gives the victim what it has; where its memory is mapped.
+fn furnish(client: &rm::Client) -> Result<u64, rm::Failure> {
+    use victims::*;
+    client.memory(MEMORY, 4 * MIB)?;
+    client.memory(SHARED, 2 * MIB)?;
+    let mut share = [0; 24];
+    put_u32(&mut share, 0, client.handle);
+    put_u32(&mut share, 4, SHARED);
+    // The right to duplicate, for all.
+    put_u32(&mut share, 12, 1);
+    share[16] = 1;
+    escape(client.ctl, 0x35, &mut share, 20)?;
+    client.alloc(rm::DEVICE_HANDLE, VASPACE, 0x90f1, &mut [0; 56])?;
+    let mut group = [0; 20];
+    put_u32(&mut group, 4, VASPACE);
+    put_u32(&mut group, 12, 1);
+    client.alloc(rm::DEVICE_HANDLE, GROUP, 0xa06c, &mut group)?;
+    client.alloc(GROUP, CHANNEL, 0xc86f, &mut [0; 368])?;
+    client.alloc(CHANNEL, COMPUTE, 0xcbc0, &mut [0; 16])?;
+    let mut key = [0; 16];
+    put_u32(&mut key, 0, client.handle);
+    put_u32(&mut key, 8, EVENT);
+    escape(client.ctl, 206, &mut key, 12)?;
+    let mut map = [0; 56];
+    for (at, value) in [(0, client.handle), (4, rm::DEVICE_HANDLE), (8, MEMORY)] {
+        put_u32(&mut map, at, value);
+    }
+    put_u64(&mut map, 24, MIB);
+    put_u32(&mut map, 48, u32::try_from(client.gpu).unwrap_or(0));
+    escape(client.ctl, 0x4e, &mut map, 40)?;
+    Ok(u64_at(&map, 32))
+}
+
+/// A program that attacks.
+#[derive(Debug)]
+pub(super) struct Attacker {
+    /// Its own client.
+    pub(super) client: rm::Client,
+    /// The folder of its nodes.
+    pub(super) folder: String,
+    /// What it knows of the victim.
+    pub(super) victim: Known,
+}
+
+impl Attacker {
+    /// RM_CONTROL on its own client.
+    pub(super) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Told {
+        super::told(rm::control(
+            self.client.ctl,
+            self.client.handle,
+            object,
+            cmd,
+            params,
+        ))
+    }
+
+    /// An escape on its control file.
+    pub(super) fn escape(&self, nr: u32, outer: &mut [u8], status_at: usize) -> Told {
+        super::told(escape(self.client.ctl, nr, outer, status_at))
+    }
+
+    /// RM_ALLOC in its own client.
+    pub(super) fn alloc(&self, parent: u32, handle: u32, class: u32, params: &mut [u8]) -> Told {
+        super::told(self.client.alloc(parent, handle, class, params))
+    }
+
+    /// A channel group of its own.
+    pub(super) fn group(&self) -> Result<u32, String> {
+        let mut group = [0; 20];
+        put_u32(&mut group, 12, 1);
+        self.alloc(rm::DEVICE_HANDLE, OWN, 0xa06c, &mut group)?;
+        Ok(OWN)
+    }
+}
+
+/// What can be seen from below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    /// The victim's line of `clients`.
+    pub(super) victim: String,
+    /// All settings of the GPU.
+    pub(super) settings: String,
+    /// The timeslices of other programs that are not as new groups have them, in microseconds.
+    pub(super) timeslices: String,
+}
+
+impl State {
+    fn of(victim: u32) -> Result<Self, String> {
+        let read = |file: &str| {
+            let path = format!("{}/{file}", standin::DEBUGFS);
+            std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))
+        };
+        let name = format!("{victim:#010x}: ");
+        let clients = read("clients")?;
+        let (own, others): (Vec<&str>, Vec<&str>) =
+            clients.lines().partition(|line| line.starts_with(&name));
+        let slices = |line: &&str| {
+            Some(
+                line.split("timeslices ")
+                    .nth(1)?
+                    .split(' ')
+                    .next()?
+                    .to_owned(),
+            )
+        };
+        Ok(Self {
+            victim: own.first().ok_or("the victim is gone")?.to_string(),
+            settings: read("settings")?,
+            timeslices: others
+                .iter()
+                .filter_map(slices)
+                .filter(|slice| slice != "0" && slice != NEW_TIMESLICE)
+                .collect::<Vec<_>>()
+                .join(" "),
+        })
+    }
+
+    /// What is other in a later state, of the victim and the GPU.
+    pub(super) fn difference(&self, later: &Self) -> String {
+        let mut lines = Vec::new();
+        if self.victim != later.victim {
+            lines.push(format!("{} became {}", self.victim, later.victim));
+        }
+        for (before, after) in self.settings.lines().zip(later.settings.lines()) {
+            if before != after {
+                lines.push(format!("{before} became {after}"));
+            }
+        }
+        lines.join("; ")
+    }
+}
+
+/// One byte over a socket.
+fn signal(socket: &mut UnixStream) -> Result<(), String> {
+    socket.write_all(&[1]).map_err(|e| e.to_string())
+}
+
+fn wait(socket: &mut UnixStream) -> Result<(), String> {
+    socket.read_exact(&mut [0]).map_err(|e| e.to_string())
+}
+
+/// Runs an attack in a process of its own; what it was told, and what was to be seen just before it and
+/// just after it, while the attacker was still there.
+pub(super) fn run(
+    place: Place,
+    victim: &Victim,
+    attack: fn(&Attacker) -> Told,
+) -> Result<(Told, State, State), String> {
+    let (ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let known = victim.known.clone();
+    let mut end = ours.try_clone().map_err(|e| e.to_string())?;
+    let child = spawn(move || {
+        drop(ours);
+        let folder = place.folder("attacker");
+        // The driver's nodes are everybody's. In a container, root with all rights attacks.
+        // SAFETY: takes no pointer; this process has one thread.
+        if place == Place::Driver && unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) } != 0 {
+            return 1;
+        }
+        let Ok(client) = rm::Client::open(&folder, GPU, known.gpus.instance) else {
+            return 2;
+        };
+        let attacker = Attacker {
+            client,
+            folder,
+            victim: known,
+        };
+        if signal(&mut theirs)
+            .and_then(|()| wait(&mut theirs))
+            .is_err()
+        {
+            return 3;
+        }
+        let text = match attack(&attacker) {
+            Ok(()) => "ok".to_owned(),
+            Err(how) => format!("no{how}"),
+        };
+        let length = u16::try_from(text.len()).unwrap_or(0).to_le_bytes();
+        let sent = theirs
+            .write_all(&length)
+            .and_then(|()| theirs.write_all(text.as_bytes()));
+        let _ = wait(&mut theirs);
+        i32::from(sent.is_err())
+    });
+    let child = child.map_err(|e| format!("fork: errno {e}"))?;
+    let result = watch(&mut end, victim);
+    drop(end);
+    let status = sys::wait(child).map_err(|e| format!("wait: errno {e}"))?;
+    let result = result.map_err(|e| format!("the attacker ended with {status:#x}: {e}"))?;
+    Ok(result)
+}
+
+fn watch(end: &mut UnixStream, victim: &Victim) -> Result<(Told, State, State), String> {
+    wait(end)?;
+    let before = State::of(victim.known.client)?;
+    signal(end)?;
+    let mut length = [0; 2];
+    end.read_exact(&mut length).map_err(|e| e.to_string())?;
+    let mut text = vec![0; usize::from(u16::from_le_bytes(length))];
+    end.read_exact(&mut text).map_err(|e| e.to_string())?;
+    let after = State::of(victim.known.client)?;
+    signal(end)?;
+    let text = String::from_utf8_lossy(&text);
+    let told = match text.strip_prefix("no") {
+        Some(how) => Err(how.to_owned()),
+        None => Ok(()),
+    };
+    Ok((told, before, after))
+}

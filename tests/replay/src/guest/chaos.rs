@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `chaos`: random and mutated calls, mappings, forks and ends of processes, through all proxies of two
+//! tenants at once.
+//!
+//! Processes are made, do what their dice say, and end in the middle of it, by themselves or killed. What
+//! they ask for is in part right (so that objects and mappings come to be) and then wrong in a few bits.
+//! What fails here by chance fails in all of its ways; only the ends are compared: the kernel's log has no
+//! fault, no memory is charged, no file, mapping, object or event is left in the driver, and the tenants can
+//! be destroyed.
+//!
+//! The seed is printed first. With the same seed each process throws the same dice; how processes
+//! interleave is the scheduler's.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use cgpu_uapi as uapi;
+
+use super::process::spawn;
+use super::rm;
+use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::control::{mount_cgpufs, Control};
+use crate::layout;
+use crate::standin::{self, KernelLog};
+use crate::sys;
+
+const GPU: u32 = 0;
+const MIB: u64 = 1 << 20;
+/// The tenants.
+const TENANTS: [&str; 2] = ["chaos-a", "chaos-b"];
+/// Steps of a process, if it is not killed before.
+const STEPS: u64 = 400;
+/// Bytes behind every pointer of a call whose size is left to chance: more than the driver takes.
+const ROOM: usize = 128 << 10;
+/// Descriptors and mappings that a process keeps.
+const KEPT: usize = 24;
+
+/// splitmix64: its whole state is one number, so a process begins anywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, sides: u64) -> u64 {
+        self.roll() % sides
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        let at = usize::try_from(self.below(from.len() as u64)).unwrap_or(0);
+        from[at]
+    }
+
+    /// Changes some bytes: none in half of the cases.
+    fn mutate(&mut self, bytes: &mut [u8]) {
+        if bytes.is_empty() || self.below(2) == 0 {
+            return;
+        }
+        for _ in 0..=self.below(3) {
+            let at = usize::try_from(self.below(bytes.len() as u64)).unwrap_or(0);
+            bytes[at] = match self.below(4) {
+                0 => 0,
+                1 => 0xff,
+                2 => bytes[at] ^ 1 << self.below(8),
+                _ => u8::try_from(self.below(256)).unwrap_or(0),
+            };
+        }
+    }
+}
+
+/// A process: its dice, files and mappings.
+struct Program {
+    dice: Dice,
+    folder: String,
+    files: Vec<i32>,
+    maps: Vec<(u64, u64)>,
+    client: u32,
+    handles: [u32; 12],
+}
+
+impl Program {
+    fn new(seed: u64, tenant: &str) -> Self {
+        let mut handles = [0; 12];
+        for (i, handle) in (0x5c00_0001..).zip(handles.iter_mut()) {
+            *handle = i;
+        }
+        Self {
+            dice: Dice(seed),
+            folder: format!("{}/{tenant}", uapi::CGPUFS_MOUNT),
+            files: Vec::new(),
+            maps: Vec::new(),
+            client: 0,
+            handles,
+        }
+    }
+
+    fn open(&mut self) {
+        let name = self
+            .dice
+            .pick(&["nvidiactl", "nvidiactl", "nvidia0", "nvidia-uvm"]);
+        let flags = self.dice.pick(&[
+            libc::O_RDWR,
+            libc::O_RDWR | libc::O_NONBLOCK,
+            libc::O_RDONLY,
+        ]);
+        if self.files.len() >= KEPT {
+            self.close();
+        }
+        if let Ok(fd) = sys::open(&format!("{}/{name}", self.folder), flags | libc::O_CLOEXEC) {
+            self.files.push(fd);
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.files.is_empty() {
+            let at = usize::try_from(self.dice.below(self.files.len() as u64)).unwrap_or(0);
+            let _ = sys::close(self.files.swap_remove(at));
+        }
+    }
+
+    fn file(&mut self) -> i32 {
+        match self.files.is_empty() {
+            true => -1,
+            false => self.dice.pick(&self.files),
+        }
+    }
+
+    fn handle(&mut self) -> u32 {
+        match self.dice.below(12) {
+            0 => self.client,
+            1 => 0,
+            2 => 0xc1d0_0000 | u32::try_from(self.dice.below(64)).unwrap_or(0),
+            _ => self.dice.pick(&self.handles),
+        }
+    }
+
+    /// Any escape or request with any bytes.
+    fn wild(&mut self) {
+        let mut bytes = vec![0; ROOM];
+        for word in bytes.chunks_exact_mut(8).take(24) {
+            word.copy_from_slice(&self.dice.roll().to_le_bytes());
+        }
+        // Pointers that lead nowhere, or into the argument itself.
+        let own = bytes.as_ptr() as u64;
+        let pointer = self
+            .dice
+            .pick(&[own, 0, 1, own + 4096, u64::MAX - 4095, 1 << 47]);
+        put_u64(&mut bytes, 16, pointer);
+        let nr = u32::try_from(self.dice.below(256)).unwrap_or(0);
+        let size = self
+            .dice
+            .pick(&[0, 4, 8, 16, 24, 28, 32, 48, 56, 72, 184, 560, 2304, 2608]);
+        let request = match self.dice.below(3) {
+            0 => u32::try_from(self.dice.below(100)).unwrap_or(0),
+            1 => self.dice.pick(&[layout::UVM_INITIALIZE, 0x3000_0002]),
+            _ => 3 << 30 | size << 16 | layout::NV_TYPE << 8 | nr,
+        };
+        let _ = sys::ioctl(self.file(), request, &mut bytes);
+    }
+
+    /// RM_ALLOC, nearly right.
+    fn alloc(&mut self) {
+        let (class, size) = self.dice.pick(&[
+            (rm::ROOT, 0),
+            (rm::ROOT, 0),
+            (rm::DEVICE, 56),
+            (rm::DEVICE, 56),
+            (rm::SUBDEVICE, 4),
+            (rm::VIDEO_MEMORY, 128),
+            (rm::VIDEO_MEMORY, 128),
+            (rm::SYSTEM_MEMORY, 128),
+            (0x90f1, 56),
+            (0xa06c, 20),
+            (0xc86f, 368),
+            (rm::USERMODE, 2),
+            (0x79, 24),
+            (0xde, 8),
+        ]);
+        // The class may be changed below, and with it what the driver writes.
+        let mut params = vec![0; if size == 0 { 0 } else { ROOM }];
+        if class == rm::VIDEO_MEMORY || class == rm::SYSTEM_MEMORY {
+            let bytes = (1 + self.dice.below(64)) * MIB;
+            params[..size].copy_from_slice(&rm::memory_params(self.client, bytes));
+        }
+        self.dice.mutate(&mut params[..size]);
+        let mut outer = vec![0; 48];
+        let (parent, new) = (self.handle(), self.handle());
+        let root = class == rm::ROOT;
+        for (at, value) in [
+            (0, if root { 0 } else { self.client }),
+            (
+                4,
+                if class == rm::DEVICE {
+                    self.client
+                } else {
+                    parent
+                },
+            ),
+            (8, if root { 0 } else { new }),
+            (12, class),
+        ] {
+            put_u32(&mut outer, at, value);
+        }
+        if !params.is_empty() {
+            put_u64(&mut outer, 16, params.as_mut_ptr() as u64);
+        }
+        // Neither pointer may be changed: the driver writes behind it.
+        self.dice.mutate(&mut outer[..16]);
+        let request = 3 << 30 | 48 << 16 | layout::NV_TYPE << 8 | 0x2b;
+        let done = sys::ioctl(self.file(), request, &mut outer).is_ok();
+        if done && class == rm::ROOT && u32_at(&outer, 40) == 0 {
+            self.client = u32_at(&outer, 8);
+        }
+    }
+
+    /// A control out of some, with zeros or a mutation of them.
+    fn control(&mut self) {
+        let (cmd, size) = self.dice.pick(&[
+            (0x2080_1303, 1028),
+            (0x2080_018e, 14408),
+            (0x2080_018d, 3812),
+            (0x201, 128),
+            (0xa06c_0103, 8),
+            (0x2080_110b, 536),
+            (0x2080_014a, 268),
+            (0xd04, 12),
+            (0x0080_170d, 24),
+            (0x2080_8159, 332),
+        ]);
+        let mut params = vec![0; size];
+        // A list of channels has pointers in it.
+        if cmd != 0x0080_170d {
+            self.dice.mutate(&mut params);
+        }
+        let (fd, client, object) = (self.file(), self.client, self.handle());
+        let _ = rm::control(fd, client, object, cmd, &mut params);
+    }
+
+    fn free(&mut self) {
+        let (fd, client, object) = (self.file(), self.client, self.handle());
+        let _ = rm::free(fd, client, object);
+    }
+
+    fn dup(&mut self) {
+        let (fd, client, parent, new) = (self.file(), self.client, self.handle(), self.handle());
+        let source = (self.client, self.handle());
+        let _ = rm::dup(fd, client, parent, new, source);
+    }
+
+    /// RM_MAP_MEMORY and an mmap of what it prepared, or of nothing.
+    fn map(&mut self) {
+        let length = self.dice.pick(&[4096, 0x1_0000, MIB, 2 * MIB]);
+        let (ctl, fd) = (self.file(), self.file());
+        let mut outer = [0; 56];
+        for (at, value) in [(0, self.client), (4, self.handle()), (8, self.handle())] {
+            put_u32(&mut outer, at, value);
+        }
+        put_u64(&mut outer, 24, length);
+        put_u32(&mut outer, 48, u32::try_from(fd).unwrap_or(u32::MAX));
+        let request = 3 << 30 | 56 << 16 | layout::NV_TYPE << 8 | 0x4e;
+        let _ = sys::ioctl(ctl, request, &mut outer);
+        let prot = self.dice.pick(&[
+            libc::PROT_READ,
+            libc::PROT_WRITE,
+            libc::PROT_READ | libc::PROT_WRITE,
+        ]);
+        if let Ok(at) = sys::mmap(0, length, prot, libc::MAP_SHARED, fd, 0) {
+            if self.maps.len() >= KEPT {
+                self.unmap();
+            }
+            self.maps.push((at, length));
+        }
+    }
+
+    /// Takes a mapping away, or a part of it.
+    fn unmap(&mut self) {
+        if self.maps.is_empty() {
+            return;
+        }
+        let at = usize::try_from(self.dice.below(self.maps.len() as u64)).unwrap_or(0);
+        let (address, length) = self.maps.swap_remove(at);
+        let part = match self.dice.below(3) {
+            0 => 4096,
+            _ => length,
+        };
+        // SAFETY: the driver gave this range and nothing of the program lies in it.
+        let _ = unsafe { sys::munmap(address, part) };
+    }
+
+    /// UVM requests that make and end mappings, nearly right.
+    fn uvm(&mut self) {
+        let (request, size) = self.dice.pick(&[
+            (layout::UVM_INITIALIZE, 16),
+            (layout::UVM_MM_INITIALIZE, 8),
+            (37, 40),
+            (38, 24),
+            (25, 32),
+            (26, 24),
+            (33, 9264),
+            (34, 24),
+            (66, 40),
+            (73, 24),
+        ]);
+        let mut params = vec![0; size];
+        let base = 0x20_0000_0000 + self.dice.below(8) * 2 * MIB;
+        if size >= 24 && request != 37 && request != 25 {
+            put_u64(&mut params, 0, base);
+            put_u64(&mut params, 8, 2 * MIB);
+        }
+        if request == 33 {
+            put_u64(&mut params, 9240, 1);
+            put_u32(&mut params, 9252, self.client);
+            put_u32(&mut params, 9256, self.handle());
+        }
+        self.dice.mutate(&mut params);
+        let _ = sys::ioctl(self.file(), request, &mut params);
+    }
+
+    /// A child that does a few steps with everything that it inherited, and ends.
+    fn fork(&mut self) {
+        let Ok(pid) = sys::fork() else { return };
+        if pid == 0 {
+            sys::die_with_parent();
+            for _ in 0..10 {
+                self.step(false);
+            }
+            sys::exit_now(0);
+        }
+        if self.dice.below(3) == 0 {
+            let _ = sys::kill(pid, libc::SIGKILL);
+        }
+        let _ = sys::wait(pid);
+    }
+
+    fn step(&mut self, may_fork: bool) {
+        match self.dice.below(20) {
+            0..=2 => self.open(),
+            3 => self.close(),
+            4..=5 => self.wild(),
+            6..=9 => self.alloc(),
+            10..=11 => self.control(),
+            12 => self.free(),
+            13 => self.dup(),
+            14..=15 => self.map(),
+            16 => self.unmap(),
+            17..=18 => self.uvm(),
+            _ if may_fork => self.fork(),
+            _ => {}
+        }
+    }
+}
+
+/// What must be again at the end as it was: the driver's counts.
+fn counts() -> Result<Vec<(String, u64)>, String> {
+    let mut counts = Vec::new();
+    for (file, keys) in [
+        ("refs", &["files", "mappings", "events"][..]),
+        ("objects", &["clients", "objects"]),
+        (
+            "heap",
+            &["gpu0_used_bytes", "gpu0_contexts", "gpu0_managed_bytes"],
+        ),
+    ] {
+        let values = standin::read(file)?;
+        counts.extend(
+            keys.iter()
+                .map(|key| ((*key).to_owned(), standin::number(&values, key))),
+        );
+    }
+    Ok(counts)
+}
+
+/// One process of it.
+fn process(seed: u64, tenant: &str) -> i32 {
+    let mut program = Program::new(seed, tenant);
+    // What chance would seldom make: a client, a device and a subdevice.
+    for _ in 0..3 {
+        program.open();
+    }
+    for _ in 0..STEPS {
+        program.step(true);
+    }
+    0
+}
+
+/// Runs it; whether everything is as it was.
+pub fn run(seconds: u64, seed: Option<u64>, processes: u32) -> Result<bool, String> {
+    mount_cgpufs()?;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|e| e.to_string())?;
+    let seed = seed.unwrap_or_else(|| u64::try_from(now.as_nanos() & 0xffff_ffff).unwrap_or(0));
+    println!("seed {seed}");
+    let mut log = KernelLog::from_now();
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let before = counts()?;
+    for name in TENANTS {
+        let made = control.create(name, GPU, 512 * MIB, 1);
+        made.map_err(|e| format!("create {name}: errno {e}"))?;
+    }
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut dice = Dice(seed);
+    let mut running = Vec::new();
+    let (mut made, mut killed) = (0_u64, 0_u64);
+    while Instant::now() < end {
+        let (next, tenant) = (dice.roll(), dice.pick(&TENANTS));
+        let pid = spawn(|| process(next, tenant)).map_err(|e| format!("fork: errno {e}"))?;
+        made += 1;
+        running.push(pid);
+        if running.len() >= usize::try_from(processes.max(1)).unwrap_or(1) {
+            let pid = running.remove(0);
+            if dice.below(4) == 0 {
+                killed += 1;
+                let _ = sys::kill(pid, libc::SIGKILL);
+            }
+            sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
+        }
+    }
+    for pid in running {
+        sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
+    }
+    finish(&control, &before, &mut log, (made, killed))
+}
+
+/// Compares the end with the beginning.
+fn finish(
+    control: &Control,
+    before: &[(String, u64)],
+    log: &mut KernelLog,
+    (made, killed): (u64, u64),
+) -> Result<bool, String> {
+    let mut wrong: Vec<String> = log.faults();
+    let mut calls = 0;
+    for name in TENANTS {
+        let seen = control
+            .get(name, GPU)
+            .map_err(|e| format!("get {name}: errno {e}"))?;
+        calls += seen.calls_refused + seen.memory_refused;
+        for (what, value) in [
+            ("memory", seen.memory_used_bytes),
+            ("open files", u64::from(seen.tenant_open_files)),
+        ] {
+            if value != 0 {
+                wrong.push(format!("{name}: {what} {value} at the end"));
+            }
+        }
+        if let Err(e) = control.destroy(name, GPU) {
+            wrong.push(format!("destroy {name}: errno {e}"));
+        }
+    }
+    for ((what, was), (_, is)) in before.iter().zip(counts()?) {
+        if *was != is {
+            wrong.push(format!("{what} was {was} and is {is}"));
+        }
+    }
+    standin::reset("unanswered")?;
+    println!("{made} processes, {killed} killed, {calls} calls refused");
+    for line in &wrong {
+        println!("FAILED {line}");
+    }
+    println!(
+        "{} passed, {} failed",
+        u32::from(wrong.is_empty()),
+        wrong.len()
+    );
+    Ok(wrong.is_empty())
+}
