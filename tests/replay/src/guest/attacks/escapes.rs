@@ -4,7 +4,7 @@
 use super::clients::disable;
 use super::scene::{escape, Attacker, MIB, OWN};
 use super::{attack, told, Attack, Driver, Sign, Told};
-use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::guest::rm;
 use crate::sys;
 
@@ -45,7 +45,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         alloc_object,
     ),
     attack(
-        "the heap's state by the older way (VID_HEAP_CONTROL)",
+        "the size of the whole heap by the older way (VID_HEAP_CONTROL)",
         "rmapi_deprecated_vidheapctrl.c:_nvos32FunctionInfo",
         Driver::Passes,
         Sign::Told,
@@ -227,7 +227,11 @@ fn heap_info(a: &Attacker) -> Told {
     put_u32(&mut outer, 0, a.client.handle);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
     put_u32(&mut outer, 8, 5);
-    a.escape(0x4a, &mut outer, 20)
+    a.escape(0x4a, &mut outer, 20)?;
+    match u64_at(&outer, 24) {
+        total if total > super::scene::LIMIT => Ok(()),
+        total => Err(format!("told of {} MiB", total / MIB)),
+    }
 }
 
 fn map_doorbell(a: &Attacker) -> Told {

@@ -22,7 +22,8 @@ pub(super) const NOTE: &str = "/tmp/attack-note";
 pub(super) const GPU: u32 = 0;
 /// A mebibyte.
 pub(super) const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
+/// The limit of each instance.
+pub(super) const LIMIT: u64 = 1 << 30;
 /// The timeslice of a new channel group in microseconds (kernel_fifo_gv100.c).
 const NEW_TIMESLICE: &str = "1024";
 /// An ordinary user.
@@ -143,7 +144,7 @@ pub(super) struct Known {
 }
 
 fn instance(control: &Control, name: &str) -> Result<(), String> {
-    let made = control.create(name, GPU, GIB, 1);
+    let made = control.create(name, GPU, LIMIT, 1);
     made.map(drop)
         .map_err(|e| format!("create {name}: errno {e}"))
 }
