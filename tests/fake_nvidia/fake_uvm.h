@@ -98,7 +98,7 @@ u32 ranges_migrate_group(struct va_space *s, u64 group, const u8 *uuid);
 void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 		    u64 start, u64 end);
 void residency_collapse(struct va_range *r);
-void residency_unmap_remote(struct va_range *r, u32 minor);
+void residency_unmap_remote(struct va_range *r, u32 of);
 int residency_split(struct va_range *r, struct va_range *rest);
 void residency_drop(struct va_range *r);
 int fake_uvm_mmap(struct file *filp, struct vm_area_struct *vma);

@@ -109,8 +109,8 @@ u32 ranges_prefer(struct va_space *s, u64 base, u64 length, const u8 *uuid)
 	if (status == NV_OK)
 		for_managed(r, s, base, base + length - 1) {
 			r->preferred = to;
-			if (to >= 0)
-				residency_unmap_remote(r, to);
+			if (to >= 0 && !r->duplicated)
+				residency_unmap_remote(r, BIT(to));
 		}
 	return status;
 }
@@ -128,6 +128,8 @@ u32 ranges_duplicate(struct va_space *s, u64 base, u64 length, bool to)
 		for_managed(r, s, base, base + length - 1) {
 			if (r->duplicated && !to)
 				residency_collapse(r);
+			if (to)
+				residency_unmap_remote(r, ~0u);
 			r->duplicated = to;
 		}
 	return status;

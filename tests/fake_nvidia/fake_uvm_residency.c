@@ -16,8 +16,9 @@
  *
  * A GPU that has used a block in host memory has it mapped, and does not
  * fault on it again: the block stays where it is, whatever is preferred by
- * then, until it moves or until that GPU is made its preferred location
- * (uvm_policy.c:preferred_location_unmap_remote_pages). Seen on an H100.
+ * then, until it moves, until that GPU is made its preferred location
+ * (uvm_policy.c:preferred_location_unmap_remote_pages), or until it is to be
+ * duplicated (va_block_set_read_duplication_locked). Seen on an H100.
  *
  * When a GPU is full, blocks make room, unused ones first, for other blocks
  * and for memory objects alike (uvm_pmm_gpu_pma_evict_pages).
@@ -173,17 +174,15 @@ void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 	mutex_unlock(&residency_lock);
 }
 
-/* uvm_policy.c:preferred_location_unmap_remote_pages() */
-void residency_unmap_remote(struct va_range *r, u32 minor)
+/* What these GPUs use in host memory they have to fault on again. */
+void residency_unmap_remote(struct va_range *r, u32 of)
 {
 	struct block *b;
 	unsigned long i;
 
-	if (r->duplicated)
-		return;
 	mutex_lock(&residency_lock);
 	xa_for_each(&r->blocks, i, b)
-		b->remote &= ~BIT(minor);
+		b->remote &= ~of;
 	mutex_unlock(&residency_lock);
 }
 

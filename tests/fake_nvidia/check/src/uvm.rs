@@ -301,6 +301,12 @@ fn residency() {
     assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
     touch(BASE, 8 * MIB);
     assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
+    // What the GPU uses in host memory it has mapped, and does not fault on again ...
+    assert_eq!(span(43, 4 * MIB), status::OK);
+    touch(BASE, 8 * MIB);
+    assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
+    // ... unless it was made the preferred location.
+    assert_eq!(with_processor(&file, 42, 4 * MIB, &uuid(0)), status::OK);
     assert_eq!(span(43, 4 * MIB), status::OK);
     touch(BASE, 8 * MIB);
     assert_eq!(on_gpu(), (8 * MIB, 8 * MIB));
