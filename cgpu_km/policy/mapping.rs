@@ -250,6 +250,9 @@ impl Mappings {
                 }
                 at = self.behind(Some(slot), 0);
             }
+            if span.gpu.is_some() {
+                return None;
+            }
             place += 1;
         }
     }
