@@ -16,10 +16,13 @@ use crate::{
     os_interface::{
         self,
         shared_page::{DriverPage, Shadow},
-        BackingFile, Caller, Changes, DeviceNumber, Frame, Mapping, OpenFile, Pages, QueueKey,
-        Shown, Unmapped, UserAddr, Worker,
+        BackingFile, Caller, Changes, DeviceNumber, Frame, Gate, Mapping, OpenFile, Pages,
+        QueueKey, Shown, Unmapped, UserAddr, Worker,
     },
-    policy::{Books, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView},
+    policy::{
+        sched::{InstanceId, InstanceView},
+        Books, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView,
+    },
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -352,6 +355,8 @@ pub struct Instance {
     gpu: Arc<Gpu>,
     tenant: Arc<Tenant>,
     nodes: InstanceNodes,
+    /// Before the registers that its programs map.
+    gate: Arc<Gate>,
 }
 
 /// Numbers of the honest nodes.
@@ -366,12 +371,19 @@ pub struct InstanceNodes {
 }
 
 impl Instance {
-    pub(super) fn new(id: u32, gpu: Arc<Gpu>, tenant: Arc<Tenant>, nodes: InstanceNodes) -> Self {
+    pub(super) fn new(
+        id: u32,
+        gpu: Arc<Gpu>,
+        tenant: Arc<Tenant>,
+        nodes: InstanceNodes,
+        gate: Arc<Gate>,
+    ) -> Self {
         Self {
             id,
             gpu,
             tenant,
             nodes,
+            gate,
         }
     }
 
@@ -452,6 +464,22 @@ impl Instance {
     /// Its weight; `None` once it is destroyed.
     pub fn weight(&self) -> Option<u32> {
         self.gpu.weight(self.id)
+    }
+
+    /// How it is served; `None` once it is destroyed.
+    pub fn served(&self) -> Option<InstanceView> {
+        self.gpu.conductor().instance_view(InstanceId(self.id))
+    }
+
+    /// Keeps it off the GPU, or lets it on again.
+    pub fn set_suspended(&self, suspended: bool) -> Result<(), Failure> {
+        let conductor = self.gpu.conductor();
+        Ok(conductor.set_terms(InstanceId(self.id), |terms| terms.suspended = suspended)?)
+    }
+
+    /// The gate before its registers.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Changes its weight.
@@ -542,6 +570,15 @@ impl os_interface::Endpoint for Endpoint {
 
     fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
         match file.endpoint() {
+            Self::Gpu(instance) => {
+                // While the GPU sleeps there are no pages, and it is not known what they will be.
+                let facts = instance.gpu().facts();
+                let gated = pages.any(|frame| facts.is_register(frame));
+                match gated || pages.first().is_none() {
+                    true => Ok(Shown::Gated(&instance.gate)),
+                    false => Ok(Shown::AsMade),
+                }
+            }
             Self::Control(tenant) => {
                 let found = pages.first().and_then(|frame| tenant.shared_data(frame));
                 let Some((gpu, page)) = found else {
@@ -557,7 +594,12 @@ impl os_interface::Endpoint for Endpoint {
                 Ok(Shown::Instead(shadow.page()))
             }
             Self::Uvm(tenant) => dispatch::mapped(file, tenant, made, pages),
-            Self::Gpu(_) => Ok(Shown::AsMade),
+        }
+    }
+
+    fn rang(file: &File) {
+        if let Self::Gpu(instance) = file.endpoint() {
+            instance.gpu().conductor().rang(InstanceId(instance.id));
         }
     }
 
