@@ -14,6 +14,8 @@ use crate::{
     registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, VERSION},
     uapi::{self, request, Cause, Reserved},
 };
+mod compute;
+
 use core::mem::size_of;
 use kernel::{alloc::KVVec, prelude::*, str::CString, sync::Arc};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -58,6 +60,10 @@ impl Commands {
                 let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
                 instance.set_managed_mode(managed_mode(set.managed_mode)?)
             }
+            request::GPU_SET_COMPUTE
+            | request::INSTANCE_SET_COMPUTE
+            | request::GPU_COMPUTE
+            | request::INSTANCE_COMPUTE => compute::run(&self.0, cmd, at),
             _ => Err(Cause::UnknownCommand.into()),
         }
     }

@@ -8,13 +8,17 @@
 //!
 //! All sizes of memory are in bytes. Text fields are UTF-8, padded with NUL bytes.
 
+mod compute;
+
+pub use compute::*;
+
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The ioctl type ("magic") of every command of the control device.
 pub const MAGIC: u8 = 0xC6;
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
 /// Where the tool mounts the filesystem of the twins.
@@ -75,6 +79,14 @@ pub mod nr {
     pub const INSTANCE_SET_WEIGHT: u8 = 0x15;
     /// [`super::InstanceSetManaged`], write.
     pub const INSTANCE_SET_MANAGED: u8 = 0x16;
+    /// [`super::GpuSetCompute`], write.
+    pub const GPU_SET_COMPUTE: u8 = 0x30;
+    /// [`super::InstanceSetCompute`], write.
+    pub const INSTANCE_SET_COMPUTE: u8 = 0x31;
+    /// [`super::List`] of [`super::GpuCompute`], read and write.
+    pub const GPU_COMPUTE: u8 = 0x32;
+    /// [`super::List`] of [`super::InstanceCompute`], read and write.
+    pub const INSTANCE_COMPUTE: u8 = 0x33;
 }
 
 const fn code(direction: u32, nr: u8, size: usize) -> u32 {
@@ -122,6 +134,18 @@ pub mod request {
         nr::INSTANCE_SET_MANAGED,
         size_of::<InstanceSetManaged>(),
     );
+    /// Changes how the compute time of a GPU is shared, also while it is in use.
+    pub const GPU_SET_COMPUTE: u32 = code(WRITE, nr::GPU_SET_COMPUTE, size_of::<GpuSetCompute>());
+    /// Changes the priority of an instance, suspends or resumes it, also while it is in use.
+    pub const INSTANCE_SET_COMPUTE: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_COMPUTE,
+        size_of::<InstanceSetCompute>(),
+    );
+    /// How the compute time of each GPU is shared.
+    pub const GPU_COMPUTE: u32 = code(READ | WRITE, nr::GPU_COMPUTE, size_of::<List>());
+    /// What compute time each instance was given.
+    pub const INSTANCE_COMPUTE: u32 = code(READ | WRITE, nr::INSTANCE_COMPUTE, size_of::<List>());
 }
 
 /// A NUL-padded name. Allowed bytes: `A-Z a-z 0-9 . _ -`, the first one a letter or a digit.
@@ -412,6 +436,8 @@ pub enum Cause {
     NoSuchInstance = 2,
     /// `ENXIO`: there is no such GPU.
     NoSuchGpu = 6,
+    /// `E2BIG`: the fair policy would have more instances than parts.
+    TooManyForPolicy = 7,
     /// `EBUSY`: files of the instance are open, or its memory is not all freed.
     Busy = 16,
     /// `EEXIST`: the name is taken on this GPU.
@@ -430,6 +456,8 @@ pub enum Cause {
     LimitZero = 33,
     /// `ERANGE`: the weight is not between 1 and [`WEIGHT_MAX`].
     WeightOutOfRange = 34,
+    /// `EOVERFLOW`: the weights would add up to more than the fixed policy can give.
+    WeightsAboveWhole = 75,
     /// `ENOTUNIQ`: the name is on several GPUs and none was named.
     Ambiguous = 76,
     /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
@@ -438,14 +466,17 @@ pub enum Cause {
     TooMany = 87,
     /// `EPROTONOSUPPORT`: the running NVIDIA driver's branch is not known.
     UnknownDriver = 93,
+    /// `EOPNOTSUPP`: there is no such policy, period or percentage.
+    UnknownPolicy = 95,
 }
 
 impl Cause {
     /// Every cause, in the order of its errno.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::NotPermitted,
         Self::NoSuchInstance,
         Self::NoSuchGpu,
+        Self::TooManyForPolicy,
         Self::Busy,
         Self::NameTaken,
         Self::DriverMissing,
@@ -455,10 +486,12 @@ impl Cause {
         Self::LimitsAboveGpu,
         Self::LimitZero,
         Self::WeightOutOfRange,
+        Self::WeightsAboveWhole,
         Self::Ambiguous,
         Self::BadName,
         Self::TooMany,
         Self::UnknownDriver,
+        Self::UnknownPolicy,
     ];
 
     /// The errno, positive.
@@ -538,53 +571,4 @@ const _: () = {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_become_file_names_are_checked() {
-        for good in ["a", "train-7B", "0.x_y", &"n".repeat(NAME_LEN - 1)] {
-            assert_eq!(Name::new(good).expect("valid").as_str(), Some(good));
-        }
-        for bad in [
-            "",
-            ".",
-            "..",
-            "-x",
-            "a/b",
-            "a b",
-            "ä",
-            "a\0b",
-            &"n".repeat(NAME_LEN),
-        ] {
-            assert!(Name::new(bad).is_none(), "{bad:?}");
-        }
-        let mut dirty = Name::new("a").expect("valid");
-        dirty.0[5] = b'x';
-        assert_eq!(dirty.as_str(), None);
-    }
-
-    #[test]
-    fn each_cause_has_an_errno_of_its_own() {
-        for (i, cause) in Cause::ALL.into_iter().enumerate() {
-            assert_eq!(Cause::from_errno(cause.errno()), Some(cause));
-            assert!(Cause::ALL
-                .iter()
-                .skip(i + 1)
-                .all(|c| c.errno() > cause.errno()));
-        }
-    }
-
-    #[test]
-    fn request_codes_never_change() {
-        assert_eq!(request::VERSION, 0x8088_C601);
-        assert_eq!(request::GPU_LIST, 0xC028_C602);
-        assert_eq!(request::INSTANCE_CREATE, 0xC090_C610);
-        assert_eq!(request::INSTANCE_DESTROY, 0x4058_C611);
-        assert_eq!(request::INSTANCE_GET, 0xC140_C612);
-        assert_eq!(request::INSTANCE_LIST, 0xC028_C613);
-        assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
-        assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
-        assert_eq!(request::INSTANCE_SET_MANAGED, 0x4070_C616);
-    }
-}
+mod tests;

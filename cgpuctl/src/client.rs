@@ -6,8 +6,9 @@
 
 use crate::control::Control;
 use cgpu_uapi::{
-    nr, request, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetManaged,
-    InstanceSetMemory, InstanceSetWeight, List, Version, CONTROL_PATH, MAGIC,
+    nr, request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
+    InstanceGet, InstanceKey, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
+    InstanceSetWeight, List, Version, CONTROL_PATH, MAGIC,
 };
 use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
@@ -40,6 +41,10 @@ commands! {
     write iow instance_set_memory, INSTANCE_SET_MEMORY, InstanceSetMemory;
     write iow instance_set_weight, INSTANCE_SET_WEIGHT, InstanceSetWeight;
     write iow instance_set_managed, INSTANCE_SET_MANAGED, InstanceSetManaged;
+    write iow gpu_set_compute, GPU_SET_COMPUTE, GpuSetCompute;
+    write iow instance_set_compute, INSTANCE_SET_COMPUTE, InstanceSetCompute;
+    readwrite iorw gpu_compute, GPU_COMPUTE, List;
+    readwrite iorw instance_compute, INSTANCE_COMPUTE, List;
 }
 
 /// The open control device.
@@ -138,6 +143,22 @@ impl Control for Client {
 
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
         call!(self, instance_set_managed, request)
+    }
+
+    fn set_gpu_compute(&self, request: &GpuSetCompute) -> Result<(), Errno> {
+        call!(self, gpu_set_compute, request)
+    }
+
+    fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno> {
+        call!(self, instance_set_compute, request)
+    }
+
+    fn gpu_compute(&self) -> Result<Vec<GpuCompute>, Errno> {
+        self.list(call::gpu_compute, cgpu_uapi::MAX_GPUS)
+    }
+
+    fn instance_compute(&self) -> Result<Vec<InstanceCompute>, Errno> {
+        self.list(call::instance_compute, cgpu_uapi::MAX_INSTANCES_PER_GPU)
     }
 }
 

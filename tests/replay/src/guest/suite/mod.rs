@@ -5,6 +5,7 @@
 //! the module apart come last.
 
 mod compat;
+mod compute;
 mod control;
 mod doorbell;
 mod exports;
@@ -171,6 +172,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         shared_data::TESTS,
         doorbell::TESTS,
         turns::TESTS,
+        compute::TESTS,
         memory::TESTS,
         exports::TESTS,
         uvm::TESTS,
