@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Programs for the test VM.
 
+pub mod bench;
 pub mod cgroup;
 pub mod container;
 pub mod demo;
