@@ -20,6 +20,7 @@
 use super::frontend::get;
 use super::frontend::set;
 use super::uvm::forward;
+use super::uvm::has_worked;
 use super::uvm_map::uuid_at;
 use super::Call;
 use super::Errno;
@@ -271,7 +272,7 @@ pub(super) fn touch(
             false => set(entry.status, bytes, NvStatus::NV_ERR_INVALID_DEVICE.0).map(|()| 0),
         }
     };
-    let ok = returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    let ok = has_worked(entry, returned, bytes);
     call.books(|books| {
         books.end_touch(touch);
         if ok {
@@ -363,7 +364,7 @@ fn in_runs(
         set(BASE, bytes, run.base)?;
         set(LENGTH, bytes, run.length)?;
         returned = forward(call, entry.cmd, bytes, Route::Caller);
-        ok = returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+        ok = has_worked(entry, returned, bytes);
         if !ok {
             break;
         }

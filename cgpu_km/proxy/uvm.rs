@@ -154,6 +154,11 @@ pub(super) fn forward(
     call.forward(request, &mut parts, route)
 }
 
+/// Whether a request was made and the driver says that it has worked.
+pub(super) fn has_worked(entry: &UvmEntry, returned: Result<i32, Errno>, bytes: &[u8]) -> bool {
+    returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0)
+}
+
 fn initialize(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
     use uvm::initialize::*;
     let wanted = get(FLAGS, bytes)?;

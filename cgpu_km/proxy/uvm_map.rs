@@ -15,6 +15,7 @@
 use super::frontend::get;
 use super::frontend::set;
 use super::uvm::forward;
+use super::uvm::has_worked;
 use super::Call;
 use super::Errno;
 use super::Route;
@@ -97,7 +98,7 @@ pub(super) fn map(
         }
     }
     let returned = forward(call, entry.cmd, bytes, Route::Caller);
-    let ok = returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    let ok = has_worked(entry, returned, bytes);
     for map in maps.iter().rev() {
         let made = ok || returned.is_ok() && !is_unmapped(call, &map.uuid, base, length);
         if let Some(ticket) = tickets.pop() {
@@ -127,7 +128,7 @@ pub(super) fn unmap(
     let first = span.and_then(|span| call.books(|books| books.mapped(span, moment)));
     let alone = first.filter(|first| first.base == base && first.length == length);
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
-    let ok = returned == 0 && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    let ok = has_worked(entry, Ok(returned), bytes);
     match (alone, span) {
         (Some(alone), _) if returned == 0 => call.books(|books| books.unmapped(alone)),
         // What cannot be unmapped now stays charged.
@@ -163,7 +164,7 @@ pub(super) fn free(
             .and_then(|first| last_of(base, first.length))
     };
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
-    let ok = returned == 0 && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    let ok = has_worked(entry, Ok(returned), bytes);
     if let (Some(last), true) = (last, ok) {
         clear(call, span(last), moment).unwrap_or(());
     }
@@ -183,7 +184,7 @@ pub(super) fn unregister(
     let gpu = call.gpu_by_uuid(&uuid_at(bytes, 0)?);
     let moment = call.books(|books| books.moment());
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
-    let ok = returned == 0 && entry.status.get(bytes) == Some(NvStatus::NV_OK.0);
+    let ok = has_worked(entry, Ok(returned), bytes);
     if let (Some(_), true) = (gpu, ok) {
         let span = Span {
             file: session.file,
