@@ -117,6 +117,22 @@ impl Config {
 
     /// Why an instance would hold nothing in this container: it reaches the real GPU anyway.
     pub(super) fn way_around(&self) -> Option<String> {
+        // The last rule that speaks of NVIDIA's number decides, as in the kernel.
+        let last = self.linux.resources.devices.iter().rev().find(|rule| {
+            let kind = rule.kind.as_deref().unwrap_or("a");
+            let access = rule.access.as_deref().unwrap_or("rwm");
+            ["a", "c"].contains(&kind)
+                && [None, Some(-1), Some(NVIDIA_MAJOR)].contains(&rule.major)
+                && access.contains(['r', 'w'])
+        });
+        let allowing = last.filter(|rule| rule.allow);
+        // A privileged container is given all of the host's nodes as well, which is not what to mend.
+        if allowing.is_some_and(|rule| rule.major != Some(NVIDIA_MAJOR)) {
+            return Some(
+                "its device cgroup allows all devices, as in a privileged container; run it without --privileged"
+                    .to_owned(),
+            );
+        }
         let node = self.linux.devices.iter().find(|node| {
             node.major == Some(NVIDIA_MAJOR)
                 || node.path.starts_with("/dev/nvidiactl")
@@ -128,17 +144,8 @@ impl Config {
                 node.path.display()
             ));
         }
-        // The last rule that speaks of NVIDIA's number decides, as in the kernel.
-        let last = self.linux.resources.devices.iter().rev().find(|rule| {
-            let kind = rule.kind.as_deref().unwrap_or("a");
-            let access = rule.access.as_deref().unwrap_or("rwm");
-            let major = rule.major.unwrap_or(-1);
-            ["a", "c"].contains(&kind)
-                && [NVIDIA_MAJOR, -1].contains(&major)
-                && access.contains(['r', 'w'])
-        });
-        last.filter(|rule| rule.allow).map(|_| {
-            "its device cgroup allows the real GPUs (major number 195), as in a privileged container; run it without --privileged"
+        allowing.map(|_| {
+            "its device cgroup allows the real GPUs (major number 195); take the rule away"
                 .to_owned()
         })
     }
@@ -194,6 +201,25 @@ mod tests {
             (r#"{"devices": [{"path": "/dev/fuse", "major": 10}]}"#.to_owned(), false),
         ] {
             assert_eq!(config(&linux).way_around().is_some(), found, "{linux}");
+        }
+    }
+
+    #[test]
+    fn the_cause_is_named_that_can_be_mended() {
+        let nodes = r#""devices": [{"path": "/dev/nvidia0", "major": 195, "minor": 0}]"#;
+        for (rule, said) in [
+            (
+                r#"{"allow": true, "access": "rwm"}"#,
+                "without --privileged",
+            ),
+            (
+                r#"{"allow": true, "type": "c", "major": 195, "access": "rw"}"#,
+                "the real /dev/nvidia0",
+            ),
+        ] {
+            let linux = format!(r#"{{{nodes}, "resources": {{"devices": [{rule}]}}}}"#);
+            let why = config(&linux).way_around().expect("found");
+            assert!(why.contains(said), "{why}");
         }
     }
 
