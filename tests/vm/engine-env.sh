@@ -1,15 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # engine-env.sh: makes a second Debian folder beside that of kernel-env.sh and prints its path: the same
-# folder with what operators have and the test machine does not need, podman with crun, DKMS and cargo. It
-# costs no second copy of what both have: files are linked, and /etc and /var copied.
+# folder with what operators have and the test machine does not need: podman with crun, docker with
+# containerd and runc, udev, systemd, DKMS and cargo. It costs no second copy of what both have: files are
+# linked, and /etc and /var copied.
 #
 # It has a key of its own, so that another package here costs nobody the kernel's folder.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-PACKAGES=(podman crun conmon netavark golang-github-containers-common uidmap dkms cargo)
+PACKAGES=(podman crun conmon netavark golang-github-containers-common dkms cargo)
+PACKAGES+=(docker.io docker-cli containerd runc systemd udev)
 
 base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
 key=$({
@@ -31,7 +33,7 @@ work=$CGPU_CACHE/engine-$key.tmp
 rm -rf "$work"
 mkdir -p "$work"
 
-step "podman, DKMS and cargo (about 40 s)"
+step "podman, docker, udev, DKMS and cargo (about 60 s)"
 (
 	# The debug kernel's script installs a compiler there.
 	flock 8
@@ -52,5 +54,5 @@ rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/apt/*.bin "$root"/
 in_root "$root" -- dpkg-query -W -f '${Package} ${Version}\n' >"$work/versions"
 mv "$work" "$final"
 touch "$final/ready"
-step "ready: $(grep -E '^(podman|crun) ' "$final/versions" | tr '\n' ' ')"
+step "ready: $(grep -E '^(podman|crun|docker.io|containerd) ' "$final/versions" | tr '\n' ' ')"
 echo "$final/root"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# engine-session.sh: instances in containers that podman makes with crun, in the test machine, as root
-# (engine-test.sh puts the files there). First by the CDI file, then by the hook. Ends in
-# "engine: N passed, N failed".
+# engine-session.sh: instances in containers that real engines make, in the test machine (engine-test.sh
+# puts the files there). podman with crun first by the CDI file, then by the hook; then docker
+# on containerd with runc (engine-docker.sh). Ends in "engine: N passed, N failed".
 #
 # The machine's root is an initramfs, out of which no runtime can pivot: everything runs in a mount
 # namespace with a root of its own.
@@ -10,7 +10,7 @@ if [ "$1" != inside ]; then
 	mkdir /newroot
 	exec unshare -m --propagation private sh -c '
 		mount -t tmpfs tmpfs /newroot && cd /newroot || exit 1
-		mkdir -p var/tmp root newroot && ln -s /run var/run && touch /etc/hosts /etc/resolv.conf
+		mkdir -p var/tmp root newroot && chmod 1777 var/tmp && ln -s /run var/run && touch /etc/hosts /etc/resolv.conf
 		for folder in bin sbin lib lib64 usr etc files dev proc sys run tmp; do
 			mkdir -p "/$folder" "$folder" && mount --rbind "/$folder" "$folder" || exit 1
 		done
@@ -45,15 +45,22 @@ value() { cgpuctl inst show "$1" --json | sed -n "s/^ *\"$2\": \\([0-9]*\\),\\?\
 is() { [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
 # within SECONDS COMMAND...: becomes true.
 within() {
-	left=$(($1 * 5))
+	end=$(($(date +%s) + $1))
 	shift
 	until "$@" >/dev/null 2>&1; do
-		[ $left -gt 0 ] || return 1
-		left=$((left - 1))
+		[ "$(date +%s)" -lt "$end" ] || return 1
 		sleep 0.2
 	done
 }
 idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
+# kill_now PID...: an engine says 0 of what does not run, and kill takes that for everybody.
+kill_now() {
+	for pid in "$@"; do
+		[ "$pid" -gt 1 ] 2>/dev/null || { echo "\"$pid\" is no process"; return 1; }
+	done
+	kill -9 "$@"
+}
+pid_of() { podman inspect -f "{{.State.$1}}" "$2"; }
 instances() { cgpuctl inst list --json | grep -c '"gpu_minor"'; }
 
 IMAGE=localhost/client
@@ -92,7 +99,7 @@ check "its memory is free again" within 10 idle train
 check "the other one's is not" holds infer $((3 << 29))
 
 # The engine is gone, the container is not; then the engine comes back.
-check "the second container outlives its monitor" sh -c "kill -9 \$(podman inspect -f '{{.State.ConmonPid}}' second)"
+check "the second container outlives its monitor" kill_now "$(pid_of ConmonPid second)"
 check "and goes on" holds infer $((3 << 29))
 run podman rm --force --time 0 second
 check "it is removed by a new engine" within 10 idle infer
@@ -109,11 +116,39 @@ run podman rm --force --time 0 first
 check "and gives it back" within 10 idle train
 check "a device that is not there is refused" fails container --rm --device cgpu.io/gpu=nobody $IMAGE /cgpu-guest --version
 check "by its name" says "cgpu.io/gpu=nobody"
+
+# Without root an engine cannot give out a GPU: the twins are out of its reach.
+user() { /usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp/user XDG_RUNTIME_DIR=/run/user/1000 "$@"; }
+echo "user:x:1000:1000::/tmp/user:/bin/sh" >>/etc/passwd
+mkdir -p /tmp/user /run/user/1000
+chown 1000:1000 /tmp/user /run/user/1000
+rootless() { user podman run --network=none --log-driver=k8s-file --cgroups=disabled --rm "$@"; }
+check "podman runs without root" run user podman import --quiet /files/image.tar $IMAGE
+check "a container without a GPU runs" run rootless $IMAGE /cgpu-guest --version
+check "one with a GPU is refused" fails rootless --device cgpu.io/gpu=train $IMAGE /cgpu-guest --version
+check "and it says which path is out of reach" says "/run/cgpu/dev/train/nvidia"
+check "and why" says "ermission denied"
 kill "$watcher"
 run cgpuctl inst destroy train
 run cgpuctl inst destroy infer
 run cgpuctl cdi generate --output /run/cdi/cgpu.json
 check "without instances there is no file" [ ! -e /run/cdi/cgpu.json ]
+
+# As install.sh leaves it: udev keeps the file.
+mkdir -p /run/udev
+/usr/lib/systemd/systemd-udevd --daemon
+check "udev takes the rule" run udevadm control --reload
+run cgpuctl inst create train --gpu 0 --mem 8GiB
+check "the rule writes the file when an instance comes" within 20 [ -e /run/cdi/cgpu.json ]
+run cgpuctl inst create infer --gpu 0 --mem 3GiB
+both() { is "$(cgpuctl cdi list | grep -c ready)" 2; }
+check "and again with the next one" within 20 both
+run cgpuctl inst destroy train
+check "and when one goes" within 20 cgpuctl cdi validate
+run cgpuctl inst destroy infer
+check "and removes it with the last" within 20 [ ! -e /run/cdi/cgpu.json ]
+# It would keep this mount namespace, with the twins in it, and so the module.
+check "udev ends" run udevadm control --exit
 
 # ---- the hook
 mkdir -p /usr/share/containers/oci/hooks.d
@@ -131,8 +166,8 @@ id=$(podman inspect -f '{{.Id}}' hami | cut -c1-12)
 check "HAMi's settings: the instance is called like the container" within 20 holds "$id" $((1 << 29))
 check "and has the weight" is "$(value "$id" weight)" 30
 # Nobody is left to call the hook: monitor and container are killed.
-victim=$(podman inspect -f '{{.State.Pid}}' hami)
-kill -9 "$(podman inspect -f '{{.State.ConmonPid}}' hami)" "$victim"
+victim=$(pid_of Pid hami)
+check "monitor and container are killed" kill_now "$(pid_of ConmonPid hami)" "$victim"
 gone() { [ ! -d "/proc/$victim" ]; }
 within 5 gone
 check "a container that ends without its hook leaves its instance" is "$(instances)" 1
@@ -155,6 +190,9 @@ while read -r line; do
 	check "README: $line" run sh -c "$command"
 done </files/operations
 check "the chapter leaves no instance" sh -c "cgpuctl inst list | grep -q 'No instances'"
+
+# shellcheck source-path=SCRIPTDIR source=engine-docker.sh
+. /files/engine-docker.sh
 
 rm -rf "$out"
 echo "engine: $passed passed, $failed failed"

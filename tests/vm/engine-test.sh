@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# engine-test.sh: containers with instances, made by a real engine in the test machine: Debian's podman with
-# crun (engine-session.sh), by CDI and by the hook. One boot for both.
+# engine-test.sh: containers with instances, made by real engines in the test machine: Debian's podman with
+# crun, by CDI and by the hook, docker on containerd with runc, by CDI. One boot for all (engine-session.sh).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -22,6 +22,7 @@ tar -C "$work/image" --owner=0 --group=0 -cf "$work/image.tar" .
 for hook in "$CGPU_TREE"/dist/hooks/*.json; do
 	sed 's,@SBIN@,/bin,' "$hook" >"$work/hooks/$(basename "$hook")"
 done
+sed 's,@SBIN@,/bin,' "$CGPU_TREE/dist/cgpu.rules" >"$work/cgpu.rules"
 "$here/operations.py" >"$work/operations"
 cat >"$work/containers.conf" <<'END'
 [containers]
@@ -39,14 +40,17 @@ runroot = "/run/containers/storage"
 END
 
 programs=(/usr/bin/podman /usr/bin/crun /usr/bin/conmon /usr/lib/podman/netavark)
+programs+=(/usr/bin/docker /usr/sbin/dockerd /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/bin/ctr /usr/sbin/runc)
+programs+=(/usr/bin/udevadm /usr/bin/setpriv)
 files=()
 for path in "${programs[@]}" /etc/containers/policy.json /usr/share/containers/seccomp.json; do
 	files+=(--file "$engine$path:$path")
 done
+files+=(--file "$engine/usr/bin/udevadm:/usr/lib/systemd/systemd-udevd")
 # The libraries that they need, by the loader of their own folder.
 while read -r library; do
 	files+=(--file "$engine$(in_root "$engine" -- readlink -f "$library"):$library")
-done < <(in_root "$engine" -- ldd "${programs[@]}" | grep -oE '/lib[^ ]*\.so[^ ]*' | sort -u)
+done < <(in_root "$engine" -- ldd "${programs[@]}" | grep -oE '(/usr)?/lib[^ ]*\.so[^ ]*' | sort -u)
 
 exec 9>&-
 rc=0
@@ -54,5 +58,6 @@ rc=0
 	--file "$work/containers.conf:/etc/containers/containers.conf" \
 	--file "$work/storage.conf:/etc/containers/storage.conf" \
 	--file "$work/image.tar" --file "$work/hooks" --file "$work/operations" --file "$work/image/trace.jsonl.xz" \
-	--file "$here/engine-session.sh" -- sh /files/engine-session.sh || rc=$?
+	--file "$work/cgpu.rules:/usr/lib/udev/rules.d/71-cgpu.rules" \
+	--file "$here/engine-docker.sh" --file "$here/engine-session.sh" -- sh /files/engine-session.sh || rc=$?
 exit "$rc"

@@ -29,8 +29,8 @@ for folder in etc var; do
 done
 root=$work/root
 mkdir -p "$root/files" "$root/tree" "$root/target"
-# DKMS makes a key to sign with, once for all modules; it is not ours.
-snapshot() { (cd "$root" && find . -path ./proc -prune -o -path ./files -prune -o -path ./tree -prune -o -path ./target -prune \
+# What is in /run goes with a boot. DKMS makes a key to sign with, once for all modules; it is not ours.
+snapshot() { (cd "$root" && find . -path ./proc -prune -o -path ./files -prune -o -path ./tree -prune -o -path ./target -prune -o -path ./run -prune \
 	-o -path './var/log' -prune -o -path './var/lib/dkms/mok.*' -prune -o -path './var/lib/dpkg' -prune -o -path './var/cache' -prune -o -path ./tmp -prune -o -print | sort); }
 snapshot >"$work/before"
 
@@ -48,6 +48,11 @@ cp "$module" "$work/"
 mv "$work/cgpu_km.ko" "$work/dkms.ko"
 in_root "$root" -- cgpuctl --version | grep -q "^cgpuctl " && ok "cgpuctl runs"
 [ -s "$root/usr/share/man/man8/cgpuctl-cdi-generate.8.gz" ] && ok "manual pages are there"
+in_root "$root" -- udevadm verify /usr/lib/udev/rules.d/71-cgpu.rules >"$work/verify.log" 2>&1 &&
+	ok "udev understands the rule"
+in_root "$root" -- systemd-analyze verify --man=no /usr/lib/systemd/system/cgpu.service >>"$work/verify.log" 2>&1 &&
+	ok "systemd understands the unit"
+cat "$work/verify.log" >&2
 log "$work/dpkg.log" in_root "$root" -- dpkg --remove cgpu
 log "$work/dpkg.log" in_root "$root" -- dpkg --purge cgpu
 snapshot >"$work/after"
@@ -59,9 +64,13 @@ step "install.sh, with its own builds"
 (cd "$CGPU_TREE" && git ls-files -z --cached --others --exclude-standard -- . ':!tests/traces') |
 	(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$root/tree")
 mkdir -p "$root/tree/.cargo"
-(cd "$CGPU_TREE" && cargo vendor --quiet --locked "$work/vendor" >"$work/config.toml")
-sed -i "s,$work/vendor,/vendor," "$work/config.toml"
-cp "$work/config.toml" "$root/tree/.cargo/config.toml"
+(cd "$CGPU_TREE" && cargo vendor --quiet --locked "$work/vendor" >/dev/null)
+cat >"$root/tree/.cargo/config.toml" <<'END'
+[source.crates-io]
+replace-with = "vendor"
+[source.vendor]
+directory = "/vendor"
+END
 mkdir -p "$build/debian-target"
 log "$work/install.log" in_root "$root" "$work/vendor" /vendor ro "$build/debian-target" /target rw -- \
 	env CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
@@ -84,6 +93,6 @@ END
 	--file "$work/session" -- sh /files/session >"$work/said" || :
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))
-all=10
+all=12
 echo "package: $passed passed, $((all - passed)) failed"
 [ "$passed" = "$all" ]

@@ -60,6 +60,8 @@ fn say(what: &str) {
 fn no_real_device(gpu: u32) -> Result<(), String> {
     for minor in [gpu, 255] {
         let path = format!("/tmp/real{minor}");
+        // Of a run before, in a container that was started again.
+        let _ = fs::remove_file(&path);
         match sys::make_character_device(&path, 195, minor) {
             Err(libc::EPERM) => continue,
             Err(e) => return Err(format!("mknod of 195:{minor}: errno {e}")),
