@@ -67,6 +67,8 @@ VM = (
     ("race", guest("race", "cgpu-guest", "race", "10000", options=["--limit", "300"])),
     ("module before driver", ["tests/vm/load-order.sh"]),
     ("install", ["tests/vm/install-test.sh"]),
+    ("container engines", ["tests/vm/engine-test.sh"]),
+    ("package", ["tests/vm/package-test.sh"]),
 )
 DEBUG = (
     ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
