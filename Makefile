@@ -7,6 +7,8 @@
 #   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU
+#   make bench           what the proxy costs, in the test machine: a table, and JSON on stdout (quarter of an hour)
+#   make soak            an hour of mixed load in the test machine, on the debug kernel (SOAK=3600 seconds)
 #   make bench-scale     how the books' work grows with their objects: JSON lines
 #   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines, 1 if over a bound
 #   make demo            two containers share a GPU
@@ -14,11 +16,12 @@
 #
 # Files of the test machine are kept under ~/.cache/cgpu; `make clean-cache` removes them.
 
+SOAK ?= 3600
 KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install install uninstall package clean clean-cache \
-	lint test test-host test-vm test-debug test-gpu bench-scale bench-weights demo replay
+	lint test test-host test-vm test-debug test-gpu bench soak bench-scale bench-weights demo replay
 
 all: modules
 
@@ -64,6 +67,14 @@ test-debug:
 
 test-gpu:
 	@tests/gpu.sh
+
+bench:
+	@tests/vm/bench.py
+
+soak:
+	@tests/vm/build.sh --kernel debug >/dev/null
+	@tests/vm/run.sh --no-build --kernel debug --name soak --leaks --limit $$(($(SOAK) * 2 + 1800)) -- \
+		cgpu-guest storm-memory --seconds $(SOAK)
 
 bench-scale:
 	@cargo bench --quiet --locked -p cgpu_km --bench scale

@@ -12,6 +12,7 @@
 #   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
 #   --limit SECONDS        the machine is stopped after that (120)
 #   --memory MIB           (1024; debug kernel 2048)
+#   --count-instructions   one processor, whose clock counts its instructions as nanoseconds
 #   --leaks                with the debug kernel: kmemleak before and after (20 s more)
 #   --keep FILE            keeps the console log there
 #   --name NAME            what it is called in messages
@@ -23,6 +24,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no keep='' name='' files=() build=yes
+processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
@@ -32,6 +34,7 @@ while [ $# -gt 0 ]; do
 	--file) files+=("$2"); shift ;;
 	--limit) limit=$2; shift ;;
 	--memory) memory=$2; shift ;;
+	--count-instructions) processors=(-accel tcg,thread=single -icount 'shift=0,sleep=off' -smp 1) ;;
 	--leaks) leaks=yes ;;
 	--keep) keep=$2; shift ;;
 	--name) name=$2; shift ;;
@@ -114,7 +117,7 @@ tail -n +1 -f "$work/progress" >&2 &
 follower=$!
 rc=0
 in_root "$root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
-	timeout --kill-after=5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max,la57=off -smp 2 \
+	timeout --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" -cpu max,la57=off \
 	-m "${memory:-1024}" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use cgpu_replay::guest::{attacks, chaos, demo, hammer, inside, race, rm, scale, storm, suite};
+use cgpu_replay::guest::{
+    attacks, bench, chaos, demo, hammer, inside, race, rm, scale, storm, suite,
+};
 use cgpu_replay::record::Trace;
 use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
 
@@ -20,6 +22,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// What calls cost on the driver's own nodes and through an instance, by turns, and how that grows.
+    /// Prints a JSON object.
+    Bench {
+        /// Rounds of each side, of which the median is taken.
+        #[arg(long, default_value_t = 15)]
+        rounds: u32,
+        /// Calls of a round.
+        #[arg(long, default_value_t = 50)]
+        calls: u32,
+        /// Most objects of one client.
+        #[arg(long, default_value_t = 100_000)]
+        objects: u32,
+        /// Most processes with a client.
+        #[arg(long, default_value_t = 1000)]
+        processes: u32,
+    },
     /// Opens and closes each proxy very often, with forks, copies, passed descriptors, failing opens
     /// and kills, and compares the driver's reference counts. Prints a JSON object.
     Hammer {
@@ -155,6 +173,20 @@ fn print(report: &impl serde::Serialize) -> Result<(), String> {
 
 fn work(command: Command) -> Result<bool, String> {
     match command {
+        Command::Bench {
+            rounds,
+            calls,
+            objects,
+            processes,
+        } => {
+            print(&bench::run(bench::Settings {
+                rounds,
+                calls,
+                objects,
+                processes,
+            })?)?;
+            Ok(true)
+        }
         Command::Hammer { count } => {
             let report = hammer::run(count)?;
             print(&report)?;

@@ -2,6 +2,7 @@
 //! Programs for the test VM.
 
 pub mod attacks;
+pub mod bench;
 pub mod cgroup;
 pub mod chaos;
 pub mod container;

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The calls that are measured.
+
+use std::time::Instant;
+
+use super::side::{Side, SMALL};
+use super::GPU;
+use crate::guest::rm::{self, Failure};
+use crate::sys;
+
+/// Makes so many calls of a kind, and tells what one took: a name and nanoseconds for each thing that was
+/// timed.
+pub(super) type Call = fn(&Side, u32) -> Result<Vec<(&'static str, f64)>, String>;
+
+/// Those whose cost might grow.
+pub(super) const CORE: &[Call] = &[control, memory_report, memory];
+/// All.
+pub(super) const ALL: &[Call] = &[
+    unknown_control,
+    answered_control,
+    control,
+    memory_report,
+    memory,
+    nodes,
+    doorbell,
+    uvm_map,
+];
+
+/// Handles of what a call makes and frees.
+const MADE: u32 = 0x7000_0000;
+/// Where UVM maps.
+const BASE: u64 = 0x20_0000_0000;
+/// Files that one call keeps open at a time.
+const MOST_FILES: u32 = 32;
+const DOORBELL: u64 = 0x1_0000;
+
+/// Nanoseconds for each of `count` runs of `body`.
+fn timed(count: u32, mut body: impl FnMut(u32) -> Result<(), String>) -> Result<f64, String> {
+    let began = Instant::now();
+    for number in 0..count {
+        body(number)?;
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e9 / f64::from(count.max(1)))
+}
+
+fn failed<'a>(what: &'a str, side: &'a Side) -> impl Fn(Failure) -> String + 'a {
+    move |e| format!("{what} on {}: {e}", side.folder)
+}
+
+/// A control to the subdevice.
+fn controls(
+    side: &Side,
+    count: u32,
+    name: &'static str,
+    cmd: u32,
+    size: usize,
+    expected: fn(&Result<(), Failure>) -> bool,
+) -> Result<Vec<(&'static str, f64)>, String> {
+    let mut params = vec![0; size];
+    let client = &side.client;
+    let each = timed(count, |_| {
+        let done = rm::control(
+            client.ctl,
+            client.handle,
+            rm::SUBDEVICE_HANDLE,
+            cmd,
+            &mut params,
+        );
+        match expected(&done) {
+            true => Ok(()),
+            false => Err(format!("{name} on {}: {done:?}", side.folder)),
+        }
+    })?;
+    Ok(vec![(name, each)])
+}
+
+/// One that is in no table: the whole way to a decision, and no further.
+fn unknown_control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    let refused = |done: &Result<(), Failure>| matches!(done, Err(Failure::Status(_)));
+    controls(
+        side,
+        count,
+        "RM_CONTROL that is refused",
+        0x2080_17ff,
+        4,
+        refused,
+    )
+}
+
+/// PERF_BOOST, which the module answers. (The stand-in driver, which has no answer, refuses it.)
+fn answered_control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    let reached = |done: &Result<(), Failure>| !matches!(done, Err(Failure::Errno(_)));
+    controls(
+        side,
+        count,
+        "RM_CONTROL that is answered",
+        0x2080_200a,
+        8,
+        reached,
+    )
+}
+
+/// MC_GET_ARCH_INFO: 16 bytes that the driver has at hand.
+fn control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    controls(
+        side,
+        count,
+        "RM_CONTROL, the cheapest",
+        0x2080_1701,
+        16,
+        Result::is_ok,
+    )
+}
+
+fn memory_report(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    let each = timed(count, |_| {
+        let told = side.client.fb_info(&[8, 0x16]);
+        told.map(drop).map_err(failed("FB_GET_INFO_V2", side))
+    })?;
+    Ok(vec![("FB_GET_INFO_V2", each)])
+}
+
+fn memory(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    let made = timed(count, |number| {
+        let made = side.client.memory(MADE + number, SMALL);
+        made.map(drop).map_err(failed("RM_ALLOC", side))
+    })?;
+    let freed = timed(count, |number| {
+        let freed = side.client.free(MADE + number);
+        freed.map_err(failed("RM_FREE", side))
+    })?;
+    Ok(vec![
+        ("RM_ALLOC of memory", made),
+        ("RM_FREE of memory", freed),
+    ])
+}
+
+fn open(side: &Side, node: &str) -> Result<i32, String> {
+    let path = format!("{}/{node}", side.folder);
+    let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+    opened.map_err(|e| format!("{path}: errno {e}"))
+}
+
+fn close(fd: i32) -> Result<(), String> {
+    sys::close(fd).map_err(|e| format!("close: errno {e}"))
+}
+
+fn nodes(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    let opened = |node: &str| timed(count, |_| close(open(side, node)?));
+    Ok(vec![
+        ("open and close of nvidiactl", opened("nvidiactl")?),
+        (
+            "open and close of nvidia0",
+            opened(&format!("nvidia{GPU}"))?,
+        ),
+        ("open and close of nvidia-uvm", opened("nvidia-uvm")?),
+    ])
+}
+
+/// A doorbell, mapped as CUDA does it. Nothing is submitted: the stand-in's page takes any number.
+fn doorbell(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    let count = count.min(MOST_FILES);
+    let client = &side.client;
+    let made = client.alloc(rm::SUBDEVICE_HANDLE, MADE, rm::USERMODE, &mut []);
+    made.map_err(failed("a doorbell", side))?;
+    let mut files = Vec::new();
+    for _ in 0..count {
+        files.push(open(side, &format!("nvidia{GPU}"))?);
+    }
+    let file = |number: u32| files.get(number as usize).copied().unwrap_or(-1);
+    let names = (client.handle, rm::SUBDEVICE_HANDLE, MADE);
+    let prepared = timed(count, |number| {
+        let mapped = rm::map(client.ctl, names, DOORBELL, 0x0008_0002, file(number));
+        mapped.map_err(failed("RM_MAP_MEMORY", side))
+    })?;
+    let mut places = Vec::new();
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let mapped = timed(count, |number| {
+        let place = sys::mmap(0, DOORBELL, prot, libc::MAP_SHARED, file(number), 0);
+        places.push(place.map_err(|e| format!("mmap on {}: errno {e}", side.folder))?);
+        Ok(())
+    })?;
+    let ring = |number: u32| {
+        let place = places.get(number as usize).copied().unwrap_or_default();
+        // SAFETY: the page of the doorbell's mapping that was just made.
+        unsafe { ((place + 0x90) as *mut u32).write_volatile(0) };
+        Ok(())
+    };
+    let first = timed(count, ring)?;
+    let later = timed(count, ring)?;
+    let unmapped = timed(count, |number| {
+        let place = places.get(number as usize).copied().unwrap_or_default();
+        // SAFETY: nothing of the program lies in a range that the driver gave.
+        let gone = unsafe { sys::munmap(place, DOORBELL) };
+        gone.map_err(|e| format!("munmap: errno {e}"))
+    })?;
+    for fd in files {
+        close(fd)?;
+    }
+    client.free(MADE).map_err(failed("RM_FREE", side))?;
+    Ok(vec![
+        ("RM_MAP_MEMORY", prepared),
+        ("mmap of the doorbell", mapped),
+        ("first store to the doorbell", first),
+        ("store to the doorbell", later),
+        ("munmap of the doorbell", unmapped),
+    ])
+}
+
+fn uvm_map(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+    const LENGTH: u64 = 2 << 20;
+    let made = side.client.memory(MADE, LENGTH);
+    made.map_err(failed("RM_ALLOC", side))?;
+    let at = |number: u32| (BASE + u64::from(number) * LENGTH, LENGTH);
+    let ranges = timed(count, |number| {
+        let (base, length) = at(number);
+        let made = side.space.create_range(base, length);
+        made.map_err(failed("UVM_CREATE_EXTERNAL_RANGE", side))
+    })?;
+    let mapped = timed(count, |number| {
+        let memory = (side.client.handle, MADE);
+        let mapped = side.space.map(at(number), &side.gpu, memory);
+        mapped.map_err(failed("UVM_MAP_EXTERNAL_ALLOCATION", side))
+    })?;
+    let freed = timed(count, |number| {
+        let (base, length) = at(number);
+        let freed = side.space.free_range(base, length);
+        freed.map_err(failed("UVM_FREE", side))
+    })?;
+    side.client.free(MADE).map_err(failed("RM_FREE", side))?;
+    Ok(vec![
+        ("UVM_CREATE_EXTERNAL_RANGE", ranges),
+        ("UVM_MAP_EXTERNAL_ALLOCATION", mapped),
+        ("UVM_FREE", freed),
+    ])
+}

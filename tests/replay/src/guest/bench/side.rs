@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Who calls: a program on the driver's own nodes or in an instance; and who is there beside it.
+
+use cgpu_uapi as uapi;
+
+use super::memory::kernel_bytes;
+use super::{errno, GPU, LIMIT};
+use crate::control::Control;
+use crate::guest::process::spawn;
+use crate::guest::rm::{self, Client};
+use crate::guest::uvm::{self, Space};
+use crate::sys;
+
+/// Handles of the objects that are only there.
+const CROWD: u32 = 0x6000_0000;
+const SPACE_HANDLE: u32 = 0x5C00_0008;
+/// What the smallest object takes.
+pub(super) const SMALL: u64 = 64 << 10;
+
+/// The twins of an instance.
+pub(super) fn folder(name: &str) -> String {
+    format!("{}/{name}", uapi::CGPUFS_MOUNT)
+}
+
+/// A program with a client, an address space of UVM and some memory.
+pub(super) struct Side {
+    /// Where its nodes are.
+    pub(super) folder: String,
+    /// Its client.
+    pub(super) client: Client,
+    /// Its address space.
+    pub(super) space: Space,
+    /// The GPU, as UVM calls it.
+    pub(super) gpu: [u8; 16],
+    objects: u32,
+}
+
+impl Side {
+    /// On the nodes of a folder.
+    pub(super) fn open(folder: &str, device_instance: u32) -> Result<Self, String> {
+        let failed = |e: rm::Failure| format!("a program on {folder}: {e}");
+        let client = Client::open(folder, GPU, device_instance).map_err(failed)?;
+        let made = client.alloc(rm::DEVICE_HANDLE, SPACE_HANDLE, uvm::VA_SPACE, &mut [0; 56]);
+        made.map_err(failed)?;
+        let space = Space::open(folder).map_err(failed)?;
+        let gpu = uvm::uuid(GPU)?;
+        space
+            .register(&gpu, client.handle, SPACE_HANDLE)
+            .map_err(failed)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            client,
+            space,
+            gpu,
+            objects: 0,
+        })
+    }
+
+    /// Allocates until there are so many objects, and tells how many bytes each takes in the kernel.
+    pub(super) fn grow(&mut self, objects: u32) -> Result<f64, String> {
+        let before = kernel_bytes()?;
+        let new = objects.saturating_sub(self.objects);
+        for number in self.objects..objects {
+            let made = self.client.memory(CROWD + number, SMALL);
+            made.map_err(|e| format!("object {number} on {}: {e}", self.folder))?;
+        }
+        self.objects = self.objects.max(objects);
+        Ok((kernel_bytes()? - before) / f64::from(new.max(1)))
+    }
+
+    /// Ends it.
+    pub(super) fn close(self) {
+        let _ = sys::close(self.space.fd);
+        self.client.close();
+    }
+}
+
+/// Others, who do nothing.
+pub(super) struct Crowd {
+    names: Vec<String>,
+    clients: Vec<Client>,
+    pids: Vec<i32>,
+    /// Bytes that each instance takes in the kernel before anybody opens it.
+    pub(super) each_instance: f64,
+}
+
+impl Crowd {
+    /// Instances with a client and an object in each.
+    pub(super) fn instances(
+        control: &Control,
+        device_instance: u32,
+        count: u32,
+    ) -> Result<Self, String> {
+        let names: Vec<_> = (0..count).map(|n| format!("other{n}")).collect();
+        let before = kernel_bytes()?;
+        for name in &names {
+            errno(name, control.create(name, GPU, LIMIT / 256, 1))?;
+        }
+        let each_instance = (kernel_bytes()? - before) / f64::from(count.max(1));
+        let mut clients = Vec::new();
+        for name in &names {
+            let client = Client::open(&folder(name), GPU, device_instance);
+            let client = client.map_err(|e| format!("client of {name}: {e}"))?;
+            let made = client.memory(CROWD, SMALL);
+            made.map_err(|e| format!("memory of {name}: {e}"))?;
+            clients.push(client);
+        }
+        Ok(Self {
+            names,
+            clients,
+            pids: Vec::new(),
+            each_instance,
+        })
+    }
+
+    /// Processes with a client and an object in one instance.
+    pub(super) fn processes(name: &str, device_instance: u32, count: u32) -> Result<Self, String> {
+        let folder = folder(name);
+        let mut crowd = Self {
+            names: Vec::new(),
+            clients: Vec::new(),
+            pids: Vec::new(),
+            each_instance: 0.0,
+        };
+        for _ in 0..count {
+            let pid = spawn(|| {
+                let Ok(client) = Client::open(&folder, GPU, device_instance) else {
+                    return 1;
+                };
+                if client.memory(CROWD, SMALL).is_err() {
+                    return 2;
+                }
+                loop {
+                    sys::sleep_ms(1_000_000);
+                }
+            });
+            crowd.pids.push(errno("fork", pid)?);
+        }
+        let control = errno("control device", Control::open())?;
+        // The caller is one of them.
+        for _ in 0..6000 {
+            let now = errno("get", control.get(name, GPU))?;
+            if now.processes > count && now.memory_used_bytes >= u64::from(count) * SMALL {
+                return Ok(crowd);
+            }
+            sys::sleep_ms(20);
+        }
+        Err(format!("{count} processes do not come up"))
+    }
+
+    /// Ends them.
+    pub(super) fn end(self, control: &Control) -> Result<(), String> {
+        for pid in &self.pids {
+            errno("kill", sys::kill(*pid, libc::SIGKILL))?;
+        }
+        for pid in &self.pids {
+            errno("wait", sys::wait(*pid))?;
+        }
+        for client in self.clients {
+            client.close();
+        }
+        for name in &self.names {
+            errno(name, control.destroy(name, GPU))?;
+        }
+        Ok(())
+    }
+}
