@@ -28,11 +28,11 @@ use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::ProcessId;
 use crate::store::Exhausted;
-use crate::store::List;
 
 mod alloc;
 mod answer;
 mod control;
+mod copied;
 mod exports;
 mod frontend;
 mod handles;
@@ -41,6 +41,8 @@ mod lists;
 mod managed;
 mod uvm;
 mod uvm_map;
+
+use copied::Copied;
 
 #[cfg(test)]
 mod tests;
@@ -254,21 +256,3 @@ pub fn ioctl(
 }
 
 pub use managed::{rebalance, settle};
-
-/// A struct that was copied from the program's memory and is copied back after the call.
-struct Copied {
-    at: UserAddr,
-    bytes: List<u8>,
-}
-
-impl Copied {
-    fn read(call: &mut impl Call, at: UserAddr, len: usize) -> Result<Self, Errno> {
-        let mut bytes = List::filled(len, 0)?;
-        call.read(at, &mut bytes)?;
-        Ok(Self { at, bytes })
-    }
-
-    fn write_back(&self, call: &mut impl Call) -> Result<(), Errno> {
-        call.write(self.at, &self.bytes)
-    }
-}

@@ -31,6 +31,34 @@ macro_rules! number {
 }
 number!(u8, u16, u32, i32, u64);
 
+/// Whether a 64-bit number of at least `base` and less than `base + length` stands anywhere in `bytes`, on
+/// a multiple of 4: NVIDIA's structs have their 64-bit pointers (`NvP64`) on a multiple of 8, and packed ones
+/// on 4.
+///
+/// Every byte that goes to the driver passes here, and most are zeros.
+pub fn points_into(bytes: &[u8], base: u64, length: u64) -> bool {
+    let is_inside = |number: u64| number.wrapping_sub(base) < length;
+    // The upper half of the number before: the lower one of that between the two.
+    let mut before = None;
+    let mut numbers = bytes.chunks_exact(8);
+    for number in numbers.by_ref() {
+        let number = number.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        if number == 0 && before == Some(0) && base != 0 {
+            continue;
+        }
+        let between = before.map(|low| low | number << 32);
+        if is_inside(number) || between.is_some_and(is_inside) {
+            return true;
+        }
+        before = Some(number >> 32);
+    }
+    let last = numbers.remainder().first_chunk().copied();
+    let last = last.map(|last| u64::from(u32::from_le_bytes(last)));
+    before
+        .zip(last)
+        .is_some_and(|(low, high)| is_inside(low | high << 32))
+}
+
 /// One number in a struct.
 #[derive(Debug)]
 pub struct Field<T> {
@@ -135,5 +163,50 @@ impl<T: Wire> Items<T> {
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let end = self.count.checked_mul(T::SIZE)?.checked_add(self.offset)?;
         bytes.get(self.offset..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::points_into;
+
+    /// What it says in one line.
+    fn plain(bytes: &[u8], base: u64, length: u64) -> bool {
+        let mut windows = bytes.windows(8).step_by(4);
+        windows.any(|w| {
+            let number = u64::from_le_bytes(w.try_into().expect("eight"));
+            number >= base && number - base < length
+        })
+    }
+
+    #[test]
+    fn pointers_are_found_where_pointers_stand() {
+        const BASE: u64 = 0x7f12_3456_7000;
+        const LENGTH: u64 = 0x14_0000;
+        // Across a multiple of 2^32, in its own upper half, at the start of the address space.
+        for base in [BASE, 0x7f12_ffff_f000, 0x1000] {
+            for fill in [0, 0xff, 0x12] {
+                for len in 0..45 {
+                    for number in [
+                        base - 1,
+                        base,
+                        base + 0x777,
+                        base + LENGTH - 1,
+                        base + LENGTH,
+                    ] {
+                        for at in 0..len {
+                            let mut bytes = vec![fill; len];
+                            let value = number.to_le_bytes();
+                            let room = value.len().min(len - at);
+                            bytes[at..at + room].copy_from_slice(&value[..room]);
+                            let found = points_into(&bytes, base, LENGTH);
+                            assert_eq!(found, plain(&bytes, base, LENGTH), "{bytes:x?} {base:#x}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(points_into(&BASE.to_le_bytes(), BASE, LENGTH));
+        assert!(!points_into(&[], BASE, LENGTH));
     }
 }

@@ -7,6 +7,7 @@
 //! their own ([`super::exports`]); a few are answered here ([`super::answer`]).
 
 use super::answer;
+use super::copied::Bytes;
 use super::exports;
 use super::frontend::allowed;
 use super::frontend::get;
@@ -339,7 +340,7 @@ fn read_lists(
             true => None,
             false if pointer.direction == Direction::Out => Some(Copied {
                 at,
-                bytes: List::filled(len, 0)?,
+                bytes: Bytes::zeros(len)?,
             }),
             false => Some(Copied::read(call, at, len)?),
         };
@@ -360,16 +361,21 @@ fn forward(
     if pointers.len() > MOST_POINTERS {
         return Err(Errno::EINVAL);
     }
-    let mut parts = List::new();
-    parts.reserve(2 + lists.len())?;
-    parts.push(Part {
+    let outer = Part {
         bytes: outer,
         pointer: None,
-    })?;
-    parts.push(Part {
+    };
+    let params = Part {
         bytes: params,
         pointer: Some(PARAMS_AT),
-    })?;
+    };
+    if pointers.is_empty() {
+        return call.forward(code, &mut [outer, params], Route::Caller);
+    }
+    let mut parts = List::new();
+    parts.reserve(2 + lists.len())?;
+    parts.push(outer)?;
+    parts.push(params)?;
     for (list, pointer) in lists.iter_mut().zip(pointers) {
         if let Some(list) = list {
             parts.push(Part {

@@ -8,7 +8,7 @@ use kernel::{
     bindings,
     error::from_err_ptr,
     mm::{virt::VmaRef, MmWithUser},
-    page::Page,
+    page::{Page, PAGE_SIZE},
     prelude::*,
     sync::{atomic::Relaxed, Arc},
 };
@@ -149,12 +149,12 @@ unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulo
     EINVAL.to_errno()
 }
 
-/// The page that this fault is about, if the current task may touch it now.
+/// The pool that this fault is in, if the current task may touch the page now.
 ///
 /// # Safety
 ///
 /// `vmf` is that of a fault in a mapping with our operations.
-unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<&'a Page> {
+unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<&'a Pool> {
     // SAFETY: The caller promises that the fault is being served.
     let vmf = unsafe { &*vmf };
     if vmf.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
@@ -162,29 +162,59 @@ unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<&'a Page> {
     }
     // SAFETY: A fault's mapping is valid while it is served.
     let pool = unsafe { pool_of(vmf.__bindgen_anon_1.vma) };
-    pool.admit(vmf.__bindgen_anon_1.pgoff)
+    pool.admits(vmf.__bindgen_anon_1.pgoff).then_some(pool)
 }
 
-unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: Called through our operations.
-    let Some(page) = (unsafe { faulted(vmf) }) else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    };
-    // SAFETY: The fault is being served.
-    let vmf = unsafe { &*vmf };
-    // Read-only until the owner writes: any other task's write finds no way in, then.
-    let mut access = bindings::VM_READ | bindings::VM_SHARED;
-    if vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0 {
-        access |= bindings::VM_WRITE;
-    }
+/// Puts a page into the page tables.
+///
+/// # Safety
+///
+/// `vma` is a mapping of page frames and locked by a fault that is being served, `address` is in it, and
+/// `page` lives as long as its file.
+unsafe fn insert(
+    vma: *mut bindings::vm_area_struct,
+    address: c_ulong,
+    page: &Page,
+    access: c_ulong,
+) -> bindings::vm_fault_t {
     // SAFETY: There is no precondition.
     let protection = unsafe { bindings::vm_get_page_prot(access) };
     // SAFETY: The page is allocated.
     let frame = unsafe { extra::cgpu_shim_page_to_pfn(page.as_ptr()) };
-    let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
-    // SAFETY: The mapping is one of page frames and is locked by the fault, the address is in it,
-    // and the page lives as long as the mapping's file.
+    // SAFETY: The caller promises it.
     unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame, protection) }
+}
+
+unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: Called through our operations.
+    let Some(pool) = (unsafe { faulted(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    // SAFETY: The fault is being served.
+    let vmf = unsafe { &*vmf };
+    let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
+    let index = vmf.__bindgen_anon_1.pgoff;
+    let writes = vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
+    let mut done = bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    // The driver reads all of a call's pages one after the other: a fault for each would cost more.
+    for (other, page) in pool.admitted(index).filter(|(i, _)| !writes || *i == index) {
+        // Read-only until the owner writes: any other task's write finds no way in, then.
+        let mut access = bindings::VM_READ | bindings::VM_SHARED;
+        if writes {
+            access |= bindings::VM_WRITE;
+        }
+        // CAST: usize is 64 bits wide.
+        let start = address.wrapping_sub((index * PAGE_SIZE) as c_ulong);
+        let at = start.wrapping_add((other * PAGE_SIZE) as c_ulong);
+        // SAFETY: The mapping is one of page frames and is locked by the fault. It spans all pages of the
+        // pool, which live as long as the mapping's file.
+        let result = unsafe { insert(vma, at, page, access) };
+        // Another page that could not be put there gets a fault of its own.
+        if other == index {
+            done = result;
+        }
+    }
+    done
 }
 
 unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {

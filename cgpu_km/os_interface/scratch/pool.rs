@@ -2,6 +2,7 @@
 //! The scratch of one address space: its mapping and its slots.
 
 use super::{mapping, table, POOL_BYTES, SLOTS, SLOT_PAGES};
+use crate::nvidia::wire::points_into;
 use crate::os_interface::wait::Semaphore;
 use core::ptr::null_mut;
 use kernel::{
@@ -114,18 +115,11 @@ impl Pool {
         core::ptr::eq(self.mm, mm.as_raw())
     }
 
-    /// Whether an address inside the mapping stands anywhere in `bytes`, on a multiple of 4: NVIDIA's
-    /// structs have their 64-bit pointers (`NvP64`) on a multiple of 8, and packed ones on 4. Numbers
+    /// Whether an address inside the mapping stands anywhere in `bytes` where a pointer can stand. Numbers
     /// that are no pointers hit the mapping's part of the address space by chance only.
     pub(super) fn is_named_in(&self, bytes: &[u8]) -> bool {
         // CAST: usize is 64 bits wide.
-        let base = self.base.load(Acquire) as u64;
-        let mut windows = bytes.windows(8).step_by(4);
-        windows.any(|window| {
-            let number = window.first_chunk().copied().map(u64::from_ne_bytes);
-            // CAST: a constant far below 2^64.
-            number.is_some_and(|number| number.wrapping_sub(base) < POOL_BYTES as u64)
-        })
+        points_into(bytes, self.base.load(Acquire) as u64, POOL_BYTES as u64)
     }
 
     /// Makes sure that the mapping is there, in `mm`, the current task's address space. `false` if
@@ -170,19 +164,27 @@ impl Pool {
         self.mm.addr()
     }
 
-    /// The page that the current task may touch now, at page `index` of the mapping.
-    pub(super) fn admit(&self, index: usize) -> Option<&Page> {
-        let slot = self.slots.get(index / SLOT_PAGES)?;
+    /// Whether the current task may touch page `index` of the mapping now.
+    pub(super) fn admits(&self, index: usize) -> bool {
+        self.admitted(index).any(|(other, _)| other == index)
+    }
+
+    /// The pages of the same slot as page `index` of the mapping that the current task may touch now, with
+    /// their indexes.
+    pub(super) fn admitted(&self, index: usize) -> impl Iterator<Item = (usize, &Page)> {
+        let first = index - index % SLOT_PAGES;
         // SAFETY: Reads a per-CPU variable; there is no precondition.
         let current = unsafe { bindings::get_current() };
+        let slot = self.slots.get(index / SLOT_PAGES);
         // Acquire: what `Lease::fill` set up for this owner is seen with him.
-        if !core::ptr::eq(slot.owner.load(Acquire), current) {
-            return None;
-        }
-        let page = index % SLOT_PAGES;
-        if slot.live.load(Relaxed) & 1 << page == 0 {
-            return None;
-        }
-        slot.pages.get(page)?.as_ref()
+        let slot = slot.filter(|slot| core::ptr::eq(slot.owner.load(Acquire), current));
+        let mut live = slot.map_or(0, |slot| slot.live.load(Relaxed));
+        core::iter::from_fn(move || {
+            // CAST: below 64.
+            let page = (live != 0).then(|| live.trailing_zeros() as usize)?;
+            live &= live - 1;
+            Some(page)
+        })
+        .filter_map(move |page| Some((first + page, slot?.pages.get(page)?.as_ref()?)))
     }
 }
