@@ -31,7 +31,7 @@ use crate::{
     },
     os_interface::{
         shared_page::{with_descriptor, DriverPage},
-        BackingFile, DeviceNumber, Route, Worker,
+        BackingFile, DeviceNumber, Frame, Route, Worker,
     },
     proxy::{Part, PointerAt},
     registry::Failure,
@@ -105,6 +105,10 @@ pub struct GpuFacts {
     pub implementation: u32,
     /// As [`uapi::Gpu::mig_mode`].
     pub mig_mode: u32,
+    /// Where its registers are: physical address and length in bytes (BAR0).
+    pub registers: (u64, u64),
+    /// Where its memory can be reached, in the same way (BAR1).
+    pub window: (u64, u64),
 }
 
 /// What a probe found.
@@ -116,6 +120,13 @@ pub struct Found {
 }
 
 impl GpuFacts {
+    /// Whether a page that the driver maps through the GPU's device is one of registers: in its
+    /// registers' place, or in none that is known for memory.
+    pub fn is_register(&self, frame: Frame) -> bool {
+        let within = |(start, length): (u64, u64)| frame.is_within(start, length);
+        within(self.registers) || !(within(self.window) || frame.is_memory())
+    }
+
     /// The UUID as text: `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
     pub fn uuid_text(&self) -> UuidText<'_> {
         UuidText(&self.uuid)
@@ -454,6 +465,14 @@ impl<'a> Rm<'a> {
             architecture: told.architecture,
             implementation: told.implementation,
             mig_mode: told.mig_mode,
+            registers: (
+                card_info::REG_ADDRESS.get(card).ok_or(missing)?,
+                card_info::REG_SIZE.get(card).ok_or(missing)?,
+            ),
+            window: (
+                card_info::FB_ADDRESS.get(card).ok_or(missing)?,
+                card_info::FB_SIZE.get(card).ok_or(missing)?,
+            ),
         })
     }
 

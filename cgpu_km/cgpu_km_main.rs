@@ -36,6 +36,7 @@ pub mod control;
 pub mod dispatch;
 pub mod procfs;
 pub mod registry;
+pub mod sched;
 
 module! {
     type: CgpuModule,

@@ -12,7 +12,7 @@ use crate::{
         Changes, UserAddr,
     },
     policy::{AuditRecord, CallKind, ManagedMode, Reason},
-    registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, POLICY_NATIVE, VERSION},
+    registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, VERSION},
     uapi::{self, request, Cause, Reserved},
 };
 use core::mem::size_of;
@@ -268,7 +268,7 @@ fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     record.device_instance = facts.device_instance;
     record.instances = instances;
     record.max_instances = gpu.max_instances();
-    record.policy = POLICY_NATIVE;
+    record.policy = gpu.policy().number();
     record.free_weight = gpu.free_weight();
     record.memory_bytes = facts.memory_bytes;
     record.allotted_bytes = gpu.allotted();

@@ -10,6 +10,7 @@
 //! <minor>/NAME/memsize   memory limit, bytes                               written by root
 //! <minor>/NAME/meminfo   "Free: BYTES", then "PID: PID Mem: BYTES" for each process
 //! <minor>/NAME/weight    1 to 100                                          written by root
+//! <minor>/NAME/suspended 1: kept off the GPU, else 0                       written by root
 //! <minor>/NAME/status    everything else, one "key: value" a line
 //! ```
 //!
@@ -24,8 +25,8 @@ use crate::{
         procfs::{Access, Folder, TextFile},
         Printed,
     },
-    policy::ManagedMode,
-    registry::{Gpu, Instance, Overcommit, POLICY_NATIVE, VERSION},
+    policy::{sched::Policy, ManagedMode},
+    registry::{Gpu, Instance, Overcommit, VERSION},
     uapi,
 };
 use core::{num::IntErrorKind, str::FromStr};
@@ -42,7 +43,7 @@ pub fn root() -> Result<Folder> {
 pub fn gpu_folder(root: &Arc<Folder>, gpu: &Arc<Gpu>) -> Result<Folder> {
     let name = CString::try_from_fmt(fmt!("{}", gpu.facts().minor))?;
     let mut folder = Folder::new(Some(root), &name)?;
-    folder.add(c"policy", Access::ReadWrite, Policy)?;
+    folder.add(c"policy", Access::ReadWrite, Compute(gpu.clone()))?;
     folder.add(c"max_inst", Access::ReadWrite, MaxInstances(gpu.clone()))?;
     folder.add(c"free_weight", Access::Read, FreeWeight(gpu.clone()))?;
     Ok(folder)
@@ -57,6 +58,7 @@ pub fn instance_folder(gpu: &Arc<Folder>, instance: &Arc<Instance>) -> Result<Fo
     folder.add(c"memsize", Access::ReadWrite, MemSize(instance.clone()))?;
     folder.add(c"meminfo", Access::Read, MemInfo(instance.clone()))?;
     folder.add(c"weight", Access::ReadWrite, Weight(instance.clone()))?;
+    folder.add(c"suspended", Access::ReadWrite, Suspended(instance.clone()))?;
     folder.add(c"status", Access::Read, Status(instance.clone()))?;
     Ok(folder)
 }
@@ -81,22 +83,21 @@ impl TextFile for Version {
     }
 }
 
-/// The compute policy. Until there is more than one, every GPU has the native one.
-struct Policy;
+/// The compute policy, by number.
+struct Compute(Arc<Gpu>);
 
-impl TextFile for Policy {
+impl TextFile for Compute {
     fn show(&self, out: &SeqFile) -> Result {
-        seq_print!(out, "{POLICY_NATIVE}\n");
+        seq_print!(out, "{}\n", self.0.policy().number());
         Ok(())
     }
 
     fn store(&self, text: &str) -> Result {
-        if number::<u32>(text)? == POLICY_NATIVE {
-            Ok(())
-        } else {
-            // EOPNOTSUPP: there is no such policy yet.
-            Err(Error::from_errno(-EOPNOTSUPP))
-        }
+        let policy = Policy::from_number(number(text)?);
+        // EOPNOTSUPP: there is no such policy.
+        self.0
+            .set_policy(policy.ok_or(Error::from_errno(-EOPNOTSUPP))?)?;
+        Ok(())
     }
 }
 
@@ -109,7 +110,8 @@ impl TextFile for MaxInstances {
     }
 
     fn store(&self, text: &str) -> Result {
-        self.0.set_max_instances(number(text)?)
+        self.0.set_max_instances(number(text)?)?;
+        Ok(())
     }
 }
 
@@ -173,6 +175,26 @@ impl TextFile for Weight {
     }
 }
 
+struct Suspended(Arc<Instance>);
+
+impl TextFile for Suspended {
+    fn show(&self, out: &SeqFile) -> Result {
+        let served = self.0.served().ok_or(ENODEV)?;
+        seq_print!(out, "{}\n", u8::from(served.terms.suspended));
+        Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        let suspended = match number::<u32>(text)? {
+            0 => false,
+            1 => true,
+            _ => return Err(ERANGE),
+        };
+        self.0.set_suspended(suspended)?;
+        Ok(())
+    }
+}
+
 struct Status(Arc<Instance>);
 
 impl TextFile for Status {
@@ -211,6 +233,22 @@ impl TextFile for Status {
         seq_print!(out, "processes: {}\n", usage.processes);
         seq_print!(out, "open_files: {}\n", usage.open_files);
         seq_print!(out, "tenant_open_files: {}\n", usage.tenant_open_files);
+        if let Some(served) = instance.served() {
+            let account = served.account;
+            seq_print!(
+                out,
+                "compute_suspended: {}\n",
+                u8::from(served.terms.suspended)
+            );
+            seq_print!(out, "compute_working: {}\n", u8::from(served.working));
+            seq_print!(out, "compute_given_ns: {}\n", account.given);
+            seq_print!(out, "compute_windows: {}\n", account.windows);
+            seq_print!(out, "compute_preemptions: {}\n", account.preemptions);
+            seq_print!(out, "compute_parked_ns: {}\n", account.parked);
+        }
+        let gate = instance.gate();
+        seq_print!(out, "compute_parked_tasks: {}\n", gate.parked());
+        seq_print!(out, "compute_parkings: {}\n", gate.parkings());
         seq_print!(out, "node: {}:{}\n", nodes.own.major, nodes.own.minor);
         seq_print!(
             out,

@@ -27,7 +27,7 @@ mod gpu;
 mod shared_data;
 mod tenant;
 
-pub use gpu::{Failure, Gpu, Overcommit, POLICY_NATIVE};
+pub use gpu::{Failure, Gpu, Overcommit};
 pub use tenant::{Endpoint, File, Instance, InstanceNodes, Tenant, Usage};
 
 use crate::{
@@ -37,7 +37,7 @@ use crate::{
         cgpufs::{Cgpufs, Twin, TwinFile},
         nodes::{Node, Nodes, MINORS},
         procfs::Folder,
-        BackingFile, Changes, Worker,
+        BackingFile, Changes, Gate, Worker,
     },
     policy::ManagedMode,
     procfs,
@@ -120,6 +120,7 @@ struct Place {
     capabilities: Capabilities,
     gpu: Arc<Gpu>,
     folder: Arc<Folder>,
+    gate: Arc<Gate>,
 }
 
 /// What is asked for with a new instance.
@@ -232,7 +233,8 @@ impl Registry {
         if id >= TENANT_MINORS {
             return Err(Cause::TooMany.into());
         }
-        gpu.allot(id, wish.limit, wish.weight, wish.overcommit)?;
+        let gate = Gate::new()?;
+        gpu.allot(id, wish.limit, wish.weight, wish.overcommit, &gate)?;
         // From here on the number is used up: a node may be seen, whatever becomes of it.
         admin.next_instance += 1;
         let place = Place {
@@ -241,6 +243,7 @@ impl Registry {
             capabilities: wish.capabilities,
             gpu,
             folder,
+            gate,
         };
         let made = self.make(admin, &wish.name, &place);
         if let Ok(instance) = &made {
@@ -347,7 +350,7 @@ impl Registry {
             control: record.faces.control.number(),
             uvm: record.faces.uvm.number(),
         };
-        let instance = Instance::new(id, gpu.clone(), tenant.clone(), nodes);
+        let instance = Instance::new(id, gpu.clone(), tenant.clone(), nodes, place.gate.clone());
         let instance = Arc::new(instance, GFP_KERNEL)?;
         let endpoint = Arc::new(Endpoint::Gpu(instance.clone()), GFP_KERNEL)?;
         let twin = Twin {

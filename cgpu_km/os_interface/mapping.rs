@@ -9,6 +9,8 @@
 //! |---|---|
 //! | `access` | none: the driver's reads and writes registers behind the page tables, for ptrace and `/proc/PID/mem` |
 //! | `close` | the driver's, then [`Endpoint::unmapped`] |
+//! | `fault` | of registers: past the [gate](super::gate), then the driver's |
+//! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
 //! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and at
 //! `vm_private_data`, and at none of its operations. (One function of UVM compares them,
@@ -29,6 +31,7 @@
 
 use super::{
     creds, extra,
+    gate::{self, Gate},
     open_file::settle_later,
     session::{session, Endpoint, Session},
     shared_page::ShownPage,
@@ -36,7 +39,12 @@ use super::{
 };
 use core::ptr::{null_mut, NonNull};
 use kernel::{
-    bindings, error::to_result, mm::virt::VmaRef, page::PAGE_SIZE, prelude::*, sync::SetOnce,
+    bindings,
+    error::to_result,
+    mm::virt::VmaRef,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{Arc, SetOnce},
 };
 
 /// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools, device
@@ -97,6 +105,20 @@ pub enum Unmapped {
 pub struct Frame(u64);
 
 impl Frame {
+    /// Whether it lies in the `length` bytes of physical memory from `start` on.
+    pub fn is_within(self, start: u64, length: u64) -> bool {
+        // CAST: a page's size.
+        let address = self.0.checked_mul(PAGE_SIZE as u64);
+        address.is_some_and(|address| address >= start && address - start < length)
+    }
+
+    /// Whether it is memory that the kernel knows, host memory most of all.
+    pub fn is_memory(self) -> bool {
+        // SAFETY: Any number may be asked for.
+        // CAST: `c_ulong` is 64 bits wide.
+        unsafe { extra::cgpu_shim_frame_is_memory(self.0 as c_ulong) }
+    }
+
     pub(super) const fn new(number: u64) -> Self {
         Self(number)
     }
@@ -109,6 +131,9 @@ pub enum Shown<'a> {
     AsMade,
     /// The same, after [`Endpoint::settle`] has run, in the same task and without a lock.
     Later,
+    /// What the driver made, behind this gate: without pages, which come with faults that the gate lets
+    /// pass.
+    Gated(&'a Arc<Gate>),
     /// This page, which it can read only, in the place of the driver's one. `EINVAL` for a mapping of
     /// more than a page.
     Instead(&'a ShownPage),
@@ -128,6 +153,17 @@ impl Pages<'_> {
         };
         let here = self.0.start();
         self.look(here, here.saturating_add(PAGE_SIZE), note);
+        found
+    }
+
+    /// Whether there is a page whose frame is one that is asked for.
+    pub fn any(&self, wanted: impl Fn(Frame) -> bool) -> bool {
+        let mut found = false;
+        let note = |frame| {
+            found = wanted(frame);
+            found
+        };
+        self.look(self.0.start(), self.0.end(), note);
         found
     }
 
@@ -173,6 +209,7 @@ struct Table {
     /// First, so that a pointer to it is one to the table.
     operations: bindings::vm_operations_struct,
     original: *const bindings::vm_operations_struct,
+    gated: bool,
 }
 
 // SAFETY: The pointer is to a static of the driver's; nothing is written after it was made.
@@ -180,12 +217,42 @@ unsafe impl Send for Table {}
 // SAFETY: As above.
 unsafe impl Sync for Table {}
 
-/// The tables of a file's mappings; they live as long as its session.
-pub(super) struct Tables([SetOnce<Table>; KINDS]);
+/// What a session keeps for the mappings of its file.
+pub(super) struct Mappings {
+    tables: [SetOnce<Table>; KINDS],
+    /// If it maps registers.
+    gate: SetOnce<gate::Entry>,
+}
 
-impl Tables {
+impl Mappings {
     pub(super) fn new() -> Self {
-        Self([const { SetOnce::new() }; KINDS])
+        Self {
+            tables: [const { SetOnce::new() }; KINDS],
+            gate: SetOnce::new(),
+        }
+    }
+
+    /// The file is going to be closed; nothing of it is mapped any more.
+    pub(super) fn leave(&self) {
+        if let Some(entry) = self.gate.as_ref() {
+            entry.leave();
+        }
+    }
+
+    /// Puts the file behind a gate, if it is not there yet.
+    ///
+    /// # Safety
+    ///
+    /// `file` is open, and [`Mappings::leave`] is called before it is not.
+    unsafe fn enter(&self, gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result {
+        if self.gate.as_ref().is_some() {
+            return Ok(());
+        }
+        // SAFETY: The caller promises it.
+        let entry = unsafe { gate::Entry::new(gate, file) }?;
+        // Another thread may be faster, with the same gate: then this one goes.
+        self.gate.populate(entry);
+        Ok(())
     }
 
     /// The operations that stand for `original`; `None` if there are more kinds than there can be.
@@ -197,24 +264,33 @@ impl Tables {
     unsafe fn replacing<E: Endpoint>(
         &self,
         original: *const bindings::vm_operations_struct,
+        gated: bool,
     ) -> Option<&Table> {
-        self.0.iter().find_map(|slot| {
+        self.tables.iter().find_map(|slot| {
             if slot.as_ref().is_none() {
                 // SAFETY: The caller promises that they are the driver's, and valid.
                 let theirs = unsafe { *original };
-                let operations = bindings::vm_operations_struct {
+                let mut operations = bindings::vm_operations_struct {
                     access: None,
                     close: Some(close::<E>),
                     ..theirs
                 };
+                if gated {
+                    operations.fault = Some(gated_fault::<E>);
+                    operations.huge_fault = None;
+                    operations.map_pages = None;
+                    operations.may_split = Some(may_split);
+                }
                 // Another thread may be faster: its table is looked at like any other, or, if it is
                 // not there yet, the next place is taken.
                 slot.populate(Table {
                     operations,
                     original,
+                    gated,
                 });
             }
-            slot.as_ref().filter(|table| table.original == original)
+            slot.as_ref()
+                .filter(|table| table.original == original && table.gated == gated)
         })
     }
 }
@@ -245,24 +321,21 @@ pub(super) unsafe fn mmap<E: Endpoint>(
     if original.is_null() {
         return Ok(0);
     }
-    // SAFETY: They are the driver's, of a mapping of this session's file.
-    let table = unsafe { session.tables().replacing::<E>(original) };
     // SAFETY: As above. The driver may have changed the flags.
     let made = unsafe { VmaRef::from_raw(vma) };
     let mapping = Mapping::of(made);
-    let shown = table.ok_or(EMFILE).and_then(|table| {
-        let shown = E::mapped(session.file(), &mapping, &Pages(made))?;
-        if matches!(shown, Shown::Later) {
-            let file = NonNull::new(filp).ok_or(EINVAL)?;
-            // SAFETY: The file is being mapped, so it is held, and its session is one of `E`.
-            unsafe { settle_later::<E>(file, mapping) }
-                .inspect_err(|_| E::unmapped(session.file(), &mapping, Unmapped::ByProgram))?;
-        }
-        Ok((table, shown))
-    });
-    if let Ok((table, Shown::AsMade | Shown::Later)) = shown {
-        // SAFETY: As above. The session lives as long as the file, which the mapping holds.
-        unsafe { (*vma).vm_ops = &raw const table.operations };
+    let shown = E::mapped(session.file(), &mapping, &Pages(made));
+    let put_in_place = match shown {
+        // SAFETY: They are the driver's operations, of a mapping that it has just made for `filp`.
+        Ok(Shown::AsMade) => unsafe { cover::<E>(session, vma, original, false) },
+        // SAFETY: As above.
+        Ok(Shown::Later) => unsafe { settled::<E>(session, filp, vma, original) },
+        // SAFETY: As above.
+        Ok(Shown::Gated(gate)) => unsafe { gated::<E>(session, gate, filp, vma, original) },
+        Ok(Shown::Instead(_)) => Err(EINVAL),
+        Err(e) => Err(e),
+    };
+    if put_in_place.is_ok() {
         return Ok(0);
     }
     // What the driver made goes. (The kernel takes the pages out of a mapping that failed, but does not
@@ -274,12 +347,109 @@ pub(super) unsafe fn mmap<E: Endpoint>(
     }
     // SAFETY: As above.
     unsafe { (*vma).vm_ops = &raw const SHOWN.0 };
-    match shown? {
+    match shown {
         // SAFETY: The mapping is being made by this task, and the driver has nothing to do with it
         // any more.
-        (_, Shown::Instead(page)) => unsafe { show(vma, page) },
-        (_, Shown::AsMade | Shown::Later) => Ok(0),
+        Ok(Shown::Instead(page)) => unsafe { show(vma, page) },
+        Ok(_) => {
+            E::unmapped(session.file(), &mapping, Unmapped::ByProgram);
+            put_in_place.map(|()| 0)
+        }
+        Err(e) => Err(e),
     }
+}
+
+/// Puts operations of ours in the place of `original`.
+///
+/// # Safety
+///
+/// The mapping is being made, of the session's file, and `original` are the driver's operations for it.
+unsafe fn cover<E: Endpoint>(
+    session: &Session<E>,
+    vma: *mut bindings::vm_area_struct,
+    original: *const bindings::vm_operations_struct,
+    gated: bool,
+) -> Result {
+    // SAFETY: The caller promises it.
+    let table = unsafe { session.mappings().replacing::<E>(original, gated) };
+    let operations = &raw const table.ok_or(EMFILE)?.operations;
+    // SAFETY: The caller promises it. The session lives as long as the file, which the mapping holds.
+    unsafe { (*vma).vm_ops = operations };
+    Ok(())
+}
+
+/// As [`cover`], and has [`Endpoint::settle`] called before the program goes on.
+///
+/// # Safety
+///
+/// As for [`cover`], with `filp` as the session's file.
+unsafe fn settled<E: Endpoint>(
+    session: &Session<E>,
+    filp: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+    original: *const bindings::vm_operations_struct,
+) -> Result {
+    // SAFETY: The caller promises it.
+    unsafe { cover::<E>(session, vma, original, false) }?;
+    let file = NonNull::new(filp).ok_or(EINVAL)?;
+    // SAFETY: The mapping is being made by this task, under `mmap_lock`.
+    let mapping = Mapping::of(unsafe { VmaRef::from_raw(vma) });
+    // SAFETY: The file is being mapped, so it is held, and its session is one of `E`.
+    unsafe { settle_later::<E>(file, mapping) }
+}
+
+/// Puts a mapping behind a gate.
+///
+/// # Safety
+///
+/// As for [`cover`], with `filp` as the session's file.
+unsafe fn gated<E: Endpoint>(
+    session: &Session<E>,
+    gate: &Arc<Gate>,
+    filp: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+    original: *const bindings::vm_operations_struct,
+) -> Result {
+    let file = NonNull::new(filp).ok_or(EINVAL)?;
+    // SAFETY: The file is open, and its `release` calls `leave` first.
+    unsafe { session.mappings().enter(gate, file) }?;
+    // SAFETY: The caller promises it.
+    unsafe { cover::<E>(session, vma, original, true) }?;
+    // The gate's owner does not know this mapping yet, but nobody can have touched it either.
+    // SAFETY: The whole mapping, one of page frames, locked for writing as it is being made.
+    unsafe {
+        let (start, end) = {
+            let range = VmaRef::from_raw(vma);
+            (range.start(), range.end())
+        };
+        bindings::zap_special_vma_range(vma, start, end.saturating_sub(start));
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn gated_fault<E: Endpoint>(
+    vmf: *mut bindings::vm_fault,
+) -> bindings::vm_fault_t {
+    // SAFETY: The fault is being served, so its mapping is valid.
+    let vma = unsafe { &*(*vmf).__bindgen_anon_1.vma };
+    // SAFETY: Called through operations of ours, which are the start of a table.
+    let table = unsafe { &*vma.vm_ops.cast::<Table>() };
+    // SAFETY: The mapping's file is a proxied one of `E`, since its session made this table.
+    let session = unsafe { session::<E>(vma.vm_file) };
+    // SAFETY: The driver's operations are valid as long as the file is open.
+    let Some(handler) = (unsafe { (*table.original).fault }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    match session.mappings().gate.as_ref() {
+        // SAFETY: The handler is the driver's for this mapping.
+        Some(entry) => unsafe { gate::fault::<E>(entry, session.file(), handler, vmf) },
+        // Another thread is just putting it there: the access is tried again.
+        None => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
+    }
+}
+
+unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulong) -> c_int {
+    EINVAL.to_errno()
 }
 
 /// `struct vm_operations_struct` in a static.

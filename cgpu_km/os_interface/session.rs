@@ -26,7 +26,7 @@
 use super::{
     caller::Caller,
     creds,
-    mapping::{self, Mapping, Pages, Shown, Tables, Unmapped},
+    mapping::{self, Mapping, Mappings, Pages, Shown, Unmapped},
     open_file::OpenFile,
     worker::QueueKey,
     BackingFile, UserAddr,
@@ -68,6 +68,9 @@ pub trait Endpoint: Send + Sync + 'static {
     /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
     fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &Mapping, _late: bool) {}
 
+    /// A program touched registers whose gate is not open. Under the gate's lock.
+    fn rang(_file: &Self::File) {}
+
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
     /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
     /// child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
@@ -93,8 +96,7 @@ pub(super) struct Session<E: Endpoint> {
     node_inode: *mut bindings::inode,
     backing: Arc<BackingFile>,
     queue: QueueKey,
-    /// The operations of its mappings.
-    tables: Tables,
+    mappings: Mappings,
     handle: OpenFile,
     file: E::File,
 }
@@ -108,8 +110,8 @@ impl<E: Endpoint> Session<E> {
         self.queue
     }
 
-    pub(super) fn tables(&self) -> &Tables {
-        &self.tables
+    pub(super) fn mappings(&self) -> &Mappings {
+        &self.mappings
     }
 
     pub(super) fn file(&self) -> &E::File {
@@ -152,7 +154,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         node_inode: inode,
         queue: endpoint.queue(),
         backing,
-        tables: Tables::new(),
+        mappings: Mappings::new(),
         handle,
         file,
     };
@@ -404,6 +406,7 @@ unsafe extern "C" fn release<E: Endpoint>(
     // and the last reference of the file is gone: nobody else uses it.
     let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<Session<E>>()) };
     session.handle.close();
+    session.mappings.leave();
     let result = match session.backing.operations().release {
         // SAFETY: `inode` is the driver's, which `__fput` read from the file.
         Some(release) => unsafe { release(inode, filp) },

@@ -15,6 +15,26 @@ void cgpu_shim_revert_creds(const struct cred *cred)
 	revert_creds(cred);
 }
 
+void cgpu_shim_become_idle(void)
+{
+	set_current_state(TASK_IDLE);
+}
+
+void cgpu_shim_become_running(void)
+{
+	__set_current_state(TASK_RUNNING);
+}
+
+void cgpu_shim_release_fault_lock(struct vm_fault *vmf)
+{
+	release_fault_lock(vmf);
+}
+
+bool cgpu_shim_frame_is_memory(unsigned long frame)
+{
+	return pfn_valid(frame);
+}
+
 void cgpu_shim_sema_init(struct semaphore *sem, int count)
 {
 	sema_init(sem, count);

@@ -6,11 +6,16 @@
 #include <linux/cred.h>
 #include <linux/mm.h>
 #include <linux/pid.h>
+#include <linux/sched.h>
 #include <linux/semaphore.h>
 #include <linux/workqueue.h>
 
 const struct cred *cgpu_shim_override_creds(const struct cred *cred);
 void cgpu_shim_revert_creds(const struct cred *cred);
+void cgpu_shim_become_idle(void);
+void cgpu_shim_become_running(void);
+void cgpu_shim_release_fault_lock(struct vm_fault *vmf);
+bool cgpu_shim_frame_is_memory(unsigned long frame);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);
 pid_t cgpu_shim_pid_by_vnr(pid_t nr);

@@ -84,6 +84,12 @@ impl Completion {
         to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get()) })
     }
 
+    /// Waits until it happens; `ERESTARTSYS` if a signal comes for the calling task before.
+    pub(super) fn wait_interruptible(&self) -> Result {
+        // SAFETY: `new` initialized the completion.
+        to_result(unsafe { bindings::wait_for_completion_interruptible(self.inner.get()) })
+    }
+
     /// Waits until it happens, whatever comes.
     pub(super) fn wait(&self) {
         // SAFETY: `new` initialized the completion.

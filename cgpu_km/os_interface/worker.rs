@@ -26,14 +26,13 @@ use super::{
     extra,
     held::Descriptor,
     scratch::{Lease, Place},
+    thread::{Priority, Task, Thread},
     wait::Completion,
     BackingFile,
 };
 use core::{cmp::Ordering, fmt, ptr::NonNull};
 use kernel::{
-    bindings,
-    error::from_err_ptr,
-    impl_list_arc_safe, impl_list_item,
+    bindings, impl_list_arc_safe, impl_list_item,
     list::{List, ListArc, ListLinks},
     new_condvar, new_mutex,
     prelude::*,
@@ -319,28 +318,36 @@ impl Shared {
     }
 }
 
-/// The worker of one GPU.
-///
-/// # Invariants
-///
-/// The pointer is a thread that runs [`run`], and we hold a reference of its `task_struct`.
-pub struct Worker {
-    shared: Arc<Shared>,
-    thread: NonNull<bindings::task_struct>,
+impl Task for Shared {
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            job.run(&self.template);
+        }
+    }
+
+    fn stop(&self) {
+        self.queue.lock().stopping = true;
+        self.wake.notify_one();
+    }
 }
 
-// SAFETY: The thread is only stopped and put through this pointer, by the one who drops the worker.
-unsafe impl Send for Worker {}
-// SAFETY: What is shared with the thread is `Sync`.
-unsafe impl Sync for Worker {}
+/// The worker of one GPU.
+pub struct Worker {
+    // No job waits or runs when it is dropped: each one's caller borrows the worker.
+    thread: Thread<Shared>,
+    // After the thread.
+    _flush: FlushFiles,
+}
 
-unsafe extern "C" fn run(data: *mut c_void) -> c_int {
-    // SAFETY: `Worker::start` made this pointer from an `Arc` that it left to the thread.
-    let shared = unsafe { Arc::from_raw(data.cast::<Shared>().cast_const()) };
-    while let Some(job) = shared.next() {
-        job.run(&shared.template);
+/// A kernel thread's last `fput` of a file is deferred to a work item: dropping this has it done, so that the
+/// driver can be unloaded right after.
+struct FlushFiles;
+
+impl Drop for FlushFiles {
+    fn drop(&mut self) {
+        // SAFETY: May be called from any context that can sleep.
+        unsafe { bindings::flush_delayed_fput() };
     }
-    0
 }
 
 impl Worker {
@@ -358,30 +365,10 @@ impl Worker {
             }),
             GFP_KERNEL,
         )?;
-        let data = Arc::into_raw(shared.clone());
-        // SAFETY: `run` takes what `data` is; the format takes one `unsigned int`.
-        let thread = from_err_ptr(unsafe {
-            bindings::kthread_create_on_node(
-                Some(run),
-                data.cast_mut().cast(),
-                bindings::NUMA_NO_NODE,
-                c"cgpu-worker/%u".as_char_ptr(),
-                minor,
-            )
+        Ok(Self {
+            thread: Thread::start(c"cgpu-worker", minor, Priority::Normal, shared)?,
+            _flush: FlushFiles,
         })
-        .and_then(|thread| NonNull::new(thread).ok_or(ENOMEM))
-        .inspect_err(|_| {
-            // SAFETY: No thread was made that could have taken the reference.
-            drop(unsafe { Arc::from_raw(data) })
-        })?;
-        // The thread ends by itself when it is told to; our own reference keeps `kthread_stop`
-        // valid after that.
-        // SAFETY: A new thread does not run, let alone end, before it is woken.
-        unsafe { bindings::get_task_struct(thread.as_ptr()) };
-        // SAFETY: As above.
-        unsafe { bindings::wake_up_process(thread.as_ptr()) };
-        // INVARIANT: The reference was taken above.
-        Ok(Self { shared, thread })
     }
 
     /// Has `request` executed by the worker in the calling task's address space, and waits for it.
@@ -413,10 +400,10 @@ impl Worker {
             GFP_KERNEL,
         )?;
         let waiter = job.clone_arc();
-        self.shared.queue.lock().push(job);
-        self.shared.wake.notify_one();
+        self.thread.task().queue.lock().push(job);
+        self.thread.task().wake.notify_one();
         if let Err(killed) = waiter.done.wait_killable() {
-            if self.shared.queue.lock().withdraw(&waiter) {
+            if self.thread.task().queue.lock().withdraw(&waiter) {
                 return Err(killed);
             }
             waiter.done.wait();
@@ -425,27 +412,5 @@ impl Worker {
             0 => Ok(waiter.answer.load(Relaxed)),
             errno => Err(Error::from_errno(errno)),
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // No job waits or runs: each one's caller borrows the worker.
-        self.shared.queue.lock().stopping = true;
-        self.shared.wake.notify_one();
-        // SAFETY: By the invariant our reference keeps the task valid, running or ended.
-        let exit = unsafe { bindings::kthread_stop(self.thread.as_ptr()) };
-        if exit != 0 {
-            // `run` returns 0, so this is the kernel's `EINTR` for a thread that was stopped before
-            // it ran at all: it never took the reference that `start` left to it.
-            // SAFETY: That reference came from `Arc::into_raw` of this very `Arc`.
-            drop(unsafe { Arc::from_raw(Arc::as_ptr(&self.shared)) });
-        }
-        // SAFETY: The reference was ours.
-        unsafe { bindings::put_task_struct(self.thread.as_ptr()) };
-        // A kernel thread's last `fput` of a file is deferred to a work item: have it done, so that
-        // the driver can be unloaded right after.
-        // SAFETY: May be called from any context that can sleep.
-        unsafe { bindings::flush_delayed_fput() };
     }
 }

@@ -3,7 +3,15 @@
 
 use crate::{
     attach::GpuFacts,
-    policy::GpuId,
+    os_interface::{
+        thread::{Priority, Thread},
+        Gate,
+    },
+    policy::{
+        sched::{InstanceId, Policy, Refused, Terms},
+        GpuId,
+    },
+    sched::Conductor,
     uapi::{Cause, MAX_INSTANCES_PER_GPU, WEIGHT_MAX},
 };
 use kernel::{
@@ -13,15 +21,12 @@ use kernel::{
     sync::{Arc, Mutex},
 };
 
-/// Number of the policy that leaves the compute time to the driver.
-pub const POLICY_NATIVE: u32 = 5;
-/// Instances among which the fair policy divides a GPU, until told otherwise.
-const MAX_INSTANCES_DEFAULT: u32 = 16;
-
 /// A GPU of this host.
 #[pin_data]
 pub struct Gpu {
     facts: GpuFacts,
+    /// Runs the conductor.
+    thread: Thread<Conductor>,
     /// Taken before a tenant's state. Held for computations only.
     #[pin]
     division: Mutex<Division>,
@@ -29,7 +34,6 @@ pub struct Gpu {
 
 /// What is given to whom.
 struct Division {
-    max_instances: u32,
     allotments: KVec<Allotment>,
 }
 
@@ -52,11 +56,13 @@ pub enum Overcommit {
 impl Gpu {
     /// A GPU without instances.
     pub(super) fn new(facts: GpuFacts) -> Result<Arc<Self>> {
+        let conductor = Conductor::new()?;
+        let thread = Thread::start(c"cgpu-sched", facts.minor, Priority::Prompt, conductor)?;
         Arc::pin_init(
             pin_init!(Self {
                 facts,
+                thread,
                 division <- new_mutex!(Division {
-                    max_instances: MAX_INSTANCES_DEFAULT,
                     allotments: KVec::new(),
                 }),
             }),
@@ -74,19 +80,37 @@ impl Gpu {
         GpuId(self.facts.device_instance)
     }
 
-    /// Instances among which the fair policy divides it.
-    pub fn max_instances(&self) -> u32 {
-        self.division.lock().max_instances
+    /// Who shares its time.
+    pub fn conductor(&self) -> &Conductor {
+        self.thread.task()
     }
 
-    /// Changes that number; `ERANGE` where it is 0 or above the most that a GPU can have.
-    pub fn set_max_instances(&self, number: u32) -> Result {
+    /// Instances among which the fair policy divides it.
+    pub fn max_instances(&self) -> u32 {
+        self.conductor().rules().max_instances
+    }
+
+    /// Changes that number; `ERANGE` where it is 0 or above the most that a GPU can have, or where the fair
+    /// policy has more instances already.
+    pub fn set_max_instances(&self, number: u32) -> Result<(), Failure> {
         let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
         if number == 0 || number > most {
-            return Err(ERANGE);
+            return Err(ERANGE.into());
         }
-        self.division.lock().max_instances = number;
-        Ok(())
+        let set = self
+            .conductor()
+            .set_rules(|rules| rules.max_instances = number);
+        Ok(set?)
+    }
+
+    /// The compute policy.
+    pub fn policy(&self) -> Policy {
+        self.conductor().rules().policy
+    }
+
+    /// Changes the compute policy; `ERANGE` where the weights of its instances, or their number, do not fit.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Failure> {
+        Ok(self.conductor().set_rules(|rules| rules.policy = policy)?)
     }
 
     /// What the instances' weights leave of the largest weight.
@@ -112,7 +136,11 @@ impl Gpu {
         check_weight(weight)?;
         let mut division = self.division.lock();
         let allotment = division.find_mut(instance);
-        allotment.ok_or(Cause::NoSuchInstance)?.weight = weight;
+        let allotment = allotment.ok_or(Cause::NoSuchInstance)?;
+        let id = InstanceId(instance);
+        self.conductor()
+            .set_terms(id, |terms| terms.weight = weight)?;
+        allotment.weight = weight;
         Ok(())
     }
 
@@ -123,6 +151,7 @@ impl Gpu {
         limit: u64,
         weight: u32,
         overcommit: Overcommit,
+        gate: &Arc<Gate>,
     ) -> Result<(), Failure> {
         check_weight(weight)?;
         let mut division = self.division.lock();
@@ -135,6 +164,14 @@ impl Gpu {
             limit,
             weight,
         };
+        division.allotments.reserve(1, GFP_KERNEL)?;
+        let terms = Terms {
+            weight,
+            high_priority: false,
+            suspended: false,
+        };
+        self.conductor()
+            .add(InstanceId(instance), terms, gate.clone())?;
         division.allotments.push(allotment, GFP_KERNEL)?;
         Ok(())
     }
@@ -163,6 +200,7 @@ impl Gpu {
     pub(super) fn retract(&self, instance: u32) {
         let mut division = self.division.lock();
         division.allotments.retain(|a| a.instance != instance);
+        self.conductor().remove(InstanceId(instance));
     }
 
     /// Whether an instance may have a limit, beside `others` bytes for the others. A limit that
@@ -232,6 +270,16 @@ impl From<Cause> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Kernel(error)
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Misfit(_) => Self::Kernel(ERANGE),
+            Refused::NoSuchInstance => Self::Cause(Cause::NoSuchInstance),
+            Refused::Exhausted => Self::Kernel(ENOMEM),
+        }
     }
 }
 

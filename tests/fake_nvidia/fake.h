@@ -34,7 +34,9 @@
 #define FAKE_VERSION		"580.159.04"	/* that of the recordings */
 extern char *fake_version;		/* what it says */
 #define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */
-#define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region */
+#define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region ... */
+#define FAKE_BELL_OFFSET	0xbb0000	/* ... in BAR0, as recorded */
+#define FAKE_BAR0_SIZE		0x1000000
 #define FAKE_SYSMEM_PAGES	256	/* distinct pages of a sysmem object */
 #define FAKE_CHANNELS		2048
 #define FAKE_FIRST_CHANNEL	10	/* as recorded */
@@ -61,8 +63,8 @@ struct fake_gpu {
 	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
 	DECLARE_BITMAP(channels, FAKE_CHANNELS);	/* under rm_lock */
-	struct page *bar[FAKE_BAR_PAGES];
-	struct page *bell[FAKE_BELL_PAGES];
+	struct page *bar;		/* FAKE_BAR_PAGES in a row */
+	struct page *bell;		/* FAKE_BELL_PAGES in a row */
 	struct page *rusd;
 	atomic_t usage;			/* open files */
 	struct cdev cdev;

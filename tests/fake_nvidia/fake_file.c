@@ -202,7 +202,7 @@ static int card_info(void *arg, size_t size)
 		ci[i].gpu_id = gpu->gpu_id;
 		ci[i].interrupt_line = 0x29 + i;
 		ci[i].reg_address = gpu->bar0;
-		ci[i].reg_size = 0x1000000;
+		ci[i].reg_size = FAKE_BAR0_SIZE;
 		ci[i].fb_address = gpu->bar1;
 		ci[i].fb_size = 0x4000000000ull;
 		ci[i].minor_number = gpu->minor;

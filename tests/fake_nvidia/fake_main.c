@@ -106,17 +106,40 @@ struct fake_gpu *fake_gpu_by_uuid(const u8 *uuid)
 
 static void gpu_exit(struct fake_gpu *gpu)
 {
-	u32 i;
-
 	fake_heap_exit(gpu);
-	for (i = 0; i < FAKE_BAR_PAGES; i++)
-		if (gpu->bar[i])
-			__free_page(gpu->bar[i]);
-	for (i = 0; i < FAKE_BELL_PAGES; i++)
-		if (gpu->bell[i])
-			__free_page(gpu->bell[i]);
+	if (gpu->bar)
+		__free_pages(gpu->bar, order_base_2(FAKE_BAR_PAGES));
+	if (gpu->bell)
+		__free_pages(gpu->bell, order_base_2(FAKE_BELL_PAGES));
 	if (gpu->rusd)
 		__free_page(gpu->rusd);
+}
+
+/*
+ * The pages behind BAR1. They must not lie where BAR0 is told to be: blocks
+ * that do are put aside until there is one that does not.
+ */
+static bool window_init(struct fake_gpu *gpu)
+{
+	const u64 size = (u64)FAKE_BAR_PAGES << PAGE_SHIFT;
+	const u32 order = order_base_2(FAKE_BAR_PAGES);
+	struct page *page, *next;
+	LIST_HEAD(aside);
+
+	do {
+		page = alloc_pages(GFP_KERNEL | __GFP_ZERO, order);
+		if (!page)
+			break;
+		if (page_to_phys(page) >= gpu->bar0 + FAKE_BAR0_SIZE ||
+		    page_to_phys(page) + size <= gpu->bar0) {
+			gpu->bar = page;
+			break;
+		}
+		list_add(&page->lru, &aside);
+	} while (true);
+	list_for_each_entry_safe(page, next, &aside, lru)
+		__free_pages(page, order);
+	return gpu->bar;
 }
 
 static int gpu_init(u32 minor)
@@ -133,20 +156,17 @@ static int gpu_init(u32 minor)
 	gpu->pci_slot = 6 + minor;		/* card info as recorded */
 	for (i = 0; i < 16; i++)
 		gpu->uuid[i] = minor * 16 + i;	/* 00 01 .. 0f as recorded */
-	gpu->bar0 = 0x104002000000ull + minor * 0x10000000ull;
 	gpu->bar1 = 0x100000000000ull + minor * 0x8000000000ull;
 	gpu->total = (u64)fb_mib << 20;
 	gpu->heap = gpu->total - ((u64)FAKE_HEAP_TAX_KIB << 10);
-	for (i = 0; i < FAKE_BAR_PAGES; i++) {
-		gpu->bar[i] = alloc_page(GFP_KERNEL | __GFP_ZERO);
-		if (!gpu->bar[i])
-			return -ENOMEM;
-	}
-	for (i = 0; i < FAKE_BELL_PAGES; i++) {
-		gpu->bell[i] = alloc_page(GFP_KERNEL | __GFP_ZERO);
-		if (!gpu->bell[i])
-			return -ENOMEM;
-	}
+	gpu->bell = alloc_pages(GFP_KERNEL | __GFP_ZERO,
+				order_base_2(FAKE_BELL_PAGES));
+	if (!gpu->bell)
+		return -ENOMEM;
+	/* what lies around them is the machine's, and is never mapped */
+	gpu->bar0 = page_to_phys(gpu->bell) - FAKE_BELL_OFFSET;
+	if (!window_init(gpu))
+		return -ENOMEM;
 	gpu->rusd = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!gpu->rusd)
 		return -ENOMEM;

@@ -52,7 +52,7 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 			p->flags = (p->flags & ~CACHING_MASK) |
 				   CACHING_UNCACHED | MAPPING_REFLECTED;
 		} else {
-			p->address = o->gpu->bar0 + 0xbb0000 + p->offset;
+			p->address = o->gpu->bar0 + FAKE_BELL_OFFSET + p->offset;
 		}
 		break;
 	case PLACE_VIDMEM:

@@ -11,7 +11,7 @@
  * memory is inserted page by page and a fault there is SIGBUS.
  *
  * There is no GPU: BAR1 is 64 pages that repeat, the doorbell region is 16
- * pages of its own. They live as long as the module, because page frames in
+ * pages of its own, and BAR0 is told to be where they are. They live as long as the module, because page frames in
  * a VMA are not counted.
  */
 #include <linux/file.h>
@@ -24,8 +24,8 @@ static struct page *gpu_page(const struct fake_file *file, u64 index)
 	u64 page = (file->map.start >> PAGE_SHIFT) + index;
 
 	if (file->map.place == PLACE_REGISTERS)
-		return gpu->bell[page % FAKE_BELL_PAGES];
-	return gpu->bar[page % FAKE_BAR_PAGES];
+		return gpu->bell + page % FAKE_BELL_PAGES;
+	return gpu->bar + page % FAKE_BAR_PAGES;
 }
 
 static void vma_open(struct vm_area_struct *vma)

@@ -346,6 +346,14 @@ pub mod card_info {
     pub const SLOT: Field<u8> = Field::at(9);
     /// The driver's name for the GPU.
     pub const GPU_ID: Field<u32> = Field::at(16);
+    /// Physical address of its registers (BAR0).
+    pub const REG_ADDRESS: Field<u64> = Field::at(24);
+    /// Their length in bytes.
+    pub const REG_SIZE: Field<u64> = Field::at(32);
+    /// Physical address of the window to its memory (BAR1).
+    pub const FB_ADDRESS: Field<u64> = Field::at(40);
+    /// Its length in bytes.
+    pub const FB_SIZE: Field<u64> = Field::at(48);
     /// Minor of its device node.
     pub const MINOR_NUMBER: Field<u32> = Field::at(56);
 }

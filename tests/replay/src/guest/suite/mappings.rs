@@ -44,12 +44,12 @@ fn map_page(instance: &Instance, client: &rm::Client) -> Result<(i32, u64), Stri
     Ok((fd, address))
 }
 
-fn read(address: u64) -> u32 {
+pub(super) fn read(address: u64) -> u32 {
     // SAFETY: the tests read pages that they have mapped.
     unsafe { (address as *const u32).read_volatile() }
 }
 
-fn write(address: u64, value: u32) {
+pub(super) fn write(address: u64, value: u32) {
     // SAFETY: as above.
     unsafe { (address as *mut u32).write_volatile(value) };
 }
@@ -105,11 +105,11 @@ fn child() -> Outcome {
 }
 
 /// Length of the doorbell's region.
-const DOORBELL: u64 = 0x1_0000;
+pub(super) const DOORBELL: u64 = 0x1_0000;
 
 /// A mapping of `len` bytes of an object through a file of the GPU's, which is closed again.
-fn map_object(instance: &Instance, client: &rm::Client, len: u64) -> Result<u64, String> {
-    let path = format!("{}/nvidia{GPU}", instance.folder());
+fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String> {
+    let path = format!("{folder}/nvidia{GPU}");
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
     let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
     at(
@@ -123,12 +123,17 @@ fn map_object(instance: &Instance, client: &rm::Client, len: u64) -> Result<u64,
 }
 
 /// The doorbell, mapped as CUDA does it.
-fn map_doorbell(instance: &Instance, client: &rm::Client) -> Result<u64, String> {
+pub(super) fn map_doorbell(instance: &Instance, client: &rm::Client) -> Result<u64, String> {
+    map_doorbell_in(&instance.folder(), client)
+}
+
+/// The same through the nodes of a folder.
+pub(super) fn map_doorbell_in(folder: &str, client: &rm::Client) -> Result<u64, String> {
     at(
         "usermode",
         client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, rm::USERMODE, &mut []),
     )?;
-    map_object(instance, client, DOORBELL)
+    map_object(folder, client, DOORBELL)
 }
 
 fn doorbell() -> Outcome {
@@ -164,7 +169,7 @@ fn debugged() -> Outcome {
     write(bell + 0x90, 0);
     at("free", client.free(HANDLE))?;
     at("memory", client.memory(HANDLE, 2 << 20))?;
-    let memory = map_object(&instance, &client, PAGE)?;
+    let memory = map_object(&instance.folder(), &client, PAGE)?;
     write(memory, 5);
     no_access("video memory", memory)?;
     equal("read", &read(memory), &5)?;

@@ -7,6 +7,7 @@
 mod capabilities;
 mod compat;
 mod control;
+mod doorbell;
 mod exports;
 mod files;
 mod handles;
@@ -20,6 +21,7 @@ mod procfs;
 mod scratch;
 mod shared_data;
 mod tenants;
+mod turns;
 mod unload;
 mod uvm;
 
@@ -168,6 +170,8 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         files::TESTS,
         mappings::TESTS,
         shared_data::TESTS,
+        doorbell::TESTS,
+        turns::TESTS,
         memory::TESTS,
         exports::TESTS,
         uvm::TESTS,

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Gates before a GPU's registers: the doorbell by which programs submit work.
+//!
+//! A mapping of registers is made without pages. The first access faults; what becomes of it depends on the
+//! [`Position`] of its instance's gate: the driver's own fault handler puts the pages in (it also
+//! wakes a sleeping GPU), or the task sleeps until the gate is opened. When the gate leaves `Open`, the
+//! pages are taken out of every mapping of every process, children of fork included, by way of the
+//! files that are mapped (`unmap_mapping_range`).
+//!
+//! # No page stays behind
+//!
+//! Whether to let a task pass and the driver's fault handler are one step under [`Gate::state`]. So when
+//! the position was changed, every page that was put in before is there to be taken out, and no further
+//! one comes.
+//!
+//! # Who sleeps
+//!
+//! A task sleeps without `mmap_lock`, so other threads of its process map, unmap and fault as they like; the
+//! mapping itself may go meanwhile. It holds the file, which holds this module, and looks at nothing else
+//! of the mapping afterwards: the kernel does the fault anew. A kill ends the sleep; so does any signal, if
+//! the program itself made the access. Where the kernel cannot do a fault anew (a futex on such an address)
+//! it fails: to let it pass would put the page in for all.
+//!
+//! # Locks
+//!
+//! `mmap_lock`, [`Gate::state`], then what [`Endpoint::rang`] takes (the scheduler's) and what the driver's fault
+//! handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the locks of mappings.
+
+use super::{extra, session::Endpoint, wait::Completion};
+use core::ptr::NonNull;
+use kernel::{
+    bindings, new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex,
+    },
+};
+
+/// Where a gate stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Who comes passes, and nobody hears of it once the pages are there.
+    Open,
+    /// Who comes first is told of and passes; then it is open.
+    Armed,
+    /// Who comes is told of and sleeps.
+    Shut,
+}
+
+/// The gate of one instance.
+#[pin_data]
+pub struct Gate {
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    files: Mutex<KVec<FileMappings>>,
+    /// Tasks that sleep now.
+    parked: Atomic<u32>,
+    /// How often a task went to sleep.
+    parkings: Atomic<u64>,
+}
+
+struct State {
+    position: Position,
+    /// What ends the sleep of those who come now. There is one exactly while the gate is shut.
+    opened: Option<Arc<Completion>>,
+}
+
+/// All mappings of one file.
+///
+/// # Invariants
+///
+/// The file is open: whoever enters it takes it out before the driver's `release`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileMappings(NonNull<bindings::address_space>);
+
+// SAFETY: By the invariant it is valid; the kernel's functions for it may be called by any task.
+unsafe impl Send for FileMappings {}
+
+/// What is to be done with a fault.
+enum Touch {
+    Passed(bindings::vm_fault_t),
+    Wait(Arc<Completion>),
+}
+
+impl Gate {
+    /// An open gate.
+    pub fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                state <- new_mutex!(State {
+                    position: Position::Open,
+                    opened: None,
+                }),
+                files <- new_mutex!(KVec::new()),
+                parked: Atomic::new(0),
+                parkings: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Moves the gate; `ENOMEM` where that cannot be done, and nothing has changed.
+    pub fn set(&self, position: Position) -> Result {
+        let shut = position == Position::Shut;
+        let new = match shut {
+            true => Some(Arc::pin_init(Completion::new(), GFP_KERNEL)?),
+            false => None,
+        };
+        let mut state = self.state.lock();
+        let was_open = state.position == Position::Open;
+        state.position = position;
+        let old = match (shut, &state.opened) {
+            (true, Some(_)) => None,
+            _ => core::mem::replace(&mut state.opened, new),
+        };
+        drop(state);
+        if let Some(opened) = old {
+            opened.complete();
+        }
+        if was_open && position != Position::Open {
+            self.clear();
+        }
+        Ok(())
+    }
+
+    /// Tasks that sleep at it now.
+    pub fn parked(&self) -> u32 {
+        self.parked.load(Relaxed)
+    }
+
+    /// How often a task went to sleep at it.
+    pub fn parkings(&self) -> u64 {
+        self.parkings.load(Relaxed)
+    }
+
+    /// Takes all pages out of all mappings.
+    fn clear(&self) {
+        for file in self.files.lock().iter() {
+            // SAFETY: By its invariant the file is open, as nobody takes it out meanwhile.
+            unsafe { bindings::unmap_mapping_range(file.0.as_ptr(), 0, 0, 1) };
+        }
+    }
+
+    /// A fault in a mapping of registers: `pass` is the driver's handler, `rang` tells of it.
+    fn touch(&self, rang: impl FnOnce(), pass: impl FnOnce() -> bindings::vm_fault_t) -> Touch {
+        let mut state = self.state.lock();
+        match (state.position, &state.opened) {
+            (Position::Shut, Some(opened)) => {
+                let opened = opened.clone();
+                rang();
+                Touch::Wait(opened)
+            }
+            (Position::Armed, _) => {
+                state.position = Position::Open;
+                rang();
+                Touch::Passed(pass())
+            }
+            _ => Touch::Passed(pass()),
+        }
+    }
+}
+
+/// The entry of a file at a gate.
+pub(super) struct Entry {
+    gate: Arc<Gate>,
+    file: FileMappings,
+    /// It was taken out again.
+    left: Atomic<bool>,
+}
+
+impl Entry {
+    /// Enters the mappings of `file`.
+    ///
+    /// # Safety
+    ///
+    /// `file` is open, and [`Entry::leave`] is called before it is not.
+    pub(super) unsafe fn new(gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result<Self> {
+        // SAFETY: The caller promises that it is open.
+        let mappings = NonNull::new(unsafe { (*file.as_ptr()).f_mapping }).ok_or(EINVAL)?;
+        // INVARIANT: The caller promises it.
+        let entry = Self {
+            gate: gate.clone(),
+            file: FileMappings(mappings),
+            left: Atomic::new(false),
+        };
+        let mut files = gate.files.lock();
+        if let Err(e) = files.push(entry.file, GFP_KERNEL) {
+            drop(files);
+            entry.left.store(true, Relaxed);
+            return Err(e.into());
+        }
+        Ok(entry)
+    }
+
+    /// Takes it out. Afterwards the file may be closed.
+    pub(super) fn leave(&self) {
+        let mut files = self.gate.files.lock();
+        if self.left.xchg(true, Relaxed) {
+            return;
+        }
+        // One of them: another thread may have entered the same file at the same time.
+        if let Some(at) = files.iter().position(|file| *file == self.file) {
+            let _ = files.remove(at);
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A fault in a mapping whose registers are behind the gate of `entry`.
+///
+/// # Safety
+///
+/// `vmf` is that of a fault which is being served, `handler` the driver's for its mapping, and `file` what
+/// the endpoint keeps of the mapping's file.
+pub(super) unsafe fn fault<E: Endpoint>(
+    entry: &Entry,
+    file: &E::File,
+    handler: unsafe extern "C" fn(*mut bindings::vm_fault) -> bindings::vm_fault_t,
+    vmf: *mut bindings::vm_fault,
+) -> bindings::vm_fault_t {
+    // SAFETY: The caller promises that it is the driver's, for this mapping.
+    let pass = || unsafe { handler(vmf) };
+    let opened = match entry.gate.touch(|| E::rang(file), pass) {
+        Touch::Passed(result) => return result,
+        Touch::Wait(opened) => opened,
+    };
+    // SAFETY: The fault is being served.
+    let flags = unsafe { (*vmf).flags };
+    if flags & bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY == 0 {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    }
+    if flags & bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT != 0 {
+        return bindings::vm_fault_reason_VM_FAULT_RETRY;
+    }
+    let gate = entry.gate.clone();
+    // SAFETY: As above: its mapping holds its file.
+    let held = unsafe { bindings::get_file((*(*vmf).__bindgen_anon_1.vma).vm_file) };
+    // SAFETY: The fault may be done anew, so its lock is ours to release. From here on the mapping, the
+    // entry and the endpoint's file may go, but for what is held above.
+    unsafe { extra::cgpu_shim_release_fault_lock(vmf) };
+    gate.parked.fetch_add(1, Relaxed);
+    gate.parkings.fetch_add(1, Relaxed);
+    let by_program =
+        bindings::fault_flag_FAULT_FLAG_USER | bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE;
+    // Whatever ends it, the kernel does the fault anew, after the signal if there is one.
+    let _ = match flags & by_program == by_program {
+        true => opened.wait_interruptible(),
+        false => opened.wait_killable(),
+    };
+    gate.parked.fetch_sub(1, Relaxed);
+    drop(opened);
+    drop(gate);
+    // SAFETY: Taken above. If it is the last one the file is closed, and with that this module may go,
+    // only when this task leaves the kernel.
+    unsafe { bindings::fput(held) };
+    bindings::vm_fault_reason_VM_FAULT_RETRY
+}

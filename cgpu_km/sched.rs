@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The scheduler of a GPU at work: [`crate::policy::sched`] with a clock, a thread and the means to act.
+//!
+//! There is one [`Conductor`] for each GPU, and a thread of it. The thread sleeps, without a timer where the
+//! scheduler names no deadline, until something happens: a doorbell was touched, the operator changed a
+//! rule. Then it asks the scheduler what to do, and does it, without the scheduler's lock.
+//!
+//! # Locks
+//!
+//! The scheduler's comes after `mmap_lock`, a GPU's division and a gate's state, since whoever touches a
+//! doorbell tells it under these. It is held for computations only. That of the list of gates is
+//! taken alone.
+
+use crate::{
+    os_interface::{
+        thread::{now, Alarm, Task},
+        Gate, Position,
+    },
+    policy::sched::{
+        self, Authority, CallError, Capabilities, Costs, Event, GpuView, InstanceId, InstanceView,
+        Period, Policy, Refused, RmName, Rules, Scheduler, Terms, SWITCH_MAX,
+    },
+    store::List,
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        Arc, Mutex,
+    },
+};
+
+/// Instances among which the fair policy divides a GPU, until told otherwise.
+const MAX_INSTANCES_DEFAULT: u32 = 16;
+/// What instances of high priority may take together, percent, until told otherwise.
+const PRIORITY_PERCENT_DEFAULT: u32 = 80;
+
+/// Who shares one GPU's time.
+#[pin_data]
+pub struct Conductor {
+    #[pin]
+    scheduler: Mutex<Scheduler>,
+    #[pin]
+    gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
+    #[pin]
+    alarm: Alarm,
+    stopping: Atomic<bool>,
+}
+
+impl Conductor {
+    /// Without instances; the driver shares the GPU as it likes until a policy is set.
+    pub fn new() -> Result<Arc<Self>> {
+        let rules = Rules {
+            policy: Policy::Native,
+            period: Period::Latency,
+            max_instances: MAX_INSTANCES_DEFAULT,
+            priority_percent: PRIORITY_PERCENT_DEFAULT,
+        };
+        let scheduler = Scheduler::new(Capabilities::DOORBELL, Costs::MEASURED, rules);
+        let scheduler = scheduler.map_err(|_| ENOMEM)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                scheduler <- new_mutex!(scheduler),
+                gates <- new_mutex!(KVec::new()),
+                alarm <- Alarm::new(),
+                stopping: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Works on the scheduler, with the time, and has the thread look what follows.
+    fn change<R>(&self, work: impl FnOnce(&mut Scheduler, u64) -> R) -> R {
+        let result = work(&mut self.scheduler.lock(), now());
+        self.alarm.ring();
+        result
+    }
+
+    /// Adds an instance, whose registers are behind `gate`.
+    pub fn add(&self, id: InstanceId, terms: Terms, gate: Arc<Gate>) -> Result<(), Refused> {
+        let added = self.gates.lock().push((id, gate), GFP_KERNEL);
+        added.map_err(|_| Refused::Exhausted)?;
+        let added = self.change(|scheduler, now| scheduler.add(now, id, terms));
+        if added.is_err() {
+            self.gates.lock().retain(|(other, _)| *other != id);
+        }
+        added
+    }
+
+    /// Removes an instance.
+    pub fn remove(&self, id: InstanceId) {
+        self.change(|scheduler, now| scheduler.remove(now, id));
+        self.gates.lock().retain(|(other, _)| *other != id);
+    }
+
+    /// The rules of the GPU.
+    pub fn rules(&self) -> Rules {
+        self.scheduler.lock().rules()
+    }
+
+    /// Changes the rules of the GPU.
+    pub fn set_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<(), Refused> {
+        self.change(|scheduler, now| {
+            let mut rules = scheduler.rules();
+            change(&mut rules);
+            scheduler.set_rules(now, rules)
+        })
+    }
+
+    /// Changes the terms of an instance.
+    pub fn set_terms(
+        &self,
+        id: InstanceId,
+        change: impl FnOnce(&mut Terms),
+    ) -> Result<(), Refused> {
+        self.change(|scheduler, now| {
+            let view = scheduler.instance_view(now, id);
+            let mut terms = view.ok_or(Refused::NoSuchInstance)?.terms;
+            change(&mut terms);
+            scheduler.set_terms(now, id, terms)
+        })
+    }
+
+    /// How the GPU is shared now.
+    pub fn view(&self) -> GpuView {
+        self.scheduler.lock().view()
+    }
+
+    /// How an instance stands now.
+    pub fn instance_view(&self, id: InstanceId) -> Option<InstanceView> {
+        let scheduler = self.scheduler.lock();
+        scheduler.instance_view(now(), id)
+    }
+
+    /// A program of an instance touched its doorbell while that was not open.
+    pub fn rang(&self, id: InstanceId) {
+        // Only a new channel can fail.
+        let _ = self.change(|scheduler, now| scheduler.event(now, Event::Rang(id)));
+    }
+
+    /// Does what the scheduler wants until it wants nothing more; when to look again.
+    fn conduct(&self, channels: &mut List<RmName>) -> Option<u64> {
+        loop {
+            let mut scheduler = self.scheduler.lock();
+            let Some(action) = scheduler.next(now()) else {
+                return scheduler.deadline();
+            };
+            channels.truncate(0);
+            for name in scheduler.switched() {
+                // There is room for as many as there can be.
+                let _ = channels.push(*name);
+            }
+            drop(scheduler);
+            let began = now();
+            let result = Hands(self).perform(action, channels);
+            let answer = Event::Answer { began, result };
+            let _ = self.scheduler.lock().event(now(), answer);
+        }
+    }
+
+    fn gate(&self, id: InstanceId) -> Option<Arc<Gate>> {
+        let gates = self.gates.lock();
+        let found = gates.iter().find(|(other, _)| *other == id);
+        found.map(|(_, gate)| gate.clone())
+    }
+}
+
+impl Task for Conductor {
+    fn run(&self) {
+        let mut channels = List::new();
+        if channels.reserve(SWITCH_MAX).is_err() {
+            pr_warn!("no memory for the scheduler of a GPU: its time is not shared\n");
+            return;
+        }
+        while !self.stopping.load(Acquire) {
+            let deadline = self.conduct(&mut channels);
+            self.alarm.sleep(deadline);
+        }
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Release);
+        self.alarm.ring();
+    }
+}
+
+/// What the conductor can do.
+struct Hands<'a>(&'a Conductor);
+
+impl Authority for Hands<'_> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::DOORBELL
+    }
+
+    fn set_timeslice(&mut self, _group: RmName, _microseconds: u32) -> Result<(), CallError> {
+        Err(CallError::Unsupported)
+    }
+
+    fn switch(&mut self, _channels: &[RmName], _disable: bool) -> Result<(), CallError> {
+        Err(CallError::Unsupported)
+    }
+
+    fn preempt(&mut self, _group: RmName) -> Result<(), CallError> {
+        Err(CallError::Unsupported)
+    }
+
+    fn set_gate(&mut self, instance: InstanceId, gate: sched::Gate) -> Result<(), CallError> {
+        let position = match gate {
+            sched::Gate::Open => Position::Open,
+            sched::Gate::Armed => Position::Armed,
+            sched::Gate::Shut => Position::Shut,
+        };
+        match self.0.gate(instance) {
+            Some(gate) => gate.set(position).map_err(|_| CallError::Failed),
+            // It was destroyed this very moment.
+            None => Ok(()),
+        }
+    }
+
+    fn read_samples(&mut self) -> Result<(), CallError> {
+        Err(CallError::Unsupported)
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The doorbell behind its gate: submissions that are held up, and what may happen meanwhile.
+//!
+//! What arrives at the "GPU" is seen through a mapping of the same registers that the test makes directly at
+//! the stand-in driver, as nobody in a container can.
+
+use std::time::{Duration, Instant};
+
+use super::mappings::{map_doorbell, read, write, DOORBELL};
+use super::{at, device_instance, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::process::{in_child, spawn};
+use crate::guest::rm;
+use crate::standin;
+use crate::sys as os;
+use cgpu_uapi::Cause;
+
+pub(super) const TESTS: &[Test] = &[
+    ("doorbell: alone it stays mapped", alone),
+    ("doorbell: suspended it waits, resumed it goes on", resumed),
+    ("doorbell: killed while parked", killed),
+    ("doorbell: a signal is served while parked", signalled),
+    ("doorbell: fork while parked", forked),
+    ("doorbell: what a child has is taken away too", inherited),
+    ("doorbell: other threads go on meanwhile", others),
+    ("doorbell: unmapped while parked", unmapped),
+    ("doorbell: no part of it alone", parts),
+    ("doorbell: a futex does not get past", futex),
+    (
+        "doorbell: the driver takes it away and gives it back",
+        revoked,
+    ),
+];
+
+/// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
+const BELL: u64 = 0x90;
+/// What this slow machine may need for what takes a moment.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn proc(file: &str) -> String {
+    format!("/proc/cgpu_km/{GPU}/{file}")
+}
+
+pub(super) fn put(file: &str, text: &str) -> Outcome {
+    at(file, std::fs::write(proc(file), text))
+}
+
+pub(super) fn suspend(instance: &Instance, suspended: bool) -> Outcome {
+    put(
+        &format!("{}/suspended", instance.name),
+        if suspended { "1" } else { "0" },
+    )
+}
+
+/// A figure of the instance's `status`.
+pub(super) fn status(instance: &Instance, key: &str) -> Result<u64, String> {
+    let file = format!("{}/status", instance.name);
+    let text = at(&file, std::fs::read_to_string(proc(&file)))?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+    let found = lines.find(|(name, _)| *name == key);
+    found
+        .and_then(|(_, value)| value.parse().ok())
+        .ok_or_else(|| format!("{file} has no {key}"))
+}
+
+pub(super) fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Outcome {
+    let end = Instant::now() + PATIENCE;
+    while !done()? {
+        holds(what, Instant::now() < end)?;
+        os::sleep_ms(5);
+    }
+    Ok(())
+}
+
+pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Outcome {
+    wait_for(&format!("{tasks} parked"), || {
+        Ok(status(instance, "compute_parked_tasks")? == tasks)
+    })
+}
+
+/// The registers as the host's root has them, directly.
+pub(super) struct Direct {
+    client: rm::Client,
+    address: u64,
+}
+
+impl Direct {
+    fn open(instance: &Instance) -> Result<Self, String> {
+        let number = device_instance(&instance.control, GPU)?;
+        let client = at("direct client", rm::Client::open("/dev", GPU, number))?;
+        let address = super::mappings::map_doorbell_in("/dev", &client)?;
+        Ok(Self { client, address })
+    }
+
+    pub(super) fn rung(&self) -> u32 {
+        read(self.address + BELL)
+    }
+
+    fn reset(&self) {
+        write(self.address + BELL, 0);
+    }
+
+    fn close(self) {
+        // SAFETY: nothing of the program lies in a range that the driver gave.
+        let _ = unsafe { os::munmap(self.address, DOORBELL) };
+        self.client.close();
+    }
+}
+
+/// An instance with a program that has its doorbell mapped.
+pub(super) struct Bell {
+    client: rm::Client,
+    address: u64,
+    pub(super) direct: Direct,
+    pub(super) instance: Instance,
+}
+
+impl Bell {
+    pub(super) fn new(name: &'static str) -> Result<Self, String> {
+        let instance = Instance::new(name, GIB)?;
+        let direct = Direct::open(&instance)?;
+        let client = instance.client()?;
+        let address = map_doorbell(&instance, &client)?;
+        direct.reset();
+        Ok(Self {
+            client,
+            address,
+            direct,
+            instance,
+        })
+    }
+
+    pub(super) fn ring(&self, token: u32) {
+        write(self.address + BELL, token);
+    }
+
+    /// A process that rings, and then ends with 0.
+    fn ringer(&self, token: u32) -> Result<i32, String> {
+        let rung = spawn(|| {
+            self.ring(token);
+            0
+        });
+        sys("fork", rung)
+    }
+
+    fn unmap(&self) -> Outcome {
+        // SAFETY: nothing of the program lies in a range that the driver gave.
+        sys("munmap", unsafe { os::munmap(self.address, DOORBELL) })
+    }
+
+    /// Ends everything; nobody is parked then and the instance can be destroyed.
+    pub(super) fn end(self) -> Outcome {
+        self.unmap()?;
+        self.client.close();
+        self.direct.close();
+        equal(
+            "parked",
+            &status(&self.instance, "compute_parked_tasks")?,
+            &0,
+        )?;
+        let destroyed = self.instance.control.destroy(self.instance.name, GPU);
+        sys("destroy", destroyed)
+    }
+}
+
+pub(super) fn faults() -> Result<u64, String> {
+    Ok(standin::number(&standin::read("refs")?, "faults"))
+}
+
+fn alone() -> Outcome {
+    let bell = Bell::new("bellalone")?;
+    bell.ring(1);
+    let before = faults()?;
+    for token in 2..5000 {
+        bell.ring(token);
+    }
+    equal("faults", &faults()?, &before)?;
+    equal("rung", &bell.direct.rung(), &4999)?;
+    equal("parkings", &status(&bell.instance, "compute_parkings")?, &0)?;
+    bell.end()
+}
+
+fn resumed() -> Outcome {
+    let bell = Bell::new("bellstop")?;
+    bell.ring(1);
+    suspend(&bell.instance, true)?;
+    let child = bell.ringer(7)?;
+    wait_parked(&bell.instance, 1)?;
+    os::sleep_ms(100);
+    equal("rung while suspended", &bell.direct.rung(), &1)?;
+    suspend(&bell.instance, false)?;
+    equal("ended", &sys("wait", os::wait(child))?, &0)?;
+    equal("rung", &bell.direct.rung(), &7)?;
+    bell.end()
+}
+
+fn killed() -> Outcome {
+    let bell = Bell::new("bellkill")?;
+    suspend(&bell.instance, true)?;
+    let child = bell.ringer(7)?;
+    wait_parked(&bell.instance, 1)?;
+    // An instance that is in use is not destroyed, parked or not.
+    let destroyed = bell.instance.control.destroy("bellkill", GPU);
+    fails("destroy", destroyed, Cause::Busy.errno())?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    equal("ended", &sys("wait", os::wait(child))?, &libc::SIGKILL)?;
+    wait_parked(&bell.instance, 0)?;
+    equal("rung", &bell.direct.rung(), &0)?;
+    // Suspended as it is, it can go.
+    bell.end()
+}
+
+extern "C" fn leave(_signal: i32) {
+    os::exit_now(9);
+}
+
+fn signalled() -> Outcome {
+    let bell = Bell::new("bellsignal")?;
+    suspend(&bell.instance, true)?;
+    let child = spawn(|| {
+        let handler = leave as extern "C" fn(i32);
+        // SAFETY: the handler only ends the process.
+        unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+        bell.ring(7);
+        0
+    });
+    let child = sys("fork", child)?;
+    wait_parked(&bell.instance, 1)?;
+    sys("kill", os::kill(child, libc::SIGUSR1))?;
+    equal("ended", &sys("wait", os::wait(child))?, &(9 << 8))?;
+    equal("rung", &bell.direct.rung(), &0)?;
+    bell.end()
+}
+
+/// In a child of the test: a thread is parked while another one forks.
+fn forked() -> Outcome {
+    let bell = Bell::new("bellfork")?;
+    bell.ring(1);
+    suspend(&bell.instance, true)?;
+    let run = || -> Outcome {
+        std::thread::scope(|scope| {
+            scope.spawn(|| bell.ring(2));
+            wait_parked(&bell.instance, 1)?;
+            let child = bell.ringer(3)?;
+            wait_parked(&bell.instance, 2)?;
+            sys("kill", os::kill(child, libc::SIGKILL))?;
+            sys("wait", os::wait(child))?;
+            wait_parked(&bell.instance, 1)?;
+            equal("rung", &bell.direct.rung(), &1)?;
+            suspend(&bell.instance, false)
+        })
+    };
+    in_child(run)?;
+    equal("rung", &bell.direct.rung(), &2)?;
+    bell.end()
+}
+
+fn inherited() -> Outcome {
+    let bell = Bell::new("bellchild")?;
+    bell.ring(1);
+    let child = spawn(|| {
+        // The pages are there, from the parent.
+        for token in 2.. {
+            bell.ring(token);
+            os::sleep_ms(1);
+        }
+        0
+    });
+    let child = sys("fork", child)?;
+    wait_for("rung by the child", || Ok(bell.direct.rung() > 1))?;
+    suspend(&bell.instance, true)?;
+    wait_parked(&bell.instance, 1)?;
+    let rung = bell.direct.rung();
+    os::sleep_ms(50);
+    equal("rung", &bell.direct.rung(), &rung)?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    sys("wait", os::wait(child))?;
+    bell.end()
+}
+
+fn others() -> Outcome {
+    let bell = Bell::new("bellthreads")?;
+    suspend(&bell.instance, true)?;
+    let run = || -> Outcome {
+        std::thread::scope(|scope| {
+            scope.spawn(|| bell.ring(2));
+            wait_parked(&bell.instance, 1)?;
+            let began = Instant::now();
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            for _ in 0..100 {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                let page = sys("mmap", os::mmap(0, 4096, prot, flags, -1, 0))?;
+                write(page, 1);
+                // SAFETY: the page was mapped above.
+                sys("munmap", unsafe { os::munmap(page, 4096) })?;
+            }
+            holds("it took long", began.elapsed() < PATIENCE)?;
+            equal(
+                "still parked",
+                &status(&bell.instance, "compute_parked_tasks")?,
+                &1,
+            )?;
+            suspend(&bell.instance, false)
+        })
+    };
+    in_child(run)?;
+    bell.end()
+}
+
+fn unmapped() -> Outcome {
+    let bell = Bell::new("bellgone")?;
+    suspend(&bell.instance, true)?;
+    let run = || -> Outcome {
+        std::thread::scope(|scope| {
+            scope.spawn(|| bell.ring(2));
+            wait_parked(&bell.instance, 1)?;
+            bell.unmap()?;
+            suspend(&bell.instance, false)?;
+            // The other thread's access has nothing to go to.
+            os::sleep_ms(60_000);
+            Ok(())
+        })
+    };
+    let ended = in_child(run);
+    let wanted = format!("the process ended with status {:#x}", libc::SIGSEGV);
+    let core = format!("the process ended with status {:#x}", libc::SIGSEGV | 0x80);
+    holds(
+        &format!("ended otherwise: {ended:?}"),
+        ended == Err(wanted) || ended == Err(core),
+    )?;
+    equal("rung", &bell.direct.rung(), &0)?;
+    bell.end()
+}
+
+fn parts() -> Outcome {
+    let bell = Bell::new("bellparts")?;
+    // SAFETY: the doorbell's range has nothing of the program.
+    let part = unsafe { os::munmap(bell.address, 4096) };
+    fails("munmap of a page", part, libc::EINVAL)?;
+    // SAFETY: as above.
+    let protected =
+        unsafe { libc::mprotect(bell.address as *mut libc::c_void, 4096, libc::PROT_READ) };
+    equal("mprotect of a page", &protected, &-1)?;
+    bell.ring(3);
+    equal("rung", &bell.direct.rung(), &3)?;
+    bell.end()
+}
+
+fn futex() -> Outcome {
+    let bell = Bell::new("bellfutex")?;
+    suspend(&bell.instance, true)?;
+    // FUTEX_OP_SET 5 at the doorbell, then compare with 0: needs the page to be writable there.
+    let operation = (5 << 12) | (1 << 24);
+    let other = 0_u32;
+    // SAFETY: wakes nobody; the kernel checks the addresses.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            &raw const other,
+            libc::FUTEX_WAKE_OP,
+            1,
+            1,
+            (bell.address + BELL) as *mut u32,
+            operation,
+        )
+    };
+    equal("futex", &(result, os::errno()), &(-1, libc::EFAULT))?;
+    equal("rung", &bell.direct.rung(), &0)?;
+    let child = bell.ringer(7)?;
+    wait_parked(&bell.instance, 1)?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    sys("wait", os::wait(child))?;
+    bell.end()
+}
+
+fn revoked() -> Outcome {
+    let bell = Bell::new("bellpower")?;
+    bell.ring(1);
+    let before = faults()?;
+    let path = format!("{}/revoke", standin::DEBUGFS);
+    at(&path, std::fs::write(&path, format!("{GPU}")))?;
+    bell.ring(2);
+    equal("rung", &bell.direct.rung(), &2)?;
+    holds("no fault", faults()? > before)?;
+    // Also while nobody may ring: it is not given back then.
+    suspend(&bell.instance, true)?;
+    at(&path, std::fs::write(&path, format!("{GPU}")))?;
+    let child = bell.ringer(3)?;
+    wait_parked(&bell.instance, 1)?;
+    equal("rung", &bell.direct.rung(), &2)?;
+    suspend(&bell.instance, false)?;
+    equal("ended", &sys("wait", os::wait(child))?, &0)?;
+    equal("rung", &bell.direct.rung(), &3)?;
+    bell.end()
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The GPU in turns: that they are taken where they are needed, and that nothing happens where they are not.
+
+use super::doorbell::{faults, proc, put, status, wait_for, wait_parked, Bell};
+use super::{at, equal, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::process::spawn;
+use crate::sys as os;
+
+pub(super) const TESTS: &[Test] = &[
+    ("turns: who is alone wakes nobody", quiet),
+    ("turns: a cap holds up and lets go on", let_go),
+];
+
+/// The policy of the GPU, put back when this goes.
+struct Policy(String);
+
+impl Policy {
+    fn set(number: &str) -> Result<Self, String> {
+        let before = at("policy", std::fs::read_to_string(proc("policy")))?;
+        put("policy", number)?;
+        Ok(Self(before.trim().to_owned()))
+    }
+}
+
+impl Drop for Policy {
+    fn drop(&mut self) {
+        // It was the policy before, so it is one.
+        let _ = put("policy", &self.0);
+    }
+}
+
+/// How often the thread that shares the GPU was woken.
+fn wakeups() -> Result<u64, String> {
+    let name = format!("cgpu-sched/{GPU}");
+    let tasks = at("/proc", std::fs::read_dir("/proc"))?;
+    let mut tasks = tasks.filter_map(Result::ok).map(|task| task.path());
+    let thread = tasks.find(|task| {
+        let comm = std::fs::read_to_string(task.join("comm"));
+        comm.is_ok_and(|comm| comm.trim() == name)
+    });
+    let thread = thread.ok_or_else(|| format!("there is no {name}"))?;
+    let text = at("status", std::fs::read_to_string(thread.join("status")))?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let count = lines.find(|(key, _)| *key == "voluntary_ctxt_switches");
+    count
+        .and_then(|(_, count)| count.trim().parse().ok())
+        .ok_or_else(|| format!("{name} has no count"))
+}
+
+/// Under a policy that shares: one program that rings all the time, and an instance that does nothing.
+fn quiet() -> Outcome {
+    let bell = Bell::new("turnquiet")?;
+    let idle = Instance::new("turnidle", GIB)?;
+    let policy = Policy::set("2")?;
+    // What the policy and the first ring after it had to be done for.
+    let mut woken = 0;
+    wait_for("it is quiet", || {
+        let before = core::mem::replace(&mut woken, wakeups()?);
+        bell.ring(1);
+        os::sleep_ms(200);
+        Ok(before == woken)
+    })?;
+    let faulted = faults()?;
+    for token in 2..500 {
+        bell.ring(token);
+        os::sleep_ms(1);
+    }
+    equal("wakeups", &wakeups()?, &woken)?;
+    equal("faults", &faults()?, &faulted)?;
+    equal("rung", &bell.direct.rung(), &499)?;
+    drop((policy, idle));
+    bell.end()
+}
+
+/// A fixed part for a program that is alone; then none.
+fn let_go() -> Outcome {
+    let bell = Bell::new("turncap")?;
+    put("turncap/weight", "30")?;
+    let policy = Policy::set("3")?;
+    let child = spawn(|| {
+        for token in 1.. {
+            bell.ring(token);
+        }
+        0
+    });
+    let child = sys("fork", child)?;
+    let windows = || status(&bell.instance, "compute_windows");
+    let result = wait_for("windows and parkings", || {
+        Ok(windows()? >= 5 && status(&bell.instance, "compute_parkings")? >= 5)
+    });
+    let rung = bell.direct.rung();
+    drop(policy);
+    result?;
+    // Without a cap it is let alone again.
+    wait_parked(&bell.instance, 0)?;
+    wait_for("rung after the cap", || Ok(bell.direct.rung() != rung))?;
+    os::sleep_ms(50);
+    let parkings = status(&bell.instance, "compute_parkings")?;
+    os::sleep_ms(200);
+    equal(
+        "parkings without a cap",
+        &status(&bell.instance, "compute_parkings")?,
+        &parkings,
+    )?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    sys("wait", os::wait(child))?;
+    bell.end()
+}
