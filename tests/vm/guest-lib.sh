@@ -40,11 +40,31 @@ load_module() {
 	mount_twins
 }
 
+# Processes that have a file of the module open, or a mount of it in their namespace.
+holders() {
+	local folder
+	for folder in /proc/[0-9]*; do
+		if grep -qs ' cgpufs ' "$folder/mountinfo" || ls -l "$folder/fd" 2>/dev/null | grep -q 'cgpu'; then
+			echo "${folder#/proc/} $(tr '\0' ' ' <"$folder/cmdline")"
+		fi
+	done | tr '\n' ';'
+}
+
 unload_module() {
+	local n
 	while mounted /run/cgpu/dev; do
 		umount /run/cgpu/dev || { fault "umount /run/cgpu/dev"; break; }
 	done
-	rmmod cgpu_km || { fault "rmmod cgpu_km (references: $(cat /sys/module/cgpu_km/refcnt))"; return 1; }
+	# A mount namespace is put away by a worker after its last process: what that had mounted counts until then.
+	n=0
+	while [ "$n" -lt 50 ] && [ "$(cat /sys/module/cgpu_km/refcnt)" != 0 ]; do
+		sleep 0.1
+		n=$((n + 1))
+	done
+	rmmod cgpu_km || {
+		fault "rmmod cgpu_km (references: $(cat /sys/module/cgpu_km/refcnt); held by: $(holders))"
+		return 1
+	}
 	[ ! -e /dev/cgpuctl ] || fault "/dev/cgpuctl is left behind"
 	[ ! -e /proc/cgpu_km ] || fault "/proc/cgpu_km is left behind"
 }

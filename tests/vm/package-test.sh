@@ -28,6 +28,8 @@ for folder in etc var; do
 	cp -a "$engine/$folder" "$work/root/$folder"
 done
 root=$work/root
+# This folder was made without manual pages; an operator's machine has them.
+rm "$root"/etc/dpkg/dpkg.cfg.d/*mmdebstrap
 mkdir -p "$root/files" "$root/tree" "$root/target"
 # What is in /run goes with a boot. DKMS makes a key to sign with, once for all modules; it is not ours.
 snapshot() { (cd "$root" && find . -path ./proc -prune -o -path ./files -prune -o -path ./tree -prune -o -path ./target -prune -o -path ./run -prune \
