@@ -12,6 +12,10 @@ use super::MAX_SHARES;
 use crate::nvidia::capability::Capabilities;
 use crate::store::{Exhausted, List};
 
+/// Most bytes that one object is charged for, unless more was asked: no GPU has as much. After a forged one
+/// nothing more is granted, and what is in flight then, a call for each thread, cannot fill a `u64` with it.
+const LARGEST: u64 = 1 << 40;
+
 /// What a tenant is told about a GPU's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FbView {
@@ -272,8 +276,10 @@ impl Ledger {
             context,
         } = reservation;
         self.unreserve(asked, context);
-        // More than a u64 holds cannot be on a GPU; a driver that says so leaves what can be counted.
-        let bytes = bytes.max(asked).min(u64::MAX - self.view.used);
+        // A forged size must leave room for what other calls in flight will add: what is cut off there
+        // would come back whole with the forged one's end.
+        let bytes = bytes.min(LARGEST).max(asked);
+        let bytes = bytes.min(u64::MAX - self.view.used);
         self.view.used += bytes;
         self.contexts = self.contexts.saturating_add(u64::from(context));
         self.show();
@@ -499,6 +505,18 @@ mod tests {
             each: 10,
         };
         ledger
+    }
+
+    #[test]
+    fn a_forged_size_hides_nothing_that_comes_after_it() {
+        let mut ledger = Ledger::new(GPU, 100);
+        let (honest, forged) = (ledger.reserve(60, false), ledger.reserve(40, false));
+        let forged = ledger.commit(forged.expect("room"), u64::MAX);
+        let honest = ledger.commit(honest.expect("room"), 60);
+        ledger.credit(forged);
+        assert_eq!(ledger.view().used, 60);
+        ledger.credit(honest);
+        assert_eq!(ledger.view().used, 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::super::*;
 use super::machine::{Fate, Machine, Task};
 use super::Rng;
+use crate::policy::ShareView;
 
 pub(super) const TENANTS: usize = 2;
 pub(super) const GPUS: usize = 2;
@@ -56,6 +57,12 @@ pub(super) struct World {
     pub(super) processes: BTreeMap<i32, Process>,
     next_file: u64,
     next_process: i32,
+}
+
+/// What is charged. Forged sizes add up to more than fits.
+fn total_of(share: &ShareView) -> u64 {
+    let taken = share.used.saturating_add(share.reserved);
+    taken.saturating_add(share.overhead)
 }
 
 fn id(gpu: usize) -> GpuId {
@@ -197,7 +204,7 @@ impl World {
 
     fn total(books: &Books, gpu: usize) -> u64 {
         let share = books.share(id(gpu)).expect("a share");
-        share.used + share.reserved + share.overhead
+        total_of(&share)
     }
 
     /// What is left of a share.
@@ -288,7 +295,7 @@ impl World {
             for &gpu in SHARES[number] {
                 let share = tenant.books.share(id(gpu)).expect("a share");
                 let taken = self.machine.taken[number][gpu];
-                let total = share.used + share.reserved + share.overhead;
+                let total = total_of(&share);
                 let there = taken.bytes + taken.overhead();
                 let where_ = format!("tenant {number}, GPU {gpu}: {share:?}, {taken:?}");
                 assert!(total >= there, "less charged than there is: {where_}");
