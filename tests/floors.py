@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py lint|host|vm|debug ...: runs the tests of these floors one after the other and goes on after a
-failure. Ends in "N passed, N failed", which counts every test that a step reports, and the step itself
-where it reports none."""
+"""floors.py [--again] lint|host|vm|debug ...: runs the tests of these floors one after the other and goes on
+after a failure. Ends in "N passed, N failed", which counts every test that a step reports, and the step
+itself where it reports none.
 
+A step that has passed is not run again as long as neither the tree (all files that git would take) nor the
+toolchain has changed: it is said to have passed before, and its tests count. --again, or AGAIN=1, runs all."""
+
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -13,6 +18,9 @@ import time
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpu"
+# Results are forgotten after so many days: Debian's packages under the test machine may be others then.
+FORGOTTEN = 7
 SUMMARIES = re.compile(r"(\d+) passed[,;] (\d+) failed")
 
 CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
@@ -138,6 +146,61 @@ def run(command):
     return step.returncode, tallies
 
 
+def content():
+    """A hash of everything that a result depends on: the tree's files and the toolchain."""
+    ask = lambda *command: subprocess.run(command, cwd=TREE, check=True, capture_output=True).stdout
+    every = hashlib.sha256(ask("cargo", "--version") + ask("rustc", "--version"))
+    names = ask("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in sorted(set(names.split(b"\0")) - {b""}):
+        path = TREE / os.fsdecode(name)
+        if path.is_symlink():
+            data = os.fsencode(os.readlink(path))
+        elif path.is_file():
+            data = path.read_bytes()
+        else:
+            continue
+        every.update(b"%d %s %d\0" % (path.lstat().st_mode, name, len(data)))
+        every.update(data)
+    return every.hexdigest()
+
+
+class Before:
+    """What has passed before, by what it depended on."""
+
+    def __init__(self, again):
+        self.folder = CACHE / "passed"
+        self.content = content()
+        self.again = again
+        limit = time.time() - FORGOTTEN * 86400
+        for old in self.folder.glob("*") if self.folder.is_dir() else ():
+            if old.stat().st_mtime < limit:
+                old.unlink(missing_ok=True)
+
+    def place(self, command):
+        return self.folder / hashlib.sha256(json.dumps([self.content, command]).encode()).hexdigest()[:32]
+
+    def passed(self, command):
+        """How many tests passed when this was run last, if it passed."""
+        if self.again or builds(command):
+            return None
+        try:
+            return json.loads(self.place(command).read_text())["passed"]
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def note(self, command, passed):
+        """Only what passed on a tree that is still the same."""
+        if content() != self.content:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.place(command).write_text(json.dumps({"command": command, "passed": passed}))
+
+
+def builds(command):
+    """Whether a step leaves what later ones need: it knows itself what is to be done."""
+    return command[0] == "tests/vm/build.sh" and "--clippy" not in command
+
+
 def have_tools():
     """A fresh machine has cargo, but maybe nothing that links, and a tree that nobody cloned there."""
     wanted = []
@@ -165,19 +228,27 @@ def lacks(command):
 
 
 def main():
-    if not sys.argv[1:] or set(sys.argv[1:]) - set(FLOORS):
-        sys.exit(f"usage: floors.py {'|'.join(FLOORS)} ...")
+    floors = [word for word in sys.argv[1:] if word != "--again"]
+    if not floors or set(floors) - set(FLOORS):
+        sys.exit(f"usage: floors.py [--again] {'|'.join(FLOORS)} ...")
     os.environ["CARGO_TERM_COLOR"] = "never"
     have_tools()
+    again = "--again" in sys.argv[1:] or os.environ.get("AGAIN", "0") not in ("", "0")
+    before = Before(again)
     began = time.monotonic()
     passed = failed = skipped = 0
     failures = []
-    for floor in sys.argv[1:]:
+    for floor in floors:
         for name, command in FLOORS[floor]:
             missing = lacks(command)
             if missing:
                 print(f"== {name}: SKIPPED, {missing}", flush=True)
                 skipped += 1
+                continue
+            good = before.passed(command)
+            if good is not None:
+                print(f"== {name}: ok, {good} passed before with the same tree (AGAIN=1 runs it)", flush=True)
+                passed += good
                 continue
             print(f"== {name}", flush=True)
             at = time.monotonic()
@@ -193,6 +264,8 @@ def main():
             failed += bad
             if code:
                 failures.append(name)
+            else:
+                before.note(command, good)
             print(f"== {name}: {'FAILED' if code else 'ok'} ({time.monotonic() - at:.0f} s)", flush=True)
     print(f"== {time.monotonic() - began:.0f} s; failed: {', '.join(failures) or 'nothing'}")
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
