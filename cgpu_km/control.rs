@@ -5,6 +5,8 @@
 //! refusal is a [`Cause`] with an errno of its own. Who may call at all was checked before, by
 //! [`crate::os_interface::control_device`].
 
+mod compute;
+
 use crate::{
     nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
@@ -65,6 +67,10 @@ impl Commands {
                 instance.set_capabilities(capabilities(set.capabilities)?)
             }
             request::INSTANCE_REFUSALS => self.list_refusals(at),
+            request::GPU_SET_COMPUTE
+            | request::INSTANCE_SET_COMPUTE
+            | request::GPU_COMPUTE
+            | request::INSTANCE_COMPUTE => compute::run(&self.0, cmd, at),
             _ => Err(Cause::UnknownCommand.into()),
         }
     }

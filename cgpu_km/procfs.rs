@@ -5,11 +5,14 @@
 //! version                the module's version
 //! <minor>/policy         number of the compute policy                      written by root
 //! <minor>/max_inst       instances among which the fair policy divides     written by root
+//! <minor>/prio_ratio     what high priority may take, percent, 1 to 99     written by root
 //! <minor>/free_weight    what the weights leave of 100
+//! <minor>/status         how compute time is shared now, one "key: value" a line
 //! <minor>/NAME/id        instance number, N of /dev/cgpuN
 //! <minor>/NAME/memsize   memory limit, bytes                               written by root
 //! <minor>/NAME/meminfo   "Free: BYTES", then "PID: PID Mem: BYTES" for each process
 //! <minor>/NAME/weight    1 to 100                                          written by root
+//! <minor>/NAME/highprio  1: of high priority, else 0                       written by root
 //! <minor>/NAME/suspended 1: kept off the GPU, else 0                       written by root
 //! <minor>/NAME/status    everything else, one "key: value" a line
 //! ```
@@ -26,7 +29,7 @@ use crate::{
         Printed,
     },
     policy::{sched::Policy, ManagedMode},
-    registry::{Gpu, Instance, Overcommit, VERSION},
+    registry::{Failure, Gpu, Instance, Overcommit, VERSION},
     uapi,
 };
 use core::{num::IntErrorKind, str::FromStr};
@@ -45,7 +48,9 @@ pub fn gpu_folder(root: &Arc<Folder>, gpu: &Arc<Gpu>) -> Result<Folder> {
     let mut folder = Folder::new(Some(root), &name)?;
     folder.add(c"policy", Access::ReadWrite, Compute(gpu.clone()))?;
     folder.add(c"max_inst", Access::ReadWrite, MaxInstances(gpu.clone()))?;
+    folder.add(c"prio_ratio", Access::ReadWrite, PriorityRatio(gpu.clone()))?;
     folder.add(c"free_weight", Access::Read, FreeWeight(gpu.clone()))?;
+    folder.add(c"status", Access::Read, GpuStatus(gpu.clone()))?;
     Ok(folder)
 }
 
@@ -58,6 +63,11 @@ pub fn instance_folder(gpu: &Arc<Folder>, instance: &Arc<Instance>) -> Result<Fo
     folder.add(c"memsize", Access::ReadWrite, MemSize(instance.clone()))?;
     folder.add(c"meminfo", Access::Read, MemInfo(instance.clone()))?;
     folder.add(c"weight", Access::ReadWrite, Weight(instance.clone()))?;
+    folder.add(
+        c"highprio",
+        Access::ReadWrite,
+        HighPriority(instance.clone()),
+    )?;
     folder.add(c"suspended", Access::ReadWrite, Suspended(instance.clone()))?;
     folder.add(c"status", Access::Read, Status(instance.clone()))?;
     Ok(folder)
@@ -71,8 +81,14 @@ fn number<N: FromStr<Err = core::num::ParseIntError>>(text: &str) -> Result<N> {
     })
 }
 
-/// The kernel crate lacks this errno (asm-generic/errno.h).
-const EOPNOTSUPP: i32 = 95;
+/// A switch as it was written: `ERANGE` where it is a number but neither 0 nor 1.
+fn switch(text: &str) -> Result<bool> {
+    match number::<u32>(text)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(ERANGE),
+    }
+}
 
 struct Version;
 
@@ -94,10 +110,8 @@ impl TextFile for Compute {
 
     fn store(&self, text: &str) -> Result {
         let policy = Policy::from_number(number(text)?);
-        // EOPNOTSUPP: there is no such policy.
-        self.0
-            .set_policy(policy.ok_or(Error::from_errno(-EOPNOTSUPP))?)?;
-        Ok(())
+        let policy = policy.ok_or(Failure::Cause(uapi::Cause::UnknownPolicy))?;
+        Ok(self.0.set_rules(|rules| rules.policy = policy)?)
     }
 }
 
@@ -110,7 +124,53 @@ impl TextFile for MaxInstances {
     }
 
     fn store(&self, text: &str) -> Result {
-        self.0.set_max_instances(number(text)?)?;
+        let most = number(text)?;
+        let set = self.0.set_rules(|rules| rules.max_instances = most);
+        Ok(set.map_err(out_of_range)?)
+    }
+}
+
+/// What a number is told that is none that there is: `ERANGE`, as by every other file.
+fn out_of_range(failure: Failure) -> Failure {
+    match failure {
+        Failure::Cause(uapi::Cause::UnknownPolicy) => ERANGE.into(),
+        other => other,
+    }
+}
+
+struct PriorityRatio(Arc<Gpu>);
+
+impl TextFile for PriorityRatio {
+    fn show(&self, out: &SeqFile) -> Result {
+        let rules = self.0.conductor().rules();
+        seq_print!(out, "{}\n", rules.priority_percent);
+        Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        let percent = number(text)?;
+        let set = self.0.set_rules(|rules| rules.priority_percent = percent);
+        Ok(set.map_err(out_of_range)?)
+    }
+}
+
+struct GpuStatus(Arc<Gpu>);
+
+impl TextFile for GpuStatus {
+    fn show(&self, out: &SeqFile) -> Result {
+        let conductor = self.0.conductor();
+        let (rules, view) = (conductor.rules(), conductor.view());
+        let can = conductor.capabilities();
+        seq_print!(out, "policy: {}\n", rules.policy.name());
+        seq_print!(out, "period: {}\n", rules.period.name());
+        seq_print!(out, "mode: {}\n", view.mode.name());
+        seq_print!(out, "means_timeslice: {}\n", u8::from(can.timeslice));
+        seq_print!(out, "means_switch: {}\n", u8::from(can.switch));
+        seq_print!(out, "means_preempt: {}\n", u8::from(can.preempt));
+        seq_print!(out, "means_doorbell: {}\n", u8::from(can.doorbell));
+        seq_print!(out, "means_samples: {}\n", u8::from(can.samples));
+        seq_print!(out, "switches: {}\n", view.switches);
+        seq_print!(out, "calls: {}\n", view.calls);
         Ok(())
     }
 }
@@ -185,13 +245,23 @@ impl TextFile for Suspended {
     }
 
     fn store(&self, text: &str) -> Result {
-        let suspended = match number::<u32>(text)? {
-            0 => false,
-            1 => true,
-            _ => return Err(ERANGE),
-        };
-        self.0.set_suspended(suspended)?;
+        let suspended = switch(text)?;
+        Ok(self.0.set_terms(|terms| terms.suspended = suspended)?)
+    }
+}
+
+struct HighPriority(Arc<Instance>);
+
+impl TextFile for HighPriority {
+    fn show(&self, out: &SeqFile) -> Result {
+        let served = self.0.served().ok_or(ENODEV)?;
+        seq_print!(out, "{}\n", u8::from(served.terms.high_priority));
         Ok(())
+    }
+
+    fn store(&self, text: &str) -> Result {
+        let high = switch(text)?;
+        Ok(self.0.set_terms(|terms| terms.high_priority = high)?)
     }
 }
 
@@ -239,6 +309,11 @@ impl TextFile for Status {
                 out,
                 "compute_suspended: {}\n",
                 u8::from(served.terms.suspended)
+            );
+            seq_print!(
+                out,
+                "compute_high_priority: {}\n",
+                u8::from(served.terms.high_priority)
             );
             seq_print!(out, "compute_working: {}\n", u8::from(served.working));
             seq_print!(out, "compute_given_ns: {}\n", account.given);

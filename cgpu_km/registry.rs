@@ -199,6 +199,14 @@ impl Registry {
         Ok(())
     }
 
+    /// A GPU, by the minor number of its node.
+    pub fn gpu(&self, minor: u32) -> Result<Arc<Gpu>, Failure> {
+        let mut admin = self.admin.lock();
+        self.attach(&mut admin)?;
+        let record = admin.gpu(minor).ok_or(Cause::NoSuchGpu)?;
+        Ok(record.gpu.clone())
+    }
+
     /// Works on every instance.
     pub fn instances(&self, mut each: impl FnMut(&Instance) -> Result) -> Result<(), Failure> {
         let admin = self.admin.lock();

@@ -99,12 +99,20 @@ impl Conductor {
         self.scheduler.lock().rules()
     }
 
-    /// Changes the rules of the GPU.
-    pub fn set_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<(), Refused> {
+    /// What can be done to the GPU.
+    pub fn capabilities(&self) -> Capabilities {
+        self.scheduler.lock().capabilities()
+    }
+
+    /// Changes the rules of the GPU. `change` says whether the new ones are rules at all; where it does not, this
+    /// returns `false` and they stay as they were.
+    pub fn set_rules(&self, change: impl FnOnce(&mut Rules) -> bool) -> Result<bool, Refused> {
         self.change(|scheduler, now| {
             let mut rules = scheduler.rules();
-            change(&mut rules);
-            scheduler.set_rules(now, rules)
+            if !change(&mut rules) {
+                return Ok(false);
+            }
+            scheduler.set_rules(now, rules).map(|()| true)
         })
     }
 

@@ -8,7 +8,7 @@ use crate::{
         Gate,
     },
     policy::{
-        sched::{InstanceId, Policy, Refused, Terms},
+        sched::{InstanceId, Misfit, Policy, Refused, Rules, Terms},
         GpuId,
     },
     sched::Conductor,
@@ -90,27 +90,24 @@ impl Gpu {
         self.conductor().rules().max_instances
     }
 
-    /// Changes that number; `ERANGE` where it is 0 or above the most that a GPU can have, or where the fair
-    /// policy has more instances already.
-    pub fn set_max_instances(&self, number: u32) -> Result<(), Failure> {
-        let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
-        if number == 0 || number > most {
-            return Err(ERANGE.into());
-        }
-        let set = self
-            .conductor()
-            .set_rules(|rules| rules.max_instances = number);
-        Ok(set?)
-    }
-
     /// The compute policy.
     pub fn policy(&self) -> Policy {
         self.conductor().rules().policy
     }
 
-    /// Changes the compute policy; `ERANGE` where the weights of its instances, or their number, do not fit.
-    pub fn set_policy(&self, policy: Policy) -> Result<(), Failure> {
-        Ok(self.conductor().set_rules(|rules| rules.policy = policy)?)
+    /// Changes how its compute time is shared; refused where a number is none that there is, or the weights
+    /// of the instances or their number do not fit.
+    pub fn set_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<(), Failure> {
+        let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
+        let change = |rules: &mut Rules| {
+            change(rules);
+            (1..=most).contains(&rules.max_instances) && (1..=99).contains(&rules.priority_percent)
+        };
+        match self.conductor().set_rules(change) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Cause::UnknownPolicy.into()),
+            Err(refused) => Err(refused.into()),
+        }
     }
 
     /// What the instances' weights leave of the largest weight.
@@ -276,7 +273,8 @@ impl From<Error> for Failure {
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Misfit(_) => Self::Kernel(ERANGE),
+            Refused::Misfit(Misfit::Weights) => Self::Cause(Cause::WeightsAboveWhole),
+            Refused::Misfit(Misfit::Instances) => Self::Cause(Cause::TooManyForPolicy),
             Refused::NoSuchInstance => Self::Cause(Cause::NoSuchInstance),
             Refused::Exhausted => Self::Kernel(ENOMEM),
         }

@@ -20,7 +20,7 @@ use crate::{
         Worker,
     },
     policy::{
-        sched::{InstanceId, InstanceView},
+        sched::{InstanceId, InstanceView, Terms},
         Books, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView,
     },
     uapi::{Cause, Name},
@@ -469,10 +469,11 @@ impl Instance {
         self.gpu.conductor().instance_view(InstanceId(self.id))
     }
 
-    /// Keeps it off the GPU, or lets it on again.
-    pub fn set_suspended(&self, suspended: bool) -> Result<(), Failure> {
+    /// Changes its priority, or whether it is kept off the GPU. (Its weight is changed by
+    /// [`Instance::set_weight`].)
+    pub fn set_terms(&self, change: impl FnOnce(&mut Terms)) -> Result<(), Failure> {
         let conductor = self.gpu.conductor();
-        Ok(conductor.set_terms(InstanceId(self.id), |terms| terms.suspended = suspended)?)
+        Ok(conductor.set_terms(InstanceId(self.id), change)?)
     }
 
     /// The gate before its registers.

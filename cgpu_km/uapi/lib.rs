@@ -9,9 +9,13 @@
 //! All sizes of memory are in bytes. Text fields are UTF-8, padded with NUL bytes.
 
 pub mod capability;
+mod cause;
+mod compute;
 mod refusals;
 
 pub use capability::InstanceSetCapabilities;
+pub use cause::Cause;
+pub use compute::*;
 pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
 
 use core::mem::size_of;
@@ -20,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The ioctl type ("magic") of every command of the control device.
 pub const MAGIC: u8 = 0xC6;
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
 /// Where the tool mounts the filesystem of the twins.
@@ -85,6 +89,14 @@ pub mod nr {
     pub const INSTANCE_SET_CAPABILITIES: u8 = 0x20;
     /// [`super::InstanceRefusals`], read and write.
     pub const INSTANCE_REFUSALS: u8 = 0x21;
+    /// [`super::GpuSetCompute`], write.
+    pub const GPU_SET_COMPUTE: u8 = 0x30;
+    /// [`super::InstanceSetCompute`], write.
+    pub const INSTANCE_SET_COMPUTE: u8 = 0x31;
+    /// [`super::List`] of [`super::GpuCompute`], read and write.
+    pub const GPU_COMPUTE: u8 = 0x32;
+    /// [`super::List`] of [`super::InstanceCompute`], read and write.
+    pub const INSTANCE_COMPUTE: u8 = 0x33;
 }
 
 const fn code(direction: u32, nr: u8, size: usize) -> u32 {
@@ -144,6 +156,18 @@ pub mod request {
         nr::INSTANCE_REFUSALS,
         size_of::<InstanceRefusals>(),
     );
+    /// Changes how the compute time of a GPU is shared, also while it is in use.
+    pub const GPU_SET_COMPUTE: u32 = code(WRITE, nr::GPU_SET_COMPUTE, size_of::<GpuSetCompute>());
+    /// Changes the priority of an instance, suspends or resumes it, also while it is in use.
+    pub const INSTANCE_SET_COMPUTE: u32 = code(
+        WRITE,
+        nr::INSTANCE_SET_COMPUTE,
+        size_of::<InstanceSetCompute>(),
+    );
+    /// How the compute time of each GPU is shared.
+    pub const GPU_COMPUTE: u32 = code(READ | WRITE, nr::GPU_COMPUTE, size_of::<List>());
+    /// What compute time each instance was given.
+    pub const INSTANCE_COMPUTE: u32 = code(READ | WRITE, nr::INSTANCE_COMPUTE, size_of::<List>());
 }
 
 /// A NUL-padded name. Allowed bytes: `A-Z a-z 0-9 . _ -`, the first one a letter or a digit.
@@ -435,80 +459,6 @@ pub struct InstanceSetManaged {
     pub reserved0: u32,
     /// Must be zero.
     pub reserved: [u64; 2],
-}
-
-/// Why a command failed. Each cause has an errno of its own, which never changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Cause {
-    /// `EPERM`: the caller lacks CAP_SYS_ADMIN in the initial user namespace.
-    NotPermitted = 1,
-    /// `ENOENT`: there is no such instance.
-    NoSuchInstance = 2,
-    /// `ENXIO`: there is no such GPU.
-    NoSuchGpu = 6,
-    /// `EBUSY`: files of the instance are open, or its memory is not all freed.
-    Busy = 16,
-    /// `EEXIST`: the name is taken on this GPU.
-    NameTaken = 17,
-    /// `ENODEV`: the NVIDIA driver is not loaded, or does not answer.
-    DriverMissing = 19,
-    /// `EINVAL`: a reserved field or an unknown flag is not zero, or a record size is wrong.
-    Malformed = 22,
-    /// `ENOTTY`: the command is unknown.
-    UnknownCommand = 25,
-    /// `EFBIG`: the limit is over the GPU's whole memory.
-    LimitAboveGpu = 27,
-    /// `ENOSPC`: the limits would add up to more than the GPU's memory, and overcommit was not asked for.
-    LimitsAboveGpu = 28,
-    /// `EDOM`: a limit of zero.
-    LimitZero = 33,
-    /// `ERANGE`: the weight is not between 1 and [`WEIGHT_MAX`].
-    WeightOutOfRange = 34,
-    /// `EBADRQC`: a capability that is not known, or none.
-    UnknownCapability = 56,
-    /// `ENOTUNIQ`: the name is on several GPUs and none was named.
-    Ambiguous = 76,
-    /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
-    BadName = 84,
-    /// `EUSERS`: the GPU has [`MAX_INSTANCES_PER_GPU`] instances, or no node number is left.
-    TooMany = 87,
-    /// `EPROTONOSUPPORT`: the running NVIDIA driver's branch is not known.
-    UnknownDriver = 93,
-}
-
-impl Cause {
-    /// Every cause, in the order of its errno.
-    pub const ALL: [Self; 17] = [
-        Self::NotPermitted,
-        Self::NoSuchInstance,
-        Self::NoSuchGpu,
-        Self::Busy,
-        Self::NameTaken,
-        Self::DriverMissing,
-        Self::Malformed,
-        Self::UnknownCommand,
-        Self::LimitAboveGpu,
-        Self::LimitsAboveGpu,
-        Self::LimitZero,
-        Self::WeightOutOfRange,
-        Self::UnknownCapability,
-        Self::Ambiguous,
-        Self::BadName,
-        Self::TooMany,
-        Self::UnknownDriver,
-    ];
-
-    /// The errno, positive.
-    pub const fn errno(self) -> i32 {
-        // CAST: the discriminants of this repr(i32) enum are the errnos.
-        self as i32
-    }
-
-    /// The cause behind a positive errno.
-    pub fn from_errno(errno: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| c.errno() == errno)
-    }
 }
 
 /// A record whose reserved fields can be checked.

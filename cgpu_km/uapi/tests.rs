@@ -50,4 +50,8 @@ fn request_codes_never_change() {
     assert_eq!(request::INSTANCE_SET_MANAGED, 0x4070_C616);
     assert_eq!(request::INSTANCE_SET_CAPABILITIES, 0x4070_C620);
     assert_eq!(request::INSTANCE_REFUSALS, 0xC0A0_C621);
+    assert_eq!(request::GPU_SET_COMPUTE, 0x4028_C630);
+    assert_eq!(request::INSTANCE_SET_COMPUTE, 0x4078_C631);
+    assert_eq!(request::GPU_COMPUTE, 0xC028_C632);
+    assert_eq!(request::INSTANCE_COMPUTE, 0xC028_C633);
 }

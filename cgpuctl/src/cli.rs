@@ -3,6 +3,7 @@
 
 use crate::capabilities::Capabilities;
 use crate::installation::lists::Capability;
+use crate::json::policy_name;
 use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{Name, MANAGED_CHARGE, MANAGED_DENY, MANAGED_SPILL, WEIGHT_MAX};
@@ -52,6 +53,11 @@ pub enum Command {
     Cdi(Cdi),
     /// Module, driver, GPUs and instances at a glance.
     Status,
+    /// Watch who uses the GPUs: shares of compute time and memory, refreshed until `q`.
+    ///
+    /// Where stdout is no terminal, or with --once or --json, it prints one reading and ends. Keys: s, m, w, n sort
+    /// by share, memory, weight, name; r turns the order round; q ends.
+    Top(Top),
     /// Check what must be true of this host so that the limits hold, and say how to mend it.
     Doctor,
     /// Print the figures of all instances as Prometheus reads them.
@@ -78,6 +84,71 @@ pub enum Command {
 pub enum Gpu {
     /// List the GPUs: what they have and what of it is given out.
     List,
+    /// Change how a GPU's compute time is shared, also while programs run.
+    ///
+    /// fair (0): every instance has one part in --max-inst, and never more; preemptive (1): those that
+    /// have work share equally; weight (2): by weight; fixed (3): each has its weight in percent, and
+    /// never more; soft (4): by weight, in longer turns; native (5): as NVIDIA's driver likes.
+    SetPolicy(SetPolicy),
+}
+
+/// `gpu set-policy`.
+#[derive(Args)]
+pub struct SetPolicy {
+    /// GPU, by minor number, UUID or PCI address.
+    #[arg(value_name = "GPU")]
+    pub gpu: Selector,
+    /// Policy, by name or number.
+    #[arg(value_name = "POLICY", value_parser = policy)]
+    pub policy: u32,
+    /// Short turns that wait less, or long ones that lose less.
+    #[arg(long)]
+    pub period: Option<Period>,
+    /// Instances among which the policy fair divides the GPU.
+    #[arg(long, value_name = "1-64", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub max_inst: Option<u32>,
+    /// What instances of high priority may take before weights count again, percent.
+    #[arg(long, value_name = "1-99", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub prio_ratio: Option<u32>,
+}
+
+/// Base periods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Period {
+    /// Turns of 32 ms.
+    Latency,
+    /// Turns of 100 ms.
+    Throughput,
+}
+
+/// `top`.
+#[derive(Args)]
+pub struct Top {
+    /// Seconds between readings.
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub interval: u64,
+    /// Print one reading and end.
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// Priorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Priority {
+    /// Served before the others.
+    High,
+    /// As the others.
+    Normal,
+}
+
+/// `inst set-priority`.
+#[derive(Args)]
+pub struct SetPriority {
+    /// Which instance.
+    #[command(flatten)]
+    pub target: Target,
+    /// New priority.
+    pub priority: Priority,
 }
 
 /// `inst …`.
@@ -103,6 +174,12 @@ pub enum Inst {
     ///
     /// What a program has made stays; calls that are no longer allowed are refused from then on.
     SetCaps(SetCaps),
+    /// Change a priority, also while programs run.
+    SetPriority(SetPriority),
+    /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
+    Suspend(Target),
+    /// Let a suspended instance on again.
+    Resume(Target),
     /// Destroy an instance that is not in use.
     Destroy(Target),
     /// Print what to give to podman, docker or containerd for a container with this instance.
@@ -368,6 +445,14 @@ fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
 
 fn name(text: &str) -> Result<Name, &'static str> {
     Name::new(text).ok_or(NAME_RULE)
+}
+
+/// A policy's number, from its name or number.
+fn policy(text: &str) -> Result<u32, &'static str> {
+    let known = |number: &u32| text == number.to_string() || text == policy_name(*number);
+    (0..=5)
+        .find(known)
+        .ok_or("take fair, preemptive, weight, fixed, soft or native, or a number from 0 to 5")
 }
 
 fn weight() -> clap::builder::RangedI64ValueParser<u32> {

@@ -6,9 +6,10 @@
 
 use crate::control::Control;
 use cgpu_uapi::{
-    nr, request, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, List,
-    Refusal, Version, CONTROL_PATH, MAGIC,
+    nr, request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
+    InstanceGet, InstanceKey, InstanceRefusals, InstanceSetCapabilities, InstanceSetCompute,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, List, Refusal, Version, CONTROL_PATH,
+    MAGIC,
 };
 use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
@@ -43,6 +44,10 @@ commands! {
     write iow instance_set_managed, INSTANCE_SET_MANAGED, InstanceSetManaged;
     write iow instance_set_capabilities, INSTANCE_SET_CAPABILITIES, InstanceSetCapabilities;
     readwrite iorw instance_refusals, INSTANCE_REFUSALS, InstanceRefusals;
+    write iow gpu_set_compute, GPU_SET_COMPUTE, GpuSetCompute;
+    write iow instance_set_compute, INSTANCE_SET_COMPUTE, InstanceSetCompute;
+    readwrite iorw gpu_compute, GPU_COMPUTE, List;
+    readwrite iorw instance_compute, INSTANCE_COMPUTE, List;
 }
 
 /// Room for refused calls, to begin with: more kinds than a program that fails makes.
@@ -175,6 +180,22 @@ impl Control for Client {
             Ok(())
         })?;
         Ok((records, others))
+    }
+
+    fn set_gpu_compute(&self, request: &GpuSetCompute) -> Result<(), Errno> {
+        call!(self, gpu_set_compute, request)
+    }
+
+    fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno> {
+        call!(self, instance_set_compute, request)
+    }
+
+    fn gpu_compute(&self) -> Result<Vec<GpuCompute>, Errno> {
+        self.list(call::gpu_compute, cgpu_uapi::MAX_GPUS)
+    }
+
+    fn instance_compute(&self) -> Result<Vec<InstanceCompute>, Errno> {
+        self.list(call::instance_compute, cgpu_uapi::MAX_INSTANCES_PER_GPU)
     }
 }
 

@@ -6,6 +6,7 @@ mod cdi_generate;
 mod completions;
 mod doctor;
 mod gpu_list;
+mod gpu_set_policy;
 mod info;
 pub(crate) mod inst_create;
 mod inst_destroy;
@@ -14,6 +15,7 @@ mod inst_mounts;
 mod inst_refused;
 mod inst_restore;
 mod inst_set_caps;
+mod inst_set_compute;
 mod inst_set_managed;
 mod inst_set_mem;
 mod inst_set_weight;
@@ -23,6 +25,7 @@ pub mod man;
 pub mod metrics;
 mod status;
 pub(crate) mod target;
+pub mod top;
 mod unload;
 
 use crate::cli::{Cdi, Command, Gpu, Inst};
@@ -35,6 +38,7 @@ use crate::size::{Bytes, CONTEXT, GIB};
 pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
     match command {
         Command::Gpu(Gpu::List) => gpu_list::run(host),
+        Command::Gpu(Gpu::SetPolicy(args)) => gpu_set_policy::run(host, args),
         Command::Inst(inst) => match inst {
             Inst::Create(args) => inst_create::run(host, args),
             Inst::List => inst_list::run(host),
@@ -44,6 +48,9 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
             Inst::SetWeight(args) => inst_set_weight::run(host, args),
             Inst::SetManaged(args) => inst_set_managed::run(host, args),
             Inst::SetCaps(args) => inst_set_caps::run(host, args),
+            Inst::SetPriority(args) => inst_set_compute::priority(host, args),
+            Inst::Suspend(args) => inst_set_compute::suspend(host, args, true),
+            Inst::Resume(args) => inst_set_compute::suspend(host, args, false),
             Inst::Destroy(args) => inst_destroy::run(host, args),
             Inst::Mounts(args) => inst_mounts::run(host, args),
             Inst::Save(file) => inst_restore::save(host, &file.path),
@@ -57,6 +64,7 @@ pub fn run(command: &Command, host: &dyn Host) -> Result<Report, Failure> {
             Cdi::Validate(args) => cdi_check::validate(host, args),
         },
         Command::Status => status::run(host),
+        Command::Top(args) => top::run(host, args),
         Command::Doctor => doctor::run(host),
         Command::Metrics(_) => metrics::run(host),
         Command::Unload => unload::run(host),

@@ -4,12 +4,14 @@
 //! in-memory model behind the same traits.
 
 use cgpu_uapi::{
-    Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Version,
+    Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate, InstanceGet,
+    InstanceKey, InstanceSetCapabilities, InstanceSetCompute, InstanceSetManaged,
+    InstanceSetMemory, InstanceSetWeight, Refusal, Version,
 };
 use nix::errno::Errno;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Name of the module, as `delete_module(2)` and `/proc/modules` know it.
 pub const MODULE: &str = "cgpu_km";
@@ -39,6 +41,14 @@ pub trait Control {
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno>;
     /// The refused calls of an instance, and how many more there were without a record.
     fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno>;
+    /// Changes how the compute time of a GPU is shared.
+    fn set_gpu_compute(&self, request: &GpuSetCompute) -> Result<(), Errno>;
+    /// Changes the priority of an instance, suspends or resumes it.
+    fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno>;
+    /// How the compute time of each GPU is shared.
+    fn gpu_compute(&self) -> Result<Vec<GpuCompute>, Errno>;
+    /// What compute time each instance was given.
+    fn instance_compute(&self) -> Result<Vec<InstanceCompute>, Errno>;
 }
 
 /// A file operation of the host that failed.
@@ -60,6 +70,10 @@ pub trait Watch {
 
 /// The host: where the control device is opened, cgpufs is mounted and the module unloaded.
 pub trait Host {
+    /// How long to wait where a command wants to wait so long; a host in memory does not.
+    fn pause(&self, length: Duration) -> Duration {
+        length
+    }
     /// A path of the host, as this program reaches it.
     fn path(&self, path: &Path) -> PathBuf {
         path.to_owned()

@@ -148,6 +148,24 @@ pub enum Problem {
         crate::capabilities::known()
     )]
     UnknownCapability,
+    /// [`Cause::WeightsAboveWhole`].
+    #[error("the weights {}would add up to more than 100 percent, which the policy fixed cannot give; lower one first, or take the policy weight", weights(.all))]
+    WeightsAboveWhole {
+        /// What they are, if known.
+        all: Vec<u32>,
+    },
+    /// [`Cause::TooManyForPolicy`].
+    #[error("there would be more instances than the policy fair has parts; raise --max-inst or take another policy")]
+    TooManyForPolicy,
+    /// [`Cause::UnknownPolicy`].
+    #[error("the loaded module has no such policy, period or ratio; install module and cgpuctl from the same release")]
+    UnknownPolicy,
+    /// `top` cannot use the terminal.
+    #[error("the terminal cannot be used: {}; take --once", describe(.errno))]
+    Terminal {
+        /// Why.
+        errno: Errno,
+    },
     /// [`Cause::Ambiguous`].
     #[error("{}; name the GPU with --gpu", several(.gpus))]
     Ambiguous {
@@ -235,6 +253,13 @@ fn describe(errno: &Errno) -> String {
     format!("{errno:?} ({})", errno.desc())
 }
 
+fn weights(all: &[u32]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    format!("({}) ", enumerate(all, "and"))
+}
+
 fn uses(files: &u32, processes: &u32) -> String {
     let count = |n: u32, one: &str, more: &str| match n {
         0 => None,
@@ -318,6 +343,8 @@ impl Problem {
             | Self::LimitAboveGpu { .. }
             | Self::LimitsAboveGpu { .. }
             | Self::TooMany
+            | Self::WeightsAboveWhole { .. }
+            | Self::TooManyForPolicy
             | Self::InstancesInUse { .. }
             | Self::TwinsMounted { .. }
             | Self::Pinned { .. } => Exit::Refused,
@@ -329,6 +356,8 @@ impl Problem {
             | Self::BadName => Exit::Usage,
             Self::DriverMissing | Self::UnknownDriver => Exit::Driver,
             Self::Mismatch { .. }
+            | Self::UnknownPolicy
+            | Self::Terminal { .. }
             | Self::Unexpected { .. }
             | Self::Path(_)
             | Self::BadSpec { .. }
@@ -360,6 +389,10 @@ impl Problem {
             Self::Ambiguous { .. } => "ambiguous",
             Self::BadName => "bad_name",
             Self::TooMany => "too_many",
+            Self::WeightsAboveWhole { .. } => "weights_above_whole",
+            Self::TooManyForPolicy => "too_many_for_policy",
+            Self::UnknownPolicy => "unknown_policy",
+            Self::Terminal { .. } => "terminal",
             Self::Unexpected { .. } => "unexpected",
             Self::Path(_) => "path",
             Self::InstancesInUse { .. } => "instances_in_use",
@@ -415,6 +448,15 @@ impl Problem {
             },
             Cause::BadName => Self::BadName,
             Cause::TooMany => Self::TooMany,
+            Cause::WeightsAboveWhole => {
+                let there = facts.instances.iter();
+                let there = there.filter(|i| Some(i.key.gpu_minor) == facts.gpu);
+                Self::WeightsAboveWhole {
+                    all: there.map(|i| i.weight).collect(),
+                }
+            }
+            Cause::TooManyForPolicy => Self::TooManyForPolicy,
+            Cause::UnknownPolicy => Self::UnknownPolicy,
         }
     }
 

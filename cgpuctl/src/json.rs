@@ -2,6 +2,10 @@
 //! The objects that `--json` prints. Schema 1, documented in `docs/json.md`: keys are snake_case with
 //! the unit in the name, and are only ever added.
 
+mod compute;
+
+pub use compute::*;
+
 use crate::capabilities::Capabilities;
 use crate::error::Failure;
 use cgpu_uapi as uapi;
@@ -323,6 +327,8 @@ pub struct Status {
     pub gpus: Vec<Gpu>,
     /// As `inst list` has them.
     pub instances: Vec<Instance>,
+    /// How compute time is shared.
+    pub compute: Compute,
 }
 
 /// The module.

@@ -47,6 +47,9 @@ pub fn run(
         }) => {
             command::metrics::serve(host, *address, None, err).map(|()| output::Report::default())
         }
+        cli::Command::Top(args) if command::top::is_live(args, cli.json) => {
+            command::top::watch(host, args).map(|()| output::Report::default())
+        }
         command => command::run(command, host),
     };
     let (text, exit) = match result {

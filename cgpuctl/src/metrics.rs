@@ -2,15 +2,24 @@
 //! The figures of a host in the text format of Prometheus, version 0.0.4: families of samples with their
 //! help and type, and labels that tell instances and GPUs apart.
 
+mod compute;
+
+pub use compute::Compute;
+
 use crate::json::known;
 use cgpu_uapi::{text, Gpu, Instance, Version};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// What the text is called in HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All that is told.
-pub fn text_of(version: &Version, gpus: &[Gpu], instances: &[Instance]) -> String {
+pub fn text_of(
+    version: &Version,
+    gpus: &[Gpu],
+    instances: &[Instance],
+    compute: &Compute,
+) -> String {
     let mut page = Page::default();
     page.family(
         "cgpu_info",
@@ -47,6 +56,7 @@ pub fn text_of(version: &Version, gpus: &[Gpu], instances: &[Instance]) -> Strin
             }
         }
     }
+    compute.tell(&mut page);
     page.0
 }
 
@@ -184,7 +194,7 @@ impl Page {
         &mut self,
         name: &str,
         labels: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
-        value: u64,
+        value: impl Display,
     ) {
         let labels: Vec<_> = labels
             .into_iter()

@@ -261,6 +261,9 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::NoSpec,
         Problem::BadSpec { faults: vec![] },
         Problem::Output { errno: Errno::EIO },
+        Problem::Terminal {
+            errno: Errno::ENOTTY,
+        },
     ];
     let of_causes =
         Cause::ALL.map(|cause| Problem::explain(Errno::from_raw(cause.errno()), &Facts::default()));

@@ -9,6 +9,8 @@ mod metrics;
 
 use cgpu_uapi::{capability, refusal, Cause, Refusal, CGPUFS_MOUNT};
 use cgpuctl::cli::Cli;
+use cgpuctl::command::top::Key;
+use cgpuctl::control::Host;
 use cgpuctl::exit::Exit;
 use clap::Parser;
 use fake::{errno, Fake, Op, H200};
@@ -556,4 +558,144 @@ fn no_control_device_is_left_open() {
         run(&fake, line);
         assert_eq!(fake.with(|s| s.open), 0, "{line}");
     }
+}
+
+/// Two GPUs, whose instances have been given compute time.
+fn sharing_host() -> Fake {
+    let fake = busy_host();
+    fake.with(|s| {
+        for compute in s.compute.values_mut() {
+            compute.state |= cgpu_uapi::state::WORKING;
+            compute.preemptions = 7;
+            compute.parked_ns = 1_500_000_000;
+            compute.parked_tasks = 1;
+        }
+    });
+    fake
+}
+
+#[test]
+fn compute_is_shared_as_told() {
+    golden(
+        "gpu_set_policy",
+        busy_host,
+        "gpu set-policy 1 fixed --period throughput",
+    );
+    golden(
+        "gpu_set_policy_all",
+        busy_host,
+        "gpu set-policy 0 4 --max-inst 4 --prio-ratio 60",
+    );
+    golden(
+        "inst_set_priority",
+        busy_host,
+        "inst set-priority train high --gpu 0,1",
+    );
+    golden("inst_suspend", busy_host, "inst suspend infer");
+    golden("inst_resume", busy_host, "inst resume infer");
+    golden("top", sharing_host, "top");
+    golden("top_none", || Fake::new(1), "top --once");
+}
+
+#[test]
+fn what_the_operator_says_of_compute_is_what_the_module_hears() {
+    let fake = busy_host();
+    done(&fake, "gpu set-policy 0 weight");
+    done(
+        &fake,
+        "gpu set-policy 0 soft --period throughput --prio-ratio 33",
+    );
+    let gpu = fake.with(|s| s.gpu_compute[&0]);
+    assert_eq!((gpu.policy, gpu.period, gpu.priority_percent), (4, 1, 33));
+    assert_eq!(gpu.max_instances, 16);
+    done(&fake, "inst set-priority infer high");
+    done(&fake, "inst suspend infer");
+    let state = |fake: &Fake| {
+        let infer = fake.with(|s| {
+            s.compute
+                .values()
+                .find(|c| c.key.name.as_str() == Some("infer"))
+                .copied()
+        });
+        infer.expect("is there").state
+            & (cgpu_uapi::state::HIGH_PRIORITY | cgpu_uapi::state::SUSPENDED)
+    };
+    assert_eq!(state(&fake), 3);
+    done(&fake, "inst resume infer");
+    assert_eq!(state(&fake), 1);
+    done(&fake, "inst set-priority infer normal");
+    assert_eq!(state(&fake), 0);
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused() {
+    let fake = busy_host();
+    done(&fake, "inst set-weight infer 80");
+    let said = fails(&fake, "gpu set-policy 0 fixed", Exit::Refused);
+    assert!(said.contains("(30 and 80)"), "{said}");
+    assert_eq!(fake.with(|s| s.gpu_compute[&0].policy), 2);
+    fails(&fake, "gpu set-policy 7 fixed", Exit::NotFound);
+    fails(&fake, "inst suspend nobody", Exit::NotFound);
+}
+
+/// A screen that notes what is drawn, and presses keys; where it presses none, time passes.
+struct Screen {
+    host: Fake,
+    frames: Vec<String>,
+    keys: Vec<Option<Key>>,
+}
+
+impl cgpuctl::command::top::Screen for Screen {
+    fn draw(&mut self, frame: &str) -> std::io::Result<()> {
+        self.frames.push(frame.to_owned());
+        Ok(())
+    }
+
+    fn key(&mut self, wait: std::time::Duration) -> std::io::Result<Option<Key>> {
+        let key = self.keys.remove(0);
+        if key.is_none() {
+            self.host.pause(wait);
+        }
+        Ok(key)
+    }
+}
+
+#[test]
+fn the_live_view_refreshes_and_sorts_and_ends() {
+    let fake = sharing_host();
+    let control = fake.control().expect("opens");
+    let keys = [None, Some(Key::Name), Some(Key::Reverse), Some(Key::Quit)];
+    let mut screen = Screen {
+        host: fake.clone(),
+        frames: vec![],
+        keys: keys.to_vec(),
+    };
+    let args = cgpuctl::cli::Top {
+        interval: 1,
+        once: false,
+    };
+    cgpuctl::command::top::live(&*control, &args, &mut screen).expect("ends");
+    let first = |frame: &String| {
+        let mut lines = frame.lines().skip_while(|line| !line.starts_with("NAME"));
+        lines
+            .nth(1)
+            .expect("an instance")
+            .split_whitespace()
+            .next()
+            .map(str::to_owned)
+    };
+    let names: Vec<_> = screen.frames.iter().map(first).collect();
+    let named = |name: &str| Some(name.to_owned());
+    assert_eq!(
+        names,
+        // Before any time has passed nobody has a share: by name.
+        [
+            named("infer"),
+            named("train"),
+            named("infer"),
+            named("train")
+        ]
+    );
+    assert_ne!(screen.frames[0], screen.frames[1]);
+    assert!(screen.frames[1].contains("27.0 %"), "{}", screen.frames[0]);
 }

@@ -6,7 +6,7 @@ use super::{inst_list, open};
 use crate::client::errno;
 use crate::control::Host;
 use crate::error::{Failure, Problem};
-use crate::metrics::{text_of, CONTENT_TYPE};
+use crate::metrics::{text_of, Compute, CONTENT_TYPE};
 use crate::output::Report;
 use serde::Serialize;
 use std::io::Write;
@@ -44,7 +44,16 @@ fn once(host: &dyn Host) -> Result<String, Problem> {
         told => told?,
     };
     let instances = inst_list::all(&*control)?;
-    Ok(text_of(&version, &gpus, &instances))
+    let explain = |errno| Problem::explain(errno, &Default::default());
+    let compute = Compute {
+        // As above: without the driver there are no GPUs to tell of.
+        gpus: match gpus.is_empty() {
+            true => vec![],
+            false => control.gpu_compute().map_err(explain)?,
+        },
+        instances: control.instance_compute().map_err(explain)?,
+    };
+    Ok(text_of(&version, &gpus, &instances, &compute))
 }
 
 /// Serves the figures over HTTP, as they are at each request, until the program is stopped or, for

@@ -8,8 +8,8 @@ use super::open;
 use crate::control::Host;
 use crate::error::{Facts, Failure, Problem};
 use crate::json;
-use crate::output::{pairs, Report};
-use cgpu_uapi::{text, Cause, CGPUFS_MOUNT};
+use crate::output::{pairs, table, Report};
+use cgpu_uapi::{text, Cause, GpuCompute, InstanceCompute, CGPUFS_MOUNT};
 use std::path::Path;
 
 pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
@@ -30,6 +30,11 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
     };
     let version = control.version().map_err(explain)?;
     let instances = all(&*control)?;
+    let compute = match loaded {
+        true => control.gpu_compute().map_err(explain)?,
+        false => vec![],
+    };
+    let served = control.instance_compute().map_err(explain)?;
     let mounted = host
         .cgpufs_mounts()?
         .iter()
@@ -56,9 +61,10 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
         ),
     ]);
     let text_form = format!(
-        "{head}\n{}\n{}",
+        "{head}\n{}\n{}\n{}",
         gpu_table(&gpus),
-        instance_table(&instances)
+        instance_table(&instances),
+        compute_text(&compute, &served)
     );
     let body = json::Status {
         module: json::Module {
@@ -72,8 +78,34 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
         },
         gpus: gpus.iter().map(json::Gpu::from).collect(),
         instances: instances.iter().map(json::Instance::from).collect(),
+        compute: json::Compute {
+            gpus: compute.iter().map(json::GpuCompute::from).collect(),
+            instances: served.iter().map(json::InstanceCompute::from).collect(),
+        },
     };
     Report::new(body, text_form)
+}
+
+/// How compute time is shared, and what each instance had of it.
+fn compute_text(gpus: &[GpuCompute], instances: &[InstanceCompute]) -> String {
+    let gpus = gpus.iter().map(|gpu| json::compute_line(gpu) + "\n");
+    let mut text: String = gpus.collect();
+    if instances.is_empty() {
+        return text;
+    }
+    let head = ["NAME", "GPU", "PRIORITY", "COMPUTE", "GIVEN", "PARKED"];
+    let rows = instances.iter().map(|i| {
+        [
+            i.key.name.as_str().unwrap_or_default().to_owned(),
+            i.key.gpu_minor.to_string(),
+            json::priority_name(i.state).to_owned(),
+            json::doing(i.state).to_owned(),
+            json::seconds(i.given_ns),
+            json::seconds(i.parked_ns),
+        ]
+    });
+    text.push_str(&table(head, rows));
+    text
 }
 
 fn driver_text(driver: &json::Driver) -> String {

@@ -6,9 +6,10 @@
 //! fills a record wrongly is found out. A test can have any operation fail with an errno of its choice.
 
 use cgpu_uapi::{
-    capability, Cause, Gpu, Instance, InstanceCreate, InstanceGet, InstanceKey,
-    InstanceSetCapabilities, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal,
-    Reserved, Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    capability, set, state, Cause, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute,
+    InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities, InstanceSetCompute,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Reserved, Version,
+    ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::control::{Control, Host, Look, PathError, Status, Watch};
 use nix::errno::Errno;
@@ -35,6 +36,8 @@ pub(crate) enum Op {
     SetWeight,
     SetManaged,
     SetCapabilities,
+    SetCompute,
+    Compute,
     Mount,
     Unmount,
     Unload,
@@ -44,6 +47,9 @@ pub(crate) enum Op {
 pub(crate) struct State {
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) instances: Vec<Instance>,
+    /// Beside the GPUs, by minor, and the instances, by number.
+    pub(crate) gpu_compute: BTreeMap<u32, GpuCompute>,
+    pub(crate) compute: BTreeMap<u32, InstanceCompute>,
     pub(crate) mounts: Vec<PathBuf>,
     pub(crate) mount_point_exists: bool,
     pub(crate) unloaded: bool,
@@ -174,6 +180,14 @@ impl Fake {
             gpu.architecture = 0x180;
             gpu.mig_mode = cgpu_uapi::mig::DISABLED;
             state.gpus.push(gpu);
+            let mut compute = GpuCompute::new_zeroed();
+            compute.minor = minor;
+            compute.policy = 2;
+            compute.mode = 1;
+            compute.max_instances = 16;
+            compute.priority_percent = 80;
+            compute.means = 0x1f;
+            state.gpu_compute.insert(minor, compute);
         }
         Self(Rc::new(RefCell::new(state)))
     }
@@ -316,6 +330,12 @@ impl Control for Device {
         instance.control_node_minor = tenant;
         instance.uvm_node_minor = tenant + 1;
         state.instances.push(instance);
+        let mut compute = InstanceCompute::new_zeroed();
+        compute.key = key;
+        compute.id = id;
+        compute.weight = request.weight;
+        compute.state = state::RUNNING;
+        state.compute.insert(id, compute);
         Ok(())
     }
 
@@ -400,6 +420,78 @@ impl Control for Device {
         state.find(key)?;
         Ok(state.refusals.clone())
     }
+
+    fn set_gpu_compute(&self, request: &GpuSetCompute) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetCompute)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        state.gpu(request.gpu_minor)?;
+        let on = |i: &&Instance| i.key.gpu_minor == request.gpu_minor;
+        let weights: u32 = state.instances.iter().filter(on).map(|i| i.weight).sum();
+        let means = |bit| request.set & bit != 0;
+        if means(set::POLICY) && request.policy > 5 {
+            return Err(errno(Cause::UnknownPolicy));
+        }
+        if means(set::POLICY) && request.policy == 3 && weights > 100 {
+            return Err(errno(Cause::WeightsAboveWhole));
+        }
+        let gpu = state.gpu_compute.get_mut(&request.gpu_minor);
+        let gpu = gpu.expect("beside the GPU");
+        let put = |bit, field: &mut u32, value| {
+            if means(bit) {
+                *field = value;
+            }
+        };
+        put(set::POLICY, &mut gpu.policy, request.policy);
+        put(set::PERIOD, &mut gpu.period, request.period);
+        put(
+            set::MAX_INSTANCES,
+            &mut gpu.max_instances,
+            request.max_instances,
+        );
+        put(
+            set::PRIORITY_PERCENT,
+            &mut gpu.priority_percent,
+            request.priority_percent,
+        );
+        Ok(())
+    }
+
+    fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::SetCompute)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        let n = state.find(&request.key)?;
+        let id = state.instances[n].id;
+        let compute = state.compute.get_mut(&id).expect("beside the instance");
+        let mut put = |bit: u32, flag: u32, value: u32| {
+            if request.set & bit != 0 {
+                compute.state = (compute.state & !flag) | (flag * value);
+            }
+        };
+        put(
+            set::HIGH_PRIORITY,
+            state::HIGH_PRIORITY,
+            request.high_priority,
+        );
+        put(set::SUSPENDED, state::SUSPENDED, request.suspended);
+        Ok(())
+    }
+
+    fn gpu_compute(&self) -> Result<Vec<GpuCompute>, Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(Op::Compute)?;
+        Ok(state.gpu_compute.values().copied().collect())
+    }
+
+    fn instance_compute(&self) -> Result<Vec<InstanceCompute>, Errno> {
+        let state = self.0.borrow();
+        Ok(state.compute.values().copied().collect())
+    }
 }
 
 /// Runs one change after the other.
@@ -422,6 +514,23 @@ impl Watch for Changes {
 }
 
 impl Host for Fake {
+    /// A second passes, in which whoever works has its share; nobody has to wait for it.
+    fn pause(&self, _length: std::time::Duration) -> std::time::Duration {
+        let mut state = self.0.borrow_mut();
+        for gpu in state.gpu_compute.values_mut() {
+            gpu.now_ns += 1_000_000_000;
+            gpu.switches += 60;
+            gpu.calls += 120;
+        }
+        for compute in state.compute.values_mut() {
+            if compute.state & state::WORKING != 0 {
+                compute.given_ns += 9_000_000 * u64::from(compute.weight);
+                compute.windows += 30;
+            }
+        }
+        std::time::Duration::ZERO
+    }
+
     fn path(&self, path: &Path) -> PathBuf {
         self.root().join(path.strip_prefix("/").unwrap_or(path))
     }

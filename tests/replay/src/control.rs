@@ -48,6 +48,49 @@ impl Control {
         sys::ioctl(self.fd, request, record.as_mut_bytes()).map(drop)
     }
 
+    /// How a GPU's compute time is shared.
+    pub fn gpu_compute(&self, gpu: u32) -> Result<uapi::GpuCompute, Errno> {
+        let all: Vec<uapi::GpuCompute> = self.list(uapi::request::GPU_COMPUTE, uapi::MAX_GPUS)?;
+        let found = all.into_iter().find(|record| record.minor == gpu);
+        found.ok_or(libc::ENXIO)
+    }
+
+    /// What compute time an instance was given.
+    pub fn compute(&self, name: &str, gpu: u32) -> Result<uapi::InstanceCompute, Errno> {
+        let all: Vec<uapi::InstanceCompute> =
+            self.list(uapi::request::INSTANCE_COMPUTE, uapi::MAX_INSTANCES_PER_GPU)?;
+        let wanted = key(name, gpu);
+        let found = all
+            .into_iter()
+            .find(|i| i.key.name == wanted.name && i.key.gpu_minor == gpu);
+        found.ok_or(libc::ENOENT)
+    }
+
+    /// Changes how a GPU's compute time is shared.
+    pub fn set_gpu_compute(
+        &self,
+        gpu: u32,
+        fill: impl FnOnce(&mut uapi::GpuSetCompute),
+    ) -> Result<(), Errno> {
+        let mut set = uapi::GpuSetCompute::new_zeroed();
+        set.gpu_minor = gpu;
+        fill(&mut set);
+        self.call(uapi::request::GPU_SET_COMPUTE, &mut set)
+    }
+
+    /// Changes the priority of an instance, suspends or resumes it.
+    pub fn set_compute(
+        &self,
+        name: &str,
+        gpu: u32,
+        fill: impl FnOnce(&mut uapi::InstanceSetCompute),
+    ) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetCompute::new_zeroed();
+        set.key = key(name, gpu);
+        fill(&mut set);
+        self.call(uapi::request::INSTANCE_SET_COMPUTE, &mut set)
+    }
+
     /// Versions.
     pub fn version(&self) -> Result<uapi::Version, Errno> {
         let mut version = uapi::Version::new_zeroed();

@@ -134,7 +134,7 @@ impl Bell {
     }
 
     /// A process that rings, and then ends with 0.
-    fn ringer(&self, token: u32) -> Result<i32, String> {
+    pub(super) fn ringer(&self, token: u32) -> Result<i32, String> {
         let rung = spawn(|| {
             self.ring(token);
             0

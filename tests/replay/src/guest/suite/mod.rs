@@ -6,6 +6,7 @@
 
 mod capabilities;
 mod compat;
+mod compute;
 mod control;
 mod doorbell;
 mod exports;
@@ -172,6 +173,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         shared_data::TESTS,
         doorbell::TESTS,
         turns::TESTS,
+        compute::TESTS,
         memory::TESTS,
         exports::TESTS,
         uvm::TESTS,

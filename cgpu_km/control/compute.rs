@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The commands about compute time.
+
+use super::{read, read_list, write_list};
+use crate::{
+    os_interface::{thread::now, UserAddr},
+    policy::sched::{Capabilities, Mode, Period, Policy, Rules},
+    registry::{Failure, Gpu, Instance, Registry},
+    uapi::{self, means, request, set, state, Cause},
+};
+use kernel::{alloc::KVVec, prelude::*};
+use zerocopy::FromZeros;
+
+/// One of these commands.
+pub(super) fn run(registry: &Registry, cmd: u32, at: UserAddr) -> Result<(), Failure> {
+    match cmd {
+        request::GPU_SET_COMPUTE => {
+            let wish: uapi::GpuSetCompute = read(at)?;
+            registry.gpu(wish.gpu_minor)?.set_rules(rules(wish)?)
+        }
+        request::INSTANCE_SET_COMPUTE => {
+            let wish: uapi::InstanceSetCompute = read(at)?;
+            let instance = registry.find(&wish.key.name, wish.key.gpu_minor)?;
+            instance.set_terms(|terms| {
+                if wish.set & set::HIGH_PRIORITY != 0 {
+                    terms.high_priority = wish.high_priority != 0;
+                }
+                if wish.set & set::SUSPENDED != 0 {
+                    terms.suspended = wish.suspended != 0;
+                }
+            })
+        }
+        request::GPU_COMPUTE => {
+            let list = read_list::<uapi::GpuCompute>(at)?;
+            let mut records = KVVec::new();
+            registry.gpus(|gpu, _, _| Ok(records.push(gpu_record(gpu), GFP_KERNEL)?))?;
+            write_list(at, list, &records)
+        }
+        request::INSTANCE_COMPUTE => {
+            let list = read_list::<uapi::InstanceCompute>(at)?;
+            let mut records = KVVec::new();
+            registry.instances(|instance| {
+                // One that was destroyed this very moment has nothing any more.
+                if let Some(record) = instance_record(instance) {
+                    records.push(record, GFP_KERNEL)?;
+                }
+                Ok(())
+            })?;
+            write_list(at, list, &records)
+        }
+        _ => Err(Cause::UnknownCommand.into()),
+    }
+}
+
+/// The change of a GPU's rules that is wished for, all of it or nothing.
+fn rules(wish: uapi::GpuSetCompute) -> Result<impl FnOnce(&mut Rules), Failure> {
+    let named = move |bit| wish.set & bit != 0;
+    let policy = match named(set::POLICY) {
+        true => Some(Policy::from_number(wish.policy).ok_or(Cause::UnknownPolicy)?),
+        false => None,
+    };
+    let period = match named(set::PERIOD) {
+        true => Some(Period::from_number(wish.period).ok_or(Cause::UnknownPolicy)?),
+        false => None,
+    };
+    Ok(move |rules: &mut Rules| {
+        rules.policy = policy.unwrap_or(rules.policy);
+        rules.period = period.unwrap_or(rules.period);
+        if named(set::MAX_INSTANCES) {
+            rules.max_instances = wish.max_instances;
+        }
+        if named(set::PRIORITY_PERCENT) {
+            rules.priority_percent = wish.priority_percent;
+        }
+    })
+}
+
+fn gpu_record(gpu: &Gpu) -> uapi::GpuCompute {
+    let conductor = gpu.conductor();
+    let (rules, view) = (conductor.rules(), conductor.view());
+    let mut record = uapi::GpuCompute::new_zeroed();
+    record.minor = gpu.facts().minor;
+    record.policy = rules.policy.number();
+    record.period = rules.period.number();
+    record.mode = match view.mode {
+        Mode::Native => 0,
+        Mode::Free => 1,
+        Mode::Slices => 2,
+        Mode::Windows => 3,
+    };
+    record.max_instances = rules.max_instances;
+    record.priority_percent = rules.priority_percent;
+    record.means = bits(conductor.capabilities());
+    record.switches = view.switches;
+    record.calls = view.calls;
+    record.now_ns = now();
+    record
+}
+
+fn bits(can: Capabilities) -> u32 {
+    [
+        (can.timeslice, means::TIMESLICE),
+        (can.switch, means::SWITCH),
+        (can.preempt, means::PREEMPT),
+        (can.doorbell, means::DOORBELL),
+        (can.samples, means::SAMPLES),
+    ]
+    .into_iter()
+    .fold(0, |all, (is, bit)| if is { all | bit } else { all })
+}
+
+fn instance_record(instance: &Instance) -> Option<uapi::InstanceCompute> {
+    let served = instance.served()?;
+    let mut record = uapi::InstanceCompute::new_zeroed();
+    record.key.name = *instance.tenant().name();
+    record.key.gpu_minor = instance.gpu().facts().minor;
+    record.id = instance.id();
+    record.weight = served.terms.weight;
+    record.state = [
+        (served.terms.high_priority, state::HIGH_PRIORITY),
+        (served.terms.suspended, state::SUSPENDED),
+        (served.working, state::WORKING),
+        (served.running, state::RUNNING),
+    ]
+    .into_iter()
+    .fold(0, |all, (is, bit)| if is { all | bit } else { all });
+    record.parked_tasks = instance.gate().parked();
+    record.given_ns = served.account.given;
+    record.windows = served.account.windows;
+    record.preemptions = served.account.preemptions;
+    record.parked_ns = served.account.parked;
+    Some(record)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Records of the commands about compute time.
+
+#[cfg(doc)]
+use super::{Gpu, GPU_ANY, MAX_INSTANCES_PER_GPU};
+use super::{InstanceKey, Reserved};
+use core::mem::size_of;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bits of [`GpuSetCompute::set`] and [`InstanceSetCompute::set`]: which fields are meant; the others
+/// must be zero.
+pub mod set {
+    /// [`super::GpuSetCompute::policy`].
+    pub const POLICY: u32 = 1;
+    /// [`super::GpuSetCompute::period`].
+    pub const PERIOD: u32 = 1 << 1;
+    /// [`super::GpuSetCompute::max_instances`].
+    pub const MAX_INSTANCES: u32 = 1 << 2;
+    /// [`super::GpuSetCompute::priority_percent`].
+    pub const PRIORITY_PERCENT: u32 = 1 << 3;
+
+    /// [`super::InstanceSetCompute::high_priority`].
+    pub const HIGH_PRIORITY: u32 = 1;
+    /// [`super::InstanceSetCompute::suspended`].
+    pub const SUSPENDED: u32 = 1 << 1;
+}
+
+/// Changes how the compute time of a GPU is shared: all that is named, or nothing.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct GpuSetCompute {
+    /// Which GPU ([`GPU_ANY`] is not allowed).
+    pub gpu_minor: u32,
+    /// What to change: bits of [`set`], at least one.
+    pub set: u32,
+    /// Policy number, as [`Gpu::policy`].
+    pub policy: u32,
+    /// 0 `latency`, 1 `throughput`.
+    pub period: u32,
+    /// Instances among which the fair policy divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
+    pub max_instances: u32,
+    /// What instances of high priority may take before weights count again, percent, 1 to 99.
+    pub priority_percent: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// Changes the priority of an instance, suspends or resumes it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceSetCompute {
+    /// Which.
+    pub key: InstanceKey,
+    /// What to change: bits of [`set`], at least one.
+    pub set: u32,
+    /// 1: served before the others; 0: as the others.
+    pub high_priority: u32,
+    /// 1: kept off the GPU; 0: let on again.
+    pub suspended: u32,
+    /// Must be zero.
+    pub reserved0: u32,
+    /// Must be zero.
+    pub reserved: [u64; 2],
+}
+
+/// How the compute time of a GPU is shared now.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct GpuCompute {
+    /// `N` of `/dev/nvidiaN`.
+    pub minor: u32,
+    /// As [`Gpu::policy`].
+    pub policy: u32,
+    /// 0 `latency`, 1 `throughput`.
+    pub period: u32,
+    /// 0: as the driver likes; 1: nobody is kept from the GPU, since at most one instance has work;
+    /// 2: by time slices; 3: by windows, one instance at a time.
+    pub mode: u32,
+    /// Instances among which the fair policy divides it.
+    pub max_instances: u32,
+    /// What instances of high priority may take before weights count again, percent.
+    pub priority_percent: u32,
+    /// What can be done to this GPU: bits of [`means`].
+    pub means: u32,
+    /// Zero.
+    pub reserved0: u32,
+    /// Changes from one instance's window to another's.
+    pub switches: u64,
+    /// Calls into the driver that the scheduler made.
+    pub calls: u64,
+    /// When this was read: nanoseconds of `CLOCK_MONOTONIC`.
+    pub now_ns: u64,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+/// Bits of [`GpuCompute::means`].
+pub mod means {
+    /// Time slices of channel groups.
+    pub const TIMESLICE: u32 = 1;
+    /// Switching channels off and on.
+    pub const SWITCH: u32 = 1 << 1;
+    /// Preempting.
+    pub const PREEMPT: u32 = 1 << 2;
+    /// Taking doorbells away.
+    pub const DOORBELL: u32 = 1 << 3;
+    /// The driver's samples of who uses the GPU.
+    pub const SAMPLES: u32 = 1 << 4;
+}
+
+/// Bits of [`InstanceCompute::state`].
+pub mod state {
+    /// Of high priority.
+    pub const HIGH_PRIORITY: u32 = 1;
+    /// Kept off the GPU by the operator.
+    pub const SUSPENDED: u32 = 1 << 1;
+    /// Taken to have work.
+    pub const WORKING: u32 = 1 << 2;
+    /// Not kept from the GPU at the moment.
+    pub const RUNNING: u32 = 1 << 3;
+}
+
+/// What compute time an instance was given since it was made.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceCompute {
+    /// Name and GPU.
+    pub key: InstanceKey,
+    /// Instance number, `N` of `/dev/cgpuN`.
+    pub id: u32,
+    /// Weight.
+    pub weight: u32,
+    /// Bits of [`state`].
+    pub state: u32,
+    /// Tasks that sleep at its doorbell now.
+    pub parked_tasks: u32,
+    /// Time that it had the GPU, nanoseconds; nothing is added under policy 5.
+    pub given_ns: u64,
+    /// Windows that it had.
+    pub windows: u64,
+    /// Times that it was switched off with work.
+    pub preemptions: u64,
+    /// Time that a task of it slept at its doorbell, nanoseconds.
+    pub parked_ns: u64,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+impl Reserved for GpuSetCompute {
+    fn is_clean(&self) -> bool {
+        let meant = |bit, value| self.set & bit != 0 || value == 0;
+        let known = set::POLICY | set::PERIOD | set::MAX_INSTANCES | set::PRIORITY_PERCENT;
+        self.set != 0
+            && self.set & !known == 0
+            && meant(set::POLICY, self.policy)
+            && meant(set::PERIOD, self.period)
+            && meant(set::MAX_INSTANCES, self.max_instances)
+            && meant(set::PRIORITY_PERCENT, self.priority_percent)
+            && self.reserved == [0; 2]
+    }
+}
+impl Reserved for InstanceSetCompute {
+    fn is_clean(&self) -> bool {
+        let meant = |bit, value| {
+            if self.set & bit != 0 {
+                value <= 1
+            } else {
+                value == 0
+            }
+        };
+        self.key.is_clean()
+            && self.set != 0
+            && self.set & !(set::HIGH_PRIORITY | set::SUSPENDED) == 0
+            && meant(set::HIGH_PRIORITY, self.high_priority)
+            && meant(set::SUSPENDED, self.suspended)
+            && self.reserved0 == 0
+            && self.reserved == [0; 2]
+    }
+}
+
+const _: () = {
+    assert!(size_of::<GpuSetCompute>() == 40);
+    assert!(size_of::<InstanceSetCompute>() == 120);
+    assert!(size_of::<GpuCompute>() == 88);
+    assert!(size_of::<InstanceCompute>() == 168);
+};

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
+
+use super::doorbell::{proc, put, wait_for, wait_parked, Bell};
+use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::sys as os;
+use cgpu_uapi::{means, set, state, Cause, GpuSetCompute};
+
+pub(super) const TESTS: &[Test] = &[
+    ("compute: policies by number", policies),
+    ("compute: what does not fit is refused", misfits),
+    ("compute: numbers that mean nothing are refused", unknown),
+    ("compute: priority and suspension", terms),
+    ("compute: what was given is told", given),
+];
+
+fn policy(number: u32) -> impl Fn(&mut GpuSetCompute) {
+    move |wish| {
+        wish.set = set::POLICY;
+        wish.policy = number;
+    }
+}
+
+fn text(file: &str) -> Result<String, String> {
+    Ok(at(file, std::fs::read_to_string(proc(file)))?
+        .trim()
+        .to_owned())
+}
+
+fn policies() -> Outcome {
+    let c = control()?;
+    for number in 0..=5 {
+        sys("set", c.set_gpu_compute(GPU, policy(number)))?;
+        equal("policy", &sys("get", c.gpu_compute(GPU))?.policy, &number)?;
+        equal("in /proc", &text("policy")?, &number.to_string())?;
+    }
+    let all = |wish: &mut GpuSetCompute| {
+        wish.set = set::PERIOD | set::MAX_INSTANCES | set::PRIORITY_PERCENT;
+        (wish.period, wish.max_instances, wish.priority_percent) = (1, 5, 60);
+    };
+    sys("set", c.set_gpu_compute(GPU, all))?;
+    let gpu = sys("get", c.gpu_compute(GPU))?;
+    equal("policy", &gpu.policy, &5)?;
+    equal(
+        "the others",
+        &(gpu.period, gpu.max_instances, gpu.priority_percent),
+        &(1, 5, 60),
+    )?;
+    equal("max_inst", &text("max_inst")?, &"5".to_owned())?;
+    equal("prio_ratio", &text("prio_ratio")?, &"60".to_owned())?;
+    holds(
+        "a GPU whose doorbells cannot be had",
+        gpu.means & means::DOORBELL != 0,
+    )?;
+    put("prio_ratio", "80")?;
+    put("max_inst", "16")?;
+    let period = |wish: &mut GpuSetCompute| wish.set = set::PERIOD;
+    sys("set", c.set_gpu_compute(GPU, period))?;
+    let status = text("status")?;
+    holds(&status, status.contains("period: latency\nmode: native"))
+}
+
+fn misfits() -> Outcome {
+    let c = control()?;
+    let (a, b) = (Instance::new("fita", GIB)?, Instance::new("fitb", GIB)?);
+    sys("weight", c.set_weight("fita", GPU, 70))?;
+    sys("weight", c.set_weight("fitb", GPU, 31))?;
+    let above = Cause::WeightsAboveWhole.errno();
+    fails("fixed", c.set_gpu_compute(GPU, policy(3)), above)?;
+    equal("policy", &sys("get", c.gpu_compute(GPU))?.policy, &5)?;
+    sys("weight", c.set_weight("fitb", GPU, 30))?;
+    sys("fixed", c.set_gpu_compute(GPU, policy(3)))?;
+    fails("weight", c.set_weight("fitb", GPU, 31), above)?;
+    equal("weight", &sys("get", c.get("fitb", GPU))?.weight, &30)?;
+    fails("one more", c.create("fitc", GPU, GIB, 1), above)?;
+    let fair = |wish: &mut GpuSetCompute| {
+        wish.set = set::POLICY | set::MAX_INSTANCES;
+        (wish.policy, wish.max_instances) = (0, 1);
+    };
+    let many = Cause::TooManyForPolicy.errno();
+    fails("fair", c.set_gpu_compute(GPU, fair), many)?;
+    equal("policy", &sys("get", c.gpu_compute(GPU))?.policy, &3)?;
+    drop((a, b));
+    sys("native", c.set_gpu_compute(GPU, policy(5)))
+}
+
+fn unknown() -> Outcome {
+    let c = control()?;
+    let wishes: [fn(&mut GpuSetCompute); 5] = [
+        |w| (w.set, w.policy) = (set::POLICY, 6),
+        |w| (w.set, w.period) = (set::PERIOD, 2),
+        |w| w.set = set::MAX_INSTANCES,
+        |w| (w.set, w.max_instances) = (set::MAX_INSTANCES, 65),
+        |w| (w.set, w.priority_percent) = (set::PRIORITY_PERCENT, 100),
+    ];
+    for wish in wishes {
+        let refused = c.set_gpu_compute(GPU, wish);
+        fails("an unknown number", refused, Cause::UnknownPolicy.errno())?;
+    }
+    let wishes: [fn(&mut GpuSetCompute); 3] = [
+        |_| {},
+        |w| w.set = 1 << 4,
+        |w| (w.set, w.period) = (set::POLICY, 1),
+    ];
+    for wish in wishes {
+        let refused = c.set_gpu_compute(GPU, wish);
+        fails("malformed", refused, Cause::Malformed.errno())?;
+    }
+    let elsewhere = c.set_gpu_compute(15, policy(5));
+    fails("no such GPU", elsewhere, Cause::NoSuchGpu.errno())?;
+    let nobody = c.set_compute("nobody", GPU, |wish| wish.set = set::SUSPENDED);
+    fails("no such instance", nobody, Cause::NoSuchInstance.errno())?;
+    for (file, wrong) in [("policy", "6"), ("prio_ratio", "0"), ("max_inst", "0")] {
+        holds(file, std::fs::write(proc(file), wrong).is_err())?;
+    }
+    Ok(())
+}
+
+fn terms() -> Outcome {
+    let bell = Bell::new("terms")?;
+    let c = control()?;
+    let state = || Ok::<_, String>(sys("get", c.compute("terms", GPU))?.state);
+    sys(
+        "high",
+        c.set_compute("terms", GPU, |wish| {
+            wish.set = set::HIGH_PRIORITY;
+            wish.high_priority = 1;
+        }),
+    )?;
+    holds("not of high priority", state()? & state::HIGH_PRIORITY != 0)?;
+    equal("highprio", &text("terms/highprio")?, &"1".to_owned())?;
+    put("terms/highprio", "0")?;
+    holds("of high priority", state()? & state::HIGH_PRIORITY == 0)?;
+    sys(
+        "suspend",
+        c.set_compute("terms", GPU, |wish| {
+            wish.set = set::SUSPENDED;
+            wish.suspended = 1;
+        }),
+    )?;
+    holds("not suspended", state()? & state::SUSPENDED != 0)?;
+    let child = bell.ringer(7)?;
+    wait_parked(&bell.instance, 1)?;
+    equal(
+        "tasks",
+        &sys("get", c.compute("terms", GPU))?.parked_tasks,
+        &1,
+    )?;
+    os::sleep_ms(50);
+    equal("rung while suspended", &bell.direct.rung(), &0)?;
+    sys(
+        "resume",
+        c.set_compute("terms", GPU, |wish| wish.set = set::SUSPENDED),
+    )?;
+    equal("ended", &sys("wait", os::wait(child))?, &0)?;
+    equal("rung", &bell.direct.rung(), &7)?;
+    let parked = sys("get", c.compute("terms", GPU))?.parked_ns;
+    holds(&format!("parked for {parked} ns"), parked >= 50_000_000)?;
+    bell.end()
+}
+
+/// Who is alone is given all the time; under the policy native nobody knows.
+fn given() -> Outcome {
+    let bell = Bell::new("given")?;
+    let c = control()?;
+    bell.ring(1);
+    equal("given", &sys("get", c.compute("given", GPU))?.given_ns, &0)?;
+    sys("weight", c.set_gpu_compute(GPU, policy(2)))?;
+    // A ring before the doorbell is armed, which a thread does, is one that nobody hears of.
+    wait_for("it is heard", || {
+        bell.ring(2);
+        Ok(sys("get", c.compute("given", GPU))?.state & state::WORKING != 0)
+    })?;
+    let (before, gpu) = (
+        sys("get", c.compute("given", GPU))?,
+        sys("get", c.gpu_compute(GPU))?,
+    );
+    os::sleep_ms(200);
+    let (after, later) = (
+        sys("get", c.compute("given", GPU))?,
+        sys("get", c.gpu_compute(GPU))?,
+    );
+    sys("native", c.set_gpu_compute(GPU, policy(5)))?;
+    equal("mode", &later.mode, &1)?;
+    let took = later.now_ns - gpu.now_ns;
+    let got = after.given_ns - before.given_ns;
+    let wanted = 190_000_000..=took + 100_000_000;
+    holds(&format!("{got} of {took} ns"), wanted.contains(&got))?;
+    bell.end()
+}
