@@ -448,7 +448,7 @@ fn name(text: &str) -> Result<Name, &'static str> {
 }
 
 /// A policy's number, from its name or number.
-fn policy(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn policy(text: &str) -> Result<u32, &'static str> {
     let known = |number: &u32| text == number.to_string() || text == policy_name(*number);
     (0..=5)
         .find(known)

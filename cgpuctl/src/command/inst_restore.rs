@@ -1,33 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `inst restore` and `inst save`: the instances of a file, so that they are there again after a boot.
+//! `inst restore` and `inst save`: the instances of a file and how their GPUs are shared, so that they are
+//! there again after a boot. That an instance is suspended is not kept.
 
 use super::inst_create::{create_all, request};
 use super::{inst_list, open, target};
 use crate::capabilities::Capabilities;
-use crate::cli::Managed;
+use crate::cli::{self, Managed, Period, Priority};
 use crate::client::errno;
 use crate::control::{Control, Host, PathError};
 use crate::error::{Facts, Failure, Problem};
 use crate::hook::journal;
-use crate::json::{device_path, managed_mode, InstanceId};
+use crate::json::{device_path, managed_mode, period_name, policy_name, priority_name, InstanceId};
 use crate::output::{table, Report};
 use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{
-    capability::DEFAULT, text, Gpu, Name, FLAG_OVERCOMMIT, MANAGED_SPILL, WEIGHT_DEFAULT,
+    capability::DEFAULT, set, text, Gpu, GpuCompute, GpuSetCompute, InstanceSetCompute, Name,
+    FLAG_OVERCOMMIT, MANAGED_SPILL, WEIGHT_DEFAULT,
 };
 use clap::ValueEnum;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
+use zerocopy::FromZeros;
 
 /// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gpu: Vec<Sharing>,
     #[serde(default)]
     instance: Vec<Entry>,
+}
+
+/// How a GPU's compute time is shared, as `gpu set-policy` takes it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sharing {
+    gpu: String,
+    policy: String,
+    period: Option<String>,
+    max_inst: Option<u32>,
+    prio_ratio: Option<u32>,
 }
 
 /// Instances of one name.
@@ -49,10 +65,17 @@ struct Entry {
     /// As `--managed` takes it.
     #[serde(default = "default_managed")]
     managed: String,
+    /// As `inst set-priority` takes it.
+    #[serde(default = "default_priority")]
+    priority: String,
 }
 
 fn default_managed() -> String {
     managed_mode(MANAGED_SPILL).to_owned()
+}
+
+fn default_priority() -> String {
+    priority_name(0).to_owned()
 }
 
 fn default_caps() -> String {
@@ -95,6 +118,11 @@ fn restore_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
     };
     // One GPU that is gone is no reason to be without the others' instances.
     let mut faults = Vec::new();
+    for sharing in &saved.gpu {
+        if let Err(why) = restore_sharing(&*control, &gpus, sharing) {
+            faults.push(format!("the policy of GPU {}: {why}", sharing.gpu));
+        }
+    }
     for entry in &saved.instance {
         for gpu in &entry.gpus {
             if let Err(why) = restore_one(&*control, &gpus, entry, gpu, &mut body) {
@@ -106,6 +134,44 @@ fn restore_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
         return Err(Problem::NotRestored { faults });
     }
     Report::new(&body, table_of(&body))
+}
+
+fn restore_sharing(control: &dyn Control, gpus: &[Gpu], sharing: &Sharing) -> Result<(), String> {
+    let selector: Selector = sharing.gpu.parse().map_err(|e| format!("{e}"))?;
+    let minors = target::select(gpus, &[selector]).map_err(|e| e.to_string())?;
+    let period = sharing.period.as_ref().map(|period| {
+        Period::from_str(period, false).map_err(|_| "take the period latency or throughput")
+    });
+    let period = period.transpose()?;
+    for minor in minors {
+        let mut request = GpuSetCompute::new_zeroed();
+        request.gpu_minor = minor;
+        request.set = set::POLICY;
+        request.policy = cli::policy(&sharing.policy)?;
+        if let Some(period) = period {
+            request.set |= set::PERIOD;
+            request.period = u32::from(period == Period::Throughput);
+        }
+        if let Some(number) = sharing.max_inst {
+            request.set |= set::MAX_INSTANCES;
+            request.max_instances = number;
+        }
+        if let Some(percent) = sharing.prio_ratio {
+            request.set |= set::PRIORITY_PERCENT;
+            request.priority_percent = percent;
+        }
+        control.set_gpu_compute(&request).map_err(|errno| {
+            Problem::explain(
+                errno,
+                &Facts {
+                    gpu: Some(minor),
+                    ..Facts::default()
+                },
+            )
+            .to_string()
+        })?;
+    }
+    Ok(())
 }
 
 fn restore_one(
@@ -131,9 +197,18 @@ fn restore_one(
         request.capabilities = caps.0;
         request.flags = if entry.overcommit { FLAG_OVERCOMMIT } else { 0 };
         request.managed_mode = Managed::from_str(&entry.managed, false)?.number();
+        let priority = Priority::from_str(&entry.priority, false)?;
         let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
         body.restored
             .extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
+        if priority == Priority::High {
+            let mut request = InstanceSetCompute::new_zeroed();
+            request.key = target::key(name, minor);
+            request.set = set::HIGH_PRIORITY;
+            request.high_priority = 1;
+            let set = control.set_instance_compute(&request);
+            set.map_err(|errno| Problem::explain(errno, &Facts::default()).to_string())?;
+        }
     }
     Ok(())
 }
@@ -185,8 +260,11 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
         let name = i.key.name.as_str().unwrap_or_default();
         !of_containers.iter().any(|n| n == name)
     });
+    let explain = |errno| Problem::explain(errno, &Facts::default());
+    let states = control.instance_compute().map_err(explain)?;
     let entry = |i: &cgpu_uapi::Instance| {
         let gpu = gpus.iter().find(|g| g.minor == i.key.gpu_minor);
+        let state = states.iter().find(|s| s.id == i.id).map_or(0, |s| s.state);
         Entry {
             name: i.key.name.as_str().unwrap_or_default().to_owned(),
             // Minors may be others after a boot.
@@ -196,9 +274,23 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
             caps: Capabilities(i.capabilities).to_string(),
             overcommit: gpu.is_some_and(|g| g.allotted_bytes > g.memory_bytes),
             managed: managed_mode(i.managed_mode).to_owned(),
+            priority: priority_name(state).to_owned(),
         }
     };
+    let used = |g: &&GpuCompute| instances.iter().any(|i| i.key.gpu_minor == g.minor);
+    let sharing = |g: &GpuCompute| {
+        let gpu = gpus.iter().find(|gpu| gpu.minor == g.minor);
+        Sharing {
+            gpu: gpu.map_or_else(|| g.minor.to_string(), |gpu| text(&gpu.pci).to_owned()),
+            policy: policy_name(g.policy).to_owned(),
+            period: Some(period_name(g.period).to_owned()),
+            max_inst: Some(g.max_instances),
+            prio_ratio: Some(g.priority_percent),
+        }
+    };
+    let shared = control.gpu_compute().map_err(explain)?;
     let saved = Saved {
+        gpu: shared.iter().filter(used).map(sharing).collect(),
         instance: instances.iter().map(entry).collect(),
     };
     let toml = toml::to_string(&saved).map_err(|_| Problem::Output { errno: Errno::EIO })?;

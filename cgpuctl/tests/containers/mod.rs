@@ -265,6 +265,51 @@ fn instances_are_saved_and_restored() {
 }
 
 #[test]
+fn how_compute_time_is_shared_is_saved_and_restored() {
+    let host = busy_host();
+    done(
+        &host,
+        "gpu set-policy 1 soft --period throughput --max-inst 8 --prio-ratio 60",
+    );
+    done(&host, "inst set-priority train high --gpu 1");
+    done(&host, "inst suspend train --gpu 1");
+    done(&host, "inst save");
+    let text = std::fs::read_to_string(host.path_of("/etc/cgpu/instances.toml")).expect("saved");
+    let restored = Fake::new(2).file("/etc/cgpu/instances.toml", &text);
+    done(&restored, "inst restore");
+    restored.with(|s| {
+        let gpu = s.gpu_compute[&1];
+        let settings = (
+            gpu.policy,
+            gpu.period,
+            gpu.max_instances,
+            gpu.priority_percent,
+        );
+        assert_eq!(settings, (4, 1, 8, 60));
+        assert_eq!(s.gpu_compute[&0].policy, 2);
+        let high = |c: &&cgpu_uapi::InstanceCompute| c.state & cgpu_uapi::state::HIGH_PRIORITY != 0;
+        let keys: Vec<_> = s.compute.values().filter(high).map(|c| c.key).collect();
+        assert_eq!(keys.len(), 1);
+        assert_eq!(
+            (keys[0].name.as_str(), keys[0].gpu_minor),
+            (Some("train"), 1)
+        );
+        // What is suspended by hand is resumed by a boot.
+        let suspended = |c: &cgpu_uapi::InstanceCompute| c.state & cgpu_uapi::state::SUSPENDED != 0;
+        assert!(!s.compute.values().any(suspended));
+    });
+    for (bad, said) in [
+        ("policy = \"quick\"", "take fair"),
+        ("policy = \"fair\"\nperiod = \"long\"", "period"),
+    ] {
+        let host = Fake::new(1).file("/etc/a.toml", &format!("[[gpu]]\ngpu = \"0\"\n{bad}\n"));
+        let sentence = fails(&host, "inst restore /etc/a.toml", Exit::Failed);
+        assert!(sentence.contains("the policy of GPU 0"), "{sentence}");
+        assert!(sentence.contains(said), "{sentence}");
+    }
+}
+
+#[test]
 fn an_instance_of_a_container_is_not_saved() {
     let entry = r#"{"container": "c", "instance": "infer", "gpus": [0], "pid": 1, "began": 1}"#;
     let host = busy_host().file("/run/cgpu/hook/c.json", entry);

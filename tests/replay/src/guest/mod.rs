@@ -16,3 +16,36 @@ pub mod scale;
 pub mod storm;
 pub mod suite;
 pub mod uvm;
+
+#[cfg(test)]
+mod tests {
+    use super::{attacks, suite};
+
+    /// The names that stand behind a word, in backquotes and between commas, wherever that is in a text.
+    fn named<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
+        let mut names = Vec::new();
+        for mut rest in text.split(&format!("{word} `")).skip(1) {
+            while let Some((name, behind)) = rest.split_once('`') {
+                names.push(name);
+                let Some(next) = behind.strip_prefix(", `") else {
+                    break;
+                };
+                rest = next;
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn cases_that_security_md_names_exist() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SECURITY.md");
+        let text = std::fs::read_to_string(path).expect("SECURITY.md");
+        for (word, all) in [("suite", suite::names()), ("attacks", attacks::names())] {
+            let quoted = named(&text, word);
+            assert!(quoted.len() > 10, "{word}: {quoted:?}");
+            for name in quoted {
+                assert!(all.iter().any(|case| case.contains(name)), "{word}: {name}");
+            }
+        }
+    }
+}

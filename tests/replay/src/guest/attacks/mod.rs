@@ -154,6 +154,25 @@ fn row(attack: &Attack, direct: &Victim, proxied: &Victim) -> (String, Option<St
     )
 }
 
+/// Those that are a call, made in both places.
+fn calls() -> impl Iterator<Item = &'static Attack> {
+    [
+        clients::ATTACKS,
+        escapes::ATTACKS,
+        controls::ATTACKS,
+        lists::ATTACKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The names of all attacks.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    let own = files::ATTACKS.iter().map(|own| own.name);
+    calls().map(|attack| attack.name).chain(own).collect()
+}
+
 /// Runs the attacks whose names have `filter` in them; whether all failed as they should.
 pub fn run(filter: &str) -> Result<bool, String> {
     mount_cgpufs()?;
@@ -177,16 +196,9 @@ pub fn run(filter: &str) -> Result<bool, String> {
             }
         }
     };
-    let calls: Vec<&Attack> = [
-        clients::ATTACKS,
-        escapes::ATTACKS,
-        controls::ATTACKS,
-        lists::ATTACKS,
-    ]
-    .into_iter()
-    .flatten()
-    .filter(|attack| attack.name.contains(filter))
-    .collect();
+    let calls: Vec<&Attack> = calls()
+        .filter(|attack| attack.name.contains(filter))
+        .collect();
     if !calls.is_empty() {
         let direct = Victim::new(Place::Driver)?;
         let proxied = Victim::new(Place::Instance)?;

@@ -195,6 +195,12 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
     tests
 }
 
+/// The names of all tests.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    chosen("", true).into_iter().map(|(name, _)| name).collect()
+}
+
 /// Instances that a failed test left behind must not fail the others.
 fn clean_up() {
     let Ok(control) = Control::open() else { return };
