@@ -322,6 +322,7 @@ impl TextFile for Status {
             seq_print!(out, "compute_parked_ns: {}\n", account.parked);
         }
         let gate = instance.gate();
+        seq_print!(out, "compute_shut: {}\n", u8::from(gate.is_shut()));
         seq_print!(out, "compute_parked_tasks: {}\n", gate.parked());
         seq_print!(out, "compute_parkings: {}\n", gate.parkings());
         seq_print!(out, "node: {}:{}\n", nodes.own.major, nodes.own.minor);

@@ -59,6 +59,8 @@ pub struct Gate {
     parked: Atomic<u32>,
     /// How often a task went to sleep.
     parkings: Atomic<u64>,
+    /// Whether it is shut and all pages are out.
+    is_shut: Atomic<bool>,
 }
 
 struct State {
@@ -96,6 +98,7 @@ impl Gate {
                 files <- new_mutex!(KVec::new()),
                 parked: Atomic::new(0),
                 parkings: Atomic::new(0),
+                is_shut: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
@@ -122,7 +125,14 @@ impl Gate {
         if was_open && position != Position::Open {
             self.clear();
         }
+        self.is_shut.store(shut, Relaxed);
         Ok(())
+    }
+
+    /// Whether it was shut, and nobody passes any more. As good as the moment: it is moved by its GPU's
+    /// scheduler, a moment after an instance is suspended, say.
+    pub fn is_shut(&self) -> bool {
+        self.is_shut.load(Relaxed)
     }
 
     /// Tasks that sleep at it now.

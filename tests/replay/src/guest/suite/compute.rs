@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
 
-use super::doorbell::{proc, put, wait_for, wait_parked, Bell};
+use super::doorbell::{proc, put, wait_for, wait_parked, wait_shut, Bell};
 use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::sys as os;
 use cgpu_uapi::{means, set, state, Cause, GpuSetCompute};
@@ -63,6 +63,7 @@ fn policies() -> Outcome {
 fn misfits() -> Outcome {
     let c = control()?;
     let (a, b) = (Instance::new("fita", GIB)?, Instance::new("fitb", GIB)?);
+    let _native = Native;
     sys("weight", c.set_weight("fita", GPU, 70))?;
     sys("weight", c.set_weight("fitb", GPU, 31))?;
     let above = Cause::WeightsAboveWhole.errno();
@@ -139,6 +140,7 @@ fn terms() -> Outcome {
         }),
     )?;
     holds("not suspended", state()? & state::SUSPENDED != 0)?;
+    wait_shut(&bell.instance)?;
     let child = bell.ringer(7)?;
     wait_parked(&bell.instance, 1)?;
     equal(
@@ -159,12 +161,24 @@ fn terms() -> Outcome {
     bell.end()
 }
 
+/// Has the GPU left to the driver again when this goes, however the test ends.
+struct Native;
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        if let Ok(control) = control() {
+            let _ = control.set_gpu_compute(GPU, policy(5));
+        }
+    }
+}
+
 /// Who is alone is given all the time; under the policy native nobody knows.
 fn given() -> Outcome {
     let bell = Bell::new("given")?;
     let c = control()?;
     bell.ring(1);
     equal("given", &sys("get", c.compute("given", GPU))?.given_ns, &0)?;
+    let _native = Native;
     sys("weight", c.set_gpu_compute(GPU, policy(2)))?;
     // A ring before the doorbell is armed, which a thread does, is one that nobody hears of.
     wait_for("it is heard", || {

@@ -44,11 +44,21 @@ pub(super) fn put(file: &str, text: &str) -> Outcome {
     at(file, std::fs::write(proc(file), text))
 }
 
+/// Suspends an instance, and sees that its doorbell is shut; or resumes it.
 pub(super) fn suspend(instance: &Instance, suspended: bool) -> Outcome {
     put(
         &format!("{}/suspended", instance.name),
         if suspended { "1" } else { "0" },
-    )
+    )?;
+    match suspended {
+        true => wait_shut(instance),
+        false => Ok(()),
+    }
+}
+
+/// The scheduler, a thread, shuts it.
+pub(super) fn wait_shut(instance: &Instance) -> Outcome {
+    wait_for("shut", || Ok(status(instance, "compute_shut")? == 1))
 }
 
 /// A figure of the instance's `status`.
