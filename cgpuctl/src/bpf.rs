@@ -3,6 +3,8 @@
 //!
 //! With `client.rs` the only unsafe code of the tools.
 
+pub(crate) mod program;
+
 use crate::client::errno;
 use nix::errno::Errno;
 use nix::libc;

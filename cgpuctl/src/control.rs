@@ -125,4 +125,6 @@ pub trait Look {
     fn names(&self, folder: &Path) -> Result<Vec<OsString>, Errno>;
     /// What a path leads to.
     fn status(&self, path: &Path) -> Result<Status, Errno>;
+    /// The instructions of the device programs of a control group itself.
+    fn device_programs(&self, group: &Path) -> Result<Vec<Vec<u64>>, Errno>;
 }

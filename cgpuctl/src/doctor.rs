@@ -9,6 +9,7 @@
 //! What a check cannot find out is [`State::Unknown`], with the reason; it never passes for sound.
 
 mod cgpufs;
+mod containers;
 mod holders;
 mod installation;
 mod module;
@@ -152,6 +153,7 @@ pub const CHECKS: &[fn(&Scene<'_>) -> Vec<Finding>] = &[
     nodes::permissions,
     nodes::modify_device_files,
     holders::foreign,
+    containers::device_groups,
     installation::hook,
     installation::libraries,
     installation::cdi_file,

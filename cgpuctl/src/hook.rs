@@ -14,7 +14,7 @@
 //! journal in `/run` tells. Nothing of NVIDIA's is called or replaced.
 
 mod bundle;
-mod devices;
+pub(crate) mod devices;
 pub mod journal;
 mod mask;
 mod root;

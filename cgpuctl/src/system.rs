@@ -5,6 +5,7 @@
 //! them by path: they lie below `/run/cgpu`, which has mode 0700, and come to a container only as a
 //! bind mount.
 
+use crate::bpf;
 use crate::client::{errno, Client};
 use crate::control::{Control, Host, Look, PathError, Status, Watch, MODULE};
 use cgpu_uapi::{CGPUFS_MOUNT, CGPUFS_TYPE};
@@ -219,6 +220,12 @@ impl Host for System {
 }
 
 impl Look for System {
+    fn device_programs(&self, group: &Path) -> Result<Vec<Vec<u64>>, Errno> {
+        let folder = fs::File::open(group).map_err(|e| errno(&e))?;
+        let (programs, _) = bpf::device_programs(&folder)?;
+        programs.iter().map(bpf::instructions).collect()
+    }
+
     fn read(&self, path: &Path) -> Result<String, Errno> {
         let bytes = fs::read(path).map_err(|e| errno(&e))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -131,6 +131,106 @@ fn a_node_that_others_can_open_is_found() {
     assert_eq!(only(&fake).subject, "/dev/copy");
 }
 
+/// A device program, as runc makes them: character devices of these major numbers, nothing else. `extra` comes
+/// first.
+fn device_program(extra: &[u64], majors: &[i32]) -> Vec<u64> {
+    let instruction = |code: u8, registers: u8, offset: i16, value: i32| {
+        let ([o0, o1], [v0, v1, v2, v3]) = (offset.to_le_bytes(), value.to_le_bytes());
+        u64::from_le_bytes([code, registers, o0, o1, v0, v1, v2, v3])
+    };
+    let mut code = extra.to_vec();
+    code.push(instruction(0x61, 0x12, 0, 0));
+    code.push(instruction(0x54, 0x02, 0, 0xffff));
+    code.push(instruction(0x61, 0x14, 4, 0));
+    for &major in majors {
+        code.push(instruction(0x55, 0x02, 3, 2));
+        code.push(instruction(0x55, 0x04, 2, major));
+        code.push(instruction(0xb4, 0x00, 0, 1));
+        code.push(instruction(0x95, 0x00, 0, 0));
+    }
+    code.push(instruction(0xb4, 0x00, 0, 0));
+    code.push(instruction(0x95, 0x00, 0, 0));
+    code
+}
+
+#[test]
+fn a_container_that_may_open_a_real_node_is_found() {
+    let container = || {
+        let fake = sound();
+        text(&fake, "/proc/50/comm", "python3\n");
+        text(&fake, "/proc/50/cgroup", "0::/pod.slice/one\n");
+        text(
+            &fake,
+            "/proc/50/mountinfo",
+            "30 1 0:7 / / rw - overlay o rw\n31 30 0:43 /train/nvidia0 /dev/nvidia0 rw - cgpufs cgpufs rw\n",
+        );
+        fake
+    };
+    let programs = |fake: &Fake, group: &str, code: Vec<u64>| {
+        fake.with(|s| s.programs.entry(group.into()).or_default().push(code));
+    };
+    let of_container = |fake: &Fake| {
+        let all = examine(fake).into_iter();
+        all.filter(|f| f.check == "containers").collect::<Vec<_>>()
+    };
+    // Kept from them by its own group.
+    let fake = container();
+    programs(
+        &fake,
+        "/sys/fs/cgroup/pod.slice/one",
+        device_program(&[], &[1, 511]),
+    );
+    let found = of_container(&fake);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].state, State::Ok, "{found:?}");
+    assert_eq!(found[0].subject, "python3 (50)");
+    // By one above it, whatever its own allows.
+    let fake = container();
+    programs(
+        &fake,
+        "/sys/fs/cgroup/pod.slice/one",
+        device_program(&[], &[195, 509]),
+    );
+    programs(
+        &fake,
+        "/sys/fs/cgroup/pod.slice",
+        device_program(&[], &[511]),
+    );
+    assert_eq!(of_container(&fake)[0].state, State::Ok);
+    // Not kept from the GPU and the control node, or from anything.
+    let fake = container();
+    programs(
+        &fake,
+        "/sys/fs/cgroup/pod.slice/one",
+        device_program(&[], &[195]),
+    );
+    let bad = only(&fake);
+    assert_eq!((bad.check, bad.state), ("containers", State::Failed));
+    assert_eq!(bad.found, "may open 195:0, 195:255");
+    assert_eq!(only(&container()).found, "may open 195:0, 195:255, 509:0");
+    // In a way that nobody here understands.
+    let fake = container();
+    let call = u64::from_le_bytes([0x85, 0, 0, 0, 1, 0, 0, 0]);
+    programs(
+        &fake,
+        "/sys/fs/cgroup/pod.slice/one",
+        device_program(&[call], &[511]),
+    );
+    assert_eq!(only(&fake).state, State::Unknown);
+    // The host's own view of the twins' folder makes nobody a container.
+    let fake = sound();
+    text(&fake, "/proc/1/cgroup", "0::/\n");
+    text(
+        &fake,
+        "/proc/1/mountinfo",
+        "40 1 0:43 / /run/cgpu/dev rw - cgpufs cgpufs rw\n",
+    );
+    assert_eq!(
+        of_container(&fake)[0].found,
+        "no container has an instance now"
+    );
+}
+
 #[test]
 fn a_holder_of_a_real_node_is_named() {
     let fake = sound();

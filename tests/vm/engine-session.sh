@@ -93,6 +93,8 @@ check "and the second" \
 holds() { is "$(value "$1" memory_used_bytes)" "$2"; }
 check "each holds its half" within 20 holds train $((4 << 30))
 check "each holds its half" within 20 holds infer $((3 << 29))
+check "doctor sees that they are kept from the real nodes" \
+	is "$(cgpuctl doctor | grep -c '^ok  *containers .*kept from the real nodes')" 2
 check "what is in use is not destroyed" fails cgpuctl inst destroy train
 check "a container is killed" run podman kill first
 check "its memory is free again" within 10 idle train
@@ -103,6 +105,15 @@ check "the second container outlives its monitor" kill_now "$(pid_of ConmonPid s
 check "and goes on" holds infer $((3 << 29))
 run podman rm --force --time 0 second
 check "it is removed by a new engine" within 10 idle infer
+
+check "a container that may open the real nodes" \
+	run container --detach --name loose --device cgpu.io/gpu=infer --device-cgroup-rule 'c 195:* rw' \
+	$IMAGE /cgpu-guest inside --limit 3GiB --hold
+check "has its instance" within 20 holds infer $((3 << 29))
+found() { cgpuctl doctor | grep -q '^failed  *containers .*may open 195:0, 195:255'; }
+check "and is found by doctor" found
+run podman rm --force --time 0 loose
+check "it is gone" within 10 idle infer
 
 # A new instance of the name has other numbers; the file follows, and the container with it.
 before=$(value train id)

@@ -6,15 +6,68 @@
 //! numbers asked for first.
 
 use crate::bpf;
+use crate::bpf::program::{
+    self, Question, AND, CHARACTER, EXIT, JUMP_IF_NOT, JUMP_IF_SET, LOAD_WORD, MKNOD, MOVE,
+    READ_WRITE, SHIFT_RIGHT,
+};
 use crate::client::errno;
 use crate::container::Device;
-use crate::control::PathError;
+use crate::control::{Look, PathError};
 use nix::errno::Errno;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// Where control groups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
+
+/// Whether the control groups that a process is in let it read and write a character device, by the text
+/// of its `/proc/PID/cgroup`; `None`: they decide in a way that is not understood.
+pub(crate) fn may_open(
+    files: &dyn Look,
+    groups: &str,
+    major: u64,
+    minor: u64,
+) -> Result<Option<bool>, Errno> {
+    let group = match group_of(groups).ok_or(Errno::ENOENT)? {
+        Group::V1(group) => {
+            let list = files.read(&Path::new(ROOT).join(group).join("devices.list"))?;
+            return Ok(Some(is_listed(&list, major, minor)));
+        }
+        Group::V2(group) => group,
+    };
+    let asked = Question {
+        kind: CHARACTER.unsigned_abs().into(),
+        access: READ_WRITE,
+        major,
+        minor,
+    };
+    let mut understood = true;
+    // All programs, of this group and of those above it, must allow.
+    for level in group.ancestors() {
+        for code in files.device_programs(&Path::new(ROOT).join(level))? {
+            match program::answer(&code, asked) {
+                Some(0) => return Ok(Some(false)),
+                Some(_) => {}
+                None => understood = false,
+            }
+        }
+    }
+    Ok(understood.then_some(true))
+}
+
+/// The same by the lines of `devices.list`.
+fn is_listed(list: &str, major: u64, minor: u64) -> bool {
+    let is = |word: &str, number: u64| word == "*" || word == number.to_string();
+    list.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        let (kind, numbers, access) = (words.next(), words.next(), words.next());
+        let (a, b) = numbers.and_then(|n| n.split_once(':')).unwrap_or_default();
+        matches!(kind, Some("a" | "c"))
+            && is(a, major)
+            && is(b, minor)
+            && access.is_some_and(|access| access.contains('r') || access.contains('w'))
+    })
+}
 
 /// Where a process is, in the text of its `/proc/PID/cgroup` (cgroups(7)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,18 +142,6 @@ fn allow_v2(group: &Path, devices: &[Device]) -> Result<(), (PathBuf, Errno)> {
     Ok(())
 }
 
-const LOAD_WORD: u8 = 0x61;
-const AND: u8 = 0x57;
-const SHIFT_RIGHT: u8 = 0x77;
-const JUMP_IF_SET: u8 = 0x45;
-const JUMP_IF_NOT: u8 = 0x55;
-const MOVE: u8 = 0xb7;
-const EXIT: u8 = 0x95;
-/// `BPF_DEVCG_DEV_CHAR`, in the low half of `bpf_cgroup_dev_ctx.access_type`.
-const CHARACTER: i32 = 2;
-/// `BPF_DEVCG_ACC_MKNOD`, in its high half.
-const MKNOD: i32 = 1;
-
 /// An instruction of BPF. `registers`: the source's number, then the destination's, a half byte each.
 fn instruction(code: u8, registers: u8, offset: i16, value: i32) -> u64 {
     let [o0, o1] = offset.to_le_bytes();
@@ -152,43 +193,24 @@ mod tests {
         assert_eq!(group_of(""), None);
     }
 
-    /// What a program answers, by a small interpreter of the few instructions.
     fn answer(code: &[u64], kind: u64, access: u64, major: u64, minor: u64) -> Option<u64> {
-        let mut r = [0u64; 10];
-        let mut at = 0usize;
-        loop {
-            let b = code.get(at)?.to_le_bytes();
-            let (to, from) = (usize::from(b[1] & 15), usize::from(b[1] >> 4));
-            let offset = i16::from_le_bytes([b[2], b[3]]);
-            let value = u64::from(u32::from_le_bytes([b[4], b[5], b[6], b[7]]));
-            at += 1;
-            let jump = match b[0] {
-                LOAD_WORD => {
-                    assert_eq!(from, 1);
-                    r[to] = [kind | access << 16, major, minor][usize::from(b[2]) / 4];
-                    false
-                }
-                AND => {
-                    r[to] &= value;
-                    false
-                }
-                SHIFT_RIGHT => {
-                    r[to] >>= value;
-                    false
-                }
-                MOVE => {
-                    r[to] = value;
-                    false
-                }
-                JUMP_IF_NOT => r[to] != value,
-                JUMP_IF_SET => r[to] & value != 0,
-                EXIT => return Some(r[0]),
-                _ => return None,
-            };
-            if jump {
-                at = at.checked_add_signed(offset.into())?;
-            }
+        let question = Question {
+            kind,
+            access,
+            major,
+            minor,
+        };
+        program::answer(code, question)
+    }
+
+    #[test]
+    fn lists_of_the_first_version_are_read() {
+        let list = "c 1:3 rwm\nc 511:* rw\nb *:* m\nc *:* m\n";
+        for (major, minor, wanted) in [(1, 3, true), (1, 5, false), (511, 9, true), (195, 0, false)]
+        {
+            assert_eq!(is_listed(list, major, minor), wanted, "{major}:{minor}");
         }
+        assert!(is_listed("a *:* rwm\n", 195, 0));
     }
 
     #[test]

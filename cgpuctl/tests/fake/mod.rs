@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) texts: BTreeMap<PathBuf, String>,
     /// What `stat(2)` tells, by path.
     pub(crate) statuses: BTreeMap<PathBuf, Status>,
+    /// Device programs of control groups.
+    pub(crate) programs: BTreeMap<PathBuf, Vec<Vec<u64>>>,
     /// Open control devices, which would keep the module.
     pub(crate) open: usize,
     /// Operations that fail, the given number of calls from now (0: the next one).
@@ -613,6 +615,10 @@ impl Host for Fake {
 }
 
 impl Look for Fake {
+    fn device_programs(&self, group: &Path) -> Result<Vec<Vec<u64>>, Errno> {
+        Ok(self.with(|s| s.programs.get(group).cloned().unwrap_or_default()))
+    }
+
     fn read(&self, path: &Path) -> Result<String, Errno> {
         self.with(|s| s.texts.get(path).cloned().ok_or(Errno::ENOENT))
     }

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Whether containers with an instance are kept from the real nodes by their control group's devices.
+//!
+//! A container that may make nodes makes one of the real GPU's number; what stops it is that its engine let
+//! it open the instance's numbers alone. A process is one of a container with an instance when a single
+//! twin is mounted where it lives (`/proc/PID/mountinfo`).
+
+use super::{process_name, processes, uvm_major, Finding, Scene, NVIDIA_MAJOR};
+use crate::hook::devices::may_open;
+use nix::errno::Errno;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE` (nv-chardev-numbers.h).
+const CONTROL_MINOR: u64 = 255;
+
+/// No container with an instance may open a real node.
+pub(super) fn device_groups(scene: &Scene<'_>) -> Vec<Finding> {
+    let files = scene.files();
+    let wanted = "only the instance's own numbers";
+    let finding = |about: String, found: String| Finding::ok("containers", about, found, wanted);
+    let pids = match processes(files) {
+        Ok(pids) => pids,
+        Err(errno) => {
+            let about = "device groups".to_owned();
+            return vec![finding(about, errno.desc().to_owned()).unknown("mount /proc")];
+        }
+    };
+    // One process of each group.
+    let mut groups: BTreeMap<String, u32> = BTreeMap::new();
+    for pid in pids {
+        let read = |file: &str| files.read(Path::new(&format!("/proc/{pid}/{file}")));
+        if read("mountinfo").is_ok_and(|mounts| mounts.lines().any(is_twin)) {
+            if let Ok(group) = read("cgroup") {
+                groups.entry(group).or_insert(pid);
+            }
+        }
+    }
+    if groups.is_empty() {
+        return vec![finding(
+            "device groups".to_owned(),
+            "no container has an instance now".to_owned(),
+        )];
+    }
+    let gpus = scene.gpus.as_deref().unwrap_or_default();
+    let minors = gpus.iter().map(|gpu| u64::from(gpu.minor));
+    let mut real: Vec<_> = minors
+        .chain([CONTROL_MINOR])
+        .map(|minor| (NVIDIA_MAJOR, minor))
+        .collect();
+    real.extend(uvm_major(files).map(|major| (major, 0)));
+    let examined = groups.iter().map(|(group, &pid)| {
+        let mut open = Vec::new();
+        let mut unknown = None;
+        for &(major, minor) in &real {
+            match may_open(files, group, major, minor) {
+                Ok(Some(true)) => open.push(format!("{major}:{minor}")),
+                Ok(Some(false)) => {}
+                Ok(None) => unknown = Some("its program is not understood".to_owned()),
+                Err(errno) => unknown = Some(text_of(errno)),
+            }
+        }
+        let about = process_name(files, pid);
+        match (open.is_empty(), unknown) {
+            (false, _) => finding(about, format!("may open {}", open.join(", "))).failed(
+                "it reaches the real GPU, beside all limits: start it without --privileged and without a \
+                 device rule that takes in NVIDIA's numbers",
+            ),
+            (true, Some(why)) => finding(about, why).unknown("run it as the host's root"),
+            (true, None) => finding(about, "kept from the real nodes".to_owned()),
+        }
+    });
+    examined.collect()
+}
+
+fn text_of(errno: Errno) -> String {
+    format!("its control group: {}", errno.desc())
+}
+
+/// Whether a line of mountinfo is a mount of one twin (proc_pid_mountinfo(5): the fourth field is the root
+/// of the mount in its filesystem, whose type stands behind the hyphen).
+fn is_twin(line: &str) -> bool {
+    let root = line.split(' ').nth(3);
+    let kind = line
+        .split_once(" - ")
+        .and_then(|(_, rest)| rest.split(' ').next());
+    kind == Some("cgpufs") && root.is_some_and(|root| root != "/")
+}
