@@ -34,7 +34,7 @@ pub(super) const TESTS: &[Test] = &[
 /// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
 const BELL: u64 = 0x90;
 /// What this slow machine may need for what takes a moment.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn proc(file: &str) -> String {
     format!("/proc/cgpu_km/{GPU}/{file}")
