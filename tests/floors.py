@@ -147,10 +147,14 @@ def run(command):
 
 
 def content():
-    """A hash of everything that a result depends on: the tree's files and the toolchain."""
+    """A hash of everything that a result depends on: the tree's files and the toolchain. None: git does not
+    know this tree."""
     ask = lambda *command: subprocess.run(command, cwd=TREE, check=True, capture_output=True).stdout
     every = hashlib.sha256(ask("cargo", "--version") + ask("rustc", "--version"))
-    names = ask("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    try:
+        names = ask("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    except subprocess.CalledProcessError:
+        return None
     for name in sorted(set(names.split(b"\0")) - {b""}):
         path = TREE / os.fsdecode(name)
         if path.is_symlink():
@@ -181,7 +185,7 @@ class Before:
 
     def passed(self, command):
         """How many tests passed when this was run last, if it passed."""
-        if self.again or builds(command):
+        if self.again or not self.content or builds(command):
             return None
         try:
             return json.loads(self.place(command).read_text())["passed"]
@@ -190,7 +194,7 @@ class Before:
 
     def note(self, command, passed):
         """Only what passed on a tree that is still the same."""
-        if content() != self.content:
+        if not self.content or content() != self.content:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.place(command).write_text(json.dumps({"command": command, "passed": passed}))
