@@ -258,6 +258,9 @@ static u32 register_vaspace(struct va_space *s,
 	if (!gpu || !(s->registered & BIT(gpu->minor)) ||
 	    s->gpu_vaspace & BIT(gpu->minor))
 		return NV_ERR_INVALID_DEVICE;
+	/* uvm_va_space_mm_or_current_retain(); so it was on an H100 */
+	if (s->mm && !s->mm_alive)
+		return NV_ERR_PAGE_TABLE_NOT_AVAIL;
 	status = owned_object(p->client, p->vaspace, KIND_VASPACE);
 	if (status == NV_OK)
 		s->gpu_vaspace |= BIT(gpu->minor);

