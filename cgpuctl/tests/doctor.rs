@@ -208,6 +208,25 @@ fn a_container_that_may_open_a_real_node_is_found() {
     assert_eq!((bad.check, bad.state), ("containers", State::Failed));
     assert_eq!(bad.found, "may open 195:0, 195:255");
     assert_eq!(only(&container()).found, "may open 195:0, 195:255, 509:0");
+    // To read is enough. The access is masked in the context's own register, as runc does.
+    let fake = container();
+    let reading = |word: u64| u64::from_le_bytes(word.to_be_bytes());
+    let code = [
+        0x6113_0000_0000_0000, // r3 = the kind and the access
+        0x7703_0000_1000_0000, // r3 >>= 16
+        0xbc31_0000_0000_0000, // r1 = r3
+        0x5401_0000_0200_0000, // r1 &= to read
+        0xb400_0000_0100_0000, // r0 = 1
+        0x1d31_0100_0000_0000, // nothing else was asked for
+        0xb400_0000_0000_0000, // r0 = 0
+        0x9500_0000_0000_0000,
+    ];
+    programs(
+        &fake,
+        "/sys/fs/cgroup/pod.slice/one",
+        code.map(reading).to_vec(),
+    );
+    assert_eq!(only(&fake).found, "may open 195:0, 195:255, 509:0");
     // In a way that nobody here understands.
     let fake = container();
     let call = u64::from_le_bytes([0x85, 0, 0, 0, 1, 0, 0, 0]);

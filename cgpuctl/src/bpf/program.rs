@@ -17,8 +17,10 @@ pub(crate) const EXIT: u8 = 0x95;
 pub(crate) const CHARACTER: i32 = 2;
 /// `BPF_DEVCG_ACC_MKNOD`, in its high half.
 pub(crate) const MKNOD: i32 = 1;
-/// `BPF_DEVCG_ACC_READ` and `BPF_DEVCG_ACC_WRITE`.
-pub(crate) const READ_WRITE: u64 = 2 | 4;
+/// `BPF_DEVCG_ACC_READ`.
+pub(crate) const READ: u64 = 2;
+/// `BPF_DEVCG_ACC_WRITE`.
+pub(crate) const WRITE: u64 = 4;
 
 /// Most steps: a program without loops that a kernel takes has fewer.
 const MOST_STEPS: usize = 1_000_000;
@@ -45,6 +47,8 @@ pub(crate) fn answer(code: &[u64], asked: Question) -> Option<u64> {
         half(asked.minor),
     ];
     let mut registers = [0u64; 16];
+    // The context's address is in register 1 until that is used for something else.
+    let mut in_place = true;
     let mut at = 0usize;
     for _ in 0..MOST_STEPS {
         let [code, both, o0, o1, v0, v1, v2, v3] = code.get(at)?.to_le_bytes();
@@ -57,8 +61,7 @@ pub(crate) fn answer(code: &[u64], asked: Question) -> Option<u64> {
         let (a, b) = (registers[to], registers[from]);
         at += 1;
         let result = match code {
-            // The context's address is in register 1 alone, and nothing is made of it.
-            LOAD_WORD if from == 1 && offset % 4 == 0 => {
+            LOAD_WORD if from == 1 && in_place && offset % 4 == 0 => {
                 Some(*context.get(usize::try_from(offset / 4).ok()?)?)
             }
             AND => Some(a & wide),
@@ -74,9 +77,7 @@ pub(crate) fn answer(code: &[u64], asked: Question) -> Option<u64> {
             _ => None,
         };
         if let Some(result) = result {
-            if to == 1 && code == 0xbf {
-                return None;
-            }
+            in_place &= to != 1;
             registers[to] = result;
             continue;
         }

@@ -54,7 +54,8 @@ fn named(gpu: &GpuCompute) -> String {
     format!("{} {}", gpu.policy, json::policy_name(gpu.policy))
 }
 
-fn request(args: &SetPolicy, minor: u32) -> GpuSetCompute {
+/// What to ask of the module for one GPU.
+pub(super) fn request(args: &SetPolicy, minor: u32) -> GpuSetCompute {
     let mut request = GpuSetCompute::new_zeroed();
     request.gpu_minor = minor;
     request.set = set::POLICY;

@@ -3,9 +3,9 @@
 //! there again after a boot. That an instance is suspended is not kept.
 
 use super::inst_create::{create_all, request};
-use super::{inst_list, open, target};
+use super::{gpu_set_policy, inst_list, open, target};
 use crate::capabilities::Capabilities;
-use crate::cli::{self, Managed, Period, Priority};
+use crate::cli::{self, Managed, Period, Priority, SetPolicy};
 use crate::client::errno;
 use crate::control::{Control, Host, PathError};
 use crate::error::{Facts, Failure, Problem};
@@ -15,8 +15,8 @@ use crate::output::{table, Report};
 use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{
-    capability::DEFAULT, set, text, Gpu, GpuCompute, GpuSetCompute, InstanceSetCompute, Name,
-    FLAG_OVERCOMMIT, MANAGED_SPILL, WEIGHT_DEFAULT,
+    capability::DEFAULT, set, text, Gpu, GpuCompute, InstanceSetCompute, Name, FLAG_OVERCOMMIT,
+    MANAGED_SPILL, WEIGHT_DEFAULT,
 };
 use clap::ValueEnum;
 use nix::errno::Errno;
@@ -138,28 +138,20 @@ fn restore_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
 
 fn restore_sharing(control: &dyn Control, gpus: &[Gpu], sharing: &Sharing) -> Result<(), String> {
     let selector: Selector = sharing.gpu.parse().map_err(|e| format!("{e}"))?;
-    let minors = target::select(gpus, &[selector]).map_err(|e| e.to_string())?;
+    let minors =
+        target::select(gpus, std::slice::from_ref(&selector)).map_err(|e| e.to_string())?;
     let period = sharing.period.as_ref().map(|period| {
         Period::from_str(period, false).map_err(|_| "take the period latency or throughput")
     });
-    let period = period.transpose()?;
+    let wish = SetPolicy {
+        gpu: selector,
+        policy: cli::policy(&sharing.policy)?,
+        period: period.transpose()?,
+        max_inst: sharing.max_inst,
+        prio_ratio: sharing.prio_ratio,
+    };
     for minor in minors {
-        let mut request = GpuSetCompute::new_zeroed();
-        request.gpu_minor = minor;
-        request.set = set::POLICY;
-        request.policy = cli::policy(&sharing.policy)?;
-        if let Some(period) = period {
-            request.set |= set::PERIOD;
-            request.period = u32::from(period == Period::Throughput);
-        }
-        if let Some(number) = sharing.max_inst {
-            request.set |= set::MAX_INSTANCES;
-            request.max_instances = number;
-        }
-        if let Some(percent) = sharing.prio_ratio {
-            request.set |= set::PRIORITY_PERCENT;
-            request.priority_percent = percent;
-        }
+        let request = gpu_set_policy::request(&wish, minor);
         control.set_gpu_compute(&request).map_err(|errno| {
             Problem::explain(
                 errno,

@@ -7,8 +7,8 @@
 
 use crate::bpf;
 use crate::bpf::program::{
-    self, Question, AND, CHARACTER, EXIT, JUMP_IF_NOT, JUMP_IF_SET, LOAD_WORD, MKNOD, MOVE,
-    READ_WRITE, SHIFT_RIGHT,
+    self, Question, AND, CHARACTER, EXIT, JUMP_IF_NOT, JUMP_IF_SET, LOAD_WORD, MKNOD, MOVE, READ,
+    SHIFT_RIGHT, WRITE,
 };
 use crate::client::errno;
 use crate::container::Device;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Where control groups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Whether the control groups that a process is in let it read and write a character device, by the text
+/// Whether the control groups that a process is in let it read or write a character device, by the text
 /// of its `/proc/PID/cgroup`; `None`: they decide in a way that is not understood.
 pub(crate) fn may_open(
     files: &dyn Look,
@@ -35,14 +35,27 @@ pub(crate) fn may_open(
         }
         Group::V2(group) => group,
     };
-    let asked = Question {
-        kind: CHARACTER.unsigned_abs().into(),
-        access: READ_WRITE,
-        major,
-        minor,
-    };
+    // Either is enough to open the driver's nodes.
     let mut understood = true;
-    // All programs, of this group and of those above it, must allow.
+    for access in [READ, WRITE] {
+        let asked = Question {
+            kind: CHARACTER.unsigned_abs().into(),
+            access,
+            major,
+            minor,
+        };
+        match is_allowed(files, &group, asked)? {
+            Some(true) => return Ok(Some(true)),
+            Some(false) => {}
+            None => understood = false,
+        }
+    }
+    Ok(understood.then_some(false))
+}
+
+/// Whether all programs, of this group and of those above it, allow something.
+fn is_allowed(files: &dyn Look, group: &Path, asked: Question) -> Result<Option<bool>, Errno> {
+    let mut understood = true;
     for level in group.ancestors() {
         for code in files.device_programs(&Path::new(ROOT).join(level))? {
             match program::answer(&code, asked) {
