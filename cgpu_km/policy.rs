@@ -55,6 +55,7 @@ mod mapping;
 mod maps;
 mod object;
 mod overhead;
+mod paging;
 mod process;
 pub mod report;
 pub mod rusd;
@@ -76,6 +77,7 @@ pub use managed::{Entry, Location, Order, Run, Tell, Touch, Wish};
 pub use mapping::{Mapped, Span};
 pub use maps::Map;
 pub use overhead::ContextCost;
+pub use paging::tables_of;
 
 /// Most GPUs that one tenant can have a share of; as many as the control device serves.
 pub const MAX_SHARES: usize = crate::uapi::MAX_GPUS;

@@ -29,6 +29,13 @@ pub const FLAGS_ALIGNMENT: u32 = 0x0000_0180;
 /// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`). The class of
 /// video memory refuses it.
 pub const FLAGS_VIRTUAL: u32 = 0x0008_0000;
+/// In [`FLAGS`], of a range: its page tables are made as they are needed (`NVOS32_ALLOC_FLAGS_LAZY`), are
+/// somebody else's (`NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED`).
+pub const FLAGS_LAZY: u32 = 0x0000_0400;
+/// See [`FLAGS_LAZY`].
+pub const FLAGS_EXTERNALLY_MANAGED: u32 = 0x0040_0000;
+/// In [`FLAGS`], of a range: it reads as zeros where nothing is mapped (`NVOS32_ALLOC_FLAGS_SPARSE`).
+pub const FLAGS_SPARSE: u32 = 0x0400_0000;
 /// In the flags of the older heap interface: the caller chose the handle
 /// (`NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED`).
 pub const FLAGS_MEMORY_HANDLE_PROVIDED: u32 = 0x0000_4000;
@@ -68,6 +75,65 @@ const fn page(size: u64, attr: u32, attr2: u32) -> u64 {
         (_, 3) => 256 * GIB,
         _ => HUGE,
     }
+}
+
+/// The size of the pages by which a GPU's address space shows memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PageSize {
+    /// 4 KiB.
+    #[default]
+    Small,
+    /// 64 KiB.
+    Big,
+    /// 2 MiB or more.
+    Huge,
+}
+
+impl PageSize {
+    /// The largest that all of some numbers are multiples of; the numbers are or-ed together. So the driver
+    /// chooses (`uvm_map_external_allocation_on_gpu()`, uvm_map_external.c).
+    pub const fn dividing(numbers: u64) -> Self {
+        if numbers % BIG != 0 {
+            Self::Small
+        } else if numbers % HUGE != 0 {
+            Self::Big
+        } else {
+            Self::Huge
+        }
+    }
+
+    /// Bytes of the least page of that size.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Small => 4 * KIB,
+            Self::Big => BIG,
+            Self::Huge => HUGE,
+        }
+    }
+}
+
+/// The pages of which the driver makes video memory, the largest ones by which it can be mapped.
+pub fn page_size(size: u64, attr: u32, attr2: u32) -> PageSize {
+    match (attr >> 23) & 0x3 {
+        1 => PageSize::Small,
+        _ => PageSize::dividing(page(size, attr, attr2)),
+    }
+}
+
+/// The same of the parameters of `NV01_MEMORY_LOCAL_USER`; 4 KiB where they are too short.
+pub fn page_size_of(params: &[u8]) -> PageSize {
+    let size = (SIZE.get(params), ATTR.get(params), ATTR2.get(params));
+    match size {
+        (Some(size), Some(attr), Some(attr2)) => page_size(size, attr, attr2),
+        _ => PageSize::Small,
+    }
+}
+
+/// Whether the driver makes the page tables of a range of addresses with the range
+/// (`virtmemConstruct_IMPL()` in virtual_mem.c, `gvaspaceAlloc_IMPL()` in gpu_vaspace.c), and not when something
+/// is mapped there. CUDA asks for none. Sparse ranges are taken for such; their tables are fewer.
+pub const fn makes_tables(flags: u32) -> bool {
+    flags & FLAGS_SPARSE != 0 || flags & (FLAGS_LAZY | FLAGS_EXTERNALLY_MANAGED) == 0
 }
 
 /// Bytes that the driver takes for a request for `size`; more than there can be where no `u64` holds

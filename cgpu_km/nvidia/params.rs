@@ -63,6 +63,17 @@ pub fn is_compute(kind: Kind, params: &[u8]) -> bool {
     engine.get(params).is_some_and(is_compute_engine)
 }
 
+/// What the page tables of a new address space take, in bytes, as measured on an H200 with driver 580
+/// (docs/measurements/2026-11-22-page-tables.md): nothing where they are somebody else's
+/// (`NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED`, nvos.h), UVM's above all, which are charged as they come.
+pub fn address_space_tables(params: &[u8]) -> u64 {
+    const EXTERNALLY_OWNED: u32 = 1 << 3;
+    match vaspace::FLAGS.get(params) {
+        Some(flags) if flags & EXTERNALLY_OWNED != 0 => 0,
+        _ => 20 << 10,
+    }
+}
+
 /// To whom a share policy gives the use of an object: its [`share_policy::TYPE`] and
 /// [`nvos57::TYPE`](super::nvos::nvos57::TYPE) (`RS_SHARE_TYPE_*`, rs_access.h).
 pub mod share_type {

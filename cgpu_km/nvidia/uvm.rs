@@ -80,6 +80,10 @@ pub const MIGRATE: u32 = 51;
 pub const MIGRATE_RANGE_GROUP: u32 = 53;
 /// `UVM_VALIDATE_VA_RANGE`.
 pub const VALIDATE_VA_RANGE: u32 = 72;
+/// `UVM_ALLOC_SEMAPHORE_POOL`.
+pub const ALLOC_SEMAPHORE_POOL: u32 = 68;
+/// `UVM_MAP_DYNAMIC_PARALLELISM_REGION`.
+pub const MAP_DYNAMIC_PARALLELISM_REGION: u32 = 65;
 
 /// The CPU, where GPUs are named by their UUIDs (`NV_PROCESSOR_UUID_CPU_DEFAULT`,
 /// kernel-open/nvidia-uvm/nvCpuUuid.c).

@@ -7,6 +7,7 @@ use super::descriptor::Exports;
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, ProcessId};
 use super::event::{Refusal, RefusalCause, Ticket};
 use super::forest::Forest;
+use super::ledger::Demand;
 use super::managed::Managed;
 use super::mapping::Mappings;
 use super::object::{Life, Object};
@@ -15,6 +16,7 @@ use super::slots::{Ref, Slot};
 use crate::nvidia::capability::Capabilities;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::memory::PageSize;
 use crate::store::Exhausted;
 
 /// Everything that one tenant owns on all its GPUs.
@@ -37,6 +39,7 @@ pub(super) struct Likeness {
     pub(super) class: ClassId,
     pub(super) kind: Kind,
     pub(super) timeslice: u64,
+    pub(super) page: PageSize,
     /// The original's hold on what both cost.
     pub(super) hold: Option<Slot>,
 }
@@ -173,6 +176,7 @@ impl Books {
             class: from.class,
             kind: from.kind,
             timeslice: from.timeslice,
+            page: from.page,
             hold: from.hold,
         };
         self.begin_copy(client, parent, object, &likeness, Some(source))
@@ -197,6 +201,7 @@ impl Books {
         let handle = self.new_handle(client, wanted)?;
         let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
         object.timeslice = likeness.timeslice;
+        object.page = likeness.page;
         self.place(&mut object, parent);
         self.forest.reserve()?;
         object.hold = match likeness.hold {
@@ -261,8 +266,8 @@ impl Books {
     /// The driver has released a file, and with it all clients that were made on it, all that was
     /// mapped through it and all that was put into it.
     pub fn close_file(&mut self, file: FileId) {
-        while let Some(hold) = self.mappings.take_of(file) {
-            self.release_hold(hold);
+        while let Some(gone) = self.mappings.take_of(file) {
+            self.release_mapping(Some(gone));
         }
         self.close_managed(file);
         while let Some(hold) = self.exports.take_of(file) {
@@ -302,6 +307,7 @@ impl Books {
             .ok_or(RefusalCause::UnknownParent)?;
         let handle = self.new_handle(alloc.client, alloc.object)?;
         let mut object = Object::coming(alloc.client, handle, alloc.class, alloc.kind);
+        object.page = alloc.page;
         self.place(&mut object, parent);
         if alloc.kind == Kind::Device {
             let gpu = GpuId(alloc.device_instance.unwrap_or(0));
@@ -315,13 +321,18 @@ impl Books {
         let grouped = alloc.kind == Kind::Channel && group == Some(Kind::ChannelGroup);
         let context = alloc.context && !grouped;
         // Memory of which nothing is said yet is charged with what the driver will say.
-        let costs = alloc.bytes > 0 || context || alloc.kind == Kind::VideoMemory;
+        let demand = Demand {
+            bytes: alloc.bytes,
+            tables: alloc.tables,
+            context,
+        };
+        let costs = demand != Demand::default() || alloc.kind == Kind::VideoMemory;
         if costs {
             let share = object.share.ok_or(RefusalCause::NoDevice)?;
             if !self.accounts.ledgers.is_active(share) {
                 return Err(RefusalCause::NoSuchGpu.into());
             }
-            let asked = self.accounts.ask(share, alloc.bytes, context, process);
+            let asked = self.accounts.ask(share, demand, process);
             object.hold = Some(asked.map_err(|denied| match denied {
                 Denied::Limit(short) => RefusalCause::NoMemory {
                     wanted: short.wanted,

@@ -8,7 +8,7 @@
 //!
 //! The cost counts for the process of its oldest hold; when that goes, for the next oldest one's.
 
-use super::ledger::{Charge, Ledgers, Reservation, Share, Shortage};
+use super::ledger::{Charge, Demand, Ledgers, Reservation, Share, Shortage};
 use super::process::Processes;
 use super::slots::{Slot, Slots};
 use crate::store::Exhausted;
@@ -72,18 +72,17 @@ impl Accounts {
         }
     }
 
-    /// Sets memory aside for an object of `process` (a record of [`Processes`]), which is a `context`.
+    /// Sets memory aside for an object of `process` (a record of [`Processes`]).
     pub(super) fn ask(
         &mut self,
         share: Share,
-        bytes: u64,
-        context: bool,
+        demand: Demand,
         process: Slot,
     ) -> Result<Slot, Denied> {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
-        let reservation = ledger.reserve(bytes, context).map_err(Denied::Limit)?;
+        let reservation = ledger.reserve(demand).map_err(Denied::Limit)?;
         // From here on nothing can fail: room was made above. The cost and its hold name each other,
         // so the cost learns the hold's place a moment later.
         let cost = self.costs.insert(Cost {

@@ -15,6 +15,7 @@ use super::slots::{Ref, Slot, Slots};
 use super::table::{step, Table};
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::ClassId;
+use crate::nvidia::memory::PageSize;
 use crate::store::Exhausted;
 
 /// Most objects of one tenant behind descriptors. CUDA puts one behind each.
@@ -27,6 +28,7 @@ pub(super) struct Export {
     pub(super) kind: Kind,
     /// What it keeps charged; `None` for what costs nothing.
     pub(super) hold: Option<Slot>,
+    pub(super) page: PageSize,
     file: FileId,
     place: u16,
     previous: Option<Slot>,
@@ -40,6 +42,7 @@ impl Export {
             class,
             kind,
             hold: None,
+            page: PageSize::Small,
             file,
             place,
             previous: None,

@@ -4,6 +4,7 @@
 use super::slots::Ref;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::memory::PageSize;
 use crate::nvidia::status::NvStatus;
 use crate::store::{Exhausted, List};
 
@@ -44,6 +45,10 @@ pub struct Alloc {
     pub device_instance: Option<u32>,
     /// GPU memory that the object will take, in bytes, rounded as the driver will round it.
     pub bytes: u64,
+    /// And page tables, in bytes, which no object shows: charged as overhead.
+    pub tables: u64,
+    /// By what pages it can be mapped at most; of no meaning but for memory.
+    pub page: PageSize,
     /// A channel group for compute, which makes a context; or a channel for compute, which makes one
     /// where it is in no group. Charged with [`super::ContextCost`].
     pub context: bool,
@@ -55,7 +60,9 @@ impl Alloc {
     pub fn most(&self) -> u64 {
         let contexts = u64::from(self.context);
         let overhead = super::ContextCost::LARGEST.all(contexts);
-        self.bytes.saturating_add(overhead)
+        self.bytes
+            .saturating_add(overhead)
+            .saturating_add(self.tables)
     }
 }
 

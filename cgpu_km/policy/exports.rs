@@ -170,6 +170,7 @@ impl Books {
             let object = self.forest.objects.get(slot);
             let object = object.ok_or(RefusalCause::UnknownObject)?;
             let mut record = Export::new(export.file, place, object.class, object.kind);
+            record.page = object.page;
             let cost = object.hold;
             self.exports.reserve()?;
             let hold = match cost {
@@ -206,6 +207,7 @@ impl Books {
             class: from.class,
             kind: from.kind,
             timeslice: DEFAULT_TIMESLICE_US,
+            page: from.page,
             hold: from.hold,
         };
         self.begin_copy(client, parent, object, &likeness, None)

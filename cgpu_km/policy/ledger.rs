@@ -2,9 +2,10 @@
 //! One GPU's side of the books: a limit and what stands against it, in bytes.
 //!
 //! A [`Reservation`] is made before the driver is asked and becomes a [`Charge`] or is dropped back
-//! afterwards. `used + overhead + managed + reserved <= limit` holds at all times, with two exceptions: the limit
+//! afterwards. `used + overhead + managed + reserved <= limit` holds at all times, with three exceptions: the limit
 //! was lowered below it, or the driver gave more than was reserved. Then nothing more is granted
-//! until enough is freed, and the share says that it is over.
+//! until enough is freed, and the share says that it is over. The third: page tables were made for which managed
+//! memory is being brought to host memory.
 
 use super::event::GpuId;
 use super::overhead::ContextCost;
@@ -34,7 +35,7 @@ pub struct ShareView {
     pub used: u64,
     /// Asked of the driver and not answered yet.
     pub reserved: u64,
-    /// Taken invisibly by compute contexts; counts against the limit as well.
+    /// Taken invisibly by compute contexts and page tables; counts against the limit as well.
     pub overhead: u64,
     /// The most that `used` ever was.
     pub peak: u64,
@@ -102,22 +103,44 @@ impl ShareView {
 /// Memory asked of the driver. Goes to [`Ledger::commit`] or to [`Ledger::abandon`].
 #[derive(Debug)]
 #[must_use = "reserved memory must be committed or given back"]
-pub(super) struct Reservation {
-    bytes: u64,
-    context: bool,
+pub(super) struct Reservation(Demand);
+
+/// What an object takes of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Demand {
+    /// Bytes that it shows.
+    pub(super) bytes: u64,
+    /// Bytes of page tables, which it does not.
+    pub(super) tables: u64,
+    /// And a context's.
+    pub(super) context: bool,
 }
 
 /// Memory that the driver has given. Goes to [`Ledger::credit`].
 #[derive(Debug)]
 #[must_use = "charged memory must be credited one day"]
-pub(super) struct Charge {
-    bytes: u64,
-    context: bool,
-}
+pub(super) struct Charge(Demand);
 
 impl Charge {
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        self.0.bytes
+    }
+}
+
+/// What there is more and what there is less of something, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "a change must be told to the ledger"]
+pub(super) struct Change {
+    pub(super) more: u64,
+    pub(super) less: u64,
+}
+
+impl Change {
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            more: self.more.saturating_add(other.more),
+            less: self.less.saturating_add(other.less),
+        }
     }
 }
 
@@ -144,8 +167,14 @@ pub(super) struct Ledger {
     asked_contexts: u64,
     /// Contexts that there are.
     contexts: u64,
-    /// What of `view.reserved` is not for contexts.
+    /// What of `view.reserved` is not for contexts and page tables.
     asked_bytes: u64,
+    /// Page tables asked for.
+    asked_tables: u64,
+    /// Page tables, in bytes: those that contexts are charged for included.
+    tables: u64,
+    /// How far it is over its limit for a moment only: see [`Ledger::lend_tables`].
+    lent: u64,
     /// The share is over its limit.
     over: bool,
     /// How often that has changed.
@@ -165,6 +194,9 @@ impl Ledger {
             asked_contexts: 0,
             contexts: 0,
             asked_bytes: 0,
+            asked_tables: 0,
+            tables: 0,
+            lent: 0,
             over: false,
             over_changes: 0,
             capabilities: Capabilities::DEFAULT,
@@ -189,7 +221,7 @@ impl Ledger {
 
     /// Nothing is charged or asked for, and no object is there or coming.
     pub(super) fn is_clear(&self) -> bool {
-        self.users == 0 && self.view.managed == 0 && self.view.spilled == 0
+        self.users == 0 && self.view.managed == 0 && self.view.spilled == 0 && self.tables == 0
     }
 
     /// Managed memory counts now, and is spilled now, where it was not, or no longer. What counts
@@ -212,27 +244,87 @@ impl Ledger {
         self.view.managed_refused = self.view.managed_refused.saturating_add(1);
     }
 
-    /// What the contexts cost, and how much of it is only asked for.
-    fn overheads(&self, asked: u64, there: u64) -> (u64, u64) {
-        let all = self.cost.all(asked.saturating_add(there));
-        let given = self.cost.all(there);
+    /// What the contexts and the page tables cost, and how much of it is only asked for.
+    fn overheads(&self) -> (u64, u64) {
+        let all = self.overhead_with(0, 0);
+        let given = self.cost.with_tables(self.contexts, self.tables);
         (given, all.saturating_sub(given))
     }
 
-    /// Has the view show what the counts say.
+    /// What all contexts and page tables cost, those that are asked for and so many more included.
+    fn overhead_with(&self, contexts: u64, tables: u64) -> u64 {
+        let contexts = contexts.saturating_add(self.asked_contexts);
+        let tables = tables.saturating_add(self.asked_tables);
+        self.cost.with_tables(
+            contexts.saturating_add(self.contexts),
+            tables.saturating_add(self.tables),
+        )
+    }
+
+    /// How much less is free with so many bytes of page tables more.
+    pub(super) fn price_of_tables(&self, bytes: u64) -> u64 {
+        // Those that are asked for may not come, and with them what tables a context has.
+        let with = self
+            .cost
+            .with_tables(self.contexts, self.tables.saturating_add(bytes));
+        let without = self.cost.with_tables(self.contexts, self.tables);
+        with.saturating_sub(without)
+    }
+
+    /// There are page tables more and page tables less, as far as there is room for them.
+    pub(super) fn take_tables(&mut self, change: Change) -> Result<(), Shortage> {
+        let wanted = self.price_of_tables(change.more.saturating_sub(change.less));
+        let free = self.view.free();
+        if wanted > free {
+            self.view.refused = self.view.refused.saturating_add(1);
+            return Err(Shortage { wanted, free });
+        }
+        self.move_tables(change);
+        Ok(())
+    }
+
+    /// The same, room or not.
+    pub(super) fn move_tables(&mut self, change: Change) {
+        self.change_tables(change);
+        self.notice();
+    }
+
+    /// The same for tables for which managed memory is about to make room: until it has, the share is not said
+    /// to be over its limit for that.
+    pub(super) fn lend_tables(&mut self, change: Change) {
+        let before = self.view.excess();
+        self.change_tables(change);
+        let more = self.view.excess().saturating_sub(before);
+        self.lent = self.lent.saturating_add(more);
+        self.notice();
+    }
+
+    fn change_tables(&mut self, change: Change) {
+        let tables = self.tables.saturating_add(change.more);
+        self.tables = tables.saturating_sub(change.less);
+        self.refresh();
+    }
+
+    /// Has the view show what the counts say, and takes note of it.
     fn show(&mut self) {
-        let (overhead, asked) = self.overheads(self.asked_contexts, self.contexts);
+        self.refresh();
+        self.notice();
+    }
+
+    fn refresh(&mut self) {
+        let (overhead, asked) = self.overheads();
         let view = &mut self.view;
         view.overhead = overhead;
         view.overhead_peak = view.overhead_peak.max(overhead);
         view.reserved = self.asked_bytes.saturating_add(asked);
         view.peak = view.peak.max(view.used);
-        self.notice();
     }
 
     /// Takes note of whether the share is over its limit now.
     fn notice(&mut self) {
-        let over = self.view.over();
+        let excess = self.view.excess();
+        self.lent = self.lent.min(excess);
+        let over = excess > self.lent;
         if over != self.over {
             self.over = over;
             self.over_changes = self.over_changes.wrapping_add(1);
@@ -246,20 +338,19 @@ impl Ledger {
     }
 
     /// Sets memory aside, or says how much there is.
-    pub(super) fn reserve(&mut self, bytes: u64, context: bool) -> Result<Reservation, Shortage> {
+    pub(super) fn reserve(&mut self, demand: Demand) -> Result<Reservation, Shortage> {
         let free = self.view.free();
-        let all = self.asked_contexts.saturating_add(self.contexts);
-        let more = u64::from(context);
-        let overhead = self.cost.all(all.saturating_add(more));
-        let overhead = overhead.saturating_sub(self.cost.all(all));
-        match bytes.checked_add(overhead) {
+        let with = self.overhead_with(u64::from(demand.context), demand.tables);
+        let overhead = with.saturating_sub(self.overhead_with(0, 0));
+        match demand.bytes.checked_add(overhead) {
             Some(wanted) if wanted <= free => {
                 // No overflow: all that is taken is together below the limit.
-                self.asked_bytes += bytes;
-                self.asked_contexts += more;
+                self.asked_bytes += demand.bytes;
+                self.asked_tables = self.asked_tables.saturating_add(demand.tables);
+                self.asked_contexts += u64::from(demand.context);
                 self.users += 1;
                 self.show();
-                Ok(Reservation { bytes, context })
+                Ok(Reservation(demand))
             }
             wanted => {
                 self.view.refused = self.view.refused.saturating_add(1);
@@ -271,41 +362,40 @@ impl Ledger {
 
     /// The driver gave what was reserved, or more.
     pub(super) fn commit(&mut self, reservation: Reservation, bytes: u64) -> Charge {
-        let Reservation {
-            bytes: asked,
-            context,
-        } = reservation;
-        self.unreserve(asked, context);
+        let Reservation(asked) = reservation;
+        self.unreserve(asked);
         // A forged size must leave room for what other calls in flight will add: what is cut off there
         // would come back whole with the forged one's end.
-        let bytes = bytes.min(LARGEST).max(asked);
+        let bytes = bytes.min(LARGEST).max(asked.bytes);
         let bytes = bytes.min(u64::MAX - self.view.used);
         self.view.used += bytes;
-        self.contexts = self.contexts.saturating_add(u64::from(context));
+        self.tables = self.tables.saturating_add(asked.tables);
+        self.contexts = self.contexts.saturating_add(u64::from(asked.context));
         self.show();
-        Charge { bytes, context }
+        Charge(Demand { bytes, ..asked })
     }
 
     /// The driver gave nothing.
     pub(super) fn abandon(&mut self, reservation: Reservation) {
-        let Reservation { bytes, context } = reservation;
-        self.unreserve(bytes, context);
+        self.unreserve(reservation.0);
         self.users = self.users.saturating_sub(1);
         self.show();
     }
 
     /// The driver has it back.
     pub(super) fn credit(&mut self, charge: Charge) {
-        let Charge { bytes, context } = charge;
-        self.view.used = self.view.used.saturating_sub(bytes);
-        self.contexts = self.contexts.saturating_sub(u64::from(context));
+        let Charge(given) = charge;
+        self.view.used = self.view.used.saturating_sub(given.bytes);
+        self.tables = self.tables.saturating_sub(given.tables);
+        self.contexts = self.contexts.saturating_sub(u64::from(given.context));
         self.users = self.users.saturating_sub(1);
         self.show();
     }
 
-    fn unreserve(&mut self, bytes: u64, context: bool) {
-        self.asked_bytes = self.asked_bytes.saturating_sub(bytes);
-        self.asked_contexts = self.asked_contexts.saturating_sub(u64::from(context));
+    fn unreserve(&mut self, asked: Demand) {
+        self.asked_bytes = self.asked_bytes.saturating_sub(asked.bytes);
+        self.asked_tables = self.asked_tables.saturating_sub(asked.tables);
+        self.asked_contexts = self.asked_contexts.saturating_sub(u64::from(asked.context));
     }
 
     /// An object lives at or below a device object of this GPU, or is on its way there.
@@ -429,6 +519,11 @@ impl Ledgers {
     pub(super) fn of(&self, gpu: GpuId) -> Option<Share> {
         let index = self.0.iter().position(|l| l.active && l.gpu == gpu)?;
         u8::try_from(index).ok().map(Share)
+    }
+
+    /// The ledger of a GPU, that of a share which was taken away included.
+    pub(super) fn known(&mut self, gpu: GpuId) -> Option<&mut Ledger> {
+        self.0.iter_mut().find(|ledger| ledger.gpu == gpu)
     }
 
     pub(super) fn is_active(&self, share: Share) -> bool {

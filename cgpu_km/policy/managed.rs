@@ -18,6 +18,9 @@
 //! ([`Touch`]) while they are in flight: what they cover is not spilled meanwhile, and what is mapped in its
 //! place meanwhile must count.
 //!
+//! Both kinds take page tables on the GPU, 4.25 KiB for each 2 MiB, which count as overhead. Where there is no
+//! room for those of what is spilled, what counts is spilled for them.
+//!
 //! Several GPUs: any of them may hold a piece, and with read duplication all of them. A piece counts on
 //! each GPU that has an address space in the UVM file.
 
@@ -26,7 +29,9 @@ mod space;
 
 use super::books::Books;
 use super::event::{FileId, GpuId, Refusal, RefusalCause};
-use super::ledger::{Ledger, Ledgers, ManagedMode, Share};
+use super::ledger::{Change, Ledger, Ledgers, ManagedMode, Share};
+use super::paging::Extent;
+use crate::nvidia::memory::PageSize;
 use crate::store::{Exhausted, List};
 use balance::put_out;
 use space::{Piece, Space, State, Tally, BLOCK};
@@ -157,7 +162,8 @@ fn ledgers_of(set: u32, ledgers: &mut Ledgers) -> impl Iterator<Item = &mut Ledg
     named.map(|(_, ledger)| ledger)
 }
 
-fn bit(share: Share) -> u32 {
+/// A share in a set of them.
+pub(super) fn bit(share: Share) -> u32 {
     u32::try_from(share.index())
         .ok()
         .and_then(|index| 1u32.checked_shl(index))
@@ -198,14 +204,33 @@ fn account<R>(
     space.tally = Tally {
         blocks: settle(space.tally.blocks, before.blocks, after.blocks),
         spilled: settle(space.tally.spilled, before.spilled, after.spilled),
+        tables: settle(space.tally.tables, before.tables, after.tables),
     };
     for ledger in ledgers_of(space.shares, ledgers) {
         ledger.move_managed(
             (before.blocks * BLOCK, after.blocks * BLOCK),
             (before.spilled, after.spilled),
         );
+        ledger.lend_tables(Change {
+            more: after.tables,
+            less: before.tables,
+        });
     }
     result
+}
+
+/// Blocks that are left on every share of a set when it has so many bytes of page tables more; `None`: there is
+/// no room even for those.
+fn room_beside(set: u32, ledgers: &Ledgers, tables: u64) -> Option<u64> {
+    let mut least = u64::MAX;
+    for (share, ledger) in ledgers.each().filter(|(share, _)| set & bit(*share) != 0) {
+        let free = match ledgers.is_active(share) {
+            true => ledger.view().free(),
+            false => 0,
+        };
+        least = least.min(free.checked_sub(ledger.price_of_tables(tables))? / BLOCK);
+    }
+    Some(least)
 }
 
 impl Books {
@@ -228,7 +253,12 @@ impl Books {
         let space = self.managed.enter(file)?;
         // What the driver has no longer, if it has made place for this.
         account(space, ledgers, (base, last), |s| s.remove(base, last))?;
-        let granted = grant(space, ledgers, base, last);
+        let (shares, tables) = (space.shares, space.tables_more(base, last));
+        let crowded = room_beside(shares, &self.accounts.ledgers, tables).is_none();
+        let makes_room = crowded && self.makes_room(shares, tables);
+        let ledgers = &mut self.accounts.ledgers;
+        let space = self.managed.enter(file)?;
+        let granted = grant(space, ledgers, (base, last), tables, makes_room);
         let counted = granted.inspect_err(|_| {
             let shares = match space.shares {
                 0 => u32::MAX,
@@ -255,6 +285,32 @@ impl Books {
             result.inspect_err(|_| space.remove(base, last).unwrap_or(()))
         })?;
         Ok(counted != Some(last))
+    }
+
+    /// The driver is about to map memory of its own for all GPUs of a file: a pool of semaphores
+    /// (`UVM_ALLOC_SEMAPHORE_POOL`), the page by which work starts work (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`). Its
+    /// page tables are charged until the file is closed: no answer says for certain that it is gone, and programs
+    /// make one of each.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_fixed(&mut self, file: FileId, base: u64, length: u64) -> Result<(), Refusal> {
+        let last = last_of(base, length).ok_or(RefusalCause::NoRange)?;
+        let page = PageSize::Small;
+        let more = Extent { base, last, page }.tables();
+        let shares = self.managed.enter(file)?.shares;
+        let crowded = room_beside(shares, &self.accounts.ledgers, more).is_none();
+        if crowded && !self.makes_room(shares, more) {
+            let (wanted, free) = (more, 0);
+            return Err(RefusalCause::NoMemory { wanted, free }.into());
+        }
+        let space = self.managed.enter(file)?;
+        space.fixed = space.fixed.saturating_add(more);
+        for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
+            ledger.lend_tables(Change { more, less: 0 });
+        }
+        Ok(())
     }
 
     /// The driver has no managed memory there any more. What cannot be noted stays as it is: it counts
@@ -376,15 +432,21 @@ impl Books {
         if space.shares & bit(share) != 0 {
             return Ok(Entry::Ready);
         }
-        let Tally { blocks, spilled } = space.tally;
-        let room = room(bit(share), &self.accounts.ledgers);
-        if blocks <= room {
+        let Tally {
+            blocks, spilled, ..
+        } = space.tally;
+        let tables = space.tally.tables.saturating_add(space.fixed);
+        let room = room_beside(bit(share), &self.accounts.ledgers, tables);
+        if room.is_some_and(|room| blocks <= room) {
             space.shares |= bit(share);
             if let Some(ledger) = self.accounts.ledgers.get_mut(share) {
                 ledger.move_managed((0, blocks * BLOCK), (0, spilled));
+                let less = 0;
+                ledger.move_tables(Change { more: tables, less });
             }
             return Ok(Entry::Ready);
         }
+        let room = room.unwrap_or(0);
         let mode = mode(bit(share), &self.accounts.ledgers);
         if mode != ManagedMode::Spill {
             return Ok(Entry::Refused);
@@ -404,9 +466,15 @@ impl Books {
             return;
         };
         if let Some(space) = spaces.get_mut(place) {
-            let Tally { blocks, spilled } = space.tally;
+            let Tally {
+                blocks,
+                spilled,
+                tables,
+            } = space.tally;
+            let less = tables.saturating_add(space.fixed);
             for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
                 ledger.move_managed((blocks * BLOCK, 0), (spilled, 0));
+                ledger.move_tables(Change { more: 0, less });
             }
         }
         if let Some(tail) = spaces.get_mut(place..) {
@@ -435,17 +503,27 @@ impl Books {
 }
 
 /// How far a new mapping counts; `None`: not at all.
+///
+/// With its page tables, for which what counts can make room or not.
 fn grant(
     space: &Space,
     ledgers: &Ledgers,
-    base: u64,
-    last: u64,
+    (base, last): (u64, u64),
+    tables: u64,
+    makes_room: bool,
 ) -> Result<Option<u64>, RefusalCause> {
     let mode = mode(space.shares, ledgers);
     if mode == ManagedMode::Deny {
         return Err(RefusalCause::ManagedDenied);
     }
-    let blocks = room(space.shares, ledgers);
+    let beside = room_beside(space.shares, ledgers, tables);
+    if beside.is_none() && !makes_room {
+        return Err(RefusalCause::NoMemory {
+            wanted: tables,
+            free: 0,
+        });
+    }
+    let blocks = beside.unwrap_or(0);
     let reach = space.reach(base, last, blocks);
     if reach == Some(last) {
         return Ok(reach);

@@ -8,11 +8,17 @@
 //! Mappings are kept in order of file, GPU and address, in a skip list. Those that share file and GPU never
 //! overlap, as in the driver. One of which a later mapping took a part is *split* in the driver; what is
 //! left of it there is not followed, it counts until its file is closed.
+//!
+//! Each mapping takes page tables of its GPU's, which neighbours in the same order share: what a change of
+//! the order changes of them is told to the ledger ([`super::paging`]).
 
 use super::event::{FileId, GpuId};
+use super::ledger::Change;
 use super::maps::Map;
+use super::paging::Extent;
 use super::slots::{Ref, Slot, Slots};
 use super::table::step;
+use crate::nvidia::memory::PageSize;
 use crate::store::Exhausted;
 
 /// Most mappings of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
@@ -45,6 +51,8 @@ struct Mapping {
     base: u64,
     length: u64,
     life: Life,
+    gpu: GpuId,
+    page: PageSize,
     uuid: [u8; 16],
     /// What it keeps charged; `None` for memory that costs nothing.
     hold: Option<Slot>,
@@ -56,6 +64,38 @@ impl Mapping {
     fn last(&self) -> u64 {
         self.base.saturating_add(self.length - 1)
     }
+
+    fn extent(&self) -> Extent {
+        Extent {
+            base: self.base,
+            last: self.last(),
+            page: self.page,
+        }
+    }
+
+    /// Where it stands in the order that tells which mappings are neighbours; `None`: it is split, and takes
+    /// its tables alone.
+    fn place(&self) -> Option<(u64, u64)> {
+        (self.key.1 != SPLIT).then_some((self.key.0, self.key.1))
+    }
+}
+
+/// What [`Mappings::prepare`] has split, with what it was before.
+#[derive(Debug)]
+pub(super) struct Splits {
+    was: [Option<(Slot, Key, Life)>; 2],
+    /// What that means for the GPU's page tables.
+    pub(super) tables: Change,
+}
+
+/// A mapping that is gone.
+#[derive(Debug)]
+pub(super) struct Gone {
+    /// What is to be released.
+    pub(super) hold: Option<Slot>,
+    pub(super) gpu: GpuId,
+    /// What that means for the GPU's page tables.
+    pub(super) tables: Change,
 }
 
 /// A mapping of a tenant, as [`super::Books::mapped`] tells it.
@@ -134,7 +174,7 @@ impl Mappings {
         gpu: GpuId,
         base: u64,
         last: u64,
-    ) -> Result<(), Conflict> {
+    ) -> Result<Splits, Conflict> {
         if self.records.len() >= MOST_MAPPINGS {
             return Err(Conflict::Exhausted);
         }
@@ -169,26 +209,53 @@ impl Mappings {
         if left.is_some_and(coming) {
             return Err(Conflict::InFlight);
         }
-        for slot in [left, right].into_iter().flatten() {
-            self.split(slot);
+        let was = [left, right].map(|slot| {
+            let record = self.records.get(slot?)?;
+            Some((slot?, record.key, record.life))
+        });
+        let mut tables = Change::default();
+        for (slot, _, _) in was.into_iter().flatten() {
+            tables = tables.and(self.split(slot));
         }
-        Ok(())
+        Ok(Splits { was, tables })
+    }
+
+    /// Makes of what was split what it was, nothing having happened since. Gives what that means for the GPU's
+    /// page tables.
+    pub(super) fn rejoin(&mut self, splits: &Splits) -> Change {
+        let mut tables = Change::default();
+        for (slot, key, life) in splits.was.into_iter().flatten() {
+            tables = tables.and(self.unlink(slot));
+            if let Some(record) = self.records.get_mut(slot) {
+                record.key = key;
+                record.life = life;
+            }
+            tables = tables.and(self.link(slot));
+        }
+        tables
     }
 
     /// Adds a mapping that the driver is about to be asked for, for which [`Mappings::prepare`] has made
-    /// room.
-    pub(super) fn insert(&mut self, map: &Map, hold: Option<Slot>) -> Result<Ref, Exhausted> {
+    /// room. Gives what that means for the GPU's page tables, too.
+    pub(super) fn insert(
+        &mut self,
+        map: &Map,
+        page: PageSize,
+        hold: Option<Slot>,
+    ) -> Result<(Ref, Change), Exhausted> {
         let slot = self.records.insert(Mapping {
             key: (map.file.0, u64::from(map.gpu.0), map.base),
             base: map.base,
             length: map.length,
             life: Life::Coming,
+            gpu: map.gpu,
+            page,
             uuid: map.uuid,
             hold,
             next: [None; LEVELS],
         })?;
-        self.link(slot);
-        self.records.name(slot).ok_or(Exhausted)
+        let tables = self.link(slot);
+        Ok((self.records.name(slot).ok_or(Exhausted)?, tables))
     }
 
     /// The driver has the mapping.
@@ -203,8 +270,8 @@ impl Mappings {
         }
     }
 
-    /// The driver has the mapping no longer, or never had it. Gives the hold that is to be released.
-    pub(super) fn drop(&mut self, name: Ref) -> Option<Slot> {
+    /// The driver has the mapping no longer, or never had it.
+    pub(super) fn drop(&mut self, name: Ref) -> Option<Gone> {
         let slot = self.records.find(name)?;
         if self.records.get(slot)?.life == Life::Split {
             return None;
@@ -212,11 +279,14 @@ impl Mappings {
         self.remove(slot)
     }
 
-    /// The driver has closed the file. Gives the hold of one mapping of it, as long as there are any.
-    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
+    /// The driver has closed the file. Gives one mapping of it, as long as there are any.
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<Gone> {
         let slot = self.from((file.0, 0, 0))?;
         let record = self.records.get(slot)?;
-        (record.key.0 == file.0).then(|| self.remove(slot))
+        match record.key.0 == file.0 {
+            true => self.remove(slot),
+            false => None,
+        }
     }
 
     /// The first mapping that lies whole in a span and was there at that moment.
@@ -263,20 +333,48 @@ impl Mappings {
         key.is_some_and(|key| (key.0, key.1) == (file, place) && key.2 <= last)
     }
 
-    fn split(&mut self, slot: Slot) {
-        self.unlink(slot);
+    fn split(&mut self, slot: Slot) -> Change {
+        let out = self.unlink(slot);
         self.clock += 1;
         let serial = self.clock;
         if let Some(record) = self.records.get_mut(slot) {
             record.key = (record.key.0, SPLIT, serial);
             record.life = Life::Split;
         }
-        self.link(slot);
+        out.and(self.link(slot))
     }
 
-    fn remove(&mut self, slot: Slot) -> Option<Slot> {
-        self.unlink(slot);
-        self.records.remove(slot)?.hold
+    fn remove(&mut self, slot: Slot) -> Option<Gone> {
+        let tables = self.unlink(slot);
+        let record = self.records.remove(slot)?;
+        Some(Gone {
+            hold: record.hold,
+            gpu: record.gpu,
+            tables,
+        })
+    }
+
+    /// What tables a mapping takes, and what it shares with its neighbours: more than without it, less than
+    /// without it.
+    fn tables(&self, before: Option<Slot>, slot: Slot, behind: Option<Slot>) -> Change {
+        let Some(own) = self.records.get(slot) else {
+            return Change::default();
+        };
+        let near = |slot: Option<Slot>| {
+            let record = self.records.get(slot?)?;
+            (own.place().is_some() && record.place() == own.place()).then(|| record.extent())
+        };
+        let (before, behind) = (near(before), near(behind));
+        let own = own.extent();
+        let shared = |one: Option<Extent>, next: Option<Extent>| {
+            let both = one.zip(next);
+            both.map_or(0, |(one, next)| one.shared(&next))
+        };
+        let with = shared(before, Some(own)).saturating_add(shared(Some(own), behind));
+        Change {
+            more: own.tables().saturating_add(shared(before, behind)),
+            less: with,
+        }
     }
 
     /// The first record at or behind a key.
@@ -325,30 +423,41 @@ impl Mappings {
         }
     }
 
-    fn link(&mut self, slot: Slot) {
+    /// Puts a record into the order. Gives what that means for its GPU's page tables.
+    fn link(&mut self, slot: Slot) -> Change {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
-            return;
+            return Change::default();
         };
         let path = self.path(key);
+        let before = path.first().copied().flatten();
+        let tables = self.tables(before, slot, self.behind(before, 0));
         let height = self.height();
         for (level, &before) in path.iter().enumerate().take(height) {
             let next = self.behind(before, level);
             self.set_behind(Some(slot), level, next);
             self.set_behind(before, level, Some(slot));
         }
+        tables
     }
 
-    fn unlink(&mut self, slot: Slot) {
+    /// Takes a record out of the order. Gives what that means for its GPU's page tables.
+    fn unlink(&mut self, slot: Slot) -> Change {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
-            return;
+            return Change::default();
         };
         let path = self.path(key);
+        let before = path.first().copied().flatten();
+        let tables = self.tables(before, slot, self.behind(Some(slot), 0));
         for (level, &before) in path.iter().enumerate() {
             if self.behind(before, level) == Some(slot) {
                 let next = self.behind(Some(slot), level);
                 self.set_behind(before, level, next);
                 self.set_behind(Some(slot), level, None);
             }
+        }
+        Change {
+            more: tables.less,
+            less: tables.more,
         }
     }
 

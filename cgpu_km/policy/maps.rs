@@ -3,9 +3,12 @@
 
 use super::books::Books;
 use super::event::{FileId, GpuId, MapTicket, Refusal, RefusalCause};
-use super::mapping::{Conflict, Mapped, Span};
+use super::ledger::{Change, Shortage};
+use super::managed::bit;
+use super::mapping::{Conflict, Gone, Mapped, Span};
 use super::slots::Slot;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::nvidia::memory::PageSize;
 
 /// Memory that a call is about to map for one GPU.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +27,13 @@ pub struct Map {
     pub base: u64,
     /// Bytes.
     pub length: u64,
+    /// Where in the memory they begin.
+    pub offset: u64,
 }
 
 impl Books {
     /// A memory object is about to be mapped (`UVM_MAP_EXTERNAL_ALLOCATION`), for one GPU. What it costs
-    /// stays charged from now on.
+    /// stays charged from now on, and the page tables that the mapping takes are.
     ///
     /// Of mappings that are there the new one may take parts; one that would go whole must have been
     /// taken away before ([`Books::mapped`]).
@@ -55,21 +60,36 @@ impl Books {
             None => None,
         };
         let last = last.ok_or(RefusalCause::NoRange)?;
-        let cost = self.forest.objects.get(memory).and_then(|o| o.hold);
+        let object = self.forest.objects.get(memory);
+        let cost = object.and_then(|object| object.hold);
+        let largest = object.map_or(PageSize::Small, |object| object.page);
+        let page = PageSize::dividing(map.base | map.length | map.offset).min(largest);
         let hold = match cost {
             Some(cost) => Some(self.accounts.share(cost, process)?),
             None => None,
         };
         let prepared = self.mappings.prepare(map.file, map.gpu, map.base, last);
-        if let Err(conflict) = prepared {
+        let splits = prepared.map_err(|conflict| {
             self.release_hold(hold);
-            return Err(match conflict {
-                Conflict::InFlight => RefusalCause::MappingInFlight.into(),
-                Conflict::Exhausted => RefusalCause::Exhausted.into(),
-            });
-        }
+            match conflict {
+                Conflict::InFlight => RefusalCause::MappingInFlight,
+                Conflict::Exhausted => RefusalCause::Exhausted,
+            }
+        })?;
         // Room for it was made above.
-        let mapping = self.mappings.insert(map, hold)?;
+        let (mapping, tables) = self.mappings.insert(map, page, hold)?;
+        let tables = splits.tables.and(tables);
+        if let Err(short) = self.take_tables(map.gpu, tables) {
+            // All is as it was, and so are the page tables.
+            let hold = self.mappings.drop(mapping).and_then(|gone| gone.hold);
+            self.release_hold(hold);
+            let _ = self.mappings.rejoin(&splits);
+            return Err(RefusalCause::NoMemory {
+                wanted: short.wanted,
+                free: short.free,
+            }
+            .into());
+        }
         let forest = &mut self.forest;
         Ok(MapTicket {
             mapping,
@@ -84,8 +104,8 @@ impl Books {
         if made {
             self.mappings.settle(mapping);
         } else {
-            let hold = self.mappings.drop(mapping);
-            self.release_hold(hold);
+            let gone = self.mappings.drop(mapping);
+            self.release_mapping(gone);
         }
         self.release_names(names);
     }
@@ -104,8 +124,38 @@ impl Books {
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone
     /// already, or where a later mapping has taken a part of it: then the driver may have refused.
     pub fn unmapped(&mut self, mapped: Mapped) {
-        let hold = self.mappings.drop(mapped.name);
-        self.release_hold(hold);
+        let gone = self.mappings.drop(mapped.name);
+        self.release_mapping(gone);
+    }
+
+    /// Releases what a mapping held that is gone.
+    pub(super) fn release_mapping(&mut self, gone: Option<Gone>) {
+        if let Some(Gone { hold, gpu, tables }) = gone {
+            self.move_tables(gpu, tables);
+            self.release_hold(hold);
+        }
+    }
+
+    /// There are page tables more, if there is room for them or managed memory can make room: then it does so
+    /// when the call ends.
+    fn take_tables(&mut self, gpu: GpuId, change: Change) -> Result<(), Shortage> {
+        let more = change.more.saturating_sub(change.less);
+        let share = self.accounts.ledgers.of(gpu);
+        let lends = share.is_some_and(|share| self.makes_room(bit(share), more));
+        match self.accounts.ledgers.known(gpu) {
+            Some(ledger) if lends => {
+                ledger.lend_tables(change);
+                Ok(())
+            }
+            Some(ledger) => ledger.take_tables(change),
+            None => Ok(()),
+        }
+    }
+
+    fn move_tables(&mut self, gpu: GpuId, change: Change) {
+        if let Some(ledger) = self.accounts.ledgers.known(gpu) {
+            ledger.move_tables(change);
+        }
     }
 
     pub(super) fn release_hold(&mut self, hold: Option<Slot>) {

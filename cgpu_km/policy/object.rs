@@ -7,6 +7,7 @@ use super::slots::Slot;
 use super::MAX_SHARES;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::memory::PageSize;
 use crate::nvidia::params::DEFAULT_TIMESLICE_US;
 
 /// How far an object is.
@@ -48,6 +49,8 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// For a channel group: the timeslice that its program believes it to have, in microseconds.
     pub(super) timeslice: u64,
+    /// By what pages it can be mapped at most, for memory.
+    pub(super) page: PageSize,
     /// Its client's record; `None` once the client is gone.
     pub(super) owner: Option<Slot>,
     pub(super) parent: Option<Slot>,
@@ -75,6 +78,7 @@ impl Object {
             share: None,
             hold: None,
             timeslice: DEFAULT_TIMESLICE_US,
+            page: PageSize::Small,
             owner: None,
             parent: None,
             child: None,

@@ -14,6 +14,9 @@
 //! What the first context takes beyond the further ones is the GPU's, not the context's: it is taken once.
 //! Who of the tenants made that first context is not for the others to know, so each is charged it
 //! once, as long as it has a context.
+//!
+//! Page tables are charged as well, as far as they are more than what those figures have in them
+//! ([`STARTUP_TABLES`]): see [`super::paging`].
 
 /// What contexts on a GPU cost, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,11 @@ pub struct ContextCost {
     /// Each context.
     pub each: u64,
 }
+
+/// Bytes of page tables that each context is charged for already, since its program had them when it was
+/// measured. The recordings map 28 to 56 KiB of tables between their start and their first allocation, and make one
+/// address space whose own take 20 KiB.
+pub(super) const STARTUP_TABLES: u64 = 96 << 10;
 
 /// GH100, as `NV2080_CTRL_CMD_MC_GET_ARCH_INFO` names it
 /// (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GH100`, ctrl2080mc.h).
@@ -66,6 +74,12 @@ impl ContextCost {
             0 => 0,
             some => self.each.saturating_mul(some).saturating_add(self.shared),
         }
+    }
+
+    /// Of so many contexts and of page tables, in bytes, together.
+    pub(super) fn with_tables(&self, contexts: u64, tables: u64) -> u64 {
+        let charged = tables.saturating_sub(contexts.saturating_mul(STARTUP_TABLES));
+        self.all(contexts).saturating_add(charged)
     }
 }
 

@@ -8,6 +8,7 @@ mod failing;
 mod managed;
 mod maps;
 mod model;
+mod page_tables;
 mod races;
 mod scale;
 mod smoke;
@@ -16,6 +17,7 @@ pub(super) mod steps;
 use super::*;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::nvidia::memory::PageSize;
 use proptest::test_runner::Config as ProptestConfig;
 
 /// Arbitrary, as all numbers in these tests are that nothing is said about.
@@ -50,6 +52,8 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         kind: Kind::Inert,
         device_instance: None,
         bytes: 0,
+        tables: 0,
+        page: PageSize::Huge,
         context: false,
     }
 }

@@ -21,18 +21,22 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::capability::GRAPHICS;
 use crate::nvidia::class::ClassEntry;
 use crate::nvidia::class::Kind;
 use crate::nvidia::class::NV01_EVENT;
 use crate::nvidia::class::NV01_EVENT_OS_EVENT;
+use crate::nvidia::class::NV50_MEMORY_VIRTUAL;
 use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::memory;
+use crate::nvidia::memory::PageSize;
 use crate::nvidia::nvos;
 use crate::nvidia::params;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
+use crate::policy::tables_of;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
 use crate::policy::Audited;
@@ -140,6 +144,13 @@ pub(super) fn alloc(
         note(call, session, class, below, Reason::Parameters);
         return set(envelope.status, outer, status.0).map(|()| 0);
     }
+    if class == NV50_MEMORY_VIRTUAL {
+        let flags = memory::FLAGS.get(params_bytes).ok_or(Errno::EINVAL)?;
+        if !may_be_made(call, below, flags) {
+            note(call, session, class, below, Reason::Parameters);
+            return set(envelope.status, outer, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
+        }
+    }
     let written = get(H_OBJECT_NEW, outer)?;
     // A new client's handle, if the caller chooses it, stands in the place of the client
     // (`_rmAlloc()` in alloc_free.c, `serverAllocClient()` in rs_server.c).
@@ -161,6 +172,18 @@ pub(super) fn alloc(
         bytes: match entry.kind {
             Kind::VideoMemory => memory::taken_bytes(params_bytes).ok_or(Errno::EINVAL)?,
             _ => 0,
+        },
+        tables: match entry.kind {
+            Kind::VirtualMemory if class == NV50_MEMORY_VIRTUAL => {
+                let flags = memory::FLAGS.get(params_bytes).ok_or(Errno::EINVAL)?;
+                tables(flags, memory::SIZE.get(params_bytes).ok_or(Errno::EINVAL)?)
+            }
+            Kind::VaSpace => params::address_space_tables(params_bytes),
+            _ => 0,
+        },
+        page: match entry.kind {
+            Kind::VideoMemory => memory::page_size_of(params_bytes),
+            _ => PageSize::Small,
         },
         context: params::is_compute(entry.kind, params_bytes),
     };
@@ -316,6 +339,26 @@ fn listed(
     let entry = call.tables().class(class).ok_or(Reason::Unlisted)?;
     let gpu = call.books(|books| books.gpu_of(below.0, below.1));
     allowed(call, gpu, entry.capabilities).map(|()| entry)
+}
+
+/// Whether a range of addresses may be made: where it reads as zeros, the driver keeps its page tables after its
+/// end until something else happens in its address space (seen on an H200), in nobody's books. Graphics needs such
+/// ranges, nothing else does.
+pub(super) fn may_be_made(
+    call: &mut impl Call,
+    below: (ClientHandle, ObjectHandle),
+    flags: u32,
+) -> bool {
+    let gpu = call.books(|books| books.gpu_of(below.0, below.1));
+    flags & memory::FLAGS_SPARSE == 0 || allowed(call, gpu, GRAPHICS).is_ok()
+}
+
+/// What the driver takes for a range of addresses: it makes its page tables at once, unless it is asked not to.
+pub(super) fn tables(flags: u32, length: u64) -> u64 {
+    match memory::makes_tables(flags) {
+        true => tables_of(length),
+        false => 0,
+    }
 }
 
 /// The device instance that an allocation of `NV01_DEVICE_0` names: the first GPU without

@@ -211,7 +211,13 @@ pub(super) fn is_made(
 ) -> bool {
     let matters = matches!(
         kind,
-        Kind::VideoMemory | Kind::Device | Kind::Subdevice | Kind::ChannelGroup | Kind::Channel
+        Kind::VideoMemory
+            | Kind::VirtualMemory
+            | Kind::VaSpace
+            | Kind::Device
+            | Kind::Subdevice
+            | Kind::ChannelGroup
+            | Kind::Channel
     );
     match (returned, status.map(NvStatus)) {
         // The driver was not reached.

@@ -6,6 +6,7 @@
 //! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
 //! rmapi_deprecated_allocmemory.c), and the books see those.
 
+use super::alloc::{may_be_made, tables};
 use super::frontend::check_file;
 use super::frontend::freed;
 use super::frontend::get;
@@ -24,6 +25,7 @@ use crate::nvidia::handle::ClassId;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::memory;
+use crate::nvidia::memory::PageSize;
 use crate::nvidia::nvos;
 use crate::nvidia::params;
 use crate::nvidia::status::NvStatus;
@@ -78,6 +80,14 @@ fn alloc_size(
     } else {
         (class::NV01_MEMORY_SYSTEM, Kind::SystemMemory)
     };
+    let below = (
+        ClientHandle(get(H_ROOT, bytes)?),
+        ObjectHandle(get(H_OBJECT_PARENT, bytes)?),
+    );
+    if kind == Kind::VirtualMemory && !may_be_made(call, below, flags) {
+        note(call, session, CallKind::Escape, HEAP, Reason::Parameters);
+        return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
+    }
     // Without this flag the driver ignores the handle and makes one.
     let requested = match flags & memory::FLAGS_MEMORY_HANDLE_PROVIDED {
         0 => 0,
@@ -86,8 +96,8 @@ fn alloc_size(
     let request = Alloc {
         file: session.file,
         process: call.process(),
-        client: ClientHandle(get(H_ROOT, bytes)?),
-        parent: ObjectHandle(get(H_OBJECT_PARENT, bytes)?),
+        client: below.0,
+        parent: below.1,
         object: ObjectHandle(requested),
         class,
         kind,
@@ -101,6 +111,14 @@ fn alloc_size(
                 get(alloc_size::ALIGNMENT, bytes)?,
             ),
             _ => 0,
+        },
+        tables: match kind {
+            Kind::VirtualMemory => tables(flags, get(alloc_size::SIZE, bytes)?),
+            _ => 0,
+        },
+        page: match kind {
+            Kind::VideoMemory => memory::page_size(get(alloc_size::SIZE, bytes)?, attr, attr2),
+            _ => PageSize::Small,
         },
         context: false,
     };
@@ -222,6 +240,8 @@ pub(super) fn alloc_memory(
         kind,
         device_instance: None,
         bytes: 0,
+        tables: 0,
+        page: PageSize::Small,
         context: false,
     };
     let places = Places {

@@ -168,21 +168,18 @@ pub fn settle(call: &mut impl Call, file: FileId, base: u64, length: u64, late: 
         call.books(|books| books.told(order, done));
         if !done {
             call.unmap(base, length);
-            return;
+            break;
         }
     }
+    // Its page tables may need the room of what counts.
+    relieve(call);
 }
 
 /// Brings what the driver does in line with the books, after something was freed or a limit was changed:
 /// what does not fit any more goes to host memory, and what fits again comes back.
 pub fn rebalance(call: &mut impl Call) {
-    for _ in 0..MOST_ORDERS {
-        let Some(order) = call.books(|books| books.make_good()) else {
-            break;
-        };
-        if !put_out(call, order) {
-            return;
-        }
+    if !relieve(call) {
+        return;
     }
     for _ in 0..MOST_ORDERS {
         let Some(order) = call.books(|books| books.give_back()) else {
@@ -191,6 +188,19 @@ pub fn rebalance(call: &mut impl Call) {
         grant(call, &order);
         call.books(|books| books.returned(order));
     }
+}
+
+/// Brings to host memory what does not fit any more, and tells whether the driver did so.
+fn relieve(call: &mut impl Call) -> bool {
+    for _ in 0..MOST_ORDERS {
+        let Some(order) = call.books(|books| books.make_good()) else {
+            break;
+        };
+        if !put_out(call, order) {
+            return false;
+        }
+    }
+    true
 }
 
 /// [`Books::begin_alloc`](crate::policy::Books::begin_alloc). Managed memory makes room for the object

@@ -99,6 +99,13 @@ pub(super) fn ioctl(
         {
             managed::touch(call, session, entry, bytes)
         }
+        _ if matches!(
+            entry.cmd,
+            uvm::ALLOC_SEMAPHORE_POOL | uvm::MAP_DYNAMIC_PARALLELISM_REGION
+        ) =>
+        {
+            uvm_map::fixed(call, session, entry, bytes)
+        }
         _ if entry.cmd == uvm::MIGRATE_RANGE_GROUP => managed::migrate_group(call, entry, bytes),
         _ if entry.cmd == uvm::VALIDATE_VA_RANGE => managed::validate(call, session, entry, bytes),
         _ if matches!(entry.cmd, uvm::UNREGISTER_GPU | uvm::UNREGISTER_GPU_VASPACE) => {

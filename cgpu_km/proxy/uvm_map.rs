@@ -68,6 +68,7 @@ pub(super) fn map(
             memory,
             base,
             length,
+            offset: get(OFFSET, bytes)?,
         })?;
     }
     if maps.is_empty() {
@@ -106,6 +107,22 @@ pub(super) fn map(
         }
     }
     returned
+}
+
+/// `UVM_ALLOC_SEMAPHORE_POOL` and `UVM_MAP_DYNAMIC_PARALLELISM_REGION`, whose page tables stay charged.
+pub(super) fn fixed(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    // Both begin with them.
+    use uvm::map_external::{BASE, LENGTH};
+    let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
+    if let Err(refusal) = call.books(|books| books.begin_fixed(session.file, base, length)) {
+        return set(entry.status, bytes, refusal.status.0).map(|()| 0);
+    }
+    forward(call, entry.cmd, bytes, Route::Caller)
 }
 
 /// `UVM_UNMAP_EXTERNAL`.

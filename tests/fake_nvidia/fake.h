@@ -59,6 +59,8 @@ struct fake_gpu {
 	u64 total, heap;		/* bytes */
 	u64 used, managed, peak, other;
 	u64 resident, evicted;		/* of managed */
+	u64 tables;			/* page tables of UVM's */
+	u64 ranges;			/* and RM's, of ranges and spaces */
 	u32 contexts, blocks;
 	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
@@ -78,6 +80,8 @@ struct fake_mem {
 	struct fake_gpu *gpu;
 	enum fake_place place;
 	u64 size, offset;
+	u64 page;			/* bytes of the pages that it is of */
+	u64 tables;			/* PLACE_VIRTUAL: its page tables */
 	u32 holders;			/* RM objects on it, under rm_lock */
 	bool bar1_bell;			/* usermode region seen through BAR1 */
 	u32 npages;			/* distinct pages of sysmem */
@@ -282,6 +286,12 @@ void fake_context(struct fake_gpu *gpu, u64 *held, bool make);
 u64 fake_overhead(const struct fake_gpu *gpu);
 u64 fake_heap_free(struct fake_gpu *gpu);
 bool fake_managed(struct fake_gpu *gpu, s64 by);
+bool fake_tables(struct fake_gpu *gpu, s64 by);
+bool fake_mem_tables(struct fake_mem *mem, u64 bytes);
+
+/* of an address space that RM manages: measured on an H200 */
+#define FAKE_SPACE_TABLES	(20ull << 10)
+
 void fake_managed_resident(struct fake_gpu *gpu, s64 by);
 void fake_managed_evicted(struct fake_gpu *gpu, u64 by);
 u64 fake_uvm_evict(struct fake_gpu *gpu, u64 want);

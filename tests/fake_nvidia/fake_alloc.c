@@ -277,7 +277,14 @@ static u32 make(struct fake_object *o, void *params,
 
 		if (!p->size)		/* 57 bits less the base, as recorded */
 			p->size = (1ull << 57) - p->base;
-		return NV_OK;
+		if (p->flags & NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED)
+			return NV_OK;
+		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, 0);
+		if (!o->mem)
+			return NV_ERR_NO_MEMORY;
+		o->mem->holders++;
+		return fake_mem_tables(o->mem, FAKE_SPACE_TABLES) ?
+			NV_OK : NV_ERR_NO_MEMORY;
 	}
 	case KIND_TSG:
 		return make_tsg(o, params);

@@ -26,9 +26,26 @@ u64 fake_overhead(const struct fake_gpu *gpu)
 				FAKE_CONTEXT_SHARED_KIB) << 10 : 0;
 }
 
+/* UVM has one piece for its tables from the first context on. */
+static u64 table_pieces(const struct fake_gpu *gpu)
+{
+	const u64 piece = 2ull << 20;
+
+	return gpu->tables > piece ? round_up(gpu->tables - piece, piece) : 0;
+}
+
+/* Each context was measured with one address space, and its tables. */
+static u64 range_tables(const struct fake_gpu *gpu)
+{
+	u64 within = gpu->contexts * FAKE_SPACE_TABLES;
+
+	return gpu->ranges > within ? gpu->ranges - within : 0;
+}
+
 static u64 heap_free(const struct fake_gpu *gpu)
 {
-	u64 taken = gpu->used + gpu->managed + gpu->other + fake_overhead(gpu);
+	u64 taken = gpu->used + gpu->managed + gpu->other +
+		    fake_overhead(gpu) + table_pieces(gpu) + range_tables(gpu);
 
 	return taken < gpu->heap ? gpu->heap - taken : 0;
 }
@@ -121,6 +138,23 @@ bool fake_managed(struct fake_gpu *gpu, s64 by)
 	return fits;
 }
 
+/* The same for page tables of UVM's. */
+bool fake_tables(struct fake_gpu *gpu, s64 by)
+{
+	bool fits;
+
+	spin_lock(&gpu->lock);
+	gpu->tables += by;
+	fits = by < 0 || gpu->used + gpu->managed + gpu->other +
+			 range_tables(gpu) + fake_overhead(gpu) +
+			 table_pieces(gpu) <= gpu->heap;
+	if (!fits)
+		gpu->tables -= by;
+	tell_rusd(gpu);
+	spin_unlock(&gpu->lock);
+	return fits;
+}
+
 /* So much of it holds data, or no longer. */
 void fake_managed_resident(struct fake_gpu *gpu, s64 by)
 {
@@ -200,6 +234,7 @@ static struct fake_mem *mem_new(struct fake_gpu *gpu, enum fake_place place,
 	mem->gpu = gpu;
 	mem->place = place;
 	mem->size = size;
+	mem->page = PAGE_SIZE;
 	return mem;
 }
 
@@ -207,6 +242,23 @@ struct fake_mem *fake_mem_plain(struct fake_gpu *gpu, enum fake_place place,
 				u64 size)
 {
 	return mem_new(gpu, place, size);
+}
+
+/* Page tables that RM makes with an object, and that go with it. */
+bool fake_mem_tables(struct fake_mem *mem, u64 bytes)
+{
+	struct fake_gpu *gpu = mem->gpu;
+	bool fits;
+
+	spin_lock(&gpu->lock);
+	fits = bytes <= heap_free(gpu);
+	if (fits) {
+		mem->tables = bytes;
+		gpu->ranges += bytes;
+	}
+	tell_rusd(gpu);
+	spin_unlock(&gpu->lock);
+	return fits;
 }
 
 struct fake_mem *fake_mem_get(struct fake_mem *mem)
@@ -227,6 +279,12 @@ void fake_mem_put(struct fake_mem *mem)
 		gpu->used -= mem->size;
 		gpu->blocks--;
 		give_blocks(gpu, mem->offset, mem->size);
+		tell_rusd(gpu);
+		spin_unlock(&gpu->lock);
+	}
+	if (mem->tables) {
+		spin_lock(&gpu->lock);
+		gpu->ranges -= mem->tables;
 		tell_rusd(gpu);
 		spin_unlock(&gpu->lock);
 	}
@@ -344,6 +402,8 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	spin_unlock(&gpu->lock);
 
 	mode = attr_get(p->attr, ATTR_PAGE_SIZE_MASK, ATTR_PAGE_SIZE_SHIFT);
+	if (mode != ATTR_PAGE_SIZE_4KB)
+		mem->page = page;
 	if (mode == ATTR_PAGE_SIZE_DEFAULT)
 		mode = page >= 2ull << 20 ? ATTR_PAGE_SIZE_HUGE :
 					    ATTR_PAGE_SIZE_BIG;
@@ -406,7 +466,23 @@ u32 fake_mem_sys(struct fake_gpu *gpu, struct nv_memory_params *p,
 	return NV_OK;
 }
 
-/* Class 0x50a0. virtual_mem.c:virtmemConstruct_IMPL(): addresses only */
+/*
+ * The page tables that gpu_vaspace.c:gvaspaceAlloc_IMPL() makes with a range
+ * unless it is told to wait: those of 4 KiB pages here.
+ */
+static u64 tables_of(const struct nv_memory_params *p)
+{
+	u64 last = p->size - 1;
+
+	if (p->flags & (NVOS32_ALLOC_FLAGS_LAZY |
+			NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED))
+		return 0;
+	return ((last >> 21) + (last >> 29) + (last >> 38) + (last >> 47) + 4) *
+	       4096;
+}
+
+/* Class 0x50a0. virtual_mem.c:virtmemConstruct_IMPL(): addresses, and their
+ * page tables */
 u32 fake_mem_virt(struct fake_gpu *gpu, struct nv_memory_params *p,
 		  struct fake_mem **out)
 {
@@ -415,6 +491,10 @@ u32 fake_mem_virt(struct fake_gpu *gpu, struct nv_memory_params *p,
 	*out = mem_new(gpu, PLACE_VIRTUAL, p->size);
 	if (!*out)
 		return NV_ERR_NO_MEMORY;
+	if (!fake_mem_tables(*out, tables_of(p))) {
+		fake_mem_put(*out);
+		return NV_ERR_NO_MEMORY;
+	}
 	p->attr = attr_set(p->attr, ATTR_LOCATION_MASK, ATTR_LOCATION_SHIFT,
 			   ATTR_LOCATION_ANY);
 	p->attr = attr_set(p->attr, ATTR_PHYSICALITY_MASK,

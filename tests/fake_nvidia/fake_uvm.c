@@ -79,6 +79,8 @@ static void space_destroy(struct va_space *s)
 	}
 	up_write(&s->lock);
 	xa_destroy(&s->groups);
+	WARN(!xa_empty(&s->tables), "fake_nvidia: page tables are left\n");
+	xa_destroy(&s->tables);
 	if (s->mm)
 		mmdrop(s->mm);
 	fake_free(s);
@@ -146,6 +148,7 @@ static u32 initialize(struct uvm_file *f, u64 flags)
 	s->mapping = &f->mapping;
 	INIT_LIST_HEAD(&s->channels);
 	xa_init_flags(&s->groups, XA_FLAGS_ALLOC1);
+	xa_init(&s->tables);
 	if (!(flags & UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE)) {
 		s->mm = current->mm;
 		mmgrab(s->mm);

@@ -22,13 +22,21 @@ struct ext_map {
 	u64 start, end;			/* inclusive, as in the driver */
 	struct fake_gpu *gpu;
 	struct fake_mem *mem;
+	u32 pages;			/* PAGES_... */
 };
+
+/* sizes of pages, as bits: managed memory can be of the first two */
+#define PAGES_SMALL	1
+#define PAGES_BIG	2
+#define PAGES_HUGE	4
 
 struct va_range {
 	struct rb_node node;
+	struct va_space *space;
 	u64 start, end;			/* inclusive */
 	enum range_type type;
 	struct list_head maps;		/* struct ext_map */
+	u32 tables;			/* fixed: a bit for each GPU */
 	struct xarray pages;		/* CPU pages, by page of the address */
 	struct xarray blocks;		/* managed: by 2 MiB of the address */
 	int preferred;			/* minor of a GPU, or PREFER_... */
@@ -54,6 +62,7 @@ struct va_space {
 	u32 gpu_vaspace;		/* bit per GPU */
 	struct list_head channels;
 	struct xarray groups;
+	struct xarray tables;		/* page tables: see fake_uvm_tables.c */
 	u64 next_group;
 	struct address_space *mapping;
 	struct list_head list;		/* of all, for debugfs gpu_touch */
@@ -101,6 +110,11 @@ void residency_collapse(struct va_range *r);
 void residency_unmap_remote(struct va_range *r, u32 of);
 int residency_split(struct va_range *r, struct va_range *rest);
 void residency_drop(struct va_range *r);
+bool tables_get(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
+		u32 pages);
+void tables_put(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
+		u32 pages);
+u32 tables_pages(u64 base, u64 length, u64 offset, u64 page);
 int fake_uvm_mmap(struct file *filp, struct vm_area_struct *vma);
 
 #endif

@@ -230,6 +230,7 @@ static u32 split(struct va_space *s, u64 at)
 	rest = fake_zalloc(sizeof(*rest));
 	if (!rest)
 		return NV_ERR_NO_MEMORY;
+	rest->space = s;
 	rest->start = at;
 	rest->end = r->end;
 	rest->type = r->type;

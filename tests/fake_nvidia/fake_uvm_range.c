@@ -54,6 +54,22 @@ void range_insert(struct va_space *s, struct va_range *fresh)
 	rb_insert_color(&fresh->node, &s->ranges);
 }
 
+/* What UVM itself maps for all GPUs, in pages of 4 KiB. */
+static bool map_fixed(struct va_space *s, struct va_range *r)
+{
+	u32 i;
+
+	for (i = 0; i < gpus; i++) {
+		if (!(s->gpu_vaspace & BIT(i)))
+			continue;
+		if (!tables_get(s, &fake_gpus[i], r->start, r->end,
+				PAGES_SMALL))
+			return false;
+		r->tables |= BIT(i);
+	}
+	return true;
+}
+
 u32 range_create(struct va_space *s, u64 base, u64 length,
 		 enum range_type type, struct va_range **out)
 {
@@ -67,11 +83,17 @@ u32 range_create(struct va_space *s, u64 base, u64 length,
 	r->start = base;
 	r->end = base + length - 1;
 	r->type = type;
+	r->space = s;
 	INIT_LIST_HEAD(&r->maps);
 	xa_init(&r->pages);
 	xa_init(&r->blocks);
 	r->preferred = PREFER_NOTHING;
 	range_insert(s, r);
+	if ((type == RANGE_SEMAPHORE || type == RANGE_SKED) &&
+	    !map_fixed(s, r)) {
+		range_destroy(s, r);
+		return NV_ERR_NO_MEMORY;
+	}
 	if (out)
 		*out = r;
 	return NV_OK;
@@ -85,9 +107,10 @@ static void mem_release(struct fake_mem *mem)
 	fake_mem_put(mem);
 }
 
-static void map_destroy(struct ext_map *m)
+static void map_destroy(struct va_space *s, struct ext_map *m)
 {
 	list_del(&m->list);
+	tables_put(s, m->gpu, m->start, m->end, m->pages);
 	mem_release(m->mem);
 	fake_free(m);
 }
@@ -97,9 +120,14 @@ void range_destroy(struct va_space *s, struct va_range *r)
 	struct ext_map *m, *next;
 	struct page *page;
 	unsigned long i;
+	u32 gpu;
 
 	list_for_each_entry_safe(m, next, &r->maps, list)
-		map_destroy(m);
+		map_destroy(s, m);
+	for (gpu = 0; gpu < gpus; gpu++)
+		if (r->tables & BIT(gpu))
+			tables_put(s, &fake_gpus[gpu], r->start, r->end,
+				   PAGES_SMALL);
 	xa_for_each(&r->pages, i, page)
 		put_page(page);
 	xa_destroy(&r->pages);
@@ -133,17 +161,28 @@ u32 range_free(struct va_space *s, u64 base, u64 length)
 	return NV_OK;
 }
 
+/* What stays of a mapping, with its tables: those are there already. */
+static void shrink(struct va_space *s, struct ext_map *m, u64 start, u64 end)
+{
+	if (!tables_get(s, m->gpu, start, end, m->pages))
+		return;			/* no memory: it stays as it is */
+	tables_put(s, m->gpu, m->start, m->end, m->pages);
+	m->start = start;
+	m->end = end;
+}
+
 /* uvm_map_external.c:uvm_unmap_external_in_range(): cuts what overlaps */
 static u32 unmap_in(struct va_range *r, struct fake_gpu *gpu, u64 start,
 		    u64 end)
 {
+	struct va_space *s = r->space;
 	struct ext_map *m, *next, *rest;
 
 	list_for_each_entry_safe(m, next, &r->maps, list) {
 		if (m->gpu != gpu || m->end < start || m->start > end)
 			continue;
 		if (m->start >= start && m->end <= end) {
-			map_destroy(m);
+			map_destroy(r->space, m);
 			continue;
 		}
 		if (m->start < start && m->end > end) {
@@ -152,16 +191,21 @@ static u32 unmap_in(struct va_range *r, struct fake_gpu *gpu, u64 start,
 				return NV_ERR_NO_MEMORY;
 			*rest = *m;
 			rest->start = end + 1;
+			if (!tables_get(s, gpu, rest->start, rest->end,
+					rest->pages)) {
+				fake_free(rest);
+				return NV_ERR_NO_MEMORY;
+			}
 			fake_mem_get(rest->mem);
 			mutex_lock(&rm_lock);
 			rest->mem->holders++;
 			mutex_unlock(&rm_lock);
 			list_add(&rest->list, &r->maps);
-			m->end = start - 1;
+			shrink(s, m, m->start, start - 1);
 		} else if (m->start < start) {
-			m->end = start - 1;
+			shrink(s, m, m->start, start - 1);
 		} else {
-			m->start = end + 1;
+			shrink(s, m, end + 1, m->end);
 		}
 	}
 	return NV_OK;
@@ -228,6 +272,14 @@ u32 range_map_external(struct va_space *s, struct uvm_map_external *p)
 		m->gpu = gpu;
 		status = dup_memory(p->client, p->memory, p->offset,
 				    p->length, &m->mem);
+		if (status == NV_OK) {
+			m->pages = tables_pages(p->base, p->length, p->offset,
+						m->mem->page);
+			if (!tables_get(s, gpu, m->start, m->end, m->pages)) {
+				mem_release(m->mem);
+				status = NV_ERR_NO_MEMORY;
+			}
+		}
 		if (status == NV_OK)
 			list_add(&m->list, &r->maps);
 		else

@@ -31,6 +31,7 @@ struct block {
 	u32 held;			/* a bit for each GPU that has room */
 	u32 resident;			/* the same, and IN_HOST */
 	u32 remote;			/* GPUs that use it in host memory */
+	u32 tables;			/* GPUs that have page tables of it */
 };
 
 #define IN_HOST		BIT(31)
@@ -156,6 +157,34 @@ static void touch(struct va_range *r, struct block *b, struct fake_gpu *gpu)
 		b->remote |= BIT(gpu->minor);
 }
 
+/* The page tables of a block stay as long as the block. */
+static bool get_tables(struct va_range *r, struct block *b, u64 index,
+		       struct fake_gpu *gpu)
+{
+	u64 start = index * GRANULE;
+
+	if (b->tables & BIT(gpu->minor))
+		return true;
+	if (!tables_get(r->space, gpu, start, start + GRANULE - 1,
+			PAGES_SMALL | PAGES_BIG))
+		return false;
+	b->tables |= BIT(gpu->minor);
+	return true;
+}
+
+static void put_tables(struct va_range *r, struct block *b, u64 index)
+{
+	u64 start = index * GRANULE;
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		if (b->tables & BIT(i))
+			tables_put(r->space, &fake_gpus[i], start,
+				   start + GRANULE - 1,
+				   PAGES_SMALL | PAGES_BIG);
+	b->tables = 0;
+}
+
 /* Accesses (or, without `access`, a migration) of a part of a range. */
 void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 		    u64 start, u64 end)
@@ -166,6 +195,8 @@ void residency_move(struct va_range *r, struct fake_gpu *gpu, bool access,
 	for (i = start / GRANULE; i <= end / GRANULE; i++) {
 		struct block *b = block_of(r, i);
 
+		if (b && gpu && !get_tables(r, b, i, gpu))
+			continue;	/* the driver ends the program */
 		if (b && access)
 			touch(r, b, gpu);
 		else if (b)
@@ -223,6 +254,7 @@ int residency_split(struct va_range *r, struct va_range *rest)
 				break;
 			}
 			*part = *b;
+			part->tables = 0;
 			part->bytes = bytes_in(rest, i);
 			b->bytes -= part->bytes;
 			list_add_tail(&part->list, &blocks);
@@ -245,6 +277,7 @@ void residency_drop(struct va_range *r)
 	mutex_lock(&residency_lock);
 	xa_for_each(&r->blocks, i, b) {
 		moved(b, 0);
+		put_tables(r, b, i);
 		for (minor = 0; minor < gpus; minor++)
 			if (b->held & BIT(minor))
 				give_up(b, &fake_gpus[minor]);

@@ -108,6 +108,17 @@ impl Books {
         }
     }
 
+    /// What counts on the shares of a set can make room for so many bytes of page tables.
+    pub(in crate::policy) fn makes_room(&self, set: u32, tables: u64) -> bool {
+        let ledgers = &self.accounts.ledgers;
+        let mut named = ledgers.each().filter(|(share, _)| set & bit(*share) != 0);
+        named.all(|(share, ledger)| {
+            let room = self.movable(share).saturating_mul(BLOCK);
+            let free = ledger.view().free().saturating_add(room);
+            ledgers.is_active(share) && ledger.price_of_tables(tables) <= free
+        })
+    }
+
     /// Blocks of a share that could be brought to host memory.
     fn movable(&self, share: Share) -> u64 {
         let spaces = self.managed.spaces.iter();

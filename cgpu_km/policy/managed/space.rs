@@ -8,6 +8,7 @@
 
 use super::super::event::FileId;
 use super::super::ledger::Share;
+use super::super::paging::{self, MIXED};
 use super::super::table::step;
 use crate::store::{Exhausted, List};
 use core::ops::Range;
@@ -90,6 +91,8 @@ pub(super) struct Tally {
     pub(super) blocks: u64,
     /// Bytes that do not count.
     pub(super) spilled: u64,
+    /// Bytes of page tables, on each GPU, if all of it is touched.
+    pub(super) tables: u64,
 }
 
 /// The managed memory of one UVM file.
@@ -102,6 +105,8 @@ pub(super) struct Space {
     pub(super) prompt: u32,
     /// All of it.
     pub(super) tally: Tally,
+    /// Bytes of page tables of what is not managed memory, on each GPU: see [`super::Books::begin_fixed`].
+    pub(super) fixed: u64,
     pieces: List<Piece>,
     tokens: List<Token>,
     homes: List<(Share, [u8; 16])>,
@@ -116,7 +121,9 @@ impl Space {
             tally: Tally {
                 blocks: 0,
                 spilled: 0,
+                tables: 0,
             },
+            fixed: 0,
             pieces: List::new(),
             tokens: List::new(),
             homes: List::new(),
@@ -176,8 +183,15 @@ impl Space {
         let mut tally = Tally::default();
         let mut next = first;
         let (front, behind) = (first * BLOCK, end.saturating_mul(BLOCK) | (BLOCK - 1));
+        let mut untouched = first;
         for piece in self.within(front, behind) {
             step();
+            let from = (piece.base / BLOCK).max(untouched);
+            let to = (piece.last / BLOCK).min(end);
+            if from <= to {
+                tally.tables += (to - from + 1) * MIXED;
+                untouched = to + 1;
+            }
             if piece.state.counts() {
                 let from = (piece.base / BLOCK).max(next);
                 let to = (piece.last / BLOCK).min(end);
@@ -189,7 +203,26 @@ impl Space {
                 tally.spilled += piece.last.min(behind) - piece.base.max(front) + 1;
             }
         }
+        tally.tables += self.directories(base, last);
         tally
+    }
+
+    /// Bytes of the page tables above those of blocks, in a span and around it as far as they reach.
+    fn directories(&self, base: u64, last: u64) -> u64 {
+        paging::directories(base, last, |at| {
+            let piece = self.pieces.get(self.place(at))?;
+            Some((piece.base, piece.last))
+        })
+    }
+
+    /// Bytes of page tables that a span would add, if there were managed memory in all of it.
+    pub(super) fn tables_more(&self, base: u64, last: u64) -> u64 {
+        let blocks = (last / BLOCK - base / BLOCK).saturating_add(1);
+        let whole = |_| Some((base, last));
+        let all = blocks
+            .saturating_mul(MIXED)
+            .saturating_add(paging::directories(base, last, whole));
+        all.saturating_sub(self.tally_of(base, last).tables)
     }
 
     /// How far a span that does not count yet would count, with so many blocks more; `None`: not its

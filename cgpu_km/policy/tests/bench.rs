@@ -8,6 +8,7 @@
 
 use cgpu_km::nvidia::class::Kind;
 use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use cgpu_km::nvidia::memory::PageSize;
 use cgpu_km::policy::{Alloc, AllocDone, Books, FileId, GpuId, Map, ProcessId, Span};
 use std::hint::black_box;
 use std::time::Instant;
@@ -33,6 +34,8 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         kind: Kind::VideoMemory,
         device_instance: None,
         bytes: PAGE,
+        tables: 0,
+        page: PageSize::Huge,
         context: false,
     }
 }
@@ -140,6 +143,7 @@ fn mappings(count: u32) -> Vec<(&'static str, f64)> {
         memory: ObjectHandle(FIRST),
         base: u64::from(number) * PAGE,
         length: PAGE,
+        offset: 0,
     };
     let made = each(count, || {
         for number in 0..count {

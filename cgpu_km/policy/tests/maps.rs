@@ -17,6 +17,7 @@ fn map(gpu: GpuId, memory: ObjectHandle, base: u64, length: u64) -> Map {
         memory,
         base,
         length,
+        offset: 0,
     }
 }
 

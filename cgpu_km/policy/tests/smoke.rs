@@ -65,6 +65,8 @@ fn drive(bytes: &[u8]) {
                     kind: KINDS[kind],
                     device_instance: Some(bytes.next() % 3),
                     bytes: bytes.bytes(),
+                    tables: 0,
+                    page: PageSize::Big,
                     context: bytes.next() % 4 == 0,
                 };
                 tickets.extend(books.begin_alloc(&alloc));

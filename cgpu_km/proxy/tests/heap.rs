@@ -121,3 +121,77 @@ fn host_memory_costs_nothing_and_other_classes_are_refused_by_the_old_call() {
     }
     assert!(program.seen.is_empty(), "the driver was asked");
 }
+
+/// A range of addresses of so many bytes, by the newer call and by the older one: its status.
+fn range(program: &mut Program, older: bool, size: u64, flags: u32) -> u32 {
+    let flags = 0x8_0000 | flags;
+    if older {
+        let mut outer = vec![0; 184];
+        put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, 4, DEVICE);
+        put32(&mut outer, 8, 2);
+        put32(&mut outer, 52, flags);
+        put64(&mut outer, 88, size);
+        program.put(OUTER, &outer);
+        let code = NV_ESC_RM_VID_HEAP_CONTROL;
+        assert_eq!(ioctl(program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
+        return get32(program.at(OUTER), 20);
+    }
+    let mut params = memory_params(size);
+    put32(&mut params, 8, flags);
+    put32(&mut params, 24, 0);
+    program.alloc(&nvos64(CLIENT, DEVICE, MEMORY, 0x50a0, PARAMS), &params)
+}
+
+#[test]
+fn a_range_of_addresses_is_charged_its_page_tables_unless_it_is_made_without() {
+    const LAZY: u32 = 0x400;
+    const EXTERNALLY_MANAGED: u32 = 0x40_0000;
+    for older in [false, true] {
+        for (flags, charged) in [(0, true), (LAZY, false), (EXTERNALLY_MANAGED, false)] {
+            let mut program = Program::with_subdevice(GIB);
+            assert_eq!(range(&mut program, older, 64 * GIB, flags), 0);
+            // Measured on an H200: 131,584 KiB.
+            let share = program.books.share(GPU).unwrap();
+            let least = if charged { 131_584 << 10 } else { 0 };
+            assert!((least..=least * 21 / 20).contains(&share.overhead));
+            assert_eq!(share.used, 0);
+        }
+        let mut program = Program::with_subdevice(GIB);
+        program.seen.clear();
+        let refused = range(&mut program, older, 1 << 40, 0);
+        assert_eq!(refused, NvStatus::NV_ERR_NO_MEMORY.0);
+        let refused = range(&mut program, older, u64::MAX, 0);
+        assert_eq!(refused, NvStatus::NV_ERR_NO_MEMORY.0);
+        assert!(program.seen.is_empty(), "the driver was asked");
+    }
+}
+
+#[test]
+fn a_sparse_range_is_for_graphics_alone() {
+    use crate::nvidia::capability::{COMPUTE, GRAPHICS};
+    const SPARSE: u32 = 0x400_0000;
+    for older in [false, true] {
+        let mut program = Program::with_subdevice(GIB);
+        assert!(program.books.set_capabilities(GPU, COMPUTE));
+        program.seen.clear();
+        let refused = range(&mut program, older, MIB, SPARSE);
+        assert_eq!(refused, NvStatus::NV_ERR_NOT_SUPPORTED.0);
+        assert!(program.seen.is_empty(), "the driver was asked");
+        assert!(program.books.set_capabilities(GPU, COMPUTE.or(GRAPHICS)));
+        assert_eq!(range(&mut program, older, MIB, SPARSE), 0);
+        assert!(program.books.share(GPU).unwrap().overhead > 0);
+    }
+}
+
+#[test]
+fn an_address_space_is_charged_its_page_tables_unless_they_are_uvms() {
+    for (flags, charged) in [(0, 20 << 10), (0x48, 0)] {
+        let mut program = Program::with_subdevice(GIB);
+        let mut params = vec![0; 56];
+        put32(&mut params, 4, flags);
+        let outer = nvos64(CLIENT, DEVICE, MEMORY, 0x90f1, PARAMS);
+        assert_eq!(program.alloc(&outer, &params), 0);
+        assert_eq!(program.books.share(GPU).unwrap().overhead, charged);
+    }
+}

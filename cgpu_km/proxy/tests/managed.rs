@@ -13,6 +13,11 @@ const MIGRATE: u32 = 51;
 const MIGRATE_GROUP: u32 = 53;
 const VALIDATE: u32 = 72;
 const BLOCK: u64 = 2 * MIB;
+
+/// A limit of so many blocks and their page tables, with which there is not room for a block more.
+fn limit(blocks: u64) -> u64 {
+    blocks * BLOCK + MIB
+}
 const BASE: u64 = 0x7f00_0000_0000;
 const SECOND: u64 = BASE + GIB;
 const MEMORY: u32 = 0x5c00_0010;
@@ -87,7 +92,7 @@ fn map(program: &mut Program, base: u64, length: u64, late: bool) -> bool {
 
 /// A program on a GPU of so many blocks, with an address space on it.
 fn with_blocks(blocks: u64) -> Program {
-    let mut program = Program::with_subdevice(blocks * BLOCK);
+    let mut program = Program::with_subdevice(limit(blocks));
     program.driver = Box::new(|_| 0);
     assert_eq!(register(&mut program), 0);
     program.seen.clear();
@@ -345,7 +350,7 @@ fn a_memory_object_gets_the_room_of_managed_memory() {
 fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
-    assert!(program.books.set_limit(GPU, 2 * BLOCK));
+    assert!(program.books.set_limit(GPU, limit(2)));
     rebalance(&mut program);
     let upper = BASE + 2 * BLOCK;
     assert_eq!(
@@ -356,7 +361,7 @@ fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
         ]
     );
     assert_eq!(figures(&program), (2, 2));
-    assert!(program.books.set_limit(GPU, 4 * BLOCK));
+    assert!(program.books.set_limit(GPU, limit(4)));
     rebalance(&mut program);
     assert_eq!(
         asked(&mut program),
@@ -375,7 +380,7 @@ fn a_gpu_gets_an_address_space_when_what_is_mapped_fits() {
         (ManagedMode::Spill, 0, (2, 1)),
         (ManagedMode::Charge, NO_MEMORY, (0, 0)),
     ] {
-        let mut program = Program::with_subdevice(2 * BLOCK);
+        let mut program = Program::with_subdevice(limit(2));
         program.driver = Box::new(|_| 0);
         program.books.set_managed_mode(GPU, mode);
         assert!(map(&mut program, BASE, 3 * BLOCK, false));

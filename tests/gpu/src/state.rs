@@ -346,6 +346,7 @@ mod tests {
     use super::*;
     use cgpu_km::nvidia::class::Kind;
     use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+    use cgpu_km::nvidia::memory::PageSize;
     use cgpu_km::policy::{Alloc, ProcessId};
 
     #[global_allocator]
@@ -369,6 +370,8 @@ mod tests {
             kind: Kind::Root,
             device_instance: None,
             bytes: 0,
+            tables: 0,
+            page: PageSize::Small,
             context: false,
         };
         let done = cgpu_km::policy::AllocDone {

@@ -110,6 +110,10 @@ pub const NR_XFER: u32 = 211;
 pub const UVM_INITIALIZE: u32 = 0x3000_0001;
 /// UVM_MM_INITIALIZE.
 pub const UVM_MM_INITIALIZE: u32 = 75;
+/// UVM_MAP_DYNAMIC_PARALLELISM_REGION.
+pub const UVM_MAP_DYNAMIC_PARALLELISM_REGION: u32 = 65;
+/// UVM_ALLOC_SEMAPHORE_POOL.
+pub const UVM_ALLOC_SEMAPHORE_POOL: u32 = 68;
 
 const CLIENT_OBJECT: &[Field] = &[f(0, Client), f(4, Object)];
 const CLIENT_3: &[Field] = &[f(0, Client), f(4, Object), f(8, Object)];

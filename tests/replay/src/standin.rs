@@ -71,7 +71,7 @@ pub fn put_away() -> Result<(), String> {
     opened.map(drop).map_err(|e| format!("{path}: {e}"))
 }
 
-/// What a GPU's heap holds now, bytes: objects, contexts, managed memory.
+/// What a GPU's heap holds now, bytes: objects, contexts, managed memory, page tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heap {
     /// Objects.
@@ -82,6 +82,10 @@ pub struct Heap {
     pub managed: u64,
     /// Of it, what holds data; the rest is free for whoever needs it.
     pub resident: u64,
+    /// Page tables of UVM's address spaces.
+    pub tables: u64,
+    /// Those of ranges of addresses that were made with them.
+    pub ranges: u64,
     /// Highest `used`.
     pub peak: u64,
     /// Total memory (FB_GET_INFO index 0x08).
@@ -97,6 +101,8 @@ pub fn heap(minor: u32) -> Result<Heap, String> {
         overhead: get("overhead"),
         managed: get("managed"),
         resident: get("managed_resident"),
+        tables: get("tables"),
+        ranges: get("range_tables"),
         peak: get("peak"),
         total: get("total"),
     })

@@ -13,8 +13,14 @@ const ALLOC_MEMORY: u32 = 0xc038_4627;
 const FB_GET_INFO: u32 = 0x2080_1303;
 /// Handles that programs choose; few, so that they meet.
 const HANDLES: u64 = 24;
-/// Where UVM's ranges are, each of this size, in pieces of 2 MiB.
-const RANGES: u64 = 0x20_0000_0000;
+/// Where UVM's ranges are, each of this size, in pieces of 2 MiB: side by side and far apart, so that they share
+/// page tables and do not.
+const RANGES: [u64; 4] = [
+    0x20_0000_0000,
+    0x20_0100_0000,
+    0x20_2000_0000,
+    0x90_0000_0000,
+];
 const RANGE: u64 = 16 * MIB;
 const PIECE: u64 = 2 * MIB;
 
@@ -150,7 +156,7 @@ impl World {
                 &self.names(file, rng, device),
                 VA_SPACE,
                 vec![0; 56],
-                0,
+                20 << 10,
                 rng,
             ),
             12..=14 => {
@@ -278,7 +284,7 @@ impl World {
     pub(super) fn uvm(&self, tenant: usize, file: u64, rng: &mut Rng) -> Request {
         // In pieces of different sizes one mapping can take a part of another.
         let whole = self.kind == Kind::Exact;
-        let range = RANGES + rng.below(4) * RANGE;
+        let range = RANGES[rng.index(RANGES.len())];
         let base = range + rng.below(RANGE / PIECE) * PIECE;
         let room = (range + RANGE - base) / PIECE;
         let length = match whole {
@@ -304,6 +310,9 @@ impl World {
                 let mut params = vec![0; 9264];
                 put64(&mut params, 0, base);
                 put64(&mut params, 8, length);
+                // By pages of 2 MiB at most, of 64 KiB, of 4 KiB.
+                let offset = [0, 64 << 10, 4 << 10][(base / PIECE % 3) as usize];
+                put64(&mut params, 16, offset);
                 let first = rng.index(GPUS);
                 let count = 1 + usize::from(rng.below(4) == 0);
                 for number in 0..count {
@@ -322,7 +331,7 @@ impl World {
                     .machine
                     .maps
                     .range((file, gpu, 0)..=(file, gpu, u64::MAX));
-                let maps: Vec<(u64, u64)> = maps.map(|(key, map)| (key.2, map.0)).collect();
+                let maps: Vec<(u64, u64)> = maps.map(|(key, map)| (key.2, map.length)).collect();
                 let (base, length) = match rng.pick(&maps) {
                     Some(&map) if rng.below(4) > 0 => map,
                     _ if whole => (range, RANGE),

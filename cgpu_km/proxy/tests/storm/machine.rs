@@ -37,16 +37,32 @@ pub(super) struct Taken {
     pub(super) bytes: u64,
     /// Contexts, whose memory no object shows.
     pub(super) contexts: u64,
+    /// Bytes of the page tables of what is mapped, which none shows either.
+    pub(super) tables: u64,
+    /// And of address spaces.
+    pub(super) spaces: u64,
 }
 
 impl Taken {
-    /// Bytes of its contexts: the first of a GPU takes more than the others.
+    /// Bytes of its contexts, of which the first of a GPU takes more than the others, and of page tables beyond
+    /// what those have.
     pub(super) fn overhead(&self) -> u64 {
-        match self.contexts {
+        let contexts = match self.contexts {
             0 => 0,
             some => CONTEXT + FURTHER_CONTEXT * (some - 1),
-        }
+        };
+        let tables = self.tables + self.spaces;
+        contexts + tables.saturating_sub(self.contexts * (96 << 10))
     }
+}
+
+/// What is mapped at an address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mapped {
+    pub(super) length: u64,
+    memory: usize,
+    /// By pages of so many bytes.
+    page: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +70,8 @@ struct Memory {
     tenant: usize,
     gpu: usize,
     taken: Taken,
+    /// Bytes of the largest pages by which it can be mapped.
+    page: u64,
     references: usize,
 }
 
@@ -80,8 +98,10 @@ pub(super) struct Machine {
     memory: BTreeMap<usize, Memory>,
     /// UVM's ranges: length by file and address.
     pub(super) ranges: BTreeMap<(u64, u64), u64>,
-    /// What is mapped there: length and memory by file, GPU and address.
-    pub(super) maps: BTreeMap<(u64, usize, u64), (u64, usize)>,
+    /// What is mapped, by file, GPU and address.
+    pub(super) maps: BTreeMap<(u64, usize, u64), Mapped>,
+    /// That has changed since page tables were counted.
+    remapped: bool,
     pub(super) taken: [[Taken; GPUS]; TENANTS],
     next_client: u32,
     next_memory: usize,
@@ -219,7 +239,7 @@ impl Machine {
         let (base, length) = (get64(outer, 0), get64(outer, 8));
         let gpu = gpu_of(&outer[16..32]);
         gpu.and_then(|gpu| self.maps.get(&(task.file, gpu, base)))
-            .is_some_and(|map| map.0 == length)
+            .is_some_and(|map| map.length == length)
     }
 
     fn escape(&mut self, task: &Task, nr: u32, told: &mut [Vec<u8>]) -> Outcome {
@@ -302,10 +322,19 @@ impl Machine {
             (CHANNEL_GROUP, Some(params)) if get32(params, 12) == COMPUTE => {
                 let gpu = self.gpu(names.0, names.1)?;
                 let context = Taken {
-                    bytes: 0,
                     contexts: 1,
+                    ..Taken::default()
                 };
-                let memory = self.take(task, gpu, context);
+                let memory = self.take(task, gpu, context, 4 << 10);
+                self.enter_or_drop(task, names, class, memory)
+            }
+            (VA_SPACE, _) => {
+                let gpu = self.gpu(names.0, names.1)?;
+                let space = Taken {
+                    spaces: 20 << 10,
+                    ..Taken::default()
+                };
+                let memory = self.take(task, gpu, space, 4 << 10);
                 self.enter_or_drop(task, names, class, memory)
             }
             _ => self.enter(task, names, class, None, None),
@@ -328,7 +357,17 @@ impl Machine {
     ) -> Result<u64, NvStatus> {
         let gpu = self.gpu(names.0, names.1)?;
         let (bytes, told) = rounded(size, attr);
-        let memory = self.take(task, gpu, Taken { bytes, contexts: 0 });
+        let taken = Taken {
+            bytes,
+            ..Taken::default()
+        };
+        let page = match (attr >> 23) & 3 {
+            0 if size >= 2 * MIB => 2 * MIB,
+            1 => 4 << 10,
+            3 => 2 * MIB,
+            _ => 64 << 10,
+        };
+        let memory = self.take(task, gpu, taken, page);
         self.enter_or_drop(task, names, VIDEO_MEMORY, memory)?;
         self.met.note("memory is given");
         Ok(told)
@@ -419,18 +458,20 @@ impl Machine {
         self.drop(object.memory);
     }
 
-    fn take(&mut self, task: &Task, gpu: usize, taken: Taken) -> usize {
+    fn take(&mut self, task: &Task, gpu: usize, taken: Taken, page: u64) -> usize {
         self.next_memory += 1;
         let memory = Memory {
             tenant: task.tenant,
             gpu,
             taken,
+            page,
             references: 0,
         };
         self.memory.insert(self.next_memory, memory);
         let sum = &mut self.taken[task.tenant][gpu];
         sum.bytes += taken.bytes;
         sum.contexts += taken.contexts;
+        sum.spaces += taken.spaces;
         self.next_memory
     }
 
@@ -446,6 +487,7 @@ impl Machine {
             let sum = &mut self.taken[memory.tenant][memory.gpu];
             sum.bytes -= memory.taken.bytes;
             sum.contexts -= memory.taken.contexts;
+            sum.spaces -= memory.taken.spaces;
             self.memory.remove(&id);
         }
     }
@@ -479,7 +521,14 @@ impl Machine {
                     self.unmap(task.file, gpu, base, length);
                     self.refer(memory);
                     let key = (task.file, gpu, base);
-                    self.maps.insert(key, (length, memory));
+                    let numbers = base | length | get64(told, 16) | self.memory[&memory].page;
+                    let mapped = Mapped {
+                        length,
+                        memory,
+                        page: 1 << numbers.trailing_zeros(),
+                    };
+                    self.maps.insert(key, mapped);
+                    self.remapped = true;
                 }
                 Ok(())
             }
@@ -508,6 +557,38 @@ impl Machine {
         }
     }
 
+    /// Counts the page tables of all that is mapped: each one that anything needs, once.
+    pub(super) fn count_tables(&mut self) {
+        if !core::mem::take(&mut self.remapped) {
+            return;
+        }
+        let mut tables = std::collections::BTreeSet::new();
+        for (&(file, gpu, at), map) in &self.maps {
+            let last = at + map.length - 1;
+            let mut touch = |shift: u32, bytes: u64| {
+                let tenant = self.memory[&map.memory].tenant;
+                for number in at >> shift..=last >> shift {
+                    tables.insert((tenant, gpu, file, shift, bytes, number));
+                }
+            };
+            match map.page {
+                page if page < 64 << 10 => touch(21, 4096),
+                page if page < 2 * MIB => touch(21, 256),
+                _ => {}
+            }
+            for shift in [29, 38, 47] {
+                touch(shift, 4096);
+            }
+        }
+        for sum in self.taken.iter_mut().flatten() {
+            sum.tables = 0;
+        }
+        for (tenant, gpu, _, _, bytes, _) in tables {
+            self.taken[tenant][gpu].tables += bytes;
+            self.met.note("page tables are taken");
+        }
+    }
+
     /// Addresses lie in one range.
     fn range(&self, task: &Task, base: u64, length: u64) -> Outcome {
         let mut before = self.ranges.range((task.file, 0)..=(task.file, base));
@@ -521,21 +602,31 @@ impl Machine {
     fn unmap(&mut self, file: u64, gpu: usize, base: u64, length: u64) {
         let end = base.saturating_add(length);
         let all = (file, gpu, 0)..(file, gpu, end);
-        let hit = |(key, map): (&(u64, usize, u64), &(u64, usize))| {
-            (key.2 + map.0 > base).then_some((key.2, map.0, map.1))
+        let hit = |(key, map): (&(u64, usize, u64), &Mapped)| {
+            (key.2 + map.length > base).then_some((key.2, *map))
         };
         let hit: Vec<_> = self.maps.range(all).filter_map(hit).collect();
-        for (at, len, memory) in hit {
+        self.remapped |= !hit.is_empty();
+        for (at, map) in hit {
+            let (len, memory) = (map.length, map.memory);
             self.maps.remove(&(file, gpu, at));
             let left = base.saturating_sub(at);
             let right = (at + len).saturating_sub(end);
             if left > 0 {
                 self.refer(memory);
-                self.maps.insert((file, gpu, at), (left, memory));
+                let left = Mapped {
+                    length: left,
+                    ..map
+                };
+                self.maps.insert((file, gpu, at), left);
             }
             if right > 0 {
                 self.refer(memory);
-                self.maps.insert((file, gpu, end), (right, memory));
+                let right = Mapped {
+                    length: right,
+                    ..map
+                };
+                self.maps.insert((file, gpu, end), right);
             }
             if self.memory[&memory].references == 1 {
                 self.met.note("memory goes with its mapping");

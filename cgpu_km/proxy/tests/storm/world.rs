@@ -291,6 +291,7 @@ impl World {
 
     /// What must hold at every moment.
     pub(super) fn compare(&mut self) {
+        self.machine.count_tables();
         for (number, tenant) in self.tenants.iter_mut().enumerate() {
             for &gpu in SHARES[number] {
                 let share = tenant.books.share(id(gpu)).expect("a share");
@@ -334,8 +335,8 @@ impl World {
         for process in processes {
             self.kill(process);
         }
-        assert!(self.files.is_empty() && self.machine.is_empty());
         self.compare();
+        assert!(self.files.is_empty() && self.machine.is_empty());
         for tenant in &self.tenants {
             assert!(tenant.books.is_idle(), "left: {:?}", tenant.books);
         }

