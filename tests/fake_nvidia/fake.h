@@ -7,6 +7,7 @@
  *   rm_lock              the driver's RM API lock: clients, objects, events
  *   fake_file.map_lock   the mmap context of one file
  *   fake_gpu.lock        heap figures (spinlock, taken anywhere)
+ *   fake_engine.lock     the compute engine (spinlock, also taken by its timer)
  * User memory is never touched under any of them, since mmap and faults run
  * under mmap_lock and take va_space.lock or map_lock.
  */
@@ -29,6 +30,7 @@
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 #include <linux/xarray.h>
+#include "../gpu_model/model.h"
 #include "fake_nv.h"
 
 #define FAKE_VERSION		"580.159.04"	/* that of the recordings */
@@ -68,6 +70,7 @@ struct fake_gpu {
 	struct page *bar;		/* FAKE_BAR_PAGES in a row */
 	struct page *bell;		/* FAKE_BELL_PAGES in a row */
 	struct page *rusd;
+	struct fake_engine *engine;
 	atomic_t usage;			/* open files */
 	struct cdev cdev;
 };
@@ -160,8 +163,9 @@ struct fake_object {
 	struct nv_share_policy policy[4];
 	u32 policies;
 	union {
-		struct { u32 engine; bool context; u64 timeslice, held; } tsg;
-		struct { u32 id, runlist, idled; bool disabled, has_id, context; u64 held; } channel;
+		struct { u32 engine, group; bool context; u64 timeslice, held; } tsg;
+		/* group: that of a channel without one; both may be GM_NONE */
+		struct { u32 id, runlist, idled, group, channel; bool disabled, has_id, context; u64 held; } channel;
 		struct { u32 share; } device;	/* hClientShare */
 		struct { u32 notify, fd; } event;
 	};
@@ -195,6 +199,7 @@ struct fake_sec {			/* API_SECURITY_INFO */
 	struct fake_file *file;		/* clientOSInfo */
 	struct fake_file *self;
 	bool admin;
+	bool kernel;			/* RS_PRIV_LEVEL_KERNEL: no file */
 };
 
 struct fake_call {			/* what read_log gets */
@@ -351,6 +356,7 @@ struct fake_ctrl_entry {
 };
 void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 		  struct fake_call *log);
+void fake_control_kernel(struct nvos54 *p, const struct fake_sec *sec);
 extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
 
 /* fake_wide.c */
@@ -362,6 +368,23 @@ void fake_register_read(void);
 void fake_gss(struct fake_client *client);
 void fake_settings_show(struct seq_file *m);
 void fake_clients_show(struct seq_file *m);
+
+/* fake_engine.c */
+struct fake_engine_call { u64 done; };
+extern const struct file_operations fake_work_fops;
+u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us);
+void fake_engine_group_free(struct fake_gpu *gpu, u32 group);
+u32 fake_engine_channel(struct fake_gpu *gpu, u32 group, u32 id);
+void fake_engine_channel_free(struct fake_gpu *gpu, u32 channel, u32 id);
+void fake_engine_begin(struct fake_gpu *gpu, enum gm_what what,
+		       struct fake_engine_call *call);
+void fake_engine_end(const struct fake_engine_call *call);
+void fake_engine_timeslice(struct fake_gpu *gpu, u32 group, u64 slice_us);
+void fake_engine_switch(struct fake_gpu *gpu, u32 channel, bool off);
+void fake_engine_preempt(struct fake_gpu *gpu, u32 group);
+void fake_engine_show(struct seq_file *m);
+int fake_engine_init(struct fake_gpu *gpu);
+void fake_engine_exit(struct fake_gpu *gpu);
 
 /* fake_event.c */
 u32 fake_os_event(struct fake_file *file, struct nv_os_event *p, bool add);

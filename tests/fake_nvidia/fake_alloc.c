@@ -60,7 +60,8 @@ static u8 parent_bit(const struct fake_object *o)
 }
 
 /* gpu/device.c:deviceInit_IMPL(), device_share.c */
-static u32 make_device(struct fake_object *o, struct nv_device_params *p)
+static u32 make_device(struct fake_object *o, struct nv_device_params *p,
+		       const struct fake_sec *sec)
 {
 	struct fake_gpu *gpu;
 
@@ -69,7 +70,7 @@ static u32 make_device(struct fake_object *o, struct nv_device_params *p)
 	gpu = fake_gpu_by_instance(p->device_id);
 	if (!gpu)
 		return NV_ERR_INVALID_DEVICE;
-	if (!fake_gpu_accessible(gpu))
+	if (!sec->kernel && !fake_gpu_accessible(gpu))
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
 	/* hClientShare may name anybody's client: the driver only looks it up */
 	if (p->client_share && !fake_client(p->client_share))
@@ -128,6 +129,7 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	struct fake_object *va = NULL;
 	u32 status;
 
+	o->tsg.group = GM_NONE;
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);
 		if (!va || va->class->kind != KIND_VASPACE)
@@ -140,6 +142,7 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	o->tsg.engine = p->engine;
 	o->tsg.timeslice = 128 << 3;	/* kernel_fifo_gv100.c */
 	if (p->engine == NV2080_ENGINE_TYPE_GRAPHICS) {
+		o->tsg.group = fake_engine_group(o->gpu, o->tsg.timeslice);
 		o->tsg.context = true;
 		fake_context(o->gpu, &o->tsg.held, true);
 	}
@@ -176,8 +179,10 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 			const struct fake_sec *sec)
 {
 	struct fake_object *share = NULL, *va = NULL, *userd;
-	u32 status, engine = p->engine, id;
+	u32 status, engine = p->engine, id, group = GM_NONE;
 
+	o->channel.group = GM_NONE;
+	o->channel.channel = GM_NONE;
 	if (p->context_share) {
 		share = fake_object(o->client, p->context_share);
 		if (!share || share->class->kind != KIND_CTXSHARE)
@@ -201,8 +206,10 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 		status = fake_depend(o, userd);
 	if (status != NV_OK)
 		return status;
-	if (o->parent->class->kind == KIND_TSG)
+	if (o->parent->class->kind == KIND_TSG) {
 		engine = o->parent->tsg.engine;
+		group = o->parent->tsg.group;
+	}
 	o->channel.runlist = runlist_of(engine);
 	id = find_next_zero_bit(o->gpu->channels, FAKE_CHANNELS,
 				FAKE_FIRST_CHANNEL);
@@ -216,7 +223,11 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	    engine == NV2080_ENGINE_TYPE_GRAPHICS) {
 		o->channel.context = true;
 		fake_context(o->gpu, &o->channel.held, true);
+		group = fake_engine_group(o->gpu, 128 << 3);
+		o->channel.group = group;
 	}
+	if (group != GM_NONE)
+		o->channel.channel = fake_engine_channel(o->gpu, group, id);
 	p->flags |= 0x20;			/* as recorded */
 	p->cid = ++next_cid;
 	return NV_OK;
@@ -265,7 +276,7 @@ static u32 make(struct fake_object *o, void *params,
 {
 	switch (o->class->kind) {
 	case KIND_DEVICE:
-		return make_device(o, params);
+		return make_device(o, params, sec);
 	case KIND_SUBDEVICE:
 		return params && *(u32 *)params ? NV_ERR_INVALID_ARGUMENT :
 						  NV_OK;

@@ -233,3 +233,22 @@ void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 	p->status = control(p, sec, log);
 	log->status = p->status;
 }
+
+/* The same for the kernel RMAPI: the parameters lie in kernel memory. */
+void fake_control_kernel(struct nvos54 *p, const struct fake_sec *sec)
+{
+	const struct fake_ctrl_entry *e = lookup(p->cmd);
+	struct fake_call log = {};
+	struct fake_ctrl c = {
+		.sec = sec, .log = &log,
+		.cmd = p->cmd, .size = p->params_size,
+		.params = (void *)(unsigned long)p->params,
+	};
+
+	if (!e || !e->run || e->pre)
+		p->status = NV_ERR_NOT_SUPPORTED;
+	else if (e->size != p->params_size || !!p->params != !!e->size)
+		p->status = NV_ERR_INVALID_ARGUMENT;
+	else
+		p->status = run(&c, e, p->client, p->object);
+}

@@ -333,6 +333,8 @@ static_assert(sizeof(struct disable_channels) == 536);
 static u32 disable_channels(struct fake_ctrl *c)
 {
 	struct disable_channels *p = c->params;
+	struct fake_object *channels[64];
+	struct fake_engine_call call;
 	u32 i;
 
 	if (p->count > 64)
@@ -346,8 +348,15 @@ static u32 disable_channels(struct fake_ctrl *c)
 
 		if (!o || o->class->kind != KIND_CHANNEL)
 			return NV_ERR_INVALID_OBJECT_HANDLE;
-		o->channel.disabled = p->disable;
+		channels[i] = o;
 	}
+	fake_engine_begin(c->gpu, p->disable ? GM_DISABLE : GM_ENABLE, &call);
+	for (i = 0; i < p->count; i++) {
+		channels[i]->channel.disabled = p->disable;
+		fake_engine_switch(channels[i]->gpu, channels[i]->channel.channel,
+				   p->disable);
+	}
+	fake_engine_end(&call);
 	return NV_OK;
 }
 
@@ -380,9 +389,25 @@ static u32 accepted(struct fake_ctrl *c)
 
 static u32 set_timeslice(struct fake_ctrl *c)
 {
+	struct fake_engine_call call;
+
 	if (*(u64 *)c->params > 1000000)
 		return NV_ERR_INVALID_ARGUMENT;
+	fake_engine_begin(c->gpu, GM_TIMESLICE, &call);
 	c->object->tsg.timeslice = *(u64 *)c->params;
+	fake_engine_timeslice(c->gpu, c->object->tsg.group,
+			      c->object->tsg.timeslice);
+	fake_engine_end(&call);
+	return NV_OK;
+}
+
+static u32 preempt(struct fake_ctrl *c)
+{
+	struct fake_engine_call call;
+
+	fake_engine_begin(c->gpu, GM_PREEMPT, &call);
+	fake_engine_preempt(c->gpu, c->object->tsg.group);
+	fake_engine_end(&call);
 	return NV_OK;
 }
 
@@ -408,7 +433,7 @@ const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0xa06c0101, 3, NULL, accepted },
 	{ 0xa06c0103, 8, NULL, set_timeslice },
 	{ 0xa06c0104, 8, NULL, get_timeslice },
-	{ 0xa06c0105, 8, NULL, accepted },
+	{ 0xa06c0105, 8, NULL, preempt },
 	{ 0xc36f0108, 4, NULL, work_token },
 	{ }
 };

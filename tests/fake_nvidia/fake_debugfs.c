@@ -243,6 +243,13 @@ static int settings_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(settings);
 
+static int engine_show(struct seq_file *m, void *v)
+{
+	fake_engine_show(m);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(engine);
+
 static int clients_show(struct seq_file *m, void *v)
 {
 	fake_clients_show(m);
@@ -384,6 +391,8 @@ int fake_debugfs_init(void)
 	debugfs_create_file("objects", 0444, dir, NULL, &objects_fops);
 	debugfs_create_file("clients", 0444, dir, NULL, &clients_fops);
 	debugfs_create_file("settings", 0444, dir, NULL, &settings_fops);
+	debugfs_create_file("engine", 0444, dir, NULL, &engine_fops);
+	debugfs_create_file("work", 0200, dir, NULL, &fake_work_fops);
 	debugfs_create_file("opens", 0444, dir, NULL, &opens_fops);
 	debugfs_create_file("refs", 0444, dir, NULL, &refs_fops);
 	debugfs_create_file("leaks", 0444, dir, NULL, &leaks_fops);

@@ -113,6 +113,7 @@ static void gpu_exit(struct fake_gpu *gpu)
 		__free_pages(gpu->bell, order_base_2(FAKE_BELL_PAGES));
 	if (gpu->rusd)
 		__free_page(gpu->rusd);
+	fake_engine_exit(gpu);
 }
 
 /*
@@ -169,6 +170,8 @@ static int gpu_init(u32 minor)
 		return -ENOMEM;
 	gpu->rusd = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!gpu->rusd)
+		return -ENOMEM;
+	if (fake_engine_init(gpu))
 		return -ENOMEM;
 	return fake_heap_init(gpu);
 }

@@ -18,6 +18,7 @@
 /* nvstatuscodes.h */
 #define NV_OK				0x00
 #define NV_ERR_BUSY_RETRY		0x03
+#define NV_ERR_GENERIC			0xffff
 #define NV_ERR_ILLEGAL_ACTION		0x16
 #define NV_ERR_IN_USE			0x17
 #define NV_ERR_INSERT_DUPLICATE_NAME	0x19

@@ -38,7 +38,7 @@ u32 fake_client_validate(u32 handle, const struct fake_sec *sec,
 {
 	struct fake_client *client = fake_client(handle);
 
-	if (!client || client->file != sec->file)
+	if (!client || (!sec->kernel && client->file != sec->file))
 		return NV_ERR_INVALID_CLIENT;
 	*out = client;
 	return NV_OK;
@@ -135,6 +135,12 @@ static void free_leaf(struct fake_object *o)
 	}
 	if (o->class->kind == KIND_TSG && o->tsg.context)
 		fake_context(o->gpu, &o->tsg.held, false);
+	if (o->class->kind == KIND_TSG)
+		fake_engine_group_free(o->gpu, o->tsg.group);
+	if (o->class->kind == KIND_CHANNEL && o->channel.has_id) {
+		fake_engine_channel_free(o->gpu, o->channel.channel, o->channel.id);
+		fake_engine_group_free(o->gpu, o->channel.group);
+	}
 	if (o->class->kind == KIND_CHANNEL && o->channel.context)
 		fake_context(o->gpu, &o->channel.held, false);
 	if (o->class->kind == KIND_CHANNEL && o->channel.has_id)

@@ -22,7 +22,7 @@ gm_u32 gm_host_finished(const struct gm_gpu *gpu)
 /* The group that runs a kernel, or GM_NONE. */
 gm_u32 gm_host_running(const struct gm_gpu *gpu)
 {
-	return gpu->running == GM_NONE ? GM_NONE : gpu->current;
+	return gpu->running == GM_NONE ? GM_NONE : gpu->context;
 }
 
 gm_time gm_host_ran(const struct gm_gpu *gpu, gm_u32 group)

@@ -30,7 +30,7 @@ void gm_init(struct gm_gpu *gpu)
 	for (i = 0; i < sizeof(*gpu); i++)
 		byte[i] = 0;
 	gpu->costs = measured;
-	gpu->current = GM_NONE;
+	gpu->context = GM_NONE;
 	gpu->running = GM_NONE;
 	gpu->finished = GM_NONE;
 	gpu->next_sample = GM_SAMPLE_PERIOD;
@@ -128,9 +128,9 @@ static int anybody_runs(const struct gm_gpu *gpu)
 /* The current group goes on, if it may: picks its channel and, for a new visit, gives it a slice. */
 static void go_on(struct gm_gpu *gpu, int new_slice)
 {
-	gpu->running = ready_channel(gpu, gpu->current);
+	gpu->running = ready_channel(gpu, gpu->context);
 	if (new_slice)
-		gpu->slice_until = gpu->now + gpu->groups[gpu->current].slice;
+		gpu->slice_until = gpu->now + gpu->groups[gpu->context].slice;
 }
 
 /* Leaves the current group for the next that has work; stays idle where none has. */
@@ -143,15 +143,15 @@ static void pass_on(struct gm_gpu *gpu)
 	gpu->switching_until = 0;
 	if (!anybody_runs(gpu))
 		return;
-	next = ready_group(gpu, gpu->current);
+	next = ready_group(gpu, gpu->context);
 	if (next == GM_NONE)
 		return;
-	if (next == gpu->current) {
+	if (next == gpu->context) {
 		/* Alone: no switch, a new slice. One of 0 would be alone with nobody who runs: not here. */
 		go_on(gpu, 1);
 		return;
 	}
-	gpu->current = next;
+	gpu->context = next;
 	gpu->groups[next].visits++;
 	cost = gpu->groups[next].slice ? gpu->costs.switch_groups : gpu->costs.switch_empty;
 	gpu->switching_until = gpu->now + cost;
@@ -161,9 +161,9 @@ static void pass_on(struct gm_gpu *gpu)
 /* Whether somebody else has work and a time slice, so that the end of a slice means something. */
 static int contended(const struct gm_gpu *gpu)
 {
-	gm_u32 next = ready_group(gpu, gpu->current);
+	gm_u32 next = ready_group(gpu, gpu->context);
 
-	return next != GM_NONE && next != gpu->current;
+	return next != GM_NONE && next != gpu->context;
 }
 
 /* A group has become one of those that want the GPU: who ran alone so far has a whole slice from now on. */
@@ -171,13 +171,13 @@ static void arrived(struct gm_gpu *gpu, gm_u32 group)
 {
 	gm_u32 i;
 
-	if (gpu->running == GM_NONE || gpu->current == group || !gpu->groups[group].slice)
+	if (gpu->running == GM_NONE || gpu->context == group || !gpu->groups[group].slice)
 		return;
 	for (i = 0; i < gpu->top_group; i++)
-		if (i != group && i != gpu->current && gpu->groups[i].used && gpu->groups[i].slice &&
+		if (i != group && i != gpu->context && gpu->groups[i].used && gpu->groups[i].slice &&
 		    gpu->groups[i].ready)
 			return;
-	gpu->slice_until = gpu->now + gpu->groups[gpu->current].slice;
+	gpu->slice_until = gpu->now + gpu->groups[gpu->context].slice;
 }
 
 /* Something changed that may let an idle GPU run, or stop what runs. */
@@ -192,9 +192,9 @@ static void settle(struct gm_gpu *gpu)
 		return;
 	}
 	c = &gpu->channels[gpu->running];
-	if (is_ready(c) && gpu->groups[gpu->current].slice)
+	if (is_ready(c) && gpu->groups[gpu->context].slice)
 		return;
-	if (gpu->groups[gpu->current].slice && gpu->groups[gpu->current].ready)
+	if (gpu->groups[gpu->context].slice && gpu->groups[gpu->context].ready)
 		go_on(gpu, 0);
 	else
 		pass_on(gpu);
@@ -261,7 +261,7 @@ void gm_set_timeslice(struct gm_gpu *gpu, gm_u32 group, gm_time slice)
 	gpu->groups[group].slice = slice;
 	if (!old && gpu->groups[group].ready)
 		arrived(gpu, group);
-	if (group == gpu->current && gpu->running != GM_NONE) {
+	if (group == gpu->context && gpu->running != GM_NONE) {
 		/* At once: what the visit has had of its old slice counts. */
 		used = gpu->now + old - gpu->slice_until;
 		gpu->slice_until = used < slice ? gpu->now + slice - used : gpu->now;
@@ -287,7 +287,7 @@ void gm_switch(struct gm_gpu *gpu, gm_u32 channel, int off)
 
 void gm_preempt(struct gm_gpu *gpu, gm_u32 group)
 {
-	if (group == gpu->current && gpu->running != GM_NONE)
+	if (group == gpu->context && gpu->running != GM_NONE)
 		pass_on(gpu);
 }
 
@@ -337,7 +337,7 @@ static void take_samples(struct gm_gpu *gpu, gm_time to)
 	while (gpu->next_sample <= to) {
 		s = &gpu->samples[gpu->sample_count % GM_SAMPLES];
 		s->at = gpu->next_sample;
-		s->group = gpu->running == GM_NONE ? GM_NONE : gpu->current;
+		s->group = gpu->running == GM_NONE ? GM_NONE : gpu->context;
 		/* To a sample's own moment; close enough for a figure of a whole period. */
 		s->busy = (gm_u32)((gpu->busy - gpu->sampled_busy) * 10000 / GM_SAMPLE_PERIOD);
 		if (s->busy > 10000)
@@ -366,7 +366,7 @@ gm_time gm_advance(struct gm_gpu *gpu, gm_time to)
 				continue;
 			gpu->switching_until = 0;
 			go_on(gpu, 1);
-			if (gpu->running == GM_NONE || !gpu->groups[gpu->current].slice)
+			if (gpu->running == GM_NONE || !gpu->groups[gpu->context].slice)
 				pass_on(gpu);
 			continue;
 		}
@@ -375,7 +375,7 @@ gm_time gm_advance(struct gm_gpu *gpu, gm_time to)
 		c = &gpu->channels[gpu->running];
 		c->queue[c->head] -= step;
 		gpu->busy += step;
-		gpu->groups[gpu->current].ran += step;
+		gpu->groups[gpu->context].ran += step;
 		if (!c->queue[c->head]) {
 			c->head = (c->head + 1) % GM_QUEUE;
 			c->queued--;
@@ -383,7 +383,7 @@ gm_time gm_advance(struct gm_gpu *gpu, gm_time to)
 			c->finished++;
 			c->finished_at = at;
 			gpu->finished = gpu->running;
-			if (!gpu->groups[gpu->current].ready)
+			if (!gpu->groups[gpu->context].ready)
 				pass_on(gpu);
 			else
 				go_on(gpu, 0);

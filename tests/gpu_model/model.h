@@ -88,8 +88,8 @@ struct gm_gpu {
 	gm_time now;
 	struct gm_costs costs;
 	/* The group whose context is on the GPU, or GM_NONE; and the channel that runs, or GM_NONE. */
-	gm_u32 current, running;
-	/* A switch to `current` is under way until then; 0: none. */
+	gm_u32 context, running;
+	/* A switch to `context` is under way until then; 0: none. */
 	gm_time switching_until;
 	/* The channel whose kernel ended when gm_advance stopped, or GM_NONE. */
 	gm_u32 finished;

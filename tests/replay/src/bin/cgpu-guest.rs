@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use cgpu_replay::guest::{
-    attacks, bench, chaos, demo, hammer, inside, race, rm, scale, storm, suite,
+    attacks, bench, chaos, demo, hammer, inside, race, rm, scale, storm, suite, weights,
 };
 use cgpu_replay::record::Trace;
 use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
@@ -73,6 +73,13 @@ enum Command {
         /// Let the module's own allocations fail (needs a kernel with fault injection).
         #[arg(long)]
         fail_allocations: bool,
+    },
+    /// What programs get of a GPU's compute time under weights and caps, on the stand-in's model of a GPU. A line of
+    /// JSON for each case; ends in "N passed, N failed".
+    Weights {
+        /// Only cases whose names have this in them.
+        #[arg(long, default_value = "")]
+        only: String,
     },
     /// Tests of the module, one line each; ends in "N passed, N failed".
     Suite {
@@ -215,6 +222,7 @@ fn work(command: Command) -> Result<bool, String> {
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
+        Command::Weights { only } => weights::run(&only),
         Command::Suite { only, unload } => suite::run(&only, unload),
         Command::Attacks { only } => attacks::run(&only),
         Command::Storm {

@@ -16,6 +16,7 @@ pub mod scale;
 pub mod storm;
 pub mod suite;
 pub mod uvm;
+pub mod weights;
 
 #[cfg(test)]
 mod tests {

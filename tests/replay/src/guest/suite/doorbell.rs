@@ -40,7 +40,7 @@ pub(super) fn proc(file: &str) -> String {
     format!("/proc/cgpu_km/{GPU}/{file}")
 }
 
-pub(super) fn put(file: &str, text: &str) -> Outcome {
+pub(in crate::guest) fn put(file: &str, text: &str) -> Outcome {
     at(file, std::fs::write(proc(file), text))
 }
 
@@ -62,7 +62,7 @@ pub(super) fn wait_shut(instance: &Instance) -> Outcome {
 }
 
 /// A figure of the instance's `status`.
-pub(super) fn status(instance: &Instance, key: &str) -> Result<u64, String> {
+pub(in crate::guest) fn status(instance: &Instance, key: &str) -> Result<u64, String> {
     let file = format!("{}/status", instance.name);
     let text = at(&file, std::fs::read_to_string(proc(&file)))?;
     let mut lines = text.lines().filter_map(|line| line.split_once(": "));

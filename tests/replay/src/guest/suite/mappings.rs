@@ -49,7 +49,7 @@ pub(super) fn read(address: u64) -> u32 {
     unsafe { (address as *const u32).read_volatile() }
 }
 
-pub(super) fn write(address: u64, value: u32) {
+pub(in crate::guest) fn write(address: u64, value: u32) {
     // SAFETY: as above.
     unsafe { (address as *mut u32).write_volatile(value) };
 }
@@ -123,7 +123,10 @@ fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String
 }
 
 /// The doorbell, mapped as CUDA does it.
-pub(super) fn map_doorbell(instance: &Instance, client: &rm::Client) -> Result<u64, String> {
+pub(in crate::guest) fn map_doorbell(
+    instance: &Instance,
+    client: &rm::Client,
+) -> Result<u64, String> {
     map_doorbell_in(&instance.folder(), client)
 }
 

@@ -8,14 +8,14 @@ mod capabilities;
 mod compat;
 mod compute;
 mod control;
-mod doorbell;
+pub(super) mod doorbell;
 mod exports;
 mod files;
 mod handles;
 mod isolation;
 mod lists;
 mod managed;
-mod mappings;
+pub(super) mod mappings;
 mod memory;
 mod nodes;
 mod procfs;
@@ -41,19 +41,19 @@ type Outcome = Result<(), String>;
 type Test = (&'static str, fn() -> Outcome);
 
 /// The GPU of tests that need one.
-const GPU: u32 = 0;
+pub(super) const GPU: u32 = 0;
 /// A mebibyte.
 const MIB: u64 = 1 << 20;
 /// A gibibyte.
-const GIB: u64 = 1 << 30;
+pub(super) const GIB: u64 = 1 << 30;
 
 /// Puts what was being done before an error.
-fn at<T, E: Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
+pub(super) fn at<T, E: Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
     result.map_err(|e| format!("{what}: {e}"))
 }
 
 /// The same for errnos.
-fn sys<T>(what: &str, result: Result<T, i32>) -> Result<T, String> {
+pub(super) fn sys<T>(what: &str, result: Result<T, i32>) -> Result<T, String> {
     result.map_err(|e| format!("{what}: errno {e}"))
 }
 
@@ -94,14 +94,14 @@ fn folder(name: &str) -> String {
 }
 
 /// An instance that goes away with this value. Tests hold it over everything that uses it.
-struct Instance {
-    control: Control,
+pub(super) struct Instance {
+    pub(super) control: Control,
     name: &'static str,
     gpu: u32,
 }
 
 impl Instance {
-    fn new(name: &'static str, limit: u64) -> Result<Self, String> {
+    pub(super) fn new(name: &'static str, limit: u64) -> Result<Self, String> {
         let control = control()?;
         let made = control.create(name, GPU, limit, 1);
         sys(&format!("create {name}"), made)?;
@@ -130,7 +130,7 @@ impl Instance {
     }
 
     /// A program with a client, a device and a subdevice in it.
-    fn client(&self) -> Result<rm::Client, String> {
+    pub(super) fn client(&self) -> Result<rm::Client, String> {
         let instance = device_instance(&self.control, self.gpu)?;
         at(
             "client",
@@ -202,7 +202,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// Instances that a failed test left behind must not fail the others.
-fn clean_up() {
+pub(super) fn clean_up() {
     let Ok(control) = Control::open() else { return };
     for instance in control.instances().unwrap_or_default() {
         if let Some(name) = instance.key.name.as_str() {

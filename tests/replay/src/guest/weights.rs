@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `weights`: what programs in instances get of a GPU's compute time, from one end of the module to the other.
+//!
+//! Each program keeps up to `depth` kernels of one length launched, and launches the next one when one has
+//! ended: it stores its channel's token to the doorbell, through the module, and tells the stand-in driver what the
+//! ring holds (`tests/fake_nvidia/fake_engine.c`). The stand-in runs them on the model of `tests/gpu_model`, whose accounts
+//! give the verdict. Run it on a machine whose clock counts instructions (`tests/vm/run.sh
+//! --count-instructions`): then nothing that the host does reaches the figures.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+use super::process::spawn;
+use super::rm;
+use super::suite::doorbell::{put, status};
+use super::suite::mappings::{map_doorbell, write};
+use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
+use crate::bytes::{put_u32, u32_at};
+use crate::control::{mount_cgpufs, Control};
+use crate::standin;
+use crate::sys as os;
+use cgpu_uapi::means;
+
+/// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
+const BELL: u64 = 0x90;
+const GROUP: u32 = 0x5C00_0020;
+const CHANNEL: u32 = 0x5C00_0021;
+/// HOPPER_CHANNEL_GPFIFO_A.
+const GPFIFO: u32 = 0xC86F;
+/// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN.
+const GET_TOKEN: u32 = 0xC36F_0108;
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+/// How long programs run before they are measured, and how long that is, milliseconds.
+const BEFORE: u64 = 1000;
+const MEASURED: u64 = 2000;
+/// The same for a program that is alone and under no cap.
+const BEFORE_ALONE: u64 = 50;
+const MEASURED_ALONE: u64 = 300;
+/// What the kernel has to do after its boot is over by then, milliseconds.
+const AFTER_BOOT: u64 = 5000;
+/// What a share may be off by, as a fraction of it.
+const BOUND: f64 = 0.1;
+/// A turn of the policy `weight`, nanoseconds.
+const TURN: f64 = 32e6;
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Habit {
+    /// Length of each kernel, nanoseconds.
+    kernel: u64,
+    /// Kernels launched and not yet ended, at most.
+    depth: u32,
+}
+
+impl Habit {
+    fn name(self) -> String {
+        let length = match self.kernel {
+            long if long >= MS => format!("{} ms", long / MS),
+            short => format!("{} us", short / US),
+        };
+        format!("{length} depth {}", self.depth)
+    }
+}
+
+/// A program in an instance of its own, with a channel.
+struct Program {
+    child: i32,
+    client: rm::Client,
+    address: u64,
+    habit: Habit,
+    instance: Instance,
+}
+
+/// What the process does: launches without end.
+fn launch(address: u64, token: u32, habit: Habit, mut work: File) -> i32 {
+    let mut record = [0; 24];
+    put_u32(&mut record, 0, GPU);
+    put_u32(&mut record, 4, token);
+    record[8..16].copy_from_slice(&habit.kernel.to_le_bytes());
+    put_u32(&mut record, 16, 1);
+    put_u32(&mut record, 20, habit.depth);
+    loop {
+        write(address + BELL, token);
+        match work.write(&record) {
+            Ok(_) => {}
+            // Another program rang after us and before the GPU looked.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return 1,
+        }
+    }
+}
+
+impl Program {
+    fn start(name: &'static str, weight: u32, habit: Habit) -> Result<Self, String> {
+        let instance = Instance::new(name, GIB)?;
+        put(&format!("{name}/weight"), &weight.to_string())?;
+        let client = instance.client()?;
+        let mut group = [0; 20];
+        put_u32(&mut group, 12, 1);
+        at(
+            "group",
+            client.alloc(rm::DEVICE_HANDLE, GROUP, rm::CHANNEL_GROUP, &mut group),
+        )?;
+        at(
+            "channel",
+            client.alloc(GROUP, CHANNEL, GPFIFO, &mut [0; 368]),
+        )?;
+        let mut token = [0; 4];
+        at(
+            "token",
+            rm::control(client.ctl, client.handle, CHANNEL, GET_TOKEN, &mut token),
+        )?;
+        let token = u32_at(&token, 0);
+        let address = map_doorbell(&instance, &client)?;
+        let path = format!("{}/work", standin::DEBUGFS);
+        let work = at(&path, File::options().write(true).open(&path))?;
+        let child = spawn(|| launch(address, token, habit, work));
+        Ok(Self {
+            child: sys("fork", child)?,
+            client,
+            address,
+            habit,
+            instance,
+        })
+    }
+
+    /// How long its kernels have run, nanoseconds.
+    fn ran(&self) -> Result<u64, String> {
+        let key = format!("gpu{GPU}_{:#010x}", self.client.handle);
+        let engine = standin::read("engine")?;
+        let line = engine.get(&key).ok_or_else(|| format!("no {key}"))?;
+        let mut words = line.split(' ');
+        words
+            .find(|word| *word == "ran")
+            .and_then(|_| words.next()?.parse().ok())
+            .ok_or_else(|| format!("{key} has no account"))
+    }
+
+    fn end(self) -> Result<(), String> {
+        sys("kill", os::kill(self.child, libc::SIGKILL))?;
+        sys("wait", os::wait(self.child))?;
+        // SAFETY: nothing of the program lies in a range that the driver gave.
+        sys("munmap", unsafe { os::munmap(self.address, 0x1_0000) })?;
+        self.client.close();
+        Ok(())
+    }
+}
+
+/// Nanoseconds of the GPU.
+fn now() -> Result<u64, String> {
+    let engine = standin::read("engine")?;
+    Ok(standin::number(&engine, &format!("gpu{GPU}_now_ns")))
+}
+
+/// The parts of the GPU's time in which kernels of each program ran.
+fn measure(programs: &[Program], before: u64, measured: u64) -> Result<Vec<f64>, String> {
+    let ran = || {
+        programs
+            .iter()
+            .map(Program::ran)
+            .collect::<Result<Vec<_>, _>>()
+    };
+    os::sleep_ms(before);
+    let (began, first) = (now()?, ran()?);
+    os::sleep_ms(measured);
+    let (ended, last) = (now()?, ran()?);
+    let took = (ended - began) as f64;
+    Ok(first
+        .iter()
+        .zip(last)
+        .map(|(a, b)| (b - a) as f64 / took)
+        .collect())
+}
+
+/// What a program that is alone uses of the GPU, a part of its time.
+fn alone(habit: Habit) -> Result<f64, String> {
+    put("policy", "5")?;
+    let program = [Program::start("alone", 1, habit)?];
+    let used = measure(&program, BEFORE_ALONE, MEASURED_ALONE)?;
+    let [program] = program;
+    program.end()?;
+    Ok(used[0])
+}
+
+/// One line of the report.
+#[derive(Debug, Serialize)]
+struct Line {
+    backend: &'static str,
+    case: String,
+    /// Shares that were wanted, and that came out, of what the programs had together; a cap: of what the program has alone.
+    wanted: Vec<f64>,
+    got: Vec<f64>,
+    /// The worst error, as a fraction of the share that was wanted.
+    error: f64,
+    bound: Option<f64>,
+    /// All together, as a fraction of one alone.
+    throughput: f64,
+    calls_per_second: f64,
+}
+
+fn rounded(figure: f64) -> f64 {
+    (figure * 1e4).round() / 1e4
+}
+
+/// A case: a policy, and programs with their weights.
+struct Case {
+    policy: u32,
+    programs: Vec<(u32, Habit)>,
+    /// The most that the error may be; none where nothing is promised.
+    bound: Option<f64>,
+}
+
+const NAMES: [&str; 2] = ["weighta", "weightb"];
+
+impl Case {
+    fn name(&self) -> String {
+        let habits: Vec<_> = self
+            .programs
+            .iter()
+            .map(|(_, habit)| habit.name())
+            .collect();
+        match self.programs.as_slice() {
+            [(cap, _)] => format!("cap of {cap} %: {}", habits[0]),
+            programs => {
+                let weights: Vec<_> = programs.iter().map(|(w, _)| w.to_string()).collect();
+                format!("{}: {}", weights.join(" : "), habits.join(" beside "))
+            }
+        }
+    }
+
+    fn run(&self, backend: &'static str, alone: impl Fn(Habit) -> f64) -> Result<Line, String> {
+        let calls = || -> Result<u64, String> {
+            let gpu = Control::open().and_then(|c| c.gpu_compute(GPU));
+            Ok(sys("compute", gpu)?.calls)
+        };
+        let mut programs = Vec::new();
+        // Each has the GPU for a moment, as if it had been there before the policy was set.
+        put("policy", "5")?;
+        for (name, (weight, habit)) in NAMES.into_iter().zip(&self.programs) {
+            programs.push(Program::start(name, *weight, *habit)?);
+        }
+        put("policy", &self.policy.to_string())?;
+        let (began, before) = (now()?, calls()?);
+        let used = measure(&programs, BEFORE, MEASURED)?;
+        let (ended, after) = (now()?, calls()?);
+        let windows = status(&programs[0].instance, "compute_windows")?;
+        for program in &programs {
+            eprintln!(
+                "{}: {} windows, {} parkings, given {}",
+                program.habit.name(),
+                status(&program.instance, "compute_windows")?,
+                status(&program.instance, "compute_parkings")?,
+                status(&program.instance, "compute_given_ns")?,
+            );
+        }
+        for program in programs {
+            program.end()?;
+        }
+        if windows < 3 {
+            return Err(format!("{}: {windows} windows", self.name()));
+        }
+        let habits = self.programs.iter().map(|(_, habit)| *habit);
+        let of_alone: Vec<f64> = habits.zip(&used).map(|(h, u)| u / alone(h)).collect();
+        let throughput: f64 = of_alone.iter().sum();
+        let (got, wanted): (Vec<f64>, Vec<f64>) = match self.programs.as_slice() {
+            [(cap, _)] => (of_alone, vec![f64::from(*cap) / 100.0]),
+            programs => {
+                let all: u32 = programs.iter().map(|(weight, _)| weight).sum();
+                let wanted = programs.iter().map(|(w, _)| f64::from(*w) / f64::from(all));
+                (
+                    of_alone.iter().map(|got| got / throughput).collect(),
+                    wanted.collect(),
+                )
+            }
+        };
+        let errors = got.iter().zip(&wanted).map(|(g, w)| (g - w).abs() / w);
+        Ok(Line {
+            backend,
+            case: self.name(),
+            error: rounded(errors.fold(0.0, f64::max)),
+            got: got.into_iter().map(rounded).collect(),
+            wanted,
+            bound: self.bound,
+            throughput: rounded(throughput),
+            calls_per_second: rounded((after - before) as f64 * 1e9 / (ended - began) as f64),
+        })
+    }
+}
+
+/// What docs/compute.md says of the doorbell alone: work that is queued when a window ends runs on.
+fn doorbell_bound(programs: &[(u32, Habit)]) -> Option<f64> {
+    let queued: u64 = programs
+        .iter()
+        .map(|(_, h)| h.kernel * u64::from(h.depth))
+        .sum();
+    let all: u32 = programs.iter().map(|(weight, _)| weight).sum();
+    let least = programs.iter().map(|(weight, _)| *weight).min()?;
+    let window = TURN * f64::from(least) / f64::from(all);
+    let bound = BOUND + queued as f64 / window;
+    (bound < 1.0).then_some(bound)
+}
+
+fn cases(switches: bool) -> Vec<Case> {
+    let kernels: &[u64] = match switches {
+        true => &[15 * US, 16 * MS],
+        false => &[15 * US, 200 * US],
+    };
+    let habits: Vec<Habit> = kernels
+        .iter()
+        .flat_map(|&kernel| [1, 8].map(|depth| Habit { kernel, depth }))
+        .collect();
+    let mut cases = Vec::new();
+    for &habit in &habits {
+        let programs = vec![(30, habit)];
+        // Of a cap, what is queued when its window ends is a part of a window of 64 ms times the share.
+        let over = BOUND + (habit.kernel * u64::from(habit.depth)) as f64 / (0.3 * 64e6);
+        cases.push(Case {
+            policy: 3,
+            programs,
+            bound: Some(if switches { BOUND } else { over }),
+        });
+    }
+    for &a in &habits {
+        for &b in &habits {
+            let programs = vec![(75, a), (25, b)];
+            let bound = match switches {
+                true => Some(BOUND),
+                false => doorbell_bound(&programs),
+            };
+            cases.push(Case {
+                policy: 2,
+                programs,
+                bound,
+            });
+        }
+    }
+    cases
+}
+
+/// Runs all cases whose names have `only` in them, and prints a line of JSON for each. Whether all errors are
+/// within their bounds.
+pub fn run(only: &str) -> Result<bool, String> {
+    mount_cgpufs()?;
+    let switches = {
+        // The driver's interface is looked for when there is an instance.
+        let instance = Instance::new(NAMES[0], GIB)?;
+        let gpu = sys("compute", instance.control.gpu_compute(GPU))?;
+        gpu.means & means::SWITCH != 0
+    };
+    let backend = if switches { "rmapi" } else { "doorbell" };
+    let mut rates: Vec<(Habit, f64)> = Vec::new();
+    let (mut passed, mut failed) = (0, 0);
+    os::sleep_ms(AFTER_BOOT);
+    for case in cases(switches) {
+        if !case.name().contains(only) {
+            continue;
+        }
+        for (_, habit) in &case.programs {
+            if !rates.iter().any(|(h, _)| h == habit) {
+                let rate = alone(*habit)?;
+                eprintln!("alone: {} uses {rate:.3} of the GPU", habit.name());
+                rates.push((*habit, rate));
+            }
+        }
+        let rate = |habit: Habit| {
+            let found = rates.iter().find(|(h, _)| *h == habit);
+            found.map_or(f64::NAN, |(_, rate)| *rate)
+        };
+        let line = case.run(backend, rate);
+        clean_up();
+        let line = line?;
+        let within = line.bound.is_none_or(|bound| line.error <= bound);
+        println!(
+            "{}",
+            serde_json::to_string(&line).map_err(|e| e.to_string())?
+        );
+        if within {
+            passed += 1;
+        } else {
+            failed += 1;
+            println!("FAILED  {}: off by {} of the share", line.case, line.error);
+        }
+    }
+    put("policy", "5")?;
+    println!("{passed} passed, {failed} failed");
+    Ok(failed == 0 && passed > 0)
+}
