@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which GPUs there are: asked of the driver, as a program would ask.
 //!
-//! The module uses no interface of the driver but its device files, so it finds the GPUs through
-//! them, in the task of the host's root who uses the control device:
+//! The module finds the GPUs through the driver's device files, in the task of the host's root who uses
+//! the control device:
 //!
 //! 1. `NV_ESC_CHECK_VERSION_STR` tells the driver's version, and that the tables to use; with a
 //!    driver whose branch is unknown nothing else is asked (`osapi.c`, `rm_perform_version_check`).
@@ -30,6 +30,7 @@ use crate::{
         version::{Branch, DriverVersion},
     },
     os_interface::{
+        rmapi::{KernelClient, Missing},
         shared_page::{with_descriptor, DriverPage},
         BackingFile, DeviceNumber, Frame, Route, Worker,
     },
@@ -249,6 +250,16 @@ pub fn shared_data(
     let mapped = open_control()?;
     rm.prepare_map(SUBDEVICE, SHARED_DATA, rusd::length(driver.branch), &mapped)?;
     Ok(Some(DriverPage::of_mapping(&mapped)?))
+}
+
+/// A client of the kernel's own for a GPU that is open, and stays so while there is the client.
+pub fn kernel_client(
+    driver: &Driver,
+    facts: &GpuFacts,
+    gpu: Arc<BackingFile>,
+) -> Result<KernelClient, Missing> {
+    let version = CStr::from_bytes_until_nul(&driver.version).map_err(|_| Missing::Version)?;
+    KernelClient::new(gpu, version, driver.branch, facts.device_instance)
 }
 
 /// Asks for the driver's version, and finds the tables for it.

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod names;
 pub mod nvos;
 pub mod params;
+pub mod rmapi;
 pub mod rusd;
 pub mod status;
 pub mod tables;

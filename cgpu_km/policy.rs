@@ -43,6 +43,7 @@
 mod answers;
 mod audit;
 mod books;
+mod channels;
 mod charge;
 mod descriptor;
 mod event;
@@ -69,6 +70,7 @@ mod tests;
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason};
 pub use audit::{BURST, INTERVAL_S, MOST_RECORDS};
 pub use books::Books;
+pub use channels::{ChannelChange, ChannelEvent};
 pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId};
 pub use event::{ExportTicket, ImportTicket, Refusal, RefusalCause, Ticket};
 pub use exports::Places;

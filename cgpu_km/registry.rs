@@ -37,6 +37,7 @@ use crate::{
         cgpufs::{Cgpufs, Twin, TwinFile},
         nodes::{Node, Nodes, MINORS},
         procfs::Folder,
+        rmapi::KernelClient,
         BackingFile, Changes, Gate, Worker,
     },
     policy::ManagedMode,
@@ -260,6 +261,7 @@ impl Registry {
         }
         if made.is_err() {
             place.gpu.retract(id);
+            drop(admin.part(&place.gpu));
         }
         made
     }
@@ -273,6 +275,7 @@ impl Registry {
         place: &Place,
     ) -> Result<Arc<Instance>, Failure> {
         let opened = admin.open_gpu(&place.gpu)?;
+        admin.introduce(&place.gpu, &opened);
         if !admin.tenants.iter().any(|r| r.tenant.name() == name) {
             admin.tenants.reserve(1, GFP_KERNEL)?;
             let record = self.make_tenant(admin, name)?;
@@ -417,8 +420,10 @@ impl Registry {
                 .retain(|i| i.instance.id() != instance.id());
         }
         admin.tenants.retain(|record| !record.instances.is_empty());
+        let parted = admin.part(instance.gpu());
         // Closing the last file of a GPU ends its worker: not with the lock held.
         drop(admin);
+        drop(parted);
         drop(withdrawn);
         Ok(())
     }
@@ -495,6 +500,30 @@ impl Admin {
         match self.tenants.iter().find_map(|r| r.tenant.backings()) {
             Some(files) => Ok(files),
             None => Ok((attach::open_control()?, attach::open_uvm()?)),
+        }
+    }
+
+    /// Gives the conductor of a GPU that is open the driver's kernel interface, if there is one and it has
+    /// none yet.
+    fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) {
+        let Some(driver) = self.driver.filter(|_| !gpu.conductor().has_driver()) else {
+            return;
+        };
+        let minor = gpu.facts().minor;
+        match attach::kernel_client(&driver, gpu.facts(), opened.backing.clone()) {
+            Ok(client) => gpu.conductor().adopt(client),
+            Err(missing) => pr_info!(
+                "GPU {minor}: the driver's kernel interface is not there ({missing:?}); compute time is shared \
+                 by doorbells alone\n"
+            ),
+        }
+    }
+
+    /// Takes the driver's kernel interface from the conductor of a GPU without instances.
+    fn part(&self, gpu: &Arc<Gpu>) -> Option<KernelClient> {
+        match self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
+            true => None,
+            false => gpu.conductor().release(),
         }
     }
 

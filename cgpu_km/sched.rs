@@ -8,17 +8,23 @@
 //! # Locks
 //!
 //! The scheduler's comes after `mmap_lock`, a GPU's division and a gate's state, since whoever touches a
-//! doorbell tells it under these. It is held for computations only. That of the list of gates is
-//! taken alone.
+//! doorbell tells it under these, and whoever makes or frees a channel under a tenant's state. It is held for
+//! computations only. That of the list of gates is taken alone. That of the driver's interface is held
+//! over its calls, by the thread, with nothing else; who takes the interface away waits for the call.
 
 use crate::{
+    nvidia::status::NvStatus,
     os_interface::{
+        rmapi::KernelClient,
         thread::{now, Alarm, Task},
         Gate, Position,
     },
-    policy::sched::{
-        self, Authority, CallError, Capabilities, Costs, Event, GpuView, InstanceId, InstanceView,
-        Period, Policy, Refused, RmName, Rules, Scheduler, Terms, SWITCH_MAX,
+    policy::{
+        sched::{
+            self, Authority, CallError, Capabilities, Costs, Engine, Event, GpuView, InstanceId,
+            InstanceView, Period, Policy, Refused, RmName, Rules, Scheduler, Terms, SWITCH_MAX,
+        },
+        ChannelChange, ChannelEvent,
     },
     store::List,
 };
@@ -43,6 +49,9 @@ pub struct Conductor {
     scheduler: Mutex<Scheduler>,
     #[pin]
     gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
+    /// The driver's kernel interface, while the GPU is open and where there is one.
+    #[pin]
+    driver: Mutex<Option<KernelClient>>,
     #[pin]
     alarm: Alarm,
     stopping: Atomic<bool>,
@@ -63,6 +72,7 @@ impl Conductor {
             pin_init!(Self {
                 scheduler <- new_mutex!(scheduler),
                 gates <- new_mutex!(KVec::new()),
+                driver <- new_mutex!(None),
                 alarm <- Alarm::new(),
                 stopping: Atomic::new(false),
             }),
@@ -75,6 +85,53 @@ impl Conductor {
         let result = work(&mut self.scheduler.lock(), now());
         self.alarm.ring();
         result
+    }
+
+    /// Whether it has the driver's kernel interface.
+    pub fn has_driver(&self) -> bool {
+        self.driver.lock().is_some()
+    }
+
+    /// From now on it can call the driver, for a GPU that was just opened. (What the driver then refuses as
+    /// not supported is left away again.)
+    pub fn adopt(&self, driver: KernelClient) {
+        *self.driver.lock() = Some(driver);
+        self.change(|scheduler, now| scheduler.set_capabilities(now, RMAPI));
+    }
+
+    /// Gives the driver's interface back, before the GPU is closed. To be dropped without a lock.
+    pub fn release(&self) -> Option<KernelClient> {
+        let driver = self.driver.lock().take();
+        self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::DOORBELL));
+        driver
+    }
+
+    /// A channel or a channel group of an instance came or went.
+    pub fn channel_changed(&self, id: InstanceId, change: &ChannelChange) {
+        let name = |object| RmName {
+            client: change.client,
+            object,
+        };
+        let event = match change.what {
+            ChannelEvent::Gone => Event::Freed(name(change.object)),
+            ChannelEvent::Made { group, compute } => Event::Channel {
+                instance: id,
+                group: name(group),
+                channel: name(change.object),
+                engine: match compute {
+                    true => Engine::Compute,
+                    false => Engine::Other,
+                },
+            },
+        };
+        let noted = self.scheduler.lock().event(now(), event);
+        if noted.is_err() {
+            pr_warn!("no memory to note a channel: it keeps to no weight\n");
+        }
+        // A new channel is on: the thread looks whether it may be.
+        if change.what != ChannelEvent::Gone {
+            self.alarm.ring();
+        }
     }
 
     /// Adds an instance, whose registers are behind `gate`.
@@ -193,24 +250,51 @@ impl Task for Conductor {
     }
 }
 
+/// Of both backends. The driver's samples are not read yet.
+const RMAPI: Capabilities = Capabilities {
+    samples: false,
+    ..Capabilities::ALL
+};
+
 /// What the conductor can do.
 struct Hands<'a>(&'a Conductor);
 
+impl Hands<'_> {
+    /// Calls the driver, with its interface locked.
+    fn call(&self, work: impl FnOnce(&KernelClient) -> Result<NvStatus>) -> Result<(), CallError> {
+        let driver = self.0.driver.lock();
+        // It was taken away this very moment.
+        let driver = driver.as_ref().ok_or(CallError::Unsupported)?;
+        match work(driver).map_err(|_| CallError::Failed)? {
+            NvStatus::NV_OK => Ok(()),
+            NvStatus::NV_ERR_NOT_SUPPORTED => Err(CallError::Unsupported),
+            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE
+            | NvStatus::NV_ERR_OBJECT_NOT_FOUND
+            | NvStatus::NV_ERR_INVALID_CLIENT
+            | NvStatus::NV_ERR_INVALID_CHANNEL => Err(CallError::Gone),
+            _ => Err(CallError::Failed),
+        }
+    }
+}
+
 impl Authority for Hands<'_> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::DOORBELL
+        match self.0.has_driver() {
+            true => RMAPI,
+            false => Capabilities::DOORBELL,
+        }
     }
 
-    fn set_timeslice(&mut self, _group: RmName, _microseconds: u32) -> Result<(), CallError> {
-        Err(CallError::Unsupported)
+    fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError> {
+        self.call(|driver| driver.set_timeslice(group, microseconds))
     }
 
-    fn switch(&mut self, _channels: &[RmName], _disable: bool) -> Result<(), CallError> {
-        Err(CallError::Unsupported)
+    fn switch(&mut self, channels: &[RmName], disable: bool) -> Result<(), CallError> {
+        self.call(|driver| driver.switch(channels, disable))
     }
 
-    fn preempt(&mut self, _group: RmName) -> Result<(), CallError> {
-        Err(CallError::Unsupported)
+    fn preempt(&mut self, group: RmName) -> Result<(), CallError> {
+        self.call(|driver| driver.preempt(group))
     }
 
     fn set_gate(&mut self, instance: InstanceId, gate: sched::Gate) -> Result<(), CallError> {

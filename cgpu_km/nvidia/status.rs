@@ -46,6 +46,8 @@ statuses! {
     NV_ERR_INVALID_ADDRESS = 0x1e;
     /// Something about the arguments.
     NV_ERR_INVALID_ARGUMENT = 0x1f;
+    /// No such channel.
+    NV_ERR_INVALID_CHANNEL = 0x21;
     /// No such class here: also what a GPU without an engine says to the engine's class.
     NV_ERR_INVALID_CLASS = 0x22;
     /// No such client, or not the caller's.

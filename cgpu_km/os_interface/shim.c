@@ -2,6 +2,11 @@
 /* Inline functions and macros of the kernel that Rust cannot call. No logic. */
 #include "shim.h"
 
+#include <linux/kprobes.h>
+#ifdef CONFIG_X86_KERNEL_IBT
+#include <asm/ibt.h>
+#endif
+
 const unsigned long cgpu_shim_scratch_vm_flags =
 	VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP | VM_SEALED;
 
@@ -90,4 +95,41 @@ void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
 {
 	vm_flags_clear(vma, flags);
+}
+
+#ifdef CONFIG_KPROBES
+/* Where the kernel would put a probe for a function of this name. */
+static unsigned long address_of(const char *name)
+{
+	struct kprobe probe = { .symbol_name = name };
+	unsigned long address;
+
+	if (register_kprobe(&probe))
+		return 0;
+	address = (unsigned long)probe.addr;
+	unregister_kprobe(&probe);
+#ifdef CONFIG_X86_KERNEL_IBT
+	/* Behind the instruction at which an indirect call must arrive. */
+	if (*(u32 *)(address - ENDBR_INSN_SIZE) == gen_endbr())
+		address -= ENDBR_INSN_SIZE;
+#endif
+	return address;
+}
+#else
+static unsigned long address_of(const char *name)
+{
+	return 0;
+}
+#endif
+
+/* The function of this name in that module, which the caller holds; NULL: there is none. */
+void *cgpu_shim_find_function(const char *name, struct module *owner)
+{
+	unsigned long address = (unsigned long)__symbol_get(name);
+
+	if (address)
+		__symbol_put(name);
+	else
+		address = address_of(name);
+	return owner && address && within_module(address, owner) ? (void *)address : NULL;
 }

@@ -5,6 +5,7 @@
 
 #include <linux/cred.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/sched.h>
 #include <linux/semaphore.h>
@@ -19,6 +20,7 @@ bool cgpu_shim_frame_is_memory(unsigned long frame);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);
 unsigned long cgpu_shim_page_to_pfn(struct page *page);
 pid_t cgpu_shim_pid_by_vnr(pid_t nr);
+void *cgpu_shim_find_function(const char *name, struct module *owner);
 void *cgpu_shim_page_address(struct page *page);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);

@@ -2,6 +2,7 @@
 //! The books of one tenant: the events that change them.
 
 use super::audit::{Audit, Audited, Notice, Reason};
+use super::channels::ChannelChange;
 use super::charge::{Accounts, Denied};
 use super::descriptor::Exports;
 use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, ProcessId};
@@ -118,6 +119,23 @@ impl Books {
             self.accounts.ledgers.count_refused_call(gpu);
         }
         self.audit.note(call, gpu, process, now)
+    }
+
+    /// The oldest thing that happened to a channel or a channel group and was not taken yet. To be taken
+    /// whenever the books were changed, before they are let go.
+    pub fn take_channel_change(&mut self) -> Option<ChannelChange> {
+        loop {
+            let noted = self.forest.channels.take()?;
+            // A ledger stays as long as there are the books.
+            if let Some(ledger) = self.accounts.ledgers.get(noted.share) {
+                return Some(ChannelChange {
+                    gpu: ledger.gpu(),
+                    client: noted.client,
+                    object: noted.object,
+                    what: noted.what,
+                });
+            }
+        }
     }
 
     /// An object is about to be asked for. Reserves its memory and every record that it needs. The
@@ -320,6 +338,10 @@ impl Books {
         let group = self.forest.objects.get(parent).map(|parent| parent.kind);
         let grouped = alloc.kind == Kind::Channel && group == Some(Kind::ChannelGroup);
         let context = alloc.context && !grouped;
+        object.compute = match grouped {
+            true => self.forest.objects.get(parent).is_some_and(|p| p.compute),
+            false => alloc.context,
+        };
         // Memory of which nothing is said yet is charged with what the driver will say.
         let demand = Demand {
             bytes: alloc.bytes,

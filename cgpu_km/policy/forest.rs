@@ -9,6 +9,7 @@
 //! but nothing else can come to have that name before the call ends. So a name means the same at the
 //! beginning of a call, when the driver executes it, and at its end.
 
+use super::channels::{ChannelEvent, Journal, Noted};
 use super::charge::Accounts;
 use super::event::FileId;
 use super::object::{key_of, Client, Entry, Life, Object};
@@ -24,6 +25,8 @@ use crate::store::Exhausted;
 pub(super) struct Forest {
     pub(super) objects: Slots<Object>,
     pub(super) clients: Slots<Client>,
+    /// What happened to channels.
+    pub(super) channels: Journal,
     by_handle: Table,
     /// First client of each file.
     by_file: Table,
@@ -36,11 +39,17 @@ pub(super) struct Forest {
 const FIRST_CHOICE: u32 = 0xcaf8_0000;
 const CHOICES: u32 = 0x0008_0000;
 
+/// Whether the GPU's time is given to such objects.
+fn is_scheduled(kind: Kind) -> bool {
+    matches!(kind, Kind::Channel | Kind::ChannelGroup)
+}
+
 impl Forest {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             objects: Slots::new(),
             clients: Slots::new(),
+            channels: Journal::new(),
             by_handle: Table::new(seed),
             by_file: Table::new(seed),
         }
@@ -96,7 +105,15 @@ impl Forest {
 
     /// Adds an object that the driver is about to be asked for, below `parent`.
     pub(super) fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Exhausted> {
-        let slot = self.enter(object)?;
+        let scheduled = is_scheduled(object.kind);
+        if scheduled {
+            self.channels.announce()?;
+        }
+        let entered = self.enter(object);
+        if scheduled && entered.is_err() {
+            self.channels.forget();
+        }
+        let slot = entered?;
         self.attach(slot, parent);
         Ok(slot)
     }
@@ -216,6 +233,10 @@ impl Forest {
         };
         object.life = Life::Here;
         let owner = object.owner;
+        self.came(slot);
+        let Some(object) = self.objects.get(slot) else {
+            return;
+        };
         if let Some(share) = object.share {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner
@@ -238,6 +259,27 @@ impl Forest {
         if client.closed {
             self.fell(slot, accounts);
         }
+    }
+
+    /// Notes that a channel is there.
+    fn came(&mut self, slot: Slot) {
+        let Some(object) = self.objects.get(slot) else {
+            return;
+        };
+        let (Kind::Channel, Some(share)) = (object.kind, object.share) else {
+            return;
+        };
+        let parent = object.parent.and_then(|parent| self.objects.get(parent));
+        let group = parent.filter(|parent| parent.kind == Kind::ChannelGroup);
+        self.channels.note(Noted {
+            share,
+            client: object.client,
+            object: object.handle,
+            what: ChannelEvent::Made {
+                group: group.map_or(object.handle, |group| group.handle),
+                compute: object.compute,
+            },
+        });
     }
 
     /// Takes an object away with everything below it. What is still coming goes to the client's root,
@@ -292,6 +334,21 @@ impl Forest {
         let was = object.life;
         let owner = object.owner.take();
         object.life = Life::Gone;
+        if is_scheduled(object.kind) {
+            let (client, handle, share) = (object.client, object.handle, object.share);
+            if let Some(share) = share.filter(|_| was == Life::Here) {
+                self.channels.note(Noted {
+                    share,
+                    client,
+                    object: handle,
+                    what: ChannelEvent::Gone,
+                });
+            }
+            self.channels.forget();
+        }
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
         if let Some(hold) = object.hold.take() {
             accounts.release(hold);
         }

@@ -51,6 +51,8 @@ pub(super) struct Object {
     pub(super) timeslice: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
+    /// For a channel group or a channel: it is for compute or graphics.
+    pub(super) compute: bool,
     /// Its client's record; `None` once the client is gone.
     pub(super) owner: Option<Slot>,
     pub(super) parent: Option<Slot>,
@@ -79,6 +81,7 @@ impl Object {
             hold: None,
             timeslice: DEFAULT_TIMESLICE_US,
             page: PageSize::Small,
+            compute: false,
             owner: None,
             parent: None,
             child: None,

@@ -3,6 +3,7 @@
 
 mod audit;
 mod behaviour;
+mod channels;
 mod exports;
 mod failing;
 mod managed;

@@ -195,6 +195,14 @@ impl Tenant {
         let before = state.books.over_changes();
         let result = work(&mut state);
         let changed = state.books.over_changes() != before;
+        // In the order in which they happened, so before anybody else changes the books.
+        while let Some(change) = state.books.take_channel_change() {
+            let share = state.shares.iter().find(|s| s.gpu.id() == change.gpu);
+            if let Some(share) = share {
+                let id = InstanceId(share.instance);
+                share.gpu.conductor().channel_changed(id, &change);
+            }
+        }
         drop(state);
         if changed {
             self.changes.note();

@@ -141,6 +141,8 @@ pub enum Action {
 pub enum CallError {
     /// This driver or this GPU cannot do it (`NV_ERR_NOT_SUPPORTED` and the like): not tried again.
     Unsupported,
+    /// What it names is not there any more (of several channels: one of them).
+    Gone,
     /// It failed: an object went at that moment, or the driver had no resources. Tried again later.
     Failed,
 }

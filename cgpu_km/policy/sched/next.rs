@@ -250,6 +250,10 @@ impl Scheduler {
         if result.is_ok() {
             self.fleet.switched(disable.then_some(now));
         }
+        if let (Err(CallError::Gone), [only]) = (result, &*self.switched) {
+            self.fleet.free(*only);
+            return;
+        }
         for channel in self.fleet.channels_mut().filter(|c| c.in_call) {
             channel.in_call = false;
             if result.is_ok() {
@@ -293,6 +297,10 @@ impl Scheduler {
         let Some(group) = self.fleet.groups_mut().find(|g| g.name == name) else {
             return;
         };
+        if result == Err(CallError::Gone) {
+            self.fleet.free(name);
+            return;
+        }
         if result.is_err() {
             group.failed = group.failed.saturating_add(1);
             group.retry_at = retry_at(now, group.failed);

@@ -200,6 +200,28 @@ fn a_channel_that_the_driver_refuses_does_not_hinder_the_others() {
 }
 
 #[test]
+fn a_channel_that_is_not_there_is_found_out_and_forgotten() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let stale = name(A, 103);
+    let named = std::rc::Rc::new(std::cell::Cell::new(0));
+    let count = named.clone();
+    bench.failing = Box::new(move |action, channels| match action {
+        Action::Switch { .. } if channels.contains(&stale) => {
+            count.set(count.get() + 1);
+            Err(CallError::Gone)
+        }
+        _ => Ok(()),
+    });
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(2000 * MS, &[A, B]);
+    // Among others, and then alone.
+    assert_eq!(named.get(), 2);
+    let (a, b) = (bench.given(A), bench.given(B));
+    assert!(off_by(a, b) <= 2, "{a} {b}");
+}
+
+#[test]
 fn what_the_driver_cannot_do_is_not_tried_again() {
     let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
     bench.failing = Box::new(|action, _| match action {

@@ -17,6 +17,7 @@ pub mod storm;
 pub mod suite;
 pub mod uvm;
 pub mod weights;
+pub mod work;
 
 #[cfg(test)]
 mod tests {

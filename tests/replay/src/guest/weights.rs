@@ -7,30 +7,16 @@
 //! give the verdict. Run it on a machine whose clock counts instructions (`tests/vm/run.sh
 //! --count-instructions`): then nothing that the host does reaches the figures.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-
 use serde::Serialize;
 
 use super::process::spawn;
-use super::rm;
 use super::suite::doorbell::{put, status};
-use super::suite::mappings::{map_doorbell, write};
-use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
-use crate::bytes::{put_u32, u32_at};
+use super::suite::{clean_up, sys, Instance, GIB, GPU};
+use super::work::{now, Work};
 use crate::control::{mount_cgpufs, Control};
-use crate::standin;
 use crate::sys as os;
 use cgpu_uapi::means;
 
-/// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
-const BELL: u64 = 0x90;
-const GROUP: u32 = 0x5C00_0020;
-const CHANNEL: u32 = 0x5C00_0021;
-/// HOPPER_CHANNEL_GPFIFO_A.
-const GPFIFO: u32 = 0xC86F;
-/// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN.
-const GET_TOKEN: u32 = 0xC36F_0108;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
@@ -65,63 +51,27 @@ impl Habit {
     }
 }
 
-/// A program in an instance of its own, with a channel.
+/// A program in an instance of its own.
 struct Program {
     child: i32,
-    client: rm::Client,
-    address: u64,
+    work: Work,
     habit: Habit,
     instance: Instance,
 }
 
-/// What the process does: launches without end.
-fn launch(address: u64, token: u32, habit: Habit, mut work: File) -> i32 {
-    let mut record = [0; 24];
-    put_u32(&mut record, 0, GPU);
-    put_u32(&mut record, 4, token);
-    record[8..16].copy_from_slice(&habit.kernel.to_le_bytes());
-    put_u32(&mut record, 16, 1);
-    put_u32(&mut record, 20, habit.depth);
-    loop {
-        write(address + BELL, token);
-        match work.write(&record) {
-            Ok(_) => {}
-            // Another program rang after us and before the GPU looked.
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return 1,
-        }
-    }
-}
-
 impl Program {
+    /// Its process launches without end.
     fn start(name: &'static str, weight: u32, habit: Habit) -> Result<Self, String> {
         let instance = Instance::new(name, GIB)?;
         put(&format!("{name}/weight"), &weight.to_string())?;
-        let client = instance.client()?;
-        let mut group = [0; 20];
-        put_u32(&mut group, 12, 1);
-        at(
-            "group",
-            client.alloc(rm::DEVICE_HANDLE, GROUP, rm::CHANNEL_GROUP, &mut group),
-        )?;
-        at(
-            "channel",
-            client.alloc(GROUP, CHANNEL, GPFIFO, &mut [0; 368]),
-        )?;
-        let mut token = [0; 4];
-        at(
-            "token",
-            rm::control(client.ctl, client.handle, CHANNEL, GET_TOKEN, &mut token),
-        )?;
-        let token = u32_at(&token, 0);
-        let address = map_doorbell(&instance, &client)?;
-        let path = format!("{}/work", standin::DEBUGFS);
-        let work = at(&path, File::options().write(true).open(&path))?;
-        let child = spawn(|| launch(address, token, habit, work));
+        let work = Work::new(&instance)?;
+        let child = spawn(|| {
+            while work.launch(habit.kernel, 1, habit.depth).is_ok() {}
+            1
+        });
         Ok(Self {
             child: sys("fork", child)?,
-            client,
-            address,
+            work,
             habit,
             instance,
         })
@@ -129,30 +79,14 @@ impl Program {
 
     /// How long its kernels have run, nanoseconds.
     fn ran(&self) -> Result<u64, String> {
-        let key = format!("gpu{GPU}_{:#010x}", self.client.handle);
-        let engine = standin::read("engine")?;
-        let line = engine.get(&key).ok_or_else(|| format!("no {key}"))?;
-        let mut words = line.split(' ');
-        words
-            .find(|word| *word == "ran")
-            .and_then(|_| words.next()?.parse().ok())
-            .ok_or_else(|| format!("{key} has no account"))
+        self.work.account().map(|account| account.ran)
     }
 
     fn end(self) -> Result<(), String> {
         sys("kill", os::kill(self.child, libc::SIGKILL))?;
         sys("wait", os::wait(self.child))?;
-        // SAFETY: nothing of the program lies in a range that the driver gave.
-        sys("munmap", unsafe { os::munmap(self.address, 0x1_0000) })?;
-        self.client.close();
-        Ok(())
+        self.work.close()
     }
-}
-
-/// Nanoseconds of the GPU.
-fn now() -> Result<u64, String> {
-    let engine = standin::read("engine")?;
-    Ok(standin::number(&engine, &format!("gpu{GPU}_now_ns")))
 }
 
 /// The parts of the GPU's time in which kernels of each program ran.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
 
-use super::doorbell::{proc, put, wait_for, wait_parked, wait_shut, Bell};
+use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell};
 use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::work::{Account, Work};
 use crate::sys as os;
 use cgpu_uapi::{means, set, state, Cause, GpuSetCompute};
 
@@ -12,6 +13,14 @@ pub(super) const TESTS: &[Test] = &[
     ("compute: numbers that mean nothing are refused", unknown),
     ("compute: priority and suspension", terms),
     ("compute: what was given is told", given),
+    (
+        "compute: suspended it is off the GPU, resumed it goes on",
+        taken_off,
+    ),
+    (
+        "compute: channels that come and go while it is off",
+        come_and_go,
+    ),
 ];
 
 fn policy(number: u32) -> impl Fn(&mut GpuSetCompute) {
@@ -201,4 +210,49 @@ fn given() -> Outcome {
     let wanted = 190_000_000..=took + 100_000_000;
     holds(&format!("{got} of {took} ns"), wanted.contains(&got))?;
     bell.end()
+}
+
+/// A kernel of this length is not over before somebody is suspended, even on this slow machine.
+const LONG: u64 = 4_000_000_000;
+
+fn wait_account(what: &str, work: &Work, wanted: impl Fn(&Account) -> bool) -> Outcome {
+    wait_for(what, || work.account().map(|account| wanted(&account)))
+}
+
+/// The driver's own interface is there, and takes a kernel off the GPU that runs already.
+fn taken_off() -> Outcome {
+    let instance = Instance::new("offgpu", GIB)?;
+    let gpu = sys("get", control()?.gpu_compute(GPU))?;
+    let wanted = means::SWITCH | means::TIMESLICE | means::PREEMPT | means::DOORBELL;
+    equal("means", &(gpu.means & wanted), &wanted)?;
+    let work = Work::new(&instance)?;
+    at("launch", work.launch(LONG, 1, 0))?;
+    suspend(&instance, true)?;
+    wait_account("off", &work, |account| account.off == 1)?;
+    let before = work.account()?;
+    holds("it was over before", before.finished == 0)?;
+    os::sleep_ms(100);
+    equal("nothing runs", &work.account()?, &before)?;
+    suspend(&instance, false)?;
+    wait_account("on again", &work, |account| account.off == 0)?;
+    wait_account("finished", &work, |account| account.finished == 1)?;
+    equal("ran", &work.account()?.ran, &LONG)?;
+    work.close()
+}
+
+fn come_and_go() -> Outcome {
+    let instance = Instance::new("offmore", GIB)?;
+    let work = Work::new(&instance)?;
+    suspend(&instance, true)?;
+    wait_account("off", &work, |account| account.off == 1)?;
+    work.another_channel()?;
+    wait_account("both off", &work, |account| account.off == 2)?;
+    work.free_channel()?;
+    equal("channels", &work.account()?.channels, &1)?;
+    suspend(&instance, false)?;
+    wait_account("on again", &work, |account| account.off == 0)?;
+    // With all that it has, while it is off.
+    suspend(&instance, true)?;
+    wait_account("off again", &work, |account| account.off == 1)?;
+    work.close()
 }

@@ -105,7 +105,7 @@ fn child() -> Outcome {
 }
 
 /// Length of the doorbell's region.
-pub(super) const DOORBELL: u64 = 0x1_0000;
+pub(in crate::guest) const DOORBELL: u64 = 0x1_0000;
 
 /// A mapping of `len` bytes of an object through a file of the GPU's, which is closed again.
 fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String> {

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver's interface for other kernel modules (`nvidia_get_rm_ops`), for the few calls by which a
+//! GPU's time is shared. `crate::nvidia::rmapi` says what it looks like.
+//!
+//! The function is looked for when a GPU is opened, so it does not matter which module was loaded first:
+//! among the symbols that modules export to modules of our licence, else by its address, since a proprietary
+//! driver exports it to its own parts. It must lie in the module whose file we have open, and that file
+//! keeps the module there. It tells its table only to who knows the driver's exact version.
+//!
+//! # Locks
+//!
+//! Every call takes the driver's own locks and may sleep for as long as the GPU's firmware takes. It is made
+//! with no spinlock, no lock that a proxied call takes, and not under `mmap_lock`.
+
+use super::{extra, BackingFile};
+use crate::{
+    nvidia::{
+        handle::{ControlCmd, ObjectHandle},
+        nvos::{nvos00, nvos21, nvos54, nvos64},
+        params::{nv0080, nv2080, preempt, timeslice},
+        rmapi::{self, disable_channels},
+        status::NvStatus,
+        version::Branch,
+        wire::Field,
+    },
+    policy::sched::RmName,
+};
+use core::ptr::null_mut;
+use kernel::{prelude::*, sync::Arc};
+
+/// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments of
+/// functions that are not called here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Operations {
+    version_string: *const c_char,
+    allow_write_combining: u8,
+    alloc_stack: Option<unsafe extern "C" fn(*mut *mut c_void) -> c_int>,
+    free_stack: Option<unsafe extern "C" fn(*mut c_void)>,
+    enumerate_gpus: *const c_void,
+    open_gpu: *const c_void,
+    close_gpu: *const c_void,
+    op: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    set_callbacks: *const c_void,
+}
+
+const _: () = assert!(size_of::<Operations>() == 72);
+
+/// Bytes that the driver takes for a struct of its own.
+#[repr(C, align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+/// Why there is no [`KernelClient`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The driver has no such function, or it cannot be found.
+    Function,
+    /// It is of another version than it said before.
+    Version,
+    /// It refused to make the client or its objects, with this status.
+    Refused(NvStatus),
+    /// No memory.
+    Memory,
+}
+
+const NV01_ROOT: u32 = 0x0000;
+const NV01_DEVICE_0: u32 = 0x0080;
+const NV20_SUBDEVICE_0: u32 = 0x2080;
+/// Handles of our client's objects. Any number but 0 and the client's will do.
+const DEVICE: u32 = 0xc690_0080;
+const SUBDEVICE: u32 = 0xc690_2080;
+/// The most that the driver copies of the parameters of a class that is allocated here.
+const CLASS_PARAMS: usize = 64;
+
+const _: () = assert!(nv0080::SIZE <= CLASS_PARAMS && nv2080::SIZE <= CLASS_PARAMS);
+
+/// A client of the driver that is the kernel's, with a device and a subdevice of one GPU; freed when this is
+/// dropped.
+///
+/// # Invariants
+///
+/// The functions are those of the module that `_driver` is a file of.
+pub struct KernelClient {
+    operations: Operations,
+    has_long_alloc: bool,
+    client: u32,
+    _driver: Arc<BackingFile>,
+}
+
+// SAFETY: The pointers are to code and constants of the driver; it takes calls of any task.
+unsafe impl Send for KernelClient {}
+// SAFETY: As above, of several at once.
+unsafe impl Sync for KernelClient {}
+
+impl KernelClient {
+    /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of this
+    /// device instance.
+    pub fn new(
+        gpu: Arc<BackingFile>,
+        version: &CStr,
+        branch: Branch,
+        device_instance: u32,
+    ) -> core::result::Result<Self, Missing> {
+        let owner = gpu.operations().owner;
+        let name = c"nvidia_get_rm_ops".as_char_ptr();
+        // SAFETY: The open file holds its module; the name is a string.
+        let found = unsafe { extra::cgpu_shim_find_function(name, owner) };
+        if found.is_null() {
+            return Err(Missing::Function);
+        }
+        // SAFETY: The driver has this one function of that name, with this signature in all branches.
+        let get: unsafe extern "C" fn(*mut Operations) -> c_int =
+            unsafe { core::mem::transmute(found) };
+        let mut operations = Operations {
+            version_string: version.as_char_ptr(),
+            allow_write_combining: 0,
+            alloc_stack: None,
+            free_stack: None,
+            enumerate_gpus: null_mut(),
+            open_gpu: null_mut(),
+            close_gpu: null_mut(),
+            op: None,
+            set_callbacks: null_mut(),
+        };
+        // SAFETY: It reads the version and fills in the table, whose size is that of all branches.
+        if unsafe { get(&raw mut operations) } != 0 {
+            return Err(Missing::Version);
+        }
+        // INVARIANT: The function lies in the module that `gpu` is a file of, and told its own.
+        let mut this = Self {
+            operations,
+            has_long_alloc: rmapi::has_long_alloc(branch),
+            client: 0,
+            _driver: gpu,
+        };
+        this.client = this.alloc(0, 0, NV01_ROOT, None)?;
+        let mut params = Aligned([0; CLASS_PARAMS]);
+        nv0080::DEVICE_ID.set(&mut params.0, device_instance);
+        this.alloc(this.client, DEVICE, NV01_DEVICE_0, Some(&mut params))?;
+        let mut params = Aligned([0; CLASS_PARAMS]);
+        this.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, Some(&mut params))?;
+        Ok(this)
+    }
+
+    /// Switches channels of any clients of this GPU off, which preempts them, or on.
+    pub fn switch(&self, channels: &[RmName], disable: bool) -> Result<NvStatus> {
+        let mut params = Aligned([0; disable_channels::SIZE]);
+        let count = u32::try_from(channels.len()).map_err(|_| EINVAL)?;
+        for (i, name) in channels.iter().enumerate() {
+            let client = disable_channels::H_CLIENT_LIST.item(i).ok_or(EINVAL)?;
+            let channel = disable_channels::H_CHANNEL_LIST.item(i).ok_or(EINVAL)?;
+            client.set(&mut params.0, name.client.0);
+            channel.set(&mut params.0, name.object.0);
+        }
+        disable_channels::DISABLE.set(&mut params.0, u8::from(disable));
+        disable_channels::NUM_CHANNELS.set(&mut params.0, count);
+        let subdevice = RmName {
+            client: self.client.into(),
+            object: ObjectHandle(SUBDEVICE),
+        };
+        // SAFETY: Its one address, of an event, is null.
+        unsafe { self.control(subdevice, rmapi::DISABLE_CHANNELS, &mut params) }
+    }
+
+    /// Sets the time slice of a channel group, in microseconds.
+    pub fn set_timeslice(&self, group: RmName, microseconds: u32) -> Result<NvStatus> {
+        let mut params = Aligned([0; timeslice::SIZE]);
+        timeslice::TIMESLICE_US.set(&mut params.0, u64::from(microseconds));
+        // SAFETY: There is no address in it.
+        unsafe { self.control(group, rmapi::SET_TIMESLICE, &mut params) }
+    }
+
+    /// Takes a channel group off the GPU, in favour of the next.
+    pub fn preempt(&self, group: RmName) -> Result<NvStatus> {
+        let mut params = Aligned([0; preempt::SIZE]);
+        // SAFETY: As above.
+        unsafe { self.control(group, rmapi::PREEMPT, &mut params) }
+    }
+
+    /// Makes an object of our client, or the client.
+    fn alloc(
+        &self,
+        parent: u32,
+        object: u32,
+        class: u32,
+        params: Option<&mut Aligned<CLASS_PARAMS>>,
+    ) -> core::result::Result<u32, Missing> {
+        let address = params.map_or(null_mut(), |params| params.0.as_mut_ptr());
+        let mut argument = Aligned([0; nvos64::SIZE]);
+        // Both forms begin alike; they differ in where the status stands.
+        nvos64::H_ROOT.set(&mut argument.0, self.client);
+        nvos64::H_OBJECT_PARENT.set(&mut argument.0, parent);
+        nvos64::H_OBJECT_NEW.set(&mut argument.0, object);
+        nvos64::H_CLASS.set(&mut argument.0, class);
+        // CAST: an address of the kernel's, of 64 bits.
+        nvos64::P_ALLOC_PARMS.set(&mut argument.0, address as u64);
+        let (size, status) = match self.has_long_alloc {
+            true => (nvos64::SIZE, nvos64::STATUS),
+            false => (nvos21::SIZE, nvos21::STATUS),
+        };
+        let bytes = argument.0.get_mut(..size).ok_or(Missing::Memory)?;
+        // SAFETY: The parameters are null or larger than those of the classes above, and live until the
+        // call is over.
+        unsafe { self.call(rmapi::ALLOC, bytes) }.map_err(|_| Missing::Memory)?;
+        match status.get(&argument.0).map(NvStatus) {
+            Some(NvStatus::NV_OK) => Ok(nvos64::H_OBJECT_NEW.get(&argument.0).unwrap_or(0)),
+            refused => Err(Missing::Refused(refused.unwrap_or(NvStatus::NV_OK))),
+        }
+    }
+
+    /// Calls a control of an object of any client.
+    ///
+    /// # Safety
+    ///
+    /// Addresses in the parameters are null, or of what the control may read and write.
+    unsafe fn control<const N: usize>(
+        &self,
+        name: RmName,
+        cmd: ControlCmd,
+        params: &mut Aligned<N>,
+    ) -> Result<NvStatus> {
+        let mut argument = Aligned([0; nvos54::SIZE]);
+        let size = u32::try_from(N).map_err(|_| EINVAL)?;
+        nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
+        nvos54::H_OBJECT.set(&mut argument.0, name.object.0);
+        nvos54::CMD.set(&mut argument.0, cmd.0);
+        // CAST: as above.
+        nvos54::PARAMS.set(&mut argument.0, params.0.as_mut_ptr() as u64);
+        nvos54::PARAMS_SIZE.set(&mut argument.0, size);
+        // SAFETY: The parameters live until the call is over, and the driver takes no other size than the
+        // control's own.
+        unsafe { self.call(rmapi::CONTROL, &mut argument.0) }?;
+        nvos54::STATUS.get(&argument.0).map(NvStatus).ok_or(EIO)
+    }
+
+    /// Makes a call; its own struct is `argument`, in and out.
+    ///
+    /// # Safety
+    ///
+    /// Addresses in it are null, or of what the call may read and write.
+    unsafe fn call(&self, operation: u32, argument: &mut [u8]) -> Result {
+        let Operations {
+            alloc_stack: Some(alloc_stack),
+            free_stack: Some(free_stack),
+            op: Some(op),
+            ..
+        } = self.operations
+        else {
+            return Err(ENODEV);
+        };
+        let mut request = Aligned([0; rmapi::SIZE]);
+        Field::<u32>::at(rmapi::OPERATION).set(&mut request.0, operation);
+        let end = rmapi::ARGUMENT.saturating_add(argument.len());
+        let place = rmapi::ARGUMENT..end;
+        let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;
+        room.copy_from_slice(argument);
+        let mut stack = null_mut();
+        // SAFETY: The driver's function, by the invariant; the place is there.
+        if unsafe { alloc_stack(&raw mut stack) } != 0 {
+            return Err(ENOMEM);
+        }
+        // SAFETY: As above. The request is as large as it is in any branch, and the caller promises the
+        // rest; it may sleep here.
+        unsafe { op(stack, request.0.as_mut_ptr().cast()) };
+        // SAFETY: It was made above.
+        unsafe { free_stack(stack) };
+        argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
+        Ok(())
+    }
+}
+
+impl Drop for KernelClient {
+    fn drop(&mut self) {
+        if self.client == 0 {
+            return;
+        }
+        let mut argument = Aligned([0; nvos00::SIZE]);
+        nvos00::H_ROOT.set(&mut argument.0, self.client);
+        nvos00::H_OBJECT_OLD.set(&mut argument.0, self.client);
+        // SAFETY: There is no address in it.
+        let freed = unsafe { self.call(rmapi::FREE, &mut argument.0) };
+        if freed.is_err() || nvos00::STATUS.get(&argument.0) != Some(0) {
+            pr_warn!("the driver keeps a client of this module\n");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Channels and channel groups that came and went, for who shares the GPU's time.
+//!
+//! What happens to the books is noted here in its order and taken out again before the books are let go
+//! ([`super::Books::take_channel_change`]). A free must not fail, so there is room for every departure from the moment
+//! that an object is asked for; who never takes anything out (a test of something else) loses the rest.
+
+use super::ledger::Share;
+use super::GpuId;
+use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::store::{Exhausted, List};
+
+/// A channel or a channel group came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelChange {
+    /// Of which GPU.
+    pub gpu: GpuId,
+    /// Its client.
+    pub client: ClientHandle,
+    /// Its handle.
+    pub object: ObjectHandle,
+    /// What it did.
+    pub what: ChannelEvent,
+}
+
+/// What a channel or a channel group did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelEvent {
+    /// The driver has made a channel.
+    Made {
+        /// Its group; the channel itself where it is in none.
+        group: ObjectHandle,
+        /// It is for compute or graphics.
+        compute: bool,
+    },
+    /// The channel, or the group with all that was in it, is gone.
+    Gone,
+}
+
+/// A change, before its GPU's name is looked up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    pub(super) share: Share,
+    pub(super) client: ClientHandle,
+    pub(super) object: ObjectHandle,
+    pub(super) what: ChannelEvent,
+}
+
+/// The changes that nobody has taken yet.
+#[derive(Debug)]
+pub(super) struct Journal {
+    /// In the order in which they happened; those before `taken` were taken.
+    noted: List<Noted>,
+    taken: usize,
+    /// Objects that are asked for or there, each of which may still come and go.
+    objects: usize,
+    /// Changes for which there is room: of the most objects that there ever were at once.
+    room: usize,
+}
+
+impl Journal {
+    pub(super) const fn new() -> Self {
+        Self {
+            noted: List::new(),
+            taken: 0,
+            objects: 0,
+            room: 0,
+        }
+    }
+
+    /// An object is asked for: makes room for its coming and its going.
+    pub(super) fn announce(&mut self) -> Result<(), Exhausted> {
+        let objects = self.objects.saturating_add(1);
+        let room = objects.saturating_mul(2).max(self.room);
+        self.noted.reserve(room.saturating_sub(self.noted.len()))?;
+        (self.objects, self.room) = (objects, room);
+        Ok(())
+    }
+
+    /// An object that was asked for is gone, or never came.
+    pub(super) fn forget(&mut self) {
+        self.objects = self.objects.saturating_sub(1);
+    }
+
+    /// Notes a change of an object that was asked for.
+    pub(super) fn note(&mut self, change: Noted) {
+        if self.noted.len() < self.room {
+            // There is room for as many.
+            let _ = self.noted.push(change);
+        }
+    }
+
+    /// The oldest change that was not taken yet.
+    pub(super) fn take(&mut self) -> Option<Noted> {
+        match self.noted.get(self.taken) {
+            Some(change) => {
+                self.taken += 1;
+                Some(*change)
+            }
+            None => {
+                self.noted.truncate(0);
+                self.taken = 0;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Work for the stand-in's GPU: a client with a channel for compute, whose doorbell is mapped through the
+//! module (`tests/fake_nvidia/README.md`, "Work").
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+
+use super::rm;
+use super::suite::mappings::{map_doorbell, write, DOORBELL};
+use super::suite::{at, sys, Instance, GPU};
+use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::standin;
+use crate::sys as os;
+
+/// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
+const BELL: u64 = 0x90;
+const GROUP: u32 = 0x5C00_0020;
+const CHANNEL: u32 = 0x5C00_0021;
+/// HOPPER_CHANNEL_GPFIFO_A.
+const GPFIFO: u32 = 0xC86F;
+/// NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN.
+const GET_TOKEN: u32 = 0xC36F_0108;
+
+/// A client with a group for compute and a channel in it.
+pub struct Work {
+    /// The client.
+    pub client: rm::Client,
+    address: u64,
+    token: u32,
+    file: File,
+}
+
+/// What a client had of the GPU, and what it has there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Nanoseconds that its kernels ran.
+    pub ran: u64,
+    /// Kernels that ended.
+    pub finished: u64,
+    /// Its channels for compute.
+    pub channels: u64,
+    /// Those of them that are switched off.
+    pub off: u64,
+}
+
+impl Work {
+    /// For programs in an instance.
+    pub(in crate::guest) fn new(instance: &Instance) -> Result<Self, String> {
+        let client = instance.client()?;
+        let mut group = [0; 20];
+        // The engine: graphics and compute.
+        put_u32(&mut group, 12, 1);
+        let made = client.alloc(rm::DEVICE_HANDLE, GROUP, rm::CHANNEL_GROUP, &mut group);
+        at("group", made)?;
+        at("channel", alloc_channel(&client, CHANNEL))?;
+        let mut token = [0; 4];
+        let told = rm::control(client.ctl, client.handle, CHANNEL, GET_TOKEN, &mut token);
+        at("token", told)?;
+        let address = map_doorbell(instance, &client)?;
+        let path = format!("{}/work", standin::DEBUGFS);
+        Ok(Self {
+            address,
+            token: u32_at(&token, 0),
+            file: at(&path, File::options().write(true).open(&path))?,
+            client,
+        })
+    }
+
+    /// One more channel in the group.
+    pub(in crate::guest) fn another_channel(&self) -> Result<u32, String> {
+        at("another channel", alloc_channel(&self.client, CHANNEL + 1))
+    }
+
+    /// Frees the channel that kernels are launched on.
+    pub(in crate::guest) fn free_channel(&self) -> Result<(), String> {
+        at("free", self.client.free(CHANNEL))
+    }
+
+    /// Launches kernels of `length` nanoseconds, and waits until fewer than `below` are left (0: not at all).
+    pub fn launch(&self, length: u64, count: u32, below: u32) -> std::io::Result<()> {
+        let mut record = [0; 24];
+        put_u32(&mut record, 0, GPU);
+        put_u32(&mut record, 4, self.token);
+        put_u64(&mut record, 8, length);
+        put_u32(&mut record, 16, count);
+        put_u32(&mut record, 20, below);
+        loop {
+            write(self.address + BELL, self.token);
+            match (&self.file).write(&record) {
+                // Another program rang after us and before the GPU looked.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                result => return result.map(drop),
+            }
+        }
+    }
+
+    /// What the client had so far.
+    pub fn account(&self) -> Result<Account, String> {
+        let key = format!("gpu{GPU}_{:#010x}", self.client.handle);
+        let engine = standin::read("engine")?;
+        let line = engine.get(&key).ok_or_else(|| format!("no {key}"))?;
+        let mut account = Account::default();
+        let mut words = line.split(' ');
+        while let (Some(name), Some(value)) = (words.next(), words.next()) {
+            let value = at(name, value.parse())?;
+            match name {
+                "ran" => account.ran = value,
+                "finished" => account.finished = value,
+                "channels" => account.channels = value,
+                "off" => account.off = value,
+                _ => {}
+            }
+        }
+        Ok(account)
+    }
+
+    /// Closes everything.
+    pub fn close(self) -> Result<(), String> {
+        // SAFETY: nothing of the program lies in a range that the driver gave.
+        sys("munmap", unsafe { os::munmap(self.address, DOORBELL) })?;
+        self.client.close();
+        Ok(())
+    }
+}
+
+fn alloc_channel(client: &rm::Client, handle: u32) -> Result<u32, rm::Failure> {
+    client.alloc(GROUP, handle, GPFIFO, &mut [0; 368])
+}
+
+/// Nanoseconds of the GPU.
+pub fn now() -> Result<u64, String> {
+    let engine = standin::read("engine")?;
+    Ok(standin::number(&engine, &format!("gpu{GPU}_now_ns")))
+}
