@@ -3,7 +3,7 @@
 //! are, together, what [`crate::proxy`] works on.
 
 use crate::{
-    nvidia::tables::Tables,
+    nvidia::{handle::ClientHandle, tables::Tables},
     os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
     policy::{Audited, Books, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
@@ -100,6 +100,16 @@ impl Call for TenantCall<'_, '_> {
         let gone = self.caller.unmap(os_interface::UserAddr::new(base), length);
         // The task is being killed: its memory goes with it.
         gone.unwrap_or(());
+    }
+
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
+        let tenant = self.tenant;
+        let _own = tenant.clients().map_err(errno)?;
+        Ok(work(self))
+    }
+
+    fn passing_client(&mut self) -> Option<ClientHandle> {
+        self.tenant.passing_client()
     }
 
     fn process(&self) -> ProcessId {

@@ -53,6 +53,7 @@ pub use random::random;
 pub use scratch::Scratch;
 pub use session::Endpoint;
 pub use user::UserAddr;
+pub use wait::{OwnTurn, Turn};
 pub use worker::{QueueKey, Route, Worker};
 
 /// Bindings for what the kernel's own `bindings` crate lacks, and for the C shims (see Kbuild).

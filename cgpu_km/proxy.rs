@@ -21,6 +21,7 @@
 //! Nothing here knows an operating system: the kernel module and the user-space harness each bring
 //! a [`Call`].
 
+use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::tables::Tables;
 use crate::policy::Audited;
 use crate::policy::Books;
@@ -31,6 +32,7 @@ use crate::store::Exhausted;
 
 mod alloc;
 mod answer;
+mod clients;
 mod control;
 mod copied;
 mod exports;
@@ -184,6 +186,21 @@ pub trait Call {
         parts: &mut [Part<'_>],
         file: FileAt<'_, Self::Held>,
     ) -> Result<i32, Errno>;
+
+    /// Works while nobody else makes a client of the driver's through this.
+    ///
+    /// # Errors
+    ///
+    /// The caller was killed while it waited.
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
+        Ok(work(self))
+    }
+
+    /// The handle that the driver gave a client of the kernel's just now, which is freed again: no program can
+    /// write that. `None`: the driver has no interface for the kernel.
+    fn passing_client(&mut self) -> Option<ClientHandle> {
+        None
+    }
 
     /// The calling process.
     fn process(&self) -> ProcessId;

@@ -38,7 +38,7 @@ use crate::{
         nodes::{Node, Nodes, MINORS},
         procfs::Folder,
         rmapi::KernelClient,
-        BackingFile, Changes, Gate, Worker,
+        BackingFile, Changes, Gate, Turn, Worker,
     },
     policy::ManagedMode,
     procfs,
@@ -67,6 +67,7 @@ pub struct Registry {
     twins: Arc<Cgpufs<Endpoint>>,
     proc_root: Arc<Folder>,
     changes: Arc<Changes>,
+    clients: Arc<Turn>,
 }
 
 struct Admin {
@@ -149,6 +150,7 @@ impl Registry {
         let twins = Cgpufs::register(c"cgpufs")?;
         let proc_root = Arc::new(procfs::root()?, GFP_KERNEL)?;
         let changes = Changes::new()?;
+        let clients = Turn::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 admin <- new_mutex!(Admin {
@@ -162,6 +164,7 @@ impl Registry {
                 twins,
                 proc_root,
                 changes,
+                clients,
             }),
             GFP_KERNEL,
         )
@@ -314,6 +317,7 @@ impl Registry {
             Door::new(control),
             Door::new(uvm),
             self.changes.clone(),
+            self.clients.clone(),
         )?;
         let control = Arc::new(Endpoint::Control(tenant.clone()), GFP_KERNEL)?;
         let uvm = Arc::new(Endpoint::Uvm(tenant.clone()), GFP_KERNEL)?;

@@ -10,10 +10,11 @@
 //! The scheduler's comes after `mmap_lock`, a GPU's division and a gate's state, since whoever touches a
 //! doorbell tells it under these, and whoever makes or frees a channel under a tenant's state. It is held for
 //! computations only. That of the list of gates is taken alone. That of the driver's interface is held
-//! over its calls, by the thread, with nothing else; who takes the interface away waits for the call.
+//! over its calls, by the thread with nothing else, and by a task whose turn it is to make a client; who takes the
+//! interface away waits for the call.
 
 use crate::{
-    nvidia::status::NvStatus,
+    nvidia::{handle::ClientHandle, status::NvStatus},
     os_interface::{
         rmapi::KernelClient,
         thread::{now, Alarm, Task},
@@ -97,6 +98,12 @@ impl Conductor {
     pub fn adopt(&self, driver: KernelClient) {
         *self.driver.lock() = Some(driver);
         self.change(|scheduler, now| scheduler.set_capabilities(now, RMAPI));
+    }
+
+    /// The handle that the driver gave a client just now: see [`KernelClient::passing_client`]. `None`: there is
+    /// no such interface, or it failed.
+    pub fn passing_client(&self) -> Option<ClientHandle> {
+        self.driver.lock().as_ref()?.passing_client().ok()
     }
 
     /// Gives the driver's interface back, before the GPU is closed. To be dropped without a lock.

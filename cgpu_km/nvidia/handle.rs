@@ -35,6 +35,24 @@ number! {
     /// the driver; 0 is none.
     ClientHandle
 }
+impl ClientHandle {
+    /// Where the numbers of clients begin that are not the driver's own (`RS_CLIENT_HANDLE_BASE`, resserv.h); the
+    /// kernel's have the same.
+    pub const BASE: u32 = 0xc1d0_0000;
+    /// After so many clients (`RS_CLIENT_HANDLE_MAX`) they begin anew.
+    const COUNT: u32 = 0x10_0000;
+
+    /// The handle of the client that is made after this one, if none that exists is met.
+    pub const fn next(self) -> Self {
+        Self(Self::BASE | self.0.wrapping_add(1) % Self::COUNT)
+    }
+
+    /// How many clients are made from this one, which does not count, to another one, which does.
+    pub const fn until(self, later: Self) -> u32 {
+        later.0.wrapping_sub(self.0) % Self::COUNT
+    }
+}
+
 number! {
     /// An object, unique within its client; 0 is none, and the client's own handle its root.
     ObjectHandle

@@ -15,7 +15,7 @@
 use super::{extra, BackingFile};
 use crate::{
     nvidia::{
-        handle::{ControlCmd, ObjectHandle},
+        handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos54, nvos64},
         params::{nv0080, nv2080, preempt, timeslice},
         rmapi::{self, disable_channels},
@@ -133,12 +133,12 @@ impl KernelClient {
             client: 0,
             _driver: gpu,
         };
-        this.client = this.alloc(0, 0, NV01_ROOT, None)?;
+        this.client = this.alloc(0, 0, 0, NV01_ROOT, None)?;
         let mut params = Aligned([0; CLASS_PARAMS]);
         nv0080::DEVICE_ID.set(&mut params.0, device_instance);
-        this.alloc(this.client, DEVICE, NV01_DEVICE_0, Some(&mut params))?;
+        this.alloc(this.client, this.client, DEVICE, NV01_DEVICE_0, Some(&mut params))?;
         let mut params = Aligned([0; CLASS_PARAMS]);
-        this.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, Some(&mut params))?;
+        this.alloc(this.client, DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, Some(&mut params))?;
         Ok(this)
     }
 
@@ -177,9 +177,17 @@ impl KernelClient {
         unsafe { self.control(group, rmapi::PREEMPT, &mut params) }
     }
 
-    /// Makes an object of our client, or the client.
+    /// Makes a client, frees it again, and tells what handle it had: what no program can write.
+    pub fn passing_client(&self) -> core::result::Result<ClientHandle, Missing> {
+        let handle = self.alloc(0, 0, 0, NV01_ROOT, None)?;
+        self.free(handle);
+        Ok(ClientHandle(handle))
+    }
+
+    /// Makes an object of a client, or a client.
     fn alloc(
         &self,
+        client: u32,
         parent: u32,
         object: u32,
         class: u32,
@@ -188,7 +196,7 @@ impl KernelClient {
         let address = params.map_or(null_mut(), |params| params.0.as_mut_ptr());
         let mut argument = Aligned([0; nvos64::SIZE]);
         // Both forms begin alike; they differ in where the status stands.
-        nvos64::H_ROOT.set(&mut argument.0, self.client);
+        nvos64::H_ROOT.set(&mut argument.0, client);
         nvos64::H_OBJECT_PARENT.set(&mut argument.0, parent);
         nvos64::H_OBJECT_NEW.set(&mut argument.0, object);
         nvos64::H_CLASS.set(&mut argument.0, class);
@@ -267,20 +275,24 @@ impl KernelClient {
         argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
         Ok(())
     }
-}
 
-impl Drop for KernelClient {
-    fn drop(&mut self) {
-        if self.client == 0 {
-            return;
-        }
+    /// Frees a client of ours.
+    fn free(&self, client: u32) {
         let mut argument = Aligned([0; nvos00::SIZE]);
-        nvos00::H_ROOT.set(&mut argument.0, self.client);
-        nvos00::H_OBJECT_OLD.set(&mut argument.0, self.client);
+        nvos00::H_ROOT.set(&mut argument.0, client);
+        nvos00::H_OBJECT_OLD.set(&mut argument.0, client);
         // SAFETY: There is no address in it.
         let freed = unsafe { self.call(rmapi::FREE, &mut argument.0) };
         if freed.is_err() || nvos00::STATUS.get(&argument.0) != Some(0) {
             pr_warn!("the driver keeps a client of this module\n");
+        }
+    }
+}
+
+impl Drop for KernelClient {
+    fn drop(&mut self) {
+        if self.client != 0 {
+            self.free(self.client);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! wait, though: CUDA programs do not expect `EINTR` from their ioctls.
 
 use super::extra;
-use kernel::{bindings, error::to_result, prelude::*, types::Opaque};
+use kernel::{bindings, error::to_result, prelude::*, sync::Arc, types::Opaque};
 
 /// A count of free places, handed out in the order of asking.
 #[pin_data]
@@ -46,6 +46,43 @@ impl Semaphore {
     pub(super) fn give(&self) {
         // SAFETY: `new` initialized the semaphore.
         unsafe { bindings::up(self.inner.get()) };
+    }
+}
+
+/// What one task does at a time, and others wait for killably.
+#[pin_data]
+pub struct Turn {
+    #[pin]
+    inner: Semaphore,
+}
+
+/// It is the turn of the task that has this.
+pub struct OwnTurn<'a>(&'a Turn);
+
+impl Turn {
+    /// Nobody's turn.
+    ///
+    /// # Errors
+    ///
+    /// No memory.
+    pub fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(pin_init!(Self { inner <- Semaphore::new(1) }), GFP_KERNEL)
+    }
+
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the calling task was killed while it waited.
+    pub fn take(&self) -> Result<OwnTurn<'_>> {
+        self.inner.take()?;
+        Ok(OwnTurn(self))
+    }
+}
+
+impl Drop for OwnTurn<'_> {
+    fn drop(&mut self) {
+        self.0.inner.give();
     }
 }
 

@@ -5,6 +5,8 @@
 //! src/nvidia/arch/nvalloc/unix/src/escape.c), and says nothing reliable about the size of the
 //! parameters behind it: CUDA passes 0. The class decides, here as in the driver.
 
+use super::clients;
+use super::clients::Made;
 use super::frontend::allowed;
 use super::frontend::check_file;
 use super::frontend::get;
@@ -84,8 +86,8 @@ const RIGHTS_AT: PointerAt = PointerAt {
 };
 
 /// Runs `NV_ESC_RM_ALLOC` on its outer struct.
-pub(super) fn alloc(
-    call: &mut impl Call,
+pub(super) fn alloc<C: Call>(
+    call: &mut C,
     session: &Session,
     code: u32,
     outer: &mut [u8],
@@ -209,7 +211,7 @@ pub(super) fn alloc(
         None => Route::Caller,
     };
 
-    let returned = {
+    let mut forward = |call: &mut C, outer: &mut [u8]| {
         let outer = Part {
             bytes: outer,
             pointer: None,
@@ -229,6 +231,42 @@ pub(super) fn alloc(
             (Some(p), Some(r)) => call.forward(code, &mut [outer, p, r], route),
         }
     };
+    let (returned, client_made) = match is_client {
+        false => (forward(call, outer), Made::AsTold),
+        true => {
+            let mut asked = [0; nvos::nvos64::SIZE];
+            let asked = asked.get_mut(..outer.len()).ok_or(Errno::EINVAL)?;
+            asked.copy_from_slice(outer);
+            let made = clients::make(call, |call| {
+                outer.copy_from_slice(asked);
+                let returned = forward(call, outer);
+                (returned, ObjectHandle(H_OBJECT_NEW.get(outer).unwrap_or(0)))
+            });
+            match made {
+                Ok(made) => made,
+                Err(killed) => {
+                    call.books(|books| books.end_alloc(ticket, None));
+                    return Err(killed);
+                }
+            }
+        }
+    };
+    match client_made {
+        Made::AsTold => {}
+        // What another thread has written there.
+        Made::None if envelope.status.get(outer) == Some(NvStatus::NV_OK.0) => {
+            let refusal = NvStatus::NV_ERR_INSUFFICIENT_RESOURCES;
+            set(envelope.status, outer, refusal.0)?;
+        }
+        Made::None => {}
+        Made::As(client) => {
+            set(H_OBJECT_NEW, outer, client.0)?;
+            if let Some(params) = &mut params {
+                // A root's parameters are its handle.
+                let _ = Field::<u32>::at(0).set(&mut params.bytes, client.0);
+            }
+        }
+    }
 
     let told = envelope.status.get(outer);
     let ok = returned == Ok(0) && told == Some(NvStatus::NV_OK.0);

@@ -233,7 +233,7 @@ pub(super) fn is_made(
 
 /// Frees an object that may not be there, and tells whether the driver got to it. (It answers that
 /// there is no such object with success, too.)
-fn is_freed(call: &mut impl Call, client: ClientHandle, object: ObjectHandle) -> bool {
+pub(super) fn is_freed(call: &mut impl Call, client: ClientHandle, object: ObjectHandle) -> bool {
     use nvos::nvos00;
     let mut bytes = [0; nvos00::SIZE];
     let filled = nvos00::H_ROOT.set(&mut bytes, client.0).is_some()

@@ -4,6 +4,7 @@
 
 mod answers;
 mod capabilities;
+mod clients;
 mod doorbell;
 mod exports;
 mod handles;
@@ -16,7 +17,9 @@ use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
 use crate::nvidia::wire::Field;
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 mod believed;
 mod lists;
@@ -54,6 +57,8 @@ struct Program {
     descriptors: BTreeMap<i32, Session>,
     /// The files that were held in calls of the driver.
     held: Vec<FileId>,
+    /// The last number that the driver has given to a client, if it says so to the kernel.
+    row: Option<Rc<Cell<u32>>>,
 }
 
 impl Program {
@@ -71,6 +76,7 @@ impl Program {
             branch: Branch::R580,
             descriptors: BTreeMap::new(),
             held: Vec::new(),
+            row: None,
         }
     }
 
@@ -169,6 +175,12 @@ impl Call for Program {
         // As munmap(): the driver closes the mapping, and tells.
         self.unmapped.push((base, length));
         self.books.unmap_managed(UVM.file, base, length);
+    }
+
+    fn passing_client(&mut self) -> Option<ClientHandle> {
+        let row = self.row.as_ref()?;
+        row.set(row.get() + 1);
+        Some(ClientHandle(ClientHandle::BASE | row.get() & 0xf_ffff))
     }
 
     fn process(&self) -> ProcessId {

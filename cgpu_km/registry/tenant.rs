@@ -14,10 +14,10 @@ pub use endpoint::{Endpoint, File};
 use super::gpu::{Failure, Gpu, Overcommit};
 use crate::{
     dispatch,
-    nvidia::{capability::Capabilities, tables::Tables},
+    nvidia::{capability::Capabilities, handle::ClientHandle, tables::Tables},
     os_interface::{
         self, shared_page::DriverPage, BackingFile, Changes, DeviceNumber, Frame, Gate, OpenFile,
-        Worker,
+        OwnTurn, Turn, Worker,
     },
     policy::{
         sched::{InstanceId, InstanceView, Terms},
@@ -39,6 +39,8 @@ pub struct Tenant {
     tables: &'static Tables,
     /// Told when a share comes to be over its limit, or no longer is.
     changes: Arc<Changes>,
+    /// Of all tenants: who makes a client of the driver's.
+    clients: Arc<Turn>,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
@@ -154,6 +156,7 @@ impl Tenant {
         control: Door,
         uvm: Door,
         changes: Arc<Changes>,
+        clients: Arc<Turn>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -161,6 +164,7 @@ impl Tenant {
                 name,
                 tables,
                 changes,
+                clients,
                 state <- new_mutex!(State {
                     books: Books::with_seed(os_interface::random()),
                     control,
@@ -238,6 +242,30 @@ impl Tenant {
     pub fn any_worker(&self) -> Option<Arc<Worker>> {
         let state = self.state.lock();
         Some(state.shares.first()?.worker.clone())
+    }
+
+    /// Waits until no other task makes a client of the driver's through this module.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the calling task was killed while it waited.
+    pub fn clients(&self) -> Result<OwnTurn<'_>> {
+        self.clients.take()
+    }
+
+    /// The handle that the driver gave a client of the kernel's just now, by any of its GPUs.
+    pub fn passing_client(&self) -> Option<ClientHandle> {
+        let mut number = 0;
+        loop {
+            let gpu = {
+                let state = self.state.lock();
+                state.shares.get(number)?.gpu.clone()
+            };
+            if let Some(handle) = gpu.conductor().passing_client() {
+                return Some(handle);
+            }
+            number += 1;
+        }
     }
 
     /// The one of its GPUs with this UUID, as UVM names GPUs.

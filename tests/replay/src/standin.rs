@@ -125,6 +125,12 @@ pub fn touch_new(on: bool) -> Result<(), String> {
     fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
 }
 
+/// Whether the driver has an interface for other kernel modules, for who asks from now on.
+pub fn kernel_rmapi(on: bool) -> Result<(), String> {
+    let path = "/sys/module/fake_nvidia/parameters/kernel_rmapi";
+    fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
+}
+
 /// The kernel's log from now on.
 pub struct KernelLog {
     file: Option<File>,

@@ -118,6 +118,15 @@ pub fn shared<T: Sync>() -> Result<&'static T, String> {
     Ok(unsafe { &*(at as *const T) })
 }
 
+/// `pread(2)` from the beginning of a file to any address, where there is memory or not. Not to memory of the
+/// program's own.
+pub fn pread_into(fd: i32, address: u64, length: usize) -> Result<usize, Errno> {
+    // SAFETY: The kernel refuses addresses where nothing can be written; what lies there is not this
+    // program's, as the caller says.
+    let got = unsafe { libc::pread(fd, address as *mut libc::c_void, length, 0) };
+    usize::try_from(got).map_err(|_| errno())
+}
+
 /// `mmap(2)` of a shared, readable and writable file at its own address, in the place of whatever is
 /// there.
 ///

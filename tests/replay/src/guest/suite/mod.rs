@@ -5,6 +5,7 @@
 //! the module apart come last.
 
 mod capabilities;
+mod clients;
 mod compat;
 mod compute;
 mod control;
@@ -182,6 +183,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         capabilities::TESTS,
         lists::TESTS,
         handles::TESTS,
+        clients::TESTS,
         scratch::TESTS,
         tenants::TESTS,
         compat::TESTS,
