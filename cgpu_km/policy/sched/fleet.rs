@@ -56,6 +56,9 @@ pub(super) struct Instance {
     pub(super) off_since: Option<Nanos>,
     /// Since when a task of it sleeps at the gate.
     pub(super) parked_since: Option<Nanos>,
+    /// A task that slept at the gate was let go and has not launched yet: it will, as soon as it gets a
+    /// processor.
+    pub(super) released: bool,
     pub(super) account: Account,
 }
 
@@ -78,6 +81,7 @@ impl Instance {
             thinks: 0,
             off_since: None,
             parked_since: None,
+            released: false,
             account: Account::default(),
         }
     }
@@ -100,6 +104,9 @@ impl Instance {
     /// gives way, and keeps competing: if it launches while it is off, it was thinking.
     pub(super) fn is_idle(&mut self, silent: Nanos, exclusive: bool) -> bool {
         self.silent = self.silent.saturating_add(silent);
+        if self.released && !self.terms.high_priority && self.silent <= LONGEST_SILENCE {
+            return false;
+        }
         // Who has priority is not believed to be busy for long, since it keeps the others waiting.
         if !exclusive || self.terms.high_priority || self.silent > LONGEST_SILENCE {
             return true;

@@ -224,6 +224,7 @@ impl Scheduler {
                 if let Some(instance) = self.fleet.find_mut(instance) {
                     if instance.gate != Gate::Shut {
                         if let Some(since) = instance.parked_since.take() {
+                            instance.released = true;
                             let slept = now.saturating_sub(since);
                             instance.account.parked = instance.account.parked.saturating_add(slept);
                         }

@@ -125,12 +125,18 @@ impl Scheduler {
             return;
         };
         let parked = instance.gate == Gate::Shut;
+        let released = core::mem::replace(&mut instance.released, false);
+        if released {
+            // It was not its kernels that kept it silent.
+            instance.silent = 0;
+        }
         match instance.gate {
             Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
             Gate::Armed => instance.gate = Gate::Open,
             Gate::Open => {}
         }
         match since {
+            Some(_) if in_window && released => instance.heard(0),
             Some(since) if in_window => instance.heard(now.saturating_sub(since)),
             _ if instance.working => instance.launched_outside(now),
             _ => {

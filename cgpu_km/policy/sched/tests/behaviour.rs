@@ -46,6 +46,33 @@ fn a_cap_holds_for_one_that_is_alone() {
     assert!(off_by(given, 900 * MS) <= 3, "{given}");
 }
 
+/// Its processor is busy whenever its window begins: with the doorbell alone, too, it is not taken to have no
+/// work, as the task that slept at the gate is bound to launch.
+#[test]
+fn who_wakes_late_keeps_competing() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::DOORBELL);
+    bench.instance(A, terms(3), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(500 * MS, &[A, B]);
+    // B stops at its shut gate, and is let go, and gets no processor for the next 60 ms.
+    let until = bench.now + 60 * MS;
+    while bench.gate(B) != Gate::Shut {
+        bench.run(MS, &[A, B]);
+    }
+    bench.ring(B);
+    let windows = |bench: &Bench| {
+        let view = bench.sched.instance_view(bench.now, B).expect("is there");
+        (view.working, view.account.windows)
+    };
+    let (_, before) = windows(&bench);
+    while bench.now < until {
+        bench.run(MS, &[A]);
+    }
+    let (working, after) = windows(&bench);
+    assert!(working);
+    assert!(after > before, "{before} {after}");
+}
+
 #[test]
 fn who_falls_silent_holds_no_window() {
     let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
