@@ -4,11 +4,13 @@
 use super::doorbell::{faults, proc, put, status, wait_for, wait_parked, Bell};
 use super::{at, equal, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::spawn;
+use crate::guest::work::Work;
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
     ("turns: who is alone wakes nobody", quiet),
     ("turns: a cap holds up and lets go on", let_go),
+    ("turns: a cap by doorbells alone", let_go_by_doorbells),
 ];
 
 /// The policy of the GPU, put back when this goes.
@@ -72,8 +74,57 @@ fn quiet() -> Outcome {
     bell.end()
 }
 
-/// A fixed part for a program that is alone; then none.
+/// A driver without an interface for other kernel modules, until this goes. It is looked for when a GPU gets
+/// its first instance.
+struct DoorbellsAlone;
+
+impl DoorbellsAlone {
+    const PARAMETER: &str = "/sys/module/fake_nvidia/parameters/kernel_rmapi";
+
+    fn set() -> Result<Self, String> {
+        at(Self::PARAMETER, std::fs::write(Self::PARAMETER, "0"))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for DoorbellsAlone {
+    fn drop(&mut self) {
+        // It worked before.
+        let _ = std::fs::write(Self::PARAMETER, "1");
+    }
+}
+
+/// A fixed part for a program that is alone, whose channel is switched off and on; then none.
 fn let_go() -> Outcome {
+    let instance = Instance::new("turnoff", GIB)?;
+    put("turnoff/weight", "30")?;
+    let work = Work::new(&instance)?;
+    let policy = Policy::set("3")?;
+    let child = spawn(|| {
+        while work.launch(1_000_000, 1, 4).is_ok() {}
+        1
+    });
+    let child = sys("fork", child)?;
+    let windows = || status(&instance, "compute_windows");
+    let result = wait_for("windows and preemptions", || {
+        Ok(windows()? >= 5 && status(&instance, "compute_preemptions")? >= 5)
+    });
+    equal("parkings", &status(&instance, "compute_parkings")?, &0)?;
+    drop(policy);
+    result?;
+    // Without a cap it is let alone again.
+    wait_for("on", || Ok(work.account()?.off == 0))?;
+    let (before, finished) = (windows()?, work.account()?.finished);
+    wait_for("more work", || Ok(work.account()?.finished > finished + 5))?;
+    equal("windows without a cap", &windows()?, &before)?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    sys("wait", os::wait(child))?;
+    work.close()
+}
+
+/// The same where submissions can only be held up.
+fn let_go_by_doorbells() -> Outcome {
+    let _alone = DoorbellsAlone::set()?;
     let bell = Bell::new("turncap")?;
     put("turncap/weight", "30")?;
     let policy = Policy::set("3")?;
