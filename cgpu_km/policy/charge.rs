@@ -13,21 +13,40 @@ use super::process::Processes;
 use super::slots::{Slot, Slots};
 use crate::store::Exhausted;
 
-#[derive(Debug)]
-enum State {
-    Asked(Reservation),
-    Given(Charge),
-    /// Only while it passes from one of the others to the next.
-    Settled,
+/// How far a piece of memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// What it demands is a [`Reservation`].
+    Asked,
+    /// What it demands is a [`Charge`].
+    Given,
 }
 
-/// One piece of memory.
+/// One piece of memory. There are as many as objects, so it is kept small.
 #[derive(Debug)]
 struct Cost {
-    share: Share,
-    state: State,
+    /// Bytes that it shows, or of its page tables: nothing has both.
+    amount: u64,
     oldest: Slot,
     newest: Slot,
+    share: Share,
+    is_tables: bool,
+    context: bool,
+    stage: Stage,
+}
+
+impl Cost {
+    fn demand(&self) -> Demand {
+        let (bytes, tables) = match self.is_tables {
+            true => (0, self.amount),
+            false => (self.amount, 0),
+        };
+        Demand {
+            bytes,
+            tables,
+            context: self.context,
+        }
+    }
 }
 
 /// What keeps a cost charged.
@@ -81,15 +100,32 @@ impl Accounts {
     ) -> Result<Slot, Denied> {
         self.costs.reserve()?;
         self.holds.reserve()?;
+        let demand = match (demand.bytes, demand.tables) {
+            (0, _) | (_, 0) => demand,
+            // Of what has both, all is shown.
+            (bytes, tables) => Demand {
+                bytes: bytes.saturating_add(tables),
+                tables: 0,
+                ..demand
+            },
+        };
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
         let reservation = ledger.reserve(demand).map_err(Denied::Limit)?;
         // From here on nothing can fail: room was made above. The cost and its hold name each other,
         // so the cost learns the hold's place a moment later.
+        let Demand {
+            bytes,
+            tables,
+            context,
+        } = reservation.into();
         let cost = self.costs.insert(Cost {
-            share,
-            state: State::Asked(reservation),
+            amount: if tables == 0 { bytes } else { tables },
             oldest: process,
             newest: process,
+            share,
+            is_tables: tables != 0,
+            context,
+            stage: Stage::Asked,
         })?;
         let hold = self.holds.insert(Hold {
             cost,
@@ -138,14 +174,15 @@ impl Accounts {
         let Some(ledger) = self.ledgers.get_mut(cost.share) else {
             return;
         };
-        cost.state = match core::mem::replace(&mut cost.state, State::Settled) {
-            State::Asked(reservation) => {
-                let charge = ledger.commit(reservation, bytes);
-                self.processes.charge(process, cost.share, charge.bytes());
-                State::Given(charge)
-            }
-            state => state,
-        };
+        if cost.stage == Stage::Asked {
+            // What is all page tables shows no size.
+            let bytes = if cost.is_tables { 0 } else { bytes };
+            let charge = ledger.commit(Reservation::of(cost.demand()), bytes);
+            self.processes.charge(process, cost.share, charge.bytes());
+            let Demand { bytes, tables, .. } = charge.into();
+            cost.amount = if cost.is_tables { tables } else { bytes };
+            cost.stage = Stage::Given;
+        }
     }
 
     /// The object of `hold` is gone, or was never made.
@@ -174,19 +211,19 @@ impl Accounts {
 
     /// The last hold of a cost is gone; it counted for `process`.
     fn settle(&mut self, cost: Slot, process: Slot) {
-        let Some(Cost { share, state, .. }) = self.costs.remove(cost) else {
+        let Some(cost) = self.costs.remove(cost) else {
             return;
         };
-        let Some(ledger) = self.ledgers.get_mut(share) else {
+        let Some(ledger) = self.ledgers.get_mut(cost.share) else {
             return;
         };
-        match state {
-            State::Asked(reservation) => ledger.abandon(reservation),
-            State::Given(charge) => {
-                self.processes.credit(process, share, charge.bytes());
+        match cost.stage {
+            Stage::Asked => ledger.abandon(Reservation::of(cost.demand())),
+            Stage::Given => {
+                let charge = Charge::of(cost.demand());
+                self.processes.credit(process, cost.share, charge.bytes());
                 ledger.credit(charge);
             }
-            State::Settled => {}
         }
     }
 
@@ -199,9 +236,10 @@ impl Accounts {
             return;
         };
         cost.oldest = heir;
-        if let State::Given(charge) = &cost.state {
-            self.processes.credit(from, cost.share, charge.bytes());
-            self.processes.charge(to, cost.share, charge.bytes());
+        if cost.stage == Stage::Given {
+            let bytes = cost.demand().bytes;
+            self.processes.credit(from, cost.share, bytes);
+            self.processes.charge(to, cost.share, bytes);
         }
     }
 
@@ -211,6 +249,10 @@ impl Accounts {
         let oldest = self.costs.get(cost)?.oldest;
         Some((cost, self.holds.get(oldest)?.process))
     }
+
+    /// What is kept of a piece of memory that one object holds.
+    #[cfg(test)]
+    pub(super) const BYTES: usize = Slots::<Cost>::BYTES + Slots::<Hold>::BYTES;
 
     /// Nothing is charged or asked for, and no process is known.
     pub(super) fn are_clear(&self) -> bool {

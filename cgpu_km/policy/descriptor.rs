@@ -11,7 +11,7 @@
 //! import gives, a place is used once.
 
 use super::event::FileId;
-use super::slots::{Ref, Slot, Slots};
+use super::slots::{Named, Ref, Slot, Slots};
 use super::table::{step, Table};
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::ClassId;
@@ -62,7 +62,7 @@ struct Holder {
 /// All of a tenant.
 #[derive(Debug)]
 pub(super) struct Exports {
-    records: Slots<Export>,
+    records: Named<Export>,
     by_place: Table,
     holders: Slots<Holder>,
     by_file: Table,
@@ -71,7 +71,7 @@ pub(super) struct Exports {
 impl Exports {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
+            records: Named::new(),
             by_place: Table::new(seed),
             holders: Slots::new(),
             by_file: Table::new(seed),

@@ -13,7 +13,7 @@ use super::channels::{ChannelEvent, Journal, Noted};
 use super::charge::Accounts;
 use super::event::FileId;
 use super::object::{key_of, Client, Entry, Life, Object};
-use super::slots::{Ref, Slot, Slots};
+use super::slots::{Named, Ref, Slot, Slots};
 use super::table::{step, Table};
 use super::MAX_SHARES;
 use crate::nvidia::class::Kind;
@@ -23,7 +23,7 @@ use crate::store::Exhausted;
 /// The clients and objects of a tenant.
 #[derive(Debug)]
 pub(super) struct Forest {
-    pub(super) objects: Slots<Object>,
+    pub(super) objects: Named<Object>,
     pub(super) clients: Slots<Client>,
     /// What happened to channels.
     pub(super) channels: Journal,
@@ -47,7 +47,7 @@ fn is_scheduled(kind: Kind) -> bool {
 impl Forest {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            objects: Slots::new(),
+            objects: Named::new(),
             clients: Slots::new(),
             channels: Journal::new(),
             by_handle: Table::new(seed),

@@ -100,11 +100,6 @@ impl ShareView {
     }
 }
 
-/// Memory asked of the driver. Goes to [`Ledger::commit`] or to [`Ledger::abandon`].
-#[derive(Debug)]
-#[must_use = "reserved memory must be committed or given back"]
-pub(super) struct Reservation(Demand);
-
 /// What an object takes of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Demand {
@@ -116,12 +111,42 @@ pub(super) struct Demand {
     pub(super) context: bool,
 }
 
-/// Memory that the driver has given. Goes to [`Ledger::credit`].
+/// Memory asked of the driver. Goes to [`Ledger::commit`] or to [`Ledger::abandon`], by way of a record of it
+/// or not.
+#[derive(Debug)]
+#[must_use = "reserved memory must be committed or given back"]
+pub(super) struct Reservation(Demand);
+
+/// Memory that the driver has given. Goes to [`Ledger::credit`], by way of a record of it or not.
 #[derive(Debug)]
 #[must_use = "charged memory must be credited one day"]
 pub(super) struct Charge(Demand);
 
+impl Reservation {
+    /// The one of which this was recorded.
+    pub(super) fn of(demand: Demand) -> Self {
+        Self(demand)
+    }
+}
+
+impl From<Reservation> for Demand {
+    fn from(reservation: Reservation) -> Self {
+        reservation.0
+    }
+}
+
+impl From<Charge> for Demand {
+    fn from(charge: Charge) -> Self {
+        charge.0
+    }
+}
+
 impl Charge {
+    /// The one of which this was recorded.
+    pub(super) fn of(demand: Demand) -> Self {
+        Self(demand)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.0.bytes
     }

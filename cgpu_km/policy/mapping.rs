@@ -16,7 +16,7 @@ use super::event::{FileId, GpuId};
 use super::ledger::Change;
 use super::maps::Map;
 use super::paging::Extent;
-use super::slots::{Ref, Slot, Slots};
+use super::slots::{Named, Ref, Slot};
 use super::table::step;
 use crate::nvidia::memory::PageSize;
 use crate::store::Exhausted;
@@ -140,7 +140,7 @@ impl From<Exhausted> for Conflict {
 /// All mappings of a tenant.
 #[derive(Debug)]
 pub(super) struct Mappings {
-    records: Slots<Mapping>,
+    records: Named<Mapping>,
     first: Links,
     /// Counts what happens, so that it can be told what was there before.
     clock: u64,
@@ -150,7 +150,7 @@ pub(super) struct Mappings {
 impl Mappings {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Slots::new(),
+            records: Named::new(),
             first: [None; LEVELS],
             clock: 0,
             seed,

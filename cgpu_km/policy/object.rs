@@ -32,7 +32,7 @@ pub(super) enum Entry {
     None,
 }
 
-/// An RM object.
+/// An RM object. There may be very many, so it is kept small.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) client: ClientHandle,
@@ -42,7 +42,7 @@ pub(super) struct Object {
     pub(super) life: Life,
     pub(super) entry: Entry,
     /// Calls in flight that use its name.
-    pub(super) named: usize,
+    pub(super) named: u32,
     /// The GPU that it belongs to, by way of the device object that it is or is below of.
     pub(super) share: Option<Share>,
     /// What it costs.

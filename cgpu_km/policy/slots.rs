@@ -42,7 +42,7 @@ pub(super) struct Ref {
 #[derive(Debug)]
 enum Body<T> {
     Vacant { next: Option<Slot> },
-    Taken { serial: u64, value: T },
+    Taken(T),
 }
 
 /// The records. When the last one goes, the memory goes with it.
@@ -51,7 +51,6 @@ pub(super) struct Slots<T> {
     bodies: List<Body<T>>,
     vacant: Option<Slot>,
     taken: usize,
-    serial: u64,
 }
 
 impl<T> Slots<T> {
@@ -60,7 +59,6 @@ impl<T> Slots<T> {
             bodies: List::new(),
             vacant: None,
             taken: 0,
-            serial: 0,
         }
     }
 
@@ -82,8 +80,7 @@ impl<T> Slots<T> {
 
     /// Adds a record.
     pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
-        let serial = self.serial + 1;
-        let taken = Body::Taken { serial, value };
+        let taken = Body::Taken(value);
         let vacant = self.vacant.and_then(|slot| {
             let body = self.bodies.get_mut(slot.index())?;
             Some((slot, body))
@@ -102,7 +99,6 @@ impl<T> Slots<T> {
                 slot
             }
         };
-        self.serial = serial;
         self.taken += 1;
         Ok(slot)
     }
@@ -121,45 +117,110 @@ impl<T> Slots<T> {
             self.bodies = List::new();
         }
         match old {
-            Body::Taken { value, .. } => Some(value),
+            Body::Taken(value) => Some(value),
             Body::Vacant { .. } => None,
         }
     }
 
     pub(super) fn get(&self, slot: Slot) -> Option<&T> {
         match self.bodies.get(slot.index())? {
-            Body::Taken { value, .. } => Some(value),
+            Body::Taken(value) => Some(value),
             Body::Vacant { .. } => None,
         }
     }
 
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         match self.bodies.get_mut(slot.index())? {
-            Body::Taken { value, .. } => Some(value),
+            Body::Taken(value) => Some(value),
             Body::Vacant { .. } => None,
         }
     }
 
+    /// All records, in the order of their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.bodies.iter().filter_map(|body| match body {
+            Body::Taken(value) => Some(value),
+            Body::Vacant { .. } => None,
+        })
+    }
+}
+
+/// A record and the number that no other one ever has.
+#[derive(Debug)]
+struct Numbered<T> {
+    serial: u64,
+    value: T,
+}
+
+/// Records that can be referred to when they may be gone.
+#[derive(Debug)]
+pub(super) struct Named<T> {
+    records: Slots<Numbered<T>>,
+    serial: u64,
+}
+
+impl<T> Named<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            records: Slots::new(),
+            serial: 0,
+        }
+    }
+
+    /// As [`Slots::len`].
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// As [`Slots::reserve`].
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        self.records.reserve()
+    }
+
+    /// As [`Slots::insert`].
+    pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
+        let serial = self.serial + 1;
+        let slot = self.records.insert(Numbered { serial, value })?;
+        self.serial = serial;
+        Ok(slot)
+    }
+
+    /// As [`Slots::remove`].
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        self.records.remove(slot).map(|record| record.value)
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+        self.records.get(slot).map(|record| &record.value)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        let record = self.records.get_mut(slot)?;
+        Some(&mut record.value)
+    }
+
     /// A reference that outlives the record safely.
     pub(super) fn name(&self, slot: Slot) -> Option<Ref> {
-        match *self.bodies.get(slot.index())? {
-            Body::Taken { serial, .. } => Some(Ref { slot, serial }),
-            Body::Vacant { .. } => None,
-        }
+        let serial = self.records.get(slot)?.serial;
+        Some(Ref { slot, serial })
     }
 
     /// Where the record that `name` means is, if it is still there.
     pub(super) fn find(&self, name: Ref) -> Option<Slot> {
         (self.name(name.slot) == Some(name)).then_some(name.slot)
     }
+}
 
-    /// All records, in the order of their places.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.bodies.iter().filter_map(|body| match body {
-            Body::Taken { value, .. } => Some(value),
-            Body::Vacant { .. } => None,
-        })
-    }
+#[cfg(test)]
+impl<T> Slots<T> {
+    /// What a record takes.
+    pub(super) const BYTES: usize = size_of::<Body<T>>();
+}
+
+#[cfg(test)]
+impl<T> Named<T> {
+    /// What a record takes.
+    pub(super) const BYTES: usize = Slots::<Numbered<T>>::BYTES;
 }
 
 #[cfg(test)]
@@ -168,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_reference_finds_its_own_record_and_none_that_comes_after() {
-        let mut slots = Slots::new();
+        let mut slots = Named::new();
         let slot = slots.insert('a').unwrap();
         let name = slots.name(slot).unwrap();
         assert_eq!(slots.find(name), Some(slot));
