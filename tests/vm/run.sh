@@ -13,6 +13,7 @@
 #   --limit SECONDS        the machine is stopped after that (120)
 #   --memory MIB           (1024; debug kernel 2048)
 #   --count-instructions   one processor, whose clock counts its instructions as nanoseconds
+#   --plugin FROM:TO       a plugin of QEMU's (profile.c), and where what it writes is put
 #   --leaks                with the debug kernel: kmemleak before and after (20 s more)
 #   --keep FILE            keeps the console log there
 #   --name NAME            what it is called in messages
@@ -23,7 +24,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no keep='' name='' files=() build=yes
+kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no plugin='' keep='' name='' files=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -35,6 +36,7 @@ while [ $# -gt 0 ]; do
 	--limit) limit=$2; shift ;;
 	--memory) memory=$2; shift ;;
 	--count-instructions) processors=(-accel tcg,thread=single -icount 'shift=0,sleep=off' -smp 1) ;;
+	--plugin) plugin=$2; shift ;;
 	--leaks) leaks=yes ;;
 	--keep) keep=$2; shift ;;
 	--name) name=$2; shift ;;
@@ -66,12 +68,18 @@ follower=
 cleanup() {
 	[ -z "$machine" ] || kill "$machine" 2>/dev/null || :
 	[ -z "$follower" ] || kill "$follower" 2>/dev/null || :
+	[ -z "$plugin" ] || cp "$work/plugin.out" "${plugin#*:}" 2>/dev/null || :
 	[ -z "$keep" ] || cp "$work/console" "$keep" 2>/dev/null || :
 	rm -rf "$work"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
+plugins=()
+if [ -n "$plugin" ]; then
+	cp "${plugin%%:*}" "$work/plugin.so"
+	plugins=(-plugin /stage/plugin.so,out=/stage/plugin.out)
+fi
 stage=$work/stage
 mkdir -p "$stage/bin" "$stage/modules" "$stage/files" "$stage/usr/bin"
 cp "$root/usr/bin/busybox" "$stage/bin/"
@@ -117,7 +125,7 @@ tail -n +1 -f "$work/progress" >&2 &
 follower=$!
 rc=0
 in_root "$root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
-	timeout --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" -cpu max,la57=off \
+	timeout --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off \
 	-m "${memory:-1024}" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \

@@ -37,6 +37,9 @@ enum Command {
         /// Most processes with a client.
         #[arg(long, default_value_t = 1000)]
         processes: u32,
+        /// Each kind of call alone, with a line on stdout for each that was marked (see tests/vm/profile.py).
+        #[arg(long)]
+        marked: bool,
     },
     /// Opens and closes each proxy very often, with forks, copies, passed descriptors, failing opens
     /// and kills, and compares the driver's reference counts. Prints a JSON object.
@@ -185,12 +188,14 @@ fn work(command: Command) -> Result<bool, String> {
             calls,
             objects,
             processes,
+            marked,
         } => {
             print(&bench::run(bench::Settings {
                 rounds,
                 calls,
                 objects,
                 processes,
+                marked,
             })?)?;
             Ok(true)
         }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod crowd;
+mod marks;
 mod memory;
 mod side;
 
@@ -34,6 +35,8 @@ pub struct Settings {
     pub objects: u32,
     /// Most processes with a client.
     pub processes: u32,
+    /// Each kind of call alone, and which was marked, for `tests/vm/profile.py`.
+    pub marked: bool,
 }
 
 /// Median and quartiles of some rounds, nanoseconds for a call.
@@ -164,6 +167,13 @@ impl Bench {
         for round in 0..=self.settings.rounds {
             let first = call(direct, self.settings.calls)?;
             let second = call(proxied, self.settings.calls)?;
+            if self.settings.marked {
+                for (side, told) in [("direct", &first), ("proxied", &second)] {
+                    for (name, _) in told {
+                        println!("mark {side} {name}");
+                    }
+                }
+            }
             if round == 0 {
                 // Pages are allocated, caches filled.
                 figures = first.iter().map(|f| (f.0, vec![], vec![])).collect();
@@ -202,6 +212,11 @@ impl Bench {
         direct.grow(FEW)?;
         proxied.grow(FEW)?;
         self.measure_all(calls::ALL, ALONE, (&direct, &proxied))?;
+        if self.settings.marked {
+            direct.close();
+            proxied.close();
+            return errno("destroy", self.control.destroy(name, GPU));
+        }
 
         for instances in [16, 64] {
             let others = Crowd::instances(&self.control, self.device_instance, instances - 1)?;
