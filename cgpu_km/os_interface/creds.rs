@@ -7,6 +7,7 @@
 //! own credentials less these three. Nothing is ever added.
 
 use super::extra;
+use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
 /// What is taken away, as bits of `kernel_cap_t`.
@@ -55,14 +56,55 @@ impl Drop for Reduced {
     }
 }
 
-/// Runs `call` with the calling task's credentials less the withheld capabilities.
-pub(super) fn reduced<R>(call: impl FnOnce() -> R) -> Result<R> {
+/// The reduced form of some credentials, and whose that is, so that the next call under the same ones need not
+/// make it anew.
+pub(super) struct Kept {
+    /// What was reduced. A reference is held: as long as it is, no others get the same address, and
+    /// credentials that are in use never change.
+    of: NonNull<bindings::cred>,
+    reduced: Reduced,
+}
+
+// SAFETY: As for `Reduced`.
+unsafe impl Send for Kept {}
+// SAFETY: As for `Reduced`.
+unsafe impl Sync for Kept {}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: `self` owned this reference.
+        unsafe { bindings::put_cred(self.of.as_ptr()) };
+    }
+}
+
+/// The calling task's credentials, if they have a capability that is withheld.
+fn too_many() -> Option<NonNull<bindings::cred>> {
     // SAFETY: The current task is valid.
     let task = unsafe { &*bindings::get_current() };
+    let now = NonNull::new(task.cred.cast_mut())?;
     // SAFETY: Only a task itself replaces its credentials, and this is that task.
-    let now = unsafe { &*task.cred };
-    if (now.cap_effective.val | now.cap_permitted.val) & WITHHELD == 0 {
+    let fields = unsafe { now.as_ref() };
+    ((fields.cap_effective.val | fields.cap_permitted.val) & WITHHELD != 0).then_some(now)
+}
+
+/// Runs `call` with the calling task's credentials less the withheld capabilities. What is `kept` is used,
+/// and brought up to date.
+pub(super) fn reduced_by<R>(kept: &mut Option<Kept>, call: impl FnOnce() -> R) -> Result<R> {
+    let Some(now) = too_many() else {
         return Ok(call());
+    };
+    if kept.as_ref().is_none_or(|kept| kept.of != now) {
+        let reduced = Reduced::of_caller()?;
+        // SAFETY: The current task's credentials are valid.
+        let of = unsafe { extra::cgpu_shim_get_cred(now.as_ptr()) };
+        let of = NonNull::new(of.cast_mut()).ok_or(EINVAL)?;
+        *kept = Some(Kept { of, reduced });
     }
-    Ok(Reduced::of_caller()?.with(call))
+    let kept = kept.as_ref().ok_or(EINVAL)?;
+    Ok(kept.reduced.with(call))
+}
+
+/// The same with nothing kept.
+pub(super) fn reduced<R>(call: impl FnOnce() -> R) -> Result<R> {
+    reduced_by(&mut None, call)
 }

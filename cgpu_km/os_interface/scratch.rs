@@ -9,23 +9,34 @@
 //! * The mapping is sealed and shared, and has no page of the process's own: it cannot be unmapped,
 //!   moved, protected, split or replaced, `ptrace` and `process_vm_writev` do not reach it, and a
 //!   fork child has none of it.
-//! * A page is mapped only on a fault of the task that executes the driver (the owner of the slot),
-//!   and read-only until that task writes to it. Another thread's store, and any system call of
-//!   another thread that writes to user memory, gets `SIGBUS` or `EFAULT`. The owner itself is in
-//!   the driver.
-//! * After the call the pages are unmapped again, before their content is read back.
+//! * A page is read-only until the task that executes the driver (the owner of the slot) writes to it.
+//!   Another thread's store, and any system call of another thread that writes to user memory, gets
+//!   `SIGBUS` or `EFAULT`. The owner itself is in the driver.
+//! * A page that the driver has written to carries parameters again only after it was unmapped, which
+//!   flushes it from every processor.
 //!
-//! Once the driver has written to a page, other threads can too until the call ends. So each
-//! separately copied struct has pages of its own, and what comes back is trusted no more than what
-//! the process could have written into its own memory.
+//! Once the driver has written to a page, other threads can too until it is unmapped. So each
+//! separately copied struct has pages of its own, but for the first two: the driver has copied the
+//! whole of its argument (`nvidia_ioctl()`, nv.c) before it looks for what that points to, and writes
+//! it back last, so that they share a page where they fit. And what comes back is copied once, and
+//! trusted no more than what the process could have written into its own memory.
 //!
-//! A part has pages of its own, with a page that is never there before and after it, so nothing that
-//! runs over the end of one reaches another. An address inside the mapping among the parameters is
-//! refused: the driver, which may write there, would do it for the caller.
+//! Each of these has a page that is never there before and after it, so nothing that runs over the
+//! end of one reaches another. An address inside the mapping among the parameters is refused: the
+//! driver, which may write there, would do it for the caller.
+//!
+//! # Slots, and how they are used up
 //!
 //! A process has one mapping with [`SLOTS`] slots, one for each call in flight; a caller who finds
 //! none free waits, killably. Pages are allocated when they are first needed, charged to the
 //! process's memory cgroup, and freed when the mapping goes with its address space.
+//!
+//! Unmapping costs more than all else, with a processor to be interrupted for each thread that runs. So a
+//! call whose parts fit on one page leaves it mapped, after it has taken the results and wiped what
+//! was there (a report may have more in it than the program is told), and the next one takes the next
+//! page of the slot. When there is none left, all are unmapped, and it begins anew. The first read of
+//! a round maps those that later calls of the round will have, too, read-only. Calls of several pages
+//! unmap when they end, before anything is read back.
 //!
 //! # Lock rules
 //!
@@ -43,12 +54,13 @@ mod table;
 
 pub use table::Scratch;
 
-use super::wait::Semaphore;
+use super::{creds, extra, wait::Semaphore};
+use crate::nvidia::wire::points_into;
 use crate::proxy::{Part, PointerAt};
 use core::{marker::PhantomData, ptr::null_mut};
 use kernel::{
     bindings,
-    page::{Page, PAGE_SIZE},
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{Acquire, Relaxed, Release},
@@ -67,6 +79,12 @@ const PARTS_MAX: usize = 16;
 /// Pages of a slot, of which a bit each fits into a word: room for the outer struct, a parameter
 /// struct of the largest size, the lists that it points to, and the pages between them.
 const SLOT_PAGES: usize = 40;
+/// Pages of a slot that calls of one page take by turns, every other one: more take memory and save little.
+const ROUND_PAGES: usize = 32;
+/// A bit for each of them.
+const ROUND: u64 = 0xAAAA_AAAA;
+/// Where the second part begins on a page with the first: on a multiple of this.
+const ALIGNMENT: usize = 64;
 const SLOT_BYTES: usize = SLOT_PAGES * PAGE_SIZE;
 const POOL_BYTES: usize = SLOTS * SLOT_BYTES;
 
@@ -75,21 +93,36 @@ const POOL_BYTES: usize = SLOTS * SLOT_BYTES;
 /// # Invariants
 ///
 /// The slot's bit in `taken` is ours. Between calls, and so before [`Lease::grant`] and after
-/// [`Lease::finish`], the slot has no owner and no page of it is mapped.
+/// [`Lease::finish`], the slot has no owner, and no page from its `next` on was written to by the driver
+/// since it was last unmapped.
 pub(super) struct Lease {
     pool: Arc<Pool>,
+    /// Where the mapping is.
+    base: usize,
     slot: usize,
+    /// Where the first part is.
+    start: usize,
     /// The slot is of the address space of the task that took it, which alone can unmap it.
     _task: PhantomData<NotThreadSafe>,
 }
 
-/// A place in a slot, as [`Lease::place`] found it.
+/// A place among the pages of a call.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    /// Page where its part begins.
-    first: usize,
+    /// Pages after the first one.
+    page: usize,
     /// Bytes from there.
     offset: usize,
+}
+
+impl Place {
+    /// The start of the next page.
+    fn after(self) -> Self {
+        Self {
+            page: self.page + 1,
+            offset: 0,
+        }
+    }
 }
 
 /// While this exists, the task that made it may touch the lease's pages.
@@ -101,9 +134,12 @@ impl Drop for Grant<'_> {
     }
 }
 
-/// Pages that a part takes.
-fn pages(part: &Part<'_>) -> usize {
-    part.bytes.len().div_ceil(PAGE_SIZE)
+/// Where the second part begins, if it is on the page of the first.
+fn shared_page(parts: &[Part<'_>]) -> Option<usize> {
+    let (first, second) = (parts.first()?, parts.get(1)?);
+    let offset = first.bytes.len().saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
+    let both = offset.checked_add(second.bytes.len())?;
+    (both <= PAGE_SIZE).then_some(offset)
 }
 
 /// The pointer at `at`, if that is inside a part.
@@ -112,11 +148,84 @@ fn pointer(parts: &[Part<'_>], at: PointerAt) -> Option<[u8; 8]> {
     holder.bytes.get(at.offset..)?.first_chunk().copied()
 }
 
-/// The page of the slot where part `number` of `parts` starts: one after the pages of those before
-/// it, and after a page for each of them, and for the slot, that is never mapped.
-fn first_page(parts: &[Part<'_>], number: usize) -> usize {
-    let before = parts.iter().take(number).map(|part| pages(part) + 1);
-    1 + before.sum::<usize>()
+/// Where part `number` of `parts` begins, in pages after the first one, with a page that belongs to none
+/// after each; for a number beyond the last: where another one would.
+fn place(parts: &[Part<'_>], number: usize) -> Place {
+    if number == 0 {
+        return Place { page: 0, offset: 0 };
+    }
+    let shared = shared_page(parts);
+    if let (1, Some(offset)) = (number, shared) {
+        return Place { page: 0, offset };
+    }
+    let before = parts.iter().enumerate().take(number);
+    let before = before.filter(|(other, _)| *other != 1 || shared.is_none());
+    let pages = before.map(|(_, part)| part.bytes.len().div_ceil(PAGE_SIZE) + 1);
+    Place {
+        page: pages.sum(),
+        offset: 0,
+    }
+}
+
+/// Parts that fit on one page, whose pointers are in order.
+struct Alone<'a> {
+    first: &'a [u8],
+    /// Where the second one begins, where the pointer to it stands in the first, and its bytes.
+    second: Option<(usize, Option<usize>, &'a [u8])>,
+}
+
+impl<'a> Alone<'a> {
+    fn of(parts: &'a [Part<'_>]) -> Option<Self> {
+        match parts {
+            [first] if first.pointer.is_none() && first.bytes.len() <= PAGE_SIZE => Some(Self {
+                first: first.bytes,
+                second: None,
+            }),
+            [first, second] if first.pointer.is_none() => {
+                let offset = shared_page(parts)?;
+                let at = match second.pointer {
+                    Some(at) if at.part == 0 => {
+                        pointer(parts, at)?;
+                        Some(at.offset)
+                    }
+                    Some(_) => return None,
+                    None => None,
+                };
+                Some(Self {
+                    first: first.bytes,
+                    second: Some((offset, at, second.bytes)),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the last part ends.
+    fn end(&self) -> usize {
+        match self.second {
+            Some((at, _, second)) => at + second.len(),
+            None => self.first.len(),
+        }
+    }
+}
+
+/// Puts a pointer back.
+fn put_back(parts: &mut [Part<'_>], at: PointerAt, pointer: &[u8; 8]) -> Result {
+    let holder = parts.get_mut(at.part).ok_or(EINVAL)?;
+    let place = holder.bytes.get_mut(at.offset..);
+    let place = place.and_then(|bytes| bytes.first_chunk_mut());
+    *place.ok_or(EINVAL)? = *pointer;
+    Ok(())
+}
+
+/// A place in part `number`.
+fn inside(parts: &[Part<'_>], number: usize, offset: usize) -> Place {
+    let start = place(parts, number);
+    let offset = start.offset + offset;
+    Place {
+        page: start.page + offset / PAGE_SIZE,
+        offset: offset % PAGE_SIZE,
+    }
 }
 
 impl Lease {
@@ -139,7 +248,7 @@ impl Lease {
 
     fn take_by(wait: impl FnOnce(&Semaphore) -> Result) -> Result<Self> {
         let task = current!();
-        let pool = Pool::current(task.mm().ok_or(EFAULT)?)?;
+        let (pool, base) = Pool::current(task.mm().ok_or(EFAULT)?)?;
         wait(&pool.free)?;
         let mut taken = pool.taken.load(Relaxed);
         loop {
@@ -151,7 +260,9 @@ impl Lease {
                     let slot = slot as usize;
                     return Ok(Self {
                         pool,
+                        base,
                         slot,
+                        start: 0,
                         _task: PhantomData,
                     });
                 }
@@ -165,16 +276,23 @@ impl Lease {
         &self.pool.slots[self.slot % SLOTS]
     }
 
-    /// The address of a page of the slot, for the driver.
-    fn address(&self, page: usize) -> u64 {
-        let base = self.pool.base.load(Relaxed);
-        let address = base + self.slot * SLOT_BYTES + page * PAGE_SIZE;
+    /// An address for the driver.
+    fn address(&self, place: Place) -> u64 {
+        let page = self.slot * SLOT_PAGES + self.start + place.page;
+        let address = self.base + page * PAGE_SIZE + place.offset;
         // CAST: usize is 64 bits wide.
         address as u64
     }
 
-    /// Puts `parts` on the pages of the slot, each on pages of its own, with the pointers between
-    /// them turned to where they are, and gives the address of the first one.
+    /// Whether an address inside the mapping stands anywhere in `bytes` where a pointer can stand. Numbers
+    /// that are no pointers hit the mapping's part of the address space by chance only.
+    fn is_named_in(&self, bytes: &[u8]) -> bool {
+        // CAST: usize is 64 bits wide.
+        points_into(bytes, self.base as u64, POOL_BYTES as u64)
+    }
+
+    /// Puts `parts` into the slot, with the pointers between them turned to where they are, and gives the
+    /// address of the first one.
     ///
     /// `E2BIG` where a part, their number or their sum is too large, `EINVAL` where a pointer is not
     /// inside an earlier part, `EFAULT` where an address in a part lies in the scratch, `ENOMEM`.
@@ -182,54 +300,85 @@ impl Lease {
         if parts.len() > PARTS_MAX || parts.iter().any(|part| part.bytes.len() > PART_MAX) {
             return Err(E2BIG);
         }
-        if parts.iter().any(|part| self.pool.is_named_in(part.bytes)) {
+        if parts.iter().any(|part| self.is_named_in(part.bytes)) {
             return Err(EFAULT);
         }
+        let next = self.slot().next.load(Relaxed);
+        if let Some(alone) = Alone::of(parts) {
+            if next + 2 > ROUND_PAGES {
+                self.seal();
+            }
+            return self.fill_page(&alone);
+        }
+        // Several pages begin anew, so that the free ones between them are.
+        if next != 1 {
+            self.seal();
+        }
+        self.start = 1;
         let slot = self.slot();
         let mut live = 0;
-        for number in 0..parts.len() {
-            let first = first_page(parts, number);
-            let pages = parts.get(number).map_or(0, pages);
-            for page in first..first + pages {
-                let place = slot.pages.get(page).ok_or(E2BIG)?;
-                if place.as_ref().is_none() {
-                    place.populate(Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?);
-                }
+        for (number, part) in parts.iter().enumerate() {
+            let first = self.start + place(parts, number).page;
+            for page in first..first + part.bytes.len().div_ceil(PAGE_SIZE) {
+                slot.page(page)?;
                 live |= 1 << page;
             }
         }
+        slot.next
+            .store(self.start + place(parts, parts.len()).page, Relaxed);
         slot.live.store(live, Relaxed);
         for (number, part) in parts.iter().enumerate() {
-            let first = first_page(parts, number);
-            self.copy_in(first, 0, part.bytes)?;
+            let here = place(parts, number);
+            self.copy_in(here, part.bytes)?;
             if let Some(at) = part.pointer {
-                let place = pointer(parts, at).filter(|_| at.part < number);
-                place.ok_or(EINVAL)?;
+                let holder = pointer(parts, at).filter(|_| at.part < number);
+                holder.ok_or(EINVAL)?;
                 if !part.bytes.is_empty() {
-                    let address = self.address(first).to_ne_bytes();
-                    self.copy_in(first_page(parts, at.part), at.offset, &address)?;
+                    let address = self.address(here).to_ne_bytes();
+                    self.copy_in(inside(parts, at.part, at.offset), &address)?;
                 }
             }
         }
-        Ok(self.address(first_page(parts, 0)))
+        Ok(self.address(place(parts, 0)))
     }
 
-    /// Where in the slot the 4 bytes at `offset` of part number `part` are, once `parts` were put there.
+    /// The same with parts of one page.
+    fn fill_page(&mut self, alone: &Alone<'_>) -> Result<u64> {
+        let slot = self.slot();
+        let start = slot.next.load(Relaxed);
+        slot.page(start)?;
+        slot.next.store(start + 2, Relaxed);
+        slot.live.store(1 << start, Relaxed);
+        self.start = start;
+        let first = Place { page: 0, offset: 0 };
+        self.copy_in(first, alone.first)?;
+        if let Some((at, pointer, second)) = alone.second {
+            let place = Place {
+                offset: at,
+                ..first
+            };
+            self.copy_in(place, second)?;
+            if let (Some(offset), false) = (pointer, second.is_empty()) {
+                let address = self.address(place).to_ne_bytes();
+                self.copy_in(Place { offset, ..first }, &address)?;
+            }
+        }
+        Ok(self.address(first))
+    }
+
+    /// Where the 4 bytes at `offset` of part number `part` are among the pages of a call with `parts`.
     ///
     /// `EINVAL` where they are not inside.
     pub(super) fn place(parts: &[Part<'_>], part: usize, offset: usize) -> Result<Place> {
         let bytes = &parts.get(part).ok_or(EINVAL)?.bytes;
-        let inside = bytes.get(offset..).and_then(|bytes| bytes.get(..4));
-        inside.ok_or(EINVAL)?;
-        Ok(Place {
-            first: first_page(parts, part),
-            offset,
-        })
+        let number = bytes.get(offset..).and_then(|bytes| bytes.get(..4));
+        number.ok_or(EINVAL)?;
+        Ok(inside(parts, part, offset))
     }
 
     /// Puts a number there. Before a grant.
     pub(super) fn put(&self, place: Place, number: i32) -> Result {
-        self.copy_in(place.first, place.offset, &number.to_ne_bytes())
+        self.copy_in(place, &number.to_ne_bytes())
     }
 
     /// Lets the current task touch the pages until the result is dropped. Nothing of `self` is
@@ -242,100 +391,132 @@ impl Lease {
         Grant(slot)
     }
 
-    /// Unmaps the pages and then reads `parts` back, as the driver left them, the pointers as the
-    /// caller gave them.
+    /// Runs `call`, in the task that took the slot, without the capabilities that are withheld.
+    pub(super) fn reduced<R>(&self, call: impl FnOnce() -> R) -> Result<R> {
+        // SAFETY: The slot is ours, and `self` is of one task.
+        let kept = unsafe { &mut *self.slot().creds.get() };
+        creds::reduced_by(kept, call)
+    }
+
+    /// Reads `parts` back, as the driver left them, the pointers as the caller gave them.
     pub(super) fn finish(&mut self, parts: &mut [Part<'_>]) -> Result {
+        if let Some(alone) = Alone::of(parts) {
+            let end = alone.end();
+            return self.finish_page(parts, end);
+        }
         self.seal();
         let mut pointers = [[0; 8]; PARTS_MAX];
-        for number in 0..parts.len() {
-            let at = parts.get(number).and_then(|part| part.pointer);
-            let saved = at.and_then(|at| pointer(parts, at));
-            if let (Some(place), Some(saved)) = (pointers.get_mut(number), saved) {
-                *place = saved;
-            }
+        for (place, part) in pointers.iter_mut().zip(parts.iter()) {
+            let saved = part.pointer.and_then(|at| pointer(parts, at));
+            *place = saved.unwrap_or_default();
         }
         for number in 0..parts.len() {
-            let first = first_page(parts, number);
+            let here = place(parts, number);
             if let Some(part) = parts.get_mut(number) {
-                self.copy_out(first, part.bytes)?;
+                self.copy_out(here, part.bytes)?;
             }
         }
-        for (number, saved) in pointers.iter().enumerate() {
+        for (number, saved) in pointers.iter().enumerate().take(parts.len()) {
             if let Some(at) = parts.get(number).and_then(|part| part.pointer) {
-                let holder = parts.get_mut(at.part).ok_or(EINVAL)?;
-                let place = holder.bytes.get_mut(at.offset..);
-                let place = place.and_then(|bytes| bytes.get_mut(..8));
-                place.ok_or(EINVAL)?.copy_from_slice(saved);
+                put_back(parts, at, saved)?;
             }
         }
         Ok(())
     }
 
-    /// Takes the pages out of the process's page tables.
+    /// The same with parts of one page, which end at `end`.
+    fn finish_page(&mut self, parts: &mut [Part<'_>], end: usize) -> Result {
+        let at = parts.get(1).and_then(|part| part.pointer);
+        let saved = at.and_then(|at| pointer(parts, at));
+        for number in 0..parts.len() {
+            let here = place(parts, number);
+            if let Some(part) = parts.get_mut(number) {
+                self.copy_out(here, part.bytes)?;
+            }
+        }
+        self.wipe(end)?;
+        self.slot().live.store(0, Relaxed);
+        if let Some((at, saved)) = at.zip(saved) {
+            put_back(parts, at, &saved)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all pages out of the process's page tables.
     fn seal(&mut self) {
         let slot = self.slot();
-        let live = slot.live.load(Relaxed);
-        if live == 0 {
+        slot.live.store(0, Relaxed);
+        slot.next.store(1, Relaxed);
+        let reach = slot.reach.load(Relaxed);
+        if reach == 0 {
             return;
         }
-        slot.live.store(0, Relaxed);
-        let base = self.pool.base.load(Relaxed);
-        let start = base + self.slot * SLOT_BYTES;
-        // CAST: at most 64.
-        let pages = (u64::BITS - live.leading_zeros()) as usize;
+        slot.reach.store(0, Relaxed);
+        let start = self.base + self.slot * SLOT_BYTES;
         let task = current!();
         let Some(mm) = task.mm() else {
             return;
         };
-        mapping::with(&self.pool, mm, base, |vma| {
+        mapping::with(&self.pool, mm, self.base, |vma| {
             // SAFETY: The mapping is valid under its lock, is one of page frames, and spans the
             // whole pool.
-            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, pages * PAGE_SIZE) }
+            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, reach * PAGE_SIZE) }
         });
     }
 
-    /// Copies `bytes` to `offset` bytes after the start of page `first`.
-    fn copy_in(&self, first: usize, offset: usize, bytes: &[u8]) -> Result {
-        let mut at = offset;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (page, start) = (first + at / PAGE_SIZE, at % PAGE_SIZE);
-            let (now, later) = rest.split_at(rest.len().min(PAGE_SIZE - start));
-            let page = self.slot().pages.get(page).and_then(SetOnce::as_ref);
-            // SAFETY: `now` is that long, and nobody else has the page: by the type's invariant it
-            // is not mapped, and the slot is ours.
-            unsafe {
-                page.ok_or(E2BIG)?
-                    .write_raw(now.as_ptr(), start, now.len())?
-            };
-            at += now.len();
-            rest = later;
+    /// The memory at a place, and how much there is to the end of its page.
+    fn memory(&self, place: Place) -> Result<(*mut u8, usize)> {
+        let page = self.slot().pages.get(self.start + place.page);
+        let page = page.and_then(SetOnce::as_ref).ok_or(E2BIG)?;
+        let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
+        // SAFETY: The page is allocated.
+        let memory = unsafe { extra::cgpu_shim_page_address(page.as_ptr()) };
+        Ok((memory.cast::<u8>().wrapping_add(place.offset), room))
+    }
+
+    /// Copies `bytes` to a place.
+    fn copy_in(&self, mut place: Place, mut bytes: &[u8]) -> Result {
+        while !bytes.is_empty() {
+            let (memory, room) = self.memory(place)?;
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            // SAFETY: Both are that long. Nobody else writes to the page: the slot is ours, and by the
+            // type's invariant the page is not mapped, or read-only.
+            unsafe { extra::cgpu_shim_copy(memory.cast(), now.as_ptr().cast(), now.len()) };
+            bytes = later;
+            place = place.after();
         }
         Ok(())
     }
 
-    /// Copies from the start of page `first`.
-    fn copy_out(&self, first: usize, bytes: &mut [u8]) -> Result {
-        for (number, now) in bytes.chunks_mut(PAGE_SIZE).enumerate() {
-            let page = self
-                .slot()
-                .pages
-                .get(first + number)
-                .and_then(SetOnce::as_ref);
-            // SAFETY: `now` is that long, and nobody else has the page: `seal` unmapped it, and the
-            // slot is ours.
-            unsafe {
-                page.ok_or(E2BIG)?
-                    .read_raw(now.as_mut_ptr(), 0, now.len())?
-            };
+    /// Copies from a place.
+    fn copy_out(&self, mut place: Place, mut bytes: &mut [u8]) -> Result {
+        while !bytes.is_empty() {
+            let (memory, room) = self.memory(place)?;
+            let (now, later) = bytes.split_at_mut(bytes.len().min(room));
+            // SAFETY: Both are that long. The program may write to the page meanwhile, which is why C
+            // copies it: what that makes of it is what the program could have had there before.
+            unsafe { extra::cgpu_shim_copy(now.as_mut_ptr().cast(), memory.cast(), now.len()) };
+            bytes = later;
+            place = place.after();
         }
+        Ok(())
+    }
+
+    /// Wipes the first so many bytes of the first page.
+    fn wipe(&self, count: usize) -> Result {
+        let (memory, room) = self.memory(Place { page: 0, offset: 0 })?;
+        // SAFETY: The page is that long. As to the program see `copy_out`.
+        unsafe { extra::cgpu_shim_wipe(memory.cast(), count.min(room)) };
         Ok(())
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.seal();
+        if self.slot().live.load(Relaxed) != 0 {
+            // Its results were not taken.
+            self.seal();
+        }
         let mut taken = self.pool.taken.load(Relaxed);
         while let Err(now) = self
             .pool

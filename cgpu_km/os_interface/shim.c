@@ -10,6 +10,11 @@
 const unsigned long cgpu_shim_scratch_vm_flags =
 	VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP | VM_SEALED;
 
+const struct cred *cgpu_shim_get_cred(const struct cred *cred)
+{
+	return get_cred(cred);
+}
+
 const struct cred *cgpu_shim_override_creds(const struct cred *cred)
 {
 	return override_creds(cred);
@@ -53,6 +58,18 @@ unsigned long cgpu_shim_page_to_pfn(struct page *page)
 void *cgpu_shim_page_address(struct page *page)
 {
 	return page_address(page);
+}
+
+/* memcpy() of memory that a program may write to meanwhile, which is nothing that Rust could say. */
+void cgpu_shim_copy(void *to, const void *from, size_t count)
+{
+	memcpy(to, from, count);
+}
+
+/* The same with memset() to 0. */
+void cgpu_shim_wipe(void *memory, size_t count)
+{
+	memset(memory, 0, count);
 }
 
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function)

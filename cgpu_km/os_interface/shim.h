@@ -11,6 +11,7 @@
 #include <linux/semaphore.h>
 #include <linux/workqueue.h>
 
+const struct cred *cgpu_shim_get_cred(const struct cred *cred);
 const struct cred *cgpu_shim_override_creds(const struct cred *cred);
 void cgpu_shim_revert_creds(const struct cred *cred);
 void cgpu_shim_become_idle(void);
@@ -22,6 +23,8 @@ unsigned long cgpu_shim_page_to_pfn(struct page *page);
 pid_t cgpu_shim_pid_by_vnr(pid_t nr);
 void *cgpu_shim_find_function(const char *name, struct module *owner);
 void *cgpu_shim_page_address(struct page *page);
+void cgpu_shim_copy(void *to, const void *from, size_t count);
+void cgpu_shim_wipe(void *memory, size_t count);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);

@@ -128,7 +128,11 @@ impl Request<'_> {
     /// As for [`Self::execute`].
     pub(super) unsafe fn execute_reduced(&self) -> Result<i32> {
         // SAFETY: The caller promises it.
-        creds::reduced(|| unsafe { self.execute() })?
+        let execute = || unsafe { self.execute() };
+        match self.lease {
+            Some(lease) => lease.reduced(execute)?,
+            None => creds::reduced(execute)?,
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The sealed mapping of a [`Pool`]: how it is made, and what the kernel calls for it.
 
-use super::{pool::Pool, table, POOL_BYTES};
+use super::{
+    pool::{Pool, Slot},
+    POOL_BYTES,
+};
 use crate::os_interface::extra;
 use core::ptr::without_provenance_mut;
 use kernel::{
@@ -43,11 +46,6 @@ pub(super) fn make(pool: &Arc<Pool>) -> Result<usize> {
     // An address, or an errno in the way of an error pointer.
     let base = from_err_ptr(without_provenance_mut::<c_void>(base))?;
     Ok(base.addr())
-}
-
-/// Whether the mapping of `pool` is at `base` in `mm`.
-pub(super) fn is_in_place(pool: &Pool, mm: &MmWithUser, base: usize) -> bool {
-    with(pool, mm, base, |_| ()).is_some()
 }
 
 /// Runs `f` with the mapping of `pool` in `mm`, if it is there, at `base`. The mapping's own lock is
@@ -142,19 +140,19 @@ unsafe fn pool_of<'a>(vma: *mut bindings::vm_area_struct) -> &'a Pool {
 
 unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
     // SAFETY: Called through our operations.
-    table::remove(unsafe { pool_of(vma) });
+    unsafe { pool_of(vma) }.close();
 }
 
 unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulong) -> c_int {
     EINVAL.to_errno()
 }
 
-/// The pool that this fault is in, if the current task may touch the page now.
+/// The slot that this fault is in and the page there, if the current task may touch it now.
 ///
 /// # Safety
 ///
 /// `vmf` is that of a fault in a mapping with our operations.
-unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<&'a Pool> {
+unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<(&'a Slot, usize)> {
     // SAFETY: The caller promises that the fault is being served.
     let vmf = unsafe { &*vmf };
     if vmf.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
@@ -162,7 +160,7 @@ unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<&'a Pool> {
     }
     // SAFETY: A fault's mapping is valid while it is served.
     let pool = unsafe { pool_of(vmf.__bindgen_anon_1.vma) };
-    pool.admits(vmf.__bindgen_anon_1.pgoff).then_some(pool)
+    pool.admits(vmf.__bindgen_anon_1.pgoff)
 }
 
 /// Puts a page into the page tables.
@@ -187,17 +185,16 @@ unsafe fn insert(
 
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     // SAFETY: Called through our operations.
-    let Some(pool) = (unsafe { faulted(vmf) }) else {
+    let Some((slot, index)) = (unsafe { faulted(vmf) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
     // SAFETY: The fault is being served.
     let vmf = unsafe { &*vmf };
     let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
-    let index = vmf.__bindgen_anon_1.pgoff;
     let writes = vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
     let mut done = bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    // The driver reads all of a call's pages one after the other: a fault for each would cost more.
-    for (other, page) in pool.admitted(index).filter(|(i, _)| !writes || *i == index) {
+    // A fault for each page would cost more.
+    for (other, page) in slot.readable().filter(|(i, _)| !writes || *i == index) {
         // Read-only until the owner writes: any other task's write finds no way in, then.
         let mut access = bindings::VM_READ | bindings::VM_SHARED;
         if writes {
@@ -206,6 +203,8 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
         // CAST: usize is 64 bits wide.
         let start = address.wrapping_sub((index * PAGE_SIZE) as c_ulong);
         let at = start.wrapping_add((other * PAGE_SIZE) as c_ulong);
+        slot.reach
+            .store(slot.reach.load(Relaxed).max(other + 1), Relaxed);
         // SAFETY: The mapping is one of page frames and is locked by the fault. It spans all pages of the
         // pool, which live as long as the mapping's file.
         let result = unsafe { insert(vma, at, page, access) };

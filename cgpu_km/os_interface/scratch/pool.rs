@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The scratch of one address space: its mapping and its slots.
 
-use super::{mapping, table, POOL_BYTES, SLOTS, SLOT_PAGES};
-use crate::nvidia::wire::points_into;
-use crate::os_interface::wait::Semaphore;
-use core::ptr::null_mut;
+use super::{mapping, table, ROUND, SLOTS, SLOT_PAGES};
+use crate::os_interface::{creds::Kept, wait::Semaphore};
+use core::{cell::UnsafeCell, ptr::null_mut};
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
     list::ListLinks,
@@ -24,7 +23,13 @@ pub(super) struct Slot {
     pub(super) owner: Atomic<*mut bindings::task_struct>,
     /// A bit per page that belongs to the call. Written while there is no owner.
     pub(super) live: Atomic<u64>,
+    /// The first page that no call has had since all were unmapped. Written while there is no owner.
+    pub(super) next: Atomic<usize>,
+    /// One beyond the last page that may be mapped. Written by the owner's faults, and while there is none.
+    pub(super) reach: Atomic<usize>,
     pub(super) pages: [SetOnce<Page>; SLOT_PAGES],
+    /// The reduced credentials of the last call. Whoever has the slot's bit in `taken` may use it.
+    pub(super) creds: UnsafeCell<Option<Kept>>,
 }
 
 impl Slot {
@@ -32,7 +37,10 @@ impl Slot {
         Self {
             owner: Atomic::new(null_mut()),
             live: Atomic::new(0),
+            next: Atomic::new(1),
+            reach: Atomic::new(0),
             pages: [const { SetOnce::new() }; SLOT_PAGES],
+            creds: UnsafeCell::new(None),
         }
     }
 }
@@ -42,8 +50,8 @@ impl Slot {
 enum Place {
     /// Not made yet.
     None,
-    /// Here, until `close`.
-    At(usize),
+    /// At the pool's `base`, until `close`.
+    Made,
     /// It could not be made, or is gone: the pool is out of the table, and useless.
     Dead,
 }
@@ -52,7 +60,7 @@ enum Place {
 ///
 /// # Invariants
 ///
-/// * `base` is 0 or the start of the mapping.
+/// * `base` is the start of the mapping, or 0 before that is made and once it is closed.
 /// * The mapping's `vm_private_data` and its file's `private_data` are this pool; the file holds a
 ///   reference of it, so the pages outlive every page-table entry that maps them.
 #[pin_data]
@@ -74,7 +82,7 @@ pub(super) struct Pool {
 
 // SAFETY: `mm` and the owners are never dereferenced, only compared.
 unsafe impl Send for Pool {}
-// SAFETY: As above; everything that changes is atomic, set once or behind a lock.
+// SAFETY: As above; everything that changes is atomic, set once, behind a lock or of whoever has a slot.
 unsafe impl Sync for Pool {}
 
 impl_list_arc_safe! {
@@ -100,14 +108,20 @@ impl Pool {
         })
     }
 
-    /// The pool of `mm`, the current task's address space, with its mapping in place.
-    pub(super) fn current(mm: &MmWithUser) -> Result<Arc<Self>> {
+    /// The pool of `mm`, the current task's address space, and where its mapping is.
+    pub(super) fn current(mm: &MmWithUser) -> Result<(Arc<Self>, usize)> {
         loop {
             let pool = table::find_or_insert(mm)?;
-            if pool.ready(mm)? {
-                return Ok(pool);
+            if let Some(base) = pool.ready()? {
+                return Ok((pool, base));
             }
         }
+    }
+
+    /// The mapping is closed.
+    pub(super) fn close(&self) {
+        self.base.store(0, Release);
+        table::remove(self);
     }
 
     /// Whether this is the pool of `mm`.
@@ -115,40 +129,34 @@ impl Pool {
         core::ptr::eq(self.mm, mm.as_raw())
     }
 
-    /// Whether an address inside the mapping stands anywhere in `bytes` where a pointer can stand. Numbers
-    /// that are no pointers hit the mapping's part of the address space by chance only.
-    pub(super) fn is_named_in(&self, bytes: &[u8]) -> bool {
-        // CAST: usize is 64 bits wide.
-        points_into(bytes, self.base.load(Acquire) as u64, POOL_BYTES as u64)
-    }
-
-    /// Makes sure that the mapping is there, in `mm`, the current task's address space. `false` if
+    /// Where the mapping is, in the current task's address space; it is made if it is not there yet. `None` if
     /// the pool is dead and another one is to be made.
-    fn ready(self: &Arc<Self>, mm: &MmWithUser) -> Result<bool> {
+    fn ready(self: &Arc<Self>) -> Result<Option<usize>> {
         let base = self.base.load(Acquire);
-        if base != 0 && mapping::is_in_place(self, mm, base) {
-            return Ok(true);
+        if base != 0 {
+            return Ok(Some(base));
         }
         let mut place = self.mapping.lock();
         match *place {
-            Place::Dead => return Ok(false),
-            Place::At(base) => {
-                if mapping::is_in_place(self, mm, base) {
-                    return Ok(true);
+            Place::Dead => return Ok(None),
+            Place::Made => {
+                let base = self.base.load(Acquire);
+                if base != 0 {
+                    return Ok(Some(base));
                 }
                 // Nothing can take a sealed mapping away; if something did, start anew.
                 *place = Place::Dead;
                 drop(place);
                 table::remove(self);
-                return Ok(false);
+                return Ok(None);
             }
             Place::None => {}
         }
         match mapping::make(self) {
             Ok(base) => {
-                *place = Place::At(base);
+                *place = Place::Made;
                 self.base.store(base, Release);
-                Ok(true)
+                Ok(Some(base))
             }
             Err(e) => {
                 *place = Place::Dead;
@@ -164,27 +172,44 @@ impl Pool {
         self.mm.addr()
     }
 
-    /// Whether the current task may touch page `index` of the mapping now.
-    pub(super) fn admits(&self, index: usize) -> bool {
-        self.admitted(index).any(|(other, _)| other == index)
-    }
-
-    /// The pages of the same slot as page `index` of the mapping that the current task may touch now, with
-    /// their indexes.
-    pub(super) fn admitted(&self, index: usize) -> impl Iterator<Item = (usize, &Page)> {
-        let first = index - index % SLOT_PAGES;
+    /// The slot that page `index` of the mapping is in, and its number there, if the current task may touch
+    /// it now.
+    pub(super) fn admits(&self, index: usize) -> Option<(&Slot, usize)> {
         // SAFETY: Reads a per-CPU variable; there is no precondition.
         let current = unsafe { bindings::get_current() };
-        let slot = self.slots.get(index / SLOT_PAGES);
+        let slot = self.slots.get(index / SLOT_PAGES)?;
+        let page = index % SLOT_PAGES;
         // Acquire: what `Lease::fill` set up for this owner is seen with him.
-        let slot = slot.filter(|slot| core::ptr::eq(slot.owner.load(Acquire), current));
-        let mut live = slot.map_or(0, |slot| slot.live.load(Relaxed));
+        let is_owner = core::ptr::eq(slot.owner.load(Acquire), current);
+        (is_owner && slot.live.load(Relaxed) & 1 << page != 0).then_some((slot, page))
+    }
+}
+
+impl Slot {
+    /// A page, which is allocated if it is not there yet.
+    pub(super) fn page(&self, number: usize) -> Result<&Page> {
+        let place = self.pages.get(number).ok_or(E2BIG)?;
+        if let Some(page) = place.as_ref() {
+            return Ok(page);
+        }
+        place.populate(Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?);
+        place.as_ref().ok_or(ENOMEM)
+    }
+
+    /// The pages that a read maps: those of the call, and where that is one of a single page, those that the
+    /// next ones will have until all are unmapped.
+    pub(super) fn readable(&self) -> impl Iterator<Item = (usize, &Page)> {
+        let live = self.live.load(Relaxed);
+        // CAST: at most that of all pages.
+        let next = self.next.load(Relaxed) as u32;
+        let later = if live.count_ones() == 1 { ROUND } else { 0 };
+        let mut wanted = live | later & u64::MAX.checked_shl(next).unwrap_or(0);
         core::iter::from_fn(move || {
             // CAST: below 64.
-            let page = (live != 0).then(|| live.trailing_zeros() as usize)?;
-            live &= live - 1;
-            Some(page)
+            let number = (wanted != 0).then(|| wanted.trailing_zeros() as usize)?;
+            wanted &= wanted - 1;
+            Some(number)
         })
-        .filter_map(move |page| Some((first + page, slot?.pages.get(page)?.as_ref()?)))
+        .filter_map(|number| Some((number, self.pages.get(number)?.as_ref()?)))
     }
 }

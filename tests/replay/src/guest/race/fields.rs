@@ -120,13 +120,19 @@ impl Case {
         case
     }
 
-    /// Where the field is in the scratch of a process that makes one call at a time: each part has whole
-    /// pages, with a free one before it.
-    pub(super) fn place_in_scratch(&self) -> u64 {
+    /// Where the field can be in the scratch of a process that makes one call at a time: the first place, and how
+    /// many there are, two pages apart. Both parts are on one page, another one with each call, or each has whole
+    /// pages, always the same, with a free one before it.
+    pub(super) fn places_in_scratch(&self) -> (u64, u64) {
         let pages = |part: &[u8]| (part.len() as u64).div_ceil(PAGE);
+        let second = (self.outer.len() as u64).next_multiple_of(64);
         match self.patch.part {
-            0 => PAGE + self.patch.offset,
-            _ => (2 + pages(&self.outer)) * PAGE + self.patch.offset,
+            _ if second + self.params.len() as u64 > PAGE => match self.patch.part {
+                0 => (PAGE + self.patch.offset, 1),
+                _ => ((2 + pages(&self.outer)) * PAGE + self.patch.offset, 1),
+            },
+            0 => (PAGE + self.patch.offset, 15),
+            _ => (PAGE + second + self.patch.offset, 15),
         }
     }
 

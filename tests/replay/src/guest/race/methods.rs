@@ -70,7 +70,8 @@ struct Target {
     live: u64,
     file: i32,
     field: u64,
-    scratch: Option<u64>,
+    /// The first place in the scratch, and how many there are.
+    scratch: Option<(u64, u64)>,
     width: u8,
     good: u64,
     bad: u64,
@@ -81,7 +82,10 @@ impl Target {
     /// What is to be written where, in the turn of this number.
     fn turn(&self, number: u64) -> (u64, bool, bool) {
         match self.scratch {
-            Some(at) if number % SCRATCH_EVERY == 0 => (at, true, true),
+            Some((first, places)) if number % SCRATCH_EVERY == 0 => {
+                let place = number / SCRATCH_EVERY % places;
+                (first + place * 2 * PAGE, true, true)
+            }
             _ => (self.field, number % 2 == 0, false),
         }
     }
@@ -123,7 +127,10 @@ pub(super) fn start(
         live: stage.live,
         file: stage.file,
         field: stage.live + case.patch.place(),
-        scratch: scratch.map(|at| at + case.place_in_scratch()),
+        scratch: scratch.map(|at| {
+            let (first, places) = case.places_in_scratch();
+            (at + first, places)
+        }),
         width: case.patch.width,
         good: case.patch.good,
         bad: case.patch.bad,
