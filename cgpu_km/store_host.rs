@@ -65,6 +65,13 @@ impl<T: Clone> List<T> {
     }
 }
 
+impl List<u8> {
+    /// A list of `len` zeros.
+    pub fn zeros(len: usize) -> Result<Self, Exhausted> {
+        Self::filled(len, 0)
+    }
+}
+
 impl<T> Default for List<T> {
     fn default() -> Self {
         Self::new()

@@ -6,8 +6,14 @@
 //! beyond, so that a table of 100,000 objects needs no run of free pages. All of it is charged to
 //! the memory cgroup of the task that makes the list grow, which is the container's.
 
-use core::ops::{Deref, DerefMut};
-use kernel::{alloc::KVVec, prelude::GFP_KERNEL_ACCOUNT};
+use core::{
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+};
+use kernel::{
+    alloc::KVVec,
+    prelude::{__GFP_ZERO, GFP_KERNEL_ACCOUNT},
+};
 
 /// No memory was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +21,22 @@ pub struct Exhausted;
 
 /// A growable list whose growth can fail.
 #[derive(Debug)]
-pub struct List<T>(KVVec<T>);
+pub struct List<T>(ManuallyDrop<KVVec<T>>);
+
+impl<T> Drop for List<T> {
+    fn drop(&mut self) {
+        // Most lists stay empty, and giving back nothing takes the kernel a hundred instructions.
+        if self.0.capacity() != 0 {
+            // SAFETY: It is dropped here alone, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
 
 impl<T> List<T> {
     /// An empty list; allocates nothing.
     pub const fn new() -> Self {
-        Self(KVVec::new())
+        Self(ManuallyDrop::new(KVVec::new()))
     }
 
     /// Appends `value`, growing by a constant factor where needed.
@@ -67,8 +83,20 @@ impl<T: Clone> List<T> {
     /// A list of `len` times `value`.
     pub fn filled(len: usize, value: T) -> Result<Self, Exhausted> {
         KVVec::from_elem(value, len, GFP_KERNEL_ACCOUNT)
-            .map(Self)
+            .map(|values| Self(ManuallyDrop::new(values)))
             .map_err(|_| Exhausted)
+    }
+}
+
+impl List<u8> {
+    /// A list of `len` zeros.
+    pub fn zeros(len: usize) -> Result<Self, Exhausted> {
+        // The allocator knows how to fill it, and may have done so anyway.
+        let flags = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
+        let mut bytes = KVVec::with_capacity(len, flags).map_err(|_| Exhausted)?;
+        // SAFETY: There is room for as many, all of which were set to 0.
+        unsafe { bytes.inc_len(len) };
+        Ok(Self(ManuallyDrop::new(bytes)))
     }
 }
 

@@ -7,7 +7,6 @@
 
 use super::clients;
 use super::clients::Made;
-use super::frontend::allowed;
 use super::frontend::check_file;
 use super::frontend::get;
 use super::frontend::is_made;
@@ -23,6 +22,7 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::capability::BASE;
 use crate::nvidia::capability::GRAPHICS;
 use crate::nvidia::class::ClassEntry;
 use crate::nvidia::class::Kind;
@@ -124,13 +124,14 @@ pub(super) fn alloc<C: Call>(
         // Compare rmapiParamsAcquire() in src/nvidia/src/kernel/rmapi/param_copy.c.
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);
     }
+    let mut copied = Copied::none();
     let mut params = match pointer.is_null() {
         true => None,
-        false => Some(Copied::read(
-            call,
-            pointer,
-            usize::try_from(entry.params).map_err(|_| Errno::EINVAL)?,
-        )?),
+        false => {
+            let len = usize::try_from(entry.params).map_err(|_| Errno::EINVAL)?;
+            copied.take(call, pointer, len)?;
+            Some(&mut copied)
+        }
     };
     let mut rights = match envelope.rights.map(|field| get(field, outer)).transpose()? {
         None | Some(0) => None,
@@ -375,8 +376,17 @@ fn listed(
     below: (ClientHandle, ObjectHandle),
 ) -> Result<&'static ClassEntry, Reason> {
     let entry = call.tables().class(class).ok_or(Reason::Unlisted)?;
-    let gpu = call.books(|books| books.gpu_of(below.0, below.1));
-    allowed(call, gpu, entry.capabilities).map(|()| entry)
+    let wanted = entry.capabilities;
+    // What all have needs no look into the books.
+    let may = wanted == BASE
+        || call.books(|books| {
+            let gpu = books.gpu_of(below.0, below.1);
+            books.capabilities(gpu).meets(wanted)
+        });
+    match may {
+        true => Ok(entry),
+        false => Err(Reason::Capability(wanted)),
+    }
 }
 
 /// Whether a range of addresses may be made: where it reads as zeros, the driver keeps its page tables after its
@@ -387,8 +397,11 @@ pub(super) fn may_be_made(
     below: (ClientHandle, ObjectHandle),
     flags: u32,
 ) -> bool {
-    let gpu = call.books(|books| books.gpu_of(below.0, below.1));
-    flags & memory::FLAGS_SPARSE == 0 || allowed(call, gpu, GRAPHICS).is_ok()
+    flags & memory::FLAGS_SPARSE == 0
+        || call.books(|books| {
+            let gpu = books.gpu_of(below.0, below.1);
+            books.capabilities(gpu).meets(GRAPHICS)
+        })
 }
 
 /// What the driver takes for a range of addresses: it makes its page tables at once, unless it is asked not to.

@@ -107,7 +107,8 @@ pub(super) fn control(
     }
 
     let len = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
-    let mut params = Copied::read(call, pointer, len)?;
+    let mut params = Copied::none();
+    params.take(call, pointer, len)?;
     if answered {
         let status = answer::answer(call, client, object, cmd, &mut params.bytes)?;
         params.write_back(call)?;
@@ -319,7 +320,7 @@ fn asked(cmd: ControlCmd, params: &[u8], lists: &List<Option<Copied>>) -> Result
         (fb::FB_GET_INFO, Some(Some(list))) => &list.bytes,
         _ => &[],
     };
-    let mut copy = List::filled(pairs.len(), 0)?;
+    let mut copy = List::zeros(pairs.len())?;
     copy.copy_from_slice(pairs);
     Ok(copy)
 }

@@ -25,8 +25,19 @@ impl Bytes {
     pub(super) fn zeros(len: usize) -> Result<Self, Errno> {
         Ok(match len <= INLINE {
             true => Self::Inline([0; INLINE], len),
-            false => Self::Allocated(List::filled(len, 0)?),
+            false => Self::Allocated(List::zeros(len)?),
         })
+    }
+
+    /// Makes room for `len` bytes in the place of what was here, in place: a struct of this size that is
+    /// handed on costs more than what is done with it.
+    fn resize(&mut self, len: usize) -> Result<(), Errno> {
+        match self {
+            Self::Inline(_, here) if len <= INLINE => *here = len,
+            _ if len <= INLINE => *self = Self::Inline([0; INLINE], len),
+            _ => *self = Self::Allocated(List::zeros(len)?),
+        }
+        Ok(())
     }
 }
 
@@ -57,11 +68,32 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Copies `len` bytes; `EFAULT` where they cannot be read, `ENOMEM`.
+    /// Nothing, from nowhere: room for [`Copied::take`].
+    #[inline]
+    pub(super) const fn none() -> Self {
+        Self {
+            at: UserAddr(0),
+            bytes: Bytes::Inline([0; INLINE], 0),
+        }
+    }
+
+    /// Copies `len` bytes to here; `EFAULT` where they cannot be read, `ENOMEM`.
+    pub(super) fn take(
+        &mut self,
+        call: &mut impl Call,
+        at: UserAddr,
+        len: usize,
+    ) -> Result<(), Errno> {
+        self.at = at;
+        self.bytes.resize(len)?;
+        call.read(at, &mut self.bytes)
+    }
+
+    /// Copies `len` bytes; as [`Copied::take`].
     pub(super) fn read(call: &mut impl Call, at: UserAddr, len: usize) -> Result<Self, Errno> {
-        let mut bytes = Bytes::zeros(len)?;
-        call.read(at, &mut bytes)?;
-        Ok(Self { at, bytes })
+        let mut copied = Self::none();
+        copied.take(call, at, len)?;
+        Ok(copied)
     }
 
     /// Copies them back; `EFAULT` where they cannot be written.
@@ -87,6 +119,18 @@ mod tests {
                 7 * len.min(1)
             );
             assert_eq!(matches!(bytes, Bytes::Inline(..)), len <= INLINE);
+        }
+    }
+
+    #[test]
+    fn what_is_taken_anew_has_the_new_size() {
+        for before in [0, 7, INLINE, INLINE + 1] {
+            for len in [0, 1, INLINE, INLINE + 1, 9264] {
+                let mut bytes = Bytes::zeros(before).expect("memory");
+                bytes.resize(len).expect("memory");
+                assert_eq!(bytes.len(), len);
+                assert_eq!(matches!(bytes, Bytes::Inline(..)), len <= INLINE);
+            }
         }
     }
 }

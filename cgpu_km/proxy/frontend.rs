@@ -110,7 +110,8 @@ pub(super) fn ioctl(
         return Err(Errno::EINVAL);
     }
     let code = nvos::request_code(request.nr, request.size).ok_or(Errno::EINVAL)?;
-    let mut outer = Copied::read(call, request.argument, request.size)?;
+    let mut outer = Copied::none();
+    outer.take(call, request.argument, request.size)?;
     let bytes = &mut outer.bytes;
     let returned = match entry.escape {
         Escape::RmAlloc => alloc::alloc(call, session, code, bytes),

@@ -50,6 +50,7 @@ struct Foreign {
 
 /// What the parameters of a call named.
 pub(super) struct Hidden {
+    names: Option<Names>,
     foreign: List<Foreign>,
     /// The tenant's own processes, with the places of their entries.
     own: List<(usize, ProcessId)>,
@@ -62,10 +63,11 @@ pub(super) fn hide(
     params: &mut [u8],
 ) -> Result<Hidden, Errno> {
     let mut hidden = Hidden {
+        names: names(cmd),
         foreign: List::new(),
         own: List::new(),
     };
-    match names(cmd) {
+    match hidden.names {
         Some(Names::Given(lists)) => {
             for list in lists {
                 for at in (0..list.used(params)).filter_map(|index| list.ids.item(index)) {
@@ -104,10 +106,10 @@ pub(super) fn hide(
 /// After the driver: gives the program its own words back, and leaves in the lists only what is the
 /// tenant's.
 pub(super) fn show(call: &mut impl Call, cmd: ControlCmd, hidden: &Hidden, params: &mut [u8]) {
+    let Some(names) = hidden.names else { return };
     for Foreign { at, named } in hidden.foreign.iter() {
         let _ = at.set(params, *named);
     }
-    let Some(names) = names(cmd) else { return };
     match names {
         Names::Given(_) => {
             // The attaching of GPUs tells which one it failed at.
@@ -207,7 +209,7 @@ pub(super) fn tell_usage(
 /// host has GPUs (`nvidia_read_card_info()`, nv.c), which would tell their number and fail a program
 /// that knows of its own.
 pub(super) fn card_info(call: &mut impl Call, bytes: &mut [u8]) -> Result<i32, Errno> {
-    let mut all = List::filled(names::MOST_GPUS * card_info::SIZE, 0)?;
+    let mut all = List::zeros(names::MOST_GPUS * card_info::SIZE)?;
     let code = nvos::request_code(Escape::CardInfo.nr(), all.len()).ok_or(Errno::EINVAL)?;
     let returned = plain(call, code, &mut all)?;
     if returned != 0 {

@@ -207,12 +207,16 @@ fn relieve(call: &mut impl Call) -> bool {
 /// first, as it does in the driver itself (`uvm_pmm_gpu_pma_evict_pages()`, uvm_pmm_gpu.c).
 pub(super) fn begin_alloc(call: &mut impl Call, request: &Alloc) -> Result<Ticket, Refusal> {
     let bytes = request.most();
-    let crowded = call.books(|books| {
-        let gpu = books.gpu_of(request.client, request.parent)?;
-        books.begin_demand(gpu, bytes).then_some(gpu)
+    let begun = call.books(|books| {
+        let gpu = books.gpu_of(request.client, request.parent);
+        match gpu.filter(|gpu| books.begin_demand(*gpu, bytes)) {
+            Some(crowded) => Err(crowded),
+            None => Ok(books.begin_alloc(request)),
+        }
     });
-    let Some(gpu) = crowded else {
-        return call.books(|books| books.begin_alloc(request));
+    let gpu = match begun {
+        Ok(begun) => return begun,
+        Err(crowded) => crowded,
     };
     while let Some(order) = call.books(|books| books.make_room(gpu, bytes)) {
         if !put_out(call, order) {

@@ -62,7 +62,8 @@ pub(super) fn ioctl(
         return call.forward(request, &mut [], Route::Caller);
     }
     let size = usize::try_from(entry.size).map_err(|_| Errno::EINVAL)?;
-    let mut params = Copied::read(call, argument, size)?;
+    let mut params = Copied::none();
+    params.take(call, argument, size)?;
     let bytes = &mut params.bytes;
     if let Some(status) = refusal(call, entry, bytes)? {
         let reason = match status {
