@@ -219,7 +219,8 @@ unsafe impl Sync for Table {}
 
 /// What a session keeps for the mappings of its file.
 pub(super) struct Mappings {
-    tables: [SetOnce<Table>; KINDS],
+    /// Made when they are needed: most files are never mapped.
+    tables: [SetOnce<KBox<Table>>; KINDS],
     /// If it maps registers.
     gate: SetOnce<gate::Entry>,
 }
@@ -255,7 +256,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// The operations that stand for `original`; `None` if there are more kinds than there can be.
+    /// The operations that stand for `original`; `EMFILE` if there are more kinds than there can be, `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -265,8 +266,8 @@ impl Mappings {
         &self,
         original: *const bindings::vm_operations_struct,
         gated: bool,
-    ) -> Option<&Table> {
-        self.tables.iter().find_map(|slot| {
+    ) -> Result<&Table> {
+        for slot in &self.tables {
             if slot.as_ref().is_none() {
                 // SAFETY: The caller promises that they are the driver's, and valid.
                 let theirs = unsafe { *original };
@@ -283,15 +284,19 @@ impl Mappings {
                 }
                 // Another thread may be faster: its table is looked at like any other, or, if it is
                 // not there yet, the next place is taken.
-                slot.populate(Table {
+                let table = Table {
                     operations,
                     original,
                     gated,
-                });
+                };
+                slot.populate(KBox::new(table, GFP_KERNEL_ACCOUNT)?);
             }
-            slot.as_ref()
-                .filter(|table| table.original == original && table.gated == gated)
-        })
+            let same = |table: &&KBox<Table>| table.original == original && table.gated == gated;
+            if let Some(table) = slot.as_ref().filter(same) {
+                return Ok(table);
+            }
+        }
+        Err(EMFILE)
     }
 }
 
@@ -371,8 +376,8 @@ unsafe fn cover<E: Endpoint>(
     gated: bool,
 ) -> Result {
     // SAFETY: The caller promises it.
-    let table = unsafe { session.mappings().replacing::<E>(original, gated) };
-    let operations = &raw const table.ok_or(EMFILE)?.operations;
+    let table = unsafe { session.mappings().replacing::<E>(original, gated) }?;
+    let operations = &raw const table.operations;
     // SAFETY: The caller promises it. The session lives as long as the file, which the mapping holds.
     unsafe { (*vma).vm_ops = operations };
     Ok(())
