@@ -93,6 +93,14 @@ pid_t cgpu_shim_pid_by_vnr(pid_t nr)
 	return pid;
 }
 
+/* Has an entry of a page table that is empty refer to a frame, as vmf_insert_pfn_prot() does. */
+void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,
+			 pgprot_t protection)
+{
+	if (pte_none(ptep_get(entry)))
+		set_pte_at(mm, address, entry, pte_mkspecial(pfn_pte(frame, protection)));
+}
+
 /* The frame that an entry of a page table refers to; false where it is empty. */
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame)
 {

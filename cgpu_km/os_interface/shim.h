@@ -27,6 +27,8 @@ void cgpu_shim_copy(void *to, const void *from, size_t count);
 void cgpu_shim_wipe(void *memory, size_t count);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
+void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,
+			 pgprot_t protection);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);

@@ -3,7 +3,7 @@
 
 use super::{
     pool::{Pool, Slot},
-    POOL_BYTES,
+    POOL_BYTES, SLOT_PAGES,
 };
 use crate::os_interface::extra;
 use core::ptr::without_provenance_mut;
@@ -163,24 +163,58 @@ unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<(&'a Slot, usize)>
     pool.admits(vmf.__bindgen_anon_1.pgoff)
 }
 
-/// Puts a page into the page tables.
-///
-/// # Safety
-///
-/// `vma` is a mapping of page frames and locked by a fault that is being served, `address` is in it, and
-/// `page` lives as long as its file.
-unsafe fn insert(
-    vma: *mut bindings::vm_area_struct,
-    address: c_ulong,
-    page: &Page,
-    access: c_ulong,
-) -> bindings::vm_fault_t {
-    // SAFETY: There is no precondition.
-    let protection = unsafe { bindings::vm_get_page_prot(access) };
+/// The frame of a page.
+fn frame(page: &Page) -> c_ulong {
     // SAFETY: The page is allocated.
-    let frame = unsafe { extra::cgpu_shim_page_to_pfn(page.as_ptr()) };
-    // SAFETY: The caller promises it.
-    unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame, protection) }
+    unsafe { extra::cgpu_shim_page_to_pfn(page.as_ptr()) }
+}
+
+/// Pages of a slot that are to be put into page tables, read-only.
+struct Frames {
+    mm: *mut bindings::mm_struct,
+    protection: bindings::pgprot_t,
+    /// Where page 0 of the slot is.
+    start: c_ulong,
+    /// 0: not this one.
+    frames: [c_ulong; SLOT_PAGES],
+}
+
+impl Frames {
+    /// Puts the pages from `first` to the one before `end` in place. (vmf_insert_pfn() would look up for each
+    /// how its memory is to be cached: ours is memory like any other.)
+    ///
+    /// # Safety
+    ///
+    /// `mm` is the address space of a fault that is being served, in a mapping of page frames that spans the
+    /// slot; the pages live as long as its file.
+    unsafe fn insert(&mut self, first: usize, end: usize) -> bindings::vm_fault_t {
+        unsafe extern "C" fn each(
+            entry: *mut bindings::pte_t,
+            address: c_ulong,
+            frames: *mut c_void,
+        ) -> c_int {
+            // SAFETY: Below, `insert` passes itself, which nobody changes meanwhile.
+            let frames = unsafe { &*frames.cast_const().cast::<Frames>() };
+            // CAST: `c_ulong` and `usize` are 64 bits wide.
+            let number = address.wrapping_sub(frames.start) as usize / PAGE_SIZE;
+            if let Some(&frame) = frames.frames.get(number).filter(|frame| **frame != 0) {
+                let (mm, protection) = (frames.mm, frames.protection);
+                // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
+                unsafe { extra::cgpu_shim_set_frame(mm, address, entry, frame, protection) };
+            }
+            0
+        }
+        // CAST: As above; both are within a slot.
+        let from = self.start.wrapping_add((first * PAGE_SIZE) as c_ulong);
+        let length = (end.saturating_sub(first) * PAGE_SIZE) as c_ulong;
+        let (mm, data) = (self.mm, (&raw mut *self).cast());
+        // SAFETY: The caller promises that the mapping spans the slot, and that its fault locks it.
+        let done = unsafe { bindings::apply_to_page_range(mm, from, length, Some(each), data) };
+        match done {
+            0 => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
+            _ => bindings::vm_fault_reason_VM_FAULT_OOM,
+        }
+    }
 }
 
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
@@ -191,29 +225,41 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     // SAFETY: The fault is being served.
     let vmf = unsafe { &*vmf };
     let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
-    let writes = vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
-    let mut done = bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    // A fault for each page would cost more.
-    for (other, page) in slot.readable().filter(|(i, _)| !writes || *i == index) {
-        // Read-only until the owner writes: any other task's write finds no way in, then.
-        let mut access = bindings::VM_READ | bindings::VM_SHARED;
-        if writes {
-            access |= bindings::VM_WRITE;
-        }
+    // SAFETY: There is no precondition.
+    let protection = |access| unsafe { bindings::vm_get_page_prot(access) };
+    if vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0 {
+        let Ok(page) = slot.page(index) else {
+            return bindings::vm_fault_reason_VM_FAULT_OOM;
+        };
+        slot.reached(index);
+        let access = bindings::VM_READ | bindings::VM_WRITE | bindings::VM_SHARED;
+        // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long as the
+        // mapping's file.
+        return unsafe {
+            bindings::vmf_insert_pfn_prot(vma, address, frame(page), protection(access))
+        };
+    }
+    // Read-only until the owner writes: any other task's write finds no way in, then. All at once: a fault for
+    // each page would cost more.
+    let mut frames = Frames {
+        // SAFETY: A fault's mapping is valid while it is served.
+        mm: unsafe { (*vma).vm_mm },
+        protection: protection(bindings::VM_READ | bindings::VM_SHARED),
         // CAST: usize is 64 bits wide.
-        let start = address.wrapping_sub((index * PAGE_SIZE) as c_ulong);
-        let at = start.wrapping_add((other * PAGE_SIZE) as c_ulong);
-        slot.reach
-            .store(slot.reach.load(Relaxed).max(other + 1), Relaxed);
-        // SAFETY: The mapping is one of page frames and is locked by the fault. It spans all pages of the
-        // pool, which live as long as the mapping's file.
-        let result = unsafe { insert(vma, at, page, access) };
-        // Another page that could not be put there gets a fault of its own.
-        if other == index {
-            done = result;
+        start: address.wrapping_sub((index * PAGE_SIZE) as c_ulong),
+        frames: [0; SLOT_PAGES],
+    };
+    let (mut first, mut last) = (index, index);
+    for (number, page) in slot.readable() {
+        if let Some(place) = frames.frames.get_mut(number) {
+            *place = frame(page);
+            (first, last) = (first.min(number), last.max(number));
         }
     }
-    done
+    slot.reached(last);
+    // SAFETY: The fault is being served, in a mapping of page frames that spans all slots; pages live as long as
+    // its file.
+    unsafe { frames.insert(first, last + 1) }
 }
 
 unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {

@@ -196,6 +196,12 @@ impl Slot {
         place.as_ref().ok_or(ENOMEM)
     }
 
+    /// A page is going to be mapped.
+    pub(super) fn reached(&self, number: usize) {
+        let reach = self.reach.load(Relaxed).max(number + 1);
+        self.reach.store(reach, Relaxed);
+    }
+
     /// The pages that a read maps: those of the call, and where that is one of a single page, those that the
     /// next ones will have until all are unmapped.
     pub(super) fn readable(&self) -> impl Iterator<Item = (usize, &Page)> {
