@@ -195,8 +195,7 @@ impl Frames {
         ) -> c_int {
             // SAFETY: Below, `insert` passes itself, which nobody changes meanwhile.
             let frames = unsafe { &*frames.cast_const().cast::<Frames>() };
-            // CAST: `c_ulong` and `usize` are 64 bits wide.
-            let number = address.wrapping_sub(frames.start) as usize / PAGE_SIZE;
+            let number = address.wrapping_sub(frames.start) / PAGE_SIZE;
             if let Some(&frame) = frames.frames.get(number).filter(|frame| **frame != 0) {
                 let (mm, protection) = (frames.mm, frames.protection);
                 // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
@@ -204,7 +203,7 @@ impl Frames {
             }
             0
         }
-        // CAST: As above; both are within a slot.
+        // CAST: Within a slot, and usize is 64 bits wide.
         let from = self.start.wrapping_add((first * PAGE_SIZE) as c_ulong);
         let length = (end.saturating_sub(first) * PAGE_SIZE) as c_ulong;
         let (mm, data) = (self.mm, (&raw mut *self).cast());
