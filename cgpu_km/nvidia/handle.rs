@@ -44,7 +44,7 @@ impl ClientHandle {
 
     /// The handle of the client that is made after this one, if none that exists is met.
     pub const fn next(self) -> Self {
-        Self(Self::BASE | self.0.wrapping_add(1) % Self::COUNT)
+        Self(Self::BASE | (self.0.wrapping_add(1) % Self::COUNT))
     }
 
     /// How many clients are made from this one, which does not count, to another one, which does.
