@@ -114,6 +114,8 @@ pub const UVM_MM_INITIALIZE: u32 = 75;
 pub const UVM_MAP_DYNAMIC_PARALLELISM_REGION: u32 = 65;
 /// UVM_ALLOC_SEMAPHORE_POOL.
 pub const UVM_ALLOC_SEMAPHORE_POOL: u32 = 68;
+/// NV_WARN_NOTHING_TO_DO: the answer to UVM_MM_INITIALIZE in shared mode, as every file of an instance is.
+pub const NOTHING_TO_DO: u32 = 0x0001_0006;
 
 const CLIENT_OBJECT: &[Field] = &[f(0, Client), f(4, Object)];
 const CLIENT_3: &[Field] = &[f(0, Client), f(4, Object), f(8, Object)];
