@@ -28,23 +28,23 @@ struct fake_engine {
 	spinlock_t lock;		/* all below; also taken by the timer */
 	u64 base;			/* the model's time 0 */
 	struct hrtimer timer;
-	wait_queue_head_t wait;
+	atomic_t waiters;
+	wait_queue_head_t wait[GM_CHANNELS];
 	u16 by_id[FAKE_CHANNELS];	/* the model's number plus 1 */
 	struct gm_gpu model;
 };
 
-/* Lets the model's time pass up to now; whether a kernel ended. */
-static bool advance(struct fake_engine *e)
+/* Lets the model's time pass up to now, and wakes who waits for a kernel that ended. */
+static void advance(struct fake_engine *e)
 {
 	u64 now = ktime_get_ns() - e->base;
-	bool ended = false;
 
 	lockdep_assert_held(&e->lock);
 	while (e->model.now < now) {
 		gm_advance(&e->model, now);
-		ended |= e->model.finished != GM_NONE;
+		if (e->model.finished != GM_NONE)
+			wake_up_all(&e->wait[e->model.finished]);
 	}
-	return ended;
 }
 
 /* Has the timer look when the model does something next. */
@@ -58,26 +58,24 @@ static void arm(struct fake_engine *e)
 			      HRTIMER_MODE_ABS);
 }
 
+/* Something was changed that moves what happens next. */
+static void changed(struct fake_engine *e)
+{
+	lockdep_assert_held(&e->lock);
+	if (atomic_read(&e->waiters))
+		arm(e);
+}
+
 static enum hrtimer_restart tick(struct hrtimer *timer)
 {
 	struct fake_engine *e = container_of(timer, struct fake_engine, timer);
 	unsigned long flags;
 
 	spin_lock_irqsave(&e->lock, flags);
-	if (advance(e))
-		wake_up_all(&e->wait);	/* who still waits arms it again */
-	else
-		arm(e);
+	advance(e);
+	changed(e);
 	spin_unlock_irqrestore(&e->lock, flags);
 	return HRTIMER_NORESTART;
-}
-
-/* Something was changed that moves what happens next. */
-static void changed(struct fake_engine *e)
-{
-	lockdep_assert_held(&e->lock);
-	if (wq_has_sleeper(&e->wait))
-		arm(e);
 }
 
 u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us)
@@ -129,7 +127,7 @@ void fake_engine_channel_free(struct fake_gpu *gpu, u32 channel, u32 id)
 	e->by_id[id] = 0;
 	changed(e);
 	spin_unlock_irq(&e->lock);
-	wake_up_all(&e->wait);
+	wake_up_all(&e->wait[channel]);
 }
 
 /* Sleeps until then, killed or not: a call into the firmware is not given up. */
@@ -224,7 +222,8 @@ static struct gm_channel *find(struct fake_engine *e, u32 token)
 }
 
 /* The doorbell was rung with this token: the GPU fetches what the ring has. */
-static int fetch(struct fake_gpu *gpu, const struct fake_work *work)
+static int fetch(struct fake_gpu *gpu, const struct fake_work *work,
+		 u32 *channel)
 {
 	u32 *doorbell = page_address(gpu->bell) + DOORBELL, i;
 	struct fake_engine *e = gpu->engine;
@@ -242,6 +241,8 @@ static int fetch(struct fake_gpu *gpu, const struct fake_work *work)
 		ret = -EAGAIN;
 	for (i = 0; !ret && i < work->count; i++)
 		gm_submit(&e->model, c - e->model.channels, work->length);
+	if (c)
+		*channel = c - e->model.channels;
 	changed(e);
 	spin_unlock_irq(&e->lock);
 	return ret;
@@ -268,6 +269,7 @@ static ssize_t work_write(struct file *filp, const char __user *buf, size_t n,
 {
 	struct fake_work work;
 	struct fake_gpu *gpu;
+	u32 channel = 0;
 	int ret;
 
 	if (n != sizeof(work))
@@ -277,10 +279,13 @@ static ssize_t work_write(struct file *filp, const char __user *buf, size_t n,
 	gpu = fake_gpu_by_minor(work.minor);
 	if (!gpu || !work.length || work.length > LONGEST_KERNEL)
 		return -EINVAL;
-	ret = fetch(gpu, &work);
-	if (!ret && work.below)
-		ret = wait_event_interruptible(gpu->engine->wait,
+	ret = fetch(gpu, &work, &channel);
+	if (!ret && work.below) {
+		atomic_inc(&gpu->engine->waiters);
+		ret = wait_event_interruptible(gpu->engine->wait[channel],
 					       is_below(gpu->engine, &work));
+		atomic_dec(&gpu->engine->waiters);
+	}
 	return ret ?: n;
 }
 
@@ -361,11 +366,13 @@ void fake_engine_show(struct seq_file *m)
 int fake_engine_init(struct fake_gpu *gpu)
 {
 	struct fake_engine *e = kvzalloc(sizeof(*e), GFP_KERNEL);
+	u32 i;
 
 	if (!e)
 		return -ENOMEM;
 	spin_lock_init(&e->lock);
-	init_waitqueue_head(&e->wait);
+	for (i = 0; i < GM_CHANNELS; i++)
+		init_waitqueue_head(&e->wait[i]);
 	hrtimer_setup(&e->timer, tick, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 	gm_init(&e->model);
 	e->base = ktime_get_ns();
