@@ -288,11 +288,13 @@ impl Ledger {
 
     /// How much less is free with so many bytes of page tables more.
     pub(super) fn price_of_tables(&self, bytes: u64) -> u64 {
-        // Those that are asked for may not come, and with them what tables a context has.
+        // Contexts that are asked for may not come, and with them the tables that each has in its price; tables
+        // that are asked for may.
+        let tables = self.tables.saturating_add(self.asked_tables);
         let with = self
             .cost
-            .with_tables(self.contexts, self.tables.saturating_add(bytes));
-        let without = self.cost.with_tables(self.contexts, self.tables);
+            .with_tables(self.contexts, tables.saturating_add(bytes));
+        let without = self.cost.with_tables(self.contexts, tables);
         with.saturating_sub(without)
     }
 

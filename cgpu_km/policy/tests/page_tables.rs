@@ -205,6 +205,33 @@ fn tables_that_come_with_an_object_are_asked_for_and_go_with_it() {
     assert_eq!(overhead(&books), 0);
 }
 
+#[test]
+fn what_a_context_has_in_its_price_is_given_once() {
+    const FIRST: u64 = 9024 * KIB;
+    let mut books = with_memory(BLOCK + FIRST);
+    books
+        .alloc(&context_request(CLIENT, DEVICE, object(0x30)))
+        .unwrap();
+    assert_eq!(books.share(GPU).unwrap().free(), 0);
+    // 96 KiB: an address space that is asked for takes of it what a mapping then has not.
+    let space = Alloc {
+        tables: 64 * KIB,
+        ..request(CLIENT, DEVICE, object(1))
+    };
+    let ticket = books.begin_alloc(&space).unwrap();
+    made(&mut books, FAR, PAGE).unwrap();
+    made(&mut books, FAR + (512 << 30), PAGE).unwrap();
+    let refused = made(&mut books, FAR + (1 << 40), PAGE);
+    assert!(
+        matches!(refused, Err(RefusalCause::NoMemory { .. })),
+        "{refused:?}"
+    );
+    let share = books.share(GPU).unwrap();
+    assert_eq!((share.free(), share.excess()), (0, 0), "{share:?}");
+    books.end_alloc(ticket, None);
+    assert_eq!(made(&mut books, FAR + (1 << 40), PAGE), Ok(()));
+}
+
 /// Books with managed memory in all that there is room for, on the one GPU of a file.
 fn full() -> Books {
     let mut books = books(8 * BLOCK);

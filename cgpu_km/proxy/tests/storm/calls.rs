@@ -2,7 +2,7 @@
 //! What a step asks for: the bytes of a call, built from what exists at that moment.
 
 use super::super::*;
-use super::machine::{uuid, Object, CHANNEL_GROUP, VA_SPACE, VIDEO_MEMORY};
+use super::machine::{uuid, Object, CHANNEL_GROUP, EXPORT, IMPORT, VA_SPACE, VIDEO_MEMORY};
 use super::world::{Kind, World, GPUS};
 use super::Rng;
 
@@ -258,6 +258,38 @@ impl World {
                 put32(&mut outer, 8, names.handle);
                 put32(&mut outer, 12, VIDEO_MEMORY);
                 one(ALLOC_MEMORY, outer)
+            }
+            59..=61 => {
+                let names = self.names(file, rng, device);
+                let fit = |number: &&u64| {
+                    let behind = self.machine.is_export(**number);
+                    !self.files[number].uvm && behind == (what == 61)
+                };
+                let files: Vec<u64> = self.files.keys().filter(fit).copied().collect();
+                let behind = u32::try_from(rng.pick(&files).copied().unwrap_or(99)).expect("few");
+                let (cmd, params) = if what == 61 {
+                    let device = self.object(names.client, rng, device);
+                    (
+                        IMPORT,
+                        [behind, 1, device, names.parent, names.handle].to_vec(),
+                    )
+                } else {
+                    let object = self.object(names.client, rng, |object| object.memory.is_some());
+                    (
+                        EXPORT,
+                        [1, names.parent, names.parent, object, behind, 0].to_vec(),
+                    )
+                };
+                let params: Vec<u8> = params.into_iter().flat_map(u32::to_le_bytes).collect();
+                let mut outer = vec![0; 32];
+                put32(&mut outer, 0, names.client);
+                put32(&mut outer, 4, names.client);
+                put32(&mut outer, 8, cmd);
+                put64(&mut outer, 16, PARAMS);
+                put32(&mut outer, 24, u32::try_from(params.len()).expect("few"));
+                let mut request = one(NV_ESC_RM_CONTROL, outer);
+                request.blocks.insert(PARAMS, params);
+                request
             }
             _ => {
                 let client = self.client(file, rng);

@@ -102,6 +102,8 @@ pub(super) struct Machine {
     pub(super) maps: BTreeMap<(u64, usize, u64), Mapped>,
     /// That has changed since page tables were counted.
     remapped: bool,
+    /// What is behind a file: a class and its memory.
+    exports: BTreeMap<u64, (u32, Option<usize>)>,
     pub(super) taken: [[Taken; GPUS]; TENANTS],
     next_client: u32,
     next_memory: usize,
@@ -142,6 +144,9 @@ pub(super) const COPIES: u32 = 11;
 pub(super) const VIDEO_MEMORY: u32 = 0x40;
 pub(super) const CHANNEL_GROUP: u32 = 0xa06c;
 pub(super) const VA_SPACE: u32 = 0x90f1;
+/// Controls that put an object behind a descriptor, and take it from there.
+pub(super) const EXPORT: u32 = 0x3d05;
+pub(super) const IMPORT: u32 = 0x3d06;
 
 /// How a GPU is called in UVM.
 pub(super) fn uuid(gpu: usize) -> [u8; 16] {
@@ -266,6 +271,9 @@ impl Machine {
             }
             0x2a => {
                 self.client(task, names.0)?;
+                if matches!(names.2, EXPORT | IMPORT) {
+                    return self.pass(task, names, rest.first_mut().expect("parameters"));
+                }
                 let list = rest.first_mut().expect("parameters");
                 for at in (8..list.len()).step_by(8) {
                     put32(list, at, 1 << 30);
@@ -274,6 +282,30 @@ impl Machine {
             }
             _ => panic!("a call that the model does not know: {nr:#x}"),
         }
+    }
+
+    /// An object behind a descriptor, whose number is its file's.
+    fn pass(&mut self, task: &Task, names: (u32, u32, u32), params: &[u8]) -> Outcome {
+        if names.2 == EXPORT {
+            let (object, file) = (get32(params, 12), u64::from(get32(params, 16)));
+            let object = self.objects.get(&(names.0, object));
+            let object = *object.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
+            if self.exports.contains_key(&file) {
+                return Err(NvStatus::NV_ERR_STATE_IN_USE);
+            }
+            if let Some(memory) = object.memory {
+                self.refer(memory);
+            }
+            self.exports.insert(file, (object.class, object.memory));
+            self.met.note("put behind a descriptor");
+            return Ok(());
+        }
+        let (file, parent, handle) = (get32(params, 0), get32(params, 12), get32(params, 16));
+        let export = self.exports.get(&u64::from(file));
+        let (class, memory) = *export.ok_or(NvStatus::NV_ERR_OBJECT_NOT_FOUND)?;
+        self.enter(task, (names.0, parent, handle), class, None, memory)?;
+        self.met.note("taken from behind a descriptor");
+        Ok(())
     }
 
     /// A client can be used through its own file alone.
@@ -646,6 +678,14 @@ impl Machine {
             self.unmap(file, gpu, 0, u64::MAX);
         }
         self.ranges.retain(|key, _| key.0 != file);
+        if let Some((_, memory)) = self.exports.remove(&file) {
+            self.drop(memory);
+        }
+    }
+
+    /// Something is behind this file.
+    pub(super) fn is_export(&self, file: u64) -> bool {
+        self.exports.contains_key(&file)
     }
 
     /// Nothing exists.
@@ -654,6 +694,7 @@ impl Machine {
             && self.objects.is_empty()
             && self.memory.is_empty()
             && self.maps.is_empty()
+            && self.exports.is_empty()
             && self.taken.iter().flatten().all(|t| *t == Taken::default())
     }
 }
