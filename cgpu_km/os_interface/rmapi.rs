@@ -136,9 +136,21 @@ impl KernelClient {
         this.client = this.alloc(0, 0, 0, NV01_ROOT, None)?;
         let mut params = Aligned([0; CLASS_PARAMS]);
         nv0080::DEVICE_ID.set(&mut params.0, device_instance);
-        this.alloc(this.client, this.client, DEVICE, NV01_DEVICE_0, Some(&mut params))?;
+        this.alloc(
+            this.client,
+            this.client,
+            DEVICE,
+            NV01_DEVICE_0,
+            Some(&mut params),
+        )?;
         let mut params = Aligned([0; CLASS_PARAMS]);
-        this.alloc(this.client, DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, Some(&mut params))?;
+        this.alloc(
+            this.client,
+            DEVICE,
+            SUBDEVICE,
+            NV20_SUBDEVICE_0,
+            Some(&mut params),
+        )?;
         Ok(this)
     }
 
