@@ -255,13 +255,20 @@ static u32 register_vaspace(struct va_space *s,
 	struct fake_gpu *gpu = fake_gpu_by_uuid(p->uuid);
 	u32 status;
 
-	if (!gpu || !(s->registered & BIT(gpu->minor)) ||
-	    s->gpu_vaspace & BIT(gpu->minor))
+	if (!gpu || !(s->registered & BIT(gpu->minor)))
 		return NV_ERR_INVALID_DEVICE;
+	/* duplicated first: nvUvmInterfaceDupAddressSpace() */
 	status = owned_object(p->client, p->vaspace, KIND_VASPACE);
-	if (status == NV_OK)
-		s->gpu_vaspace |= BIT(gpu->minor);
-	return status;
+	if (status != NV_OK)
+		return status;
+	/* check_gpu_va_space() */
+	if (s->gpu_vaspace & BIT(gpu->minor))
+		return NV_ERR_INVALID_DEVICE;
+	/* disallow_new_registers, until UVM_MM_INITIALIZE clears it */
+	if (s->mm && !s->mm_alive)
+		return NV_ERR_PAGE_TABLE_NOT_AVAIL;
+	s->gpu_vaspace |= BIT(gpu->minor);
+	return NV_OK;
 }
 
 static u32 register_channel(struct va_space *s,

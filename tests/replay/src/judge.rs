@@ -12,8 +12,6 @@ use crate::report::{Outcome, Refused, Told};
 
 /// NV_ERR_NO_MEMORY: what an allocation over the limit gets.
 const NO_MEMORY: u32 = 0x51;
-/// NV_WARN_NOTHING_TO_DO: the module's answer to UVM_MM_INITIALIZE.
-const NOTHING_TO_DO: u32 = 0x0001_0006;
 
 impl Player<'_> {
     /// Compares what came back, and learns from it.
@@ -57,7 +55,7 @@ impl Player<'_> {
         let shared_mode = d.uvm
             && d.nr == layout::UVM_MM_INITIALIZE
             && !self.nodes.is_direct()
-            && status == Some(NOTHING_TO_DO);
+            && status == Some(layout::NOTHING_TO_DO);
         let excused = refused && !self.nodes.is_direct() && wanted == Some(0);
         if wanted != status && seen.is_ok() && !excused && !shared_mode {
             let text = |s: Option<u32>| s.map_or("none".to_owned(), |s| format!("{s:#x}"));

@@ -110,6 +110,8 @@ pub const NR_XFER: u32 = 211;
 pub const UVM_INITIALIZE: u32 = 0x3000_0001;
 /// UVM_MM_INITIALIZE.
 pub const UVM_MM_INITIALIZE: u32 = 75;
+/// NV_WARN_NOTHING_TO_DO: the answer to UVM_MM_INITIALIZE in shared mode, as every file of an instance is.
+pub const NOTHING_TO_DO: u32 = 0x0001_0006;
 
 const CLIENT_OBJECT: &[Field] = &[f(0, Client), f(4, Object)];
 const CLIENT_3: &[Field] = &[f(0, Client), f(4, Object), f(8, Object)];

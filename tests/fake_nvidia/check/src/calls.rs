@@ -23,6 +23,7 @@ pub(crate) mod status {
     pub(crate) const NOT_SUPPORTED: u32 = 0x56;
     pub(crate) const NOT_FOUND: u32 = 0x57;
     pub(crate) const RANGE: u32 = 0x5B;
+    pub(crate) const NO_PAGE_TABLE: u32 = 0x5D;
     pub(crate) const STATE_IN_USE: u32 = 0x63;
     pub(crate) const NOTHING_TO_DO: u32 = 0x1_0006;
 }

@@ -12,6 +12,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("nothing works before UVM_INITIALIZE", before),
     ("UVM_MM_INITIALIZE wants a UVM file by its operations", mm),
     ("UVM_REGISTER_GPU wants an open file of the GPU", register),
+    (
+        "an address space of a GPU wants UVM_MM_INITIALIZE",
+        not_alive,
+    ),
     ("an address space is asked for its process", processes),
     ("a mapped object stays until it is unmapped or freed", keeps),
     ("ranges do not overlap and are freed whole", ranges),
@@ -68,23 +72,34 @@ fn pair(size: usize, a: u64, b: u64) -> Vec<u8> {
     v
 }
 
-/// A program with an address space (handle 8) that UVM knows.
-fn registered() -> (Program, File) {
-    registered_in(0)
-}
-
-/// The same with flags of `UVM_INITIALIZE`.
-fn registered_in(flags: u32) -> (Program, File) {
+/// A program with an address space (handle 8).
+fn with_space() -> Program {
     let p = Program::new();
     assert_eq!(
         alloc(&p.ctl, p.client, DEVICE, 8, number::VASPACE, &mut [0; 56]).0,
         status::OK
     );
-    let file = initialised(flags);
-    assert_eq!(register_gpu(&file), status::OK);
+    p
+}
+
+fn register_space(file: &File, p: &Program) -> u32 {
     let mut b = with_uuid(32, 0, &[(20, p.client), (24, 8)]);
-    assert_eq!(call(&file, 25, &mut b, 28), status::OK);
-    (p, file)
+    call(file, 25, &mut b, 28)
+}
+
+/// A program with an address space that UVM knows; the last is the file of `UVM_MM_INITIALIZE`, which lives as
+/// long.
+fn registered() -> (Program, File, File) {
+    let p = with_space();
+    let (file, own) = (initialised(0), uvm());
+    assert_eq!(mm_initialize(&own, file.0), status::OK);
+    assert_eq!(register_gpu(&file), status::OK);
+    assert_eq!(register_space(&file, &p), status::OK);
+    (p, file, own)
+}
+
+fn mm_initialize(own: &File, fd: i32) -> u32 {
+    call(own, 75, &mut words(8, &[(0, fd as u32)]), 4)
 }
 
 fn map_external(file: &File, base: u64, length: u64, client: u32, memory: u32) -> u32 {
@@ -109,7 +124,7 @@ fn before() {
 fn mm() {
     let file = initialised(0);
     let own = uvm();
-    let ask = |fd: i32| call(&own, 75, &mut words(8, &[(0, fd as u32)]), 4);
+    let ask = |fd: i32| mm_initialize(&own, fd);
     assert_eq!(ask(ctl().0), status::ARGUMENT);
     assert_eq!(ask(own.0), status::ARGUMENT, "not initialised");
     assert_eq!(ask(initialised(2).0), status::NOTHING_TO_DO, "sharing mode");
@@ -129,8 +144,24 @@ fn register() {
     assert_eq!(register_gpu(&file), 0x26, "registered already");
 }
 
+fn not_alive() {
+    let p = with_space();
+    let (file, own) = (initialised(0), uvm());
+    assert_eq!(register_gpu(&file), status::OK);
+    let mut other = with_uuid(32, 0, &[(20, p.client), (24, 9)]);
+    assert_eq!(
+        call(&file, 25, &mut other, 28),
+        status::NOT_FOUND,
+        "the object is looked at first"
+    );
+    assert_eq!(register_space(&file, &p), status::NO_PAGE_TABLE);
+    assert_eq!(mm_initialize(&own, file.0), status::OK);
+    assert_eq!(register_space(&file, &p), status::OK);
+    assert_eq!(register_space(&file, &p), 0x26, "registered already");
+}
+
 fn processes() {
-    let (p, file) = registered();
+    let (p, file, _mm) = registered();
     assert_eq!(p.video(7, 2 * MIB).0, status::OK);
     assert_eq!(
         call(&file, 73, &mut pair(24, BASE, 2 * MIB), 16),
@@ -143,7 +174,7 @@ fn processes() {
 }
 
 fn keeps() {
-    let (p, file) = registered();
+    let (p, file, _mm) = registered();
     let used = || figure("heap", "gpu0_used_bytes");
     for handle in [7, 9] {
         assert_eq!(p.video(handle, 2 * MIB).0, status::OK);
@@ -179,7 +210,7 @@ fn keeps() {
 }
 
 fn ranges() {
-    let (_p, file) = registered();
+    let (_p, file, _mm) = registered();
     let create = |base, length| call(&file, 73, &mut pair(24, base, length), 16);
     assert_eq!(create(BASE, 4 * MIB), status::OK);
     assert_eq!(create(BASE + 2 * MIB, 4 * MIB), 0x68, "overlaps");
@@ -202,7 +233,7 @@ fn ranges() {
 }
 
 fn managed() {
-    let (_p, file) = registered();
+    let (_p, file, _mm) = registered();
     assert_eq!(
         mmap(&file, BASE, 2 * MIB, 3, 0),
         Err(libc::EINVAL),
@@ -265,7 +296,7 @@ fn with_processor(file: &File, request: u64, length: u64, uuid: &[u8]) -> u32 {
 }
 
 fn migration() {
-    let (_p, file) = registered();
+    let (_p, file, _mm) = registered();
     let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
     touch(BASE, MIB);
     assert_eq!(on_gpu(), (2 * MIB, 2 * MIB));
@@ -279,7 +310,7 @@ fn migration() {
 }
 
 fn residency() {
-    let (_p, file) = registered();
+    let (_p, file, _mm) = registered();
     let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
     let span = |request, length| call(&file, request, &mut pair(24, BASE, length), 16);
     // What is preferred on the host comes to the GPU neither by a touch ...
@@ -315,7 +346,7 @@ fn residency() {
 
 fn eviction() {
     const MEMORY: u32 = 0x5C00_0300;
-    let (p, file) = registered();
+    let (p, file, _mm) = registered();
     let heap = |what: &str| figure("heap", &format!("gpu0_{what}_bytes"));
     let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
     touch(BASE, 8 * MIB);
@@ -333,7 +364,14 @@ fn eviction() {
 }
 
 fn zombies() {
-    let (_p, file) = registered_in(2);
+    let p = with_space();
+    let file = initialised(2);
+    assert_eq!(register_gpu(&file), status::OK);
+    assert_eq!(
+        register_space(&file, &p),
+        status::OK,
+        "without MM_INITIALIZE"
+    );
     let ended = in_child(|| {
         let mapped = mmap(&file, BASE, 4 * MIB, 3, BASE);
         let moved = with_processor(&file, 51, 4 * MIB, &uuid(0));

@@ -169,7 +169,7 @@ impl Scene {
     }
 
     fn close(self) {
-        let _ = crate::sys::close(self.uvm.fd);
+        self.uvm.close();
         self.own.close();
         self.foreign.close();
         Files::close_all();

@@ -31,11 +31,27 @@ pub fn uuid(minor: u32) -> Result<[u8; 16], String> {
     Ok(number.to_be_bytes())
 }
 
+/// `UVM_MM_INITIALIZE`, without which the driver registers no GPU's address space: a second file for the one
+/// of `fd`. `None`: that is in shared mode and needs none, as all are through an instance.
+pub fn companion(path: &str, fd: i32) -> Result<Option<i32>, Failure> {
+    let second = sys::open(path, libc::O_RDWR | libc::O_CLOEXEC).map_err(Failure::Errno)?;
+    let mut params = [0; 8];
+    put_u32(&mut params, 0, u32::try_from(fd).unwrap_or(u32::MAX));
+    sys::ioctl(second, layout::UVM_MM_INITIALIZE, &mut params).map_err(Failure::Errno)?;
+    match u32_at(&params, 4) {
+        0 => Ok(Some(second)),
+        layout::NOTHING_TO_DO => sys::close(second).map(|()| None).map_err(Failure::Errno),
+        status => Err(Failure::Status(status)),
+    }
+}
+
 /// An open file with an address space.
 #[derive(Debug, Clone, Copy)]
 pub struct Space {
     /// Its descriptor.
     pub fd: i32,
+    /// That of the file that keeps the address space of the process for it; none in shared mode.
+    companion: Option<i32>,
 }
 
 impl Space {
@@ -43,9 +59,20 @@ impl Space {
     pub fn open(folder: &str) -> Result<Self, Failure> {
         let path = format!("{folder}/nvidia-uvm");
         let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(Failure::Errno)?;
-        let space = Self { fd };
+        let space = Self {
+            fd,
+            companion: None,
+        };
         space.call(layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
-        Ok(space)
+        let companion = companion(&path, fd)?;
+        Ok(Self { companion, ..space })
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        for fd in [Some(self.fd), self.companion].into_iter().flatten() {
+            let _ = sys::close(fd);
+        }
     }
 
     /// A request whose status stands at an offset of its parameters.

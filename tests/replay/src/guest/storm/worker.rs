@@ -92,9 +92,10 @@ fn open_all(folder: &str, setting: &Setting) -> Option<(Files, Space)> {
     match (gpu, space) {
         (Some(gpu), Some(space)) => Some((Files { ctl, gpu }, space)),
         _ => {
-            for fd in [Some(ctl), gpu, space.map(|space| space.fd)] {
+            for fd in [Some(ctl), gpu] {
                 let _ = fd.map(sys::close);
             }
+            let _ = space.map(Space::close);
             None
         }
     }

@@ -138,7 +138,7 @@ impl Program {
 
     fn end(self) -> Outcome {
         self.client.close();
-        sys("close", os::close(self.space.fd))?;
+        self.space.close();
         let heap = standin::heap(GPU)?;
         equal(
             "on the GPU at the end",

@@ -100,7 +100,7 @@ fn keeps() -> Outcome {
         if end < 2 {
             at("free", space.free_range(BASE, LENGTH))?;
         } else {
-            sys("close", os::close(space.fd))?;
+            space.close();
         }
         taken("at the end", 0)?;
     }
