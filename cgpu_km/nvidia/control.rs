@@ -91,8 +91,6 @@ pub const PERF_CUDA_LIMIT: ControlCmd = ControlCmd(0x0080_1909);
 pub const SET_GR_TICK_FREQ: ControlCmd = ControlCmd(0x2080_0407);
 /// What the processes of the GPU did in the last seconds.
 pub const GPUMON_SAMPLES: ControlCmd = ControlCmd(0x2080_2096);
-/// Raises the GPU's clocks.
-pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
 /// Puts an object behind a descriptor.
 pub const EXPORT_OBJECT_TO_FD: ControlCmd = ControlCmd(0x3d05);

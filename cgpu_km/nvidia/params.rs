@@ -19,13 +19,6 @@ pub const DEFAULT_TIMESLICE_US: u64 = 128 << 3;
 /// Most of [`preempt::TIMEOUT_US`](preempt) (`NVA06C_CTRL_CMD_PREEMPT_MAX_MANUAL_TIMEOUT_US`,
 /// ctrla06c.h).
 pub const MOST_PREEMPT_TIMEOUT_US: u32 = 1_000_000;
-/// The bits of [`perf_boost::FLAGS`] that say what to do; 3 is nothing
-/// (`NV2080_CTRL_PERF_BOOST_FLAGS_CMD`, ctrl2080perf.h).
-pub const PERF_BOOST_FLAGS_CMD: u32 = 0x3;
-/// Most of [`perf_boost::DURATION`], in seconds.
-pub const MOST_PERF_BOOST_S: u32 = 3600;
-/// [`perf_boost::DURATION`]: until it is cleared.
-pub const PERF_BOOST_INFINITE: u32 = 0xffff_ffff;
 /// [`export_object::TYPE`], [`import_object::TYPE`]: an object of the resource manager
 /// (`NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TYPE_RM`, ctrl0000unix.h).
 pub const EXPORT_TYPE_RM: u32 = 1;

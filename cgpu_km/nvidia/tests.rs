@@ -6,7 +6,7 @@ mod docs;
 use super::class::Kind;
 use super::control::{Care, Direction, Length, LARGEST_PARAMS};
 use super::control::{ACQUIRE_COMPUTE_MODE_RESERVATION, RELEASE_COMPUTE_MODE_RESERVATION};
-use super::control::{GET_TIMESLICE, GPUMON_SAMPLES, PERF_BOOST, PREEMPT, SET_TIMESLICE};
+use super::control::{GET_TIMESLICE, GPUMON_SAMPLES, PREEMPT, SET_TIMESLICE};
 use super::escape::{self, Escape, Verdict};
 use super::handle::{ClassId, ClientHandle, ControlCmd};
 use super::status::NvStatus;
@@ -331,7 +331,6 @@ fn care_marks_what_names_others() {
         SET_TIMESLICE,
         GET_TIMESLICE,
         PREEMPT,
-        PERF_BOOST,
         ACQUIRE_COMPUTE_MODE_RESERVATION,
         RELEASE_COMPUTE_MODE_RESERVATION,
         GPUMON_SAMPLES,

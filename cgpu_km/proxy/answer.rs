@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Controls that are answered here and never reach the driver.
 //!
-//! They would give a tenant a say in how long its work runs, when that of others stops, how fast the
+//! They would give a tenant a say in how long its work runs, when that of others stops, how slow the
 //! GPU's clocks go, or who else may use it, or tell it what others do; but CUDA uses them in every program, or
 //! nvidia-smi does, and must not notice. So they are checked as the
 //! driver checks them (ctrla06c.h and ctrl2080perf.h name the limits, the checks themselves are in the
@@ -18,7 +18,6 @@ use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::params;
 use crate::nvidia::params::gpumon;
-use crate::nvidia::params::perf_boost;
 use crate::nvidia::params::preempt;
 use crate::nvidia::params::timeslice;
 use crate::nvidia::status::NvStatus;
@@ -50,16 +49,6 @@ pub(super) fn answer(
                 return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
             }
             call.books(|books| books.require(client, object, Kind::ChannelGroup))
-        }
-        control::PERF_BOOST => {
-            let flags = get(perf_boost::FLAGS, bytes)?;
-            let seconds = get(perf_boost::DURATION, bytes)?;
-            let known = flags & params::PERF_BOOST_FLAGS_CMD != params::PERF_BOOST_FLAGS_CMD;
-            let finite = seconds <= params::MOST_PERF_BOOST_S;
-            if !known || !(finite || seconds == params::PERF_BOOST_INFINITE) {
-                return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
-            }
-            call.books(|books| books.require(client, object, Kind::Subdevice))
         }
         // Where the administrator has set the GPU to exclusive use, the first client to reserve it would
         // keep out the others. Whose the GPU is, the instances say.

@@ -516,17 +516,6 @@ pub mod preempt {
     pub const TIMEOUT_US: Field<u32> = Field::at(4);
 }
 
-/// Control `NV2080_CTRL_CMD_PERF_BOOST`.
-pub mod perf_boost {
-    use crate::nvidia::wire::Field;
-    /// Size of `NV2080_CTRL_PERF_BOOST_PARAMS` in bytes.
-    pub const SIZE: usize = 8;
-    /// `NV2080_CTRL_PERF_BOOST_FLAGS_*`.
-    pub const FLAGS: Field<u32> = Field::at(0);
-    /// Seconds.
-    pub const DURATION: Field<u32> = Field::at(4);
-}
-
 /// Control `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`: a ring of samples.
 pub mod gpumon {
     use crate::nvidia::wire::Field;

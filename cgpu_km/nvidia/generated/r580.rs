@@ -263,7 +263,7 @@ static CONTROLS: [ControlEntry; 207] = [
     control(0x2080182a, "NV2080_CTRL_CMD_BUS_GET_PCIE_SUPPORTED_GPU_ATOMICS", 112, Plain, &[], BASE, &[]),
     control(0x2080182b, "NV2080_CTRL_CMD_BUS_GET_C2C_INFO", 28, Plain, &[], BASE, &[]),
     control(0x20801830, "NV2080_CTRL_CMD_BUS_GET_PCIE_CPL_ATOMICS_CAPS", 4, Plain, &[], UTILITY.or(GRAPHICS), &[]),
-    control(0x2080200a, "NV2080_CTRL_CMD_PERF_BOOST", 8, Answer, &[], WORK, &[]),
+    control(0x2080200a, "NV2080_CTRL_CMD_PERF_BOOST", 8, Plain, &[], WORK, &[]),
     control(0x20802068, "NV2080_CTRL_CMD_PERF_GET_CURRENT_PSTATE", 4, Plain, &[], BASE, &[]),
     control(0x20802096, "NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2", 55888, Answer, &[], UTILITY, &[]),
     control(0x20802209, "NV2080_CTRL_CMD_RC_GET_WATCHDOG_INFO", 4, Plain, &[], UTILITY, &[]),

@@ -65,13 +65,6 @@ pub(super) const ATTACKS: &[Attack] = &[
         12
     ),
     subdevice!(
-        "the clocks raised",
-        "kern_perf_boost.c:subdeviceCtrlCmdKPerfBoost_IMPL",
-        Passes,
-        0x2080_200a,
-        8
-    ),
-    subdevice!(
         "the watchdog switched off",
         "kernel_rc_watchdog_ctrl.c:subdeviceCtrlCmdRcDisableWatchdog_IMPL",
         Passes,
