@@ -76,7 +76,8 @@ pub struct Recorder {
     hidden: Hidden,
     file: Mutex<File>,
     tables: &'static Tables,
-    began: Instant,
+    /// When the recording began, by the clock that all processes have.
+    began: (Instant, f64),
 }
 
 /// What is read of a call before it is made.
@@ -180,12 +181,13 @@ impl Recorder {
             hidden: Hidden::parse(&hidden),
             file: Mutex::new(file),
             tables,
-            began: Instant::now(),
+            began: (Instant::now(), sys::uptime_s()),
         }))
     }
 
     fn write(&self, at: Instant, mut line: Line<'_>) {
-        line.t = at.duration_since(self.began).as_secs_f64();
+        let (began, clock) = self.began;
+        line.t = clock + at.duration_since(began).as_secs_f64();
         line.tid = sys::thread();
         if let (Ok(text), Ok(mut file)) = (serde_json::to_string(&line), self.file.lock()) {
             let text = self.hidden.apply(text) + "\n";
@@ -216,6 +218,19 @@ impl Recorder {
             Instant::now(),
             Line {
                 op: "close",
+                fd: Some(fd),
+                path,
+                ..Line::default()
+            },
+        );
+    }
+
+    /// A descriptor went into a socket (`send`) or came out of one (`receive`).
+    pub fn passed(&self, op: &str, fd: i32, path: &str) {
+        self.write(
+            Instant::now(),
+            Line {
+                op,
                 fd: Some(fd),
                 path,
                 ..Line::default()

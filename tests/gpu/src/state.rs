@@ -28,6 +28,8 @@ pub const FILES: usize = 4096;
 const HOLDERS: usize = 64;
 /// Most GPUs of an instance.
 pub const GPUS: usize = 16;
+/// Most descriptors that are in sockets at a time.
+const FLIGHTS: usize = 64;
 /// Written last when an instance is made, so that nobody works on a half-made one.
 const MAGIC: u64 = 0x6367_7075_5f67_7075;
 
@@ -69,6 +71,19 @@ struct OpenFile {
     holders: [i32; HOLDERS],
 }
 
+/// A descriptor that was put into a socket and has not come out yet.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Flight {
+    /// The number of its file and 1; 0: the place is free.
+    id: u64,
+    /// Who has sent it, and what the descriptor was there.
+    process: i32,
+    fd: i32,
+    /// Those that are sent later have higher ones.
+    order: u64,
+}
+
 /// What is counted, over all processes.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -99,6 +114,7 @@ pub struct State {
     /// Its compute.
     pub compute: Compute,
     files: UnsafeCell<[OpenFile; FILES]>,
+    flights: UnsafeCell<[Flight; FLIGHTS]>,
     books: UnsafeCell<Books>,
 }
 
@@ -236,11 +252,7 @@ impl State {
             let place = files.iter().position(|file| file.id == 0)?;
             let file = &mut files[place];
             file.id = id;
-            file.role = match role {
-                Role::Control => 0,
-                Role::Uvm => 1,
-                Role::Gpu(GpuId(instance)) => 2 + instance,
-            };
+            file.role = role_number(role);
             file.holders = [0; HOLDERS];
             file.holders[0] = sys::process();
             Some(Place(place))
@@ -275,6 +287,69 @@ impl State {
         });
     }
 
+    fn with_flights<R>(
+        &self,
+        work: impl FnOnce(&mut [OpenFile; FILES], &mut [Flight; FLIGHTS]) -> R,
+    ) -> R {
+        self.lock.take();
+        // SAFETY: The lock is ours.
+        let result = unsafe { work(&mut *self.files.get(), &mut *self.flights.get()) };
+        self.lock.give_back();
+        result
+    }
+
+    /// This process puts a descriptor of a file into a socket: the file stays open until it has come out.
+    pub fn send(&self, place: Place, fd: i32) {
+        self.with_flights(|files, flights| {
+            let order = flights.iter().map(|flight| flight.order).max().unwrap_or(0) + 1;
+            let file = files.get(place.0).filter(|file| file.id != 0);
+            let free = flights.iter_mut().find(|flight| flight.id == 0);
+            // Where too many are on their way it is not followed, and its receiver says so.
+            if let (Some(file), Some(free)) = (file, free) {
+                *free = Flight {
+                    id: file.id,
+                    process: sys::process(),
+                    fd,
+                    order,
+                };
+            }
+        });
+    }
+
+    /// The socket did not take it.
+    pub fn not_sent(&self, place: Place, fd: i32) {
+        let me = sys::process();
+        self.with_flights(|files, flights| {
+            let id = files.get(place.0).map_or(0, |file| file.id);
+            let mut mine = flights.iter_mut();
+            if let Some(flight) = mine.find(|f| (f.id, f.process, f.fd) == (id, me, fd)) {
+                flight.id = 0;
+            }
+        });
+    }
+
+    /// A descriptor came out of a socket, and is held by this process from now on. `same` says whether a
+    /// descriptor of another process is the same open file; where its sender has closed it since, none is.
+    pub fn receive(&self, role: Role, same: impl Fn(i32, i32) -> bool) -> Option<Place> {
+        let place = self.with_flights(|files, flights| {
+            let of = |flight: &Flight| files.iter().position(|file| file.id == flight.id);
+            let mut fitting: Vec<_> = flights
+                .iter_mut()
+                .filter(|flight| flight.id != 0)
+                .filter_map(|flight| Some((of(flight)?, flight)))
+                .filter(|(at, _)| files[*at].role == role_number(role))
+                .map(|(at, flight)| (same(flight.process, flight.fd), at, flight))
+                .collect();
+            // What is known to be it first, then what was sent first.
+            fitting.sort_by_key(|(same, _, flight)| (!same, flight.order));
+            let (_, at, flight) = fitting.into_iter().next()?;
+            flight.id = 0;
+            Some(Place(at))
+        })?;
+        self.hold(place);
+        Some(place)
+    }
+
     /// A process has closed a file. With the last one the driver has released it, and the books
     /// credit what was on it.
     pub fn close(&self, place: Place) {
@@ -284,6 +359,14 @@ impl State {
 
     /// Closes the files of processes that are no more.
     pub fn reap(&self) {
+        // Nobody receives any more what a process has sent that is gone: so far as this follows it.
+        self.with_flights(|_, flights| {
+            for flight in flights {
+                if flight.id != 0 && sys::has_ended(flight.process) {
+                    flight.id = 0;
+                }
+            }
+        });
         for place in 0..FILES {
             self.leave(Place(place), sys::has_ended);
         }
@@ -298,14 +381,15 @@ impl State {
     }
 
     fn leave(&self, place: Place, gone: impl Fn(i32) -> bool) {
-        let closed = self.with_files(|files| {
+        let closed = self.with_flights(|files, flights| {
             let file = files.get_mut(place.0).filter(|file| file.id != 0)?;
             for holder in &mut file.holders {
                 if *holder != 0 && gone(*holder) {
                     *holder = 0;
                 }
             }
-            if file.holders.iter().any(|holder| *holder != 0) {
+            let on_its_way = flights.iter().any(|flight| flight.id == file.id);
+            if on_its_way || file.holders.iter().any(|holder| *holder != 0) {
                 return None;
             }
             let id = file.id;
@@ -315,6 +399,14 @@ impl State {
         if let Some(id) = closed {
             self.with_books(|books| books.close_file(id));
         }
+    }
+}
+
+fn role_number(role: Role) -> u32 {
+    match role {
+        Role::Control => 0,
+        Role::Uvm => 1,
+        Role::Gpu(GpuId(instance)) => 2 + instance,
     }
 }
 

@@ -49,6 +49,18 @@ pub fn process() -> i32 {
     unsafe { call(libc::SYS_getpid, [0; 6]) as i32 }
 }
 
+/// Seconds of the system's monotonic clock.
+pub fn uptime_s() -> f64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: Writes to the local that it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // CAST: a recording's times need microseconds, for which a double has room.
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
 /// This thread.
 pub fn thread() -> i32 {
     // SAFETY: Takes no argument.

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 mod channels;
+mod sockets;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
