@@ -12,14 +12,17 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Most processes of an instance that have channels.
-pub const AGENTS: usize = 64;
+/// Most agents of an instance: two for each process that has channels.
+pub const AGENTS: usize = 128;
 /// News that wait to be heard.
 const NEWS: usize = 4096;
 /// Channels of one request.
 pub const CHANNELS: usize = 64;
 /// How long an agent may take. The driver's calls take less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the doorbells may take: page rights wait for the process's lock on its mappings, which a thread of it
+/// can hold in the driver until work on the GPU has ended.
+const GATE_PATIENCE: Duration = Duration::from_millis(50);
 
 /// [`Compute::gate`]: the doorbells are mapped.
 pub const OPEN: u32 = 0;
@@ -76,10 +79,23 @@ pub enum Request {
     Sample,
 }
 
-/// A process that can be asked.
+/// What an agent is for. They are two threads, since what one waits for may need what the other does: see
+/// [`GATE_PATIENCE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Duty {
+    /// Calls into the driver.
+    Calls = 1,
+    /// The doorbells.
+    Gates = 2,
+}
+
+/// A thread that can be asked.
 #[repr(C)]
 pub struct Agent {
     process: AtomicI32,
+    /// A [`Duty`]; 0 while it is not known yet.
+    duty: AtomicU32,
     asked: AtomicU32,
     answered: AtomicU32,
     /// What came of the last request: a status, or a process; negative: an errno.
@@ -183,16 +199,21 @@ impl Compute {
         }
     }
 
-    /// Makes the calling process one that can be asked; its index.
-    pub fn attend(&self) -> Option<usize> {
+    /// Makes the calling process one that can be asked; the agent's index.
+    pub fn attend(&self, duty: Duty) -> Option<usize> {
         let me = sys::process();
         let mut agents = self.agents.iter();
-        agents.position(|agent| {
+        let index = agents.position(|agent| {
             agent
                 .process
                 .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
-        })
+        })?;
+        // CAST: the number of the duty.
+        self.agents[index]
+            .duty
+            .store(duty as u32, Ordering::Release);
+        Some(index)
     }
 
     /// Serves the requests to an agent of this process, for good.
@@ -228,15 +249,38 @@ impl Compute {
     /// Waits for the answer to the last request: a status; `None` where the process is gone or does not
     /// answer.
     pub fn answer(&self, index: usize) -> Option<i32> {
+        self.answer_within(index, PATIENCE)
+    }
+
+    fn answer_within(&self, index: usize, patience: Duration) -> Option<i32> {
         let agent = &self.agents[index];
         let began = Instant::now();
+        let mut looks = 0u32;
         while agent.answered.load(Ordering::Acquire) != agent.asked.load(Ordering::Relaxed) {
-            if began.elapsed() > PATIENCE || !sys::exists(agent.process.load(Ordering::Relaxed)) {
+            // That a process has ended and is only not waited for yet is a longer look.
+            looks = looks.wrapping_add(1);
+            let gone = looks % 1024 == 0 && sys::has_ended(agent.process.load(Ordering::Relaxed));
+            if gone || began.elapsed() > patience {
                 return None;
             }
             sys::give_way();
         }
         Some(agent.result.load(Ordering::Relaxed))
+    }
+
+    /// Makes the doorbells of all processes be what the gate says. `false`: those of one are not yet.
+    pub fn move_gates(&self) -> bool {
+        let agents: Vec<_> = self.agents(Duty::Gates).collect();
+        for agent in &agents {
+            self.ask(*agent, Request::Gate, &[]);
+        }
+        let mut all = true;
+        for agent in agents {
+            let moved = self.answer_within(agent, GATE_PATIENCE).is_some();
+            // One that has ended has no doorbell any more.
+            all &= moved || sys::has_ended(self.agents[agent].process.load(Ordering::Relaxed));
+        }
+        all
     }
 
     /// Whether a process is one of the agents'.
@@ -245,11 +289,13 @@ impl Compute {
         process != 0 && agents.any(|agent| agent.process.load(Ordering::Relaxed) == process)
     }
 
-    /// The agents whose processes exist.
-    pub fn agents(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..AGENTS).filter(|index| {
-            let process = self.agents[*index].process.load(Ordering::Acquire);
-            process != 0 && sys::exists(process)
+    /// The agents for something whose processes exist.
+    pub fn agents(&self, duty: Duty) -> impl Iterator<Item = usize> + '_ {
+        (0..AGENTS).filter(move |index| {
+            let agent = &self.agents[*index];
+            // CAST: the number of the duty.
+            let fits = agent.duty.load(Ordering::Acquire) == duty as u32;
+            fits && sys::exists(agent.process.load(Ordering::Acquire))
         })
     }
 }

@@ -2,7 +2,7 @@
 //! The module's scheduler over real programs: the loop of its GPU thread, and an authority that asks the
 //! programs' agents to make the driver's calls.
 
-use crate::compute::{self, Compute, News, Request};
+use crate::compute::{self, Compute, Duty, News, Request};
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::policy::sched::{
     Action, Authority, CallError, Capabilities, Costs, Engine, Event, Gate, InstanceId, Nanos,
@@ -324,21 +324,13 @@ impl Authority for Backend {
             Gate::Armed => compute::ARMED,
             Gate::Shut => compute::SHUT,
         });
-        let agents: Vec<_> = compute.agents().collect();
-        for agent in &agents {
-            compute.ask(*agent, Request::Gate, &[]);
-        }
-        for agent in agents {
-            // One that has ended has no doorbell any more.
-            compute.answer(agent);
-        }
-        Ok(())
+        compute.move_gates().then_some(()).ok_or(CallError::Failed)
     }
 
     /// Any process may ask: the samples are of the whole GPU.
     fn read_samples(&mut self) -> Result<(), CallError> {
         let asked = self.competitors.iter().find_map(|competitor| {
-            let agent = competitor.compute.agents().next()?;
+            let agent = competitor.compute.agents(Duty::Calls).next()?;
             competitor.compute.ask(agent, Request::Sample, &[]);
             Some(competitor.compute.answer(agent))
         });

@@ -6,7 +6,7 @@
 //! waits for as long as the gate is shut: what the fault handler of the module does in the kernel.
 
 use crate::setting;
-use cgpu_gpu::compute::{Name, News, Request, OPEN};
+use cgpu_gpu::compute::{Duty, Name, News, Request, OPEN};
 use cgpu_gpu::state::State;
 use cgpu_gpu::sys;
 use cgpu_km::nvidia::class::Kind;
@@ -238,15 +238,19 @@ extern "C" fn fault(_signal: i32, info: *const libc::siginfo_t, _context: *const
     }
 }
 
-/// Starts the agent of this process.
+/// Starts the agents of this process; the index of the one for calls.
 fn attend(state: &'static State) -> Option<usize> {
-    let index = state.compute.attend()?;
-    std::thread::spawn(move || {
-        state
-            .compute
-            .serve(index, |request, names| perform(state, request, names))
-    });
-    Some(index)
+    let start = |duty| {
+        let index = state.compute.attend(duty)?;
+        std::thread::spawn(move || {
+            state
+                .compute
+                .serve(index, |request, names| perform(state, request, names))
+        });
+        Some(index)
+    };
+    start(Duty::Gates)?;
+    start(Duty::Calls)
 }
 
 /// Does what the scheduler asks for; a status of RM, or a negative errno.
