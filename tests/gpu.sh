@@ -17,7 +17,7 @@ fi
 target=${CARGO_TARGET_DIR:-target}/release
 if [ -n "$bundle" ]; then
 	mkdir -p "$bundle"
-	cp -r tests/gpu/run.py tests/gpu/programs "$bundle/"
+	cp -r tests/gpu/run.py tests/gpu/weights.py tests/gpu/programs "$bundle/"
 	cp "$target/cgpu-gpu" "$target/libcgpu_preload.so" "$bundle/"
 	strip "$bundle/cgpu-gpu" "$bundle/libcgpu_preload.so"
 	echo "test-gpu: bundle in $bundle: on the machine with the GPU, ./run.py --bin ."

@@ -45,9 +45,9 @@ class Bench:
         """What the driver says of its GPUs."""
         return json.loads(subprocess.check_output([self.tool, "gpus"], text=True))
 
-    def direct(self, *program):
+    def direct(self, *program, **options):
         """Runs a program without us; its last line of JSON."""
-        return last_json(finish(subprocess.Popen(program, stdout=subprocess.PIPE, text=True)))
+        return last_json(finish(subprocess.Popen(program, stdout=subprocess.PIPE, text=True, **options)))
 
     def begin(self, limit_mib, *program, copies=1, managed="spill"):
         """Starts a program in an instance of its own."""
@@ -226,25 +226,47 @@ def programs(bench):
         print(f"skip {missing}: not installed here")
 
 
+def timed(command, **options):
+    """What a command takes, microseconds."""
+    began = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, **options)
+    return (time.perf_counter() - began) * 1e6
+
+
 def cost(bench):
-    """What the calls cost with and without us, in turns, as ratios of medians. No case: figures alone."""
-    rounds = {"direct": [], "proxied": []}
-    steps = {"direct": [], "proxied": []}
+    """What the calls cost by themselves, with the library preloaded but no instance, and in an instance, in turns, as
+    ratios of medians. No case: figures alone."""
+    library = {"LD_PRELOAD": str(bench.tool.parent / "libcgpu_preload.so")}
+    preloaded = {"env": os.environ | library}
+    seen = {}
+    in_driver = []
+
+    def note(kind, figures):
+        for key, value in figures.items():
+            if key.endswith("_us"):
+                seen.setdefault(key, {}).setdefault(kind, []).append(value)
+
+    programs = [program("cost.py")] + ([program("train.py", 100)] if installed("torch") else [])
     for _ in range(5):
-        rounds["direct"].append(bench.direct(*program("cost.py")))
-        rounds["proxied"].append(last_json(bench.proxied(16384, *program("cost.py"))[0]))
-        if installed("torch"):
-            steps["direct"].append(bench.direct(*program("train.py", 100)))
-            steps["proxied"].append(last_json(bench.proxied(16384, *program("train.py", 100))[0]))
+        for command in programs:
+            note("direct", bench.direct(*command))
+            note("preloaded", bench.direct(*command, **preloaded))
+            output, report = bench.proxied(16384, *command)
+            note("proxied", last_json(output))
+            in_driver.append({key: report.get(key) for key in ("calls", "forwarded", "call_ns", "driver_ns")})
+        note("direct", {"nvidia_smi_us": timed(["nvidia-smi"])})
+        note("preloaded", {"nvidia_smi_us": timed(["nvidia-smi"], **preloaded)})
+        # The tool itself looks for the GPUs, starts the program and looks at it every 10 ms.
+        note("proxied", {"nvidia_smi_us": timed([bench.tool, "run", "--mem-mib", "16384", "--", "nvidia-smi"])})
     figures = []
-    keys = [key for key in rounds["direct"][0] if key.endswith("_us")]
-    for where, names in ((rounds, keys), (steps, ("step_us", "graph_step_us") if steps["direct"] else ())):
-        for key in names:
-            direct, proxied = (statistics.median(seen[key] for seen in where[kind]) for kind in ("direct", "proxied"))
-            figures.append({"what": key, "direct": direct, "proxied": proxied, "ratio": round(proxied / direct, 4)})
+    for key, kinds in seen.items():
+        medians = {kind: statistics.median(values) for kind, values in kinds.items()}
+        ratios = {f"{kind}_ratio": round(medians[kind] / medians["direct"], 4) for kind in ("preloaded", "proxied")}
+        figures.append({"what": key, **medians, **ratios, "each": kinds})
     for figure in figures:
-        print(f"     {figure['what']:<24} direct {figure['direct']:>12} proxied {figure['proxied']:>12} ratio {figure['ratio']}")
-    return figures
+        shown = " ".join(f"{kind} {figure[kind]:>10.1f}" for kind in ("direct", "preloaded", "proxied"))
+        print(f"     {figure['what']:<24} {shown} ratios {figure['preloaded_ratio']} {figure['proxied_ratio']}")
+    return {"figures": figures, "in_an_instance": in_driver}
 
 
 GROUPS = {"memory": memory, "managed": managed, "share": share, "programs": programs, "cost": cost}

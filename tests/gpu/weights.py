@@ -5,7 +5,9 @@ line of JSON for each case: what each program did of what it does alone (`got`),
 did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
 
 A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native, doorbell or rmapi; `+` after a weight is high
-priority. Without cases: those of docs/measurements.
+priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program that thinks, launches
+one short kernel and waits for it. Without cases: those of docs/measurements. --pairs WEIGHTS: two programs of each kind
+in all pairs, `rmapi`.
 """
 
 import argparse
@@ -31,17 +33,30 @@ MIXES = (
     "90:800:8,10:16000:8",
     "1:800:8,2:15:8,3:16000:8,4:800:1",
 )
+LENGTHS = ("15", "800", "16000", "81000")
 CAPS = ("30:15:8", "30:800:1", "30:16000:8", "30:81000:8", "50:800:8")
 FIXED = 3
 WEIGHT = 2
+# Cases with kernels of more than LONG_US take LONGER times as long.
+LONG_US = 50_000
+LONGER = 2.5
 # A case takes a few seconds.
 MOST_S = 60
+
+
+def words(kernel, depth, seconds, steps_per_us):
+    """The program of an instance."""
+    if kernel in ("train", "infer"):
+        return f"loop.py {kernel} {seconds}"
+    if kernel == "wake":
+        return f"wake.py 15 {seconds} {steps_per_us}"
+    return f"burn.py {kernel} {depth} {seconds} {steps_per_us}".strip()
 
 
 def weigh(folder, backend, policy, instances, seconds, steps_per_us="", log=None):
     """Runs programs under the scheduler."""
     specs = [
-        f"{weight}:{sys.executable} {HERE / 'programs' / 'burn.py'} {kernel} {depth} {seconds} {steps_per_us}".strip()
+        f"{weight}:{sys.executable} {HERE / 'programs'}/{words(kernel, depth, seconds, steps_per_us)}"
         for weight, kernel, depth in instances
     ]
     logged = ["--log", log] if log else []
@@ -75,6 +90,21 @@ def default_cases():
         yield f"doorbell/{FIXED}/{mix}"
 
 
+def span(instances, seconds):
+    """How long a case is measured: of kernels that are very long few are counted."""
+    lengths = [float(kernel) for _, kernel, _ in instances if kernel.isdigit()]
+    return seconds * (LONGER if max(lengths, default=0) > LONG_US else 1)
+
+
+def pairs(weights):
+    """All kinds of programs beside all kinds, with these weights."""
+    kinds = [f"{length}:{depth}" for length in LENGTHS for depth in (1, 8)]
+    first, second = weights.split(":")
+    for one in kinds:
+        for other in kinds:
+            yield f"rmapi/{WEIGHT}/{first}:{one},{second}:{other}"
+
+
 def main():
     """Runs the cases."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -82,6 +112,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--logs", type=Path, help="folder for a log of the scheduler's for each case")
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     folder = options.bin.resolve()
@@ -90,16 +121,18 @@ def main():
     # Once, on a GPU that nobody else uses.
     seen = weigh(folder, "native", WEIGHT, [("1", "800", "8")], options.seconds)
     steps = seen["programs"][0]["steps_per_us"]
-    for case in options.cases or default_cases():
+    cases = pairs(options.pairs) if options.pairs else default_cases()
+    for case in options.cases or cases:
         backend, policy, instances = parse(case)
-        for _, kernel, depth in instances:
-            if (kernel, depth) not in alone:
-                seen = weigh(folder, "native", WEIGHT, [("1", kernel, depth)], options.seconds, steps)
-                alone[kernel, depth] = seen["programs"][0]["rate"]
         try:
+            for _, kernel, depth in instances:
+                if (kernel, depth) not in alone:
+                    one = [("1", kernel, depth)]
+                    seen = weigh(folder, "native", WEIGHT, one, span(one, options.seconds), steps)
+                    alone[kernel, depth] = seen["programs"][0]["rate"]
             log = options.logs / f"{len(lines)}.log" if options.logs else None
-            seen = weigh(folder, backend, policy, instances, options.seconds, steps, log)
-        except (subprocess.SubprocessError, json.JSONDecodeError) as failure:
+            seen = weigh(folder, backend, policy, instances, span(instances, options.seconds), steps, log)
+        except (subprocess.SubprocessError, json.JSONDecodeError, TypeError) as failure:
             print(json.dumps({"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}), flush=True)
             continue
         rates = [said["rate"] if said else 0 for said in seen["programs"]]
@@ -120,6 +153,7 @@ def main():
             "error": [round((s - w) / w, 4) for s, w in zip(share, wanted)],
             "total": round(sum(got), 4),
             "longest_wait_ms": [round(said["longest_wait_ms"], 2) if said else None for said in seen["programs"]],
+            "waits_ms": [said.get("waits_ms") if said else None for said in seen["programs"]],
             "scheduler": seen["scheduler"],
         }
         lines.append(line)

@@ -105,4 +105,5 @@ def main():
     cuda.end(device)
 
 
-main()
+if __name__ == "__main__":
+    main()
