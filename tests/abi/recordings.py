@@ -43,6 +43,7 @@ PURPOSES = {
     # They ask NVML as well.
     "torch": {"compute", "utility"},
     "jax": {"compute", "utility"},
+    "nccl": {"compute", "utility"},
 }
 
 SETS = {"compute", "utility", "graphics", "video", "profiling", "rdma"}

@@ -18,6 +18,9 @@ NO_MEMORY = "0x51"
 DRIVER_API_PEAK = 1_616_904_192
 
 
+# What torch-train asks for in its end: twice the H200's memory, rounded up to 2 MiB.
+TWICE_THE_GPU = 300_219_891_712
+
 # Refused although a program asks for it: partitions of a GPU, whose descriptors a container does not get.
 PARTITIONS = {"AMPERE_SMC_CONFIG_SESSION", "AMPERE_SMC_MONITOR_SESSION"}
 # cgpu_uapi::refusal: why a call was refused.
@@ -115,6 +118,11 @@ def roomy(report):
     return refusals(report, 0, 0)
 
 
+def train_16(report):
+    """The program asks for twice the GPU's memory in the end, in four ways."""
+    return refusals(report, 4, TWICE_THE_GPU)
+
+
 def narrow(report):
     """What nvidia-smi was refused for want of a capability, and that this is told."""
     told = [call for call in report["refused_calls"] if call["reason"] == CAPABILITY]
@@ -137,6 +145,8 @@ CASES = (
     ("managed-memory-1GiB-charge", ["managed-memory"], "1GiB --managed charge", False, refused_3),
     ("managed-memory-16GiB-deny", ["managed-memory"], "16GiB --managed deny", False, refused_3),
     ("ipc-16GiB", ["ipc-a", "ipc-b"], "16GiB", False, roomy),
+    ("torch-train-16GiB", ["h200-torch-train"], "16GiB", False, train_16),
+    ("vmm-16GiB", ["h200-vmm-a"], "16GiB", False, roomy),
     ("smi-for-compute-alone", ["nvidia-smi-busy"], "8GiB", False, narrow),
     ("smi-for-utility-alone", ["nvidia-smi-busy"], "8GiB", False, smi_8),
     ("driver-api-for-compute-alone", ["cuda-driver-api"], "16GiB", False, api_16),
@@ -146,6 +156,8 @@ CASES = (
     ("smi-busy-direct", ["nvidia-smi-busy"], "", True, roomy),
     ("managed-memory-direct", ["managed-memory"], "", True, roomy),
     ("ipc-direct", ["ipc-a", "ipc-b"], "", True, roomy),
+    ("torch-train-direct", ["h200-torch-train"], "", True, train_16),
+    ("vmm-direct", ["h200-vmm-a"], "", True, roomy),
 )
 
 

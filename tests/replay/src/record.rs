@@ -67,6 +67,13 @@ pub enum Op {
         /// Address given, or nothing when the call failed.
         result: Option<u64>,
     },
+    /// A descriptor went into a socket, to another process.
+    Send,
+    /// A descriptor came out of a socket.
+    Receive {
+        /// Its number here.
+        fd: i32,
+    },
     /// `munmap(addr, len)` of a range in which a recorded mapping lies.
     Munmap {
         /// Address.
@@ -242,6 +249,10 @@ impl Line {
                     result: (result != MAP_FAILED).then_some(result),
                 }
             }
+            "send" => Op::Send,
+            "receive" => Op::Receive {
+                fd: self.fd.ok_or("no fd")?,
+            },
             "munmap" => Op::Munmap {
                 addr: address(self.addr.as_deref())?,
                 len: self.len.ok_or("no len")?,
