@@ -146,7 +146,7 @@ CASES = (
     ("managed-memory-16GiB-deny", ["managed-memory"], "16GiB --managed deny", False, refused_3),
     ("ipc-16GiB", ["ipc-a", "ipc-b"], "16GiB", False, roomy),
     ("torch-train-16GiB", ["h200-torch-train"], "16GiB", False, train_16),
-    ("vmm-16GiB", ["h200-vmm-a"], "16GiB", False, roomy),
+    ("vmm-16GiB", ["h200-vmm-a", "h200-vmm-b"], "16GiB", False, roomy),
     ("smi-for-compute-alone", ["nvidia-smi-busy"], "8GiB", False, narrow),
     ("smi-for-utility-alone", ["nvidia-smi-busy"], "8GiB", False, smi_8),
     ("driver-api-for-compute-alone", ["cuda-driver-api"], "16GiB", False, api_16),
@@ -157,7 +157,7 @@ CASES = (
     ("managed-memory-direct", ["managed-memory"], "", True, roomy),
     ("ipc-direct", ["ipc-a", "ipc-b"], "", True, roomy),
     ("torch-train-direct", ["h200-torch-train"], "", True, train_16),
-    ("vmm-direct", ["h200-vmm-a"], "", True, roomy),
+    ("vmm-direct", ["h200-vmm-a", "h200-vmm-b"], "", True, roomy),
 )
 
 

@@ -33,7 +33,7 @@ pub fn check(trace: &Trace) -> BTreeMap<String, Row> {
             Op::Close { .. } => ("close".to_owned(), "descriptor".to_owned(), None),
             Op::Mmap { .. } => ("mmap".to_owned(), "descriptor, address".to_owned(), None),
             Op::Munmap { .. } => ("munmap".to_owned(), "address".to_owned(), None),
-            Op::Send => ("send".to_owned(), String::new(), None),
+            Op::Send { .. } => ("send".to_owned(), String::new(), None),
             Op::Receive { .. } => ("receive".to_owned(), "descriptor".to_owned(), None),
             Op::Ioctl(io) => {
                 let d = Decoded::new(io);

@@ -12,6 +12,10 @@ use crate::report::{Outcome, Refused, Told};
 
 /// NV_ERR_NO_MEMORY: what an allocation over the limit gets.
 const NO_MEMORY: u32 = 0x51;
+/// NV2080_CTRL_CMD_GPU_RELEASE_COMPUTE_MODE_RESERVATION, which the module answers, and NV_ERR_STATE_IN_USE, with which
+/// the driver refuses it.
+const RELEASE_RESERVATION: u32 = 0x2080_0146;
+const STATE_IN_USE: u32 = 0x63;
 
 impl Player<'_> {
     /// Compares what came back, and learns from it.
@@ -56,7 +60,13 @@ impl Player<'_> {
             && d.nr == layout::UVM_MM_INITIALIZE
             && !self.nodes.is_direct()
             && status == Some(layout::NOTHING_TO_DO);
-        let excused = refused && !self.nodes.is_direct() && wanted == Some(0);
+        let control =
+            d.io.nested
+                .as_ref()
+                .map(|nested| (nested.kind, nested.code));
+        let reservation = control == Some((NestedKind::Control, RELEASE_RESERVATION))
+            && (wanted, status) == (Some(STATE_IN_USE), Some(0));
+        let excused = !self.nodes.is_direct() && (refused && wanted == Some(0) || reservation);
         if wanted != status && seen.is_ok() && !excused && !shared_mode {
             let text = |s: Option<u32>| s.map_or("none".to_owned(), |s| format!("{s:#x}"));
             out.mismatches

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::nodes::Nodes;
 use crate::play::Player;
-use crate::record::Trace;
+use crate::record::{Op, Trace};
 use crate::report::Outcome;
 use crate::sys;
 
 /// Descriptors from here on are the replayer's own; recordings have smaller ones.
-const OWN_FDS: i32 = 3000;
+pub(crate) const OWN_FDS: i32 = 3000;
 /// A call that takes longer hangs (the emulated machine is slow, but not that slow).
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -31,6 +31,17 @@ struct Order {
     company: bool,
     /// Processes of the recordings, once: recorded id and real one.
     pids: Vec<(u32, u32)>,
+    /// Who keeps the descriptor that this call gets out of a socket, and as which.
+    parcel: Option<(i32, i32)>,
+    /// Descriptors of this process that others have taken by now.
+    taken: Vec<i32>,
+}
+
+/// A descriptor that went into a socket and has not come out yet.
+struct Parcel {
+    path: String,
+    trace: usize,
+    kept: i32,
 }
 
 /// A replayed process.
@@ -41,6 +52,7 @@ struct Child {
     news: Vec<(u32, u32)>,
     missing: Vec<((u32, u32), bool)>,
     pids: Vec<(u32, u32)>,
+    taken: Vec<i32>,
     begun: bool,
     alive: bool,
 }
@@ -93,14 +105,19 @@ pub fn replay(
     }
     let mut result = Ok(());
     let mut children: Vec<Option<Child>> = children.into_iter().map(Some).collect();
+    let mut parcels: Vec<Parcel> = Vec::new();
     for &(t, index) in order {
         let others = children.iter().enumerate().filter(|(i, _)| *i != t);
         let company = others.flat_map(|(_, child)| child).any(|child| child.begun);
+        let parcel = match &traces[t].records[index].op {
+            Op::Receive { path, .. } => delivered(&mut parcels, &mut children, t, path),
+            _ => None,
+        };
         let Some(child) = &mut children[t] else {
             continue;
         };
         child.begun = true;
-        let outcome = match child.ask(index, company) {
+        let outcome = match child.ask(index, company, parcel) {
             Ok(outcome) => outcome,
             Err(e) => {
                 let name = &traces[t].name;
@@ -109,6 +126,13 @@ pub fn replay(
                 break;
             }
         };
+        if let (Some(kept), Op::Send { path, .. }) = (outcome.sent, &traces[t].records[index].op) {
+            parcels.push(Parcel {
+                path: path.clone(),
+                trace: t,
+                kept,
+            });
+        }
         for (other, child) in children.iter_mut().enumerate() {
             if let (true, Some(child)) = (other != t, child) {
                 child.news.extend(&outcome.clients);
@@ -130,14 +154,36 @@ pub fn replay(
     result
 }
 
+/// The oldest descriptor of such a file that another process has sent: who keeps it, and as which. That it may be
+/// closed there is said with the next order.
+fn delivered(
+    parcels: &mut Vec<Parcel>,
+    children: &mut [Option<Child>],
+    to: usize,
+    path: &str,
+) -> Option<(i32, i32)> {
+    let fits = |parcel: &Parcel| parcel.trace != to && parcel.path == path;
+    let parcel = parcels.remove(parcels.iter().position(fits)?);
+    let sender = children[parcel.trace].as_mut()?;
+    sender.taken.push(parcel.kept);
+    Some((sender.pid, parcel.kept))
+}
+
 impl Child {
-    fn ask(&mut self, index: usize, company: bool) -> Result<Outcome, String> {
+    fn ask(
+        &mut self,
+        index: usize,
+        company: bool,
+        parcel: Option<(i32, i32)>,
+    ) -> Result<Outcome, String> {
         let order = Order {
             index,
             foreign: std::mem::take(&mut self.news),
             missing: std::mem::take(&mut self.missing),
             company,
             pids: std::mem::take(&mut self.pids),
+            parcel,
+            taken: std::mem::take(&mut self.taken),
         };
         let mut line = serde_json::to_string(&order).map_err(|e| e.to_string())?;
         line.push('\n');
@@ -183,6 +229,7 @@ fn start(trace: &Trace, nodes: &Nodes) -> Result<Child, String> {
         news: Vec::new(),
         missing: Vec::new(),
         pids: Vec::new(),
+        taken: Vec::new(),
         begun: false,
         alive: true,
     })
@@ -211,6 +258,10 @@ fn serve(trace: &Trace, nodes: &Nodes, stream: UnixStream) -> Result<(), String>
         for (name, missing) in order.missing {
             player.space.set_foreign(name, missing);
         }
+        for kept in order.taken {
+            let _ = sys::close(kept);
+        }
+        player.parcel = order.parcel;
         let outcome = player.play(order.index, order.company);
         let mut line = serde_json::to_string(&outcome).map_err(|e| e.to_string())?;
         line.push('\n');

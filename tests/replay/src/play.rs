@@ -6,6 +6,7 @@ use crate::bytes::{fd_at, u32_at, u64_at};
 use crate::decode::Decoded;
 use crate::layout::{self, Effect, Kind};
 use crate::nodes::Nodes;
+use crate::orchestrate::OWN_FDS;
 use crate::record::{Ioctl, NestedKind, Op, Record};
 use crate::report::{Mismatch, Outcome, Refused};
 use crate::space::{object_name, Mapping, Space};
@@ -24,6 +25,8 @@ pub struct Player<'a> {
     /// Whether other processes of the replay are alive.
     pub(crate) company: bool,
     blind_call_told: bool,
+    /// Process and descriptor there that the next [`Op::Receive`] gets.
+    pub(crate) parcel: Option<(i32, i32)>,
 }
 
 fn skipped() -> Outcome {
@@ -63,6 +66,7 @@ impl<'a> Player<'a> {
             held_by_others: None,
             company: false,
             blind_call_told: false,
+            parcel: None,
         }
     }
 
@@ -106,12 +110,8 @@ impl<'a> Player<'a> {
                 self.mmap(index, &wanted, *result)
             }
             Op::Munmap { addr, len, .. } => self.munmap(index, *addr, *len),
-            // Descriptors do not pass between the processes of a replay: what needs one is skipped.
-            Op::Send => skipped(),
-            Op::Receive { fd } => {
-                self.space.lose_fd(*fd);
-                skipped()
-            }
+            Op::Send { fd, .. } => self.send(*fd),
+            Op::Receive { fd, .. } => self.receive(*fd),
         }
     }
 
@@ -176,6 +176,33 @@ impl<'a> Player<'a> {
                 .push(differs(index, "close", "result", "ok".into(), seen));
         }
         out
+    }
+
+    /// Keeps what the descriptor stands for, until the receiver has taken it.
+    fn send(&self, fd: i32) -> Outcome {
+        if !self.space.is_open(fd) {
+            return skipped();
+        }
+        Outcome {
+            sent: sys::dup_above(fd, OWN_FDS).ok(),
+            ..Outcome::default()
+        }
+    }
+
+    /// Takes what another process has kept.
+    fn receive(&mut self, fd: i32) -> Outcome {
+        let taken = self.parcel.take();
+        let taken = taken.and_then(|(process, kept)| sys::take_descriptor(process, kept).ok());
+        match taken.map(|real| sys::renumber(real, fd, true)) {
+            Some(Ok(())) => {
+                self.space.open(fd);
+                Outcome::default()
+            }
+            _ => {
+                self.space.lose_fd(fd);
+                skipped()
+            }
+        }
     }
 
     fn mmap(&mut self, index: usize, wanted: &Wanted, recorded: Option<u64>) -> Outcome {

@@ -68,11 +68,18 @@ pub enum Op {
         result: Option<u64>,
     },
     /// A descriptor went into a socket, to another process.
-    Send,
+    Send {
+        /// Its number.
+        fd: i32,
+        /// Path of its file.
+        path: String,
+    },
     /// A descriptor came out of a socket.
     Receive {
         /// Its number here.
         fd: i32,
+        /// Path of its file.
+        path: String,
     },
     /// `munmap(addr, len)` of a range in which a recorded mapping lies.
     Munmap {
@@ -249,9 +256,13 @@ impl Line {
                     result: (result != MAP_FAILED).then_some(result),
                 }
             }
-            "send" => Op::Send,
+            "send" => Op::Send {
+                fd: self.fd.ok_or("no fd")?,
+                path: self.path,
+            },
             "receive" => Op::Receive {
                 fd: self.fd.ok_or("no fd")?,
+                path: self.path,
             },
             "munmap" => Op::Munmap {
                 addr: address(self.addr.as_deref())?,

@@ -81,6 +81,8 @@ pub struct Outcome {
     pub told: Told,
     /// Whether the call may have changed what is charged.
     pub charges: bool,
+    /// The descriptor that stands for one which went into a socket.
+    pub sent: Option<i32>,
 }
 
 /// The result of a replay, as it is printed.

@@ -225,6 +225,21 @@ pub fn dup_above(fd: i32, least: i32) -> Result<i32, Errno> {
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) })
 }
 
+/// Gets what a descriptor of another process stands for (`pidfd_getfd(2)`).
+pub fn take_descriptor(process: i32, fd: i32) -> Result<i32, Errno> {
+    let number = |number: libc::c_long| i32::try_from(number).unwrap_or(-1);
+    // SAFETY: takes no pointer.
+    let other = check(number(unsafe {
+        libc::syscall(libc::SYS_pidfd_open, process, 0)
+    }))?;
+    // SAFETY: takes no pointer.
+    let taken = check(number(unsafe {
+        libc::syscall(libc::SYS_pidfd_getfd, other, fd, 0)
+    }));
+    close(other)?;
+    taken
+}
+
 /// Whether the address space of this process is laid out at random.
 pub fn has_random_layout() -> bool {
     // SAFETY: 0xffffffff only asks.
