@@ -170,16 +170,6 @@ pub(super) fn bit(share: Share) -> u32 {
         .unwrap_or(0)
 }
 
-/// Blocks that are left on every share of a set.
-fn room(set: u32, ledgers: &Ledgers) -> u64 {
-    let named = ledgers.each().filter(|(share, _)| set & bit(*share) != 0);
-    let free = named.map(|(share, ledger)| match ledgers.is_active(share) {
-        true => ledger.view().free() / BLOCK,
-        false => 0,
-    });
-    free.min().unwrap_or(u64::MAX)
-}
-
 /// The mode that holds for a set: the strictest of its shares', of all shares' if it is empty.
 fn mode(set: u32, ledgers: &Ledgers) -> ManagedMode {
     let all = ledgers.each().filter(|(share, _)| {
@@ -254,11 +244,10 @@ impl Books {
         // What the driver has no longer, if it has made place for this.
         account(space, ledgers, (base, last), |s| s.remove(base, last))?;
         let (shares, tables) = (space.shares, space.tables_more(base, last));
-        let crowded = room_beside(shares, &self.accounts.ledgers, tables).is_none();
-        let makes_room = crowded && self.makes_room(shares, tables);
+        let fits = self.has_room(shares, tables);
         let ledgers = &mut self.accounts.ledgers;
         let space = self.managed.enter(file)?;
-        let granted = grant(space, ledgers, (base, last), tables, makes_room);
+        let granted = grant(space, ledgers, (base, last), tables, fits);
         let counted = granted.inspect_err(|_| {
             let shares = match space.shares {
                 0 => u32::MAX,
@@ -300,8 +289,7 @@ impl Books {
         let page = PageSize::Small;
         let more = Extent { base, last, page }.tables();
         let shares = self.managed.enter(file)?.shares;
-        let crowded = room_beside(shares, &self.accounts.ledgers, more).is_none();
-        if crowded && !self.makes_room(shares, more) {
+        if !self.has_room(shares, more) {
             let (wanted, free) = (more, 0);
             return Err(RefusalCause::NoMemory { wanted, free }.into());
         }
@@ -311,6 +299,12 @@ impl Books {
             ledger.lend_tables(Change { more, less: 0 });
         }
         Ok(())
+    }
+
+    /// There is room on every share of a set for so many bytes of page tables, or what counts can make it.
+    fn has_room(&self, set: u32, tables: u64) -> bool {
+        let there = room_beside(set, &self.accounts.ledgers, tables).is_some();
+        there || self.makes_room(set, tables)
     }
 
     /// The driver has no managed memory there any more. What cannot be noted stays as it is: it counts
@@ -504,26 +498,25 @@ impl Books {
 
 /// How far a new mapping counts; `None`: not at all.
 ///
-/// With its page tables, for which what counts can make room or not.
+/// Its page tables have room or not ([`Books::has_room`]).
 fn grant(
     space: &Space,
     ledgers: &Ledgers,
     (base, last): (u64, u64),
     tables: u64,
-    makes_room: bool,
+    fits: bool,
 ) -> Result<Option<u64>, RefusalCause> {
     let mode = mode(space.shares, ledgers);
     if mode == ManagedMode::Deny {
         return Err(RefusalCause::ManagedDenied);
     }
-    let beside = room_beside(space.shares, ledgers, tables);
-    if beside.is_none() && !makes_room {
+    if !fits {
         return Err(RefusalCause::NoMemory {
             wanted: tables,
             free: 0,
         });
     }
-    let blocks = beside.unwrap_or(0);
+    let blocks = room_beside(space.shares, ledgers, tables).unwrap_or(0);
     let reach = space.reach(base, last, blocks);
     if reach == Some(last) {
         return Ok(reach);

@@ -47,41 +47,49 @@ static bool has_level(u32 level, u32 pages)
 	return level ? level > 1 || pages & PAGES_BIG : pages & PAGES_SMALL;
 }
 
+/*
+ * One user more or less for the first *count tables of a span, all at the
+ * most. *count becomes how many it were; false: there was no room for the next.
+ */
+static bool each(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
+		 u32 pages, int by, u64 *count)
+{
+	u64 i, most = *count;
+	u32 level;
+
+	*count = 0;
+	for (level = 0; level < ARRAY_SIZE(levels); level++) {
+		if (!has_level(level, pages))
+			continue;
+		for (i = start >> levels[level].shift;
+		     i <= end >> levels[level].shift; i++) {
+			if (*count == most)
+				return true;
+			if (one(s, gpu, level, i, by))
+				return false;
+			++*count;
+		}
+	}
+	return true;
+}
+
 void tables_put(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
 		u32 pages)
 {
-	u32 level;
-	u64 i;
+	u64 all = U64_MAX;
 
-	for (level = 0; level < ARRAY_SIZE(levels); level++)
-		for (i = start >> levels[level].shift;
-		     has_level(level, pages) && i <= end >> levels[level].shift;
-		     i++)
-			one(s, gpu, level, i, -1);
+	each(s, gpu, start, end, pages, -1, &all);
 }
 
 /* false: the GPU is full, or the kernel has no memory */
 bool tables_get(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
 		u32 pages)
 {
-	u32 level;
-	u64 i;
+	u64 got = U64_MAX;
 
-	for (level = 0; level < ARRAY_SIZE(levels); level++)
-		for (i = start >> levels[level].shift;
-		     has_level(level, pages) && i <= end >> levels[level].shift;
-		     i++)
-			if (one(s, gpu, level, i, 1))
-				goto undo;
-	return true;
-undo:
-	while (i-- > start >> levels[level].shift)
-		one(s, gpu, level, i, -1);
-	while (level--)
-		for (i = start >> levels[level].shift;
-		     has_level(level, pages) && i <= end >> levels[level].shift;
-		     i++)
-			one(s, gpu, level, i, -1);
+	if (each(s, gpu, start, end, pages, 1, &got))
+		return true;
+	each(s, gpu, start, end, pages, -1, &got);
 	return false;
 }
 

@@ -5,7 +5,7 @@ use super::super::books::Books;
 use super::super::event::GpuId;
 use super::super::ledger::{Ledger, ManagedMode, Share};
 use super::space::{Piece, Space, State, BLOCK};
-use super::{account, bit, mode, order, room, Order};
+use super::{account, bit, mode, order, room_beside, Order};
 use crate::store::List;
 
 impl Books {
@@ -75,7 +75,7 @@ impl Books {
             if space.tally.spilled == 0 {
                 continue;
             }
-            let blocks = room(space.shares, ledgers);
+            let blocks = room_beside(space.shares, ledgers, 0).unwrap_or(0);
             if blocks == 0 {
                 continue;
             }
