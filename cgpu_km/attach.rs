@@ -257,9 +257,10 @@ pub fn kernel_client(
     driver: &Driver,
     facts: &GpuFacts,
     gpu: Arc<BackingFile>,
-) -> Result<KernelClient, Missing> {
+) -> Result<Arc<KernelClient>, Missing> {
     let version = CStr::from_bytes_until_nul(&driver.version).map_err(|_| Missing::Version)?;
-    KernelClient::new(gpu, version, driver.branch, facts.device_instance)
+    let client = KernelClient::new(gpu, version, driver.branch, facts.device_instance)?;
+    Arc::new(client, GFP_KERNEL).map_err(|_| Missing::Memory)
 }
 
 /// Asks for the driver's version, and finds the tables for it.

@@ -84,6 +84,10 @@ impl Call for TenantCall<'_, '_> {
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
                 self.pass(request, parts, os_interface::Route::Worker(&worker))
             }
+            Route::Unseen => match self.tenant.driver() {
+                Some(driver) => driver.control_for(parts).map(|()| 0).map_err(errno),
+                None => self.pass(request, parts, os_interface::Route::Caller),
+            },
         }
     }
 
@@ -109,7 +113,7 @@ impl Call for TenantCall<'_, '_> {
     }
 
     fn passing_client(&mut self) -> Option<ClientHandle> {
-        self.tenant.passing_client()
+        self.tenant.driver()?.passing_client().ok()
     }
 
     fn process(&self) -> ProcessId {

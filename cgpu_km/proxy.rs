@@ -91,6 +91,10 @@ pub enum Route {
     /// The worker of this GPU, in the caller's memory: it holds a file of the driver's own, which
     /// `nv_is_gpu_accessible()` (kernel-open/nvidia/nv.c) looks for in the task's descriptor table.
     Worker(GpuId),
+    /// The calling task, but by the driver's interface for the kernel if there is one: with parameters in memory
+    /// that no program reads before it is cut down to what is its own. For
+    /// [the controls](crate::nvidia::rmapi::tells_too_much) of which that is so.
+    Unseen,
 }
 
 /// One separately copied struct of a call.

@@ -510,7 +510,7 @@ impl Admin {
     /// Gives the conductor of a GPU that is open the driver's kernel interface, if there is one and it has
     /// none yet.
     fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) {
-        let Some(driver) = self.driver.filter(|_| !gpu.conductor().has_driver()) else {
+        let Some(driver) = self.driver.filter(|_| gpu.conductor().driver().is_none()) else {
             return;
         };
         let minor = gpu.facts().minor;
@@ -524,7 +524,7 @@ impl Admin {
     }
 
     /// Takes the driver's kernel interface from the conductor of a GPU without instances.
-    fn part(&self, gpu: &Arc<Gpu>) -> Option<KernelClient> {
+    fn part(&self, gpu: &Arc<Gpu>) -> Option<Arc<KernelClient>> {
         match self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
             true => None,
             false => gpu.conductor().release(),

@@ -9,12 +9,12 @@
 //!
 //! The scheduler's comes after `mmap_lock`, a GPU's division and a gate's state, since whoever touches a
 //! doorbell tells it under these, and whoever makes or frees a channel under a tenant's state. It is held for
-//! computations only. That of the list of gates is taken alone. That of the driver's interface is held
-//! over its calls, by the thread with nothing else, and by a task whose turn it is to make a client; who takes the
-//! interface away waits for the call.
+//! computations only. That of the list of gates is taken alone. That of the driver's interface is the innermost of
+//! all, held to look at it. The thread holds `calls` over its calls, with nothing else; who takes the interface away
+//! waits for that. (A program's call that uses the interface keeps it until it is over.)
 
 use crate::{
-    nvidia::{handle::ClientHandle, status::NvStatus},
+    nvidia::status::NvStatus,
     os_interface::{
         rmapi::KernelClient,
         thread::{now, Alarm, Task},
@@ -52,7 +52,10 @@ pub struct Conductor {
     gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
     /// The driver's kernel interface, while the GPU is open and where there is one.
     #[pin]
-    driver: Mutex<Option<KernelClient>>,
+    driver: Mutex<Option<Arc<KernelClient>>>,
+    /// Held by the thread while it calls the driver.
+    #[pin]
+    calls: Mutex<()>,
     #[pin]
     alarm: Alarm,
     stopping: Atomic<bool>,
@@ -74,6 +77,7 @@ impl Conductor {
                 scheduler <- new_mutex!(scheduler),
                 gates <- new_mutex!(KVec::new()),
                 driver <- new_mutex!(None),
+                calls <- new_mutex!(()),
                 alarm <- Alarm::new(),
                 stopping: Atomic::new(false),
             }),
@@ -88,27 +92,23 @@ impl Conductor {
         result
     }
 
-    /// Whether it has the driver's kernel interface.
-    pub fn has_driver(&self) -> bool {
-        self.driver.lock().is_some()
+    /// The driver's kernel interface, if it has it.
+    pub fn driver(&self) -> Option<Arc<KernelClient>> {
+        self.driver.lock().clone()
     }
 
     /// From now on it can call the driver, for a GPU that was just opened. (What the driver then refuses as
     /// not supported is left away again.)
-    pub fn adopt(&self, driver: KernelClient) {
+    pub fn adopt(&self, driver: Arc<KernelClient>) {
         *self.driver.lock() = Some(driver);
         self.change(|scheduler, now| scheduler.set_capabilities(now, RMAPI));
     }
 
-    /// The handle that the driver gave a client just now: see [`KernelClient::passing_client`]. `None`: there is
-    /// no such interface, or it failed.
-    pub fn passing_client(&self) -> Option<ClientHandle> {
-        self.driver.lock().as_ref()?.passing_client().ok()
-    }
-
-    /// Gives the driver's interface back, before the GPU is closed. To be dropped without a lock.
-    pub fn release(&self) -> Option<KernelClient> {
+    /// Gives the driver's interface back, before the GPU is closed, when no call of the thread's is under way. To
+    /// be dropped without a lock.
+    pub fn release(&self) -> Option<Arc<KernelClient>> {
         let driver = self.driver.lock().take();
+        drop(self.calls.lock());
         self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::DOORBELL));
         driver
     }
@@ -267,12 +267,12 @@ const RMAPI: Capabilities = Capabilities {
 struct Hands<'a>(&'a Conductor);
 
 impl Hands<'_> {
-    /// Calls the driver, with its interface locked.
+    /// Calls the driver.
     fn call(&self, work: impl FnOnce(&KernelClient) -> Result<NvStatus>) -> Result<(), CallError> {
-        let driver = self.0.driver.lock();
+        let _calls = self.0.calls.lock();
         // It was taken away this very moment.
-        let driver = driver.as_ref().ok_or(CallError::Unsupported)?;
-        match work(driver).map_err(|_| CallError::Failed)? {
+        let driver = self.0.driver().ok_or(CallError::Unsupported)?;
+        match work(&driver).map_err(|_| CallError::Failed)? {
             NvStatus::NV_OK => Ok(()),
             NvStatus::NV_ERR_NOT_SUPPORTED => Err(CallError::Unsupported),
             NvStatus::NV_ERR_INVALID_OBJECT_HANDLE
@@ -286,7 +286,7 @@ impl Hands<'_> {
 
 impl Authority for Hands<'_> {
     fn capabilities(&self) -> Capabilities {
-        match self.0.has_driver() {
+        match self.0.driver().is_some() {
             true => RMAPI,
             false => Capabilities::DOORBELL,
         }

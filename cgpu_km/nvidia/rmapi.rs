@@ -6,7 +6,9 @@
 //! driver's version. One of them takes a struct (`nvidia_kernel_rmapi_ops_t`, nv-kernel-rmapi-ops.h): which
 //! call, and a union of the calls' own structs.
 
+use super::fb;
 use super::handle::ControlCmd;
+use super::names::{names, Names};
 use super::version::Branch;
 
 /// Where the number of the call stands, 32 bits.
@@ -26,6 +28,22 @@ pub const CONTROL: u32 = 0x36;
 /// Whether `NV04_ALLOC` takes NVOS64, as it does since 580.
 pub const fn has_long_alloc(branch: Branch) -> bool {
     matches!(branch, Branch::R580 | Branch::R595)
+}
+
+/// Controls that tell a program more than is its own: of all GPUs and processes, of a GPU's whole memory. None
+/// has an address among its parameters, but for [`fb::FB_GET_INFO`] that of its list.
+pub const fn tells_too_much(cmd: ControlCmd) -> bool {
+    use Names::*;
+    let has_memory = matches!(
+        cmd,
+        fb::FB_GET_INFO | fb::FB_GET_INFO_V2 | fb::FB_GET_REGIONS
+    );
+    let lists = names(cmd);
+    has_memory
+        || matches!(
+            lists,
+            Some(Attached | Probed | Instances | Active | Groups | Processes)
+        )
 }
 
 /// `NVA06C_CTRL_CMD_SET_TIMESLICE`, with [`timeslice`](super::params::timeslice).

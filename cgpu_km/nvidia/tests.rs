@@ -14,7 +14,7 @@ use super::tables::Tables;
 use super::uvm::UvmKind;
 use super::version::{Branch, DriverVersion};
 use super::wire::{Field, Items, Wire};
-use super::{fb, memory, names, nvos, params, uvm};
+use super::{fb, memory, names, nvos, params, rmapi, uvm};
 use proptest::prelude::*;
 
 fn r580() -> &'static Tables {
@@ -339,6 +339,30 @@ fn care_marks_what_names_others() {
         assert_eq!(care(cmd.0), Some(Care::Answer));
     }
     assert_eq!(care(0x2080_0110), Some(Care::Plain));
+}
+
+/// The kernel's own calls have kernel addresses where a program's have its own.
+#[test]
+fn what_the_kernel_asks_for_programs_has_no_address_that_is_not_known() {
+    for (_, tables) in all() {
+        let mut found = 0;
+        for number in (0..0x1000).chain(0x2080_0000..0x2080_4000) {
+            let cmd = ControlCmd(number);
+            let Some(entry) = tables.control(cmd).filter(|_| rmapi::tells_too_much(cmd)) else {
+                continue;
+            };
+            found += 1;
+            let places: Vec<usize> = entry.pointers.iter().map(|pointer| pointer.at).collect();
+            let list = params::fb_get_info::FB_INFO_LIST.offset();
+            let wanted = if cmd == fb::FB_GET_INFO {
+                vec![list]
+            } else {
+                vec![]
+            };
+            assert_eq!(places, wanted, "{}", entry.name);
+        }
+        assert!(found >= 8, "{found}");
+    }
 }
 
 #[test]

@@ -15,15 +15,18 @@
 use super::{extra, BackingFile};
 use crate::{
     nvidia::{
+        fb,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos54, nvos64},
-        params::{nv0080, nv2080, preempt, timeslice},
+        params::{fb_get_info, nv0080, nv2080, preempt, timeslice},
         rmapi::{self, disable_channels},
         status::NvStatus,
         version::Branch,
         wire::Field,
     },
     policy::sched::RmName,
+    proxy::{Part, PointerAt},
+    store::List,
 };
 use core::ptr::null_mut;
 use kernel::{prelude::*, sync::Arc};
@@ -189,6 +192,46 @@ impl KernelClient {
         unsafe { self.control(group, rmapi::PREEMPT, &mut params) }
     }
 
+    /// Calls a control of a program's client for it, with parameters that no program sees: for those that
+    /// [tell too much](rmapi::tells_too_much). `parts` are the parts of the program's own call.
+    ///
+    /// `EINVAL` for another control or other parts, `ENOMEM`.
+    pub fn control_for(&self, parts: &mut [Part<'_>]) -> Result {
+        let [outer, params, lists @ ..] = parts else {
+            return Err(EINVAL);
+        };
+        let mut argument = Aligned([0; nvos54::SIZE]);
+        let whole = outer.bytes.first_chunk::<{ nvos54::SIZE }>();
+        argument.0 = *whole.ok_or(EINVAL)?;
+        let cmd = ControlCmd(nvos54::CMD.get(&argument.0).ok_or(EINVAL)?);
+        let mut list = match lists {
+            [] if cmd != fb::FB_GET_INFO && rmapi::tells_too_much(cmd) => None,
+            [list] if cmd == fb::FB_GET_INFO && is_list_of(params, list) => Some(list),
+            _ => return Err(EINVAL),
+        };
+        let mut params_copy = copy(params.bytes)?;
+        let mut list_copy = copy(list.as_ref().map_or(&[], |list| &*list.bytes))?;
+        let own = LIST.get(params.bytes).filter(|_| list.is_some());
+        if own.is_some() {
+            // CAST: an address of the kernel's, of 64 bits.
+            LIST.set(&mut params_copy, list_copy.as_mut_ptr() as u64);
+        }
+        let size = u32::try_from(params_copy.len()).map_err(|_| EINVAL)?;
+        nvos54::PARAMS_SIZE.set(&mut argument.0, size);
+        // CAST: as above.
+        nvos54::PARAMS.set(&mut argument.0, params_copy.as_mut_ptr() as u64);
+        // SAFETY: The parameters are a copy of that size, for which the driver refuses a control of another one,
+        // and their only address, if they have one, is that of a copy of the size that they tell.
+        unsafe { self.call(rmapi::CONTROL, &mut argument.0) }?;
+        params.bytes.copy_from_slice(&params_copy);
+        if let (Some(list), Some(own)) = (&mut list, own) {
+            list.bytes.copy_from_slice(&list_copy);
+            LIST.set(params.bytes, own);
+        }
+        let status = nvos54::STATUS.get(&argument.0).ok_or(EIO)?;
+        nvos54::STATUS.set(outer.bytes, status).ok_or(EINVAL)
+    }
+
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.
     pub fn passing_client(&self) -> core::result::Result<ClientHandle, Missing> {
         let handle = self.alloc(0, 0, 0, NV01_ROOT, None)?;
@@ -299,6 +342,27 @@ impl KernelClient {
             pr_warn!("the driver keeps a client of this module\n");
         }
     }
+}
+
+/// Where the parameters of [`fb::FB_GET_INFO`] have the address of their list.
+const LIST: Field<u64> = fb_get_info::FB_INFO_LIST;
+
+/// Whether a part is that list.
+fn is_list_of(params: &Part<'_>, list: &Part<'_>) -> bool {
+    let place = PointerAt {
+        part: 1,
+        offset: LIST.offset(),
+    };
+    let pairs = fb::COUNT.get(params.bytes);
+    let size = pairs.and_then(|pairs| usize::try_from(pairs).ok()?.checked_mul(fb::PAIR));
+    list.pointer == Some(place) && size == Some(list.bytes.len()) && size != Some(0)
+}
+
+/// A copy for the driver to work on. Whatever kmalloc() gives is aligned for 8 bytes (ARCH_KMALLOC_MINALIGN).
+fn copy(bytes: &[u8]) -> Result<List<u8>> {
+    let mut copy = List::zeros(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.copy_from_slice(bytes);
+    Ok(copy)
 }
 
 impl Drop for KernelClient {

@@ -10,6 +10,7 @@ use super::answer;
 use super::copied::Bytes;
 use super::exports;
 use super::frontend::allowed;
+use super::frontend::check_file;
 use super::frontend::get;
 use super::frontend::set;
 use super::handles;
@@ -36,6 +37,7 @@ use crate::nvidia::names;
 use crate::nvidia::nvos;
 use crate::nvidia::params::group_schedule;
 use crate::nvidia::params::share_policy;
+use crate::nvidia::rmapi::tells_too_much;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::report;
@@ -127,7 +129,18 @@ pub(super) fn control(
     let mut lists = read_lists(call, pointers, &params.bytes)?;
     let hidden = lists::hide(call, cmd, &mut params.bytes)?;
     let asked = asked(cmd, &params.bytes, &lists)?;
-    let returned = forward(call, code, outer, &mut params.bytes, pointers, &mut lists)?;
+    let route = match tells_too_much(cmd) && lists.iter().all(Option::is_some) {
+        true => Route::Unseen,
+        false => Route::Caller,
+    };
+    if route == Route::Unseen {
+        // What the driver compares where a program calls.
+        if let Err(status) = check_file(call, session, client) {
+            return set(STATUS, outer, status.0).map(|()| 0);
+        }
+    }
+    let nested = (&mut *params.bytes, pointers, &mut *lists);
+    let returned = forward(call, code, outer, nested, route)?;
     lists::show(call, cmd, &hidden, &mut params.bytes);
     if cmd == names::GET_PID_INFO {
         let gpu = call.books(|books| books.gpu_of(client, object));
@@ -355,9 +368,8 @@ fn forward(
     call: &mut impl Call,
     code: u32,
     outer: &mut [u8],
-    params: &mut [u8],
-    pointers: &[Pointer],
-    lists: &mut [Option<Copied>],
+    (params, pointers, lists): (&mut [u8], &[Pointer], &mut [Option<Copied>]),
+    route: Route,
 ) -> Result<i32, Errno> {
     if pointers.len() > MOST_POINTERS {
         return Err(Errno::EINVAL);
@@ -371,7 +383,7 @@ fn forward(
         pointer: Some(PARAMS_AT),
     };
     if pointers.is_empty() {
-        return call.forward(code, &mut [outer, params], Route::Caller);
+        return call.forward(code, &mut [outer, params], route);
     }
     let mut parts = List::new();
     parts.reserve(2 + lists.len())?;
@@ -388,5 +400,5 @@ fn forward(
             })?;
         }
     }
-    call.forward(code, &mut parts, Route::Caller)
+    call.forward(code, &mut parts, route)
 }

@@ -14,10 +14,10 @@ pub use endpoint::{Endpoint, File};
 use super::gpu::{Failure, Gpu, Overcommit};
 use crate::{
     dispatch,
-    nvidia::{capability::Capabilities, handle::ClientHandle, tables::Tables},
+    nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
-        self, shared_page::DriverPage, BackingFile, Changes, DeviceNumber, Frame, Gate, OpenFile,
-        OwnTurn, Turn, Worker,
+        self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, DeviceNumber,
+        Frame, Gate, OpenFile, OwnTurn, Turn, Worker,
     },
     policy::{
         sched::{InstanceId, InstanceView, Terms},
@@ -253,19 +253,11 @@ impl Tenant {
         self.clients.take()
     }
 
-    /// The handle that the driver gave a client of the kernel's just now, by any of its GPUs.
-    pub fn passing_client(&self) -> Option<ClientHandle> {
-        let mut number = 0;
-        loop {
-            let gpu = {
-                let state = self.state.lock();
-                state.shares.get(number)?.gpu.clone()
-            };
-            if let Some(handle) = gpu.conductor().passing_client() {
-                return Some(handle);
-            }
-            number += 1;
-        }
+    /// The driver's kernel interface, by any of its GPUs: it is the same.
+    pub fn driver(&self) -> Option<Arc<KernelClient>> {
+        let state = self.state.lock();
+        let mut shares = state.shares.iter();
+        shares.find_map(|share| share.gpu.conductor().driver())
     }
 
     /// The one of its GPUs with this UUID, as UVM names GPUs.

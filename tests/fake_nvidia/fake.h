@@ -266,8 +266,11 @@ u32 fake_free_object(u32 client, u32 object, const struct fake_sec *sec);
 const struct fake_class *fake_class(u32 class);
 
 /* fake_alloc.c */
-u32 fake_params_in(void **kernel, u64 user, u32 size);
-u32 fake_params_out(void *kernel, u64 user, u32 size);
+bool fake_copy_in(void *to, u64 at, u32 size, const struct fake_sec *sec);
+bool fake_copy_out(u64 at, const void *from, u32 size,
+		   const struct fake_sec *sec);
+u32 fake_params_in(void **params, u64 at, u32 size, const struct fake_sec *sec);
+u32 fake_params_out(void *params, u64 at, u32 size, const struct fake_sec *sec);
 u32 fake_alloc_object(u32 client, u32 parent, u32 *new, u32 class, u64 params,
 		      u64 rights, const struct fake_sec *sec,
 		      struct fake_call *log);
@@ -356,13 +359,12 @@ struct fake_ctrl_entry {
 };
 void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 		  struct fake_call *log);
-void fake_control_kernel(struct nvos54 *p, const struct fake_sec *sec);
 extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];
 
 /* fake_wide.c */
 extern const struct fake_ctrl_entry fake_ctrl_wide[];
 u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels);
-u32 fake_idle_escape(struct nvos30 *p);
+u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec);
 u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
 void fake_register_read(void);
 void fake_gss(struct fake_client *client);

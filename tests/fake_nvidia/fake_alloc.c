@@ -11,13 +11,34 @@
 #include <linux/capability.h>
 #include "fake.h"
 
+/*
+ * Parameters of the kernel's calls lie in its own memory
+ * (PARAM_LOCATION_KERNEL), all others' in the program's.
+ */
+bool fake_copy_in(void *to, u64 at, u32 size, const struct fake_sec *sec)
+{
+	if (!sec->kernel)
+		return !copy_from_user(to, u64_to_user_ptr(at), size);
+	memcpy(to, (void *)(unsigned long)at, size);
+	return true;
+}
+
+bool fake_copy_out(u64 at, const void *from, u32 size,
+		   const struct fake_sec *sec)
+{
+	if (!sec->kernel)
+		return !copy_to_user(u64_to_user_ptr(at), from, size);
+	memcpy((void *)(unsigned long)at, from, size);
+	return true;
+}
+
 /* param_copy.c:rmapiParamsAcquire() */
-u32 fake_params_in(void **kernel, u64 user, u32 size)
+u32 fake_params_in(void **params, u64 at, u32 size, const struct fake_sec *sec)
 {
 	void *p;
 
-	*kernel = NULL;
-	if (!!size != !!user)
+	*params = NULL;
+	if (!!size != !!at)
 		return NV_ERR_INVALID_ARGUMENT;
 	if (!size)
 		return NV_OK;
@@ -26,19 +47,18 @@ u32 fake_params_in(void **kernel, u64 user, u32 size)
 	p = kvmalloc(size, GFP_KERNEL);
 	if (!p)
 		return NV_ERR_INSUFFICIENT_RESOURCES;
-	if (copy_from_user(p, u64_to_user_ptr(user), size)) {
+	if (!fake_copy_in(p, at, size, sec)) {
 		kvfree(p);
 		return NV_ERR_INVALID_ADDRESS;
 	}
-	*kernel = p;
+	*params = p;
 	return NV_OK;
 }
 
-u32 fake_params_out(void *kernel, u64 user, u32 size)
+u32 fake_params_out(void *params, u64 at, u32 size, const struct fake_sec *sec)
 {
-	if (size && copy_to_user(u64_to_user_ptr(user), kernel, size))
-		return NV_ERR_INVALID_ADDRESS;
-	return NV_OK;
+	return fake_copy_out(at, params, size, sec) ? NV_OK :
+						      NV_ERR_INVALID_ADDRESS;
 }
 
 static u8 parent_bit(const struct fake_object *o)
@@ -405,7 +425,7 @@ u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
 	if (!user && c->params && !c->optional)
 		return NV_ERR_INVALID_ARGUMENT;
 	/* a pointer that a class without parameters gets is not looked at */
-	status = fake_params_in(&params, user, size);
+	status = fake_params_in(&params, user, size, sec);
 	if (status != NV_OK)
 		return status;
 	log->read = size;
@@ -429,7 +449,7 @@ u32 fake_alloc_object(u32 hclient, u32 hparent, u32 *new, u32 class,
 	if (status == NV_OK) {
 		*new = hnew;
 		log->object = hnew;
-		status = fake_params_out(params, user, size);
+		status = fake_params_out(params, user, size, sec);
 	}
 out:
 	kvfree(params);

@@ -90,7 +90,7 @@ static u32 gss_legacy(struct nvos54 *p, const struct fake_sec *sec,
 
 	if ((p->cmd & 0xc000) == 0xc000 && !sec->admin)
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
-	status = fake_params_in(&params, p->params, p->params_size);
+	status = fake_params_in(&params, p->params, p->params_size, sec);
 	if (status != NV_OK)
 		return status;
 	log->read = p->params_size;
@@ -106,14 +106,15 @@ static u32 gss_legacy(struct nvos54 *p, const struct fake_sec *sec,
 	mutex_unlock(&rm_lock);
 	if (status == NV_OK) {
 		status = from_recording(p->cmd, params, p->params_size);
-		if (fake_params_out(params, p->params, p->params_size))
+		if (fake_params_out(params, p->params, p->params_size, sec))
 			status = NV_ERR_INVALID_ADDRESS;
 	}
 	kvfree(params);
 	return status;
 }
 
-static u32 extra_in(void **buf, u64 at, u32 size, bool copy)
+static u32 extra_in(void **buf, u64 at, u32 size, bool copy,
+		    const struct fake_sec *sec)
 {
 	if (!size || !at)
 		return NV_OK;
@@ -122,14 +123,14 @@ static u32 extra_in(void **buf, u64 at, u32 size, bool copy)
 	*buf = kvzalloc(size, GFP_KERNEL);
 	if (!*buf)
 		return NV_ERR_NO_MEMORY;
-	if (copy && copy_from_user(*buf, u64_to_user_ptr(at), size))
+	if (copy && !fake_copy_in(*buf, at, size, sec))
 		return NV_ERR_INVALID_ADDRESS;
 	return NV_OK;
 }
 
-static u32 extra_out(void *buf, u64 at, u32 size)
+static u32 extra_out(void *buf, u64 at, u32 size, const struct fake_sec *sec)
 {
-	if (buf && copy_to_user(u64_to_user_ptr(at), buf, size))
+	if (buf && !fake_copy_out(at, buf, size, sec))
 		return NV_ERR_INVALID_ADDRESS;
 	return NV_OK;
 }
@@ -188,7 +189,7 @@ static u32 control(struct nvos54 *p, const struct fake_sec *sec,
 	if (!!p->params_size != !!p->params ||
 	    (e && e->size != p->params_size))
 		return NV_ERR_INVALID_ARGUMENT;
-	status = fake_params_in(&c.params, p->params, p->params_size);
+	status = fake_params_in(&c.params, p->params, p->params_size, sec);
 	if (status != NV_OK)
 		return status;
 	log->read = p->params_size;
@@ -197,24 +198,27 @@ static u32 control(struct nvos54 *p, const struct fake_sec *sec,
 		status = e->pre(&c);
 		if (status == NV_OK)
 			status = extra_in(&c.extra, c.extra_at, c.extra_size,
-					  c.extra_in);
+					  c.extra_in, sec);
 		if (status == NV_OK)
 			status = extra_in(&c.extra2, c.extra2_at,
-					  c.extra2_size, c.extra2_in);
+					  c.extra2_size, c.extra2_in, sec);
 		if (status == NV_OK)
 			status = extra_in(&c.extra3, c.extra3_at,
-					  c.extra3_size, false);
+					  c.extra3_size, false, sec);
 		if (status != NV_OK)
 			goto out;
 	}
 	status = run(&c, e, p->client, p->object);
 	if (status == NV_OK)
-		status = extra_out(c.extra, c.extra_at, c.extra_size);
+		status = extra_out(c.extra, c.extra_at, c.extra_size,
+				   sec);
 	if (status == NV_OK)
-		status = extra_out(c.extra2, c.extra2_at, c.extra2_size);
+		status = extra_out(c.extra2, c.extra2_at, c.extra2_size,
+				   sec);
 	if (status == NV_OK)
-		status = extra_out(c.extra3, c.extra3_at, c.extra3_size);
-	if (fake_params_out(c.params, p->params, p->params_size))
+		status = extra_out(c.extra3, c.extra3_at, c.extra3_size,
+				   sec);
+	if (fake_params_out(c.params, p->params, p->params_size, sec))
 		status = NV_ERR_INVALID_ADDRESS;
 out:
 	kvfree(c.extra);
@@ -232,23 +236,4 @@ void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 	log->object = p->object;
 	p->status = control(p, sec, log);
 	log->status = p->status;
-}
-
-/* The same for the kernel RMAPI: the parameters lie in kernel memory. */
-void fake_control_kernel(struct nvos54 *p, const struct fake_sec *sec)
-{
-	const struct fake_ctrl_entry *e = lookup(p->cmd);
-	struct fake_call log = {};
-	struct fake_ctrl c = {
-		.sec = sec, .log = &log,
-		.cmd = p->cmd, .size = p->params_size,
-		.params = (void *)(unsigned long)p->params,
-	};
-
-	if (!e || !e->run || e->pre)
-		p->status = NV_ERR_NOT_SUPPORTED;
-	else if (e->size != p->params_size || !!p->params != !!e->size)
-		p->status = NV_ERR_INVALID_ARGUMENT;
-	else
-		p->status = run(&c, e, p->client, p->object);
 }

@@ -188,7 +188,7 @@ u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
 	case NV_ESC_RM_IDLE_CHANNELS: {
 		struct nvos30 *p = arg;
 
-		p->status = fake_idle_escape(p);
+		p->status = fake_idle_escape(p, &sec);
 		log->status = p->status;
 		return NV_OK;
 	}

@@ -111,6 +111,7 @@ static u32 alloc(struct nvos64 *p)
 static void op(void *sp, void *cmd)
 {
 	struct fake_rm_call *call = cmd;
+	struct fake_call log = {};
 
 	might_sleep();
 	switch (call->op) {
@@ -125,7 +126,7 @@ static void op(void *sp, void *cmd)
 		call->params.alloc.status = alloc(&call->params.alloc);
 		break;
 	case NV04_CONTROL:
-		fake_control_kernel(&call->params.control, &kernel_sec);
+		fake_control(&call->params.control, &kernel_sec, &log);
 		break;
 	default:
 		WARN(1, "fake_nvidia: the stand-in lacks kernel operation %#x\n", call->op);

@@ -130,7 +130,7 @@ static u32 idle(struct fake_ctrl *c)
 }
 
 /* rmapi_deprecated_misc.c:RmDeprecatedIdleChannels() */
-u32 fake_idle_escape(struct nvos30 *p)
+u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec)
 {
 	u32 *clients = NULL, *channels = NULL, size, status;
 
@@ -139,9 +139,10 @@ u32 fake_idle_escape(struct nvos30 *p)
 	if (p->count > 4096)
 		return NV_ERR_INVALID_ARGUMENT;
 	size = p->count * 4;
-	status = fake_params_in((void **)&clients, p->clients, size);
+	status = fake_params_in((void **)&clients, p->clients, size, sec);
 	if (status == NV_OK)
-		status = fake_params_in((void **)&channels, p->channels, size);
+		status = fake_params_in((void **)&channels, p->channels,
+					size, sec);
 	if (status == NV_OK)
 		status = fake_idle(p->client, p->count, clients, channels);
 	kvfree(clients);

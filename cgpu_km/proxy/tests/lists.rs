@@ -34,6 +34,64 @@ fn list(ids: &[u32], len: usize) -> Vec<u8> {
     padded.take(len).flat_map(u32::to_le_bytes).collect()
 }
 
+/// The task and the way by which the driver was called for a control.
+fn route(cmd: u32, params: &[u8]) -> Route {
+    let mut program = Program::with_subdevice(GIB);
+    program.put(0x20_0000, &[7; 16]);
+    assert_eq!(control(&mut program, CLIENT, cmd, params), 0);
+    program.seen.last().expect("a call").route
+}
+
+#[test]
+fn what_tells_too_much_is_asked_where_no_program_sees_it() {
+    let told = [
+        (0x201, 128),
+        (0x204, 4),
+        (0x214, 384),
+        (0x288, 3076),
+        (0xa04, 2244),
+        (0x2080_018d, 3812),
+        (0x2080_1303, 1028),
+    ];
+    for (cmd, size) in told {
+        assert_eq!(route(cmd, &vec![0; size]), Route::Unseen, "{cmd:#x}");
+    }
+    // A list behind a pointer, and none.
+    for (at, wanted) in [(0x20_0000, Route::Unseen), (0, Route::Caller)] {
+        let mut params = vec![0; 16];
+        put32(&mut params, 0, 2);
+        put64(&mut params, 8, at);
+        assert_eq!(route(0x2080_1301, &params), wanted);
+    }
+    // The name of the tenant's own GPU.
+    assert_eq!(route(0x2080_0110, &[0; 132]), Route::Caller);
+}
+
+#[test]
+fn the_kernel_asks_for_a_client_through_its_own_file_alone() {
+    let mut program = Program::with_subdevice(GIB);
+    let calls = program.seen.len();
+    let other = Session {
+        file: FileId(CONTROL.file.0 + 100),
+        ..CONTROL
+    };
+    let mut outer = vec![0; 32];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 4, CLIENT);
+    put32(&mut outer, 8, 0x214);
+    put64(&mut outer, 16, PARAMS);
+    put32(&mut outer, 24, 384);
+    program.put(OUTER, &outer);
+    program.put(PARAMS, &[0; 384]);
+    let returned = ioctl(&mut program, &other, NV_ESC_RM_CONTROL, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    assert_eq!(
+        get32(program.at(OUTER), 28),
+        NvStatus::NV_ERR_INVALID_CLIENT.0
+    );
+    assert_eq!(program.seen.len(), calls, "the driver was asked");
+}
+
 #[test]
 fn lists_of_gpus_have_the_tenants_alone() {
     let mut program = filling(|params| params.copy_from_slice(&list(&HOST, 32)));

@@ -127,6 +127,13 @@ pub fn pread_into(fd: i32, address: u64, length: usize) -> Result<usize, Errno> 
     usize::try_from(got).map_err(|_| errno())
 }
 
+/// `pwrite(2)` to the beginning of a file from any address, where there is memory or not.
+pub fn pwrite_from(fd: i32, address: u64, length: usize) -> Result<usize, Errno> {
+    // SAFETY: The kernel refuses addresses where nothing can be read.
+    let written = unsafe { libc::pwrite(fd, address as *const libc::c_void, length, 0) };
+    usize::try_from(written).map_err(|_| errno())
+}
+
 /// `mmap(2)` of a shared, readable and writable file at its own address, in the place of whatever is
 /// there.
 ///

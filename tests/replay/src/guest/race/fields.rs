@@ -19,6 +19,8 @@ const HUGE: u64 = 1 << 40 | SMALL;
 const LOCAL_PHYSICAL: u32 = 0xC2;
 /// NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS.
 const DISABLE_CHANNELS: u32 = 0x2080_110B;
+/// NV2080_CTRL_CMD_MC_GET_ARCH_INFO, which the driver is asked in the program's name.
+const GET_ARCH_INFO: u32 = 0x2080_1701;
 /// NV_ESC_RM_BIND_CONTEXT_DMA, which no table lets through, of the size of NV_ESC_RM_FREE.
 const BIND_CONTEXT_DMA: u32 = 0x59;
 const NR_FREE: u32 = 0x29;
@@ -238,17 +240,15 @@ fn control(scene: &Scene, stage: &Stage) -> Case {
     put_u32(&mut outer, 0, scene.own.handle);
     put_u32(&mut outer, 4, SUBDEVICE_HANDLE);
     put_u64(&mut outer, 16, stage.live + PARAMS);
-    put_u32(&mut outer, 24, 1028);
-    let mut params = vec![0; 1028];
-    put_u32(&mut params, 0, 1);
-    put_u32(&mut params, 4, 8);
+    put_u32(&mut outer, 24, 16);
+    let params = vec![0; 16];
     let case = Case {
         request: rm::request(layout::NR_CONTROL, 32),
         outer,
         params,
         ..alloc(scene, stage, SMALL)
     };
-    outer_field(case, 8, layout::FB_GET_INFO_V2, DISABLE_CHANNELS)
+    outer_field(case, 8, GET_ARCH_INFO, DISABLE_CHANNELS)
 }
 
 /// An export: the file is a descriptor's number in the parameters.
@@ -454,7 +454,7 @@ pub(super) fn all() -> Vec<Field> {
             "client of a control",
             |scene, stage| {
                 let mut case = control(scene, stage);
-                put_u32(&mut case.outer, 8, layout::FB_GET_INFO_V2);
+                put_u32(&mut case.outer, 8, GET_ARCH_INFO);
                 outer_field(case, 0, scene.own.handle, scene.foreign.handle)
             },
             is_control,

@@ -17,7 +17,7 @@ const STOLEN: u32 = 0x5C00_0301;
 const CALLS: u32 = 6000;
 
 /// The module's scratch of this process: first and last address.
-fn scratch() -> Result<(u64, u64), String> {
+pub(super) fn scratch() -> Result<(u64, u64), String> {
     let maps = at("maps", std::fs::read_to_string("/proc/self/maps"))?;
     let line = maps.lines().find(|line| line.contains("[cgpu-scratch]"));
     let range = line.and_then(|line| line.split(' ').next());

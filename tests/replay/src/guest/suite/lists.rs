@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver's lists of all GPUs and processes: a tenant sees its own.
 
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use super::clients::scratch;
 use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::{put_u32, u32_at, u64_at};
 use crate::guest::process::{in_child, spawn, unshare};
 use crate::guest::rm;
+use crate::standin;
 use crate::sys as os;
 
 const NV_ESC_CARD_INFO_ONE: u32 = 0xC048_46C8;
 const NV_ESC_ATTACH_GPUS_TO_FD_ONE: u32 = 0xC004_46D4;
 const GET_ATTACHED_IDS: u32 = 0x0201;
 const GET_ID_INFO_V2: u32 = 0x0205;
+const GET_PROBED_IDS: u32 = 0x0214;
 const GET_PIDS: u32 = 0x2080_018D;
 const GET_PID_INFO: u32 = 0x2080_018E;
 const MEMORY: u32 = 0x5C00_0010;
@@ -24,6 +31,10 @@ pub(super) const TESTS: &[Test] = &[
     (
         "lists: processes have the numbers of the caller's namespace",
         namespace,
+    ),
+    (
+        "lists: what the driver tells of others cannot be read on its way",
+        unseen,
     ),
 ];
 
@@ -142,4 +153,85 @@ fn namespace() -> Outcome {
         Ok(())
     })?;
     holds("memory is left", one.used()? == 0)
+}
+
+/// How often a list is asked for while another thread looks for what the program is not told.
+const LOOKS: u32 = 4000;
+
+/// What a thread found in the module's scratch.
+#[derive(Debug)]
+struct Found {
+    /// Pages that it could read.
+    read: u64,
+    /// Of those with the other GPU's id.
+    told: u64,
+}
+
+/// With an interface of the driver for the kernel, or without.
+fn look(kernel_rmapi: bool) -> Result<Found, String> {
+    standin::kernel_rmapi(kernel_rmapi)?;
+    let all = sys("list of GPUs", control()?.gpus())?;
+    let other = all.iter().find(|gpu| gpu.minor != GPU);
+    let other = other.ok_or("there is no second GPU")?.gpu_id.to_le_bytes();
+    let one = Instance::new("onlooker", GIB)?;
+    let client = one.client()?;
+    let path = "/tmp/scratch-page";
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path);
+    let file = at(path, file)?;
+    let (start, end) = scratch()?;
+    let (stop, read, told) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let asked = std::thread::scope(|scope| {
+        let look = || {
+            let mut page = [0; 4096];
+            while !stop.load(Relaxed) {
+                for address in (start..end).step_by(page.len()) {
+                    // Not by load: where nothing is to be read that is a signal, and this an error.
+                    let copied = os::pwrite_from(file.as_raw_fd(), address, page.len());
+                    if copied == Ok(page.len()) && file.read_exact_at(&mut page, 0).is_ok() {
+                        read.fetch_add(1, Relaxed);
+                        let found = page.chunks_exact(4).any(|word| word == other);
+                        told.fetch_add(u64::from(found), Relaxed);
+                    }
+                }
+            }
+        };
+        scope.spawn(look);
+        let asked = (0..LOOKS).try_for_each(|_| {
+            let mut ids = [0; 384];
+            let (fd, own) = (client.ctl, client.handle);
+            at(
+                "probed",
+                rm::control(fd, own, own, GET_PROBED_IDS, &mut ids),
+            )?;
+            // What goes through the scratch all the same, so that there are pages to be read.
+            let mut info = [0; 32];
+            put_u32(&mut info, 0, u32_at(&ids, 0));
+            at(
+                "own GPU",
+                rm::control(fd, own, own, GET_ID_INFO_V2, &mut info),
+            )
+        });
+        stop.store(true, Relaxed);
+        asked
+    });
+    client.close();
+    asked.map(|()| Found {
+        read: read.into_inner(),
+        told: told.into_inner(),
+    })
+}
+
+fn unseen() -> Outcome {
+    let shown = look(false);
+    standin::kernel_rmapi(true)?;
+    let shown = shown?;
+    let hidden = look(true)?;
+    println!("        by way of the program's memory: {shown:?}, by the kernel's: {hidden:?}");
+    holds("nothing was read", hidden.read > 0)?;
+    equal("the other GPU", &hidden.told, &0)
 }
