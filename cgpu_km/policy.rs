@@ -71,7 +71,7 @@ pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason};
 pub use audit::{BURST, INTERVAL_S, MOST_RECORDS};
 pub use books::Books;
 pub use channels::{ChannelChange, ChannelEvent};
-pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId};
+pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId, RmMapTicket};
 pub use event::{ExportTicket, ImportTicket, Refusal, RefusalCause, Ticket};
 pub use exports::Places;
 pub use ledger::{FbView, ManagedMode, ShareView};

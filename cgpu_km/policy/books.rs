@@ -342,13 +342,15 @@ impl Books {
             true => self.forest.objects.get(parent).is_some_and(|p| p.compute),
             false => alloc.context,
         };
-        // Memory of which nothing is said yet is charged with what the driver will say.
+        // Memory of which nothing is said yet is charged with what the driver will say, and a range of addresses
+        // with the page tables that come later.
         let demand = Demand {
             bytes: alloc.bytes,
             tables: alloc.tables,
             context,
         };
-        let costs = demand != Demand::default() || alloc.kind == Kind::VideoMemory;
+        let unknown = matches!(alloc.kind, Kind::VideoMemory | Kind::VirtualMemory);
+        let costs = unknown || demand != Demand::default();
         if costs {
             let share = object.share.ok_or(RefusalCause::NoDevice)?;
             if !self.accounts.ledgers.is_active(share) {

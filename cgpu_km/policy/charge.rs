@@ -22,24 +22,34 @@ enum Stage {
     Given,
 }
 
+/// What there is of a piece of memory: nothing has both kinds of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Amount {
+    /// What it shows.
+    Bytes,
+    /// Its page tables, of which all were there from the beginning.
+    Tables,
+    /// Its page tables, which come one after the other: see [`Accounts::grow`].
+    Growing,
+}
+
 /// One piece of memory. There are as many as objects, so it is kept small.
 #[derive(Debug)]
 struct Cost {
-    /// Bytes that it shows, or of its page tables: nothing has both.
     amount: u64,
     oldest: Slot,
     newest: Slot,
     share: Share,
-    is_tables: bool,
+    of: Amount,
     context: bool,
     stage: Stage,
 }
 
 impl Cost {
     fn demand(&self) -> Demand {
-        let (bytes, tables) = match self.is_tables {
-            true => (0, self.amount),
-            false => (self.amount, 0),
+        let (bytes, tables) = match self.of {
+            Amount::Bytes => (self.amount, 0),
+            Amount::Tables | Amount::Growing => (0, self.amount),
         };
         Demand {
             bytes,
@@ -123,7 +133,10 @@ impl Accounts {
             oldest: process,
             newest: process,
             share,
-            is_tables: tables != 0,
+            of: match tables {
+                0 => Amount::Bytes,
+                _ => Amount::Tables,
+            },
             context,
             stage: Stage::Asked,
         })?;
@@ -176,12 +189,33 @@ impl Accounts {
         };
         if cost.stage == Stage::Asked {
             // What is all page tables shows no size.
-            let bytes = if cost.is_tables { 0 } else { bytes };
+            let is_tables = cost.of != Amount::Bytes;
+            let bytes = if is_tables { 0 } else { bytes };
             let charge = ledger.commit(Reservation::of(cost.demand()), bytes);
             self.processes.charge(process, cost.share, charge.bytes());
             let Demand { bytes, tables, .. } = charge.into();
-            cost.amount = if cost.is_tables { tables } else { bytes };
+            cost.amount = if is_tables { tables } else { bytes };
             cost.stage = Stage::Given;
+        }
+    }
+
+    /// Whether what was asked for without a size gets page tables as it is used, and of which share.
+    pub(super) fn grows(&self, hold: Slot) -> Option<Share> {
+        let cost = self.costs.get(self.holds.get(hold)?.cost)?;
+        let empty = cost.of == Amount::Bytes && cost.amount == 0 && !cost.context;
+        let grows = cost.stage == Stage::Given && (empty || cost.of == Amount::Growing);
+        grows.then_some(cost.share)
+    }
+
+    /// There are so many bytes of page tables more of what [grows](Accounts::grows), which go when it goes. The
+    /// ledger was told.
+    pub(super) fn grow(&mut self, hold: Slot, tables: u64) {
+        let Some(hold) = self.holds.get(hold) else {
+            return;
+        };
+        if let Some(cost) = self.costs.get_mut(hold.cost) {
+            cost.of = Amount::Growing;
+            cost.amount = cost.amount.saturating_add(tables);
         }
     }
 

@@ -111,6 +111,15 @@ pub struct FreeTicket {
     pub(super) client: Option<Ref>,
 }
 
+/// A call by which RM maps memory into a range of addresses. Must be handed back to
+/// [`super::Books::end_rm_map`].
+#[derive(Debug)]
+#[must_use = "a range keeps its name until its ticket is handed back"]
+pub struct RmMapTicket {
+    /// The range.
+    pub(super) range: Option<Ref>,
+}
+
 /// A call that maps memory through UVM for one GPU. Must be handed back to
 /// [`super::Books::end_map`].
 #[derive(Debug)]

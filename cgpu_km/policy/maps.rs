@@ -2,11 +2,14 @@
 //! The books of one tenant: what is mapped through UVM.
 
 use super::books::Books;
-use super::event::{FileId, GpuId, MapTicket, Refusal, RefusalCause};
+use super::event::{FileId, GpuId, MapTicket, Refusal, RefusalCause, RmMapTicket};
 use super::ledger::{Change, Shortage};
 use super::managed::bit;
 use super::mapping::{Conflict, Gone, Mapped, Span};
+use super::object::Life;
+use super::paging::tables_of;
 use super::slots::Slot;
+use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::nvidia::memory::PageSize;
 
@@ -119,6 +122,52 @@ impl Books {
     /// more of them.
     pub fn mapped(&self, span: Span, moment: u64) -> Option<Mapped> {
         self.mappings.within(span, moment)
+    }
+
+    /// Memory is about to be mapped by RM into a range of addresses (`NV_ESC_RM_MAP_MEMORY_DMA`). Where the driver
+    /// did not make the page tables with the range it makes them now. They are charged as if nothing else lay near,
+    /// until the range is gone: too much where mappings have tables in common, are taken away again, or were
+    /// refused. The range keeps its name until [`Books::end_rm_map`].
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_rm_map(
+        &mut self,
+        client: ClientHandle,
+        range: ObjectHandle,
+        length: u64,
+    ) -> Result<RmMapTicket, Refusal> {
+        let slot = self.forest.find(client, range);
+        let slot = slot.ok_or(RefusalCause::UnknownObject)?;
+        let range = self
+            .forest
+            .objects
+            .get(slot)
+            .filter(|o| o.life == Life::Here);
+        let range = range.ok_or(RefusalCause::UnknownObject)?;
+        let hold = range.hold.filter(|_| range.kind == Kind::VirtualMemory);
+        let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
+        if let Some((hold, share)) = growing {
+            let gpu = self.accounts.ledgers.get(share).map(|ledger| ledger.gpu());
+            let more = tables_of(length);
+            let taken = gpu.map_or(Ok(()), |gpu| {
+                self.take_tables(gpu, Change { more, less: 0 })
+            });
+            taken.map_err(|short| RefusalCause::NoMemory {
+                wanted: short.wanted,
+                free: short.free,
+            })?;
+            self.accounts.grow(hold, more);
+        }
+        Ok(RmMapTicket {
+            range: self.forest.hold_name(slot),
+        })
+    }
+
+    /// The driver has answered a call that [`Books::begin_rm_map`] agreed to.
+    pub fn end_rm_map(&mut self, ticket: RmMapTicket) {
+        self.release_names([ticket.range, None, None]);
     }
 
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone

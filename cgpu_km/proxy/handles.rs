@@ -12,6 +12,7 @@ use super::frontend::get;
 use super::frontend::note;
 use super::frontend::plain;
 use super::frontend::set;
+use super::managed;
 use super::Call;
 use super::Errno;
 use super::Session;
@@ -83,6 +84,14 @@ impl Named {
     pub(super) fn of(escape: Escape) -> Option<&'static Self> {
         NAMED.iter().find(|named| named.escape == escape)
     }
+
+    /// Where the status stands in the struct.
+    fn status_in(&self, bytes: &[u8]) -> Field<u32> {
+        match self.status {
+            Place::At(place) => place,
+            Place::Last => Field::at(bytes.len().saturating_sub(8)),
+        }
+    }
 }
 
 /// Those of them. What else some of them say is looked at in [`says`].
@@ -152,22 +161,37 @@ pub(super) fn checked(
     if let Err((status, reason)) = verdict {
         let number = u32::from(named.escape.nr());
         note(call, session, CallKind::Escape, number, reason);
-        let place = match named.status {
-            Place::At(place) => place,
-            Place::Last => Field::at(bytes.len().saturating_sub(8)),
-        };
-        return set(place, bytes, status.0).map(|()| 0);
+        return set(named.status_in(bytes), bytes, status.0).map(|()| 0);
     }
-    match deferral(named.escape) {
-        None => plain(call, code, bytes),
-        Some((flags, defer)) => {
-            let wanted = get(flags, bytes)?;
-            set(flags, bytes, wanted & !defer)?;
-            let returned = plain(call, code, bytes);
-            set(flags, bytes, wanted)?;
-            returned
+    if named.escape != Escape::RmMapMemoryDma {
+        return prompt(call, code, bytes, named.escape);
+    }
+    use nvos::nvos46::{H_DMA, LENGTH};
+    let (range, length) = (ObjectHandle(get(H_DMA, bytes)?), get(LENGTH, bytes)?);
+    let begun = call.books(|books| books.begin_rm_map(ClientHandle(client), range, length));
+    let ticket = match begun {
+        Ok(ticket) => ticket,
+        Err(refusal) => {
+            return set(named.status_in(bytes), bytes, refusal.status.0).map(|()| 0);
         }
-    }
+    };
+    let returned = prompt(call, code, bytes, named.escape);
+    call.books(|books| books.end_rm_map(ticket));
+    // Its page tables may have had the room of managed memory.
+    managed::rebalance(call);
+    returned
+}
+
+/// Forwards a struct, without the flag of [`deferral`].
+fn prompt(call: &mut impl Call, code: u32, bytes: &mut [u8], escape: Escape) -> Result<i32, Errno> {
+    let Some((flags, defer)) = deferral(escape) else {
+        return plain(call, code, bytes);
+    };
+    let wanted = get(flags, bytes)?;
+    set(flags, bytes, wanted & !defer)?;
+    let returned = plain(call, code, bytes);
+    set(flags, bytes, wanted)?;
+    returned
 }
 
 /// `NV_ESC_RM_IDLE_CHANNELS`: waits until channels are idle, in the driver with its lock of the GPU held. Answered as

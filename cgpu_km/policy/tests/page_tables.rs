@@ -343,3 +343,101 @@ fn what_the_driver_maps_itself_stays_charged_until_the_file_is_closed() {
     assert!(matches!(entered, Ok(Entry::Ready)));
     assert_eq!(overhead(&books), ALONE);
 }
+
+const RANGE: ObjectHandle = ObjectHandle(0x5c00_0020);
+const COPY: ObjectHandle = ObjectHandle(0x5c00_0021);
+
+/// A range of addresses whose page tables come with what is mapped there.
+fn lazy_range(books: &mut Books) {
+    let range = Alloc {
+        kind: Kind::VirtualMemory,
+        ..request(CLIENT, DEVICE, RANGE)
+    };
+    books.alloc(&range).unwrap();
+}
+
+fn rm_map(books: &mut Books, range: ObjectHandle, length: u64) -> Result<(), RefusalCause> {
+    let ticket = books.begin_rm_map(CLIENT, range, length);
+    ticket
+        .map(|ticket| books.end_rm_map(ticket))
+        .map_err(|refusal| refusal.cause)
+}
+
+#[test]
+fn tables_that_rm_makes_for_a_mapping_are_charged_until_the_range_is_gone() {
+    let each = tables_of(PAGE);
+    let mut books = books(3 * each);
+    lazy_range(&mut books);
+    assert_eq!(overhead(&books), 0);
+    rm_map(&mut books, RANGE, PAGE).unwrap();
+    assert_eq!(overhead(&books), each);
+    // A copy of the range is the same addresses.
+    let ticket = books
+        .begin_dup(CLIENT, DEVICE, COPY, CLIENT, RANGE)
+        .unwrap();
+    let done = AllocDone {
+        object: COPY,
+        bytes: 0,
+    };
+    books.end_alloc(ticket, Some(done));
+    rm_map(&mut books, COPY, PAGE).unwrap();
+    rm_map(&mut books, RANGE, PAGE).unwrap();
+    let refused = rm_map(&mut books, COPY, PAGE);
+    assert!(matches!(
+        refused,
+        Err(RefusalCause::NoMemory { free: 0, .. })
+    ));
+    assert_eq!(overhead(&books), 3 * each);
+    books.free(CLIENT, RANGE);
+    assert_eq!(overhead(&books), 3 * each);
+    books.free(CLIENT, COPY);
+    assert_eq!(overhead(&books), 0);
+}
+
+#[test]
+fn a_copy_made_before_the_first_mapping_keeps_its_tables_charged() {
+    let mut books = books(1 << 30);
+    lazy_range(&mut books);
+    let ticket = books
+        .begin_dup(CLIENT, DEVICE, COPY, CLIENT, RANGE)
+        .unwrap();
+    let done = AllocDone {
+        object: COPY,
+        bytes: 0,
+    };
+    books.end_alloc(ticket, Some(done));
+    rm_map(&mut books, RANGE, BLOCK).unwrap();
+    books.free(CLIENT, RANGE);
+    assert_eq!(overhead(&books), tables_of(BLOCK));
+    books.close_file(FILE);
+    assert_eq!(overhead(&books), 0);
+}
+
+#[test]
+fn ranges_with_tables_and_what_is_no_range_grow_by_nothing() {
+    let mut books = with_memory(1 << 30);
+    let range = Alloc {
+        kind: Kind::VirtualMemory,
+        tables: ALONE,
+        ..request(CLIENT, DEVICE, RANGE)
+    };
+    books.alloc(&range).unwrap();
+    for object in [RANGE, MEMORY, DEVICE] {
+        rm_map(&mut books, object, BLOCK).unwrap();
+    }
+    assert_eq!(overhead(&books), ALONE);
+    let unknown = rm_map(&mut books, COPY, BLOCK);
+    assert_eq!(unknown, Err(RefusalCause::UnknownObject));
+}
+
+#[test]
+fn a_range_is_not_replaced_while_something_is_mapped_into_it() {
+    let mut books = books(1 << 30);
+    lazy_range(&mut books);
+    let ticket = books.begin_rm_map(CLIENT, RANGE, PAGE).unwrap();
+    books.free(CLIENT, RANGE);
+    let again = books.begin_alloc(&request(CLIENT, DEVICE, RANGE));
+    assert!(again.is_err(), "the name was given away");
+    books.end_rm_map(ticket);
+    books.alloc(&request(CLIENT, DEVICE, RANGE)).unwrap();
+}

@@ -6,6 +6,7 @@ use super::*;
 use crate::nvidia::capability::{
     self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO,
 };
+use crate::nvidia::handle::ObjectHandle;
 use crate::policy::{AuditRecord, CallKind, Reason};
 
 const ZCULL_BIND: u32 = 0x2080_1208;
@@ -15,8 +16,19 @@ const NV_ESC_RM_UNMAP_MEMORY_DMA: u32 = 0xc030_4658;
 const NV_ESC_RM_ALLOC_CONTEXT_DMA2: u32 = 0xc038_4654;
 const FOREIGN: u32 = CLIENT + 1;
 
+/// A range of addresses whose page tables come with what is mapped there.
+const RANGE: u32 = 0x5c00_0040;
+/// In the flags of a range: `NVOS32_ALLOC_FLAGS_LAZY`.
+const LAZY: u32 = 0x400;
+
 fn with(capabilities: Capabilities) -> Program {
     let mut program = Program::with_subdevice(GIB);
+    let mut range = vec![0; 128];
+    put32(&mut range, 8, LAZY);
+    put64(&mut range, 64, GIB);
+    let made = program.alloc(&nvos64(CLIENT, DEVICE, RANGE, 0x50a0, PARAMS), &range);
+    assert_eq!(made, 0);
+    program.seen.clear();
     assert!(program.books.set_capabilities(GPU, capabilities));
     program.driver = Box::new(|_| 0);
     program
@@ -185,6 +197,7 @@ fn what_nothing_is_known_of_passes_on_own_objects_and_is_counted() {
 fn dma(program: &mut Program, code: u32, size: usize, client: u32, memory: u32) -> u32 {
     let mut outer = vec![0; size];
     put32(&mut outer, 0, client);
+    put32(&mut outer, 8, RANGE);
     put32(&mut outer, 12, memory);
     program.seen.clear();
     program.put(OUTER, &outer);
@@ -225,6 +238,7 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
         let mut program = with(GRAPHICS);
         let mut outer = vec![0; size];
         put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, 8, RANGE);
         put32(&mut outer, at, u32::MAX);
         program.put(OUTER, &outer);
         let returned = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
@@ -232,6 +246,33 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
         assert_eq!(get32(&program.seen[0].parts[0], at), !defer);
         assert_eq!(program.at(OUTER), outer, "the program finds it as it was");
     }
+}
+
+#[test]
+fn page_tables_of_what_rm_maps_are_charged() {
+    let mut program = with(GRAPHICS);
+    let overhead = |program: &Program| program.books.share(GPU).expect("a share").overhead;
+    let map = |program: &mut Program, length: u64| {
+        let mut outer = vec![0; 64];
+        put32(&mut outer, 0, CLIENT);
+        put32(&mut outer, 8, RANGE);
+        put64(&mut outer, 24, length);
+        program.seen.clear();
+        program.put(OUTER, &outer);
+        let returned = ioctl(program, &CONTROL, NV_ESC_RM_MAP_MEMORY_DMA, UserAddr(OUTER));
+        assert_eq!(returned, Ok(0));
+        (get32(program.at(OUTER), 56), program.seen.len())
+    };
+    assert_eq!(map(&mut program, 4096), (0, 1));
+    assert_eq!(overhead(&program), 32 << 10);
+    // 2 MiB of tables for each GiB, and there is one GiB.
+    assert_eq!(map(&mut program, 256 << 30), (0, 1));
+    let refusal = NvStatus::NV_ERR_NO_MEMORY.0;
+    assert_eq!(map(&mut program, 256 << 30), (refusal, 0));
+    program
+        .books
+        .free(ClientHandle(CLIENT), ObjectHandle(RANGE));
+    assert_eq!(overhead(&program), 0);
 }
 
 #[test]

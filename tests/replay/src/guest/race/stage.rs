@@ -17,6 +17,11 @@ const SIDE: u64 = 4;
 /// Where the parameters begin.
 pub(super) const PARAMS: u64 = 3 * PAGE;
 
+/// All lie between two multiples of this, so that the addresses of the parameters, as they are and as they must not
+/// be, differ in one byte alone: the module copies byte by byte, and of two halves it would read a third address,
+/// which is nothing that it did not check.
+const APART: u64 = 16 * PAGE;
+
 /// Addresses of the pages.
 pub(super) struct Stage {
     /// The file.
@@ -61,11 +66,13 @@ impl Stage {
         if file < 0 || unsafe { libc::ftruncate(file, 2 * 4 * 4096) } < 0 {
             return Err(failed(sys::errno()));
         }
-        Ok(Self {
-            file,
-            all: map(0, 2 * SIDE, file, 0, libc::MAP_SHARED).map_err(failed)?,
-            live: map(0, SIDE, file, 0, libc::MAP_SHARED).map_err(failed)?,
-        })
+        let (pages, kind) = (2 * APART / PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let room = map(0, pages, -1, 0, kind).map_err(failed)?;
+        let all = room.next_multiple_of(APART);
+        let live = all + 2 * SIDE * PAGE;
+        map(all, 2 * SIDE, file, 0, libc::MAP_SHARED).map_err(failed)?;
+        map(live, SIDE, file, 0, libc::MAP_SHARED).map_err(failed)?;
+        Ok(Self { file, all, live })
     }
 
     /// Puts other pages of the file at the caller's address: those as they are, or as they must not be.
