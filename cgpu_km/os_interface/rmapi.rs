@@ -209,27 +209,46 @@ impl KernelClient {
             [list] if cmd == fb::FB_GET_INFO && is_list_of(params, list) => Some(list),
             _ => return Err(EINVAL),
         };
-        let mut params_copy = copy(params.bytes)?;
-        let mut list_copy = copy(list.as_ref().map_or(&[], |list| &*list.bytes))?;
-        let own = LIST.get(params.bytes).filter(|_| list.is_some());
-        if own.is_some() {
-            // CAST: an address of the kernel's, of 64 bits.
-            LIST.set(&mut params_copy, list_copy.as_mut_ptr() as u64);
-        }
-        let size = u32::try_from(params_copy.len()).map_err(|_| EINVAL)?;
-        nvos54::PARAMS_SIZE.set(&mut argument.0, size);
-        // CAST: as above.
-        nvos54::PARAMS.set(&mut argument.0, params_copy.as_mut_ptr() as u64);
-        // SAFETY: The parameters are a copy of that size, for which the driver refuses a control of another one,
-        // and their only address, if they have one, is that of a copy of the size that they tell.
-        unsafe { self.call(rmapi::CONTROL, &mut argument.0) }?;
-        params.bytes.copy_from_slice(&params_copy);
-        if let (Some(list), Some(own)) = (&mut list, own) {
-            list.bytes.copy_from_slice(&list_copy);
-            LIST.set(params.bytes, own);
+        match &mut list {
+            None if params.bytes.as_ptr().addr() % size_of::<u64>() == 0 => {
+                // SAFETY: There is no address in them.
+                unsafe { self.told(&mut argument, params.bytes) }?;
+            }
+            None => {
+                let mut whole = copy(params.bytes)?;
+                // SAFETY: As above.
+                unsafe { self.told(&mut argument, &mut whole) }?;
+                params.bytes.copy_from_slice(&whole);
+            }
+            Some(list) => {
+                let (mut whole, mut pairs) = (copy(params.bytes)?, copy(list.bytes)?);
+                let own = LIST.get(&whole).ok_or(EINVAL)?;
+                // CAST: an address of the kernel's, of 64 bits.
+                LIST.set(&mut whole, pairs.as_mut_ptr() as u64);
+                // SAFETY: Their only address is that of as many pairs as they tell.
+                unsafe { self.told(&mut argument, &mut whole) }?;
+                list.bytes.copy_from_slice(&pairs);
+                LIST.set(&mut whole, own);
+                params.bytes.copy_from_slice(&whole);
+            }
         }
         let status = nvos54::STATUS.get(&argument.0).ok_or(EIO)?;
         nvos54::STATUS.set(outer.bytes, status).ok_or(EINVAL)
+    }
+
+    /// Calls a control whose struct is `argument`, with parameters that are aligned for 8 bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::control`].
+    unsafe fn told(&self, argument: &mut Aligned<{ nvos54::SIZE }>, params: &mut [u8]) -> Result {
+        let size = u32::try_from(params.len()).map_err(|_| EINVAL)?;
+        nvos54::PARAMS_SIZE.set(&mut argument.0, size);
+        // CAST: an address of the kernel's, of 64 bits.
+        nvos54::PARAMS.set(&mut argument.0, params.as_mut_ptr() as u64);
+        // SAFETY: The parameters live until the call is over, and the driver refuses a control of another size;
+        // for the rest the caller speaks.
+        unsafe { self.call(rmapi::CONTROL, &mut argument.0) }
     }
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.
@@ -283,16 +302,11 @@ impl KernelClient {
         params: &mut Aligned<N>,
     ) -> Result<NvStatus> {
         let mut argument = Aligned([0; nvos54::SIZE]);
-        let size = u32::try_from(N).map_err(|_| EINVAL)?;
         nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
         nvos54::H_OBJECT.set(&mut argument.0, name.object.0);
         nvos54::CMD.set(&mut argument.0, cmd.0);
-        // CAST: as above.
-        nvos54::PARAMS.set(&mut argument.0, params.0.as_mut_ptr() as u64);
-        nvos54::PARAMS_SIZE.set(&mut argument.0, size);
-        // SAFETY: The parameters live until the call is over, and the driver takes no other size than the
-        // control's own.
-        unsafe { self.call(rmapi::CONTROL, &mut argument.0) }?;
+        // SAFETY: The caller speaks for the addresses; the parameters are aligned.
+        unsafe { self.told(&mut argument, &mut params.0) }?;
         nvos54::STATUS.get(&argument.0).map(NvStatus).ok_or(EIO)
     }
 

@@ -10,8 +10,8 @@ use super::answer;
 use super::copied::Bytes;
 use super::exports;
 use super::frontend::allowed;
-use super::frontend::check_file;
 use super::frontend::get;
+use super::frontend::is_elsewhere;
 use super::frontend::set;
 use super::handles;
 use super::lists;
@@ -70,11 +70,11 @@ pub(super) fn control(
     let pointer = UserAddr(get(PARAMS, outer)?);
     let flags = get(FLAGS, outer)?;
 
-    let (is_own, gpu) =
-        call.books(|books| (books.owns_client(client), books.gpu_of(client, object)));
-    let gpu = gpu.or(session.gpu());
+    let (file, own_gpu) =
+        call.books(|books| (books.client_file(client), books.gpu_of(client, object)));
+    let gpu = own_gpu.or(session.gpu());
     let entry = call.tables().control(cmd);
-    let verdict = if !is_own {
+    let verdict = if file.is_none() {
         Err(refused(NvStatus::NV_ERR_INVALID_CLIENT, Reason::Foreign))
     } else if flags != 0 {
         // Calls from interrupts, around the driver's locks, or with parameters in another encoding,
@@ -87,7 +87,7 @@ pub(super) fn control(
         listed(call, cmd, entry, gpu)
             .and_then(|()| check(entry, size, pointer))
             .and_then(|()| firmware(call, cmd, entry, client, object))
-            .and_then(|()| reported_gpu(call, cmd, client, object))
+            .and_then(|()| reported_gpu(cmd, own_gpu))
     };
     let reported = match verdict {
         Ok(reported) => reported,
@@ -133,11 +133,9 @@ pub(super) fn control(
         true => Route::Unseen,
         false => Route::Caller,
     };
-    if route == Route::Unseen {
-        // What the driver compares where a program calls.
-        if let Err(status) = check_file(call, session, client) {
-            return set(STATUS, outer, status.0).map(|()| 0);
-        }
+    if route == Route::Unseen && is_elsewhere(session, file) {
+        // As the driver refuses it where a program calls.
+        return set(STATUS, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
     }
     let nested = (&mut *params.bytes, pointers, &mut *lists);
     let returned = forward(call, code, outer, nested, route)?;
@@ -267,19 +265,13 @@ fn firmware(
 /// The GPU whose memory a control reports. It must be known before the driver is asked: while another
 /// thread's call makes the object, or frees it, the driver may have an object that the books do not know,
 /// and would tell of the whole GPU.
-fn reported_gpu(
-    call: &mut impl Call,
-    cmd: ControlCmd,
-    client: ClientHandle,
-    object: ObjectHandle,
-) -> Result<Option<GpuId>, Refused> {
+fn reported_gpu(cmd: ControlCmd, gpu: Option<GpuId>) -> Result<Option<GpuId>, Refused> {
     if !matches!(
         cmd,
         fb::FB_GET_INFO | fb::FB_GET_INFO_V2 | fb::FB_GET_REGIONS
     ) {
         return Ok(None);
     }
-    let gpu = call.books(|books| books.gpu_of(client, object));
     gpu.map(Some).ok_or(Refused {
         status: NvStatus::NV_ERR_OBJECT_NOT_FOUND,
         reason: None,

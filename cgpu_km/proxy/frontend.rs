@@ -36,6 +36,7 @@ use crate::nvidia::wire::Field;
 use crate::nvidia::wire::Wire;
 use crate::policy::Audited;
 use crate::policy::CallKind;
+use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::Reason;
 
@@ -185,12 +186,15 @@ pub(super) fn check_file(
     client: ClientHandle,
 ) -> Result<(), NvStatus> {
     let file = call.books(|books| books.client_file(client));
-    match file {
-        Some(file) if session.role == Role::Control && file != session.file => {
-            Err(NvStatus::NV_ERR_INVALID_CLIENT)
-        }
-        _ => Ok(()),
+    match is_elsewhere(session, file) {
+        true => Err(NvStatus::NV_ERR_INVALID_CLIENT),
+        false => Ok(()),
     }
+}
+
+/// Whether a control file is another one than a client was made on, if that is known.
+pub(super) fn is_elsewhere(session: &Session, made_on: Option<FileId>) -> bool {
+    session.role == Role::Control && made_on.is_some_and(|file| file != session.file)
 }
 
 /// What became of a call that makes an object, as far as it can be believed.
