@@ -12,7 +12,7 @@
 #   make bench-scale     how the books' work grows with their objects: JSON lines
 #   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines, 1 if over a bound
 #   make demo            two containers share a GPU
-#   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [DIRECT=1]   JSON on stdout
+#   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=charge] [CAPS=compute,graphics] [DIRECT=1]   JSON on stdout
 #
 # Files of the test machine are kept under ~/.cache/cgpu; `make clean-cache` removes them.
 
@@ -86,4 +86,4 @@ demo:
 	@tests/vm/demo.sh
 
 replay:
-	@tests/vm/replay.sh $(if $(MEM),--mem '$(MEM)') $(if $(filter-out 0,$(DIRECT)),--direct) $(if $(V),--verbose) $(TRACE)
+	@tests/vm/replay.sh $(if $(MEM),--mem '$(MEM)') $(if $(MANAGED),--managed '$(MANAGED)') $(if $(CAPS),--caps '$(CAPS)') $(if $(filter-out 0,$(DIRECT)),--direct) $(if $(V),--verbose) $(TRACE)

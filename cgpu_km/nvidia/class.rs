@@ -55,6 +55,8 @@ pub const NV01_EVENT: ClassId = ClassId(0x05);
 pub const NV01_EVENT_OS_EVENT: ClassId = ClassId(0x79);
 /// Memory of the host.
 pub const NV01_MEMORY_SYSTEM: ClassId = ClassId(0x3e);
+/// The registers of a GPU.
+pub const NV01_MEMORY_LOCAL_PRIVILEGED: ClassId = ClassId(0x3f);
 /// Video memory.
 pub const NV01_MEMORY_LOCAL_USER: ClassId = ClassId(0x40);
 /// The caller's own pages.

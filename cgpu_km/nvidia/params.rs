@@ -46,6 +46,12 @@ pub const fn is_cached_host_memory(flags: u32) -> bool {
     matches!((flags >> 12) & 0xf, 1 | 5)
 }
 
+/// Whether these flags of `NV_ESC_RM_ALLOC_MEMORY` ask for an object alone (`NVOS02_FLAGS_ALLOC` is `NONE`), and
+/// not for memory behind it.
+pub const fn is_without_memory(flags: u32) -> bool {
+    (flags >> 16) & 3 == 1
+}
+
 /// Whether an engine runs compute or graphics: the engine itself, its parts under MIG
 /// (`NV2080_ENGINE_TYPE_GR0` to `GR7`), or 0 (`NULL`), which leaves it open.
 const fn is_compute_engine(engine: u32) -> bool {

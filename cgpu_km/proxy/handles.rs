@@ -196,7 +196,7 @@ fn prompt(call: &mut impl Call, code: u32, bytes: &mut [u8], escape: Escape) -> 
 
 /// `NV_ESC_RM_IDLE_CHANNELS`: waits until channels are idle, in the driver with its lock of the GPU held. Answered as
 /// the driver answers Vulkan, which asks for no channel, or for several and is told that it may not (recorded on an
-/// H100): the list that has none is done (`RmIdleChannels()` in kernel_idle_channels.c).
+/// H200): the list that has none is done (`RmIdleChannels()` in kernel_idle_channels.c).
 pub(super) fn idle_channels(
     call: &mut impl Call,
     session: &Session,

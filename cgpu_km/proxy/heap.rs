@@ -7,6 +7,7 @@
 //! rmapi_deprecated_allocmemory.c), and the books see those.
 
 use super::alloc::{may_be_made, tables};
+use super::frontend::allowed;
 use super::frontend::check_file;
 use super::frontend::freed;
 use super::frontend::get;
@@ -14,10 +15,13 @@ use super::frontend::is_made;
 use super::frontend::note;
 use super::frontend::plain;
 use super::frontend::set;
+use super::handles::owns;
+use super::handles::FOREIGN;
 use super::managed;
 use super::Call;
 use super::Errno;
 use super::Session;
+use crate::nvidia::capability::GRAPHICS;
 use crate::nvidia::class;
 use crate::nvidia::class::Kind;
 use crate::nvidia::escape::Escape;
@@ -219,6 +223,7 @@ pub(super) fn alloc_memory(
         class::NV01_MEMORY_SYSTEM => Kind::SystemMemory,
         class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR => Kind::OsDescriptor,
         class::NV01_MEMORY_LOCAL_USER => Kind::Inert,
+        class::NV01_MEMORY_LOCAL_PRIVILEGED => return registers(call, session, bytes),
         _ => {
             note(call, session, CallKind::Class, class.0, Reason::Unlisted);
             return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
@@ -263,6 +268,37 @@ pub(super) fn alloc_memory(
         }
     }
     Ok(returned)
+}
+
+/// `RM_ALLOC_MEMORY` of `NV01_MEMORY_LOCAL_PRIVILEGED`, the registers of a GPU: answered as the driver answers Vulkan,
+/// which makes one for each GPU and never names it again (recorded on an H200). There is none: the driver shows it to
+/// administrators alone (`memMap_IMPL()` in mapping_cpu.c), and nothing of a container's is to reach registers.
+fn registers(call: &mut impl Call, session: &Session, bytes: &mut [u8]) -> Result<i32, Errno> {
+    use nvos::nvos02::*;
+    let class = class::NV01_MEMORY_LOCAL_PRIVILEGED.0;
+    let client = ClientHandle(get(H_ROOT, bytes)?);
+    let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
+    if let Err(reason) = allowed(call, session.gpu(), GRAPHICS) {
+        note(call, session, CallKind::Class, class, reason);
+        return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
+    }
+    if !owns(call, client.0) {
+        note(call, session, CallKind::Class, class, Reason::Foreign);
+        return set(STATUS, bytes, FOREIGN.0).map(|()| 0);
+    }
+    let status = match check_file(call, session, client) {
+        Err(refused) => refused,
+        // Compare `_rmAllocMemoryLocalPrivileged()`.
+        Ok(()) if !params::is_without_memory(get(FLAGS, bytes)?) => NvStatus::NV_ERR_INVALID_FLAGS,
+        Ok(()) if call.books(|books| books.gpu_of(client, parent)).is_none() => {
+            NvStatus::NV_ERR_OBJECT_NOT_FOUND
+        }
+        Ok(()) => {
+            set(LIMIT, bytes, u64::from(u32::MAX))?;
+            NvStatus::NV_OK
+        }
+    };
+    set(STATUS, bytes, status.0).map(|()| 0)
 }
 
 /// Where the fields of a flat struct are that allocates.

@@ -44,14 +44,23 @@ extern char *fake_version;		/* what it says */
 #define FAKE_FIRST_CHANNEL	10	/* as recorded */
 #define FAKE_CONTEXT_KIB	5696	/* unseen cost of one context ... */
 #define FAKE_CONTEXT_SHARED_KIB	3328	/* ... and of having any: 9,024 */
-#define FAKE_HEAP_TAX_KIB	629824	/* TOTAL_RAM_SIZE - HEAP_SIZE */
 
 struct fake_file;
 struct fake_client;
 struct fake_object;
 
+/* the figures of a kind of GPU */
+struct fake_board {
+	const char *word, *name;
+	u32 device_id;
+	u32 fb_mib, tax_kib;		/* TOTAL_RAM_SIZE, less HEAP_SIZE */
+	u64 aperture;			/* bytes of BAR1 */
+	u32 bar1_kib, bar1_free_kib;	/* as FB_GET_INFO has it */
+	u32 bus_width, l2_bytes, ltcs, slices;
+};
+
 struct fake_gpu {
-	u32 minor, device_instance, gpu_id;
+	u32 minor, device_instance, gpu_id, interrupt;
 	u32 pci_domain;
 	u8 pci_bus, pci_slot;
 	u8 uuid[16];
@@ -64,6 +73,7 @@ struct fake_gpu {
 	u64 tables;			/* page tables of UVM's */
 	u64 ranges;			/* and RM's, of ranges and spaces */
 	u32 contexts, blocks;
+	u32 uvm_spaces;			/* that have it registered */
 	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
 	DECLARE_BITMAP(channels, FAKE_CHANNELS);	/* under rm_lock */
@@ -130,7 +140,9 @@ struct fake_file {
 enum fake_kind { KIND_PLAIN, KIND_ROOT, KIND_DEVICE, KIND_SUBDEVICE,
 		 KIND_MEMORY, KIND_VIRTUAL, KIND_VASPACE, KIND_TSG,
 		 KIND_CTXSHARE, KIND_CHANNEL, KIND_ENGINE, KIND_USERMODE,
-		 KIND_RUSD, KIND_EVENT, KIND_DEBUGGER, KIND_P2P, KIND_REFUSED };
+		 KIND_RUSD, KIND_EVENT, KIND_DEBUGGER, KIND_P2P,
+		 KIND_CONTEXT_DMA, KIND_MAPPER, KIND_PEERS,
+		 KIND_REFUSED };
 
 struct fake_class {
 	u32 class;
@@ -209,6 +221,11 @@ struct fake_call {			/* what read_log gets */
 				 * of an export or import: whose the file is */
 	u64 bytes, sum;		/* sum: fake_sum() of what was read nested */
 };
+
+/* fake_board.c */
+extern const struct fake_board *fake_board;	/* of all GPUs here */
+int fake_board_init(void);
+void fake_place(struct fake_gpu *gpu);
 
 /* fake_main.c */
 extern struct fake_gpu *fake_gpus;
@@ -303,6 +320,8 @@ bool fake_mem_tables(struct fake_mem *mem, u64 bytes);
 void fake_managed_resident(struct fake_gpu *gpu, s64 by);
 void fake_managed_evicted(struct fake_gpu *gpu, u64 by);
 u64 fake_uvm_evict(struct fake_gpu *gpu, u64 want);
+u64 fake_uvm_alone(const struct fake_gpu *gpu);
+void fake_uvm_space(struct fake_gpu *gpu, bool more);
 int fake_heap_init(struct fake_gpu *gpu);
 void fake_heap_exit(struct fake_gpu *gpu);
 
@@ -311,6 +330,8 @@ u32 fake_vid_heap(struct nvos32 *p, const struct fake_sec *sec,
 		  struct fake_call *log);
 u32 fake_alloc_memory(struct nvos02 *p, const struct fake_sec *sec,
 		      struct fake_call *log);
+u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
+		     struct fake_call *log);
 
 /* fake_map.c */
 void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec);
@@ -357,6 +378,7 @@ struct fake_ctrl_entry {
 	u32 (*pre)(struct fake_ctrl *c);	/* sets the extra buffers */
 	u32 (*run)(struct fake_ctrl *c);	/* under rm_lock */
 };
+u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data);
 void fake_control(struct nvos54 *p, const struct fake_sec *sec,
 		  struct fake_call *log);
 extern const struct fake_ctrl_entry fake_ctrl_root[], fake_ctrl_gpu[];

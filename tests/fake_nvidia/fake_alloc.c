@@ -291,6 +291,50 @@ static u32 make_event(struct fake_object *o, struct nv_event_params *p,
 	return NV_OK;
 }
 
+/* gpu/mem_mgr/context_dma.c:ctxdmaConstruct_IMPL() */
+static u32 make_context_dma(struct fake_object *o,
+			    const struct nv_context_dma_params *p)
+{
+	struct fake_object *memory = fake_object(o->client, p->memory);
+
+	if (!memory)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (memory->parent != o->parent)
+		return NV_ERR_INVALID_OBJECT_PARENT;
+	return fake_depend(o, memory);
+}
+
+/* gpu/bus/p2p_api.c:p2papiConstruct_IMPL(): peers by NVLink have nothing in
+ * each other's BAR1 */
+static u32 make_peers(struct fake_object *o, struct nv_peers_params *p)
+{
+	struct fake_object *one = fake_object(o->client, p->subdevice);
+	struct fake_object *other = fake_object(o->client, p->peer);
+
+	if (!one || one->class->kind != KIND_SUBDEVICE ||
+	    !other || other->class->kind != KIND_SUBDEVICE)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	p->to_peer.address = p->from_peer.address = ~0ull;
+	p->to_peer.size = p->from_peer.size = 0;
+	return NV_OK;
+}
+
+/* gpu/mem_mgr/mem_mapper.c:memmapperConstruct_IMPL() */
+static u32 make_mapper(struct fake_object *o, const struct nv_mapper_params *p)
+{
+	struct fake_object *told = fake_object(o->client, p->notification);
+	struct fake_object *surface = fake_object(o->client,
+						  p->semaphore_surface);
+
+	if (!p->queue)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (!told || !surface)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (!told->mem || surface->class->class != NV_SEMAPHORE_SURFACE)
+		return NV_ERR_INVALID_ARGUMENT;
+	return NV_OK;
+}
+
 static u32 make(struct fake_object *o, void *params,
 		const struct fake_sec *sec, struct fake_call *log)
 {
@@ -331,6 +375,12 @@ static u32 make(struct fake_object *o, void *params,
 		return NV_OK;
 	case KIND_USERMODE:
 		return make_usermode(o, params);
+	case KIND_CONTEXT_DMA:
+		return make_context_dma(o, params);
+	case KIND_MAPPER:
+		return make_mapper(o, params);
+	case KIND_PEERS:
+		return make_peers(o, params);
 	case KIND_RUSD:
 		o->mem = fake_mem_plain(o->gpu, PLACE_RUSD, PAGE_SIZE);
 		if (!o->mem)

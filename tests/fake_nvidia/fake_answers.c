@@ -82,7 +82,7 @@ static struct answer *parse(const u8 *p, size_t left, size_t *taken)
 		return ERR_PTR(-EINVAL);
 	in_size = get_unaligned_le32(p + 16);
 	out_size = get_unaligned_le32(p + 20);
-	if (in_size > NV_ABSOLUTE_MAX_IOCTL_SIZE * 4 ||
+	if (in_size > RMAPI_PARAM_COPY_MAX_PARAMS_SIZE ||
 	    (out_size && out_size != in_size))
 		return ERR_PTR(-EINVAL);
 	n = 2 * (size_t)in_size + 2 * (size_t)out_size;

@@ -39,12 +39,14 @@ static u32 fb_info(struct fake_gpu *gpu, struct index_data *d)
 		d->data = free;
 		break;
 	case 0x05:			/* BAR1_SIZE */
+		d->data = fake_board->bar1_kib;
+		break;
 	case 0x1d:			/* BAR1_AVAIL_SIZE */
 	case 0x1f:			/* BAR1_MAX_CONTIGUOUS_AVAIL_SIZE */
-		d->data = 0x10000000;
+		d->data = fake_board->bar1_free_kib;
 		break;
 	case 0x0b:			/* BUS_WIDTH */
-		d->data = 0x1780;
+		d->data = fake_board->bus_width;
 		break;
 	case 0x0d:			/* RAM_TYPE: HBM3 */
 		d->data = 0x14;
@@ -56,13 +58,13 @@ static u32 fb_info(struct fake_gpu *gpu, struct index_data *d)
 		d->data = 0xfff;
 		break;
 	case 0x1b:			/* L2CACHE_SIZE */
-		d->data = 0x3c00000;
+		d->data = fake_board->l2_bytes;
 		break;
 	case 0x22:			/* LTC_COUNT */
-		d->data = 0x18;
+		d->data = fake_board->ltcs;
 		break;
 	case 0x23:			/* LTS_COUNT */
-		d->data = 0x5e;
+		d->data = fake_board->slices;
 		break;
 	case 0x3b:			/* NUMA_NODE_ID */
 		d->data = 0xffffffff;
@@ -166,6 +168,15 @@ static u32 arch_info(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+/* gpu.c:gpuGetGidInfo(): into 256 bytes, as the flags say; its length */
+u32 fake_uuid(const struct fake_gpu *gpu, u32 flags, u8 *data)
+{
+	if (!(flags & 2))		/* FORMAT_ASCII */
+		return 1 + snprintf(data, 256, "GPU-%pUb", gpu->uuid);
+	memcpy(data, gpu->uuid, 16);	/* FORMAT_BINARY */
+	return 16;
+}
+
 struct gid_info {			/* 0x2080014a */
 	u32 index, flags, length;
 	u8 data[256];
@@ -177,13 +188,7 @@ static u32 gid_info(struct fake_ctrl *c)
 
 	if (p->index)
 		return NV_ERR_INVALID_ARGUMENT;
-	if (p->flags & 2) {		/* FORMAT_BINARY */
-		memcpy(p->data, c->gpu->uuid, 16);
-		p->length = 16;
-	} else {
-		p->length = 1 + snprintf(p->data, sizeof(p->data), "GPU-%pUb",
-					 c->gpu->uuid);
-	}
+	p->length = fake_uuid(c->gpu, p->flags, p->data);
 	return NV_OK;
 }
 

@@ -152,10 +152,30 @@ static u32 id_info(struct fake_ctrl *c)
 	p[1] = in_use(gpu);		/* GPU_ID_INFO_IN_USE */
 	p[2] = gpu->device_instance;
 	p[3] = 0;
-	rest[0] = 0x41;			/* as recorded, sliStatus ... */
+	/* sli.c:RmRunSLISupportCheck(): GPU_NOT_SUPPORTED, and of a single GPU
+	 * INVALID_GPU_COUNT, both as recorded */
+	rest[0] = gpus > 1 ? 0x40 : 0x41;
 	rest[1] = gpu->gpu_id;		/* boardId */
 	rest[2] = gpu->device_instance;	/* gpuInstance */
 	rest[3] = 0xffffffff;		/* numaId */
+	return NV_OK;
+}
+
+struct uuid_of_id {			/* 0x275 */
+	u32 gpu_id, flags;
+	u8 uuid[256];
+	u32 length;
+};
+static_assert(sizeof(struct uuid_of_id) == 268);
+
+static u32 uuid_of_id(struct fake_ctrl *c)
+{
+	struct uuid_of_id *p = c->params;
+	struct fake_gpu *gpu = fake_gpu_by_id(p->gpu_id);
+
+	if (!gpu)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	p->length = fake_uuid(gpu, p->flags, p->uuid);
 	return NV_OK;
 }
 
@@ -222,6 +242,7 @@ const struct fake_ctrl_entry fake_ctrl_root[] = {
 	{ 0x215, 4 * MAX_IDS + 4, NULL, attach_ids },
 	{ 0x216, 4 * MAX_IDS, NULL, detach_ids },
 	{ 0x21b, 12, NULL, pci_info },
+	{ 0x275, 268, NULL, uuid_of_id },
 	{ 0x279, 12, NULL, drain_state },
 	{ 0x288, 3076, NULL, active_devices },
 	{ 0x289, 4, NULL, async_attach },

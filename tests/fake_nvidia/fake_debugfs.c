@@ -88,6 +88,7 @@ static int heap_show(struct seq_file *m, void *v)
 		struct fake_gpu *g = &fake_gpus[i];
 		u64 used, overhead, managed, peak, other, resident, evicted;
 		u64 tables, ranges;
+		u64 alone;
 		u32 contexts, blocks;
 
 		spin_lock(&g->lock);
@@ -100,6 +101,7 @@ static int heap_show(struct seq_file *m, void *v)
 		evicted = g->evicted;
 		tables = g->tables;
 		ranges = g->ranges;
+		alone = fake_uvm_alone(g);
 		contexts = g->contexts;
 		blocks = g->blocks;
 		spin_unlock(&g->lock);
@@ -109,8 +111,8 @@ static int heap_show(struct seq_file *m, void *v)
 			   i, used, i, overhead, i, managed, i, other);
 		seq_printf(m, "gpu%u_managed_resident_bytes: %llu\ngpu%u_managed_evicted_bytes: %llu\n",
 			   i, resident, i, evicted);
-		seq_printf(m, "gpu%u_tables_bytes: %llu\ngpu%u_range_tables_bytes: %llu\n",
-			   i, tables, i, ranges);
+		seq_printf(m, "gpu%u_tables_bytes: %llu\ngpu%u_range_tables_bytes: %llu\ngpu%u_uvm_bytes: %llu\n",
+			   i, tables, i, ranges, i, alone);
 		seq_printf(m, "gpu%u_peak_bytes: %llu\ngpu%u_contexts: %u\ngpu%u_blocks: %u\n",
 			   i, peak, i, contexts, i, blocks);
 	}

@@ -101,7 +101,7 @@ static const struct {
 	{ NV_ESC_RM_MAP_MEMORY, sizeof(struct nvos33), false },
 	{ NV_ESC_RM_UNMAP_MEMORY, sizeof(struct nvos34), false },
 	{ NV_ESC_RM_ACCESS_REGISTRY, sizeof(struct nvos38), false },
-	{ NV_ESC_RM_ALLOC_CONTEXT_DMA2, 56, false },
+	{ NV_ESC_RM_ALLOC_CONTEXT_DMA2, sizeof(struct nvos39), false },
 	{ NV_ESC_RM_MAP_MEMORY_DMA, sizeof(struct nvos46), false },
 	{ NV_ESC_RM_UNMAP_MEMORY_DMA, sizeof(struct nvos47), false },
 	{ NV_ESC_RM_BIND_CONTEXT_DMA, 16, false },
@@ -173,6 +173,13 @@ u32 fake_rm_ioctl(struct fake_file *file, u32 nr, void *arg, u32 size,
 		/* Nv01AllocObject(): an object without parameters */
 		p->status = fake_alloc_object(p->root, p->parent, &p->new,
 					      p->class, 0, 0, &sec, log);
+		log->status = p->status;
+		return NV_OK;
+	}
+	case NV_ESC_RM_ALLOC_CONTEXT_DMA2: {
+		struct nvos39 *p = arg;
+
+		p->status = fake_context_dma(p, &sec, log);
 		log->status = p->status;
 		return NV_OK;
 	}

@@ -198,13 +198,13 @@ static int card_info(void *arg, size_t size)
 		ci[i].bus = gpu->pci_bus;
 		ci[i].slot = gpu->pci_slot;
 		ci[i].vendor_id = 0x10de;
-		ci[i].device_id = 0x2335;
+		ci[i].device_id = fake_board->device_id;
 		ci[i].gpu_id = gpu->gpu_id;
-		ci[i].interrupt_line = 0x29 + i;
+		ci[i].interrupt_line = gpu->interrupt;
 		ci[i].reg_address = gpu->bar0;
 		ci[i].reg_size = FAKE_BAR0_SIZE;
 		ci[i].fb_address = gpu->bar1;
-		ci[i].fb_size = 0x4000000000ull;
+		ci[i].fb_size = fake_board->aperture;
 		ci[i].minor_number = gpu->minor;
 	}
 	return 0;

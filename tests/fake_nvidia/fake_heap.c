@@ -34,10 +34,22 @@ static u64 table_pieces(const struct fake_gpu *gpu)
 	return gpu->tables > piece ? round_up(gpu->tables - piece, piece) : 0;
 }
 
-/* Each context was measured with one address space, and its tables. */
+/*
+ * What UVM takes of a GPU from when it is registered, also where nobody has a
+ * context (h200-nccl-b, on the GPU that the other process uses). A first
+ * context was measured with it, and is counted with it.
+ */
+u64 fake_uvm_alone(const struct fake_gpu *gpu)
+{
+	return gpu->uvm_spaces && !gpu->contexts ?
+		(u64)FAKE_CONTEXT_SHARED_KIB << 10 : 0;
+}
+
+/* Each context was measured with one address space, and its tables; so was
+ * what UVM takes. */
 static u64 range_tables(const struct fake_gpu *gpu)
 {
-	u64 within = gpu->contexts * FAKE_SPACE_TABLES;
+	u64 within = (gpu->contexts ?: gpu->uvm_spaces > 0) * FAKE_SPACE_TABLES;
 
 	return gpu->ranges > within ? gpu->ranges - within : 0;
 }
@@ -45,7 +57,8 @@ static u64 range_tables(const struct fake_gpu *gpu)
 static u64 heap_free(const struct fake_gpu *gpu)
 {
 	u64 taken = gpu->used + gpu->managed + gpu->other +
-		    fake_overhead(gpu) + table_pieces(gpu) + range_tables(gpu);
+		    fake_overhead(gpu) + fake_uvm_alone(gpu) +
+		    table_pieces(gpu) + range_tables(gpu);
 
 	return taken < gpu->heap ? gpu->heap - taken : 0;
 }
@@ -94,7 +107,8 @@ static void tell_rusd(struct fake_gpu *gpu)
 	int i;
 
 	rusd_open(&page->bar1_seq);
-	page->bar1_size = page->bar1_free = 0x10000000;
+	page->bar1_size = fake_board->bar1_kib;
+	page->bar1_free = fake_board->bar1_free_kib;
 	rusd_close(&page->bar1_seq);
 	rusd_open(&page->seq);
 	WRITE_ONCE(page->total, gpu->heap);
@@ -138,6 +152,18 @@ bool fake_managed(struct fake_gpu *gpu, s64 by)
 	return fits;
 }
 
+/* One more address space of UVM's has the GPU, or one less. */
+void fake_uvm_space(struct fake_gpu *gpu, bool more)
+{
+	spin_lock(&gpu->lock);
+	if (more)
+		gpu->uvm_spaces++;
+	else
+		gpu->uvm_spaces--;
+	tell_rusd(gpu);
+	spin_unlock(&gpu->lock);
+}
+
 /* The same for page tables of UVM's. */
 bool fake_tables(struct fake_gpu *gpu, s64 by)
 {
@@ -147,7 +173,7 @@ bool fake_tables(struct fake_gpu *gpu, s64 by)
 	gpu->tables += by;
 	fits = by < 0 || gpu->used + gpu->managed + gpu->other +
 			 range_tables(gpu) + fake_overhead(gpu) +
-			 table_pieces(gpu) <= gpu->heap;
+			 fake_uvm_alone(gpu) + table_pieces(gpu) <= gpu->heap;
 	if (!fits)
 		gpu->tables -= by;
 	tell_rusd(gpu);

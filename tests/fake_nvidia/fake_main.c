@@ -15,9 +15,9 @@
 unsigned int gpus = 1;
 module_param(gpus, uint, 0444);
 MODULE_PARM_DESC(gpus, "number of GPUs, 1 to 16");
-static unsigned int fb_mib = 143771;
+static unsigned int fb_mib;
 module_param(fb_mib, uint, 0444);
-MODULE_PARM_DESC(fb_mib, "memory of each GPU in MiB (FB_GET_INFO 0x08)");
+MODULE_PARM_DESC(fb_mib, "memory of each GPU in MiB (FB_GET_INFO 0x08), 0: as the model has");
 unsigned int fail_open;
 module_param(fail_open, uint, 0644);
 MODULE_PARM_DESC(fail_open, "every n-th open fails with EIO, 0: none");
@@ -70,7 +70,12 @@ struct fake_gpu *fake_gpu_by_minor(u32 minor)
 
 struct fake_gpu *fake_gpu_by_instance(u32 instance)
 {
-	return instance < gpus ? &fake_gpus[gpus - 1 - instance] : NULL;
+	u32 i;
+
+	for (i = 0; i < gpus; i++)
+		if (fake_gpus[i].device_instance == instance)
+			return &fake_gpus[i];
+	return NULL;
 }
 
 struct fake_gpu *fake_gpu_at(u32 domain, u8 bus, u8 slot)
@@ -146,20 +151,13 @@ static bool window_init(struct fake_gpu *gpu)
 static int gpu_init(u32 minor)
 {
 	struct fake_gpu *gpu = &fake_gpus[minor];
-	u32 i;
 
 	spin_lock_init(&gpu->lock);
 	gpu->minor = minor;
-	gpu->device_instance = gpus - 1 - minor;
-	gpu->gpu_id = 6 + 0x2900 * minor;	/* 6 as recorded */
-	gpu->pci_domain = 0;
-	gpu->pci_bus = 0;
-	gpu->pci_slot = 6 + minor;		/* card info as recorded */
-	for (i = 0; i < 16; i++)
-		gpu->uuid[i] = minor * 16 + i;	/* 00 01 .. 0f as recorded */
+	fake_place(gpu);
 	gpu->bar1 = 0x100000000000ull + minor * 0x8000000000ull;
 	gpu->total = (u64)fb_mib << 20;
-	gpu->heap = gpu->total - ((u64)FAKE_HEAP_TAX_KIB << 10);
+	gpu->heap = gpu->total - ((u64)fake_board->tax_kib << 10);
 	gpu->bell = alloc_pages(GFP_KERNEL | __GFP_ZERO,
 				order_base_2(FAKE_BELL_PAGES));
 	if (!gpu->bell)
@@ -196,8 +194,12 @@ static void free_gpus(void)
 static int __init fake_init(void)
 {
 	u32 i, added = 0;
-	int ret;
+	int ret = fake_board_init();
 
+	if (ret)
+		return ret;
+	if (!fb_mib)
+		fb_mib = fake_board->fb_mib;
 	if (gpus < 1 || gpus > NV_MAX_MINORS || fb_mib < 1024)
 		return -EINVAL;
 	fake_gpus = kvcalloc(gpus, sizeof(*fake_gpus), GFP_KERNEL);

@@ -23,7 +23,7 @@ static u64 bar1_take(struct fake_gpu *gpu, u64 size)
 	u64 at = gpu->bar1_next;
 
 	size = round_up(size, 0x10000);
-	if (at + size > 0x4000000000ull)
+	if (at + size > fake_board->aperture)
 		at = 0;
 	gpu->bar1_next = at + size;
 	return gpu->bar1 + at;
@@ -188,6 +188,16 @@ u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
 
 	mutex_lock(&rm_lock);
 	status = find(p->client, p->device, p->memory, sec, &o);
+	/* a page of a compute object's own (kernel_graphics_object.c:
+	 * kgrobjGetMemInterMapParams_IMPL, kgrobjSetComputeMmio_IMPL) */
+	if (status == NV_ERR_NOT_SUPPORTED && o->class->kind == KIND_ENGINE &&
+	    (o->class->class & 0xff) == 0xc0) {
+		status = fake_object(o->client, p->dma) ? NV_OK :
+			NV_ERR_OBJECT_NOT_FOUND;
+		if (status == NV_OK && (p->offset || p->length > PAGE_SIZE))
+			status = NV_ERR_INVALID_LIMIT;
+		goto out;
+	}
 	if (status == NV_OK && !fake_object(o->client, p->dma))
 		status = NV_ERR_OBJECT_NOT_FOUND;
 	if (status == NV_OK && o->mem->place == PLACE_REGISTERS &&
@@ -196,17 +206,22 @@ u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
 	if (status == NV_OK && (p->length > o->mem->size ||
 				p->offset > o->mem->size - p->length))
 		status = NV_ERR_INVALID_LIMIT;
+out:
 	mutex_unlock(&rm_lock);
 	return status;
 }
 
+/* mapping.c:_rmapiRmUnmapMemoryDma(): by address; the memory's handle is not
+ * read, and Vulkan says 0 */
 u32 fake_unmap_dma(struct nvos47 *p, const struct fake_sec *sec)
 {
-	struct fake_object *o;
+	struct fake_client *client;
 	u32 status;
 
 	mutex_lock(&rm_lock);
-	status = find(p->client, p->device, p->memory, sec, &o);
+	status = fake_client_validate(p->client, sec, &client);
+	if (status == NV_OK && !fake_object(client, p->dma))
+		status = NV_ERR_OBJECT_NOT_FOUND;
 	mutex_unlock(&rm_lock);
 	return status;
 }

@@ -250,6 +250,13 @@ struct nvos34 {				/* unmap memory */
 };
 static_assert(sizeof(struct nvos34) == 32);
 
+struct nvos39 {				/* alloc context dma 2 */
+	u32 client, subdevice, new, class, flags, selector, memory;
+	u64 offset, limit;
+	u32 status;
+};
+static_assert(sizeof(struct nvos39) == 56);
+
 struct nvos46 {				/* map memory dma */
 	u32 client, device, dma, memory;
 	u64 offset, length;
@@ -400,11 +407,33 @@ struct nv_debugger_params {		/* NV83DE_ALLOC_PARAMETERS */
 	u32 debugger_client, app_client, class3d;
 };
 
+struct nv_context_dma_params {		/* NV_CONTEXT_DMA_ALLOCATION_PARAMS */
+	u32 subdevice, flags, memory;
+	u64 offset, limit;
+};
+static_assert(sizeof(struct nv_context_dma_params) == 32);
+
+struct nv_peers_params {			/* NV503B_ALLOC_PARAMETERS */
+	u32 subdevice, peer, masks[2];
+	u64 mailbox;
+	u32 mailbox_size, flags, egm_masks[2];
+	struct { u64 address, size; } to_peer, from_peer;	/* by BAR1 */
+};
+static_assert(sizeof(struct nv_peers_params) == 72);
+
+struct nv_mapper_params {		/* NV_MEMORY_MAPPER_ALLOCATION_PARAMS */
+	u32 semaphore_surface, queue, notification;
+	u64 offset;
+};
+static_assert(sizeof(struct nv_mapper_params) == 24);
+
 /* classes, class/cl*.h */
 #define NV01_ROOT			0x00000000
 #define NV01_ROOT_NON_PRIV		0x00000001
+#define NV01_CONTEXT_DMA		0x00000002
 #define NV01_ROOT_CLIENT		0x00000041
 #define NV01_EVENT			0x00000005
+#define NV_SEMAPHORE_SURFACE		0x000000da
 #define NV01_EVENT_KERNEL_CALLBACK	0x00000078
 #define NV01_EVENT_OS_EVENT		0x00000079
 #define NV01_EVENT_KERNEL_CALLBACK_EX	0x0000007e

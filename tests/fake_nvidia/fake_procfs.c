@@ -43,7 +43,7 @@ static int information_show(struct seq_file *m, void *unused)
 {
 	struct fake_gpu *gpu = m->private;
 
-	seq_puts(m, "Model: \t\t NVIDIA H200\n");
+	seq_printf(m, "Model: \t\t %s\n", fake_board->name);
 	seq_printf(m, "GPU UUID: \t GPU-%pUb\n", gpu->uuid);
 	seq_puts(m, "Bus Type: \t PCIe\n");
 	seq_printf(m, "Bus Location: \t %04x:%02x:%02x.0\n", gpu->pci_domain,

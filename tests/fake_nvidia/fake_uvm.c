@@ -67,12 +67,16 @@ static int uvm_open(struct inode *inode, struct file *filp)
 static void space_destroy(struct va_space *s)
 {
 	struct uvm_channel *c, *next;
+	u32 i;
 
 	mutex_lock(&spaces_lock);
 	list_del(&s->list);
 	mutex_unlock(&spaces_lock);
 	down_write(&s->lock);
 	range_destroy_all(s);
+	for (i = 0; i < gpus; i++)
+		if (s->registered & BIT(i))
+			fake_uvm_space(&fake_gpus[i], false);
 	list_for_each_entry_safe(c, next, &s->channels, list) {
 		list_del(&c->list);
 		fake_free(c);
@@ -214,6 +218,7 @@ static u32 register_gpu(struct va_space *s, struct uvm_register_gpu *p)
 	if (s->registered & BIT(gpu->minor))
 		return NV_ERR_INVALID_DEVICE;
 	s->registered |= BIT(gpu->minor);
+	fake_uvm_space(gpu, true);
 	p->numa_enabled = 0;
 	p->numa_node = -1;
 	return NV_OK;
@@ -229,8 +234,10 @@ static void forget_gpu(struct va_space *s, struct fake_gpu *gpu, bool whole)
 			fake_free(c);
 		}
 	s->gpu_vaspace &= ~BIT(gpu->minor);
-	if (whole)
+	if (whole && s->registered & BIT(gpu->minor)) {
 		s->registered &= ~BIT(gpu->minor);
+		fake_uvm_space(gpu, false);
+	}
 }
 
 static u32 owned_object(u32 hclient, u32 handle, enum fake_kind kind)

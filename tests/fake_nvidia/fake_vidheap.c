@@ -220,6 +220,43 @@ out:
 	return status;
 }
 
+/*
+ * rmapi_deprecated_misc.c:RmDeprecatedAllocContextDma(): a context for DMA
+ * beside the memory that it is over. Over class 0x70 it would be another of
+ * that class, which is not modelled.
+ */
+u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
+		     struct fake_call *log)
+{
+	struct nv_context_dma_params m = {
+		.subdevice = p->subdevice, .flags = p->flags,
+		.memory = p->memory, .offset = p->offset, .limit = p->limit,
+	};
+	const struct fake_class *class = fake_class(p->class);
+	struct fake_client *client;
+	struct fake_object *memory;
+	u32 status;
+
+	log->what = p->class;
+	log->client = p->client;
+	mutex_lock(&rm_lock);
+	status = fake_client_validate(p->client, sec, &client);
+	if (status != NV_OK)
+		goto out;
+	memory = fake_object(client, p->memory);
+	if (!memory || !memory->parent)
+		status = NV_ERR_OBJECT_NOT_FOUND;
+	else if (!class || class->kind != KIND_CONTEXT_DMA)
+		status = NV_ERR_INVALID_CLASS;
+	else
+		status = fake_construct(client, memory->parent->handle, &p->new,
+					class, &m, sec, log);
+	log->object = p->new;
+out:
+	mutex_unlock(&rm_lock);
+	return status;
+}
+
 static u32 system_memory(struct nvos02 *p, struct fake_client *client,
 			 const struct fake_sec *sec, struct fake_call *log)
 {

@@ -4,12 +4,14 @@
 use super::*;
 use crate::nvidia::capability::{Capabilities, GRAPHICS, UTILITY};
 use crate::nvidia::fb;
+use crate::nvidia::handle::ObjectHandle;
 use crate::policy::{CallKind, Reason};
 
 const GPUMON_SAMPLES: u32 = 0x2080_2096;
 const FB_GET_REGIONS: u32 = 0x2080_1320;
 const ACCOUNTING_STATE: u32 = 0xb02;
 const NV_ESC_RM_IDLE_CHANNELS: u32 = 0xc038_4641;
+const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
 const FOREIGN: u32 = CLIENT + 1;
 
 fn with(capabilities: Capabilities) -> Program {
@@ -141,6 +143,47 @@ fn idling_channels_is_answered_as_vulkan_was_answered() {
     assert_eq!(returned, Err(Errno::EINVAL));
     let record = program.books.noted_calls(GPU).next().expect("noted");
     assert_eq!(record.call.kind, CallKind::Escape);
+    assert_eq!(record.call.reason, Reason::Capability(GRAPHICS));
+}
+
+/// Makes an object of class 0x3f on a client and a device; its status and limit.
+fn registers(program: &mut Program, client: u32, device: u32, flags: u32) -> (u32, u64) {
+    let mut outer = vec![0; 56];
+    for (at, value) in [(0, client), (4, device), (8, 0x5c00_0100), (12, 0x3f)] {
+        put32(&mut outer, at, value);
+    }
+    put32(&mut outer, 16, flags);
+    program.put(OUTER, &outer);
+    let gpu = Session {
+        file: FileId(50),
+        role: Role::Gpu(GPU),
+    };
+    let returned = ioctl(program, &gpu, NV_ESC_RM_ALLOC_MEMORY, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    (get32(program.at(OUTER), 40), get64(program.at(OUTER), 32))
+}
+
+#[test]
+fn the_registers_that_vulkan_makes_and_never_names_are_not_there() {
+    const NONE: u32 = 1 << 16;
+    let mut program = with(GRAPHICS);
+    let made = registers(&mut program, CLIENT, DEVICE, NONE);
+    assert_eq!(made, (0, 0xffff_ffff));
+    let name = (ClientHandle(CLIENT), ObjectHandle(0x5c00_0100));
+    assert_eq!(program.books.kind_of(name.0, name.1), None);
+    let status = |s: NvStatus| (s.0, 0);
+    let foreign = status(NvStatus::NV_ERR_INVALID_OBJECT_HANDLE);
+    assert_eq!(registers(&mut program, FOREIGN, DEVICE, NONE), foreign);
+    let missing = status(NvStatus::NV_ERR_OBJECT_NOT_FOUND);
+    assert_eq!(registers(&mut program, CLIENT, 0x77, NONE), missing);
+    let flags = status(NvStatus::NV_ERR_INVALID_FLAGS);
+    assert_eq!(registers(&mut program, CLIENT, DEVICE, 0), flags);
+    assert!(program.seen.is_empty(), "the driver was asked");
+    let mut program = with(Capabilities::DEFAULT);
+    let refused = status(NvStatus::NV_ERR_INVALID_CLASS);
+    assert_eq!(registers(&mut program, CLIENT, DEVICE, NONE), refused);
+    let record = program.books.noted_calls(GPU).next().expect("noted");
+    assert_eq!(record.call.kind, CallKind::Class);
     assert_eq!(record.call.reason, Reason::Capability(GRAPHICS));
 }
 

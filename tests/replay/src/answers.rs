@@ -49,6 +49,19 @@ impl Entry {
         }
     }
 
+    /// Of parameters of which only the first bytes were recorded: the others fit any question, and stay as
+    /// they are in the answer.
+    fn unknown_up_to(&mut self, size: usize) {
+        for bytes in [
+            &mut self.input,
+            &mut self.input_mask,
+            &mut self.output,
+            &mut self.output_mask,
+        ] {
+            bytes.resize(size, 0);
+        }
+    }
+
     fn volatile_handles(&mut self, handles: &HashSet<u32>) {
         let found: Vec<_> = words(&self.input)
             .filter(|(_, word)| handles.contains(word))
@@ -175,9 +188,13 @@ fn entry(d: &Decoded<'_>, handles: &HashSet<u32>) -> Option<Entry> {
         Some(nested) if nested.kind == NestedKind::Control => {
             let size = usize::try_from(u32_at(&argument.input, 24)).ok()?;
             let mut entry = match &nested.bytes {
-                Some(b) if b.input.len() == size => Entry::new(2, nested.code, &b.input, &b.output),
+                Some(b) if b.input.len() <= size => {
+                    let mut entry = Entry::new(2, nested.code, &b.input, &b.output);
+                    entry.unknown_up_to(size);
+                    entry
+                }
                 None if size == 0 => Entry::new(2, nested.code, &[], &[]),
-                // Not recorded whole.
+                // Not recorded.
                 _ => return None,
             };
             entry.status = u32_at(&argument.output, status_at?);
@@ -246,6 +263,20 @@ mod tests {
         // Header 16, entry head 24, input 4, mask 4, output.
         assert_eq!(u32_at(&blob, 16 + 24 + 8), 1);
         assert_eq!(blob.len() % 8, 0);
+    }
+
+    #[test]
+    fn of_parameters_that_were_cut_off_only_the_recorded_ones_count() {
+        let cut = control("0x111", "01000000", "02000000")
+            .replace("0400000000000000\"", "0800000000000000\"");
+        let (t, order) = trace(&[&cut]);
+        let blob = blob(&[t], &order);
+        let at = 16 + 24;
+        assert_eq!((u32_at(&blob, 16 + 16), u32_at(&blob, 16 + 20)), (8, 8));
+        assert_eq!(blob[at..at + 8], [1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(blob[at + 8..at + 16], [255, 255, 255, 255, 0, 0, 0, 0]);
+        assert_eq!(blob[at + 16..at + 24], [2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(blob[at + 24..at + 32], [255, 255, 255, 255, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -83,17 +83,26 @@ impl Buffers {
         }
         // A handle that the caller chose stays; 0 lets the driver choose.
         let mut embedded = Vec::new();
-        let mut nested = None;
+        for field in d.call.fields {
+            if let (Kind::List(count_at), true) = (field.kind, u64_at(d.input(), field.at) != 0) {
+                let count = usize::try_from(u32_at(d.input(), count_at)).unwrap_or(0);
+                let list = Memory::zeroed(count.saturating_mul(4).min(EMBEDDED_MAX));
+                put_u64(argument.bytes_mut(), field.at, list.address());
+                embedded.push(list);
+            }
+        }
+        let mut parameters = None;
         let client = u32_at(d.input(), 0);
-        if let Some(Nested { kind, code, bytes }) = &d.io.nested {
+        if let Some(nested @ Nested { kind, code, bytes }) = &d.io.nested {
             if *kind == NestedKind::Alloc && d.size() >= 48 && u64_at(d.input(), RIGHTS_AT) != 0 {
                 embedded.push(Memory::zeroed(16));
                 let rights = embedded.last().map_or(0, Memory::address);
                 put_u64(argument.bytes_mut(), RIGHTS_AT, rights);
             }
             if let Some(bytes) = bytes {
-                let size = d.io.nested.as_ref().map_or(0, |n| d.nested_size(n));
-                let mut params = Memory::new(&bytes.input);
+                let size = d.nested_size(nested);
+                let mut params = Memory::zeroed(bytes.input.len().max(d.nested_reach(nested)));
+                params.bytes_mut()[..bytes.input.len()].copy_from_slice(&bytes.input);
                 space.translate(client, &mut params.bytes_mut()[..size]);
                 if *kind == NestedKind::Control {
                     space.translate_pids(layout::pids(*code), params.bytes_mut());
@@ -106,7 +115,7 @@ impl Buffers {
                     }
                 }
                 put_u64(argument.bytes_mut(), PARAMS_AT, params.address());
-                nested = Some(params);
+                parameters = Some(params);
             } else if u64_at(d.input(), PARAMS_AT) != 0 {
                 // A pointer whose target was not recorded (1 MiB and more): zeros of that size.
                 let size = u32_at(d.input(), PARAMS_AT + 8);
@@ -119,8 +128,10 @@ impl Buffers {
         Self {
             sent: argument.bytes().to_vec(),
             argument,
-            nested_sent: nested.as_ref().map_or(Vec::new(), |n| n.bytes().to_vec()),
-            nested,
+            nested_sent: parameters
+                .as_ref()
+                .map_or(Vec::new(), |n| n.bytes().to_vec()),
+            nested: parameters,
             embedded,
         }
     }
@@ -162,7 +173,10 @@ impl Buffers {
         }
         for field in d.call.fields {
             space.translate_field(recorded, &mut bytes, *field);
-            if matches!(field.kind, Kind::HostMemory(_) | Kind::Mapped) {
+            if matches!(
+                field.kind,
+                Kind::HostMemory(_) | Kind::Mapped | Kind::List(_)
+            ) {
                 put_u64(&mut bytes, field.at, u64_at(&self.sent, field.at));
             }
         }

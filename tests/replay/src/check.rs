@@ -111,9 +111,7 @@ mod tests {
     fn every_call_of_the_recordings_is_known() {
         let traces = recordings();
         assert!(traces.len() >= 7);
-        // Made to check the module's tables, and not replayed: the stand-in has no graphics.
-        let replayed = |trace: &&Trace| !trace.name.starts_with("h100-vulkan");
-        for trace in traces.iter().filter(replayed) {
+        for trace in &traces {
             for (title, row) in check(trace) {
                 // Nodes that no container has from us.
                 let optional = title.starts_with("open /dev/nvidia-caps/")

@@ -19,6 +19,10 @@ pub struct Decoded<'a> {
     pub uvm: bool,
 }
 
+/// `paramsSize` of RM_CONTROL, and the most that the driver takes (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE).
+const CONTROL_SIZE_AT: usize = 24;
+const PARAMETERS_MAX: usize = 1 << 20;
+
 const UNKNOWN: Call = Call {
     name: "unknown request",
     size: 0,
@@ -85,6 +89,19 @@ impl<'a> Decoded<'a> {
             NestedKind::Alloc => {
                 layout::class_params(nested.code).map_or(recorded, |s| s.min(recorded))
             }
+        }
+    }
+
+    /// Bytes of the nested parameters that the driver may write: as many as the call says, of which a
+    /// recording may have only the first.
+    pub fn nested_reach(&self, nested: &Nested) -> usize {
+        let size = self.nested_size(nested);
+        match nested.kind {
+            NestedKind::Control => {
+                let said = usize::try_from(u32_at(self.input(), CONTROL_SIZE_AT)).unwrap_or(0);
+                size.max(said.min(PARAMETERS_MAX))
+            }
+            NestedKind::Alloc => size,
         }
     }
 

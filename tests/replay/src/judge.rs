@@ -156,8 +156,8 @@ impl Player<'_> {
         else {
             return;
         };
-        let size = d.nested_size(nested);
-        check("tail", &sent[size..], &seen[size..], &[]);
+        let (size, reach) = (d.nested_size(nested), d.nested_reach(nested));
+        check("tail", &sent[reach..], &seen[reach..], &[]);
         if self.nodes.is_direct() {
             let mut expected = buffers.nested_expected(d, nested, &self.space);
             match nested.kind {

@@ -25,6 +25,8 @@ pub enum Kind {
     HostMemory(usize),
     /// A number that the driver chose (UVM range groups).
     Group,
+    /// A pointer to handles, whose number is in the 32 bits at this offset.
+    List(usize),
 }
 
 /// A field.
@@ -92,7 +94,7 @@ const fn call(
 
 const NO: usize = usize::MAX;
 use Effect as E;
-use Kind::{Client, Fd, Group, HostMemory, Linear, Mapped, Object, ObjectOf};
+use Kind::{Client, Fd, Group, HostMemory, Linear, List, Mapped, Object, ObjectOf};
 
 /// The NVIDIA ioctl type of the nodes `/dev/nvidiactl` and `/dev/nvidiaN`.
 pub const NV_TYPE: u32 = b'F' as u32;
@@ -157,6 +159,22 @@ pub fn escape(nr: u32, size: usize) -> Option<Call> {
             const { &[f(0, Client), f(4, Object), f(8, Client)] },
             E::None,
         ),
+        (0x41, _) => call(
+            "RM_IDLE_CHANNELS",
+            0,
+            48,
+            const {
+                &[
+                    f(0, Client),
+                    f(4, Object),
+                    f(8, Object),
+                    f(16, List(12)),
+                    f(24, List(12)),
+                    f(32, List(12)),
+                ]
+            },
+            E::None,
+        ),
         (0x4A, _) => call("RM_VID_HEAP_CONTROL", 0, 20, CLIENT_OBJECT, E::Create(44)),
         (0x4E, _) => call(
             "RM_MAP_MEMORY",
@@ -179,6 +197,13 @@ pub fn escape(nr: u32, size: usize) -> Option<Call> {
             24,
             const { &[f(0, Client), f(4, Object), f(8, Object), f(16, Linear)] },
             E::None,
+        ),
+        (0x54, _) => call(
+            "RM_ALLOC_CONTEXT_DMA2",
+            0,
+            48,
+            const { &[f(0, Client), f(4, Object), f(24, Object)] },
+            ALLOC,
         ),
         (0x57, 56) => call("RM_MAP_MEMORY_DMA", 0, 48, DMA, E::None),
         (0x57, _) => call("RM_MAP_MEMORY_DMA", 0, 56, DMA, E::None),
@@ -404,6 +429,18 @@ pub fn control_fd(control: u32) -> Option<usize> {
         0x00FD_0104 => Some(8),
         _ => None,
     }
+}
+
+/// NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD.
+pub const IMPORT_OBJECTS: u32 = 0x3D0C;
+
+/// The handles in the parameters of [`IMPORT_OBJECTS`]: at most 128, from offset 8, 0 where none is.
+pub fn imported(params: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let handles = params.get(8..).unwrap_or_default().chunks_exact(4);
+    handles
+        .take(128)
+        .map(|word| crate::bytes::u32_at(word, 0))
+        .filter(|&handle| handle != 0)
 }
 
 /// Bytes of a class's parameters that the driver copies, as far as it is known. A recording has 384

@@ -57,21 +57,42 @@ struct Child {
     alive: bool,
 }
 
-/// All calls of several recordings in the order of their clock: recording and call.
+/// All calls of several recordings in the order of their clock: recording and call. A process's own order
+/// counts before the clock, since its threads' calls return in another order than they began; and a
+/// descriptor is sent before it is received, whatever that order makes of the clock.
 pub fn merged(traces: &[Trace]) -> Vec<(usize, usize)> {
     let mut next = vec![0; traces.len()];
     let mut order = Vec::new();
+    // Recordings and paths of descriptors that are under way.
+    let mut sent: Vec<(usize, &str)> = Vec::new();
     loop {
-        let mut first: Option<(f64, usize)> = None;
-        for (t, trace) in traces.iter().enumerate() {
-            let Some(record) = trace.records.get(next[t]) else {
-                continue;
+        let ahead = |t: usize| traces[t].records.get(next[t]);
+        let waits = |t: usize| {
+            let Some(Op::Receive { path, .. }) = ahead(t).map(|r| &r.op) else {
+                return false;
             };
-            if first.is_none_or(|(time, _)| record.time < time) {
-                first = Some((record.time, t));
+            let comes = |o: usize| {
+                let rest = traces[o].records.get(next[o]..).unwrap_or_default();
+                rest.iter()
+                    .any(|r| matches!(&r.op, Op::Send { path: p, .. } if p == path))
+            };
+            !sent.iter().any(|&(from, p)| from != t && p == path)
+                && (0..traces.len()).any(|o| o != t && comes(o))
+        };
+        let mut ready: Vec<(f64, usize)> = (0..traces.len())
+            .filter_map(|t| Some((ahead(t)?.time, t)))
+            .collect();
+        ready.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let chosen = ready.iter().find(|(_, t)| !waits(*t)).or(ready.first());
+        let Some(&(_, t)) = chosen else { return order };
+        match ahead(t).map(|r| &r.op) {
+            Some(Op::Send { path, .. }) => sent.push((t, path)),
+            Some(Op::Receive { path, .. }) => {
+                let taken = sent.iter().position(|&(from, p)| from != t && p == path);
+                taken.map(|at| sent.remove(at));
             }
+            _ => {}
         }
-        let Some((_, t)) = first else { return order };
         order.push((t, next[t]));
         next[t] += 1;
     }
@@ -295,6 +316,26 @@ mod tests {
     fn recordings_are_merged_by_time_and_keep_their_own_order() {
         let order = merged(&[trace(&[1.0, 3.0, 2.0]), trace(&[2.5, 2.6])]);
         assert_eq!(order, [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn a_descriptor_is_sent_before_it_is_received() {
+        let path = || "/dev/nvidiactl".to_owned();
+        let mut sender = trace(&[1.0, 3.0, 2.0]);
+        let mut receiver = trace(&[1.5, 2.1, 2.2]);
+        sender.records[2].op = Op::Send {
+            fd: 1,
+            path: path(),
+        };
+        for record in &mut receiver.records[1..] {
+            record.op = Op::Receive {
+                fd: 2,
+                path: path(),
+            };
+        }
+        let order = merged(&[sender, receiver]);
+        // What nobody sends does not hold anything up.
+        assert_eq!(order, [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (1, 2)]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::decode::Decoded;
 use crate::layout::{self, Effect, Kind};
 use crate::nodes::Nodes;
 use crate::orchestrate::OWN_FDS;
-use crate::record::{Ioctl, NestedKind, Op, Record};
+use crate::record::{Ioctl, Nested, NestedKind, Op, Record};
 use crate::report::{Mismatch, Outcome, Refused};
 use crate::space::{object_name, Mapping, Space};
 use crate::standin;
@@ -351,7 +351,7 @@ impl<'a> Player<'a> {
                 Kind::Object | Kind::ObjectOf(_) => self.space.is_dead(object_name(input, *field)),
                 Kind::Fd => self.space.is_dead_fd(fd_at(input, field.at)),
                 Kind::Mapped => self.space.is_dead_address(u64_at(input, field.at)),
-                Kind::Linear | Kind::HostMemory(_) | Kind::Group => false,
+                Kind::Linear | Kind::HostMemory(_) | Kind::Group | Kind::List(_) => false,
             };
             // A call that makes an object may make one that was missing until now.
             if dead && d.call.effect != Effect::Create(field.at) {
@@ -373,8 +373,13 @@ impl<'a> Player<'a> {
             NestedKind::Alloc => layout::class_fd(nested.code),
             NestedKind::Control => layout::control_fd(nested.code),
         };
+        // Through a descriptor that the recorder did not see come (an older one did not follow sockets).
+        let unseen = |fd| d.status(d.output()) == Some(0) && !self.space.is_open(fd);
         self.space.mentions_dead(u32_at(input, 0), params)
-            || fd.is_some_and(|at| self.space.is_dead_fd(fd_at(params, at)))
+            || fd.is_some_and(|at| {
+                let fd = fd_at(params, at);
+                self.space.is_dead_fd(fd) || unseen(fd)
+            })
     }
 
     /// Notes that what the call would have done is not done.
@@ -394,6 +399,16 @@ impl<'a> Player<'a> {
             Effect::UvmMap => self.space.lose_range(u64_at(input, 0)),
             Effect::UvmFree => self.space.restore_range(u64_at(input, 0)),
             Effect::UvmUnmap | Effect::None => {}
+        }
+        if let Some(Nested {
+            kind: NestedKind::Control,
+            code: layout::IMPORT_OBJECTS,
+            bytes: Some(params),
+        }) = &d.io.nested
+        {
+            for handle in layout::imported(&params.output) {
+                self.space.lose((u32_at(input, 0), handle));
+            }
         }
     }
 

@@ -351,7 +351,7 @@ impl Space {
                 let value = u64_at(recorded, at);
                 put_u64(bytes, at, *self.groups.get(&value).unwrap_or(&value));
             }
-            Kind::Fd => {}
+            Kind::Fd | Kind::List(_) => {}
         }
     }
 }

@@ -117,7 +117,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     attack(
         "a context for DMA (NV_ESC_RM_ALLOC_CONTEXT_DMA2)",
         "escape.c:RmIoctl",
-        Driver::NotModelled,
+        Driver::Refuses,
         Sign::Told,
         |a| a.escape(0x54, &mut [0; 56], 48),
     ),
