@@ -95,6 +95,7 @@ struct fake_mem {
 	u64 size, offset;
 	u64 page;			/* bytes of the pages that it is of */
 	u64 tables;			/* PLACE_VIRTUAL: its page tables */
+	struct fake_lazy *lazy;		/* which come with what is mapped */
 	u32 holders;			/* RM objects on it, under rm_lock */
 	bool bar1_bell;			/* usermode region seen through BAR1 */
 	u32 npages;			/* distinct pages of sysmem */
@@ -312,7 +313,26 @@ u64 fake_overhead(const struct fake_gpu *gpu);
 u64 fake_heap_free(struct fake_gpu *gpu);
 bool fake_managed(struct fake_gpu *gpu, s64 by);
 bool fake_tables(struct fake_gpu *gpu, s64 by);
-bool fake_mem_tables(struct fake_mem *mem, u64 bytes);
+bool fake_mem_tables(struct fake_mem *mem, s64 by);
+
+/* fake_tables.c */
+enum { PAGES_SMALL = 1, PAGES_BIG = 2, PAGES_HUGE = 4 };
+struct table_users {
+	struct xarray users;		/* how many use a table */
+	bool (*take)(struct table_users *t, struct fake_gpu *gpu, s64 by);
+};
+bool tables_get(struct table_users *t, struct fake_gpu *gpu, u64 start, u64 end,
+		u32 pages);
+void tables_put(struct table_users *t, struct fake_gpu *gpu, u64 start, u64 end,
+		u32 pages);
+u32 tables_pages(u64 base, u64 length, u64 offset, u64 page);
+
+/* fake_lazy.c */
+struct fake_lazy;
+bool fake_lazy_make(struct fake_mem *range);
+void fake_lazy_end(struct fake_mem *range);
+u32 fake_lazy_map(struct fake_mem *range, struct nvos46 *p);
+void fake_lazy_unmap(struct fake_mem *range, u64 at);
 
 /* of an address space that RM manages: measured on an H200 */
 #define FAKE_SPACE_TABLES	(20ull << 10)

@@ -129,6 +129,12 @@ static u32 make_memory(struct fake_object *o, void *params,
 	case NV01_MEMORY_VIRTUAL:
 		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, 0);
 		status = o->mem ? NV_OK : NV_ERR_NO_MEMORY;
+		if (o->mem && o->class->class == NV01_MEMORY_VIRTUAL &&
+		    !fake_lazy_make(o->mem)) {
+			fake_mem_put(o->mem);
+			o->mem = NULL;
+			status = NV_ERR_NO_MEMORY;
+		}
 		break;
 	default:
 		return NV_ERR_NOT_SUPPORTED;

@@ -270,17 +270,17 @@ struct fake_mem *fake_mem_plain(struct fake_gpu *gpu, enum fake_place place,
 	return mem_new(gpu, place, size);
 }
 
-/* Page tables that RM makes with an object, and that go with it. */
-bool fake_mem_tables(struct fake_mem *mem, u64 bytes)
+/* Page tables more or less that RM makes for an object. */
+bool fake_mem_tables(struct fake_mem *mem, s64 by)
 {
 	struct fake_gpu *gpu = mem->gpu;
 	bool fits;
 
 	spin_lock(&gpu->lock);
-	fits = bytes <= heap_free(gpu);
+	fits = by <= 0 || by <= heap_free(gpu);
 	if (fits) {
-		mem->tables = bytes;
-		gpu->ranges += bytes;
+		mem->tables += by;
+		gpu->ranges += by;
 	}
 	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
@@ -308,12 +308,8 @@ void fake_mem_put(struct fake_mem *mem)
 		tell_rusd(gpu);
 		spin_unlock(&gpu->lock);
 	}
-	if (mem->tables) {
-		spin_lock(&gpu->lock);
-		gpu->ranges -= mem->tables;
-		tell_rusd(gpu);
-		spin_unlock(&gpu->lock);
-	}
+	fake_lazy_end(mem);
+	fake_mem_tables(mem, -(s64)mem->tables);
 	if (mem->place == PLACE_USER && mem->npages)
 		unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
 	else
@@ -500,9 +496,6 @@ static u64 tables_of(const struct nv_memory_params *p)
 {
 	u64 last = p->size - 1;
 
-	if (p->flags & (NVOS32_ALLOC_FLAGS_LAZY |
-			NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED))
-		return 0;
 	return ((last >> 21) + (last >> 29) + (last >> 38) + (last >> 47) + 4) *
 	       4096;
 }
@@ -512,12 +505,17 @@ static u64 tables_of(const struct nv_memory_params *p)
 u32 fake_mem_virt(struct fake_gpu *gpu, struct nv_memory_params *p,
 		  struct fake_mem **out)
 {
+	bool waits;
+
 	if (!p->size)
 		return NV_ERR_INVALID_ARGUMENT;
 	*out = mem_new(gpu, PLACE_VIRTUAL, p->size);
 	if (!*out)
 		return NV_ERR_NO_MEMORY;
-	if (!fake_mem_tables(*out, tables_of(p))) {
+	waits = p->flags & (NVOS32_ALLOC_FLAGS_LAZY |
+			    NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED);
+	if (!(waits ? fake_lazy_make(*out) :
+		      fake_mem_tables(*out, tables_of(p)))) {
 		fake_mem_put(*out);
 		return NV_ERR_NO_MEMORY;
 	}

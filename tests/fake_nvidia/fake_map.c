@@ -180,10 +180,11 @@ out:
 	return status;
 }
 
-/* rmapi/mapping.c: GPU mappings are only counted as possible */
+/* rmapi/mapping.c: GPU mappings are only counted as possible, but for the page
+ * tables that they take */
 u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
 {
-	struct fake_object *o;
+	struct fake_object *o, *range;
 	u32 status;
 
 	mutex_lock(&rm_lock);
@@ -206,6 +207,9 @@ u32 fake_map_dma(struct nvos46 *p, const struct fake_sec *sec)
 	if (status == NV_OK && (p->length > o->mem->size ||
 				p->offset > o->mem->size - p->length))
 		status = NV_ERR_INVALID_LIMIT;
+	range = status == NV_OK ? fake_object(o->client, p->dma) : NULL;
+	if (range && range->mem && range->mem->lazy)
+		status = fake_lazy_map(range->mem, p);
 out:
 	mutex_unlock(&rm_lock);
 	return status;
@@ -216,12 +220,16 @@ out:
 u32 fake_unmap_dma(struct nvos47 *p, const struct fake_sec *sec)
 {
 	struct fake_client *client;
+	struct fake_object *range;
 	u32 status;
 
 	mutex_lock(&rm_lock);
 	status = fake_client_validate(p->client, sec, &client);
-	if (status == NV_OK && !fake_object(client, p->dma))
+	range = status == NV_OK ? fake_object(client, p->dma) : NULL;
+	if (status == NV_OK && !range)
 		status = NV_ERR_OBJECT_NOT_FOUND;
+	if (range && range->mem && range->mem->lazy)
+		fake_lazy_unmap(range->mem, p->dma_offset);
 	mutex_unlock(&rm_lock);
 	return status;
 }

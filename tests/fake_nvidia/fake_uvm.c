@@ -83,8 +83,8 @@ static void space_destroy(struct va_space *s)
 	}
 	up_write(&s->lock);
 	xa_destroy(&s->groups);
-	WARN(!xa_empty(&s->tables), "fake_nvidia: page tables are left\n");
-	xa_destroy(&s->tables);
+	WARN(!xa_empty(&s->tables.users), "fake_nvidia: page tables are left\n");
+	xa_destroy(&s->tables.users);
 	if (s->mm)
 		mmdrop(s->mm);
 	fake_free(s);
@@ -119,6 +119,11 @@ static int uvm_release(struct inode *inode, struct file *filp)
 }
 
 /* uvm.c:uvm_api_initialize() */
+static bool take_tables(struct table_users *t, struct fake_gpu *gpu, s64 by)
+{
+	return fake_tables(gpu, by);
+}
+
 static u32 initialize(struct uvm_file *f, u64 flags)
 {
 	struct va_space *s;
@@ -152,7 +157,8 @@ static u32 initialize(struct uvm_file *f, u64 flags)
 	s->mapping = &f->mapping;
 	INIT_LIST_HEAD(&s->channels);
 	xa_init_flags(&s->groups, XA_FLAGS_ALLOC1);
-	xa_init(&s->tables);
+	xa_init(&s->tables.users);
+	s->tables.take = take_tables;
 	if (!(flags & UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE)) {
 		s->mm = current->mm;
 		mmgrab(s->mm);

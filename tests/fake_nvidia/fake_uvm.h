@@ -26,9 +26,6 @@ struct ext_map {
 };
 
 /* sizes of pages, as bits: managed memory can be of the first two */
-#define PAGES_SMALL	1
-#define PAGES_BIG	2
-#define PAGES_HUGE	4
 
 struct va_range {
 	struct rb_node node;
@@ -62,7 +59,7 @@ struct va_space {
 	u32 gpu_vaspace;		/* bit per GPU */
 	struct list_head channels;
 	struct xarray groups;
-	struct xarray tables;		/* page tables: see fake_uvm_tables.c */
+	struct table_users tables;
 	u64 next_group;
 	struct address_space *mapping;
 	struct list_head list;		/* of all, for debugfs gpu_touch */
@@ -110,11 +107,6 @@ void residency_collapse(struct va_range *r);
 void residency_unmap_remote(struct va_range *r, u32 of);
 int residency_split(struct va_range *r, struct va_range *rest);
 void residency_drop(struct va_range *r);
-bool tables_get(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
-		u32 pages);
-void tables_put(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
-		u32 pages);
-u32 tables_pages(u64 base, u64 length, u64 offset, u64 page);
 int fake_uvm_mmap(struct file *filp, struct vm_area_struct *vma);
 
 #endif

@@ -62,7 +62,7 @@ static bool map_fixed(struct va_space *s, struct va_range *r)
 	for (i = 0; i < gpus; i++) {
 		if (!(s->gpu_vaspace & BIT(i)))
 			continue;
-		if (!tables_get(s, &fake_gpus[i], r->start, r->end,
+		if (!tables_get(&s->tables, &fake_gpus[i], r->start, r->end,
 				PAGES_SMALL))
 			return false;
 		r->tables |= BIT(i);
@@ -110,7 +110,7 @@ static void mem_release(struct fake_mem *mem)
 static void map_destroy(struct va_space *s, struct ext_map *m)
 {
 	list_del(&m->list);
-	tables_put(s, m->gpu, m->start, m->end, m->pages);
+	tables_put(&s->tables, m->gpu, m->start, m->end, m->pages);
 	mem_release(m->mem);
 	fake_free(m);
 }
@@ -126,7 +126,7 @@ void range_destroy(struct va_space *s, struct va_range *r)
 		map_destroy(s, m);
 	for (gpu = 0; gpu < gpus; gpu++)
 		if (r->tables & BIT(gpu))
-			tables_put(s, &fake_gpus[gpu], r->start, r->end,
+			tables_put(&s->tables, &fake_gpus[gpu], r->start, r->end,
 				   PAGES_SMALL);
 	xa_for_each(&r->pages, i, page)
 		put_page(page);
@@ -164,9 +164,9 @@ u32 range_free(struct va_space *s, u64 base, u64 length)
 /* What stays of a mapping, with its tables: those are there already. */
 static void shrink(struct va_space *s, struct ext_map *m, u64 start, u64 end)
 {
-	if (!tables_get(s, m->gpu, start, end, m->pages))
+	if (!tables_get(&s->tables, m->gpu, start, end, m->pages))
 		return;			/* no memory: it stays as it is */
-	tables_put(s, m->gpu, m->start, m->end, m->pages);
+	tables_put(&s->tables, m->gpu, m->start, m->end, m->pages);
 	m->start = start;
 	m->end = end;
 }
@@ -191,7 +191,7 @@ static u32 unmap_in(struct va_range *r, struct fake_gpu *gpu, u64 start,
 				return NV_ERR_NO_MEMORY;
 			*rest = *m;
 			rest->start = end + 1;
-			if (!tables_get(s, gpu, rest->start, rest->end,
+			if (!tables_get(&s->tables, gpu, rest->start, rest->end,
 					rest->pages)) {
 				fake_free(rest);
 				return NV_ERR_NO_MEMORY;
@@ -275,7 +275,7 @@ u32 range_map_external(struct va_space *s, struct uvm_map_external *p)
 		if (status == NV_OK) {
 			m->pages = tables_pages(p->base, p->length, p->offset,
 						m->mem->page);
-			if (!tables_get(s, gpu, m->start, m->end, m->pages)) {
+			if (!tables_get(&s->tables, gpu, m->start, m->end, m->pages)) {
 				mem_release(m->mem);
 				status = NV_ERR_NO_MEMORY;
 			}

@@ -165,7 +165,7 @@ static bool get_tables(struct va_range *r, struct block *b, u64 index,
 
 	if (b->tables & BIT(gpu->minor))
 		return true;
-	if (!tables_get(r->space, gpu, start, start + GRANULE - 1,
+	if (!tables_get(&r->space->tables, gpu, start, start + GRANULE - 1,
 			PAGES_SMALL | PAGES_BIG))
 		return false;
 	b->tables |= BIT(gpu->minor);
@@ -179,7 +179,7 @@ static void put_tables(struct va_range *r, struct block *b, u64 index)
 
 	for (i = 0; i < gpus; i++)
 		if (b->tables & BIT(i))
-			tables_put(r->space, &fake_gpus[i], start,
+			tables_put(&r->space->tables, &fake_gpus[i], start,
 				   start + GRANULE - 1,
 				   PAGES_SMALL | PAGES_BIG);
 	b->tables = 0;

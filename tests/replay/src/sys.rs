@@ -39,14 +39,10 @@ pub fn dup2(fd: i32, number: i32) -> Result<(), Errno> {
     check(unsafe { libc::dup2(fd, number) }).map(drop)
 }
 
-/// Whether two descriptors of this process stand for the same open file.
-pub fn is_same_file(one: i32, other: i32) -> bool {
-    const KCMP_FILE: libc::c_int = 0;
-    // SAFETY: takes no pointer.
-    unsafe {
-        let own = libc::getpid();
-        libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one, other) == 0
-    }
+/// The flags of an open file, `F_GETFL` of `fcntl(2)`.
+pub fn file_flags(fd: i32) -> Result<i32, Errno> {
+    // SAFETY: Takes no pointer.
+    check(unsafe { libc::fcntl(fd, libc::F_GETFL) })
 }
 
 /// Gives a descriptor a number, closing what had it. `cloexec` as with `O_CLOEXEC`.

@@ -18,6 +18,7 @@ pub(super) const TESTS: &[Test] = &[
     ("uvm: page tables are charged and end at the limit", tables),
     ("uvm: page tables of what UVM maps itself", fixed_tables),
     ("uvm: page tables of a range of addresses", range_tables),
+    ("uvm: page tables of what RM maps", rm_tables),
 ];
 
 fn initialize() -> Outcome {
@@ -280,4 +281,65 @@ fn range_tables() -> Outcome {
     client.close();
     equal("after the end", &overhead()?, &0)?;
     equal("tables", &standin::heap(GPU)?.ranges, &before)
+}
+
+fn rm_tables() -> Outcome {
+    use cgpu_uapi::capability;
+    const RANGES: [u32; 2] = [0x5C00_0120, 0x5C00_0121];
+    const WHOLE: u32 = 0x70;
+    const MEMORY: u32 = 0x5C00_0122;
+    const MAPS: u64 = 400;
+    let instance = Instance::new("mapper", 8 * MIB)?;
+    let bits = capability::COMPUTE | capability::GRAPHICS;
+    let set = instance.control.set_capabilities("mapper", GPU, bits);
+    sys("capabilities", set)?;
+    let client = instance.client()?;
+    let (used, before) = (standin::heap(GPU)?.used, standin::heap(GPU)?.ranges);
+    at("memory", client.memory(MEMORY, 2 * MIB))?;
+    let device = super::rm::DEVICE_HANDLE;
+    let mut params = crate::guest::rm::memory_params(client.handle, 1 << 46);
+    put_u32(&mut params, 8, 0x8_0400);
+    put_u32(&mut params, 24, 0);
+    at("lazy", client.alloc(device, RANGES[0], 0x50A0, &mut params))?;
+    at(
+        "whole",
+        client.alloc(device, RANGES[1], WHOLE, &mut [0; 24]),
+    )?;
+    let map = |range: u32, place: u64| {
+        let mut outer = [0; 64];
+        for (at, value) in [(0, client.handle), (4, device), (8, range), (12, MEMORY)] {
+            put_u32(&mut outer, at, value);
+        }
+        put_u64(&mut outer, 24, 4096);
+        // NVOS46_FLAGS_DMA_OFFSET_FIXED.
+        put_u32(&mut outer, 32, 1 << 15);
+        put_u64(&mut outer, 48, place);
+        let called = os::ioctl(client.ctl, 0xC040_4657, &mut outer);
+        called.map(|_| u32_at(&outer, 56))
+    };
+    // Each takes tables of its own, which nothing shows.
+    let mut mapped = 0;
+    while mapped < MAPS {
+        let range = RANGES[usize::from(mapped % 2 == 1)];
+        match sys("map", map(range, (mapped + 1) << 38))? {
+            0 => mapped += 1,
+            0x51 => break,
+            status => return Err(format!("mapping {mapped}: status {status:#x}")),
+        }
+    }
+    holds("no end of them", mapped > 100 && mapped < MAPS)?;
+    let heap = standin::heap(GPU)?;
+    let (there, own) = (heap.ranges - before, heap.used - used);
+    let charged = instance.get().map(|i| i.memory_overhead_bytes)?;
+    holds("no tables", there >= mapped * 12 * 1024)?;
+    holds("too little", charged >= there)?;
+    holds("more than the limit", there + own <= 8 * MIB)?;
+    for range in RANGES {
+        at("free", client.free(range))?;
+    }
+    let charged = instance.get().map(|i| i.memory_overhead_bytes)?;
+    equal("after the end", &charged, &0)?;
+    equal("tables", &standin::heap(GPU)?.ranges, &before)?;
+    client.close();
+    Ok(())
 }

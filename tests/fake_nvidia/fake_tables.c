@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Page tables of UVM's address spaces (kernel-open/nvidia-uvm/uvm_mmu.c,
- * uvm_pascal_mmu.c, uvm_hopper_mmu.c of 580).
+ * Page tables of an address space: UVM's (kernel-open/nvidia-uvm/uvm_mmu.c,
+ * uvm_pascal_mmu.c, uvm_hopper_mmu.c of 580), and RM's, which have the same
+ * levels (mmu_walk.c).
  *
  * A table lives as long as something is mapped by it. 4 KiB for each 2 MiB of
  * addresses that pages of 4 KiB are in, 256 bytes where they are of 64 KiB,
@@ -10,7 +11,7 @@
  * spaces together (uvm_pmm_gpu.c); the first of them is in what was measured
  * of a context. So it was seen on an H100 (docs/measurements of 2026-11-22).
  */
-#include "fake_uvm.h"
+#include "fake.h"
 
 static const struct {
 	u32 shift, bytes;
@@ -19,26 +20,26 @@ static const struct {
 };
 
 /* how many use a table; it is there as long as that is not 0 */
-static int one(struct va_space *s, struct fake_gpu *gpu, u32 level, u64 index,
-	       int by)
+static int one(struct table_users *t, struct fake_gpu *gpu, u32 level,
+	       u64 index, int by)
 {
 	unsigned long key = (unsigned long)(gpu->minor * ARRAY_SIZE(levels) +
 					    level) << 43 | index;
-	void *entry = xa_load(&s->tables, key);
+	void *entry = xa_load(&t->users, key);
 	unsigned long users = (entry ? xa_to_value(entry) : 0) + by;
 	int ret;
 
 	if (!users) {
-		xa_erase(&s->tables, key);
-		fake_tables(gpu, -(s64)levels[level].bytes);
+		xa_erase(&t->users, key);
+		t->take(t, gpu, -(s64)levels[level].bytes);
 		return 0;
 	}
-	if (users == 1 && by > 0 && !fake_tables(gpu, levels[level].bytes))
+	if (users == 1 && by > 0 && !t->take(t, gpu, levels[level].bytes))
 		return -ENOSPC;
-	ret = xa_err(xa_store(&s->tables, key, xa_mk_value(users),
+	ret = xa_err(xa_store(&t->users, key, xa_mk_value(users),
 			      GFP_KERNEL));
 	if (ret && users == 1 && by > 0)
-		fake_tables(gpu, -(s64)levels[level].bytes);
+		t->take(t, gpu, -(s64)levels[level].bytes);
 	return ret;
 }
 
@@ -51,8 +52,8 @@ static bool has_level(u32 level, u32 pages)
  * One user more or less for the first *count tables of a span, all at the
  * most. *count becomes how many it were; false: there was no room for the next.
  */
-static bool each(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
-		 u32 pages, int by, u64 *count)
+static bool each(struct table_users *t, struct fake_gpu *gpu, u64 start,
+		 u64 end, u32 pages, int by, u64 *count)
 {
 	u64 i, most = *count;
 	u32 level;
@@ -65,7 +66,7 @@ static bool each(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
 		     i <= end >> levels[level].shift; i++) {
 			if (*count == most)
 				return true;
-			if (one(s, gpu, level, i, by))
+			if (one(t, gpu, level, i, by))
 				return false;
 			++*count;
 		}
@@ -73,23 +74,23 @@ static bool each(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
 	return true;
 }
 
-void tables_put(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
+void tables_put(struct table_users *t, struct fake_gpu *gpu, u64 start, u64 end,
 		u32 pages)
 {
 	u64 all = U64_MAX;
 
-	each(s, gpu, start, end, pages, -1, &all);
+	each(t, gpu, start, end, pages, -1, &all);
 }
 
 /* false: the GPU is full, or the kernel has no memory */
-bool tables_get(struct va_space *s, struct fake_gpu *gpu, u64 start, u64 end,
+bool tables_get(struct table_users *t, struct fake_gpu *gpu, u64 start, u64 end,
 		u32 pages)
 {
 	u64 got = U64_MAX;
 
-	if (each(s, gpu, start, end, pages, 1, &got))
+	if (each(t, gpu, start, end, pages, 1, &got))
 		return true;
-	each(s, gpu, start, end, pages, -1, &got);
+	each(t, gpu, start, end, pages, -1, &got);
 	return false;
 }
 
