@@ -15,15 +15,16 @@
 use super::{extra, BackingFile};
 use crate::{
     nvidia::{
+        control,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos54, nvos64},
-        params::{nv0080, nv2080, preempt, timeslice},
+        params::{self, nv0080, nv2080, perf_boost, preempt, timeslice},
         rmapi::{self, disable_channels},
         status::NvStatus,
         version::Branch,
         wire::Field,
     },
-    policy::sched::RmName,
+    policy::{sched::RmName, BoostCall},
 };
 use core::ptr::null_mut;
 use kernel::{prelude::*, sync::Arc};
@@ -187,6 +188,24 @@ impl KernelClient {
         let mut params = Aligned([0; preempt::SIZE]);
         // SAFETY: As above.
         unsafe { self.control(group, rmapi::PREEMPT, &mut params) }
+    }
+
+    /// Asks for the GPU's highest clock, as CUDA does, or takes that back.
+    pub fn boost(&self, call: BoostCall) -> Result<NvStatus> {
+        let (command, seconds) = match call {
+            BoostCall::Clear => (params::PERF_BOOST_CLEAR, 0),
+            BoostCall::Endless => (params::PERF_BOOST_TO_MAX, params::PERF_BOOST_INFINITE),
+            BoostCall::For(seconds) => (params::PERF_BOOST_TO_MAX, seconds),
+        };
+        let mut params = Aligned([0; perf_boost::SIZE]);
+        perf_boost::FLAGS.set(&mut params.0, command | params::PERF_BOOST_CUDA);
+        perf_boost::DURATION.set(&mut params.0, seconds);
+        let subdevice = RmName {
+            client: self.client.into(),
+            object: ObjectHandle(SUBDEVICE),
+        };
+        // SAFETY: There is no address in it.
+        unsafe { self.control(subdevice, control::PERF_BOOST, &mut params) }
     }
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is known of one RM object, and of one client.
 
+use super::boost::Boost;
 use super::event::FileId;
 use super::ledger::Share;
 use super::slots::Slot;
@@ -49,6 +50,8 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// For a channel group: the timeslice that its program believes it to have, in microseconds.
     pub(super) timeslice: u64,
+    /// For a subdevice: how long its program wants the highest clock.
+    pub(super) boost: Boost,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
     /// For a channel group or a channel: it is for compute or graphics.
@@ -80,6 +83,7 @@ impl Object {
             share: None,
             hold: None,
             timeslice: DEFAULT_TIMESLICE_US,
+            boost: Boost::OFF,
             page: PageSize::Small,
             compute: false,
             owner: None,

@@ -167,6 +167,7 @@ struct fake_object {
 		/* group: that of a channel without one; both may be GM_NONE */
 		struct { u32 id, runlist, idled, group, channel; bool disabled, has_id, context; u64 held; } channel;
 		struct { u32 share; } device;	/* hClientShare */
+		struct { bool boosted; } subdevice;	/* PERF_BOOST */
 		struct { u32 notify, fd; } event;
 	};
 };
@@ -367,6 +368,8 @@ u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
 void fake_register_read(void);
 void fake_gss(struct fake_client *client);
 void fake_settings_show(struct seq_file *m);
+void fake_boosts_show(struct seq_file *m);
+void fake_boost_end(struct fake_object *o);
 void fake_clients_show(struct seq_file *m);
 
 /* fake_engine.c */

@@ -205,7 +205,14 @@ impl State {
         self.lock.take();
         // SAFETY: The lock is ours.
         let books = unsafe { &mut *self.books.get() };
+        let boosts = books.boost_changes();
         let result = arena::shared(|| work(books));
+        if books.boost_changes() != boosts {
+            for (gpu, boost) in self.gpus().iter().zip(&self.compute.boosts) {
+                let wanted = books.boost(GpuId(gpu.facts.device_instance));
+                boost.store(wanted.number(), Ordering::Release);
+            }
+        }
         self.lock.give_back();
         result
     }
