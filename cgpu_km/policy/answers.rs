@@ -40,7 +40,7 @@ impl Books {
     ) -> Result<(), Refusal> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         if let Some(group) = self.forest.objects.get_mut(slot) {
-            group.timeslice = microseconds;
+            group.asked = microseconds;
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Books {
     pub fn timeslice(&self, client: ClientHandle, group: ObjectHandle) -> Result<u64, Refusal> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         let group = self.forest.objects.get(slot);
-        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.timeslice))
+        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.asked))
     }
 
     /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted before. It is

@@ -338,7 +338,8 @@ impl Forest {
         let share = object.share;
         let ledger = share.and_then(|share| accounts.ledgers.get_mut(share));
         if let Some(ledger) = ledger {
-            let before = core::mem::replace(&mut object.boost, boost);
+            let before = object.boost();
+            object.asked = u64::from(boost.number());
             let changed = ledger.boosters.replace(before, boost);
             self.boost_changes = self.boost_changes.wrapping_add(u64::from(changed));
         }
@@ -350,7 +351,7 @@ impl Forest {
             return;
         };
         let was = object.life;
-        if object.boost != Boost::OFF {
+        if object.boost() != Boost::OFF {
             self.set_boost(slot, Boost::OFF, accounts);
         }
         let Some(object) = self.objects.get_mut(slot) else {
