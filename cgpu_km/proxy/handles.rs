@@ -214,7 +214,7 @@ fn says(
         Escape::RmAllocContextDma2 if get(nvos::nvos39::H_CLASS, bytes)? != NV01_CONTEXT_DMA.0 => {
             refused(NvStatus::NV_ERR_INVALID_CLASS)
         }
-        // A doorbell page, see `Kept` in `alloc.rs`.
+        // A doorbell page: work on the GPU would ring doorbells that no processor sees.
         Escape::RmMapMemoryDma => {
             let memory = ObjectHandle(get(nvos::nvos46::H_MEMORY, bytes)?);
             match call.books(|books| books.kind_of(client, memory)) {

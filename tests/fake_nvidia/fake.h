@@ -76,7 +76,8 @@ struct fake_gpu {
 };
 
 /* what lies under a memory object and its duplicates (MEMORY_DESCRIPTOR) */
-enum fake_place { PLACE_VIDMEM, PLACE_SYSMEM, PLACE_REGISTERS, PLACE_RUSD,
+enum fake_place { PLACE_VIDMEM, PLACE_SYSMEM, PLACE_REGISTERS,
+		  PLACE_BAR1_REGISTERS /* of mappings alone */, PLACE_RUSD,
 		  PLACE_VIRTUAL, PLACE_USER };
 struct fake_mem {
 	refcount_t ref;
