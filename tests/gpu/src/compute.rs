@@ -262,6 +262,11 @@ impl Compute {
         self.answer_within(index, PATIENCE)
     }
 
+    /// Whether the process of an agent has ended.
+    pub fn has_ended(&self, index: usize) -> bool {
+        sys::has_ended(self.agents[index].process.load(Ordering::Relaxed))
+    }
+
     fn answer_within(&self, index: usize, patience: Duration) -> Option<i32> {
         let agent = &self.agents[index];
         let began = Instant::now();

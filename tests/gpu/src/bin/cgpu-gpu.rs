@@ -427,7 +427,16 @@ fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
         let id = GpuId(gpu.facts.device_instance);
         let view = state.with_books(|books| books.share(id));
         let view = view.ok_or("the books have lost a GPU")?;
+        let noted = state.with_books(|books| {
+            let noted = books.noted_calls(id);
+            let text = noted.map(|record| {
+                let (call, reason) = (&record.call, &record.call.reason);
+                format!("{call}: {reason}, {} times", record.count)
+            });
+            text.collect::<Vec<_>>().join("; ")
+        });
         list.push(json!({
+            "noted_calls": noted,
             "minor": gpu.facts.minor,
             "limit_bytes": view.limit,
             "used_bytes": view.used,
