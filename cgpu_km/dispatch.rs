@@ -120,6 +120,10 @@ impl Call for TenantCall<'_, '_> {
         ProcessId(self.caller.process())
     }
 
+    fn uptime_s(&self) -> u64 {
+        uptime_s()
+    }
+
     fn tables(&self) -> &'static Tables {
         self.tenant.tables()
     }
@@ -212,6 +216,10 @@ impl Call for Upkeep<'_> {
         ProcessId(0)
     }
 
+    fn uptime_s(&self) -> u64 {
+        uptime_s()
+    }
+
     fn tables(&self) -> &'static Tables {
         self.0.tables()
     }
@@ -241,6 +249,11 @@ fn forward_on(
 ) -> Result<i32, Errno> {
     let file = tenant.uvm_file(file).ok_or(Errno::EBADF)?;
     file.forward(request, parts).map_err(errno)
+}
+
+/// The clock by which the GPU's thread looks.
+fn uptime_s() -> u64 {
+    os_interface::thread::now() / 1_000_000_000
 }
 
 /// The errno of a failed operation, as the pure code knows it.

@@ -43,6 +43,7 @@
 mod answers;
 mod audit;
 mod books;
+mod boost;
 mod channels;
 mod charge;
 mod descriptor;
@@ -70,6 +71,7 @@ mod tests;
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason};
 pub use audit::{BURST, INTERVAL_S, MOST_RECORDS};
 pub use books::Books;
+pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};
 pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId, RmMapTicket};
 pub use event::{ExportTicket, ImportTicket, Refusal, RefusalCause, Ticket};

@@ -169,6 +169,7 @@ impl TextFile for GpuStatus {
         seq_print!(out, "means_preempt: {}\n", u8::from(can.preempt));
         seq_print!(out, "means_doorbell: {}\n", u8::from(can.doorbell));
         seq_print!(out, "means_samples: {}\n", u8::from(can.samples));
+        seq_print!(out, "boosted: {}\n", u8::from(conductor.is_boosted()));
         seq_print!(out, "switches: {}\n", view.switches);
         seq_print!(out, "calls: {}\n", view.calls);
         Ok(())

@@ -209,6 +209,9 @@ pub trait Call {
     /// The calling process.
     fn process(&self) -> ProcessId;
 
+    /// Seconds of a clock that nobody sets.
+    fn uptime_s(&self) -> u64;
+
     /// The tables of the running driver.
     fn tables(&self) -> &'static Tables;
 

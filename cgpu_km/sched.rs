@@ -25,7 +25,7 @@ use crate::{
             self, Authority, CallError, Capabilities, Costs, Engine, Event, GpuView, InstanceId,
             InstanceView, Period, Policy, Refused, RmName, Rules, Scheduler, Terms, SWITCH_MAX,
         },
-        ChannelChange, ChannelEvent,
+        Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
     },
     store::List,
 };
@@ -50,6 +50,9 @@ pub struct Conductor {
     scheduler: Mutex<Scheduler>,
     #[pin]
     gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
+    /// What the instances want of the clocks. Taken alone.
+    #[pin]
+    boosts: Mutex<Boosts>,
     /// The driver's kernel interface, while the GPU is open and where there is one.
     #[pin]
     driver: Mutex<Option<Arc<KernelClient>>>,
@@ -76,6 +79,7 @@ impl Conductor {
             pin_init!(Self {
                 scheduler <- new_mutex!(scheduler),
                 gates <- new_mutex!(KVec::new()),
+                boosts <- new_mutex!(Boosts::new()),
                 driver <- new_mutex!(None),
                 calls <- new_mutex!(()),
                 alarm <- Alarm::new(),
@@ -101,6 +105,7 @@ impl Conductor {
     /// not supported is left away again.)
     pub fn adopt(&self, driver: Arc<KernelClient>) {
         *self.driver.lock() = Some(driver);
+        self.boosts.lock().attach();
         self.change(|scheduler, now| scheduler.set_capabilities(now, RMAPI));
     }
 
@@ -109,6 +114,7 @@ impl Conductor {
     pub fn release(&self) -> Option<Arc<KernelClient>> {
         let driver = self.driver.lock().take();
         drop(self.calls.lock());
+        self.boosts.lock().detach();
         self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::DOORBELL));
         driver
     }
@@ -145,8 +151,12 @@ impl Conductor {
     pub fn add(&self, id: InstanceId, terms: Terms, gate: Arc<Gate>) -> Result<(), Refused> {
         let added = self.gates.lock().push((id, gate), GFP_KERNEL);
         added.map_err(|_| Refused::Exhausted)?;
-        let added = self.change(|scheduler, now| scheduler.add(now, id, terms));
+        let boosts = self.boosts.lock().add(id);
+        let added = boosts.map_err(|_| Refused::Exhausted);
+        let add = |()| self.change(|scheduler, now| scheduler.add(now, id, terms));
+        let added = added.and_then(add);
         if added.is_err() {
+            self.boosts.lock().remove(id);
             self.gates.lock().retain(|(other, _)| *other != id);
         }
         added
@@ -154,6 +164,7 @@ impl Conductor {
 
     /// Removes an instance.
     pub fn remove(&self, id: InstanceId) {
+        self.boosts.lock().remove(id);
         self.change(|scheduler, now| scheduler.remove(now, id));
         self.gates.lock().retain(|(other, _)| *other != id);
     }
@@ -211,6 +222,33 @@ impl Conductor {
         let _ = self.change(|scheduler, now| scheduler.event(now, Event::Rang(id)));
     }
 
+    /// The programs of an instance want this boost together from now on.
+    pub fn want_boost(&self, id: InstanceId, boost: Boost) {
+        self.boosts.lock().want(id, boost);
+        self.alarm.ring();
+    }
+
+    /// Whether the driver was asked for the highest clock.
+    pub fn is_boosted(&self) -> bool {
+        self.boosts.lock().is_on(now())
+    }
+
+    /// Asks the driver for the boost that is wanted; when to look again.
+    fn boost(&self) -> Option<u64> {
+        loop {
+            let mut boosts = self.boosts.lock();
+            let Some(call) = boosts.next(now()) else {
+                return boosts.deadline(now());
+            };
+            drop(boosts);
+            let asked = Hands(self).call(|driver| driver.boost(call));
+            // A GPU without such clocks says so at the first time.
+            if asked.is_err() && call != BoostCall::Clear {
+                pr_info!("the driver does not raise a GPU's clocks: {asked:?}\n");
+            }
+        }
+    }
+
     /// Does what the scheduler wants until it wants nothing more; when to look again.
     fn conduct(&self, channels: &mut List<RmName>) -> Option<u64> {
         loop {
@@ -246,8 +284,10 @@ impl Task for Conductor {
             return;
         }
         while !self.stopping.load(Acquire) {
+            let boost = self.boost();
             let deadline = self.conduct(&mut channels);
-            self.alarm.sleep(deadline);
+            self.alarm
+                .sleep([boost, deadline].into_iter().flatten().min());
         }
     }
 

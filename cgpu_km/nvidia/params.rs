@@ -22,6 +22,12 @@ pub const MOST_PREEMPT_TIMEOUT_US: u32 = 1_000_000;
 /// The bits of [`perf_boost::FLAGS`] that say what to do; 3 is nothing
 /// (`NV2080_CTRL_PERF_BOOST_FLAGS_CMD`, ctrl2080perf.h).
 pub const PERF_BOOST_FLAGS_CMD: u32 = 0x3;
+/// [`PERF_BOOST_FLAGS_CMD`]: what there was is taken back (`_CMD_CLEAR`).
+pub const PERF_BOOST_CLEAR: u32 = 0;
+/// [`PERF_BOOST_FLAGS_CMD`]: to the highest (`_CMD_BOOST_TO_MAX`).
+pub const PERF_BOOST_TO_MAX: u32 = 2;
+/// [`perf_boost::FLAGS`]: for CUDA (`NV2080_CTRL_PERF_BOOST_FLAGS_CUDA_YES`). CUDA boosts and clears with it.
+pub const PERF_BOOST_CUDA: u32 = 1 << 4;
 /// Most of [`perf_boost::DURATION`], in seconds.
 pub const MOST_PERF_BOOST_S: u32 = 3600;
 /// [`perf_boost::DURATION`]: until it is cleared.

@@ -156,6 +156,12 @@ impl Pages<'_> {
         found
     }
 
+    /// Whether each access reaches the device as it is, in its place among the others, as those to registers must.
+    pub fn are_uncached(&self) -> bool {
+        // SAFETY: The mapping is there, and its `mmap_lock` held.
+        unsafe { extra::cgpu_shim_is_uncached(self.0.as_ptr()) }
+    }
+
     /// Whether there is a page whose frame is one that is asked for.
     pub fn any(&self, wanted: impl Fn(Frame) -> bool) -> bool {
         let mut found = false;

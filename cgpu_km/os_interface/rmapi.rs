@@ -15,16 +15,16 @@
 use super::{extra, BackingFile};
 use crate::{
     nvidia::{
-        fb,
+        control, fb,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos54, nvos64},
-        params::{fb_get_info, nv0080, nv2080, preempt, timeslice},
+        params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice},
         rmapi::{self, disable_channels},
         status::NvStatus,
         version::Branch,
         wire::Field,
     },
-    policy::sched::RmName,
+    policy::{sched::RmName, BoostCall},
     proxy::{Part, PointerAt},
     store::List,
 };
@@ -249,6 +249,24 @@ impl KernelClient {
         // SAFETY: The parameters live until the call is over, and the driver refuses a control of another size;
         // for the rest the caller speaks.
         unsafe { self.call(rmapi::CONTROL, &mut argument.0) }
+    }
+
+    /// Asks for the GPU's highest clock, as CUDA does, or takes that back.
+    pub fn boost(&self, call: BoostCall) -> Result<NvStatus> {
+        let (command, seconds) = match call {
+            BoostCall::Clear => (params::PERF_BOOST_CLEAR, 0),
+            BoostCall::Endless => (params::PERF_BOOST_TO_MAX, params::PERF_BOOST_INFINITE),
+            BoostCall::For(seconds) => (params::PERF_BOOST_TO_MAX, seconds),
+        };
+        let mut params = Aligned([0; perf_boost::SIZE]);
+        perf_boost::FLAGS.set(&mut params.0, command | params::PERF_BOOST_CUDA);
+        perf_boost::DURATION.set(&mut params.0, seconds);
+        let subdevice = RmName {
+            client: self.client.into(),
+            object: ObjectHandle(SUBDEVICE),
+        };
+        // SAFETY: There is no address in it.
+        unsafe { self.control(subdevice, control::PERF_BOOST, &mut params) }
     }
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.

@@ -112,6 +112,15 @@ bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame)
 	return true;
 }
 
+/* Writes through the mapping reach the device one by one, in their order. */
+bool cgpu_shim_is_uncached(const struct vm_area_struct *vma)
+{
+	unsigned long mode = pgprot_val(vma->vm_page_prot) & _PAGE_CACHE_MASK;
+
+	return mode == cachemode2protval(_PAGE_CACHE_MODE_UC) ||
+	       mode == cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
+}
+
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {
 	vm_flags_set(vma, flags);

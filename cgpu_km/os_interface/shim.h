@@ -30,6 +30,7 @@ void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int millis
 void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,
 			 pgprot_t protection);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
+bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
 

@@ -2,6 +2,7 @@
 //! What the tenant is told of itself without the driver being asked.
 
 use super::books::Books;
+use super::boost::Boost;
 use super::event::{Refusal, RefusalCause};
 use super::slots::Slot;
 use crate::nvidia::class::Kind;
@@ -39,7 +40,7 @@ impl Books {
     ) -> Result<(), Refusal> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         if let Some(group) = self.forest.objects.get_mut(slot) {
-            group.timeslice = microseconds;
+            group.asked = microseconds;
         }
         Ok(())
     }
@@ -53,7 +54,24 @@ impl Books {
     pub fn timeslice(&self, client: ClientHandle, group: ObjectHandle) -> Result<u64, Refusal> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         let group = self.forest.objects.get(slot);
-        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.timeslice))
+        Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.asked))
+    }
+
+    /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted before. It is
+    /// remembered as long as there is the subdevice; [`Books::boost`] is what comes of all of them.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such subdevice.
+    pub fn set_boost(
+        &mut self,
+        client: ClientHandle,
+        subdevice: ObjectHandle,
+        boost: Boost,
+    ) -> Result<(), Refusal> {
+        let slot = self.required(client, subdevice, Kind::Subdevice)?;
+        self.forest.set_boost(slot, boost, &mut self.accounts);
+        Ok(())
     }
 
     fn required(

@@ -39,7 +39,7 @@ pub struct Books {
 pub(super) struct Likeness {
     pub(super) class: ClassId,
     pub(super) kind: Kind,
-    pub(super) timeslice: u64,
+    pub(super) asked: u64,
     pub(super) page: PageSize,
     /// The original's hold on what both cost.
     pub(super) hold: Option<Slot>,
@@ -193,7 +193,7 @@ impl Books {
         let likeness = Likeness {
             class: from.class,
             kind: from.kind,
-            timeslice: from.timeslice,
+            asked: from.asked,
             page: from.page,
             hold: from.hold,
         };
@@ -218,7 +218,10 @@ impl Books {
             .ok_or(RefusalCause::UnknownParent)?;
         let handle = self.new_handle(client, wanted)?;
         let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
-        object.timeslice = likeness.timeslice;
+        // A boost is of one subdevice, whatever else has the same one.
+        if likeness.kind != Kind::Subdevice {
+            object.asked = likeness.asked;
+        }
         object.page = likeness.page;
         self.place(&mut object, parent);
         self.forest.reserve()?;

@@ -114,10 +114,10 @@ pub struct FreeTicket {
 /// A call by which RM maps memory into a range of addresses. Must be handed back to
 /// [`super::Books::end_rm_map`].
 #[derive(Debug)]
-#[must_use = "a range keeps its name until its ticket is handed back"]
+#[must_use = "both keep their names until the ticket is handed back"]
 pub struct RmMapTicket {
-    /// The range.
-    pub(super) range: Option<Ref>,
+    /// The range and the memory.
+    pub(super) names: [Option<Ref>; 3],
 }
 
 /// A call that maps memory through UVM for one GPU. Must be handed back to
@@ -190,6 +190,8 @@ pub enum RefusalCause {
     NotCopyable,
     /// The object is of a class that has not what the call wants of it.
     WrongClass,
+    /// A doorbell page is to be mapped for a GPU.
+    Doorbell,
     /// The caller left the choice of a handle to the driver, and all of those are taken.
     NoHandle,
     /// A mapping of no bytes, or beyond the end of the address space.
@@ -235,6 +237,8 @@ impl RefusalCause {
             Self::NotCopyable => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
             Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
+            // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not made for that.
+            Self::Doorbell => NvStatus::NV_ERR_INVALID_PARAMETER,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.

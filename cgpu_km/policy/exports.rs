@@ -206,7 +206,7 @@ impl Books {
         let likeness = Likeness {
             class: from.class,
             kind: from.kind,
-            timeslice: DEFAULT_TIMESLICE_US,
+            asked: DEFAULT_TIMESLICE_US,
             page: from.page,
             hold: from.hold,
         };

@@ -9,6 +9,7 @@
 //! but nothing else can come to have that name before the call ends. So a name means the same at the
 //! beginning of a call, when the driver executes it, and at its end.
 
+use super::boost::Boost;
 use super::channels::{ChannelEvent, Journal, Noted};
 use super::charge::Accounts;
 use super::event::FileId;
@@ -27,6 +28,8 @@ pub(super) struct Forest {
     pub(super) clients: Slots<Client>,
     /// What happened to channels.
     pub(super) channels: Journal,
+    /// How often it was another boost that the tenant wants, on any GPU.
+    pub(super) boost_changes: u64,
     by_handle: Table,
     /// First client of each file.
     by_file: Table,
@@ -50,6 +53,7 @@ impl Forest {
             objects: Named::new(),
             clients: Slots::new(),
             channels: Journal::new(),
+            boost_changes: 0,
             by_handle: Table::new(seed),
             by_file: Table::new(seed),
         }
@@ -326,12 +330,33 @@ impl Forest {
         object.owner = None;
     }
 
+    /// A subdevice wants this boost from now on.
+    pub(super) fn set_boost(&mut self, slot: Slot, boost: Boost, accounts: &mut Accounts) {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
+        let share = object.share;
+        let ledger = share.and_then(|share| accounts.ledgers.get_mut(share));
+        if let Some(ledger) = ledger {
+            let before = object.boost();
+            object.asked = u64::from(boost.number());
+            let changed = ledger.boosters.replace(before, boost);
+            self.boost_changes = self.boost_changes.wrapping_add(u64::from(changed));
+        }
+    }
+
     /// Takes one object away that nothing is below of and that is below nothing.
     pub(super) fn uproot(&mut self, slot: Slot, accounts: &mut Accounts) {
         let Some(object) = self.objects.get_mut(slot) else {
             return;
         };
         let was = object.life;
+        if object.boost() != Boost::OFF {
+            self.set_boost(slot, Boost::OFF, accounts);
+        }
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
         let owner = object.owner.take();
         object.life = Life::Gone;
         if is_scheduled(object.kind) {

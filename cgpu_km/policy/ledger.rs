@@ -7,6 +7,7 @@
 //! until enough is freed, and the share says that it is over. The third: page tables were made for which managed
 //! memory is being brought to host memory.
 
+use super::boost::Boosters;
 use super::event::GpuId;
 use super::overhead::ContextCost;
 use super::MAX_SHARES;
@@ -206,6 +207,7 @@ pub(super) struct Ledger {
     over_changes: u64,
     /// What the tenant may do with the GPU.
     capabilities: Capabilities,
+    pub(super) boosters: Boosters,
     view: ShareView,
 }
 
@@ -225,6 +227,7 @@ impl Ledger {
             over: false,
             over_changes: 0,
             capabilities: Capabilities::DEFAULT,
+            boosters: Boosters::default(),
             view: ShareView {
                 limit,
                 ..ShareView::default()

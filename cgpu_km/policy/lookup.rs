@@ -3,6 +3,7 @@
 
 use super::audit::AuditRecord;
 use super::books::Books;
+use super::boost::Boost;
 use super::event::{FileId, GpuId, ProcessId};
 use super::ledger::{FbView, ShareView};
 use super::object::Object;
@@ -62,6 +63,18 @@ impl Books {
     /// How often a share has come to be over its limit or has come back below it, on any GPU.
     pub fn over_changes(&self) -> u64 {
         self.accounts.ledgers.over_changes()
+    }
+
+    /// How often the tenant's programs came to want another boost, on any GPU.
+    pub fn boost_changes(&self) -> u64 {
+        self.forest.boost_changes
+    }
+
+    /// How long the tenant's programs want the highest clock of a GPU.
+    pub fn boost(&self, gpu: GpuId) -> Boost {
+        let share = self.accounts.ledgers.of(gpu);
+        let ledger = share.and_then(|share| self.accounts.ledgers.get(share));
+        ledger.map_or(Boost::OFF, |ledger| ledger.boosters.wish())
     }
 
     /// What a process holds of a GPU's memory, in bytes: its part of [`Books::processes`].

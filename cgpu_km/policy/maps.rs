@@ -6,7 +6,7 @@ use super::event::{FileId, GpuId, MapTicket, Refusal, RefusalCause, RmMapTicket}
 use super::ledger::{Change, Shortage};
 use super::managed::bit;
 use super::mapping::{Conflict, Gone, Mapped, Span};
-use super::object::Life;
+use super::object::{Life, Object};
 use super::paging::tables_of;
 use super::slots::Slot;
 use crate::nvidia::class::Kind;
@@ -64,6 +64,9 @@ impl Books {
         };
         let last = last.ok_or(RefusalCause::NoRange)?;
         let object = self.forest.objects.get(memory);
+        if object.is_some_and(|object| object.kind == Kind::UserMode) {
+            return Err(RefusalCause::Doorbell.into());
+        }
         let cost = object.and_then(|object| object.hold);
         let largest = object.map_or(PageSize::Small, |object| object.page);
         let page = PageSize::dividing(map.base | map.length | map.offset).min(largest);
@@ -127,7 +130,7 @@ impl Books {
     /// Memory is about to be mapped by RM into a range of addresses (`NV_ESC_RM_MAP_MEMORY_DMA`). Where the driver
     /// did not make the page tables with the range it makes them now. They are charged as if nothing else lay near,
     /// until the range is gone: too much where mappings have tables in common, are taken away again, or were
-    /// refused. The range keeps its name until [`Books::end_rm_map`].
+    /// refused. Range and memory keep their names until [`Books::end_rm_map`].
     ///
     /// # Errors
     ///
@@ -136,17 +139,15 @@ impl Books {
         &mut self,
         client: ClientHandle,
         range: ObjectHandle,
+        memory: ObjectHandle,
         length: u64,
     ) -> Result<RmMapTicket, Refusal> {
-        let slot = self.forest.find(client, range);
-        let slot = slot.ok_or(RefusalCause::UnknownObject)?;
-        let range = self
-            .forest
-            .objects
-            .get(slot)
-            .filter(|o| o.life == Life::Here);
-        let range = range.ok_or(RefusalCause::UnknownObject)?;
-        let hold = range.hold.filter(|_| range.kind == Kind::VirtualMemory);
+        let (range, into) = self.here(client, range)?;
+        let (memory, what) = self.here(client, memory)?;
+        if what.kind == Kind::UserMode {
+            return Err(RefusalCause::Doorbell.into());
+        }
+        let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
         if let Some((hold, share)) = growing {
             let gpu = self.accounts.ledgers.get(share).map(|ledger| ledger.gpu());
@@ -160,14 +161,27 @@ impl Books {
             })?;
             self.accounts.grow(hold, more);
         }
+        let names = [Some(range), Some(memory), None];
         Ok(RmMapTicket {
-            range: self.forest.hold_name(slot),
+            names: names.map(|slot| self.forest.hold_name(slot?)),
         })
     }
 
     /// The driver has answered a call that [`Books::begin_rm_map`] agreed to.
     pub fn end_rm_map(&mut self, ticket: RmMapTicket) {
-        self.release_names([ticket.range, None, None]);
+        self.release_names(ticket.names);
+    }
+
+    /// An object that the driver has.
+    fn here(
+        &self,
+        client: ClientHandle,
+        object: ObjectHandle,
+    ) -> Result<(Slot, &Object), RefusalCause> {
+        let slot = self.forest.find(client, object);
+        let object = slot.and_then(|slot| Some((slot, self.forest.objects.get(slot)?)));
+        let here = object.filter(|(_, object)| object.life == Life::Here);
+        here.ok_or(RefusalCause::UnknownObject)
     }
 
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone

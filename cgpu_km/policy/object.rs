@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is known of one RM object, and of one client.
 
+use super::boost::Boost;
 use super::event::FileId;
 use super::ledger::Share;
 use super::slots::Slot;
@@ -47,8 +48,9 @@ pub(super) struct Object {
     pub(super) share: Option<Share>,
     /// What it costs.
     pub(super) hold: Option<Slot>,
-    /// For a channel group: the timeslice that its program believes it to have, in microseconds.
-    pub(super) timeslice: u64,
+    /// What its program has asked for and believes to have: for a channel group its timeslice, in microseconds; for a
+    /// subdevice the number of its boost.
+    pub(super) asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
     /// For a channel group or a channel: it is for compute or graphics.
@@ -79,7 +81,10 @@ impl Object {
             named: 0,
             share: None,
             hold: None,
-            timeslice: DEFAULT_TIMESLICE_US,
+            asked: match kind {
+                Kind::Subdevice => u64::from(Boost::OFF.number()),
+                _ => DEFAULT_TIMESLICE_US,
+            },
             page: PageSize::Small,
             compute: false,
             owner: None,
@@ -87,6 +92,14 @@ impl Object {
             child: None,
             previous: None,
             next: None,
+        }
+    }
+
+    /// How long its program wants the highest clock.
+    pub(super) fn boost(&self) -> Boost {
+        match self.kind {
+            Kind::Subdevice => Boost::from_number(u32::try_from(self.asked).unwrap_or(0)),
+            _ => Boost::OFF,
         }
     }
 

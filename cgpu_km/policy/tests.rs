@@ -3,6 +3,7 @@
 
 mod audit;
 mod behaviour;
+mod boost;
 mod channels;
 mod exports;
 mod failing;

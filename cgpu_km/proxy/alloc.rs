@@ -204,9 +204,9 @@ pub(super) fn alloc<C: Call>(
     if !is_client {
         let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
     }
-    let kept = params.as_mut().map_or(Kept::Nothing, |params| {
-        Kept::of(entry.kind, &mut params.bytes)
-    });
+    let kept = params
+        .as_ref()
+        .map_or(Kept::Nothing, |params| Kept::of(entry.kind, &params.bytes));
     let route = match request.device_instance {
         Some(instance) => Route::Worker(GpuId(instance)),
         None => Route::Caller,
@@ -291,29 +291,18 @@ pub(super) fn alloc<C: Call>(
     returned
 }
 
-/// A field of the parameters that the program finds as it left it, whatever the driver was given in its
-/// place or has written there.
+/// A field of the parameters that the program finds as it left it, whatever the driver has written there.
 enum Kept {
     Nothing,
-    /// The doorbell page was asked for through BAR1. A GPU's address space can map it then
-    /// (`usrmodeGetMemInterMapParams_IMPL()` in src/nvidia/src/kernel/gpu/fifo/usermode_api.c), and work
-    /// on the GPU ring doorbells that no processor sees. The driver gets no such request: the page goes
-    /// through BAR0, as it does on machines without BAR1, where the driver says nothing of it either.
-    Bar1Mapping(u8),
     /// Where an event's descriptor number stands, the driver leaves the address of its event object in
     /// the kernel.
     EventData(u64),
 }
 
 impl Kept {
-    /// Takes note of the field of a class's parameters, and sets it to what the driver is to see.
-    fn of(kind: Kind, bytes: &mut [u8]) -> Self {
+    /// Takes note of the field of a class's parameters.
+    fn of(kind: Kind, bytes: &[u8]) -> Self {
         let kept = match kind {
-            Kind::UserMode => {
-                let wanted = params::usermode::B_BAR1_MAPPING.get(bytes);
-                let _ = params::usermode::B_BAR1_MAPPING.set(bytes, 0);
-                wanted.map(Self::Bar1Mapping)
-            }
             Kind::Event => params::nv0005::DATA.get(bytes).map(Self::EventData),
             _ => None,
         };
@@ -324,7 +313,6 @@ impl Kept {
         // Parameters without the field have nothing to be put back.
         let _ = match *self {
             Self::Nothing => None,
-            Self::Bar1Mapping(wanted) => params::usermode::B_BAR1_MAPPING.set(bytes, wanted),
             Self::EventData(data) => params::nv0005::DATA.set(bytes, data),
         };
     }
@@ -336,7 +324,12 @@ impl Kept {
 /// rmapi_specific.c): another than the one for programs would be a callback in the kernel.
 ///
 /// The doorbell page of the privileged is refused here as the driver refuses it (`usrmodeConstruct_IMPL()`
-/// in usermode_api.c), which is not shown the whole of the request.
+/// in usermode_api.c), whatever it takes the caller for.
+///
+/// The doorbell page is made through BAR1 where that is asked for, as CUDA does since Hopper. Made through BAR0 instead,
+/// of which CUDA is not told, work of a program was not taken up until its next ring whenever another program
+/// started (seen on an H200; the ring seems to overtake what is written through BAR1 before it). A GPU's address space could map a page that was
+/// asked for so (`usrmodeGetMemInterMapParams_IMPL()` there); that is refused where it is asked for.
 fn privileged(class: ClassId, kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
     use params::usermode::*;
     if class == NV01_EVENT && params::nv0005::H_CLASS.get(bytes) != Some(NV01_EVENT_OS_EVENT.0) {

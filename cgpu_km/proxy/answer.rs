@@ -22,6 +22,7 @@ use crate::nvidia::params::perf_boost;
 use crate::nvidia::params::preempt;
 use crate::nvidia::params::timeslice;
 use crate::nvidia::status::NvStatus;
+use crate::policy::Boost;
 use crate::policy::Refusal;
 
 /// Answers a control, and fills in what it asks for.
@@ -59,7 +60,13 @@ pub(super) fn answer(
             if !known || !(finite || seconds == params::PERF_BOOST_INFINITE) {
                 return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
             }
-            call.books(|books| books.require(client, object, Kind::Subdevice))
+            // By one level, as neither CUDA nor Vulkan asks for, counts as to the highest.
+            let boost = match flags & params::PERF_BOOST_FLAGS_CMD {
+                params::PERF_BOOST_CLEAR => Boost::OFF,
+                _ if finite => Boost::until(call.uptime_s().saturating_add(seconds.into())),
+                _ => Boost::ENDLESS,
+            };
+            call.books(|books| books.set_boost(client, object, boost))
         }
         // Where the administrator has set the GPU to exclusive use, the first client to reserve it would
         // keep out the others. Whose the GPU is, the instances say.

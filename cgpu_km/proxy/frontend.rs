@@ -204,8 +204,8 @@ pub(super) fn is_elsewhere(session: &Session, made_on: Option<FileId>) -> bool {
 /// whether it is there or not, so the driver has none that the books do not know. A program cannot
 /// stop that call, but can be killed before it; then the object counts as made until its client goes.
 ///
-/// This is for objects that cost something, or that tell which GPU those belong to. What else the
-/// driver has without the books' knowledge does no harm: nothing can be had below it or copied from it.
+/// This is for objects that cost something, that tell which GPU those belong to, or that may not be taken for
+/// another. What else the driver has without the books' knowledge does no harm: nothing can be had below it or copied from it.
 pub(super) fn is_made(
     call: &mut impl Call,
     kind: Kind,
@@ -219,6 +219,7 @@ pub(super) fn is_made(
         Kind::VideoMemory
             | Kind::VirtualMemory
             | Kind::VaSpace
+            | Kind::UserMode
             | Kind::Device
             | Kind::Subdevice
             | Kind::ChannelGroup

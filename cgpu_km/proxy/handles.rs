@@ -166,9 +166,11 @@ pub(super) fn checked(
     if named.escape != Escape::RmMapMemoryDma {
         return prompt(call, code, bytes, named.escape);
     }
-    use nvos::nvos46::{H_DMA, LENGTH};
-    let (range, length) = (ObjectHandle(get(H_DMA, bytes)?), get(LENGTH, bytes)?);
-    let begun = call.books(|books| books.begin_rm_map(ClientHandle(client), range, length));
+    use nvos::nvos46::{H_DMA, H_MEMORY, LENGTH};
+    let range = ObjectHandle(get(H_DMA, bytes)?);
+    let (memory, length) = (ObjectHandle(get(H_MEMORY, bytes)?), get(LENGTH, bytes)?);
+    let client = ClientHandle(client);
+    let begun = call.books(|books| books.begin_rm_map(client, range, memory, length));
     let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {
@@ -238,7 +240,7 @@ fn says(
         Escape::RmAllocContextDma2 if get(nvos::nvos39::H_CLASS, bytes)? != NV01_CONTEXT_DMA.0 => {
             refused(NvStatus::NV_ERR_INVALID_CLASS)
         }
-        // A doorbell page, see `Kept` in `alloc.rs`.
+        // A doorbell page: work on the GPU would ring doorbells that no processor sees.
         Escape::RmMapMemoryDma => {
             let memory = ObjectHandle(get(nvos::nvos46::H_MEMORY, bytes)?);
             match call.books(|books| books.kind_of(client, memory)) {

@@ -59,6 +59,8 @@ struct Program {
     held: Vec<FileId>,
     /// The last number that the driver has given to a client, if it says so to the kernel.
     row: Option<Rc<Cell<u32>>>,
+    /// The time.
+    uptime_s: u64,
 }
 
 impl Program {
@@ -77,6 +79,7 @@ impl Program {
             descriptors: BTreeMap::new(),
             held: Vec::new(),
             row: None,
+            uptime_s: 1000,
         }
     }
 
@@ -181,6 +184,10 @@ impl Call for Program {
         let row = self.row.as_ref()?;
         row.set(row.get() + 1);
         Some(ClientHandle(ClientHandle::BASE | row.get() & 0xf_ffff))
+    }
+
+    fn uptime_s(&self) -> u64 {
+        self.uptime_s
     }
 
     fn process(&self) -> ProcessId {

@@ -197,6 +197,7 @@ impl Tenant {
     fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.books.over_changes();
+        let boosts = state.books.boost_changes();
         let result = work(&mut state);
         let changed = state.books.over_changes() != before;
         // In the order in which they happened, so before anybody else changes the books.
@@ -205,6 +206,13 @@ impl Tenant {
             if let Some(share) = share {
                 let id = InstanceId(share.instance);
                 share.gpu.conductor().channel_changed(id, &change);
+            }
+        }
+        if state.books.boost_changes() != boosts {
+            for share in &state.shares {
+                let boost = state.books.boost(share.gpu.id());
+                let id = InstanceId(share.instance);
+                share.gpu.conductor().want_boost(id, boost);
             }
         }
         drop(state);

@@ -86,7 +86,8 @@ struct fake_gpu {
 };
 
 /* what lies under a memory object and its duplicates (MEMORY_DESCRIPTOR) */
-enum fake_place { PLACE_VIDMEM, PLACE_SYSMEM, PLACE_REGISTERS, PLACE_RUSD,
+enum fake_place { PLACE_VIDMEM, PLACE_SYSMEM, PLACE_REGISTERS,
+		  PLACE_BAR1_REGISTERS /* of mappings alone */, PLACE_RUSD,
 		  PLACE_VIRTUAL, PLACE_USER };
 struct fake_mem {
 	refcount_t ref;
@@ -180,6 +181,7 @@ struct fake_object {
 		/* group: that of a channel without one; both may be GM_NONE */
 		struct { u32 id, runlist, idled, group, channel; bool disabled, has_id, context; u64 held; } channel;
 		struct { u32 share; } device;	/* hClientShare */
+		struct { bool boosted; } subdevice;	/* PERF_BOOST */
 		struct { u32 notify, fd; } event;
 	};
 };
@@ -411,6 +413,8 @@ u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
 void fake_register_read(void);
 void fake_gss(struct fake_client *client);
 void fake_settings_show(struct seq_file *m);
+void fake_boosts_show(struct seq_file *m);
+void fake_boost_end(struct fake_object *o);
 void fake_clients_show(struct seq_file *m);
 
 /* fake_engine.c */

@@ -245,6 +245,13 @@ static int settings_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(settings);
 
+static int boosts_show(struct seq_file *m, void *v)
+{
+	fake_boosts_show(m);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(boosts);
+
 static int engine_show(struct seq_file *m, void *v)
 {
 	fake_engine_show(m);
@@ -393,6 +400,7 @@ int fake_debugfs_init(void)
 	debugfs_create_file("objects", 0444, dir, NULL, &objects_fops);
 	debugfs_create_file("clients", 0444, dir, NULL, &clients_fops);
 	debugfs_create_file("settings", 0444, dir, NULL, &settings_fops);
+	debugfs_create_file("boosts", 0444, dir, NULL, &boosts_fops);
 	debugfs_create_file("engine", 0444, dir, NULL, &engine_fops);
 	debugfs_create_file("work", 0200, dir, NULL, &fake_work_fops);
 	debugfs_create_file("opens", 0444, dir, NULL, &opens_fops);

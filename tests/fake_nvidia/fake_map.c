@@ -51,6 +51,7 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 				     (p->offset & ~PAGE_MASK);
 			p->flags = (p->flags & ~CACHING_MASK) |
 				   CACHING_UNCACHED | MAPPING_REFLECTED;
+			place = PLACE_BAR1_REGISTERS;
 		} else {
 			p->address = o->gpu->bar0 + FAKE_BELL_OFFSET + p->offset;
 		}

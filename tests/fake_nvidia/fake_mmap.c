@@ -10,13 +10,16 @@
  * back after unmap_mapping_range() on the file's own address_space; system
  * memory is inserted page by page and a fault there is SIGBUS.
  *
- * There is no GPU: BAR1 is 64 pages that repeat, the doorbell region is 16
+ * There is no GPU: BAR1 is 64 pages, of which the last 16 are the doorbell
+ * region as seen there and the others repeat; the doorbell region of BAR0 is 16
  * pages of its own, and BAR0 is told to be where they are. They live as long as the module, because page frames in
  * a VMA are not counted.
  */
 #include <linux/file.h>
 #include <linux/io.h>
 #include "fake.h"
+
+#define MEMORY_PAGES	(FAKE_BAR_PAGES - FAKE_BELL_PAGES)	/* of BAR1 */
 
 static struct page *gpu_page(const struct fake_file *file, u64 index)
 {
@@ -25,7 +28,9 @@ static struct page *gpu_page(const struct fake_file *file, u64 index)
 
 	if (file->map.place == PLACE_REGISTERS)
 		return gpu->bell + page % FAKE_BELL_PAGES;
-	return gpu->bar + page % FAKE_BAR_PAGES;
+	if (file->map.place == PLACE_BAR1_REGISTERS)
+		return gpu->bar + MEMORY_PAGES + page % FAKE_BELL_PAGES;
+	return gpu->bar + page % MEMORY_PAGES;
 }
 
 static void vma_open(struct vm_area_struct *vma)
@@ -123,6 +128,11 @@ static int map_gpu(struct fake_file *file, struct vm_area_struct *vma)
 	}
 	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND);
 	vma->vm_private_data = NULL;
+	/* nv_encode_caching(), after mapping_cpu.c. What is behind it is memory of
+	 * the host's, so the entries that were made stay cached. */
+	vma->vm_page_prot = file->map.place == PLACE_VIDMEM ?
+		pgprot_writecombine(vma->vm_page_prot) :
+		pgprot_noncached(vma->vm_page_prot);
 	return 0;
 }
 
@@ -159,7 +169,8 @@ int fake_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (ret)
 		goto out;
 	if (!file->map.writeable) {
-		vma->vm_page_prot = vm_get_page_prot(vma->vm_flags & ~VM_WRITE);
+		vma->vm_page_prot = __pgprot(pgprot_val(vma->vm_page_prot) &
+					     ~(pgprotval_t)_PAGE_RW);
 		vm_flags_clear(vma, VM_WRITE | VM_MAYWRITE);
 	}
 	vma->vm_ops = &nv_vm_ops;

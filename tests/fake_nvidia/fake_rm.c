@@ -145,6 +145,8 @@ static void free_leaf(struct fake_object *o)
 		fake_context(o->gpu, &o->channel.held, false);
 	if (o->class->kind == KIND_CHANNEL && o->channel.has_id)
 		__clear_bit(o->channel.id, o->gpu->channels);
+	if (o->class->kind == KIND_SUBDEVICE)
+		fake_boost_end(o);
 	if (o->mem) {
 		o->mem->holders--;
 		fake_mem_put(o->mem);

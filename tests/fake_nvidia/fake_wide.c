@@ -28,7 +28,6 @@ static const struct wide {
 	{ 0x20800602, ANYBODY, "i2c_write_buffer" },
 	{ 0x20801115, NICE, "runlist_set_sched_policy" },
 	{ 0x20801116, ADMIN, "update_channel_info" },
-	{ 0x2080200a, ANYBODY, "perf_boost" },
 	{ 0x2080205b, ANYBODY, "perf_set_powerstate" },
 	{ 0x2080206f, ANYBODY, "perf_rated_tdp" },
 	{ 0x2080220a, ANYBODY, "rc_disable_watchdog" },
@@ -40,6 +39,8 @@ static const struct wide {
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
 static atomic_t gss_calls, registry_reads, registers;
+/* boosts that programs, and the kernel, asked for; subdevices with one now */
+static atomic_t boosts, kernel_boosts, boosted;
 
 /* what a client may do that is no administrator: rs_access_rights.c and
  * control.c, RMCTRL_FLAGS_PRIVILEGED and _RM_TEST_ONLY_CODE */
@@ -71,6 +72,37 @@ static u32 set(struct fake_ctrl *c)
 		return status;
 	}
 	return NV_ERR_NOT_SUPPORTED;
+}
+
+struct perf_boost {			/* 0x2080200a */
+	u32 flags, duration;
+};
+static_assert(sizeof(struct perf_boost) == 8);
+
+/*
+ * kern_perf_boost.c: hands it to the firmware, which keeps it for the
+ * subdevice. What it refuses is what ctrl2080perf.h says.
+ */
+static u32 perf_boost(struct fake_ctrl *c)
+{
+	struct perf_boost *p = c->params;
+	bool on = (p->flags & 3) != 0;
+
+	if ((p->flags & 3) == 3 ||
+	    (p->duration > 3600 && p->duration != ~0u))
+		return NV_ERR_INVALID_ARGUMENT;
+	atomic_inc(c->sec->kernel ? &kernel_boosts : &boosts);
+	if (c->object->subdevice.boosted != on)
+		atomic_add(on ? 1 : -1, &boosted);
+	c->object->subdevice.boosted = on;
+	return NV_OK;
+}
+
+/* subdevice.c:subdeviceDestruct_IMPL(): the firmware's copy goes as well */
+void fake_boost_end(struct fake_object *o)
+{
+	if (o->subdevice.boosted)
+		atomic_dec(&boosted);
 }
 
 struct idle_channels {			/* 0x00000283 */
@@ -196,7 +228,7 @@ const struct fake_ctrl_entry fake_ctrl_wide[] = {
 	{ 0x20800602, 276, NULL, set },
 	{ 0x20801115, 8, NULL, set },
 	{ 0x20801116, 32, NULL, set },
-	{ 0x2080200a, 8, NULL, set },
+	{ 0x2080200a, 8, NULL, perf_boost },
 	{ 0x2080205b, 4, NULL, set },
 	{ 0x2080206f, 12, NULL, set },
 	{ 0x2080220a, 0, NULL, set },
@@ -216,9 +248,17 @@ void fake_settings_show(struct seq_file *m)
 	for (i = 0; i < ARRAY_SIZE(wide); i++)
 		seq_printf(m, "%s: %d\n", wide[i].name,
 			   atomic_read(&counts[i]));
-	seq_printf(m, "gss: %d\nregistry: %d\nregisters: %d\n",
-		   atomic_read(&gss_calls), atomic_read(&registry_reads),
+	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\n",
+		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads),
 		   atomic_read(&registers));
+}
+
+/* debugfs `boosts` */
+void fake_boosts_show(struct seq_file *m)
+{
+	seq_printf(m, "programs: %d\nkernel: %d\nboosted: %d\n",
+		   atomic_read(&boosts), atomic_read(&kernel_boosts),
+		   atomic_read(&boosted));
 }
 
 /* debugfs `clients`: all that a test can see of a client, a line for each */

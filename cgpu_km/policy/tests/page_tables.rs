@@ -357,7 +357,7 @@ fn lazy_range(books: &mut Books) {
 }
 
 fn rm_map(books: &mut Books, range: ObjectHandle, length: u64) -> Result<(), RefusalCause> {
-    let ticket = books.begin_rm_map(CLIENT, range, length);
+    let ticket = books.begin_rm_map(CLIENT, range, DEVICE, length);
     ticket
         .map(|ticket| books.end_rm_map(ticket))
         .map_err(|refusal| refusal.cause)
@@ -434,10 +434,28 @@ fn ranges_with_tables_and_what_is_no_range_grow_by_nothing() {
 fn a_range_is_not_replaced_while_something_is_mapped_into_it() {
     let mut books = books(1 << 30);
     lazy_range(&mut books);
-    let ticket = books.begin_rm_map(CLIENT, RANGE, PAGE).unwrap();
-    books.free(CLIENT, RANGE);
-    let again = books.begin_alloc(&request(CLIENT, DEVICE, RANGE));
-    assert!(again.is_err(), "the name was given away");
+    books.alloc(&request(CLIENT, DEVICE, COPY)).unwrap();
+    let ticket = books.begin_rm_map(CLIENT, RANGE, COPY, PAGE).unwrap();
+    for object in [RANGE, COPY] {
+        books.free(CLIENT, object);
+        let again = books.begin_alloc(&request(CLIENT, DEVICE, object));
+        assert!(again.is_err(), "the name was given away");
+    }
     books.end_rm_map(ticket);
     books.alloc(&request(CLIENT, DEVICE, RANGE)).unwrap();
+}
+
+#[test]
+fn a_doorbell_is_mapped_by_nobody() {
+    let mut books = books(1 << 30);
+    lazy_range(&mut books);
+    let bell = Alloc {
+        kind: Kind::UserMode,
+        ..request(CLIENT, DEVICE, MEMORY)
+    };
+    books.alloc(&bell).unwrap();
+    let refused = books.begin_rm_map(CLIENT, RANGE, MEMORY, PAGE);
+    assert_eq!(refused.unwrap_err().cause, RefusalCause::Doorbell);
+    assert_eq!(made(&mut books, FAR, PAGE), Err(RefusalCause::Doorbell));
+    assert_eq!(overhead(&books), 0);
 }

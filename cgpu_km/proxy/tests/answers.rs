@@ -2,6 +2,7 @@
 //! Controls that are answered and not forwarded.
 
 use super::*;
+use crate::policy::Boost;
 
 const GROUP: u32 = 0x5c00_0020;
 const SET_TIMESLICE: u32 = 0xa06c_0103;
@@ -77,6 +78,29 @@ fn preempting_and_boosting_are_answered_as_recorded() {
     assert_eq!(control(&mut program, CLIENT, PERF_BOOST, &clear), 0);
     assert_eq!(program.at(PARAMS), clear);
     assert!(program.seen.is_empty());
+}
+
+#[test]
+fn a_boost_is_what_the_tenant_wants_until_it_is_cleared_or_its_time_has_come() {
+    let mut program = with_group();
+    assert_eq!(program.books.boost(GPU), Boost::OFF);
+    let ask = |program: &mut Program, flags: u32, seconds: u32| {
+        let mut params = [0; 8];
+        put32(&mut params, 0, flags);
+        put32(&mut params, 4, seconds);
+        assert_eq!(control(program, CLIENT, PERF_BOOST, &params), 0);
+        program.books.boost(GPU)
+    };
+    // As CUDA asks and clears, and as Vulkan asks; and one level.
+    assert_eq!(ask(&mut program, 0x12, u32::MAX), Boost::ENDLESS);
+    assert_eq!(ask(&mut program, 0x10, 0), Boost::OFF);
+    assert_eq!(ask(&mut program, 2, 2), Boost::until(1002));
+    program.uptime_s += 1;
+    assert_eq!(ask(&mut program, 1, 3600), Boost::until(4601));
+    assert!(program.seen.is_empty());
+    // What is refused changes nothing.
+    assert_eq!(control(&mut program, CLIENT, PERF_BOOST, &[3; 8]), 0x1f);
+    assert_eq!(program.books.boost(GPU), Boost::until(4601));
 }
 
 #[test]

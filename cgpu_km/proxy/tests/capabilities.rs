@@ -218,9 +218,9 @@ fn memory_is_mapped_for_the_gpu_by_graphics_and_video_alone() {
 
         let size = usize::try_from(code >> 16 & 0x3fff).expect("small");
         let mut program = with(VIDEO);
-        assert_eq!(dma(&mut program, code, size, CLIENT, 0x5c00_0030), 0);
+        assert_eq!(dma(&mut program, code, size, CLIENT, DEVICE), 0);
         assert_eq!(program.seen.len(), 1);
-        let status = dma(&mut program, code, size, FOREIGN, 0x5c00_0030);
+        let status = dma(&mut program, code, size, FOREIGN, DEVICE);
         assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
         assert!(program.seen.is_empty());
     }
@@ -239,6 +239,7 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
         let mut outer = vec![0; size];
         put32(&mut outer, 0, CLIENT);
         put32(&mut outer, 8, RANGE);
+        put32(&mut outer, 12, DEVICE);
         put32(&mut outer, at, u32::MAX);
         program.put(OUTER, &outer);
         let returned = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
@@ -256,6 +257,7 @@ fn page_tables_of_what_rm_maps_are_charged() {
         let mut outer = vec![0; 64];
         put32(&mut outer, 0, CLIENT);
         put32(&mut outer, 8, RANGE);
+        put32(&mut outer, 12, DEVICE);
         put64(&mut outer, 24, length);
         program.seen.clear();
         program.put(OUTER, &outer);

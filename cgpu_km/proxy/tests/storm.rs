@@ -152,6 +152,11 @@ impl Call for Caller<'_> {
 
     fn unmap(&mut self, _: u64, _: u64) {}
 
+    /// Nothing here lasts as long as a second.
+    fn uptime_s(&self) -> u64 {
+        0
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(self.task.process)
     }

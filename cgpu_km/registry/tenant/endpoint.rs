@@ -104,9 +104,12 @@ impl os_interface::Endpoint for Endpoint {
     fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
         match file.endpoint() {
             Self::Gpu(instance) => {
-                // While the GPU sleeps there are no pages, and it is not known what they will be.
+                // While the GPU sleeps there are no pages, and it is not known what they will be. A doorbell
+                // through BAR1 lies among memory there. What the driver says of it is that it is not cached, and it
+                // says so of nothing else that it shows through BAR1 (`cachingType` in memMap_IMPL(),
+                // mapping_cpu.c), whatever the program asked for.
                 let facts = instance.gpu().facts();
-                let gated = pages.any(|frame| facts.is_register(frame));
+                let gated = pages.are_uncached() || pages.any(|frame| facts.is_register(frame));
                 match gated || pages.first().is_none() {
                     true => Ok(Shown::Gated(&instance.gate)),
                     false => Ok(Shown::AsMade),

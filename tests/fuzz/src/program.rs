@@ -371,6 +371,11 @@ impl Call for Program<'_> {
         Ok(returned)
     }
 
+    /// Nothing that is looked at depends on it.
+    fn uptime_s(&self) -> u64 {
+        1
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(self.nodes.get(self.at).map_or(0, |node| node.process))
     }

@@ -157,6 +157,11 @@ impl Call for Proxied {
         unmapped(self.state, base, length);
     }
 
+    fn uptime_s(&self) -> u64 {
+        // CAST: whole seconds of a clock that begins with the machine.
+        sys::uptime_s() as u64
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(sys::process())
     }

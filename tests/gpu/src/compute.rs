@@ -7,6 +7,7 @@
 //! calls on their own clients, since the kernel's interface cannot be reached from user space.
 
 use crate::arena::Lock;
+use crate::state::GPUS;
 use crate::sys;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -115,6 +116,9 @@ pub struct Compute {
     pub rang: AtomicU32,
     /// Nanoseconds that threads waited at doorbells.
     pub parked_ns: AtomicU64,
+    /// What the books say of the boost of each GPU, by its place among the instance's
+    /// ([`cgpu_km::policy::Boost::number`]).
+    pub boosts: [AtomicU32; GPUS],
     lock: Lock,
     heard: UnsafeCell<u64>,
     told: UnsafeCell<u64>,
@@ -204,11 +208,17 @@ impl Compute {
         let me = sys::process();
         let mut agents = self.agents.iter();
         let index = agents.position(|agent| {
-            agent
+            let before = agent.process.load(Ordering::Acquire);
+            // What an ended process was asked, its successor is not.
+            let free = before == 0 || sys::has_ended(before);
+            free && agent
                 .process
-                .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(before, me, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         })?;
+        let agent = &self.agents[index];
+        let asked = agent.asked.load(Ordering::Acquire);
+        agent.answered.store(asked, Ordering::Release);
         // CAST: the number of the duty.
         self.agents[index]
             .duty
@@ -250,6 +260,11 @@ impl Compute {
     /// answer.
     pub fn answer(&self, index: usize) -> Option<i32> {
         self.answer_within(index, PATIENCE)
+    }
+
+    /// Whether the process of an agent has ended.
+    pub fn has_ended(&self, index: usize) -> bool {
+        sys::has_ended(self.agents[index].process.load(Ordering::Relaxed))
     }
 
     fn answer_within(&self, index: usize, patience: Duration) -> Option<i32> {

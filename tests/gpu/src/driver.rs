@@ -3,17 +3,20 @@
 //! `cgpu_km/attach.rs`.
 
 use crate::sys;
+use cgpu_km::nvidia::control;
 use cgpu_km::nvidia::escape::Escape;
 use cgpu_km::nvidia::fb;
 use cgpu_km::nvidia::handle::ControlCmd;
 use cgpu_km::nvidia::nvos::{self, card_info, nvos54, nvos64, version};
-use cgpu_km::nvidia::params::{self, gid_info, id_info, nv0080};
+use cgpu_km::nvidia::params::{self, gid_info, id_info, nv0080, perf_boost};
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::{Branch, DriverVersion};
+use cgpu_km::policy::BoostCall;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 /// The GPUs that the driver can have (`NV_MAX_DEVICES`, nvlimits.h).
 const CARDS: usize = 32;
@@ -107,6 +110,27 @@ fn escape(
     }
 }
 
+/// A control of an object of a client.
+fn control_of(
+    file: &File,
+    (client, object): (u32, u32),
+    cmd: u32,
+    params: &mut [u8],
+) -> Result<(), Error> {
+    let mut outer = [0; nvos54::SIZE];
+    let size = u32::try_from(params.len()).unwrap_or(u32::MAX);
+    nvos54::H_CLIENT.set(&mut outer, client);
+    nvos54::H_OBJECT.set(&mut outer, object);
+    nvos54::CMD.set(&mut outer, cmd);
+    nvos54::PARAMS_SIZE.set(&mut outer, size);
+    nvos54::PARAMS.set(&mut outer, params.as_mut_ptr() as u64);
+    escape(file, Escape::RmControl, &mut outer, "a control")?;
+    match nvos54::STATUS.get(&outer) {
+        Some(0) => Ok(()),
+        status => Err(Error::Refused("a control", i64::from(status.unwrap_or(1)))),
+    }
+}
+
 /// Asks the driver.
 ///
 /// # Errors
@@ -159,6 +183,57 @@ pub fn free_bytes(found: &Found, gpu: &GpuFacts) -> Result<u64, Error> {
     rm.memory(fb::index::HEAP_FREE)
 }
 
+/// A client of the tool's own, which asks for the highest clock of a GPU: what the module has a client of the
+/// kernel's for.
+#[derive(Debug)]
+pub struct Booster {
+    control: File,
+    _gpu: File,
+    client: u32,
+}
+
+impl Booster {
+    /// Of this GPU.
+    ///
+    /// # Errors
+    ///
+    /// The driver does not answer.
+    pub fn new(found: &Found, gpu: &GpuFacts) -> Result<Self, Error> {
+        let control = open("/dev/nvidiactl")?;
+        let tables =
+            Tables::of(found.branch).ok_or_else(|| Error::UnknownBranch(found.version.clone()))?;
+        let file = open(&format!("/dev/nvidia{}", gpu.minor))?;
+        let rm = Rm::new(&control, tables)?;
+        rm.device(gpu.device_instance)?;
+        let client = rm.client;
+        Ok(Self {
+            control,
+            _gpu: file,
+            client,
+        })
+    }
+
+    /// Asks; how long that took.
+    ///
+    /// # Errors
+    ///
+    /// The driver refuses.
+    pub fn boost(&self, call: BoostCall) -> Result<Duration, Error> {
+        let (command, seconds) = match call {
+            BoostCall::Clear => (params::PERF_BOOST_CLEAR, 0),
+            BoostCall::Endless => (params::PERF_BOOST_TO_MAX, params::PERF_BOOST_INFINITE),
+            BoostCall::For(seconds) => (params::PERF_BOOST_TO_MAX, seconds),
+        };
+        let mut params = [0; perf_boost::SIZE];
+        perf_boost::FLAGS.set(&mut params, command | params::PERF_BOOST_CUDA);
+        perf_boost::DURATION.set(&mut params, seconds);
+        let began = Instant::now();
+        let ControlCmd(cmd) = control::PERF_BOOST;
+        control_of(&self.control, (self.client, SUBDEVICE), cmd, &mut params)?;
+        Ok(began.elapsed())
+    }
+}
+
 /// A client of RM. Closing its file frees it.
 struct Rm<'a> {
     control: &'a File,
@@ -194,18 +269,7 @@ impl<'a> Rm<'a> {
     }
 
     fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<(), Error> {
-        let mut outer = [0; nvos54::SIZE];
-        let size = u32::try_from(params.len()).unwrap_or(u32::MAX);
-        nvos54::H_CLIENT.set(&mut outer, self.client);
-        nvos54::H_OBJECT.set(&mut outer, object);
-        nvos54::CMD.set(&mut outer, cmd);
-        nvos54::PARAMS_SIZE.set(&mut outer, size);
-        nvos54::PARAMS.set(&mut outer, params.as_mut_ptr() as u64);
-        escape(self.control, Escape::RmControl, &mut outer, "a control")?;
-        match nvos54::STATUS.get(&outer) {
-            Some(0) => Ok(()),
-            status => Err(Error::Refused("a control", i64::from(status.unwrap_or(1)))),
-        }
+        control_of(self.control, (self.client, object), cmd, params)
     }
 
     /// Makes the device and subdevice of a GPU.

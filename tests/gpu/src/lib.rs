@@ -12,6 +12,7 @@
 //! | [`arena`] | memory at one address in every process, in which the books live |
 //! | [`state`] | an instance: its books, open files, counters |
 //! | [`call`] | [`cgpu_km::proxy::Call`] over the process's own memory and the driver's files |
+//! | [`clocks`] | the highest clock of a GPU, for all programs that ask for it |
 //! | [`compute`] | what the scheduler and the programs say to each other |
 //! | [`driver`] | what the driver says of the GPUs |
 //! | [`record`] | recordings of programs, in the format of `tests/traces` |
@@ -23,6 +24,7 @@
 
 pub mod arena;
 pub mod call;
+pub mod clocks;
 pub mod compute;
 pub mod driver;
 pub mod record;

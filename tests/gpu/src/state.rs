@@ -71,6 +71,17 @@ struct OpenFile {
     holders: [i32; HOLDERS],
 }
 
+impl OpenFile {
+    /// A process has it open.
+    fn hold(&mut self, process: i32) {
+        if !self.holders.contains(&process) {
+            if let Some(free) = self.holders.iter_mut().find(|holder| **holder == 0) {
+                *free = process;
+            }
+        }
+    }
+}
+
 /// A descriptor that was put into a socket and has not come out yet.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -205,7 +216,14 @@ impl State {
         self.lock.take();
         // SAFETY: The lock is ours.
         let books = unsafe { &mut *self.books.get() };
+        let boosts = books.boost_changes();
         let result = arena::shared(|| work(books));
+        if books.boost_changes() != boosts {
+            for (gpu, boost) in self.gpus().iter().zip(&self.compute.boosts) {
+                let wanted = books.boost(GpuId(gpu.facts.device_instance));
+                boost.store(wanted.number(), Ordering::Release);
+            }
+        }
         self.lock.give_back();
         result
     }
@@ -276,13 +294,8 @@ impl State {
     pub fn hold(&self, place: Place) {
         let me = sys::process();
         self.with_files(|files| {
-            let Some(file) = files.get_mut(place.0).filter(|file| file.id != 0) else {
-                return;
-            };
-            if !file.holders.contains(&me) {
-                if let Some(free) = file.holders.iter_mut().find(|holder| **holder == 0) {
-                    *free = me;
-                }
+            if let Some(file) = files.get_mut(place.0).filter(|file| file.id != 0) {
+                file.hold(me);
             }
         });
     }
@@ -331,7 +344,8 @@ impl State {
     /// A descriptor came out of a socket, and is held by this process from now on. `same` says whether a
     /// descriptor of another process is the same open file; where its sender has closed it since, none is.
     pub fn receive(&self, role: Role, same: impl Fn(i32, i32) -> bool) -> Option<Place> {
-        let place = self.with_flights(|files, flights| {
+        let me = sys::process();
+        self.with_flights(|files, flights| {
             let of = |flight: &Flight| files.iter().position(|file| file.id == flight.id);
             let mut fitting: Vec<_> = flights
                 .iter_mut()
@@ -340,14 +354,14 @@ impl State {
                 .filter(|(at, _)| files[*at].role == role_number(role))
                 .map(|(at, flight)| (same(flight.process, flight.fd), at, flight))
                 .collect();
-            // What is known to be it first, then what was sent first.
-            fitting.sort_by_key(|(same, _, flight)| (!same, flight.order));
+            // What is known to be it first, then what others have sent, then what was sent first.
+            fitting.sort_by_key(|(same, _, flight)| (!same, flight.process == me, flight.order));
             let (_, at, flight) = fitting.into_iter().next()?;
             flight.id = 0;
+            // At once: its sender may be closing its own one.
+            files[at].hold(me);
             Some(Place(at))
-        })?;
-        self.hold(place);
-        Some(place)
+        })
     }
 
     /// A process has closed a file. With the last one the driver has released it, and the books

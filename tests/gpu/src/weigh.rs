@@ -4,6 +4,7 @@
 
 use crate::compute::{self, Compute, Duty, News, Request};
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
+use cgpu_km::nvidia::status::NvStatus;
 use cgpu_km::policy::sched::{
     Action, Authority, CallError, Capabilities, Costs, Engine, Event, Gate, InstanceId, Nanos,
     RmName, Rules, Scheduler, Terms,
@@ -13,8 +14,6 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// `NV_ERR_NOT_SUPPORTED`.
-const NOT_SUPPORTED: i32 = 0x56;
 /// Between two looks at what the programs did.
 const LOOK: Duration = Duration::from_micros(50);
 
@@ -253,11 +252,22 @@ fn name([client, object]: compute::Name) -> RmName {
     }
 }
 
-/// What a status says of a call.
-fn outcome(answer: Option<i32>) -> Result<(), CallError> {
-    match answer {
-        Some(0) => Ok(()),
-        Some(NOT_SUPPORTED) => Err(CallError::Unsupported),
+/// What an agent was answered, as the module's `sched.rs` takes it. A process that has ended has no channels.
+fn outcome(compute: &Compute, agent: usize) -> Result<(), CallError> {
+    let answer = compute.answer(agent);
+    if answer == Some(-libc::ENODEV) || (answer.is_none() && compute.has_ended(agent)) {
+        return Err(CallError::Gone);
+    }
+    let status = answer.and_then(|status| u32::try_from(status).ok());
+    match status.map(NvStatus) {
+        Some(NvStatus::NV_OK) => Ok(()),
+        Some(NvStatus::NV_ERR_NOT_SUPPORTED) => Err(CallError::Unsupported),
+        Some(
+            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE
+            | NvStatus::NV_ERR_OBJECT_NOT_FOUND
+            | NvStatus::NV_ERR_INVALID_CLIENT
+            | NvStatus::NV_ERR_INVALID_CHANNEL,
+        ) => Err(CallError::Gone),
         _ => Err(CallError::Failed),
     }
 }
@@ -267,7 +277,7 @@ impl Backend {
         let (place, agent) = *self.owners.get(&group.client.0).ok_or(CallError::Failed)?;
         let compute = self.competitors[place].compute;
         compute.ask(agent, request, &[[group.client.0, group.object.0]]);
-        outcome(compute.answer(agent))
+        outcome(compute, agent)
     }
 }
 
@@ -297,7 +307,7 @@ impl Authority for Backend {
             let compute = self.competitors[place].compute;
             if asked.contains(&(place, agent)) {
                 // Two clients of one process: one after the other.
-                result = result.and(outcome(compute.answer(agent)));
+                result = result.and(outcome(compute, agent));
             }
             // CAST: at most 64.
             let count = names.len() as u32;
@@ -305,8 +315,8 @@ impl Authority for Backend {
             asked.push((place, agent));
         }
         for (place, agent) in asked {
-            let answer = self.competitors[place].compute.answer(agent);
-            result = result.and(outcome(answer));
+            let compute = self.competitors[place].compute;
+            result = result.and(outcome(compute, agent));
         }
         result
     }

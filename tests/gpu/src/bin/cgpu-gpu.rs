@@ -3,7 +3,8 @@
 //! checks recordings against the module's tables. See `tests/gpu/README.md`.
 
 use cgpu_gpu::arena::Allocator;
-use cgpu_gpu::driver::{self, Found};
+use cgpu_gpu::clocks::Clocks;
+use cgpu_gpu::driver::{self, Booster, Found};
 use cgpu_gpu::record;
 use cgpu_gpu::state::{self, Gpu, State};
 use cgpu_gpu::sys;
@@ -107,6 +108,9 @@ struct Run {
     /// How many of the program to run at once in the instance
     #[arg(long, default_value_t = 1)]
     copies: u32,
+    /// Answer who asks for the GPU's highest clock, and do not ask the driver for it
+    #[arg(long)]
+    no_boost: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true)]
     program: Vec<OsString>,
@@ -123,6 +127,9 @@ struct Weigh {
     /// Leave everything to the driver
     #[arg(long)]
     native: bool,
+    /// Answer who asks for the GPU's highest clock, and do not ask the driver for it
+    #[arg(long)]
+    no_boost: bool,
     /// Gate doorbells only
     #[arg(long)]
     doorbell: bool,
@@ -246,6 +253,13 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
         let id = GpuId(gpu.facts.device_instance);
         state.with_books(|books| books.set_managed_mode(id, run.managed.mode()));
     }
+    let mut clocks = Vec::new();
+    for (gpu, wanted) in gpus.iter().zip(&state.compute.boosts) {
+        if !run.no_boost {
+            let booster = Booster::new(&found, &gpu.facts)?;
+            clocks.push(Clocks::new(booster, vec![wanted])?);
+        }
+    }
     let mut children: Vec<Child> = Vec::new();
     for _ in 0..run.copies.max(1) {
         let mut command = preloaded(&run.program)?;
@@ -271,10 +285,13 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
         }
         // What dead processes had open is closed by the kernel; the books hear of it here.
         state.reap();
+        clocks.iter_mut().for_each(Clocks::look);
         std::thread::sleep(Duration::from_millis(10));
     }
     state.reap();
-    let report = serde_json::to_string(&account(state, &found, &gpus)?)?;
+    let mut report = account(state, &found, &gpus)?;
+    report["boosts"] = clocks.iter().map(Clocks::account).collect();
+    let report = serde_json::to_string(&report)?;
     match &run.report {
         Some(path) => fs::write(path, report + "\n")?,
         None => eprintln!("{report}"),
@@ -335,6 +352,11 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     if let Some(path) = &weigh.log {
         arbiter.log_to(Box::new(BufWriter::new(fs::File::create(path)?)));
     }
+    let wanted = competitors.iter().map(|one| &one.compute.boosts[0]);
+    let mut clocks = match weigh.no_boost {
+        true => None,
+        false => Some(Clocks::new(Booster::new(&found, facts)?, wanted.collect())?),
+    };
     let mut runners = Vec::new();
     for (file, program) in files.into_iter().zip(&programs) {
         let mut command = preloaded(program)?;
@@ -362,9 +384,12 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     };
     while !stopped.load(Relaxed) {
         arbiter.look()?;
+        if let Some(clocks) = &mut clocks {
+            clocks.look();
+        }
     }
     let said = told.join().map_err(|_| "a program was not heard")??;
-    let report = json!({ "programs": said, "scheduler": arbiter.accounts() });
+    let report = json!({ "programs": said, "scheduler": arbiter.accounts(), "boosts": clocks.map(|clocks| clocks.account()) });
     println!("{}", serde_json::to_string(&report)?);
     Ok(ExitCode::SUCCESS)
 }
@@ -402,7 +427,16 @@ fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
         let id = GpuId(gpu.facts.device_instance);
         let view = state.with_books(|books| books.share(id));
         let view = view.ok_or("the books have lost a GPU")?;
+        let noted = state.with_books(|books| {
+            let noted = books.noted_calls(id);
+            let text = noted.map(|record| {
+                let (call, reason) = (&record.call, &record.call.reason);
+                format!("{call}: {reason}, {} times", record.count)
+            });
+            text.collect::<Vec<_>>().join("; ")
+        });
         list.push(json!({
+            "noted_calls": noted,
             "minor": gpu.facts.minor,
             "limit_bytes": view.limit,
             "used_bytes": view.used,

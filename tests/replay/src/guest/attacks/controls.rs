@@ -64,12 +64,18 @@ pub(super) const ATTACKS: &[Attack] = &[
         0x2080_206f,
         12
     ),
-    subdevice!(
+    attack(
         "the clocks raised",
         "kern_perf_boost.c:subdeviceCtrlCmdKPerfBoost_IMPL",
-        Passes,
-        0x2080_200a,
-        8
+        Driver::Passes,
+        Sign::Gpu,
+        |a| {
+            // As CUDA asks: to the highest, without an end.
+            let mut boost = [0; 8];
+            put_u32(&mut boost, 0, 0x12);
+            put_u32(&mut boost, 4, u32::MAX);
+            a.control(rm::SUBDEVICE_HANDLE, 0x2080_200a, &mut boost)
+        },
     ),
     subdevice!(
         "the watchdog switched off",

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::mappings::{map_doorbell, read, write, DOORBELL};
+use super::mappings::{map_doorbell_in, map_doorbell_through_bar1, read, write, DOORBELL};
 use super::{at, device_instance, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::{in_child, spawn};
 use crate::guest::rm;
@@ -17,6 +17,7 @@ use cgpu_uapi::Cause;
 pub(super) const TESTS: &[Test] = &[
     ("doorbell: alone it stays mapped", alone),
     ("doorbell: suspended it waits, resumed it goes on", resumed),
+    ("doorbell: through BAR1 as well", through_bar1),
     ("doorbell: killed while parked", killed),
     ("doorbell: a signal is served while parked", signalled),
     ("doorbell: fork while parked", forked),
@@ -87,6 +88,9 @@ pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Outcome {
     })
 }
 
+/// How a doorbell is mapped: through the nodes of a folder, for a client there.
+type Map = fn(&str, &rm::Client) -> Result<u64, String>;
+
 /// The registers as the host's root has them, directly.
 pub(super) struct Direct {
     client: rm::Client,
@@ -94,10 +98,10 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    fn open(instance: &Instance) -> Result<Self, String> {
+    fn open(instance: &Instance, map: Map) -> Result<Self, String> {
         let number = device_instance(&instance.control, GPU)?;
         let client = at("direct client", rm::Client::open("/dev", GPU, number))?;
-        let address = super::mappings::map_doorbell_in("/dev", &client)?;
+        let address = map("/dev", &client)?;
         Ok(Self { client, address })
     }
 
@@ -126,10 +130,14 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) fn new(name: &'static str) -> Result<Self, String> {
+        Self::mapped_by(map_doorbell_in, name)
+    }
+
+    fn mapped_by(map: Map, name: &'static str) -> Result<Self, String> {
         let instance = Instance::new(name, GIB)?;
-        let direct = Direct::open(&instance)?;
+        let direct = Direct::open(&instance, map)?;
         let client = instance.client()?;
-        let address = map_doorbell(&instance, &client)?;
+        let address = map(&instance.folder(), &client)?;
         direct.reset();
         Ok(Self {
             client,
@@ -190,7 +198,15 @@ fn alone() -> Outcome {
 }
 
 fn resumed() -> Outcome {
-    let bell = Bell::new("bellstop")?;
+    resumed_with(Bell::new("bellstop")?)
+}
+
+/// Where CUDA has it on a Hopper GPU: among the GPU's memory.
+fn through_bar1() -> Outcome {
+    resumed_with(Bell::mapped_by(map_doorbell_through_bar1, "bellbarone")?)
+}
+
+fn resumed_with(bell: Bell) -> Outcome {
     bell.ring(1);
     suspend(&bell.instance, true)?;
     let child = bell.ringer(7)?;

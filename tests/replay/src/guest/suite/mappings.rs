@@ -132,9 +132,18 @@ pub(in crate::guest) fn map_doorbell(
 
 /// The same through the nodes of a folder.
 pub(super) fn map_doorbell_in(folder: &str, client: &rm::Client) -> Result<u64, String> {
+    map_doorbell_with(folder, client, &mut [])
+}
+
+/// The same, through BAR1, as CUDA asks for it on a Hopper GPU.
+pub(super) fn map_doorbell_through_bar1(folder: &str, client: &rm::Client) -> Result<u64, String> {
+    map_doorbell_with(folder, client, &mut [1, 0])
+}
+
+fn map_doorbell_with(folder: &str, client: &rm::Client, params: &mut [u8]) -> Result<u64, String> {
     at(
         "usermode",
-        client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, rm::USERMODE, &mut []),
+        client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, rm::USERMODE, params),
     )?;
     map_object(folder, client, DOORBELL)
 }

@@ -4,6 +4,7 @@
 //! Every test runs in a process of its own and makes the instances that it needs. Tests that take
 //! the module apart come last.
 
+mod boosts;
 mod capabilities;
 mod clients;
 mod compat;
@@ -175,6 +176,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         doorbell::TESTS,
         turns::TESTS,
         compute::TESTS,
+        boosts::TESTS,
         memory::TESTS,
         exports::TESTS,
         uvm::TESTS,

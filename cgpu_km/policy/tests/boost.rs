@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Who wants the highest clock, and what the driver is asked for because of that.
+
+use super::*;
+use crate::policy::sched::InstanceId;
+
+const SUBDEVICE: ObjectHandle = ObjectHandle(0x5c00_0003);
+const ONE: InstanceId = InstanceId(1);
+const TWO: InstanceId = InstanceId(2);
+const SECOND: u64 = 1_000_000_000;
+
+fn subdevice_request(client: ClientHandle, device: ObjectHandle) -> Alloc {
+    Alloc {
+        class: ClassId(0x2080),
+        kind: Kind::Subdevice,
+        ..request(client, device, SUBDEVICE)
+    }
+}
+
+/// Books with so many clients, each with a device and a subdevice and on a file of its own.
+fn with_clients(count: u32) -> Books {
+    let mut books = Books::new();
+    books.add_share(GPU, MIB).unwrap();
+    for n in 0..count {
+        books.client(client(n), FileId(u64::from(n)), PROCESS);
+        let device = device_request(client(n), DEVICE, GPU);
+        books.alloc(&device).unwrap();
+        books.alloc(&subdevice_request(client(n), DEVICE)).unwrap();
+    }
+    books
+}
+
+fn client(n: u32) -> ClientHandle {
+    ClientHandle(CLIENT.0 + n)
+}
+
+fn set(books: &mut Books, n: u32, boost: Boost) -> Boost {
+    books.set_boost(client(n), SUBDEVICE, boost).unwrap();
+    books.boost(GPU)
+}
+
+#[test]
+fn the_longest_of_all_counts() {
+    let mut books = with_clients(3);
+    assert_eq!(set(&mut books, 0, Boost::until(20)), Boost::until(20));
+    assert_eq!(set(&mut books, 1, Boost::until(10)), Boost::until(20));
+    assert_eq!(set(&mut books, 2, Boost::ENDLESS), Boost::ENDLESS);
+    assert_eq!(set(&mut books, 2, Boost::ENDLESS), Boost::ENDLESS);
+    assert_eq!(set(&mut books, 2, Boost::OFF), Boost::until(20));
+    assert_eq!(set(&mut books, 0, Boost::OFF), Boost::until(20));
+    assert_eq!(set(&mut books, 1, Boost::OFF), Boost::OFF);
+    assert_eq!(books.boost(OTHER_GPU), Boost::OFF);
+}
+
+#[test]
+fn a_boost_goes_with_whatever_it_hangs_from() {
+    type End = fn(&mut Books);
+    let ends: [End; 4] = [
+        |books| books.free(CLIENT, SUBDEVICE),
+        |books| books.free(CLIENT, DEVICE),
+        |books| books.free(CLIENT, ObjectHandle(CLIENT.0)),
+        |books| books.close_file(FileId(0)),
+    ];
+    for end in ends {
+        for boost in [Boost::ENDLESS, Boost::until(5)] {
+            let mut books = with_clients(2);
+            assert_eq!(set(&mut books, 0, boost), boost);
+            let changes = books.boost_changes();
+            end(&mut books);
+            assert_eq!(books.boost(GPU), Boost::OFF);
+            assert_eq!(books.boost_changes(), changes + 1);
+        }
+    }
+}
+
+#[test]
+fn changes_are_told_once() {
+    let mut books = with_clients(2);
+    set(&mut books, 0, Boost::ENDLESS);
+    let changes = books.boost_changes();
+    set(&mut books, 0, Boost::ENDLESS);
+    set(&mut books, 1, Boost::ENDLESS);
+    books.close_file(FileId(0));
+    assert_eq!(books.boost_changes(), changes);
+    books.close_file(FileId(1));
+    assert_eq!(books.boost_changes(), changes + 1);
+}
+
+#[test]
+fn only_a_subdevice_of_the_tenant_has_one() {
+    let mut books = with_clients(1);
+    for (client, object) in [(client(0), DEVICE), (client(7), SUBDEVICE)] {
+        assert!(books.set_boost(client, object, Boost::ENDLESS).is_err());
+    }
+    assert_eq!(books.boost(GPU), Boost::OFF);
+}
+
+/// The boosts of a GPU with two instances, whose driver can be asked.
+fn boosts() -> Boosts {
+    let mut boosts = Boosts::new();
+    boosts.add(ONE).unwrap();
+    boosts.add(TWO).unwrap();
+    boosts.attach();
+    boosts
+}
+
+/// All that the driver is asked for at a moment.
+fn calls(boosts: &mut Boosts, now: u64) -> Vec<BoostCall> {
+    let calls = core::iter::from_fn(|| boosts.next(now)).take(10);
+    calls.collect()
+}
+
+#[test]
+fn the_driver_is_asked_once_for_all_and_cleared_after_the_last() {
+    let mut boosts = boosts();
+    assert_eq!(calls(&mut boosts, SECOND), []);
+    boosts.want(ONE, Boost::ENDLESS);
+    boosts.want(TWO, Boost::ENDLESS);
+    assert_eq!(calls(&mut boosts, SECOND), [BoostCall::Endless]);
+    assert!(boosts.is_on(SECOND));
+    boosts.want(ONE, Boost::OFF);
+    assert_eq!(calls(&mut boosts, 100 * SECOND), []);
+    assert_eq!(boosts.deadline(100 * SECOND), None);
+    boosts.remove(TWO);
+    assert_eq!(calls(&mut boosts, 100 * SECOND), [BoostCall::Clear]);
+    assert!(!boosts.is_on(100 * SECOND));
+    assert_eq!(calls(&mut boosts, 200 * SECOND), []);
+}
+
+#[test]
+fn programs_that_come_and_go_quickly_cost_one_call() {
+    let mut boosts = boosts();
+    let began = 7 * SECOND;
+    let mut asked = Vec::new();
+    for n in 0..1000 {
+        boosts.want(ONE, [Boost::ENDLESS, Boost::OFF][n % 2]);
+        asked.extend(calls(&mut boosts, began + BOOST_STAYS / 2));
+    }
+    assert_eq!(asked, [BoostCall::Endless]);
+    let deadline = boosts.deadline(began + BOOST_STAYS / 2).unwrap();
+    assert_eq!(calls(&mut boosts, deadline - 1), []);
+    assert_eq!(calls(&mut boosts, deadline), [BoostCall::Clear]);
+    assert_eq!(boosts.deadline(deadline), None);
+}
+
+#[test]
+fn a_boost_with_a_time_is_asked_for_that_long_and_ends_by_itself() {
+    let mut boosts = boosts();
+    boosts.want(ONE, Boost::until(12));
+    assert_eq!(calls(&mut boosts, 10 * SECOND + 1), [BoostCall::For(2)]);
+    // A shorter one of another changes nothing, a longer one does.
+    boosts.want(TWO, Boost::until(11));
+    assert_eq!(calls(&mut boosts, 10 * SECOND + 2), []);
+    boosts.want(TWO, Boost::until(15));
+    assert_eq!(calls(&mut boosts, 11 * SECOND), [BoostCall::For(4)]);
+    assert_eq!(boosts.deadline(12 * SECOND), None);
+    // Its time has come: nothing is to be cleared.
+    assert_eq!(calls(&mut boosts, 15 * SECOND), []);
+    assert!(!boosts.is_on(15 * SECOND));
+}
+
+#[test]
+fn after_an_endless_one_what_is_left_of_a_shorter_one_is_asked_for() {
+    let mut boosts = boosts();
+    boosts.want(ONE, Boost::ENDLESS);
+    boosts.want(TWO, Boost::until(100));
+    assert_eq!(calls(&mut boosts, 10 * SECOND), [BoostCall::Endless]);
+    boosts.want(ONE, Boost::OFF);
+    let after = [BoostCall::Clear, BoostCall::For(60)];
+    assert_eq!(calls(&mut boosts, 40 * SECOND), after);
+}
+
+#[test]
+fn without_the_driver_nothing_is_asked_and_a_new_one_is_asked_anew() {
+    let mut boosts = Boosts::new();
+    boosts.add(ONE).unwrap();
+    boosts.want(ONE, Boost::ENDLESS);
+    assert_eq!(calls(&mut boosts, SECOND), []);
+    assert_eq!(boosts.deadline(SECOND), None);
+    boosts.attach();
+    assert_eq!(calls(&mut boosts, SECOND), [BoostCall::Endless]);
+    boosts.detach();
+    assert!(!boosts.is_on(SECOND));
+    boosts.want(ONE, Boost::OFF);
+    assert_eq!(calls(&mut boosts, 9 * SECOND), []);
+    boosts.want(ONE, Boost::ENDLESS);
+    boosts.attach();
+    assert_eq!(calls(&mut boosts, 9 * SECOND), [BoostCall::Endless]);
+}
