@@ -83,6 +83,8 @@ pub struct Costs {
     pub switch: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms on).
     pub shortest_window: Nanos,
+    /// The shortest window that is begun; a part that is smaller waits for a later turn.
+    pub least_window: Nanos,
 }
 
 impl Costs {
@@ -94,6 +96,7 @@ impl Costs {
         enabled_rest: 240 * US,
         switch: 180 * US,
         shortest_window: 3 * MS,
+        least_window: 1200 * US,
     };
 }
 

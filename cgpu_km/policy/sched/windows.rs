@@ -16,6 +16,10 @@ use super::Scheduler;
 const REARM: Nanos = 4 * MS;
 /// The same for instances of high priority, which give way sooner.
 const REARM_HIGH: Nanos = MS;
+/// A turn grows to this many parts of its length for windows that are worth their calls (13/8: to 52 ms of 32): 38
+/// windows in 2 s, before the calls.
+const LONGER: u64 = 13;
+const LONGER_PARTS: u64 = 8;
 /// How long after an instance was taken to have no work the driver's samples are asked about it, when
 /// first and how often. The driver takes a sample about every sixth of a second.
 const DOUBT: Nanos = 2000 * MS;
@@ -285,7 +289,7 @@ impl Scheduler {
 
     /// The shortest window that is begun.
     fn least_window(&self) -> i64 {
-        signed(self.costs.shortest_window / 2)
+        signed(self.costs.least_window)
     }
 
     /// Chooses who is next, in this turn or a new one.
@@ -330,7 +334,14 @@ impl Scheduler {
         let shares = self.fleet.instances().filter(|i| i.competes());
         let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
         let turn = self.rules.turn();
-        let wanted = portion(self.costs.shortest_window, WHOLE, least);
+        let with_least = |window| portion(window, WHOLE, least);
+        let mut wanted = with_least(self.costs.shortest_window);
+        // Over a given time a share can be off by what one turn is of it. So turns grow little for the sake
+        // of long windows; a cap, whose windows lose most at their beginning, needs these.
+        if !self.rules.policy.is_hard() {
+            let longest = turn / LONGER_PARTS * LONGER;
+            wanted = wanted.min(longest.max(with_least(self.costs.least_window)));
+        }
         turn.max(wanted.min(turn.saturating_mul(4)))
     }
 

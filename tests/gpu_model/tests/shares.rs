@@ -205,6 +205,37 @@ fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
     );
 }
 
+/// What one window is of its time in 2 s is what a share can be off by, so the moment at which one looks matters.
+#[test]
+fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
+    let habit = Habit {
+        kernel: 16 * MS,
+        depth: 8,
+    };
+    let programs: Vec<_> = (0..16).map(|i| (habit, weight(i % 4 + 1))).collect();
+    let all: u32 = programs.iter().map(|(_, terms)| terms.weight).sum();
+    let mut driven = started(Policy::Weight, &programs);
+    driven.run(1000 * MS);
+    let mut looks = Vec::new();
+    for _ in 0..300 {
+        looks.push((0..16).map(|i| driven.world.ran(i)).collect::<Vec<_>>());
+        driven.run(10 * MS);
+    }
+    for (before, after) in looks.iter().zip(&looks[200..]) {
+        let got: Vec<f64> = before
+            .iter()
+            .zip(after)
+            .map(|(b, a)| (a - b) as f64)
+            .collect();
+        let sum: f64 = got.iter().sum();
+        for (got, (_, terms)) in got.iter().zip(&programs) {
+            let wanted = f64::from(terms.weight) / f64::from(all);
+            let error = (got / sum - wanted).abs() / wanted;
+            assert!(error <= 0.03, "{error}");
+        }
+    }
+}
+
 fn habits() -> impl Strategy<Value = Habit> {
     let kernel = prop::sample::select(KERNELS.to_vec());
     (kernel, 1..=8u32).prop_map(|(kernel, depth)| Habit { kernel, depth })
