@@ -97,7 +97,7 @@ impl Conductor {
     /// not supported is left away again.)
     pub fn adopt(&self, driver: KernelClient) {
         *self.driver.lock() = Some(driver);
-        self.change(|scheduler, now| scheduler.set_capabilities(now, RMAPI));
+        self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::ALL));
     }
 
     /// The handle that the driver gave a client just now: see [`KernelClient::passing_client`]. `None`: there is
@@ -121,7 +121,11 @@ impl Conductor {
         };
         let event = match change.what {
             ChannelEvent::Gone => Event::Freed(name(change.object)),
-            ChannelEvent::Made { group, compute } => Event::Channel {
+            ChannelEvent::Made {
+                group,
+                compute,
+                process,
+            } => Event::Channel {
                 instance: id,
                 group: name(group),
                 channel: name(change.object),
@@ -129,6 +133,7 @@ impl Conductor {
                     true => Engine::Compute,
                     false => Engine::Other,
                 },
+                process,
             },
         };
         let noted = self.scheduler.lock().event(now(), event);
@@ -257,12 +262,6 @@ impl Task for Conductor {
     }
 }
 
-/// Of both backends. The driver's samples are not read yet.
-const RMAPI: Capabilities = Capabilities {
-    samples: false,
-    ..Capabilities::ALL
-};
-
 /// What the conductor can do.
 struct Hands<'a>(&'a Conductor);
 
@@ -287,7 +286,7 @@ impl Hands<'_> {
 impl Authority for Hands<'_> {
     fn capabilities(&self) -> Capabilities {
         match self.0.has_driver() {
-            true => RMAPI,
+            true => Capabilities::ALL,
             false => Capabilities::DOORBELL,
         }
     }
@@ -318,6 +317,16 @@ impl Authority for Hands<'_> {
     }
 
     fn read_samples(&mut self) -> Result<(), CallError> {
-        Err(CallError::Unsupported)
+        let mut read = None;
+        self.call(|driver| {
+            let (status, ring) = driver.samples()?;
+            read = Some(ring);
+            Ok(status)
+        })?;
+        if let Some(ring) = read {
+            let mut scheduler = self.0.scheduler.lock();
+            scheduler.samples(now(), ring.iter());
+        }
+        Ok(())
     }
 }

@@ -233,7 +233,7 @@ impl Forest {
         };
         object.life = Life::Here;
         let owner = object.owner;
-        self.came(slot);
+        self.came(slot, accounts);
         let Some(object) = self.objects.get(slot) else {
             return;
         };
@@ -262,7 +262,7 @@ impl Forest {
     }
 
     /// Notes that a channel is there.
-    fn came(&mut self, slot: Slot) {
+    fn came(&mut self, slot: Slot, accounts: &Accounts) {
         let Some(object) = self.objects.get(slot) else {
             return;
         };
@@ -271,6 +271,11 @@ impl Forest {
         };
         let parent = object.parent.and_then(|parent| self.objects.get(parent));
         let group = parent.filter(|parent| parent.kind == Kind::ChannelGroup);
+        let client = object.owner.and_then(|owner| self.clients.get(owner));
+        let process = client.and_then(|client| accounts.processes.id(client.process));
+        let Some(process) = process else {
+            return;
+        };
         self.channels.note(Noted {
             share,
             client: object.client,
@@ -278,6 +283,7 @@ impl Forest {
             what: ChannelEvent::Made {
                 group: group.map_or(object.handle, |group| group.handle),
                 compute: object.compute,
+                process,
             },
         });
     }
