@@ -106,7 +106,7 @@ impl Conductor {
     pub fn adopt(&self, driver: Arc<KernelClient>) {
         *self.driver.lock() = Some(driver);
         self.boosts.lock().attach();
-        self.change(|scheduler, now| scheduler.set_capabilities(now, RMAPI));
+        self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::ALL));
     }
 
     /// Gives the driver's interface back, before the GPU is closed, when no call of the thread's is under way. To
@@ -127,7 +127,11 @@ impl Conductor {
         };
         let event = match change.what {
             ChannelEvent::Gone => Event::Freed(name(change.object)),
-            ChannelEvent::Made { group, compute } => Event::Channel {
+            ChannelEvent::Made {
+                group,
+                compute,
+                process,
+            } => Event::Channel {
                 instance: id,
                 group: name(group),
                 channel: name(change.object),
@@ -135,6 +139,7 @@ impl Conductor {
                     true => Engine::Compute,
                     false => Engine::Other,
                 },
+                process,
             },
         };
         let noted = self.scheduler.lock().event(now(), event);
@@ -297,12 +302,6 @@ impl Task for Conductor {
     }
 }
 
-/// Of both backends. The driver's samples are not read yet.
-const RMAPI: Capabilities = Capabilities {
-    samples: false,
-    ..Capabilities::ALL
-};
-
 /// What the conductor can do.
 struct Hands<'a>(&'a Conductor);
 
@@ -327,7 +326,7 @@ impl Hands<'_> {
 impl Authority for Hands<'_> {
     fn capabilities(&self) -> Capabilities {
         match self.0.driver().is_some() {
-            true => RMAPI,
+            true => Capabilities::ALL,
             false => Capabilities::DOORBELL,
         }
     }
@@ -358,6 +357,16 @@ impl Authority for Hands<'_> {
     }
 
     fn read_samples(&mut self) -> Result<(), CallError> {
-        Err(CallError::Unsupported)
+        let mut read = None;
+        self.call(|driver| {
+            let (status, ring) = driver.samples()?;
+            read = Some(ring);
+            Ok(status)
+        })?;
+        if let Some(ring) = read {
+            let mut scheduler = self.0.scheduler.lock();
+            scheduler.samples(now(), ring.iter());
+        }
+        Ok(())
     }
 }

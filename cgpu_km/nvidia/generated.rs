@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What `tests/abi/generate.py` wrote.
 
+pub(super) mod kernel;
 pub(super) mod nvos;
 pub(super) mod params;
 pub(super) mod r535;

@@ -6,16 +6,20 @@
 //! driver's version. One of them takes a struct (`nvidia_kernel_rmapi_ops_t`, nv-kernel-rmapi-ops.h): which
 //! call, and a union of the calls' own structs.
 
+pub use super::generated::kernel::{disable_channels, operations, request, sample};
+
 use super::fb;
 use super::handle::ControlCmd;
 use super::names::{names, Names};
+use super::params::gpumon;
 use super::version::Branch;
+use super::wire::Field;
 
-/// Where the number of the call stands, 32 bits.
-pub const OPERATION: usize = 0;
+/// Where the number of the call stands.
+pub const OPERATION: Field<u32> = request::OP;
 /// Where the call's own struct begins.
-pub const ARGUMENT: usize = 8;
-/// Bytes of the struct with its largest member in any branch: NVOS46 of 64 bytes.
+pub const ARGUMENT: usize = request::PARAMS;
+/// Bytes of the struct with its largest member in any branch: NVOS46 of 64 bytes, of 580 and later.
 pub const SIZE: usize = 72;
 
 /// `NV01_FREE`, with NVOS00.
@@ -53,20 +57,65 @@ pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, with [`disable_channels`].
 pub const DISABLE_CHANNELS: ControlCmd = ControlCmd(0x2080_110b);
 
-/// `NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS` (ctrl2080fifo.h), the same in all branches. No program's call
-/// with it is let through, so it is in no table.
-pub mod disable_channels {
-    use crate::nvidia::wire::{Field, Items};
-    /// Its size in bytes.
-    pub const SIZE: usize = 536;
-    /// Channels that one call can name.
-    pub const MOST: usize = 64;
-    /// 1: off, and preempted; 0: on again.
-    pub const DISABLE: Field<u8> = Field::at(0);
-    /// How many are named.
-    pub const NUM_CHANNELS: Field<u32> = Field::at(4);
-    /// Their clients.
-    pub const H_CLIENT_LIST: Items<u32> = Items::at(24, MOST);
-    /// Their handles.
-    pub const H_CHANNEL_LIST: Items<u32> = Items::at(280, MOST);
+/// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL`: samples of who was on the engines.
+pub const SAMPLE_TYPE: u8 = 2;
+/// `NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL`: places in the ring.
+pub const SAMPLES: usize = 72;
+/// `NV2080_GPUMON_PID_INVALID`: nobody was on the engine.
+pub const NO_PROCESS: u32 = 0xffff_ffff;
+
+/// How a branch's samples lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleLayout {
+    /// Bytes of the control's parameters.
+    pub ring: usize,
+    /// Bytes of a sample.
+    pub sample: usize,
+    /// Where a sample names the process that was on the compute engine.
+    pub process: usize,
+}
+
+impl SampleLayout {
+    /// That of a branch.
+    pub const fn of(branch: Branch) -> Self {
+        match branch {
+            Branch::R535 => Self {
+                ring: 34_000,
+                sample: 472,
+                process: 132,
+            },
+            Branch::R550 => Self {
+                ring: 50_704,
+                sample: 704,
+                process: 132,
+            },
+            Branch::R570 | Branch::R580 | Branch::R595 => Self {
+                ring: 55_888,
+                sample: 776,
+                process: 144,
+            },
+        }
+    }
+
+    /// Fills in what the driver wants to find in the parameters, of which there are [`Self::ring`] bytes.
+    pub fn ask(self, params: &mut [u8]) {
+        gpumon::TYPE.set(params, SAMPLE_TYPE);
+        // CAST: below 2^16.
+        let bytes = (self.sample * SAMPLES) as u32;
+        gpumon::BUF_SIZE.set(params, bytes);
+    }
+
+    /// What came back: when each sample was taken, by the driver's clock, and the process that was on the compute
+    /// engine then. In no order; the places that no sample is in yet are left out.
+    pub fn samples(self, params: &[u8]) -> impl Iterator<Item = (u64, Option<u32>)> + Clone + '_ {
+        (0..SAMPLES).filter_map(move |index| {
+            let at = gpumon::SAMPLES.checked_add(self.sample.checked_mul(index)?)?;
+            let stamp = sample::TIME_STAMP
+                .within(at)
+                .and_then(|at| at.get(params))?;
+            let process = Field::<u32>::at(self.process).within(at);
+            let process = process.and_then(|at| at.get(params))?;
+            (stamp != 0).then_some((stamp, (process != NO_PROCESS).then_some(process)))
+        })
+    }
 }

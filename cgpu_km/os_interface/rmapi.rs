@@ -15,21 +15,25 @@
 use super::{extra, BackingFile};
 use crate::{
     nvidia::{
-        control, fb,
+        control::{self, GPUMON_SAMPLES},
+        fb,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos54, nvos64},
         params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice},
-        rmapi::{self, disable_channels},
+        rmapi::{self, disable_channels, SampleLayout},
         status::NvStatus,
         version::Branch,
         wire::Field,
     },
-    policy::{sched::RmName, BoostCall},
+    policy::{
+        sched::{RmName, Sample},
+        BoostCall, ProcessId,
+    },
     proxy::{Part, PointerAt},
     store::List,
 };
-use core::ptr::null_mut;
-use kernel::{prelude::*, sync::Arc};
+use core::{mem::offset_of, ptr::null_mut};
+use kernel::{alloc::KVVec, prelude::*, sync::Arc};
 
 /// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments of
 /// functions that are not called here.
@@ -47,7 +51,14 @@ struct Operations {
     set_callbacks: *const c_void,
 }
 
-const _: () = assert!(size_of::<Operations>() == 72);
+const _: () = {
+    use rmapi::operations;
+    assert!(size_of::<Operations>() == operations::SIZE);
+    assert!(offset_of!(Operations, version_string) == operations::VERSION_STRING.offset());
+    assert!(offset_of!(Operations, alloc_stack) == operations::ALLOC_STACK.offset());
+    assert!(offset_of!(Operations, free_stack) == operations::FREE_STACK.offset());
+    assert!(offset_of!(Operations, op) == operations::OP.offset());
+};
 
 /// Bytes that the driver takes for a struct of its own.
 #[repr(C, align(8))]
@@ -77,6 +88,38 @@ const CLASS_PARAMS: usize = 64;
 
 const _: () = assert!(nv0080::SIZE <= CLASS_PARAMS && nv2080::SIZE <= CLASS_PARAMS);
 
+/// The driver's samples, as they came.
+pub struct SampleRing {
+    layout: SampleLayout,
+    /// Too large for a stack; words, so that it is aligned.
+    words: KVVec<u64>,
+}
+
+impl SampleRing {
+    /// Each sample, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Sample> + Clone + '_ {
+        let samples = self.layout.samples(self.bytes());
+        samples.map(|(stamp, process)| Sample {
+            stamp,
+            // The driver has it from a number with a sign.
+            process: process.map(|number| ProcessId(i32::from_ne_bytes(number.to_ne_bytes()))),
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let words: &[u64] = &self.words;
+        // SAFETY: The words' own bytes, borrowed as long as they are.
+        unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let words: &mut [u64] = &mut self.words;
+        let size = size_of_val(words);
+        // SAFETY: As above, alone; any bytes make words.
+        unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size) }
+    }
+}
+
 /// A client of the driver that is the kernel's, with a device and a subdevice of one GPU; freed when this is
 /// dropped.
 ///
@@ -86,6 +129,7 @@ const _: () = assert!(nv0080::SIZE <= CLASS_PARAMS && nv2080::SIZE <= CLASS_PARA
 pub struct KernelClient {
     operations: Operations,
     has_long_alloc: bool,
+    sample_layout: SampleLayout,
     client: u32,
     _driver: Arc<BackingFile>,
 }
@@ -133,6 +177,7 @@ impl KernelClient {
         let mut this = Self {
             operations,
             has_long_alloc: rmapi::has_long_alloc(branch),
+            sample_layout: SampleLayout::of(branch),
             client: 0,
             _driver: gpu,
         };
@@ -167,14 +212,34 @@ impl KernelClient {
             client.set(&mut params.0, name.client.0);
             channel.set(&mut params.0, name.object.0);
         }
-        disable_channels::DISABLE.set(&mut params.0, u8::from(disable));
+        disable_channels::B_DISABLE.set(&mut params.0, u8::from(disable));
         disable_channels::NUM_CHANNELS.set(&mut params.0, count);
-        let subdevice = RmName {
+        // SAFETY: Its one address, of an event, is null.
+        unsafe { self.control(self.subdevice(), rmapi::DISABLE_CHANNELS, &mut params.0) }
+    }
+
+    /// Our own subdevice.
+    fn subdevice(&self) -> RmName {
+        RmName {
             client: self.client.into(),
             object: ObjectHandle(SUBDEVICE),
+        }
+    }
+
+    /// Reads the driver's samples of who was on the engines in the last ten seconds. Processes are named as the
+    /// kernel's first namespace names them, since the scheduler's thread asks.
+    pub fn samples(&self) -> Result<(NvStatus, SampleRing)> {
+        let layout = self.sample_layout;
+        let words = layout.ring.div_ceil(size_of::<u64>());
+        let mut ring = SampleRing {
+            layout,
+            words: KVVec::from_elem(0, words, GFP_KERNEL)?,
         };
-        // SAFETY: Its one address, of an event, is null.
-        unsafe { self.control(subdevice, rmapi::DISABLE_CHANNELS, &mut params) }
+        let bytes = ring.bytes_mut();
+        layout.ask(bytes);
+        // SAFETY: The driver writes what addresses are in it, and follows none. Words begin at a multiple of 8.
+        let status = unsafe { self.control(self.subdevice(), GPUMON_SAMPLES, bytes) }?;
+        Ok((status, ring))
     }
 
     /// Sets the time slice of a channel group, in microseconds.
@@ -182,14 +247,14 @@ impl KernelClient {
         let mut params = Aligned([0; timeslice::SIZE]);
         timeslice::TIMESLICE_US.set(&mut params.0, u64::from(microseconds));
         // SAFETY: There is no address in it.
-        unsafe { self.control(group, rmapi::SET_TIMESLICE, &mut params) }
+        unsafe { self.control(group, rmapi::SET_TIMESLICE, &mut params.0) }
     }
 
     /// Takes a channel group off the GPU, in favour of the next.
     pub fn preempt(&self, group: RmName) -> Result<NvStatus> {
         let mut params = Aligned([0; preempt::SIZE]);
         // SAFETY: As above.
-        unsafe { self.control(group, rmapi::PREEMPT, &mut params) }
+        unsafe { self.control(group, rmapi::PREEMPT, &mut params.0) }
     }
 
     /// Calls a control of a program's client for it, with parameters that no program sees: for those that
@@ -266,7 +331,7 @@ impl KernelClient {
             object: ObjectHandle(SUBDEVICE),
         };
         // SAFETY: There is no address in it.
-        unsafe { self.control(subdevice, control::PERF_BOOST, &mut params) }
+        unsafe { self.control(subdevice, control::PERF_BOOST, &mut params.0) }
     }
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.
@@ -312,19 +377,15 @@ impl KernelClient {
     ///
     /// # Safety
     ///
-    /// Addresses in the parameters are null, or of what the control may read and write.
-    unsafe fn control<const N: usize>(
-        &self,
-        name: RmName,
-        cmd: ControlCmd,
-        params: &mut Aligned<N>,
-    ) -> Result<NvStatus> {
+    /// Addresses in the parameters are null, or of what the control may read and write; the parameters begin at a
+    /// multiple of 8.
+    unsafe fn control(&self, name: RmName, cmd: ControlCmd, params: &mut [u8]) -> Result<NvStatus> {
         let mut argument = Aligned([0; nvos54::SIZE]);
         nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
         nvos54::H_OBJECT.set(&mut argument.0, name.object.0);
         nvos54::CMD.set(&mut argument.0, cmd.0);
         // SAFETY: The caller speaks for the addresses; the parameters are aligned.
-        unsafe { self.told(&mut argument, &mut params.0) }?;
+        unsafe { self.told(&mut argument, params) }?;
         nvos54::STATUS.get(&argument.0).map(NvStatus).ok_or(EIO)
     }
 
@@ -344,7 +405,7 @@ impl KernelClient {
             return Err(ENODEV);
         };
         let mut request = Aligned([0; rmapi::SIZE]);
-        Field::<u32>::at(rmapi::OPERATION).set(&mut request.0, operation);
+        rmapi::OPERATION.set(&mut request.0, operation);
         let end = rmapi::ARGUMENT.saturating_add(argument.len());
         let place = rmapi::ARGUMENT..end;
         let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;

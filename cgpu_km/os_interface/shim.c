@@ -135,7 +135,8 @@ void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
 /* Where the kernel would put a probe for a function of this name. */
 static unsigned long address_of(const char *name)
 {
-	struct kprobe probe = { .symbol_name = name };
+	/* It is never armed: the code stays as it is. */
+	struct kprobe probe = { .symbol_name = name, .flags = KPROBE_FLAG_DISABLED };
 	unsigned long address;
 
 	if (register_kprobe(&probe))

@@ -6,7 +6,7 @@
 //! that an object is asked for; who never takes anything out (a test of something else) loses the rest.
 
 use super::ledger::Share;
-use super::GpuId;
+use super::{GpuId, ProcessId};
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::store::{Exhausted, List};
 
@@ -32,6 +32,8 @@ pub enum ChannelEvent {
         group: ObjectHandle,
         /// It is for compute or graphics.
         compute: bool,
+        /// The process that its client counts for, in the driver too.
+        process: ProcessId,
     },
     /// The channel, or the group with all that was in it, is gone.
     Gone,

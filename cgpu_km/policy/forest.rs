@@ -237,7 +237,7 @@ impl Forest {
         };
         object.life = Life::Here;
         let owner = object.owner;
-        self.came(slot);
+        self.came(slot, accounts);
         let Some(object) = self.objects.get(slot) else {
             return;
         };
@@ -266,7 +266,7 @@ impl Forest {
     }
 
     /// Notes that a channel is there.
-    fn came(&mut self, slot: Slot) {
+    fn came(&mut self, slot: Slot, accounts: &Accounts) {
         let Some(object) = self.objects.get(slot) else {
             return;
         };
@@ -275,6 +275,11 @@ impl Forest {
         };
         let parent = object.parent.and_then(|parent| self.objects.get(parent));
         let group = parent.filter(|parent| parent.kind == Kind::ChannelGroup);
+        let client = object.owner.and_then(|owner| self.clients.get(owner));
+        let process = client.and_then(|client| accounts.processes.id(client.process));
+        let Some(process) = process else {
+            return;
+        };
         self.channels.note(Noted {
             share,
             client: object.client,
@@ -282,6 +287,7 @@ impl Forest {
             what: ChannelEvent::Made {
                 group: group.map_or(object.handle, |group| group.handle),
                 compute: object.compute,
+                process,
             },
         });
     }

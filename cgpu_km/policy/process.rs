@@ -100,6 +100,11 @@ impl Processes {
             .unwrap_or(0)
     }
 
+    /// Whose record this is.
+    pub(super) fn id(&self, slot: Slot) -> Option<ProcessId> {
+        self.records.get(slot).map(|process| process.id)
+    }
+
     pub(super) fn has(&self, id: ProcessId) -> bool {
         self.by_id.get(key_of(id)).is_some()
     }

@@ -48,6 +48,7 @@ mod fleet;
 mod limit;
 mod next;
 mod rules;
+mod samples;
 mod windows;
 
 #[cfg(test)]
@@ -60,7 +61,9 @@ pub use authority::{
 };
 pub use limit::CALLS_PER_SECOND;
 pub use rules::{Misfit, Period, Policy, Rules, Terms, WHOLE};
+pub use samples::Sample;
 
+use super::ProcessId;
 use crate::store::{Exhausted, List};
 use fleet::{Fleet, Instance};
 use limit::Limit;
@@ -83,6 +86,8 @@ pub struct Costs {
     pub switch: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms on).
     pub shortest_window: Nanos,
+    /// The shortest window that is begun; a part that is smaller waits for a later turn.
+    pub least_window: Nanos,
 }
 
 impl Costs {
@@ -94,6 +99,7 @@ impl Costs {
         enabled_rest: 240 * US,
         switch: 180 * US,
         shortest_window: 3 * MS,
+        least_window: 1200 * US,
     };
 }
 
@@ -111,6 +117,8 @@ pub enum Event {
         channel: RmName,
         /// What it runs on.
         engine: Engine,
+        /// Whose the driver takes it to be, in its samples.
+        process: ProcessId,
     },
     /// A group (with all its channels) or a channel was freed.
     Freed(RmName),
@@ -119,11 +127,6 @@ pub enum Event {
     /// A program of the instance touched its doorbell while the gate was not open. It went on if the gate
     /// was armed (which is open now) and sleeps if it was shut.
     Rang(InstanceId),
-    /// A sample of the driver's: whose process was on the compute engine at that moment.
-    Sample {
-        /// The instance, if the process is one's.
-        active: Option<InstanceId>,
-    },
     /// The action that [`Scheduler::next`] named last was tried.
     Answer {
         /// When the call was begun.
@@ -180,6 +183,8 @@ pub struct Scheduler {
     /// Samples are wanted until then: somebody was taken to have no work, and may have a long kernel.
     doubt_until: Nanos,
     next_sample: Nanos,
+    /// The moment of the last sample that was told, by the driver's clock.
+    sampled_until: Nanos,
 }
 
 impl Scheduler {
@@ -202,6 +207,7 @@ impl Scheduler {
             deadline: None,
             doubt_until: 0,
             next_sample: 0,
+            sampled_until: 0,
         })
     }
 
@@ -275,11 +281,13 @@ impl Scheduler {
                 group,
                 channel,
                 engine,
-            } => self.fleet.add_channel(instance, group, channel, engine)?,
+                process,
+            } => self
+                .fleet
+                .add_channel(instance, group, channel, engine, process)?,
             Event::Freed(name) => self.fleet.free(name),
             Event::ClientFreed(client) => self.fleet.free_client(client),
             Event::Rang(id) => self.rang(now, id),
-            Event::Sample { active } => self.sampled(now, active),
             Event::Answer { began, result } => self.answered(now, began, result),
             Event::Tick => {}
         }

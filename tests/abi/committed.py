@@ -96,9 +96,44 @@ def numbers():
         found[f"escape {name}"] = (int(number, 0),)
     for name, number in re.findall(r"^    (NV_\w+) = (0x[0-9a-f]+);", read("status.rs"), re.M):
         found[f"status {name}"] = (int(number, 0),)
+    # What the module itself calls: each constant's documentation begins with NVIDIA's name for it.
+    called = r"/// `(NV\w+)`[^\n]*\npub const \w+: \w+ = (?:ControlCmd\()?((?:0x)?[0-9a-f_]+)\)?;"
+    for name, number in re.findall(called, read("rmapi.rs")):
+        found[f"call {name}"] = (int(number, 0),)
     return found
+
+
+# How rmapi.rs calls what lies elsewhere in each branch.
+RING = "NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS"
+SAMPLE = "NV2080_CTRL_PERF_GPUMON_PERFMON_UTIL_SAMPLE"
+REQUEST = "nvidia_kernel_rmapi_ops_t"
+
+
+def kernel(branch):
+    """What a branch's kernel interface looks like: the parts of rmapi.rs that differ between branches."""
+    text = read("rmapi.rs")
+    names, ring, sample, process = re.search(
+        rf"((?:Branch::R\d+[ |]*)*Branch::R{branch}\b[^=]*)=> Self \{{\s*"
+        r"ring: ([\d_]+),\s*sample: ([\d_]+),\s*process: ([\d_]+),",
+        text,
+    ).groups()
+    long = re.search(r"fn has_long_alloc.*?matches!\(branch, ([^)]*)\)", text, re.S)[1]
+    layout = "nvos64" if re.search(rf"Branch::R{branch}\b", long) else "nvos21"
+    sizes = {word: size for word, (size, *_) in fields().items() if word.startswith("struct NVOS")}
+    at = int(re.search(r"pub const ARGUMENT: usize = request::PARAMS;", text) and fields()[f"field {REQUEST}.params"][0])
+    return {
+        f"struct {RING}": (int(ring),),
+        f"struct {SAMPLE}": (int(sample),),
+        f"field {SAMPLE}.gr.procId": (int(process), 4),
+        f"field {REQUEST}.params.alloc": (at, sizes[f"struct {layout.upper()}_PARAMETERS"]),
+    }
+
+
+def request_size():
+    """Room that the module has for a request of any branch, in bytes."""
+    return int(re.search(r"^pub const SIZE: usize = (\d+);", read("rmapi.rs"), re.M)[1])
 
 
 def everything(branch):
     """All of it for a branch, by word."""
-    return {**tables(branch), **fields(), **numbers()}
+    return {**tables(branch), **fields(), **kernel(branch), **numbers()}

@@ -8,7 +8,7 @@ import re
 
 import generate
 import layouts
-from committed import fields, numbers
+from committed import REQUEST, RING, SAMPLE, fields, numbers, request_size
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = os.path.join(HERE, "facts.txt")
@@ -25,7 +25,7 @@ def tables(headers):
     return found
 
 
-def structs(headers, files=("nvos.rs", "params.rs", "uvm.rs")):
+def structs(headers, files=("nvos.rs", "params.rs", "kernel.rs", "uvm.rs")):
     found = {}
     for file in layouts.parse(os.path.join(HERE, "layouts.txt")):
         if file["name"] not in files:
@@ -44,6 +44,26 @@ def structs(headers, files=("nvos.rs", "params.rs", "uvm.rs")):
     return found
 
 
+def kernel(headers):
+    """What of the kernel interface differs between branches."""
+    found = {}
+    wanted = {
+        f"sizeof({RING})": f"struct {RING}",
+        f"sizeof({SAMPLE})": f"struct {SAMPLE}",
+        f"sizeof({REQUEST})": f"struct {REQUEST}",
+    }
+    for expression, value in headers.ask(wanted).items():
+        found[wanted[expression]] = (value,)
+    if found.get(f"struct {REQUEST}", (0,))[0] > request_size():
+        raise SystemExit(f"{headers.version}: {REQUEST} is larger than what the module has room for")
+    for struct, path in ((SAMPLE, "gr.procId"), (REQUEST, "params.alloc")):
+        at, size = f"offsetof({struct}, {path})", f"sizeof((({struct} *)0)->{path})"
+        known = headers.ask([at, size])
+        if at in known:
+            found[f"field {struct}.{path}"] = (known[at], known[size])
+    return found
+
+
 def named(headers):
     words = {word.split()[1]: word for word in numbers()}
     return {words[name]: (number,) for name, number in headers.ask(words).items()}
@@ -51,7 +71,7 @@ def named(headers):
 
 def of(headers):
     """All of it, by word."""
-    return {**tables(headers), **structs(headers), **named(headers)}
+    return {**tables(headers), **structs(headers), **kernel(headers), **named(headers)}
 
 
 def differences(have, say, partly=False):

@@ -30,6 +30,8 @@ RM_HEADERS = [
     "nv_escape.h",
     "nv-unix-nvos-params-wrappers.h",
     "rs_access.h",
+    "nv-kernel-rmapi-ops.h",
+    "nv-modeset-interface.h",
 ]
 UVM_PATHS = [
     "kernel-open/nvidia-uvm",

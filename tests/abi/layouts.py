@@ -8,6 +8,7 @@ SIZES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8}
 HEADS = {
     "nvos.rs": "Layouts of the arguments of the escapes (`ioctl`s of the nvidia devices).",
     "params.rs": "Layouts of parameters of classes and controls: the fields that are looked at.",
+    "kernel.rs": "Layouts of what the driver takes of other kernel modules: the fields that are looked at.",
     "uvm.rs": "Layouts of the arguments of the UVM commands: the fields that are looked at.",
 }
 

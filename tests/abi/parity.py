@@ -28,6 +28,7 @@ from pathlib import Path
 
 import committed
 import facts
+import standin
 from headers import Headers
 
 HERE = Path(__file__).resolve().parent
@@ -206,6 +207,19 @@ def compare(what, branch, told, kind="source"):
     return not wrong
 
 
+def check_standin(told, planted=None):
+    """Whether the stand-in's structs are those of its release."""
+    have = {**standin.have(), **(planted or {})}
+    wrong = []
+    for word, value in have.items():
+        said = told.get(word)
+        if said is None:
+            wrong.append(f"{word}: facts.txt has nothing of it")
+        elif tuple(map(str, said)) != tuple(map(str, value)):
+            wrong.append(f"{word}: {facts.shown(value)} in the stand-in, {facts.shown(said)} in the headers")
+    return wrong, len(have)
+
+
 def tally(results):
     print(f"{results.count(True)} passed, {results.count(False)} failed")
     return 0 if results and all(results) else 1
@@ -223,6 +237,12 @@ def check():
             print(f"  {word}: not in facts.txt; write it anew (parity.py --facts)")
         results.append(not missing)
         results.append(compare(f"the headers of {release} (facts.txt)", release.split(".")[0], told))
+        if release == standin.RELEASE:
+            wrong, compared = check_standin(told)
+            for line in wrong:
+                print(f"  {line}")
+            print(f"{'FAILED' if wrong else 'ok'}  the stand-in: {compared} structs and fields of {release}")
+            results.append(not wrong)
     return tally(results)
 
 
@@ -233,7 +253,7 @@ def self_test():
     same, compared = facts.differences(have, told)
     results = [not same]
     print(f"{'ok' if not same else 'FAILED'}  580 as it is: {compared} numbers are those of {release}")
-    for kind in ("class", "control", "uvm", "struct", "field", "escape", "status"):
+    for kind in ("class", "control", "uvm", "struct", "field", "escape", "status", "call"):
         word = next(w for w in sorted(have) if w.startswith(f"{kind} ") and w in told)
         for place, value in enumerate(have[word]):
             wrong = "false" if value == "true" else "true" if value == "false" else value + 4
@@ -247,6 +267,14 @@ def self_test():
                 good = len(facts.differences(left, right)[0]) == 1
                 results.append(good)
                 print(f"{'ok' if good else 'FAILED'}  {word}: left out")
+    own = standin.have()
+    for kind in ("struct", "field"):
+        word = next(w for w in own if w.startswith(f"{kind} "))
+        planted = {word: (own[word][0] + 4, *own[word][1:])}
+        found, _ = check_standin(told, planted)
+        good = [line.split(":")[0] for line in found] == [word]
+        results.append(good)
+        print(f"{'ok' if good else 'FAILED'}  the stand-in's {word} made wrong: {found[0] if found else 'not found'}")
     return tally(results)
 
 

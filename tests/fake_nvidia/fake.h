@@ -420,7 +420,7 @@ void fake_clients_show(struct seq_file *m);
 /* fake_engine.c */
 struct fake_engine_call { u64 done; };
 extern const struct file_operations fake_work_fops;
-u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us);
+u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us, pid_t pid);
 void fake_engine_group_free(struct fake_gpu *gpu, u32 group);
 u32 fake_engine_channel(struct fake_gpu *gpu, u32 group, u32 id);
 void fake_engine_channel_free(struct fake_gpu *gpu, u32 channel, u32 id);
@@ -430,6 +430,8 @@ void fake_engine_end(const struct fake_engine_call *call);
 void fake_engine_timeslice(struct fake_gpu *gpu, u32 group, u64 slice_us);
 void fake_engine_switch(struct fake_gpu *gpu, u32 channel, bool off);
 void fake_engine_preempt(struct fake_gpu *gpu, u32 group);
+u32 fake_engine_sample(struct fake_gpu *gpu, u32 index, u64 *stamp, pid_t *pid,
+		       u32 *busy);
 void fake_engine_show(struct seq_file *m);
 int fake_engine_init(struct fake_gpu *gpu);
 void fake_engine_exit(struct fake_gpu *gpu);

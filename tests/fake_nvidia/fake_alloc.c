@@ -168,7 +168,8 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	o->tsg.engine = p->engine;
 	o->tsg.timeslice = 128 << 3;	/* kernel_fifo_gv100.c */
 	if (p->engine == NV2080_ENGINE_TYPE_GRAPHICS) {
-		o->tsg.group = fake_engine_group(o->gpu, o->tsg.timeslice);
+		o->tsg.group = fake_engine_group(o->gpu, o->tsg.timeslice,
+						o->client->pid);
 		o->tsg.context = true;
 		fake_context(o->gpu, &o->tsg.held, true);
 	}
@@ -249,7 +250,7 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	    engine == NV2080_ENGINE_TYPE_GRAPHICS) {
 		o->channel.context = true;
 		fake_context(o->gpu, &o->channel.held, true);
-		group = fake_engine_group(o->gpu, 128 << 3);
+		group = fake_engine_group(o->gpu, 128 << 3, o->client->pid);
 		o->channel.group = group;
 	}
 	if (group != GM_NONE)

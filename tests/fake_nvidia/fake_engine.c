@@ -31,8 +31,23 @@ struct fake_engine {
 	atomic_t waiters;
 	wait_queue_head_t wait[GM_CHANNELS];
 	u16 by_id[FAKE_CHANNELS];	/* the model's number plus 1 */
+	pid_t of_group[GM_GROUPS];
+	pid_t sampled[GM_SAMPLES];	/* whose each sample of the model is */
+	u32 samples;			/* so many are in it */
 	struct gm_gpu model;
 };
+
+/* Notes whose the model's new samples are, before a group of it is used again. */
+static void name_samples(struct fake_engine *e)
+{
+	const struct gm_sample *s;
+
+	for (; e->samples < e->model.sample_count; e->samples++) {
+		s = &e->model.samples[e->samples % GM_SAMPLES];
+		e->sampled[e->samples % GM_SAMPLES] =
+			s->group == GM_NONE ? -1 : e->of_group[s->group];
+	}
+}
 
 /* Lets the model's time pass up to now, and wakes who waits for a kernel that ended. */
 static void advance(struct fake_engine *e)
@@ -45,6 +60,7 @@ static void advance(struct fake_engine *e)
 		if (e->model.finished != GM_NONE)
 			wake_up_all(&e->wait[e->model.finished]);
 	}
+	name_samples(e);
 }
 
 /* Has the timer look when the model does something next. */
@@ -78,7 +94,7 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us)
+u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us, pid_t pid)
 {
 	struct fake_engine *e = gpu->engine;
 	u32 group;
@@ -86,6 +102,8 @@ u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us)
 	spin_lock_irq(&e->lock);
 	advance(e);
 	group = gm_group_add(&e->model, slice_us * NSEC_PER_USEC);
+	if (group != GM_NONE)
+		e->of_group[group] = pid;
 	spin_unlock_irq(&e->lock);
 	return group;
 }
@@ -159,6 +177,26 @@ void fake_engine_begin(struct fake_gpu *gpu, enum gm_what what,
 void fake_engine_end(const struct fake_engine_call *call)
 {
 	sleep_until(call->done);
+}
+
+/*
+ * The driver's ring of samples: what is in this place of it. Returns how many
+ * there were in all; *stamp is 0 where the place is empty.
+ */
+u32 fake_engine_sample(struct fake_gpu *gpu, u32 index, u64 *stamp, pid_t *pid,
+		       u32 *busy)
+{
+	struct fake_engine *e = gpu->engine;
+	u32 count;
+
+	spin_lock_irq(&e->lock);
+	advance(e);
+	count = e->model.sample_count;
+	*stamp = index < count ? e->model.samples[index].at : 0;
+	*pid = e->sampled[index];
+	*busy = e->model.samples[index].busy;
+	spin_unlock_irq(&e->lock);
+	return count;
 }
 
 void fake_engine_timeslice(struct fake_gpu *gpu, u32 group, u64 slice_us)

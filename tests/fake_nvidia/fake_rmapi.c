@@ -156,4 +156,6 @@ int nvidia_get_rm_ops(struct fake_rm_ops *ops)
 	*ops = filled;
 	return NV_OK;
 }
-EXPORT_SYMBOL_GPL(nvidia_get_rm_ops);
+#ifndef FAKE_EXPORTS_NOTHING
+EXPORT_SYMBOL_GPL(nvidia_get_rm_ops);	/* as since 570; before, to everybody */
+#endif

@@ -35,11 +35,11 @@ gm_time gm_host_switched(const struct gm_gpu *gpu)
 	return gpu->switched;
 }
 
-/* The newest sample; 0: there is none. */
-int gm_host_sample(const struct gm_gpu *gpu, struct gm_sample *to)
+/* The newest sample but so many; 0: there is none. */
+int gm_host_sample(const struct gm_gpu *gpu, gm_u32 back, struct gm_sample *to)
 {
-	if (!gpu->sample_count)
+	if (back >= gpu->sample_count || back >= GM_SAMPLES)
 		return 0;
-	*to = gpu->samples[(gpu->sample_count - 1) % GM_SAMPLES];
+	*to = gpu->samples[(gpu->sample_count - 1 - back) % GM_SAMPLES];
 	return 1;
 }

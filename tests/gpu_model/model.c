@@ -20,6 +20,8 @@ static const struct gm_costs measured = {
 	.preempt_effect = 200 * US,
 	.preempt_least = 290 * US,
 	.preempt_most = 350 * US,
+	.samples_least = 1500 * US,
+	.samples_most = 1700 * US,
 };
 
 void gm_init(struct gm_gpu *gpu)
@@ -311,6 +313,8 @@ struct gm_call gm_call(struct gm_gpu *gpu, enum gm_what what)
 		return (struct gm_call){ c->enable_effect, between(gpu, c->enable_least, c->enable_most) };
 	case GM_TIMESLICE:
 		return (struct gm_call){ c->timeslice_effect, between(gpu, c->timeslice_least, c->timeslice_most) };
+	case GM_SAMPLES_READ:
+		return (struct gm_call){ 0, between(gpu, c->samples_least, c->samples_most) };
 	default:
 		return (struct gm_call){ c->preempt_effect, between(gpu, c->preempt_least, c->preempt_most) };
 	}

@@ -75,9 +75,10 @@ struct gm_costs {
 	gm_time enable_effect, enable_least, enable_most;
 	gm_time timeslice_effect, timeslice_least, timeslice_most;
 	gm_time preempt_effect, preempt_least, preempt_most;
+	gm_time samples_least, samples_most;
 };
 
-enum gm_what { GM_DISABLE, GM_ENABLE, GM_TIMESLICE, GM_PREEMPT };
+enum gm_what { GM_DISABLE, GM_ENABLE, GM_TIMESLICE, GM_PREEMPT, GM_SAMPLES_READ };
 
 /* How long a call takes, and after how much of it it takes effect. */
 struct gm_call {

@@ -71,7 +71,7 @@ build_module() {
 	if [ -n "$clippy" ]; then
 		! grep -q '^warning' "$out/$2.log" || die "clippy has warnings in $2"
 	else
-		cp "$objects/$2.ko" "$out/modules/"
+		cp "$objects"/*.ko "$out/modules/"
 	fi
 }
 

@@ -3,6 +3,8 @@
 # What guest-init and commands in the test machine share: loading and unloading the two modules.
 # /vm.conf says how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in driver has.
 FAKE=/sys/kernel/debug/fake_nvidia
+# Which stand-in: fake_nvidia, or fake_nvidia_plain, which exports nothing.
+DRIVER=fake_nvidia
 
 mounted() { grep -q "^[^ ]* $1 " /proc/mounts; }
 # Into the kernel's log, where run.sh reads it.
@@ -24,7 +26,7 @@ real_nodes() {
 
 load_driver() {
 	# shellcheck disable=SC2086  # parameters are words
-	insmod /modules/fake_nvidia.ko "gpus=$GPUS" $FAKE_PARAMETERS || { fault "insmod fake_nvidia"; return 1; }
+	insmod "/modules/$DRIVER.ko" "gpus=$GPUS" $FAKE_PARAMETERS || { fault "insmod $DRIVER"; return 1; }
 	real_nodes
 	cat $FAKE/leaks >/tmp/leaks-before
 }
@@ -86,6 +88,6 @@ unload_driver() {
 	done
 	cmp -s $FAKE/leaks /tmp/leaks-before ||
 		fault "the driver's own structures: $(tr '\n' ' ' </tmp/leaks-before)-> $(tr '\n' ' ' <$FAKE/leaks)"
-	rmmod fake_nvidia || fault "rmmod fake_nvidia (references: $(cat /sys/module/fake_nvidia/refcnt))"
+	rmmod "$DRIVER" || fault "rmmod $DRIVER (references: $(cat "/sys/module/$DRIVER/refcnt"))"
 	rm -f /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm
 }

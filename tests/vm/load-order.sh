@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# load-order.sh: the module may come before the driver, and the driver may go and come back, as one that is not known.
+# load-order.sh: the module may come before the driver, and the driver may go and come back, as one that is not known
+# or that exports nothing.
 set -euo pipefail
 here=$(dirname "$0")
 "$here/run.sh" --no-build --name load-order --load '' -- sh -euc '
@@ -37,12 +38,21 @@ here=$(dirname "$0")
 	cgpuctl status | grep -q "unknown branch and taken for 580" && echo "ok status says so"
 	cgpuctl inst destroy new
 	cgpuctl unload >/dev/null
+	unload_driver
+	DRIVER=fake_nvidia_plain
+	load_driver
+	load_module
+	cgpuctl inst create plain --gpu 0 --mem 2GiB >/dev/null
+	grep -q "^means_switch: 1" /proc/cgpu_km/0/status && echo "ok an interface that the driver does not export is found"
+	cgpuctl inst destroy plain
+	cgpuctl unload >/dev/null
+	unload_driver
 ' | {
 	passed=0
 	while IFS= read -r line; do
 		echo "$line"
 		[ "${line#ok}" = "$line" ] || passed=$((passed + 1))
 	done
-	echo "load order: $passed passed, $((12 - passed)) failed"
-	[ "$passed" = 12 ]
+	echo "load order: $passed passed, $((13 - passed)) failed"
+	[ "$passed" = 13 ]
 }

@@ -530,6 +530,8 @@ pub mod perf_boost {
 /// Control `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`: a ring of samples.
 pub mod gpumon {
     use crate::nvidia::wire::Field;
+    /// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_*`.
+    pub const TYPE: Field<u8> = Field::at(0);
     /// Bytes of the ring, which must be its own.
     pub const BUF_SIZE: Field<u32> = Field::at(4);
     /// How many samples there are.

@@ -131,8 +131,8 @@ pub enum Action {
         /// The group.
         group: RmName,
     },
-    /// Reads the driver's samples of who used the GPU; each new one becomes an [`super::Event::Sample`],
-    /// before the answer to this action.
+    /// Reads the driver's samples of who used the GPU, and tells them ([`super::Scheduler::samples`]) before the
+    /// answer to this action.
     ReadSamples,
 }
 

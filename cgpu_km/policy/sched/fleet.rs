@@ -4,6 +4,7 @@
 use super::account::Account;
 use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
 use super::rules::Terms;
+use super::ProcessId;
 use crate::nvidia::handle::ClientHandle;
 use crate::store::{Exhausted, List};
 
@@ -49,6 +50,12 @@ pub(super) struct Instance {
     pub(super) gap: Nanos,
     /// How long it has been silent, in time that it had the GPU with its gate armed.
     pub(super) silent: Nanos,
+    /// Silence before that, in which the driver has seen it at work.
+    pub(super) explained: Nanos,
+    /// The driver is being asked about it once more before it is taken to have no work.
+    pub(super) asked: bool,
+    /// When it was last heard of.
+    pub(super) heard_at: Nanos,
     /// How often more its silence is believed to mean that it has no work: it was seen to launch while
     /// it was off the GPU, when no kernel of it can have ended.
     pub(super) thinks: u32,
@@ -78,6 +85,9 @@ impl Instance {
             granted: 0,
             gap: UNKNOWN_GAP,
             silent: 0,
+            explained: 0,
+            asked: false,
+            heard_at: 0,
             thinks: 0,
             off_since: None,
             parked_since: None,
@@ -119,12 +129,25 @@ impl Instance {
         false
     }
 
+    /// It has been silent for longer than it may, and was seen at work in that silence: whether the driver is to
+    /// be asked again first, which is done once.
+    pub(super) fn is_worth_asking(&mut self, silent: Nanos) -> bool {
+        if self.explained == 0 || self.asked || self.terms.high_priority {
+            return false;
+        }
+        self.asked = true;
+        let all = self.silent.saturating_add(silent);
+        self.silent = all.saturating_sub(LONGEST_SILENCE);
+        true
+    }
+
     /// It launched outside its window.
     pub(super) fn launched_outside(&mut self, now: Nanos) {
         let off = self.off_since;
         if off.is_some_and(|since| now >= since.saturating_add(SETTLED)) && self.silent > 0 {
             self.thinks = BELIEF;
             self.silent = 0;
+            self.explained = 0;
         } else {
             self.heard(0);
         }
@@ -132,7 +155,11 @@ impl Instance {
 
     /// It launched after `silent` more nanoseconds of the GPU.
     pub(super) fn heard(&mut self, silent: Nanos) {
-        let gap = self.silent.saturating_add(silent);
+        let gap = self
+            .silent
+            .saturating_add(silent)
+            .saturating_add(self.explained);
+        self.explained = 0;
         self.gap = gap.max(self.gap / 2).min(LONGEST_GAP);
         self.silent = 0;
         self.working = true;
@@ -144,6 +171,8 @@ impl Instance {
             self.thinks = 0;
         }
         self.gap = self.gap.max(SEEN_GAP);
+        self.explained = self.explained.saturating_add(self.silent);
+        self.asked = false;
         self.silent = 0;
         self.working = true;
     }
@@ -171,6 +200,8 @@ pub(super) struct Channel {
     pub(super) group: RmName,
     pub(super) owner: InstanceId,
     pub(super) engine: Engine,
+    /// Whose the driver takes it to be.
+    pub(super) process: ProcessId,
     /// Switched off; `None` after a call that failed, which may have done it for some.
     pub(super) off: Option<bool>,
     /// Part of the call that is being made.
@@ -258,6 +289,7 @@ impl Fleet {
         group: RmName,
         name: RmName,
         engine: Engine,
+        process: ProcessId,
     ) -> Result<(), Exhausted> {
         self.channels.reserve(1)?;
         if !self.groups.iter().any(|g| g.name == group) {
@@ -276,6 +308,7 @@ impl Fleet {
             group,
             owner,
             engine,
+            process,
             off: Some(false),
             in_call: false,
             failed: 0,
@@ -302,6 +335,15 @@ impl Fleet {
                 owner.off_since = off_since;
             }
         }
+    }
+
+    /// The one instance in which this process has compute channels. `None` where there are several: on the host a
+    /// process may open the nodes of more than one.
+    pub(super) fn owner_of(&self, process: ProcessId) -> Option<InstanceId> {
+        let own = |c: &&Channel| c.process == process && c.engine == Engine::Compute;
+        let mut owners = self.channels.iter().filter(own).map(|c| c.owner);
+        let first = owners.next()?;
+        owners.all(|other| other == first).then_some(first)
     }
 
     /// Compute groups of an instance.

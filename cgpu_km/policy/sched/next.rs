@@ -7,7 +7,6 @@
 use super::account::Mode;
 use super::authority::{Action, CallError, Engine, Gate, Nanos, RmName, MS, SWITCH_MAX};
 use super::fleet::{Channel, Fleet};
-use super::windows::SAMPLE_EVERY;
 use super::Scheduler;
 
 /// The first wait after a failed call; doubled for each further one.
@@ -57,7 +56,7 @@ impl Scheduler {
         action
     }
 
-    fn wake_at(&mut self, at: Nanos) {
+    pub(super) fn wake_at(&mut self, at: Nanos) {
         self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
     }
 
@@ -76,7 +75,7 @@ impl Scheduler {
             .or_else(|| self.slice(now, wait))
             .or_else(|| self.switch(now, false, wait))
             .or_else(|| self.gate(false))
-            .or_else(|| self.samples(now, wait))?;
+            .or_else(|| self.read_samples(now, wait))?;
         if !matches!(call, Action::SetGate { .. }) {
             self.limit.take(now);
         }
@@ -195,20 +194,6 @@ impl Scheduler {
             }
             (found, _) => found,
         }
-    }
-
-    /// Samples, while somebody is doubted.
-    fn samples(&mut self, now: Nanos, wait: Option<Nanos>) -> Option<Action> {
-        if !self.capabilities.samples || now >= self.doubt_until || self.mode == Mode::Native {
-            return None;
-        }
-        let at = self.next_sample.max(wait.unwrap_or(0));
-        if at > now {
-            self.wake_at(at);
-            return None;
-        }
-        self.next_sample = now.saturating_add(SAMPLE_EVERY);
-        Some(Action::ReadSamples)
     }
 
     /// The answer to the pending action.

@@ -27,6 +27,11 @@ fn rules(policy: Policy) -> Rules {
     }
 }
 
+/// The one process of an instance.
+fn process(instance: InstanceId) -> ProcessId {
+    ProcessId(1000 + i32::try_from(instance.0).expect("few"))
+}
+
 fn name(instance: InstanceId, object: u32) -> RmName {
     RmName {
         client: ClientHandle(instance.0),
@@ -72,6 +77,7 @@ impl Bench {
                 group: name(id, 1),
                 channel: name(id, 100 + channel),
                 engine: Engine::Compute,
+                process: process(id),
             });
         }
     }

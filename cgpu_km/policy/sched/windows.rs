@@ -16,11 +16,12 @@ use super::Scheduler;
 const REARM: Nanos = 4 * MS;
 /// The same for instances of high priority, which give way sooner.
 const REARM_HIGH: Nanos = MS;
-/// How long after an instance was taken to have no work the driver's samples are asked about it, when
-/// first and how often. The driver takes a sample about every sixth of a second.
-const DOUBT: Nanos = 2000 * MS;
-const SAMPLE_FIRST: Nanos = 200 * MS;
-pub(super) const SAMPLE_EVERY: Nanos = 350 * MS;
+/// A turn grows to this many parts of its length for windows that are worth their calls (13/8: to 52 ms of 32): 38
+/// windows in 2 s, before the calls.
+const LONGER: u64 = 13;
+const LONGER_PARTS: u64 = 8;
+/// Silence, in time that the instance had the GPU, of which the driver's samples are asked.
+const LONG_SILENCE: Nanos = 20 * MS;
 
 /// Where in its turn the GPU is.
 #[derive(Debug)]
@@ -124,6 +125,7 @@ impl Scheduler {
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
+        instance.heard_at = now;
         let parked = instance.gate == Gate::Shut;
         let released = core::mem::replace(&mut instance.released, false);
         if released {
@@ -155,14 +157,6 @@ impl Scheduler {
                 REARM
             };
             self.turn.rearm_at = now.saturating_add(rearm);
-        }
-    }
-
-    /// The driver saw somebody's work on the GPU.
-    pub(super) fn sampled(&mut self, now: Nanos, active: Option<InstanceId>) {
-        self.charge(now);
-        if let Some(instance) = active.and_then(|id| self.fleet.find_mut(id)) {
-            instance.seen();
         }
     }
 
@@ -246,8 +240,22 @@ impl Scheduler {
     /// The holder has been silent for too long: it gives way. Returns whether it does not compete any more.
     fn fell_silent(&mut self, now: Nanos, id: InstanceId, silent: Nanos) -> bool {
         let exclusive = self.capabilities.switch;
+        let samples = self.capabilities.samples;
+        let instance = self.fleet.find_mut(id);
+        if instance.is_some_and(|i| samples && i.is_worth_asking(silent)) {
+            // It keeps its window meanwhile.
+            self.turn.armed_at = now;
+            self.deadline = Some(self.turn.until);
+            self.doubt(now, true);
+            self.next_sample = now;
+            return false;
+        }
         let instance = self.fleet.find_mut(id);
         let idle = instance.is_some_and(|i| i.is_idle(silent, exclusive));
+        let long = |i: &Instance| i.silent >= LONG_SILENCE;
+        if idle || self.fleet.find(id).is_some_and(long) {
+            self.doubt(now, idle);
+        }
         // The silence is counted.
         self.turn.armed_at = now;
         if !idle {
@@ -263,8 +271,6 @@ impl Scheduler {
         if idle {
             // Not switched off, since it does not compete.
             self.end_window(now);
-            self.doubt_until = now.saturating_add(DOUBT);
-            self.next_sample = now.saturating_add(SAMPLE_FIRST);
         }
         idle
     }
@@ -285,7 +291,7 @@ impl Scheduler {
 
     /// The shortest window that is begun.
     fn least_window(&self) -> i64 {
-        signed(self.costs.shortest_window / 2)
+        signed(self.costs.least_window)
     }
 
     /// Chooses who is next, in this turn or a new one.
@@ -330,7 +336,14 @@ impl Scheduler {
         let shares = self.fleet.instances().filter(|i| i.competes());
         let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
         let turn = self.rules.turn();
-        let wanted = portion(self.costs.shortest_window, WHOLE, least);
+        let with_least = |window| portion(window, WHOLE, least);
+        let mut wanted = with_least(self.costs.shortest_window);
+        // Over a given time a share can be off by what one turn is of it. So turns grow little for the sake
+        // of long windows; a cap, whose windows lose most at their beginning, needs these.
+        if !self.rules.policy.is_hard() {
+            let longest = turn / LONGER_PARTS * LONGER;
+            wanted = wanted.min(longest.max(with_least(self.costs.least_window)));
+        }
         turn.max(wanted.min(turn.saturating_mul(4)))
     }
 

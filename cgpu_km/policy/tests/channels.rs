@@ -36,6 +36,7 @@ fn made(group: u32, compute: bool) -> ChannelEvent {
     ChannelEvent::Made {
         group: ObjectHandle(group),
         compute,
+        process: PROCESS,
     }
 }
 

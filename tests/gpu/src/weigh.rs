@@ -7,8 +7,9 @@ use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::nvidia::status::NvStatus;
 use cgpu_km::policy::sched::{
     Action, Authority, CallError, Capabilities, Costs, Engine, Event, Gate, InstanceId, Nanos,
-    RmName, Rules, Scheduler, Terms,
+    RmName, Rules, Sample, Scheduler, Terms,
 };
+use cgpu_km::policy::ProcessId;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,12 @@ pub struct Competitor {
     pub compute: &'static Compute,
     /// What the operator says of it.
     pub terms: Terms,
+}
+
+/// Any process of an instance, for the scheduler: agents say which instance a sample is of.
+fn process_of(instance: InstanceId) -> ProcessId {
+    // CAST: few.
+    ProcessId(instance.0 as i32 + 1)
 }
 
 /// What a call of the scheduler took.
@@ -139,8 +146,12 @@ impl Arbiter {
             self.note(action, now - began, result.is_err());
             self.log(&(action, channels.len()));
             if let (Action::ReadSamples, Some(active)) = (action, self.backend.sample.take()) {
-                let active = active.map(InstanceId);
-                self.tell(Event::Sample { active })?;
+                // The agent tells the newest one alone, without its time: it is as new as can be.
+                let newest = Sample {
+                    stamp: now,
+                    process: active.map(|place| process_of(InstanceId(place))),
+                };
+                self.scheduler.samples(now, std::iter::once(newest));
             }
             self.tell(Event::Answer { began, result })?;
             self.hear()?;
@@ -190,6 +201,7 @@ impl Arbiter {
                                 true => Engine::Compute,
                                 false => Engine::Other,
                             },
+                            process: process_of(instance),
                         }
                     }
                     News::Freed(freed) => Event::Freed(name(freed)),

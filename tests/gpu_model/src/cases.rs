@@ -9,6 +9,18 @@ use serde::Serialize;
 
 /// The lengths of kernels that the cases use.
 pub const KERNELS: [Nanos; 4] = [15 * US, 800 * US, 16 * MS, 81 * MS];
+/// Kernels that are longer than any silence that is allowed.
+const LONGER: [Nanos; 3] = [400 * MS, 800 * MS, 2000 * MS];
+/// What a share may be off by with them: who is never on the GPU when a sample is taken is taken to have no work for a while.
+const LONGER_BOUND: f64 = 0.15;
+const SHORT: Habit = Habit {
+    kernel: 15 * US,
+    depth: 1,
+};
+const DEEP: Habit = Habit {
+    kernel: 800 * US,
+    depth: 8,
+};
 /// How long a case runs before it is measured, and how long it is.
 const BEFORE: Nanos = 1000 * MS;
 const MEASURED: Nanos = 2000 * MS;
@@ -96,7 +108,8 @@ pub fn by_weight(weights: &[u32]) -> Vec<f64> {
 /// One line of `make bench-weights`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// `rmapi`: all that the driver's kernel RMAPI offers, and the doorbell. `doorbell`: that alone.
+    /// `rmapi`: all that the driver's kernel RMAPI offers, and the doorbell. `rmapi-no-samples`: without its samples.
+    /// `doorbell`: that alone.
     pub backend: &'static str,
     /// What was done.
     pub case: String,
@@ -156,6 +169,14 @@ pub struct Backend {
 pub const RMAPI: Backend = Backend {
     name: "rmapi",
     means: Capabilities::ALL,
+};
+/// Both, where the driver tells no samples (a GPU that is divided by MIG).
+pub const NO_SAMPLES: Backend = Backend {
+    name: "rmapi-no-samples",
+    means: Capabilities {
+        samples: false,
+        ..Capabilities::ALL
+    },
 };
 /// The doorbell alone.
 pub const DOORBELL: Backend = Backend {
@@ -220,7 +241,7 @@ fn several(backend: Backend, weights: &[u32], habit: Habit, bound: Option<f64>) 
 }
 
 /// One program alone under a cap of 30 percent.
-fn cap(backend: Backend, habit: Habit) -> Line {
+pub fn cap(backend: Backend, habit: Habit) -> Line {
     let programs = [(habit, weight(30))];
     let outcome = run(
         backend.means,
@@ -284,6 +305,22 @@ pub fn all(mut each: impl FnMut(Line)) {
                 let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
                 each(several(backend, &mixed, habit, must(0.03)));
                 each(cap(backend, habit));
+            }
+        }
+    }
+    // Longer than any silence that is allowed: what the driver's samples are for.
+    for backend in [RMAPI, NO_SAMPLES] {
+        for kernel in LONGER {
+            for depth in [1, 8] {
+                let long = Habit { kernel, depth };
+                for (weights, other) in [([25, 75], SHORT), ([75, 25], SHORT), ([75, 25], DEEP)] {
+                    let mut line = pair(backend, weights, long, other);
+                    line.bound = backend.means.samples.then_some(LONGER_BOUND);
+                    each(line);
+                }
+                let mut line = cap(backend, long);
+                line.bound = line.bound.filter(|_| backend.means.samples);
+                each(line);
             }
         }
     }

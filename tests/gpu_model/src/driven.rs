@@ -7,15 +7,15 @@ use crate::world::{Habit, World};
 use crate::{Nanos, MS, US};
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::policy::sched::{
-    Action, Capabilities, Costs, Engine, Event, Gate, InstanceId, RmName, Rules, Scheduler, Terms,
+    Action, Capabilities, Costs, Engine, Event, Gate, InstanceId, RmName, Rules, Sample, Scheduler,
+    Terms,
 };
+use cgpu_km::policy::ProcessId;
 
 /// From an event or a deadline to the scheduler's thread running.
 const WAKE: Nanos = 50 * US;
 /// Taking pages away or putting them back.
 const GATE: Nanos = 10 * US;
-/// Reading the samples.
-const SAMPLES: Nanos = 200 * US;
 /// The time slice that a program's group has from the driver.
 const DEFAULT_SLICE: Nanos = 2048 * US;
 
@@ -64,6 +64,11 @@ fn program_of(name: RmName) -> usize {
     usize::try_from(name.client.0).expect("few") - 1
 }
 
+/// Each program is a process.
+fn process(program: usize) -> ProcessId {
+    ProcessId(i32::try_from(program).expect("few") + 1)
+}
+
 fn id_of(program: usize) -> InstanceId {
     InstanceId(u32::try_from(program).expect("few"))
 }
@@ -91,6 +96,7 @@ impl Driven {
             group: group_of(program),
             channel: channel_of(program),
             engine: Engine::Compute,
+            process: process(program),
         };
         self.sched.event(now, channel).expect("room");
         self.wake();
@@ -156,12 +162,12 @@ impl Driven {
         let channels = self.sched.switched().to_vec();
         let (effect_at, done_at) = match action {
             Action::SetGate { .. } => (now, now + GATE),
-            Action::ReadSamples => (now + SAMPLES, now + SAMPLES),
             _ => {
                 let call = self.world.gpu.call(match action {
                     Action::Switch { disable: true } => What::Disable,
                     Action::Switch { disable: false } => What::Enable,
                     Action::Preempt { .. } => What::Preempt,
+                    Action::ReadSamples => What::ReadSamples,
                     _ => What::Timeslice,
                 });
                 (now + call.effect, now + call.length)
@@ -228,17 +234,22 @@ impl Driven {
                 self.world.gpu.preempt(group);
             }
             Action::ReadSamples => {
-                let Some(sample) = self.world.gpu.sample() else {
-                    return;
-                };
-                let mut programs = self.world.programs.iter();
-                let active = programs.position(|p| sample.group != NONE && p.group == sample.group);
-                let active = active.map(id_of);
-                self.sched
-                    .event(now, Event::Sample { active })
-                    .expect("room");
+                let ring = (0..).map_while(|back| self.world.gpu.sample(back));
+                let ring = ring.map(|sample| Sample {
+                    stamp: sample.at,
+                    process: self.process_of(sample.group),
+                });
+                let ring: Vec<_> = ring.collect();
+                self.sched.samples(now, ring.iter().copied());
             }
         }
+    }
+
+    /// The process that has a group of the model, if it is anybody's.
+    fn process_of(&self, group: u32) -> Option<ProcessId> {
+        let mut programs = self.world.programs.iter();
+        let program = programs.position(|p| group != NONE && p.group == group);
+        program.map(process)
     }
 
     /// Whether a program's doorbell is open: launching costs it nothing.

@@ -15,6 +15,8 @@ pub enum What {
     Timeslice,
     /// Preempt a group.
     Preempt,
+    /// Read the samples.
+    ReadSamples,
 }
 
 /// How long a call takes, and after how much of it it takes effect.
@@ -71,7 +73,7 @@ mod c {
         pub(super) fn gm_host_running(gpu: *const Model) -> u32;
         pub(super) fn gm_host_ran(gpu: *const Model, group: u32) -> Nanos;
         pub(super) fn gm_host_switched(gpu: *const Model) -> Nanos;
-        pub(super) fn gm_host_sample(gpu: *const Model, to: *mut Sample) -> i32;
+        pub(super) fn gm_host_sample(gpu: *const Model, back: u32, to: *mut Sample) -> i32;
     }
 }
 
@@ -213,11 +215,11 @@ impl Gpu {
         model!(gm_host_switched, model)
     }
 
-    /// The newest sample.
-    pub fn sample(&self) -> Option<Sample> {
+    /// The newest sample but `back`.
+    pub fn sample(&self, back: u32) -> Option<Sample> {
         let mut sample = Sample::default();
         let model = self.read();
-        let found = model!(gm_host_sample, model, &mut sample);
+        let found = model!(gm_host_sample, model, back, &mut sample);
         (found != 0).then_some(sample)
     }
 }

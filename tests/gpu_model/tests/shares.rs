@@ -3,7 +3,7 @@
 //! the operator changes takes effect without losing work.
 
 use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms, CALLS_PER_SECOND};
-use gpu_model::cases::{pair, rules, weight, DOORBELL, KERNELS, RMAPI};
+use gpu_model::cases::{cap, pair, rules, weight, DOORBELL, KERNELS, NO_SAMPLES, RMAPI};
 use gpu_model::driven::Driven;
 use gpu_model::world::{alone, Habit};
 use gpu_model::{Nanos, MS, US};
@@ -129,6 +129,16 @@ fn a_change_takes_effect_within_a_turn() {
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[0] / (got[0] + got[1]);
     assert!((share - 0.75).abs() < 0.02, "{got:?}");
+    let high = Terms {
+        high_priority: true,
+        ..weight(3)
+    };
+    driven.set_terms(1, high);
+    driven.run(40 * MS);
+    let got = measured(&mut driven, &habits, 1000 * MS);
+    let share = got[1] / (got[0] + got[1]);
+    assert!((share - 0.8).abs() < 0.02, "of high priority: {got:?}");
+    driven.set_terms(1, weight(1));
     driven.set_rules(rules(Policy::Native, Period::Latency));
     driven.run(40 * MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
@@ -203,6 +213,60 @@ fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
         "{}",
         driven.world.programs[1].finished
     );
+}
+
+/// What one window is of its time in 2 s is what a share can be off by, so the moment at which one looks matters.
+#[test]
+fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
+    let habit = Habit {
+        kernel: 16 * MS,
+        depth: 8,
+    };
+    let programs: Vec<_> = (0..16).map(|i| (habit, weight(i % 4 + 1))).collect();
+    let all: u32 = programs.iter().map(|(_, terms)| terms.weight).sum();
+    let mut driven = started(Policy::Weight, &programs);
+    driven.run(1000 * MS);
+    let mut looks = Vec::new();
+    for _ in 0..300 {
+        looks.push((0..16).map(|i| driven.world.ran(i)).collect::<Vec<_>>());
+        driven.run(10 * MS);
+    }
+    for (before, after) in looks.iter().zip(&looks[200..]) {
+        let got: Vec<f64> = before
+            .iter()
+            .zip(after)
+            .map(|(b, a)| (a - b) as f64)
+            .collect();
+        let sum: f64 = got.iter().sum();
+        for (got, (_, terms)) in got.iter().zip(&programs) {
+            let wanted = f64::from(terms.weight) / f64::from(all);
+            let error = (got / sum - wanted).abs() / wanted;
+            assert!(error <= 0.03, "{error}");
+        }
+    }
+}
+
+/// In a kernel of a second a program is as silent as one that has stopped. The driver's samples tell them apart; without
+/// them a neighbour loses what it should have, and a cap does not hold.
+#[test]
+fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
+    for kernel in [400 * MS, 800 * MS, 2000 * MS] {
+        for depth in [1, 8] {
+            let long = Habit { kernel, depth };
+            for (weights, other) in [([25, 75], SHORT), ([75, 25], LONG)] {
+                let line = pair(RMAPI, weights, long, other);
+                assert!(line.error <= 0.15, "{line:?}");
+            }
+            let line = cap(RMAPI, long);
+            assert!(line.error <= 0.02, "{line:?}");
+        }
+    }
+    let long = Habit {
+        kernel: 2000 * MS,
+        depth: 1,
+    };
+    let line = pair(NO_SAMPLES, [25, 75], long, SHORT);
+    assert!(line.error > 0.5, "samples make no difference: {line:?}");
 }
 
 fn habits() -> impl Strategy<Value = Habit> {

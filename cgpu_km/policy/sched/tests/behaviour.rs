@@ -205,6 +205,7 @@ fn a_channel_that_appears_in_anothers_window_is_switched_off() {
         group: name(kept_out, 2),
         channel,
         engine: Engine::Compute,
+        process: process(kept_out),
     });
     bench.settle();
     assert!(bench.off.contains(&channel));
@@ -326,4 +327,97 @@ fn a_change_of_policy_takes_effect_within_a_turn() {
     assert_eq!(bench.gate(A), Gate::Open);
     assert_eq!(bench.gate(B), Gate::Open);
     assert_eq!(bench.sched.deadline(), None);
+}
+
+fn sample(stamp: Nanos, of: Option<InstanceId>) -> Sample {
+    Sample {
+        stamp,
+        process: of.map(process),
+    }
+}
+
+/// Times at which the samples were read.
+fn reads(bench: &Bench) -> Vec<Nanos> {
+    let read = bench.done.iter().filter(|(_, a)| *a == Action::ReadSamples);
+    read.map(|(at, _)| *at).collect()
+}
+
+/// A kernel of a second is no pause: the driver has seen its process at work since it was last heard of.
+#[test]
+fn who_is_seen_at_work_is_not_taken_to_have_none() {
+    for seen in [false, true] {
+        let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+        bench.instance(A, terms(1), 8);
+        bench.instance(B, terms(1), 8);
+        bench.run(500 * MS, &[A, B]);
+        let before = reads(&bench).len();
+        assert_eq!(before, 0, "nobody was doubted");
+        let given = bench.given(A);
+        for second in 1..=20 {
+            bench.run(100 * MS, &[B]);
+            // The driver's clock is its own.
+            let ring = [sample(7_000 * MS + second * 100 * MS, seen.then_some(A))];
+            if reads(&bench).len() > before {
+                bench.sched.samples(bench.now, ring.into_iter());
+            }
+        }
+        let read = reads(&bench).split_off(before);
+        assert!(!read.is_empty());
+        let apart = read.windows(2).map(|pair| pair[1] - pair[0]).min();
+        assert!(apart.is_none_or(|apart| apart >= 350 * MS), "{read:?}");
+        let given = bench.given(A) - given;
+        match seen {
+            true => assert!(given > 800 * MS, "{given}"),
+            false => assert!(given < 220 * MS, "{given}"),
+        }
+    }
+}
+
+/// What the ring says of the time before a program was last heard of is no work of now; nor is what was told before.
+#[test]
+fn old_samples_tell_nothing() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.instance(B, terms(1), 8);
+    bench.run(3000 * MS, &[A, B]);
+    // A had all of the last seconds, and stops now.
+    let ring: Vec<_> = (1..=60)
+        .map(|index| sample(index * 167 * MS, Some(A)))
+        .collect();
+    let given = bench.given(A);
+    let mut told = 0;
+    for _ in 0..20 {
+        bench.run(100 * MS, &[B]);
+        if reads(&bench).len() > told {
+            told = reads(&bench).len();
+            bench.sched.samples(bench.now, ring.iter().copied());
+        }
+    }
+    assert!(told > 1);
+    // One look may find a sample that is no older than its silence; the next finds nothing new.
+    let given = bench.given(A) - given;
+    assert!(given < 220 * MS, "{given}");
+    let view = bench.sched.instance_view(bench.now, A).expect("is there");
+    assert!(!view.working);
+}
+
+#[test]
+fn a_sample_of_a_stranger_is_nobodys() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 8);
+    bench.settle();
+    let stranger = Sample {
+        stamp: 1,
+        process: Some(ProcessId(1)),
+    };
+    bench.now = 1000 * MS;
+    let ring = [stranger, sample(2, None)];
+    bench.sched.samples(bench.now, ring.into_iter());
+    let view = bench.sched.instance_view(bench.now, A).expect("is there");
+    assert!(!view.working);
+    bench
+        .sched
+        .samples(bench.now, [sample(3, Some(A))].into_iter());
+    let view = bench.sched.instance_view(bench.now, A).expect("is there");
+    assert!(view.working);
 }

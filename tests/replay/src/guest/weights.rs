@@ -7,21 +7,28 @@
 //! give the verdict. Run it on a machine whose clock counts instructions (`tests/vm/run.sh
 //! --count-instructions`): then nothing that the host does reaches the figures.
 
+mod live;
+
 use serde::Serialize;
 
 use super::process::spawn;
 use super::suite::doorbell::{put, status};
-use super::suite::{clean_up, sys, Instance, GIB, GPU};
-use super::work::{now, Work};
+use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
+use super::work::{now, Account, Work};
 use crate::control::{mount_cgpufs, Control};
 use crate::sys as os;
 use cgpu_uapi::means;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
+/// The same for two programs where the doorbell is all: their many short kernels take this machine long.
+const BEFORE_PAIR: u64 = 500;
+const MEASURED_PAIR: u64 = 1000;
 /// The same for a program that is alone and under no cap.
 const BEFORE_ALONE: u64 = 50;
 const MEASURED_ALONE: u64 = 300;
@@ -54,24 +61,32 @@ impl Habit {
 /// A program in an instance of its own.
 struct Program {
     child: i32,
-    work: Work,
+    /// Its client's handle.
+    client: u32,
     habit: Habit,
     instance: Instance,
 }
 
 impl Program {
-    /// Its process launches without end.
+    /// Its process has a client of its own, by which the driver knows it, and launches without end.
     fn start(name: &'static str, weight: u32, habit: Habit) -> Result<Self, String> {
         let instance = Instance::new(name, GIB)?;
         put(&format!("{name}/weight"), &weight.to_string())?;
-        let work = Work::new(&instance)?;
+        let (mut ours, mut theirs) = at("pair", UnixStream::pair())?;
         let child = spawn(|| {
-            while work.launch(habit.kernel, 1, habit.depth).is_ok() {}
+            let Ok(work) = Work::new(&instance) else {
+                return 1;
+            };
+            let told = theirs.write_all(&work.client.handle.to_ne_bytes());
+            while told.is_ok() && work.launch(habit.kernel, 1, habit.depth).is_ok() {}
             1
         });
+        drop(theirs);
+        let mut client = [0; 4];
+        at("client", ours.read_exact(&mut client))?;
         Ok(Self {
             child: sys("fork", child)?,
-            work,
+            client: u32::from_ne_bytes(client),
             habit,
             instance,
         })
@@ -79,13 +94,18 @@ impl Program {
 
     /// How long its kernels have run, nanoseconds.
     fn ran(&self) -> Result<u64, String> {
-        self.work.account().map(|account| account.ran)
+        Account::of(self.client).map(|account| account.ran)
+    }
+
+    /// It launches nothing more; its client stays.
+    fn halt(&self) -> Result<(), String> {
+        sys("stop", os::kill(self.child, libc::SIGSTOP))
     }
 
     fn end(self) -> Result<(), String> {
         sys("kill", os::kill(self.child, libc::SIGKILL))?;
         sys("wait", os::wait(self.child))?;
-        self.work.close()
+        Ok(())
     }
 }
 
@@ -135,6 +155,41 @@ struct Line {
     calls_per_second: f64,
 }
 
+/// A line of shares `of_alone`, each of what its program has alone.
+fn line(
+    backend: &'static str,
+    case: String,
+    wanted: Vec<f64>,
+    of_alone: Vec<f64>,
+    bound: Option<f64>,
+    calls_per_second: f64,
+) -> Line {
+    let throughput: f64 = of_alone.iter().sum();
+    let got: Vec<f64> = match of_alone.len() {
+        1 => of_alone,
+        _ => of_alone.iter().map(|got| got / throughput).collect(),
+    };
+    // Of a share of nothing, all is too much.
+    let error = |(got, wanted): (&f64, &f64)| (got - wanted).abs() / wanted.max(1e-6);
+    let error = got.iter().zip(&wanted).map(error).fold(0.0, f64::max);
+    Line {
+        backend,
+        case,
+        wanted,
+        got: got.into_iter().map(rounded).collect(),
+        error: rounded(error),
+        bound,
+        throughput: rounded(throughput),
+        calls_per_second: rounded(calls_per_second),
+    }
+}
+
+/// Calls into the driver that the scheduler made so far.
+fn calls() -> Result<u64, String> {
+    let gpu = Control::open().and_then(|c| c.gpu_compute(GPU));
+    Ok(sys("compute", gpu)?.calls)
+}
+
 fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
@@ -145,6 +200,8 @@ struct Case {
     programs: Vec<(u32, Habit)>,
     /// The most that the error may be; none where nothing is promised.
     bound: Option<f64>,
+    /// How long before, and how long it is measured, milliseconds.
+    times: (u64, u64),
 }
 
 const NAMES: [&str; 2] = ["weighta", "weightb"];
@@ -165,11 +222,15 @@ impl Case {
         }
     }
 
-    fn run(&self, backend: &'static str, alone: impl Fn(Habit) -> f64) -> Result<Line, String> {
-        let calls = || -> Result<u64, String> {
-            let gpu = Control::open().and_then(|c| c.gpu_compute(GPU));
-            Ok(sys("compute", gpu)?.calls)
-        };
+    fn run(
+        &self,
+        backend: &'static str,
+        mut alone: impl FnMut(Habit) -> Result<f64, String>,
+    ) -> Result<Line, String> {
+        let mut rates = Vec::new();
+        for (_, habit) in &self.programs {
+            rates.push(alone(*habit)?);
+        }
         let mut programs = Vec::new();
         // Each has the GPU for a moment, as if it had been there before the policy was set.
         put("policy", "5")?;
@@ -178,7 +239,7 @@ impl Case {
         }
         put("policy", &self.policy.to_string())?;
         let (began, before) = (now()?, calls()?);
-        let used = measure(&programs, BEFORE, MEASURED)?;
+        let used = measure(&programs, self.times.0, self.times.1)?;
         let (ended, after) = (now()?, calls()?);
         let windows = status(&programs[0].instance, "compute_windows")?;
         for program in &programs {
@@ -196,31 +257,23 @@ impl Case {
         if windows < 3 {
             return Err(format!("{}: {windows} windows", self.name()));
         }
-        let habits = self.programs.iter().map(|(_, habit)| *habit);
-        let of_alone: Vec<f64> = habits.zip(&used).map(|(h, u)| u / alone(h)).collect();
-        let throughput: f64 = of_alone.iter().sum();
-        let (got, wanted): (Vec<f64>, Vec<f64>) = match self.programs.as_slice() {
-            [(cap, _)] => (of_alone, vec![f64::from(*cap) / 100.0]),
-            programs => {
-                let all: u32 = programs.iter().map(|(weight, _)| weight).sum();
-                let wanted = programs.iter().map(|(w, _)| f64::from(*w) / f64::from(all));
-                (
-                    of_alone.iter().map(|got| got / throughput).collect(),
-                    wanted.collect(),
-                )
-            }
+        let of_alone: Vec<f64> = used.iter().zip(rates).map(|(u, r)| u / r).collect();
+        let all: u32 = match self.programs.as_slice() {
+            [_] => 100,
+            programs => programs.iter().map(|(weight, _)| weight).sum(),
         };
-        let errors = got.iter().zip(&wanted).map(|(g, w)| (g - w).abs() / w);
-        Ok(Line {
+        let share = |(weight, _): &(u32, Habit)| f64::from(*weight) / f64::from(all);
+        let wanted = self.programs.iter().map(share).collect();
+        let per_second = (after - before) as f64 * 1e9 / (ended - began) as f64;
+        let line = line(
             backend,
-            case: self.name(),
-            error: rounded(errors.fold(0.0, f64::max)),
-            got: got.into_iter().map(rounded).collect(),
+            self.name(),
             wanted,
-            bound: self.bound,
-            throughput: rounded(throughput),
-            calls_per_second: rounded((after - before) as f64 * 1e9 / (ended - began) as f64),
-        })
+            of_alone,
+            self.bound,
+            per_second,
+        );
+        Ok(line)
     }
 }
 
@@ -255,6 +308,7 @@ fn cases(switches: bool) -> Vec<Case> {
             policy: 3,
             programs,
             bound: Some(if switches { BOUND } else { over }),
+            times: (BEFORE, MEASURED),
         });
     }
     for &a in &habits {
@@ -268,8 +322,35 @@ fn cases(switches: bool) -> Vec<Case> {
                 policy: 2,
                 programs,
                 bound,
+                times: match switches {
+                    true => (BEFORE, MEASURED),
+                    false => (BEFORE_PAIR, MEASURED_PAIR),
+                },
             });
         }
+    }
+    if switches {
+        // In a kernel of most of a second a program is silent as one without work: the driver's samples tell.
+        let long = Habit {
+            kernel: 800 * MS,
+            depth: 1,
+        };
+        let short = Habit {
+            kernel: 15 * US,
+            depth: 1,
+        };
+        cases.push(Case {
+            policy: 3,
+            programs: vec![(30, long)],
+            bound: Some(BOUND),
+            times: (BEFORE, MEASURED),
+        });
+        cases.push(Case {
+            policy: 2,
+            programs: vec![(25, long), (75, short)],
+            bound: Some(BOUND),
+            times: (BEFORE, MEASURED),
+        });
     }
     cases
 }
@@ -288,24 +369,16 @@ pub fn run(only: &str) -> Result<bool, String> {
     let mut rates: Vec<(Habit, f64)> = Vec::new();
     let (mut passed, mut failed) = (0, 0);
     os::sleep_ms(AFTER_BOOT);
-    for case in cases(switches) {
-        if !case.name().contains(only) {
-            continue;
+    let mut rate = |habit: Habit| -> Result<f64, String> {
+        if let Some((_, rate)) = rates.iter().find(|(h, _)| *h == habit) {
+            return Ok(*rate);
         }
-        for (_, habit) in &case.programs {
-            if !rates.iter().any(|(h, _)| h == habit) {
-                let rate = alone(*habit)?;
-                eprintln!("alone: {} uses {rate:.3} of the GPU", habit.name());
-                rates.push((*habit, rate));
-            }
-        }
-        let rate = |habit: Habit| {
-            let found = rates.iter().find(|(h, _)| *h == habit);
-            found.map_or(f64::NAN, |(_, rate)| *rate)
-        };
-        let line = case.run(backend, rate);
-        clean_up();
-        let line = line?;
+        let rate = alone(habit)?;
+        eprintln!("alone: {} uses {rate:.3} of the GPU", habit.name());
+        rates.push((habit, rate));
+        Ok(rate)
+    };
+    let mut tell = |line: Line| -> Result<(), String> {
         let within = line.bound.is_none_or(|bound| line.error <= bound);
         println!(
             "{}",
@@ -317,6 +390,21 @@ pub fn run(only: &str) -> Result<bool, String> {
             failed += 1;
             println!("FAILED  {}: off by {} of the share", line.case, line.error);
         }
+        Ok(())
+    };
+    for case in cases(switches) {
+        if !case.name().contains(only) {
+            continue;
+        }
+        let line = case.run(backend, &mut rate);
+        clean_up();
+        tell(line?)?;
+    }
+    // The doorbell alone cannot take back what is queued.
+    if switches && (only.is_empty() || only == "changed") {
+        let lines = live::run(backend, &mut rate);
+        clean_up();
+        lines?.into_iter().try_for_each(&mut tell)?;
     }
     put("policy", "5")?;
     println!("{passed} passed, {failed} failed");

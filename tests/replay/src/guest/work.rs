@@ -35,7 +35,9 @@ pub struct Work {
 pub struct Account {
     /// Nanoseconds that its kernels ran.
     pub ran: u64,
-    /// Kernels that ended.
+    /// Kernels that the GPU was given, and those that ended.
+    pub submitted: u64,
+    /// See above.
     pub finished: u64,
     /// Its channels for compute.
     pub channels: u64,
@@ -96,22 +98,7 @@ impl Work {
 
     /// What the client had so far.
     pub fn account(&self) -> Result<Account, String> {
-        let key = format!("gpu{GPU}_{:#010x}", self.client.handle);
-        let engine = standin::read("engine")?;
-        let line = engine.get(&key).ok_or_else(|| format!("no {key}"))?;
-        let mut account = Account::default();
-        let mut words = line.split(' ');
-        while let (Some(name), Some(value)) = (words.next(), words.next()) {
-            let value = at(name, value.parse())?;
-            match name {
-                "ran" => account.ran = value,
-                "finished" => account.finished = value,
-                "channels" => account.channels = value,
-                "off" => account.off = value,
-                _ => {}
-            }
-        }
-        Ok(account)
+        Account::of(self.client.handle)
     }
 
     /// Closes everything.
@@ -120,6 +107,29 @@ impl Work {
         sys("munmap", unsafe { os::munmap(self.address, DOORBELL) })?;
         self.client.close();
         Ok(())
+    }
+}
+
+impl Account {
+    /// What the client of this handle had so far.
+    pub fn of(client: u32) -> Result<Self, String> {
+        let key = format!("gpu{GPU}_{client:#010x}");
+        let engine = standin::read("engine")?;
+        let line = engine.get(&key).ok_or_else(|| format!("no {key}"))?;
+        let mut account = Self::default();
+        let mut words = line.split(' ');
+        while let (Some(name), Some(value)) = (words.next(), words.next()) {
+            let value = at(name, value.parse())?;
+            match name {
+                "ran" => account.ran = value,
+                "submitted" => account.submitted = value,
+                "finished" => account.finished = value,
+                "channels" => account.channels = value,
+                "off" => account.off = value,
+                _ => {}
+            }
+        }
+        Ok(account)
     }
 }
 

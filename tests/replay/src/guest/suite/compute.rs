@@ -223,7 +223,8 @@ fn wait_account(what: &str, work: &Work, wanted: impl Fn(&Account) -> bool) -> O
 fn taken_off() -> Outcome {
     let instance = Instance::new("offgpu", GIB)?;
     let gpu = sys("get", control()?.gpu_compute(GPU))?;
-    let wanted = means::SWITCH | means::TIMESLICE | means::PREEMPT | means::DOORBELL;
+    let wanted = means::SWITCH | means::TIMESLICE | means::PREEMPT;
+    let wanted = wanted | means::DOORBELL | means::SAMPLES;
     equal("means", &(gpu.means & wanted), &wanted)?;
     let work = Work::new(&instance)?;
     at("launch", work.launch(LONG, 1, 0))?;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the operator changes while two programs keep the GPU full: each change is there a turn later, and no kernel
+//! is lost by it.
+
+use super::{calls, line, measure, put, Habit, Line, Program, MS, NAMES, US};
+use crate::guest::work::{now, Account};
+use crate::sys as os;
+
+/// Until a change must be in effect: a turn of 32 ms, its calls, and the end of the window that it fell into.
+const TURN_MS: u64 = 45;
+/// How long the shares are measured then.
+const AFTER_MS: u64 = 1000;
+const BOUND: f64 = 0.1;
+
+/// A change, by the files in `/proc/cgpu_km/0` and what is written to them, and the shares that follow.
+struct Change {
+    name: &'static str,
+    writes: &'static [(&'static str, &'static str)],
+    wanted: [f64; 2],
+}
+
+const CHANGES: [Change; 5] = [
+    Change {
+        name: "weights turned round",
+        writes: &[("weighta/weight", "25"), ("weightb/weight", "75")],
+        wanted: [0.25, 0.75],
+    },
+    Change {
+        name: "policy preemptive",
+        writes: &[("policy", "1")],
+        wanted: [0.5, 0.5],
+    },
+    Change {
+        name: "policy weight, the first one of high priority",
+        writes: &[("policy", "2"), ("weighta/highprio", "1")],
+        wanted: [0.8, 0.2],
+    },
+    Change {
+        name: "the first one suspended",
+        writes: &[("weighta/highprio", "0"), ("weighta/suspended", "1")],
+        wanted: [0.0, 1.0],
+    },
+    Change {
+        name: "the first one resumed",
+        writes: &[("weighta/suspended", "0")],
+        wanted: [0.25, 0.75],
+    },
+];
+
+const HABITS: [Habit; 2] = [
+    Habit {
+        kernel: 16 * MS,
+        depth: 1,
+    },
+    Habit {
+        kernel: 800 * US,
+        depth: 8,
+    },
+];
+
+/// Makes the changes, one after the other, and measures after each.
+pub(super) fn run(
+    backend: &'static str,
+    mut alone: impl FnMut(Habit) -> Result<f64, String>,
+) -> Result<Vec<Line>, String> {
+    let rates = [alone(HABITS[0])?, alone(HABITS[1])?];
+    put("policy", "5")?;
+    let programs = [
+        Program::start(NAMES[0], 75, HABITS[0])?,
+        Program::start(NAMES[1], 25, HABITS[1])?,
+    ];
+    put("policy", "2")?;
+    os::sleep_ms(500);
+    let mut lines = Vec::new();
+    for change in &CHANGES {
+        for (file, value) in change.writes {
+            put(file, value)?;
+        }
+        os::sleep_ms(TURN_MS);
+        let (began, before) = (now()?, calls()?);
+        let used = measure(&programs, 0, AFTER_MS)?;
+        let per_second = (calls()? - before) as f64 * 1e9 / (now()? - began) as f64;
+        let of_alone: Vec<f64> = used.iter().zip(rates).map(|(u, r)| u / r).collect();
+        let wanted = change.wanted.to_vec();
+        let case = format!("changed under load: {}", change.name);
+        lines.push(line(
+            backend,
+            case,
+            wanted,
+            of_alone,
+            Some(BOUND),
+            per_second,
+        ));
+    }
+    put("policy", "5")?;
+    for program in &programs {
+        program.halt()?;
+    }
+    // The longest that is queued.
+    os::sleep_ms(100);
+    for program in programs {
+        let account = Account::of(program.client)?;
+        let whole = account.finished * program.habit.kernel;
+        if account.finished != account.submitted || account.ran != whole {
+            return Err(format!("{}: {account:?}", program.habit.name()));
+        }
+        program.end()?;
+    }
+    Ok(lines)
+}
