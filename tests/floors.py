@@ -101,7 +101,7 @@ DEBUG = (
         "stand-in driver on the debug kernel",
         guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver", "--limit", "600", "--leaks"], kernel="debug"),
     ),
-    ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "3600"]),
+    ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "7200"]),
     (
         f"hammer of {MANY} on the debug kernel",
         guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "14400"], kernel="debug"),

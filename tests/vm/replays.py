@@ -295,7 +295,7 @@ def main():
         at = options.index("--only")
         cases = [case for case in CASES if any(word in case.name for word in options[at + 1].split(","))]
         del options[at : at + 2]
-    command = [str(HERE / "run.sh"), "--name", "replays", "--limit", "900", *options]
+    command = [str(HERE / "run.sh"), "--name", "replays", "--limit", "2400", *options]
     for trace in sorted({path for case in cases for path in case.paths()}):
         command += ["--file", str(trace)]
     command += ["--", "sh", "-c", script(cases)]
