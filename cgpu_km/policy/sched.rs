@@ -182,6 +182,8 @@ pub struct Scheduler {
     deadline: Option<Nanos>,
     /// Samples are wanted until then: somebody was taken to have no work, and may have a long kernel.
     doubt_until: Nanos,
+    /// Turns are of uneven length until then, so that samples find everybody.
+    uneven_until: Nanos,
     next_sample: Nanos,
     /// The moment of the last sample that was told, by the driver's clock.
     sampled_until: Nanos,
@@ -206,6 +208,7 @@ impl Scheduler {
             held_back: false,
             deadline: None,
             doubt_until: 0,
+            uneven_until: 0,
             next_sample: 0,
             sampled_until: 0,
         })

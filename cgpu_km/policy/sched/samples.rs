@@ -35,6 +35,9 @@ impl Scheduler {
         }
         let length = if idle { DOUBT_IDLE } else { DOUBT_SILENT };
         self.doubt_until = self.doubt_until.max(now.saturating_add(length));
+        if idle {
+            self.uneven_until = self.doubt_until;
+        }
     }
 
     /// Reading the samples, if that is due.

@@ -316,10 +316,14 @@ impl Scheduler {
             } else {
                 now
             };
-            self.turn.length = self.turn_length();
+            let length = self.turn_length();
+            self.turn.length = length;
             // Parts that are too small for a window add up over turns.
             for _ in 0..64 {
                 self.turn.number = self.turn.number.wrapping_add(1);
+                if now < self.uneven_until {
+                    self.turn.length = uneven(length, self.turn.number);
+                }
                 self.grant();
                 next = self.next_in_turn();
                 if next.is_some() || capped {
@@ -551,6 +555,14 @@ impl Scheduler {
             self.turn.armed_at = now;
         }
     }
+}
+
+/// Somewhere between 3/4 and 5/4 of a turn's length: samples that are taken every five turns, say, would find always the
+/// same instance.
+fn uneven(length: Nanos, number: u64) -> Nanos {
+    // The upper bits of a product with this odd number (2^64 by the golden ratio) look like chance.
+    let chance = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
+    (length / 64).saturating_mul(48 + chance)
 }
 
 fn signed(length: Nanos) -> i64 {

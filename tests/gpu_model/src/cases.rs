@@ -11,8 +11,6 @@ use serde::Serialize;
 pub const KERNELS: [Nanos; 4] = [15 * US, 800 * US, 16 * MS, 81 * MS];
 /// Kernels that are longer than any silence that is allowed.
 const LONGER: [Nanos; 3] = [400 * MS, 800 * MS, 2000 * MS];
-/// What a share may be off by with them: who is never on the GPU when a sample is taken is taken to have no work for a while.
-const LONGER_BOUND: f64 = 0.15;
 const SHORT: Habit = Habit {
     kernel: 15 * US,
     depth: 1,
@@ -77,7 +75,18 @@ impl Outcome {
 
 /// Programs of these habits in instances of these terms.
 pub fn run(capabilities: Capabilities, rules: Rules, programs: &[(Habit, Terms)]) -> Outcome {
+    run_from(0, capabilities, rules, programs)
+}
+
+/// The same, on a GPU that is as old as this.
+pub fn run_from(
+    age: Nanos,
+    capabilities: Capabilities,
+    rules: Rules,
+    programs: &[(Habit, Terms)],
+) -> Outcome {
     let mut driven = Driven::new(capabilities, rules);
+    driven.run(age);
     for (habit, terms) in programs {
         driven.add(*habit, *terms);
     }
@@ -315,7 +324,7 @@ pub fn all(mut each: impl FnMut(Line)) {
                 let long = Habit { kernel, depth };
                 for (weights, other) in [([25, 75], SHORT), ([75, 25], SHORT), ([75, 25], DEEP)] {
                     let mut line = pair(backend, weights, long, other);
-                    line.bound = backend.means.samples.then_some(LONGER_BOUND);
+                    line.bound = line.bound.filter(|_| backend.means.samples);
                     each(line);
                 }
                 let mut line = cap(backend, long);

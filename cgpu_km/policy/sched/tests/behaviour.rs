@@ -421,3 +421,34 @@ fn a_sample_of_a_stranger_is_nobodys() {
     let view = bench.sched.instance_view(bench.now, A).expect("is there");
     assert!(view.working);
 }
+
+/// On the host a process can have channels in several instances: a sample of it says nothing of any of them.
+#[test]
+fn a_process_in_two_instances_is_in_neither() {
+    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    bench.instance(A, terms(1), 1);
+    bench.instance(B, terms(1), 1);
+    let shared = |id: InstanceId| Event::Channel {
+        instance: id,
+        group: name(id, 2),
+        channel: name(id, 200),
+        engine: Engine::Compute,
+        process: ProcessId(7),
+    };
+    bench.event(shared(A));
+    bench.now = 1000 * MS;
+    let of_shared = |stamp| Sample {
+        stamp,
+        process: Some(ProcessId(7)),
+    };
+    let working = |bench: &Bench, id| {
+        let view = bench.sched.instance_view(bench.now, id);
+        view.expect("is there").working
+    };
+    bench.event(shared(B));
+    bench.sched.samples(bench.now, [of_shared(1)].into_iter());
+    assert!(!working(&bench, A) && !working(&bench, B));
+    bench.event(Event::ClientFreed(ClientHandle(B.0)));
+    bench.sched.samples(bench.now, [of_shared(2)].into_iter());
+    assert!(working(&bench, A) && !working(&bench, B));
+}

@@ -348,7 +348,8 @@ fn cases(switches: bool) -> Vec<Case> {
         cases.push(Case {
             policy: 2,
             programs: vec![(25, long), (75, short)],
-            bound: Some(BOUND),
+            // Samples miss it often enough that nothing is promised (docs/compute.md).
+            bound: None,
             times: (BEFORE, MEASURED),
         });
     }
