@@ -309,7 +309,8 @@ void fake_mem_put(struct fake_mem *mem)
 		spin_unlock(&gpu->lock);
 	}
 	fake_lazy_end(mem);
-	fake_mem_tables(mem, -(s64)mem->tables);
+	if (mem->tables)
+		fake_mem_tables(mem, -(s64)mem->tables);
 	if (mem->place == PLACE_USER && mem->npages)
 		unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
 	else
