@@ -15,7 +15,7 @@
 use super::{extra, BackingFile};
 use crate::{
     nvidia::{
-        control::{self, GPUMON_SAMPLES},
+        control::{GPUMON_SAMPLES, PERF_BOOST},
         fb,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos54, nvos64},
@@ -326,12 +326,8 @@ impl KernelClient {
         let mut params = Aligned([0; perf_boost::SIZE]);
         perf_boost::FLAGS.set(&mut params.0, command | params::PERF_BOOST_CUDA);
         perf_boost::DURATION.set(&mut params.0, seconds);
-        let subdevice = RmName {
-            client: self.client.into(),
-            object: ObjectHandle(SUBDEVICE),
-        };
         // SAFETY: There is no address in it.
-        unsafe { self.control(subdevice, control::PERF_BOOST, &mut params.0) }
+        unsafe { self.control(self.subdevice(), PERF_BOOST, &mut params.0) }
     }
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.

@@ -218,10 +218,8 @@ impl Books {
             .ok_or(RefusalCause::UnknownParent)?;
         let handle = self.new_handle(client, wanted)?;
         let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
-        // A boost is of one subdevice, whatever else has the same one.
-        if likeness.kind != Kind::Subdevice {
-            object.asked = likeness.asked;
-        }
+        // (Of a boost there is nothing to be copied: a subdevice is not.)
+        object.asked = likeness.asked;
         object.page = likeness.page;
         self.place(&mut object, parent);
         self.forest.reserve()?;

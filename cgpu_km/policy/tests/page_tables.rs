@@ -356,6 +356,18 @@ fn lazy_range(books: &mut Books) {
     books.alloc(&range).unwrap();
 }
 
+/// The same addresses once more.
+fn copy_range(books: &mut Books) {
+    let ticket = books
+        .begin_dup(CLIENT, DEVICE, COPY, CLIENT, RANGE)
+        .unwrap();
+    let done = AllocDone {
+        object: COPY,
+        bytes: 0,
+    };
+    books.end_alloc(ticket, Some(done));
+}
+
 fn rm_map(books: &mut Books, range: ObjectHandle, length: u64) -> Result<(), RefusalCause> {
     let ticket = books.begin_rm_map(CLIENT, range, DEVICE, length);
     ticket
@@ -372,14 +384,7 @@ fn tables_that_rm_makes_for_a_mapping_are_charged_until_the_range_is_gone() {
     rm_map(&mut books, RANGE, PAGE).unwrap();
     assert_eq!(overhead(&books), each);
     // A copy of the range is the same addresses.
-    let ticket = books
-        .begin_dup(CLIENT, DEVICE, COPY, CLIENT, RANGE)
-        .unwrap();
-    let done = AllocDone {
-        object: COPY,
-        bytes: 0,
-    };
-    books.end_alloc(ticket, Some(done));
+    copy_range(&mut books);
     rm_map(&mut books, COPY, PAGE).unwrap();
     rm_map(&mut books, RANGE, PAGE).unwrap();
     let refused = rm_map(&mut books, COPY, PAGE);
@@ -398,14 +403,7 @@ fn tables_that_rm_makes_for_a_mapping_are_charged_until_the_range_is_gone() {
 fn a_copy_made_before_the_first_mapping_keeps_its_tables_charged() {
     let mut books = books(1 << 30);
     lazy_range(&mut books);
-    let ticket = books
-        .begin_dup(CLIENT, DEVICE, COPY, CLIENT, RANGE)
-        .unwrap();
-    let done = AllocDone {
-        object: COPY,
-        bytes: 0,
-    };
-    books.end_alloc(ticket, Some(done));
+    copy_range(&mut books);
     rm_map(&mut books, RANGE, BLOCK).unwrap();
     books.free(CLIENT, RANGE);
     assert_eq!(overhead(&books), tables_of(BLOCK));
