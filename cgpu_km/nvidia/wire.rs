@@ -35,33 +35,21 @@ number!(u8, u16, u32, i32, u64);
 /// a multiple of 4: NVIDIA's structs have their 64-bit pointers (`NvP64`) on a multiple of 8, and packed ones
 /// on 4.
 ///
-/// Every byte that goes to the driver passes here, and most are zeros.
-pub fn points_into(bytes: &[u8], base: u64, length: u64) -> bool {
-    let Some(last) = length.checked_sub(1).map(|more| base.saturating_add(more)) else {
-        return false;
-    };
-    // A number inside has one of these upper halves.
-    let (lowest, spread) = (base >> 32, (last >> 32).wrapping_sub(base >> 32));
-    let skips = lowest > 0;
-    let word = |bytes: &[u8]| u64::from(bytes.first_chunk().copied().map_or(0, u32::from_le_bytes));
-    // What comes before the first word makes no number with it.
-    let mut low = None;
-    for block in bytes.chunks(16) {
-        if skips && block.first_chunk().copied().map(u128::from_le_bytes) == Some(0) {
-            low = Some(0);
-            continue;
+/// Every byte that goes to the driver passes here.
+pub fn points_into(bytes: &[u8], base: u64, length: u32) -> bool {
+    let is_inside = |number: u64| number.wrapping_sub(base) < u64::from(length);
+    // Before the first number there is none: with this half, no upper half makes one that is inside.
+    let mut before = base.wrapping_sub(1) << 32;
+    let numbers = bytes.chunks_exact(8);
+    let half = numbers.remainder().first_chunk().copied();
+    for here in numbers {
+        let here = here.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        if is_inside(here) || is_inside(before >> 32 | here << 32) {
+            return true;
         }
-        for high in block.chunks_exact(4).map(word) {
-            if high.wrapping_sub(lowest) <= spread {
-                let number = low.map(|low| low | high << 32);
-                if number.is_some_and(|number| base <= number && number <= last) {
-                    return true;
-                }
-            }
-            low = Some(high);
-        }
+        before = here;
     }
-    false
+    half.is_some_and(|half| is_inside(before >> 32 | u64::from(u32::from_le_bytes(half)) << 32))
 }
 
 /// One number in a struct.
@@ -176,28 +164,28 @@ mod tests {
     use super::points_into;
 
     /// What it says in one line.
-    fn plain(bytes: &[u8], base: u64, length: u64) -> bool {
+    fn plain(bytes: &[u8], base: u64, length: u32) -> bool {
         let mut windows = bytes.windows(8).step_by(4);
         windows.any(|w| {
             let number = u64::from_le_bytes(w.try_into().expect("eight"));
-            number >= base && number - base < length
+            number >= base && number - base < u64::from(length)
         })
     }
 
     #[test]
     fn pointers_are_found_where_pointers_stand() {
         const BASE: u64 = 0x7f12_3456_7000;
-        const LENGTH: u64 = 0x14_0000;
+        const LENGTH: u32 = 0x14_0000;
         // Across a multiple of 2^32, in its own upper half, at the start of the address space.
-        for base in [BASE, 0x7f12_ffff_f000, 0x1000] {
+        for base in [BASE, 0x7f12_ffff_f000, 0x7f12_0000_0000, 0x1000] {
             for fill in [0, 0xff, 0x12] {
                 for len in (0..45).chain(62..78).chain(125..135) {
                     for number in [
                         base - 1,
                         base,
                         base + 0x777,
-                        base + LENGTH - 1,
-                        base + LENGTH,
+                        base + u64::from(LENGTH) - 1,
+                        base + u64::from(LENGTH),
                     ] {
                         for at in 0..len {
                             let mut bytes = vec![fill; len];

@@ -287,8 +287,8 @@ impl Lease {
     /// Whether an address inside the mapping stands anywhere in `bytes` where a pointer can stand. Numbers
     /// that are no pointers hit the mapping's part of the address space by chance only.
     fn is_named_in(&self, bytes: &[u8]) -> bool {
-        // CAST: usize is 64 bits wide.
-        points_into(bytes, self.base as u64, POOL_BYTES as u64)
+        // CAST: usize is 64 bits wide, and a pool is far smaller than 4 GiB.
+        points_into(bytes, self.base as u64, POOL_BYTES as u32)
     }
 
     /// Puts `parts` into the slot, with the pointers between them turned to where they are, and gives the
@@ -350,20 +350,19 @@ impl Lease {
         slot.next.store(start + 2, Relaxed);
         slot.live.store(1 << start, Relaxed);
         self.start = start;
-        let first = Place { page: 0, offset: 0 };
-        self.copy_in(first, alone.first)?;
+        let page = self.page(0)?;
+        page.put(0, alone.first)?;
         if let Some((at, pointer, second)) = alone.second {
-            let place = Place {
-                offset: at,
-                ..first
-            };
-            self.copy_in(place, second)?;
+            page.put(at, second)?;
             if let (Some(offset), false) = (pointer, second.is_empty()) {
-                let address = self.address(place).to_ne_bytes();
-                self.copy_in(Place { offset, ..first }, &address)?;
+                let place = Place {
+                    page: 0,
+                    offset: at,
+                };
+                page.put(offset, &self.address(place).to_ne_bytes())?;
             }
         }
-        Ok(self.address(first))
+        Ok(self.address(Place { page: 0, offset: 0 }))
     }
 
     /// Where the 4 bytes at `offset` of part number `part` are among the pages of a call with `parts`.
@@ -428,13 +427,12 @@ impl Lease {
     fn finish_page(&mut self, parts: &mut [Part<'_>], end: usize) -> Result {
         let at = parts.get(1).and_then(|part| part.pointer);
         let saved = at.and_then(|at| pointer(parts, at));
-        for number in 0..parts.len() {
-            let here = place(parts, number);
-            if let Some(part) = parts.get_mut(number) {
-                self.copy_out(here, part.bytes)?;
-            }
+        let page = self.page(0)?;
+        let second = shared_page(parts).unwrap_or(0);
+        for (part, at) in parts.iter_mut().zip([0, second]) {
+            page.take(at, part.bytes)?;
         }
-        self.wipe(end)?;
+        page.wipe(end)?;
         self.slot().live.store(0, Relaxed);
         if let Some((at, saved)) = at.zip(saved) {
             put_back(parts, at, &saved)?;
@@ -464,24 +462,23 @@ impl Lease {
         });
     }
 
-    /// The memory at a place, and how much there is to the end of its page.
-    fn memory(&self, place: Place) -> Result<(*mut u8, usize)> {
-        let page = self.slot().pages.get(self.start + place.page);
+    /// A page of the call: so many after the first one.
+    fn page(&self, after: usize) -> Result<Page<'_>> {
+        let page = self.slot().pages.get(self.start + after);
         let page = page.and_then(SetOnce::as_ref).ok_or(E2BIG)?;
-        let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
-        // SAFETY: The page is allocated.
-        let memory = unsafe { extra::cgpu_shim_page_address(page.as_ptr()) };
-        Ok((memory.cast::<u8>().wrapping_add(place.offset), room))
+        Ok(Page {
+            // SAFETY: The page is allocated.
+            memory: unsafe { extra::cgpu_shim_page_address(page.as_ptr()) }.cast(),
+            _lease: PhantomData,
+        })
     }
 
     /// Copies `bytes` to a place.
     fn copy_in(&self, mut place: Place, mut bytes: &[u8]) -> Result {
         while !bytes.is_empty() {
-            let (memory, room) = self.memory(place)?;
+            let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
             let (now, later) = bytes.split_at(bytes.len().min(room));
-            // SAFETY: Both are that long. Nobody else writes to the page: the slot is ours, and by the
-            // type's invariant the page is not mapped, or read-only.
-            unsafe { extra::cgpu_shim_copy(memory.cast(), now.as_ptr().cast(), now.len()) };
+            self.page(place.page)?.put(place.offset, now)?;
             bytes = later;
             place = place.after();
         }
@@ -491,22 +488,59 @@ impl Lease {
     /// Copies from a place.
     fn copy_out(&self, mut place: Place, mut bytes: &mut [u8]) -> Result {
         while !bytes.is_empty() {
-            let (memory, room) = self.memory(place)?;
+            let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
             let (now, later) = bytes.split_at_mut(bytes.len().min(room));
-            // SAFETY: Both are that long. The program may write to the page meanwhile, which is why C
-            // copies it: what that makes of it is what the program could have had there before.
-            unsafe { extra::cgpu_shim_copy(now.as_mut_ptr().cast(), memory.cast(), now.len()) };
+            self.page(place.page)?.take(place.offset, now)?;
             bytes = later;
             place = place.after();
         }
         Ok(())
     }
+}
 
-    /// Wipes the first so many bytes of the first page.
+/// One page of a lease.
+///
+/// # Invariants
+///
+/// `memory` is that of a page of the slot, of which the lease has the call.
+struct Page<'a> {
+    memory: *mut u8,
+    _lease: PhantomData<&'a Lease>,
+}
+
+impl Page<'_> {
+    /// The memory at an offset; `E2BIG` where there are not so many bytes behind it.
+    fn at(&self, offset: usize, count: usize) -> Result<*mut c_void> {
+        let fits = offset
+            .checked_add(count)
+            .is_some_and(|end| end <= PAGE_SIZE);
+        let memory = fits.then(|| self.memory.wrapping_add(offset));
+        Ok(memory.ok_or(E2BIG)?.cast())
+    }
+
+    /// Copies to it.
+    fn put(&self, offset: usize, bytes: &[u8]) -> Result {
+        let memory = self.at(offset, bytes.len())?;
+        // SAFETY: Both are that long. Nobody else writes to the page: the slot is ours, and by the
+        // lease's invariant the page is not mapped, or read-only.
+        unsafe { extra::cgpu_shim_copy(memory, bytes.as_ptr().cast(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies from it.
+    fn take(&self, offset: usize, bytes: &mut [u8]) -> Result {
+        let memory = self.at(offset, bytes.len())?;
+        // SAFETY: Both are that long. The program may write to the page meanwhile, which is why C
+        // copies it: what that makes of it is what the program could have had there before.
+        unsafe { extra::cgpu_shim_copy(bytes.as_mut_ptr().cast(), memory, bytes.len()) };
+        Ok(())
+    }
+
+    /// Wipes its first so many bytes.
     fn wipe(&self, count: usize) -> Result {
-        let (memory, room) = self.memory(Place { page: 0, offset: 0 })?;
-        // SAFETY: The page is that long. As to the program see `copy_out`.
-        unsafe { extra::cgpu_shim_wipe(memory.cast(), count.min(room)) };
+        let memory = self.at(0, count)?;
+        // SAFETY: It is that long. As to the program see `take`.
+        unsafe { extra::cgpu_shim_wipe(memory, count) };
         Ok(())
     }
 }

@@ -7,8 +7,8 @@
 
 use super::clients;
 use super::clients::Made;
-use super::frontend::check_file;
 use super::frontend::get;
+use super::frontend::is_elsewhere;
 use super::frontend::is_made;
 use super::frontend::set;
 use super::handles;
@@ -22,6 +22,7 @@ use super::Role;
 use super::Route;
 use super::Session;
 use super::UserAddr;
+use crate::nvidia::capability::Capabilities;
 use crate::nvidia::capability::BASE;
 use crate::nvidia::capability::GRAPHICS;
 use crate::nvidia::class::ClassEntry;
@@ -42,7 +43,9 @@ use crate::policy::tables_of;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
 use crate::policy::Audited;
+use crate::policy::Books;
 use crate::policy::CallKind;
+use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::Reason;
 
@@ -100,10 +103,19 @@ pub(super) fn alloc<C: Call>(
         ClientHandle(get(H_ROOT, outer)?),
         ObjectHandle(get(H_OBJECT_PARENT, outer)?),
     );
-    let entry = match listed(call, class, below) {
+    let around = call.books(|books| Surroundings::of(books, below));
+    let note = |call: &mut C, reason| {
+        let noted = Audited {
+            kind: CallKind::Class,
+            number: class.0,
+            reason,
+        };
+        call.audit(&noted, around.gpu.or(session.gpu()));
+    };
+    let entry = match listed(call, class, &around) {
         Ok(entry) => entry,
         Err(reason) => {
-            note(call, session, class, below, reason);
+            note(call, reason);
             return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
         }
     };
@@ -140,17 +152,17 @@ pub(super) fn alloc<C: Call>(
 
     let params_bytes: &[u8] = params.as_ref().map_or(&[], |p| &p.bytes);
     if !handles::are_own(call, entry.clients, params_bytes) {
-        note(call, session, class, below, Reason::Foreign);
+        note(call, Reason::Foreign);
         return set(envelope.status, outer, handles::FOREIGN.0).map(|()| 0);
     }
     if let Err(status) = privileged(class, entry.kind, params_bytes) {
-        note(call, session, class, below, Reason::Parameters);
+        note(call, Reason::Parameters);
         return set(envelope.status, outer, status.0).map(|()| 0);
     }
     if class == NV50_MEMORY_VIRTUAL {
         let flags = memory::FLAGS.get(params_bytes).ok_or(Errno::EINVAL)?;
-        if !may_be_made(call, below, flags) {
-            note(call, session, class, below, Reason::Parameters);
+        if !may_be_made(&around, flags) {
+            note(call, Reason::Parameters);
             return set(envelope.status, outer, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
         }
     }
@@ -190,12 +202,10 @@ pub(super) fn alloc<C: Call>(
         },
         context: params::is_compute(entry.kind, params_bytes),
     };
-    if !is_client {
-        if let Err(refused) = check_file(call, session, request.client) {
-            return set(envelope.status, outer, refused.0).map(|()| 0);
-        }
+    if !is_client && is_elsewhere(session, around.made_on) {
+        return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
     }
-    let ticket = match managed::begin_alloc(call, &request) {
+    let ticket = match managed::begin_alloc(call, &request, around.gpu) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
     };
@@ -344,39 +354,37 @@ fn privileged(class: ClassId, kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> 
     })
 }
 
-/// Takes note of an object that is not to be made below this one: for its GPU, if it has one.
-fn note(
-    call: &mut impl Call,
-    session: &Session,
-    class: ClassId,
-    below: (ClientHandle, ObjectHandle),
-    reason: Reason,
-) {
-    let gpu = call.books(|books| books.gpu_of(below.0, below.1));
-    let noted = Audited {
-        kind: CallKind::Class,
-        number: class.0,
-        reason,
-    };
-    call.audit(&noted, gpu.or(session.gpu()));
+/// What an object is to be made below.
+pub(super) struct Surroundings {
+    /// The GPU that it is of.
+    pub(super) gpu: Option<GpuId>,
+    /// What the tenant's share of that is for, or all of its shares.
+    capabilities: Capabilities,
+    /// The file that the client was made on.
+    pub(super) made_on: Option<FileId>,
 }
 
-/// The class's entry, if the tenant may make one below this object. (A client is below nothing; a
-/// device below a client, which is of no GPU.)
+impl Surroundings {
+    pub(super) fn of(books: &Books, (client, parent): (ClientHandle, ObjectHandle)) -> Self {
+        let gpu = books.gpu_of(client, parent);
+        Self {
+            gpu,
+            capabilities: books.capabilities(gpu),
+            made_on: books.client_file(client),
+        }
+    }
+}
+
+/// The class's entry, if the tenant may make one there. (A client is below nothing; a device below a client,
+/// which is of no GPU.)
 fn listed(
-    call: &mut impl Call,
+    call: &impl Call,
     class: ClassId,
-    below: (ClientHandle, ObjectHandle),
+    around: &Surroundings,
 ) -> Result<&'static ClassEntry, Reason> {
     let entry = call.tables().class(class).ok_or(Reason::Unlisted)?;
     let wanted = entry.capabilities;
-    // What all have needs no look into the books.
-    let may = wanted == BASE
-        || call.books(|books| {
-            let gpu = books.gpu_of(below.0, below.1);
-            books.capabilities(gpu).meets(wanted)
-        });
-    match may {
+    match wanted == BASE || around.capabilities.meets(wanted) {
         true => Ok(entry),
         false => Err(Reason::Capability(wanted)),
     }
@@ -385,16 +393,8 @@ fn listed(
 /// Whether a range of addresses may be made: where it reads as zeros, the driver keeps its page tables after its
 /// end until something else happens in its address space (seen on an H200), in nobody's books. Graphics needs such
 /// ranges, nothing else does.
-pub(super) fn may_be_made(
-    call: &mut impl Call,
-    below: (ClientHandle, ObjectHandle),
-    flags: u32,
-) -> bool {
-    flags & memory::FLAGS_SPARSE == 0
-        || call.books(|books| {
-            let gpu = books.gpu_of(below.0, below.1);
-            books.capabilities(gpu).meets(GRAPHICS)
-        })
+pub(super) fn may_be_made(around: &Surroundings, flags: u32) -> bool {
+    flags & memory::FLAGS_SPARSE == 0 || around.capabilities.meets(GRAPHICS)
 }
 
 /// What the driver takes for a range of addresses: it makes its page tables at once, unless it is asked not to.

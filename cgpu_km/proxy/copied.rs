@@ -8,12 +8,16 @@ use crate::store::List;
 use core::ops::Deref;
 use core::ops::DerefMut;
 
+/// Bytes of most of RM's outer structs, which cost the least to set to zero.
+const SHORT: usize = 48;
 /// Bytes that are kept without an allocation: all of RM's outer structs but one, and the parameters of
 /// most classes and controls.
 const INLINE: usize = 128;
 
 /// Bytes of one struct.
 pub(super) enum Bytes {
+    /// The first so many of these.
+    Short([u8; SHORT], usize),
     /// The first so many of these.
     Inline([u8; INLINE], usize),
     /// Those that are too many for that.
@@ -23,9 +27,12 @@ pub(super) enum Bytes {
 impl Bytes {
     /// `len` zeros.
     pub(super) fn zeros(len: usize) -> Result<Self, Errno> {
-        Ok(match len <= INLINE {
-            true => Self::Inline([0; INLINE], len),
-            false => Self::Allocated(List::zeros(len)?),
+        Ok(if len <= SHORT {
+            Self::Short([0; SHORT], len)
+        } else if len <= INLINE {
+            Self::Inline([0; INLINE], len)
+        } else {
+            Self::Allocated(List::zeros(len)?)
         })
     }
 
@@ -33,9 +40,9 @@ impl Bytes {
     /// handed on costs more than what is done with it.
     fn resize(&mut self, len: usize) -> Result<(), Errno> {
         match self {
+            Self::Short(_, here) if len <= SHORT => *here = len,
             Self::Inline(_, here) if len <= INLINE => *here = len,
-            _ if len <= INLINE => *self = Self::Inline([0; INLINE], len),
-            _ => *self = Self::Allocated(List::zeros(len)?),
+            _ => *self = Self::zeros(len)?,
         }
         Ok(())
     }
@@ -46,6 +53,7 @@ impl Deref for Bytes {
 
     fn deref(&self) -> &[u8] {
         match self {
+            Self::Short(bytes, len) => bytes.get(..*len).unwrap_or(&[]),
             Self::Inline(bytes, len) => bytes.get(..*len).unwrap_or(&[]),
             Self::Allocated(bytes) => bytes,
         }
@@ -55,6 +63,7 @@ impl Deref for Bytes {
 impl DerefMut for Bytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
+            Self::Short(bytes, len) => bytes.get_mut(..*len).unwrap_or(&mut []),
             Self::Inline(bytes, len) => bytes.get_mut(..*len).unwrap_or(&mut []),
             Self::Allocated(bytes) => bytes,
         }
@@ -73,7 +82,7 @@ impl Copied {
     pub(super) const fn none() -> Self {
         Self {
             at: UserAddr(0),
-            bytes: Bytes::Inline([0; INLINE], 0),
+            bytes: Bytes::Short([0; SHORT], 0),
         }
     }
 
@@ -108,7 +117,7 @@ mod tests {
 
     #[test]
     fn small_and_large_are_the_same_to_their_users() {
-        for len in [0, 1, INLINE - 1, INLINE, INLINE + 1, 9264] {
+        for len in [0, 1, SHORT, SHORT + 1, INLINE - 1, INLINE, INLINE + 1, 9264] {
             let mut bytes = Bytes::zeros(len).expect("memory");
             assert_eq!(*bytes, vec![0; len]);
             if let Some(last) = bytes.last_mut() {
@@ -118,18 +127,18 @@ mod tests {
                 bytes.iter().map(|b| usize::from(*b)).sum::<usize>(),
                 7 * len.min(1)
             );
-            assert_eq!(matches!(bytes, Bytes::Inline(..)), len <= INLINE);
+            assert_eq!(matches!(bytes, Bytes::Allocated(_)), len > INLINE);
         }
     }
 
     #[test]
     fn what_is_taken_anew_has_the_new_size() {
-        for before in [0, 7, INLINE, INLINE + 1] {
-            for len in [0, 1, INLINE, INLINE + 1, 9264] {
+        for before in [0, 7, SHORT + 1, INLINE, INLINE + 1] {
+            for len in [0, 1, SHORT, SHORT + 1, INLINE, INLINE + 1, 9264] {
                 let mut bytes = Bytes::zeros(before).expect("memory");
                 bytes.resize(len).expect("memory");
                 assert_eq!(bytes.len(), len);
-                assert_eq!(matches!(bytes, Bytes::Inline(..)), len <= INLINE);
+                assert_eq!(matches!(bytes, Bytes::Allocated(_)), len > INLINE);
             }
         }
     }

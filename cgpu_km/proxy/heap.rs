@@ -6,11 +6,12 @@
 //! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
 //! rmapi_deprecated_allocmemory.c), and the books see those.
 
-use super::alloc::{may_be_made, tables};
+use super::alloc::{may_be_made, tables, Surroundings};
 use super::frontend::allowed;
 use super::frontend::check_file;
 use super::frontend::freed;
 use super::frontend::get;
+use super::frontend::is_elsewhere;
 use super::frontend::is_made;
 use super::frontend::note;
 use super::frontend::plain;
@@ -88,7 +89,8 @@ fn alloc_size(
         ClientHandle(get(H_ROOT, bytes)?),
         ObjectHandle(get(H_OBJECT_PARENT, bytes)?),
     );
-    if kind == Kind::VirtualMemory && !may_be_made(call, below, flags) {
+    let around = call.books(|books| Surroundings::of(books, below));
+    if kind == Kind::VirtualMemory && !may_be_made(&around, flags) {
         note(call, session, CallKind::Escape, HEAP, Reason::Parameters);
         return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
     }
@@ -138,6 +140,7 @@ fn alloc_size(
         code,
         bytes,
         &request,
+        &around,
         &Places {
             status: STATUS,
             handle: alloc_size::H_MEMORY,
@@ -254,7 +257,8 @@ pub(super) fn alloc_memory(
         handle: H_OBJECT_NEW,
         size: None,
     };
-    let returned = charged(call, session, code, bytes, &request, &places)?;
+    let around = call.books(|books| Surroundings::of(books, (client, parent)));
+    let returned = charged(call, session, code, bytes, &request, &around, &places)?;
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
         let view = call.books(|books| {
             books
@@ -315,6 +319,7 @@ fn charged(
     code: u32,
     bytes: &mut [u8],
     request: &Alloc,
+    around: &Surroundings,
     places: &Places,
 ) -> Result<i32, Errno> {
     let Places {
@@ -322,10 +327,10 @@ fn charged(
         handle,
         size,
     } = *places;
-    if let Err(refused) = check_file(call, session, request.client) {
-        return set(status, bytes, refused.0).map(|()| 0);
+    if is_elsewhere(session, around.made_on) {
+        return set(status, bytes, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
     }
-    let ticket = match managed::begin_alloc(call, request) {
+    let ticket = match managed::begin_alloc(call, request, around.gpu) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
     };

@@ -36,6 +36,7 @@ use crate::nvidia::wire::Field;
 use crate::policy::Alloc;
 use crate::policy::Entry;
 use crate::policy::FileId;
+use crate::policy::GpuId;
 use crate::policy::Location;
 use crate::policy::Order;
 use crate::policy::Refusal;
@@ -203,17 +204,21 @@ fn relieve(call: &mut impl Call) -> bool {
     true
 }
 
-/// [`Books::begin_alloc`](crate::policy::Books::begin_alloc). Managed memory makes room for the object
-/// first, as it does in the driver itself (`uvm_pmm_gpu_pma_evict_pages()`, uvm_pmm_gpu.c).
-pub(super) fn begin_alloc(call: &mut impl Call, request: &Alloc) -> Result<Ticket, Refusal> {
+/// [`Books::begin_alloc`](crate::policy::Books::begin_alloc). Managed memory on the GPU of what the object is
+/// made below makes room for it first, as it does in the driver itself (`uvm_pmm_gpu_pma_evict_pages()`,
+/// uvm_pmm_gpu.c).
+pub(super) fn begin_alloc(
+    call: &mut impl Call,
+    request: &Alloc,
+    gpu: Option<GpuId>,
+) -> Result<Ticket, Refusal> {
     let bytes = request.most();
-    let begun = call.books(|books| {
-        let gpu = books.gpu_of(request.client, request.parent);
-        match gpu.filter(|gpu| books.begin_demand(*gpu, bytes)) {
+    let begun = call.books(
+        |books| match gpu.filter(|gpu| books.begin_demand(*gpu, bytes)) {
             Some(crowded) => Err(crowded),
             None => Ok(books.begin_alloc(request)),
-        }
-    });
+        },
+    );
     let gpu = match begun {
         Ok(begun) => return begun,
         Err(crowded) => crowded,
