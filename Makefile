@@ -74,7 +74,7 @@ bench:
 soak:
 	@tests/vm/build.sh --kernel debug >/dev/null
 	@tests/vm/run.sh --no-build --kernel debug --name soak --leaks --limit $$(($(SOAK) * 2 + 1800)) -- \
-		cgpu-guest storm-memory --seconds $(SOAK)
+		cgpu-guest soak --seconds $(SOAK)
 
 bench-scale:
 	@cargo bench --quiet --locked -p cgpu_km --bench scale

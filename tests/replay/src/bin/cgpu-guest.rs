@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use cgpu_replay::guest::{
-    attacks, bench, chaos, demo, hammer, inside, race, rm, scale, storm, suite, weights,
+    attacks, bench, chaos, demo, hammer, inside, race, rm, scale, soak, storm, suite, weights,
 };
 use cgpu_replay::record::Trace;
 use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
@@ -76,6 +76,13 @@ enum Command {
         /// Let the module's own allocations fail (needs a kernel with fault injection).
         #[arg(long)]
         fail_allocations: bool,
+    },
+    /// The storms, the opens and the cases about compute time over and over; the kernel's memory must not grow.
+    /// Prints a JSON object.
+    Soak {
+        /// How long.
+        #[arg(long, default_value_t = 3600)]
+        seconds: u64,
     },
     /// What programs get of a GPU's compute time under weights and caps, on the stand-in's model of a GPU. A line of
     /// JSON for each case; ends in "N passed, N failed".
@@ -226,6 +233,11 @@ fn work(command: Command) -> Result<bool, String> {
             })?;
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
+        }
+        Command::Soak { seconds } => {
+            let report = soak::run(seconds)?;
+            print(&report)?;
+            Ok(report.wrong.is_empty() && report.grown.is_empty() && report.kernel_warnings == 0)
         }
         Command::Weights { only } => weights::run(&only),
         Command::Suite { only, unload } => suite::run(&only, unload),

@@ -13,6 +13,7 @@ pub mod process;
 pub mod race;
 pub mod rm;
 pub mod scale;
+pub mod soak;
 pub mod storm;
 pub mod suite;
 pub mod uvm;
