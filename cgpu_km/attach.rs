@@ -300,10 +300,7 @@ fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
 
 /// Issues an escape on a file that the module opened itself.
 fn escape(file: &BackingFile, escape: Escape, argument: &mut [u8]) -> Result<(), Failure> {
-    let parts = &mut [Part {
-        bytes: argument,
-        pointer: None,
-    }];
+    let parts = &mut [Part::argument(argument)];
     forward(file, escape, parts, Route::Caller)
 }
 
@@ -371,14 +368,8 @@ impl<'a> Rm<'a> {
         nvos64::H_OBJECT_NEW.set(&mut outer, object);
         nvos64::H_CLASS.set(&mut outer, class);
         let parts = &mut [
-            Part {
-                bytes: &mut outer,
-                pointer: None,
-            },
-            Part {
-                bytes: params,
-                pointer: Some(argument(nvos64::P_ALLOC_PARMS.offset())),
-            },
+            Part::argument(&mut outer),
+            Part::pointed(params, argument(nvos64::P_ALLOC_PARMS.offset())),
         ];
         forward(self.control, Escape::RmAlloc, parts, route)?;
         let handle = nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default();
@@ -423,14 +414,8 @@ impl<'a> Rm<'a> {
         nvos54::CMD.set(&mut outer, cmd);
         nvos54::PARAMS_SIZE.set(&mut outer, size);
         let parts = &mut [
-            Part {
-                bytes: &mut outer,
-                pointer: None,
-            },
-            Part {
-                bytes: params,
-                pointer: Some(argument(nvos54::PARAMS.offset())),
-            },
+            Part::argument(&mut outer),
+            Part::pointed(params, argument(nvos54::PARAMS.offset())),
         ];
         forward(self.control, Escape::RmControl, parts, Route::Caller)?;
         check(nvos54::STATUS.get(&outer))

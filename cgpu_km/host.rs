@@ -14,3 +14,29 @@ pub mod proxy;
 pub mod store;
 #[path = "uapi/lib.rs"]
 pub mod uapi;
+
+/// Runs a driver of a test's on whole structs: zeros stand in the [gaps](proxy::Gap).
+pub fn whole<R>(
+    parts: &mut [proxy::Part<'_>],
+    driver: impl FnOnce(&mut [proxy::Part<'_>]) -> R,
+) -> R {
+    let mut structs: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.size()]).collect();
+    for (part, all) in parts.iter().zip(&mut structs) {
+        for (at, piece) in part.pieces() {
+            all[at..at + piece.len()].copy_from_slice(piece);
+        }
+    }
+    let filled = parts.iter().zip(&mut structs);
+    let filled = filled.map(|(part, bytes)| proxy::Part {
+        bytes,
+        gap: proxy::Gap::default(),
+        pointer: part.pointer,
+    });
+    let returned = driver(&mut filled.collect::<Vec<_>>());
+    for (part, all) in parts.iter_mut().zip(&structs) {
+        for (at, piece) in part.pieces_mut() {
+            piece.copy_from_slice(&all[at..at + piece.len()]);
+        }
+    }
+    returned
+}

@@ -58,6 +58,13 @@ impl UserAddr {
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
+
+    /// So many bytes behind it; `EFAULT` beyond the end of all addresses.
+    fn behind(self, offset: usize) -> Result<Self, Errno> {
+        let offset = u64::try_from(offset).ok();
+        let address = offset.and_then(|offset| self.0.checked_add(offset));
+        address.map(Self).ok_or(Errno::EFAULT)
+    }
 }
 
 /// A positive errno for the program.
@@ -103,12 +110,78 @@ pub enum Route {
 /// back to one leaves the others as they were checked.
 #[derive(Debug)]
 pub struct Part<'a> {
-    /// The struct: what the driver is to read, and then what it wrote.
+    /// The struct, without its gap: what the driver is to read, and then what it wrote.
     pub bytes: &'a mut [u8],
+    /// What of the struct is not in `bytes`.
+    pub gap: Gap,
     /// Where the pointer to this part stands. `None` for the first part, whose address is the
     /// argument of the `ioctl`. Whoever forwards puts the part's address there for the driver and
     /// the program's own pointer back afterwards. The pointer to an empty part stays as it is.
     pub pointer: Option<PointerAt>,
+}
+
+impl<'a> Part<'a> {
+    /// The argument of the `ioctl`.
+    pub fn argument(bytes: &'a mut [u8]) -> Self {
+        Self {
+            bytes,
+            gap: Gap::default(),
+            pointer: None,
+        }
+    }
+
+    /// A struct that an earlier part points to.
+    pub fn pointed(bytes: &'a mut [u8], pointer: PointerAt) -> Self {
+        Self {
+            bytes,
+            gap: Gap::default(),
+            pointer: Some(pointer),
+        }
+    }
+
+    /// Bytes of the whole struct.
+    pub fn size(&self) -> usize {
+        self.bytes.len().saturating_add(self.gap.len)
+    }
+
+    /// What is there of the struct, each piece with its place.
+    pub fn pieces(&self) -> [(usize, &[u8]); 2] {
+        self.gap.pieces(self.bytes)
+    }
+
+    /// The same, to be written.
+    pub fn pieces_mut(&mut self) -> [(usize, &mut [u8]); 2] {
+        self.gap.pieces_mut(self.bytes)
+    }
+}
+
+/// Bytes in the midst of a struct that the driver copies without looking at them: room for more entries of a list
+/// than there are. It reads there whatever stands there, and what it writes is not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// Where it begins.
+    pub at: usize,
+    /// Its length; 0: there is none.
+    pub len: usize,
+}
+
+impl Gap {
+    /// What is before it and behind it of the bytes of a struct without it, each with its place.
+    fn pieces<'a>(&self, bytes: &'a [u8]) -> [(usize, &'a [u8]); 2] {
+        let (before, behind) = bytes.split_at(self.at.min(bytes.len()));
+        [(0, before), (self.end(), behind)]
+    }
+
+    /// The same, to be written.
+    fn pieces_mut<'a>(&self, bytes: &'a mut [u8]) -> [(usize, &'a mut [u8]); 2] {
+        let (before, behind) = bytes.split_at_mut(self.at.min(bytes.len()));
+        [(0, before), (self.end(), behind)]
+    }
+
+    /// Where it ends.
+    fn end(&self) -> usize {
+        self.at.saturating_add(self.len)
+    }
 }
 
 /// Place of a 64-bit pointer: a byte offset in an earlier part.

@@ -57,6 +57,22 @@ pub struct UvmEntry {
     pub capabilities: Capabilities,
 }
 
+impl UvmEntry {
+    /// The same for parameters that lack `len` bytes at `at`.
+    pub fn without(&self, at: usize, len: usize) -> Self {
+        let moved = |field: Field<u32>| match field.offset() < at {
+            true => field,
+            false => Field::at(field.offset().saturating_sub(len)),
+        };
+        Self {
+            status: moved(self.status),
+            client: self.client.map(moved),
+            object: self.object.map(moved),
+            ..*self
+        }
+    }
+}
+
 /// `UVM_UNREGISTER_GPU_VASPACE`: a GPU gives up the address space, with all that is mapped for it.
 pub const UNREGISTER_GPU_VASPACE: u32 = 26;
 /// `UVM_UNREGISTER_GPU`: a GPU goes altogether.

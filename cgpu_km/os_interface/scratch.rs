@@ -116,6 +116,15 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// So many bytes behind it.
+    fn behind(self, bytes: usize) -> Self {
+        let offset = self.offset + bytes;
+        Self {
+            page: self.page + offset / PAGE_SIZE,
+            offset: offset % PAGE_SIZE,
+        }
+    }
+
     /// The start of the next page.
     fn after(self) -> Self {
         Self {
@@ -137,6 +146,9 @@ impl Drop for Grant<'_> {
 /// Where the second part begins, if it is on the page of the first.
 fn shared_page(parts: &[Part<'_>]) -> Option<usize> {
     let (first, second) = (parts.first()?, parts.get(1)?);
+    if first.gap.len + second.gap.len != 0 {
+        return None;
+    }
     let offset = first.bytes.len().saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
     let both = offset.checked_add(second.bytes.len())?;
     (both <= PAGE_SIZE).then_some(offset)
@@ -160,7 +172,7 @@ fn place(parts: &[Part<'_>], number: usize) -> Place {
     }
     let before = parts.iter().enumerate().take(number);
     let before = before.filter(|(other, _)| *other != 1 || shared.is_none());
-    let pages = before.map(|(_, part)| part.bytes.len().div_ceil(PAGE_SIZE) + 1);
+    let pages = before.map(|(_, part)| part.size().div_ceil(PAGE_SIZE) + 1);
     Place {
         page: pages.sum(),
         offset: 0,
@@ -177,10 +189,16 @@ struct Alone<'a> {
 impl<'a> Alone<'a> {
     fn of(parts: &'a [Part<'_>]) -> Option<Self> {
         match parts {
-            [first] if first.pointer.is_none() && first.bytes.len() <= PAGE_SIZE => Some(Self {
-                first: first.bytes,
-                second: None,
-            }),
+            [first]
+                if first.pointer.is_none()
+                    && first.gap.len == 0
+                    && first.bytes.len() <= PAGE_SIZE =>
+            {
+                Some(Self {
+                    first: first.bytes,
+                    second: None,
+                })
+            }
             [first, second] if first.pointer.is_none() => {
                 let offset = shared_page(parts)?;
                 let at = match second.pointer {
@@ -220,12 +238,7 @@ fn put_back(parts: &mut [Part<'_>], at: PointerAt, pointer: &[u8; 8]) -> Result 
 
 /// A place in part `number`.
 fn inside(parts: &[Part<'_>], number: usize, offset: usize) -> Place {
-    let start = place(parts, number);
-    let offset = start.offset + offset;
-    Place {
-        page: start.page + offset / PAGE_SIZE,
-        offset: offset % PAGE_SIZE,
-    }
+    place(parts, number).behind(offset)
 }
 
 impl Lease {
@@ -297,7 +310,7 @@ impl Lease {
     /// `E2BIG` where a part, their number or their sum is too large, `EINVAL` where a pointer is not
     /// inside an earlier part, `EFAULT` where an address in a part lies in the scratch, `ENOMEM`.
     pub(super) fn fill(&mut self, parts: &[Part<'_>]) -> Result<u64> {
-        if parts.len() > PARTS_MAX || parts.iter().any(|part| part.bytes.len() > PART_MAX) {
+        if parts.len() > PARTS_MAX || parts.iter().any(|part| part.size() > PART_MAX) {
             return Err(E2BIG);
         }
         if parts.iter().any(|part| self.is_named_in(part.bytes)) {
@@ -319,7 +332,7 @@ impl Lease {
         let mut live = 0;
         for (number, part) in parts.iter().enumerate() {
             let first = self.start + place(parts, number).page;
-            for page in first..first + part.bytes.len().div_ceil(PAGE_SIZE) {
+            for page in first..first + part.size().div_ceil(PAGE_SIZE) {
                 slot.page(page)?;
                 live |= 1 << page;
             }
@@ -329,7 +342,9 @@ impl Lease {
         slot.live.store(live, Relaxed);
         for (number, part) in parts.iter().enumerate() {
             let here = place(parts, number);
-            self.copy_in(here, part.bytes)?;
+            for (offset, piece) in part.pieces() {
+                self.copy_in(inside(parts, number, offset), piece)?;
+            }
             if let Some(at) = part.pointer {
                 let holder = pointer(parts, at).filter(|_| at.part < number);
                 holder.ok_or(EINVAL)?;
@@ -410,9 +425,11 @@ impl Lease {
             *place = saved.unwrap_or_default();
         }
         for number in 0..parts.len() {
-            let here = place(parts, number);
+            let start = place(parts, number);
             if let Some(part) = parts.get_mut(number) {
-                self.copy_out(here, part.bytes)?;
+                for (offset, piece) in part.pieces_mut() {
+                    self.copy_out(start.behind(offset), piece)?;
+                }
             }
         }
         for (number, saved) in pointers.iter().enumerate().take(parts.len()) {

@@ -101,6 +101,15 @@ void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *ent
 		set_pte_at(mm, address, entry, pte_mkspecial(pfn_pte(frame, protection)));
 }
 
+/* Lets an entry of a page table that refers to a frame be written through, as finish_mkwrite_fault() does. */
+void cgpu_shim_make_writable(pte_t *entry)
+{
+	pte_t pte = ptep_get(entry);
+
+	if (pte_present(pte))
+		set_pte(entry, pte_mkwrite_novma(pte_mkdirty(pte_mkyoung(pte))));
+}
+
 /* The frame that an entry of a page table refers to; false where it is empty. */
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame)
 {

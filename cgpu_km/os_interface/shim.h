@@ -29,6 +29,7 @@ void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
 void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,
 			 pgprot_t protection);
+void cgpu_shim_make_writable(pte_t *entry);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);

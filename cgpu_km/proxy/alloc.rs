@@ -223,18 +223,13 @@ pub(super) fn alloc<C: Call>(
     };
 
     let mut forward = |call: &mut C, outer: &mut [u8]| {
-        let outer = Part {
-            bytes: outer,
-            pointer: None,
-        };
-        let params = params.as_mut().map(|p| Part {
-            bytes: &mut p.bytes,
-            pointer: Some(PARAMS_AT),
-        });
-        let rights = rights.as_mut().map(|r| Part {
-            bytes: &mut r.bytes,
-            pointer: Some(RIGHTS_AT),
-        });
+        let outer = Part::argument(outer);
+        let params = params
+            .as_mut()
+            .map(|p| Part::pointed(&mut p.bytes, PARAMS_AT));
+        let rights = rights
+            .as_mut()
+            .map(|r| Part::pointed(&mut r.bytes, RIGHTS_AT));
         match (params, rights) {
             (None, None) => call.forward(code, &mut [outer], route),
             (Some(p), None) => call.forward(code, &mut [outer, p], route),

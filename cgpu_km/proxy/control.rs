@@ -18,6 +18,7 @@ use super::lists;
 use super::Call;
 use super::Copied;
 use super::Errno;
+use super::Gap;
 use super::Part;
 use super::PointerAt;
 use super::Route;
@@ -347,6 +348,7 @@ fn read_lists(
             false if pointer.direction == Direction::Out => Some(Copied {
                 at,
                 bytes: Bytes::zeros(len)?,
+                gap: Gap::default(),
             }),
             false => Some(Copied::read(call, at, len)?),
         };
@@ -366,14 +368,8 @@ fn forward(
     if pointers.len() > MOST_POINTERS {
         return Err(Errno::EINVAL);
     }
-    let outer = Part {
-        bytes: outer,
-        pointer: None,
-    };
-    let params = Part {
-        bytes: params,
-        pointer: Some(PARAMS_AT),
-    };
+    let outer = Part::argument(outer);
+    let params = Part::pointed(params, PARAMS_AT);
     if pointers.is_empty() {
         return call.forward(code, &mut [outer, params], route);
     }
@@ -383,13 +379,13 @@ fn forward(
     parts.push(params)?;
     for (list, pointer) in lists.iter_mut().zip(pointers) {
         if let Some(list) = list {
-            parts.push(Part {
-                bytes: &mut list.bytes,
-                pointer: Some(PointerAt {
+            parts.push(Part::pointed(
+                &mut list.bytes,
+                PointerAt {
                     part: 1,
                     offset: pointer.at,
-                }),
-            })?;
+                },
+            ))?;
         }
     }
     call.forward(code, &mut parts, route)

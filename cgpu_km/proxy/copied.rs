@@ -3,6 +3,7 @@
 
 use super::Call;
 use super::Errno;
+use super::Gap;
 use super::UserAddr;
 use crate::store::List;
 use core::ops::Deref;
@@ -74,6 +75,8 @@ impl DerefMut for Bytes {
 pub(super) struct Copied {
     pub(super) at: UserAddr,
     pub(super) bytes: Bytes,
+    /// What of it was not copied.
+    pub(super) gap: Gap,
 }
 
 impl Copied {
@@ -83,6 +86,7 @@ impl Copied {
         Self {
             at: UserAddr(0),
             bytes: Bytes::Short([0; SHORT], 0),
+            gap: Gap { at: 0, len: 0 },
         }
     }
 
@@ -95,7 +99,25 @@ impl Copied {
     ) -> Result<(), Errno> {
         self.at = at;
         self.bytes.resize(len)?;
+        self.gap = Gap::default();
         call.read(at, &mut self.bytes)
+    }
+
+    /// Copies a struct without a gap, of which what is behind that was copied before.
+    pub(super) fn take_around(
+        &mut self,
+        call: &mut impl Call,
+        at: UserAddr,
+        gap: Gap,
+        behind: &[u8],
+    ) -> Result<(), Errno> {
+        self.at = at;
+        self.bytes
+            .resize(gap.at.checked_add(behind.len()).ok_or(Errno::EINVAL)?)?;
+        self.gap = gap;
+        let [(_, before), (_, rest)] = gap.pieces_mut(&mut self.bytes);
+        rest.copy_from_slice(behind);
+        call.read(at, before)
     }
 
     /// Copies `len` bytes; as [`Copied::take`].
@@ -107,7 +129,13 @@ impl Copied {
 
     /// Copies them back; `EFAULT` where they cannot be written.
     pub(super) fn write_back(&self, call: &mut impl Call) -> Result<(), Errno> {
-        call.write(self.at, &self.bytes)
+        if self.gap == Gap::default() {
+            return call.write(self.at, &self.bytes);
+        }
+        for (offset, piece) in self.gap.pieces(&self.bytes) {
+            call.write(self.at.behind(offset)?, piece)?;
+        }
+        Ok(())
     }
 }
 

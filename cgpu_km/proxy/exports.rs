@@ -274,14 +274,8 @@ impl<H: Held> Driver<'_, H> {
             offset: self.at,
         };
         let mut parts = [
-            Part {
-                bytes: self.outer,
-                pointer: None,
-            },
-            Part {
-                bytes: self.bytes,
-                pointer: Some(PARAMS_AT),
-            },
+            Part::argument(self.outer),
+            Part::pointed(self.bytes, PARAMS_AT),
         ];
         call.forward_holding(self.code, &mut parts, file)
     }

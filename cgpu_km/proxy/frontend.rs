@@ -167,10 +167,7 @@ pub(super) fn allowed(
 
 /// Forwards a struct that holds no pointer and decides nothing.
 pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
-    let mut parts = [Part {
-        bytes,
-        pointer: None,
-    }];
+    let mut parts = [Part::argument(bytes)];
     call.forward(code, &mut parts, Route::Caller)
 }
 

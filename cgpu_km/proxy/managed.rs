@@ -111,10 +111,7 @@ fn ask(call: &mut impl Call, order: &Order, request: &Request) -> bool {
             filled &= field.set(bytes, node).is_some();
         }
     }
-    let part = Part {
-        bytes,
-        pointer: None,
-    };
+    let part = Part::argument(bytes);
     let mut parts = [part];
     let returned = filled.then(|| call.forward_on(order.file, request.cmd, &mut parts));
     let [part] = parts;

@@ -16,6 +16,7 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
 use crate::nvidia::wire::Field;
+use crate::whole;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -156,12 +157,14 @@ impl Call for Program {
         parts: &mut [Part<'_>],
         route: Route,
     ) -> Result<i32, Errno> {
-        self.seen.push(Seen {
-            request,
-            route,
-            parts: parts.iter().map(|p| p.bytes.to_vec()).collect(),
-        });
-        Ok((self.driver)(parts))
+        whole(parts, |parts| {
+            self.seen.push(Seen {
+                request,
+                route,
+                parts: parts.iter().map(|p| p.bytes.to_vec()).collect(),
+            });
+            Ok((self.driver)(parts))
+        })
     }
 
     fn forward_on(

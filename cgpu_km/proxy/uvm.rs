@@ -63,7 +63,16 @@ pub(super) fn ioctl(
     }
     let size = usize::try_from(entry.size).map_err(|_| Errno::EINVAL)?;
     let mut params = Copied::none();
-    params.take(call, argument, size)?;
+    let moved;
+    let entry = if entry.kind == UvmKind::MapExternal {
+        uvm_map::take(&mut params, call, argument, size)?;
+        moved = entry.without(params.gap.at, params.gap.len);
+        &moved
+    } else {
+        params.take(call, argument, size)?;
+        entry
+    };
+    let gap = params.gap;
     let bytes = &mut params.bytes;
     if let Some(status) = refusal(call, entry, bytes)? {
         let reason = match status {
@@ -83,7 +92,7 @@ pub(super) fn ioctl(
         )
         .map(|()| 0),
         UvmKind::RegisterGpu => register_gpu(call, request, bytes),
-        UvmKind::MapExternal => uvm_map::map(call, session, entry, bytes),
+        UvmKind::MapExternal => uvm_map::map(call, session, entry, bytes, gap),
         UvmKind::UnmapExternal => uvm_map::unmap(call, session, entry, bytes),
         UvmKind::Free => uvm_map::free(call, session, entry, bytes),
         _ if entry.cmd == uvm::REGISTER_GPU_VASPACE => {
@@ -155,10 +164,7 @@ pub(super) fn forward(
     bytes: &mut [u8],
     route: Route,
 ) -> Result<i32, Errno> {
-    let mut parts = [Part {
-        bytes,
-        pointer: None,
-    }];
+    let mut parts = [Part::argument(bytes)];
     call.forward(request, &mut parts, route)
 }
 

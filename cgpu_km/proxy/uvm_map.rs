@@ -17,9 +17,13 @@ use super::frontend::set;
 use super::uvm::forward;
 use super::uvm::has_worked;
 use super::Call;
+use super::Copied;
 use super::Errno;
+use super::Gap;
+use super::Part;
 use super::Route;
 use super::Session;
+use super::UserAddr;
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::status::NvStatus;
@@ -29,10 +33,38 @@ use crate::nvidia::uvm::UvmEntry;
 use crate::nvidia::wire::Field;
 use crate::policy::Map;
 use crate::policy::MapTicket;
+use crate::policy::Refusal;
 use crate::policy::Span;
 use crate::store::List;
 
 type Uuid = [u8; 16];
+
+/// Takes the parameters of `UVM_MAP_EXTERNAL_ALLOCATION`, which since 550 have room for more GPUs than there are:
+/// 9 KiB, of which one entry or two are used.
+pub(super) fn take(
+    params: &mut Copied,
+    call: &mut impl Call,
+    argument: UserAddr,
+    size: usize,
+) -> Result<(), Errno> {
+    use map_gpus::*;
+    if size <= WHOLE {
+        return params.take(call, argument, size);
+    }
+    let count_at = size.checked_sub(COUNT_TO_END).ok_or(Errno::EINVAL)?;
+    let mut behind = [0; COUNT_TO_END];
+    call.read(argument.behind(count_at)?, &mut behind)?;
+    let count = get(Field::<u64>::at(0), &behind)?;
+    let at = AT + SIZE * used(count_at, count);
+    let gap = Gap {
+        at,
+        len: count_at.saturating_sub(at),
+    };
+    params.take_around(call, argument, gap, &behind)
+}
+
+/// Parameters of this size fit on one page of the scratch, where they cost little.
+const WHOLE: usize = 4096;
 
 /// `UVM_MAP_EXTERNAL_ALLOCATION`.
 pub(super) fn map(
@@ -40,6 +72,7 @@ pub(super) fn map(
     session: &Session,
     entry: &UvmEntry,
     bytes: &mut [u8],
+    gap: Gap,
 ) -> Result<i32, Errno> {
     use uvm::map_external::*;
     let (Some(client), Some(memory)) = (entry.client, entry.object) else {
@@ -54,27 +87,35 @@ pub(super) fn map(
     if call.books(|books| books.kind_of(client, memory)).is_none() {
         return set(entry.status, bytes, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
     }
-    let mut maps: List<Map> = List::new();
-    for uuid in gpus(bytes)?.iter() {
-        let known = call.gpu_by_uuid(uuid);
-        let Some(gpu) = known else {
+    let mut maps: List<(Map, Option<MapTicket>)> = List::new();
+    let count_at = bytes.len().checked_sub(map_gpus::COUNT_TO_END);
+    let count_at = count_at.ok_or(Errno::EINVAL)?;
+    let count = used(count_at, get(Field::<u64>::at(count_at), bytes)?);
+    maps.reserve(count)?;
+    for number in 0..count {
+        let uuid = uuid_at(bytes, map_gpus::AT + number * map_gpus::SIZE)?;
+        if maps.iter().any(|(map, _)| map.uuid == uuid) {
+            continue;
+        }
+        let Some(gpu) = call.gpu_by_uuid(&uuid) else {
             return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_DEVICE.0).map(|()| 0);
         };
-        maps.push(Map {
+        let map = Map {
             file: session.file,
             gpu,
-            uuid: *uuid,
+            uuid,
             client,
             memory,
             base,
             length,
             offset: get(OFFSET, bytes)?,
-        })?;
+        };
+        maps.push((map, None))?;
     }
     if maps.is_empty() {
         return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);
     }
-    for map in maps.iter() {
+    for (map, _) in maps.iter() {
         let span = Span {
             file: session.file,
             gpu: Some(map.gpu),
@@ -85,24 +126,24 @@ pub(super) fn map(
         clear(call, span, moment)?;
     }
 
-    let mut tickets: List<MapTicket> = List::new();
-    tickets.reserve(maps.len())?;
-    for map in maps.iter() {
-        match call.books(|books| books.begin_map(map)) {
-            Ok(ticket) => tickets.push(ticket)?,
-            Err(refusal) => {
-                while let Some(ticket) = tickets.pop() {
-                    call.books(|books| books.end_map(ticket, false));
-                }
-                return set(entry.status, bytes, refusal.status.0).map(|()| 0);
-            }
+    let begun = maps.iter_mut().try_for_each(|(map, ticket)| {
+        *ticket = Some(call.books(|books| books.begin_map(map))?);
+        Ok(())
+    });
+    if let Err(refusal) = begun {
+        let refusal: Refusal = refusal;
+        for ticket in maps.iter_mut().filter_map(|(_, ticket)| ticket.take()) {
+            call.books(|books| books.end_map(ticket, false));
         }
+        return set(entry.status, bytes, refusal.status.0).map(|()| 0);
     }
-    let returned = forward(call, entry.cmd, bytes, Route::Caller);
+    let mut part = Part::argument(bytes);
+    part.gap = gap;
+    let returned = call.forward(entry.cmd, &mut [part], Route::Caller);
     let ok = has_worked(entry, returned, bytes);
-    for map in maps.iter().rev() {
+    for (map, ticket) in maps.iter_mut() {
         let made = ok || returned.is_ok() && !is_unmapped(call, &map.uuid, base, length);
-        if let Some(ticket) = tickets.pop() {
+        if let Some(ticket) = ticket.take() {
             call.books(|books| books.end_map(ticket, made));
         }
     }
@@ -239,24 +280,12 @@ fn is_unmapped(call: &mut impl Call, uuid: &Uuid, base: u64, length: u64) -> boo
     filled && forward(call, uvm::UNMAP_EXTERNAL, &mut bytes, Route::Caller) == Ok(0)
 }
 
-/// The GPUs that a mapping is for, each once; none: their number is wrong.
-fn gpus(bytes: &[u8]) -> Result<List<Uuid>, Errno> {
-    let mut uuids: List<Uuid> = List::new();
-    let end = bytes.len().checked_sub(map_gpus::COUNT_TO_END);
-    let count_at = end.ok_or(Errno::EINVAL)?;
+/// How many GPUs a mapping is for, as its number of them at `count_at` says; 0 for more than there is room for,
+/// which is as wrong as none (`uvm_map_external_allocation()`, uvm_map_external.c).
+fn used(count_at: usize, count: u64) -> usize {
     let room = count_at.saturating_sub(map_gpus::AT) / map_gpus::SIZE;
-    let count = get(Field::<u64>::at(count_at), bytes)?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if count > room {
-        return Ok(uuids);
-    }
-    for number in 0..count {
-        let uuid = uuid_at(bytes, map_gpus::AT + number * map_gpus::SIZE)?;
-        if !uuids.contains(&uuid) {
-            uuids.push(uuid)?;
-        }
-    }
-    Ok(uuids)
+    let count = usize::try_from(count).ok();
+    count.filter(|count| *count <= room).unwrap_or(0)
 }
 
 pub(super) fn uuid_at(bytes: &[u8], at: usize) -> Result<Uuid, Errno> {

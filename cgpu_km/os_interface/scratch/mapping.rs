@@ -6,7 +6,7 @@ use super::{
     POOL_BYTES, SLOT_PAGES,
 };
 use crate::os_interface::extra;
-use core::ptr::without_provenance_mut;
+use core::ptr::{null_mut, without_provenance_mut};
 use kernel::{
     bindings,
     error::from_err_ptr,
@@ -262,9 +262,29 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
 }
 
 unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: Called through our operations.
-    match unsafe { faulted(vmf) } {
-        Some(_) => 0,
-        None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+    unsafe extern "C" fn each(entry: *mut bindings::pte_t, _: c_ulong, _: *mut c_void) -> c_int {
+        // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
+        unsafe { extra::cgpu_shim_make_writable(entry) };
+        0
     }
+    // SAFETY: Called through our operations.
+    let Some((slot, index)) = (unsafe { faulted(vmf) }) else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    // The driver has copied the whole of its argument before it writes any of it back
+    // (`__UVM_ROUTE_CMD_ALLOC()`, uvm_api.h), so that one fault can do for all of its pages.
+    if let Some(pages) = slot.long_argument(index) {
+        // SAFETY: The fault is being served.
+        let vmf = unsafe { &*vmf };
+        let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
+        // SAFETY: A fault's mapping is valid while it is served.
+        let mm = unsafe { (*vma).vm_mm };
+        // CAST: Within a slot, and usize is 64 bits wide.
+        let before = ((index - pages.start) * PAGE_SIZE) as c_ulong;
+        let length = (pages.len() * PAGE_SIZE) as c_ulong;
+        let first = address.wrapping_sub(before);
+        // SAFETY: The mapping spans the slot, and the fault locks it.
+        unsafe { bindings::apply_to_page_range(mm, first, length, Some(each), null_mut()) };
+    }
+    0
 }

@@ -3,7 +3,7 @@
 
 use super::{mapping, table, ROUND, SLOTS, SLOT_PAGES};
 use crate::os_interface::{creds::Kept, wait::Semaphore};
-use core::{cell::UnsafeCell, ptr::null_mut};
+use core::{cell::UnsafeCell, ops::Range, ptr::null_mut};
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
     list::ListLinks,
@@ -200,6 +200,17 @@ impl Slot {
     pub(super) fn reached(&self, number: usize) {
         let reach = self.reach.load(Relaxed).max(number + 1);
         self.reach.store(reach, Relaxed);
+    }
+
+    /// The pages of the argument, if it has several and this one is among them.
+    pub(super) fn long_argument(&self, number: usize) -> Option<Range<usize>> {
+        // The first pages of a call, up to one that it has not.
+        let live = self.live.load(Relaxed);
+        // CAST: at most 64.
+        let first = live.trailing_zeros() as usize;
+        let count = live.checked_shr(live.trailing_zeros())?.trailing_ones() as usize;
+        let pages = first..first + count;
+        (count > 1 && pages.contains(&number)).then_some(pages)
     }
 
     /// The pages that a read maps: those of the call, and where that is one of a single page, those that the

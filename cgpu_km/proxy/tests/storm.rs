@@ -82,8 +82,11 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 
 impl Caller<'_> {
     fn block(&mut self, at: u64, len: usize) -> Result<&mut [u8], Errno> {
-        let block = self.blocks.get_mut(&at).ok_or(Errno::EFAULT)?;
-        block.get_mut(..len).ok_or(Errno::EFAULT)
+        let block = self.blocks.range_mut(..=at).next_back();
+        let (base, block) = block.ok_or(Errno::EFAULT)?;
+        let offset = usize::try_from(at - base).map_err(|_| Errno::EFAULT)?;
+        let rest = block.get_mut(offset..).ok_or(Errno::EFAULT)?;
+        rest.get_mut(..len).ok_or(Errno::EFAULT)
     }
 
     fn stop(&mut self) {
@@ -140,7 +143,9 @@ impl Call for Caller<'_> {
         let first = self.forwarded == 0;
         self.forwarded += 1;
         let (task, rng) = (&self.task, &mut self.rng);
-        let answer = lock(self.world).forward(task, request, parts, route, first, rng);
+        let answer = whole(parts, |parts| {
+            lock(self.world).forward(task, request, parts, route, first, rng)
+        });
         self.stop();
         answer
     }

@@ -89,6 +89,50 @@ fn driver_says(program: &mut Program, status: u32) {
 }
 
 #[test]
+fn of_the_room_for_gpus_only_the_entries_go_to_the_driver_and_back() {
+    for (count, passes) in [(1, true), (2, true), (256, true), (257, false), (0, false)] {
+        let mut program = with_memory();
+        let mut params = vec![0x5a; 9264];
+        put64(&mut params, 0, BASE);
+        put64(&mut params, 8, 4 * MIB);
+        put64(&mut params, 16, 0);
+        for at in (24..9240).step_by(36) {
+            params[at..at + 16].copy_from_slice(&UUID);
+        }
+        put64(&mut params, 9240, count);
+        put32(&mut params, 9252, CLIENT);
+        put32(&mut params, 9256, MEMORY);
+        // It changes all that it gets.
+        program.driver = Box::new(|parts| {
+            parts[0].bytes[24..9240].fill(0x77);
+            put32(parts[0].bytes, 9260, 0);
+            0
+        });
+        assert_eq!(uvm_call(&mut program, MAP, &params), Ok(0));
+        let used = 24 + 36 * usize::try_from(count).expect("small");
+        if !passes {
+            assert!(program.seen.is_empty(), "{count}");
+            params[9260..9264].copy_from_slice(&NvStatus::NV_ERR_INVALID_ARGUMENT.0.to_le_bytes());
+            assert_eq!(program.at(OUTER), params, "{count}");
+            continue;
+        }
+        let got = &program.seen[0].parts[0];
+        assert_eq!(
+            (&got[..used], &got[9240..]),
+            (&params[..used], &params[9240..])
+        );
+        assert!(got[used..9240].iter().all(|byte| *byte == 0), "{count}");
+        let told = program.at(OUTER);
+        assert!(told[24..used].iter().all(|byte| *byte == 0x77), "{count}");
+        assert_eq!(
+            (&told[..24], &told[used..9260]),
+            (&params[..24], &params[used..9260])
+        );
+        assert_eq!(get32(told, 9260), 0);
+    }
+}
+
+#[test]
 fn memory_stays_charged_until_its_mapping_is_unmapped() {
     let mut program = with_memory();
     // A GPU that is named twice is mapped once.

@@ -12,6 +12,7 @@ use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
 use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
+use cgpu_km::whole;
 
 /// Where every call's argument is.
 pub const ARGUMENT: u64 = 0x7000_0000;
@@ -51,8 +52,9 @@ pub struct Recorded {
 impl Recorded {
     fn look(&mut self, from: UserAddr, into: &mut [u8]) {
         let nested_at = u64_at(&self.argument, 16);
+        let offset = usize::try_from(from.0.wrapping_sub(ARGUMENT)).unwrap_or(usize::MAX);
         let bytes = match from.0 {
-            ARGUMENT => self.argument.as_slice(),
+            _ if offset < self.argument.len() => &self.argument[offset..],
             at if at == nested_at => self.nested.as_slice(),
             // Lists behind pointers were not recorded.
             _ => &[],
@@ -300,8 +302,12 @@ impl Call for Program<'_> {
     }
 
     fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno> {
-        if let (Some(recorded), ARGUMENT) = (&mut self.recorded, to.0) {
-            recorded.told = from.to_vec();
+        if let Some(recorded) = &mut self.recorded {
+            let offset = usize::try_from(to.0.wrapping_sub(ARGUMENT)).unwrap_or(usize::MAX);
+            if offset < recorded.argument.len() {
+                recorded.told.resize(offset + from.len(), 0);
+                recorded.told[offset..].copy_from_slice(from);
+            }
         }
         match BAD.contains(&to.0) || to.0 >> 63 != 0 {
             true => Err(Errno::EFAULT),
@@ -352,9 +358,11 @@ impl Call for Program<'_> {
             control: node.role == Role::Control,
         };
         let returned = if node.role == Role::Uvm {
-            if let Some(part) = parts.first_mut() {
-                self.driver.uvm(caller, request, part.bytes);
-            }
+            whole(parts, |parts| {
+                if let Some(part) = parts.first_mut() {
+                    self.driver.uvm(caller, request, part.bytes);
+                }
+            });
             0
         } else {
             let nr = request.to_le_bytes()[0];

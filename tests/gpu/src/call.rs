@@ -94,8 +94,10 @@ impl Call for Proxied {
         // Copies that nobody else knows of, as in the module; 8-byte words for their alignment.
         let mut copies: Vec<Vec<u64>> = Vec::with_capacity(parts.len());
         for part in parts.iter() {
-            let mut copy = vec![0u64; part.bytes.len().div_ceil(8)];
-            bytes_mut(&mut copy)[..part.bytes.len()].copy_from_slice(part.bytes);
+            let mut copy = vec![0u64; part.size().div_ceil(8)];
+            for (at, piece) in part.pieces() {
+                bytes_mut(&mut copy)[at..at + piece.len()].copy_from_slice(piece);
+            }
             copies.push(copy);
         }
         for (i, part) in parts.iter().enumerate() {
@@ -128,8 +130,9 @@ impl Call for Proxied {
             }
         }
         for (part, copy) in parts.iter_mut().zip(&mut copies) {
-            let len = part.bytes.len();
-            part.bytes.copy_from_slice(&bytes_mut(copy)[..len]);
+            for (at, piece) in part.pieces_mut() {
+                piece.copy_from_slice(&bytes_mut(copy)[at..at + piece.len()]);
+            }
         }
         for (at, own) in pointers {
             parts[at.part].bytes[at.offset..at.offset + 8].copy_from_slice(&own);
