@@ -197,7 +197,12 @@ pub(super) fn alloc<C: Call>(
     }
     let ticket = match managed::begin_alloc(call, &request) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
+        Err(refusal) => {
+            if let Some(reason) = refusal.reason() {
+                note(call, session, class, below, reason);
+            }
+            return set(envelope.status, outer, refusal.status.0).map(|()| 0);
+        }
     };
     // Where the caller left the handle to the driver, the books have chosen it. (There is room for
     // it: it was read from here.)

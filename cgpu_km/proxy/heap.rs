@@ -14,6 +14,7 @@ use super::frontend::get;
 use super::frontend::is_made;
 use super::frontend::note;
 use super::frontend::plain;
+use super::frontend::refused;
 use super::frontend::set;
 use super::handles::owns;
 use super::handles::FOREIGN;
@@ -327,7 +328,10 @@ fn charged(
     }
     let ticket = match managed::begin_alloc(call, request) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
+        Err(refusal) => {
+            let told = refused(call, session, code, &refusal);
+            return set(status, bytes, told.0).map(|()| 0);
+        }
     };
     let asked = handle.get(bytes).unwrap_or(0);
     let _ = handle.set(bytes, ticket.handle().0);

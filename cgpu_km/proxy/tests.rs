@@ -16,6 +16,7 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
 use crate::nvidia::wire::Field;
+use crate::policy::{AuditRecord, CallKind, Reason};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -234,6 +235,13 @@ const SUBDEVICE: u32 = 0x5c00_0003;
 
 const OUTER: u64 = 0x1000;
 const PARAMS: u64 = 0x10_0000;
+
+/// What was taken note of.
+fn noted(program: &Program) -> Vec<(CallKind, u32, Reason)> {
+    let each = program.books.noted_calls(GPU);
+    each.map(|record: &AuditRecord| (record.call.kind, record.call.number, record.call.reason))
+        .collect()
+}
 
 fn put32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());

@@ -13,6 +13,7 @@
 //! * what a new mapping takes the place of whole, which the driver would unmap, is unmapped before it.
 
 use super::frontend::get;
+use super::frontend::note;
 use super::frontend::set;
 use super::uvm::forward;
 use super::uvm::has_worked;
@@ -27,6 +28,7 @@ use crate::nvidia::uvm;
 use crate::nvidia::uvm::map_gpus;
 use crate::nvidia::uvm::UvmEntry;
 use crate::nvidia::wire::Field;
+use crate::policy::CallKind;
 use crate::policy::Map;
 use crate::policy::MapTicket;
 use crate::policy::Span;
@@ -93,6 +95,9 @@ pub(super) fn map(
             Err(refusal) => {
                 while let Some(ticket) = tickets.pop() {
                     call.books(|books| books.end_map(ticket, false));
+                }
+                if let Some(reason) = refusal.reason() {
+                    note(call, session, CallKind::Uvm, entry.cmd, reason);
                 }
                 return set(entry.status, bytes, refusal.status.0).map(|()| 0);
             }
