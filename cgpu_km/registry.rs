@@ -546,6 +546,7 @@ impl Admin {
             None => None,
         };
         Ok(OpenGpu {
+            card: attach::card(gpu.facts())?,
             backing,
             worker: Arc::new(worker, GFP_KERNEL)?,
             shared_data,

@@ -60,6 +60,8 @@ struct Program {
     held: Vec<FileId>,
     /// The last number that the driver has given to a client, if it says so to the kernel.
     row: Option<Rc<Cell<u32>>>,
+    /// What the driver says of the tenant's GPUs.
+    cards: Vec<Card>,
     /// The time.
     uptime_s: u64,
 }
@@ -80,6 +82,7 @@ impl Program {
             descriptors: BTreeMap::new(),
             held: Vec::new(),
             row: None,
+            cards: Vec::new(),
             uptime_s: 1000,
         }
     }
@@ -205,6 +208,10 @@ impl Call for Program {
 
     fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
         (id == lists::OWN).then_some(GPU)
+    }
+
+    fn card(&self, number: usize) -> Option<Card> {
+        self.cards.get(number).copied()
     }
 
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
