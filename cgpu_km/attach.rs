@@ -10,10 +10,12 @@
 //! 3. Opening a GPU's device initializes it. A client, a device and a subdevice object then give its
 //!    device instance, memory, UUID and name.
 //!
-//! A GPU that is opened for its first instance is asked once more: its page of shared data is mapped, so
-//! that it is known by its place.
+//! A GPU that is opened for its first instance is asked once more: its record in the list is kept for the
+//! programs that ask for it, and its page of shared data is mapped, so that it is known by its place.
 //!
 //! All that is made on the way is freed again. A GPU that does not answer is left out.
+
+mod rm;
 
 use crate::{
     control::put_text,
@@ -21,8 +23,8 @@ use crate::{
     nvidia::{
         escape::Escape,
         fb,
-        handle::{ClassId, ControlCmd},
-        nvos::{self, card_info, nvos00, nvos33, nvos54, nvos64, version},
+        handle::ClassId,
+        nvos::{card_info, version, Card},
         params::{self, arch_info, fb_pair, gid_info, gpu_info, gpu_name, id_info, nv0080, nv2080},
         rusd,
         status::NvStatus,
@@ -31,14 +33,14 @@ use crate::{
     },
     os_interface::{
         rmapi::{KernelClient, Missing},
-        shared_page::{with_descriptor, DriverPage},
+        shared_page::DriverPage,
         BackingFile, DeviceNumber, Frame, Route, Worker,
     },
-    proxy::{Part, PointerAt},
     registry::Failure,
     uapi::{self, Cause},
 };
 use kernel::{fmt, prelude::*, str::CString, sync::Arc};
+use rm::{check, escape, Rm};
 
 /// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
 const NVIDIA_MAJOR: u32 = 195;
@@ -49,7 +51,6 @@ const CARDS: usize = 32;
 /// [`version::CMD`]: tell the version (`NV_RM_API_VERSION_CMD_QUERY`, nv-ioctl.h).
 const VERSION_QUERY: u32 = 0x32;
 
-const NV01_ROOT: u32 = 0x0000;
 const NV01_DEVICE_0: u32 = 0x0080;
 const NV20_SUBDEVICE_0: u32 = 0x2080;
 const RM_USER_SHARED_DATA: ClassId = ClassId(0x00de);
@@ -66,9 +67,6 @@ const INFO_MIG_MODE: u32 = 0x2a;
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
 const SHARED_DATA: u32 = 0xc690_00de;
-/// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`), the
-/// caching and the address are the driver's choice.
-const MAP_FLAGS: u32 = 0x0008_0001;
 
 /// The running driver.
 #[derive(Clone, Copy)]
@@ -204,11 +202,9 @@ pub fn probe() -> Result<Found, Failure> {
     let driver = find_driver(&control)?;
     let rm = Rm::new(&control, driver.tables)?;
     let mut gpus = KVec::new();
-    let mut cards = KVec::from_elem(0, CARDS * card_info::SIZE, GFP_KERNEL)?;
-    escape(&control, Escape::CardInfo, &mut cards)?;
-    for card in cards.chunks_exact(card_info::SIZE) {
-        if card_info::VALID.get(card) != Some(1) || gpus.len() == uapi::MAX_GPUS {
-            continue;
+    for card in &cards(&control)? {
+        if gpus.len() == uapi::MAX_GPUS {
+            break;
         }
         match rm.examine(card) {
             Ok(facts) => gpus.push(facts, GFP_KERNEL)?,
@@ -219,6 +215,27 @@ pub fn probe() -> Result<Found, Failure> {
         }
     }
     Ok(Found { driver, gpus })
+}
+
+/// The driver's records of all GPUs.
+fn cards(control: &BackingFile) -> Result<KVec<Card>, Failure> {
+    let mut bytes = KVec::from_elem(0, CARDS * card_info::SIZE, GFP_KERNEL)?;
+    escape(control, Escape::CardInfo, &mut bytes)?;
+    let mut cards = KVec::with_capacity(CARDS, GFP_KERNEL)?;
+    for record in bytes.chunks_exact(card_info::SIZE) {
+        if let (Some(1), Some(card)) = (card_info::VALID.get(record), record.first_chunk()) {
+            cards.push(*card, GFP_KERNEL)?;
+        }
+    }
+    Ok(cards)
+}
+
+/// The driver's record of a GPU that is open.
+pub fn card(facts: &GpuFacts) -> Result<Card, Failure> {
+    let control = open_control()?;
+    let cards = cards(&control)?;
+    let is_it = |card: &&Card| card_info::GPU_ID.get(&card[..]) == Some(facts.gpu_id);
+    Ok(*cards.iter().find(is_it).ok_or(Cause::NoSuchGpu)?)
 }
 
 /// The page of `RM_USER_SHARED_DATA` of a GPU that is open, and stays so while the page is used: mapped
@@ -298,139 +315,9 @@ fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
     Err(Cause::UnknownDriver.into())
 }
 
-/// Issues an escape on a file that the module opened itself.
-fn escape(file: &BackingFile, escape: Escape, argument: &mut [u8]) -> Result<(), Failure> {
-    let parts = &mut [Part::argument(argument)];
-    forward(file, escape, parts, Route::Caller)
-}
-
-fn forward(
-    file: &BackingFile,
-    escape: Escape,
-    parts: &mut [Part<'_>],
-    route: Route<'_>,
-) -> Result<(), Failure> {
-    let size = parts.first().map_or(0, |part| part.bytes.len());
-    let code = nvos::request_code(escape.nr(), size).ok_or(EINVAL)?;
-    file.forward(code, parts, route).map_err(answer)?;
-    Ok(())
-}
-
-/// A pointer in the argument of a call.
-fn argument(offset: usize) -> PointerAt {
-    PointerAt { part: 0, offset }
-}
-
-/// A client of RM, freed when this is dropped.
-struct Rm<'a> {
-    control: &'a BackingFile,
-    tables: &'static Tables,
-    client: u32,
-}
-
-impl<'a> Rm<'a> {
-    fn new(control: &'a BackingFile, tables: &'static Tables) -> Result<Self, Failure> {
-        let mut this = Self {
-            control,
-            tables,
-            client: 0,
-        };
-        this.client = this.alloc(0, 0, NV01_ROOT, &mut [], Route::Caller)?;
-        Ok(this)
-    }
-
-    /// Makes an object and returns its handle. A handle of 0 is chosen by the driver.
-    fn alloc(
-        &self,
-        parent: u32,
-        object: u32,
-        class: u32,
-        params: &mut [u8],
-        route: Route<'_>,
-    ) -> Result<u32, Failure> {
-        let (status, handle) = self.try_alloc(parent, object, class, params, route)?;
-        check(status)?;
-        Ok(handle)
-    }
-
-    /// The same; the driver's status and the handle.
-    fn try_alloc(
-        &self,
-        parent: u32,
-        object: u32,
-        class: u32,
-        params: &mut [u8],
-        route: Route<'_>,
-    ) -> Result<(Option<u32>, u32), Failure> {
-        let mut outer = [0; nvos64::SIZE];
-        nvos64::H_ROOT.set(&mut outer, self.client);
-        nvos64::H_OBJECT_PARENT.set(&mut outer, parent);
-        nvos64::H_OBJECT_NEW.set(&mut outer, object);
-        nvos64::H_CLASS.set(&mut outer, class);
-        let parts = &mut [
-            Part::argument(&mut outer),
-            Part::pointed(params, argument(nvos64::P_ALLOC_PARMS.offset())),
-        ];
-        forward(self.control, Escape::RmAlloc, parts, route)?;
-        let handle = nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default();
-        Ok((nvos64::STATUS.get(&outer), handle))
-    }
-
-    /// Prepares `file` for a mapping of an object's first bytes, for reading.
-    fn prepare_map(
-        &self,
-        parent: u32,
-        object: u32,
-        length: u64,
-        file: &BackingFile,
-    ) -> Result<(), Failure> {
-        let mut argument = [0; nvos33::SIZE];
-        nvos33::H_CLIENT.set(&mut argument, self.client);
-        nvos33::H_DEVICE.set(&mut argument, parent);
-        nvos33::H_MEMORY.set(&mut argument, object);
-        nvos33::LENGTH.set(&mut argument, length);
-        nvos33::FLAGS.set(&mut argument, MAP_FLAGS);
-        with_descriptor(file, |fd| {
-            nvos33::FD.set(&mut argument, fd);
-            escape(self.control, Escape::RmMapMemory, &mut argument)
-        })??;
-        check(nvos33::STATUS.get(&argument))
-    }
-
-    /// Room for the parameters of a control, whose size the branch decides.
-    fn params(&self, cmd: u32) -> Result<KVec<u8>, Failure> {
-        let entry = self.tables.control(ControlCmd(cmd));
-        let size = entry.ok_or(Cause::UnknownDriver)?.params;
-        let size = usize::try_from(size).map_err(|_| EINVAL)?;
-        Ok(KVec::from_elem(0, size, GFP_KERNEL)?)
-    }
-
-    /// Calls a control of an object.
-    fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<(), Failure> {
-        let mut outer = [0; nvos54::SIZE];
-        let size = u32::try_from(params.len()).map_err(|_| EINVAL)?;
-        nvos54::H_CLIENT.set(&mut outer, self.client);
-        nvos54::H_OBJECT.set(&mut outer, object);
-        nvos54::CMD.set(&mut outer, cmd);
-        nvos54::PARAMS_SIZE.set(&mut outer, size);
-        let parts = &mut [
-            Part::argument(&mut outer),
-            Part::pointed(params, argument(nvos54::PARAMS.offset())),
-        ];
-        forward(self.control, Escape::RmControl, parts, Route::Caller)?;
-        check(nvos54::STATUS.get(&outer))
-    }
-
-    /// Frees an object with all below it.
-    fn free(&self, object: u32) -> Result<(), Failure> {
-        let mut argument = [0; nvos00::SIZE];
-        nvos00::H_ROOT.set(&mut argument, self.client);
-        nvos00::H_OBJECT_OLD.set(&mut argument, object);
-        escape(self.control, Escape::RmFree, &mut argument)
-    }
-
+impl Rm<'_> {
     /// Asks a GPU for what we want to know of it.
-    fn examine(&self, card: &[u8]) -> Result<GpuFacts, Failure> {
+    fn examine(&self, card: &Card) -> Result<GpuFacts, Failure> {
         let missing = Cause::DriverMissing;
         let minor = card_info::MINOR_NUMBER.get(card).ok_or(missing)?;
         let gpu_id = card_info::GPU_ID.get(card).ok_or(missing)?;
@@ -548,24 +435,7 @@ struct Told {
     mig_mode: u32,
 }
 
-impl Drop for Rm<'_> {
-    fn drop(&mut self) {
-        if self.client != 0 {
-            // Closing the file would free the client as well.
-            let _ = self.free(self.client);
-        }
-    }
-}
-
-/// Whether RM did what was asked.
-fn check(status: Option<u32>) -> Result<(), Failure> {
-    match status {
-        Some(0) => Ok(()),
-        _ => Err(Cause::DriverMissing.into()),
-    }
-}
-
-fn pci_text(card: &[u8]) -> Result<[u8; 16], Failure> {
+fn pci_text(card: &Card) -> Result<[u8; 16], Failure> {
     let domain = card_info::DOMAIN.get(card).unwrap_or_default();
     let bus = card_info::BUS.get(card).unwrap_or_default();
     let slot = card_info::SLOT.get(card).unwrap_or_default();

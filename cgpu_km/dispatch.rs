@@ -3,7 +3,7 @@
 //! are, together, what [`crate::proxy`] works on.
 
 use crate::{
-    nvidia::{handle::ClientHandle, tables::Tables},
+    nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
     policy::{Audited, Books, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
@@ -136,6 +136,10 @@ impl Call for TenantCall<'_, '_> {
         self.tenant.gpu_by_id(id)
     }
 
+    fn card(&self, number: usize) -> Option<Card> {
+        self.tenant.card(number)
+    }
+
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
         self.caller.process_by_number(number).map(ProcessId)
     }
@@ -230,6 +234,10 @@ impl Call for Upkeep<'_> {
 
     fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
         self.0.gpu_by_id(id)
+    }
+
+    fn card(&self, number: usize) -> Option<Card> {
+        self.0.card(number)
     }
 
     fn process_by_number(&self, _number: u32) -> Option<ProcessId> {

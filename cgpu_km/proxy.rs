@@ -22,6 +22,7 @@
 //! a [`Call`].
 
 use crate::nvidia::handle::ClientHandle;
+use crate::nvidia::nvos::Card;
 use crate::nvidia::tables::Tables;
 use crate::policy::Audited;
 use crate::policy::Books;
@@ -293,6 +294,10 @@ pub trait Call {
 
     /// The tenant's GPU with this id, as RM names GPUs.
     fn gpu_by_id(&self, id: u32) -> Option<GpuId>;
+
+    /// What the driver says of one of the tenant's GPUs, which are counted from 0 in the order of their minors.
+    /// `None`: there are not so many.
+    fn card(&self, number: usize) -> Option<Card>;
 
     /// The process that has this number in the PID namespace of the calling process; `None` where
     /// it has none. (The driver gives processes the numbers of the caller's namespace.)

@@ -32,6 +32,7 @@ pub use tenant::{Endpoint, File, Instance, InstanceNodes, Tenant, Usage};
 
 use crate::{
     attach::{self, Driver},
+    module_parameters,
     nvidia::capability::Capabilities,
     os_interface::{
         cgpufs::{Cgpufs, Twin, TwinFile},
@@ -278,7 +279,7 @@ impl Registry {
         place: &Place,
     ) -> Result<Arc<Instance>, Failure> {
         let opened = admin.open_gpu(&place.gpu)?;
-        admin.introduce(&place.gpu, &opened);
+        admin.introduce(&place.gpu, &opened)?;
         if !admin.tenants.iter().any(|r| r.tenant.name() == name) {
             admin.tenants.reserve(1, GFP_KERNEL)?;
             let record = self.make_tenant(admin, name)?;
@@ -507,20 +508,27 @@ impl Admin {
         }
     }
 
-    /// Gives the conductor of a GPU that is open the driver's kernel interface, if there is one and it has
-    /// none yet.
-    fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) {
+    /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet. Where there
+    /// is none there is no instance, unless the operator takes the risk: what the driver tells the kernel alone
+    /// keeps tenants apart (see SECURITY.md).
+    fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) -> Result<(), Failure> {
         let Some(driver) = self.driver.filter(|_| gpu.conductor().driver().is_none()) else {
-            return;
+            return Ok(());
         };
         let minor = gpu.facts().minor;
         match attach::kernel_client(&driver, gpu.facts(), opened.backing.clone()) {
             Ok(client) => gpu.conductor().adopt(client),
-            Err(missing) => pr_info!(
-                "GPU {minor}: the driver's kernel interface is not there ({missing:?}); compute time is shared \
-                 by doorbells alone\n"
+            Err(missing) if *module_parameters::unsafe_without_kernel_interface.value() == 0 => {
+                pr_warn!("GPU {minor}: the driver's kernel interface is not there ({missing:?})\n");
+                return Err(Cause::NoKernelInterface.into());
+            }
+            Err(missing) => pr_warn!(
+                "GPU {minor}: the driver's kernel interface is not there ({missing:?}), and instances are made \
+                 all the same, as unsafe_without_kernel_interface says: tenants are not kept apart in all calls, \
+                 and compute time is shared by doorbells alone\n"
             ),
         }
+        Ok(())
     }
 
     /// Takes the driver's kernel interface from the conductor of a GPU without instances.
@@ -546,6 +554,7 @@ impl Admin {
             None => None,
         };
         Ok(OpenGpu {
+            card: attach::card(gpu.facts())?,
             backing,
             worker: Arc::new(worker, GFP_KERNEL)?,
             shared_data,

@@ -9,6 +9,9 @@ pub const MAGIC: u8 = b'F';
 /// Bytes of what [`nvos64::P_RIGHTS_REQUESTED`] points to (`RS_ACCESS_MASK`, rs_access.h).
 pub const ACCESS_MASK_SIZE: usize = 4;
 
+/// What `NV_ESC_CARD_INFO` tells of one GPU, with the fields of [`card_info`].
+pub type Card = [u8; card_info::SIZE];
+
 /// Bytes of one GPU id in the argument of `NV_ESC_ATTACH_GPUS_TO_FD`.
 pub const GPU_ID_SIZE: usize = 4;
 

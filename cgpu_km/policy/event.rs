@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the proxy tells the books and what it hears from them.
 
+use super::audit::Reason;
 use super::slots::Ref;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
@@ -261,6 +262,17 @@ pub struct Refusal {
     pub status: NvStatus,
     /// For the records.
     pub cause: RefusalCause,
+}
+
+impl Refusal {
+    /// Why to take note of it; `None`: the driver itself would have refused the call.
+    pub const fn reason(&self) -> Option<Reason> {
+        match self.cause {
+            RefusalCause::ForeignClient => Some(Reason::Foreign),
+            RefusalCause::Doorbell => Some(Reason::Parameters),
+            _ => None,
+        }
+    }
 }
 
 impl From<RefusalCause> for Refusal {

@@ -207,7 +207,12 @@ pub(super) fn alloc<C: Call>(
     }
     let ticket = match managed::begin_alloc(call, &request, around.gpu) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(envelope.status, outer, refusal.status.0).map(|()| 0),
+        Err(refusal) => {
+            if let Some(reason) = refusal.reason() {
+                note(call, reason);
+            }
+            return set(envelope.status, outer, refusal.status.0).map(|()| 0);
+        }
     };
     // Where the caller left the handle to the driver, the books have chosen it. (There is room for
     // it: it was read from here.)

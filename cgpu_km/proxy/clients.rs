@@ -12,7 +12,7 @@
 //! more do, somebody makes clients beside us (a program of the host's; through us it is one at a time), and the
 //! program's is made once more.
 //!
-//! A driver without an interface for the kernel is believed; see SECURITY.md.
+//! A driver without an interface for the kernel is believed, where the operator takes that risk; see SECURITY.md.
 
 use super::frontend::is_freed;
 use super::Call;

@@ -39,6 +39,7 @@ use crate::policy::CallKind;
 use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::Reason;
+use crate::policy::Refusal;
 
 /// Reads a field of a struct whose size the tables have checked.
 pub(super) fn get<T: Wire>(field: Field<T>, bytes: &[u8]) -> Result<T, Errno> {
@@ -148,6 +149,20 @@ pub(super) fn note(
         reason,
     };
     call.audit(&noted, session.gpu());
+}
+
+/// Takes note of an escape that the books have refused, and gives what to tell the program.
+pub(super) fn refused(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    refusal: &Refusal,
+) -> NvStatus {
+    if let Some(reason) = refusal.reason() {
+        let (nr, _) = nvos::request_parts(code);
+        note(call, session, CallKind::Escape, u32::from(nr), reason);
+    }
+    refusal.status
 }
 
 /// Whether the tenant may make a call on a GPU, or on none in particular, that these sets of
@@ -279,7 +294,10 @@ pub(super) fn freed(
     }
     let ticket = match call.books(|books| books.begin_free(client, object)) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
+        Err(refusal) => {
+            let told = refused(call, session, code, &refusal);
+            return set(status, bytes, told.0).map(|()| 0);
+        }
     };
     let returned = plain(call, code, bytes);
     let freed = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
@@ -303,8 +321,8 @@ fn dup(call: &mut impl Call, session: &Session, code: u32, bytes: &mut [u8]) -> 
     let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {
-            set(nvos55::STATUS, bytes, refusal.status.0)?;
-            return Ok(0);
+            let told = refused(call, session, code, &refusal);
+            return set(nvos55::STATUS, bytes, told.0).map(|()| 0);
         }
     };
     // Where the caller left the handle to the driver, the books have chosen it.

@@ -11,12 +11,12 @@
 use super::frontend::get;
 use super::frontend::note;
 use super::frontend::plain;
+use super::frontend::refused;
 use super::frontend::set;
 use super::managed;
 use super::Call;
 use super::Errno;
 use super::Session;
-use crate::nvidia::class::Kind;
 use crate::nvidia::class::NV01_CONTEXT_DMA;
 use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ClientHandle;
@@ -155,7 +155,7 @@ pub(super) fn checked(
 ) -> Result<i32, Errno> {
     let client = get(named.client, bytes)?;
     let verdict = match owns(call, client) {
-        true => says(call, named.escape, ClientHandle(client), bytes)?,
+        true => says(call, named.escape, bytes)?,
         false => Err((named.refusal, Reason::Foreign)),
     };
     if let Err((status, reason)) = verdict {
@@ -174,7 +174,8 @@ pub(super) fn checked(
     let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {
-            return set(named.status_in(bytes), bytes, refusal.status.0).map(|()| 0);
+            let told = refused(call, session, code, &refusal);
+            return set(named.status_in(bytes), bytes, told.0).map(|()| 0);
         }
     };
     let returned = prompt(call, code, bytes, named.escape);
@@ -225,10 +226,8 @@ pub(super) fn idle_channels(
 fn says(
     call: &mut impl Call,
     escape: Escape,
-    client: ClientHandle,
     bytes: &[u8],
 ) -> Result<Result<(), (NvStatus, Reason)>, Errno> {
-    let refused = |status| Err((status, Reason::Parameters));
     Ok(match escape {
         Escape::RmShare => {
             let kind = get(nvos::nvos57::TYPE, bytes)?;
@@ -238,15 +237,7 @@ fn says(
         // The driver makes an object of whatever class this says (`RmDeprecatedAllocContextDma()` in
         // rmapi_deprecated_misc.c).
         Escape::RmAllocContextDma2 if get(nvos::nvos39::H_CLASS, bytes)? != NV01_CONTEXT_DMA.0 => {
-            refused(NvStatus::NV_ERR_INVALID_CLASS)
-        }
-        // A doorbell page: work on the GPU would ring doorbells that no processor sees.
-        Escape::RmMapMemoryDma => {
-            let memory = ObjectHandle(get(nvos::nvos46::H_MEMORY, bytes)?);
-            match call.books(|books| books.kind_of(client, memory)) {
-                Some(Kind::UserMode) => refused(NvStatus::NV_ERR_INVALID_PARAMETER),
-                _ => Ok(()),
-            }
+            Err((NvStatus::NV_ERR_INVALID_CLASS, Reason::Parameters))
         }
         _ => Ok(()),
     })

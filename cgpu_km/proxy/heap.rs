@@ -15,6 +15,7 @@ use super::frontend::is_elsewhere;
 use super::frontend::is_made;
 use super::frontend::note;
 use super::frontend::plain;
+use super::frontend::refused;
 use super::frontend::set;
 use super::handles::owns;
 use super::handles::FOREIGN;
@@ -332,7 +333,10 @@ fn charged(
     }
     let ticket = match managed::begin_alloc(call, request, around.gpu) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(status, bytes, refusal.status.0).map(|()| 0),
+        Err(refusal) => {
+            let told = refused(call, session, code, &refusal);
+            return set(status, bytes, told.0).map(|()| 0);
+        }
     };
     let asked = handle.get(bytes).unwrap_or(0);
     let _ = handle.set(bytes, ticket.handle().0);

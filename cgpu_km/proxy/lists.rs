@@ -4,19 +4,18 @@
 //! The driver tells every client of all of them. What a program names that is not its tenant's is
 //! turned into a name that nothing has, before the driver sees it: it refuses or ignores it as its own
 //! rules say, and what it would have told is never written anywhere. What the driver lists is filtered
-//! on the way back, whatever its status says: that is an output, which the program can have changed.
+//! on the way back, whatever its status says: that is an output, which the program can have changed. Its
+//! records of GPUs are kept since a GPU was opened.
 
 use super::frontend::get;
 use super::frontend::plain;
 use super::frontend::set;
 use super::Call;
 use super::Errno;
-use crate::nvidia::escape::Escape;
 use crate::nvidia::handle::ControlCmd;
 use crate::nvidia::names;
 use crate::nvidia::names::names;
 use crate::nvidia::names::Names;
-use crate::nvidia::nvos;
 use crate::nvidia::nvos::card_info;
 use crate::nvidia::params::active_id;
 use crate::nvidia::params::active_ids;
@@ -203,27 +202,15 @@ pub(super) fn tell_usage(
     }
 }
 
-/// `NV_ESC_CARD_INFO`: a record for each GPU.
-///
-/// The driver is asked for all that there can be: it refuses a program that has less room than the
-/// host has GPUs (`nvidia_read_card_info()`, nv.c), which would tell their number and fail a program
-/// that knows of its own.
-pub(super) fn card_info(call: &mut impl Call, bytes: &mut [u8]) -> Result<i32, Errno> {
-    let mut all = List::zeros(names::MOST_GPUS * card_info::SIZE)?;
-    let code = nvos::request_code(Escape::CardInfo.nr(), all.len()).ok_or(Errno::EINVAL)?;
-    let returned = plain(call, code, &mut all)?;
-    if returned != 0 {
-        return Ok(returned);
-    }
-    let own = keep(&mut all, card_info::SIZE, 0, |_, card| {
-        card_info::VALID.get(card) == Some(1) && is_own_gpu(call, card_info::GPU_ID, card)
-    });
-    if bytes.len() / card_info::SIZE < own {
-        return Err(Errno::EINVAL);
-    }
+/// `NV_ESC_CARD_INFO`: a record for each GPU, and zeros. The driver is not asked: it would tell of all the
+/// host's GPUs, and refuse a program that has less room than these need (`nvidia_read_card_info()`, nv.c).
+pub(super) fn card_info(call: &impl Call, bytes: &mut [u8]) -> Result<i32, Errno> {
     bytes.fill(0);
-    for (to, from) in bytes.iter_mut().zip(all.iter()) {
-        *to = *from;
+    let mut room = bytes.chunks_exact_mut(card_info::SIZE);
+    for number in 0..names::MOST_GPUS {
+        let Some(card) = call.card(number) else { break };
+        let place = room.next().ok_or(Errno::EINVAL)?;
+        place.copy_from_slice(&card);
     }
     Ok(0)
 }

@@ -16,6 +16,7 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
 use crate::nvidia::wire::Field;
+use crate::policy::{AuditRecord, CallKind, Reason};
 use crate::whole;
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -60,6 +61,8 @@ struct Program {
     held: Vec<FileId>,
     /// The last number that the driver has given to a client, if it says so to the kernel.
     row: Option<Rc<Cell<u32>>>,
+    /// What the driver says of the tenant's GPUs.
+    cards: Vec<Card>,
     /// The time.
     uptime_s: u64,
 }
@@ -80,6 +83,7 @@ impl Program {
             descriptors: BTreeMap::new(),
             held: Vec::new(),
             row: None,
+            cards: Vec::new(),
             uptime_s: 1000,
         }
     }
@@ -209,6 +213,10 @@ impl Call for Program {
         (id == lists::OWN).then_some(GPU)
     }
 
+    fn card(&self, number: usize) -> Option<Card> {
+        self.cards.get(number).copied()
+    }
+
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
         // In a namespace of its own, this program is number 7.
         (number < 1000).then(|| ProcessId(i32::try_from(number).expect("small") + 70))
@@ -237,6 +245,13 @@ const SUBDEVICE: u32 = 0x5c00_0003;
 
 const OUTER: u64 = 0x1000;
 const PARAMS: u64 = 0x10_0000;
+
+/// What was taken note of.
+fn noted(program: &Program) -> Vec<(CallKind, u32, Reason)> {
+    let each = program.books.noted_calls(GPU);
+    each.map(|record: &AuditRecord| (record.call.kind, record.call.number, record.call.reason))
+        .collect()
+}
 
 fn put32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());

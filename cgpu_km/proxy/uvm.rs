@@ -29,9 +29,6 @@ use super::Part;
 use super::Route;
 use super::Session;
 use super::UserAddr;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::ClientHandle;
-use crate::nvidia::handle::ObjectHandle;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::uvm;
 use crate::nvidia::uvm::UvmEntry;
@@ -74,13 +71,9 @@ pub(super) fn ioctl(
     };
     let gap = params.gap;
     let bytes = &mut params.bytes;
-    if let Some(status) = refusal(call, entry, bytes)? {
-        let reason = match status {
-            handles::FOREIGN => Reason::Foreign,
-            _ => Reason::Parameters,
-        };
-        note(call, session, CallKind::Uvm, request, reason);
-        set(entry.status, bytes, status.0)?;
+    if names_another(call, entry, bytes)? {
+        note(call, session, CallKind::Uvm, request, Reason::Foreign);
+        set(entry.status, bytes, handles::FOREIGN.0)?;
         return params.write_back(call).map(|()| 0);
     }
     let returned = match entry.kind {
@@ -128,34 +121,16 @@ pub(super) fn ioctl(
     Ok(returned)
 }
 
-/// Why a call does not go to the driver.
-///
-/// The client that it names is not the tenant's: the driver asks whether it is the calling process's
+/// Whether a call names a client that is not the tenant's. The driver asks whether it is the calling process's
 /// (`RS_SHARE_TYPE_PID`, `cliresShareCallback_IMPL()` in client_resource.c), or one that shares with all.
-///
-/// Or it would map a doorbell page for the GPU, as the driver does with those that were asked for through
-/// BAR1 (`usrmodeGetMemInterMapParams_IMPL()` in usermode_api.c). None is, see `Kept` in
-/// [`super::alloc`]; a program that finds it out here finds it out sooner.
-fn refusal(
-    call: &mut impl Call,
-    entry: &UvmEntry,
-    bytes: &[u8],
-) -> Result<Option<NvStatus>, Errno> {
+fn names_another(call: &mut impl Call, entry: &UvmEntry, bytes: &[u8]) -> Result<bool, Errno> {
     let Some(client) = entry.client else {
-        return Ok(None);
+        return Ok(false);
     };
     let client = get(client, bytes)?;
     // CUDA registers a GPU without a client: it is there for partitions of one.
     let none = client == 0 && entry.kind == UvmKind::RegisterGpu;
-    if !none && !handles::owns(call, client) {
-        return Ok(Some(handles::FOREIGN));
-    }
-    let object = match (entry.kind, entry.object) {
-        (UvmKind::MapExternal, Some(object)) => ObjectHandle(get(object, bytes)?),
-        _ => return Ok(None),
-    };
-    let kind = call.books(|books| books.kind_of(ClientHandle(client), object));
-    Ok((kind == Some(Kind::UserMode)).then_some(NvStatus::NV_ERR_INVALID_PARAMETER))
+    Ok(!none && !handles::owns(call, client))
 }
 
 pub(super) fn forward(

@@ -13,6 +13,7 @@
 //! * what a new mapping takes the place of whole, which the driver would unmap, is unmapped before it.
 
 use super::frontend::get;
+use super::frontend::note;
 use super::frontend::set;
 use super::uvm::forward;
 use super::uvm::has_worked;
@@ -31,6 +32,7 @@ use crate::nvidia::uvm;
 use crate::nvidia::uvm::map_gpus;
 use crate::nvidia::uvm::UvmEntry;
 use crate::nvidia::wire::Field;
+use crate::policy::CallKind;
 use crate::policy::Map;
 use crate::policy::MapTicket;
 use crate::policy::Refusal;
@@ -134,6 +136,9 @@ pub(super) fn map(
         let refusal: Refusal = refusal;
         for ticket in maps.iter_mut().filter_map(|(_, ticket)| ticket.take()) {
             call.books(|books| books.end_map(ticket, false));
+        }
+        if let Some(reason) = refusal.reason() {
+            note(call, session, CallKind::Uvm, entry.cmd, reason);
         }
         return set(entry.status, bytes, refusal.status.0).map(|()| 0);
     }

@@ -14,7 +14,7 @@ pub use endpoint::{Endpoint, File};
 use super::gpu::{Failure, Gpu, Overcommit};
 use crate::{
     dispatch,
-    nvidia::{capability::Capabilities, tables::Tables},
+    nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
     os_interface::{
         self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, DeviceNumber,
         Frame, Gate, OpenFile, OwnTurn, Turn, Worker,
@@ -51,6 +51,7 @@ struct State {
     books: Books,
     control: Door,
     uvm: Door,
+    /// In the order of the GPUs' minors.
     shares: KVec<Share>,
     /// Open files of the UVM node, for calls on them from elsewhere.
     uvm_files: KVec<(FileId, OpenFile)>,
@@ -69,6 +70,7 @@ pub(super) struct Share {
     gpu: Arc<Gpu>,
     worker: Arc<Worker>,
     shared_data: Option<Arc<DriverPage>>,
+    card: Card,
     door: Door,
 }
 
@@ -80,6 +82,9 @@ pub(super) struct OpenGpu {
     pub(super) worker: Arc<Worker>,
     /// The page of `RM_USER_SHARED_DATA`, if the GPU has one: the same as long as it is initialized.
     pub(super) shared_data: Option<Arc<DriverPage>>,
+    /// What the driver's list has of it, which changes only when it is initialized (its interrupt, by MSI) or
+    /// taken out of the machine.
+    pub(super) card: Card,
 }
 
 /// What was taken from a tenant. It is to be dropped without any lock: files are closed, and the
@@ -142,6 +147,7 @@ impl Share {
             gpu,
             worker: opened.worker,
             shared_data: opened.shared_data,
+            card: opened.card,
             door: Door::new(opened.backing),
         }
     }
@@ -284,6 +290,12 @@ impl Tenant {
         Some(share.gpu.id())
     }
 
+    /// What the driver's list of GPUs has of one of its own, in the order of their minors.
+    pub fn card(&self, number: usize) -> Option<Card> {
+        let state = self.state.lock();
+        Some(state.shares.get(number)?.card)
+    }
+
     /// Whether one of its instances is on this GPU.
     pub(super) fn has(&self, gpu: &Gpu) -> bool {
         let state = self.state.lock();
@@ -299,7 +311,12 @@ impl Tenant {
         let cost = ContextCost::of(share.gpu.facts().architecture);
         state.books.set_context_cost(share.gpu.id(), cost);
         state.books.set_capabilities(share.gpu.id(), capabilities);
-        state.shares.push(share, GFP_KERNEL)?;
+        let minor = share.gpu.facts().minor;
+        let mut minors = state.shares.iter().map(|s| s.gpu.facts().minor);
+        let place = minors.position(|other| other > minor);
+        let place = place.unwrap_or(state.shares.len());
+        let inserted = state.shares.insert_within_capacity(place, share);
+        inserted.map_err(|_| ENOMEM)?;
         Ok(())
     }
 
@@ -359,6 +376,7 @@ impl Tenant {
             backing: share.door.backing.clone()?,
             worker: share.worker.clone(),
             shared_data: share.shared_data.clone(),
+            card: share.card,
         })
     }
 }

@@ -40,6 +40,9 @@ pub enum Cause {
     WeightsAboveWhole = 75,
     /// `ENOTUNIQ`: the name is on several GPUs and none was named.
     Ambiguous = 76,
+    /// `ELIBACC`: the driver's interface for other kernel modules is not there, without which tenants are not kept
+    /// apart in all calls.
+    NoKernelInterface = 79,
     /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
     BadName = 84,
     /// `EUSERS`: the GPU has [`MAX_INSTANCES_PER_GPU`] instances, or no node number is left.
@@ -52,7 +55,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order of its errno.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NotPermitted,
         Self::NoSuchInstance,
         Self::NoSuchGpu,
@@ -69,6 +72,7 @@ impl Cause {
         Self::UnknownCapability,
         Self::WeightsAboveWhole,
         Self::Ambiguous,
+        Self::NoKernelInterface,
         Self::BadName,
         Self::TooMany,
         Self::UnknownDriver,

@@ -118,6 +118,9 @@ pub enum Problem {
     /// [`Cause::UnknownDriver`].
     #[error("the running NVIDIA driver is of a branch that this version of cgpu_km does not know; install a driver that it knows or a newer cgpu_km")]
     UnknownDriver,
+    /// [`Cause::NoKernelInterface`].
+    #[error("the NVIDIA driver's interface for other kernel modules is not there (the kernel log says why), without which tenants are not kept apart in all calls; mend that, or load cgpu_km with unsafe_without_kernel_interface=1 to take the risk")]
+    NoKernelInterface,
     /// [`Cause::Malformed`], [`Cause::UnknownCommand`].
     #[error("the loaded module does not understand this version of cgpuctl ({errno}); install both from the same release")]
     Mismatch {
@@ -354,7 +357,7 @@ impl Problem {
             | Self::UnknownCapability
             | Self::Ambiguous { .. }
             | Self::BadName => Exit::Usage,
-            Self::DriverMissing | Self::UnknownDriver => Exit::Driver,
+            Self::DriverMissing | Self::UnknownDriver | Self::NoKernelInterface => Exit::Driver,
             Self::Mismatch { .. }
             | Self::UnknownPolicy
             | Self::Terminal { .. }
@@ -380,6 +383,7 @@ impl Problem {
             Self::NameTaken => "name_taken",
             Self::DriverMissing => "driver_missing",
             Self::UnknownDriver => "unknown_driver",
+            Self::NoKernelInterface => "no_kernel_interface",
             Self::Mismatch { .. } => "version_mismatch",
             Self::LimitAboveGpu { .. } => "limit_above_gpu",
             Self::LimitsAboveGpu { .. } => "limits_above_gpu",
@@ -435,6 +439,7 @@ impl Problem {
             Cause::NameTaken => Self::NameTaken,
             Cause::DriverMissing => Self::DriverMissing,
             Cause::UnknownDriver => Self::UnknownDriver,
+            Cause::NoKernelInterface => Self::NoKernelInterface,
             Cause::Malformed | Cause::UnknownCommand => Self::Mismatch { errno },
             Cause::LimitAboveGpu => Self::LimitAboveGpu {
                 memory: facts.gpu().map(|g| Bytes(g.memory_bytes)),

@@ -90,6 +90,17 @@ static u32 attached_ids(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+/* gpu_mgr.c:gpumgrGetDeviceInstanceMask() */
+static u32 device_ids(struct fake_ctrl *c)
+{
+	u32 *mask = c->params, i;
+
+	*mask = 0;
+	for (i = 0; i < gpus; i++)
+		*mask |= 1u << fake_gpus[i].device_instance;
+	return NV_OK;
+}
+
 static u32 probed_ids(struct fake_ctrl *c)
 {
 	u32 *p = c->params;
@@ -237,6 +248,7 @@ const struct fake_ctrl_entry fake_ctrl_root[] = {
 	{ 0x101, 40, build_version_pre, build_version },
 	{ 0x201, 4 * MAX_IDS, NULL, attached_ids },
 	{ 0x202, 40, NULL, id_info },
+	{ 0x204, 4, NULL, device_ids },
 	{ 0x205, 32, NULL, id_info },
 	{ 0x214, 12 * MAX_IDS, NULL, probed_ids },
 	{ 0x215, 4 * MAX_IDS + 4, NULL, attach_ids },

@@ -12,7 +12,8 @@
 #include <linux/capability.h>
 #include "fake.h"
 
-enum right { ANYBODY, NICE, ADMIN, TESTS };
+/* nobody: the driver has it and says that it is not supported */
+enum right { ANYBODY, NICE, ADMIN, NOBODY };
 
 static const struct wide {
 	u32 cmd;
@@ -20,21 +21,30 @@ static const struct wide {
 	const char *name;
 } wide[] = {
 	{ 0x00000281, ANYBODY, "disable_nvlink_init" },
+	{ 0x00000285, NOBODY, "push_ucode_image" },
 	{ 0x0080170f, ANYBODY, "set_channel_properties" },
+	{ 0x00801714, ANYBODY, "fifo_idle_channels" },
 	{ 0x0080180a, ANYBODY, "dma_set_pte_info" },
 	{ 0x20800112, ANYBODY, "set_power" },
 	{ 0x20800174, ADMIN, "set_partitions" },
-	{ 0x208001a9, TESTS, "mark_device_for_reset" },
+	{ 0x208001a9, NOBODY, "mark_device_for_reset" },
 	{ 0x20800602, ANYBODY, "i2c_write_buffer" },
 	{ 0x20801115, NICE, "runlist_set_sched_policy" },
 	{ 0x20801116, ADMIN, "update_channel_info" },
+	{ 0x20801209, ANYBODY, "ctxsw_pm_bind" },
 	{ 0x2080205b, ANYBODY, "perf_set_powerstate" },
 	{ 0x2080206f, ANYBODY, "perf_rated_tdp" },
+	{ 0x20802092, ANYBODY, "perf_set_aux_power_state" },
 	{ 0x2080220a, ANYBODY, "rc_disable_watchdog" },
+	{ 0x2080220b, ANYBODY, "rc_enable_watchdog" },
+	{ 0x20803005, ADMIN, "nvlink_clear_counters" },
 	{ 0x208f0703, ANYBODY, "bif_config_reg_write" },
 	{ 0x208f050e, ANYBODY, "ecc_set_kill_ptr" },
+	{ 0x208f0511, ANYBODY, "ecc_set_write_kill" },
+	{ 0x208f1206, NOBODY, "inject_ctxsw_ucode_error" },
 	{ 0xa06c0107, NICE, "set_interleave_level" },
 	{ 0xa06c0110, ANYBODY, "make_realtime" },
+	{ 0xa06f0109, NICE, "set_channel_interleave_level" },
 	{ 0xb0cc0101, ANYBODY, "reserve_hwpm" },
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
@@ -43,7 +53,7 @@ static atomic_t gss_calls, registry_reads, registers;
 static atomic_t boosts, kernel_boosts, boosted;
 
 /* what a client may do that is no administrator: rs_access_rights.c and
- * control.c, RMCTRL_FLAGS_PRIVILEGED and _RM_TEST_ONLY_CODE */
+ * control.c, RMCTRL_FLAGS_PRIVILEGED and _RM_TEST_ONLY_CODE (nobody) */
 static u32 allowed(enum right right, const struct fake_sec *sec)
 {
 	switch (right) {
@@ -52,7 +62,7 @@ static u32 allowed(enum right right, const struct fake_sec *sec)
 			NV_ERR_INSUFFICIENT_PERMISSIONS;
 	case ADMIN:
 		return sec->admin ? NV_OK : NV_ERR_INSUFFICIENT_PERMISSIONS;
-	case TESTS:
+	case NOBODY:
 		return NV_ERR_NOT_SUPPORTED;
 	default:
 		return NV_OK;
@@ -220,7 +230,9 @@ void fake_gss(struct fake_client *client)
 const struct fake_ctrl_entry fake_ctrl_wide[] = {
 	{ 0x00000281, 32, NULL, set },
 	{ 0x00000283, 48, idle_pre, idle },
+	{ 0x00000285, 24, NULL, set },
 	{ 0x0080170f, 16, NULL, set },
+	{ 0x00801714, 16396, NULL, set },
 	{ 0x0080180a, 184, NULL, set },
 	{ 0x20800112, 12, NULL, set },
 	{ 0x20800174, 392, NULL, set },
@@ -228,14 +240,21 @@ const struct fake_ctrl_entry fake_ctrl_wide[] = {
 	{ 0x20800602, 276, NULL, set },
 	{ 0x20801115, 8, NULL, set },
 	{ 0x20801116, 32, NULL, set },
+	{ 0x20801209, 40, NULL, set },
 	{ 0x2080200a, 8, NULL, perf_boost },
 	{ 0x2080205b, 4, NULL, set },
 	{ 0x2080206f, 12, NULL, set },
+	{ 0x20802092, 4, NULL, set },
 	{ 0x2080220a, 0, NULL, set },
+	{ 0x2080220b, 0, NULL, set },
+	{ 0x20803005, 32, NULL, set },
 	{ 0x208f0703, 8, NULL, set },
 	{ 0x208f050e, 24, NULL, set },
+	{ 0x208f0511, 16, NULL, set },
+	{ 0x208f1206, 12, NULL, set },
 	{ 0xa06c0107, 4, NULL, set },
 	{ 0xa06c0110, 1, NULL, set },
+	{ 0xa06f0109, 4, NULL, set },
 	{ 0xb0cc0101, 1, NULL, set },
 	{ }
 };

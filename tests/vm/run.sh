@@ -66,14 +66,15 @@ work=$(mktemp -d "$CGPU_CACHE/run/XXXXXXXX")
 machine=
 follower=
 cleanup() {
-	[ -z "$machine" ] || kill "$machine" 2>/dev/null || :
+	[ -z "$machine" ] || kill -- "-$machine" 2>/dev/null || :
+	[ -z "$machine" ] || wait "$machine" || :
 	[ -z "$follower" ] || kill "$follower" 2>/dev/null || :
 	[ -z "$plugin" ] || cp "$work/plugin.out" "${plugin#*:}" 2>/dev/null || :
 	[ -z "$keep" ] || cp "$work/console" "$keep" 2>/dev/null || :
 	rm -rf "$work"
 }
 trap cleanup EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 plugins=()
 if [ -n "$plugin" ]; then
@@ -124,14 +125,17 @@ step "$name: booting $(cat "$out/release")"
 tail -n +1 -f "$work/progress" >&2 &
 follower=$!
 rc=0
+# In a group of its own, QEMU included: whoever ends this script ends it.
+set -m
 in_root "$root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
-	timeout --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off \
+	timeout --foreground --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off \
 	-m "${memory:-1024}" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \
 	-chardev stdio,id=results,signal=off -serial chardev:results \
 	-serial file:/stage/progress </dev/null &
 machine=$!
+set +m
 wait "$machine" || rc=$?
 machine=
 sleep 0.2

@@ -7,7 +7,6 @@ use crate::nvidia::capability::{
     self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO,
 };
 use crate::nvidia::handle::ObjectHandle;
-use crate::policy::{AuditRecord, CallKind, Reason};
 
 const ZCULL_BIND: u32 = 0x2080_1208;
 const GR_GET_CAPS_V2: u32 = 0x0080_1109;
@@ -32,12 +31,6 @@ fn with(capabilities: Capabilities) -> Program {
     assert!(program.books.set_capabilities(GPU, capabilities));
     program.driver = Box::new(|_| 0);
     program
-}
-
-fn noted(program: &Program) -> Vec<(CallKind, u32, Reason)> {
-    let each = program.books.noted_calls(GPU);
-    each.map(|record: &AuditRecord| (record.call.kind, record.call.number, record.call.reason))
-        .collect()
 }
 
 /// Makes an object of a class below the subdevice, with as many parameters as it has.
@@ -290,6 +283,9 @@ fn a_doorbell_page_is_not_mapped_for_the_gpu() {
     );
     assert_eq!(status, NvStatus::NV_ERR_INVALID_PARAMETER.0);
     assert!(program.seen.is_empty(), "the driver was asked");
+    let number = NV_ESC_RM_MAP_MEMORY_DMA & 0xff;
+    let note = (CallKind::Escape, number, Reason::Parameters);
+    assert_eq!(noted(&program), [note]);
 }
 
 #[test]

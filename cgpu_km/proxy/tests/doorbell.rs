@@ -92,11 +92,17 @@ fn a_doorbell_is_not_mapped_for_the_gpu() {
     program.driver = Box::new(|_| 0);
     assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
     assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0);
-    assert_eq!(map_external(&mut program, 0x5c00_0010), 0);
-    assert_eq!(program.seen.len(), 1);
     let told = map_external(&mut program, DOORBELL);
     assert_eq!(told, NvStatus::NV_ERR_INVALID_PARAMETER.0);
     assert!(program.seen.is_empty());
+    let note = (
+        CallKind::Uvm,
+        UVM_MAP_EXTERNAL_ALLOCATION,
+        Reason::Parameters,
+    );
+    assert_eq!(noted(&program), [note]);
+    assert_eq!(map_external(&mut program, 0x5c00_0010), 0);
+    assert_eq!(program.seen.len(), 1);
 }
 
 #[test]

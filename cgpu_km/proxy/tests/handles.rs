@@ -31,6 +31,11 @@ fn status(program: &mut Program, session: &Session, code: u32, outer: &[u8], at:
     get32(program.at(OUTER), at)
 }
 
+/// What is taken note of where an escape names another tenant's client.
+fn foreign(code: u32) -> (CallKind, u32, Reason) {
+    (CallKind::Escape, code & 0xff, Reason::Foreign)
+}
+
 /// A call with the tenant's own client at `client` passes, and with a foreign one there it gets `refusal`
 /// and does not reach the driver.
 fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
@@ -50,6 +55,7 @@ fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
     let mut left = program.at(OUTER).to_vec();
     put32(&mut left, at, 0);
     assert_eq!(left, outer, "all but the status stays");
+    assert_eq!(noted(&program), [foreign(code)]);
 }
 
 #[test]
@@ -103,6 +109,7 @@ fn copying_out_of_another_tenants_client_is_refused() {
     let told = status(&mut program, &CONTROL, code, &outer, 24);
     assert_eq!(told, INVALID_OBJECT_HANDLE);
     assert!(program.seen.is_empty());
+    assert_eq!(noted(&program), [foreign(code)]);
     put32(&mut outer, 12, CLIENT);
     assert_eq!(status(&mut program, &CONTROL, code, &outer, 24), 0);
 }
@@ -334,7 +341,7 @@ fn a_call_that_names_another_tenants_client_is_counted() {
 const WITHOUT_CLIENT: [u8; 8] = [200, 201, 210, 211, 212, 214, 215, 218];
 
 #[test]
-fn no_escape_that_names_a_client_takes_a_foreign_one() {
+fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
     let tables = Tables::of(Branch::R580).expect("the branch of the recordings");
     for entry in (0..=u8::MAX).filter_map(|nr| tables.escape(nr)) {
         let sizes = match entry.sizes {
@@ -366,6 +373,7 @@ fn no_escape_that_names_a_client_takes_a_foreign_one() {
                 let _ = ioctl(&mut program, &session, code, UserAddr(OUTER));
                 assert!(program.seen.is_empty(), "{} forwarded", entry.name);
             }
+            assert!(!noted(&program).is_empty(), "{} not noted", entry.name);
         }
     }
 }

@@ -182,6 +182,10 @@ impl Call for Caller<'_> {
         None
     }
 
+    fn card(&self, _: usize) -> Option<Card> {
+        None
+    }
+
     fn process_by_number(&self, _: u32) -> Option<ProcessId> {
         None
     }

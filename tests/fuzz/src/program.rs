@@ -8,6 +8,7 @@
 
 use crate::driver::{Caller, Driver, FOREIGN, GPUS};
 use crate::stream::{put_u32, u32_at, u64_at, Input, Stream};
+use cgpu_km::nvidia::nvos::{card_info, Card};
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
@@ -399,6 +400,11 @@ impl Call for Program<'_> {
 
     fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
         GPUS.into_iter().find(|gpu| id_of(*gpu) == id).map(GpuId)
+    }
+
+    /// As many as the tenant could have; the size that the program gives says how many there is room for.
+    fn card(&self, number: usize) -> Option<Card> {
+        (number < GPUS.len()).then_some([1; card_info::SIZE])
     }
 
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {

@@ -4,6 +4,7 @@
 
 use crate::state::{Place, State};
 use crate::sys;
+use cgpu_km::nvidia::nvos::Card;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
 use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
@@ -183,6 +184,10 @@ impl Call for Proxied {
         let mut gpus = self.state.gpus().iter();
         let gpu = gpus.find(|gpu| gpu.facts.gpu_id == id)?;
         Some(GpuId(gpu.facts.device_instance))
+    }
+
+    fn card(&self, number: usize) -> Option<Card> {
+        Some(self.state.gpus().get(number)?.facts.card)
     }
 
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {

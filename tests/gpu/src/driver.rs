@@ -7,7 +7,7 @@ use cgpu_km::nvidia::control;
 use cgpu_km::nvidia::escape::Escape;
 use cgpu_km::nvidia::fb;
 use cgpu_km::nvidia::handle::ControlCmd;
-use cgpu_km::nvidia::nvos::{self, card_info, nvos54, nvos64, version};
+use cgpu_km::nvidia::nvos::{self, card_info, nvos54, nvos64, version, Card};
 use cgpu_km::nvidia::params::{self, gid_info, id_info, nv0080, perf_boost};
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::{Branch, DriverVersion};
@@ -33,7 +33,7 @@ const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
 
 /// What the driver says of a GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct GpuFacts {
     /// `N` of `/dev/nvidiaN`.
@@ -46,6 +46,8 @@ pub struct GpuFacts {
     pub memory_bytes: u64,
     /// Its UUID, as UVM has it.
     pub uuid: [u8; 16],
+    /// What `NV_ESC_CARD_INFO` says of it.
+    pub card: Card,
 }
 
 /// Why the driver could not be asked.
@@ -157,7 +159,7 @@ pub fn find() -> Result<Found, Error> {
     let rm = Rm::new(&control, tables)?;
     let mut gpus = Vec::new();
     for card in cards.chunks_exact(card_info::SIZE) {
-        if card_info::VALID.get(card) == Some(1) {
+        if let (Some(1), Some(card)) = (card_info::VALID.get(card), card.first_chunk()) {
             gpus.push(rm.examine(card)?);
         }
     }
@@ -299,7 +301,7 @@ impl<'a> Rm<'a> {
         Ok(u64::from(kib.unwrap_or_default()) << 10)
     }
 
-    fn examine(&self, card: &[u8]) -> Result<GpuFacts, Error> {
+    fn examine(&self, card: &Card) -> Result<GpuFacts, Error> {
         let minor = card_info::MINOR_NUMBER.get(card).unwrap_or_default();
         let gpu_id = card_info::GPU_ID.get(card).unwrap_or_default();
         // Opening it initializes the GPU.
@@ -324,6 +326,7 @@ impl<'a> Rm<'a> {
             device_instance,
             memory_bytes,
             uuid: uuid.copied().unwrap_or_default(),
+            card: *card,
         })
     }
 }

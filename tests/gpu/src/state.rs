@@ -453,6 +453,7 @@ mod tests {
     use cgpu_km::nvidia::class::Kind;
     use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
     use cgpu_km::nvidia::memory::PageSize;
+    use cgpu_km::nvidia::nvos::card_info;
     use cgpu_km::policy::{Alloc, ProcessId};
 
     #[global_allocator]
@@ -496,7 +497,14 @@ mod tests {
     fn processes_share_the_books() {
         let path = std::env::temp_dir().join(format!("cgpu-gpu-test.{}", std::process::id()));
         let gpu = Gpu {
-            facts: GpuFacts::default(),
+            facts: GpuFacts {
+                minor: 0,
+                gpu_id: 0,
+                device_instance: 0,
+                memory_bytes: 1 << 30,
+                uuid: [0; 16],
+                card: [0; card_info::SIZE],
+            },
             limit_bytes: 1 << 30,
         };
         let state = State::create(&path, Branch::R580, &[gpu]).expect("an instance");

@@ -136,6 +136,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         map,
     ),
     attack(
+        "another's mapping ended (RM_UNMAP_MEMORY)",
+        "client.c:rmclientValidate_IMPL",
+        Driver::Refuses,
+        Sign::Victim,
+        unmap,
+    ),
+    attack(
+        "another's mapping for the GPU ended (RM_UNMAP_MEMORY_DMA)",
+        "client.c:rmclientValidate_IMPL",
+        Driver::Refuses,
+        Sign::Told,
+        unmap_dma,
+    ),
+    attack(
         "another's memory freed (RM_FREE)",
         "client.c:rmclientValidate_IMPL",
         Driver::Refuses,
@@ -348,6 +362,24 @@ fn move_mapping(a: &Attacker) -> Told {
 fn map(a: &Attacker) -> Told {
     let names = (a.victim.client, rm::DEVICE_HANDLE, victims::MEMORY);
     told(rm::map(a.client.ctl, names, MIB, 0, a.client.gpu))
+}
+
+fn unmap(a: &Attacker) -> Told {
+    let mut outer = [0; 32];
+    put_u32(&mut outer, 0, a.victim.client);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, victims::MEMORY);
+    put_u64(&mut outer, 16, a.victim.mapped);
+    a.escape(0x4f, &mut outer, 24)
+}
+
+fn unmap_dma(a: &Attacker) -> Told {
+    let mut outer = [0; 48];
+    put_u32(&mut outer, 0, a.victim.client);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, victims::VASPACE);
+    put_u32(&mut outer, 12, victims::MEMORY);
+    a.escape(0x58, &mut outer, 40)
 }
 
 fn free(a: &Attacker) -> Told {

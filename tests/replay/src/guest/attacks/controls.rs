@@ -4,7 +4,7 @@
 //! What has no handler in the open driver goes to the GPU's firmware as it comes: the function named then is
 //! the one that hands it over.
 
-use super::scene::{Attacker, OWN};
+use super::scene::{victims, Attacker, OWN};
 use super::{attack, Attack, Driver, Sign, Told};
 use crate::bytes::{put_u32, put_u64};
 use crate::guest::rm;
@@ -37,6 +37,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         392
     ),
     attack(
+        "the GPU's microcode replaced (PUSH_UCODE_IMAGE)",
+        "client_resource.c:cliresCtrlCmdPushUcodeImage_IMPL",
+        Driver::Refuses,
+        Sign::Gpu,
+        |a| a.control(a.client.handle, 0x285, &mut [0; 24]),
+    ),
+    subdevice!(
+        "the counters of NVLink cleared",
+        "control.c:_rmapiRmControl",
+        Refuses,
+        0x2080_3005,
+        32
+    ),
+    attack(
         "NVLink of the GPUs not brought up",
         "client_resource.c:cliresCtrlCmdGpuDisableNvlinkInit_IMPL",
         Driver::Passes,
@@ -64,6 +78,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         0x2080_206f,
         12
     ),
+    subdevice!(
+        "the auxiliary power state set",
+        "kern_perf_pwr.c:subdeviceCtrlCmdPerfSetAuxPowerState_KERNEL",
+        Passes,
+        0x2080_2092,
+        4
+    ),
     attack(
         "the clocks raised",
         "kern_perf_boost.c:subdeviceCtrlCmdKPerfBoost_IMPL",
@@ -84,6 +105,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         0x2080_220a,
         0
     ),
+    subdevice!(
+        "the watchdog switched on",
+        "kernel_rc_watchdog_ctrl.c:subdeviceCtrlCmdRcEnableWatchdog_IMPL",
+        Passes,
+        0x2080_220b,
+        0
+    ),
     attack(
         "a register of the bus interface written to",
         TO_FIRMWARE,
@@ -99,6 +127,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         |a| diagnostic(a, 0x208f_050e, &mut [0; 24]),
     ),
     attack(
+        "writes to memory made faulty (ECC)",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| diagnostic(a, 0x208f_0511, &mut [0; 16]),
+    ),
+    attack(
+        "an error injected into the switching of contexts",
+        "control.c:_rmapiRmControl",
+        Driver::Refuses,
+        Sign::Gpu,
+        |a| diagnostic(a, 0x208f_1206, &mut [0; 12]),
+    ),
+    attack(
         "page table entries written",
         "dma.c:deviceCtrlCmdDmaSetPteInfo_IMPL",
         Driver::Passes,
@@ -111,6 +153,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         Driver::Passes,
         Sign::Gpu,
         |a| a.control(rm::DEVICE_HANDLE, 0x80_170f, &mut [0; 16]),
+    ),
+    attack(
+        "channels idled with the GPU's lock held (FIFO_IDLE_CHANNELS)",
+        "kernel_fifo_ctrl.c:deviceCtrlCmdFifoIdleChannels_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        |a| a.control(rm::DEVICE_HANDLE, 0x80_1714, &mut [0; 16396]),
     ),
     subdevice!(
         "channels given other buffers (UPDATE_CHANNEL_INFO)",
@@ -125,6 +174,18 @@ pub(super) const ATTACKS: &[Attack] = &[
         Refuses,
         0x2080_1115,
         8
+    ),
+    attack(
+        "another's channel watched by counters (GR_CTXSW_PM_BIND)",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Gpu,
+        |a| {
+            let mut bind = [0; 40];
+            put_u32(&mut bind, 0, a.victim.client);
+            put_u32(&mut bind, 4, victims::CHANNEL);
+            a.control(rm::SUBDEVICE_HANDLE, 0x2080_1209, &mut bind)
+        },
     ),
     attack(
         "the GPU's counters reserved",
@@ -160,6 +221,54 @@ pub(super) const ATTACKS: &[Attack] = &[
         Driver::Refuses,
         Sign::Share,
         |a| a.control(a.group()?, 0xa06c_0107, &mut [2, 0, 0, 0]),
+    ),
+    attack(
+        "a higher place among the others for a channel (interleave)",
+        "control.c:_rmapiRmControl",
+        Driver::Refuses,
+        Sign::Share,
+        |a| a.control(a.channel()?, 0xa06f_0109, &mut [2, 0, 0, 0]),
+    ),
+    attack(
+        "a runlist submitted later (GPFIFO_SCHEDULE, bSkipSubmit)",
+        "kernel_channel_group_api.c:kchangrpapiCtrlCmdGpFifoSchedule_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |a| a.control(a.group()?, 0xa06c_0101, &mut [1, 1, 0]),
+    ),
+    attack(
+        "registers by way of a debugger (EXEC_REG_OPS)",
+        "kernel_sm_debugger_session_ctrl.c:ksmdbgssnCtrlCmdDebugExecRegOps_IMPL",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| {
+            let mut debugger = [0; 12];
+            put_u32(&mut debugger, 4, a.client.handle);
+            put_u32(&mut debugger, 8, a.compute()?);
+            a.alloc(rm::DEVICE_HANDLE, OWN + 3, 0x83de, &mut debugger)?;
+            a.control(OWN + 3, 0x83de_031d, &mut [0; 3208])
+        },
+    ),
+    attack(
+        "an object for the export of others (CREATE_EXPORT_OBJECT_FD)",
+        "os.c:cliresCtrlCmdOsUnixCreateExportObjectFd_IMPL",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| a.control(a.client.handle, 0x3d0a, &mut [0; 76]),
+    ),
+    attack(
+        "the session of memory between hosts (IMEX)",
+        "imex_session_api.c:imexsessionapiConstruct_IMPL",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| a.alloc(a.client.handle, OWN, 0xf1, &mut [0; 32]),
+    ),
+    attack(
+        "a partition of the GPU",
+        "gpu_instance_subscription.c:gisubscriptionConstruct_IMPL",
+        Driver::NotModelled,
+        Sign::Told,
+        |a| a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0xc637, &mut [0; 16]),
     ),
     attack(
         "the fabric manager's session",

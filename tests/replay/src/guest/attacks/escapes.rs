@@ -66,6 +66,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         range_tables,
     ),
     attack(
+        "registers as an object (class 0x3f)",
+        "rmapi_deprecated_allocmemory.c:_rmAllocMemoryLocalPrivileged",
+        Driver::NotModelled,
+        Sign::Told,
+        registers,
+    ),
+    attack(
         "device registers as host memory (class 0x71, uncached)",
         "osmemdesc.c:osCreateOsDescriptorFromIoMemory",
         Driver::NotModelled,
@@ -269,6 +276,16 @@ fn range_tables(a: &Attacker) -> Told {
     put_u32(&mut params, 8, 0x8_0000);
     put_u32(&mut params, 24, 0);
     a.alloc(rm::DEVICE_HANDLE, OWN, 0x50A0, &mut params)
+}
+
+/// With graphics, which the attacker has not, it is answered; nothing is made.
+fn registers(a: &Attacker) -> Told {
+    let mut outer = [0; 56];
+    put_u32(&mut outer, 0, a.client.handle);
+    put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
+    put_u32(&mut outer, 8, OWN);
+    put_u32(&mut outer, 12, 0x3f);
+    told(escape(a.client.gpu, 0x27, &mut outer, 40))
 }
 
 fn io_memory(a: &Attacker) -> Told {

@@ -49,7 +49,50 @@ pub(super) const ATTACKS: &[Attack] = &[
         "client_resource.c:cliresCtrlCmdGpuGetIdInfoV2_IMPL",
         Driver::Passes,
         Sign::Told,
-        id_info,
+        |a| of_the_other(a, 0x205, &mut [0; 32]),
+    ),
+    attack(
+        "what another's GPU is (GET_ID_INFO)",
+        "client_resource.c:cliresCtrlCmdGpuGetIdInfo_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |a| of_the_other(a, 0x202, &mut [0; 40]),
+    ),
+    attack(
+        "whether another's GPU is drained (QUERY_DRAIN_STATE)",
+        "client_resource.c:cliresCtrlCmdGpuQueryGpuDrainState_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |a| of_the_other(a, 0x279, &mut [0; 12]),
+    ),
+    attack(
+        "another's GPU detached (0x216)",
+        "client_resource.c:cliresCtrlCmdGpuDetachIds_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |a| of_the_other(a, 0x216, &mut [0xff; 128]),
+    ),
+    attack(
+        "the host's other GPUs (GET_DEVICE_IDS)",
+        "client_resource.c:cliresCtrlCmdGpuGetDeviceIds_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |a| {
+            let mut mask = [0; 4];
+            a.control(a.client.handle, 0x204, &mut mask)?;
+            found(u32_at(&mask, 0) & (1 << a.victim.gpus.other.1) != 0)
+        },
+    ),
+    attack(
+        "the host's other GPUs (GET_PROBED_IDS)",
+        "client_resource.c:cliresCtrlCmdGpuGetProbedIds_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        |a| {
+            let mut ids = [0; 384];
+            a.control(a.client.handle, 0x214, &mut ids)?;
+            found((0..96).any(|id| u32_at(&ids, id * 4) == a.victim.gpus.other.0))
+        },
     ),
     attack(
         "another's processes (GPU_GET_PIDS)",
@@ -109,10 +152,10 @@ fn attached(a: &Attacker) -> Told {
     found((0..32).any(|id| u32_at(&ids, id * 4) == a.victim.gpus.other.0))
 }
 
-fn id_info(a: &Attacker) -> Told {
-    let mut info = [0; 32];
-    put_u32(&mut info, 0, a.victim.gpus.other.0);
-    a.control(a.client.handle, 0x205, &mut info)
+/// A control whose parameters begin with the id of a GPU: of one that is not the tenant's.
+fn of_the_other(a: &Attacker, cmd: u32, params: &mut [u8]) -> Told {
+    put_u32(params, 0, a.victim.gpus.other.0);
+    a.control(a.client.handle, cmd, params)
 }
 
 fn pids(a: &Attacker) -> Told {

@@ -266,6 +266,18 @@ impl Attacker {
         self.alloc(rm::DEVICE_HANDLE, OWN, 0xa06c, &mut group)?;
         Ok(OWN)
     }
+
+    /// A channel in a group of its own.
+    pub(super) fn channel(&self) -> Result<u32, String> {
+        self.alloc(self.group()?, OWN + 1, 0xc86f, &mut [0; 368])?;
+        Ok(OWN + 1)
+    }
+
+    /// A compute object on a channel of its own.
+    pub(super) fn compute(&self) -> Result<u32, String> {
+        self.alloc(self.channel()?, OWN + 2, 0xcbc0, &mut [0; 16])?;
+        Ok(OWN + 2)
+    }
 }
 
 /// What can be seen from below.

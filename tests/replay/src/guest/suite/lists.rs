@@ -36,6 +36,10 @@ pub(super) const TESTS: &[Test] = &[
         "lists: what the driver tells of others cannot be read on its way",
         unseen,
     ),
+    (
+        "lists: records of others' GPUs are not there to be read",
+        cards_unseen,
+    ),
 ];
 
 fn gpus() -> Outcome {
@@ -158,6 +162,9 @@ fn namespace() -> Outcome {
 /// How often a list is asked for while another thread looks for what the program is not told.
 const LOOKS: u32 = 4000;
 
+/// Bytes of the scratch that the calls of one thread go through (`SLOT_PAGES`, os_interface/scratch.rs).
+const SLOT: u64 = 40 * 4096;
+
 /// What a thread found in the module's scratch.
 #[derive(Debug)]
 struct Found {
@@ -167,10 +174,11 @@ struct Found {
     told: u64,
 }
 
-/// With an interface of the driver for the kernel, or without.
-fn look(kernel_rmapi: bool) -> Result<Found, String> {
+/// Asks for a list again and again; with an interface of the driver for the kernel, or without.
+fn look(kernel_rmapi: bool, ask: fn(&rm::Client) -> Outcome) -> Result<Found, String> {
     standin::kernel_rmapi(kernel_rmapi)?;
     let all = sys("list of GPUs", control()?.gpus())?;
+    let own = all.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let other = all.iter().find(|gpu| gpu.minor != GPU);
     let other = other.ok_or("there is no second GPU")?.gpu_id.to_le_bytes();
     let one = Instance::new("onlooker", GIB)?;
@@ -183,13 +191,13 @@ fn look(kernel_rmapi: bool) -> Result<Found, String> {
         .truncate(true)
         .open(path);
     let file = at(path, file)?;
-    let (start, end) = scratch()?;
+    let (start, _) = scratch()?;
     let (stop, read, told) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let asked = std::thread::scope(|scope| {
         let look = || {
             let mut page = [0; 4096];
             while !stop.load(Relaxed) {
-                for address in (start..end).step_by(page.len()) {
+                for address in (start..start + SLOT).step_by(page.len()) {
                     // Not by load: where nothing is to be read that is a signal, and this an error.
                     let copied = os::pwrite_from(file.as_raw_fd(), address, page.len());
                     if copied == Ok(page.len()) && file.read_exact_at(&mut page, 0).is_ok() {
@@ -202,15 +210,11 @@ fn look(kernel_rmapi: bool) -> Result<Found, String> {
         };
         scope.spawn(look);
         let asked = (0..LOOKS).try_for_each(|_| {
-            let mut ids = [0; 384];
-            let (fd, own) = (client.ctl, client.handle);
-            at(
-                "probed",
-                rm::control(fd, own, own, GET_PROBED_IDS, &mut ids),
-            )?;
+            ask(&client)?;
             // What goes through the scratch all the same, so that there are pages to be read.
             let mut info = [0; 32];
-            put_u32(&mut info, 0, u32_at(&ids, 0));
+            put_u32(&mut info, 0, own.gpu_id);
+            let (fd, own) = (client.ctl, client.handle);
             at(
                 "own GPU",
                 rm::control(fd, own, own, GET_ID_INFO_V2, &mut info),
@@ -226,12 +230,42 @@ fn look(kernel_rmapi: bool) -> Result<Found, String> {
     })
 }
 
+fn probed(client: &rm::Client) -> Outcome {
+    let mut ids = [0; 384];
+    let (fd, own) = (client.ctl, client.handle);
+    at(
+        "probed",
+        rm::control(fd, own, own, GET_PROBED_IDS, &mut ids),
+    )
+}
+
 fn unseen() -> Outcome {
-    let shown = look(false);
+    let shown = look(false, probed);
     standin::kernel_rmapi(true)?;
     let shown = shown?;
-    let hidden = look(true)?;
+    let hidden = look(true, probed)?;
     println!("        by way of the program's memory: {shown:?}, by the kernel's: {hidden:?}");
     holds("nothing was read", hidden.read > 0)?;
     equal("the other GPU", &hidden.told, &0)
+}
+
+fn cards(client: &rm::Client) -> Outcome {
+    let mut card = [0; 72];
+    sys(
+        "cards",
+        os::ioctl(client.ctl, NV_ESC_CARD_INFO_ONE, &mut card),
+    )?;
+    Ok(())
+}
+
+/// Whether or not the driver has an interface for the kernel: it is not asked.
+fn cards_unseen() -> Outcome {
+    let without = look(false, cards);
+    standin::kernel_rmapi(true)?;
+    for found in [without?, look(true, cards)?] {
+        println!("        {found:?}");
+        holds("nothing was read", found.read > 0)?;
+        equal("the other GPU", &found.told, &0)?;
+    }
+    Ok(())
 }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The module as a program of the driver's: a client of RM with its calls, in the task that asks.
+
+use super::answer;
+use crate::{
+    nvidia::{
+        escape::Escape,
+        handle::ControlCmd,
+        nvos::{self, nvos00, nvos33, nvos54, nvos64},
+        tables::Tables,
+    },
+    os_interface::{shared_page::with_descriptor, BackingFile, Route},
+    proxy::{Part, PointerAt},
+    registry::Failure,
+    uapi::Cause,
+};
+use kernel::prelude::*;
+
+const NV01_ROOT: u32 = 0x0000;
+/// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`), the
+/// caching and the address are the driver's choice.
+const MAP_FLAGS: u32 = 0x0008_0001;
+
+/// Issues an escape on a file that the module opened itself.
+pub(super) fn escape(
+    file: &BackingFile,
+    escape: Escape,
+    argument: &mut [u8],
+) -> Result<(), Failure> {
+    let parts = &mut [Part::argument(argument)];
+    forward(file, escape, parts, Route::Caller)
+}
+
+fn forward(
+    file: &BackingFile,
+    escape: Escape,
+    parts: &mut [Part<'_>],
+    route: Route<'_>,
+) -> Result<(), Failure> {
+    let size = parts.first().map_or(0, |part| part.bytes.len());
+    let code = nvos::request_code(escape.nr(), size).ok_or(EINVAL)?;
+    file.forward(code, parts, route).map_err(answer)?;
+    Ok(())
+}
+
+/// A pointer in the argument of a call.
+fn argument(offset: usize) -> PointerAt {
+    PointerAt { part: 0, offset }
+}
+
+/// A client of RM, freed when this is dropped.
+pub(super) struct Rm<'a> {
+    control: &'a BackingFile,
+    tables: &'static Tables,
+    /// Its handle.
+    pub(super) client: u32,
+}
+
+impl<'a> Rm<'a> {
+    pub(super) fn new(control: &'a BackingFile, tables: &'static Tables) -> Result<Self, Failure> {
+        let mut this = Self {
+            control,
+            tables,
+            client: 0,
+        };
+        this.client = this.alloc(0, 0, NV01_ROOT, &mut [], Route::Caller)?;
+        Ok(this)
+    }
+
+    /// Makes an object and returns its handle. A handle of 0 is chosen by the driver.
+    pub(super) fn alloc(
+        &self,
+        parent: u32,
+        object: u32,
+        class: u32,
+        params: &mut [u8],
+        route: Route<'_>,
+    ) -> Result<u32, Failure> {
+        let (status, handle) = self.try_alloc(parent, object, class, params, route)?;
+        check(status)?;
+        Ok(handle)
+    }
+
+    /// The same; the driver's status and the handle.
+    pub(super) fn try_alloc(
+        &self,
+        parent: u32,
+        object: u32,
+        class: u32,
+        params: &mut [u8],
+        route: Route<'_>,
+    ) -> Result<(Option<u32>, u32), Failure> {
+        let mut outer = [0; nvos64::SIZE];
+        nvos64::H_ROOT.set(&mut outer, self.client);
+        nvos64::H_OBJECT_PARENT.set(&mut outer, parent);
+        nvos64::H_OBJECT_NEW.set(&mut outer, object);
+        nvos64::H_CLASS.set(&mut outer, class);
+        let parts = &mut [
+            Part::argument(&mut outer),
+            Part::pointed(params, argument(nvos64::P_ALLOC_PARMS.offset())),
+        ];
+        forward(self.control, Escape::RmAlloc, parts, route)?;
+        let handle = nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default();
+        Ok((nvos64::STATUS.get(&outer), handle))
+    }
+
+    /// Prepares `file` for a mapping of an object's first bytes, for reading.
+    pub(super) fn prepare_map(
+        &self,
+        parent: u32,
+        object: u32,
+        length: u64,
+        file: &BackingFile,
+    ) -> Result<(), Failure> {
+        let mut argument = [0; nvos33::SIZE];
+        nvos33::H_CLIENT.set(&mut argument, self.client);
+        nvos33::H_DEVICE.set(&mut argument, parent);
+        nvos33::H_MEMORY.set(&mut argument, object);
+        nvos33::LENGTH.set(&mut argument, length);
+        nvos33::FLAGS.set(&mut argument, MAP_FLAGS);
+        with_descriptor(file, |fd| {
+            nvos33::FD.set(&mut argument, fd);
+            escape(self.control, Escape::RmMapMemory, &mut argument)
+        })??;
+        check(nvos33::STATUS.get(&argument))
+    }
+
+    /// Room for the parameters of a control, whose size the branch decides.
+    pub(super) fn params(&self, cmd: u32) -> Result<KVec<u8>, Failure> {
+        let entry = self.tables.control(ControlCmd(cmd));
+        let size = entry.ok_or(Cause::UnknownDriver)?.params;
+        let size = usize::try_from(size).map_err(|_| EINVAL)?;
+        Ok(KVec::from_elem(0, size, GFP_KERNEL)?)
+    }
+
+    /// Calls a control of an object.
+    pub(super) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<(), Failure> {
+        let mut outer = [0; nvos54::SIZE];
+        let size = u32::try_from(params.len()).map_err(|_| EINVAL)?;
+        nvos54::H_CLIENT.set(&mut outer, self.client);
+        nvos54::H_OBJECT.set(&mut outer, object);
+        nvos54::CMD.set(&mut outer, cmd);
+        nvos54::PARAMS_SIZE.set(&mut outer, size);
+        let parts = &mut [
+            Part::argument(&mut outer),
+            Part::pointed(params, argument(nvos54::PARAMS.offset())),
+        ];
+        forward(self.control, Escape::RmControl, parts, Route::Caller)?;
+        check(nvos54::STATUS.get(&outer))
+    }
+
+    /// Frees an object with all below it.
+    pub(super) fn free(&self, object: u32) -> Result<(), Failure> {
+        let mut argument = [0; nvos00::SIZE];
+        nvos00::H_ROOT.set(&mut argument, self.client);
+        nvos00::H_OBJECT_OLD.set(&mut argument, object);
+        escape(self.control, Escape::RmFree, &mut argument)
+    }
+}
+
+impl Drop for Rm<'_> {
+    fn drop(&mut self) {
+        if self.client != 0 {
+            // Closing the file would free the client as well.
+            let _ = self.free(self.client);
+        }
+    }
+}
+
+/// Whether RM did what was asked.
+pub(super) fn check(status: Option<u32>) -> Result<(), Failure> {
+    match status {
+        Some(0) => Ok(()),
+        _ => Err(Cause::DriverMissing.into()),
+    }
+}
