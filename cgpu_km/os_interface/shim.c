@@ -66,12 +66,6 @@ void cgpu_shim_copy(void *to, const void *from, size_t count)
 	memcpy(to, from, count);
 }
 
-/* The same with memset() to 0. */
-void cgpu_shim_wipe(void *memory, size_t count)
-{
-	memset(memory, 0, count);
-}
-
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function)
 {
 	INIT_DELAYED_WORK(work, function);

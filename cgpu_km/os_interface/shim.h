@@ -24,7 +24,6 @@ pid_t cgpu_shim_pid_by_vnr(pid_t nr);
 void *cgpu_shim_find_function(const char *name, struct module *owner);
 void *cgpu_shim_page_address(struct page *page);
 void cgpu_shim_copy(void *to, const void *from, size_t count);
-void cgpu_shim_wipe(void *memory, size_t count);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
 void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,

@@ -210,7 +210,9 @@ impl Books {
         likeness: &Likeness,
         source: Option<Slot>,
     ) -> Result<Ticket, Refusal> {
-        let owner = self.forest.client(client);
+        let root = self.forest.find_root(client);
+        let root = root.ok_or(RefusalCause::ForeignClient)?;
+        let owner = self.forest.client_of(root);
         let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
         let parent = self
             .forest
@@ -227,7 +229,7 @@ impl Books {
             Some(hold) => Some(self.accounts.share(hold, process)?),
             None => None,
         };
-        self.plant(object, parent, source)
+        self.plant(object, root, parent, source)
     }
 
     /// The driver has answered a call that [`Books::begin_dup`] agreed to: the new object's handle;
@@ -315,11 +317,10 @@ impl Books {
     }
 
     fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
-        let process = self
-            .forest
-            .client(alloc.client)
-            .ok_or(RefusalCause::ForeignClient)?
-            .process;
+        let root = self.forest.find_root(alloc.client);
+        let root = root.ok_or(RefusalCause::ForeignClient)?;
+        let owner = self.forest.client_of(root);
+        let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
         let parent = self
             .forest
             .find(alloc.client, alloc.parent)
@@ -366,7 +367,7 @@ impl Books {
                 Denied::Exhausted => RefusalCause::Exhausted,
             })?);
         }
-        self.plant(object, parent, None)
+        self.plant(object, root, parent, None)
     }
 
     /// The handle for a new object: the caller's, if it can be had, or one that is free.
@@ -398,10 +399,11 @@ impl Books {
     fn plant(
         &mut self,
         object: Object,
+        root: Slot,
         parent: Slot,
         source: Option<Slot>,
     ) -> Result<Ticket, Refusal> {
-        let (client, handle) = (object.client, object.handle);
+        let handle = object.handle;
         let (share, hold) = (object.share, object.hold);
         let slot = self.forest.plant(object, parent).inspect_err(|_| {
             if let Some(hold) = hold {
@@ -413,7 +415,7 @@ impl Books {
             ledger.enter();
         }
         let forest = &mut self.forest;
-        let names = [forest.find_root(client), Some(parent), source];
+        let names = [Some(root), Some(parent), source];
         Ok(Ticket {
             object: forest.objects.name(slot).ok_or(Exhausted)?,
             handle,

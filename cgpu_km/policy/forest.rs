@@ -72,8 +72,12 @@ impl Forest {
 
     /// The record of a client that the driver has.
     pub(super) fn client(&self, client: ClientHandle) -> Option<&Client> {
-        let root = self.objects.get(self.find_root(client)?)?;
-        self.clients.get(root.owner?)
+        self.client_of(self.find_root(client)?)
+    }
+
+    /// The record of the client for which an object stands.
+    pub(super) fn client_of(&self, root: Slot) -> Option<&Client> {
+        self.clients.get(self.objects.get(root)?.owner?)
     }
 
     /// No other object can be made under this handle.
@@ -157,16 +161,14 @@ impl Forest {
         Ok(root)
     }
 
-    /// Takes an object up under the handle that its caller chose, or promises an entry for the one
-    /// that the driver will choose.
+    /// Takes an object up, for which there is [room](Forest::reserve), under the handle that its caller chose, or
+    /// promises an entry for the one that the driver will choose.
     fn enter(&mut self, mut object: Object) -> Result<Slot, Exhausted> {
-        self.objects.reserve()?;
         if object.handle.0 == 0 {
             self.by_handle.promise()?;
             object.entry = Entry::Promised;
             self.objects.insert(object)
         } else {
-            self.by_handle.reserve()?;
             let key = object.key();
             object.entry = Entry::Made;
             let slot = self.objects.insert(object)?;
