@@ -265,7 +265,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Why to take note of it; `None`: the driver itself would have refused the call.
+    /// Why to take note of it among the refused calls; `None`: the driver would refuse the call as well, or there
+    /// is no memory left for the tenant, which is counted as such.
     pub const fn reason(&self) -> Option<Reason> {
         match self.cause {
             RefusalCause::ForeignClient => Some(Reason::Foreign),

@@ -255,7 +255,8 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	}
 	if (group != GM_NONE)
 		o->channel.channel = fake_engine_channel(o->gpu, group, id);
-	p->flags |= 0x20;			/* as recorded */
+	if (sec->admin)				/* NVOS04_FLAGS_PRIVILEGED_CHANNEL */
+		p->flags |= 0x20;
 	p->cid = ++next_cid;
 	return NV_OK;
 }

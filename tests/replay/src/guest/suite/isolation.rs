@@ -18,6 +18,10 @@ pub(super) const TESTS: &[Test] = &[
     ("isolation: a limit is not another's", separate_limits),
     ("isolation: classes outside the tables are refused", classes),
     ("isolation: privileged controls are refused", controls),
+    (
+        "isolation: root with all capabilities is no administrator of the driver's",
+        administrator,
+    ),
 ];
 
 fn two() -> Result<(Instance, Instance), String> {
@@ -107,6 +111,34 @@ fn classes() -> Outcome {
     holds("the refusals are not counted", one.get()?.calls_refused > 0)?;
     client.close();
     Ok(())
+}
+
+/// Whether the driver makes a privileged channel for this process, which is root.
+fn is_administrator(folder: &str, number: u32) -> Result<bool, String> {
+    const GROUP: u32 = 0x5C00_0010;
+    /// `flags` of `NV_CHANNEL_ALLOC_PARAMS`, and `NVOS04_FLAGS_PRIVILEGED_CHANNEL` in them.
+    const FLAGS: usize = 20;
+    const PRIVILEGED: u32 = 1 << 5;
+    let client = at("client", rm::Client::open(folder, GPU, number))?;
+    let mut group = [0; 20];
+    put_u32(&mut group, 12, 1);
+    let made = client.alloc(rm::DEVICE_HANDLE, GROUP, 0xA06C, &mut group);
+    at("group", made)?;
+    let mut channel = [0; 368];
+    at(
+        "channel",
+        client.alloc(GROUP, GROUP + 1, 0xC86F, &mut channel),
+    )?;
+    client.close();
+    Ok(u32_at(&channel, FLAGS) & PRIVILEGED != 0)
+}
+
+fn administrator() -> Outcome {
+    let one = Instance::new("administrator", GIB)?;
+    let number = device_instance(&one.control, GPU)?;
+    equal("directly", &is_administrator("/dev", number)?, &true)?;
+    let through = is_administrator(&one.folder(), number)?;
+    equal("through an instance", &through, &false)
 }
 
 fn controls() -> Outcome {
