@@ -567,11 +567,11 @@ mod tests {
     #[test]
     fn calls_that_the_tables_do_not_know_are_named() {
         let control = |cmd: &str, size: u64| json!({ "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc020462a", "kind": "control", "cmd": cmd, "nsize": size });
-        // GPU_GET_ID_INFO has 48 bytes.
-        assert_eq!(said(&control("0x202", 48)), None);
+        // GPU_GET_ID_INFO has 40 bytes.
+        assert_eq!(said(&control("0x202", 40)), None);
         assert_eq!(
-            said(&control("0x202", 47)).as_deref(),
-            Some("control 0x202 with 47 bytes where 48 are known")
+            said(&control("0x202", 39)).as_deref(),
+            Some("control 0x202 with 39 bytes where 40 are known")
         );
         assert_eq!(
             said(&control("0x2ff", 4)).as_deref(),
