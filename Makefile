@@ -6,7 +6,7 @@
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
-#   make test-gpu        tests on a real GPU
+#   make test-gpu        tests on a real GPU: a table, and JSON on stdout; says SKIPPED where there is none
 #   make bench           what the proxy costs, in the test machine: a table, and JSON on stdout (quarter of an hour)
 #   make soak            an hour of mixed load in the test machine, on the debug kernel (SOAK=3600 seconds)
 #   make bench-scale     how the books' work grows with their objects: JSON lines

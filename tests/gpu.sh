@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# gpu.sh [GROUP...]: builds the real-GPU harness (tests/gpu) and runs its tests, where there is a GPU. What
-# it builds runs on a machine with nothing but the driver, python3 and a C library: --bundle DIR puts it
+# gpu.sh [GROUP...]: builds the real-GPU harness (tests/gpu) and runs its tests, where there is a GPU: a table on stderr,
+# JSON on stdout. Ends with 0 where all passed or there is no GPU, with 1 where one failed, with 2 where they could not be
+# made. What it builds runs on a machine with nothing but the driver, python3 and a C library: --bundle DIR puts it
 # there together, to be carried to such a machine and started with run.py --bin .
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,10 +12,13 @@ if [ "${1:-}" = --bundle ]; then
 	bundle=${2:?"gpu.sh --bundle: which folder?"}
 	shift 2
 fi
-if command -v cargo >/dev/null; then
-	cargo build --quiet --release --locked -p cgpu-gpu -p cgpu-preload >&2
-fi
 target=${CARGO_TARGET_DIR:-target}/release
+if command -v cargo >/dev/null; then
+	cargo build --quiet --release --locked -p cgpu-gpu -p cgpu-preload >&2 || exit 2
+elif ! [ -x "$target/cgpu-gpu" ]; then
+	echo "test-gpu: there is no cargo to build it with, and nothing built in $target" >&2
+	exit 2
+fi
 if [ -n "$bundle" ]; then
 	mkdir -p "$bundle"
 	cp -r tests/gpu/run.py tests/gpu/weights.py tests/gpu/programs "$bundle/"
@@ -24,7 +28,8 @@ if [ -n "$bundle" ]; then
 	exit 0
 fi
 if ! [ -c /dev/nvidiactl ]; then
-	echo "test-gpu: SKIPPED: this machine has no NVIDIA GPU with a driver (/dev/nvidiactl); what runs there is built"
+	echo "test-gpu: SKIPPED: this machine has no NVIDIA GPU with a driver (/dev/nvidiactl); what runs there is built" >&2
+	echo '{"skipped": "no NVIDIA GPU with a driver"}'
 	exit 0
 fi
-exec tests/gpu/run.py --bin "$target" --json "$target/test-gpu.json" "$@"
+exec tests/gpu/run.py --bin "$target" "$@"

@@ -29,8 +29,8 @@
 //! The driver does not say when a channel runs dry. What can be seen is the doorbell: while it is not
 //! mapped, the next launch is an event. So the doorbell of an instance is armed when its window begins, and
 //! every few milliseconds in it. From the gaps between launches (in time that the instance had the
-//! GPU) it is learnt how long its kernels are. One that stays silent for more than twice the longest recent
-//! gap may have no work, or a kernel of unusual length. So it gives way and is switched off, and the gap that is
+//! GPU) it is learnt how long its kernels are, but for the time that the doorbell was open. One that stays silent for more
+//! than twice the longest recent gap, or that and a time so long, may have no work, or a kernel of unusual length. So it gives way and is switched off, and the gap that is
 //! allowed doubles: if it launches while it is off, it was thinking, and its silence is believed from then on; one
 //! of more than a tenth of a second is believed of anybody. Who is taken to have no work keeps its channels on, so that a kernel
 //! goes on beside whoever has the window then; the driver's samples tell of it, if there are any.

@@ -22,6 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NVIDIA = os.path.join(HERE, "../../cgpu_km/nvidia")
 GSS_LEGACY = 0x8000
 STATUS_MAX = 0x10009
+INVALID_ARGUMENT = 0x1F
 
 # What is refused although a recording has it, and why.
 REFUSED_CLASSES = {
@@ -40,6 +41,7 @@ REFUSED_CONTROLS = {
 PURPOSES = {
     "nvidia-smi": {"utility"},
     "vulkan": {"graphics"},
+    "video": {"compute", "video"},
     # They ask NVML as well.
     "torch": {"compute", "utility"},
     "jax": {"compute", "utility"},
@@ -162,7 +164,9 @@ def check(call, tables, seen, own):
             name, wanted, caps = tables.controls[number]
             if not caps & own:
                 yield f"{name} takes one of {sorted(caps)}"
-            if count != wanted or (params != 0) != (wanted != 0):
+            refused = struct.unpack_from("<I", after, 28)[0] == INVALID_ARGUMENT
+            # Where a program has another size the driver has to have refused it, as we do.
+            if not refused and (count != wanted or (params != 0) != (wanted != 0)):
                 yield f"{name} has {count} bytes of parameters, not {wanted}"
     elif call.get("kind") == "alloc":
         number = int(call["cmd"], 0)

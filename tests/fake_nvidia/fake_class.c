@@ -71,6 +71,7 @@ static const struct fake_class classes[] = {
 	{ 0xa140, KIND_ENGINE, 16, true, false, PARENT_CHANNEL, false, none },
 	{ NV01_CONTEXT_DMA, KIND_CONTEXT_DMA, 32, false, false, PARENT_ANY, false, none },
 	{ 0xc8b5, KIND_ENGINE, 8, true, false, PARENT_CHANNEL, false, none },
+	{ 0xb8b0, KIND_ENGINE, 12, true, false, PARENT_CHANNEL, false, none },
 	{ 0xc361, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
 	{ 0xc461, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },
 	{ 0xc561, KIND_USERMODE, 0, true, false, PARENT_SUBDEVICE, false, none },

@@ -105,46 +105,35 @@ def pairs(weights):
             yield f"rmapi/{WEIGHT}/{first}:{one},{second}:{other}"
 
 
-def main():
-    """Runs the cases."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", type=Path, default=HERE / "../../target/release")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--logs", type=Path, help="folder for a log of the scheduler's for each case")
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
-    parser.add_argument("cases", nargs="*", metavar="CASE")
-    options = parser.parse_args()
-    folder = options.bin.resolve()
+def measure(folder, cases, seconds, logs=None):
+    """Runs cases; what came of each."""
     alone = {}
-    lines = []
     # Once, on a GPU that nobody else uses.
-    seen = weigh(folder, "native", WEIGHT, [("1", "800", "8")], options.seconds)
+    seen = weigh(folder, "native", WEIGHT, [("1", "800", "8")], seconds)
     steps = seen["programs"][0]["steps_per_us"]
-    cases = pairs(options.pairs) if options.pairs else default_cases()
-    for case in options.cases or cases:
+    for place, case in enumerate(cases):
         backend, policy, instances = parse(case)
         try:
             for _, kernel, depth in instances:
                 if (kernel, depth) not in alone:
                     one = [("1", kernel, depth)]
-                    seen = weigh(folder, "native", WEIGHT, one, span(one, options.seconds), steps)
+                    seen = weigh(folder, "native", WEIGHT, one, span(one, seconds), steps)
                     alone[kernel, depth] = seen["programs"][0]["rate"]
-            log = options.logs / f"{len(lines)}.log" if options.logs else None
-            seen = weigh(folder, backend, policy, instances, span(instances, options.seconds), steps, log)
+            log = logs / f"{place}.log" if logs else None
+            seen = weigh(folder, backend, policy, instances, span(instances, seconds), steps, log)
         except (subprocess.SubprocessError, json.JSONDecodeError, TypeError) as failure:
-            print(json.dumps({"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}), flush=True)
+            yield {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}
             continue
         rates = [said["rate"] if said else 0 for said in seen["programs"]]
         got = [rate / alone[kernel, depth] for rate, (_, kernel, depth) in zip(rates, instances)]
-        weights = [int(weight.rstrip("+")) for weight, _, _ in instances]
+        parts = [int(weight.rstrip("+")) for weight, _, _ in instances]
         if policy == FIXED:
-            wanted = [weight / 100 for weight in weights]
+            wanted = [part / 100 for part in parts]
             share = got
         else:
-            wanted = [weight / sum(weights) for weight in weights]
+            wanted = [part / sum(parts) for part in parts]
             share = [part / sum(got) if sum(got) else 0 for part in got]
-        line = {
+        yield {
             "backend": backend,
             "case": case,
             "wanted": [round(part, 4) for part in wanted],
@@ -156,6 +145,21 @@ def main():
             "waits_ms": [said.get("waits_ms") if said else None for said in seen["programs"]],
             "scheduler": seen["scheduler"],
         }
+
+
+def main():
+    """Runs the cases."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", type=Path, default=HERE / "../../target/release")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--logs", type=Path, help="folder for a log of the scheduler's for each case")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    options = parser.parse_args()
+    cases = options.cases or (pairs(options.pairs) if options.pairs else default_cases())
+    lines = []
+    for line in measure(options.bin.resolve(), cases, options.seconds, options.logs):
         lines.append(line)
         print(json.dumps(line), flush=True)
     if options.json:

@@ -90,6 +90,14 @@ impl Turn {
     }
 }
 
+/// How long after a launch in its window the gate of an instance is armed again.
+fn rearm(instance: &Instance) -> Nanos {
+    match instance.terms.high_priority {
+        true => REARM_HIGH,
+        false => REARM,
+    }
+}
+
 impl Scheduler {
     /// The scheduler begins to look after a GPU that the driver shared so far: whoever has channels may
     /// have work on it, and is heard of only when that ends.
@@ -140,6 +148,8 @@ impl Scheduler {
         match since {
             Some(_) if in_window && released => instance.heard(0),
             Some(since) if in_window => instance.heard(now.saturating_sub(since)),
+            // Its channels are being switched on: a kernel of it can have ended already.
+            None if in_window && instance.working => instance.heard(0),
             _ if instance.working => instance.launched_outside(now),
             _ => {
                 instance.silent = 0;
@@ -151,12 +161,7 @@ impl Scheduler {
             }
         }
         if in_window {
-            let rearm = if instance.terms.high_priority {
-                REARM_HIGH
-            } else {
-                REARM
-            };
-            self.turn.rearm_at = now.saturating_add(rearm);
+            self.turn.rearm_at = now.saturating_add(rearm(instance));
         }
     }
 
@@ -205,8 +210,7 @@ impl Scheduler {
             let (armed, patience, high) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
                     i.gate == Gate::Armed && self.capabilities.doorbell,
-                    i.patience(self.capabilities.switch)
-                        .saturating_sub(i.silent),
+                    self.patience(i, since).saturating_sub(i.silent),
                     i.terms.high_priority,
                 ),
                 _ => {
@@ -235,6 +239,22 @@ impl Scheduler {
             self.pick(now);
         }
         true
+    }
+
+    /// How long the holder of a window that began at `since` may be silent.
+    ///
+    /// Its gaps reach from the arming of its gate to the next launch, and the gate is armed some time after a launch: kernels
+    /// are longer than they tell by that time. Where the gate was armed sooner, as when a window begins, it may be silent for
+    /// as long as such a kernel takes. Who was seen to think is not waited for.
+    fn patience(&self, instance: &Instance, since: Nanos) -> Nanos {
+        let patience = instance.patience(self.capabilities.switch);
+        if instance.thinks > 0 {
+            return patience;
+        }
+        let heard_at = instance.heard_at.max(since);
+        let open = self.turn.armed_at.saturating_sub(heard_at);
+        let unseen = rearm(instance).saturating_sub(open);
+        patience.max(instance.gap.saturating_add(unseen).saturating_add(MS))
     }
 
     /// The holder has been silent for too long: it gives way. Returns whether it does not compete any more.

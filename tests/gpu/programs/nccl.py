@@ -23,7 +23,8 @@ def rank(number):
     for _ in range(3):
         dist.all_reduce(data)
     torch.cuda.synchronize()
-    print(json.dumps({"rank": number, "sum": data[0].item()}), flush=True)
+    totals = [torch.cuda.get_device_properties(gpu).total_memory for gpu in range(RANKS)]
+    print(json.dumps({"rank": number, "sum": data[0].item(), "totals": totals}), flush=True)
     dist.destroy_process_group()
 
 

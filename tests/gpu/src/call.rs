@@ -4,13 +4,15 @@
 
 use crate::state::{Place, State};
 use crate::sys;
+use crate::times;
 use cgpu_km::nvidia::nvos::Card;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
-use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
+use cgpu_km::proxy::{
+    self, Call, Errno, FileAt, Held, Part, PointerAt, Role, Route, Session, UserAddr,
+};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
-use std::time::Instant;
 
 /// Nothing is mapped below this address (`vm.mmap_min_addr`).
 const LOWEST: u64 = 1 << 16;
@@ -92,51 +94,42 @@ impl Call for Proxied {
         parts: &mut [Part<'_>],
         _route: Route,
     ) -> Result<i32, Errno> {
-        // Copies that nobody else knows of, as in the module; 8-byte words for their alignment.
-        let mut copies: Vec<Vec<u64>> = Vec::with_capacity(parts.len());
-        for part in parts.iter() {
-            let mut copy = vec![0u64; part.size().div_ceil(8)];
-            for (at, piece) in part.pieces() {
-                bytes_mut(&mut copy)[at..at + piece.len()].copy_from_slice(piece);
-            }
-            copies.push(copy);
-        }
+        // Copies that nobody else knows of, as in the module, one after the other; words for their alignment.
+        let words = |part: &Part<'_>| part.size().div_ceil(8);
+        let starts = |parts: &[Part<'_>], index| parts.iter().take(index).map(words).sum::<usize>();
+        let mut copies = vec![0u64; starts(parts, parts.len())];
+        // CAST: pointers are 64 bits wide.
+        let base = copies.as_ptr() as u64;
+        let bytes = bytes_mut(&mut copies);
         for (i, part) in parts.iter().enumerate() {
-            let Some(at) = part.pointer.filter(|_| !part.bytes.is_empty()) else {
-                continue;
-            };
-            let address = copies[i].as_ptr() as u64;
-            let holder = copies.get_mut(at.part).ok_or(Errno::EINVAL)?;
-            let place = bytes_mut(holder).get_mut(at.offset..at.offset + 8);
-            place
-                .ok_or(Errno::EINVAL)?
-                .copy_from_slice(&address.to_le_bytes());
+            let start = 8 * starts(parts, i);
+            for (at, piece) in part.pieces() {
+                bytes[start + at..][..piece.len()].copy_from_slice(piece);
+            }
+            if let Some(place) = pointer_to(part, parts)? {
+                // CAST: as above.
+                let address = base + start as u64;
+                bytes[8 * starts(parts, place.part) + place.offset..][..8]
+                    .copy_from_slice(&address.to_le_bytes());
+            }
         }
-        let argument = copies.first().map_or(0, |copy| copy.as_ptr() as u64);
-        let began = Instant::now();
         // SAFETY: The argument and what it points to are copies as large as the tables say.
-        let answer = unsafe { sys::ioctl(self.fd, u64::from(request), argument) };
-        let counters = &self.state.counters;
-        // CAST: a call takes less than centuries.
-        counters
-            .driver_ns
-            .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
-        counters.forwarded.fetch_add(1, Relaxed);
+        let answer = times::in_driver(|| unsafe { sys::ioctl(self.fd, u64::from(request), base) });
+        self.state.counters.forwarded.fetch_add(1, Relaxed);
         // The program's own pointers stand where they stood.
-        let mut pointers = Vec::new();
         for part in parts.iter() {
-            if let Some(at) = part.pointer {
-                let own = parts[at.part].bytes.get(at.offset..at.offset + 8);
-                pointers.push((at, own.ok_or(Errno::EINVAL)?.to_vec()));
+            if let Some(place) = pointer_to(part, parts)? {
+                let own = &parts[place.part].bytes[place.offset..][..8];
+                bytes[8 * starts(parts, place.part) + place.offset..][..8].copy_from_slice(own);
             }
         }
-        for (part, copy) in parts.iter_mut().zip(&mut copies) {
+        let mut left = &*bytes;
+        for part in parts.iter_mut() {
+            let (own, rest) = left.split_at(8 * words(part));
             for (at, piece) in part.pieces_mut() {
-                piece.copy_from_slice(&bytes_mut(copy)[at..at + piece.len()]);
+                piece.copy_from_slice(&own[at..at + piece.len()]);
             }
-        }
-        for (at, own) in pointers {
-            parts[at.part].bytes[at.offset..at.offset + 8].copy_from_slice(&own);
+            left = rest;
         }
         i32::try_from(answer).map_err(|_| Errno::EINVAL)
     }
@@ -167,7 +160,7 @@ impl Call for Proxied {
     }
 
     fn process(&self) -> ProcessId {
-        ProcessId(sys::process())
+        ProcessId(sys::own().process)
     }
 
     fn tables(&self) -> &'static Tables {
@@ -199,6 +192,19 @@ impl Call for Proxied {
     }
 }
 
+/// Where the pointer to a part stands, if it has one and there is something to point to.
+fn pointer_to(part: &Part<'_>, parts: &[Part<'_>]) -> Result<Option<PointerAt>, Errno> {
+    let Some(place) = part.pointer.filter(|_| !part.bytes.is_empty()) else {
+        return Ok(None);
+    };
+    let holder = parts.get(place.part).ok_or(Errno::EINVAL)?;
+    let inside = holder
+        .bytes
+        .get(place.offset..)
+        .is_some_and(|rest| rest.len() >= 8);
+    inside.then_some(Some(place)).ok_or(Errno::EINVAL)
+}
+
 fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
     // SAFETY: Any bytes are words and the other way round; the length is that of the words.
     unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
@@ -216,7 +222,6 @@ pub fn ioctl(
     let Some((file, role)) = state.file(place) else {
         return -i64::from(libc::EBADF);
     };
-    let began = Instant::now();
     let session = Session { file, role };
     let mut call = Proxied { state, fd, find };
     if role == Role::Uvm && request == ALLOC_SEMAPHORE_POOL && argument >= LOWEST {
@@ -228,12 +233,7 @@ pub fn ioctl(
     }
     // CAST: the kernel takes the low 32 bits of a request.
     let answer = proxy::ioctl(&mut call, &session, request as u32, UserAddr(argument));
-    let counters = &state.counters;
-    // CAST: as above.
-    counters
-        .call_ns
-        .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
-    counters.calls.fetch_add(1, Relaxed);
+    state.counters.calls.fetch_add(1, Relaxed);
     match answer {
         Ok(value) => i64::from(value),
         Err(Errno(errno)) => -i64::from(errno),

@@ -17,6 +17,7 @@
 //! | [`driver`] | what the driver says of the GPUs |
 //! | [`record`] | recordings of programs, in the format of `tests/traces` |
 //! | [`weigh`] | the module's scheduler over programs that compete |
+//! | [`times`] | how long each call took, and how much of it in the driver |
 //! | [`sys`] | system calls that the preloaded library cannot catch |
 //!
 //! **It is a test instrument, neither a boundary nor the product**: a program that makes its system
@@ -30,4 +31,5 @@ pub mod driver;
 pub mod record;
 pub mod state;
 pub mod sys;
+pub mod times;
 pub mod weigh;

@@ -103,10 +103,6 @@ pub struct Counters {
     pub calls: AtomicU64,
     /// Calls that reached the driver.
     pub forwarded: AtomicU64,
-    /// Nanoseconds in calls, the driver's part included.
-    pub call_ns: AtomicU64,
-    /// Nanoseconds in the driver.
-    pub driver_ns: AtomicU64,
 }
 
 /// The shared memory of an instance.

@@ -2,6 +2,7 @@
 //! System calls made without the C library, whose functions the preloaded library takes the place of.
 
 use core::arch::asm;
+use core::cell::Cell;
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
@@ -66,6 +67,38 @@ pub fn thread() -> i32 {
     // SAFETY: Takes no argument.
     // CAST: as above.
     unsafe { call(libc::SYS_gettid, [0; 6]) as i32 }
+}
+
+std::thread_local! {
+    /// What [`own`] gives, once it was asked for.
+    static OWN: Cell<Option<Own>> = const { Cell::new(None) };
+}
+
+/// The numbers of the calling process and thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The process.
+    pub process: i32,
+    /// The thread.
+    pub thread: i32,
+}
+
+/// Who is calling, asked for once in each thread: a system call takes longer than all else that is done with a lock.
+/// In a child of `vfork`, which has its parent's memory, it is the parent, who waits.
+pub fn own() -> Own {
+    OWN.get().unwrap_or_else(|| {
+        let own = Own {
+            process: process(),
+            thread: thread(),
+        };
+        OWN.set(Some(own));
+        own
+    })
+}
+
+/// To be called in the child of a `fork`: it is somebody else than its parent, whose memory it has a copy of.
+pub fn forked() {
+    OWN.set(None);
 }
 
 /// Gives the processor to somebody else.
@@ -161,5 +194,31 @@ pub fn peek(from: u64, into: &mut [u8]) -> Result<(), NotThere> {
         Ok(())
     } else {
         Err(NotThere)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_and_forked_children_are_somebody_else() {
+        let here = own();
+        let there = std::thread::spawn(own).join().expect("it ends");
+        assert_eq!(here.process, there.process);
+        assert_ne!(here.thread, there.thread);
+        // SAFETY: The child asks for numbers and ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            forked();
+            let is_right = own().process == process() && own().thread == thread();
+            let is_new = own().process != here.process;
+            // SAFETY: Ends the child without what the parent has to do at its end.
+            unsafe { libc::_exit(i32::from(!(is_right && is_new))) };
+        }
+        let mut status = 1;
+        // SAFETY: Waits for the child; the pointer is to a local.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
     }
 }

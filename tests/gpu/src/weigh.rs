@@ -3,6 +3,7 @@
 //! programs' agents to make the driver's calls.
 
 use crate::compute::{self, Compute, Duty, News, Request};
+use crate::sys;
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::nvidia::status::NvStatus;
 use cgpu_km::policy::sched::{
@@ -102,9 +103,12 @@ impl Arbiter {
         })
     }
 
-    /// Writes every event and action, with its time in microseconds, to `log`.
+    /// Writes every event and action, with its time in microseconds, to `log`; first what time it is then on the
+    /// system's monotonic clock.
     pub fn log_to(&mut self, log: Box<dyn Write>) {
         self.log = Some(log);
+        let now = (sys::uptime_s() * 1e6).round();
+        self.log(&format_args!("is {now} of the monotonic clock"));
     }
 
     fn log(&mut self, what: &dyn std::fmt::Debug) {

@@ -50,6 +50,23 @@ fn a_program_that_waits_for_each_kernel_has_its_share_beside_long_ones() {
     assert!(line.error <= 0.03, "{line:?}");
 }
 
+/// The gate is armed 4 ms after a launch: of kernels that are a little longer only what is beyond that is seen.
+#[test]
+fn kernels_a_little_longer_than_a_gate_is_open_are_no_silence() {
+    let deep = Habit {
+        kernel: 800 * US,
+        depth: 8,
+    };
+    for kernel in [4200 * US, 4500 * US, 5 * MS, 6 * MS, 7100 * US] {
+        for depth in [1, 4] {
+            let habit = Habit { kernel, depth };
+            for line in [cap(RMAPI, habit), pair(RMAPI, [75, 25], habit, deep)] {
+                assert!(line.error <= 0.02, "{line:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn alone_and_uncapped_costs_nothing() {
     let mut driven = started(Policy::Weight, &[(SHORT, weight(1))]);

@@ -12,6 +12,10 @@ use crate::space::words;
 
 const MAGIC: u32 = 0x4156_4E46;
 const VERSION: u32 = 1;
+/// In the number of a control: it goes to the GPU's firmware (`RM_GSS_LEGACY_MASK`, ctrlxxxx.h).
+const GSS_LEGACY: u32 = 0x8000;
+/// `NV_ERR_OBJECT_NOT_FOUND`.
+const OBJECT_NOT_FOUND: u32 = 0x57;
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,6 +202,10 @@ fn entry(d: &Decoded<'_>, handles: &HashSet<u32>) -> Option<Entry> {
                 _ => return None,
             };
             entry.status = u32_at(&argument.output, status_at?);
+            if nested.code & GSS_LEGACY != 0 && entry.status == OBJECT_NOT_FOUND {
+                // The driver looks for the object before the firmware is asked, and so does the stand-in.
+                return None;
+            }
             entry.volatile_handles(handles);
             for pointer in layout::pointers(nested.code) {
                 if u64_at(&entry.input, pointer.at) != 0 {
@@ -263,6 +271,15 @@ mod tests {
         // Header 16, entry head 24, input 4, mask 4, output.
         assert_eq!(u32_at(&blob, 16 + 24 + 8), 1);
         assert_eq!(blob.len() % 8, 0);
+    }
+
+    #[test]
+    fn what_the_firmware_was_not_asked_is_no_answer_of_it() {
+        let asked = control("0x20808165", "00", "01");
+        let gone = asked.replace(r#"00000000","nin""#, r#"57000000","nin""#);
+        assert_ne!(asked, gone);
+        let (t, order) = trace(&[&asked, &gone, &asked]);
+        assert_eq!(u32_at(&blob(&[t], &order), 8), 1);
     }
 
     #[test]

@@ -381,20 +381,23 @@ fn old_samples_tell_nothing() {
     bench.instance(B, terms(1), 8);
     bench.run(3000 * MS, &[A, B]);
     // A had all of the last seconds, and stops now.
-    let ring: Vec<_> = (1..=60)
-        .map(|index| sample(index * 167 * MS, Some(A)))
-        .collect();
+    let stopped = bench.now;
+    let ring = |now: Nanos| {
+        let stamps = (1..=60).map(|index| index * 167 * MS);
+        let of = move |stamp| Some(if stamp < stopped { A } else { B });
+        let told = stamps.take_while(move |stamp| *stamp <= now);
+        told.map(move |stamp| sample(stamp, of(stamp)))
+    };
     let given = bench.given(A);
     let mut told = 0;
     for _ in 0..20 {
         bench.run(100 * MS, &[B]);
         if reads(&bench).len() > told {
             told = reads(&bench).len();
-            bench.sched.samples(bench.now, ring.iter().copied());
+            bench.sched.samples(bench.now, ring(bench.now));
         }
     }
     assert!(told > 1);
-    // One look may find a sample that is no older than its silence; the next finds nothing new.
     let given = bench.given(A) - given;
     assert!(given < 220 * MS, "{given}");
     let view = bench.sched.instance_view(bench.now, A).expect("is there");

@@ -14,19 +14,21 @@
 use cgpu_gpu::arena::Allocator;
 use cgpu_gpu::call;
 use cgpu_gpu::record::{Mmap, Recorder};
-use cgpu_gpu::state::{Place, State};
+use cgpu_gpu::state::{Gpu, Place, State};
 use cgpu_gpu::sys;
+use cgpu_gpu::times::Times;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
 use cgpu_km::policy::GpuId;
 use cgpu_km::proxy::Role;
-use libc::{c_char, c_int, c_long, c_void};
+use libc::{c_char, c_int, c_long, c_void, msghdr};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 mod channels;
 mod sockets;
+mod stat;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -53,6 +55,7 @@ static MAPPINGS: AtomicU64 = AtomicU64::new(0);
 struct Setting {
     state: Option<&'static State>,
     recorder: Option<Recorder>,
+    times: Option<Times>,
 }
 
 static SETTING: OnceLock<Setting> = OnceLock::new();
@@ -77,6 +80,17 @@ extern "C" fn begin() {
 #[link_section = ".init_array"]
 static BEGIN: extern "C" fn() = begin;
 
+/// Runs when the program ends in good order.
+extern "C" fn end() {
+    if let Some(times) = SETTING.get().and_then(|setting| setting.times.as_ref()) {
+        times.write();
+    }
+}
+
+#[used]
+#[link_section = ".fini_array"]
+static END: extern "C" fn() = end;
+
 fn setting() -> &'static Setting {
     SETTING.get_or_init(|| {
         let state = State::join().unwrap_or_else(|e| fail("the instance", &e));
@@ -90,7 +104,11 @@ fn setting() -> &'static Setting {
         let recorder = tables.and_then(|tables| {
             Recorder::begin(tables).unwrap_or_else(|e| fail("the recording", &e))
         });
-        Setting { state, recorder }
+        Setting {
+            state,
+            recorder,
+            times: Times::begin(),
+        }
     })
 }
 
@@ -102,8 +120,13 @@ fn fail(what: &str, error: &std::io::Error) -> ! {
 
 /// In the child of a fork: it has the parent's files, too.
 extern "C" fn forked() {
+    sys::forked();
     PROCESS.store(sys::process(), Ordering::Relaxed);
-    if let Some(state) = SETTING.get().and_then(|setting| setting.state) {
+    let Some(setting) = SETTING.get() else { return };
+    if let Some(times) = &setting.times {
+        times.forked();
+    }
+    if let Some(state) = setting.state {
         for (place, uses) in USES.iter().enumerate() {
             if uses.load(Ordering::Relaxed) != 0 {
                 state.hold(Place::new(place));
@@ -150,6 +173,21 @@ fn path_of(node: u32) -> String {
     }
 }
 
+/// The GPU of a node, if the instance has it.
+fn gpu_of(state: &State, node: u32) -> Option<&Gpu> {
+    let minor = node >> MINOR_SHIFT & 0xff;
+    state.gpus().iter().find(|gpu| gpu.facts.minor == minor)
+}
+
+/// Whether a container has no such file: the node of a GPU that the instance has no share of, a capability's.
+fn is_absent(path: &CStr) -> bool {
+    let ours = path.to_bytes().starts_with(b"/dev/nvidia");
+    let Some(state) = setting().state.filter(|_| ours) else {
+        return false;
+    };
+    node(path).is_none_or(|node| node & GPU == GPU && gpu_of(state, node).is_none())
+}
+
 fn descriptor(fd: c_int) -> Option<&'static AtomicU32> {
     DESCRIPTOR.get(usize::try_from(fd).ok()?)
 }
@@ -183,11 +221,10 @@ unsafe fn open_at(folder: c_int, path: *const c_char, flags: c_int, mode: c_int)
         return open();
     }
     let setting = setting();
-    let opened = match (node(text), setting.state) {
-        (Some(node), state) => open_node(node, state, open),
-        // A container does not get the capability nodes.
-        (None, Some(_)) => -i64::from(libc::ENOENT),
-        (None, None) => open(),
+    let opened = match (is_absent(text), node(text)) {
+        (true, _) => -i64::from(libc::ENOENT),
+        (false, Some(node)) => open_node(node, setting.state, open),
+        (false, None) => open(),
     };
     if let Some(recorder) = &setting.recorder {
         recorder.open(&text.to_string_lossy(), flags, opened);
@@ -200,12 +237,7 @@ fn open_node(node: u32, state: Option<&'static State>, open: impl FnOnce() -> i6
         CONTROL => Role::Control,
         _ => Role::Uvm,
     };
-    if let (GPU, Some(state)) = (node & GPU, state) {
-        let minor = node >> MINOR_SHIFT & 0xff;
-        let mut gpus = state.gpus().iter();
-        let Some(gpu) = gpus.find(|gpu| gpu.facts.minor == minor) else {
-            return -i64::from(libc::ENOENT);
-        };
+    if let (GPU, Some(gpu)) = (node & GPU, state.and_then(|state| gpu_of(state, node))) {
         role = Role::Gpu(GpuId(gpu.facts.device_instance));
     }
     let fd = open();
@@ -283,7 +315,7 @@ fn ioctl_fd(fd: c_int, request: u64, argument: u64) -> i64 {
         return forward();
     };
     let setting = setting();
-    let run = || match setting.state {
+    let decide = || match setting.state {
         Some(state) => {
             let find = |fd| known(fd).map(place);
             let answer = call::ioctl(state, (place(node), find), fd, request, argument);
@@ -293,6 +325,10 @@ fn ioctl_fd(fd: c_int, request: u64, argument: u64) -> i64 {
             answer
         }
         None => forward(),
+    };
+    let run = || match &setting.times {
+        Some(times) => times.of(node & GPU == UVM, request, argument, decide),
+        None => decide(),
     };
     match &setting.recorder {
         Some(recorder) => {
@@ -440,41 +476,75 @@ pub unsafe extern "C" fn openat64(
     result(unsafe { open_at(folder, path, flags, mode) })
 }
 
+/// What `open` is where the program was compiled with checks (`_FORTIFY_SOURCE`).
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: The caller's promise.
+    result(unsafe { open_at(libc::AT_FDCWD, path, flags, 0) })
+}
+
+/// The same of [`open64`].
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: The caller's promise.
+    result(unsafe { open_at(libc::AT_FDCWD, path, flags, 0) })
+}
+
 /// `close(3)`.
 #[no_mangle]
 pub extern "C" fn close(fd: c_int) -> c_int {
     result(close_fd(fd))
 }
 
-/// `dup(3)`.
-#[no_mangle]
-pub extern "C" fn dup(fd: c_int) -> c_int {
+fn dup_fd(fd: c_int) -> i64 {
     // SAFETY: Makes a descriptor. CAST: registers are 64 bits wide.
     let to = unsafe { sys::call(libc::SYS_dup, [fd as u64, 0, 0, 0, 0, 0]) };
     duplicated(fd, to);
-    result(to)
+    to
 }
 
-/// `dup2(3)`.
+/// `dup(3)`.
 #[no_mangle]
-pub extern "C" fn dup2(fd: c_int, wanted: c_int) -> c_int {
+pub extern "C" fn dup(fd: c_int) -> c_int {
+    result(dup_fd(fd))
+}
+
+fn dup2_fd(fd: c_int, wanted: c_int) -> i64 {
     // SAFETY: As the program would have it. CAST: registers are 64 bits wide.
     let to = unsafe { sys::call(libc::SYS_dup2, [fd as u64, wanted as u64, 0, 0, 0, 0]) };
     if fd != wanted {
         duplicated(fd, to);
     }
-    result(to)
+    to
 }
 
-/// `dup3(3)`.
+/// `dup2(3)`.
 #[no_mangle]
-pub extern "C" fn dup3(fd: c_int, wanted: c_int, flags: c_int) -> c_int {
+pub extern "C" fn dup2(fd: c_int, wanted: c_int) -> c_int {
+    result(dup2_fd(fd, wanted))
+}
+
+fn dup3_fd(fd: c_int, wanted: c_int, flags: c_int) -> i64 {
     // CAST: registers are 64 bits wide.
     let arguments = [fd as u64, wanted as u64, flags as u64, 0, 0, 0];
     // SAFETY: As the program would have it.
     let to = unsafe { sys::call(libc::SYS_dup3, arguments) };
     duplicated(fd, to);
-    result(to)
+    to
+}
+
+/// `dup3(3)`.
+#[no_mangle]
+pub extern "C" fn dup3(fd: c_int, wanted: c_int, flags: c_int) -> c_int {
+    result(dup3_fd(fd, wanted, flags))
 }
 
 fn fcntl_fd(fd: c_int, command: c_int, argument: u64) -> i64 {
@@ -577,6 +647,26 @@ pub unsafe extern "C" fn syscall(
             open_at(a as c_int, b as *const c_char, c as c_int, d as c_int)
         },
         libc::SYS_close => close_fd(a as c_int),
+        libc::SYS_dup => dup_fd(a as c_int),
+        libc::SYS_dup2 => dup2_fd(a as c_int, b as c_int),
+        libc::SYS_dup3 => dup3_fd(a as c_int, b as c_int, c as c_int),
+        // SAFETY: The caller's promise.
+        libc::SYS_sendmsg => unsafe { sockets::send(a as c_int, b as *const msghdr, c as c_int) },
+        // SAFETY: The caller's promise.
+        libc::SYS_recvmsg => unsafe { sockets::receive(a as c_int, b as *mut msghdr, c as c_int) },
+        libc::SYS_stat
+        | libc::SYS_lstat
+        | libc::SYS_newfstatat
+        | libc::SYS_statx
+        | libc::SYS_access
+        | libc::SYS_faccessat => {
+            let path = match number {
+                libc::SYS_stat | libc::SYS_lstat | libc::SYS_access => a,
+                _ => b,
+            };
+            // SAFETY: The caller's promise.
+            unsafe { stat::look(path as *const c_char, number, [a, b, c, d, e, f]) }
+        }
         libc::SYS_ioctl => ioctl_fd(a as c_int, b, c),
         libc::SYS_fcntl => fcntl_fd(a as c_int, b as c_int, c),
         libc::SYS_mmap => mmap_fd(Mmap {

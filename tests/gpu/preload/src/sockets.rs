@@ -2,7 +2,7 @@
 //! Descriptors of the driver's files that go through a socket: the sender's call says which file is on its way,
 //! the receiver's finds out which of those on their way it has got, by comparing the two descriptors.
 
-use crate::{descriptor, known, node, path_of, place, setting, to_c, GPU, MINOR_SHIFT, USES, UVM};
+use crate::{descriptor, gpu_of, known, node, path_of, place, setting, to_c, GPU, USES, UVM};
 use cgpu_gpu::state::{Place, State};
 use cgpu_gpu::sys;
 use cgpu_km::policy::GpuId;
@@ -59,12 +59,7 @@ fn same_file(process: i32, other: c_int, own: c_int) -> bool {
 
 fn role(state: &State, node: u32) -> Option<Role> {
     Some(match node & GPU {
-        GPU => {
-            let minor = node >> MINOR_SHIFT & 0xff;
-            let mut gpus = state.gpus().iter();
-            let gpu = gpus.find(|gpu| gpu.facts.minor == minor)?;
-            Role::Gpu(GpuId(gpu.facts.device_instance))
-        }
+        GPU => Role::Gpu(GpuId(gpu_of(state, node)?.facts.device_instance)),
         UVM => Role::Uvm,
         _ => Role::Control,
     })
@@ -97,17 +92,12 @@ fn received(fd: c_int) {
     }
 }
 
-/// `sendmsg(3)`.
+/// `sendmsg(2)`.
 ///
 /// # Safety
 ///
-/// As the C library's.
-#[no_mangle]
-pub(crate) unsafe extern "C" fn sendmsg(
-    socket: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> isize {
+/// `message` is a message of C.
+pub(crate) unsafe fn send(socket: c_int, message: *const msghdr, flags: c_int) -> i64 {
     // SAFETY: The caller's promise.
     let descriptors = unsafe { carried(message) };
     let ours: Vec<(c_int, Place)> = descriptors
@@ -135,8 +125,41 @@ pub(crate) unsafe extern "C" fn sendmsg(
             }
         }
     }
-    // CAST: as wide as a long.
-    to_c(answer) as isize
+    answer
+}
+
+/// `recvmsg(2)`.
+///
+/// # Safety
+///
+/// `message` is a message of C.
+pub(crate) unsafe fn receive(socket: c_int, message: *mut msghdr, flags: c_int) -> i64 {
+    // CAST: registers are 64 bits wide.
+    let arguments = [socket as u64, message as u64, flags as u64, 0, 0, 0];
+    // SAFETY: The caller's promise.
+    let answer = unsafe { sys::call(libc::SYS_recvmsg, arguments) };
+    if answer >= 0 {
+        // SAFETY: The kernel has filled it in.
+        for fd in unsafe { carried(message) } {
+            received(fd);
+        }
+    }
+    answer
+}
+
+/// `sendmsg(3)`.
+///
+/// # Safety
+///
+/// As the C library's.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn sendmsg(
+    socket: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> isize {
+    // SAFETY: The caller's promise. CAST: as wide as a long.
+    to_c(unsafe { send(socket, message, flags) }) as isize
 }
 
 /// `recvmsg(3)`.
@@ -150,16 +173,6 @@ pub(crate) unsafe extern "C" fn recvmsg(
     message: *mut msghdr,
     flags: c_int,
 ) -> isize {
-    // CAST: registers are 64 bits wide.
-    let arguments = [socket as u64, message as u64, flags as u64, 0, 0, 0];
-    // SAFETY: The caller's promise.
-    let answer = unsafe { sys::call(libc::SYS_recvmsg, arguments) };
-    if answer >= 0 {
-        // SAFETY: The kernel has filled it in.
-        for fd in unsafe { carried(message) } {
-            received(fd);
-        }
-    }
-    // CAST: as wide as a long.
-    to_c(answer) as isize
+    // SAFETY: The caller's promise. CAST: as wide as a long.
+    to_c(unsafe { receive(socket, message, flags) }) as isize
 }

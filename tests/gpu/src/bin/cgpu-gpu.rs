@@ -9,12 +9,14 @@ use cgpu_gpu::record;
 use cgpu_gpu::state::{self, Gpu, State};
 use cgpu_gpu::sys;
 use cgpu_gpu::weigh::{Arbiter, Competitor};
+use cgpu_km::nvidia::capability::Capabilities as NvCapabilities;
 use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
 use cgpu_km::nvidia::nvos;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
 use cgpu_km::policy::sched::{Capabilities, Period, Policy, Rules, Terms};
 use cgpu_km::policy::{GpuId, ManagedMode};
+use cgpu_km::uapi::capability::NAMES;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -96,6 +98,9 @@ struct Run {
     /// What becomes of managed memory that does not fit
     #[arg(long, value_enum, default_value_t = Managed::Spill)]
     managed: Managed,
+    /// What the instance is for, with commas between: compute, utility, graphics, video, profiling, rdma
+    #[arg(long, value_parser = capabilities)]
+    caps: Option<NvCapabilities>,
     /// Minors of the GPUs that the instance has; all where none is given
     #[arg(long)]
     gpu: Vec<u32>,
@@ -221,6 +226,19 @@ fn record_to(command: &mut Command, prefix: &Path, found: &Found) {
         .env(record::HIDDEN_VARIABLE, uuids.join(","));
 }
 
+/// Reads what an instance is for.
+fn capabilities(text: &str) -> Result<NvCapabilities, String> {
+    let bit = |word| {
+        let mut names = NAMES.into_iter();
+        names.find(|(_, name)| *name == word).map(|(bit, _)| bit)
+    };
+    let bits = text
+        .split(',')
+        .try_fold(0, |bits, word| Some(bits | bit(word)?));
+    bits.and_then(NvCapabilities::from_bits)
+        .ok_or_else(|| "that is none, or one of them is none".to_owned())
+}
+
 /// A file of shared memory that is removed at the end.
 struct SharedFile(PathBuf);
 
@@ -251,7 +269,10 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
     let state = State::create(&file.0, found.branch, &gpus)?;
     for gpu in &gpus {
         let id = GpuId(gpu.facts.device_instance);
-        state.with_books(|books| books.set_managed_mode(id, run.managed.mode()));
+        state.with_books(|books| {
+            books.set_managed_mode(id, run.managed.mode());
+            books.set_capabilities(id, run.caps.unwrap_or(NvCapabilities::DEFAULT));
+        });
     }
     let mut clocks = Vec::new();
     for (gpu, wanted) in gpus.iter().zip(&state.compute.boosts) {
@@ -458,8 +479,6 @@ fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
         "gpus": list,
         "calls": counters.calls.load(Relaxed),
         "forwarded": counters.forwarded.load(Relaxed),
-        "call_ns": counters.call_ns.load(Relaxed),
-        "driver_ns": counters.driver_ns.load(Relaxed),
         "shared_bytes": state.arena_bytes(),
         "process": sys::process(),
     }))
@@ -534,5 +553,51 @@ fn unknown_to(tables: &Tables, call: &Value) -> Option<String> {
             .is_none()
             .then(|| format!("class {class:#x}")),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(call: &Value) -> Option<String> {
+        unknown_to(Tables::of(Branch::R580).expect("there are some"), call)
+    }
+
+    #[test]
+    fn calls_that_the_tables_do_not_know_are_named() {
+        let control = |cmd: &str, size: u64| json!({ "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc020462a", "kind": "control", "cmd": cmd, "nsize": size });
+        // GPU_GET_ID_INFO has 40 bytes.
+        assert_eq!(said(&control("0x202", 40)), None);
+        assert_eq!(
+            said(&control("0x202", 39)).as_deref(),
+            Some("control 0x202 with 39 bytes where 40 are known")
+        );
+        assert_eq!(
+            said(&control("0x2ff", 4)).as_deref(),
+            Some("control 0x2ff, 4 bytes")
+        );
+        // To the firmware: nobody knows those.
+        assert_eq!(said(&control("0x20808165", 1)), None);
+        let class = |cmd: &str| json!({ "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc030462b", "kind": "alloc", "cmd": cmd });
+        assert_eq!(said(&class("0x40")), None);
+        assert_eq!(said(&class("0xf8")).as_deref(), Some("class 0xf8"));
+        let other = |path: &str, req: &str| json!({ "op": "ioctl", "path": path, "req": req });
+        assert_eq!(
+            said(&other("/dev/nvidia-uvm", "0x7fff")).as_deref(),
+            Some("UVM request 0x7fff")
+        );
+        assert_eq!(
+            said(&other("/dev/nvidiactl", "0xc01046ee")).as_deref(),
+            Some("escape 0xee of 16 bytes")
+        );
+    }
+
+    #[test]
+    fn what_an_instance_is_for_is_read() {
+        let both = capabilities("graphics,compute").expect("both are there");
+        assert_eq!(both.to_string(), "compute,graphics");
+        assert_eq!(capabilities("compute,compute"), capabilities("compute"));
+        assert!(capabilities("display").is_err() && capabilities("").is_err());
     }
 }

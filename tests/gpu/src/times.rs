@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How long each `ioctl` of a process took, and how much of that the driver had: what the way through the policy
+//! costs, without what scatters in the driver.
+//!
+//! Kept in memory and written when the process ends. Reading the clocks for it costs about 0.1 us a call.
+
+use crate::sys;
+use cgpu_km::nvidia::nvos::{self, nvos54, nvos64};
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// The environment variable with the beginning of the names of the files; the process's number follows. A line is
+/// of one call: kind (`uvm`, or the escape's number), control or class, nanoseconds in all, of them in the driver.
+pub const VARIABLE: &str = "CGPU_GPU_TIMES";
+
+/// Calls for which there is room from the start.
+const ROOM: usize = 1 << 14;
+
+/// Whether calls are measured.
+static ON: AtomicBool = AtomicBool::new(false);
+
+std::thread_local! {
+    /// Nanoseconds that the driver had of this thread's call.
+    static IN_DRIVER: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// The number of the escape; `None`: UVM's.
+    nr: Option<u8>,
+    /// Control, class or request.
+    what: u32,
+    all_ns: u64,
+    driver_ns: u64,
+}
+
+/// What the calls of this process took.
+#[derive(Debug)]
+pub struct Times {
+    prefix: OsString,
+    calls: Mutex<Vec<Taken>>,
+}
+
+fn elapsed_ns(began: Instant) -> u64 {
+    // CAST: centuries of nanoseconds fit.
+    began.elapsed().as_nanos() as u64
+}
+
+/// Makes a call of the driver's.
+pub fn in_driver<R>(call: impl FnOnce() -> R) -> R {
+    if !ON.load(Ordering::Relaxed) {
+        return call();
+    }
+    let began = Instant::now();
+    let result = call();
+    IN_DRIVER.set(IN_DRIVER.get() + elapsed_ns(began));
+    result
+}
+
+impl Times {
+    /// Those of this process, if the environment asks for them.
+    pub fn begin() -> Option<Self> {
+        let prefix = std::env::var_os(VARIABLE)?;
+        ON.store(true, Ordering::Relaxed);
+        Some(Self {
+            prefix,
+            calls: Mutex::new(Vec::with_capacity(ROOM)),
+        })
+    }
+
+    /// Makes a call and notes it.
+    pub fn of(&self, is_uvm: bool, request: u64, argument: u64, call: impl FnOnce() -> i64) -> i64 {
+        // CAST: the kernel takes the low 32 bits of a request.
+        let request = request as u32;
+        let (nr, what) = match (is_uvm, nvos::request_parts(request)) {
+            (true, _) => (None, request),
+            (false, (nr, size)) => {
+                let mut outer = [0; nvos64::SIZE];
+                let known = outer
+                    .get_mut(..size)
+                    .map(|outer| sys::peek(argument, outer));
+                let field = match (known, nr) {
+                    (Some(Ok(())), 0x2a) => nvos54::CMD.get(&outer),
+                    (Some(Ok(())), 0x2b) => nvos64::H_CLASS.get(&outer),
+                    _ => None,
+                };
+                (Some(nr), field.unwrap_or(0))
+            }
+        };
+        IN_DRIVER.set(0);
+        let began = Instant::now();
+        let answer = call();
+        let all_ns = elapsed_ns(began);
+        if let Ok(mut calls) = self.calls.lock() {
+            calls.push(Taken {
+                nr,
+                what,
+                all_ns,
+                driver_ns: IN_DRIVER.get(),
+            });
+        }
+        answer
+    }
+
+    /// In the child of a `fork`: what was noted is its parent's.
+    pub fn forked(&self) {
+        if let Ok(mut calls) = self.calls.lock() {
+            calls.clear();
+        }
+    }
+
+    /// Writes them down.
+    pub fn write(&self) {
+        let Ok(calls) = self.calls.lock() else { return };
+        let mut text = String::new();
+        for call in calls.iter() {
+            let nr = call.nr.map_or("uvm".to_owned(), |nr| format!("{nr:#x}"));
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{nr} {:#x} {} {}",
+                call.what, call.all_ns, call.driver_ns
+            );
+        }
+        // Who reads it finds that it is not there.
+        let mut name = self.prefix.clone();
+        name.push(format!(".{}", sys::process()));
+        let _ = std::fs::write(name, text);
+    }
+}
