@@ -49,6 +49,7 @@ mod limit;
 mod next;
 mod rules;
 mod samples;
+mod slices;
 mod windows;
 
 #[cfg(test)]
@@ -68,6 +69,7 @@ use crate::store::{Exhausted, List};
 use fleet::{Fleet, Instance};
 use limit::Limit;
 use next::Pending;
+use slices::Slices;
 use windows::Turn;
 
 /// What calls cost and when they take effect, in nanoseconds. The figures were measured on one H200 with
@@ -169,6 +171,7 @@ pub struct Scheduler {
     rules: Rules,
     fleet: Fleet,
     turn: Turn,
+    slices: Slices,
     mode: Mode,
     /// When `mode` began, or was last charged to who had the GPU.
     charged_until: Nanos,
@@ -200,6 +203,7 @@ impl Scheduler {
             rules,
             fleet: Fleet::new(),
             turn: Turn::new(),
+            slices: Slices::new(),
             mode: Mode::Free,
             charged_until: 0,
             pending: None,

@@ -2,7 +2,7 @@
 //! What the operator changes while two programs keep the GPU full: each change is there a turn later, and no kernel
 //! is lost by it.
 
-use super::{calls, line, measure, put, Habit, Line, Program, MS, NAMES, US};
+use super::{calls, line, measure, mode, put, Habit, Line, Program, MS, NAMES, US};
 use crate::guest::work::{now, Account};
 use crate::sys as os;
 
@@ -90,6 +90,7 @@ pub(super) fn run(
             of_alone,
             Some(BOUND),
             per_second,
+            mode()?,
         ));
     }
     put("policy", "5")?;
