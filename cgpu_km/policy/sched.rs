@@ -19,8 +19,8 @@
 //! * Several have work, or somebody is capped: **windows**. One instance at a time has its channels on, all
 //!   others that have work are switched off, which preempts them. Turn by turn each gets its part of the
 //!   turn. It holds for kernels of every length and for programs that wait for each kernel.
-//! * **Slices** in proportion, with everybody's channels on, would cost nothing where all keep their queues full.
-//!   [`Scheduler::choose`] never takes them: nothing that a driver tells says soon enough that all do.
+//! * **Slices** in proportion, with everybody's channels on, where all that compete keep their queues full of short kernels:
+//!   no call, and a change costs a fifth. Whether each has its part is told by the doorbells (`slices.rs`).
 //! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
 //!   was submitted runs on, so shares hold only while what a program has queued is short beside a window.
 //!
