@@ -36,7 +36,7 @@ impl Mode {
 pub struct Account {
     /// Time that it had the GPU: alone, in its windows or in its slices. Time under [`Mode::Native`] is not in it, since nobody knows whose that was.
     pub given: Nanos,
-    /// Windows that it had.
+    /// Windows and slices that it had.
     pub windows: u64,
     /// Times that it was switched off with work.
     pub preemptions: u64,
@@ -66,7 +66,7 @@ pub struct InstanceView {
 pub struct GpuView {
     /// How it is shared.
     pub mode: Mode,
-    /// Changes from one instance's window to another's.
+    /// Changes from one instance's window or slice to another's.
     pub switches: u64,
     /// Calls into the driver that the scheduler made.
     pub calls: u64,

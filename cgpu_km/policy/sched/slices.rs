@@ -177,6 +177,10 @@ impl Scheduler {
         }
         let each = self.change_every();
         self.slices.changes_due = self.slices.changes_due.max(now).saturating_add(each);
+        self.turn.switches = self.turn.switches.saturating_add(1);
+        if let Some(instance) = self.fleet.find_mut(id) {
+            instance.account.windows = instance.account.windows.saturating_add(1);
+        }
         // It was at work for half a kernel before, more or less.
         let dense = self.fleet.find(id).and_then(|i| i.dense);
         let half = dense.map_or(0, |dense| dense.gap / 2);
