@@ -132,6 +132,33 @@ fn a_change_takes_effect_within_a_turn() {
     assert!((share - 0.5).abs() < 0.02, "{got:?}");
 }
 
+/// Who was taken to have no work waits for the next turn; under the policy `soft` it has a whole part at once.
+#[test]
+fn who_comes_back_borrows_under_soft() {
+    let burst = Habit {
+        kernel: 500 * US,
+        depth: 1,
+    };
+    let ran = |policy| {
+        let rules = rules(policy, Period::Throughput);
+        let mut driven = Driven::new(Capabilities::ALL, rules);
+        driven.add(LONG, weight(1));
+        driven.add(burst, weight(1));
+        let mut before = 0;
+        for number in 0..200 {
+            if number == 50 {
+                before = driven.world.ran(1);
+            }
+            driven.world.programs[1].left = Some(8);
+            driven.world.set_stopped(1, false);
+            driven.run(20 * MS);
+        }
+        driven.world.ran(1) - before
+    };
+    let (weight, soft) = (ran(Policy::Weight), ran(Policy::Soft));
+    assert!(soft > weight / 2 * 3, "{soft} {weight}");
+}
+
 /// What one instance leaves unused the others have; under a hard policy nobody has it.
 #[test]
 fn hard_and_soft_policies_differ_in_what_is_left_over() {
