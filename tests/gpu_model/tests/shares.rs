@@ -107,7 +107,7 @@ fn a_change_takes_effect_within_a_turn() {
     let mut driven = started(Policy::Weight, &[(SHORT, weight(1)), (LONG, weight(1))]);
     driven.run(1000 * MS);
     driven.set_terms(0, weight(3));
-    driven.run(1 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[0] / (got[0] + got[1]);
     assert!((share - 0.75).abs() < 0.02, "{got:?}");
@@ -116,17 +116,17 @@ fn a_change_takes_effect_within_a_turn() {
         ..weight(3)
     };
     driven.set_terms(1, high);
-    driven.run(1 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[1] / (got[0] + got[1]);
     assert!((share - 0.8).abs() < 0.02, "of high priority: {got:?}");
     driven.set_terms(1, weight(1));
     driven.set_rules(rules(Policy::Native, Period::Latency));
-    driven.run(1 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     assert!(got[0] < 0.02, "the driver's own sharing: {got:?}");
     driven.set_rules(rules(Policy::Preemptive, Period::Latency));
-    driven.run(1 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[0] / (got[0] + got[1]);
     assert!((share - 0.5).abs() < 0.02, "{got:?}");
@@ -343,7 +343,7 @@ fn full_queues_share_by_slices_until_one_is_not_full() {
     let got = measured(&mut driven, &habits, 1000 * MS);
     assert!(got[0] > 0.99, "{got:?}");
     driven.world.set_stopped(1, false);
-    driven.run(1 * MS);
+    driven.run(MS);
     let share_of_first = share(&mut driven, &habits);
     assert!((share_of_first - 0.75).abs() < 0.02, "{share_of_first}");
 }
@@ -357,7 +357,7 @@ fn slices_end_at_once_when_something_changes() {
         driven.run(3000 * MS);
         assert_eq!(mode(driven), "slices");
         change(driven);
-        driven.run(1 * MS);
+        driven.run(MS);
         let got = measured(driven, &habits[..wanted.len()], 1000 * MS);
         let all: f64 = got.iter().sum();
         for (got, wanted) in got.iter().zip(wanted) {
