@@ -25,14 +25,16 @@ const BELIEF: u32 = 8;
 /// A launch so soon after an instance was switched off may be the answer to a kernel that ended before.
 const SETTLED: Nanos = 2 * MS;
 /// Who launches as often as this may have a queue that is never empty, of short kernels.
-const DENSE_GAP: Nanos = MS;
+const DENSE_GAP: Nanos = 6 * MS;
+/// The longest of its gaps is forgotten by one part in so many at each launch that is heard of.
+const DENSE_MEMORY: Nanos = 64;
 
 /// No gap between the launches of an instance was longer than [`DENSE_GAP`], in time that it had the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dense {
     /// Since when.
     pub(super) since: Nanos,
-    /// The longest gap since then.
+    /// The longest gap since then, those of long ago forgotten.
     pub(super) gap: Nanos,
 }
 
@@ -186,7 +188,7 @@ impl Instance {
         self.gap = gap.max(self.gap / 2).min(LONGEST_GAP);
         let dense = self.dense.unwrap_or(Dense { since: now, gap });
         self.dense = (self.gap <= DENSE_GAP).then_some(Dense {
-            gap: dense.gap.max(gap),
+            gap: gap.max(dense.gap - dense.gap / DENSE_MEMORY),
             ..dense
         });
         self.silent = 0;
