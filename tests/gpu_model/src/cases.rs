@@ -233,38 +233,44 @@ fn window_of_all() -> f64 {
     32.0 * MS as f64
 }
 
-/// Two programs, by weight.
-pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Line {
-    let programs = [(a, weight(weights[0])), (b, weight(weights[1]))];
+/// What an error may be: `most`, and with the doorbell alone what may run on in the shortest window, as a part of it.
+/// None where that is more than the share itself.
+fn bound(backend: Backend, most: f64, queued: f64, shortest: f64) -> Option<f64> {
+    let beyond = match backend.means.switch {
+        true => 0.0,
+        false => queued / (shortest * window_of_all()),
+    };
+    let bound = most + beyond;
+    (bound <= 1.0).then_some(rounded(bound))
+}
+
+/// Programs, by weight.
+fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) -> Line {
+    let terms: Vec<_> = programs.iter().map(|(w, h)| (*h, weight(*w))).collect();
     let outcomes = run(
         backend.means,
         rules(Policy::Weight, Period::Latency),
-        &programs,
+        &terms,
     );
-    let case = format!("{}:{}, {} : {}", weights[0], weights[1], told(a), told(b));
-    let least = *weights.iter().min().expect("two") as f64 / 100.0;
-    let beyond = (queued(a) + queued(b)) / (least * window_of_all());
-    let bound = if backend.means.switch {
-        0.02
-    } else {
-        0.02 + beyond
-    };
-    let bound = (bound <= 1.0).then_some(rounded(bound));
+    let weights: Vec<u32> = programs.iter().map(|(weight, _)| *weight).collect();
     let wanted = by_weight(&weights);
+    let queued = programs.iter().map(|(_, habit)| queued(*habit)).sum();
+    let shortest = wanted.iter().copied().fold(1.0, f64::min);
+    let bound = bound(backend, most, queued, shortest);
     Line::new(backend, case, &outcomes, &wanted, Outcome::shares, bound)
 }
 
+/// Two programs, by weight.
+pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Line {
+    let case = format!("{}:{}, {} : {}", weights[0], weights[1], told(a), told(b));
+    shared(backend, case, &[(weights[0], a), (weights[1], b)], 0.02)
+}
+
 /// Several programs of the same habit, by weight.
-fn several(backend: Backend, weights: &[u32], habit: Habit, bound: Option<f64>) -> Line {
-    let programs: Vec<_> = weights.iter().map(|w| (habit, weight(*w))).collect();
-    let outcomes = run(
-        backend.means,
-        rules(Policy::Weight, Period::Latency),
-        &programs,
-    );
+fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Line {
     let case = format!("{} instances {weights:?}, {}", weights.len(), told(habit));
-    let wanted = by_weight(weights);
-    Line::new(backend, case, &outcomes, &wanted, Outcome::shares, bound)
+    let programs: Vec<_> = weights.iter().map(|w| (*w, habit)).collect();
+    shared(backend, case, &programs, most)
 }
 
 /// One program alone under a cap of 30 percent.
@@ -275,13 +281,7 @@ pub fn cap(backend: Backend, habit: Habit) -> Line {
         rules(Policy::Fixed, Period::Latency),
         &programs,
     );
-    let beyond = if backend.means.switch {
-        0.0
-    } else {
-        queued(habit) / (0.3 * window_of_all())
-    };
-    let bound = 1.0 / 30.0 + beyond;
-    let bound = (bound <= 1.0).then_some(rounded(bound));
+    let bound = bound(backend, 1.0 / 30.0, queued(habit), 0.3);
     let case = format!("cap of 30 % alone, {}", told(habit));
     let got = |outcome: &Outcome| outcome.of_alone.clone();
     Line::new(backend, case, &outcomes, &[0.3], got, bound)
@@ -378,14 +378,13 @@ pub fn all(mut each: impl FnMut(Line)) {
                 }
             }
         }
-        let must = |bound| backend.means.switch.then_some(bound);
         for kernel in KERNELS {
             for depth in [1, 8] {
                 let habit = Habit { kernel, depth };
-                each(several(backend, &[1, 2, 3, 4], habit, must(0.02)));
-                each(several(backend, &[1; 16], habit, must(0.03)));
+                each(several(backend, &[1, 2, 3, 4], habit, 0.02));
+                each(several(backend, &[1; 16], habit, 0.03));
                 let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
-                each(several(backend, &mixed, habit, must(0.03)));
+                each(several(backend, &mixed, habit, 0.03));
                 each(cap(backend, habit));
             }
         }
