@@ -261,6 +261,7 @@ impl Scheduler {
     pub fn remove(&mut self, now: Nanos, id: InstanceId) {
         self.fleet.remove(id);
         self.turn.forget(id);
+        self.forgive_slices(now);
         self.replan(now);
     }
 

@@ -4,6 +4,7 @@
 use super::account::Account;
 use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
 use super::rules::Terms;
+use super::slices::Record;
 use super::ProcessId;
 use crate::nvidia::handle::ClientHandle;
 use crate::store::{Exhausted, List};
@@ -59,6 +60,8 @@ pub(super) struct Instance {
     pub(super) owed: i64,
     /// The same when slices began.
     pub(super) owed_before: i64,
+    /// How slices went.
+    pub(super) slices: Record,
     /// The turn for which it was given its part.
     pub(super) granted: u64,
     /// The longest recent gap between launches, in time that it had the GPU.
@@ -100,6 +103,7 @@ impl Instance {
             fresh: false,
             owed: 0,
             owed_before: 0,
+            slices: Record::default(),
             granted: 0,
             gap: UNKNOWN_GAP,
             silent: 0,
@@ -356,12 +360,27 @@ impl Fleet {
     pub(super) fn free(&mut self, name: RmName) {
         retain(&mut self.groups, |g| g.name != name);
         retain(&mut self.channels, |c| c.name != name && c.group != name);
+        self.renew();
+    }
+
+    /// Instances whose programs are gone have no record of slices any more.
+    fn renew(&mut self) {
+        let Self {
+            instances, groups, ..
+        } = self;
+        for instance in instances.iter_mut() {
+            let own = |g: &Group| g.owner == instance.id && g.engine == Engine::Compute;
+            if !groups.iter().any(own) {
+                instance.slices = Record::default();
+            }
+        }
     }
 
     /// All that a client had is gone.
     pub(super) fn free_client(&mut self, client: ClientHandle) {
         retain(&mut self.groups, |g| g.name.client != client);
         retain(&mut self.channels, |c| c.name.client != client);
+        self.renew();
     }
 
     /// The channels of the call that is being made are off since then, or on.

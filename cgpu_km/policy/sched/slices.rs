@@ -31,9 +31,9 @@ const GAPS_IN_SLICE: u64 = 8;
 /// Who was just heard of is not listened for again so soon: where several launch all the time each would interrupt
 /// the other at every launch.
 const REARM: Nanos = MS;
-/// How long slices are left alone after they have failed; doubled at each further time. Those that last are forgiven.
+/// How long slices are left alone after they have failed; doubled at each further time, unless they had lasted for long.
 const HOLD_OFF: Nanos = 4000 * MS;
-const DOUBLINGS: u32 = 7;
+const DOUBLINGS: u32 = 5;
 const LASTING: Nanos = 10_000 * MS;
 /// What is known of each one's time is off by less than one part in so many, beside half a kernel at each change.
 const TOLERANCE: u64 = 64;
@@ -55,9 +55,6 @@ pub(super) struct Slices {
     runner: Option<InstanceId>,
     /// When the changes of runner so far would all be due, were there two of each in a turn.
     changes_due: Nanos,
-    /// When they may begin again, and how often they have failed.
-    not_before: Nanos,
-    failed: u32,
 }
 
 impl Slices {
@@ -69,8 +66,6 @@ impl Slices {
             began: 0,
             runner: None,
             changes_due: 0,
-            not_before: 0,
-            failed: 0,
         }
     }
 
@@ -78,16 +73,31 @@ impl Slices {
     pub(super) fn is_runner(&self, id: InstanceId) -> bool {
         self.runner == Some(id)
     }
+}
 
-    /// They did not do.
-    fn fail(&mut self, now: Nanos) {
-        self.set = false;
-        self.on = false;
-        if now.saturating_sub(self.began) >= LASTING {
+/// What an instance has seen of slices.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Record {
+    /// When it may share by them again.
+    not_before: Nanos,
+    /// How often they have failed.
+    failed: u32,
+}
+
+impl Record {
+    /// They did not do, after they had lasted for so long.
+    fn fail(&mut self, now: Nanos, lasted: Nanos) {
+        if lasted >= LASTING {
             self.failed = 0;
         }
         self.not_before = now.saturating_add(HOLD_OFF << self.failed);
         self.failed = self.failed.saturating_add(1).min(DOUBLINGS);
+    }
+
+    /// One of those with whom they have failed is gone.
+    fn forgive(&mut self, now: Nanos) {
+        self.failed = 0;
+        self.not_before = self.not_before.min(now.saturating_add(HOLD_OFF));
     }
 }
 
@@ -108,13 +118,14 @@ impl Scheduler {
 
     /// A turn of windows is over: whether slices begin.
     pub(super) fn begin_slices(&mut self, now: Nanos) -> bool {
-        if now < self.slices.not_before || now < self.doubt_until {
+        if now < self.doubt_until {
             return false;
         }
         let (length, all) = (self.turn_length(), self.competing_parts());
         let ready = |i: &Instance| {
             let slice = portion(length, self.rules.parts(i.terms.weight), all);
             slice >= self.costs.shortest_window
+                && now >= i.slices.not_before
                 && i.dense.is_some_and(|dense| {
                     now >= dense.since.saturating_add(DENSE_FOR)
                         && dense.gap.saturating_mul(GAPS_IN_SLICE) <= slice
@@ -155,6 +166,22 @@ impl Scheduler {
     pub(super) fn end_slices(&mut self) {
         self.slices.set = false;
         self.slices.on = false;
+    }
+
+    /// They did not do for those that compete.
+    fn fail_slices(&mut self, now: Nanos) {
+        self.end_slices();
+        let lasted = now.saturating_sub(self.slices.began);
+        for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
+            instance.slices.fail(now, lasted);
+        }
+    }
+
+    /// An instance is gone, with which they may have failed.
+    pub(super) fn forgive_slices(&mut self, now: Nanos) {
+        for instance in self.fleet.instances_mut() {
+            instance.slices.forgive(now);
+        }
     }
 
     /// How often the runner changes at most, over time: twice as often as slices end.
@@ -234,7 +261,7 @@ impl Scheduler {
             left = left.min(portion(u64::try_from(room).unwrap_or(0), all, speed));
         }
         if !holds {
-            self.slices.fail(now);
+            self.fail_slices(now);
             return false;
         }
         let early = self.change_every().saturating_mul(CHANGES_AT_ONCE);
@@ -244,7 +271,7 @@ impl Scheduler {
             for instance in self.fleet.instances_mut() {
                 instance.owed = instance.owed_before;
             }
-            self.slices.fail(now);
+            self.fail_slices(now);
             return false;
         }
         self.wake_at(now.saturating_add(left.max(REARM)));

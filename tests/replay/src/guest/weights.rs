@@ -27,6 +27,8 @@ const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
+/// The same where time slices are taken by then.
+const BEFORE_SLICES: u64 = 3000;
 /// The same for two programs where the doorbell is all: their many short kernels take this machine long.
 const BEFORE_PAIR: u64 = 500;
 const MEASURED_PAIR: u64 = 1000;
@@ -333,6 +335,8 @@ fn cases(switches: bool) -> Vec<Case> {
     }
     for &a in &habits {
         for &b in &habits {
+            // Their queues are full, of short kernels.
+            let sliced = switches && [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS);
             let programs = vec![(75, a), (25, b)];
             let bound = match switches {
                 true => Some(BOUND),
@@ -342,12 +346,12 @@ fn cases(switches: bool) -> Vec<Case> {
                 policy: 2,
                 programs,
                 bound,
-                times: match switches {
-                    true => (BEFORE, MEASURED),
-                    false => (BEFORE_PAIR, MEASURED_PAIR),
+                times: match (switches, sliced) {
+                    (_, true) => (BEFORE_SLICES, MEASURED),
+                    (true, _) => (BEFORE, MEASURED),
+                    _ => (BEFORE_PAIR, MEASURED_PAIR),
                 },
-                // Their queues are full, of short kernels.
-                mode: match switches && [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS) {
+                mode: match sliced {
                     true => "slices",
                     false => "windows",
                 },
