@@ -19,8 +19,8 @@
 //! * Several have work, or somebody is capped: **windows**. One instance at a time has its channels on, all
 //!   others that have work are switched off, which preempts them. Turn by turn each gets its part of the
 //!   turn. It holds for kernels of every length and for programs that wait for each kernel.
-//! * **Slices** in proportion, with everybody's channels on, would cost nothing where all keep their queues full.
-//!   [`Scheduler::choose`] never takes them: nothing that a driver tells says soon enough that all do.
+//! * **Slices** in proportion, with everybody's channels on, where all that compete keep their queues full of short kernels:
+//!   no call, and a change costs a fifth. Whether each has its part is told by the doorbells (`slices.rs`).
 //! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
 //!   was submitted runs on, so shares hold only while what a program has queued is short beside a window.
 //!
@@ -49,6 +49,7 @@ mod limit;
 mod next;
 mod rules;
 mod samples;
+mod slices;
 mod windows;
 
 #[cfg(test)]
@@ -68,6 +69,7 @@ use crate::store::{Exhausted, List};
 use fleet::{Fleet, Instance};
 use limit::Limit;
 use next::Pending;
+use slices::Slices;
 use windows::Turn;
 
 /// What calls cost and when they take effect, in nanoseconds. The figures were measured on one H200 with
@@ -169,6 +171,7 @@ pub struct Scheduler {
     rules: Rules,
     fleet: Fleet,
     turn: Turn,
+    slices: Slices,
     mode: Mode,
     /// When `mode` began, or was last charged to who had the GPU.
     charged_until: Nanos,
@@ -200,6 +203,7 @@ impl Scheduler {
             rules,
             fleet: Fleet::new(),
             turn: Turn::new(),
+            slices: Slices::new(),
             mode: Mode::Free,
             charged_until: 0,
             pending: None,
@@ -257,6 +261,7 @@ impl Scheduler {
     pub fn remove(&mut self, now: Nanos, id: InstanceId) {
         self.fleet.remove(id);
         self.turn.forget(id);
+        self.forgive_slices(now);
         self.replan(now);
     }
 

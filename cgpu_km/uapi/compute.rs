@@ -84,7 +84,7 @@ pub struct GpuCompute {
     pub means: u32,
     /// Zero.
     pub reserved0: u32,
-    /// Changes from one instance's window to another's.
+    /// Changes from one instance's window or slice to another's.
     pub switches: u64,
     /// Calls into the driver that the scheduler made.
     pub calls: u64,
@@ -136,7 +136,7 @@ pub struct InstanceCompute {
     pub parked_tasks: u32,
     /// Time that it had the GPU, nanoseconds; nothing is added under policy 5.
     pub given_ns: u64,
-    /// Windows that it had.
+    /// Windows and slices that it had.
     pub windows: u64,
     /// Times that it was switched off with work.
     pub preemptions: u64,

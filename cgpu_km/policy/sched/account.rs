@@ -2,6 +2,7 @@
 //! What each instance was given, as far as that can be known.
 
 use super::authority::{Gate, InstanceId, Nanos};
+use super::fleet::Instance;
 use super::rules::Terms;
 use super::Scheduler;
 
@@ -33,10 +34,9 @@ impl Mode {
 /// What one instance was given since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Time that it had the GPU: alone or in its windows, and its part of the time that was shared by
-    /// slices. Time under [`Mode::Native`] is not in it, since nobody knows whose that was.
+    /// Time that it had the GPU: alone, in its windows or in its slices. Time under [`Mode::Native`] is not in it, since nobody knows whose that was.
     pub given: Nanos,
-    /// Windows that it had.
+    /// Windows and slices that it had.
     pub windows: u64,
     /// Times that it was switched off with work.
     pub preemptions: u64,
@@ -66,7 +66,7 @@ pub struct InstanceView {
 pub struct GpuView {
     /// How it is shared.
     pub mode: Mode,
-    /// Changes from one instance's window to another's.
+    /// Changes from one instance's window or slice to another's.
     pub switches: u64,
     /// Calls into the driver that the scheduler made.
     pub calls: u64,
@@ -107,39 +107,35 @@ impl Scheduler {
         let mode = self.mode;
         let spent = now.saturating_sub(self.charged_until);
         self.charged_until = now;
-        let rules = self.rules;
-        let parts = self.competing_parts();
-        for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
-            let own = match mode {
-                Mode::Free => spent,
-                Mode::Slices => portion(spent, rules.parts(instance.terms.weight), parts),
-                Mode::Native | Mode::Windows => 0,
-            };
-            instance.account.given = instance.account.given.saturating_add(own);
+        match mode {
+            Mode::Free => {
+                for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
+                    instance.account.given = instance.account.given.saturating_add(spent);
+                }
+            }
+            Mode::Slices => self.charge_slices(spent),
+            Mode::Native | Mode::Windows => {}
         }
     }
 
     /// What an instance was given that no account shows yet.
-    fn current_share(&self, instance: &super::fleet::Instance, now: Nanos) -> Nanos {
+    fn current_share(&self, instance: &Instance, now: Nanos) -> Nanos {
         if !instance.competes() {
             return 0;
         }
         let spent = now.saturating_sub(self.charged_until);
         match self.mode {
             Mode::Free => spent,
-            Mode::Slices => {
-                let parts = self.rules.parts(instance.terms.weight);
-                portion(spent, parts, self.competing_parts())
-            }
+            Mode::Slices if self.slices.is_runner(instance.id) => spent,
             Mode::Windows => self.turn.used_by(instance.id, now),
-            Mode::Native => 0,
+            Mode::Native | Mode::Slices => 0,
         }
     }
 
     /// The parts of all that compete.
     pub(super) fn competing_parts(&self) -> u64 {
-        let competing = self.fleet.instances().filter(|i| i.competes());
-        competing.map(|i| self.rules.parts(i.terms.weight)).sum()
+        let parts = |i: &Instance| self.rules.parts(i.terms.weight);
+        self.fleet.competing().map(parts).sum()
     }
 }
 

@@ -4,6 +4,7 @@
 use super::account::Account;
 use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
 use super::rules::Terms;
+use super::slices::Record;
 use super::ProcessId;
 use crate::nvidia::handle::ClientHandle;
 use crate::store::{Exhausted, List};
@@ -24,6 +25,19 @@ const LONGEST_GAP: Nanos = 500 * MS;
 const BELIEF: u32 = 8;
 /// A launch so soon after an instance was switched off may be the answer to a kernel that ended before.
 const SETTLED: Nanos = 2 * MS;
+/// Who launches as often as this may have a queue that is never empty, of short kernels.
+const DENSE_GAP: Nanos = 6 * MS;
+/// The longest of its gaps is forgotten by one part in so many at each launch that is heard of.
+const DENSE_MEMORY: Nanos = 64;
+
+/// No gap between the launches of an instance was longer than [`DENSE_GAP`], in time that it had the GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dense {
+    /// Since when.
+    pub(super) since: Nanos,
+    /// The longest gap since then, those of long ago forgotten.
+    pub(super) gap: Nanos,
+}
 
 /// An instance.
 #[derive(Debug)]
@@ -44,6 +58,10 @@ pub(super) struct Instance {
     pub(super) fresh: bool,
     /// What it may still have of this turn; below 0 where it had too much.
     pub(super) owed: i64,
+    /// The same when slices began.
+    pub(super) owed_before: i64,
+    /// How slices went.
+    pub(super) slices: Record,
     /// The turn for which it was given its part.
     pub(super) granted: u64,
     /// The longest recent gap between launches, in time that it had the GPU.
@@ -56,6 +74,8 @@ pub(super) struct Instance {
     pub(super) asked: bool,
     /// When it was last heard of.
     pub(super) heard_at: Nanos,
+    /// It launches densely.
+    pub(super) dense: Option<Dense>,
     /// How often more its silence is believed to mean that it has no work: it was seen to launch while
     /// it was off the GPU, when no kernel of it can have ended.
     pub(super) thinks: u32,
@@ -82,12 +102,15 @@ impl Instance {
             want_slice: DEFAULT_SLICE_US,
             fresh: false,
             owed: 0,
+            owed_before: 0,
+            slices: Record::default(),
             granted: 0,
             gap: UNKNOWN_GAP,
             silent: 0,
             explained: 0,
             asked: false,
             heard_at: 0,
+            dense: None,
             thinks: 0,
             off_since: None,
             parked_since: None,
@@ -141,6 +164,11 @@ impl Instance {
         true
     }
 
+    /// As much of what it is owed, or had too much, may be an error of the accounts.
+    pub(super) fn forget(&mut self, unsure: i64) {
+        self.owed = self.owed.saturating_sub(self.owed.clamp(-unsure, unsure));
+    }
+
     /// It launched outside its window.
     pub(super) fn launched_outside(&mut self, now: Nanos) {
         let off = self.off_since;
@@ -148,19 +176,25 @@ impl Instance {
             self.thinks = BELIEF;
             self.silent = 0;
             self.explained = 0;
+            self.dense = None;
         } else {
-            self.heard(0);
+            self.heard(now, 0);
         }
     }
 
     /// It launched after `silent` more nanoseconds of the GPU.
-    pub(super) fn heard(&mut self, silent: Nanos) {
+    pub(super) fn heard(&mut self, now: Nanos, silent: Nanos) {
         let gap = self
             .silent
             .saturating_add(silent)
             .saturating_add(self.explained);
         self.explained = 0;
         self.gap = gap.max(self.gap / 2).min(LONGEST_GAP);
+        let dense = self.dense.unwrap_or(Dense { since: now, gap });
+        self.dense = (self.gap <= DENSE_GAP).then_some(Dense {
+            gap: gap.max(dense.gap - dense.gap / DENSE_MEMORY),
+            ..dense
+        });
         self.silent = 0;
         self.working = true;
     }
@@ -170,6 +204,7 @@ impl Instance {
         if !self.working {
             self.thinks = 0;
         }
+        self.dense = None;
         self.gap = self.gap.max(SEEN_GAP);
         self.explained = self.explained.saturating_add(self.silent);
         self.asked = false;
@@ -264,6 +299,11 @@ impl Fleet {
         self.channels.iter_mut()
     }
 
+    /// Those that compete.
+    pub(super) fn competing(&self) -> impl Iterator<Item = &Instance> {
+        self.instances().filter(|i| i.competes())
+    }
+
     pub(super) fn find(&self, id: InstanceId) -> Option<&Instance> {
         self.instances.iter().find(|i| i.id == id)
     }
@@ -320,12 +360,27 @@ impl Fleet {
     pub(super) fn free(&mut self, name: RmName) {
         retain(&mut self.groups, |g| g.name != name);
         retain(&mut self.channels, |c| c.name != name && c.group != name);
+        self.renew();
+    }
+
+    /// Instances whose programs are gone have no record of slices any more.
+    fn renew(&mut self) {
+        let Self {
+            instances, groups, ..
+        } = self;
+        for instance in instances.iter_mut() {
+            let own = |g: &Group| g.owner == instance.id && g.engine == Engine::Compute;
+            if !groups.iter().any(own) {
+                instance.slices = Record::default();
+            }
+        }
     }
 
     /// All that a client had is gone.
     pub(super) fn free_client(&mut self, client: ClientHandle) {
         retain(&mut self.groups, |g| g.name.client != client);
         retain(&mut self.channels, |c| c.name.client != client);
+        self.renew();
     }
 
     /// The channels of the call that is being made are off since then, or on.

@@ -43,8 +43,17 @@ impl Scheduler {
         }
         self.plan(now);
         let mut action = self.difference(now);
-        if action.is_none() && self.mode == Mode::Windows && !self.held_back {
-            self.begin_window(now);
+        let begun = action.is_none()
+            && !self.held_back
+            && match self.mode {
+                Mode::Windows => {
+                    self.begin_window(now);
+                    true
+                }
+                Mode::Slices => self.open_slices(now),
+                Mode::Native | Mode::Free => false,
+            };
+        if begun {
             // With the window's end as the deadline.
             self.plan(now);
             action = self.difference(now);

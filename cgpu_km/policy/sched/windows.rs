@@ -122,11 +122,16 @@ impl Scheduler {
             instance.owed = instance.owed.min(0);
         }
         self.turn.length = 0;
+        self.end_slices();
     }
 
     /// A doorbell was touched.
     pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
-        self.charge(now);
+        let sliced = self.mode == Mode::Slices && self.competes(id);
+        match sliced {
+            true => self.heard_in_slices(now, id),
+            false => self.charge(now),
+        }
         let in_window = self.turn.holder == Some(id);
         let since = self.turn.since.map(|since| since.max(self.turn.armed_at));
         let soft = self.rules.policy == Policy::Soft;
@@ -146,10 +151,11 @@ impl Scheduler {
             Gate::Open => {}
         }
         match since {
-            Some(_) if in_window && released => instance.heard(0),
-            Some(since) if in_window => instance.heard(now.saturating_sub(since)),
+            _ if sliced => instance.silent = 0,
+            Some(_) if in_window && released => instance.heard(now, 0),
+            Some(since) if in_window => instance.heard(now, now.saturating_sub(since)),
             // Its channels are being switched on: a kernel of it can have ended already.
-            None if in_window && instance.working => instance.heard(0),
+            None if in_window && instance.working => instance.heard(now, 0),
             _ if instance.working => instance.launched_outside(now),
             _ => {
                 instance.silent = 0;
@@ -179,8 +185,16 @@ impl Scheduler {
                 if mode == Mode::Windows {
                     self.turn.resume(now);
                 }
+                if mode != Mode::Slices {
+                    self.end_slices();
+                }
             }
-            if mode != Mode::Windows || self.advance(now) {
+            let settled = match mode {
+                Mode::Windows => self.advance(now),
+                Mode::Slices => self.watch_slices(now),
+                Mode::Native | Mode::Free => true,
+            };
+            if settled {
                 break;
             }
         }
@@ -193,13 +207,14 @@ impl Scheduler {
         }
         let mut competing = 0usize;
         let mut capped = false;
-        for instance in self.fleet.instances().filter(|i| i.competes()) {
+        for instance in self.fleet.competing() {
             competing += 1;
             capped |= self.rules.cap(instance.terms.weight).is_some();
         }
         match competing {
             0 => Mode::Free,
             1 if !capped => Mode::Free,
+            _ if !capped && self.slices_hold() => Mode::Slices,
             _ => Mode::Windows,
         }
     }
@@ -235,10 +250,7 @@ impl Scheduler {
         } else if self.turn.holder.is_some_and(|id| !self.competes(id)) {
             self.turn.holder = None;
         }
-        if self.turn.holder.is_none() {
-            self.pick(now);
-        }
-        true
+        self.turn.holder.is_some() || self.pick(now)
     }
 
     /// How long the holder of a window that began at `since` may be silent.
@@ -287,6 +299,7 @@ impl Scheduler {
                 instance.owed = instance.owed.min(0);
             }
             instance.working = !idle;
+            instance.dense = None;
         }
         if idle {
             // Not switched off, since it does not compete.
@@ -314,19 +327,20 @@ impl Scheduler {
         signed(self.costs.least_window)
     }
 
-    /// Chooses who is next, in this turn or a new one.
-    fn pick(&mut self, now: Nanos) {
+    /// Chooses who is next, in this turn or a new one. Returns false where there are to be slices.
+    fn pick(&mut self, now: Nanos) -> bool {
         self.grant();
         let mut next = self.next_in_turn();
         let end = self.turn.began.saturating_add(self.turn.length);
         if next.is_none() {
-            let capped = self
-                .fleet
-                .instances()
-                .any(|i| i.competes() && self.rules.cap(i.terms.weight).is_some());
+            let cap = |i: &Instance| self.rules.cap(i.terms.weight).is_some();
+            let capped = self.fleet.competing().any(cap);
             if capped && now < end {
                 self.deadline = Some(end);
-                return;
+                return true;
+            }
+            if !capped && self.begin_slices(now) {
+                return false;
             }
             // What everybody would have had in the pause counts from its end on: a turn that began late
             // for want of a timer is no gain.
@@ -354,10 +368,11 @@ impl Scheduler {
         self.turn.holder = next;
         self.turn.since = None;
         self.turn.free_at = now;
+        true
     }
 
-    fn turn_length(&self) -> Nanos {
-        let shares = self.fleet.instances().filter(|i| i.competes());
+    pub(super) fn turn_length(&self) -> Nanos {
+        let shares = self.fleet.competing();
         let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
         let turn = self.rules.turn();
         let with_least = |window| portion(window, WHOLE, least);
@@ -377,7 +392,7 @@ impl Scheduler {
             return cap.max(1);
         }
         let (mut high, mut low) = (0, 0);
-        for other in self.fleet.instances().filter(|i| i.competes()) {
+        for other in self.fleet.competing() {
             let parts = self.rules.parts(other.terms.weight);
             if other.terms.high_priority {
                 high += parts;
@@ -419,7 +434,7 @@ impl Scheduler {
             let Some(next) = self.fleet.find_mut(id) else {
                 break;
             };
-            next.owed = next.owed.saturating_add(part).clamp(-most, most);
+            next.owed = next.owed.saturating_add(part).clamp(-most, most + part);
             next.granted = number;
         }
     }
@@ -536,9 +551,9 @@ impl Scheduler {
             instance.fresh &= mode == Mode::Windows;
             instance.want_slice = DEFAULT_SLICE_US;
             instance.want_gate = match mode {
-                Mode::Native | Mode::Slices => Gate::Open,
-                Mode::Free if instance.working => Gate::Open,
-                Mode::Free => Gate::Armed,
+                Mode::Native => Gate::Open,
+                Mode::Free | Mode::Slices if instance.working => Gate::Open,
+                Mode::Free | Mode::Slices => Gate::Armed,
                 Mode::Windows if holder == Some(instance.id) => {
                     if instance.gate == Gate::Open && begun && !rearm {
                         Gate::Open
@@ -574,6 +589,10 @@ impl Scheduler {
         if armed {
             self.turn.armed_at = now;
         }
+        if mode == Mode::Slices {
+            self.wish_gates(now);
+        }
+        self.wish_slices();
     }
 }
 
@@ -585,6 +604,6 @@ fn uneven(length: Nanos, number: u64) -> Nanos {
     (length / 64).saturating_mul(48 + chance)
 }
 
-fn signed(length: Nanos) -> i64 {
+pub(super) fn signed(length: Nanos) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }

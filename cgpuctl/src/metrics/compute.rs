@@ -47,7 +47,7 @@ const INSTANCE: [Of<InstanceCompute>; 7] = [
     (
         "cgpu_instance_compute_windows_total",
         Kind::Counter,
-        "Windows that the instance had.",
+        "Windows and slices that the instance had.",
         |i| i.windows as f64,
     ),
     (

@@ -8,7 +8,7 @@ use cgpu_km::policy::sched::Gate;
 /// A kernel's end to the launch of the next one by a program that waited for it. Follows from the rate of
 /// such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
 const REACTION: Nanos = 4_400;
-/// One launch after the other, while there is room in the queue.
+/// One launch after the other, by a program that does nothing else.
 const LAUNCH: Nanos = 2_200;
 /// A task that slept at its doorbell, from the opening of the gate to its launch.
 const WAKE: Nanos = 20 * US;
@@ -40,6 +40,8 @@ pub struct Program {
     outstanding: u32,
     /// When it will launch next.
     launch_at: Option<Nanos>,
+    /// One launch after the other, while there is room in the queue.
+    pub pace: Nanos,
     /// Kernels that ended.
     pub finished: u64,
     /// Kernels to launch until it stops by itself.
@@ -90,6 +92,7 @@ impl World {
             stopped: false,
             outstanding: 0,
             launch_at: Some(self.now()),
+            pace: LAUNCH,
             finished: 0,
             left: None,
             launched_at: 0,
@@ -162,8 +165,10 @@ impl World {
         program.outstanding -= 1;
         program.finished += 1;
         program.finished_at = now;
-        if program.launch_at.is_none() && !program.parked && !program.stopped {
-            program.launch_at = Some(now + REACTION);
+        let room = program.outstanding < program.habit.depth;
+        if room && program.launch_at.is_none() && !program.parked && !program.stopped {
+            let paced = program.launched_at + program.pace;
+            program.launch_at = Some(paced.max(now + REACTION));
         }
     }
 
@@ -189,7 +194,7 @@ impl World {
         program.launched_at = now;
         program.left = program.left.map(|left| left - 1);
         if program.outstanding < program.habit.depth {
-            program.launch_at = Some(now + LAUNCH);
+            program.launch_at = Some(now + program.pace);
         }
         let (channel, kernel) = (program.channel, program.habit.kernel);
         assert!(self.gpu.submit(channel, kernel), "the queue is deep enough");

@@ -3,7 +3,9 @@
 //! the operator changes takes effect without losing work.
 
 use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms, CALLS_PER_SECOND};
-use gpu_model::cases::{by_weight, cap, pair, rules, run_from, weight, DOORBELL, KERNELS, RMAPI};
+use gpu_model::cases::{
+    by_weight, cap, longest_wait, pair, rules, run_from, weight, DOORBELL, KERNELS, RMAPI,
+};
 use gpu_model::driven::Driven;
 use gpu_model::world::{alone, Habit};
 use gpu_model::{Nanos, MS, US};
@@ -31,6 +33,10 @@ fn measured(driven: &mut Driven, habits: &[Habit], length: Nanos) -> Vec<f64> {
 const SHORT: Habit = Habit {
     kernel: 15 * US,
     depth: 1,
+};
+const DEEP: Habit = Habit {
+    kernel: 800 * US,
+    depth: 8,
 };
 const LONG: Habit = Habit {
     kernel: 81 * MS,
@@ -79,36 +85,12 @@ fn alone_and_uncapped_costs_nothing() {
     assert_eq!(driven.sched.deadline(), None);
 }
 
-/// A request every 50 ms or so to an instance of high priority, while another keeps the GPU full with
-/// kernels of 81 ms.
 #[test]
 fn high_priority_has_the_gpu_within_two_milliseconds() {
-    let high = Terms {
-        high_priority: true,
-        ..weight(1)
-    };
-    let request = Habit {
-        kernel: 500 * US,
-        depth: 1,
-    };
-    let mut driven = started(Policy::Weight, &[(LONG, weight(1)), (request, high)]);
-    driven.world.set_stopped(1, true);
-    driven.run(1000 * MS);
-    let mut longest = 0;
-    for number in 0..60u64 {
-        driven.world.programs[1].left = Some(8);
-        driven.world.set_stopped(1, false);
-        let (asked, ran) = (driven.world.now(), driven.world.ran(1));
-        while driven.world.ran(1) == ran {
-            driven.run(10 * US);
-        }
-        // The first ones teach the scheduler how long its kernels are.
-        if number >= 10 {
-            longest = longest.max(driven.world.now() - asked);
-        }
-        driven.run((45 + number % 13) * MS);
+    for beside in [LONG, DEEP] {
+        let longest = longest_wait(beside);
+        assert!(longest <= 2 * MS, "{longest} ns beside {beside:?}");
     }
-    assert!(longest <= 2 * MS, "{longest} ns");
 }
 
 #[test]
@@ -142,7 +124,7 @@ fn a_change_takes_effect_within_a_turn() {
     let mut driven = started(Policy::Weight, &[(SHORT, weight(1)), (LONG, weight(1))]);
     driven.run(1000 * MS);
     driven.set_terms(0, weight(3));
-    driven.run(40 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[0] / (got[0] + got[1]);
     assert!((share - 0.75).abs() < 0.02, "{got:?}");
@@ -151,20 +133,47 @@ fn a_change_takes_effect_within_a_turn() {
         ..weight(3)
     };
     driven.set_terms(1, high);
-    driven.run(40 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[1] / (got[0] + got[1]);
     assert!((share - 0.8).abs() < 0.02, "of high priority: {got:?}");
     driven.set_terms(1, weight(1));
     driven.set_rules(rules(Policy::Native, Period::Latency));
-    driven.run(40 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     assert!(got[0] < 0.02, "the driver's own sharing: {got:?}");
     driven.set_rules(rules(Policy::Preemptive, Period::Latency));
-    driven.run(40 * MS);
+    driven.run(MS);
     let got = measured(&mut driven, &habits, 1000 * MS);
     let share = got[0] / (got[0] + got[1]);
     assert!((share - 0.5).abs() < 0.02, "{got:?}");
+}
+
+/// Who was taken to have no work waits for the next turn; under the policy `soft` it has a whole part at once.
+#[test]
+fn who_comes_back_borrows_under_soft() {
+    let burst = Habit {
+        kernel: 500 * US,
+        depth: 1,
+    };
+    let ran = |policy| {
+        let rules = rules(policy, Period::Throughput);
+        let mut driven = Driven::new(Capabilities::ALL, rules);
+        driven.add(LONG, weight(1));
+        driven.add(burst, weight(1));
+        let mut before = 0;
+        for number in 0..200 {
+            if number == 50 {
+                before = driven.world.ran(1);
+            }
+            driven.world.programs[1].left = Some(8);
+            driven.world.set_stopped(1, false);
+            driven.run(20 * MS);
+        }
+        driven.world.ran(1) - before
+    };
+    let (weight, soft) = (ran(Policy::Weight), ran(Policy::Soft));
+    assert!(soft > weight / 2 * 3, "{soft} {weight}");
 }
 
 /// What one instance leaves unused the others have; under a hard policy nobody has it.
@@ -269,9 +278,10 @@ fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
 fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
     let error = |capabilities, age, programs: &[(Habit, Terms)]| {
         let rules = rules(Policy::Weight, Period::Latency);
-        let outcome = run_from(age, capabilities, rules, programs);
+        let outcomes = run_from(age, capabilities, rules, programs);
         let weights: Vec<_> = programs.iter().map(|(_, terms)| terms.weight).collect();
-        outcome.worst(&by_weight(&weights))
+        let wanted = by_weight(&weights);
+        outcomes.map(|outcome| outcome.worst(&wanted))
     };
     let other = Habit {
         kernel: 800 * US,
@@ -284,7 +294,7 @@ fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
         for age in (0..8).map(|part| part * 21 * MS) {
             for weights in [[25, 75], [75, 25]] {
                 let programs = [(long, weight(weights[0])), (other, weight(weights[1]))];
-                errors.push(error(Capabilities::ALL, age, &programs));
+                errors.extend(error(Capabilities::ALL, age, &programs));
             }
         }
         let line = cap(RMAPI, long);
@@ -293,7 +303,7 @@ fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
     // Now and then no sample falls into the windows of one that is doubted, which then shares as the driver likes.
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
     let worst = errors.iter().copied().fold(0.0, f64::max);
-    assert!(mean < 0.08 && worst < 0.35, "{mean} {worst}: {errors:?}");
+    assert!(mean < 0.04 && worst < 0.45, "{mean} {worst}: {errors:?}");
     let long = Habit {
         kernel: 2000 * MS,
         depth: 1,
@@ -303,8 +313,130 @@ fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
         samples: false,
         ..Capabilities::ALL
     };
-    let error = error(without, 0, &programs);
-    assert!(error > 0.5, "samples make no difference: {error}");
+    let errors = error(without, 0, &programs);
+    assert!(errors[0] > 0.5, "samples make no difference: {errors:?}");
+}
+
+/// How the GPU is shared.
+fn mode(driven: &Driven) -> &'static str {
+    driven.sched.view().mode.name()
+}
+
+/// The first program's share in the next two seconds.
+fn share(driven: &mut Driven, habits: &[Habit; 2]) -> f64 {
+    let got = measured(driven, habits, 2000 * MS);
+    got[0] / (got[0] + got[1])
+}
+
+/// Queues that are full are shared by the hardware's own time slices, without a call; a program that waits for its
+/// kernels from now on is not left with what these would give it.
+#[test]
+fn full_queues_share_by_slices_until_one_is_not_full() {
+    let habits = [SHORT, DEEP].map(|habit| Habit { depth: 8, ..habit });
+    let programs = habits.map(|habit| (habit, weight(1)));
+    let mut driven = started(Policy::Weight, &programs);
+    driven.set_terms(0, weight(3));
+    driven.run(3000 * MS);
+    assert_eq!(mode(&driven), "slices");
+    let calls = driven.calls.len();
+    let got = measured(&mut driven, &habits, 2000 * MS);
+    let all = got[0] + got[1];
+    assert!((got[0] / all - 0.75).abs() < 0.015, "{got:?}");
+    assert!(all > 0.985, "{got:?}");
+    assert_eq!(driven.calls.len(), calls);
+    // It waits for each kernel.
+    driven.world.programs[0].habit = SHORT;
+    let alone = [SHORT, DEEP];
+    let share_of_first = share(&mut driven, &alone);
+    assert!((share_of_first - 0.75).abs() < 0.02, "{share_of_first}");
+    assert_eq!(mode(&driven), "windows");
+    // And does not any more: slices come again, later.
+    driven.world.programs[0].habit = habits[0];
+    driven.run(5000 * MS);
+    assert_eq!(mode(&driven), "slices");
+    // The other one stops, and comes back.
+    driven.world.set_stopped(1, true);
+    driven.run(700 * MS);
+    let got = measured(&mut driven, &habits, 1000 * MS);
+    assert!(got[0] > 0.99, "{got:?}");
+    driven.world.set_stopped(1, false);
+    driven.run(MS);
+    let share_of_first = share(&mut driven, &habits);
+    assert!((share_of_first - 0.75).abs() < 0.02, "{share_of_first}");
+}
+
+/// What changes while there are slices is there at once, as in windows.
+#[test]
+fn slices_end_at_once_when_something_changes() {
+    let mut driven = started(Policy::Weight, &[(DEEP, weight(1)), (DEEP, weight(1))]);
+    let habits = [DEEP, DEEP, SHORT];
+    let change = |driven: &mut Driven, change: &dyn Fn(&mut Driven), wanted: &[f64]| {
+        driven.run(3000 * MS);
+        assert_eq!(mode(driven), "slices");
+        change(driven);
+        driven.run(MS);
+        let got = measured(driven, &habits[..wanted.len()], 1000 * MS);
+        let all: f64 = got.iter().sum();
+        for (got, wanted) in got.iter().zip(wanted) {
+            assert!((got / all - wanted).abs() < 0.02, "{got}: {wanted}");
+        }
+    };
+    let weights = |driven: &mut Driven| driven.set_terms(0, weight(3));
+    change(&mut driven, &weights, &[0.75, 0.25]);
+    let policy = |driven: &mut Driven| driven.set_rules(rules(Policy::Preemptive, Period::Latency));
+    change(&mut driven, &policy, &[0.5, 0.5]);
+    let capped = |driven: &mut Driven| driven.set_rules(rules(Policy::Fair, Period::Latency));
+    driven.run(3000 * MS);
+    capped(&mut driven);
+    driven.run(100 * MS);
+    let got = measured(&mut driven, &habits[..2], 1000 * MS);
+    assert!(
+        got.iter().all(|got| (got - 0.0625).abs() < 0.003),
+        "{got:?}"
+    );
+    driven.set_rules(rules(Policy::Weight, Period::Latency));
+    // Somebody who waits for each kernel comes.
+    let arrival = |driven: &mut Driven| {
+        driven.add(SHORT, weight(4));
+    };
+    change(&mut driven, &arrival, &[0.375, 0.125, 0.5]);
+}
+
+/// Where slices cannot be set there are windows.
+#[test]
+fn full_queues_share_by_windows_where_there_are_no_slices() {
+    let without = Capabilities {
+        timeslice: false,
+        ..Capabilities::ALL
+    };
+    let mut driven = Driven::new(without, rules(Policy::Weight, Period::Latency));
+    driven.add(DEEP, weight(3));
+    driven.add(DEEP, weight(1));
+    driven.run(3000 * MS);
+    assert_eq!(mode(&driven), "windows");
+    let share = share(&mut driven, &[DEEP; 2]);
+    assert!((share - 0.75).abs() < 0.015, "{share}");
+}
+
+/// It launches a kernel of 100 us every 150 us, up to 12 ahead: when its doorbell is touched says nothing of who has the
+/// GPU. Slices are tried, and left before that costs it much.
+#[test]
+fn a_program_that_launches_ahead_is_not_taken_to_have_the_gpu() {
+    let ahead = Habit {
+        kernel: 100 * US,
+        depth: 12,
+    };
+    let habits = [ahead, Habit { depth: 8, ..SHORT }];
+    let mut driven = started(Policy::Weight, &habits.map(|habit| (habit, weight(1))));
+    driven.world.programs[0].pace = 150 * US;
+    driven.run(1000 * MS);
+    let mut got = Vec::new();
+    for _ in 0..5 {
+        got.push(measured(&mut driven, &habits, 2000 * MS)[0]);
+        assert_eq!(mode(&driven), "windows");
+    }
+    // Windows alone give it 0.354.
+    assert!(got.iter().all(|got| *got > 0.345), "{got:?}");
 }
 
 fn habits() -> impl Strategy<Value = Habit> {
@@ -316,7 +448,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     /// Programs stop and go on as they like for 3 s. Whoever has work all the time is never without the
-    /// GPU for long, and 6 s after the last change the shares are those of the weights.
+    /// GPU for long, and 2.5 s after the last change the shares are those of the weights.
     #[test]
     fn shares_hold_while_programs_come_and_go(
         programs in prop::collection::vec((habits(), 1..=4u32), 2..=6),
@@ -341,18 +473,20 @@ proptest! {
             }
         }
         // Who stopped ends what it has queued, and is then asked about, all in its own windows.
-        driven.run(6000 * MS);
+        driven.run(2500 * MS);
         let got = measured(&mut driven, &habits, 2000 * MS);
         let busy = || runs.iter().enumerate().filter(|(_, runs)| **runs).map(|(i, _)| i);
         let weights: u32 = busy().map(|i| programs[i].1.weight).sum();
-        let all: f64 = busy().map(|i| got[i]).sum();
+        let shares: f64 = busy().map(|i| got[i]).sum();
         for i in busy() {
             let wanted = f64::from(programs[i].1.weight) / f64::from(weights);
-            let error = (got[i] / all - wanted).abs() / wanted;
+            let error = (got[i] / shares - wanted).abs() / wanted;
             prop_assert!(error < 0.06, "{i}: {got:?} of {programs:?}, {runs:?}");
         }
-        // Up to six with windows of a few milliseconds; 16 of equal weight have 0.80.
-        prop_assert!(all > 0.8, "{got:?}");
+        // Up to six with windows of a few milliseconds, and some of those who stopped are still asked about.
+        let stopped = runs.iter().filter(|runs| !**runs).count() as f64;
+        let all: f64 = got.iter().sum();
+        prop_assert!(all > 0.8 - 0.1 * stopped, "{got:?} of {programs:?}, {runs:?}");
         // In any second.
         for (i, began) in driven.calls.iter().enumerate() {
             let within = driven.calls[i..].iter().take_while(|at| **at < began + 1000 * MS);

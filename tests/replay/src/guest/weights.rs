@@ -12,12 +12,13 @@ mod live;
 use serde::Serialize;
 
 use super::process::spawn;
-use super::suite::doorbell::{put, status};
+use super::suite::doorbell::{proc, put, status};
 use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
 use super::work::{now, Account, Work};
 use crate::control::{mount_cgpufs, Control};
 use crate::sys as os;
 use cgpu_uapi::means;
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -26,6 +27,8 @@ const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
+/// The same where time slices are taken by then.
+const BEFORE_SLICES: u64 = 3000;
 /// The same for two programs where the doorbell is all: their many short kernels take this machine long.
 const BEFORE_PAIR: u64 = 500;
 const MEASURED_PAIR: u64 = 1000;
@@ -153,6 +156,15 @@ struct Line {
     /// All together, as a fraction of one alone.
     throughput: f64,
     calls_per_second: f64,
+    /// How the GPU was shared at the end.
+    mode: String,
+}
+
+/// How the GPU is shared now.
+fn mode() -> Result<String, String> {
+    let text = at("status", fs::read_to_string(proc("status")))?;
+    let mode = text.lines().find_map(|line| line.strip_prefix("mode: "));
+    Ok(mode.ok_or("no mode in the GPU's status")?.to_owned())
 }
 
 /// A line of shares `of_alone`, each of what its program has alone.
@@ -163,6 +175,7 @@ fn line(
     of_alone: Vec<f64>,
     bound: Option<f64>,
     calls_per_second: f64,
+    mode: String,
 ) -> Line {
     let throughput: f64 = of_alone.iter().sum();
     let got: Vec<f64> = match of_alone.len() {
@@ -181,6 +194,7 @@ fn line(
         bound,
         throughput: rounded(throughput),
         calls_per_second: rounded(calls_per_second),
+        mode,
     }
 }
 
@@ -202,6 +216,8 @@ struct Case {
     bound: Option<f64>,
     /// How long before, and how long it is measured, milliseconds.
     times: (u64, u64),
+    /// How the GPU is to be shared at the end.
+    mode: &'static str,
 }
 
 const NAMES: [&str; 2] = ["weighta", "weightb"];
@@ -241,6 +257,7 @@ impl Case {
         let (began, before) = (now()?, calls()?);
         let used = measure(&programs, self.times.0, self.times.1)?;
         let (ended, after) = (now()?, calls()?);
+        let mode = mode()?;
         let windows = status(&programs[0].instance, "compute_windows")?;
         for program in &programs {
             eprintln!(
@@ -257,6 +274,9 @@ impl Case {
         if windows < 3 {
             return Err(format!("{}: {windows} windows", self.name()));
         }
+        if mode != self.mode {
+            return Err(format!("{}: {mode}, not {}", self.name(), self.mode));
+        }
         let of_alone: Vec<f64> = used.iter().zip(rates).map(|(u, r)| u / r).collect();
         let all: u32 = match self.programs.as_slice() {
             [_] => 100,
@@ -272,6 +292,7 @@ impl Case {
             of_alone,
             self.bound,
             per_second,
+            mode,
         );
         Ok(line)
     }
@@ -309,10 +330,13 @@ fn cases(switches: bool) -> Vec<Case> {
             programs,
             bound: Some(if switches { BOUND } else { over }),
             times: (BEFORE, MEASURED),
+            mode: "windows",
         });
     }
     for &a in &habits {
         for &b in &habits {
+            // Their queues are full, of short kernels.
+            let sliced = switches && [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS);
             let programs = vec![(75, a), (25, b)];
             let bound = match switches {
                 true => Some(BOUND),
@@ -322,9 +346,14 @@ fn cases(switches: bool) -> Vec<Case> {
                 policy: 2,
                 programs,
                 bound,
-                times: match switches {
-                    true => (BEFORE, MEASURED),
-                    false => (BEFORE_PAIR, MEASURED_PAIR),
+                times: match (switches, sliced) {
+                    (_, true) => (BEFORE_SLICES, MEASURED),
+                    (true, _) => (BEFORE, MEASURED),
+                    _ => (BEFORE_PAIR, MEASURED_PAIR),
+                },
+                mode: match sliced {
+                    true => "slices",
+                    false => "windows",
                 },
             });
         }
@@ -344,6 +373,7 @@ fn cases(switches: bool) -> Vec<Case> {
             programs: vec![(30, long)],
             bound: Some(BOUND),
             times: (BEFORE, MEASURED),
+            mode: "windows",
         });
         cases.push(Case {
             policy: 2,
@@ -351,6 +381,7 @@ fn cases(switches: bool) -> Vec<Case> {
             // Samples miss it often enough that nothing is promised (docs/compute.md).
             bound: None,
             times: (BEFORE, MEASURED),
+            mode: "windows",
         });
     }
     cases

@@ -37,7 +37,7 @@ const BELL: u64 = 0x90;
 /// What this slow machine may need for what takes a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn proc(file: &str) -> String {
+pub(in crate::guest) fn proc(file: &str) -> String {
     format!("/proc/cgpu_km/{GPU}/{file}")
 }
 

@@ -2,12 +2,12 @@
 //! What the operator changes while two programs keep the GPU full: each change is there a turn later, and no kernel
 //! is lost by it.
 
-use super::{calls, line, measure, put, Habit, Line, Program, MS, NAMES, US};
+use super::{calls, line, measure, mode, put, Habit, Line, Program, MS, NAMES, US};
 use crate::guest::work::{now, Account};
 use crate::sys as os;
 
-/// Until a change must be in effect: a turn of 32 ms, its calls, and the end of the window that it fell into.
-const TURN_MS: u64 = 45;
+/// Until a change must be in effect: a turn.
+const TURN_MS: u64 = 32;
 /// How long the shares are measured then.
 const AFTER_MS: u64 = 1000;
 const BOUND: f64 = 0.1;
@@ -90,6 +90,7 @@ pub(super) fn run(
             of_alone,
             Some(BOUND),
             per_second,
+            mode()?,
         ));
     }
     put("policy", "5")?;
