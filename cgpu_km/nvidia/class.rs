@@ -41,7 +41,7 @@ pub enum Kind {
     Debugger,
     /// Memory registered for other devices (GPUDirect RDMA), or a link between two GPUs.
     PeerMemory,
-    /// Memory of NVLink's fabric, local or for multicast.
+    /// A place in NVLink's fabric for memory of its own client.
     FabricMemory,
     /// Anything else: no memory, no work, no name of another client.
     Inert,

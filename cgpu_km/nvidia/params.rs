@@ -3,6 +3,7 @@
 
 use super::class::Kind;
 pub use super::generated::params::*;
+use super::handle::ObjectHandle;
 
 /// The GPU that a new `NV01_DEVICE_0` stands for.
 pub use super::generated::params::nv0080::DEVICE_ID;
@@ -73,6 +74,17 @@ pub fn is_compute(kind: Kind, params: &[u8]) -> bool {
         _ => return false,
     };
     engine.get(params).is_some_and(is_compute_engine)
+}
+
+/// The memory for which an object of NVLink's fabric is to be made; `None` where the parameters leave that for later
+/// (`NV00F8_ALLOC_FLAGS_FLEXIBLE_FLA`, cl00f8.h), which CUDA does not.
+pub fn fabric_memory(params: &[u8]) -> Option<ObjectHandle> {
+    const FLEXIBLE: u32 = 1;
+    let memory = fabric::H_VID_MEM
+        .get(params)
+        .filter(|memory| *memory != 0)?;
+    let sticks = fabric::ALLOC_FLAGS.get(params)? & FLEXIBLE == 0;
+    sticks.then_some(ObjectHandle(memory))
 }
 
 /// What the page tables of a new address space take, in bytes, as measured on an H200 with driver 580

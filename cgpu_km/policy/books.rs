@@ -200,6 +200,45 @@ impl Books {
         self.begin_copy(client, parent, object, &likeness, Some(source))
     }
 
+    /// An object of NVLink's fabric is about to be asked for (`NV_MEMORY_FABRIC`), over `memory` of the same
+    /// client. The driver duplicates the memory for itself (`memoryfabricConstruct_IMPL()`, mem_fabric.c), so the object
+    /// shares what that costs, and it takes as many addresses of the GPU's range in the fabric, which all tenants
+    /// use. So a piece of memory has one place there at a time: nobody has more addresses than memory.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_fabric(&mut self, alloc: &Alloc, memory: ObjectHandle) -> Result<Ticket, Refusal> {
+        let forest = &self.forest;
+        if forest.client(alloc.client).is_none() {
+            return Err(RefusalCause::ForeignClient.into());
+        }
+        let source = forest.find(alloc.client, memory);
+        let source = source.ok_or(RefusalCause::UnknownObject)?;
+        let from = forest.objects.get(source);
+        let from = from.ok_or(RefusalCause::UnknownObject)?;
+        let hold = from.hold.filter(|_| from.kind == Kind::VideoMemory);
+        let hold = hold.ok_or(RefusalCause::WrongClass)?;
+        if self.accounts.is_in_fabric(hold) {
+            return Err(RefusalCause::InFabric.into());
+        }
+        let likeness = Likeness {
+            class: alloc.class,
+            kind: alloc.kind,
+            asked: 0,
+            page: from.page,
+            hold: Some(hold),
+        };
+        let (client, parent) = (alloc.client, alloc.parent);
+        let ticket = self.begin_copy(client, parent, alloc.object, &likeness, Some(source))?;
+        let object = self.forest.objects.find(ticket.object);
+        let object = object.and_then(|slot| self.forest.objects.get(slot));
+        if let Some(hold) = object.and_then(|object| object.hold) {
+            self.accounts.enter_fabric(hold);
+        }
+        Ok(ticket)
+    }
+
     /// A copy of an object is about to be asked for, below a `parent` of the client, under the handle
     /// `wanted` or one that is free. `source` is the object that the call names, if it names one.
     pub(super) fn begin_copy(

@@ -10,7 +10,7 @@
 
 use super::ledger::{Charge, Demand, Ledgers, Reservation, Share, Shortage};
 use super::process::Processes;
-use super::slots::{Slot, Slots};
+use super::slots::{Marked, Slot, Slots};
 use crate::store::Exhausted;
 
 /// How far a piece of memory is.
@@ -43,6 +43,8 @@ struct Cost {
     of: Amount,
     context: bool,
     stage: Stage,
+    /// How many of its holds keep a place in NVLink's fabric for it.
+    in_fabric: u32,
 }
 
 impl Cost {
@@ -62,7 +64,8 @@ impl Cost {
 /// What keeps a cost charged.
 #[derive(Debug)]
 struct Hold {
-    cost: Slot,
+    /// Marked: it is one over the memory's place in NVLink's fabric, which lasts as long as any of these.
+    cost: Marked,
     process: Slot,
     older: Option<Slot>,
     newer: Option<Slot>,
@@ -139,9 +142,10 @@ impl Accounts {
             },
             context,
             stage: Stage::Asked,
+            in_fabric: 0,
         })?;
         let hold = self.holds.insert(Hold {
-            cost,
+            cost: Marked::new(cost, false),
             process,
             older: None,
             newer: None,
@@ -157,10 +161,11 @@ impl Accounts {
     /// Adds a hold for an object of `process` over what `hold` holds.
     pub(super) fn share(&mut self, hold: Slot, process: Slot) -> Result<Slot, Exhausted> {
         self.holds.reserve()?;
-        let cost = self.holds.get(hold).ok_or(Exhausted)?.cost;
+        let source = self.holds.get(hold).ok_or(Exhausted)?.cost;
+        let cost = source.slot();
         let older = self.costs.get(cost).ok_or(Exhausted)?.newest;
         let hold = self.holds.insert(Hold {
-            cost,
+            cost: Marked::new(cost, false),
             process,
             older: Some(older),
             newer: None,
@@ -171,8 +176,32 @@ impl Accounts {
         if let Some(cost) = self.costs.get_mut(cost) {
             cost.newest = hold;
         }
+        if source.is_marked() {
+            self.enter_fabric(hold);
+        }
         self.processes.rejoin(process);
         Ok(hold)
+    }
+
+    /// Whether the memory has a place in NVLink's fabric.
+    pub(super) fn is_in_fabric(&self, hold: Slot) -> bool {
+        let cost = self
+            .holds
+            .get(hold)
+            .and_then(|hold| self.costs.get(hold.cost.slot()));
+        cost.is_some_and(|cost| cost.in_fabric != 0)
+    }
+
+    /// A hold is one over the memory's place in the fabric.
+    pub(super) fn enter_fabric(&mut self, hold: Slot) {
+        let Some(hold) = self.holds.get_mut(hold) else {
+            return;
+        };
+        let cost = hold.cost.slot();
+        hold.cost = Marked::new(cost, true);
+        if let Some(cost) = self.costs.get_mut(cost) {
+            cost.in_fabric += 1;
+        }
     }
 
     /// The driver gave what was asked for; it says that it is `bytes`. Changes nothing where that is
@@ -201,7 +230,7 @@ impl Accounts {
 
     /// Whether what was asked for without a size gets page tables as it is used, and of which share.
     pub(super) fn grows(&self, hold: Slot) -> Option<Share> {
-        let cost = self.costs.get(self.holds.get(hold)?.cost)?;
+        let cost = self.costs.get(self.holds.get(hold)?.cost.slot())?;
         let empty = cost.of == Amount::Bytes && cost.amount == 0 && !cost.context;
         let grows = cost.stage == Stage::Given && (empty || cost.of == Amount::Growing);
         grows.then_some(cost.share)
@@ -213,7 +242,7 @@ impl Accounts {
         let Some(hold) = self.holds.get(hold) else {
             return;
         };
-        if let Some(cost) = self.costs.get_mut(hold.cost) {
+        if let Some(cost) = self.costs.get_mut(hold.cost.slot()) {
             cost.of = Amount::Growing;
             cost.amount = cost.amount.saturating_add(tables);
         }
@@ -224,6 +253,10 @@ impl Accounts {
         let Some(hold) = self.holds.remove(slot) else {
             return;
         };
+        let cost = hold.cost.slot();
+        if let (true, Some(cost)) = (hold.cost.is_marked(), self.costs.get_mut(cost)) {
+            cost.in_fabric = cost.in_fabric.saturating_sub(1);
+        }
         if let Some(older) = hold.older.and_then(|older| self.holds.get_mut(older)) {
             older.newer = hold.newer;
         }
@@ -231,10 +264,10 @@ impl Accounts {
             newer.older = hold.older;
         }
         match (hold.older, hold.newer) {
-            (None, None) => self.settle(hold.cost, hold.process),
-            (None, Some(newer)) => self.inherit(hold.cost, hold.process, newer),
+            (None, None) => self.settle(cost, hold.process),
+            (None, Some(newer)) => self.inherit(cost, hold.process, newer),
             (Some(older), None) => {
-                if let Some(cost) = self.costs.get_mut(hold.cost) {
+                if let Some(cost) = self.costs.get_mut(cost) {
                     cost.newest = older;
                 }
             }
@@ -279,7 +312,7 @@ impl Accounts {
 
     /// The cost that a hold is over, and the process that it counts for.
     fn cost_of(&self, hold: Slot) -> Option<(Slot, Slot)> {
-        let cost = self.holds.get(hold)?.cost;
+        let cost = self.holds.get(hold)?.cost.slot();
         let oldest = self.costs.get(cost)?.oldest;
         Some((cost, self.holds.get(oldest)?.process))
     }

@@ -193,6 +193,8 @@ pub enum RefusalCause {
     WrongClass,
     /// A doorbell page is to be mapped for a GPU.
     Doorbell,
+    /// The memory has a place in NVLink's fabric already.
+    InFabric,
     /// The caller left the choice of a handle to the driver, and all of those are taken.
     NoHandle,
     /// A mapping of no bytes, or beyond the end of the address space.
@@ -240,6 +242,8 @@ impl RefusalCause {
             Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
             // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not made for that.
             Self::Doorbell => NvStatus::NV_ERR_INVALID_PARAMETER,
+            // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses left.
+            Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.
@@ -270,7 +274,7 @@ impl Refusal {
     pub const fn reason(&self) -> Option<Reason> {
         match self.cause {
             RefusalCause::ForeignClient => Some(Reason::Foreign),
-            RefusalCause::Doorbell => Some(Reason::Parameters),
+            RefusalCause::Doorbell | RefusalCause::InFabric => Some(Reason::Parameters),
             _ => None,
         }
     }

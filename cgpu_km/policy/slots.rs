@@ -11,7 +11,8 @@ pub(super) struct Slot(NonZeroU32);
 impl Slot {
     fn from_index(index: usize) -> Option<Self> {
         let number = u32::try_from(index).ok()?.checked_add(1)?;
-        NonZeroU32::new(number).map(Self)
+        let number = NonZeroU32::new(number).filter(|number| number.get() < MARK)?;
+        Some(Self(number))
     }
 
     fn index(self) -> usize {
@@ -28,6 +29,28 @@ impl Slot {
 impl From<NonZeroU32> for Slot {
     fn from(number: NonZeroU32) -> Self {
         Self(number)
+    }
+}
+
+/// The bit that is never set in the number of a place.
+const MARK: u32 = 1 << 31;
+
+/// A place with a mark, which takes no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marked(NonZeroU32);
+
+impl Marked {
+    pub(super) fn new(slot: Slot, mark: bool) -> Self {
+        Self(slot.0 | if mark { MARK } else { 0 })
+    }
+
+    pub(super) fn slot(self) -> Slot {
+        // What is left is the number of a place, and so not 0.
+        Slot(NonZeroU32::new(self.0.get() & !MARK).unwrap_or(NonZeroU32::MIN))
+    }
+
+    pub(super) fn is_marked(self) -> bool {
+        self.0.get() & MARK != 0
     }
 }
 

@@ -166,6 +166,14 @@ pub(super) fn alloc<C: Call>(
             return set(envelope.status, outer, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
         }
     }
+    let memory = match entry.kind {
+        Kind::FabricMemory => params::fabric_memory(params_bytes),
+        _ => None,
+    };
+    if entry.kind == Kind::FabricMemory && memory.is_none() {
+        note(call, Reason::Parameters);
+        return set(envelope.status, outer, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
+    }
     let written = get(H_OBJECT_NEW, outer)?;
     // A new client's handle, if the caller chooses it, stands in the place of the client
     // (`_rmAlloc()` in alloc_free.c, `serverAllocClient()` in rs_server.c).
@@ -205,7 +213,11 @@ pub(super) fn alloc<C: Call>(
     if !is_client && is_elsewhere(session, around.made_on) {
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
     }
-    let ticket = match managed::begin_alloc(call, &request, around.gpu) {
+    let begun = match memory {
+        Some(memory) => call.books(|books| books.begin_fabric(&request, memory)),
+        None => managed::begin_alloc(call, &request, around.gpu),
+    };
+    let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {
             if let Some(reason) = refusal.reason() {

@@ -232,6 +232,7 @@ pub(super) fn is_made(
             | Kind::VirtualMemory
             | Kind::VaSpace
             | Kind::UserMode
+            | Kind::FabricMemory
             | Kind::Device
             | Kind::Subdevice
             | Kind::ChannelGroup

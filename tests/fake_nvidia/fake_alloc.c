@@ -9,7 +9,12 @@
  * the ioctl has looked at them, and written back only on success.
  */
 #include <linux/capability.h>
+#include <linux/moduleparam.h>
 #include "fake.h"
+
+static bool fabric;
+module_param(fabric, bool, 0644);
+MODULE_PARM_DESC(fabric, "the GPUs are joined by NVSwitch, and have addresses there");
 
 /*
  * Parameters of the kernel's calls lie in its own memory
@@ -100,6 +105,34 @@ static u32 make_device(struct fake_object *o, struct nv_device_params *p,
 	return NV_OK;
 }
 
+/*
+ * mem_mgr/mem_fabric.c:memoryfabricConstruct_IMPL(): duplicates the memory,
+ * which so stays. Objects that get it later are not modelled.
+ */
+static u32 make_fabric(struct fake_object *o, struct nv_fabric_params *p)
+{
+	struct fake_object *memory;
+
+	if (!fabric)
+		return NV_ERR_INVALID_STATE;	/* no range of addresses was set up */
+	if (p->page != SZ_2M && p->page != SZ_512M && p->page != SZ_256G)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->align % p->page || p->size % p->page)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->flags & NV00F8_ALLOC_FLAGS_FLEXIBLE_FLA)
+		return NV_ERR_NOT_SUPPORTED;
+	memory = fake_object(o->client, p->memory);
+	if (!memory || !memory->mem)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (memory->mem->place != PLACE_VIDMEM || memory->mem->gpu != o->gpu)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->offset > memory->mem->size ||
+	    p->size > memory->mem->size - p->offset)
+		return NV_ERR_INVALID_ARGUMENT;
+	o->mem = fake_mem_get(memory->mem);
+	return NV_OK;
+}
+
 static u32 make_memory(struct fake_object *o, void *params,
 		       struct fake_call *log)
 {
@@ -120,6 +153,9 @@ static u32 make_memory(struct fake_object *o, void *params,
 		if (status == NV_OK && p->vaspace)
 			status = fake_depend(o, fake_object(o->client,
 							    p->vaspace));
+		break;
+	case NV_MEMORY_FABRIC:
+		status = make_fabric(o, params);
 		break;
 	case NV01_MEMORY_LOCAL_PHYSICAL:
 		o->mem = fake_mem_plain(o->gpu, PLACE_VIRTUAL, o->gpu->total);

@@ -58,6 +58,7 @@ static const struct fake_class classes[] = {
 	{ 0x0082, KIND_MEMORY, 152, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
 	{ 0x0083, KIND_MEMORY, 152, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, true, memory_ctrl },
 	{ 0x00b1, KIND_PLAIN, 120, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, false, memory_ctrl },
+	{ NV_MEMORY_FABRIC, KIND_MEMORY, 48, false, false, PARENT_SUBDEVICE, false, none },
 	{ RM_USER_SHARED_DATA, KIND_RUSD, 8, false, false, PARENT_SUBDEVICE, false, rusd_ctrl },
 	{ FERMI_VASPACE_A, KIND_VASPACE, 56, false, false, PARENT_DEVICE | PARENT_SUBDEVICE, false, vaspace_ctrl },
 	{ KEPLER_CHANNEL_GROUP_A, KIND_TSG, 20, false, false, PARENT_DEVICE, false, tsg_ctrl },

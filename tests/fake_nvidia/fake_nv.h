@@ -329,6 +329,17 @@ struct nv_memory_params {		/* NV_MEMORY_ALLOCATION_PARAMS */
 static_assert(sizeof(struct nv_memory_params) == 128);
 static_assert(offsetof(struct nv_memory_params, size) == 64);
 
+struct nv_fabric_params {		/* NV00F8_ALLOCATION_PARAMETERS */
+	u64 align, size, page;
+	u32 flags;
+	u64 offset;
+	u32 memory, map_flags;
+};
+static_assert(sizeof(struct nv_fabric_params) == 48);
+static_assert(offsetof(struct nv_fabric_params, memory) == 40);
+
+#define NV00F8_ALLOC_FLAGS_FLEXIBLE_FLA	0x1
+
 /* NVOS32_ATTR_* fields of attr and attr2 */
 #define ATTR_PAGE_SIZE_SHIFT		23	/* 24:23 */
 #define ATTR_PAGE_SIZE_MASK		(3u << 23)
@@ -446,6 +457,7 @@ static_assert(sizeof(struct nv_mapper_params) == 24);
 #define NV01_MEMORY_SYSTEM_OS_DESCRIPTOR 0x00000071
 #define NV01_MEMORY_LOCAL_PHYSICAL	0x000000c2
 #define RM_USER_SHARED_DATA		0x000000de
+#define NV_MEMORY_FABRIC		0x000000f8
 #define NV50_MEMORY_VIRTUAL		0x000050a0
 #define GT200_DEBUGGER			0x000083de
 #define FERMI_CONTEXT_SHARE_A		0x00009067

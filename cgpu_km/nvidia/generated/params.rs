@@ -164,6 +164,17 @@ pub mod usermode {
     pub const B_PRIV: Field<u8> = Field::at(1);
 }
 
+/// Class `NV_MEMORY_FABRIC`.
+pub mod fabric {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV00F8_ALLOCATION_PARAMETERS` in bytes.
+    pub const SIZE: usize = 48;
+    /// `NV00F8_ALLOC_FLAGS_*`.
+    pub const ALLOC_FLAGS: Field<u32> = Field::at(24);
+    /// The memory, of the same client; 0: comes later.
+    pub const H_VID_MEM: Field<u32> = Field::at(40);
+}
+
 /// Class `GT200_DEBUGGER`.
 pub mod debugger {
     use crate::nvidia::wire::Field;

@@ -37,7 +37,7 @@ static ABSENT: Absent = Absent {
 /// The classes: number, name, bytes of parameters, kind, whether they may be left out, whom they are for,
 /// places of clients in the parameters.
 #[rustfmt::skip]
-static CLASSES: [ClassEntry; 93] = [
+static CLASSES: [ClassEntry; 94] = [
     class(0x0000, "NV01_ROOT", 4, Root, true, BASE, &[]),
     class(0x0001, "NV01_ROOT_NON_PRIV", 4, Root, true, BASE, &[]),
     class(0x0002, "NV01_CONTEXT_DMA", 32, Inert, false, GRAPHICS.or(VIDEO), &[]),
@@ -51,6 +51,7 @@ static CLASSES: [ClassEntry; 93] = [
     class(0x0080, "NV01_DEVICE_0", 56, Device, true, BASE, &[4, 8]),
     class(0x00da, "NV_SEMAPHORE_SURFACE", 16, Inert, false, GRAPHICS, &[]),
     class(0x00de, "RM_USER_SHARED_DATA", 8, SharedData, false, BASE, &[]),
+    class(0x00f8, "NV_MEMORY_FABRIC", 48, FabricMemory, false, COMPUTE, &[]),
     class(0x00fe, "NV_MEMORY_MAPPER", 24, Inert, false, GRAPHICS, &[]),
     class(0x2080, "NV20_SUBDEVICE_0", 4, Subdevice, true, BASE, &[]),
     class(0x2081, "NV2081_BINAPI", 4, Inert, true, BASE, &[]),

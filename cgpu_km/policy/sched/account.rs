@@ -146,3 +146,16 @@ pub(super) fn portion(whole: u64, parts: u64, all: u64) -> u64 {
     let rest = (whole % all).saturating_mul(parts) / all;
     (whole / all).saturating_mul(parts).saturating_add(rest)
 }
+
+/// Somewhere between 3/4 and 5/4 of a turn's length: samples that are taken every five turns, say, would find always the
+/// same instance.
+pub(super) fn uneven(length: Nanos, number: u64) -> Nanos {
+    // The upper bits of a product with this odd number (2^64 by the golden ratio) look like chance.
+    let chance = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
+    (length / 64).saturating_mul(48 + chance)
+}
+
+/// A length that something may be owed.
+pub(super) fn signed(length: Nanos) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}

@@ -18,10 +18,9 @@
 //! in turns too short to be slices: they launch whether they have the GPU or not, which says nothing of who has it. Then
 //! there are windows again, and slices are left alone for a time, which doubles until they have lasted.
 
-use super::account::portion;
+use super::account::{portion, signed};
 use super::authority::{Gate, InstanceId, Nanos, MS, US};
 use super::fleet::Instance;
-use super::windows::signed;
 use super::Scheduler;
 
 /// For how long all must have launched densely in their windows.

@@ -6,7 +6,7 @@
 //! whatever the calls took. Under a hard policy a turn lasts its length though everybody was served:
 //! that is the cap. Otherwise the next one begins at once, and nothing is left over.
 
-use super::account::{portion, Mode};
+use super::account::{portion, signed, uneven, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
 use super::fleet::{Instance, DEFAULT_SLICE_US};
 use super::rules::{Policy, WHOLE};
@@ -594,16 +594,4 @@ impl Scheduler {
         }
         self.wish_slices();
     }
-}
-
-/// Somewhere between 3/4 and 5/4 of a turn's length: samples that are taken every five turns, say, would find always the
-/// same instance.
-fn uneven(length: Nanos, number: u64) -> Nanos {
-    // The upper bits of a product with this odd number (2^64 by the golden ratio) look like chance.
-    let chance = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
-    (length / 64).saturating_mul(48 + chance)
-}
-
-pub(super) fn signed(length: Nanos) -> i64 {
-    i64::try_from(length).unwrap_or(i64::MAX)
 }

@@ -199,6 +199,54 @@ fn a_duplicate_is_charged_once_and_credited_with_the_last_of_them() {
 }
 
 #[test]
+fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
+    let fabric = |object| Alloc {
+        class: ClassId(0xf8),
+        kind: Kind::FabricMemory,
+        ..request(CLIENT, DEVICE, object)
+    };
+    let mut books = books(MIB);
+    books
+        .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
+        .unwrap();
+    let refused = |books: &mut Books, memory| {
+        let begun = books.begin_fabric(&fabric(object(20)), memory);
+        begun.unwrap_err().cause
+    };
+    assert_eq!(refused(&mut books, object(5)), RefusalCause::UnknownObject);
+    assert_eq!(refused(&mut books, DEVICE), RefusalCause::WrongClass);
+    // One that the driver refuses leaves nothing.
+    let ticket = books.begin_fabric(&fabric(object(8)), object(7)).unwrap();
+    assert_eq!(refused(&mut books, object(7)), RefusalCause::InFabric);
+    books.end_alloc(ticket, None);
+    let ticket = books.begin_fabric(&fabric(object(8)), object(7)).unwrap();
+    let done = AllocDone {
+        object: object(8),
+        bytes: 0,
+    };
+    books.end_alloc(ticket, Some(done));
+    // Under whatever name: a copy of the memory, or of its place.
+    books
+        .dup(CLIENT, DEVICE, object(9), CLIENT, object(7))
+        .unwrap();
+    books
+        .dup(CLIENT, DEVICE, object(10), CLIENT, object(8))
+        .unwrap();
+    assert_eq!(refused(&mut books, object(9)), RefusalCause::InFabric);
+    assert_eq!(refused(&mut books, object(8)), RefusalCause::WrongClass);
+    books.free(CLIENT, object(8));
+    assert_eq!(refused(&mut books, object(7)), RefusalCause::InFabric);
+    books.free(CLIENT, object(10));
+    let ticket = books.begin_fabric(&fabric(object(8)), object(9)).unwrap();
+    books.end_alloc(ticket, Some(done));
+    books.free(CLIENT, object(7));
+    books.free(CLIENT, object(9));
+    assert_eq!(books.used(GPU), 100);
+    books.free(CLIENT, object(8));
+    assert_eq!(books.used(GPU), 0);
+}
+
+#[test]
 fn a_refused_duplicate_leaves_the_charge_as_it_was() {
     let mut books = books(MIB);
     books

@@ -131,6 +131,12 @@ pub fn kernel_rmapi(on: bool) -> Result<(), String> {
     fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
 }
 
+/// Whether its GPUs are joined by NVSwitch.
+pub fn fabric(on: bool) -> Result<(), String> {
+    let path = "/sys/module/fake_nvidia/parameters/fabric";
+    fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
+}
+
 /// The kernel's log from now on.
 pub struct KernelLog {
     file: Option<File>,

@@ -226,11 +226,14 @@ fn work(command: Command) -> Result<bool, String> {
             seed,
             fail_allocations,
         } => {
-            let report = storm::run(storm::Settings {
+            let mut report = storm::run(storm::Settings {
                 seconds,
                 seed,
                 fail: fail_allocations,
             })?;
+            if !report.says_something() {
+                report.wrong.push("too little has happened".into());
+            }
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }

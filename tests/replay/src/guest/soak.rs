@@ -43,8 +43,10 @@ pub struct Sample {
 pub struct Report {
     /// One sample for each cycle.
     pub cycles: Vec<Sample>,
-    /// Calls for memory in the storms.
+    /// Calls in the storms of memory.
     pub calls: u64,
+    /// Storms of memory in which memory was granted, refused and taken from somebody killed.
+    pub stormy: u64,
     /// Opens of proxies.
     pub opens: u64,
     /// Caches whose least in the last third is above the most in the first: "name: from -> to bytes".
@@ -107,6 +109,7 @@ fn cycle(report: &mut Report) -> Result<(), String> {
         fail: false,
     })?;
     report.calls += stormed.calls;
+    report.stormy += u64::from(stormed.says_something());
     report.wrong.extend(stormed.wrong);
     report.kernel_warnings += stormed.kernel_warnings;
     if !chaos::run(STORM_S, None, 4)? {
@@ -149,6 +152,10 @@ pub fn run(seconds: u64) -> Result<Report, String> {
         };
         eprintln!("soak: {sample:?}, {} wrong", report.wrong.len());
         report.cycles.push(sample);
+    }
+    // On a slow machine a single one is too short now and then.
+    if report.stormy * 2 < u64::try_from(samples.len()).unwrap_or(u64::MAX) {
+        report.wrong.push("too little has happened".into());
     }
     report.grown = grown(&samples);
     Ok(report)

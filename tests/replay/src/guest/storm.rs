@@ -105,6 +105,13 @@ pub struct Report {
     pub kernel_warnings: usize,
 }
 
+impl Report {
+    /// Whether enough has happened for it to say something.
+    pub fn says_something(&self) -> bool {
+        self.granted > 0 && self.refused > 0 && self.kills > 0
+    }
+}
+
 /// One tenant, as it is seen from outside.
 struct Tenant {
     name: &'static str,
@@ -434,9 +441,6 @@ pub fn run(settings: Settings) -> Result<Report, String> {
     report.calls = storm.board.calls.load(Relaxed);
     report.granted = storm.board.granted.load(Relaxed);
     report.refused = storm.board.refused.load(Relaxed);
-    if report.granted == 0 || report.refused == 0 || report.kills == 0 {
-        report.wrong.push("too little has happened".into());
-    }
     let faults = log.faults();
     for line in &faults {
         eprintln!("kernel: {line}");

@@ -2,10 +2,11 @@
 //! The memory limit, by hand.
 
 use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
-use crate::bytes::u64_at;
+use crate::bytes::{put_u32, put_u64, u64_at};
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Failure};
 use crate::layout;
+use crate::standin;
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -25,6 +26,7 @@ pub(super) const TESTS: &[Test] = &[
         exits,
     ),
     ("memory: a copy shares the charge", duplicates),
+    ("memory: a place in the fabric shares the charge", fabric),
     ("memory: limits change while in use", live),
     (
         "memory: who polls is told that a limit is below what is used",
@@ -183,6 +185,52 @@ fn duplicates() -> Outcome {
     equal("the copy holds it", &instance.used()?, &(32 * MIB))?;
     at("free", client.free(FIRST + 1))?;
     equal("gone", &instance.used()?, &0)?;
+    client.close();
+    Ok(())
+}
+
+/// CUDA frees the memory first, then its place in NVLink's fabric.
+fn fabric() -> Outcome {
+    const FABRIC: u32 = 0xf8;
+    const NOT_SUPPORTED: u32 = 0x56;
+    let place = |size: u64, flags: u32, memory: u32| {
+        let mut params = [0; 48];
+        put_u64(&mut params, 0, 2 * MIB);
+        put_u64(&mut params, 8, size);
+        put_u64(&mut params, 16, 2 * MIB);
+        put_u32(&mut params, 24, flags);
+        put_u32(&mut params, 40, memory);
+        params
+    };
+    let instance = Instance::new("fabric", GIB)?;
+    let client = instance.client()?;
+    let make = |handle, mut params: [u8; 48]| {
+        client.alloc(rm::SUBDEVICE_HANDLE, handle, FABRIC, &mut params)
+    };
+    at("memory", client.memory(FIRST, 32 * MIB))?;
+    let without = make(FIRST + 1, place(32 * MIB, 0, FIRST));
+    equal(
+        "where there is no fabric",
+        &without,
+        &Err(Failure::Status(0x40)),
+    )?;
+    standin::fabric(true)?;
+    let late = make(FIRST + 1, place(32 * MIB, 1, 0));
+    equal(
+        "without memory",
+        &late,
+        &Err(Failure::Status(NOT_SUPPORTED)),
+    )?;
+    let small = make(FIRST + 1, place(64 * MIB, 0, FIRST));
+    equal("more than the memory", &small, &Err(Failure::Status(0x1f)))?;
+    at("fabric", make(FIRST + 1, place(32 * MIB, 0, FIRST)))?;
+    refused("a second", make(FIRST + 2, place(32 * MIB, 0, FIRST)))?;
+    equal("charged once", &instance.used()?, &(32 * MIB))?;
+    at("free", client.free(FIRST))?;
+    equal("the place holds it", &instance.used()?, &(32 * MIB))?;
+    at("free", client.free(FIRST + 1))?;
+    equal("gone", &instance.used()?, &0)?;
+    standin::fabric(false)?;
     client.close();
     Ok(())
 }
