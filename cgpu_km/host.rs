@@ -23,7 +23,10 @@ pub fn whole<R>(
     let mut structs: Vec<Vec<u8>> = parts.iter().map(|part| vec![0; part.size()]).collect();
     for (part, all) in parts.iter().zip(&mut structs) {
         for (at, piece) in part.pieces() {
-            all[at..at + piece.len()].copy_from_slice(piece);
+            all.iter_mut()
+                .skip(at)
+                .zip(piece)
+                .for_each(|(to, from)| *to = *from);
         }
     }
     let filled = parts.iter().zip(&mut structs);
@@ -35,7 +38,10 @@ pub fn whole<R>(
     let returned = driver(&mut filled.collect::<Vec<_>>());
     for (part, all) in parts.iter_mut().zip(&structs) {
         for (at, piece) in part.pieces_mut() {
-            piece.copy_from_slice(&all[at..at + piece.len()]);
+            piece
+                .iter_mut()
+                .zip(all.iter().skip(at))
+                .for_each(|(to, from)| *to = *from);
         }
     }
     returned
