@@ -581,7 +581,7 @@ mod tests {
         assert_eq!(said(&control("0x20808165", 1)), None);
         let class = |cmd: &str| json!({ "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc030462b", "kind": "alloc", "cmd": cmd });
         assert_eq!(said(&class("0x40")), None);
-        assert_eq!(said(&class("0xf8")).as_deref(), Some("class 0xf8"));
+        assert_eq!(said(&class("0xf9")).as_deref(), Some("class 0xf9"));
         let other = |path: &str, req: &str| json!({ "op": "ioctl", "path": path, "req": req });
         assert_eq!(
             said(&other("/dev/nvidia-uvm", "0x7fff")).as_deref(),
