@@ -39,6 +39,10 @@ const MEASURED_ALONE: u64 = 300;
 const AFTER_BOOT: u64 = 5000;
 /// What a share may be off by, as a fraction of it.
 const BOUND: f64 = 0.1;
+/// The same for kernels of 800 ms, whose shares hang on where the driver's samples fall (docs/compute.md): far below what
+/// it is without any, 1.8 for a cap and 3 for two.
+const SAMPLED_CAP: f64 = 0.5;
+const SAMPLED_PAIR: f64 = 1.0;
 /// A turn of the policy `weight`, nanoseconds.
 const TURN: f64 = 32e6;
 
@@ -371,15 +375,14 @@ fn cases(switches: bool) -> Vec<Case> {
         cases.push(Case {
             policy: 3,
             programs: vec![(30, long)],
-            bound: Some(BOUND),
+            bound: Some(SAMPLED_CAP),
             times: (BEFORE, MEASURED),
             mode: "windows",
         });
         cases.push(Case {
             policy: 2,
             programs: vec![(25, long), (75, short)],
-            // Samples miss it often enough that nothing is promised (docs/compute.md).
-            bound: None,
+            bound: Some(SAMPLED_PAIR),
             times: (BEFORE, MEASURED),
             mode: "windows",
         });
