@@ -343,7 +343,7 @@ impl Lease {
         for (number, part) in parts.iter().enumerate() {
             let here = place(parts, number);
             for (offset, piece) in part.pieces() {
-                self.copy_in(inside(parts, number, offset), piece)?;
+                self.copy_in(here.behind(offset), piece)?;
             }
             if let Some(at) = part.pointer {
                 let holder = pointer(parts, at).filter(|_| at.part < number);

@@ -249,10 +249,9 @@ impl Books {
         likeness: &Likeness,
         source: Option<Slot>,
     ) -> Result<Ticket, Refusal> {
-        let root = self.forest.find_root(client);
-        let root = root.ok_or(RefusalCause::ForeignClient)?;
-        let owner = self.forest.client_of(root);
-        let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
+        let owner = self.forest.owner(client);
+        let (root, owner) = owner.ok_or(RefusalCause::ForeignClient)?;
+        let process = owner.process;
         let parent = self
             .forest
             .find(client, parent)
@@ -356,10 +355,9 @@ impl Books {
     }
 
     fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
-        let root = self.forest.find_root(alloc.client);
-        let root = root.ok_or(RefusalCause::ForeignClient)?;
-        let owner = self.forest.client_of(root);
-        let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
+        let owner = self.forest.owner(alloc.client);
+        let (root, owner) = owner.ok_or(RefusalCause::ForeignClient)?;
+        let process = owner.process;
         let parent = self
             .forest
             .find(alloc.client, alloc.parent)

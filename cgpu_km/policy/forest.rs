@@ -72,12 +72,14 @@ impl Forest {
 
     /// The record of a client that the driver has.
     pub(super) fn client(&self, client: ClientHandle) -> Option<&Client> {
-        self.client_of(self.find_root(client)?)
+        self.owner(client).map(|(_, record)| record)
     }
 
-    /// The record of the client for which an object stands.
-    pub(super) fn client_of(&self, root: Slot) -> Option<&Client> {
-        self.clients.get(self.objects.get(root)?.owner?)
+    /// The object that stands for a client that the driver has, and its record.
+    pub(super) fn owner(&self, client: ClientHandle) -> Option<(Slot, &Client)> {
+        let root = self.find_root(client)?;
+        let record = self.clients.get(self.objects.get(root)?.owner?)?;
+        Some((root, record))
     }
 
     /// No other object can be made under this handle.

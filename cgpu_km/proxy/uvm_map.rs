@@ -130,10 +130,9 @@ pub(super) fn map(
 
     let begun = maps.iter_mut().try_for_each(|(map, ticket)| {
         *ticket = Some(call.books(|books| books.begin_map(map))?);
-        Ok(())
+        Ok::<(), Refusal>(())
     });
     if let Err(refusal) = begun {
-        let refusal: Refusal = refusal;
         for ticket in maps.iter_mut().filter_map(|(_, ticket)| ticket.take()) {
             call.books(|books| books.end_map(ticket, false));
         }

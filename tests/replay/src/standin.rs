@@ -119,22 +119,25 @@ pub fn touch(minor: u32, base: u64, length: u64) -> Result<(), String> {
     fs::write(&path, format!("{minor} {base:#x} {length:#x}")).map_err(|e| format!("{path}: {e}"))
 }
 
+/// Sets one of its parameters.
+pub fn parameter(name: &str, value: u32) -> Result<(), String> {
+    let path = format!("/sys/module/fake_nvidia/parameters/{name}");
+    fs::write(&path, format!("{value}\n")).map_err(|e| format!("{path}: {e}"))
+}
+
 /// Whether GPUs touch managed memory the moment that it is mapped.
 pub fn touch_new(on: bool) -> Result<(), String> {
-    let path = "/sys/module/fake_nvidia/parameters/touch_new";
-    fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
+    parameter("touch_new", u32::from(on))
 }
 
 /// Whether the driver has an interface for other kernel modules, for who asks from now on.
 pub fn kernel_rmapi(on: bool) -> Result<(), String> {
-    let path = "/sys/module/fake_nvidia/parameters/kernel_rmapi";
-    fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
+    parameter("kernel_rmapi", u32::from(on))
 }
 
 /// Whether its GPUs are joined by NVSwitch.
 pub fn fabric(on: bool) -> Result<(), String> {
-    let path = "/sys/module/fake_nvidia/parameters/fabric";
-    fs::write(path, if on { "1" } else { "0" }).map_err(|e| format!("{path}: {e}"))
+    parameter("fabric", u32::from(on))
 }
 
 /// The kernel's log from now on.

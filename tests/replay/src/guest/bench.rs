@@ -8,7 +8,7 @@
 mod calls;
 mod crowd;
 mod marks;
-mod memory;
+pub(in crate::guest) mod memory;
 mod side;
 
 use cgpu_uapi as uapi;

@@ -84,12 +84,7 @@ fn different(
 
 /// Lets the stand-in fail every n-th open; 0 for none.
 fn fail_every(n: u32) -> Result<(), String> {
-    parameter("fail_open", n)
-}
-
-fn parameter(name: &str, value: u32) -> Result<(), String> {
-    let path = format!("/sys/module/fake_nvidia/parameters/{name}");
-    std::fs::write(&path, format!("{value}\n")).map_err(|e| format!("{path}: {e}"))
+    standin::parameter("fail_open", n)
 }
 
 /// One worker's part: `rounds` opens of one node.
@@ -172,13 +167,13 @@ fn victim(folder: &str, node: &str) -> i32 {
 fn kill_some(folder: &str, node: &str, times: u64) -> Result<u64, String> {
     for i in 0..times {
         // Every fourth one while it waits in the driver's open.
-        parameter("slow_open_ms", if i % 4 == 3 { 5 } else { 0 })?;
+        standin::parameter("slow_open_ms", if i % 4 == 3 { 5 } else { 0 })?;
         let pid = spawn(|| victim(folder, node)).map_err(|e| format!("fork: errno {e}"))?;
         std::thread::sleep(std::time::Duration::from_micros(500 + 977 * (i % 16)));
         sys::kill(pid, libc::SIGKILL).map_err(|e| format!("kill: errno {e}"))?;
         sys::wait(pid).map_err(|e| format!("wait: errno {e}"))?;
     }
-    parameter("slow_open_ms", 0)?;
+    standin::parameter("slow_open_ms", 0)?;
     Ok(times)
 }
 

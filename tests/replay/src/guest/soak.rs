@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::guest::bench::memory::kib;
 use crate::guest::{chaos, hammer, storm, suite};
 use crate::sys;
 
@@ -73,13 +74,6 @@ fn slabs(text: &str) -> Result<Slabs, String> {
         true => Err("no caches in slabinfo".into()),
         false => Ok(slabs),
     }
-}
-
-/// A line of `/proc/meminfo`, in KiB.
-fn memory(text: &str, what: &str) -> Result<u64, String> {
-    let line = text.lines().find(|line| line.starts_with(what));
-    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    number.ok_or(format!("no {what} in meminfo"))
 }
 
 /// The caches that have grown from the first third of the samples to the last.
@@ -147,8 +141,8 @@ pub fn run(seconds: u64) -> Result<Report, String> {
         let text = read("/proc/meminfo")?;
         let sample = Sample {
             at_s: began.elapsed().as_secs(),
-            slab_kib: memory(&text, "SUnreclaim:")?,
-            available_kib: memory(&text, "MemAvailable:")?,
+            slab_kib: kib(&text, "SUnreclaim")?,
+            available_kib: kib(&text, "MemAvailable")?,
         };
         eprintln!("soak: {sample:?}, {} wrong", report.wrong.len());
         report.cycles.push(sample);

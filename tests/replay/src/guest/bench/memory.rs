@@ -30,14 +30,17 @@ pub(super) fn kernel_bytes() -> Result<f64, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
     let mut sum = 0.0;
     for key in ["Slab", "VmallocUsed", "Percpu", "KernelStack"] {
-        let line = text.lines().find_map(|line| line.strip_prefix(key));
-        let number = line.and_then(|rest| rest.strip_prefix(':')?.trim().split(' ').next());
-        let kib: f64 = number
-            .and_then(|number| number.parse().ok())
-            .ok_or_else(|| format!("{path} has no {key}"))?;
-        sum += kib * 1024.0;
+        sum += kib(&text, key)? as f64 * 1024.0;
     }
     Ok(sum)
+}
+
+/// A line of `/proc/meminfo`, in KiB.
+pub(in crate::guest) fn kib(text: &str, key: &str) -> Result<u64, String> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|rest| rest.strip_prefix(':')?.trim().split(' ').next());
+    let number = number.and_then(|number| number.parse().ok());
+    number.ok_or_else(|| format!("/proc/meminfo has no {key}"))
 }
 
 /// Bytes of the module's for a client: of one in an instance, less those of one without.

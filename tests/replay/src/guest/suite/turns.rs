@@ -5,6 +5,7 @@ use super::doorbell::{faults, proc, put, status, wait_for, wait_parked, Bell};
 use super::{at, equal, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::spawn;
 use crate::guest::work::Work;
+use crate::standin;
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -79,10 +80,8 @@ fn quiet() -> Outcome {
 struct DoorbellsAlone;
 
 impl DoorbellsAlone {
-    const PARAMETER: &str = "/sys/module/fake_nvidia/parameters/kernel_rmapi";
-
     fn set() -> Result<Self, String> {
-        at(Self::PARAMETER, std::fs::write(Self::PARAMETER, "0"))?;
+        standin::kernel_rmapi(false)?;
         Ok(Self)
     }
 }
@@ -90,7 +89,7 @@ impl DoorbellsAlone {
 impl Drop for DoorbellsAlone {
     fn drop(&mut self) {
         // It worked before.
-        let _ = std::fs::write(Self::PARAMETER, "1");
+        let _ = standin::kernel_rmapi(true);
     }
 }
 
