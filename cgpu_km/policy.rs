@@ -56,6 +56,7 @@ mod managed;
 mod mapping;
 mod maps;
 mod object;
+mod order;
 mod overhead;
 mod paging;
 mod process;

@@ -5,7 +5,7 @@
 //! GPU: the memory stays until the mapping goes, whatever becomes of the object. Each mapping is therefore
 //! a hold on what the object costs.
 //!
-//! Mappings are kept in order of file, GPU and address, in a skip list. Those that share file and GPU never
+//! Mappings are kept in order of file, GPU and address. Those that share file and GPU never
 //! overlap, as in the driver. One of which a later mapping took a part is *split* in the driver; what is
 //! left of it there is not followed, it counts until its file is closed.
 //!
@@ -15,18 +15,15 @@
 use super::event::{FileId, GpuId};
 use super::ledger::Change;
 use super::maps::Map;
+use super::order::{Keyed, Order, Path};
 use super::paging::Extent;
-use super::slots::{Named, Ref, Slot};
+use super::slots::{Ref, Slot};
 use super::table::step;
 use crate::nvidia::memory::PageSize;
 use crate::store::Exhausted;
 
 /// Most mappings of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
 pub(super) const MOST_MAPPINGS: usize = 1 << 18;
-
-/// Enough for [`MOST_MAPPINGS`], where a quarter of those of each level is on the next.
-const LEVELS: usize = 9;
-type Links = [Option<Slot>; LEVELS];
 
 /// What comes after all GPUs of a file: its split mappings, in order of their serial numbers.
 const SPLIT: u64 = u64::MAX;
@@ -56,7 +53,14 @@ struct Mapping {
     uuid: [u8; 16],
     /// What it keeps charged; `None` for memory that costs nothing.
     hold: Option<Slot>,
-    next: Links,
+}
+
+impl Keyed for Mapping {
+    type Key = Key;
+
+    fn key(&self) -> Key {
+        self.key
+    }
 }
 
 impl Mapping {
@@ -84,6 +88,8 @@ impl Mapping {
 #[derive(Debug)]
 pub(super) struct Splits {
     was: [Option<(Slot, Key, Life)>; 2],
+    /// The way to the new one's place; `None`: what was split stood on it.
+    path: Option<Path>,
     /// What that means for the GPU's page tables.
     pub(super) tables: Change,
 }
@@ -140,20 +146,16 @@ impl From<Exhausted> for Conflict {
 /// All mappings of a tenant.
 #[derive(Debug)]
 pub(super) struct Mappings {
-    records: Named<Mapping>,
-    first: Links,
+    records: Order<Mapping>,
     /// Counts what happens, so that it can be told what was there before.
     clock: u64,
-    seed: u64,
 }
 
 impl Mappings {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Named::new(),
-            first: [None; LEVELS],
+            records: Order::new(seed),
             clock: 0,
-            seed,
         }
     }
 
@@ -181,15 +183,14 @@ impl Mappings {
         self.records.reserve()?;
         let (file, place) = (file.0, u64::from(gpu.0));
         let here = (file, place, base);
-        let left = self.path(here).first().copied().flatten();
-        let left = left.filter(|&left| {
+        let path = self.records.path(here);
+        let left = path.before().filter(|&left| {
             let left = self.records.get(left);
             left.is_some_and(|l| (l.key.0, l.key.1) == (file, place) && l.last() >= base)
         });
         // Only the first and the last of those that it meets can have parts outside.
-        let mut at = self
-            .from(here)
-            .filter(|&at| self.begins(at, file, place, last));
+        let mut at = self.records.behind(path.before());
+        at = at.filter(|&at| self.begins(at, file, place, last));
         let mut right = None;
         while let Some(slot) = at {
             step();
@@ -199,7 +200,7 @@ impl Mappings {
                 return Err(Conflict::InFlight);
             }
             right = Some(slot);
-            let next = record.next.first().copied().flatten();
+            let next = self.records.behind(Some(slot));
             at = next.filter(|&next| self.begins(next, file, place, last));
         }
         let coming = |slot: Slot| {
@@ -217,7 +218,8 @@ impl Mappings {
         for (slot, _, _) in was.into_iter().flatten() {
             tables = tables.and(self.split(slot));
         }
-        Ok(Splits { was, tables })
+        let path = (left.is_none() && right.is_none()).then_some(path);
+        Ok(Splits { was, path, tables })
     }
 
     /// Makes of what was split what it was, nothing having happened since. Gives what that means for the GPU's
@@ -230,7 +232,7 @@ impl Mappings {
                 record.key = key;
                 record.life = life;
             }
-            tables = tables.and(self.link(slot));
+            tables = tables.and(self.link(slot, None));
         }
         tables
     }
@@ -242,6 +244,7 @@ impl Mappings {
         map: &Map,
         page: PageSize,
         hold: Option<Slot>,
+        splits: &Splits,
     ) -> Result<(Ref, Change), Exhausted> {
         let slot = self.records.insert(Mapping {
             key: (map.file.0, u64::from(map.gpu.0), map.base),
@@ -252,9 +255,8 @@ impl Mappings {
             page,
             uuid: map.uuid,
             hold,
-            next: [None; LEVELS],
         })?;
-        let tables = self.link(slot);
+        let tables = self.link(slot, splits.path);
         Ok((self.records.name(slot).ok_or(Exhausted)?, tables))
     }
 
@@ -281,7 +283,7 @@ impl Mappings {
 
     /// The driver has closed the file. Gives one mapping of it, as long as there are any.
     pub(super) fn take_of(&mut self, file: FileId) -> Option<Gone> {
-        let slot = self.from((file.0, 0, 0))?;
+        let slot = self.records.from((file.0, 0, 0))?;
         let record = self.records.get(slot)?;
         match record.key.0 == file.0 {
             true => self.remove(slot),
@@ -295,7 +297,7 @@ impl Mappings {
         let mut place = span.gpu.map_or(0, |gpu| u64::from(gpu.0));
         loop {
             step();
-            let slot = self.from((file, place, span.base))?;
+            let slot = self.records.from((file, place, span.base))?;
             let key = self.records.get(slot)?.key;
             if key.0 != file || key.1 == SPLIT || (span.gpu.is_some() && key.1 != place) {
                 return None;
@@ -318,7 +320,7 @@ impl Mappings {
                         length: record.length,
                     });
                 }
-                at = self.behind(Some(slot), 0);
+                at = self.records.behind(Some(slot));
             }
             if span.gpu.is_some() {
                 return None;
@@ -341,7 +343,7 @@ impl Mappings {
             record.key = (record.key.0, SPLIT, serial);
             record.life = Life::Split;
         }
-        out.and(self.link(slot))
+        out.and(self.link(slot, None))
     }
 
     fn remove(&mut self, slot: Slot) -> Option<Gone> {
@@ -377,66 +379,15 @@ impl Mappings {
         }
     }
 
-    /// The first record at or behind a key.
-    fn from(&self, key: Key) -> Option<Slot> {
-        let before = self.path(key).first().copied().flatten();
-        self.behind(before, 0)
-    }
-
-    /// On each level, the last record before a key.
-    fn path(&self, key: Key) -> Links {
-        let mut path = [None; LEVELS];
-        let mut at = None;
-        for (level, place) in path.iter_mut().enumerate().rev() {
-            while let Some(next) = self.behind(at, level) {
-                step();
-                if self
-                    .records
-                    .get(next)
-                    .is_none_or(|record| record.key >= key)
-                {
-                    break;
-                }
-                at = Some(next);
-            }
-            *place = at;
-        }
-        path
-    }
-
-    /// The record behind another one on a level; `None`: behind the beginning.
-    fn behind(&self, slot: Option<Slot>, level: usize) -> Option<Slot> {
-        let links = match slot {
-            Some(slot) => &self.records.get(slot)?.next,
-            None => &self.first,
-        };
-        links.get(level).copied().flatten()
-    }
-
-    fn set_behind(&mut self, slot: Option<Slot>, level: usize, next: Option<Slot>) {
-        let links = match slot {
-            Some(slot) => self.records.get_mut(slot).map(|record| &mut record.next),
-            None => Some(&mut self.first),
-        };
-        if let Some(link) = links.and_then(|links| links.get_mut(level)) {
-            *link = next;
-        }
-    }
-
     /// Puts a record into the order. Gives what that means for its GPU's page tables.
-    fn link(&mut self, slot: Slot) -> Change {
+    fn link(&mut self, slot: Slot, path: Option<Path>) -> Change {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
             return Change::default();
         };
-        let path = self.path(key);
-        let before = path.first().copied().flatten();
-        let tables = self.tables(before, slot, self.behind(before, 0));
-        let height = self.height();
-        for (level, &before) in path.iter().enumerate().take(height) {
-            let next = self.behind(before, level);
-            self.set_behind(Some(slot), level, next);
-            self.set_behind(before, level, Some(slot));
-        }
+        let path = path.unwrap_or_else(|| self.records.path(key));
+        let before = path.before();
+        let tables = self.tables(before, slot, self.records.behind(before));
+        self.records.link(slot, &path);
         tables
     }
 
@@ -445,31 +396,12 @@ impl Mappings {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
             return Change::default();
         };
-        let path = self.path(key);
-        let before = path.first().copied().flatten();
-        let tables = self.tables(before, slot, self.behind(Some(slot), 0));
-        for (level, &before) in path.iter().enumerate() {
-            if self.behind(before, level) == Some(slot) {
-                let next = self.behind(Some(slot), level);
-                self.set_behind(before, level, next);
-                self.set_behind(Some(slot), level, None);
-            }
-        }
+        let path = self.records.path(key);
+        let tables = self.tables(path.before(), slot, self.records.behind(Some(slot)));
+        self.records.unlink(slot, &path);
         Change {
             more: tables.less,
             less: tables.more,
         }
-    }
-
-    /// On how many levels a record is to be: one more with a chance of a quarter each.
-    fn height(&mut self) -> usize {
-        // One step of splitmix64, with a seed of which the tenant knows nothing.
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.seed;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^= x >> 31;
-        let pairs = usize::try_from(x.trailing_zeros() / 2).unwrap_or(0);
-        (pairs + 1).min(LEVELS)
     }
 }

@@ -83,7 +83,7 @@ impl Books {
             }
         })?;
         // Room for it was made above.
-        let (mapping, tables) = self.mappings.insert(map, page, hold)?;
+        let (mapping, tables) = self.mappings.insert(map, page, hold, &splits)?;
         let tables = splits.tables.and(tables);
         if let Err(short) = self.take_tables(map.gpu, tables) {
             // All is as it was, and so are the page tables.

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Records in the order of their keys: a skip list.
+//!
+//! A record is found, put in and taken out in a time that grows with the logarithm of their number, whatever keys
+//! the tenant chooses: on how many levels one stands is drawn from a seed of which it knows nothing.
+
+use super::slots::{Named, Ref, Slot};
+use super::table::step;
+use crate::store::Exhausted;
+
+/// Enough for 2^18 records, where a quarter of those of each level is on the next.
+const LEVELS: usize = 9;
+type Links = [Option<Slot>; LEVELS];
+
+/// What has a place in an order.
+pub(super) trait Keyed {
+    /// What it is ordered by.
+    type Key: Ord + Copy;
+
+    /// Its key. It may change only while the record is out of the order.
+    fn key(&self) -> Self::Key;
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    value: T,
+    next: Links,
+}
+
+/// On each level, the last record before a key; `None`: the beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path(Links);
+
+impl Path {
+    /// The last record before the key.
+    pub(super) fn before(&self) -> Option<Slot> {
+        self.0.first().copied().flatten()
+    }
+}
+
+/// Records that are in order, or for a moment out of it.
+#[derive(Debug)]
+pub(super) struct Order<T> {
+    nodes: Named<Node<T>>,
+    first: Links,
+    /// No record is on this level or above.
+    levels: usize,
+    seed: u64,
+}
+
+impl<T: Keyed> Order<T> {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            nodes: Named::new(),
+            first: [None; LEVELS],
+            levels: 0,
+            seed,
+        }
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Makes room, so that the next [`Order::insert`] cannot fail.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        self.nodes.reserve()
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+        self.nodes.get(slot).map(|node| &node.value)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.nodes.get_mut(slot).map(|node| &mut node.value)
+    }
+
+    /// As [`Named::name`].
+    pub(super) fn name(&self, slot: Slot) -> Option<Ref> {
+        self.nodes.name(slot)
+    }
+
+    /// As [`Named::find`].
+    pub(super) fn find(&self, name: Ref) -> Option<Slot> {
+        self.nodes.find(name)
+    }
+
+    /// The first record at or behind a key.
+    pub(super) fn from(&self, key: T::Key) -> Option<Slot> {
+        self.behind(self.path(key).before())
+    }
+
+    /// The record behind another one; `None`: the first.
+    pub(super) fn behind(&self, slot: Option<Slot>) -> Option<Slot> {
+        self.on(slot, 0)
+    }
+
+    /// The way to a key.
+    pub(super) fn path(&self, key: T::Key) -> Path {
+        let mut path = [None; LEVELS];
+        let mut at = None;
+        for (level, place) in path.iter_mut().enumerate().take(self.levels).rev() {
+            while let Some(next) = self.on(at, level) {
+                step();
+                if self.get(next).is_none_or(|value| value.key() >= key) {
+                    break;
+                }
+                at = Some(next);
+            }
+            *place = at;
+        }
+        Path(path)
+    }
+
+    /// Adds a record, which [`Order::link`] puts in its place.
+    pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
+        let next = [None; LEVELS];
+        self.nodes.insert(Node { value, next })
+    }
+
+    /// Takes a record away that [`Order::unlink`] has taken out of the order.
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let value = self.nodes.remove(slot)?.value;
+        if self.nodes.len() == 0 {
+            self.levels = 0;
+        }
+        Some(value)
+    }
+
+    /// Puts a record into the order, on the way to its key.
+    pub(super) fn link(&mut self, slot: Slot, path: &Path) {
+        let height = self.height();
+        self.levels = self.levels.max(height);
+        for (level, &before) in path.0.iter().enumerate().take(height) {
+            let next = self.on(before, level);
+            self.set(Some(slot), level, next);
+            self.set(before, level, Some(slot));
+        }
+    }
+
+    /// Takes a record out of the order, on the way to its key.
+    pub(super) fn unlink(&mut self, slot: Slot, path: &Path) {
+        for (level, &before) in path.0.iter().enumerate().take(self.levels) {
+            if self.on(before, level) == Some(slot) {
+                let next = self.on(Some(slot), level);
+                self.set(before, level, next);
+                self.set(Some(slot), level, None);
+            }
+        }
+    }
+
+    /// The record behind another one on a level.
+    fn on(&self, slot: Option<Slot>, level: usize) -> Option<Slot> {
+        let links = match slot {
+            Some(slot) => &self.nodes.get(slot)?.next,
+            None => &self.first,
+        };
+        links.get(level).copied().flatten()
+    }
+
+    fn set(&mut self, slot: Option<Slot>, level: usize, next: Option<Slot>) {
+        let links = match slot {
+            Some(slot) => self.nodes.get_mut(slot).map(|node| &mut node.next),
+            None => Some(&mut self.first),
+        };
+        if let Some(link) = links.and_then(|links| links.get_mut(level)) {
+            *link = next;
+        }
+    }
+
+    /// On how many levels a record is to be: one more with a chance of a quarter each.
+    fn height(&mut self) -> usize {
+        // One step of splitmix64.
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.seed;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+        let pairs = usize::try_from(x.trailing_zeros() / 2).unwrap_or(0);
+        (pairs + 1).min(LEVELS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    impl Keyed for u16 {
+        type Key = Self;
+
+        fn key(&self) -> Self {
+            *self
+        }
+    }
+
+    fn all(order: &Order<u16>) -> Vec<u16> {
+        let mut found = Vec::new();
+        let mut at = order.behind(None);
+        while let Some(slot) = at {
+            found.push(*order.get(slot).unwrap());
+            at = order.behind(Some(slot));
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_put_in_and_not_taken_out_is_there_in_order(
+            keys in proptest::collection::vec((0..200u16, prop::bool::weighted(0.6)), 0..400),
+            seed: u64,
+        ) {
+            let mut order = Order::new(seed);
+            let mut model = BTreeSet::new();
+            for (key, goes_in) in keys {
+                let path = order.path(key);
+                let here = order.behind(path.before());
+                let here = here.filter(|&slot| order.get(slot) == Some(&key));
+                prop_assert_eq!(here.is_some(), model.contains(&key));
+                match (here, goes_in) {
+                    (None, true) => {
+                        let slot = order.insert(key).unwrap();
+                        order.link(slot, &path);
+                        model.insert(key);
+                    }
+                    (Some(slot), false) => {
+                        order.unlink(slot, &path);
+                        prop_assert_eq!(order.remove(slot), Some(key));
+                        model.remove(&key);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(order.len(), model.len());
+                let next = order.from(key).and_then(|slot| order.get(slot)).copied();
+                prop_assert_eq!(next, model.range(key..).next().copied());
+            }
+            prop_assert_eq!(all(&order), model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
