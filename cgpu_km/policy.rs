@@ -60,6 +60,7 @@ mod order;
 mod overhead;
 mod paging;
 mod process;
+mod ranges;
 pub mod report;
 pub mod rusd;
 pub mod sched;
@@ -83,6 +84,7 @@ pub use mapping::{Mapped, Span};
 pub use maps::Map;
 pub use overhead::ContextCost;
 pub use paging::tables_of;
+pub use ranges::{RangeEnd, RangeTicket};
 
 /// Most GPUs that one tenant can have a share of; as many as the control device serves.
 pub const MAX_SHARES: usize = crate::uapi::MAX_GPUS;

@@ -37,6 +37,7 @@ mod clients;
 mod control;
 mod copied;
 mod exports;
+mod few;
 mod frontend;
 mod handles;
 mod heap;

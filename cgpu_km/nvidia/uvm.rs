@@ -79,6 +79,8 @@ pub const UNREGISTER_GPU_VASPACE: u32 = 26;
 pub const UNREGISTER_GPU: u32 = 38;
 /// `UVM_UNMAP_EXTERNAL`.
 pub const UNMAP_EXTERNAL: u32 = 66;
+/// `UVM_CREATE_EXTERNAL_RANGE`: addresses for mappings.
+pub const CREATE_EXTERNAL_RANGE: u32 = 73;
 
 /// `UVM_REGISTER_GPU_VASPACE`: a GPU gets an address space, and from then on can hold managed memory.
 pub const REGISTER_GPU_VASPACE: u32 = 25;

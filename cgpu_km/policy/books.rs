@@ -13,6 +13,7 @@ use super::managed::Managed;
 use super::mapping::Mappings;
 use super::object::{Life, Object};
 use super::overhead::ContextCost;
+use super::ranges::Ranges;
 use super::slots::{Ref, Slot};
 use crate::nvidia::capability::Capabilities;
 use crate::nvidia::class::Kind;
@@ -30,6 +31,7 @@ pub struct Books {
     pub(super) accounts: Accounts,
     pub(super) forest: Forest,
     pub(super) mappings: Mappings,
+    pub(super) ranges: Ranges,
     pub(super) managed: Managed,
     pub(super) exports: Exports,
     pub(super) audit: Audit,
@@ -64,6 +66,7 @@ impl Books {
             accounts: Accounts::new(seed),
             forest: Forest::new(seed),
             mappings: Mappings::new(seed),
+            ranges: Ranges::new(seed),
             managed: Managed::new(),
             exports: Exports::new(seed),
             audit: Audit::new(),
@@ -328,6 +331,7 @@ impl Books {
         while let Some(gone) = self.mappings.take_of(file) {
             self.release_mapping(Some(gone));
         }
+        self.ranges.close(file);
         self.close_managed(file);
         while let Some(hold) = self.exports.take_of(file) {
             self.release_hold(hold);

@@ -197,10 +197,15 @@ pub enum RefusalCause {
     InFabric,
     /// The caller left the choice of a handle to the driver, and all of those are taken.
     NoHandle,
-    /// A mapping of no bytes, or beyond the end of the address space.
+    /// Addresses that are no range: of no bytes, beyond the end of the address space, or of a range that is on its
+    /// way.
     NoRange,
+    /// There is a range of these addresses, or of some of them.
+    AddressInUse,
     /// Another call maps the same addresses.
     MappingInFlight,
+    /// What a mapping would take the place of must be unmapped before.
+    MappingInTheWay,
     /// The tenant may not have managed memory.
     ManagedDenied,
     /// A file has no such place for an object.
@@ -248,8 +253,10 @@ impl RefusalCause {
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.
             Self::NoRange => NvStatus::NV_ERR_INVALID_ADDRESS,
+            // kernel-open/nvidia-uvm/uvm_range_tree.c, uvm_range_tree_add.
+            Self::AddressInUse => NvStatus::NV_ERR_UVM_ADDRESS_IN_USE,
             // None of the driver's: it would let one of two calls take the place of the other.
-            Self::MappingInFlight => NvStatus::NV_ERR_IN_USE,
+            Self::MappingInFlight | Self::MappingInTheWay => NvStatus::NV_ERR_IN_USE,
             // arch/nvalloc/unix/src/os.c, cliresCtrlCmdOsUnixExportObjectsToFd_IMPL.
             Self::NoPlace => NvStatus::NV_ERR_OUT_OF_RANGE,
             // The same file, _initializeExportObjectFd: a file that has an object. (A list of objects

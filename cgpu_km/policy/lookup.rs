@@ -96,11 +96,12 @@ impl Books {
         self.accounts.processes.has(process)
     }
 
-    /// Nothing is charged or asked for, and there is no client, no mapping, no managed memory and
-    /// nothing behind a descriptor.
+    /// Nothing is charged or asked for, and there is no client, no mapping or range for one, no managed
+    /// memory and nothing behind a descriptor.
     pub fn is_idle(&self) -> bool {
         self.forest.is_empty()
             && self.mappings.is_empty()
+            && self.ranges.is_empty()
             && self.managed.is_empty()
             && self.exports.is_empty()
             && self.accounts.are_clear()

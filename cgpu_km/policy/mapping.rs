@@ -134,6 +134,8 @@ pub struct Span {
 pub(super) enum Conflict {
     /// A call for the same addresses is in flight.
     InFlight,
+    /// Something lies whole in the addresses.
+    InTheWay,
     Exhausted,
 }
 
@@ -195,9 +197,11 @@ impl Mappings {
         while let Some(slot) = at {
             step();
             let record = self.records.get(slot).ok_or(Exhausted)?;
-            if record.last() <= last || record.life == Life::Coming {
-                // What would go whole goes before: see Books::mapped.
+            if record.life == Life::Coming {
                 return Err(Conflict::InFlight);
+            }
+            if record.last() <= last {
+                return Err(Conflict::InTheWay);
             }
             right = Some(slot);
             let next = self.records.behind(Some(slot));

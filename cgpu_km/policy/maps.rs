@@ -38,8 +38,8 @@ impl Books {
     /// A memory object is about to be mapped (`UVM_MAP_EXTERNAL_ALLOCATION`), for one GPU. What it costs
     /// stays charged from now on, and the page tables that the mapping takes are.
     ///
-    /// Of mappings that are there the new one may take parts; one that would go whole must have been
-    /// taken away before ([`Books::mapped`]).
+    /// Of mappings that are there the new one may take parts; one that would go whole must be taken away before
+    /// ([`RefusalCause::MappingInTheWay`], [`Books::mapped`]).
     ///
     /// # Errors
     ///
@@ -79,6 +79,7 @@ impl Books {
             self.release_hold(hold);
             match conflict {
                 Conflict::InFlight => RefusalCause::MappingInFlight,
+                Conflict::InTheWay => RefusalCause::MappingInTheWay,
                 Conflict::Exhausted => RefusalCause::Exhausted,
             }
         })?;

@@ -12,6 +12,7 @@ mod maps;
 mod model;
 mod page_tables;
 mod races;
+mod ranges;
 mod scale;
 mod smoke;
 pub(super) mod steps;

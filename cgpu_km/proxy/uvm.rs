@@ -109,6 +109,9 @@ pub(super) fn ioctl(
         {
             uvm_map::fixed(call, session, entry, bytes)
         }
+        _ if entry.cmd == uvm::CREATE_EXTERNAL_RANGE => {
+            uvm_map::create(call, session, entry, bytes)
+        }
         _ if entry.cmd == uvm::MIGRATE_RANGE_GROUP => managed::migrate_group(call, entry, bytes),
         _ if entry.cmd == uvm::VALIDATE_VA_RANGE => managed::validate(call, session, entry, bytes),
         _ if matches!(entry.cmd, uvm::UNREGISTER_GPU | uvm::UNREGISTER_GPU_VASPACE) => {

@@ -7,11 +7,13 @@
 //! (`uvm_unmap_external()`, uvm_map_external.c: with nothing to split, there is nothing to refuse). So:
 //!
 //! * an unmapping of just one mapping is believed;
-//! * where a call for more than that says that it has worked (`UVM_UNMAP_EXTERNAL` of several, `UVM_FREE`, a
-//!   GPU unregistered), each mapping that it has taken is unmapped once more by itself;
+//! * so is the end of a range (`UVM_FREE`), while all ranges of the file are known ([`crate::policy`], ranges.rs);
+//! * where a call for more than that says that it has worked (`UVM_UNMAP_EXTERNAL` of several, a GPU unregistered,
+//!   `UVM_FREE` in another file), each mapping that it has taken is unmapped once more by itself;
 //! * where a mapping is said to have failed, it is unmapped, and so made true;
 //! * what a new mapping takes the place of whole, which the driver would unmap, is unmapped before it.
 
+use super::few::Few;
 use super::frontend::get;
 use super::frontend::note;
 use super::frontend::set;
@@ -35,9 +37,10 @@ use crate::nvidia::wire::Field;
 use crate::policy::CallKind;
 use crate::policy::Map;
 use crate::policy::MapTicket;
+use crate::policy::RangeEnd;
 use crate::policy::Refusal;
+use crate::policy::RefusalCause;
 use crate::policy::Span;
-use crate::store::List;
 
 type Uuid = [u8; 16];
 
@@ -83,17 +86,10 @@ pub(super) fn map(
     let client = ClientHandle(get(client, bytes)?);
     let memory = ObjectHandle(get(memory, bytes)?);
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
-    let Some(last) = last_of(base, length) else {
-        return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ADDRESS.0).map(|()| 0);
-    };
-    if call.books(|books| books.kind_of(client, memory)).is_none() {
-        return set(entry.status, bytes, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
-    }
-    let mut maps: List<(Map, Option<MapTicket>)> = List::new();
+    let mut maps: Few<(Map, Option<MapTicket>)> = Few::new();
     let count_at = bytes.len().checked_sub(map_gpus::COUNT_TO_END);
     let count_at = count_at.ok_or(Errno::EINVAL)?;
     let count = used(count_at, get(Field::<u64>::at(count_at), bytes)?);
-    maps.reserve(count)?;
     for number in 0..count {
         let uuid = uuid_at(bytes, map_gpus::AT + number * map_gpus::SIZE)?;
         if maps.iter().any(|(map, _)| map.uuid == uuid) {
@@ -117,19 +113,8 @@ pub(super) fn map(
     if maps.is_empty() {
         return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);
     }
-    for (map, _) in maps.iter() {
-        let span = Span {
-            file: session.file,
-            gpu: Some(map.gpu),
-            base,
-            last,
-        };
-        let moment = call.books(|books| books.moment());
-        clear(call, span, moment)?;
-    }
-
     let begun = maps.iter_mut().try_for_each(|(map, ticket)| {
-        *ticket = Some(call.books(|books| books.begin_map(map))?);
+        *ticket = Some(begin(call, map)?);
         Ok::<(), Refusal>(())
     });
     if let Err(refusal) = begun {
@@ -152,6 +137,27 @@ pub(super) fn map(
         }
     }
     returned
+}
+
+/// Enters a mapping in the books. What it would take the place of is unmapped before.
+fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, Refusal> {
+    let begun = call.books(|books| books.begin_map(map));
+    let covers = |refusal: &Refusal| refusal.cause == RefusalCause::MappingInTheWay;
+    let covers = begun.as_ref().is_err_and(covers);
+    let Some(last) = last_of(map.base, map.length).filter(|_| covers) else {
+        return begun;
+    };
+    let span = Span {
+        file: map.file,
+        gpu: Some(map.gpu),
+        base: map.base,
+        last,
+    };
+    let moment = call.books(|books| books.moment());
+    match clear(call, span, moment) {
+        Ok(()) => call.books(|books| books.begin_map(map)),
+        Err(_) => begun,
+    }
 }
 
 /// `UVM_ALLOC_SEMAPHORE_POOL` and `UVM_MAP_DYNAMIC_PARALLELISM_REGION`, whose page tables stay charged.
@@ -200,6 +206,26 @@ pub(super) fn unmap(
     Ok(returned)
 }
 
+/// `UVM_CREATE_EXTERNAL_RANGE`.
+pub(super) fn create(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+) -> Result<i32, Errno> {
+    // Both begin with them.
+    use uvm::map_external::{BASE, LENGTH};
+    let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
+    let ticket = match call.books(|books| books.begin_range(session.file, base, length)) {
+        Ok(ticket) => ticket,
+        Err(refusal) => return set(entry.status, bytes, refusal.status.0).map(|()| 0),
+    };
+    let returned = forward(call, entry.cmd, bytes, Route::Caller);
+    let made = has_worked(entry, returned, bytes);
+    call.books(|books| books.end_range(ticket, made));
+    returned
+}
+
 /// `UVM_FREE`: the range with all that is mapped in it.
 pub(super) fn free(
     call: &mut impl Call,
@@ -208,6 +234,32 @@ pub(super) fn free(
     bytes: &mut [u8],
 ) -> Result<i32, Errno> {
     let base = get(uvm::free::BASE, bytes)?;
+    // From 595 on the driver asks for no length.
+    let long = entry.status.offset() > LENGTH.offset();
+    let length = match long {
+        true => Some(get(LENGTH, bytes)?),
+        false => None,
+    };
+    match call.books(|books| books.begin_range_free(session.file, base, length)) {
+        Ok(RangeEnd::Certain(going)) => {
+            let returned = forward(call, entry.cmd, bytes, Route::Caller);
+            call.books(|books| books.end_range_free(going, returned == Ok(0)));
+            returned
+        }
+        Ok(RangeEnd::Nothing) => forward(call, entry.cmd, bytes, Route::Caller),
+        Ok(RangeEnd::Lost) => free_lost(call, session, entry, bytes, (base, length)),
+        Err(refusal) => set(entry.status, bytes, refusal.status.0).map(|()| 0),
+    }
+}
+
+/// The same in a file of which nobody knows the ranges.
+fn free_lost(
+    call: &mut impl Call,
+    session: &Session,
+    entry: &UvmEntry,
+    bytes: &mut [u8],
+    (base, length): (u64, Option<u64>),
+) -> Result<i32, Errno> {
     let moment = call.books(|books| books.moment());
     let span = |last| Span {
         file: session.file,
@@ -215,18 +267,15 @@ pub(super) fn free(
         base,
         last,
     };
-    let last = if entry.status.offset() > LENGTH.offset() {
-        last_of(base, get(LENGTH, bytes)?)
-    } else {
-        // From 595 on the driver asks for no length. A range that is mapped in pieces counts until those
-        // are unmapped, or the file is closed.
+    // Without a length, a range that is mapped in pieces counts until those are unmapped, or the file is closed.
+    let length = length.or_else(|| {
         let first = call.books(|books| books.mapped(span(u64::MAX), moment));
-        first
-            .filter(|first| first.base == base)
-            .and_then(|first| last_of(base, first.length))
-    };
+        let first = first.filter(|first| first.base == base);
+        first.map(|first| first.length)
+    });
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let ok = has_worked(entry, Ok(returned), bytes);
+    let last = length.and_then(|length| last_of(base, length));
     if let (Some(last), true) = (last, ok) {
         clear(call, span(last), moment).unwrap_or(());
     }

@@ -7,6 +7,7 @@ const MEMORY: u32 = 0x5c00_0010;
 const MAP: u32 = 33;
 const FREE: u32 = 34;
 const UNREGISTER_GPU: u32 = 38;
+const CREATE: u32 = 73;
 const UNMAP: u32 = 66;
 const BASE: u64 = 0x20_0000_0000;
 
@@ -46,6 +47,15 @@ fn unmap(program: &mut Program, base: u64, length: u64) {
     put64(&mut params, 8, length);
     params[16..32].copy_from_slice(&UUID);
     assert_eq!(uvm_call(program, UNMAP, &params), Ok(0));
+}
+
+/// Makes a range, and says what the status is.
+fn create(program: &mut Program, base: u64, length: u64) -> u32 {
+    let mut params = vec![0; 24];
+    put64(&mut params, 0, base);
+    put64(&mut params, 8, length);
+    assert_eq!(uvm_call(program, CREATE, &params), Ok(0));
+    get32(program.at(OUTER), 16)
 }
 
 fn free_range(program: &mut Program, base: u64, length: u64) {
@@ -146,8 +156,62 @@ fn memory_stays_charged_until_its_mapping_is_unmapped() {
 }
 
 #[test]
-fn what_a_call_for_more_says_is_made_true_for_each_mapping() {
+fn the_end_of_a_range_is_believed_whatever_its_status_says() {
+    for said in [0, NvStatus::NV_ERR_INVALID_ADDRESS.0] {
+        let mut program = with_memory();
+        assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
+        for piece in [0, 2 * MIB] {
+            assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
+        }
+        free_memory(&mut program);
+        asked(&mut program);
+        // There is none of this length.
+        driver_says(&mut program, 0);
+        free_range(&mut program, BASE, 2 * MIB);
+        assert_eq!(asked(&mut program), [(FREE, BASE, 2 * MIB)]);
+        assert_eq!(program.used(), 4 * MIB);
+        driver_says(&mut program, said);
+        free_range(&mut program, BASE, 4 * MIB);
+        assert_eq!(asked(&mut program), [(FREE, BASE, 4 * MIB)]);
+        assert_eq!(program.used(), 0);
+    }
+}
+
+#[test]
+fn from_595_on_a_range_that_is_mapped_in_pieces_goes_without_a_length() {
     let mut program = with_memory();
+    program.branch = Branch::R595;
+    assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
+    for piece in [0, 2 * MIB] {
+        assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
+    }
+    free_memory(&mut program);
+    let mut params = vec![0; 16];
+    put64(&mut params, 0, BASE);
+    assert_eq!(uvm_call(&mut program, FREE, &params), Ok(0));
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_range_that_meets_another_one_is_refused_as_the_driver_refuses_it() {
+    let mut program = with_memory();
+    assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
+    program.seen.clear();
+    let in_use = NvStatus::NV_ERR_UVM_ADDRESS_IN_USE.0;
+    assert_eq!(create(&mut program, BASE + 2 * MIB, 4 * MIB), in_use);
+    let invalid = NvStatus::NV_ERR_INVALID_ADDRESS.0;
+    assert_eq!(create(&mut program, BASE + 4 * MIB, 100), invalid);
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn where_a_range_was_said_to_have_failed_each_mapping_is_made_certain() {
+    let mut program = with_memory();
+    driver_says(&mut program, NvStatus::NV_ERR_NO_MEMORY.0);
+    let no_memory = NvStatus::NV_ERR_NO_MEMORY.0;
+    assert_eq!(create(&mut program, BASE, 4 * MIB), no_memory);
+    // It was there all the same.
+    program.driver = Box::new(|_| 0);
     for piece in [0, 2 * MIB] {
         assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
     }
@@ -165,6 +229,23 @@ fn what_a_call_for_more_says_is_made_true_for_each_mapping() {
         (UNMAP, BASE + 2 * MIB, 2 * MIB),
     ];
     assert_eq!(asked(&mut program), pieces);
+    assert_eq!(program.used(), 0);
+}
+
+#[test]
+fn a_free_that_did_not_get_to_the_driver_credits_nothing() {
+    let mut program = with_memory();
+    assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
+    assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
+    free_memory(&mut program);
+    program.driver = Box::new(|_| -11);
+    let mut params = vec![0; 24];
+    put64(&mut params, 0, BASE);
+    put64(&mut params, 8, 4 * MIB);
+    assert_eq!(uvm_call(&mut program, FREE, &params), Ok(-11));
+    assert_eq!(program.used(), 4 * MIB);
+    program.driver = Box::new(|_| 0);
+    free_range(&mut program, BASE, 4 * MIB);
     assert_eq!(program.used(), 0);
 }
 

@@ -30,6 +30,7 @@ const OK: u32 = 0;
 const NO_MEMORY: u32 = 0x51;
 const INVALID_CLIENT: u32 = 0x23;
 const OBJECT_NOT_FOUND: u32 = 0x57;
+const ADDRESS_IN_USE: u32 = 0x68;
 const DUPLICATE: u32 = 0x19;
 
 /// Memory, by number.
@@ -430,7 +431,7 @@ impl Driver {
                 let made = self
                     .spaces
                     .create(caller.file, u64_at(params, 0), u64_at(params, 8));
-                put_u32(params, 16, if made { OK } else { 0x1e });
+                put_u32(params, 16, if made { OK } else { ADDRESS_IN_USE });
             }
             // UVM_UNREGISTER_GPU_VASPACE, UVM_UNREGISTER_GPU
             26 | 38 => {

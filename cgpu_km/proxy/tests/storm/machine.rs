@@ -226,8 +226,9 @@ impl Machine {
     }
 
     /// What the driver has no reason to refuse that a program could bring about: a free through the
-    /// client's own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), and an
-    /// unmapping of just what is mapped, where there is nothing to split.
+    /// client's own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), an
+    /// unmapping of just what is mapped, where there is nothing to split, and the end of an external range
+    /// (`uvm_free()`).
     fn must_work(&self, task: &Task, request: u32, told: &[Vec<u8>], hostile: bool) -> bool {
         let outer = &told[0];
         if !task.uvm {
@@ -238,10 +239,13 @@ impl Machine {
             };
             return is_free && hostile;
         }
+        let (base, length) = (get64(outer, 0), get64(outer, 8));
+        if request == 34 {
+            return self.ranges.get(&(task.file, base)) == Some(&length);
+        }
         if request != 66 {
             return false;
         }
-        let (base, length) = (get64(outer, 0), get64(outer, 8));
         let gpu = gpu_of(&outer[16..32]);
         gpu.and_then(|gpu| self.maps.get(&(task.file, gpu, base)))
             .is_some_and(|map| map.length == length)
@@ -532,7 +536,7 @@ impl Machine {
                 let overlaps = |((_, at), &len): (&(u64, u64), &u64)| *at < end && at + len > base;
                 let mut ranges = self.ranges.range((task.file, 0)..=(task.file, u64::MAX));
                 if ranges.any(overlaps) {
-                    return Err(NvStatus::NV_ERR_INVALID_ADDRESS);
+                    return Err(NvStatus::NV_ERR_UVM_ADDRESS_IN_USE);
                 }
                 self.ranges.insert((task.file, base), length);
                 Ok(())

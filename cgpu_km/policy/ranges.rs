@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The books of one tenant: the external ranges of its UVM files (`UVM_CREATE_EXTERNAL_RANGE`), the only
+//! addresses to which memory objects are mapped (`uvm_map_external_allocation()`, uvm_map_external.c).
+//!
+//! They are known so that the end of one can be believed. The driver frees a range that has just these
+//! addresses, with all that is mapped in it, and can refuse that for none (`uvm_free()`, uvm_va_range.c). So
+//! nobody needs its status, which the program can forge: it is enough that the driver has no external range
+//! that is not here, and none with other addresses than here. No two of a file overlap, as in the driver.
+//!
+//! * A range is entered before the driver is asked for it. One that the driver may not have made after all does
+//!   no harm: nothing is mapped there.
+//! * Where a call for one failed, by a status that may be a lie, nobody knows what there is. The file is *lost*
+//!   from then on: all about it goes by what is certain without ranges.
+//! * A call for a range that another call is making or freeing is refused, as if it had come before that one, or
+//!   after it.
+
+use super::books::Books;
+use super::event::{FileId, Refusal, RefusalCause};
+use super::mapping::Span;
+use super::order::{Keyed, Order};
+use super::slots::Ref;
+
+/// Most ranges of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
+const MOST_RANGES: usize = 1 << 18;
+
+/// Ranges begin and end on multiples of this (`uvm_api_range_invalid_4k()`, uvm_api.h).
+const ALIGNMENT: u64 = 4096;
+
+/// How far a range is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The driver is being asked for it.
+    Coming,
+    /// The driver has it, if it has any there.
+    Here,
+    /// The driver is freeing it.
+    Going,
+    /// Not a range: the file is lost.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Range {
+    file: FileId,
+    base: u64,
+    last: u64,
+    life: Life,
+}
+
+impl Keyed for Range {
+    type Key = (u64, u64);
+
+    fn key(&self) -> (u64, u64) {
+        (self.file.0, self.base)
+    }
+}
+
+/// No range begins here: it stands for the file being lost.
+const LOST: u64 = u64::MAX;
+
+/// All ranges of a tenant.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    records: Order<Range>,
+    /// How many of the records stand for lost files.
+    lost: usize,
+}
+
+/// A range that the driver is being asked for. It must be handed back to [`Books::end_range`].
+#[derive(Debug)]
+#[must_use = "a range is not there until its ticket is handed back"]
+pub struct RangeTicket(Option<Ref>);
+
+/// What a call to free a range (`UVM_FREE`) means.
+#[derive(Debug)]
+pub enum RangeEnd {
+    /// The range goes, with all in it, for [`Books::end_range_free`].
+    Certain(Going),
+    /// There is none of these addresses: nothing that is mapped goes.
+    Nothing,
+    /// Nobody knows.
+    Lost,
+}
+
+/// A range that the driver is being asked to free.
+#[derive(Debug)]
+#[must_use = "a range stays as it is until it is handed back"]
+pub struct Going {
+    range: Ref,
+    span: Span,
+    moment: u64,
+}
+
+impl Ranges {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Order::new(seed),
+            lost: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0
+    }
+
+    fn is_lost(&self, file: FileId) -> bool {
+        if self.lost == 0 {
+            return false;
+        }
+        let found = self.records.from((file.0, LOST));
+        let found = found.and_then(|slot| self.records.get(slot));
+        found.is_some_and(|range| range.file == file)
+    }
+
+    fn set(&mut self, name: Ref, life: Life) {
+        let slot = self.records.find(name);
+        if let Some(range) = slot.and_then(|slot| self.records.get_mut(slot)) {
+            range.life = life;
+        }
+    }
+
+    fn take(&mut self, name: Ref) -> Option<Range> {
+        let slot = self.records.find(name)?;
+        let path = self.records.path(self.records.get(slot)?.key());
+        self.records.unlink(slot, &path);
+        let range = self.records.remove(slot)?;
+        if range.life == Life::Lost {
+            self.lost -= 1;
+        }
+        Some(range)
+    }
+
+    /// The file of a range is lost. The range's own record says so from now on, since there may be no memory for
+    /// another one.
+    fn lose(&mut self, name: Ref) {
+        let found = self.records.find(name);
+        let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
+        let Some((slot, key, file)) = found.map(|(slot, range)| (slot, range.key(), range.file))
+        else {
+            return;
+        };
+        if self.is_lost(file) {
+            self.take(name);
+            return;
+        }
+        let path = self.records.path(key);
+        self.records.unlink(slot, &path);
+        if let Some(range) = self.records.get_mut(slot) {
+            (range.base, range.last, range.life) = (LOST, LOST, Life::Lost);
+        }
+        let path = self.records.path((file.0, LOST));
+        self.records.link(slot, &path);
+        self.lost += 1;
+    }
+
+    /// The driver has closed the file.
+    pub(super) fn close(&mut self, file: FileId) {
+        while let Some(slot) = self.records.from((file.0, 0)) {
+            let of_file = self
+                .records
+                .get(slot)
+                .is_some_and(|range| range.file == file);
+            let name = self.records.name(slot).filter(|_| of_file);
+            if name.and_then(|name| self.take(name)).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+impl Books {
+    /// A range is about to be made.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_range(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: u64,
+    ) -> Result<RangeTicket, Refusal> {
+        let whole = (base | length) % ALIGNMENT == 0 && base != 0;
+        let last = length.checked_sub(1).filter(|_| whole);
+        let last = last.and_then(|more| base.checked_add(more));
+        let last = last.ok_or(RefusalCause::NoRange)?;
+        if self.ranges.is_lost(file) {
+            return Ok(RangeTicket(None));
+        }
+        let ranges = &mut self.ranges.records;
+        let path = ranges.path((file.0, base));
+        let of_file = |slot| ranges.get(slot).filter(|range| range.file == file);
+        let before = path.before().and_then(of_file);
+        let behind = ranges.behind(path.before()).and_then(of_file);
+        if before.is_some_and(|range| range.last >= base)
+            || behind.is_some_and(|range| range.base <= last)
+        {
+            return Err(RefusalCause::AddressInUse.into());
+        }
+        if ranges.len() >= MOST_RANGES {
+            return Err(RefusalCause::Exhausted.into());
+        }
+        let slot = ranges.insert(Range {
+            file,
+            base,
+            last,
+            life: Life::Coming,
+        })?;
+        ranges.link(slot, &path);
+        Ok(RangeTicket(ranges.name(slot)))
+    }
+
+    /// The driver has answered a call that [`Books::begin_range`] agreed to; `made`: it says that it has the range.
+    pub fn end_range(&mut self, ticket: RangeTicket, made: bool) {
+        match ticket.0 {
+            Some(range) if made => self.ranges.set(range, Life::Here),
+            Some(range) => self.ranges.lose(range),
+            None => {}
+        }
+    }
+
+    /// A range is about to be freed: the one that begins there, and has that length, where one is given.
+    ///
+    /// # Errors
+    ///
+    /// What to tell the caller instead of forwarding the call.
+    pub fn begin_range_free(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: Option<u64>,
+    ) -> Result<RangeEnd, Refusal> {
+        if self.ranges.is_lost(file) {
+            return Ok(RangeEnd::Lost);
+        }
+        let ranges = &mut self.ranges.records;
+        let slot = ranges.from((file.0, base));
+        let found = slot.and_then(|slot| Some((ranges.name(slot)?, ranges.get_mut(slot)?)));
+        let found = found.filter(|(_, range)| range.key() == (file.0, base));
+        let Some((name, range)) = found else {
+            return Ok(RangeEnd::Nothing);
+        };
+        if range.life != Life::Here {
+            return Err(RefusalCause::NoRange.into());
+        }
+        if length.is_some_and(|length| range.last - base != length.wrapping_sub(1)) {
+            return Ok(RangeEnd::Nothing);
+        }
+        range.life = Life::Going;
+        let last = range.last;
+        Ok(RangeEnd::Certain(Going {
+            range: name,
+            span: Span {
+                file,
+                gpu: None,
+                base,
+                last,
+            },
+            moment: self.moment(),
+        }))
+    }
+
+    /// The driver was asked to free a range; `asked`: for certain.
+    pub fn end_range_free(&mut self, going: Going, asked: bool) {
+        let Going {
+            range,
+            span,
+            moment,
+        } = going;
+        if !asked {
+            return self.ranges.lose(range);
+        }
+        while let Some(mapped) = self.mapped(span, moment) {
+            self.unmapped(mapped);
+        }
+        self.ranges.take(range);
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Ranges of addresses that UVM maps memory to: the end of one is believed where all are known, and never where
+//! the driver can still have something mapped.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const UVM: FileId = FileId(21);
+const PAGE: u64 = 4096;
+const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
+
+fn map(memory: ObjectHandle, base: u64, length: u64) -> Map {
+    Map {
+        file: UVM,
+        gpu: GPU,
+        uuid: [0; 16],
+        client: CLIENT,
+        memory,
+        base,
+        length,
+        offset: 0,
+    }
+}
+
+fn with_range(base: u64, length: u64) -> Books {
+    let mut books = books(u64::MAX);
+    let request = memory_request(CLIENT, DEVICE, MEMORY, MIB);
+    books.alloc(&request).unwrap();
+    let ticket = books.begin_range(UVM, base, length).unwrap();
+    books.end_range(ticket, true);
+    books
+}
+
+fn cause<T>(result: Result<T, Refusal>) -> Option<RefusalCause> {
+    result.err().map(|refusal| refusal.cause)
+}
+
+#[test]
+fn no_two_ranges_of_a_file_overlap() {
+    let mut books = with_range(4 * MIB, 4 * MIB);
+    for (base, length) in [(4, 4), (0, 0), (3, 2), (7, 9), (5, 1), (2, 8)] {
+        let (base, length) = (base * MIB, length * MIB);
+        let refused = cause(books.begin_range(UVM, base, length));
+        let wanted = match length {
+            0 => RefusalCause::NoRange,
+            _ => RefusalCause::AddressInUse,
+        };
+        assert_eq!(refused, Some(wanted), "{base:#x} {length:#x}");
+    }
+    for (base, length) in [(2 * MIB, 2 * MIB), (8 * MIB, PAGE)] {
+        let ticket = books.begin_range(UVM, base, length).unwrap();
+        books.end_range(ticket, true);
+    }
+    // Another file is another address space.
+    let other = FileId(UVM.0 + 1);
+    let ticket = books.begin_range(other, 4 * MIB, 4 * MIB).unwrap();
+    books.end_range(ticket, true);
+    books.close_file(UVM);
+    let ticket = books.begin_range(UVM, 4 * MIB, 4 * MIB).unwrap();
+    books.end_range(ticket, true);
+    books.close_file(UVM);
+    books.close_file(other);
+    books.close_file(FILE);
+    assert!(books.is_idle());
+}
+
+#[test]
+fn what_the_driver_refuses_for_its_numbers_is_no_range() {
+    let mut books = books(u64::MAX);
+    for (base, length) in [
+        (0, PAGE),
+        (PAGE, 0),
+        (PAGE + 1, PAGE),
+        (PAGE, PAGE + 1),
+        (u64::MAX - PAGE + 1, 2 * PAGE),
+    ] {
+        let refused = cause(books.begin_range(UVM, base, length));
+        assert_eq!(
+            refused,
+            Some(RefusalCause::NoRange),
+            "{base:#x} {length:#x}"
+        );
+    }
+}
+
+#[test]
+fn a_call_for_a_range_that_another_one_makes_or_frees_is_refused() {
+    let mut books = with_range(4 * MIB, 4 * MIB);
+    let coming = books.begin_range(UVM, 8 * MIB, 4 * MIB).unwrap();
+    let free = |books: &mut Books, base| books.begin_range_free(UVM, base, Some(4 * MIB));
+    assert_eq!(
+        cause(free(&mut books, 8 * MIB)),
+        Some(RefusalCause::NoRange)
+    );
+    books.end_range(coming, true);
+    let Ok(RangeEnd::Certain(going)) = free(&mut books, 4 * MIB) else {
+        panic!("a range that is there");
+    };
+    assert_eq!(
+        cause(free(&mut books, 4 * MIB)),
+        Some(RefusalCause::NoRange)
+    );
+    let again = cause(books.begin_range(UVM, 4 * MIB, PAGE));
+    assert_eq!(again, Some(RefusalCause::AddressInUse));
+    books.end_range_free(going, true);
+    assert!(matches!(free(&mut books, 4 * MIB), Ok(RangeEnd::Nothing)));
+    let ticket = books.begin_range(UVM, 4 * MIB, PAGE).unwrap();
+    books.end_range(ticket, true);
+}
+
+#[test]
+fn a_range_goes_with_all_that_was_mapped_in_it() {
+    let mut books = with_range(4 * MIB, 4 * MIB);
+    for base in [4, 5, 7] {
+        let ticket = books.begin_map(&map(MEMORY, base * MIB, MIB)).unwrap();
+        books.end_map(ticket, true);
+    }
+    books.free(CLIENT, MEMORY);
+    assert_eq!(books.used(GPU), MIB);
+    // Of another length there is none, so the driver frees none.
+    let other = books.begin_range_free(UVM, 4 * MIB, Some(MIB));
+    assert!(matches!(other, Ok(RangeEnd::Nothing)));
+    let Ok(RangeEnd::Certain(going)) = books.begin_range_free(UVM, 4 * MIB, None) else {
+        panic!("a range that is there");
+    };
+    books.end_range_free(going, true);
+    assert_eq!(books.used(GPU), 0);
+}
+
+#[test]
+fn without_memory_for_a_record_there_is_no_range() {
+    let mut books = books(u64::MAX);
+    let (failed, _) = crate::store::failing::after(0, || cause(books.begin_range(UVM, MIB, MIB)));
+    assert_eq!(failed, Some(RefusalCause::Exhausted));
+    assert!(matches!(
+        books.begin_range_free(UVM, MIB, None),
+        Ok(RangeEnd::Nothing)
+    ));
+}
+
+/// A call in flight: it is asked of the driver, or was.
+enum Flight {
+    Create(u64, u64, RangeTicket),
+    Map(u64, u64, u64, MapTicket),
+    Free(u64, u64, RangeEnd),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Create,
+    Map,
+    Free,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Something that is no external range comes there, or goes.
+    Other(u64, u64),
+    /// A call begins; with what its status is made to say, if anything, it ends at once.
+    Begin(Request, u64, u64, Option<Option<bool>>),
+    /// The driver does what a call in flight asks for.
+    Execute(usize),
+    /// The call ends, and the program lets its status say what it likes, or not.
+    End(usize, Option<bool>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let place = || (1..6u64, 1..4u64);
+    let lie = || prop_oneof![3 => Just(None), 1 => any::<bool>().prop_map(Some)];
+    let request = prop_oneof![
+        Just(Request::Create),
+        Just(Request::Map),
+        Just(Request::Free)
+    ];
+    let step = prop_oneof![
+        1 => place().prop_map(|(base, length)| Step::Other(base, length)),
+        9 => (request, place(), prop::option::weighted(0.7, lie()))
+            .prop_map(|(request, (base, length), lie)| Step::Begin(request, base, length, lie)),
+        3 => (0..3usize).prop_map(Step::Execute),
+        2 => (0..3usize, lie()).prop_map(|(which, lie)| Step::End(which, lie)),
+    ];
+    proptest::collection::vec(step, 300)
+}
+
+/// What the driver has, in pages.
+#[derive(Default)]
+struct Driver {
+    /// Length, and whether it is an external range.
+    ranges: BTreeMap<u64, (u64, bool)>,
+    /// The memory that each page is mapped to.
+    pages: BTreeMap<u64, u64>,
+}
+
+impl Driver {
+    fn create(&mut self, base: u64, length: u64, external: bool) -> bool {
+        let meets = |(at, (len, _)): (&u64, &(u64, bool))| *at < base + length && base < at + len;
+        if self.ranges.iter().any(meets) {
+            return false;
+        }
+        self.ranges.insert(base, (length, external));
+        true
+    }
+
+    fn map(&mut self, base: u64, length: u64, memory: u64) -> bool {
+        let holds = |(at, (len, external)): (&u64, &(u64, bool))| {
+            *external && *at <= base && base + length <= at + len
+        };
+        if !self.ranges.iter().any(holds) {
+            return false;
+        }
+        self.pages
+            .extend((base..base + length).map(|page| (page, memory)));
+        true
+    }
+
+    fn free(&mut self, base: u64, length: u64) -> bool {
+        if self.ranges.get(&base) != Some(&(length, true)) {
+            return false;
+        }
+        self.ranges.remove(&base);
+        self.unmap(base, length);
+        true
+    }
+
+    fn unmap(&mut self, base: u64, length: u64) {
+        self.pages
+            .retain(|page, _| !(base..base + length).contains(page));
+    }
+}
+
+fn whole(base: u64, length: u64) -> Span {
+    Span {
+        file: UVM,
+        gpu: None,
+        base: base * PAGE,
+        last: (base + length) * PAGE - 1,
+    }
+}
+
+/// Memory of a mapping.
+const BYTES: u64 = 1 << 20;
+
+/// A tenant whose threads call at once, and its driver.
+struct Trial {
+    books: Books,
+    driver: Driver,
+    /// What is in flight, and what the driver said to it.
+    flights: Vec<(Flight, Option<bool>)>,
+    /// The number of the last memory.
+    memory: u64,
+}
+
+impl Trial {
+    /// Unmaps one by one, as the proxy does.
+    fn clear(&mut self, span: Span) {
+        let moment = self.books.moment();
+        while let Some(mapped) = self.books.mapped(span, moment) {
+            self.driver.unmap(mapped.base / PAGE, mapped.length / PAGE);
+            self.books.unmapped(mapped);
+        }
+    }
+
+    /// Whether the call goes to the driver.
+    fn begin(&mut self, request: Request, base: u64, length: u64) -> bool {
+        let (at, bytes) = (base * PAGE, length * PAGE);
+        let flight = match request {
+            Request::Create => {
+                let ticket = self.books.begin_range(UVM, at, bytes).ok();
+                ticket.map(|ticket| Flight::Create(base, length, ticket))
+            }
+            Request::Map => {
+                self.memory += 1;
+                let handle = object(100 + u32::try_from(self.memory).unwrap());
+                let request = memory_request(CLIENT, DEVICE, handle, BYTES);
+                self.books.alloc(&request).unwrap();
+                self.clear(whole(base, length));
+                let ticket = self.books.begin_map(&map(handle, at, bytes)).ok();
+                self.books.free(CLIENT, handle);
+                ticket.map(|ticket| Flight::Map(base, length, self.memory, ticket))
+            }
+            Request::Free => {
+                let end = self.books.begin_range_free(UVM, at, Some(bytes)).ok();
+                end.map(|end| Flight::Free(base, length, end))
+            }
+        };
+        let begun = flight.is_some();
+        self.flights.extend(flight.map(|flight| (flight, None)));
+        begun
+    }
+
+    fn execute(&mut self, which: usize) {
+        let driver = &mut self.driver;
+        let Some((flight, said @ None)) = self.flights.get_mut(which) else {
+            return;
+        };
+        *said = Some(match *flight {
+            Flight::Create(base, length, _) => driver.create(base, length, true),
+            Flight::Map(base, length, memory, _) => driver.map(base, length, memory),
+            Flight::Free(base, length, _) => driver.free(base, length),
+        });
+    }
+
+    fn end(&mut self, which: usize, lie: Option<bool>) {
+        let Some((_, Some(said))) = self.flights.get(which) else {
+            return;
+        };
+        let said = lie.unwrap_or(*said);
+        match self.flights.remove(which).0 {
+            Flight::Create(_, _, ticket) => self.books.end_range(ticket, said),
+            Flight::Map(base, length, _, ticket) => {
+                if !said {
+                    self.driver.unmap(base, length);
+                }
+                self.books.end_map(ticket, said);
+            }
+            Flight::Free(_, _, RangeEnd::Certain(going)) => self.books.end_range_free(going, true),
+            Flight::Free(base, length, RangeEnd::Lost) if said => self.clear(whole(base, length)),
+            Flight::Free(..) => {}
+        }
+    }
+
+    /// Bytes that the driver holds for mappings.
+    fn held(&self) -> u64 {
+        let mut held: Vec<u64> = self.driver.pages.values().copied().collect();
+        held.sort_unstable();
+        held.dedup();
+        u64::try_from(held.len()).unwrap() * BYTES
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    /// Calls of several threads of a program that lies about what the driver said: what the driver has mapped is
+    /// charged after every step, and nothing when all is over.
+    #[test]
+    fn what_is_mapped_is_charged_whatever_the_program_says(steps in steps()) {
+        let mut trial = Trial {
+            books: books(u64::MAX),
+            driver: Driver::default(),
+            flights: Vec::new(),
+            memory: 0,
+        };
+        for step in steps {
+            match step {
+                Step::Other(base, length) => {
+                    let ranges = &mut trial.driver.ranges;
+                    if ranges.get(&base).is_some_and(|(_, external)| !external) {
+                        ranges.remove(&base);
+                    } else {
+                        trial.driver.create(base, length, false);
+                    }
+                }
+                Step::Begin(request, base, length, ends) => {
+                    if let (true, Some(lie)) = (trial.begin(request, base, length), ends) {
+                        let last = trial.flights.len() - 1;
+                        trial.execute(last);
+                        trial.end(last, lie);
+                    }
+                }
+                Step::Execute(which) => trial.execute(which),
+                Step::End(which, lie) => trial.end(which, lie),
+            }
+            let (charged, held) = (trial.books.used(GPU), trial.held());
+            prop_assert!(charged >= held, "{charged} charged, {held} held after {step:?}");
+        }
+        for which in (0..trial.flights.len()).rev() {
+            trial.execute(which);
+            trial.end(which, None);
+        }
+        let mut books = trial.books;
+        books.close_file(UVM);
+        books.close_file(FILE);
+        prop_assert_eq!(books.used(GPU), 0);
+        prop_assert!(books.is_idle());
+    }
+}
