@@ -35,8 +35,9 @@
 //! call whose parts fit on one page leaves it mapped, after it has taken the results and wiped what
 //! was there (a report may have more in it than the program is told), and the next one takes the next
 //! page of the slot. When there is none left, all are unmapped, and it begins anew. The first read of
-//! a round maps those that later calls of the round will have, too, read-only. Calls of several pages
-//! unmap when they end, before anything is read back.
+//! a round maps those that later calls of the round will have, too, read-only. A call whose argument alone takes
+//! three pages, as that of `UVM_MAP_EXTERNAL_ALLOCATION` does, has a *cell* of as many, and cells are used up in the
+//! same way. Other calls of several pages unmap when they end, before anything is read back.
 //!
 //! # Lock rules
 //!
@@ -49,14 +50,16 @@
 //! 5. The driver does not copy to or from user memory with `mmap_lock` held; it never could.
 
 mod mapping;
+mod place;
 mod pool;
 mod table;
 
+pub(super) use place::Place;
 pub use table::Scratch;
 
 use super::{creds, extra, wait::Semaphore};
 use crate::nvidia::wire::points_into;
-use crate::proxy::{Part, PointerAt};
+use crate::proxy::Part;
 use core::{marker::PhantomData, ptr::null_mut};
 use kernel::{
     bindings,
@@ -68,6 +71,7 @@ use kernel::{
     },
     types::NotThreadSafe,
 };
+use place::{fits_cell, inside, place, pointer, put_back, shared_page, Alone};
 use pool::{Pool, Slot};
 
 /// Calls that a process can have in flight through the scratch.
@@ -77,12 +81,23 @@ const PART_MAX: usize = 96 << 10;
 /// Most parts of one call.
 const PARTS_MAX: usize = 16;
 /// Pages of a slot, of which a bit each fits into a word: room for the outer struct, a parameter
-/// struct of the largest size, the lists that it points to, and the pages between them.
-const SLOT_PAGES: usize = 40;
+/// struct of the largest size, the lists that it points to, and the pages between them; and for the round and
+/// the cells, with a page that is never there at the end.
+const SLOT_PAGES: usize = CELLS_AT + CELLS * CELL_STRIDE;
 /// Pages of a slot that calls of one page take by turns, every other one: more take memory and save little.
 const ROUND_PAGES: usize = 32;
 /// A bit for each of them.
 const ROUND: u64 = 0xAAAA_AAAA;
+/// Cells of a slot.
+const CELLS: usize = 4;
+/// Pages of a cell.
+const CELL_PAGES: usize = 3;
+/// From one cell to the next, with a page between them.
+const CELL_STRIDE: usize = CELL_PAGES + 1;
+/// The first page of the first cell.
+const CELLS_AT: usize = ROUND_PAGES + 1;
+/// A bit for each page of all cells.
+const ALL_CELLS: u64 = 0x7777 << CELLS_AT;
 /// Where the second part begins on a page with the first: on a multiple of this.
 const ALIGNMENT: usize = 64;
 const SLOT_BYTES: usize = SLOT_PAGES * PAGE_SIZE;
@@ -93,8 +108,8 @@ const POOL_BYTES: usize = SLOTS * SLOT_BYTES;
 /// # Invariants
 ///
 /// The slot's bit in `taken` is ours. Between calls, and so before [`Lease::grant`] and after
-/// [`Lease::finish`], the slot has no owner, and no page from its `next` on was written to by the driver
-/// since it was last unmapped.
+/// [`Lease::finish`], the slot has no owner, and no page from its `next` on to the end of the round, and none of
+/// its cells from `cell` on, was written to by the driver since it was last unmapped.
 pub(super) struct Lease {
     pool: Arc<Pool>,
     /// Where the mapping is.
@@ -106,34 +121,6 @@ pub(super) struct Lease {
     _task: PhantomData<NotThreadSafe>,
 }
 
-/// A place among the pages of a call.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    /// Pages after the first one.
-    page: usize,
-    /// Bytes from there.
-    offset: usize,
-}
-
-impl Place {
-    /// So many bytes behind it.
-    fn behind(self, bytes: usize) -> Self {
-        let offset = self.offset + bytes;
-        Self {
-            page: self.page + offset / PAGE_SIZE,
-            offset: offset % PAGE_SIZE,
-        }
-    }
-
-    /// The start of the next page.
-    fn after(self) -> Self {
-        Self {
-            page: self.page + 1,
-            offset: 0,
-        }
-    }
-}
-
 /// While this exists, the task that made it may touch the lease's pages.
 pub(super) struct Grant<'a>(&'a Slot);
 
@@ -141,104 +128,6 @@ impl Drop for Grant<'_> {
     fn drop(&mut self) {
         self.0.owner.store(null_mut(), Release);
     }
-}
-
-/// Where the second part begins, if it is on the page of the first.
-fn shared_page(parts: &[Part<'_>]) -> Option<usize> {
-    let (first, second) = (parts.first()?, parts.get(1)?);
-    if first.gap.len + second.gap.len != 0 {
-        return None;
-    }
-    let offset = first.bytes.len().saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
-    let both = offset.checked_add(second.bytes.len())?;
-    (both <= PAGE_SIZE).then_some(offset)
-}
-
-/// The pointer at `at`, if that is inside a part.
-fn pointer(parts: &[Part<'_>], at: PointerAt) -> Option<[u8; 8]> {
-    let holder = parts.get(at.part)?;
-    holder.bytes.get(at.offset..)?.first_chunk().copied()
-}
-
-/// Where part `number` of `parts` begins, in pages after the first one, with a page that belongs to none
-/// after each; for a number beyond the last: where another one would.
-fn place(parts: &[Part<'_>], number: usize) -> Place {
-    if number == 0 {
-        return Place { page: 0, offset: 0 };
-    }
-    let shared = shared_page(parts);
-    if let (1, Some(offset)) = (number, shared) {
-        return Place { page: 0, offset };
-    }
-    let before = parts.iter().enumerate().take(number);
-    let before = before.filter(|(other, _)| *other != 1 || shared.is_none());
-    let pages = before.map(|(_, part)| part.size().div_ceil(PAGE_SIZE) + 1);
-    Place {
-        page: pages.sum(),
-        offset: 0,
-    }
-}
-
-/// Parts that fit on one page, whose pointers are in order.
-struct Alone<'a> {
-    first: &'a [u8],
-    /// Where the second one begins, where the pointer to it stands in the first, and its bytes.
-    second: Option<(usize, Option<usize>, &'a [u8])>,
-}
-
-impl<'a> Alone<'a> {
-    fn of(parts: &'a [Part<'_>]) -> Option<Self> {
-        match parts {
-            [first]
-                if first.pointer.is_none()
-                    && first.gap.len == 0
-                    && first.bytes.len() <= PAGE_SIZE =>
-            {
-                Some(Self {
-                    first: first.bytes,
-                    second: None,
-                })
-            }
-            [first, second] if first.pointer.is_none() => {
-                let offset = shared_page(parts)?;
-                let at = match second.pointer {
-                    Some(at) if at.part == 0 => {
-                        pointer(parts, at)?;
-                        Some(at.offset)
-                    }
-                    Some(_) => return None,
-                    None => None,
-                };
-                Some(Self {
-                    first: first.bytes,
-                    second: Some((offset, at, second.bytes)),
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// Where the last part ends.
-    fn end(&self) -> usize {
-        match self.second {
-            Some((at, _, second)) => at + second.len(),
-            None => self.first.len(),
-        }
-    }
-}
-
-/// Puts a pointer back.
-fn put_back(parts: &mut [Part<'_>], at: PointerAt, pointer: &[u8; 8]) -> Result {
-    let holder = parts.get_mut(at.part).ok_or(EINVAL)?;
-    let place = holder.bytes.get_mut(at.offset..);
-    let place = place.and_then(|bytes| bytes.first_chunk_mut());
-    *place.ok_or(EINVAL)? = *pointer;
-    Ok(())
-}
-
-/// A place in part `number`.
-fn inside(parts: &[Part<'_>], number: usize, offset: usize) -> Place {
-    place(parts, number).behind(offset)
 }
 
 impl Lease {
@@ -323,8 +212,11 @@ impl Lease {
             }
             return self.fill_page(&alone);
         }
+        if let (true, [only]) = (fits_cell(parts), parts) {
+            return self.fill_cell(only);
+        }
         // Several pages begin anew, so that the free ones between them are.
-        if next != 1 {
+        if next != 1 || self.slot().cell.load(Relaxed) != 0 {
             self.seal();
         }
         self.start = 1;
@@ -377,7 +269,27 @@ impl Lease {
                 page.put(offset, &self.address(place).to_ne_bytes())?;
             }
         }
-        Ok(self.address(Place { page: 0, offset: 0 }))
+        Ok(self.address(Place::START))
+    }
+
+    /// The same with an argument of a cell.
+    fn fill_cell(&mut self, argument: &Part<'_>) -> Result<u64> {
+        if self.slot().cell.load(Relaxed) >= CELLS {
+            self.seal();
+        }
+        let slot = self.slot();
+        let cell = slot.cell.load(Relaxed);
+        let start = CELLS_AT + cell * CELL_STRIDE;
+        for page in start..start + CELL_PAGES {
+            slot.page(page)?;
+        }
+        slot.cell.store(cell + 1, Relaxed);
+        slot.live.store(((1 << CELL_PAGES) - 1) << start, Relaxed);
+        self.start = start;
+        for (offset, piece) in argument.pieces() {
+            self.copy_in(Place::START.behind(offset), piece)?;
+        }
+        Ok(self.address(Place::START))
     }
 
     /// Where the 4 bytes at `offset` of part number `part` are among the pages of a call with `parts`.
@@ -418,6 +330,9 @@ impl Lease {
             let end = alone.end();
             return self.finish_page(parts, end);
         }
+        if fits_cell(parts) {
+            return self.finish_cell(parts);
+        }
         self.seal();
         let mut pointers = [[0; 8]; PARTS_MAX];
         for (place, part) in pointers.iter_mut().zip(parts.iter()) {
@@ -449,11 +364,24 @@ impl Lease {
         for (part, at) in parts.iter_mut().zip([0, second]) {
             page.take(at, part.bytes)?;
         }
-        page.wipe(end)?;
+        page.wipe(0, end)?;
         self.slot().live.store(0, Relaxed);
         if let Some((at, saved)) = at.zip(saved) {
             put_back(parts, at, &saved)?;
         }
+        Ok(())
+    }
+
+    /// The same with an argument of a cell.
+    fn finish_cell(&mut self, parts: &mut [Part<'_>]) -> Result {
+        for part in parts {
+            for (offset, piece) in part.pieces_mut() {
+                let place = Place::START.behind(offset);
+                self.copy_out(place, piece)?;
+                self.wipe(place, piece.len())?;
+            }
+        }
+        self.slot().live.store(0, Relaxed);
         Ok(())
     }
 
@@ -462,6 +390,7 @@ impl Lease {
         let slot = self.slot();
         slot.live.store(0, Relaxed);
         slot.next.store(1, Relaxed);
+        slot.cell.store(0, Relaxed);
         let reach = slot.reach.load(Relaxed);
         if reach == 0 {
             return;
@@ -513,6 +442,17 @@ impl Lease {
         }
         Ok(())
     }
+
+    /// Wipes so many bytes from a place on.
+    fn wipe(&self, mut place: Place, mut count: usize) -> Result {
+        while count > 0 {
+            let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
+            self.page(place.page)?.wipe(place.offset, count.min(room))?;
+            count = count.saturating_sub(room);
+            place = place.after();
+        }
+        Ok(())
+    }
 }
 
 /// One page of a lease.
@@ -553,11 +493,12 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Wipes its first so many bytes.
-    fn wipe(&self, count: usize) -> Result {
+    /// Wipes so many bytes from an offset on, and what else is in the words that they are in.
+    fn wipe(&self, offset: usize, count: usize) -> Result {
         const WORD: usize = size_of::<u64>();
-        let words = count.div_ceil(WORD);
-        let memory = self.at(0, words * WORD)?.cast::<u64>();
+        let first = offset / WORD;
+        let words = (offset + count).div_ceil(WORD) - first;
+        let memory = self.at(first * WORD, words * WORD)?.cast::<u64>();
         // (memset() is an instruction that takes longer to start than most calls have words.)
         for word in 0..words {
             // SAFETY: A page is aligned, and has as many. As to the program see `take`.

@@ -176,7 +176,7 @@ pub fn settle(call: &mut impl Call, file: FileId, base: u64, length: u64, late: 
 /// Brings what the driver does in line with the books, after something was freed or a limit was changed:
 /// what does not fit any more goes to host memory, and what fits again comes back.
 pub fn rebalance(call: &mut impl Call) {
-    if !relieve(call) {
+    if !call.books(|books| books.has_managed()) || !relieve(call) {
         return;
     }
     for _ in 0..MOST_ORDERS {

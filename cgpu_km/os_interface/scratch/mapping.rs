@@ -3,7 +3,7 @@
 
 use super::{
     pool::{Pool, Slot},
-    POOL_BYTES, SLOT_PAGES,
+    POOL_BYTES,
 };
 use crate::os_interface::extra;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -170,39 +170,48 @@ fn frame(page: &Page) -> c_ulong {
 }
 
 /// Pages of a slot that are to be put into page tables, read-only.
-struct Frames {
+struct Frames<'a> {
     mm: *mut bindings::mm_struct,
     protection: bindings::pgprot_t,
     /// Where page 0 of the slot is.
     start: c_ulong,
-    /// 0: not this one.
-    frames: [c_ulong; SLOT_PAGES],
+    slot: &'a Slot,
+    /// A bit for each of them.
+    wanted: u64,
 }
 
-impl Frames {
-    /// Puts the pages from `first` to the one before `end` in place. (vmf_insert_pfn() would look up for each
-    /// how its memory is to be cached: ours is memory like any other.)
+impl Frames<'_> {
+    /// Puts them in place. (vmf_insert_pfn() would look up for each how its memory is to be cached: ours is memory
+    /// like any other.)
     ///
     /// # Safety
     ///
     /// `mm` is the address space of a fault that is being served, in a mapping of page frames that spans the
     /// slot; the pages live as long as its file.
-    unsafe fn insert(&mut self, first: usize, end: usize) -> bindings::vm_fault_t {
+    unsafe fn insert(&mut self) -> bindings::vm_fault_t {
         unsafe extern "C" fn each(
             entry: *mut bindings::pte_t,
             address: c_ulong,
             frames: *mut c_void,
         ) -> c_int {
             // SAFETY: Below, `insert` passes itself, which nobody changes meanwhile.
-            let frames = unsafe { &*frames.cast_const().cast::<Frames>() };
+            let frames = unsafe { &*frames.cast_const().cast::<Frames<'_>>() };
             let number = address.wrapping_sub(frames.start) / PAGE_SIZE;
-            if let Some(&frame) = frames.frames.get(number).filter(|frame| **frame != 0) {
-                let (mm, protection) = (frames.mm, frames.protection);
+            // CAST: below 64.
+            if frames.wanted.checked_shr(number as u32).unwrap_or(0) & 1 == 0 {
+                return 0;
+            }
+            if let Some(page) = frames.slot.present(number) {
+                let (mm, frame, protection) = (frames.mm, frame(page), frames.protection);
                 // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
                 unsafe { extra::cgpu_shim_set_frame(mm, address, entry, frame, protection) };
             }
             0
         }
+        // CAST: at most 64.
+        let first = self.wanted.trailing_zeros() as usize;
+        let end = (u64::BITS - self.wanted.leading_zeros()) as usize;
+        self.slot.reached(end.saturating_sub(1));
         // CAST: Within a slot, and usize is 64 bits wide.
         let from = self.start.wrapping_add((first * PAGE_SIZE) as c_ulong);
         let length = (end.saturating_sub(first) * PAGE_SIZE) as c_ulong;
@@ -246,19 +255,13 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
         protection: protection(bindings::VM_READ | bindings::VM_SHARED),
         // CAST: usize is 64 bits wide.
         start: address.wrapping_sub((index * PAGE_SIZE) as c_ulong),
-        frames: [0; SLOT_PAGES],
+        slot,
+        // The page of the fault is one of the call's, and so there.
+        wanted: slot.readable(),
     };
-    let (mut first, mut last) = (index, index);
-    for (number, page) in slot.readable() {
-        if let Some(place) = frames.frames.get_mut(number) {
-            *place = frame(page);
-            (first, last) = (first.min(number), last.max(number));
-        }
-    }
-    slot.reached(last);
     // SAFETY: The fault is being served, in a mapping of page frames that spans all slots; pages live as long as
     // its file.
-    unsafe { frames.insert(first, last + 1) }
+    unsafe { frames.insert() }
 }
 
 unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {

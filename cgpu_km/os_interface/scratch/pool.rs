@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The scratch of one address space: its mapping and its slots.
 
-use super::{mapping, table, ROUND, SLOTS, SLOT_PAGES};
+use super::{mapping, table, ALL_CELLS, CELLS_AT, CELL_STRIDE, ROUND, SLOTS, SLOT_PAGES};
 use crate::os_interface::{creds::Kept, wait::Semaphore};
 use core::{cell::UnsafeCell, ops::Range, ptr::null_mut};
 use kernel::{
@@ -25,6 +25,8 @@ pub(super) struct Slot {
     pub(super) live: Atomic<u64>,
     /// The first page that no call has had since all were unmapped. Written while there is no owner.
     pub(super) next: Atomic<usize>,
+    /// The first cell that no call has had since. Written while there is no owner.
+    pub(super) cell: Atomic<usize>,
     /// One beyond the last page that may be mapped. Written by the owner's faults, and while there is none.
     pub(super) reach: Atomic<usize>,
     pub(super) pages: [SetOnce<Page>; SLOT_PAGES],
@@ -38,6 +40,7 @@ impl Slot {
             owner: Atomic::new(null_mut()),
             live: Atomic::new(0),
             next: Atomic::new(1),
+            cell: Atomic::new(0),
             reach: Atomic::new(0),
             pages: [const { SetOnce::new() }; SLOT_PAGES],
             creds: UnsafeCell::new(None),
@@ -213,20 +216,32 @@ impl Slot {
         (count > 1 && pages.contains(&number)).then_some(pages)
     }
 
-    /// The pages that a read maps: those of the call, and where that is one of a single page, those that the
-    /// next ones will have until all are unmapped.
-    pub(super) fn readable(&self) -> impl Iterator<Item = (usize, &Page)> {
+    /// A bit for each page that a read maps: those of the call, and where that has a page of the round or a cell,
+    /// what the next such calls will have until all are unmapped, as far as it is allocated.
+    pub(super) fn readable(&self) -> u64 {
         let live = self.live.load(Relaxed);
         // CAST: at most that of all pages.
-        let next = self.next.load(Relaxed) as u32;
-        let later = if live.count_ones() == 1 { ROUND } else { 0 };
-        let mut wanted = live | later & u64::MAX.checked_shl(next).unwrap_or(0);
-        core::iter::from_fn(move || {
+        let from = |page: usize| u64::MAX.checked_shl(page as u32).unwrap_or(0);
+        let later = match self.cell.load(Relaxed) {
+            _ if live.count_ones() == 1 => ROUND & from(self.next.load(Relaxed)),
+            0 => 0,
+            cell => ALL_CELLS & from(CELLS_AT + cell * CELL_STRIDE),
+        };
+        let mut here = 0;
+        let mut wanted = live | later;
+        while wanted != 0 {
+            let number = wanted.trailing_zeros();
             // CAST: below 64.
-            let number = (wanted != 0).then(|| wanted.trailing_zeros() as usize)?;
+            if self.present(number as usize).is_some() {
+                here |= 1 << number;
+            }
             wanted &= wanted - 1;
-            Some(number)
-        })
-        .filter_map(|number| Some((number, self.pages.get(number)?.as_ref()?)))
+        }
+        here
+    }
+
+    /// A page, if it is there.
+    pub(super) fn present(&self, number: usize) -> Option<&Page> {
+        self.pages.get(number)?.as_ref()
     }
 }

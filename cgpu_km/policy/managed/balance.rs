@@ -9,6 +9,11 @@ use super::{account, bit, mode, order, room_beside, Order};
 use crate::store::List;
 
 impl Books {
+    /// Whether there is managed memory, without which nothing has to be balanced.
+    pub fn has_managed(&self) -> bool {
+        !self.managed.is_empty()
+    }
+
     /// Room is to be made for a memory object: nothing takes what is free until
     /// [`Books::end_demand`]. `false`: there is room, or there would be none.
     pub fn begin_demand(&mut self, gpu: GpuId, bytes: u64) -> bool {
