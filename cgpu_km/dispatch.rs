@@ -173,6 +173,10 @@ impl Call for TenantCall<'_, '_> {
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
         self.tenant.with_books(work)
     }
+
+    fn look<R>(&mut self, work: impl FnOnce(&Books) -> R) -> R {
+        self.tenant.look(work)
+    }
 }
 
 impl Call for Upkeep<'_> {

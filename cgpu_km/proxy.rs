@@ -313,6 +313,11 @@ pub trait Call {
 
     /// Works on the tenant's books, alone.
     fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R;
+
+    /// Looks into them, alone.
+    fn look<R>(&mut self, work: impl FnOnce(&Books) -> R) -> R {
+        self.books(|books| work(books))
+    }
 }
 
 /// Which of the driver's nodes a proxied file stands for.

@@ -231,7 +231,7 @@ impl Mappings {
     pub(super) fn rejoin(&mut self, splits: &Splits) -> Change {
         let mut tables = Change::default();
         for (slot, key, life) in splits.was.into_iter().flatten() {
-            tables = tables.and(self.unlink(slot));
+            tables = tables.and(self.unlink(slot, None));
             if let Some(record) = self.records.get_mut(slot) {
                 record.key = key;
                 record.life = life;
@@ -282,7 +282,7 @@ impl Mappings {
         if self.records.get(slot)?.life == Life::Split {
             return None;
         }
-        self.remove(slot)
+        self.remove(slot, None)
     }
 
     /// The driver has closed the file. Gives one mapping of it, as long as there are any.
@@ -290,18 +290,57 @@ impl Mappings {
         let slot = self.records.from((file.0, 0, 0))?;
         let record = self.records.get(slot)?;
         match record.key.0 == file.0 {
-            true => self.remove(slot),
+            true => self.remove(slot, None),
             false => None,
         }
     }
 
     /// The first mapping that lies whole in a span and was there at that moment.
     pub(super) fn within(&self, span: Span, moment: u64) -> Option<Mapped> {
+        let (_, slot) = self.first_within(span, moment, None)?;
+        let record = self.records.get(slot)?;
+        Some(Mapped {
+            name: self.records.name(slot)?,
+            uuid: record.uuid,
+            base: record.base,
+            length: record.length,
+        })
+    }
+
+    /// Takes that mapping out: the driver has it no longer. `from` is what the last one that was taken out gave.
+    pub(super) fn take_within(
+        &mut self,
+        span: Span,
+        moment: u64,
+        from: &mut Option<(u64, Path)>,
+    ) -> Option<Gone> {
+        let (before, slot) = self.first_within(span, moment, from.take())?;
+        let key = self.records.get(slot)?.key;
+        let path = match before {
+            Some(path) => path,
+            None => self.records.path(key),
+        };
+        *from = Some((key.1, path));
+        self.remove(slot, Some(path))
+    }
+
+    /// The first mapping that lies whole in a span and was there at that moment, and the way to it, if that is known;
+    /// the way to the span on one GPU may be.
+    fn first_within(
+        &self,
+        span: Span,
+        moment: u64,
+        known: Option<(u64, Path)>,
+    ) -> Option<(Option<Path>, Slot)> {
         let file = span.file.0;
-        let mut place = span.gpu.map_or(0, |gpu| u64::from(gpu.0));
+        let first = span.gpu.map_or(0, |gpu| u64::from(gpu.0));
+        let (mut place, mut path) = match known {
+            Some((place, path)) => (place, path),
+            None => (first, self.records.path((file, first, span.base))),
+        };
         loop {
             step();
-            let slot = self.records.from((file, place, span.base))?;
+            let slot = self.records.behind(path.before())?;
             let key = self.records.get(slot)?.key;
             if key.0 != file || key.1 == SPLIT || (span.gpu.is_some() && key.1 != place) {
                 return None;
@@ -309,27 +348,26 @@ impl Mappings {
             if key.1 != place {
                 // The file has nothing more on that GPU, but on this one.
                 place = key.1;
+                path = self.records.path((file, place, span.base));
                 continue;
             }
+            let mut way = Some(path);
             let mut at = Some(slot);
             while let Some(slot) = at.filter(|&at| self.begins(at, file, place, span.last)) {
                 step();
                 let record = self.records.get(slot)?;
                 let old = matches!(record.life, Life::Here(since) if since <= moment);
                 if old && record.last() <= span.last {
-                    return Some(Mapped {
-                        name: self.records.name(slot)?,
-                        uuid: record.uuid,
-                        base: record.base,
-                        length: record.length,
-                    });
+                    return Some((way, slot));
                 }
+                way = None;
                 at = self.records.behind(Some(slot));
             }
             if span.gpu.is_some() {
                 return None;
             }
             place += 1;
+            path = self.records.path((file, place, span.base));
         }
     }
 
@@ -340,7 +378,7 @@ impl Mappings {
     }
 
     fn split(&mut self, slot: Slot) -> Change {
-        let out = self.unlink(slot);
+        let out = self.unlink(slot, None);
         self.clock += 1;
         let serial = self.clock;
         if let Some(record) = self.records.get_mut(slot) {
@@ -350,8 +388,8 @@ impl Mappings {
         out.and(self.link(slot, None))
     }
 
-    fn remove(&mut self, slot: Slot) -> Option<Gone> {
-        let tables = self.unlink(slot);
+    fn remove(&mut self, slot: Slot, path: Option<Path>) -> Option<Gone> {
+        let tables = self.unlink(slot, path);
         let record = self.records.remove(slot)?;
         Some(Gone {
             hold: record.hold,
@@ -396,11 +434,11 @@ impl Mappings {
     }
 
     /// Takes a record out of the order. Gives what that means for its GPU's page tables.
-    fn unlink(&mut self, slot: Slot) -> Change {
+    fn unlink(&mut self, slot: Slot, path: Option<Path>) -> Change {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
             return Change::default();
         };
-        let path = self.records.path(key);
+        let path = path.unwrap_or_else(|| self.records.path(key));
         let tables = self.tables(path.before(), slot, self.records.behind(Some(slot)));
         self.records.unlink(slot, &path);
         Change {

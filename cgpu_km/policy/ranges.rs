@@ -270,8 +270,9 @@ impl Books {
         if !asked {
             return self.ranges.lose(range);
         }
-        while let Some(mapped) = self.mapped(span, moment) {
-            self.unmapped(mapped);
+        let mut from = None;
+        while let Some(gone) = self.mappings.take_within(span, moment, &mut from) {
+            self.release_mapping(Some(gone));
         }
         self.ranges.take(range);
     }

@@ -38,7 +38,7 @@ pub(super) fn answer(
             let wanted = get(timeslice::TIMESLICE_US, bytes)?;
             call.books(|books| books.set_timeslice(client, object, wanted))
         }
-        control::GET_TIMESLICE => match call.books(|books| books.timeslice(client, object)) {
+        control::GET_TIMESLICE => match call.look(|books| books.timeslice(client, object)) {
             Ok(remembered) => {
                 set(timeslice::TIMESLICE_US, bytes, remembered)?;
                 Ok(())
@@ -50,7 +50,7 @@ pub(super) fn answer(
             if timed && get(preempt::TIMEOUT_US, bytes)? > params::MOST_PREEMPT_TIMEOUT_US {
                 return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
             }
-            call.books(|books| books.require(client, object, Kind::ChannelGroup))
+            call.look(|books| books.require(client, object, Kind::ChannelGroup))
         }
         control::PERF_BOOST => {
             let flags = get(perf_boost::FLAGS, bytes)?;
@@ -71,14 +71,14 @@ pub(super) fn answer(
         // Where the administrator has set the GPU to exclusive use, the first client to reserve it would
         // keep out the others. Whose the GPU is, the instances say.
         control::ACQUIRE_COMPUTE_MODE_RESERVATION | control::RELEASE_COMPUTE_MODE_RESERVATION => {
-            call.books(|books| books.require(client, object, Kind::Subdevice))
+            call.look(|books| books.require(client, object, Kind::Subdevice))
         }
         // The driver counts who wants it, and asks the firmware for the first and after the last
         // (`deviceCtrlCmdKPerfCudaLimitSetControl_IMPL()` in kern_cuda_limit.c).
-        control::PERF_CUDA_LIMIT => call.books(|books| books.require(client, object, Kind::Device)),
+        control::PERF_CUDA_LIMIT => call.look(|books| books.require(client, object, Kind::Device)),
         // The same (`subdeviceCtrlCmdTimerSetGrTickFreq_IMPL()` in subdevice_ctrl_timer_kernel.c).
         control::SET_GR_TICK_FREQ => {
-            call.books(|books| books.require(client, object, Kind::Subdevice))
+            call.look(|books| books.require(client, object, Kind::Subdevice))
         }
         // A ring in which there is no sample yet: what the driver puts there is of all processes of the GPU.
         control::GPUMON_SAMPLES => {
@@ -89,7 +89,7 @@ pub(super) fn answer(
             set(gpumon::COUNT, bytes, 0)?;
             set(gpumon::TRACKER, bytes, 0)?;
             bytes.get_mut(gpumon::SAMPLES..).unwrap_or_default().fill(0);
-            call.books(|books| books.require(client, object, Kind::Subdevice))
+            call.look(|books| books.require(client, object, Kind::Subdevice))
         }
         _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),
     };

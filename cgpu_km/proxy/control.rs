@@ -142,7 +142,7 @@ pub(super) fn control(
     let returned = forward(call, code, outer, nested, route)?;
     lists::show(call, cmd, &hidden, &mut params.bytes);
     if cmd == names::GET_PID_INFO {
-        let gpu = call.books(|books| books.gpu_of(client, object));
+        let gpu = call.look(|books| books.gpu_of(client, object));
         lists::tell_usage(call, gpu, &hidden, &mut params.bytes);
     }
 
@@ -151,7 +151,7 @@ pub(super) fn control(
         report::rewrite_gpu_info_v2(&asked, &mut params.bytes);
     }
     if let (true, Some(gpu)) = (ok, reported) {
-        let Some(view) = call.books(|books| books.fb_view(gpu)) else {
+        let Some(view) = call.look(|books| books.fb_view(gpu)) else {
             // The share was taken away meanwhile.
             return set(STATUS, outer, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
         };

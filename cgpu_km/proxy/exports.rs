@@ -164,7 +164,7 @@ impl Request {
         if let Way::In(device) = &self.way {
             let device = ObjectHandle(get(*device, bytes)?);
             if device.0 != 0 {
-                match call.books(|books| books.kind_of(client, device)) {
+                match call.look(|books| books.kind_of(client, device)) {
                     Some(Kind::Device) => {}
                     Some(_) => return Ok(Err(NvStatus::NV_ERR_INVALID_PARAMETER)),
                     None => return Ok(Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND)),

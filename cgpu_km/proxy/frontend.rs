@@ -173,7 +173,7 @@ pub(super) fn allowed(
     wanted: Capabilities,
 ) -> Result<(), Reason> {
     // What all have needs no look into the books.
-    let may = wanted == BASE || call.books(|books| books.capabilities(gpu)).meets(wanted);
+    let may = wanted == BASE || call.look(|books| books.capabilities(gpu)).meets(wanted);
     match may {
         true => Ok(()),
         false => Err(Reason::Capability(wanted)),
@@ -197,7 +197,7 @@ pub(super) fn check_file(
     session: &Session,
     client: ClientHandle,
 ) -> Result<(), NvStatus> {
-    let file = call.books(|books| books.client_file(client));
+    let file = call.look(|books| books.client_file(client));
     match is_elsewhere(session, file) {
         true => Err(NvStatus::NV_ERR_INVALID_CLIENT),
         false => Ok(()),
@@ -332,7 +332,7 @@ fn dup(call: &mut impl Call, session: &Session, code: u32, bytes: &mut [u8]) -> 
     let returned = plain(call, code, bytes);
     let status = nvos55::STATUS.get(bytes);
     // What a duplicate is was decided by its source.
-    let kind = call.books(|books| books.kind_of(source_client, source));
+    let kind = call.look(|books| books.kind_of(source_client, source));
     let kind = kind.unwrap_or(Kind::VideoMemory);
     let done = is_made(call, kind, client, made, returned, status);
     call.books(|books| books.end_dup(ticket, done.then_some(made)));

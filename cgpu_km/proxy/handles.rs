@@ -34,7 +34,7 @@ pub(super) const FOREIGN: NvStatus = RefusalCause::ForeignClient.status();
 
 /// Whether a client is the tenant's.
 pub(super) fn owns(call: &mut impl Call, client: u32) -> bool {
-    call.books(|books| books.owns_client(ClientHandle(client)))
+    call.look(|books| books.owns_client(ClientHandle(client)))
 }
 
 /// Whether the clients at these places of parameters are the tenant's, or 0. (The tables are made from the

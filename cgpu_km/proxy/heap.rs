@@ -185,10 +185,10 @@ fn info(
     if let Err(refused) = check_file(call, session, client) {
         return set(STATUS, bytes, refused.0).map(|()| 0);
     }
-    let gpu = call.books(|books| books.gpu_of(client, parent));
+    let gpu = call.look(|books| books.gpu_of(client, parent));
     let Some(gpu) = gpu else {
         // The device is not there, or not the tenant's any more.
-        let known = call.books(|books| books.owns_client(client));
+        let known = call.look(|books| books.owns_client(client));
         let status = match known {
             true => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             false => super::handles::FOREIGN,
@@ -197,7 +197,7 @@ fn info(
     };
     let returned = plain(call, code, bytes)?;
     // Whatever the status says, which another thread can have written: nothing else is told.
-    let Some(view) = call.books(|books| books.fb_view(gpu)) else {
+    let Some(view) = call.look(|books| books.fb_view(gpu)) else {
         return Err(Errno::EINVAL);
     };
     for (field, most) in [
@@ -295,7 +295,7 @@ fn registers(call: &mut impl Call, session: &Session, bytes: &mut [u8]) -> Resul
         Err(refused) => refused,
         // Compare `_rmAllocMemoryLocalPrivileged()`.
         Ok(()) if !params::is_without_memory(get(FLAGS, bytes)?) => NvStatus::NV_ERR_INVALID_FLAGS,
-        Ok(()) if call.books(|books| books.gpu_of(client, parent)).is_none() => {
+        Ok(()) if call.look(|books| books.gpu_of(client, parent)).is_none() => {
             NvStatus::NV_ERR_OBJECT_NOT_FOUND
         }
         Ok(()) => {

@@ -136,7 +136,7 @@ pub(super) fn show(call: &mut impl Call, cmd: ControlCmd, hidden: &Hidden, param
         Names::Instances => {
             let told = device_ids::DEVICE_IDS.get(params).unwrap_or(0);
             let own = (0..u32::BITS)
-                .filter(|instance| call.books(|books| books.share(GpuId(*instance))).is_some());
+                .filter(|instance| call.look(|books| books.share(GpuId(*instance))).is_some());
             let own = own.fold(0, |mask, instance| mask | 1 << instance);
             let _ = device_ids::DEVICE_IDS.set(params, told & own);
         }
@@ -186,7 +186,7 @@ pub(super) fn tell_usage(
 ) {
     use pid_info::*;
     for &(base, process) in hidden.own.iter() {
-        let held = gpu.map_or(0, |gpu| call.books(|books| books.held_by(gpu, process)));
+        let held = gpu.map_or(0, |gpu| call.look(|books| books.held_by(gpu, process)));
         let places = [
             (MEM_PRIVATE, held),
             (MEM_SHARED_OWNED, 0),
@@ -233,7 +233,7 @@ fn is_own_gpu(call: &impl Call, id: Field<u32>, entry: &[u8]) -> bool {
 /// The tenant's process that has this number for the caller.
 fn own_process(call: &mut impl Call, number: u32) -> Option<ProcessId> {
     let process = call.process_by_number(number)?;
-    call.books(|books| books.has_process(process))
+    call.look(|books| books.has_process(process))
         .then_some(process)
 }
 

@@ -122,7 +122,7 @@ fn ask(call: &mut impl Call, order: &Order, request: &Request) -> bool {
 fn grant(call: &mut impl Call, order: &Order) {
     let preferred = order.wish.preferred;
     let mut number = 0;
-    while let Some(uuid) = call.books(|books| books.managed_home(order.file, number)) {
+    while let Some(uuid) = call.look(|books| books.managed_home(order.file, number)) {
         number += 1;
         let home = Location {
             uuid,
@@ -176,7 +176,7 @@ pub fn settle(call: &mut impl Call, file: FileId, base: u64, length: u64, late: 
 /// Brings what the driver does in line with the books, after something was freed or a limit was changed:
 /// what does not fit any more goes to host memory, and what fits again comes back.
 pub fn rebalance(call: &mut impl Call) {
-    if !call.books(|books| books.has_managed()) || !relieve(call) {
+    if !call.look(|books| books.has_managed()) || !relieve(call) {
         return;
     }
     for _ in 0..MOST_ORDERS {
@@ -428,7 +428,7 @@ pub(super) fn validate(
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let invalid = entry.status.get(bytes) == Some(NvStatus::NV_ERR_INVALID_ADDRESS.0);
-    if invalid && call.books(|books| books.is_spilled_in(session.file, base, length)) {
+    if invalid && call.look(|books| books.is_spilled_in(session.file, base, length)) {
         set(entry.status, bytes, NvStatus::NV_OK.0)?;
     }
     Ok(returned)

@@ -153,7 +153,7 @@ fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, Refusal> {
         base: map.base,
         last,
     };
-    let moment = call.books(|books| books.moment());
+    let moment = call.look(|books| books.moment());
     match clear(call, span, moment) {
         Ok(()) => call.books(|books| books.begin_map(map)),
         Err(_) => begun,
@@ -186,14 +186,14 @@ pub(super) fn unmap(
     use uvm::unmap_external::*;
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
     let gpu = call.gpu_by_uuid(&uuid_at(bytes, UUID.start)?);
-    let moment = call.books(|books| books.moment());
+    let moment = call.look(|books| books.moment());
     let span = gpu.zip(last_of(base, length)).map(|(gpu, last)| Span {
         file: session.file,
         gpu: Some(gpu),
         base,
         last,
     });
-    let first = span.and_then(|span| call.books(|books| books.mapped(span, moment)));
+    let first = span.and_then(|span| call.look(|books| books.mapped(span, moment)));
     let alone = first.filter(|first| first.base == base && first.length == length);
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let ok = has_worked(entry, Ok(returned), bytes);
@@ -260,7 +260,7 @@ fn free_lost(
     bytes: &mut [u8],
     (base, length): (u64, Option<u64>),
 ) -> Result<i32, Errno> {
-    let moment = call.books(|books| books.moment());
+    let moment = call.look(|books| books.moment());
     let span = |last| Span {
         file: session.file,
         gpu: None,
@@ -269,7 +269,7 @@ fn free_lost(
     };
     // Without a length, a range that is mapped in pieces counts until those are unmapped, or the file is closed.
     let length = length.or_else(|| {
-        let first = call.books(|books| books.mapped(span(u64::MAX), moment));
+        let first = call.look(|books| books.mapped(span(u64::MAX), moment));
         let first = first.filter(|first| first.base == base);
         first.map(|first| first.length)
     });
@@ -293,7 +293,7 @@ pub(super) fn unregister(
     bytes: &mut [u8],
 ) -> Result<i32, Errno> {
     let gpu = call.gpu_by_uuid(&uuid_at(bytes, 0)?);
-    let moment = call.books(|books| books.moment());
+    let moment = call.look(|books| books.moment());
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let ok = has_worked(entry, Ok(returned), bytes);
     if let (Some(_), true) = (gpu, ok) {
@@ -311,7 +311,7 @@ pub(super) fn unregister(
 /// Unmaps, one by one, what lies whole in a span and was there at that moment. What the driver could not
 /// be asked for stays charged.
 fn clear(call: &mut impl Call, span: Span, moment: u64) -> Result<(), Errno> {
-    while let Some(mapped) = call.books(|books| books.mapped(span, moment)) {
+    while let Some(mapped) = call.look(|books| books.mapped(span, moment)) {
         if !is_unmapped(call, &mapped.uuid, mapped.base, mapped.length) {
             return Err(Errno::EAGAIN);
         }

@@ -193,6 +193,11 @@ impl Tenant {
         self.tables
     }
 
+    /// Looks into its books, alone. `work` computes: it calls nobody.
+    pub fn look<R>(&self, work: impl FnOnce(&Books) -> R) -> R {
+        work(&self.state.lock().books)
+    }
+
     /// Works on its books, alone. `work` computes: it calls nobody, and copies no user memory.
     pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
         self.with_state(|state| work(&mut state.books))

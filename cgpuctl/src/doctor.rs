@@ -16,7 +16,7 @@ mod module;
 mod nodes;
 
 use crate::control::{Control, Host, Look, Status};
-use cgpu_uapi::{Gpu, Instance, Version};
+use cgpu_uapi::{Gpu, GpuCompute, Instance, Version};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::path::Path;
@@ -119,23 +119,29 @@ pub struct Scene<'a> {
     pub gpus: Result<Vec<Gpu>, Errno>,
     /// Its instances; none where it cannot say.
     pub instances: Vec<Instance>,
+    /// How its GPUs are shared; none where it cannot say.
+    pub compute: Vec<GpuCompute>,
 }
 
 impl<'a> Scene<'a> {
     /// Asks the module, if it is there.
     pub fn new(host: &'a dyn Host) -> Self {
         let control = host.control();
-        let ask = |control: &dyn Control| (control.gpus(), control.version(), control.instances());
+        let ask = |control: &dyn Control| {
+            let (gpus, version) = (control.gpus(), control.version());
+            (gpus, version, control.instances(), control.gpu_compute())
+        };
         // The GPUs first: looking for them is what makes the module ask the driver for its version.
-        let (gpus, version, instances) = match &control {
+        let (gpus, version, instances, compute) = match &control {
             Ok(control) => ask(&**control),
-            Err(errno) => (Err(*errno), Err(*errno), Err(*errno)),
+            Err(errno) => (Err(*errno), Err(*errno), Err(*errno), Err(*errno)),
         };
         Self {
             host,
             version,
             gpus,
             instances: instances.unwrap_or_default(),
+            compute: compute.unwrap_or_default(),
         }
     }
 
@@ -149,6 +155,7 @@ impl<'a> Scene<'a> {
 pub const CHECKS: &[fn(&Scene<'_>) -> Vec<Finding>] = &[
     module::module,
     module::driver,
+    module::kernel_interface,
     cgpufs::mount,
     nodes::permissions,
     nodes::modify_device_files,

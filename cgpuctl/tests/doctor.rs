@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "it serves the other commands too")]
 mod fake;
 
-use cgpu_uapi::{Cause, CGPUFS_MOUNT};
+use cgpu_uapi::{Cause, Instance, CGPUFS_MOUNT};
 use cgpuctl::control::Status;
 use cgpuctl::doctor::{examine, Finding, State};
 use cgpuctl::exit::Exit;
@@ -12,6 +12,7 @@ use fake::{errno, Fake, Op};
 use insta::assert_snapshot;
 use nix::errno::Errno;
 use std::path::PathBuf;
+use zerocopy::FromZeros as _;
 
 const DEVTMPFS: u64 = 6;
 const CGPUFS: u64 = 0x2b;
@@ -298,6 +299,37 @@ fn a_mount_point_that_others_can_enter_fails() {
         (bad.subject.as_str(), bad.state),
         ("/mnt/twins", State::Warning)
     );
+}
+
+#[test]
+fn instances_without_the_drivers_interface_for_the_kernel_fail() {
+    let shared = |means| {
+        let fake = sound();
+        fake.with(|s| {
+            let mut instance = Instance::new_zeroed();
+            instance.key.gpu_minor = 0;
+            s.instances.push(instance);
+            let gpu = s.gpu_compute.get_mut(&0).expect("a GPU");
+            gpu.means = means;
+        });
+        fake
+    };
+    let of_check = |fake: &Fake| {
+        let all = examine(fake).into_iter();
+        let found = all.filter(|f| f.check == "kernel-interface");
+        found.map(|f| (f.subject, f.state)).collect::<Vec<_>>()
+    };
+    let found = of_check(&shared(cgpu_uapi::means::DOORBELL));
+    assert_eq!(found, [("GPU 0".to_owned(), State::Failed)]);
+    let found = of_check(&shared(0x1f));
+    assert_eq!(found, [("GPU 0".to_owned(), State::Ok)]);
+    // Nobody has asked for it yet.
+    let fake = sound();
+    fake.with(|s| {
+        let gpu = s.gpu_compute.get_mut(&0).expect("a GPU");
+        gpu.means = cgpu_uapi::means::DOORBELL;
+    });
+    assert_eq!(of_check(&fake), []);
 }
 
 #[test]

@@ -27,6 +27,7 @@ GOALS = (
     ("munmap of", 1500),
     ("first store", 1500),
     ("store to", 0),
+    ("UVM_MAP", 8000),
     ("UVM_", 6000),
 )
 MEMORY_GOALS = (("instance_bytes", "an idle instance", 64 << 10), ("client_bytes", "a client", None), ("object_bytes", "an object", 200))

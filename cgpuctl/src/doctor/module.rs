@@ -4,7 +4,7 @@
 use super::{Finding, Scene};
 use crate::error::{Facts, Problem};
 use crate::json;
-use cgpu_uapi::{text, Cause, ABI_VERSION, CONTROL_PATH};
+use cgpu_uapi::{means, text, Cause, GpuCompute, Instance, ABI_VERSION, CONTROL_PATH};
 use nix::errno::Errno;
 use std::path::Path;
 
@@ -87,6 +87,36 @@ pub(super) fn driver(scene: &Scene<'_>) -> Vec<Finding> {
         (Ok(_), Ok(known)) => finding(&format!("{version}, tables of branch {}", known.branch)),
         (_, Err(_)) => finding(version).unknown("load the module first"),
     }]
+}
+
+/// Where there are instances, the driver gives the module its interface for other kernel modules. (The module
+/// asks for it with the first instance of a GPU; before, nobody knows.)
+pub(super) fn kernel_interface(scene: &Scene<'_>) -> Vec<Finding> {
+    const BY_IT: u32 = means::TIMESLICE | means::SWITCH | means::PREEMPT | means::SAMPLES;
+    let shared = scene.compute.iter().filter(|gpu| {
+        let here = |instance: &Instance| instance.key.gpu_minor == gpu.minor;
+        scene.instances.iter().any(here)
+    });
+    let check = |gpu: &GpuCompute| {
+        let finding = |found: &str| {
+            let subject = format!("GPU {}", gpu.minor);
+            Finding::ok(
+                "kernel-interface",
+                subject,
+                found,
+                "used wherever there are instances",
+            )
+        };
+        match gpu.means & BY_IT {
+            0 => finding("not there, and instances were made all the same").failed(
+                "tenants are not kept apart in all calls, and compute time is shared by doorbells alone: the \
+                 kernel log says what is missing; mend that, and load the module without \
+                 unsafe_without_kernel_interface",
+            ),
+            _ => finding("used"),
+        }
+    };
+    shared.map(check).collect()
 }
 
 fn text_of(version: &cgpu_uapi::Version) -> &str {
