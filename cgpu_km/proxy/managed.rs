@@ -19,6 +19,7 @@
 
 use super::frontend::get;
 use super::frontend::set;
+use super::uvm::answer;
 use super::uvm::forward;
 use super::uvm::has_worked;
 use super::uvm_map::uuid_at;
@@ -248,7 +249,7 @@ pub(super) fn register(
             Entry::Refused => false,
         };
         if !done {
-            return set(entry.status, bytes, NvStatus::NV_ERR_NO_MEMORY.0).map(|()| 0);
+            return answer(entry, bytes, NvStatus::NV_ERR_NO_MEMORY);
         }
     }
     forward(call, entry.cmd, bytes, Route::Caller)
@@ -269,13 +270,13 @@ pub(super) fn touch(
         return forward(call, entry.cmd, bytes, Route::Caller);
     }
     let Some(wish) = wish(entry, bytes)? else {
-        return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ADDRESS.0).map(|()| 0);
+        return answer(entry, bytes, NvStatus::NV_ERR_INVALID_ADDRESS);
     };
     let touch = call.books(|books| books.begin_touch(session.file, base, length));
     let Some(touch) = touch? else {
         // `uvm_api_range_type_check()`, uvm_policy.c. (The driver knows other memory too, HMM and ATS, but
         // not in an address space that processes share, which all here are: see `super::uvm`.)
-        return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ADDRESS.0).map(|()| 0);
+        return answer(entry, bytes, NvStatus::NV_ERR_INVALID_ADDRESS);
     };
     let returned = if touch.runs.iter().all(|run| run.counts) {
         forward(call, entry.cmd, bytes, Route::Caller)
@@ -285,7 +286,7 @@ pub(super) fn touch(
             .is_none_or(|place| place.uuid == CPU_UUID || call.gpu_by_uuid(&place.uuid).is_some());
         match known {
             true => in_runs(call, entry, bytes, &touch.runs),
-            false => set(entry.status, bytes, NvStatus::NV_ERR_INVALID_DEVICE.0).map(|()| 0),
+            false => answer(entry, bytes, NvStatus::NV_ERR_INVALID_DEVICE),
         }
     };
     let ok = has_worked(entry, returned, bytes);
@@ -374,7 +375,7 @@ fn in_runs(
         set(SEMAPHORE_ADDRESS, bytes, 0)?;
         set(SEMAPHORE_PAYLOAD, bytes, 0)?;
     }
-    let mut returned = set(entry.status, bytes, NvStatus::NV_OK.0).map(|()| 0);
+    let mut returned = answer(entry, bytes, NvStatus::NV_OK);
     let mut ok = true;
     for run in runs.iter().filter(|run| run.counts) {
         set(BASE, bytes, run.base)?;
@@ -413,7 +414,7 @@ pub(super) fn migrate_group(
         Some(_) => NvStatus::NV_OK,
         None => NvStatus::NV_ERR_INVALID_DEVICE,
     };
-    set(entry.status, bytes, status.0).map(|()| 0)
+    answer(entry, bytes, status)
 }
 
 /// `UVM_VALIDATE_VA_RANGE`: whether there is a range of just these addresses. Where a part of it is spilled,

@@ -146,6 +146,11 @@ pub(super) fn forward(
     call.forward(request, &mut parts, route)
 }
 
+/// Answers in the driver's place.
+pub(super) fn answer(entry: &UvmEntry, bytes: &mut [u8], status: NvStatus) -> Result<i32, Errno> {
+    set(entry.status, bytes, status.0).map(|()| 0)
+}
+
 /// Whether a request was made and the driver says that it has worked.
 pub(super) fn has_worked(entry: &UvmEntry, returned: Result<i32, Errno>, bytes: &[u8]) -> bool {
     returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0)

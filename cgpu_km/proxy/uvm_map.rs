@@ -16,7 +16,7 @@
 use super::few::Few;
 use super::frontend::get;
 use super::frontend::note;
-use super::frontend::set;
+use super::uvm::answer;
 use super::uvm::forward;
 use super::uvm::has_worked;
 use super::Call;
@@ -96,7 +96,7 @@ pub(super) fn map(
             continue;
         }
         let Some(gpu) = call.gpu_by_uuid(&uuid) else {
-            return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_DEVICE.0).map(|()| 0);
+            return answer(entry, bytes, NvStatus::NV_ERR_INVALID_DEVICE);
         };
         let map = Map {
             file: session.file,
@@ -111,7 +111,7 @@ pub(super) fn map(
         maps.push((map, None))?;
     }
     if maps.is_empty() {
-        return set(entry.status, bytes, NvStatus::NV_ERR_INVALID_ARGUMENT.0).map(|()| 0);
+        return answer(entry, bytes, NvStatus::NV_ERR_INVALID_ARGUMENT);
     }
     let begun = maps.iter_mut().try_for_each(|(map, ticket)| {
         *ticket = Some(begin(call, map)?);
@@ -124,7 +124,7 @@ pub(super) fn map(
         if let Some(reason) = refusal.reason() {
             note(call, session, CallKind::Uvm, entry.cmd, reason);
         }
-        return set(entry.status, bytes, refusal.status.0).map(|()| 0);
+        return answer(entry, bytes, refusal.status);
     }
     let mut part = Part::argument(bytes);
     part.gap = gap;
@@ -171,7 +171,7 @@ pub(super) fn fixed(
     use uvm::map_external::{BASE, LENGTH};
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
     if let Err(refusal) = call.books(|books| books.begin_fixed(session.file, base, length)) {
-        return set(entry.status, bytes, refusal.status.0).map(|()| 0);
+        return answer(entry, bytes, refusal.status);
     }
     forward(call, entry.cmd, bytes, Route::Caller)
 }
@@ -218,7 +218,7 @@ pub(super) fn create(
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
     let ticket = match call.books(|books| books.begin_range(session.file, base, length)) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(entry.status, bytes, refusal.status.0).map(|()| 0),
+        Err(refusal) => return answer(entry, bytes, refusal.status),
     };
     let returned = forward(call, entry.cmd, bytes, Route::Caller);
     let made = has_worked(entry, returned, bytes);
@@ -248,7 +248,7 @@ pub(super) fn free(
         }
         Ok(RangeEnd::Nothing) => forward(call, entry.cmd, bytes, Route::Caller),
         Ok(RangeEnd::Lost) => free_lost(call, session, entry, bytes, (base, length)),
-        Err(refusal) => set(entry.status, bytes, refusal.status.0).map(|()| 0),
+        Err(refusal) => answer(entry, bytes, refusal.status),
     }
 }
 
