@@ -117,8 +117,21 @@ pub(super) struct Lease {
     slot: usize,
     /// Where the first part is.
     start: usize,
+    /// How the parts lie.
+    shape: Shape,
     /// The slot is of the address space of the task that took it, which alone can unmap it.
     _task: PhantomData<NotThreadSafe>,
+}
+
+/// How the parts of a call lie among the pages of its slot.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// On a page of the round, up to this byte.
+    Page { end: usize },
+    /// In a cell.
+    Cell,
+    /// Each on pages of its own.
+    Apart,
 }
 
 /// While this exists, the task that made it may touch the lease's pages.
@@ -165,6 +178,7 @@ impl Lease {
                         base,
                         slot,
                         start: 0,
+                        shape: Shape::Apart,
                         _task: PhantomData,
                     });
                 }
@@ -220,6 +234,7 @@ impl Lease {
             self.seal();
         }
         self.start = 1;
+        self.shape = Shape::Apart;
         let slot = self.slot();
         let mut live = 0;
         for (number, part) in parts.iter().enumerate() {
@@ -257,6 +272,7 @@ impl Lease {
         slot.next.store(start + 2, Relaxed);
         slot.live.store(1 << start, Relaxed);
         self.start = start;
+        self.shape = Shape::Page { end: alone.end() };
         let page = self.page(0)?;
         page.put(0, alone.first)?;
         if let Some((at, pointer, second)) = alone.second {
@@ -286,6 +302,7 @@ impl Lease {
         slot.cell.store(cell + 1, Relaxed);
         slot.live.store(((1 << CELL_PAGES) - 1) << start, Relaxed);
         self.start = start;
+        self.shape = Shape::Cell;
         for (offset, piece) in argument.pieces() {
             self.copy_in(Place::START.behind(offset), piece)?;
         }
@@ -324,14 +341,13 @@ impl Lease {
         creds::reduced_by(kept, call)
     }
 
-    /// Reads `parts` back, as the driver left them, the pointers as the caller gave them.
+    /// Reads `parts` back, as the driver left them, the pointers as the caller gave them. They are those that
+    /// [`Lease::fill`] was given.
     pub(super) fn finish(&mut self, parts: &mut [Part<'_>]) -> Result {
-        if let Some(alone) = Alone::of(parts) {
-            let end = alone.end();
-            return self.finish_page(parts, end);
-        }
-        if fits_cell(parts) {
-            return self.finish_cell(parts);
+        match self.shape {
+            Shape::Page { end } => return self.finish_page(parts, end),
+            Shape::Cell => return self.finish_cell(parts),
+            Shape::Apart => {}
         }
         self.seal();
         let mut pointers = [[0; 8]; PARTS_MAX];

@@ -389,13 +389,11 @@ impl Mappings {
     }
 
     fn remove(&mut self, slot: Slot, path: Option<Path>) -> Option<Gone> {
+        let record = self.records.get(slot)?;
+        let (hold, gpu) = (record.hold, record.gpu);
         let tables = self.unlink(slot, path);
-        let record = self.records.remove(slot)?;
-        Some(Gone {
-            hold: record.hold,
-            gpu: record.gpu,
-            tables,
-        })
+        self.records.discard(slot);
+        Some(Gone { hold, gpu, tables })
     }
 
     /// What tables a mapping takes, and what it shares with its neighbours: more than without it, less than

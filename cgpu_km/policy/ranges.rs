@@ -119,15 +119,19 @@ impl Ranges {
         }
     }
 
-    fn take(&mut self, name: Ref) -> Option<Range> {
-        let slot = self.records.find(name)?;
-        let path = self.records.path(self.records.get(slot)?.key());
-        self.records.unlink(slot, &path);
-        let range = self.records.remove(slot)?;
+    /// Takes a record out.
+    fn take(&mut self, name: Ref) {
+        let found = self.records.find(name);
+        let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
+        let Some((slot, range)) = found else {
+            return;
+        };
         if range.life == Life::Lost {
             self.lost -= 1;
         }
-        Some(range)
+        let path = self.records.path(range.key());
+        self.records.unlink(slot, &path);
+        self.records.discard(slot);
     }
 
     /// The file of a range is lost. The range's own record says so from now on, since there may be no memory for
@@ -160,10 +164,10 @@ impl Ranges {
                 .records
                 .get(slot)
                 .is_some_and(|range| range.file == file);
-            let name = self.records.name(slot).filter(|_| of_file);
-            if name.and_then(|name| self.take(name)).is_none() {
+            let Some(name) = self.records.name(slot).filter(|_| of_file) else {
                 return;
-            }
+            };
+            self.take(name);
         }
     }
 }

@@ -129,19 +129,35 @@ impl<T> Slots<T> {
     /// Takes a record out.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
         let body = self.bodies.get_mut(slot.index())?;
-        if matches!(body, Body::Vacant { .. }) {
-            return None;
+        let next = self.vacant;
+        match core::mem::replace(body, Body::Vacant { next }) {
+            Body::Taken(value) => {
+                self.vacated(slot);
+                Some(value)
+            }
+            vacant => {
+                *body = vacant;
+                None
+            }
         }
-        let next = self.vacant.replace(slot);
-        let old = core::mem::replace(body, Body::Vacant { next });
+    }
+
+    /// Drops a record where it is: taken out, a large one is copied more than once.
+    pub(super) fn discard(&mut self, slot: Slot) {
+        let next = self.vacant;
+        if let Some(body @ Body::Taken(_)) = self.bodies.get_mut(slot.index()) {
+            *body = Body::Vacant { next };
+            self.vacated(slot);
+        }
+    }
+
+    /// A place has become vacant, which knows the one that was before.
+    fn vacated(&mut self, slot: Slot) {
+        self.vacant = Some(slot);
         self.taken -= 1;
         if self.taken == 0 {
             self.vacant = None;
             self.bodies = List::new();
-        }
-        match old {
-            Body::Taken(value) => Some(value),
-            Body::Vacant { .. } => None,
         }
     }
 
@@ -211,6 +227,11 @@ impl<T> Named<T> {
     /// As [`Slots::remove`].
     pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
         self.records.remove(slot).map(|record| record.value)
+    }
+
+    /// As [`Slots::discard`].
+    pub(super) fn discard(&mut self, slot: Slot) {
+        self.records.discard(slot);
     }
 
     pub(super) fn get(&self, slot: Slot) -> Option<&T> {

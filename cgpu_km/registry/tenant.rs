@@ -49,6 +49,9 @@ pub struct Tenant {
 
 struct State {
     books: Books,
+    /// [`Books::over_changes`] and [`Books::boost_changes`] of which those who wait for them were told.
+    over_told: u64,
+    boosts_told: u64,
     control: Door,
     uvm: Door,
     /// In the order of the GPUs' minors.
@@ -173,6 +176,8 @@ impl Tenant {
                 clients,
                 state <- new_mutex!(State {
                     books: Books::with_seed(os_interface::random()),
+                    over_told: 0,
+                    boosts_told: 0,
                     control,
                     uvm,
                     shares: KVec::new(),
@@ -207,10 +212,9 @@ impl Tenant {
     /// by that, or no longer is.
     fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
-        let before = state.books.over_changes();
-        let boosts = state.books.boost_changes();
         let result = work(&mut state);
-        let changed = state.books.over_changes() != before;
+        let over = state.books.over_changes();
+        let changed = core::mem::replace(&mut state.over_told, over) != over;
         // In the order in which they happened, so before anybody else changes the books.
         while let Some(change) = state.books.take_channel_change() {
             let share = state.shares.iter().find(|s| s.gpu.id() == change.gpu);
@@ -219,7 +223,8 @@ impl Tenant {
                 share.gpu.conductor().channel_changed(id, &change);
             }
         }
-        if state.books.boost_changes() != boosts {
+        let boosts = state.books.boost_changes();
+        if core::mem::replace(&mut state.boosts_told, boosts) != boosts {
             for share in &state.shares {
                 let boost = state.books.boost(share.gpu.id());
                 let id = InstanceId(share.instance);
