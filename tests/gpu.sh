@@ -12,9 +12,9 @@ if [ "${1:-}" = --bundle ]; then
 	bundle=${2:?"gpu.sh --bundle: which folder?"}
 	shift 2
 fi
-target=${CARGO_TARGET_DIR:-target}/release
+target=${CARGO_TARGET_DIR:-target}/gpu
 if command -v cargo >/dev/null; then
-	cargo build --quiet --release --locked -p cgpu-gpu -p cgpu-preload >&2 || exit 2
+	cargo build --quiet --profile gpu --locked -p cgpu-gpu -p cgpu-preload >&2 || exit 2
 elif ! [ -x "$target/cgpu-gpu" ]; then
 	echo "test-gpu: there is no cargo to build it with, and nothing built in $target" >&2
 	exit 2

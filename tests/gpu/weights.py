@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""weights.py [--bin DIR] [--json FILE] [--seconds S] [CASE...]: how the module's scheduler shares a real GPU. A
-line of JSON for each case: what each program did of what it does alone (`got`), its part of what all
+"""weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [CASE...]: how the module's scheduler
+shares a real GPU. A line of JSON for each case: what each program did of what it does alone (`got`), its part of what all
 did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
 
 A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native, doorbell or rmapi; `+` after a weight is high
 priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program that thinks, launches
 one short kernel and waits for it. Without cases: those of docs/measurements. --pairs WEIGHTS: two programs of each kind
-in all pairs, `rmapi`.
+in all pairs, `rmapi`. --alone FILE: keeps what each program does alone for the next start on the same machine. Several
+--gpu: a case on each of them at a time, which begin and end together.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -34,12 +36,15 @@ MIXES = (
     "1:800:8,2:15:8,3:16000:8,4:800:1",
 )
 LENGTHS = ("15", "800", "16000", "81000")
+# Measured first, to know how long steps are.
+FIRST_KIND = "800:8"
+KINDS = tuple(f"{length}:{depth}" for length in LENGTHS for depth in (1, 8))
 CAPS = ("30:15:8", "30:800:1", "30:16000:8", "30:81000:8", "50:800:8")
 FIXED = 3
 WEIGHT = 2
 # Cases with kernels of more than LONG_US take LONGER times as long.
 LONG_US = 50_000
-LONGER = 2.5
+LONGER = 1.6
 # A case takes a few seconds.
 MOST_S = 60
 
@@ -53,24 +58,24 @@ def words(kernel, depth, seconds, steps_per_us):
     return f"burn.py {kernel} {depth} {seconds} {steps_per_us}".strip()
 
 
-def weigh(folder, backend, policy, instances, seconds, steps_per_us="", log=None):
-    """Runs programs under the scheduler."""
+def weigh(tool, backend, policy, instances, seconds, steps_per_us="", log=None):
+    """Runs programs under the scheduler; `tool` is how `cgpu-gpu weigh` is started."""
     specs = [
         f"{weight}:{sys.executable} {HERE / 'programs'}/{words(kernel, depth, seconds, steps_per_us)}"
         for weight, kernel, depth in instances
     ]
     logged = ["--log", log] if log else []
-    command = [folder / "cgpu-gpu", "weigh", "--policy", str(policy), *BACKENDS[backend], *logged, *specs]
+    command = [*tool, "--policy", str(policy), *BACKENDS[backend], *logged, *specs]
     # In a group of their own, so that what does not end leaves nobody behind on the GPU.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as tool:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
-            output, _ = tool.communicate(timeout=MOST_S)
+            output, _ = process.communicate(timeout=MOST_S)
         finally:
-            if tool.poll() != 0:
+            if process.poll() != 0:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(tool.pid, signal.SIGKILL)
-    if tool.returncode:
-        raise subprocess.SubprocessError(f"cgpu-gpu weigh ended with {tool.returncode}")
+                    os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise subprocess.SubprocessError(f"cgpu-gpu weigh ended with {process.returncode}")
     return json.loads(output)
 
 
@@ -82,7 +87,9 @@ def parse(case):
 
 def default_cases():
     """Those of docs/measurements."""
-    for mix in MIXES:
+    # All kinds at once, and all twice.
+    every = (",".join(f"1:{kind}" for kind in KINDS * count) for count in (1, 2))
+    for mix in (*MIXES, *every):
         for backend in BACKENDS:
             yield f"{backend}/{WEIGHT}/{mix}"
     for mix in CAPS:
@@ -98,34 +105,44 @@ def span(instances, seconds):
 
 def pairs(weights):
     """All kinds of programs beside all kinds, with these weights."""
-    kinds = [f"{length}:{depth}" for length in LENGTHS for depth in (1, 8)]
     first, second = weights.split(":")
-    for one in kinds:
-        for other in kinds:
+    for one in KINDS:
+        for other in KINDS:
             yield f"rmapi/{WEIGHT}/{first}:{one},{second}:{other}"
 
 
-def measure(folder, cases, seconds, logs=None):
-    """Runs cases; what came of each."""
-    alone = {}
-    # Once, on a GPU that nobody else uses.
-    seen = weigh(folder, "native", WEIGHT, [("1", "800", "8")], seconds)
-    steps = seen["programs"][0]["steps_per_us"]
-    for place, case in enumerate(cases):
+class Gpu:
+    """A GPU, and what each kind of program does alone on it under the driver."""
+
+    def __init__(self, folder, minor, kept=None):
+        self.tool = [folder / "cgpu-gpu", "weigh", *(["--gpu", str(minor)] if minor is not None else [])]
+        self.kept = kept and kept.with_suffix(f".{minor or 0}.json")
+        self.alone = json.loads(self.kept.read_text()) if kept and self.kept.exists() else {}
+
+    def know(self, kind, seconds):
+        """Measures a kind of program, unless that was done."""
+        if kind in self.alone:
+            return
+        one = [("1", *kind.split(":"))]
+        # The first one of all finds out itself how many steps a microsecond is.
+        seen = weigh(self.tool, "native", WEIGHT, one, span(one, seconds), self.steps())
+        self.alone[kind] = seen["programs"][0]
+        if self.kept:
+            self.kept.write_text(json.dumps(self.alone))
+
+    def steps(self):
+        """Steps of a kernel in a microsecond."""
+        return self.alone.get(FIRST_KIND, {}).get("steps_per_us", "")
+
+    def measure(self, case, seconds, log=None):
+        """Runs a case; what came of it."""
         backend, policy, instances = parse(case)
         try:
-            for _, kernel, depth in instances:
-                if (kernel, depth) not in alone:
-                    one = [("1", kernel, depth)]
-                    seen = weigh(folder, "native", WEIGHT, one, span(one, seconds), steps)
-                    alone[kernel, depth] = seen["programs"][0]["rate"]
-            log = logs / f"{place}.log" if logs else None
-            seen = weigh(folder, backend, policy, instances, span(instances, seconds), steps, log)
-        except (subprocess.SubprocessError, json.JSONDecodeError, TypeError) as failure:
-            yield {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}
-            continue
+            seen = weigh(self.tool, backend, policy, instances, span(instances, seconds), self.steps(), log)
+        except (subprocess.SubprocessError, json.JSONDecodeError) as failure:
+            return {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}
         rates = [said["rate"] if said else 0 for said in seen["programs"]]
-        got = [rate / alone[kernel, depth] for rate, (_, kernel, depth) in zip(rates, instances)]
+        got = [rate / self.alone[f"{kernel}:{depth}"]["rate"] for rate, (_, kernel, depth) in zip(rates, instances)]
         parts = [int(weight.rstrip("+")) for weight, _, _ in instances]
         if policy == FIXED:
             wanted = [part / 100 for part in parts]
@@ -133,7 +150,7 @@ def measure(folder, cases, seconds, logs=None):
         else:
             wanted = [part / sum(parts) for part in parts]
             share = [part / sum(got) if sum(got) else 0 for part in got]
-        yield {
+        return {
             "backend": backend,
             "case": case,
             "wanted": [round(part, 4) for part in wanted],
@@ -147,19 +164,38 @@ def measure(folder, cases, seconds, logs=None):
         }
 
 
+def measure(folder, cases, seconds, gpus=(None,), logs=None, kept=None):
+    """Runs cases, one on each GPU at a time, which begin together; what came of each."""
+    gpus = [Gpu(folder, minor, kept) for minor in gpus]
+    # Of one length together, so that nobody starts or ends while another one is measured.
+    cases = sorted(cases, key=lambda case: span(parse(case)[2], seconds)) if len(gpus) > 1 else list(cases)
+    kinds = dict.fromkeys([FIRST_KIND] + [f"{kernel}:{depth}" for case in cases for _, kernel, depth in parse(case)[2]])
+    with concurrent.futures.ThreadPoolExecutor(len(gpus)) as pool:
+        for kind in kinds:
+            for done in [pool.submit(gpu.know, kind, seconds) for gpu in gpus]:
+                done.result()
+        for first in range(0, len(cases), len(gpus)):
+            together = cases[first : first + len(gpus)]
+            named = [logs / f"{first + place}.log" if logs else None for place in range(len(together))]
+            begun = [pool.submit(gpu.measure, case, seconds, log) for gpu, case, log in zip(gpus, together, named)]
+            yield from (one.result() for one in begun)
+
+
 def main():
     """Runs the cases."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", type=Path, default=HERE / "../../target/release")
+    parser.add_argument("--bin", type=Path, default=HERE / "../../target/gpu")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--logs", type=Path, help="folder for a log of the scheduler's for each case")
+    parser.add_argument("--alone", type=Path)
+    parser.add_argument("--gpu", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     cases = options.cases or (pairs(options.pairs) if options.pairs else default_cases())
     lines = []
-    for line in measure(options.bin.resolve(), cases, options.seconds, options.logs):
+    for line in measure(options.bin.resolve(), cases, options.seconds, options.gpu or (None,), options.logs, options.alone):
         lines.append(line)
         print(json.dumps(line), flush=True)
     if options.json:

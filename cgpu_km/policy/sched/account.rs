@@ -113,8 +113,8 @@ impl Scheduler {
                     instance.account.given = instance.account.given.saturating_add(spent);
                 }
             }
-            Mode::Slices => self.charge_slices(spent),
-            Mode::Native | Mode::Windows => {}
+            Mode::Slices if self.slices.are_open() => self.charge_slices(spent),
+            Mode::Native | Mode::Slices | Mode::Windows => {}
         }
     }
 

@@ -68,6 +68,11 @@ impl Slices {
         }
     }
 
+    /// Whether somebody has the GPU by now.
+    pub(super) fn are_open(&self) -> bool {
+        self.open
+    }
+
     /// Whether an instance has the GPU.
     pub(super) fn is_runner(&self, id: InstanceId) -> bool {
         self.runner == Some(id)
@@ -157,7 +162,8 @@ impl Scheduler {
             return false;
         }
         self.slices.open = true;
-        self.charged_until = now;
+        // From the moment on when it could run, not when that was asked for.
+        self.charged_until = self.turn.free_at.max(self.slices.began).min(now);
         true
     }
 

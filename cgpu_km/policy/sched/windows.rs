@@ -35,7 +35,7 @@ pub(super) struct Turn {
     /// When the holder had the GPU to itself; `None` while the calls for it are made.
     since: Option<Nanos>,
     /// When the last call that made room took effect.
-    free_at: Nanos,
+    pub(super) free_at: Nanos,
     /// When the window is to end.
     until: Nanos,
     /// Since when the holder's gate has been armed.

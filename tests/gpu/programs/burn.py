@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Keeps the GPU busy with kernels of one length, so many in its queue, and counts those that end in a span of
-time. The work of a kernel is a number of steps, so one that was preempted takes longer, as real work does.
+time, from the end of one to the end of another. The work of a kernel is a number of steps, so one that was preempted takes longer, as real work does.
 
     burn.py KERNEL_US DEPTH SECONDS [STEPS_PER_US]
 
 How many steps a microsecond is, it measures itself where it is not told; it must be told where others
-use the GPU. Says "ready" when it runs, begins to count at the first line of its standard input, and prints JSON."""
+use the GPU. Says "ready" when it runs, reads when the span begins (cuda.told), and prints JSON."""
 
 import ctypes
-import select
 import sys
 import time
 
@@ -73,34 +72,33 @@ def main():
     events = [ctypes.c_void_p() for _ in range(depth)]
     for event in events:
         cuda.cuda("cuEventCreate", ctypes.byref(event), 2)
-    launched = ended = 0
-    started = stopping = None
-    counted = 0
+    launched = ended = counted = 0
+    begins = first = None
+    last = longest = 0.0
     print("ready", flush=True)
-    longest = 0.0
-    while stopping is None or time.perf_counter() < stopping:
+    while True:
         slot = events[launched % depth]
         if launched >= depth:
-            began = time.perf_counter()
+            waited = time.monotonic()
             cuda.cuda("cuEventSynchronize", slot)
-            if started is not None:
-                longest = max(longest, time.perf_counter() - began)
+            now = time.monotonic()
             ended += 1
+            if begins is None and (ended & 15 == 0 or wanted > 500):
+                begins = cuda.told()
+            if begins is not None:
+                if now > begins + seconds:
+                    break
+                if first is not None:
+                    longest = max(longest, now - waited)
+                elif now >= begins:
+                    first, counted = now, ended
+                last = now
         work.launch(steps, BLOCKS)
         cuda.cuda("cuEventRecord", slot, None)
         launched += 1
-        if started is None and (ended & 15 == 0 or wanted > 500) and select.select([sys.stdin], [], [], 0)[0]:
-            sys.stdin.readline()
-            started, counted = time.perf_counter(), ended
-            stopping = started + seconds
-    spent = time.perf_counter() - started
-    cuda.say(
-        kernels=ended - counted,
-        seconds=spent,
-        rate=(ended - counted) / spent,
-        longest_wait_ms=longest * 1e3,
-        steps_per_us=steps_per_us,
-    )
+    # The last one ended too late.
+    rate = cuda.rate(ended - 1 - counted, last, first)
+    cuda.say(**rate, longest_wait_ms=longest * 1e3, steps_per_us=steps_per_us)
     cuda.synchronize()
     cuda.end(device)
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """PyTorch loops that compete for the GPU: training steps of which many are queued, or inference that waits for
-each answer. Counts steps in a span of time, as burn.py counts kernels.
+each answer. Counts the steps that end in a span of time, as burn.py counts kernels.
 
     loop.py train|infer SECONDS
 """
 
-import json
-import select
 import sys
 import time
 
 import torch
+
+import cuda
 
 QUEUED = 4
 
@@ -58,28 +58,32 @@ def main():
     torch.cuda.synchronize()
     ended = [torch.cuda.Event() for _ in range(depth)]
     print("ready", flush=True)
-    launched = counted = 0
-    started = None
-    longest = 0.0
-    while started is None or time.perf_counter() < started + seconds:
+    launched = done = counted = 0
+    begins = first = None
+    last = longest = 0.0
+    while True:
         slot = ended[launched % depth]
-        began = time.perf_counter()
+        waited = time.monotonic()
         if launched >= depth:
             slot.synchronize()
+            now = time.monotonic()
+            done += 1
+            begins = cuda.told() if begins is None else begins
+            if begins is not None:
+                if now > begins + seconds:
+                    break
+                if first is not None:
+                    longest = max(longest, now - waited)
+                elif now >= begins:
+                    first, counted = now, done
+                last = now
         step()
         slot.record()
-        if depth == 1:
-            slot.synchronize()
-        if started is not None:
-            longest = max(longest, time.perf_counter() - began)
         launched += 1
-        if started is None and select.select([sys.stdin], [], [], 0)[0]:
-            sys.stdin.readline()
-            started, counted = time.perf_counter(), launched
-    spent = time.perf_counter() - started
-    done = launched - counted
-    print(json.dumps({"kernels": done, "seconds": spent, "rate": done / spent, "longest_wait_ms": longest * 1e3}), flush=True)
+    # The last one ended too late.
+    cuda.say(**cuda.rate(done - 1 - counted, last, first), longest_wait_ms=longest * 1e3)
     torch.cuda.synchronize()
 
 
-main()
+if __name__ == "__main__":
+    main()

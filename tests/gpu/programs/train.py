@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A small PyTorch training loop, with and without a CUDA graph. Prints the median step as JSON.
+"""A small PyTorch training loop, with and without a CUDA graph, and one that keeps the GPU busy. Prints what a step takes
+as JSON.
 
     train.py [STEPS]
 """
@@ -10,6 +11,8 @@ import sys
 import time
 
 import torch
+
+import loop
 
 steps = int(sys.argv[1] if len(sys.argv) > 1 else 100)
 torch.manual_seed(1)
@@ -52,6 +55,22 @@ with torch.cuda.graph(graph):
     captured = step()
 seen["graph_step_us"], seen["short_graph_step_us"] = timed(graph.replay)
 seen["last_loss"] = captured.item()
+
+
+def busy():
+    """The mean of steps that are longer than what the processor does for them, microseconds."""
+    work, _ = loop.training()
+    for _ in range(10):
+        work()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(steps):
+        work()
+    torch.cuda.synchronize()
+    return round((time.perf_counter() - began) * 1e6 / steps, 1)
+
+
+seen["busy_step_us"] = busy()
 free, total = torch.cuda.mem_get_info()
 seen.update(total=total, free=free)
 try:

@@ -42,7 +42,7 @@ pub struct Lock(AtomicI32);
 impl Lock {
     /// Takes it, waiting for as long as its owner lives.
     pub fn take(&self) {
-        let me = sys::own().thread;
+        let me = sys::own();
         let mut tries = 0u32;
         while let Err(owner) =
             self.0

@@ -14,6 +14,8 @@ use cgpu_km::proxy::{
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
 
+/// Most structs of one call: the argument, its parameters, and what those point to.
+const MOST_PARTS: usize = 8;
 /// Nothing is mapped below this address (`vm.mmap_min_addr`).
 const LOWEST: u64 = 1 << 16;
 
@@ -88,50 +90,39 @@ impl Call for Proxied {
 
     /// Both routes are the same here: the process's own descriptors are of files of the driver, which
     /// is what the worker of the module is for.
+    ///
+    /// Nobody else knows of the parts, so they go to the driver as they are.
     fn forward(
         &mut self,
         request: u32,
         parts: &mut [Part<'_>],
         _route: Route,
     ) -> Result<i32, Errno> {
-        // Copies that nobody else knows of, as in the module, one after the other; words for their alignment.
-        let words = |part: &Part<'_>| part.size().div_ceil(8);
-        let starts = |parts: &[Part<'_>], index| parts.iter().take(index).map(words).sum::<usize>();
-        let mut copies = vec![0u64; starts(parts, parts.len())];
-        // CAST: pointers are 64 bits wide.
-        let base = copies.as_ptr() as u64;
-        let bytes = bytes_mut(&mut copies);
-        for (i, part) in parts.iter().enumerate() {
-            let start = 8 * starts(parts, i);
-            for (at, piece) in part.pieces() {
-                bytes[start + at..][..piece.len()].copy_from_slice(piece);
+        if let [only] = parts {
+            return self.forward_one(request, only);
+        }
+        // The program's own pointers, which stand where they stood afterwards.
+        let mut own = [[0; 8]; MOST_PARTS];
+        let own = own.get_mut(..parts.len()).ok_or(Errno::EINVAL)?;
+        for index in 0..parts.len() {
+            if parts[index].gap.len != 0 {
+                return Err(Errno::EINVAL);
             }
-            if let Some(place) = pointer_to(part, parts)? {
-                // CAST: as above.
-                let address = base + start as u64;
-                bytes[8 * starts(parts, place.part) + place.offset..][..8]
-                    .copy_from_slice(&address.to_le_bytes());
+            if let Some(place) = pointer_to(&parts[index], parts)? {
+                // CAST: pointers are 64 bits wide.
+                let address = parts[index].bytes.as_mut_ptr() as u64;
+                own[index] = exchange(parts, place, address.to_le_bytes());
             }
         }
-        // SAFETY: The argument and what it points to are copies as large as the tables say.
-        let answer = times::in_driver(|| unsafe { sys::ioctl(self.fd, u64::from(request), base) });
-        self.state.counters.forwarded.fetch_add(1, Relaxed);
-        // The program's own pointers stand where they stood.
-        for part in parts.iter() {
-            if let Some(place) = pointer_to(part, parts)? {
-                let own = &parts[place.part].bytes[place.offset..][..8];
-                bytes[8 * starts(parts, place.part) + place.offset..][..8].copy_from_slice(own);
+        let argument = parts.first_mut().ok_or(Errno::EINVAL)?;
+        let argument = argument.bytes.as_mut_ptr();
+        let answer = self.driver(request, argument);
+        for index in 0..parts.len() {
+            if let Some(place) = pointer_to(&parts[index], parts)? {
+                exchange(parts, place, own[index]);
             }
         }
-        let mut left = &*bytes;
-        for part in parts.iter_mut() {
-            let (own, rest) = left.split_at(8 * words(part));
-            for (at, piece) in part.pieces_mut() {
-                piece.copy_from_slice(&own[at..at + piece.len()]);
-            }
-            left = rest;
-        }
-        i32::try_from(answer).map_err(|_| Errno::EINVAL)
+        answer
     }
 
     /// On this process's files alone: what another one has spilled comes back at its own next call.
@@ -160,7 +151,7 @@ impl Call for Proxied {
     }
 
     fn process(&self) -> ProcessId {
-        ProcessId(sys::own().process)
+        ProcessId(sys::own())
     }
 
     fn tables(&self) -> &'static Tables {
@@ -192,6 +183,47 @@ impl Call for Proxied {
     }
 }
 
+impl Proxied {
+    /// The driver's answer to a request whose parts are as large as the tables say.
+    fn driver(&self, request: u32, argument: *mut u8) -> Result<i32, Errno> {
+        // SAFETY: The argument and what it points to are ours, and as large as the request wants them.
+        // CAST: pointers are 64 bits wide.
+        let call = || unsafe { sys::ioctl(self.fd, u64::from(request), argument as u64) };
+        let answer = times::in_driver(call);
+        self.state.counters.forwarded.fetch_add(1, Relaxed);
+        i32::try_from(answer).map_err(|_| Errno::EINVAL)
+    }
+
+    /// As [`Call::forward`], of an argument alone, which may have a gap.
+    fn forward_one(&self, request: u32, part: &mut Part<'_>) -> Result<i32, Errno> {
+        if part.gap.len == 0 {
+            return self.driver(request, part.bytes.as_mut_ptr());
+        }
+        let mut whole = Vec::<u8>::with_capacity(part.size());
+        let start = whole.as_mut_ptr();
+        for (at, piece) in part.pieces() {
+            // SAFETY: The pieces are inside the struct, for which there is room.
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), start.add(at), piece.len()) };
+        }
+        let answer = self.driver(request, start);
+        for (at, piece) in part.pieces_mut() {
+            // SAFETY: As above, and what is read there was written there.
+            unsafe {
+                core::ptr::copy_nonoverlapping(start.add(at), piece.as_mut_ptr(), piece.len())
+            };
+        }
+        answer
+    }
+}
+
+/// Puts a pointer into the part that holds it, and gives what stood there. That it is inside [`pointer_to`] has seen.
+fn exchange(parts: &mut [Part<'_>], place: PointerAt, pointer: [u8; 8]) -> [u8; 8] {
+    let bytes = &mut parts[place.part].bytes[place.offset..][..8];
+    let before = bytes.first_chunk().copied().unwrap_or_default();
+    bytes.copy_from_slice(&pointer);
+    before
+}
+
 /// Where the pointer to a part stands, if it has one and there is something to point to.
 fn pointer_to(part: &Part<'_>, parts: &[Part<'_>]) -> Result<Option<PointerAt>, Errno> {
     let Some(place) = part.pointer.filter(|_| !part.bytes.is_empty()) else {
@@ -203,11 +235,6 @@ fn pointer_to(part: &Part<'_>, parts: &[Part<'_>]) -> Result<Option<PointerAt>, 
         .get(place.offset..)
         .is_some_and(|rest| rest.len() >= 8);
     inside.then_some(Some(place)).ok_or(Errno::EINVAL)
-}
-
-fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: Any bytes are words and the other way round; the length is that of the words.
-    unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }
 
 /// Runs an `ioctl` of this process on `fd`, which is the open file `place`, as `find` says of any; a negative result is an

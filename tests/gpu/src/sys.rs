@@ -2,8 +2,7 @@
 //! System calls made without the C library, whose functions the preloaded library takes the place of.
 
 use core::arch::asm;
-use core::cell::Cell;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use core::time::Duration;
 
 /// A system call with six arguments; a negative result is an errno.
@@ -69,36 +68,25 @@ pub fn thread() -> i32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) as i32 }
 }
 
-std::thread_local! {
-    /// What [`own`] gives, once it was asked for.
-    static OWN: Cell<Option<Own>> = const { Cell::new(None) };
-}
+/// What [`own`] gives, once it was asked for; 0: not yet.
+static OWN: AtomicI32 = AtomicI32::new(0);
 
-/// The numbers of the calling process and thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
-    /// The process.
-    pub process: i32,
-    /// The thread.
-    pub thread: i32,
-}
-
-/// Who is calling, asked for once in each thread: a system call takes longer than all else that is done with a lock.
+/// The number of the calling process, asked for once: a system call takes longer than all else that is done with a lock.
 /// In a child of `vfork`, which has its parent's memory, it is the parent, who waits.
-pub fn own() -> Own {
-    OWN.get().unwrap_or_else(|| {
-        let own = Own {
-            process: process(),
-            thread: thread(),
-        };
-        OWN.set(Some(own));
-        own
-    })
+pub fn own() -> i32 {
+    match OWN.load(Ordering::Relaxed) {
+        0 => {
+            let own = process();
+            OWN.store(own, Ordering::Relaxed);
+            own
+        }
+        own => own,
+    }
 }
 
 /// To be called in the child of a `fork`: it is somebody else than its parent, whose memory it has a copy of.
 pub fn forked() {
-    OWN.set(None);
+    OWN.store(0, Ordering::Relaxed);
 }
 
 /// Gives the processor to somebody else.
@@ -202,19 +190,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_and_forked_children_are_somebody_else() {
-        let here = own();
-        let there = std::thread::spawn(own).join().expect("it ends");
-        assert_eq!(here.process, there.process);
-        assert_ne!(here.thread, there.thread);
+    fn a_forked_child_is_somebody_else() {
+        let parent = own();
+        assert_eq!(parent, process());
         // SAFETY: The child asks for numbers and ends at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
             forked();
-            let is_right = own().process == process() && own().thread == thread();
-            let is_new = own().process != here.process;
+            let is_right = own() == process() && own() != parent;
             // SAFETY: Ends the child without what the parent has to do at its end.
-            unsafe { libc::_exit(i32::from(!(is_right && is_new))) };
+            unsafe { libc::_exit(i32::from(!is_right)) };
         }
         let mut status = 1;
         // SAFETY: Waits for the child; the pointer is to a local.

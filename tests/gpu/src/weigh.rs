@@ -55,8 +55,22 @@ pub struct Arbiter {
     began: Instant,
     /// Where every event and action is written to, if anywhere.
     log: Option<Box<dyn Write>>,
+    /// How the GPU was shared when that was last written.
+    logged: &'static str,
     /// By the name of the action.
     pub times: BTreeMap<&'static str, CallTimes>,
+    counted: Counted,
+}
+
+/// What the scheduler did while the programs counted.
+#[derive(Debug, Default)]
+struct Counted {
+    /// When it was looked at last, and how many changes and calls there had been.
+    until: Option<(Nanos, [u64; 2])>,
+    /// For how long the GPU was shared in each way.
+    modes: BTreeMap<&'static str, Nanos>,
+    /// Changes from one instance to another, and calls of the driver.
+    done: [u64; 2],
 }
 
 /// The programs' agents, as an authority.
@@ -99,7 +113,9 @@ impl Arbiter {
             rang: vec![0; competitors.len()],
             began: Instant::now(),
             log: None,
+            logged: "",
             times: BTreeMap::new(),
+            counted: Counted::default(),
         })
     }
 
@@ -131,6 +147,19 @@ impl Arbiter {
         self.began.elapsed().as_nanos() as u64
     }
 
+    /// Notes how the GPU is shared; whether the programs count at the moment.
+    pub fn count(&mut self, counting: bool) {
+        let (now, view) = (self.now(), self.scheduler.view());
+        let done = [view.switches, view.calls];
+        if let Some((until, before)) = self.counted.until.take() {
+            *self.counted.modes.entry(view.mode.name()).or_default() += now - until;
+            for (sum, (now, before)) in self.counted.done.iter_mut().zip(done.iter().zip(before)) {
+                *sum += now - before;
+            }
+        }
+        self.counted.until = counting.then_some((now, done));
+    }
+
     /// Looks once at what happened, and does what is to be done.
     ///
     /// # Errors
@@ -140,7 +169,13 @@ impl Arbiter {
         self.hear()?;
         loop {
             let now = self.now();
-            let Some(action) = self.scheduler.next(now) else {
+            let action = self.scheduler.next(now);
+            let mode = self.scheduler.view().mode.name();
+            if mode != self.logged {
+                self.logged = mode;
+                self.log(&format_args!("mode {mode}"));
+            }
+            let Some(action) = action else {
                 break;
             };
             let channels = self.scheduler.switched().to_vec();
@@ -252,8 +287,15 @@ impl Arbiter {
                 (*name, figures)
             })
             .collect();
+        let [switches, calls_made] = self.counted.done;
+        let modes: BTreeMap<_, _> = self
+            .counted
+            .modes
+            .iter()
+            .map(|(name, length)| (*name, length / 1_000_000))
+            .collect();
         serde_json::json!({
-            "mode": gpu.mode.name(),
+            "counted": { "modes_ms": modes, "switches": switches, "calls": calls_made },
             "switches": gpu.switches,
             "calls": calls,
             "instances": instances,

@@ -41,6 +41,8 @@ pub struct Driven {
     wake_at: Option<Nanos>,
     /// Calls into the driver, and when each began.
     pub calls: Vec<Nanos>,
+    /// How long each waits for a lock before anything is done.
+    pub lock: Nanos,
 }
 
 /// How an instance's channel group is named.
@@ -82,6 +84,7 @@ impl Driven {
             call: None,
             wake_at: Some(0),
             calls: Vec::new(),
+            lock: 0,
         }
     }
 
@@ -170,7 +173,8 @@ impl Driven {
                     Action::ReadSamples => What::ReadSamples,
                     _ => What::Timeslice,
                 });
-                (now + call.effect, now + call.length)
+                let begins = now + self.lock;
+                (begins + call.effect, begins + call.length)
             }
         };
         if !matches!(action, Action::SetGate { .. }) {

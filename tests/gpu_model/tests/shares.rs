@@ -365,6 +365,27 @@ fn full_queues_share_by_slices_until_one_is_not_full() {
     assert!((share_of_first - 0.75).abs() < 0.02, "{share_of_first}");
 }
 
+/// While the first one's channels are being switched on nobody has the GPU, however long that takes: it is not charged to
+/// the first one, whose slice may be shorter.
+#[test]
+fn slices_begin_though_calls_are_slow() {
+    let full = Habit { depth: 8, ..SHORT };
+    let programs = [1, 2, 3, 4].map(|parts| (full, weight(parts)));
+    let mut driven = started(Policy::Weight, &programs);
+    driven.lock = MS;
+    driven.run(3000 * MS);
+    assert_eq!(mode(&driven), "slices");
+    let got = measured(&mut driven, &[full; 4], 2000 * MS);
+    let all: f64 = got.iter().sum();
+    for (got, parts) in got.iter().zip(1..) {
+        let wanted = f64::from(parts) / 10.0;
+        assert!(
+            (got / all - wanted).abs() < 0.02 * wanted,
+            "{got}: {wanted}"
+        );
+    }
+}
+
 /// What changes while there are slices is there at once, as in windows.
 #[test]
 fn slices_end_at_once_when_something_changes() {

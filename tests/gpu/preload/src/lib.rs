@@ -181,8 +181,11 @@ fn gpu_of(state: &State, node: u32) -> Option<&Gpu> {
 
 /// Whether a container has no such file: the node of a GPU that the instance has no share of, a capability's.
 fn is_absent(path: &CStr) -> bool {
-    let ours = path.to_bytes().starts_with(b"/dev/nvidia");
-    let Some(state) = setting().state.filter(|_| ours) else {
+    // First: what is asked of other files may be asked while the setting is being made.
+    if !path.to_bytes().starts_with(b"/dev/nvidia") {
+        return false;
+    }
+    let Some(state) = setting().state else {
         return false;
     };
     node(path).is_none_or(|node| node & GPU == GPU && gpu_of(state, node).is_none())

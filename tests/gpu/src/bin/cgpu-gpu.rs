@@ -4,7 +4,7 @@
 
 use cgpu_gpu::arena::Allocator;
 use cgpu_gpu::clocks::Clocks;
-use cgpu_gpu::driver::{self, Booster, Found};
+use cgpu_gpu::driver::{self, Booster, Found, GpuFacts};
 use cgpu_gpu::record;
 use cgpu_gpu::state::{self, Gpu, State};
 use cgpu_gpu::sys;
@@ -32,6 +32,9 @@ use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
+
+/// From telling the programs when they begin to count to that moment.
+const LEAD: Duration = Duration::from_millis(50);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -126,6 +129,9 @@ struct Weigh {
     /// Number of the policy
     #[arg(long, default_value_t = 2)]
     policy: u32,
+    /// Minor of the GPU; the first one where none is given
+    #[arg(long)]
+    gpu: Option<u32>,
     /// Turns of 100 ms instead of short ones
     #[arg(long)]
     throughput: bool,
@@ -145,7 +151,8 @@ struct Weigh {
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
     /// WEIGHT:PROGRAM..., for each instance; the words of the program are separated by spaces. A weight that
-    /// ends in + has high priority. The program says "ready", waits for a line, and prints JSON at its end
+    /// ends in + has high priority. The program says "ready", is told in a line when it begins to count (seconds of the
+    /// monotonic clock), and prints JSON at its end
     #[arg(required = true)]
     instances: Vec<String>,
 }
@@ -330,7 +337,9 @@ struct Runner {
 /// Runs programs under the scheduler and prints what they and the scheduler say.
 fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     let found = driver::find()?;
-    let facts = found.gpus.first().ok_or("the driver has no GPU")?;
+    let wanted = |gpu: &&GpuFacts| weigh.gpu.is_none_or(|minor| gpu.minor == minor);
+    let facts = found.gpus.iter().find(wanted);
+    let facts = facts.ok_or("the driver has no such GPU")?;
     let rules = Rules {
         policy: Policy::from_number(weigh.policy).ok_or("no such policy")?,
         period: Period::from_number(u32::from(weigh.throughput)).ok_or("no such period")?,
@@ -394,16 +403,18 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
         });
     }
     let stopped = Arc::new(AtomicBool::new(false));
+    let counting = Arc::new(AtomicBool::new(false));
     let told = {
-        let stopped = stopped.clone();
+        let (stopped, counting) = (stopped.clone(), counting.clone());
         let warm_up = Duration::from_secs_f64(weigh.warm_up);
         std::thread::spawn(move || {
-            let said = listen(&mut runners, warm_up);
+            let said = listen(&mut runners, warm_up, &counting);
             stopped.store(true, Relaxed);
             said.map_err(|e| e.to_string())
         })
     };
     while !stopped.load(Relaxed) {
+        arbiter.count(counting.load(Relaxed));
         arbiter.look()?;
         if let Some(clocks) = &mut clocks {
             clocks.look();
@@ -415,23 +426,33 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until all programs are ready, lets them count, and takes what they print.
-fn listen(runners: &mut [Runner], warm_up: Duration) -> std::io::Result<Vec<Value>> {
+/// Waits until all programs are ready, lets them count, and takes what they print. `counting` is true from then on until
+/// the first one has ended.
+fn listen(
+    runners: &mut [Runner],
+    warm_up: Duration,
+    counting: &AtomicBool,
+) -> std::io::Result<Vec<Value>> {
     let mut line = String::new();
     for runner in runners.iter_mut() {
         runner.output.read_line(&mut line)?;
     }
     std::thread::sleep(warm_up);
+    // All count in one span, whenever each gets to read of it: one with long kernels does at the end of one.
+    let begins = format!("{}\n", sys::uptime_s() + LEAD.as_secs_f64());
     for runner in runners.iter_mut() {
         if let Some(input) = &mut runner.child.stdin {
-            input.write_all(b"go\n")?;
+            input.write_all(begins.as_bytes())?;
             input.flush()?;
         }
     }
+    std::thread::sleep(LEAD);
+    counting.store(true, Relaxed);
     let mut said = Vec::new();
     for runner in runners.iter_mut() {
         line.clear();
         runner.output.read_line(&mut line)?;
+        counting.store(false, Relaxed);
         said.push(serde_json::from_str(&line).unwrap_or(Value::Null));
     }
     for runner in runners.iter_mut() {
