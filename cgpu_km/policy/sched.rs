@@ -47,10 +47,12 @@ mod authority;
 mod fleet;
 mod limit;
 mod next;
+mod parts;
 mod rules;
 mod samples;
 mod slices;
 mod windows;
+mod wishes;
 
 #[cfg(test)]
 mod tests;
