@@ -44,10 +44,12 @@
 
 mod account;
 mod authority;
+mod drain;
 mod fleet;
 mod limit;
 mod next;
 mod parts;
+mod queue;
 mod rules;
 mod samples;
 mod slices;

@@ -11,6 +11,8 @@ use super::Scheduler;
 /// windows in 2 s, before the calls.
 const LONGER: u64 = 13;
 const LONGER_PARTS: u64 = 8;
+/// The same where windows cost no calls.
+const LONGER_ALONE: u64 = 10;
 
 impl Scheduler {
     /// Whether an instance of high priority waits that may have more of this turn.
@@ -25,7 +27,9 @@ impl Scheduler {
 
     /// The shortest window that is begun.
     fn least_window(&self) -> i64 {
-        signed(self.costs.least_window)
+        // Without calls one costs less.
+        let parts = if self.capabilities.switch { 1 } else { 2 };
+        signed(self.costs.least_window / parts)
     }
 
     /// Chooses who is next, in this turn or a new one. Returns false where there are to be slices.
@@ -81,8 +85,13 @@ impl Scheduler {
         // Over a given time a share can be off by what one turn is of it. So turns grow little for the sake
         // of long windows; a cap, whose windows lose most at their beginning, needs these.
         if !self.rules.policy.is_hard() {
-            let longest = turn / LONGER_PARTS * LONGER;
-            wanted = wanted.min(longest.max(with_least(self.costs.least_window)));
+            let longer = if self.capabilities.switch {
+                LONGER
+            } else {
+                LONGER_ALONE
+            };
+            let longest = turn / LONGER_PARTS * longer;
+            wanted = wanted.min(longest.max(with_least(self.least_window().unsigned_abs())));
         }
         turn.max(wanted.min(turn.saturating_mul(4)))
     }
@@ -130,14 +139,36 @@ impl Scheduler {
             let most = part
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
+            // It cannot have less at a time than all that it queues.
+            let debt = most.max(signed(next.queue.whole().saturating_mul(4)));
             let id = next.id;
             drop(competing);
             let Some(next) = self.fleet.find_mut(id) else {
                 break;
             };
-            next.owed = next.owed.saturating_add(part).clamp(-most, most + part);
+            next.owed = next.owed.saturating_add(part).clamp(-debt, most + part);
             next.granted = number;
         }
+    }
+
+    /// Whether the next window is that of `id`, too, if its window ends now.
+    pub(super) fn goes_on(&self, id: InstanceId) -> bool {
+        let least = self.least_window();
+        let mut next = None;
+        for other in self.fleet.competing() {
+            if self.rules.cap(other.terms.weight).is_some() || other.terms.high_priority {
+                return false;
+            }
+            if other.id != id && other.owed >= least {
+                return false;
+            }
+            let part = signed(portion(self.turn.length, self.entitled(other), WHOLE));
+            let owed = if other.id == id { 0 } else { other.owed };
+            if next.is_none() && owed.saturating_add(part) >= least {
+                next = Some(other.id);
+            }
+        }
+        next == Some(id)
     }
 
     /// The next instance of this turn, if anybody is owed a window.

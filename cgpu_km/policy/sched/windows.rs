@@ -8,6 +8,7 @@
 
 use super::account::{signed, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
+use super::drain::Closing;
 use super::fleet::Instance;
 use super::rules::Policy;
 use super::Scheduler;
@@ -27,7 +28,11 @@ pub(super) struct Turn {
     pub(super) length: Nanos,
     pub(super) holder: Option<InstanceId>,
     /// Who had the last window.
-    last: Option<InstanceId>,
+    pub(super) last: Option<InstanceId>,
+    /// Who had the one before.
+    pub(super) before: Option<InstanceId>,
+    /// When that ended.
+    pub(super) ended_at: Nanos,
     /// When the holder had the GPU to itself; `None` while the calls for it are made.
     pub(super) since: Option<Nanos>,
     /// When the last call that made room took effect.
@@ -37,6 +42,16 @@ pub(super) struct Turn {
     /// Since when the holder's gate has been armed.
     pub(super) armed_at: Nanos,
     pub(super) rearm_at: Nanos,
+    /// How far its end is.
+    pub(super) closing: Closing,
+    /// When the holder was heard of first in it.
+    pub(super) heard: Option<Nanos>,
+    /// Somebody else had the GPU before, and it slept at its gate.
+    pub(super) anew: bool,
+    /// How often it was heard of in it.
+    pub(super) launches: u32,
+    /// How late somebody was let go last.
+    pub(super) late: Nanos,
     pub(super) switches: u64,
 }
 
@@ -48,11 +63,18 @@ impl Turn {
             length: 0,
             holder: None,
             last: None,
+            before: None,
+            ended_at: 0,
             since: None,
             free_at: 0,
             until: 0,
             armed_at: 0,
             rearm_at: 0,
+            closing: Closing::No,
+            heard: None,
+            anew: false,
+            launches: 0,
+            late: 0,
             switches: 0,
         }
     }
@@ -165,6 +187,9 @@ impl Scheduler {
         if in_window {
             self.turn.rearm_at = now.saturating_add(rearm(instance));
         }
+        if in_window && since.is_some() {
+            self.heard_in_window(now, id, parked, released);
+        }
     }
 
     /// Decides what everybody should have now.
@@ -220,7 +245,8 @@ impl Scheduler {
         if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
             let (armed, patience, high) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
-                    i.gate == Gate::Armed && self.capabilities.doorbell,
+                    (i.gate == Gate::Armed || self.turn.closing.waits())
+                        && self.capabilities.doorbell,
                     self.patience(i, since).saturating_sub(i.silent),
                     i.terms.high_priority,
                 ),
@@ -234,14 +260,17 @@ impl Scheduler {
                 if self.fell_silent(now, id, now.saturating_sub(self.turn.armed_at.max(since))) {
                     return false;
                 }
-            } else if now >= self.turn.until || (!high && self.somebody_urgent()) {
+            } else if !high && self.somebody_urgent() {
                 self.end_window(now);
+            } else if let Some(at) = self.close(now, id) {
+                let other = match (armed, self.turn.closing) {
+                    (true, _) => silent_at,
+                    (false, Closing::No) => self.turn.rearm_at.max(now),
+                    _ => at,
+                };
+                self.deadline = Some(at.min(other));
             } else {
-                self.deadline = Some(if armed {
-                    self.turn.until.min(silent_at)
-                } else {
-                    self.turn.until.min(self.turn.rearm_at.max(now))
-                });
+                self.end_window(now);
             }
         } else if self.turn.holder.is_some_and(|id| !self.competes(id)) {
             self.turn.holder = None;
@@ -296,6 +325,7 @@ impl Scheduler {
             }
             instance.working = !idle;
             instance.dense = None;
+            instance.queue.fell_silent();
         }
         if idle {
             // Not switched off, since it does not compete.
@@ -333,7 +363,7 @@ impl Scheduler {
         } else {
             room.saturating_add(self.costs.switch)
         };
-        self.turn.last = Some(id);
+        self.turn.before = self.turn.last.replace(id);
         let tail = if self.switched_off(id) {
             self.costs.disabled_after
         } else {
@@ -349,6 +379,10 @@ impl Scheduler {
         self.turn.until = since.saturating_add(owed.saturating_sub(tail));
         self.turn.armed_at = since;
         self.turn.rearm_at = now.saturating_add(REARM_HIGH);
+        self.turn.closing = Closing::No;
+        self.turn.heard = None;
+        self.turn.anew = false;
+        self.turn.launches = 0;
         self.turn.switches = self.turn.switches.saturating_add(1);
     }
 
@@ -361,14 +395,17 @@ impl Scheduler {
             return;
         };
         let off = self.switched_off(id);
-        let end = if off {
-            now.saturating_add(self.costs.disabled_after)
-        } else {
-            now
+        let end = match self.turn.closing {
+            _ if off => now.saturating_add(self.costs.disabled_after),
+            Closing::Drains(until) => now.min(until),
+            _ => now,
         };
+        self.turn.closing = Closing::No;
+        self.turn.ended_at = end;
         let used = end.saturating_sub(since);
         let armed_at = self.turn.armed_at.max(since);
         if let Some(instance) = self.fleet.find_mut(id) {
+            instance.queue.lose_sight();
             instance.owed = instance.owed.saturating_sub(signed(used));
             instance.account.given = instance.account.given.saturating_add(used);
             if off {
@@ -383,8 +420,12 @@ impl Scheduler {
 
     /// Whoever had the last window was switched off later than was reckoned with.
     pub(super) fn overran(&mut self, late: Nanos) {
-        let last = self.turn.last;
-        if let Some(instance) = last.and_then(|id| self.fleet.find_mut(id)) {
+        self.ran_on(self.turn.last, late);
+    }
+
+    /// Work of an instance ran on after its window.
+    pub(super) fn ran_on(&mut self, id: Option<InstanceId>, late: Nanos) {
+        if let Some(instance) = id.and_then(|id| self.fleet.find_mut(id)) {
             instance.owed = instance.owed.saturating_sub(signed(late));
             instance.account.given = instance.account.given.saturating_add(late);
         }

@@ -3,6 +3,7 @@
 
 use super::account::Mode;
 use super::authority::{Gate, Nanos};
+use super::drain::Closing;
 use super::fleet::DEFAULT_SLICE_US;
 use super::Scheduler;
 
@@ -13,6 +14,7 @@ impl Scheduler {
         let capabilities = self.capabilities;
         let holder = self.turn.holder;
         let begun = self.turn.since.is_some();
+        let closing = self.turn.closing;
         let rearm = begun && now >= self.turn.rearm_at;
         let mut armed = false;
         for instance in self.fleet.instances_mut() {
@@ -24,8 +26,9 @@ impl Scheduler {
                 Mode::Native => Gate::Open,
                 Mode::Free | Mode::Slices if instance.working => Gate::Open,
                 Mode::Free | Mode::Slices => Gate::Armed,
+                Mode::Windows if holder == Some(instance.id) && closing.is_shut() => Gate::Shut,
                 Mode::Windows if holder == Some(instance.id) => {
-                    if instance.gate == Gate::Open && begun && !rearm {
+                    if instance.gate == Gate::Open && begun && (!rearm || closing != Closing::No) {
                         Gate::Open
                     } else {
                         armed |= begun && instance.gate != Gate::Armed;

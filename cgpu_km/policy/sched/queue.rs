@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a program has queued when it is stopped at its doorbell, as the doorbell tells it.
+//!
+//! A program that keeps its queue full launches when one of its kernels ends. So where its gate is armed again at once
+//! after each launch, the time from one to the next is the length of a kernel. And when its task stops at the shut gate,
+//! a kernel has ended just then, and what else it has queued is left: none if it waits for each kernel, seven if it
+//! keeps eight.
+//!
+//! How many are left is found by trying. The task is let go in the middle of a kernel, some kernels after it
+//! stopped. It fills its queue again, and launches next when a kernel ends: if its queue had not run dry this is the one
+//! under way, half a kernel later; if it had, it is a new one, which takes its whole length. The GPU loses at most
+//! the half of a kernel by that.
+//!
+//! Of a program whose kernels are not alike nothing is learnt, and nothing is reckoned with.
+
+use super::authority::{Nanos, MS, US};
+
+/// Shorter kernels cannot be told apart by the moments at which a thread wakes up.
+const SHORTEST: Nanos = 150 * US;
+/// So many intervals must have been alike.
+const ALIKE: u32 = 2;
+/// After so many that were all others kernels have become longer.
+const OTHERS: u32 = 4;
+/// Nobody is stopped for longer to try whether its queue has run dry.
+const LONGEST_PAUSE: Nanos = 128 * MS;
+/// Where in a kernel its task is let go, in percent of it.
+const PHASE: u64 = 40;
+/// How long what was found out is believed; after a try that told nothing: for how long there is none, doubled each
+/// time.
+const BELIEVED: Nanos = 10_000 * MS;
+const HOLD_OFF: Nanos = 50 * MS;
+const DOUBLINGS: u32 = 7;
+/// So many launches in a window, and one of their intervals is sure to be a kernel's.
+const SURE: u32 = 3;
+/// While nothing is known it is given so long, so often: where all are at work nothing could be found out of anybody.
+const GUESS: Nanos = 8 * MS;
+const GUESSES: u32 = 8;
+/// And may be silent for so long.
+const PATIENCE: Nanos = 40 * MS;
+
+/// What is known of a program's queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    /// The length of its kernels; 0: nothing is known.
+    kernel: Nanos,
+    /// Intervals that were as long, and those since the last such that were not.
+    alike: u32,
+    other: u32,
+    /// For so long at most a launch was waited for, which is less than a kernel and tells more of short ones.
+    waited: Nanos,
+    /// Its last launch, if the next one that is heard of is the next one.
+    launched_at: Option<Nanos>,
+    /// Kernels that are left when it stops, at least and at most.
+    least: u64,
+    most: Option<u64>,
+    /// What is reckoned with: `least` when that was last found out.
+    left: u64,
+    /// When `least` and `most` became the same.
+    known_at: Nanos,
+    /// Tries that told nothing, one after the other, and when the next one may be.
+    failed: u32,
+    not_before: Nanos,
+    /// How often it was given [`GUESS`].
+    guesses: u32,
+}
+
+impl Queue {
+    pub(super) const fn new() -> Self {
+        Self {
+            kernel: 0,
+            alike: 0,
+            other: 0,
+            waited: 0,
+            launched_at: None,
+            least: 0,
+            most: None,
+            left: 0,
+            known_at: 0,
+            failed: 0,
+            not_before: 0,
+            guesses: 0,
+        }
+    }
+
+    /// By how much the intervals of kernels that are alike may differ.
+    fn tolerance(kernel: Nanos) -> Nanos {
+        kernel / 16 + 20 * US
+    }
+
+    /// The length of its kernels, where they are alike and not too short.
+    pub(super) fn kernel(&self) -> Option<Nanos> {
+        (self.alike >= ALIKE && self.kernel >= SHORTEST).then_some(self.kernel)
+    }
+
+    /// For how long it may be silent though it has work.
+    pub(super) fn patience(&self) -> Nanos {
+        match self.kernel() {
+            Some(kernel) => kernel.saturating_mul(2).saturating_add(MS),
+            None if !self.is_steady() && self.guesses < GUESSES => PATIENCE,
+            None => 0,
+        }
+    }
+
+    /// Whether its kernels are known to be alike: short ones, too.
+    pub(super) fn is_steady(&self) -> bool {
+        self.alike >= ALIKE
+    }
+
+    /// How many of its launches in a window are to be heard of to learn how long its kernels are; 0: that is known.
+    pub(super) fn wanted(&self) -> u32 {
+        match self.is_steady() {
+            true if self.other < OTHERS / 2 => 0,
+            true => SURE,
+            false if self.guesses < GUESSES => SURE + ALIKE,
+            false => 0,
+        }
+    }
+
+    /// Whether its task is waited for at the end of a window: not where the wait is longer than what it tells.
+    pub(super) fn is_worth_waiting(&self) -> bool {
+        self.kernel == 0 || self.kernel >= SHORTEST
+    }
+
+    /// How long what is left when it stops takes, as far as that is known.
+    pub(super) fn left(&self) -> Nanos {
+        let kernel = self.kernel().unwrap_or(0);
+        kernel.saturating_mul(self.left)
+    }
+
+    /// It did not stop, and did not launch.
+    pub(super) fn fell_silent(&mut self) {
+        self.guesses = self.guesses.saturating_add(1);
+    }
+
+    /// It has stopped: how long it is given for what is left.
+    pub(super) fn drain(&mut self) -> Nanos {
+        let unknown = self.known_at == 0 && self.guesses < GUESSES;
+        self.guesses = self.guesses.saturating_add(u32::from(unknown));
+        self.left().max(if unknown { GUESS } else { 0 })
+    }
+
+    /// How long all that it queues takes.
+    pub(super) fn whole(&self) -> Nanos {
+        self.left().saturating_add(self.kernel().unwrap_or(0))
+    }
+
+    /// It launched, for the first time since `armed_at`. If this is the launch that was expected: when it launched before,
+    /// and when the kernel that has ended now began. `switch`: so long the GPU took to come to it before that kernel.
+    pub(super) fn launched(
+        &mut self,
+        now: Nanos,
+        armed_at: Nanos,
+        switch: Option<Nanos>,
+    ) -> Option<(Nanos, Nanos)> {
+        let last = self.launched_at.take()?;
+        let before = last.saturating_add(switch.unwrap_or(0));
+        self.interval(now.saturating_sub(before).max(US), switch.is_none());
+        if switch.is_none() {
+            let waited = now.saturating_sub(armed_at.max(last));
+            self.waited = self.waited.max(waited.min(self.kernel));
+        }
+        let length = self.kernel().unwrap_or(self.waited);
+        self.is_steady().then(|| (last, now.saturating_sub(length)))
+    }
+
+    /// It launched now, and its next launch will be heard of.
+    pub(super) fn expect(&mut self, now: Nanos) {
+        self.launched_at = Some(now);
+    }
+
+    /// The next launch that is heard of may not be its next one.
+    pub(super) fn lose_sight(&mut self) {
+        self.launched_at = None;
+    }
+
+    /// `sure`: it is the length of a kernel; otherwise others may have had the GPU meanwhile, or the kernel was under way.
+    fn interval(&mut self, interval: Nanos, sure: bool) {
+        let short = self.kernel.max(interval) < SHORTEST;
+        let tolerance = Self::tolerance(self.kernel.min(interval));
+        if self.kernel != 0 && (short || interval.abs_diff(self.kernel) <= tolerance) {
+            let longer = interval.saturating_sub(self.kernel);
+            // What disturbs makes it longer, as a rule.
+            self.kernel = match sure && !short {
+                true => self.kernel.min(interval).saturating_add(longer / 8),
+                false => self.kernel.min(interval),
+            };
+            self.alike = self.alike.saturating_add(1);
+            self.other = 0;
+            return;
+        }
+        self.other = self.other.saturating_add(1);
+        let sooner = sure && interval < self.kernel;
+        if self.is_steady() && !sooner && (!sure || self.other < OTHERS) {
+            return;
+        }
+        *self = Self {
+            kernel: interval,
+            guesses: self.guesses,
+            ..Self::new()
+        };
+    }
+
+    /// After which of the kernels that may be left it is to be let go, if it is to be tried.
+    fn next_try(&self) -> u64 {
+        match self.most {
+            Some(most) => self.least.saturating_add(most) / 2,
+            None => self.least.saturating_mul(2).max(1) - 1,
+        }
+    }
+
+    /// It has stopped at its gate: for how long it is to be stopped to learn what is left.
+    pub(super) fn pause(&mut self, now: Nanos) -> Option<Nanos> {
+        let kernel = self.kernel()?;
+        if self.most == Some(self.least) {
+            if now < self.known_at.saturating_add(BELIEVED) {
+                return None;
+            }
+            // Once more: one less and one more.
+            self.most = Some(self.least.saturating_add(1));
+            self.least = self.least.saturating_sub(1);
+        }
+        if now < self.not_before {
+            return None;
+        }
+        let pause = kernel
+            .saturating_mul(self.next_try())
+            .saturating_add(kernel / 100 * PHASE);
+        (pause <= LONGEST_PAUSE).then_some(pause)
+    }
+
+    /// It was let go then and fills its queue: when its gate can be shut again. By then it has, and its next kernel has not
+    /// ended.
+    pub(super) fn full_at(&self, filled: Nanos) -> Nanos {
+        filled.saturating_add(self.kernel / 200 * (100 - PHASE))
+    }
+
+    /// It stopped, was let go and filled its queue, and stopped again at these moments.
+    pub(super) fn tried(&mut self, stopped: Nanos, filled: Nanos, again: Nanos) {
+        let Some(kernel) = self.kernel() else {
+            return;
+        };
+        let paused = filled.saturating_sub(stopped);
+        let ended = paused / kernel;
+        // The kernel that was under way, and a new one.
+        let under_way = stopped.saturating_add(kernel.saturating_mul(ended.saturating_add(1)));
+        let new = filled.saturating_add(kernel);
+        let tolerance = Self::tolerance(kernel).min(new.saturating_sub(under_way) / 2);
+        let is = |at: Nanos| again.abs_diff(at) <= tolerance;
+        let in_order = ended == self.next_try();
+        if in_order && is(under_way) {
+            self.least = ended.saturating_add(1);
+            self.most = self.most.map(|most| most.max(self.least));
+        } else if in_order && is(new) {
+            self.most = Some(ended);
+        } else {
+            self.not_before = again.saturating_add(HOLD_OFF << self.failed);
+            self.failed = self.failed.saturating_add(1).min(DOUBLINGS);
+            return;
+        }
+        self.failed = 0;
+        self.left = self.least;
+        if self.most == Some(self.least) {
+            self.known_at = again;
+        }
+    }
+}
