@@ -11,17 +11,20 @@
 //! is not made up for.
 
 use super::authority::{Gate, InstanceId, Nanos, MS, US};
-use super::queue::Queue;
+use super::queue::{Queue, SETTLED};
 use super::Scheduler;
 
 /// So much longer than it should be a window may become for finding out what is queued.
 const LONGER_BY: Nanos = 64 * MS;
-/// Later than this after its time nobody wakes up, as a rule.
+/// So long after its time somebody wakes up, as a rule, until that is known; and no later than that.
+pub(super) const LATE: Nanos = 70 * US;
 const LATEST: Nanos = 300 * US;
 
 /// Nobody who comes waits for longer until those who run already give way to it.
 const SLICE: Nanos = 2048 * US;
 
+/// Where others' work runs beside the holder's, it does within this time.
+const LISTEN: Nanos = SLICE + 600 * US;
 /// Less than this is no work of others.
 const UNSURE: Nanos = 20 * US;
 
@@ -38,28 +41,33 @@ pub(super) enum Closing {
     Paused { stopped: Nanos, until: Nanos },
     /// It was let go for that, wanted at that moment.
     LetGo { stopped: Nanos, wanted: Nanos },
-    /// It has launched and fills its queue; its gate is shut then.
+    /// It has launched then and fills its queue; when it has, its next launch tells. Where there is time, its gate is shut
+    /// by then, so that it is the last one.
     Fills {
         stopped: Nanos,
         filled: Nanos,
-        until: Nanos,
+        shut: bool,
     },
-    /// Its gate is shut again.
-    Filled { stopped: Nanos, filled: Nanos },
 }
 
 impl Closing {
     /// Whether the holder's gate is to be shut.
     pub(super) fn is_shut(self) -> bool {
         match self {
-            Self::Shut | Self::Drains(_) | Self::Paused { .. } | Self::Filled { .. } => true,
-            Self::No | Self::LetGo { .. } | Self::Fills { .. } => false,
+            Self::Shut | Self::Drains(_) | Self::Paused { .. } => true,
+            Self::Fills { shut, .. } => shut,
+            Self::No | Self::LetGo { .. } => false,
         }
+    }
+
+    /// Whether its gate is armed some time after it was opened.
+    pub(super) fn rearms(self) -> bool {
+        matches!(self, Self::No | Self::Fills { shut: false, .. })
     }
 
     /// Whether its gate is shut and it is to stop there.
     pub(super) fn waits(self) -> bool {
-        matches!(self, Self::Shut | Self::Filled { .. })
+        matches!(self, Self::Shut | Self::Fills { shut: true, .. })
     }
 
     /// It has stopped: what comes next.
@@ -92,17 +100,25 @@ impl Scheduler {
                 self.turn.closing = Closing::LetGo { stopped, wanted };
                 Some(Nanos::MAX)
             }
+            Closing::Paused { until, .. } => Some(until),
             Closing::Fills {
                 stopped,
                 filled,
-                until,
-            } if now >= until => {
-                self.turn.closing = Closing::Filled { stopped, filled };
-                self.turn.armed_at = now;
-                Some(Nanos::MAX)
+                shut: false,
+            } => {
+                let queue = self.fleet.find(id).map(|i| i.queue);
+                let at = queue.and_then(|queue| queue.full_at(filled));
+                if at.is_some_and(|at| now >= at) {
+                    self.turn.closing = Closing::Fills {
+                        stopped,
+                        filled,
+                        shut: true,
+                    };
+                    return Some(Nanos::MAX);
+                }
+                at.or(Some(Nanos::MAX))
             }
-            Closing::Paused { until, .. } | Closing::Fills { until, .. } => Some(until),
-            Closing::LetGo { .. } | Closing::Filled { .. } => Some(Nanos::MAX),
+            Closing::LetGo { .. } | Closing::Fills { .. } => Some(Nanos::MAX),
         }
     }
 
@@ -127,7 +143,8 @@ impl Scheduler {
             return None;
         }
         let latest = until.saturating_add(LONGER_BY);
-        if self.turn.launches < queue.wanted() && now < latest {
+        let learns = queue.is_new() && self.turn.launches < queue.wanted();
+        if learns && now < latest && !self.turn.listens(now) {
             return Some(latest);
         }
         if self.goes_on(id) {
@@ -154,75 +171,101 @@ impl Scheduler {
         let armed_at = self.turn.armed_at;
         let may_try = now < self.turn.until.saturating_add(LONGER_BY);
         let late = self.turn.late;
-        let switch = (self.turn.launches == 1 && self.turn.anew).then_some(self.costs.switch);
+        let first = self.turn.launches == 1 && self.turn.anew;
+        let listens = self.turn.listens(now);
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
         let queue = &mut instance.queue;
         match self.turn.closing {
             Closing::No => {
-                let first = self.turn.launches == 0;
-                if first {
+                if self.turn.launches == 0 {
                     self.turn.heard = Some(now);
                     self.turn.anew = released && self.turn.before != Some(id);
                 }
-                self.turn.launches = self.turn.launches.saturating_add(1);
-                let kernel = queue.launched(now, armed_at, switch);
-                let wanted = self.turn.launches < queue.wanted();
-                if first || wanted || !queue.is_steady() {
-                    queue.expect(now);
-                    self.turn.rearm_at = now;
+                if !listens {
+                    self.turn.launches = self.turn.launches.saturating_add(1);
                 }
-                self.started(kernel);
+                let switch = first.then_some(self.costs.switch);
+                let alone = !queue.is_expected();
+                let others = queue.launched(now, armed_at, switch, listens);
+                // While little is known of it each ring is one of two, so that some are when nobody runs beside it.
+                let wanted = self.turn.launches < queue.wanted() || (alone && !queue.is_steady());
+                self.others_ran(now, first, others);
+                let listens = self.turn.listens(now);
+                if let Some(instance) = self.fleet.find_mut(id) {
+                    let queue = &mut instance.queue;
+                    let again = match self.turn.heard == Some(now) {
+                        true => Some(queue.fills(now)),
+                        false => (listens || wanted).then(|| queue.expect(now, listens)),
+                    };
+                    if let Some(after) = again {
+                        self.turn.rearm_at = now.saturating_add(after);
+                    }
+                }
             }
             Closing::Shut if stopped => {
-                self.turn.launches = self.turn.launches.saturating_add(1);
-                let kernel = queue.launched(now, armed_at, switch);
+                let switch = first.then_some(self.costs.switch);
+                let others = queue.launched(now, armed_at, switch, listens);
                 self.turn.closing = Closing::after(now, queue, may_try, late);
-                self.started(kernel);
+                self.turn.launches = self.turn.launches.saturating_add(1);
+                self.others_ran(now, first, others);
             }
             Closing::LetGo { stopped, wanted } => {
                 self.turn.late = now.saturating_sub(wanted).min(LATEST);
+                self.turn.rearm_at = now.saturating_add(SETTLED);
+                let filled = now;
                 self.turn.closing = Closing::Fills {
                     stopped,
-                    filled: now,
-                    until: queue.full_at(now),
+                    filled,
+                    shut: false,
                 };
             }
-            Closing::Filled {
+            Closing::Fills {
                 stopped: before,
                 filled,
-            } if stopped => {
-                queue.tried(before, filled, now);
-                self.turn.closing = Closing::after(now, queue, may_try, late);
+                shut,
+            } => {
+                if !shut && queue.is_filling(before, filled, now) {
+                    self.turn.rearm_at = now.saturating_add(SETTLED);
+                    return;
+                }
+                queue.tried(before, filled, armed_at, now);
+                self.turn.closing = match stopped {
+                    true => Closing::after(now, queue, may_try, late),
+                    false => Closing::Shut,
+                };
             }
             _ => {}
         }
     }
 
-    /// A kernel was launched and started at these moments. If it is the first of the window others' work ran until then.
-    fn started(&mut self, kernel: Option<(Nanos, Nanos)>) {
-        let (Some((launched, started)), Some(since)) = (kernel, self.turn.since) else {
+    /// Others' work ran for so long before the holder's kernel that has just ended; `first`: the first of its window.
+    fn others_ran(&mut self, now: Nanos, first: bool, others: Option<Nanos>) {
+        let (Some(others), Some(since), Some(heard)) = (others, self.turn.since, self.turn.heard)
+        else {
             return;
         };
-        if !self.turn.anew || self.turn.heard != Some(launched) {
-            return;
+        let mut ran = if others > UNSURE { others } else { 0 };
+        let mut shift = ran;
+        if first {
+            // The window began with it; and what ran then, ran before that, too.
+            let ready = heard.saturating_add(self.costs.switch);
+            shift = ready.saturating_add(ran).saturating_sub(since);
+            if ran > 0 {
+                let before = heard.saturating_sub(self.turn.ended_at);
+                ran = ran.saturating_add(before.min(LATEST));
+            }
         }
-        let ready = launched.saturating_add(self.costs.switch);
-        let others = started.saturating_sub(ready).min(SLICE);
-        let started = ready.saturating_add(others);
-        if started > since {
-            self.turn.since = Some(started);
-            let shift = started.saturating_sub(since);
+        let most = self.turn.until.saturating_sub(since);
+        if first || (self.turn.listens(now) && self.turn.others < most.saturating_mul(4)) {
+            self.turn.since = Some(since.saturating_add(shift));
             self.turn.until = self.turn.until.saturating_add(shift);
+            self.turn.others = self.turn.others.saturating_add(ran);
+            self.ran_on(self.turn.before, ran);
+            if others >= SLICE / 2 {
+                self.turn.listens_until = now.saturating_add(LISTEN);
+            }
         }
-        // Then they also ran until it was launched.
-        let before = launched.saturating_sub(self.turn.ended_at).min(LATEST);
-        let ran_on = if others > UNSURE {
-            others.saturating_add(before)
-        } else {
-            0
-        };
-        self.ran_on(self.turn.before, ran_on);
     }
 }

@@ -140,7 +140,12 @@ impl Scheduler {
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
             // It cannot have less at a time than all that it queues.
-            let debt = most.max(signed(next.queue.whole().saturating_mul(4)));
+            let debt = match self.capabilities.switch {
+                true => most,
+                false => part
+                    .saturating_mul(8)
+                    .max(signed(next.queue.whole().saturating_mul(4))),
+            };
             let id = next.id;
             drop(competing);
             let Some(next) = self.fleet.find_mut(id) else {

@@ -19,17 +19,29 @@ use super::authority::{Nanos, MS, US};
 const SHORTEST: Nanos = 150 * US;
 /// So many intervals must have been alike.
 const ALIKE: u32 = 2;
+/// More are not remembered; of others each makes half of them be forgotten.
+const ALIKE_MOST: u32 = 8;
 /// After so many that were all others kernels have become longer.
 const OTHERS: u32 = 4;
 /// Nobody is stopped for longer to try whether its queue has run dry.
 const LONGEST_PAUSE: Nanos = 128 * MS;
 /// Where in a kernel its task is let go, in percent of it.
-const PHASE: u64 = 40;
+const PHASE: u64 = 25;
+/// For one part in so many of a kernel it is silent when its queue is full.
+const QUIET: u64 = 10;
+/// Kernels of this length leave time to shut the gate between two of their ends.
+const UNHURRIED: Nanos = 2 * MS;
+/// By then a program has filled its queue, as a rule.
+const FILLED: Nanos = 400 * US;
 /// How long what was found out is believed; after a try that told nothing: for how long there is none, doubled each
 /// time.
-const BELIEVED: Nanos = 10_000 * MS;
+const BELIEVED: Nanos = 30_000 * MS;
 const HOLD_OFF: Nanos = 50 * MS;
 const DOUBLINGS: u32 = 7;
+/// Who was let pass has rung by then. Were its gate armed sooner it could find it so once more, on the same processor.
+pub(super) const SETTLED: Nanos = 40 * US;
+/// So often it is looked whether a program of short kernels has the GPU, where others may run beside it.
+const OFTEN: Nanos = 250 * US;
 /// So many launches in a window, and one of their intervals is sure to be a kernel's.
 const SURE: u32 = 3;
 /// While nothing is known it is given so long, so often: where all are at work nothing could be found out of anybody.
@@ -46,7 +58,7 @@ pub(super) struct Queue {
     /// Intervals that were as long, and those since the last such that were not.
     alike: u32,
     other: u32,
-    /// For so long at most a launch was waited for, which is less than a kernel and tells more of short ones.
+    /// For so long at most a launch was waited for lately, which is less than a kernel and tells more of short ones.
     waited: Nanos,
     /// Its last launch, if the next one that is heard of is the next one.
     launched_at: Option<Nanos>,
@@ -60,7 +72,7 @@ pub(super) struct Queue {
     /// Tries that told nothing, one after the other, and when the next one may be.
     failed: u32,
     not_before: Nanos,
-    /// How often it was given [`GUESS`].
+    /// How often it had a window while nothing was known.
     guesses: u32,
 }
 
@@ -106,13 +118,19 @@ impl Queue {
         self.alike >= ALIKE
     }
 
-    /// How many of its launches in a window are to be heard of to learn how long its kernels are; 0: that is known.
+    /// How many of its launches in a window are to be heard of, at least.
     pub(super) fn wanted(&self) -> u32 {
         match self.is_steady() {
-            true if self.other < OTHERS / 2 => 0,
-            true => SURE,
             false if self.guesses < GUESSES => SURE + ALIKE,
-            false => 0,
+            _ => SURE,
+        }
+    }
+
+    /// Whether its window is to last until they were.
+    pub(super) fn is_new(&self) -> bool {
+        match self.is_steady() {
+            true => self.other >= OTHERS / 2,
+            false => self.guesses < GUESSES,
         }
     }
 
@@ -134,9 +152,12 @@ impl Queue {
 
     /// It has stopped: how long it is given for what is left.
     pub(super) fn drain(&mut self) -> Nanos {
-        let unknown = self.known_at == 0 && self.guesses < GUESSES;
-        self.guesses = self.guesses.saturating_add(u32::from(unknown));
-        self.left().max(if unknown { GUESS } else { 0 })
+        if self.known_at != 0 {
+            return self.left();
+        }
+        self.guesses = self.guesses.saturating_add(1);
+        let guess = if self.guesses <= GUESSES { GUESS } else { 0 };
+        self.left().max(guess)
     }
 
     /// How long all that it queues takes.
@@ -144,28 +165,67 @@ impl Queue {
         self.left().saturating_add(self.kernel().unwrap_or(0))
     }
 
-    /// It launched, for the first time since `armed_at`. If this is the launch that was expected: when it launched before,
-    /// and when the kernel that has ended now began. `switch`: so long the GPU took to come to it before that kernel.
+    /// It launched, for the first time since `armed_at`. If this is the launch that was expected: for how long others had the
+    /// GPU before the kernel that has ended now, as far as that can be told. `switch`: so long the GPU took to come to it
+    /// before that kernel; `beside`: others may have run beside it.
     pub(super) fn launched(
         &mut self,
         now: Nanos,
         armed_at: Nanos,
         switch: Option<Nanos>,
-    ) -> Option<(Nanos, Nanos)> {
+        beside: bool,
+    ) -> Option<Nanos> {
         let last = self.launched_at.take()?;
         let before = last.saturating_add(switch.unwrap_or(0));
-        self.interval(now.saturating_sub(before).max(US), switch.is_none());
-        if switch.is_none() {
-            let waited = now.saturating_sub(armed_at.max(last));
-            self.waited = self.waited.max(waited.min(self.kernel));
+        let sure = switch.is_none() && !beside;
+        let waited = now.saturating_sub(armed_at.max(last));
+        if !self.is_short() || !beside {
+            self.interval(now.saturating_sub(before).max(US), sure);
         }
-        let length = self.kernel().unwrap_or(self.waited);
-        self.is_steady().then(|| (last, now.saturating_sub(length)))
+        if sure {
+            let lately = self.waited - self.waited / 8;
+            self.waited = lately.max(waited).min(self.kernel);
+        }
+        if !self.is_steady() {
+            return None;
+        }
+        let began = now.saturating_sub(self.kernel().unwrap_or(self.waited));
+        let from = if self.is_short() && switch.is_none() {
+            before.max(armed_at)
+        } else {
+            before
+        };
+        Some(began.saturating_sub(from))
     }
 
-    /// It launched now, and its next launch will be heard of.
-    pub(super) fn expect(&mut self, now: Nanos) {
+    /// Its kernels are so short that their ends are not told apart.
+    fn is_short(&self) -> bool {
+        self.is_steady() && self.kernel < SHORTEST
+    }
+
+    /// It launched now: after how long its gate is to be armed, so that its next launch is heard of. `beside`: for others
+    /// that run beside it.
+    pub(super) fn expect(&mut self, now: Nanos, beside: bool) -> Nanos {
         self.launched_at = Some(now);
+        match beside && self.is_short() {
+            true => OFTEN,
+            false => SETTLED,
+        }
+    }
+
+    /// It launched now for the first time in a window, and fills its queue: the same, for when it has. What it launches until
+    /// then tells nothing of its kernels.
+    pub(super) fn fills(&mut self, now: Nanos) -> Nanos {
+        if !self.is_steady() {
+            return FILLED;
+        }
+        self.launched_at = Some(now);
+        (self.kernel().unwrap_or(0) / 2).max(SETTLED)
+    }
+
+    /// Whether the next launch that is heard of is its next one.
+    pub(super) fn is_expected(&self) -> bool {
+        self.launched_at.is_some()
     }
 
     /// The next launch that is heard of may not be its next one.
@@ -184,13 +244,17 @@ impl Queue {
                 true => self.kernel.min(interval).saturating_add(longer / 8),
                 false => self.kernel.min(interval),
             };
-            self.alike = self.alike.saturating_add(1);
+            self.alike = self.alike.saturating_add(1).min(ALIKE_MOST);
             self.other = 0;
             return;
         }
         self.other = self.other.saturating_add(1);
-        let sooner = sure && interval < self.kernel;
-        if self.is_steady() && !sooner && (!sure || self.other < OTHERS) {
+        if sure {
+            self.alike /= 2;
+        }
+        let sooner = interval < self.kernel && (sure || !self.is_steady());
+        let later = sure && self.other >= OTHERS;
+        if self.kernel != 0 && !sooner && !later {
             return;
         }
         *self = Self {
@@ -228,39 +292,55 @@ impl Queue {
         (pause <= LONGEST_PAUSE).then_some(pause)
     }
 
-    /// It was let go then and fills its queue: when its gate can be shut again. By then it has, and its next kernel has not
-    /// ended.
-    pub(super) fn full_at(&self, filled: Nanos) -> Nanos {
-        filled.saturating_add(self.kernel / 200 * (100 - PHASE))
+    /// It was let go and launched at this moment: when its queue is sure to be full, long before its next kernel ends.
+    pub(super) fn full_at(&self, filled: Nanos) -> Option<Nanos> {
+        (self.kernel >= UNHURRIED).then_some(filled.saturating_add(self.kernel / 5 * 2))
     }
 
-    /// It stopped, was let go and filled its queue, and stopped again at these moments.
-    pub(super) fn tried(&mut self, stopped: Nanos, filled: Nanos, again: Nanos) {
+    /// When the kernel ends that was under way when it was let go, if it had any left.
+    fn under_way(&self, stopped: Nanos, filled: Nanos) -> Nanos {
+        let kernel = self.kernel.max(1);
+        let ended = filled.saturating_sub(stopped) / kernel;
+        stopped.saturating_add(kernel.saturating_mul(ended.saturating_add(1)))
+    }
+
+    /// It stopped, was let go and launched at these moments, and launches now: whether that is only to fill its queue.
+    pub(super) fn is_filling(&self, stopped: Nanos, filled: Nanos, now: Nanos) -> bool {
+        let sooner = now.saturating_add(Self::tolerance(self.kernel));
+        sooner < self.under_way(stopped, filled)
+    }
+
+    /// It stopped, was let go and filled its queue, and launched next, for the first time since `armed_at`.
+    pub(super) fn tried(&mut self, stopped: Nanos, filled: Nanos, armed_at: Nanos, next: Nanos) {
         let Some(kernel) = self.kernel() else {
             return;
         };
-        let paused = filled.saturating_sub(stopped);
-        let ended = paused / kernel;
-        // The kernel that was under way, and a new one.
-        let under_way = stopped.saturating_add(kernel.saturating_mul(ended.saturating_add(1)));
+        let ended = filled.saturating_sub(stopped) / kernel;
+        let under_way = self.under_way(stopped, filled);
         let new = filled.saturating_add(kernel);
         let tolerance = Self::tolerance(kernel).min(new.saturating_sub(under_way) / 2);
-        let is = |at: Nanos| again.abs_diff(at) <= tolerance;
-        let in_order = ended == self.next_try();
+        let is = |at: Nanos| next.abs_diff(at) <= tolerance;
+        // Who fills its queue still launches as soon as it is listened to.
+        let has_filled = next.saturating_sub(armed_at) >= kernel / QUIET;
+        let in_order = has_filled && ended == self.next_try();
         if in_order && is(under_way) {
             self.least = ended.saturating_add(1);
             self.most = self.most.map(|most| most.max(self.least));
         } else if in_order && is(new) {
             self.most = Some(ended);
+            if ended < self.left {
+                // Something was wrong.
+                self.least = 0;
+            }
         } else {
-            self.not_before = again.saturating_add(HOLD_OFF << self.failed);
+            self.not_before = next.saturating_add(HOLD_OFF << self.failed);
             self.failed = self.failed.saturating_add(1).min(DOUBLINGS);
             return;
         }
         self.failed = 0;
         self.left = self.least;
         if self.most == Some(self.least) {
-            self.known_at = again;
+            self.known_at = next;
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use super::account::{signed, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
-use super::drain::Closing;
+use super::drain::{Closing, LATE};
 use super::fleet::Instance;
 use super::rules::Policy;
 use super::Scheduler;
@@ -50,6 +50,10 @@ pub(super) struct Turn {
     pub(super) anew: bool,
     /// How often it was heard of in it.
     pub(super) launches: u32,
+    /// Others' work was heard of in it, and is listened for until then.
+    pub(super) listens_until: Nanos,
+    /// For how long that ran.
+    pub(super) others: Nanos,
     /// How late somebody was let go last.
     pub(super) late: Nanos,
     pub(super) switches: u64,
@@ -74,7 +78,9 @@ impl Turn {
             heard: None,
             anew: false,
             launches: 0,
-            late: 0,
+            listens_until: 0,
+            others: 0,
+            late: LATE,
             switches: 0,
         }
     }
@@ -97,6 +103,11 @@ impl Turn {
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
+    }
+
+    /// Whether others' work is listened for.
+    pub(super) fn listens(&self, now: Nanos) -> bool {
+        now < self.listens_until
     }
 
     /// How much of its present window an instance has used.
@@ -265,7 +276,7 @@ impl Scheduler {
             } else if let Some(at) = self.close(now, id) {
                 let other = match (armed, self.turn.closing) {
                     (true, _) => silent_at,
-                    (false, Closing::No) => self.turn.rearm_at.max(now),
+                    (false, closing) if closing.rearms() => self.turn.rearm_at.max(now),
                     _ => at,
                 };
                 self.deadline = Some(at.min(other));
@@ -383,6 +394,8 @@ impl Scheduler {
         self.turn.heard = None;
         self.turn.anew = false;
         self.turn.launches = 0;
+        self.turn.listens_until = 0;
+        self.turn.others = 0;
         self.turn.switches = self.turn.switches.saturating_add(1);
     }
 

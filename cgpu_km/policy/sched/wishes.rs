@@ -3,7 +3,6 @@
 
 use super::account::Mode;
 use super::authority::{Gate, Nanos};
-use super::drain::Closing;
 use super::fleet::DEFAULT_SLICE_US;
 use super::Scheduler;
 
@@ -28,7 +27,7 @@ impl Scheduler {
                 Mode::Free | Mode::Slices => Gate::Armed,
                 Mode::Windows if holder == Some(instance.id) && closing.is_shut() => Gate::Shut,
                 Mode::Windows if holder == Some(instance.id) => {
-                    if instance.gate == Gate::Open && begun && (!rearm || closing != Closing::No) {
+                    if instance.gate == Gate::Open && begun && (!rearm || !closing.rearms()) {
                         Gate::Open
                     } else {
                         armed |= begun && instance.gate != Gate::Armed;

@@ -43,8 +43,6 @@ const BOUND: f64 = 0.1;
 /// it is without any, 1.8 for a cap and 3 for two.
 const SAMPLED_CAP: f64 = 0.5;
 const SAMPLED_PAIR: f64 = 1.0;
-/// A turn of the policy `weight`, nanoseconds.
-const TURN: f64 = 32e6;
 
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,19 +300,6 @@ impl Case {
     }
 }
 
-/// What docs/compute.md says of the doorbell alone: work that is queued when a window ends runs on.
-fn doorbell_bound(programs: &[(u32, Habit)]) -> Option<f64> {
-    let queued: u64 = programs
-        .iter()
-        .map(|(_, h)| h.kernel * u64::from(h.depth))
-        .sum();
-    let all: u32 = programs.iter().map(|(weight, _)| weight).sum();
-    let least = programs.iter().map(|(weight, _)| *weight).min()?;
-    let window = TURN * f64::from(least) / f64::from(all);
-    let bound = BOUND + queued as f64 / window;
-    (bound < 1.0).then_some(bound)
-}
-
 fn cases(switches: bool) -> Vec<Case> {
     let kernels: &[u64] = match switches {
         true => &[15 * US, 16 * MS],
@@ -327,12 +312,10 @@ fn cases(switches: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for &habit in &habits {
         let programs = vec![(30, habit)];
-        // Of a cap, what is queued when its window ends is a part of a window of 64 ms times the share.
-        let over = BOUND + (habit.kernel * u64::from(habit.depth)) as f64 / (0.3 * 64e6);
         cases.push(Case {
             policy: 3,
             programs,
-            bound: Some(if switches { BOUND } else { over }),
+            bound: Some(BOUND),
             times: (BEFORE, MEASURED),
             mode: "windows",
         });
@@ -342,14 +325,10 @@ fn cases(switches: bool) -> Vec<Case> {
             // Their queues are full, of short kernels.
             let sliced = switches && [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS);
             let programs = vec![(75, a), (25, b)];
-            let bound = match switches {
-                true => Some(BOUND),
-                false => doorbell_bound(&programs),
-            };
             cases.push(Case {
                 policy: 2,
                 programs,
-                bound,
+                bound: Some(BOUND),
                 times: match (switches, sliced) {
                     (_, true) => (BEFORE_SLICES, MEASURED),
                     (true, _) => (BEFORE, MEASURED),
