@@ -4,11 +4,13 @@
 //!
 //! The gate is shut as much earlier as that takes. The task stops there when its next kernel ends, and `queue.rs` says how
 //! much it has queued then. When that is over the window ends, and all of it is charged. So nobody's work runs in
-//! another's window, whatever it is; only the window's length is not as wanted, by half a kernel, or where its
-//! whole queue is longer than its part of a turn. That is carried into the next turns.
+//! another's window; only the window's length is not as wanted, by half a kernel, or where the whole queue is longer than
+//! its part of a turn. That is carried into the next turns. What is queued is found out at the end of a window, too:
+//! others get back the time that it takes.
 //!
-//! What is queued is found out at the end of a window, too, where it takes no time of the others that
-//! is not made up for.
+//! Where that is not known, or not right, work runs on in the next window. There the first kernel takes longer than it
+//! should, and if that is long the next ones are listened to. What they took too long is charged to whoever had the window
+//! before, and the window lasts as much longer.
 
 use super::authority::{Gate, InstanceId, Nanos, MS, US};
 use super::queue::{Queue, SETTLED};
@@ -19,12 +21,12 @@ const LONGER_BY: Nanos = 64 * MS;
 /// So long after its time somebody wakes up, as a rule, until that is known; and no later than that.
 pub(super) const LATE: Nanos = 70 * US;
 const LATEST: Nanos = 300 * US;
-
 /// Nobody who comes waits for longer until those who run already give way to it.
 const SLICE: Nanos = 2048 * US;
-
 /// Where others' work runs beside the holder's, it does within this time.
 const LISTEN: Nanos = SLICE + 600 * US;
+/// Others' work is made up for as long as it takes no more than so many times the window.
+const MOST: u64 = 4;
 /// Less than this is no work of others.
 const UNSURE: Nanos = 20 * US;
 
@@ -129,18 +131,15 @@ impl Scheduler {
         let Some(queue) = queue else {
             return (now < until).then_some(until);
         };
+        let Some(heard) = self.turn.heard else {
+            return (now < until).then_some(until);
+        };
         // It stops when a kernel ends: half a kernel later, more or less. But first it is to fill its queue.
         let half = queue.kernel().unwrap_or(0) / 2;
         let at = until.saturating_sub(queue.left().saturating_add(half));
-        let at = match self.turn.heard {
-            Some(heard) => at.max(heard.saturating_add(half)),
-            None => until,
-        };
+        let at = at.max(heard.saturating_add(half));
         if now < at {
             return Some(at);
-        }
-        if self.turn.heard.is_none() {
-            return None;
         }
         let latest = until.saturating_add(LONGER_BY);
         let learns = queue.is_new() && self.turn.launches < queue.wanted();
@@ -246,7 +245,8 @@ impl Scheduler {
         else {
             return;
         };
-        let mut ran = if others > UNSURE { others } else { 0 };
+        let most = self.turn.until.saturating_sub(since).saturating_mul(MOST);
+        let mut ran = if others > UNSURE { others.min(most) } else { 0 };
         let mut shift = ran;
         if first {
             // The window began with it; and what ran then, ran before that, too.
@@ -257,8 +257,7 @@ impl Scheduler {
                 ran = ran.saturating_add(before.min(LATEST));
             }
         }
-        let most = self.turn.until.saturating_sub(since);
-        if first || (self.turn.listens(now) && self.turn.others < most.saturating_mul(4)) {
+        if first || (self.turn.listens(now) && self.turn.others < most) {
             self.turn.since = Some(since.saturating_add(shift));
             self.turn.until = self.turn.until.saturating_add(shift);
             self.turn.others = self.turn.others.saturating_add(ran);

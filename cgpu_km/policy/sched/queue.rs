@@ -11,7 +11,8 @@
 //! under way, half a kernel later; if it had, it is a new one, which takes its whole length. The GPU loses at most
 //! the half of a kernel by that.
 //!
-//! Of a program whose kernels are not alike nothing is learnt, and nothing is reckoned with.
+//! Of a program whose kernels are not alike nothing is learnt, and nothing is reckoned with. One that launches by the clock
+//! looks like one of long kernels, and its windows are idle as long as it is; others lose nothing by that.
 
 use super::authority::{Nanos, MS, US};
 
@@ -65,7 +66,7 @@ pub(super) struct Queue {
     /// Kernels that are left when it stops, at least and at most.
     least: u64,
     most: Option<u64>,
-    /// What is reckoned with: `least` when that was last found out.
+    /// What is reckoned with.
     left: u64,
     /// When `least` and `most` became the same.
     known_at: Nanos,
@@ -325,12 +326,14 @@ impl Queue {
         let in_order = has_filled && ended == self.next_try();
         if in_order && is(under_way) {
             self.least = ended.saturating_add(1);
+            self.left = self.left.max(self.least);
             self.most = self.most.map(|most| most.max(self.least));
         } else if in_order && is(new) {
             self.most = Some(ended);
             if ended < self.left {
-                // Something was wrong.
+                // It is less than it was.
                 self.least = 0;
+                self.left = 0;
             }
         } else {
             self.not_before = next.saturating_add(HOLD_OFF << self.failed);
@@ -338,8 +341,8 @@ impl Queue {
             return;
         }
         self.failed = 0;
-        self.left = self.least;
         if self.most == Some(self.least) {
+            self.left = self.least;
             self.known_at = next;
         }
     }

@@ -279,7 +279,8 @@ impl Scheduler {
                     (false, closing) if closing.rearms() => self.turn.rearm_at.max(now),
                     _ => at,
                 };
-                self.deadline = Some(at.min(other));
+                let at = at.min(other);
+                self.deadline = (at != Nanos::MAX).then_some(at);
             } else {
                 self.end_window(now);
             }

@@ -41,6 +41,8 @@ pub struct Driven {
     wake_at: Option<Nanos>,
     /// Calls into the driver, and when each began.
     pub calls: Vec<Nanos>,
+    /// When programs touched doorbells that were not open: page faults.
+    pub rings: Vec<Nanos>,
 }
 
 /// How an instance's channel group is named.
@@ -82,6 +84,7 @@ impl Driven {
             call: None,
             wake_at: Some(0),
             calls: Vec::new(),
+            rings: Vec::new(),
         }
     }
 
@@ -138,6 +141,7 @@ impl Driven {
             };
             if let Some(program) = self.world.run(next.map_or(end, |at| at.min(end))) {
                 let now = self.world.now();
+                self.rings.push(now);
                 self.sched
                     .event(now, Event::Rang(id_of(program)))
                     .expect("room");
