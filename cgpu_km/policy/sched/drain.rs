@@ -196,7 +196,7 @@ impl Scheduler {
                     let queue = &mut instance.queue;
                     let again = match self.turn.heard == Some(now) {
                         true => Some(queue.fills(now)),
-                        false => (listens || wanted).then(|| queue.expect(now, listens)),
+                        false => (listens || wanted).then(|| queue.await_next(now, listens)),
                     };
                     if let Some(after) = again {
                         self.turn.rearm_at = now.saturating_add(after);

@@ -206,7 +206,7 @@ impl Queue {
 
     /// It launched now: after how long its gate is to be armed, so that its next launch is heard of. `beside`: for others
     /// that run beside it.
-    pub(super) fn expect(&mut self, now: Nanos, beside: bool) -> Nanos {
+    pub(super) fn await_next(&mut self, now: Nanos, beside: bool) -> Nanos {
         self.launched_at = Some(now);
         match beside && self.is_short() {
             true => OFTEN,

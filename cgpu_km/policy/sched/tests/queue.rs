@@ -8,11 +8,11 @@ use super::{Nanos, MS, US};
 fn heard(times: u32, interval: impl Fn(u32) -> Nanos) -> (Queue, Nanos) {
     let mut queue = Queue::new();
     let mut now = MS;
-    queue.expect(now, false);
+    queue.await_next(now, false);
     for time in 0..times {
         now += interval(time);
         queue.launched(now, now - 10 * US, None, false);
-        queue.expect(now, false);
+        queue.await_next(now, false);
     }
     (queue, now)
 }
