@@ -154,7 +154,7 @@ struct Line {
     got: Vec<f64>,
     /// The worst error, as a fraction of the share that was wanted.
     error: f64,
-    bound: Option<f64>,
+    bound: f64,
     /// All together, as a fraction of one alone.
     throughput: f64,
     calls_per_second: f64,
@@ -175,7 +175,7 @@ fn line(
     case: String,
     wanted: Vec<f64>,
     of_alone: Vec<f64>,
-    bound: Option<f64>,
+    bound: f64,
     calls_per_second: f64,
     mode: String,
 ) -> Line {
@@ -214,8 +214,8 @@ fn rounded(figure: f64) -> f64 {
 struct Case {
     policy: u32,
     programs: Vec<(u32, Habit)>,
-    /// The most that the error may be; none where nothing is promised.
-    bound: Option<f64>,
+    /// The most that the error may be.
+    bound: f64,
     /// How long before, and how long it is measured, milliseconds.
     times: (u64, u64),
     /// How the GPU is to be shared at the end.
@@ -315,7 +315,7 @@ fn cases(switches: bool) -> Vec<Case> {
         cases.push(Case {
             policy: 3,
             programs,
-            bound: Some(BOUND),
+            bound: BOUND,
             times: (BEFORE, MEASURED),
             mode: "windows",
         });
@@ -328,7 +328,7 @@ fn cases(switches: bool) -> Vec<Case> {
             cases.push(Case {
                 policy: 2,
                 programs,
-                bound: Some(BOUND),
+                bound: BOUND,
                 times: match (switches, sliced) {
                     (_, true) => (BEFORE_SLICES, MEASURED),
                     (true, _) => (BEFORE, MEASURED),
@@ -354,14 +354,14 @@ fn cases(switches: bool) -> Vec<Case> {
         cases.push(Case {
             policy: 3,
             programs: vec![(30, long)],
-            bound: Some(SAMPLED_CAP),
+            bound: SAMPLED_CAP,
             times: (BEFORE, MEASURED),
             mode: "windows",
         });
         cases.push(Case {
             policy: 2,
             programs: vec![(25, long), (75, short)],
-            bound: Some(SAMPLED_PAIR),
+            bound: SAMPLED_PAIR,
             times: (BEFORE, MEASURED),
             mode: "windows",
         });
@@ -393,7 +393,7 @@ pub fn run(only: &str) -> Result<bool, String> {
         Ok(rate)
     };
     let mut tell = |line: Line| -> Result<(), String> {
-        let within = line.bound.is_none_or(|bound| line.error <= bound);
+        let within = line.error <= line.bound;
         println!(
             "{}",
             serde_json::to_string(&line).map_err(|e| e.to_string())?
