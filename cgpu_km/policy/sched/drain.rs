@@ -245,7 +245,11 @@ impl Scheduler {
         else {
             return;
         };
+        // A holder who only says so is not to have its neighbour's time: what is known of that one counts.
+        let before = self.turn.before.and_then(|id| self.fleet.find(id));
+        let left = before.and_then(|before| before.queue.most_left());
         let most = self.turn.until.saturating_sub(since).saturating_mul(MOST);
+        let most = most.min(left.unwrap_or(most));
         let mut ran = if others > UNSURE { others.min(most) } else { 0 };
         let mut shift = ran;
         if first {

@@ -87,6 +87,8 @@ pub(super) struct Instance {
     /// A task that slept at the gate was let go and has not launched yet: it will, as soon as it gets a
     /// processor.
     pub(super) released: bool,
+    /// How long its last window was.
+    pub(super) last_window: Nanos,
     /// What it has queued when it stops at the gate.
     pub(super) queue: Queue,
     pub(super) account: Account,
@@ -118,6 +120,7 @@ impl Instance {
             off_since: None,
             parked_since: None,
             released: false,
+            last_window: 0,
             queue: Queue::new(),
             account: Account::default(),
         }

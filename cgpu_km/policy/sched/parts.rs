@@ -139,12 +139,12 @@ impl Scheduler {
             let most = part
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
-            // It cannot have less at a time than all that it queues.
+            // Without calls a window is as long as its holder makes it, which is forgiven a few times only.
             let debt = match self.capabilities.switch {
                 true => most,
                 false => part
                     .saturating_mul(8)
-                    .max(signed(next.queue.whole().saturating_mul(4))),
+                    .max(signed(next.queue.debt(next.last_window))),
             };
             let id = next.id;
             drop(competing);

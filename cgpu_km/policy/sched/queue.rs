@@ -48,6 +48,8 @@ const SURE: u32 = 3;
 /// While nothing is known it is given so long, so often: where all are at work nothing could be found out of anybody.
 const GUESS: Nanos = 8 * MS;
 const GUESSES: u32 = 8;
+/// Of a queue that is known, or is not waited for, no more than a kernel and this is left after a window.
+const MOST_LEFT: Nanos = 2 * MS;
 /// And may be silent for so long.
 const PATIENCE: Nanos = 40 * MS;
 
@@ -146,6 +148,16 @@ impl Queue {
         kernel.saturating_mul(self.left)
     }
 
+    /// More than this cannot be left of it after its window, where that is known.
+    pub(super) fn most_left(&self) -> Option<Nanos> {
+        if self.is_short() {
+            return Some(MOST_LEFT);
+        }
+        let known = self.most == Some(self.least);
+        let kernel = self.kernel().filter(|_| known)?;
+        Some(kernel.max(MOST_LEFT))
+    }
+
     /// It did not stop, and did not launch.
     pub(super) fn fell_silent(&mut self) {
         self.guesses = self.guesses.saturating_add(1);
@@ -161,9 +173,15 @@ impl Queue {
         self.left().max(guess)
     }
 
-    /// How long all that it queues takes.
-    pub(super) fn whole(&self) -> Nanos {
-        self.left().saturating_add(self.kernel().unwrap_or(0))
+    /// What it owes others at most after a window of this length: four times all that it queues, and all of the window, but
+    /// for the first times, when it is learnt.
+    pub(super) fn debt(&self, window: Nanos) -> Nanos {
+        let kernel = self.kernel().unwrap_or(0);
+        let whole = self.left().saturating_add(kernel).saturating_mul(4);
+        match self.guesses < GUESSES {
+            true => whole,
+            false => whole.max(window),
+        }
     }
 
     /// It launched, for the first time since `armed_at`. If this is the launch that was expected: for how long others had the

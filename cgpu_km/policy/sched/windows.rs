@@ -420,6 +420,7 @@ impl Scheduler {
         let armed_at = self.turn.armed_at.max(since);
         if let Some(instance) = self.fleet.find_mut(id) {
             instance.queue.lose_sight();
+            instance.last_window = used;
             instance.owed = instance.owed.saturating_sub(signed(used));
             instance.account.given = instance.account.given.saturating_add(used);
             if off {
