@@ -22,7 +22,8 @@
 //! * **Slices** in proportion, with everybody's channels on, where all that compete keep their queues full of short kernels:
 //!   no call, and a change costs a fifth. Whether each has its part is told by the doorbells (`slices.rs`).
 //! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
-//!   was submitted runs on, so shares hold only while what a program has queued is short beside a window.
+//!   was submitted runs on, so a window ends when that has ended (`drain.rs`), as far as the moments at which a program
+//!   launches tell how much it is (`queue.rs`).
 //!
 //! # Who has work
 //!
@@ -44,13 +45,17 @@
 
 mod account;
 mod authority;
+mod drain;
 mod fleet;
 mod limit;
 mod next;
+mod parts;
+mod queue;
 mod rules;
 mod samples;
 mod slices;
 mod windows;
+mod wishes;
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 
 use super::account::Account;
 use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
+use super::queue::Queue;
 use super::rules::Terms;
 use super::slices::Record;
 use super::ProcessId;
@@ -86,6 +87,10 @@ pub(super) struct Instance {
     /// A task that slept at the gate was let go and has not launched yet: it will, as soon as it gets a
     /// processor.
     pub(super) released: bool,
+    /// How long its last window was.
+    pub(super) last_window: Nanos,
+    /// What it has queued when it stops at the gate.
+    pub(super) queue: Queue,
     pub(super) account: Account,
 }
 
@@ -115,6 +120,8 @@ impl Instance {
             off_since: None,
             parked_since: None,
             released: false,
+            last_window: 0,
+            queue: Queue::new(),
             account: Account::default(),
         }
     }
@@ -127,7 +134,10 @@ impl Instance {
     /// How long it may be silent before it is taken to have no work. Where channels cannot be switched
     /// off, it may be others' work that keeps it silent.
     pub(super) fn patience(&self, exclusive: bool) -> Nanos {
-        let least = if exclusive { 2 * MS } else { 16 * MS };
+        let least = match exclusive {
+            true => 2 * MS,
+            false => self.queue.patience().max(16 * MS),
+        };
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
     }
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
 mod behaviour;
+mod queue;
 
 const A: InstanceId = InstanceId(1);
 const B: InstanceId = InstanceId(2);

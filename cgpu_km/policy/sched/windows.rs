@@ -6,41 +6,56 @@
 //! whatever the calls took. Under a hard policy a turn lasts its length though everybody was served:
 //! that is the cap. Otherwise the next one begins at once, and nothing is left over.
 
-use super::account::{portion, signed, uneven, Mode};
+use super::account::{signed, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
-use super::fleet::{Instance, DEFAULT_SLICE_US};
-use super::rules::{Policy, WHOLE};
+use super::drain::{Closing, LATE};
+use super::fleet::Instance;
+use super::rules::Policy;
 use super::Scheduler;
 
 /// How long a doorbell stays open in a window until it is armed again to see whether there is work yet.
 const REARM: Nanos = 4 * MS;
 /// The same for instances of high priority, which give way sooner.
 const REARM_HIGH: Nanos = MS;
-/// A turn grows to this many parts of its length for windows that are worth their calls (13/8: to 52 ms of 32): 38
-/// windows in 2 s, before the calls.
-const LONGER: u64 = 13;
-const LONGER_PARTS: u64 = 8;
 /// Silence, in time that the instance had the GPU, of which the driver's samples are asked.
 const LONG_SILENCE: Nanos = 20 * MS;
 
 /// Where in its turn the GPU is.
 #[derive(Debug)]
 pub(super) struct Turn {
-    number: u64,
-    began: Nanos,
-    length: Nanos,
-    holder: Option<InstanceId>,
+    pub(super) number: u64,
+    pub(super) began: Nanos,
+    pub(super) length: Nanos,
+    pub(super) holder: Option<InstanceId>,
     /// Who had the last window.
-    last: Option<InstanceId>,
+    pub(super) last: Option<InstanceId>,
+    /// Who had the one before.
+    pub(super) before: Option<InstanceId>,
+    /// When that ended.
+    pub(super) ended_at: Nanos,
     /// When the holder had the GPU to itself; `None` while the calls for it are made.
-    since: Option<Nanos>,
+    pub(super) since: Option<Nanos>,
     /// When the last call that made room took effect.
     pub(super) free_at: Nanos,
     /// When the window is to end.
-    until: Nanos,
+    pub(super) until: Nanos,
     /// Since when the holder's gate has been armed.
-    armed_at: Nanos,
-    rearm_at: Nanos,
+    pub(super) armed_at: Nanos,
+    pub(super) rearm_at: Nanos,
+    /// How far its end is.
+    pub(super) closing: Closing,
+    /// When the holder was heard of first in it.
+    pub(super) heard: Option<Nanos>,
+    /// Somebody else had the GPU before, and it slept at its gate.
+    pub(super) anew: bool,
+    /// How often it was heard of in it.
+    pub(super) launches: u32,
+    /// Others' work was heard of in it, and is listened for until then.
+    pub(super) listens_until: Nanos,
+    /// For how long that ran.
+    pub(super) others: Nanos,
+    /// How late somebody was let go last.
+    pub(super) late: Nanos,
     pub(super) switches: u64,
 }
 
@@ -52,11 +67,20 @@ impl Turn {
             length: 0,
             holder: None,
             last: None,
+            before: None,
+            ended_at: 0,
             since: None,
             free_at: 0,
             until: 0,
             armed_at: 0,
             rearm_at: 0,
+            closing: Closing::No,
+            heard: None,
+            anew: false,
+            launches: 0,
+            listens_until: 0,
+            others: 0,
+            late: LATE,
             switches: 0,
         }
     }
@@ -79,6 +103,11 @@ impl Turn {
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
+    }
+
+    /// Whether others' work is listened for.
+    pub(super) fn listens(&self, now: Nanos) -> bool {
+        now < self.listens_until
     }
 
     /// How much of its present window an instance has used.
@@ -169,6 +198,9 @@ impl Scheduler {
         if in_window {
             self.turn.rearm_at = now.saturating_add(rearm(instance));
         }
+        if in_window && since.is_some() {
+            self.heard_in_window(now, id, parked, released);
+        }
     }
 
     /// Decides what everybody should have now.
@@ -224,7 +256,8 @@ impl Scheduler {
         if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
             let (armed, patience, high) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
-                    i.gate == Gate::Armed && self.capabilities.doorbell,
+                    (i.gate == Gate::Armed || self.turn.closing.waits())
+                        && self.capabilities.doorbell,
                     self.patience(i, since).saturating_sub(i.silent),
                     i.terms.high_priority,
                 ),
@@ -238,14 +271,18 @@ impl Scheduler {
                 if self.fell_silent(now, id, now.saturating_sub(self.turn.armed_at.max(since))) {
                     return false;
                 }
-            } else if now >= self.turn.until || (!high && self.somebody_urgent()) {
+            } else if !high && self.somebody_urgent() {
                 self.end_window(now);
+            } else if let Some(at) = self.close(now, id) {
+                let other = match (armed, self.turn.closing) {
+                    (true, _) => silent_at,
+                    (false, closing) if closing.rearms() => self.turn.rearm_at.max(now),
+                    _ => at,
+                };
+                let at = at.min(other);
+                self.deadline = (at != Nanos::MAX).then_some(at);
             } else {
-                self.deadline = Some(if armed {
-                    self.turn.until.min(silent_at)
-                } else {
-                    self.turn.until.min(self.turn.rearm_at.max(now))
-                });
+                self.end_window(now);
             }
         } else if self.turn.holder.is_some_and(|id| !self.competes(id)) {
             self.turn.holder = None;
@@ -300,6 +337,7 @@ impl Scheduler {
             }
             instance.working = !idle;
             instance.dense = None;
+            instance.queue.fell_silent();
         }
         if idle {
             // Not switched off, since it does not compete.
@@ -308,151 +346,8 @@ impl Scheduler {
         idle
     }
 
-    fn competes(&self, id: InstanceId) -> bool {
+    pub(super) fn competes(&self, id: InstanceId) -> bool {
         self.fleet.find(id).is_some_and(Instance::competes)
-    }
-
-    /// Whether an instance of high priority waits that may have more of this turn.
-    fn somebody_urgent(&self) -> bool {
-        let least = self.least_window();
-        self.fleet.instances().any(|i| {
-            i.competes()
-                && i.terms.high_priority
-                && (i.granted != self.turn.number || i.owed >= least)
-        })
-    }
-
-    /// The shortest window that is begun.
-    fn least_window(&self) -> i64 {
-        signed(self.costs.least_window)
-    }
-
-    /// Chooses who is next, in this turn or a new one. Returns false where there are to be slices.
-    fn pick(&mut self, now: Nanos) -> bool {
-        self.grant();
-        let mut next = self.next_in_turn();
-        let end = self.turn.began.saturating_add(self.turn.length);
-        if next.is_none() {
-            let cap = |i: &Instance| self.rules.cap(i.terms.weight).is_some();
-            let capped = self.fleet.competing().any(cap);
-            if capped && now < end {
-                self.deadline = Some(end);
-                return true;
-            }
-            if !capped && self.begin_slices(now) {
-                return false;
-            }
-            // What everybody would have had in the pause counts from its end on: a turn that began late
-            // for want of a timer is no gain.
-            let late = now.saturating_sub(end);
-            self.turn.began = if capped && late < self.turn.length {
-                end
-            } else {
-                now
-            };
-            let length = self.turn_length();
-            self.turn.length = length;
-            // Parts that are too small for a window add up over turns.
-            for _ in 0..64 {
-                self.turn.number = self.turn.number.wrapping_add(1);
-                if now < self.uneven_until {
-                    self.turn.length = uneven(length, self.turn.number);
-                }
-                self.grant();
-                next = self.next_in_turn();
-                if next.is_some() || capped {
-                    break;
-                }
-            }
-        }
-        self.turn.holder = next;
-        self.turn.since = None;
-        self.turn.free_at = now;
-        true
-    }
-
-    pub(super) fn turn_length(&self) -> Nanos {
-        let shares = self.fleet.competing();
-        let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
-        let turn = self.rules.turn();
-        let with_least = |window| portion(window, WHOLE, least);
-        let mut wanted = with_least(self.costs.shortest_window);
-        // Over a given time a share can be off by what one turn is of it. So turns grow little for the sake
-        // of long windows; a cap, whose windows lose most at their beginning, needs these.
-        if !self.rules.policy.is_hard() {
-            let longest = turn / LONGER_PARTS * LONGER;
-            wanted = wanted.min(longest.max(with_least(self.costs.least_window)));
-        }
-        turn.max(wanted.min(turn.saturating_mul(4)))
-    }
-
-    /// What an instance that competes should have of the GPU, in parts of [`WHOLE`].
-    fn entitled(&self, instance: &Instance) -> u64 {
-        if let Some(cap) = self.rules.cap(instance.terms.weight) {
-            return cap.max(1);
-        }
-        let (mut high, mut low) = (0, 0);
-        for other in self.fleet.competing() {
-            let parts = self.rules.parts(other.terms.weight);
-            if other.terms.high_priority {
-                high += parts;
-            } else {
-                low += parts;
-            }
-        }
-        let own = self.rules.parts(instance.terms.weight);
-        let by_weight = portion(WHOLE, own, high + low).max(1);
-        if high == 0 || low == 0 {
-            return by_weight;
-        }
-        let privilege = u64::from(self.rules.priority_percent) * WHOLE / 100;
-        let for_high = privilege.max(portion(WHOLE, high, high + low));
-        if instance.terms.high_priority {
-            portion(for_high, own, high).max(1)
-        } else {
-            portion(WHOLE.saturating_sub(for_high), own, low).max(1)
-        }
-    }
-
-    /// Gives everybody who competes the part of this turn, once.
-    fn grant(&mut self) {
-        if self.turn.length == 0 {
-            return;
-        }
-        let number = self.turn.number;
-        loop {
-            let mut competing = self.fleet.instances();
-            let Some(next) = competing.find(|i| i.competes() && i.granted != number) else {
-                break;
-            };
-            let part = signed(portion(self.turn.length, self.entitled(next), WHOLE));
-            let most = part
-                .saturating_mul(2)
-                .max(signed(self.costs.shortest_window));
-            let id = next.id;
-            drop(competing);
-            let Some(next) = self.fleet.find_mut(id) else {
-                break;
-            };
-            next.owed = next.owed.saturating_add(part).clamp(-most, most + part);
-            next.granted = number;
-        }
-    }
-
-    /// The next instance of this turn, if anybody is owed a window.
-    fn next_in_turn(&self) -> Option<InstanceId> {
-        if self.turn.length == 0 {
-            return None;
-        }
-        let least = self.least_window();
-        let owed = |i: &&Instance| i.competes() && i.owed >= least;
-        let mut waiting = self.fleet.instances().filter(owed);
-        let first = waiting.next()?;
-        if first.terms.high_priority {
-            return Some(first.id);
-        }
-        let high = waiting.find(|i| i.terms.high_priority);
-        Some(high.unwrap_or(first).id)
     }
 
     /// Whether an instance that competes is switched off when its window ends.
@@ -480,7 +375,7 @@ impl Scheduler {
         } else {
             room.saturating_add(self.costs.switch)
         };
-        self.turn.last = Some(id);
+        self.turn.before = self.turn.last.replace(id);
         let tail = if self.switched_off(id) {
             self.costs.disabled_after
         } else {
@@ -496,6 +391,12 @@ impl Scheduler {
         self.turn.until = since.saturating_add(owed.saturating_sub(tail));
         self.turn.armed_at = since;
         self.turn.rearm_at = now.saturating_add(REARM_HIGH);
+        self.turn.closing = Closing::No;
+        self.turn.heard = None;
+        self.turn.anew = false;
+        self.turn.launches = 0;
+        self.turn.listens_until = 0;
+        self.turn.others = 0;
         self.turn.switches = self.turn.switches.saturating_add(1);
     }
 
@@ -508,14 +409,18 @@ impl Scheduler {
             return;
         };
         let off = self.switched_off(id);
-        let end = if off {
-            now.saturating_add(self.costs.disabled_after)
-        } else {
-            now
+        let end = match self.turn.closing {
+            _ if off => now.saturating_add(self.costs.disabled_after),
+            Closing::Drains(until) => now.min(until),
+            _ => now,
         };
+        self.turn.closing = Closing::No;
+        self.turn.ended_at = end;
         let used = end.saturating_sub(since);
         let armed_at = self.turn.armed_at.max(since);
         if let Some(instance) = self.fleet.find_mut(id) {
+            instance.queue.lose_sight();
+            instance.last_window = used;
             instance.owed = instance.owed.saturating_sub(signed(used));
             instance.account.given = instance.account.given.saturating_add(used);
             if off {
@@ -530,68 +435,14 @@ impl Scheduler {
 
     /// Whoever had the last window was switched off later than was reckoned with.
     pub(super) fn overran(&mut self, late: Nanos) {
-        let last = self.turn.last;
-        if let Some(instance) = last.and_then(|id| self.fleet.find_mut(id)) {
+        self.ran_on(self.turn.last, late);
+    }
+
+    /// Work of an instance ran on after its window.
+    pub(super) fn ran_on(&mut self, id: Option<InstanceId>, late: Nanos) {
+        if let Some(instance) = id.and_then(|id| self.fleet.find_mut(id)) {
             instance.owed = instance.owed.saturating_sub(signed(late));
             instance.account.given = instance.account.given.saturating_add(late);
         }
-    }
-
-    /// Sets what everybody should have.
-    fn wish(&mut self, now: Nanos) {
-        let mode = self.mode;
-        let capabilities = self.capabilities;
-        let holder = self.turn.holder;
-        let begun = self.turn.since.is_some();
-        let rearm = begun && now >= self.turn.rearm_at;
-        let mut armed = false;
-        for instance in self.fleet.instances_mut() {
-            instance.want_compute = true;
-            instance.want_others = true;
-            instance.fresh &= mode == Mode::Windows;
-            instance.want_slice = DEFAULT_SLICE_US;
-            instance.want_gate = match mode {
-                Mode::Native => Gate::Open,
-                Mode::Free | Mode::Slices if instance.working => Gate::Open,
-                Mode::Free | Mode::Slices => Gate::Armed,
-                Mode::Windows if holder == Some(instance.id) => {
-                    if instance.gate == Gate::Open && begun && !rearm {
-                        Gate::Open
-                    } else {
-                        armed |= begun && instance.gate != Gate::Armed;
-                        Gate::Armed
-                    }
-                }
-                // No work, or what it has waits at the gate: nothing to switch off.
-                Mode::Windows if !instance.working || instance.fresh => Gate::Shut,
-                Mode::Windows if capabilities.switch => {
-                    instance.want_compute = false;
-                    if instance.terms.high_priority || instance.gate == Gate::Shut {
-                        Gate::Armed
-                    } else {
-                        instance.gate
-                    }
-                }
-                Mode::Windows => Gate::Shut,
-            };
-            if instance.terms.suspended {
-                instance.want_gate = Gate::Shut;
-                instance.want_compute = false;
-                instance.want_others = false;
-                if !capabilities.switch {
-                    instance.want_slice = 0;
-                }
-            }
-            if !capabilities.doorbell {
-                instance.want_gate = Gate::Open;
-            }
-        }
-        if armed {
-            self.turn.armed_at = now;
-        }
-        if mode == Mode::Slices {
-            self.wish_gates(now);
-        }
-        self.wish_slices();
     }
 }

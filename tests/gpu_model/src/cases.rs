@@ -223,25 +223,28 @@ fn told(habit: Habit) -> String {
     format!("{} depth {}", length(habit.kernel), habit.depth)
 }
 
-/// What a program has queued at most, which runs on when its doorbell is taken away.
+/// What a program has queued at most, which runs to its end though its doorbell is taken away.
 fn queued(habit: Habit) -> f64 {
     (habit.kernel * Nanos::from(habit.depth)) as f64
 }
 
-/// The windows of all instances together, in the period `latency`.
-fn window_of_all() -> f64 {
-    32.0 * MS as f64
-}
+/// A turn in the period `latency`, of all windows together.
+const TURN: f64 = 32.0 * MS as f64;
 
-/// What an error may be: `most`, and with the doorbell alone what may run on in the shortest window, as a part of it.
-/// None where that is more than the share itself.
-fn bound(backend: Backend, most: f64, queued: f64, shortest: f64) -> Option<f64> {
-    let beyond = match backend.means.switch {
-        true => 0.0,
-        false => queued / (shortest * window_of_all()),
+/// What an error may be: `most`. With the doorbell alone a program has all that it queues at a time, if that is more than
+/// its part of a turn, so a share can be off by what that is of its time. None where all together queue more than two
+/// turns: it takes too long to learn it.
+fn bound(backend: Backend, most: f64, turn: f64, programs: &[(f64, Habit)]) -> Option<f64> {
+    if backend.means.switch {
+        return Some(rounded(most));
+    }
+    let lump = |(share, habit): &(f64, Habit)| match queued(*habit) {
+        more if more > share * turn => more * (1.0 - share) / (share * MEASURED as f64),
+        _ => 0.0,
     };
-    let bound = most + beyond;
-    (bound <= 1.0).then_some(rounded(bound))
+    let lumps = programs.iter().map(lump).fold(0.0, f64::max);
+    let all: f64 = programs.iter().map(|(_, habit)| queued(*habit)).sum();
+    (all <= 2.0 * TURN).then_some(rounded(most + lumps))
 }
 
 /// Programs, by weight.
@@ -254,9 +257,9 @@ fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) 
     );
     let weights: Vec<u32> = programs.iter().map(|(weight, _)| *weight).collect();
     let wanted = by_weight(&weights);
-    let queued = programs.iter().map(|(_, habit)| queued(*habit)).sum();
-    let shortest = wanted.iter().copied().fold(1.0, f64::min);
-    let bound = bound(backend, most, queued, shortest);
+    let habits = programs.iter().map(|(_, habit)| *habit);
+    let shares: Vec<_> = wanted.iter().copied().zip(habits).collect();
+    let bound = bound(backend, most, TURN, &shares);
     Line::new(backend, case, &outcomes, &wanted, Outcome::shares, bound)
 }
 
@@ -281,7 +284,7 @@ pub fn cap(backend: Backend, habit: Habit) -> Line {
         rules(Policy::Fixed, Period::Latency),
         &programs,
     );
-    let bound = bound(backend, 1.0 / 30.0, queued(habit), 0.3);
+    let bound = bound(backend, 1.0 / 30.0, 2.0 * TURN, &[(0.3, habit)]);
     let case = format!("cap of 30 % alone, {}", told(habit));
     let got = |outcome: &Outcome| outcome.of_alone.clone();
     Line::new(backend, case, &outcomes, &[0.3], got, bound)

@@ -43,6 +43,8 @@ pub struct Driven {
     pub calls: Vec<Nanos>,
     /// How long each waits for a lock before anything is done.
     pub lock: Nanos,
+    /// When programs touched doorbells that were not open: page faults.
+    pub rings: Vec<Nanos>,
 }
 
 /// How an instance's channel group is named.
@@ -85,6 +87,7 @@ impl Driven {
             wake_at: Some(0),
             calls: Vec::new(),
             lock: 0,
+            rings: Vec::new(),
         }
     }
 
@@ -141,6 +144,7 @@ impl Driven {
             };
             if let Some(program) = self.world.run(next.map_or(end, |at| at.min(end))) {
                 let now = self.world.now();
+                self.rings.push(now);
                 self.sched
                     .event(now, Event::Rang(id_of(program)))
                     .expect("room");

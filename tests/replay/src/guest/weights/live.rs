@@ -88,7 +88,7 @@ pub(super) fn run(
             case,
             wanted,
             of_alone,
-            Some(BOUND),
+            BOUND,
             per_second,
             mode()?,
         ));
