@@ -27,6 +27,7 @@ use proptest::test_runner::Config as ProptestConfig;
 const GPU: GpuId = GpuId(3);
 const OTHER_GPU: GpuId = GpuId(1);
 const FILE: FileId = FileId(11);
+const UVM: FileId = FileId(21);
 const PROCESS: ProcessId = ProcessId(1000);
 const CLIENT: ClientHandle = ClientHandle(0xc1d0_0019);
 const DEVICE: ObjectHandle = ObjectHandle(0x5c00_0002);
@@ -100,6 +101,20 @@ fn context_request(client: ClientHandle, parent: ObjectHandle, object: ObjectHan
         kind: Kind::ChannelGroup,
         context: true,
         ..request(client, parent, object)
+    }
+}
+
+/// A mapping of memory from its first byte on.
+fn map(gpu: GpuId, memory: ObjectHandle, base: u64, length: u64) -> Map {
+    Map {
+        file: UVM,
+        gpu,
+        uuid: [0; 16],
+        client: CLIENT,
+        memory,
+        base,
+        length,
+        offset: 0,
     }
 }
 

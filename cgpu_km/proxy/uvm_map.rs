@@ -236,10 +236,7 @@ pub(super) fn free(
     let base = get(uvm::free::BASE, bytes)?;
     // From 595 on the driver asks for no length.
     let long = entry.status.offset() > LENGTH.offset();
-    let length = match long {
-        true => Some(get(LENGTH, bytes)?),
-        false => None,
-    };
+    let length = long.then(|| get(LENGTH, bytes)).transpose()?;
     match call.books(|books| books.begin_range_free(session.file, base, length)) {
         Ok(RangeEnd::Certain(going)) => {
             let returned = forward(call, entry.cmd, bytes, Route::Caller);

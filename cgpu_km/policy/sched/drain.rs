@@ -128,10 +128,7 @@ impl Scheduler {
         let until = self.turn.until;
         let queue = self.fleet.find(id).map(|i| i.queue);
         let queue = queue.filter(|queue| self.drains() && queue.is_worth_waiting());
-        let Some(queue) = queue else {
-            return (now < until).then_some(until);
-        };
-        let Some(heard) = self.turn.heard else {
+        let (Some(queue), Some(heard)) = (queue, self.turn.heard) else {
             return (now < until).then_some(until);
         };
         // It stops when a kernel ends: half a kernel later, more or less. But first it is to fill its queue.

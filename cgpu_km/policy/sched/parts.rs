@@ -124,6 +124,11 @@ impl Scheduler {
         }
     }
 
+    /// The same of this turn.
+    fn part_of_turn(&self, instance: &Instance) -> i64 {
+        signed(portion(self.turn.length, self.entitled(instance), WHOLE))
+    }
+
     /// Gives everybody who competes the part of this turn, once.
     fn grant(&mut self) {
         if self.turn.length == 0 {
@@ -135,7 +140,7 @@ impl Scheduler {
             let Some(next) = competing.find(|i| i.competes() && i.granted != number) else {
                 break;
             };
-            let part = signed(portion(self.turn.length, self.entitled(next), WHOLE));
+            let part = self.part_of_turn(next);
             let most = part
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
@@ -167,7 +172,7 @@ impl Scheduler {
             if other.id != id && other.owed >= least {
                 return false;
             }
-            let part = signed(portion(self.turn.length, self.entitled(other), WHOLE));
+            let part = self.part_of_turn(other);
             let owed = if other.id == id { 0 } else { other.owed };
             if next.is_none() && owed.saturating_add(part) >= least {
                 next = Some(other.id);

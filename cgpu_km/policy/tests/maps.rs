@@ -5,21 +5,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const UVM: FileId = FileId(21);
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
-
-fn map(gpu: GpuId, memory: ObjectHandle, base: u64, length: u64) -> Map {
-    Map {
-        file: UVM,
-        gpu,
-        uuid: [0; 16],
-        client: CLIENT,
-        memory,
-        base,
-        length,
-        offset: 0,
-    }
-}
 
 fn span(gpu: Option<GpuId>, base: u64, length: u64) -> Span {
     Span {

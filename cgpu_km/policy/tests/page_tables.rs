@@ -4,7 +4,6 @@
 use super::*;
 use crate::policy::managed::Entry;
 
-const UVM: FileId = FileId(31);
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
 const PAGE: u64 = 4096;
 const KIB: u64 = 1 << 10;
@@ -14,16 +13,7 @@ const FAR: u64 = 0x100_0000_0000;
 const ALONE: u64 = 16 * KIB;
 
 fn map(base: u64, length: u64) -> Map {
-    Map {
-        file: UVM,
-        gpu: GPU,
-        uuid: [0; 16],
-        client: CLIENT,
-        memory: MEMORY,
-        base,
-        length,
-        offset: 0,
-    }
+    super::map(GPU, MEMORY, base, length)
 }
 
 fn made(books: &mut Books, base: u64, length: u64) -> Result<(), RefusalCause> {

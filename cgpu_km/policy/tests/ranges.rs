@@ -6,22 +6,8 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const UVM: FileId = FileId(21);
 const PAGE: u64 = 4096;
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
-
-fn map(memory: ObjectHandle, base: u64, length: u64) -> Map {
-    Map {
-        file: UVM,
-        gpu: GPU,
-        uuid: [0; 16],
-        client: CLIENT,
-        memory,
-        base,
-        length,
-        offset: 0,
-    }
-}
 
 fn with_range(base: u64, length: u64) -> Books {
     let mut books = books(u64::MAX);
@@ -113,7 +99,7 @@ fn a_call_for_a_range_that_another_one_makes_or_frees_is_refused() {
 fn a_range_goes_with_all_that_was_mapped_in_it() {
     let mut books = with_range(4 * MIB, 4 * MIB);
     for base in [4, 5, 7] {
-        let ticket = books.begin_map(&map(MEMORY, base * MIB, MIB)).unwrap();
+        let ticket = books.begin_map(&map(GPU, MEMORY, base * MIB, MIB)).unwrap();
         books.end_map(ticket, true);
     }
     books.free(CLIENT, MEMORY);
@@ -275,7 +261,7 @@ impl Trial {
                 let request = memory_request(CLIENT, DEVICE, handle, BYTES);
                 self.books.alloc(&request).unwrap();
                 self.clear(whole(base, length));
-                let ticket = self.books.begin_map(&map(handle, at, bytes)).ok();
+                let ticket = self.books.begin_map(&map(GPU, handle, at, bytes)).ok();
                 self.books.free(CLIENT, handle);
                 ticket.map(|ticket| Flight::Map(base, length, self.memory, ticket))
             }

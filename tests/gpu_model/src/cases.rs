@@ -11,11 +11,13 @@ use serde::Serialize;
 pub const KERNELS: [Nanos; 4] = [15 * US, 800 * US, 16 * MS, 81 * MS];
 /// Kernels that are longer than any silence that is allowed.
 const LONGER: [Nanos; 3] = [400 * MS, 800 * MS, 2000 * MS];
-const SHORT: Habit = Habit {
+/// Waits for each of its short kernels.
+pub const SHORT: Habit = Habit {
     kernel: 15 * US,
     depth: 1,
 };
-const DEEP: Habit = Habit {
+/// Keeps its queue full.
+pub const DEEP: Habit = Habit {
     kernel: 800 * US,
     depth: 8,
 };

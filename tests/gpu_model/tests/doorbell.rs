@@ -3,19 +3,11 @@
 //! those that do not, and how many page faults it takes.
 
 use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms};
-use gpu_model::cases::{cap, pair, rules, weight, DOORBELL};
+use gpu_model::cases::{cap, pair, rules, weight, DEEP, DOORBELL, SHORT};
 use gpu_model::driven::Driven;
 use gpu_model::world::{alone, Habit};
 use gpu_model::{Nanos, MS, US};
 
-const SHORT: Habit = Habit {
-    kernel: 15 * US,
-    depth: 1,
-};
-const DEEP: Habit = Habit {
-    kernel: 800 * US,
-    depth: 8,
-};
 const LONG: Habit = Habit {
     kernel: 16 * MS,
     depth: 1,

@@ -4,7 +4,7 @@
 
 use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms, CALLS_PER_SECOND};
 use gpu_model::cases::{
-    by_weight, cap, longest_wait, pair, rules, run_from, weight, KERNELS, RMAPI,
+    by_weight, cap, longest_wait, pair, rules, run_from, weight, DEEP, KERNELS, RMAPI, SHORT,
 };
 use gpu_model::driven::Driven;
 use gpu_model::world::{alone, Habit};
@@ -30,14 +30,6 @@ fn measured(driven: &mut Driven, habits: &[Habit], length: Nanos) -> Vec<f64> {
     rates.collect()
 }
 
-const SHORT: Habit = Habit {
-    kernel: 15 * US,
-    depth: 1,
-};
-const DEEP: Habit = Habit {
-    kernel: 800 * US,
-    depth: 8,
-};
 const LONG: Habit = Habit {
     kernel: 81 * MS,
     depth: 8,
