@@ -31,6 +31,7 @@ mod open_file;
 mod printed;
 pub mod procfs;
 mod random;
+mod registers;
 pub mod rmapi;
 mod scratch;
 mod session;

@@ -145,6 +145,12 @@ impl Gate {
         self.parkings.load(Relaxed)
     }
 
+    /// Runs `step`, which hears whether the gate is open, and lets nobody move it meanwhile.
+    pub(super) fn hold<R>(&self, step: impl FnOnce(bool) -> R) -> R {
+        let state = self.state.lock();
+        step(state.position == Position::Open)
+    }
+
     /// Takes all pages out of all mappings.
     fn clear(&self) {
         for file in self.files.lock().iter() {

@@ -3,7 +3,8 @@
 //!
 //! The driver makes a mapping (`nvidia_mmap`, kernel-open/nvidia/nv-mmap.c; `uvm_mmap`,
 //! kernel-open/nvidia-uvm/uvm.c) and gives it operations of its own. Right after that, still inside
-//! `mmap`, they are replaced by a copy in which only this is different:
+//! `mmap`, they are replaced by a copy in which only this is different (files that may show
+//! [registers](super::registers) come here a moment later):
 //!
 //! | operation | ours |
 //! |---|---|
@@ -26,8 +27,9 @@
 //!
 //! # Locks
 //!
-//! [`Endpoint::mmap`], [`Endpoint::mapped`] and [`Endpoint::unmapped`] run under the program's
-//! `mmap_lock`, mostly for writing: they must not touch its memory, nor wait for anybody who does.
+//! [`Endpoint::mapped`] and [`Endpoint::unmapped`] run under the program's `mmap_lock`, mostly for writing, and the
+//! first of them under [`Gate::state`](super::gate) too: they must not touch the program's memory, nor wait for
+//! anybody who does.
 
 use super::{
     creds, extra,
@@ -71,7 +73,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    fn of(vma: &VmaRef) -> Self {
+    pub(super) fn of(vma: &VmaRef) -> Self {
         use kernel::mm::virt::flags;
         let flags = vma.flags();
         // SAFETY: The kernel hands the mapping to the operation that calls this, locked.
@@ -131,9 +133,9 @@ pub enum Shown<'a> {
     AsMade,
     /// The same, after [`Endpoint::settle`] has run, in the same task and without a lock.
     Later,
-    /// What the driver made, behind this gate: without pages, which come with faults that the gate lets
-    /// pass.
-    Gated(&'a Arc<Gate>),
+    /// What the driver made, behind [the file's gate](Endpoint::gate): while that is not open without pages, which
+    /// come with faults that it lets pass.
+    Gated,
     /// This page, which it can read only, in the place of the driver's one. `EINVAL` for a mapping of
     /// more than a page.
     Instead(&'a ShownPage),
@@ -306,22 +308,29 @@ impl Mappings {
     }
 }
 
-/// The `mmap` operation of a proxied file: its result is what that returns.
+/// What becomes of the pages of registers that the driver puts into a mapping as it makes it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtOnce {
+    /// They stay. The gate is open, it is not moved meanwhile, and who moves it finds the mapping.
+    Kept,
+    /// They are taken out, and come with faults.
+    TakenOut,
+}
+
+/// Has the driver make a mapping and puts our operations in front: what `mmap` returns.
 ///
 /// # Safety
 ///
-/// The arguments are those of the `mmap` operation, and `session` is that of `filp`.
-pub(super) unsafe fn mmap<E: Endpoint>(
+/// The mapping is being made by this task, under `mmap_lock`, of `filp`, whose session is `session`.
+pub(super) unsafe fn make<E: Endpoint>(
     session: &Session<E>,
     filp: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
+    registers: AtOnce,
 ) -> Result<c_int> {
     let real = session.backing().operations().mmap.ok_or(ENODEV)?;
-    // SAFETY: The mapping is being made by this task, under `mmap_lock`.
-    let wanted = Mapping::of(unsafe { VmaRef::from_raw(vma) });
-    E::mmap(session.file(), &wanted)?;
     // The driver gets our own file, as it does in ioctls: it keeps its state there.
-    // SAFETY: The arguments are those of this `mmap`, and the file is one that the driver opened.
+    // SAFETY: The caller promises what `mmap` asks for, and the file is one that the driver opened.
     let result = creds::reduced(|| unsafe { real(filp, vma) })?;
     if result != 0 {
         // Not always an errno: `nvidia_mmap_helper()` returns a status for a GPU that was lost.
@@ -342,7 +351,7 @@ pub(super) unsafe fn mmap<E: Endpoint>(
         // SAFETY: As above.
         Ok(Shown::Later) => unsafe { settled::<E>(session, filp, vma, original) },
         // SAFETY: As above.
-        Ok(Shown::Gated(gate)) => unsafe { gated::<E>(session, gate, filp, vma, original) },
+        Ok(Shown::Gated) => unsafe { gated::<E>(session, filp, vma, original, registers) },
         Ok(Shown::Instead(_)) => Err(EINVAL),
         Err(e) => Err(e),
     };
@@ -416,17 +425,20 @@ unsafe fn settled<E: Endpoint>(
 /// As for [`cover`], with `filp` as the session's file.
 unsafe fn gated<E: Endpoint>(
     session: &Session<E>,
-    gate: &Arc<Gate>,
     filp: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
     original: *const bindings::vm_operations_struct,
+    registers: AtOnce,
 ) -> Result {
     let file = NonNull::new(filp).ok_or(EINVAL)?;
+    let gate = E::gate(session.file()).ok_or(EINVAL)?;
     // SAFETY: The file is open, and its `release` calls `leave` first.
     unsafe { session.mappings().enter(gate, file) }?;
     // SAFETY: The caller promises it.
     unsafe { cover::<E>(session, vma, original, true) }?;
-    // The gate's owner does not know this mapping yet, but nobody can have touched it either.
+    if registers == AtOnce::Kept {
+        return Ok(());
+    }
     // SAFETY: The whole mapping, one of page frames, locked for writing as it is being made.
     unsafe {
         let (start, end) = {
@@ -464,7 +476,7 @@ unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulo
 }
 
 /// `struct vm_operations_struct` in a static.
-struct VmOperations(bindings::vm_operations_struct);
+pub(super) struct VmOperations(pub(super) bindings::vm_operations_struct);
 // SAFETY: Never written.
 unsafe impl Sync for VmOperations {}
 

@@ -26,8 +26,10 @@
 use super::{
     caller::Caller,
     creds,
-    mapping::{self, Mapping, Mappings, Pages, Shown, Unmapped},
+    gate::Gate,
+    mapping::{make, AtOnce, Mapping, Mappings, Pages, Shown, Unmapped},
     open_file::OpenFile,
+    registers,
     worker::QueueKey,
     BackingFile, UserAddr,
 };
@@ -52,14 +54,14 @@ pub trait Endpoint: Send + Sync + 'static {
     /// A call, native or of a 32-bit process. The result is what the program gets.
     fn ioctl(file: &Self::File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32>;
 
-    /// A program is about to map the file. An error is what its `mmap` gives, and the driver is not
-    /// asked. For this one and the next two see the rules on locks in [`mapping`](super::mapping).
-    fn mmap(_file: &Self::File, _wanted: &Mapping) -> Result {
-        Ok(())
+    /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`] is an error.
+    fn gate(_file: &Self::File) -> Option<&Arc<Gate>> {
+        None
     }
 
     /// The driver has made a mapping: what the program is to have. An error takes it away again, and
-    /// is what `mmap` gives.
+    /// is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
+    /// [`mapping`](super::mapping).
     fn mapped<'a>(_file: &'a Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result<Shown<'a>> {
         Ok(Shown::AsMade)
     }
@@ -140,13 +142,15 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
     // SAFETY: The caller promises that it is a static table.
     let owner = unsafe { (*node_operations).owner };
     let real = backing.operations();
+    let gated = E::gate(&file).is_some();
     let session = Session::<E> {
         operations: bindings::file_operations {
             owner,
             release: Some(release::<E>),
             unlocked_ioctl: real.unlocked_ioctl.and(Some(ioctl::<E>)),
             compat_ioctl: real.compat_ioctl.and(Some(compat_ioctl::<E>)),
-            mmap: real.mmap.and(Some(mmap::<E>)),
+            mmap: real.mmap.filter(|_| !gated).and(Some(mmap::<E>)),
+            mmap_prepare: real.mmap.filter(|_| gated).and(Some(mmap_prepare::<E>)),
             poll: real.poll.and(Some(poll::<E>)),
             ..pin_init::zeroed()
         },
@@ -375,8 +379,17 @@ unsafe extern "C" fn mmap<E: Endpoint>(
     // SAFETY: The VFS calls this through the session's own operations.
     let session = unsafe { session::<E>(filp) };
     // SAFETY: The arguments are those of this `mmap`, and the session is the file's.
-    match unsafe { mapping::mmap(session, filp, vma) } {
+    match unsafe { make(session, filp, vma, AtOnce::TakenOut) } {
         Ok(result) => result,
+        Err(e) => e.to_errno(),
+    }
+}
+
+unsafe extern "C" fn mmap_prepare<E: Endpoint>(wanted: *mut bindings::vm_area_desc) -> c_int {
+    // SAFETY: The VFS calls this through the session's own operations, with the mapping that is wanted of the
+    // session's file.
+    match unsafe { registers::prepare::<E>(wanted) } {
+        Ok(()) => 0,
         Err(e) => e.to_errno(),
     }
 }

@@ -124,6 +124,45 @@ bool cgpu_shim_is_uncached(const struct vm_area_struct *vma)
 	       mode == cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
 }
 
+bool cgpu_shim_is_shared(const struct vm_area_desc *wanted)
+{
+	return vma_desc_test(wanted, VMA_SHARED_BIT);
+}
+
+void cgpu_shim_never_merge(struct vm_area_desc *wanted)
+{
+	vma_desc_set_flags(wanted, VMA_DONTEXPAND_BIT);
+}
+
+void cgpu_shim_unmap_writable(struct file *file)
+{
+	mapping_unmap_writable(file->f_mapping);
+}
+
+/* In a page table's entry: who may do what. The rest is where the page is and how it is cached. */
+#define ACCESS_BITS (_PAGE_PRESENT | _PAGE_RW | _PAGE_USER | _PAGE_PROTNONE | _PAGE_NX | _PAGE_ACCESSED | _PAGE_DIRTY)
+
+static pgprot_t with_access(unsigned long bits, pgprot_t access)
+{
+	return __pgprot((bits & ~ACCESS_BITS) | (pgprot_val(access) & ACCESS_BITS));
+}
+
+/* Whoever may use a mapping by its flags may do so by its protection. */
+void cgpu_shim_restore_protection(struct vm_area_struct *vma)
+{
+	vma->vm_page_prot = with_access(pgprot_val(vma->vm_page_prot), vm_get_page_prot(vma->vm_flags));
+}
+
+/* The same for an entry of its page table, if it refers to a frame. */
+void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry)
+{
+	pte_t pte = ptep_get(entry);
+
+	if (pte_present(pte))
+		set_pte_at(vma->vm_mm, address, entry,
+			   pfn_pte(pte_pfn(pte), with_access(pte_flags(pte), vma->vm_page_prot)));
+}
+
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 {
 	vm_flags_set(vma, flags);

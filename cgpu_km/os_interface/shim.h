@@ -4,6 +4,7 @@
 #define CGPU_SHIM_H
 
 #include <linux/cred.h>
+#include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pid.h>
@@ -31,6 +32,11 @@ void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *ent
 void cgpu_shim_make_writable(pte_t *entry);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
+bool cgpu_shim_is_shared(const struct vm_area_desc *wanted);
+void cgpu_shim_never_merge(struct vm_area_desc *wanted);
+void cgpu_shim_unmap_writable(struct file *file);
+void cgpu_shim_restore_protection(struct vm_area_struct *vma);
+void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
 

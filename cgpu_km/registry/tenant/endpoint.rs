@@ -5,8 +5,8 @@ use super::{super::shared_data::SharedData, Instance, Tenant};
 use crate::{
     dispatch,
     os_interface::{
-        self, shared_page::Shadow, BackingFile, Caller, Mapping, OpenFile, Pages, QueueKey, Shown,
-        Unmapped, UserAddr,
+        self, shared_page::Shadow, BackingFile, Caller, Gate, Mapping, OpenFile, Pages, QueueKey,
+        Shown, Unmapped, UserAddr,
     },
     policy::{sched::InstanceId, FileId},
 };
@@ -101,6 +101,13 @@ impl os_interface::Endpoint for Endpoint {
         dispatch::ioctl(file, call, cmd, arg)
     }
 
+    fn gate(file: &File) -> Option<&Arc<Gate>> {
+        match file.endpoint() {
+            Self::Gpu(instance) => Some(&instance.gate),
+            Self::Control(_) | Self::Uvm(_) => None,
+        }
+    }
+
     fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
         match file.endpoint() {
             Self::Gpu(instance) => {
@@ -111,7 +118,7 @@ impl os_interface::Endpoint for Endpoint {
                 let facts = instance.gpu().facts();
                 let gated = pages.are_uncached() || pages.any(|frame| facts.is_register(frame));
                 match gated || pages.first().is_none() {
-                    true => Ok(Shown::Gated(&instance.gate)),
+                    true => Ok(Shown::Gated),
                     false => Ok(Shown::AsMade),
                 }
             }

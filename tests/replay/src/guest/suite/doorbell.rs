@@ -4,9 +4,12 @@
 //! What arrives at the "GPU" is seen through a mapping of the same registers that the test makes directly at
 //! the stand-in driver, as nobody in a container can.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::mappings::{map_doorbell_in, map_doorbell_through_bar1, read, write, DOORBELL};
+use super::mappings::{
+    doorbell_file, map_doorbell_in, map_doorbell_through_bar1, map_file, read, write, DOORBELL,
+};
 use super::{at, device_instance, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::{in_child, spawn};
 use crate::guest::rm;
@@ -26,6 +29,11 @@ pub(super) const TESTS: &[Test] = &[
     ("doorbell: unmapped while parked", unmapped),
     ("doorbell: no part of it alone", parts),
     ("doorbell: a futex does not get past", futex),
+    (
+        "doorbell: mapped again and again while its gate moves",
+        remapped,
+    ),
+    ("doorbell: no private mapping", private),
     (
         "doorbell: the driver takes it away and gives it back",
         revoked,
@@ -87,6 +95,9 @@ pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Outcome {
         Ok(status(instance, "compute_parked_tasks")? == tasks)
     })
 }
+
+/// How often a gate is shut and opened.
+const MOVES: u32 = 20;
 
 /// How a doorbell is mapped: through the nodes of a folder, for a client there.
 type Map = fn(&str, &rm::Client) -> Result<u64, String>;
@@ -186,9 +197,9 @@ pub(super) fn faults() -> Result<u64, String> {
 
 fn alone() -> Outcome {
     let bell = Bell::new("bellalone")?;
-    bell.ring(1);
+    // Not even the first store faults.
     let before = faults()?;
-    for token in 2..5000 {
+    for token in 1..5000 {
         bell.ring(token);
     }
     equal("faults", &faults()?, &before)?;
@@ -371,10 +382,10 @@ fn parts() -> Outcome {
     bell.end()
 }
 
-fn futex() -> Outcome {
-    let bell = Bell::new("bellfutex")?;
-    suspend(&bell.instance, true)?;
-    // FUTEX_OP_SET 5 at the doorbell, then compare with 0: needs the page to be writable there.
+/// Has the kernel write 5 to an address, which never waits for anybody.
+fn set_by_futex(address: u64) -> Result<(), i32> {
+    // FUTEX_OP_SET 5, then compare with 0: needs the page to be writable there. Private: otherwise the kernel
+    // asks for the page's place in a file first, and registers have none.
     let operation = (5 << 12) | (1 << 24);
     let other = 0_u32;
     // SAFETY: wakes nobody; the kernel checks the addresses.
@@ -382,19 +393,92 @@ fn futex() -> Outcome {
         libc::syscall(
             libc::SYS_futex,
             &raw const other,
-            libc::FUTEX_WAKE_OP,
+            libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
             1,
             1,
-            (bell.address + BELL) as *mut u32,
+            address as *mut u32,
             operation,
         )
     };
-    equal("futex", &(result, os::errno()), &(-1, libc::EFAULT))?;
+    match result {
+        -1 => Err(os::errno()),
+        _ => Ok(()),
+    }
+}
+
+fn futex() -> Outcome {
+    let bell = Bell::new("bellfutex")?;
+    sys("futex while open", set_by_futex(bell.address + BELL))?;
+    equal("rung", &bell.direct.rung(), &5)?;
+    bell.direct.reset();
+    suspend(&bell.instance, true)?;
+    let result = set_by_futex(bell.address + BELL);
+    fails("futex", result, libc::EFAULT)?;
     equal("rung", &bell.direct.rung(), &0)?;
     let child = bell.ringer(7)?;
     wait_parked(&bell.instance, 1)?;
     sys("kill", os::kill(child, libc::SIGKILL))?;
     sys("wait", os::wait(child))?;
+    bell.end()
+}
+
+/// One thread maps and unmaps the doorbell, another one has it written to at any moment.
+fn remapped() -> Outcome {
+    let bell = Bell::new("bellagain")?;
+    let fd = doorbell_file(&bell.instance, &bell.client)?;
+    let place = map_file(0, DOORBELL, fd)?;
+    let unmap = || {
+        // SAFETY: nothing of the program lies in a range that the driver gave.
+        sys("munmap", unsafe { os::munmap(place, DOORBELL) })
+    };
+    let over = AtomicBool::new(false);
+    let maps = AtomicU64::new(0);
+    let going = || !over.load(Ordering::Relaxed);
+    let run = || -> Outcome {
+        std::thread::scope(|scope| {
+            let mapping = scope.spawn(|| -> Outcome {
+                while going() {
+                    unmap()?;
+                    map_file(place, DOORBELL, fd)?;
+                    maps.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(())
+            });
+            scope.spawn(|| {
+                while going() {
+                    let _ = set_by_futex(place + BELL);
+                }
+            });
+            let moved = (0..MOVES).try_for_each(|_| {
+                wait_for("rung while open", || Ok(bell.direct.rung() != 0))?;
+                suspend(&bell.instance, true)?;
+                bell.direct.reset();
+                let before = maps.load(Ordering::Relaxed);
+                wait_for("mappings", || {
+                    Ok(maps.load(Ordering::Relaxed) > before + 100)
+                })?;
+                equal("rung while shut", &bell.direct.rung(), &0)?;
+                suspend(&bell.instance, false)
+            });
+            over.store(true, Ordering::Relaxed);
+            let mapped = mapping.join();
+            moved?;
+            mapped.map_err(|_| "the thread that maps ended")?
+        })
+    };
+    in_child(run)?;
+    unmap()?;
+    sys("close", os::close(fd))?;
+    bell.end()
+}
+
+fn private() -> Outcome {
+    let bell = Bell::new("bellprivate")?;
+    let fd = doorbell_file(&bell.instance, &bell.client)?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let mapped = os::mmap(0, DOORBELL, prot, libc::MAP_PRIVATE, fd, 0);
+    fails("private mapping", mapped, libc::EINVAL)?;
+    sys("close", os::close(fd))?;
     bell.end()
 }
 

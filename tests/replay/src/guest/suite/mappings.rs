@@ -107,8 +107,8 @@ fn child() -> Outcome {
 /// Length of the doorbell's region.
 pub(in crate::guest) const DOORBELL: u64 = 0x1_0000;
 
-/// A mapping of `len` bytes of an object through a file of the GPU's, which is closed again.
-fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String> {
+/// A file of the GPU's by which `len` bytes of an object may be mapped.
+fn object_file(folder: &str, client: &rm::Client, len: u64) -> Result<i32, String> {
     let path = format!("{folder}/nvidia{GPU}");
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
     let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
@@ -116,10 +116,29 @@ fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String
         "RM_MAP_MEMORY",
         rm::map(client.ctl, names, len, 0x0008_0002, fd),
     )?;
+    Ok(fd)
+}
+
+/// Maps it, at `address` if that is not 0.
+pub(super) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64, String> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let address = sys("mmap", os::mmap(0, len, prot, libc::MAP_SHARED, fd, 0))?;
+    sys(
+        "mmap",
+        os::mmap(address, len, prot, libc::MAP_SHARED, fd, 0),
+    )
+}
+
+/// A mapping of `len` bytes of an object through such a file, which is closed again.
+fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String> {
+    let fd = object_file(folder, client, len)?;
+    let address = map_file(0, len, fd)?;
     sys("close", os::close(fd))?;
     Ok(address)
+}
+
+/// A file by which the doorbell that a client has mapped already may be mapped once more.
+pub(super) fn doorbell_file(instance: &Instance, client: &rm::Client) -> Result<i32, String> {
+    object_file(&instance.folder(), client, DOORBELL)
 }
 
 /// The doorbell, mapped as CUDA does it.
