@@ -8,6 +8,7 @@
 
 use super::{
     caller,
+    mapping::Tables,
     worker::{QueueKey, Route},
 };
 use crate::proxy::Part;
@@ -27,9 +28,12 @@ pub struct DeviceNumber {
 ///
 /// # Invariants
 ///
-/// The pointer is a file of a character device that `filp_open` returned, and its reference is
+/// `file` is one of a character device that `filp_open` returned, and its reference is
 /// ours.
-pub struct BackingFile(NonNull<bindings::file>);
+pub struct BackingFile {
+    file: NonNull<bindings::file>,
+    tables: Tables,
+}
 
 // SAFETY: A `struct file` may be used and put by any task.
 unsafe impl Send for BackingFile {}
@@ -51,7 +55,10 @@ impl BackingFile {
         let file = from_err_ptr(unsafe { bindings::filp_open(path.as_char_ptr(), flags, 0) })?;
         let file = NonNull::new(file).ok_or(ENODEV)?;
         // INVARIANT: `filp_open` gave us the reference; that it is a device is checked below.
-        let this = Self(file);
+        let this = Self {
+            file,
+            tables: Tables::new(),
+        };
         // SAFETY: The inode of an open file is valid.
         let mode = u32::from(unsafe { (*this.inode()).i_mode });
         if mode & bindings::S_IFMT != bindings::S_IFCHR {
@@ -79,7 +86,8 @@ impl BackingFile {
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
         // than the call lasts.
-        let answer = unsafe { caller::forward(self.0, self, QueueKey::HOST, cmd, parts, route) }?;
+        let answer =
+            unsafe { caller::forward(self.file, self, QueueKey::HOST, cmd, parts, route) }?;
         if answer < 0 {
             return Err(Error::from_errno(answer));
         }
@@ -88,19 +96,24 @@ impl BackingFile {
 
     /// The file.
     pub(super) fn as_ptr(&self) -> *mut bindings::file {
-        self.0.as_ptr()
+        self.file.as_ptr()
+    }
+
+    /// What stands in front of the driver's operations of mappings.
+    pub(super) fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// The real inode; valid as long as `self`.
     pub(super) fn inode(&self) -> *mut bindings::inode {
         // SAFETY: By the type's invariant this is an open file.
-        unsafe { (*self.0.as_ptr()).f_inode }
+        unsafe { (*self.file.as_ptr()).f_inode }
     }
 
     /// The driver's operations; valid as long as `self`, since the open file holds the driver.
     pub(super) fn operations(&self) -> &bindings::file_operations {
         // SAFETY: By the type's invariant this is an open file.
-        let table = unsafe { (*self.0.as_ptr()).f_op };
+        let table = unsafe { (*self.file.as_ptr()).f_op };
         // SAFETY: The operations of an open file are valid as long as the file is open.
         unsafe { &*table }
     }
@@ -132,6 +145,6 @@ impl BackingFile {
 impl Drop for BackingFile {
     fn drop(&mut self) {
         // SAFETY: The reference is ours, and nobody has the file in a descriptor table of his.
-        unsafe { bindings::filp_close(self.0.as_ptr(), core::ptr::null_mut()) };
+        unsafe { bindings::filp_close(self.file.as_ptr(), core::ptr::null_mut()) };
     }
 }

@@ -104,6 +104,14 @@ pub(super) fn reduced_by<R>(kept: &mut Option<Kept>, call: impl FnOnce() -> R) -
     Ok(kept.reduced.with(call))
 }
 
+/// The same, where what is `kept` may be of others and stays as it is.
+pub(super) fn reduced_as<R>(kept: Option<&Kept>, call: impl FnOnce() -> R) -> Result<R> {
+    match (too_many(), kept) {
+        (Some(now), Some(kept)) if kept.of == now => Ok(kept.reduced.with(call)),
+        _ => reduced(call),
+    }
+}
+
 /// The same with nothing kept.
 pub(super) fn reduced<R>(call: impl FnOnce() -> R) -> Result<R> {
     reduced_by(&mut None, call)

@@ -20,9 +20,9 @@
 //!
 //! # Lifetimes
 //!
-//! The copy is kept in the [`Session`] of the file that was mapped. Every mapping holds its file,
-//! from `mmap` or fork or split until after `close`, and the file holds its session, this module and
-//! the driver. So nothing is counted here, and the driver may give a mapping operations without
+//! The copy is kept in the [`BackingFile`](super::BackingFile) of the file that was mapped. Every mapping holds its
+//! file, from `mmap` or fork or split until after `close`, and the file holds its session, which has the backing file, this
+//! module and the driver. So nothing is counted here, and the driver may give a mapping operations without
 //! ours at any time, as UVM does in a child (`uvm_disable_vma()`).
 //!
 //! # Locks
@@ -227,8 +227,6 @@ unsafe impl Sync for Table {}
 
 /// What a session keeps for the mappings of its file.
 pub(super) struct Mappings {
-    /// Made when they are needed: most files are never mapped.
-    tables: [SetOnce<KBox<Table>>; KINDS],
     /// If it maps registers.
     gate: SetOnce<gate::Entry>,
 }
@@ -236,7 +234,6 @@ pub(super) struct Mappings {
 impl Mappings {
     pub(super) fn new() -> Self {
         Self {
-            tables: [const { SetOnce::new() }; KINDS],
             gate: SetOnce::new(),
         }
     }
@@ -263,19 +260,28 @@ impl Mappings {
         self.gate.populate(entry);
         Ok(())
     }
+}
+
+/// The tables for all mappings of a backing file's sessions, made when they are needed.
+pub(super) struct Tables([SetOnce<KBox<Table>>; KINDS]);
+
+impl Tables {
+    pub(super) const fn new() -> Self {
+        Self([const { SetOnce::new() }; KINDS])
+    }
 
     /// The operations that stand for `original`; `EMFILE` if there are more kinds than there can be, `ENOMEM`.
     ///
     /// # Safety
     ///
-    /// `original` are operations of a mapping of the driver that the session's file is of, and `E`
-    /// is the endpoint of that session.
+    /// `original` are operations of a mapping of the driver that the backing file is of, and `E` is the endpoint of
+    /// all its sessions.
     unsafe fn replacing<E: Endpoint>(
         &self,
         original: *const bindings::vm_operations_struct,
         gated: bool,
     ) -> Result<&Table> {
-        for slot in &self.tables {
+        for slot in &self.0 {
             if slot.as_ref().is_none() {
                 // SAFETY: The caller promises that they are the driver's, and valid.
                 let theirs = unsafe { *original };
@@ -297,7 +303,7 @@ impl Mappings {
                     original,
                     gated,
                 };
-                slot.populate(KBox::new(table, GFP_KERNEL_ACCOUNT)?);
+                slot.populate(KBox::new(table, GFP_KERNEL)?);
             }
             let same = |table: &&KBox<Table>| table.original == original && table.gated == gated;
             if let Some(table) = slot.as_ref().filter(same) {
@@ -331,7 +337,7 @@ pub(super) unsafe fn make<E: Endpoint>(
     let real = session.backing().operations().mmap.ok_or(ENODEV)?;
     // The driver gets our own file, as it does in ioctls: it keeps its state there.
     // SAFETY: The caller promises what `mmap` asks for, and the file is one that the driver opened.
-    let result = creds::reduced(|| unsafe { real(filp, vma) })?;
+    let result = creds::reduced_as(session.opener(), || unsafe { real(filp, vma) })?;
     if result != 0 {
         // Not always an errno: `nvidia_mmap_helper()` returns a status for a GPU that was lost.
         return Ok(result);
@@ -391,9 +397,10 @@ unsafe fn cover<E: Endpoint>(
     gated: bool,
 ) -> Result {
     // SAFETY: The caller promises it.
-    let table = unsafe { session.mappings().replacing::<E>(original, gated) }?;
+    let table = unsafe { session.backing().tables().replacing::<E>(original, gated) }?;
     let operations = &raw const table.operations;
-    // SAFETY: The caller promises it. The session lives as long as the file, which the mapping holds.
+    // SAFETY: The caller promises it. The session lives as long as the file, which the mapping holds, and has the
+    // backing file.
     unsafe { (*vma).vm_ops = operations };
     Ok(())
 }
@@ -457,7 +464,7 @@ unsafe extern "C" fn gated_fault<E: Endpoint>(
     let vma = unsafe { &*(*vmf).__bindgen_anon_1.vma };
     // SAFETY: Called through operations of ours, which are the start of a table.
     let table = unsafe { &*vma.vm_ops.cast::<Table>() };
-    // SAFETY: The mapping's file is a proxied one of `E`, since its session made this table.
+    // SAFETY: The mapping's file is a proxied one of `E`, since a session of its kind had this table made.
     let session = unsafe { session::<E>(vma.vm_file) };
     // SAFETY: The driver's operations are valid as long as the file is open.
     let Some(handler) = (unsafe { (*table.original).fault }) else {
@@ -535,7 +542,7 @@ unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
         false => Unmapped::ByProgram,
     };
     // SAFETY: The file is held by the mapping until after this, and is a proxied one of `E`, since
-    // its session made this table.
+    // a session of its kind had this table made.
     let session = unsafe { session::<E>(file) };
     E::unmapped(session.file(), &range, how);
 }

@@ -25,7 +25,7 @@
 
 use super::{
     caller::Caller,
-    creds,
+    creds::{self, Kept},
     gate::Gate,
     mapping::{make, AtOnce, Mapping, Mappings, Pages, Shown, Unmapped},
     open_file::OpenFile,
@@ -99,6 +99,8 @@ pub(super) struct Session<E: Endpoint> {
     backing: Arc<BackingFile>,
     queue: QueueKey,
     mappings: Mappings,
+    /// Reduced, if there was anything to reduce.
+    opener: Option<Kept>,
     handle: OpenFile,
     file: E::File,
 }
@@ -116,6 +118,11 @@ impl<E: Endpoint> Session<E> {
         &self.mappings
     }
 
+    /// The credentials of who opened the file, for calls by the same ones.
+    pub(super) fn opener(&self) -> Option<&Kept> {
+        self.opener.as_ref()
+    }
+
     pub(super) fn file(&self) -> &E::File {
         &self.file
     }
@@ -127,7 +134,8 @@ impl<E: Endpoint> Session<E> {
 /// # Safety
 ///
 /// Called from the `open` file operation with its own arguments and nothing else done to them;
-/// `filp->f_op` is a static table of this module.
+/// `filp->f_op` is a static table of this module. What endpoints have for their backing file, no endpoint of
+/// another type has.
 pub(super) unsafe fn open_endpoint<E: Endpoint>(
     inode: *mut bindings::inode,
     filp: *mut bindings::file,
@@ -143,7 +151,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
     let owner = unsafe { (*node_operations).owner };
     let real = backing.operations();
     let gated = E::gate(&file).is_some();
-    let session = Session::<E> {
+    let mut session = Session::<E> {
         operations: bindings::file_operations {
             owner,
             release: Some(release::<E>),
@@ -159,6 +167,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         queue: endpoint.queue(),
         backing,
         mappings: Mappings::new(),
+        opener: None,
         handle,
         file,
     };
@@ -171,9 +180,12 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         }
     };
     // SAFETY: `inode` and `filp` are those of this `open`, by our own contract.
-    if let Err(e) = unsafe { take_over(inode, filp, &session.backing) } {
-        E::release(session.file);
-        return Err(e);
+    match unsafe { take_over(inode, filp, &session.backing) } {
+        Ok(opener) => session.opener = opener,
+        Err(e) => {
+            E::release(session.file);
+            return Err(e);
+        }
     }
     let session = KBox::into_raw(KBox::write(place, session));
     // INVARIANT: The box is leaked to the file until `release`.
@@ -184,8 +196,8 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
     Ok(())
 }
 
-/// Makes `filp` a file of the driver: takes the inode over and has the driver open it. On failure
-/// everything is as before.
+/// Makes `filp` a file of the driver: takes the inode over and has the driver open it. What is returned are the
+/// credentials that it did so with, if they had to be reduced. On failure everything is as before.
 ///
 /// # Safety
 ///
@@ -194,7 +206,7 @@ unsafe fn take_over(
     inode: *mut bindings::inode,
     filp: NonNull<bindings::file>,
     backing: &BackingFile,
-) -> Result {
+) -> Result<Option<Kept>> {
     let filp = filp.as_ptr();
     let real_inode = backing.inode();
     let real_cdev = CdevRef::get(real_inode)?;
@@ -208,7 +220,8 @@ unsafe fn take_over(
     unsafe { (*filp).f_mapping = real_mapping };
     // SAFETY: As above.
     unsafe { (*filp).private_data = null_mut() };
-    let opened = creds::reduced(|| match backing.operations().open {
+    let mut opener = None;
+    let opened = creds::reduced_by(&mut opener, || match backing.operations().open {
         // SAFETY: As the VFS would call it: the inode is the driver's, the file refers to it.
         Some(open) => to_result(unsafe { open(real_inode, filp) }),
         None => Ok(()),
@@ -233,7 +246,7 @@ unsafe fn take_over(
         // SAFETY: `chrdev_open` took this reference for this file; it is valid until given back.
         drop(unsafe { CdevRef::from_taken(cdev) });
     }
-    Ok(())
+    Ok(opener)
 }
 
 /// A reference of a `cdev` and of its module, as `cdev_get` takes them.
