@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """floors.py [--again] lint|host|vm|debug ...: runs the tests of these floors one after the other and goes on
-after a failure. Ends in "N passed, N failed", which counts every test that a step reports, and the step
-itself where it reports none.
+after a failure. Ends in what each step that failed said of it, and "N passed, N failed", which counts every test
+that a step reports, and the step itself where it reports none.
 
 A step that has passed is not run again as long as neither the tree (all files that git would take) nor the
 toolchain has changed: it is said to have passed before, and its tests count. --again, or AGAIN=1, runs all."""
 
+import collections
 import hashlib
 import json
 import os
@@ -21,6 +22,9 @@ TREE = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpu"
 # Results are forgotten after so many days: Debian's packages under the test machine may be others then.
 FORGOTTEN = 7
+# What a step says of its failure; of these lines the first ones, and of all the last ones, are shown again at the end.
+TELLING = re.compile(r"FAILED|^error|^Error|panicked|kernel fault|stopped after|ended early|not ok")
+SHOWN = 6
 SUMMARIES = re.compile(r"(\d+) passed[,;] (\d+) failed")
 
 CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
@@ -137,18 +141,22 @@ FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "debug": DEBUG}
 
 
 def run(command):
-    """Runs a step, shows its output as it comes, and returns its exit code and summary lines."""
-    tallies = []
+    """Runs a step, shows its output as it comes, and returns its exit code, its summary lines, and what to show
+    again if it failed."""
+    tallies, telling, last = [], [], collections.deque(maxlen=SHOWN)
     with subprocess.Popen(
         command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as step:
         for line in step.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
+            last.append(line)
+            if TELLING.search(line) and len(telling) < SHOWN:
+                telling.append(line)
             found = SUMMARIES.search(line)
             if found:
                 tallies.append((int(found.group(1)), int(found.group(2))))
-    return step.returncode, tallies
+    return step.returncode, tallies, telling + [line for line in last if line not in telling]
 
 
 def content():
@@ -246,7 +254,7 @@ def main():
     before = Before(again)
     began = time.monotonic()
     passed = failed = skipped = 0
-    failures = []
+    failures = {}
     for floor in floors:
         for name, command in FLOORS[floor]:
             missing = lacks(command)
@@ -261,7 +269,7 @@ def main():
                 continue
             print(f"== {name}", flush=True)
             at = time.monotonic()
-            code, tallies = run(command)
+            code, tallies, said = run(command)
             good, bad = sum(t[0] for t in tallies), sum(t[1] for t in tallies)
             if code and not bad:
                 bad += 1
@@ -272,10 +280,13 @@ def main():
             passed += good
             failed += bad
             if code:
-                failures.append(name)
+                failures[name] = said
             else:
                 before.note(command, good)
             print(f"== {name}: {'FAILED' if code else 'ok'} ({time.monotonic() - at:.0f} s)", flush=True)
+    for name, said in failures.items():
+        print(f"== {name} failed:")
+        print("".join(f"   {line.rstrip()[:300]}\n" for line in said), end="")
     print(f"== {time.monotonic() - began:.0f} s; failed: {', '.join(failures) or 'nothing'}")
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
     return 1 if failed else 0

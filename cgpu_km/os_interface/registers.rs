@@ -33,7 +33,7 @@ use core::marker::PhantomData;
 use kernel::{bindings, error::from_result, mm::virt::VmaRef, prelude::*};
 
 /// The most that a mapping of a doorbell has, bytes: `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later classes.
-/// Of larger ones, which hold a gate up for long, pages of registers are always taken out.
+/// Larger ones, which would hold a gate up for long, are made as if it were not open.
 const DOORBELL: u64 = 0x10000;
 
 /// The operations of a mapping that the driver has not made yet.
@@ -104,15 +104,13 @@ unsafe fn enter<E: Endpoint>(
     let gate = E::gate(session.file()).ok_or(EINVAL)?;
     // SAFETY: As above.
     let before = Mapping::of(unsafe { VmaRef::from_raw(vma) });
+    // SAFETY: As above; both.
+    let kept = || unsafe { make(session, filp, vma, AtOnce::Kept) };
+    let taken_out =
+        || unsafe { without_access(vma, || make(session, filp, vma, AtOnce::TakenOut)) };
     let result = match before.length <= DOORBELL {
-        true => gate.hold(|open| match open {
-            // SAFETY: As above.
-            true => unsafe { make(session, filp, vma, AtOnce::Kept) },
-            // SAFETY: As above.
-            false => unsafe { without_access(vma, || make(session, filp, vma, AtOnce::TakenOut)) },
-        }),
-        // SAFETY: As above.
-        false => unsafe { make(session, filp, vma, AtOnce::TakenOut) },
+        true => gate.hold(|open| if open { kept() } else { taken_out() }),
+        false => taken_out(),
     };
     // SAFETY: As above.
     let after = Mapping::of(unsafe { VmaRef::from_raw(vma) });
