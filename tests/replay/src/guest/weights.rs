@@ -107,10 +107,27 @@ impl Program {
         sys("stop", os::kill(self.child, libc::SIGSTOP))
     }
 
-    fn end(self) -> Result<(), String> {
-        sys("kill", os::kill(self.child, libc::SIGKILL))?;
-        sys("wait", os::wait(self.child))?;
-        Ok(())
+    /// Ends it; an error if it had ended by itself.
+    fn end(mut self) -> Result<(), String> {
+        let child = std::mem::take(&mut self.child);
+        sys("kill", os::kill(child, libc::SIGKILL))?;
+        match sys("wait", os::wait(child))? {
+            libc::SIGKILL => Ok(()),
+            status => Err(format!(
+                "{}: ended by itself, status {status:#x}",
+                self.habit.name()
+            )),
+        }
+    }
+}
+
+impl Drop for Program {
+    /// Where a case came to nothing: the next one has the GPU to itself.
+    fn drop(&mut self) {
+        if self.child != 0 {
+            let _ = os::kill(self.child, libc::SIGKILL);
+            let _ = os::wait(self.child);
+        }
     }
 }
 
