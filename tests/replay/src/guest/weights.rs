@@ -12,12 +12,12 @@ mod live;
 use serde::Serialize;
 
 use super::process::spawn;
-use super::suite::doorbell::{proc, put, status};
+use super::suite::doorbell::{proc, put, status, wait_for};
 use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
 use super::work::{now, Account, Work};
 use crate::control::{mount_cgpufs, Control};
 use crate::sys as os;
-use cgpu_uapi::means;
+use cgpu_uapi::{means, Cause};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -107,17 +107,23 @@ impl Program {
         sys("stop", os::kill(self.child, libc::SIGSTOP))
     }
 
-    /// Ends it; an error if it had ended by itself.
+    /// Ends it, and its instance; an error if it had ended by itself.
     fn end(mut self) -> Result<(), String> {
         let child = std::mem::take(&mut self.child);
         sys("kill", os::kill(child, libc::SIGKILL))?;
-        match sys("wait", os::wait(child))? {
-            libc::SIGKILL => Ok(()),
-            status => Err(format!(
+        let status = sys("wait", os::wait(child))?;
+        if status != libc::SIGKILL {
+            return Err(format!(
                 "{}: ended by itself, status {status:#x}",
                 self.habit.name()
-            )),
+            ));
         }
+        let Instance { control, name, .. } = &self.instance;
+        // What it had open may be closed a moment later.
+        wait_for("closed", || match control.destroy(name, GPU) {
+            Err(errno) if errno == Cause::Busy.errno() => Ok(false),
+            destroyed => sys("destroy", destroyed).map(|()| true),
+        })
     }
 }
 

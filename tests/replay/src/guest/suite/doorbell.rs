@@ -81,7 +81,10 @@ pub(in crate::guest) fn status(instance: &Instance, key: &str) -> Result<u64, St
         .ok_or_else(|| format!("{file} has no {key}"))
 }
 
-pub(super) fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Outcome {
+pub(in crate::guest) fn wait_for(
+    what: &str,
+    mut done: impl FnMut() -> Result<bool, String>,
+) -> Outcome {
     let end = Instant::now() + PATIENCE;
     while !done()? {
         holds(what, Instant::now() < end)?;

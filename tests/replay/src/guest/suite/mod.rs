@@ -98,7 +98,7 @@ fn folder(name: &str) -> String {
 /// An instance that goes away with this value. Tests hold it over everything that uses it.
 pub(super) struct Instance {
     pub(super) control: Control,
-    name: &'static str,
+    pub(super) name: &'static str,
     gpu: u32,
 }
 
