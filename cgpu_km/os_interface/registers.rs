@@ -104,12 +104,19 @@ unsafe fn enter<E: Endpoint>(
     let gate = E::gate(session.file()).ok_or(EINVAL)?;
     // SAFETY: As above.
     let before = Mapping::of(unsafe { VmaRef::from_raw(vma) });
-    // SAFETY: As above; both.
-    let kept = || unsafe { make(session, filp, vma, AtOnce::Kept) };
-    let taken_out =
-        || unsafe { without_access(vma, || make(session, filp, vma, AtOnce::TakenOut)) };
+    let make = |registers| {
+        // SAFETY: As above.
+        unsafe { make(session, filp, vma, registers) }
+    };
+    let taken_out = || {
+        // SAFETY: As above.
+        unsafe { without_access(vma, || make(AtOnce::TakenOut)) }
+    };
     let result = match before.length <= DOORBELL {
-        true => gate.hold(|open| if open { kept() } else { taken_out() }),
+        true => gate.hold(|open| match open {
+            true => make(AtOnce::Kept),
+            false => taken_out(),
+        }),
         false => taken_out(),
     };
     // SAFETY: As above.
