@@ -51,7 +51,7 @@ impl Scheduler {
                     true
                 }
                 Mode::Slices => self.open_slices(now),
-                Mode::Native | Mode::Free => false,
+                Mode::Native | Mode::Free | Mode::Round => false,
             };
         if begun {
             // With the window's end as the deadline.

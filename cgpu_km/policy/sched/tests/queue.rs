@@ -11,7 +11,7 @@ fn heard(times: u32, interval: impl Fn(u32) -> Nanos) -> (Queue, Nanos) {
     queue.await_next(now, false);
     for time in 0..times {
         now += interval(time);
-        queue.launched(now, now - 10 * US, None, false);
+        queue.launched(now, now - 10 * US, None, false, false);
         queue.await_next(now, false);
     }
     (queue, now)
