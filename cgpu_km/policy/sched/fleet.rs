@@ -145,6 +145,15 @@ impl Instance {
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
     }
 
+    /// How much of its silence before this window counts: none while a task that was let go is bound to launch, unless that
+    /// takes too long.
+    pub(super) fn counted_silence(&self) -> Nanos {
+        match self.released && self.silent <= LONGEST_SILENCE {
+            true => 0,
+            false => self.silent,
+        }
+    }
+
     /// It has been silent for longer than it may: what that means. Whether it has no work.
     ///
     /// A program that thinks and one whose kernel is unusually long are silent alike. So the first times it only

@@ -57,6 +57,10 @@ impl Scheduler {
             // With the window's end as the deadline.
             self.plan(now);
             action = self.difference(now);
+            if self.turn.is_due() {
+                // That window was over at once, and the next one is to begin.
+                self.wake_at(now);
+            }
         }
         if let Some(action) = action {
             self.pending = Some(Pending { action });

@@ -93,6 +93,11 @@ impl Instance {
         let full = self.queue.at_least() > kernel || kernel >= LONG;
         (kernel >= SHORTEST && full).then_some(kernel)
     }
+
+    /// How long it waits for its part of the GPU, if it was listened to for `least`.
+    fn pace(&self, least: Nanos) -> Option<u64> {
+        self.in_round.pace(self.kept_full()?, least)
+    }
 }
 
 impl Scheduler {
@@ -207,8 +212,7 @@ impl Scheduler {
         let least = self.listens_at_least();
         let (mut fastest, mut slowest) = (u64::MAX, 0);
         for instance in self.fleet.competing() {
-            let kernel = instance.kept_full()?;
-            let pace = instance.in_round.pace(kernel, least)?;
+            let pace = instance.pace(least)?;
             fastest = fastest.min(pace);
             slowest = slowest.max(pace);
         }
@@ -220,10 +224,13 @@ impl Scheduler {
         if self.round.listens_since.is_none() {
             return;
         }
+        let least = self.listens_at_least();
         let mut look_at = None::<Nanos>;
         for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
             let again = instance.heard_at.saturating_add(SETTLED);
-            if instance.gate == Gate::Armed || now >= again {
+            if instance.pace(least).is_some() {
+                // Enough was heard of it.
+            } else if instance.gate == Gate::Armed || now >= again {
                 instance.want_gate = Gate::Armed;
             } else {
                 look_at = Some(look_at.map_or(again, |at| at.min(again)));

@@ -100,6 +100,11 @@ impl Turn {
         }
     }
 
+    /// Whether somebody is to have a window that has not begun.
+    pub(super) fn is_due(&self) -> bool {
+        self.holder.is_some() && self.since.is_none()
+    }
+
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
@@ -265,7 +270,7 @@ impl Scheduler {
                 Some(i) if i.competes() => (
                     (i.gate == Gate::Armed || self.turn.closing.waits())
                         && self.capabilities.doorbell,
-                    self.patience(i, since).saturating_sub(i.silent),
+                    self.patience(i, since).saturating_sub(i.counted_silence()),
                     i.terms.high_priority,
                 ),
                 _ => {

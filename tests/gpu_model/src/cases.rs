@@ -24,9 +24,9 @@ pub const DEEP: Habit = Habit {
 /// How long a case runs before it is measured, how long it is each time, and how often, one time after the other.
 const BEFORE: Nanos = 1000 * MS;
 const MEASURED: Nanos = 2000 * MS;
-const TIMES: usize = 5;
-/// By the doorbell alone it takes so many of these times until programs are learnt that queue more than a turn of theirs.
-const LEARNT: usize = 3;
+pub const TIMES: usize = 5;
+/// The doorbell alone takes so many of these times to learn what is queued where that is more than two turns.
+pub const LEARNT: usize = 3;
 
 /// Rules with the defaults of a new GPU.
 pub const fn rules(policy: Policy, period: Period) -> Rules {
@@ -226,17 +226,20 @@ fn told(habit: Habit) -> String {
 }
 
 /// What a program has queued at most, which runs to its end though its doorbell is taken away.
-fn queued(habit: Habit) -> f64 {
+pub fn queued(habit: Habit) -> f64 {
     (habit.kernel * Nanos::from(habit.depth)) as f64
 }
 
 /// A turn in the period `latency`, of all windows together.
-const TURN: Nanos = 32 * MS;
+pub const TURN: Nanos = 32 * MS;
 
-/// By how much the doorbell alone can have shares off in 2 s: a program has all that it queues at a time, so a turn is
-/// longer where that is more than somebody's part of it. Equal parts of programs that keep their queues full are the hardware's round
-/// where windows would be too long.
-fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
+/// What all together may queue that the doorbell alone learns how much it is.
+pub const LEARNABLE: Nanos = 8 * TURN;
+
+/// By how much the doorbell alone can have these shares off in 2 s: a program has all that it queues at a time, so a turn is
+/// longer where that is more than somebody's part of it. Equal parts of programs that keep their queues full are the
+/// hardware's round where windows would be too long.
+pub fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
     let queues = programs.iter().map(|(_, habit)| queued(*habit));
     let longest = queues.fold(0.0, f64::max);
     let alike = |(share, habit): &(f64, Habit)| *share == programs[0].0 && keeps_full(*habit);
@@ -253,9 +256,6 @@ fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
     needed * (1.0 - least) / MEASURED as f64
 }
 
-/// What all together may queue that it is learnt with the doorbell alone.
-const LEARNABLE: Nanos = 8 * TURN;
-
 /// Whether it has its part of the hardware's round, to a few percent.
 fn keeps_full(habit: Habit) -> bool {
     habit.kernel >= 16 * MS || (habit.depth > 1 && habit.kernel >= 500 * US)
@@ -271,8 +271,8 @@ struct Wish<'a> {
     turn: Nanos,
 }
 
-/// What came out. With the doorbell alone, where all together queue more than two turns, a second time after it was
-/// learnt how much that is; nothing is promised before.
+/// What came out. With the doorbell alone, where all together queue more than two turns, once more after it was learnt how
+/// much that is; nothing is promised before, nor where it is too much to be learnt.
 fn lines(
     backend: Backend,
     rules: Rules,
@@ -284,23 +284,26 @@ fn lines(
     let habits = programs.iter().map(|(habit, _)| *habit);
     let all: f64 = habits.clone().map(queued).sum();
     let shares: Vec<_> = shares.zip(habits).collect();
-    let (lump, learns) = match backend.means.switch {
-        true => (0.0, false),
-        false => (lump(wish.turn, &shares), all > 2.0 * TURN as f64),
+    let learns = !backend.means.switch && all > 2.0 * TURN as f64;
+    let bound = match backend.means.switch {
+        true => Some(wish.most),
+        false if all > LEARNABLE as f64 => None,
+        false => Some(wish.most + lump(wish.turn, &shares)),
     };
-    let bound = (all <= LEARNABLE as f64).then_some(rounded(wish.most + lump));
-    let bound = bound.or(backend.means.switch.then_some(rounded(wish.most)));
-    let times = if learns { LEARNT + TIMES } else { TIMES };
-    let outcomes = run_from(0, times, backend.means, rules, programs);
+    let bound = bound.map(rounded);
     let line =
         |case, outcomes, bound| Line::new(backend, case, outcomes, wish.wanted, wish.got, bound);
-    let learnt = format!(
-        "{case}, from {} s on",
-        (BEFORE + MEASURED * LEARNT as u64) / (1000 * MS)
-    );
-    let first = line(case, &outcomes[..TIMES], bound.filter(|_| !learns));
-    let later = learns.then(|| line(learnt, &outcomes[LEARNT..], bound));
-    core::iter::once(first).chain(later).collect()
+    if !learns {
+        let outcomes = run(backend.means, rules, programs);
+        return vec![line(case, &outcomes, bound)];
+    }
+    let outcomes = run_from(0, LEARNT + TIMES, backend.means, rules, programs);
+    let since = BEFORE + MEASURED * LEARNT as Nanos;
+    let learnt = format!("{case}, from {} s on", since / (1000 * MS));
+    vec![
+        line(case, &outcomes[..TIMES], None),
+        line(learnt, &outcomes[LEARNT..], bound),
+    ]
 }
 
 /// Programs, by weight.
