@@ -12,14 +12,15 @@
 //! should, and if that is long the next ones are listened to. What they took too long is charged to whoever had the window
 //! before, and the window lasts as much longer.
 
-use super::authority::{Gate, InstanceId, Nanos, MS, US};
+use super::authority::{Gate, InstanceId, Nanos, US};
 use super::queue::{Queue, SETTLED};
 use super::Scheduler;
 
 /// So long after its time somebody wakes up, as a rule, until that is known; and no later than that.
 pub(super) const LATE: Nanos = 70 * US;
 const LATEST: Nanos = 300 * US;
-/// Nobody who comes waits for longer until those who run already give way to it.
+/// The slice of a channel group, if nobody has set one: nobody who comes waits for longer until one who runs already gives
+/// way to it.
 pub(super) const SLICE: Nanos = 2048 * US;
 /// Where others' work runs beside the holder's, it does within this time.
 const LISTEN: Nanos = SLICE + 600 * US;

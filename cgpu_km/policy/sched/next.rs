@@ -57,7 +57,7 @@ impl Scheduler {
             // With the window's end as the deadline.
             self.plan(now);
             action = self.difference(now);
-            if self.turn.is_due() {
+            if self.turn.is_due() && !self.held_back {
                 // That window was over at once, and the next one is to begin.
                 self.wake_at(now);
             }

@@ -21,9 +21,10 @@ pub const DEEP: Habit = Habit {
     kernel: 800 * US,
     depth: 8,
 };
-/// How long a case runs before it is measured, how long it is each time, and how often, one time after the other.
+/// How long a case runs before it is measured, and how long it is each time.
 const BEFORE: Nanos = 1000 * MS;
 const MEASURED: Nanos = 2000 * MS;
+/// How often it is measured, one time after the other.
 pub const TIMES: usize = 5;
 /// The doorbell alone takes so many of these times to learn what is queued where that is more than two turns.
 pub const LEARNT: usize = 3;
