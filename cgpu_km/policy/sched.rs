@@ -23,7 +23,8 @@
 //!   no call, and a change costs a fifth. Whether each has its part is told by the doorbells (`slices.rs`).
 //! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
 //!   was submitted runs on, so a window ends when that has ended (`drain.rs`), as far as the moments at which a program
-//!   launches tell how much it is (`queue.rs`).
+//!   launches tell how much it is (`queue.rs`). Equal parts of programs that queue more than windows can be made of are the
+//!   hardware's own round (`round.rs`).
 //!
 //! # Who has work
 //!
@@ -51,6 +52,7 @@ mod limit;
 mod next;
 mod parts;
 mod queue;
+mod round;
 mod rules;
 mod samples;
 mod slices;
@@ -74,6 +76,7 @@ use crate::store::{Exhausted, List};
 use fleet::{Fleet, Instance};
 use limit::Limit;
 use next::Pending;
+use round::Round;
 use slices::Slices;
 use windows::Turn;
 
@@ -177,6 +180,7 @@ pub struct Scheduler {
     fleet: Fleet,
     turn: Turn,
     slices: Slices,
+    round: Round,
     mode: Mode,
     /// When `mode` began, or was last charged to who had the GPU.
     charged_until: Nanos,
@@ -209,6 +213,7 @@ impl Scheduler {
             fleet: Fleet::new(),
             turn: Turn::new(),
             slices: Slices::new(),
+            round: Round::new(),
             mode: Mode::Free,
             charged_until: 0,
             pending: None,

@@ -12,17 +12,16 @@
 //! should, and if that is long the next ones are listened to. What they took too long is charged to whoever had the window
 //! before, and the window lasts as much longer.
 
-use super::authority::{Gate, InstanceId, Nanos, MS, US};
+use super::authority::{Gate, InstanceId, Nanos, US};
 use super::queue::{Queue, SETTLED};
 use super::Scheduler;
 
-/// So much longer than it should be a window may become for finding out what is queued.
-const LONGER_BY: Nanos = 64 * MS;
 /// So long after its time somebody wakes up, as a rule, until that is known; and no later than that.
 pub(super) const LATE: Nanos = 70 * US;
 const LATEST: Nanos = 300 * US;
-/// Nobody who comes waits for longer until those who run already give way to it.
-const SLICE: Nanos = 2048 * US;
+/// The slice of a channel group, if nobody has set one: nobody who comes waits for longer until one who runs already gives
+/// way to it.
+pub(super) const SLICE: Nanos = 2048 * US;
 /// Where others' work runs beside the holder's, it does within this time.
 const LISTEN: Nanos = SLICE + 600 * US;
 /// Others' work is made up for as long as it takes no more than so many times the window.
@@ -87,7 +86,7 @@ impl Closing {
 
 impl Scheduler {
     /// Whether windows end when what was launched has ended.
-    fn drains(&self) -> bool {
+    pub(super) fn drains(&self) -> bool {
         !self.capabilities.switch && self.capabilities.doorbell
     }
 
@@ -126,6 +125,7 @@ impl Scheduler {
 
     fn begin_to_close(&mut self, now: Nanos, id: InstanceId) -> Option<Nanos> {
         let until = self.turn.until;
+        let competing = self.count_competing();
         let queue = self.fleet.find(id).map(|i| i.queue);
         let queue = queue.filter(|queue| self.drains() && queue.is_worth_waiting());
         let (Some(queue), Some(heard)) = (queue, self.turn.heard) else {
@@ -138,12 +138,13 @@ impl Scheduler {
         if now < at {
             return Some(at);
         }
-        let latest = until.saturating_add(LONGER_BY);
+        let (longer, _) = queue.longer_by(competing);
+        let latest = until.saturating_add(longer);
         let learns = queue.is_new() && self.turn.launches < queue.wanted();
         if learns && now < latest && !self.turn.listens(now) {
             return Some(latest);
         }
-        if self.goes_on(id) {
+        if self.goes_on(now, id) {
             return (now < until).then_some(until);
         }
         self.turn.closing = Closing::Shut;
@@ -165,14 +166,17 @@ impl Scheduler {
             return;
         }
         let armed_at = self.turn.armed_at;
-        let may_try = now < self.turn.until.saturating_add(LONGER_BY);
         let late = self.turn.late;
         let first = self.turn.launches == 1 && self.turn.anew;
         let listens = self.turn.listens(now);
+        let filling = self.turn.launches == 1;
+        let competing = self.count_competing();
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
         let queue = &mut instance.queue;
+        let (_, longer) = queue.longer_by(competing);
+        let may_try = now < self.turn.until.saturating_add(longer);
         match self.turn.closing {
             Closing::No => {
                 if self.turn.launches == 0 {
@@ -184,7 +188,7 @@ impl Scheduler {
                 }
                 let switch = first.then_some(self.costs.switch);
                 let alone = !queue.is_expected();
-                let others = queue.launched(now, armed_at, switch, listens);
+                let others = queue.launched(now, armed_at, switch, listens, filling);
                 // While little is known of it each ring is one of two, so that some are when nobody runs beside it.
                 let wanted = self.turn.launches < queue.wanted() || (alone && !queue.is_steady());
                 self.others_ran(now, first, others);
@@ -202,7 +206,7 @@ impl Scheduler {
             }
             Closing::Shut if stopped => {
                 let switch = first.then_some(self.costs.switch);
-                let others = queue.launched(now, armed_at, switch, listens);
+                let others = queue.launched(now, armed_at, switch, listens, filling);
                 self.turn.closing = Closing::after(now, queue, may_try, late);
                 self.turn.launches = self.turn.launches.saturating_add(1);
                 self.others_ran(now, first, others);

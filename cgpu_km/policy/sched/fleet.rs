@@ -4,6 +4,7 @@
 use super::account::Account;
 use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
 use super::queue::Queue;
+use super::round::Heard;
 use super::rules::Terms;
 use super::slices::Record;
 use super::ProcessId;
@@ -63,6 +64,8 @@ pub(super) struct Instance {
     pub(super) owed_before: i64,
     /// How slices went.
     pub(super) slices: Record,
+    /// Its launches in the hardware's round, while they are listened to.
+    pub(super) in_round: Heard,
     /// The turn for which it was given its part.
     pub(super) granted: u64,
     /// The longest recent gap between launches, in time that it had the GPU.
@@ -109,6 +112,7 @@ impl Instance {
             owed: 0,
             owed_before: 0,
             slices: Record::default(),
+            in_round: Heard::default(),
             granted: 0,
             gap: UNKNOWN_GAP,
             silent: 0,
@@ -131,14 +135,23 @@ impl Instance {
         self.working && !self.terms.suspended
     }
 
-    /// How long it may be silent before it is taken to have no work. Where channels cannot be switched
-    /// off, it may be others' work that keeps it silent.
-    pub(super) fn patience(&self, exclusive: bool) -> Nanos {
+    /// How long it may be silent before it is taken to have no work, where so many compete. Where channels cannot be
+    /// switched off, it may be others' work that keeps it silent.
+    pub(super) fn patience(&self, exclusive: bool, competing: u64) -> Nanos {
         let least = match exclusive {
             true => 2 * MS,
-            false => self.queue.patience().max(16 * MS),
+            false => self.queue.patience(competing).max(16 * MS),
         };
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
+    }
+
+    /// How much of its silence before this window counts: none while a task that was let go is bound to launch, unless that
+    /// takes too long.
+    pub(super) fn counted_silence(&self) -> Nanos {
+        match self.released && self.silent <= LONGEST_SILENCE {
+            true => 0,
+            false => self.silent,
+        }
     }
 
     /// It has been silent for longer than it may: what that means. Whether it has no work.

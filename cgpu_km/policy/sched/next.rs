@@ -51,12 +51,16 @@ impl Scheduler {
                     true
                 }
                 Mode::Slices => self.open_slices(now),
-                Mode::Native | Mode::Free => false,
+                Mode::Native | Mode::Free | Mode::Round => false,
             };
         if begun {
             // With the window's end as the deadline.
             self.plan(now);
             action = self.difference(now);
+            if self.turn.is_due() && !self.held_back {
+                // That window was over at once, and the next one is to begin.
+                self.wake_at(now);
+            }
         }
         if let Some(action) = action {
             self.pending = Some(Pending { action });

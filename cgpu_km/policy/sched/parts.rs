@@ -44,7 +44,7 @@ impl Scheduler {
                 self.deadline = Some(end);
                 return true;
             }
-            if !capped && self.begin_slices(now) {
+            if !capped && (self.begin_slices(now) || self.begin_round(now)) {
                 return false;
             }
             // What everybody would have had in the pause counts from its end on: a turn that began late
@@ -162,7 +162,8 @@ impl Scheduler {
     }
 
     /// Whether the next window is that of `id`, too, if its window ends now.
-    pub(super) fn goes_on(&self, id: InstanceId) -> bool {
+    pub(super) fn goes_on(&self, now: Nanos, id: InstanceId) -> bool {
+        let used = signed(self.turn.used_by(id, now));
         let least = self.least_window();
         let mut next = None;
         for other in self.fleet.competing() {
@@ -173,7 +174,11 @@ impl Scheduler {
                 return false;
             }
             let part = self.part_of_turn(other);
-            let owed = if other.id == id { 0 } else { other.owed };
+            let owed = match other.id == id {
+                // What it was owed before is of this turn.
+                true => other.owed.saturating_sub(used).min(0),
+                false => other.owed,
+            };
             if next.is_none() && owed.saturating_add(part) >= least {
                 next = Some(other.id);
             }

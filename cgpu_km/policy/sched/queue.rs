@@ -11,6 +11,10 @@
 //! under way, half a kernel later; if it had, it is a new one, which takes its whole length. The GPU loses at most
 //! the half of a kernel by that.
 //!
+//! Where others' work is beside it from the first moment on, because they, too, queue much, its kernels seem longer than they are,
+//! each time as long. So who has long kernels, and two windows told nothing of, is given the GPU for so long that what others have
+//! queued is over, and listened to all the time.
+//!
 //! Of a program whose kernels are not alike nothing is learnt, and nothing is reckoned with. One that launches by the clock
 //! looks like one of long kernels, and its windows are idle as long as it is; others lose nothing by that.
 
@@ -25,7 +29,7 @@ const ALIKE_MOST: u32 = 8;
 /// After so many that were all others kernels have become longer.
 const OTHERS: u32 = 4;
 /// Nobody is stopped for longer to try whether its queue has run dry.
-const LONGEST_PAUSE: Nanos = 128 * MS;
+const LONGEST_PAUSE: Nanos = 256 * MS;
 /// Where in a kernel its task is let go, in percent of it.
 const PHASE: u64 = 25;
 /// For one part in so many of a kernel it is silent when its queue is full.
@@ -45,13 +49,22 @@ pub(super) const SETTLED: Nanos = 40 * US;
 const OFTEN: Nanos = 250 * US;
 /// So many launches in a window, and one of their intervals is sure to be a kernel's.
 const SURE: u32 = 3;
+/// So many where others' work may be beside it.
+const SURE_BESIDE: u32 = 12;
+/// So much longer than it should be a window may become for the length of kernels; where others' work may be beside it the
+/// second, shared by all that compete. And a quarter of that for what is queued, or the first.
+const LONGER_BY: Nanos = 64 * MS;
+const LONGER_BESIDE: Nanos = 800 * MS;
+/// After so many windows that told nothing others' work may be beside it.
+const TOLD_NOTHING: u32 = 2;
 /// While nothing is known it is given so long, so often: where all are at work nothing could be found out of anybody.
 const GUESS: Nanos = 8 * MS;
 const GUESSES: u32 = 8;
 /// Of a queue that is known, or is not waited for, no more than a kernel and this is left after a window.
 const MOST_LEFT: Nanos = 2 * MS;
-/// And may be silent for so long.
-const PATIENCE: Nanos = 40 * MS;
+/// And may be silent for so long: the one, shared by all that compete, and no less than the other.
+const PATIENCE: Nanos = 320 * MS;
+const LEAST_PATIENCE: Nanos = 40 * MS;
 
 /// What is known of a program's queue.
 #[derive(Clone, Copy, Debug)]
@@ -107,11 +120,13 @@ impl Queue {
         (self.alike >= ALIKE && self.kernel >= SHORTEST).then_some(self.kernel)
     }
 
-    /// For how long it may be silent though it has work.
-    pub(super) fn patience(&self) -> Nanos {
+    /// For how long it may be silent though it has work, where so many compete.
+    pub(super) fn patience(&self, competing: u64) -> Nanos {
         match self.kernel() {
             Some(kernel) => kernel.saturating_mul(2).saturating_add(MS),
-            None if !self.is_steady() && self.guesses < GUESSES => PATIENCE,
+            None if !self.is_steady() && self.guesses < GUESSES => {
+                (PATIENCE / competing.max(1)).max(LEAST_PATIENCE)
+            }
             None => 0,
         }
     }
@@ -124,6 +139,7 @@ impl Queue {
     /// How many of its launches in a window are to be heard of, at least.
     pub(super) fn wanted(&self) -> u32 {
         match self.is_steady() {
+            _ if self.is_hidden() => SURE_BESIDE,
             false if self.guesses < GUESSES => SURE + ALIKE,
             _ => SURE,
         }
@@ -132,9 +148,32 @@ impl Queue {
     /// Whether its window is to last until they were.
     pub(super) fn is_new(&self) -> bool {
         match self.is_steady() {
+            _ if self.is_hidden() => true,
             true => self.other >= OTHERS / 2,
             false => self.guesses < GUESSES,
         }
+    }
+
+    /// Its kernels are long, and others' work may be beside it whenever it has a window.
+    fn is_beset(&self) -> bool {
+        let told_nothing = (TOLD_NOTHING..GUESSES).contains(&self.guesses);
+        told_nothing && self.known_at == 0 && self.kernel >= UNHURRIED
+    }
+
+    /// The same, and how long its kernels are was not told by what it has queued.
+    fn is_hidden(&self) -> bool {
+        self.is_beset() && self.least == 0 && self.most.is_none()
+    }
+
+    /// So much longer than it should be its window may become for the length of its kernels, where so many compete; and with
+    /// what is tried then.
+    pub(super) fn longer_by(&self, competing: u64) -> (Nanos, Nanos) {
+        let longer = match self.is_beset() {
+            true => (LONGER_BESIDE / competing.max(1)).max(LONGER_BY),
+            false => LONGER_BY,
+        };
+        let tries = (longer / 4).max(LONGER_BY);
+        (longer, longer.saturating_add(tries))
     }
 
     /// Whether its task is waited for at the end of a window: not where the wait is longer than what it tells.
@@ -146,6 +185,12 @@ impl Queue {
     pub(super) fn left(&self) -> Nanos {
         let kernel = self.kernel().unwrap_or(0);
         kernel.saturating_mul(self.left)
+    }
+
+    /// It queues so much, or more: the kernel that runs and those that are left when it stops.
+    pub(super) fn at_least(&self) -> Nanos {
+        let kernel = self.kernel().unwrap_or(0);
+        kernel.saturating_mul(self.least.saturating_add(1))
     }
 
     /// More than this cannot be left of it after its window, where that is known.
@@ -173,11 +218,11 @@ impl Queue {
         self.left().max(guess)
     }
 
-    /// What it owes others at most after a window of this length: four times all that it queues, and all of the window, but
+    /// What it owes others at most after a window of this length: twice all that it queues, and all of the window, but
     /// for the first times, when it is learnt.
     pub(super) fn debt(&self, window: Nanos) -> Nanos {
         let kernel = self.kernel().unwrap_or(0);
-        let whole = self.left().saturating_add(kernel).saturating_mul(4);
+        let whole = self.left().saturating_add(kernel).saturating_mul(2);
         match self.guesses < GUESSES {
             true => whole,
             false => whole.max(window),
@@ -186,15 +231,19 @@ impl Queue {
 
     /// It launched, for the first time since `armed_at`. If this is the launch that was expected: for how long others had the
     /// GPU before the kernel that has ended now, as far as that can be told. `switch`: so long the GPU took to come to it
-    /// before that kernel; `beside`: others may have run beside it.
+    /// before that kernel; `beside`: others may have run beside it; `filling`: it may have filled its queue until now.
     pub(super) fn launched(
         &mut self,
         now: Nanos,
         armed_at: Nanos,
         switch: Option<Nanos>,
         beside: bool,
+        filling: bool,
     ) -> Option<Nanos> {
         let last = self.launched_at.take()?;
+        if filling && !self.is_steady() && now.saturating_sub(last) < UNHURRIED {
+            return None;
+        }
         let before = last.saturating_add(switch.unwrap_or(0));
         let sure = switch.is_none() && !beside;
         let waited = now.saturating_sub(armed_at.max(last));
@@ -233,12 +282,12 @@ impl Queue {
     }
 
     /// It launched now for the first time in a window, and fills its queue: the same, for when it has. What it launches until
-    /// then tells nothing of its kernels.
+    /// then tells nothing of its kernels; but one that is much longer ends after that.
     pub(super) fn fills(&mut self, now: Nanos) -> Nanos {
+        self.launched_at = Some(now);
         if !self.is_steady() {
             return FILLED;
         }
-        self.launched_at = Some(now);
         (self.kernel().unwrap_or(0) / 2).max(SETTLED)
     }
 
@@ -260,6 +309,7 @@ impl Queue {
             let longer = interval.saturating_sub(self.kernel);
             // What disturbs makes it longer, as a rule.
             self.kernel = match sure && !short {
+                true if self.alike == 0 => interval,
                 true => self.kernel.min(interval).saturating_add(longer / 8),
                 false => self.kernel.min(interval),
             };

@@ -30,9 +30,11 @@ const GAPS_IN_SLICE: u64 = 8;
 /// Who was just heard of is not listened for again so soon: where several launch all the time each would interrupt
 /// the other at every launch.
 const REARM: Nanos = MS;
-/// How long slices are left alone after they have failed; doubled at each further time, unless they had lasted for long.
+/// How long slices are left alone after they have failed; doubled at each further time up to the longest, unless they had
+/// lasted for long.
 const HOLD_OFF: Nanos = 4000 * MS;
-const DOUBLINGS: u32 = 5;
+const HOLD_OFF_MOST: Nanos = 128_000 * MS;
+const DOUBLINGS: u32 = 8;
 const LASTING: Nanos = 10_000 * MS;
 /// What is known of each one's time is off by less than one part in so many, beside half a kernel at each change.
 const TOLERANCE: u64 = 64;
@@ -79,7 +81,7 @@ impl Slices {
     }
 }
 
-/// What an instance has seen of slices.
+/// What an instance has seen of slices, or of the hardware's round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Record {
     /// When it may share by them again.
@@ -89,12 +91,18 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// They did not do, after they had lasted for so long.
-    fn fail(&mut self, now: Nanos, lasted: Nanos) {
+    /// Whether it may share by them now.
+    pub(super) fn may_begin(&self, now: Nanos) -> bool {
+        now >= self.not_before
+    }
+
+    /// They did not do, after they had lasted for so long: they are left alone for `hold_off` the first time.
+    pub(super) fn fail(&mut self, now: Nanos, lasted: Nanos, hold_off: Nanos) {
         if lasted >= LASTING {
             self.failed = 0;
         }
-        self.not_before = now.saturating_add(HOLD_OFF << self.failed);
+        let hold_off = (hold_off << self.failed).min(HOLD_OFF_MOST);
+        self.not_before = now.saturating_add(hold_off);
         self.failed = self.failed.saturating_add(1).min(DOUBLINGS);
     }
 
@@ -129,7 +137,7 @@ impl Scheduler {
         let ready = |i: &Instance| {
             let slice = portion(length, self.rules.parts(i.terms.weight), all);
             slice >= self.costs.shortest_window
-                && now >= i.slices.not_before
+                && i.slices.may_begin(now)
                 && i.dense.is_some_and(|dense| {
                     now >= dense.since.saturating_add(DENSE_FOR)
                         && dense.gap.saturating_mul(GAPS_IN_SLICE) <= slice
@@ -178,7 +186,7 @@ impl Scheduler {
         self.end_slices();
         let lasted = now.saturating_sub(self.slices.began);
         for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
-            instance.slices.fail(now, lasted);
+            instance.slices.fail(now, lasted, HOLD_OFF);
         }
     }
 

@@ -100,6 +100,11 @@ impl Turn {
         }
     }
 
+    /// Whether somebody is to have a window that has not begun.
+    pub(super) fn is_due(&self) -> bool {
+        self.holder.is_some() && self.since.is_none()
+    }
+
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
@@ -152,14 +157,16 @@ impl Scheduler {
         }
         self.turn.length = 0;
         self.end_slices();
+        self.end_round();
     }
 
     /// A doorbell was touched.
     pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
-        let sliced = self.mode == Mode::Slices && self.competes(id);
-        match sliced {
-            true => self.heard_in_slices(now, id),
-            false => self.charge(now),
+        let sliced = self.mode.is_by_slices() && self.competes(id);
+        match self.mode {
+            Mode::Slices if sliced => self.heard_in_slices(now, id),
+            Mode::Round if sliced => self.heard_in_round(now, id),
+            _ => self.charge(now),
         }
         let in_window = self.turn.holder == Some(id);
         let since = self.turn.since.map(|since| since.max(self.turn.armed_at));
@@ -220,10 +227,14 @@ impl Scheduler {
                 if mode != Mode::Slices {
                     self.end_slices();
                 }
+                if mode != Mode::Round {
+                    self.end_round();
+                }
             }
             let settled = match mode {
                 Mode::Windows => self.advance(now),
                 Mode::Slices => self.watch_slices(now),
+                Mode::Round => self.watch_round(now),
                 Mode::Native | Mode::Free => true,
             };
             if settled {
@@ -247,6 +258,7 @@ impl Scheduler {
             0 => Mode::Free,
             1 if !capped => Mode::Free,
             _ if !capped && self.slices_hold() => Mode::Slices,
+            _ if !capped && self.round_holds() => Mode::Round,
             _ => Mode::Windows,
         }
     }
@@ -258,7 +270,7 @@ impl Scheduler {
                 Some(i) if i.competes() => (
                     (i.gate == Gate::Armed || self.turn.closing.waits())
                         && self.capabilities.doorbell,
-                    self.patience(i, since).saturating_sub(i.silent),
+                    self.patience(i, since).saturating_sub(i.counted_silence()),
                     i.terms.high_priority,
                 ),
                 _ => {
@@ -296,7 +308,7 @@ impl Scheduler {
     /// are longer than they tell by that time. Where the gate was armed sooner, as when a window begins, it may be silent for
     /// as long as such a kernel takes. Who was seen to think is not waited for.
     fn patience(&self, instance: &Instance, since: Nanos) -> Nanos {
-        let patience = instance.patience(self.capabilities.switch);
+        let patience = instance.patience(self.capabilities.switch, self.count_competing());
         if instance.thinks > 0 {
             return patience;
         }
@@ -392,7 +404,8 @@ impl Scheduler {
         self.turn.armed_at = since;
         self.turn.rearm_at = now.saturating_add(REARM_HIGH);
         self.turn.closing = Closing::No;
-        self.turn.heard = None;
+        // What it launched in its last window may still run.
+        self.turn.heard = (self.turn.before == Some(id)).then_some(since);
         self.turn.anew = false;
         self.turn.launches = 0;
         self.turn.listens_until = 0;

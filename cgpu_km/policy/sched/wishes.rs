@@ -23,8 +23,8 @@ impl Scheduler {
             instance.want_slice = DEFAULT_SLICE_US;
             instance.want_gate = match mode {
                 Mode::Native => Gate::Open,
-                Mode::Free | Mode::Slices if instance.working => Gate::Open,
-                Mode::Free | Mode::Slices => Gate::Armed,
+                Mode::Free | Mode::Slices | Mode::Round if instance.working => Gate::Open,
+                Mode::Free | Mode::Slices | Mode::Round => Gate::Armed,
                 Mode::Windows if holder == Some(instance.id) && closing.is_shut() => Gate::Shut,
                 Mode::Windows if holder == Some(instance.id) => {
                     if instance.gate == Gate::Open && begun && (!rearm || !closing.rearms()) {
@@ -61,8 +61,10 @@ impl Scheduler {
         if armed {
             self.turn.armed_at = now;
         }
-        if mode == Mode::Slices {
-            self.wish_gates(now);
+        match mode {
+            Mode::Slices => self.wish_gates(now),
+            Mode::Round => self.wish_round(now),
+            Mode::Native | Mode::Free | Mode::Windows => {}
         }
         self.wish_slices();
     }

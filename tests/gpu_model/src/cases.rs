@@ -21,10 +21,13 @@ pub const DEEP: Habit = Habit {
     kernel: 800 * US,
     depth: 8,
 };
-/// How long a case runs before it is measured, how long it is each time, and how often, one time after the other.
+/// How long a case runs before it is measured, and how long it is each time.
 const BEFORE: Nanos = 1000 * MS;
 const MEASURED: Nanos = 2000 * MS;
-const TIMES: usize = 5;
+/// How often it is measured, one time after the other.
+pub const TIMES: usize = 5;
+/// The doorbell alone takes so many of these times to learn what is queued where that is more than two turns.
+pub const LEARNT: usize = 3;
 
 /// Rules with the defaults of a new GPU.
 pub const fn rules(policy: Policy, period: Period) -> Rules {
@@ -77,21 +80,18 @@ impl Outcome {
 }
 
 /// Programs of these habits in instances of these terms: what came out in each of the times that they were measured.
-pub fn run(
-    capabilities: Capabilities,
-    rules: Rules,
-    programs: &[(Habit, Terms)],
-) -> [Outcome; TIMES] {
-    run_from(0, capabilities, rules, programs)
+pub fn run(capabilities: Capabilities, rules: Rules, programs: &[(Habit, Terms)]) -> Vec<Outcome> {
+    run_from(0, TIMES, capabilities, rules, programs)
 }
 
-/// The same, on a GPU that is as old as this.
+/// The same as often as `times`, on a GPU that is as old as this.
 pub fn run_from(
     age: Nanos,
+    times: usize,
     capabilities: Capabilities,
     rules: Rules,
     programs: &[(Habit, Terms)],
-) -> [Outcome; TIMES] {
+) -> Vec<Outcome> {
     let mut driven = Driven::new(capabilities, rules);
     driven.run(age);
     for (habit, terms) in programs {
@@ -99,7 +99,7 @@ pub fn run_from(
     }
     driven.run(BEFORE);
     let rates: Vec<f64> = programs.iter().map(|(habit, _)| alone(*habit)).collect();
-    std::array::from_fn(|_| {
+    let measure = |_| {
         let count = 0..programs.len();
         let before: Vec<Nanos> = count.map(|i| driven.world.ran(i)).collect();
         let (began, calls) = (driven.world.now(), driven.calls.len());
@@ -114,7 +114,8 @@ pub fn run_from(
             calls: (driven.calls.len() - calls) as f64 / seconds,
             mode: driven.sched.view().mode.name(),
         }
-    })
+    };
+    (0..times).map(measure).collect()
 }
 
 /// The shares that follow from weights.
@@ -226,70 +227,124 @@ fn told(habit: Habit) -> String {
 }
 
 /// What a program has queued at most, which runs to its end though its doorbell is taken away.
-fn queued(habit: Habit) -> f64 {
+pub fn queued(habit: Habit) -> f64 {
     (habit.kernel * Nanos::from(habit.depth)) as f64
 }
 
 /// A turn in the period `latency`, of all windows together.
-const TURN: f64 = 32.0 * MS as f64;
+pub const TURN: Nanos = 32 * MS;
 
-/// What an error may be: `most`. With the doorbell alone a program has all that it queues at a time, if that is more than
-/// its part of a turn, so a share can be off by what that is of its time. None where all together queue more than two
-/// turns: it takes too long to learn it.
-fn bound(backend: Backend, most: f64, turn: f64, programs: &[(f64, Habit)]) -> Option<f64> {
-    if backend.means.switch {
-        return Some(rounded(most));
+/// What all together may queue that the doorbell alone learns how much it is.
+pub const LEARNABLE: Nanos = 8 * TURN;
+
+/// By how much the doorbell alone can have these shares off in 2 s: a program has all that it queues at a time, so a turn is
+/// longer where that is more than somebody's part of it. Equal parts of programs that keep their queues full are the
+/// hardware's round where windows would be too long.
+pub fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
+    let queues = programs.iter().map(|(_, habit)| queued(*habit));
+    let longest = queues.fold(0.0, f64::max);
+    let alike = |(share, habit): &(f64, Habit)| *share == programs[0].0 && keeps_full(*habit);
+    let round = longest * programs.len() as f64 > 2.0 * TURN as f64;
+    if round && programs.len() > 1 && programs.iter().all(alike) {
+        return 0.0;
     }
-    let lump = |(share, habit): &(f64, Habit)| match queued(*habit) {
-        more if more > share * turn => more * (1.0 - share) / (share * MEASURED as f64),
-        _ => 0.0,
+    let turns = programs.iter().map(|(share, habit)| queued(*habit) / share);
+    let needed = turns.fold(0.0, f64::max);
+    if needed <= turn as f64 {
+        return 0.0;
+    }
+    let least = programs.iter().map(|(share, _)| *share).fold(1.0, f64::min);
+    needed * (1.0 - least) / MEASURED as f64
+}
+
+/// Whether it has its part of the hardware's round, to a few percent.
+fn keeps_full(habit: Habit) -> bool {
+    habit.kernel >= 16 * MS || (habit.depth > 1 && habit.kernel >= 500 * US)
+}
+
+/// What is to be of the outcomes of programs.
+struct Wish<'a> {
+    /// Of what `got` says of them.
+    wanted: &'a [f64],
+    got: fn(&Outcome) -> Vec<f64>,
+    /// What an error may be, beside the lumps of the doorbell alone.
+    most: f64,
+    turn: Nanos,
+}
+
+/// What came out. With the doorbell alone, where all together queue more than two turns, once more after it was learnt how
+/// much that is; nothing is promised before, nor where it is too much to be learnt.
+fn lines(
+    backend: Backend,
+    rules: Rules,
+    case: String,
+    programs: &[(Habit, Terms)],
+    wish: Wish<'_>,
+) -> Vec<Line> {
+    let shares = wish.wanted.iter().copied();
+    let habits = programs.iter().map(|(habit, _)| *habit);
+    let all: f64 = habits.clone().map(queued).sum();
+    let shares: Vec<_> = shares.zip(habits).collect();
+    let learns = !backend.means.switch && all > 2.0 * TURN as f64;
+    let bound = match backend.means.switch {
+        true => Some(wish.most),
+        false if all > LEARNABLE as f64 => None,
+        false => Some(wish.most + lump(wish.turn, &shares)),
     };
-    let lumps = programs.iter().map(lump).fold(0.0, f64::max);
-    let all: f64 = programs.iter().map(|(_, habit)| queued(*habit)).sum();
-    (all <= 2.0 * TURN).then_some(rounded(most + lumps))
+    let bound = bound.map(rounded);
+    let line =
+        |case, outcomes, bound| Line::new(backend, case, outcomes, wish.wanted, wish.got, bound);
+    if !learns {
+        let outcomes = run(backend.means, rules, programs);
+        return vec![line(case, &outcomes, bound)];
+    }
+    let outcomes = run_from(0, LEARNT + TIMES, backend.means, rules, programs);
+    let since = BEFORE + MEASURED * LEARNT as Nanos;
+    let learnt = format!("{case}, from {} s on", since / (1000 * MS));
+    vec![
+        line(case, &outcomes[..TIMES], None),
+        line(learnt, &outcomes[LEARNT..], bound),
+    ]
 }
 
 /// Programs, by weight.
-fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) -> Line {
+fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) -> Vec<Line> {
     let terms: Vec<_> = programs.iter().map(|(w, h)| (*h, weight(*w))).collect();
-    let outcomes = run(
-        backend.means,
-        rules(Policy::Weight, Period::Latency),
-        &terms,
-    );
     let weights: Vec<u32> = programs.iter().map(|(weight, _)| *weight).collect();
-    let wanted = by_weight(&weights);
-    let habits = programs.iter().map(|(_, habit)| *habit);
-    let shares: Vec<_> = wanted.iter().copied().zip(habits).collect();
-    let bound = bound(backend, most, TURN, &shares);
-    Line::new(backend, case, &outcomes, &wanted, Outcome::shares, bound)
+    let wish = Wish {
+        wanted: &by_weight(&weights),
+        got: Outcome::shares,
+        most,
+        turn: TURN,
+    };
+    let rules = rules(Policy::Weight, Period::Latency);
+    lines(backend, rules, case, &terms, wish)
 }
 
 /// Two programs, by weight.
-pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Line {
+pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Vec<Line> {
     let case = format!("{}:{}, {} : {}", weights[0], weights[1], told(a), told(b));
     shared(backend, case, &[(weights[0], a), (weights[1], b)], 0.02)
 }
 
 /// Several programs of the same habit, by weight.
-fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Line {
+fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Vec<Line> {
     let case = format!("{} instances {weights:?}, {}", weights.len(), told(habit));
     let programs: Vec<_> = weights.iter().map(|w| (*w, habit)).collect();
     shared(backend, case, &programs, most)
 }
 
 /// One program alone under a cap of 30 percent.
-pub fn cap(backend: Backend, habit: Habit) -> Line {
-    let programs = [(habit, weight(30))];
-    let outcomes = run(
-        backend.means,
-        rules(Policy::Fixed, Period::Latency),
-        &programs,
-    );
-    let bound = bound(backend, 1.0 / 30.0, 2.0 * TURN, &[(0.3, habit)]);
+pub fn cap(backend: Backend, habit: Habit) -> Vec<Line> {
+    let wish = Wish {
+        wanted: &[0.3],
+        got: |outcome| outcome.of_alone.clone(),
+        most: 1.0 / 30.0,
+        turn: 2 * TURN,
+    };
     let case = format!("cap of 30 % alone, {}", told(habit));
-    let got = |outcome: &Outcome| outcome.of_alone.clone();
-    Line::new(backend, case, &outcomes, &[0.3], got, bound)
+    let rules = rules(Policy::Fixed, Period::Latency);
+    lines(backend, rules, case, &[(habit, weight(30))], wish)
 }
 
 /// Two busy programs together, against one alone.
@@ -378,7 +433,7 @@ pub fn all(mut each: impl FnMut(Line)) {
                             kernel: b,
                             depth: db,
                         };
-                        each(pair(backend, weights, a, b));
+                        pair(backend, weights, a, b).into_iter().for_each(&mut each);
                     }
                 }
             }
@@ -386,27 +441,35 @@ pub fn all(mut each: impl FnMut(Line)) {
         for kernel in KERNELS {
             for depth in [1, 8] {
                 let habit = Habit { kernel, depth };
-                each(several(backend, &[1, 2, 3, 4], habit, 0.02));
-                each(several(backend, &[1; 16], habit, 0.03));
+                several(backend, &[1, 2, 3, 4], habit, 0.02)
+                    .into_iter()
+                    .for_each(&mut each);
+                several(backend, &[1; 16], habit, 0.03)
+                    .into_iter()
+                    .for_each(&mut each);
                 let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
-                each(several(backend, &mixed, habit, 0.03));
-                each(cap(backend, habit));
+                several(backend, &mixed, habit, 0.03)
+                    .into_iter()
+                    .for_each(&mut each);
+                cap(backend, habit).into_iter().for_each(&mut each);
             }
         }
     }
     // Longer than any silence that is allowed: what the driver's samples are for.
     for backend in [RMAPI, NO_SAMPLES] {
+        let mut told = |mut line: Line| {
+            line.bound = line.bound.filter(|_| backend.means.samples);
+            each(line);
+        };
         for kernel in LONGER {
             for depth in [1, 8] {
                 let long = Habit { kernel, depth };
                 for (weights, other) in [([25, 75], SHORT), ([75, 25], SHORT), ([75, 25], DEEP)] {
-                    let mut line = pair(backend, weights, long, other);
-                    line.bound = line.bound.filter(|_| backend.means.samples);
-                    each(line);
+                    pair(backend, weights, long, other)
+                        .into_iter()
+                        .for_each(&mut told);
                 }
-                let mut line = cap(backend, long);
-                line.bound = line.bound.filter(|_| backend.means.samples);
-                each(line);
+                cap(backend, long).into_iter().for_each(&mut told);
             }
         }
     }

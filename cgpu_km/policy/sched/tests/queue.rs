@@ -11,7 +11,7 @@ fn heard(times: u32, interval: impl Fn(u32) -> Nanos) -> (Queue, Nanos) {
     queue.await_next(now, false);
     for time in 0..times {
         now += interval(time);
-        queue.launched(now, now - 10 * US, None, false);
+        queue.launched(now, now - 10 * US, None, false, false);
         queue.await_next(now, false);
     }
     (queue, now)
@@ -89,4 +89,51 @@ fn who_does_not_wait_for_its_kernels_is_not_taken_to_have_many() {
         now += 20_000 * MS;
     }
     assert_eq!(queue.left(), 0);
+}
+
+/// All that is heard of it are intervals of twice its length, since others queue as much. After two windows it has time to
+/// outlast them, less where many compete, until it is known.
+#[test]
+fn who_may_have_others_beside_it_has_longer_windows() {
+    let (mut queue, now) = heard(3, |_| 32 * MS);
+    let usual = queue.longer_by(2);
+    queue.drain();
+    assert_eq!(queue.longer_by(2), usual);
+    queue.drain();
+    let longer = queue.longer_by(2);
+    assert!(longer.0 > 4 * usual.0 && longer.1 > longer.0, "{longer:?}");
+    assert_eq!(queue.longer_by(16), usual);
+    assert!(queue.is_new());
+    // It outlasts them.
+    let mut now = now;
+    for _ in 0..4 {
+        queue.await_next(now, false);
+        now += 16 * MS;
+        queue.launched(now, now - 10 * US, None, false, false);
+    }
+    assert_eq!(queue.kernel(), Some(16 * MS));
+    try_out(&mut queue, now, 16 * MS, 7);
+    assert_eq!(queue.left(), 7 * 16 * MS);
+    assert_eq!(queue.longer_by(2), usual);
+    // Not for ever, of one of whom nothing can be learnt.
+    let (mut queue, _) = heard(3, |_| 32 * MS);
+    for _ in 0..8 {
+        queue.drain();
+    }
+    assert_eq!(queue.longer_by(2), usual);
+}
+
+/// What it launches while it fills its queue is no kernel; but one that takes longer than that is.
+#[test]
+fn the_first_kernel_of_a_window_is_heard_of_if_it_is_long() {
+    for (interval, kernel) in [(500 * US, None), (81 * MS, Some(81 * MS))] {
+        let mut queue = Queue::new();
+        let mut now = MS;
+        for _ in 0..4 {
+            queue.fills(now);
+            now += interval;
+            queue.launched(now, now - 10 * US, None, false, true);
+        }
+        assert_eq!(queue.kernel(), kernel);
+    }
 }
