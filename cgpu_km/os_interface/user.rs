@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory of the calling process.
 
-use core::fmt;
-use kernel::{
-    prelude::*,
-    uaccess::{UserPtr, UserSlice},
+use core::{
+    fmt,
+    ptr::{without_provenance, without_provenance_mut},
 };
+use kernel::{bindings, prelude::*};
 
 /// An address in the calling process. Nothing is known of it: it may be unmapped, change under our
 /// eyes, or point into the kernel, which every access refuses.
@@ -33,26 +33,32 @@ impl UserAddr {
         Self(self.0.wrapping_add(bytes))
     }
 
-    fn slice(self, len: usize) -> Result<UserSlice> {
-        let address = usize::try_from(self.0).map_err(|_| EFAULT)?;
-        Ok(UserSlice::new(UserPtr::from_addr(address), len))
-    }
-
-    /// Copies `bytes.len()` bytes from here; `EFAULT` where that cannot be read. The bytes may be
+    /// Copies `bytes.len()` bytes from here; `EFAULT` where they cannot be read. The bytes may be
     /// others a moment later: read once, decide on the copy, act on the copy.
+    ///
+    /// (`UserSlice` asks for each copy what kernel memory `bytes` are in, and whether so many are there, which the
+    /// length of a slice says already.)
     pub(super) fn read(self, bytes: &mut [u8]) -> Result {
-        if bytes.is_empty() {
-            return Ok(());
+        // CAST: `c_ulong` and `usize` are 64 bits wide.
+        let (from, len) = (self.0 as usize, bytes.len() as c_ulong);
+        let from = without_provenance::<c_void>(from);
+        // SAFETY: `bytes` are ours and so many. Any address may be asked for: what is none of the program's is refused.
+        match unsafe { bindings::_copy_from_user(bytes.as_mut_ptr().cast(), from, len) } {
+            0 => Ok(()),
+            _ => Err(EFAULT),
         }
-        self.slice(bytes.len())?.reader().read_slice(bytes)
     }
 
-    /// Copies `bytes` to here; `EFAULT` where that cannot be written.
+    /// Copies `bytes` to here; `EFAULT` where they cannot be written.
     pub(super) fn write(self, bytes: &[u8]) -> Result {
-        if bytes.is_empty() {
-            return Ok(());
+        // CAST: `c_ulong` and `usize` are 64 bits wide.
+        let (to, len) = (self.0 as usize, bytes.len() as c_ulong);
+        let to = without_provenance_mut::<c_void>(to);
+        // SAFETY: As in `read`.
+        match unsafe { bindings::_copy_to_user(to, bytes.as_ptr().cast(), len) } {
+            0 => Ok(()),
+            _ => Err(EFAULT),
         }
-        self.slice(bytes.len())?.writer().write_slice(bytes)
     }
 }
 

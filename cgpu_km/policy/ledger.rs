@@ -306,11 +306,15 @@ impl Ledger {
         let wanted = self.price_of_tables(change.more.saturating_sub(change.less));
         let free = self.view.free();
         if wanted > free {
-            self.view.refused = self.view.refused.saturating_add(1);
             return Err(Shortage { wanted, free });
         }
         self.move_tables(change);
         Ok(())
+    }
+
+    /// A call was refused because of the limit.
+    pub(super) fn count_refused(&mut self) {
+        self.view.refused = self.view.refused.saturating_add(1);
     }
 
     /// The same, room or not.
@@ -383,7 +387,7 @@ impl Ledger {
                 Ok(Reservation(demand))
             }
             wanted => {
-                self.view.refused = self.view.refused.saturating_add(1);
+                self.count_refused();
                 let wanted = wanted.unwrap_or(u64::MAX);
                 Err(Shortage { wanted, free })
             }
