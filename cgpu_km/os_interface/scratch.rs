@@ -36,14 +36,14 @@
 //! was there (a report may have more in it than the program is told), and the next one takes the next
 //! page of the slot. When there is none left, all are unmapped, and it begins anew. The first read of
 //! a round maps those that later calls of the round will have, too, read-only. A call whose argument alone takes
-//! three pages, as that of `UVM_MAP_EXTERNAL_ALLOCATION` does, has a *cell* of as many, and cells are used up in the
-//! same way. Other calls of several pages unmap when they end, before anything is read back.
+//! three pages, as that of `UVM_MAP_EXTERNAL_ALLOCATION` does, has a *cell* of as many, which the driver's first write
+//! makes writable at once, and cells are used up in the same way. Other calls of several pages unmap when they end, before anything is read back.
 //!
 //! # Lock rules
 //!
 //! 1. A slot is held over a call into the driver, which faults, which takes `mmap_lock`. So no
 //!    callback of the mapping (`mmap`, `fault`, `pfn_mkwrite`, `close`) may wait for a slot.
-//! 2. A fault takes no lock at all: it reads atomics and pages that are set once.
+//! 2. A fault takes no lock but that of its page table: it reads atomics and pages that are set once.
 //! 3. `close` runs under `mmap_lock` and takes the lock of a table shard. So nothing that faults or
 //!    takes `mmap_lock` runs under a shard's lock; it is a spin lock, held for list operations.
 //! 4. [`Pool`]'s `mapping` is taken before `mmap_lock` (by `vm_mmap`), never by a callback.

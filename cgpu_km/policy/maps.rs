@@ -210,10 +210,7 @@ impl Books {
         let lends = share.is_some_and(|share| self.makes_room(bit(share), more));
         match self.accounts.ledgers.known(gpu) {
             Some(ledger) if lends => ledger.lend_tables(change),
-            Some(ledger) => {
-                ledger.count_refused();
-                return Err(short);
-            }
+            Some(ledger) => return Err(ledger.refuse(short)),
             None => {}
         }
         Ok(())

@@ -30,8 +30,8 @@ GOALS = (
     ("UVM_MAP", 8000),
     ("UVM_", 6000),
 )
-# Calls of a counted round: as many as go by until the module takes its pages out of a program's page tables, of all
-# kinds (os_interface/scratch.rs), and so few that most rounds are without a timer's tick.
+# Calls of a counted round: as many as go by until the module takes its pages out of a program's page tables
+# (os_interface/scratch.rs), so that each round has that once; and so few that it has no timer's tick.
 CYCLE = "15"
 MEMORY_GOALS = (("instance_bytes", "an idle instance", 64 << 10), ("client_bytes", "a client", None), ("object_bytes", "an object", 200))
 

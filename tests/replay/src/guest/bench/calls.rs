@@ -31,9 +31,9 @@ pub(super) const ALL: &[Call] = &[
 const MADE: u32 = 0x7000_0000;
 /// Where UVM maps.
 const BASE: u64 = 0x20_0000_0000;
-/// Files that one call maps in a round.
+/// Most calls of a round that each map a file.
 const MOST_FILES: u32 = 16;
-/// Calls of a round of the longest: in these, an instance uses the pages up that it has for such calls (`CELLS`,
+/// Most calls of a round of the longest kind: in so many the module uses up the pages that it has for them (`CELLS`,
 /// os_interface/scratch.rs), and no tick comes.
 const MOST_MAPS: u32 = 6;
 const DOORBELL: u64 = 0x1_0000;
