@@ -37,12 +37,11 @@ pub fn whole<R>(
     });
     let returned = driver(&mut filled.collect::<Vec<_>>());
     for (part, all) in parts.iter_mut().zip(&structs) {
-        for (at, piece) in part.pieces_mut() {
-            piece
-                .iter_mut()
-                .zip(all.iter().skip(at))
-                .for_each(|(to, from)| *to = *from);
-        }
+        let (at, results) = part.results();
+        results
+            .iter_mut()
+            .zip(all.iter().skip(at))
+            .for_each(|(to, from)| *to = *from);
     }
     returned
 }

@@ -151,19 +151,21 @@ impl<'a> Part<'a> {
         self.gap.pieces(self.bytes)
     }
 
-    /// The same, to be written.
-    pub fn pieces_mut(&mut self) -> [(usize, &mut [u8]); 2] {
-        self.gap.pieces_mut(self.bytes)
+    /// What the driver may have written that is to be taken, and its place.
+    pub fn results(&mut self) -> (usize, &mut [u8]) {
+        let (place, at) = self.gap.results();
+        (place, self.bytes.get_mut(at..).unwrap_or_default())
     }
 }
 
 /// Bytes in the midst of a struct that the driver copies without looking at them: room for more entries of a list
-/// than there are. It reads there whatever stands there, and what it writes is not taken.
+/// than there are. It reads there whatever stands there. What it writes is taken from behind that alone: before it are
+/// only inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
-    /// Where it begins.
+    /// Where it begins; 0: there is none.
     pub at: usize,
-    /// Its length; 0: there is none.
+    /// Its length; 0 as well where the list is full.
     pub len: usize,
 }
 
@@ -174,10 +176,9 @@ impl Gap {
         [(0, before), (self.end(), behind)]
     }
 
-    /// The same, to be written.
-    fn pieces_mut<'a>(&self, bytes: &'a mut [u8]) -> [(usize, &'a mut [u8]); 2] {
-        let (before, behind) = bytes.split_at_mut(self.at.min(bytes.len()));
-        [(0, before), (self.end(), behind)]
+    /// Where results begin: in the struct, and in its bytes without the gap.
+    fn results(&self) -> (usize, usize) {
+        (self.end(), self.at)
     }
 
     /// Where it ends.

@@ -36,14 +36,14 @@
 //! was there (a report may have more in it than the program is told), and the next one takes the next
 //! page of the slot. When there is none left, all are unmapped, and it begins anew. The first read of
 //! a round maps those that later calls of the round will have, too, read-only. A call whose argument alone takes
-//! three pages, as that of `UVM_MAP_EXTERNAL_ALLOCATION` does, has a *cell* of as many, and cells are used up in the
-//! same way. Other calls of several pages unmap when they end, before anything is read back.
+//! three pages, as that of `UVM_MAP_EXTERNAL_ALLOCATION` does, has a *cell* of as many, which the driver's first write
+//! makes writable at once, and cells are used up in the same way. Other calls of several pages unmap when they end, before anything is read back.
 //!
 //! # Lock rules
 //!
 //! 1. A slot is held over a call into the driver, which faults, which takes `mmap_lock`. So no
 //!    callback of the mapping (`mmap`, `fault`, `pfn_mkwrite`, `close`) may wait for a slot.
-//! 2. A fault takes no lock at all: it reads atomics and pages that are set once.
+//! 2. A fault takes no lock but that of its page table: it reads atomics and pages that are set once.
 //! 3. `close` runs under `mmap_lock` and takes the lock of a table shard. So nothing that faults or
 //!    takes `mmap_lock` runs under a shard's lock; it is a spin lock, held for list operations.
 //! 4. [`Pool`]'s `mapping` is taken before `mmap_lock` (by `vm_mmap`), never by a callback.
@@ -60,7 +60,7 @@ pub use table::Scratch;
 use super::{creds, extra, wait::Semaphore};
 use crate::nvidia::wire::points_into;
 use crate::proxy::Part;
-use core::{marker::PhantomData, ptr::null_mut};
+use core::{marker::PhantomData, ops::Range, ptr::null_mut};
 use kernel::{
     bindings,
     page::PAGE_SIZE,
@@ -89,7 +89,7 @@ const ROUND_PAGES: usize = 32;
 /// A bit for each of them.
 const ROUND: u64 = 0xAAAA_AAAA;
 /// Cells of a slot.
-const CELLS: usize = 4;
+const CELLS: usize = 6;
 /// Pages of a cell.
 const CELL_PAGES: usize = 3;
 /// From one cell to the next, with a page between them.
@@ -97,11 +97,13 @@ const CELL_STRIDE: usize = CELL_PAGES + 1;
 /// The first page of the first cell.
 const CELLS_AT: usize = ROUND_PAGES + 1;
 /// A bit for each page of all cells.
-const ALL_CELLS: u64 = 0x7777 << CELLS_AT;
+const ALL_CELLS: u64 = 0x77_7777 << CELLS_AT;
 /// Where the second part begins on a page with the first: on a multiple of this.
 const ALIGNMENT: usize = 64;
-const SLOT_BYTES: usize = SLOT_PAGES * PAGE_SIZE;
-const POOL_BYTES: usize = SLOTS * SLOT_BYTES;
+/// From one slot to the next, in pages: a slot has its entries in one page table, where the mapping begins with one,
+/// and so faults at a time for all of them.
+const SLOT_STRIDE: usize = 64;
+const POOL_BYTES: usize = SLOTS * SLOT_STRIDE * PAGE_SIZE;
 
 /// A slot of the current address space, for one call.
 ///
@@ -194,7 +196,7 @@ impl Lease {
 
     /// An address for the driver.
     fn address(&self, place: Place) -> u64 {
-        let page = self.slot * SLOT_PAGES + self.start + place.page;
+        let page = self.slot * SLOT_STRIDE + self.start + place.page;
         let address = self.base + page * PAGE_SIZE + place.offset;
         // CAST: usize is 64 bits wide.
         address as u64
@@ -358,9 +360,8 @@ impl Lease {
         for number in 0..parts.len() {
             let start = place(parts, number);
             if let Some(part) = parts.get_mut(number) {
-                for (offset, piece) in part.pieces_mut() {
-                    self.copy_out(start.behind(offset), piece)?;
-                }
+                let (offset, results) = part.results();
+                self.copy_out(start.behind(offset), results)?;
             }
         }
         for (number, saved) in pointers.iter().enumerate().take(parts.len()) {
@@ -391,11 +392,17 @@ impl Lease {
     /// The same with an argument of a cell.
     fn finish_cell(&mut self, parts: &mut [Part<'_>]) -> Result {
         for part in parts {
-            for (offset, piece) in part.pieces_mut() {
-                let place = Place::START.behind(offset);
-                self.copy_out(place, piece)?;
-                self.wipe(place, piece.len())?;
-            }
+            let inputs = part.gap.at;
+            let (offset, results) = part.results();
+            let place = Place::START.behind(offset);
+            self.each_page(place, results.len(), |page, at, part| {
+                let results = results.get_mut(part).ok_or(E2BIG)?;
+                page.take(at, results)?;
+                page.wipe(at, results.len())
+            })?;
+            self.each_page(Place::START, inputs, |page, at, part| {
+                page.wipe(at, part.len())
+            })?;
         }
         self.slot().live.store(0, Relaxed);
         Ok(())
@@ -407,12 +414,16 @@ impl Lease {
         slot.live.store(0, Relaxed);
         slot.next.store(1, Relaxed);
         slot.cell.store(0, Relaxed);
-        let reach = slot.reach.load(Relaxed);
-        if reach == 0 {
+        let mapped = slot.mapped.load(Relaxed);
+        if mapped == 0 {
             return;
         }
-        slot.reach.store(0, Relaxed);
-        let start = self.base + self.slot * SLOT_BYTES;
+        slot.mapped.store(0, Relaxed);
+        // CAST: at most 64.
+        let first = mapped.trailing_zeros() as usize;
+        let end = (u64::BITS - mapped.leading_zeros()) as usize;
+        let start = self.base + (self.slot * SLOT_STRIDE + first) * PAGE_SIZE;
+        let length = (end - first) * PAGE_SIZE;
         let task = current!();
         let Some(mm) = task.mm() else {
             return;
@@ -420,7 +431,7 @@ impl Lease {
         mapping::with(&self.pool, mm, self.base, |vma| {
             // SAFETY: The mapping is valid under its lock, is one of page frames, and spans the
             // whole pool.
-            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, reach * PAGE_SIZE) }
+            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, length) }
         });
     }
 
@@ -435,39 +446,37 @@ impl Lease {
         })
     }
 
-    /// Copies `bytes` to a place.
-    fn copy_in(&self, mut place: Place, mut bytes: &[u8]) -> Result {
-        while !bytes.is_empty() {
+    /// Works on so many bytes from a place on, page by page: with the page, the offset there, and which of the bytes are
+    /// there.
+    fn each_page(
+        &self,
+        mut place: Place,
+        count: usize,
+        mut work: impl FnMut(&Page<'_>, usize, Range<usize>) -> Result,
+    ) -> Result {
+        let mut done = 0;
+        while done < count {
             let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
-            let (now, later) = bytes.split_at(bytes.len().min(room));
-            self.page(place.page)?.put(place.offset, now)?;
-            bytes = later;
+            let end = count.min(done + room);
+            work(&self.page(place.page)?, place.offset, done..end)?;
+            done = end;
             place = place.after();
         }
         Ok(())
+    }
+
+    /// Copies `bytes` to a place.
+    fn copy_in(&self, place: Place, bytes: &[u8]) -> Result {
+        self.each_page(place, bytes.len(), |page, at, part| {
+            page.put(at, bytes.get(part).ok_or(E2BIG)?)
+        })
     }
 
     /// Copies from a place.
-    fn copy_out(&self, mut place: Place, mut bytes: &mut [u8]) -> Result {
-        while !bytes.is_empty() {
-            let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
-            let (now, later) = bytes.split_at_mut(bytes.len().min(room));
-            self.page(place.page)?.take(place.offset, now)?;
-            bytes = later;
-            place = place.after();
-        }
-        Ok(())
-    }
-
-    /// Wipes so many bytes from a place on.
-    fn wipe(&self, mut place: Place, mut count: usize) -> Result {
-        while count > 0 {
-            let room = PAGE_SIZE.checked_sub(place.offset).ok_or(E2BIG)?;
-            self.page(place.page)?.wipe(place.offset, count.min(room))?;
-            count = count.saturating_sub(room);
-            place = place.after();
-        }
-        Ok(())
+    fn copy_out(&self, place: Place, bytes: &mut [u8]) -> Result {
+        self.each_page(place, bytes.len(), |page, at, part| {
+            page.take(at, bytes.get_mut(part).ok_or(E2BIG)?)
+        })
     }
 }
 

@@ -2,7 +2,9 @@
 /* Inline functions and macros of the kernel that Rust cannot call. No logic. */
 #include "shim.h"
 
+#include <linux/huge_mm.h>
 #include <linux/kprobes.h>
+#include <linux/sched/mm.h>
 #ifdef CONFIG_X86_KERNEL_IBT
 #include <asm/ibt.h>
 #endif
@@ -87,15 +89,54 @@ pid_t cgpu_shim_pid_by_vnr(pid_t nr)
 	return pid;
 }
 
-/* Has an entry of a page table that is empty refer to a frame, as vmf_insert_pfn_prot() does. */
-void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,
-			 pgprot_t protection)
+/* An address for a mapping, if possible at the beginning of a page table. */
+unsigned long cgpu_shim_aligned_area(struct file *file, unsigned long address, unsigned long length,
+				     unsigned long offset, unsigned long flags)
 {
-	if (pte_none(ptep_get(entry)))
-		set_pte_at(mm, address, entry, pte_mkspecial(pfn_pte(frame, protection)));
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	return thp_get_unmapped_area(file, address, length, offset, flags);
+#else
+	return mm_get_unmapped_area(file, address, length, offset, flags);
+#endif
 }
 
-/* Lets an entry of a page table that refers to a frame be written through, as finish_mkwrite_fault() does. */
+/*
+ * Locks the page table that holds the entry of a fault's address, and gives that entry. NULL: there is no such table yet.
+ * (pte_offset_map_lock() does the same, for the kernel alone.)
+ */
+pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock)
+{
+	pmd_t table;
+
+	/* Until it is unlocked: so long the table is not freed, whoever takes it out. */
+	rcu_read_lock();
+	table = pmdp_get_lockless(vmf->pmd);
+	if (pmd_present(table) && !pmd_leaf(table)) {
+		*lock = pte_lockptr(vmf->vma->vm_mm, &table);
+		spin_lock(*lock);
+		if (pmd_same(table, pmdp_get_lockless(vmf->pmd)))
+			return pte_offset_kernel(&table, vmf->address);
+		spin_unlock(*lock);
+	}
+	rcu_read_unlock();
+	return NULL;
+}
+
+void cgpu_shim_unlock_entry(spinlock_t *lock)
+{
+	spin_unlock(lock);
+	rcu_read_unlock();
+}
+
+/* Has an entry of a locked page table that is empty refer to a page, as vmf_insert_pfn_prot() does. */
+void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry, struct page *page,
+			pgprot_t protection)
+{
+	if (pte_none(ptep_get(entry)))
+		set_pte_at(mm, address, entry, pte_mkspecial(pfn_pte(page_to_pfn(page), protection)));
+}
+
+/* Lets an entry of a locked page table that refers to a frame be written through, as finish_mkwrite_fault() does. */
 void cgpu_shim_make_writable(pte_t *entry)
 {
 	pte_t pte = ptep_get(entry);

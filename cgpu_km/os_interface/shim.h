@@ -27,8 +27,12 @@ void *cgpu_shim_page_address(struct page *page);
 void cgpu_shim_copy(void *to, const void *from, size_t count);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
-void cgpu_shim_set_frame(struct mm_struct *mm, unsigned long address, pte_t *entry, unsigned long frame,
-			 pgprot_t protection);
+unsigned long cgpu_shim_aligned_area(struct file *file, unsigned long address, unsigned long length,
+				     unsigned long offset, unsigned long flags);
+pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock);
+void cgpu_shim_unlock_entry(spinlock_t *lock);
+void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry, struct page *page,
+			pgprot_t protection);
 void cgpu_shim_make_writable(pte_t *entry);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);

@@ -267,6 +267,12 @@ impl Ledger {
             .saturating_add(spilled.1);
     }
 
+    /// A call is refused for this.
+    pub(super) fn refuse(&mut self, short: Shortage) -> Shortage {
+        self.view.refused = self.view.refused.saturating_add(1);
+        short
+    }
+
     /// A mapping of managed memory was refused.
     pub(super) fn count_refused_managed(&mut self) {
         self.view.managed_refused = self.view.managed_refused.saturating_add(1);
@@ -305,12 +311,8 @@ impl Ledger {
     pub(super) fn take_tables(&mut self, change: Change) -> Result<(), Shortage> {
         let wanted = self.price_of_tables(change.more.saturating_sub(change.less));
         let free = self.view.free();
-        if wanted > free {
-            self.view.refused = self.view.refused.saturating_add(1);
-            return Err(Shortage { wanted, free });
-        }
-        self.move_tables(change);
-        Ok(())
+        let taken = (wanted <= free).then(|| self.move_tables(change));
+        taken.ok_or(Shortage { wanted, free })
     }
 
     /// The same, room or not.
@@ -383,9 +385,8 @@ impl Ledger {
                 Ok(Reservation(demand))
             }
             wanted => {
-                self.view.refused = self.view.refused.saturating_add(1);
                 let wanted = wanted.unwrap_or(u64::MAX);
-                Err(Shortage { wanted, free })
+                Err(self.refuse(Shortage { wanted, free }))
             }
         }
     }

@@ -87,11 +87,21 @@ impl Mapping {
 /// What [`Mappings::prepare`] has split, with what it was before.
 #[derive(Debug)]
 pub(super) struct Splits {
-    was: [Option<(Slot, Key, Life)>; 2],
+    was: [Option<(Slot, Life)>; 2],
     /// The way to the new one's place; `None`: what was split stood on it.
     path: Option<Path>,
     /// What that means for the GPU's page tables.
     pub(super) tables: Change,
+}
+
+/// Where a walk over the mappings in a span is.
+#[derive(Debug)]
+pub(super) struct Walk {
+    span: Span,
+    /// The GPU, as in keys.
+    place: u64,
+    /// The way to the span on it, or to one that was there.
+    path: Path,
 }
 
 /// A mapping that is gone.
@@ -216,10 +226,10 @@ impl Mappings {
         }
         let was = [left, right].map(|slot| {
             let record = self.records.get(slot?)?;
-            Some((slot?, record.key, record.life))
+            Some((slot?, record.life))
         });
         let mut tables = Change::default();
-        for (slot, _, _) in was.into_iter().flatten() {
+        for (slot, _) in was.into_iter().flatten() {
             tables = tables.and(self.split(slot));
         }
         let path = (left.is_none() && right.is_none()).then_some(path);
@@ -230,10 +240,10 @@ impl Mappings {
     /// page tables.
     pub(super) fn rejoin(&mut self, splits: &Splits) -> Change {
         let mut tables = Change::default();
-        for (slot, key, life) in splits.was.into_iter().flatten() {
+        for (slot, life) in splits.was.into_iter().flatten() {
             tables = tables.and(self.unlink(slot, None));
             if let Some(record) = self.records.get_mut(slot) {
-                record.key = key;
+                record.key = (record.key.0, u64::from(record.gpu.0), record.base);
                 record.life = life;
             }
             tables = tables.and(self.link(slot, None));
@@ -260,7 +270,7 @@ impl Mappings {
             uuid: map.uuid,
             hold,
         })?;
-        let tables = self.link(slot, splits.path);
+        let tables = self.link(slot, splits.path.as_ref());
         Ok((self.records.name(slot).ok_or(Exhausted)?, tables))
     }
 
@@ -297,7 +307,7 @@ impl Mappings {
 
     /// The first mapping that lies whole in a span and was there at that moment.
     pub(super) fn within(&self, span: Span, moment: u64) -> Option<Mapped> {
-        let (_, slot) = self.first_within(span, moment, None)?;
+        let slot = self.next_within(&mut self.walk(span), moment)?;
         let record = self.records.get(slot)?;
         Some(Mapped {
             name: self.records.name(slot)?,
@@ -307,67 +317,57 @@ impl Mappings {
         })
     }
 
-    /// Takes that mapping out: the driver has it no longer. `from` is what the last one that was taken out gave.
-    pub(super) fn take_within(
-        &mut self,
-        span: Span,
-        moment: u64,
-        from: &mut Option<(u64, Path)>,
-    ) -> Option<Gone> {
-        let (before, slot) = self.first_within(span, moment, from.take())?;
-        let key = self.records.get(slot)?.key;
-        let path = match before {
-            Some(path) => path,
-            None => self.records.path(key),
-        };
-        *from = Some((key.1, path));
-        self.remove(slot, Some(path))
+    /// The beginning of a walk over all mappings in a span.
+    pub(super) fn walk(&self, span: Span) -> Walk {
+        let place = span.gpu.map_or(0, |gpu| u64::from(gpu.0));
+        Walk {
+            span,
+            place,
+            path: self.records.path((span.file.0, place, span.base)),
+        }
     }
 
-    /// The first mapping that lies whole in a span and was there at that moment, and the way to it, if that is known;
-    /// the way to the span on one GPU may be.
-    fn first_within(
-        &self,
-        span: Span,
-        moment: u64,
-        known: Option<(u64, Path)>,
-    ) -> Option<(Option<Path>, Slot)> {
+    /// Takes the next mapping of a walk out that lies whole in the span and was there at that moment: the driver has
+    /// it no longer.
+    pub(super) fn take_next(&mut self, walk: &mut Walk, moment: u64) -> Option<Gone> {
+        let slot = self.next_within(walk, moment)?;
+        if self.records.behind(walk.path.before()) != Some(slot) {
+            walk.path = self.records.path(self.records.get(slot)?.key);
+        }
+        self.remove(slot, Some(&walk.path))
+    }
+
+    /// That mapping. The walk gets on to its GPU.
+    fn next_within(&self, walk: &mut Walk, moment: u64) -> Option<Slot> {
+        let span = walk.span;
         let file = span.file.0;
-        let first = span.gpu.map_or(0, |gpu| u64::from(gpu.0));
-        let (mut place, mut path) = match known {
-            Some((place, path)) => (place, path),
-            None => (first, self.records.path((file, first, span.base))),
-        };
         loop {
             step();
-            let slot = self.records.behind(path.before())?;
+            let slot = self.records.behind(walk.path.before())?;
             let key = self.records.get(slot)?.key;
-            if key.0 != file || key.1 == SPLIT || (span.gpu.is_some() && key.1 != place) {
+            if key.0 != file || key.1 == SPLIT || (span.gpu.is_some() && key.1 != walk.place) {
                 return None;
             }
-            if key.1 != place {
-                // The file has nothing more on that GPU, but on this one.
-                place = key.1;
-                path = self.records.path((file, place, span.base));
-                continue;
-            }
-            let mut way = Some(path);
-            let mut at = Some(slot);
-            while let Some(slot) = at.filter(|&at| self.begins(at, file, place, span.last)) {
-                step();
-                let record = self.records.get(slot)?;
-                let old = matches!(record.life, Life::Here(since) if since <= moment);
-                if old && record.last() <= span.last {
-                    return Some((way, slot));
+            if key.1 == walk.place {
+                let mut at = Some(slot);
+                while let Some(slot) = at.filter(|&at| self.begins(at, file, key.1, span.last)) {
+                    step();
+                    let record = self.records.get(slot)?;
+                    let old = matches!(record.life, Life::Here(since) if since <= moment);
+                    if old && record.last() <= span.last {
+                        return Some(slot);
+                    }
+                    at = self.records.behind(Some(slot));
                 }
-                way = None;
-                at = self.records.behind(Some(slot));
+                if span.gpu.is_some() {
+                    return None;
+                }
+                walk.place += 1;
+            } else {
+                // The file has nothing more on that GPU, but on this one.
+                walk.place = key.1;
             }
-            if span.gpu.is_some() {
-                return None;
-            }
-            place += 1;
-            path = self.records.path((file, place, span.base));
+            walk.path = self.records.path((file, walk.place, span.base));
         }
     }
 
@@ -388,7 +388,7 @@ impl Mappings {
         out.and(self.link(slot, None))
     }
 
-    fn remove(&mut self, slot: Slot, path: Option<Path>) -> Option<Gone> {
+    fn remove(&mut self, slot: Slot, path: Option<&Path>) -> Option<Gone> {
         let record = self.records.get(slot)?;
         let (hold, gpu) = (record.hold, record.gpu);
         let tables = self.unlink(slot, path);
@@ -420,25 +420,39 @@ impl Mappings {
     }
 
     /// Puts a record into the order. Gives what that means for its GPU's page tables.
-    fn link(&mut self, slot: Slot, path: Option<Path>) -> Change {
+    fn link(&mut self, slot: Slot, path: Option<&Path>) -> Change {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
             return Change::default();
         };
-        let path = path.unwrap_or_else(|| self.records.path(key));
+        let found;
+        let path = match path {
+            Some(path) => path,
+            None => {
+                found = self.records.path(key);
+                &found
+            }
+        };
         let before = path.before();
         let tables = self.tables(before, slot, self.records.behind(before));
-        self.records.link(slot, &path);
+        self.records.link(slot, path);
         tables
     }
 
     /// Takes a record out of the order. Gives what that means for its GPU's page tables.
-    fn unlink(&mut self, slot: Slot, path: Option<Path>) -> Change {
+    fn unlink(&mut self, slot: Slot, path: Option<&Path>) -> Change {
         let Some(key) = self.records.get(slot).map(|record| record.key) else {
             return Change::default();
         };
-        let path = path.unwrap_or_else(|| self.records.path(key));
+        let found;
+        let path = match path {
+            Some(path) => path,
+            None => {
+                found = self.records.path(key);
+                &found
+            }
+        };
         let tables = self.tables(path.before(), slot, self.records.behind(Some(slot)));
-        self.records.unlink(slot, &path);
+        self.records.unlink(slot, path);
         Change {
             more: tables.less,
             less: tables.more,

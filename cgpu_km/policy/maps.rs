@@ -45,15 +45,11 @@ impl Books {
     ///
     /// What to tell the caller instead of forwarding the call.
     pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, Refusal> {
-        let root = self
+        let (root, client) = self
             .forest
-            .find_root(map.client)
+            .owner(map.client)
             .ok_or(RefusalCause::ForeignClient)?;
-        let process = self
-            .forest
-            .client(map.client)
-            .ok_or(RefusalCause::ForeignClient)?
-            .process;
+        let process = client.process;
         let memory = self
             .forest
             .find(map.client, map.memory)
@@ -203,17 +199,21 @@ impl Books {
     /// There are page tables more, if there is room for them or managed memory can make room: then it does so
     /// when the call ends.
     fn take_tables(&mut self, gpu: GpuId, change: Change) -> Result<(), Shortage> {
+        let Some(ledger) = self.accounts.ledgers.known(gpu) else {
+            return Ok(());
+        };
+        let Err(short) = ledger.take_tables(change) else {
+            return Ok(());
+        };
         let more = change.more.saturating_sub(change.less);
         let share = self.accounts.ledgers.of(gpu);
         let lends = share.is_some_and(|share| self.makes_room(bit(share), more));
         match self.accounts.ledgers.known(gpu) {
-            Some(ledger) if lends => {
-                ledger.lend_tables(change);
-                Ok(())
-            }
-            Some(ledger) => ledger.take_tables(change),
-            None => Ok(()),
+            Some(ledger) if lends => ledger.lend_tables(change),
+            Some(ledger) => return Err(ledger.refuse(short)),
+            None => {}
         }
+        Ok(())
     }
 
     fn move_tables(&mut self, gpu: GpuId, change: Change) {

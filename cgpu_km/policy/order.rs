@@ -45,6 +45,8 @@ pub(super) struct Order<T> {
     first: Links,
     /// No record is on this level or above.
     levels: usize,
+    /// The way to where a record was put in or taken out last. Who uses addresses one after the other is there already.
+    recent: Path,
     seed: u64,
 }
 
@@ -54,6 +56,7 @@ impl<T: Keyed> Order<T> {
             nodes: Named::new(),
             first: [None; LEVELS],
             levels: 0,
+            recent: Path([None; LEVELS]),
             seed,
         }
     }
@@ -96,20 +99,42 @@ impl<T: Keyed> Order<T> {
         self.on(slot, 0)
     }
 
+    /// Whether the way to where a record was put in or taken out last is the way to a key.
+    fn is_recent(&self, key: T::Key) -> bool {
+        let key_of = |slot| Some(self.nodes.get(slot)?.value.key());
+        let before = self.recent.before();
+        let behind = self.behind(before);
+        before.is_none_or(|slot| key_of(slot).is_some_and(|before| before < key))
+            && behind.is_none_or(|slot| key_of(slot).is_some_and(|behind| key <= behind))
+    }
+
     /// The way to a key.
     pub(super) fn path(&self, key: T::Key) -> Path {
+        if self.is_recent(key) {
+            return self.recent;
+        }
         let mut path = [None; LEVELS];
         let (mut at, mut links) = (None, &self.first);
-        for (level, place) in path.iter_mut().enumerate().take(self.levels).rev() {
+        // The first record above that is not before the key: none behind it is.
+        let mut end = None;
+        let mut level = self.levels.min(LEVELS);
+        while level > 0 {
+            level -= 1;
             while let Some(next) = links.get(level).copied().flatten() {
+                if end == Some(next) {
+                    break;
+                }
                 step();
                 let node = self.nodes.get(next);
                 let Some(node) = node.filter(|node| node.value.key() < key) else {
+                    end = Some(next);
                     break;
                 };
                 (at, links) = (Some(next), &node.next);
             }
-            *place = at;
+            if let Some(place) = path.get_mut(level) {
+                *place = at;
+            }
         }
         Path(path)
     }
@@ -132,11 +157,18 @@ impl<T: Keyed> Order<T> {
     pub(super) fn link(&mut self, slot: Slot, path: &Path) {
         let height = self.height();
         self.levels = self.levels.max(height);
+        self.recent = *path;
         for (level, &before) in path.0.iter().enumerate().take(height) {
             let next = self.on(before, level);
             self.set(Some(slot), level, next);
             self.set(before, level, Some(slot));
         }
+        // Behind the record.
+        self.recent
+            .0
+            .iter_mut()
+            .take(height)
+            .for_each(|place| *place = Some(slot));
     }
 
     /// Takes a record out of the order, on the way to its key.
@@ -148,6 +180,7 @@ impl<T: Keyed> Order<T> {
                 self.set(Some(slot), level, None);
             }
         }
+        self.recent = *path;
     }
 
     /// The record behind another one on a level.

@@ -274,8 +274,8 @@ impl Books {
         if !asked {
             return self.ranges.lose(range);
         }
-        let mut from = None;
-        while let Some(gone) = self.mappings.take_within(span, moment, &mut from) {
+        let mut walk = self.mappings.walk(span);
+        while let Some(gone) = self.mappings.take_next(&mut walk, moment) {
             self.release_mapping(Some(gone));
         }
         self.ranges.take(range);

@@ -115,7 +115,7 @@ impl Copied {
         self.bytes
             .resize(gap.at.checked_add(behind.len()).ok_or(Errno::EINVAL)?)?;
         self.gap = gap;
-        let [(_, before), (_, rest)] = gap.pieces_mut(&mut self.bytes);
+        let (before, rest) = self.bytes.split_at_mut(gap.at);
         rest.copy_from_slice(behind);
         call.read(at, before)
     }
@@ -127,15 +127,11 @@ impl Copied {
         Ok(copied)
     }
 
-    /// Copies them back; `EFAULT` where they cannot be written.
+    /// Copies back what can have changed; `EFAULT` where that cannot be written.
     pub(super) fn write_back(&self, call: &mut impl Call) -> Result<(), Errno> {
-        if self.gap == Gap::default() {
-            return call.write(self.at, &self.bytes);
-        }
-        for (offset, piece) in self.gap.pieces(&self.bytes) {
-            call.write(self.at.behind(offset)?, piece)?;
-        }
-        Ok(())
+        let (place, at) = self.gap.results();
+        let results = self.bytes.get(at..).unwrap_or_default();
+        call.write(self.at.behind(place)?, results)
     }
 }
 

@@ -84,6 +84,7 @@ unsafe impl Sync for VmOperations {}
 static FILE_OPERATIONS: FileOperations = FileOperations(bindings::file_operations {
     owner: crate::THIS_MODULE.as_ptr(),
     mmap: Some(mmap),
+    get_unmapped_area: Some(extra::cgpu_shim_aligned_area),
     release: Some(release),
     ..pin_init::zeroed()
 });
@@ -169,60 +170,101 @@ fn frame(page: &Page) -> c_ulong {
     unsafe { extra::cgpu_shim_page_to_pfn(page.as_ptr()) }
 }
 
-/// Pages of a slot that are to be put into page tables, read-only.
-struct Frames<'a> {
-    mm: *mut bindings::mm_struct,
-    protection: bindings::pgprot_t,
-    /// Where page 0 of the slot is.
-    start: c_ulong,
-    slot: &'a Slot,
-    /// A bit for each of them.
-    wanted: u64,
+/// The page table that has the entry of a fault, locked as long as this exists.
+///
+/// # Invariants
+///
+/// `entry` is that of the fault's address, number `number` of the table.
+struct Table<'a> {
+    vmf: &'a bindings::vm_fault,
+    entry: *mut bindings::pte_t,
+    number: usize,
+    lock: *mut bindings::spinlock_t,
 }
 
-impl Frames<'_> {
-    /// Puts them in place. (vmf_insert_pfn() would look up for each how its memory is to be cached: ours is memory
-    /// like any other.)
+impl<'a> Table<'a> {
+    /// `None`: there is no table yet.
     ///
     /// # Safety
     ///
-    /// `mm` is the address space of a fault that is being served, in a mapping of page frames that spans the
-    /// slot; the pages live as long as its file.
-    unsafe fn insert(&mut self) -> bindings::vm_fault_t {
-        unsafe extern "C" fn each(
-            entry: *mut bindings::pte_t,
-            address: c_ulong,
-            frames: *mut c_void,
-        ) -> c_int {
-            // SAFETY: Below, `insert` passes itself, which nobody changes meanwhile.
-            let frames = unsafe { &*frames.cast_const().cast::<Frames<'_>>() };
-            let number = address.wrapping_sub(frames.start) / PAGE_SIZE;
-            // CAST: below 64.
-            if frames.wanted.checked_shr(number as u32).unwrap_or(0) & 1 == 0 {
-                return 0;
-            }
-            if let Some(page) = frames.slot.present(number) {
-                let (mm, frame, protection) = (frames.mm, frame(page), frames.protection);
-                // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
-                unsafe { extra::cgpu_shim_set_frame(mm, address, entry, frame, protection) };
-            }
-            0
+    /// `vmf` is that of a fault that is being served.
+    unsafe fn lock(vmf: &'a bindings::vm_fault) -> Option<Self> {
+        let mut lock = null_mut();
+        let fault = (&raw const *vmf).cast_mut();
+        // SAFETY: The caller promises it, and nothing of it is changed.
+        let entry = unsafe { extra::cgpu_shim_lock_entry(fault, &raw mut lock) };
+        // CAST: usize is 64 bits wide.
+        let page = vmf.__bindgen_anon_1.address as usize / PAGE_SIZE;
+        // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of their number.
+        (!entry.is_null()).then(|| Self {
+            vmf,
+            entry,
+            number: page % ENTRIES,
+            lock,
+        })
+    }
+
+    /// The entry and the address of page `page` of a slot of which the fault's is page `index`; `None` where that is
+    /// in another table.
+    fn entry(&self, index: usize, page: usize) -> Option<(*mut bindings::pte_t, c_ulong)> {
+        let number = (self.number + page).checked_sub(index)?;
+        if number >= ENTRIES {
+            return None;
         }
-        // CAST: at most 64.
-        let first = self.wanted.trailing_zeros() as usize;
-        let end = (u64::BITS - self.wanted.leading_zeros()) as usize;
-        self.slot.reached(end.saturating_sub(1));
+        let first = self.entry.wrapping_sub(self.number);
         // CAST: Within a slot, and usize is 64 bits wide.
-        let from = self.start.wrapping_add((first * PAGE_SIZE) as c_ulong);
-        let length = (end.saturating_sub(first) * PAGE_SIZE) as c_ulong;
-        let (mm, data) = (self.mm, (&raw mut *self).cast());
-        // SAFETY: The caller promises that the mapping spans the slot, and that its fault locks it.
-        let done = unsafe { bindings::apply_to_page_range(mm, from, length, Some(each), data) };
-        match done {
-            0 => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
-            _ => bindings::vm_fault_reason_VM_FAULT_OOM,
+        let distance = (page.wrapping_sub(index)).wrapping_mul(PAGE_SIZE) as c_ulong;
+        let address = self.vmf.__bindgen_anon_1.address.wrapping_add(distance);
+        Some((first.wrapping_add(number), address))
+    }
+}
+
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `lock` took it.
+        unsafe { extra::cgpu_shim_unlock_entry(self.lock) };
+    }
+}
+
+/// Entries of a page table.
+const ENTRIES: usize = PAGE_SIZE / size_of::<bindings::pte_t>();
+
+/// Lets all pages be read that the slot's call has, and those of later calls that a read is to bring along. (Each by a fault
+/// of its own would cost more, and so would vmf_insert_pfn(), which looks up for each how its memory is to be cached: ours is
+/// memory like any other.) Gives `false` where there is no page table yet.
+///
+/// # Safety
+///
+/// `vmf` is that of a fault that is being served, at page `index` of the slot.
+unsafe fn show(vmf: &bindings::vm_fault, slot: &Slot, index: usize) -> bool {
+    // SAFETY: The caller promises it.
+    let Some(table) = (unsafe { Table::lock(vmf) }) else {
+        return false;
+    };
+    // SAFETY: A fault's mapping is valid while it is served.
+    let mm = unsafe { (*vmf.__bindgen_anon_1.vma).vm_mm };
+    let protection = protection(bindings::VM_READ);
+    let mut wanted = slot.readable();
+    slot.maps(wanted);
+    while wanted != 0 {
+        // CAST: below 64.
+        let number = wanted.trailing_zeros() as usize;
+        wanted &= wanted - 1;
+        let entry = table.entry(index, number);
+        if let (Some((entry, address)), Some(page)) = (entry, slot.present(number)) {
+            let page = page.as_ptr();
+            // SAFETY: The entry is one of the locked table, for an address in the mapping; the page lives as long as
+            // the mapping's file.
+            unsafe { extra::cgpu_shim_set_page(mm, address, entry, page, protection) };
         }
     }
+    true
+}
+
+/// That of a page which can be so accessed.
+fn protection(access: bindings::vm_flags_t) -> bindings::pgprot_t {
+    // SAFETY: There is no precondition.
+    unsafe { bindings::vm_get_page_prot(access | bindings::VM_SHARED) }
 }
 
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
@@ -232,62 +274,42 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     };
     // SAFETY: The fault is being served.
     let vmf = unsafe { &*vmf };
-    let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
-    // SAFETY: There is no precondition.
-    let protection = |access| unsafe { bindings::vm_get_page_prot(access) };
-    if vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0 {
-        let Ok(page) = slot.page(index) else {
-            return bindings::vm_fault_reason_VM_FAULT_OOM;
-        };
-        slot.reached(index);
-        let access = bindings::VM_READ | bindings::VM_WRITE | bindings::VM_SHARED;
-        // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long as the
-        // mapping's file.
-        return unsafe {
-            bindings::vmf_insert_pfn_prot(vma, address, frame(page), protection(access))
-        };
+    let writes = vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
+    // SAFETY: As above.
+    if !writes && unsafe { show(vmf, slot, index) } {
+        return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     }
-    // Read-only until the owner writes: any other task's write finds no way in, then. All at once: a fault for
-    // each page would cost more.
-    let mut frames = Frames {
-        // SAFETY: A fault's mapping is valid while it is served.
-        mm: unsafe { (*vma).vm_mm },
-        protection: protection(bindings::VM_READ | bindings::VM_SHARED),
-        // CAST: usize is 64 bits wide.
-        start: address.wrapping_sub((index * PAGE_SIZE) as c_ulong),
-        slot,
-        // The page of the fault is one of the call's, and so there.
-        wanted: slot.readable(),
+    let Ok(page) = slot.page(index) else {
+        return bindings::vm_fault_reason_VM_FAULT_OOM;
     };
-    // SAFETY: The fault is being served, in a mapping of page frames that spans all slots; pages live as long as
-    // its file.
-    unsafe { frames.insert() }
+    slot.maps(1 << index);
+    // Read-only until the owner writes: any other task's write finds no way in, then.
+    let access = match writes {
+        true => bindings::VM_READ | bindings::VM_WRITE,
+        false => bindings::VM_READ,
+    };
+    let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
+    // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long as the
+    // mapping's file.
+    unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame(page), protection(access)) }
 }
 
 unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    unsafe extern "C" fn each(entry: *mut bindings::pte_t, _: c_ulong, _: *mut c_void) -> c_int {
-        // SAFETY: `apply_to_page_range` calls this with an entry that it has locked.
-        unsafe { extra::cgpu_shim_make_writable(entry) };
-        0
-    }
     // SAFETY: Called through our operations.
     let Some((slot, index)) = (unsafe { faulted(vmf) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
-    // The driver has copied the whole of its argument before it writes any of it back
-    // (`__UVM_ROUTE_CMD_ALLOC()`, uvm_api.h), so that one fault can do for all of its pages.
-    if let Some(pages) = slot.long_argument(index) {
-        // SAFETY: The fault is being served.
-        let vmf = unsafe { &*vmf };
-        let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
-        // SAFETY: A fault's mapping is valid while it is served.
-        let mm = unsafe { (*vma).vm_mm };
-        // CAST: Within a slot, and usize is 64 bits wide.
-        let before = ((index - pages.start) * PAGE_SIZE) as c_ulong;
-        let length = (pages.len() * PAGE_SIZE) as c_ulong;
-        let first = address.wrapping_sub(before);
-        // SAFETY: The mapping spans the slot, and the fault locks it.
-        unsafe { bindings::apply_to_page_range(mm, first, length, Some(each), null_mut()) };
+    // SAFETY: The fault is being served.
+    let Some(table) = (unsafe { Table::lock(&*vmf) }) else {
+        // The table has gone, and the page with it: the driver's next try faults anew.
+        return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
+    };
+    for page in slot.written_with(index) {
+        if let Some((entry, _)) = table.entry(index, page) {
+            // SAFETY: The entry is one of the locked table.
+            unsafe { extra::cgpu_shim_make_writable(entry) };
+        }
     }
-    0
+    // What the kernel would do for the one page is done.
+    bindings::vm_fault_reason_VM_FAULT_NOPAGE
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The scratch of one address space: its mapping and its slots.
 
-use super::{mapping, table, ALL_CELLS, CELLS_AT, CELL_STRIDE, ROUND, SLOTS, SLOT_PAGES};
+use super::{
+    mapping, table, ALL_CELLS, CELLS_AT, CELL_STRIDE, ROUND, SLOTS, SLOT_PAGES, SLOT_STRIDE,
+};
 use crate::os_interface::{creds::Kept, wait::Semaphore};
 use core::{cell::UnsafeCell, ops::Range, ptr::null_mut};
 use kernel::{
@@ -27,8 +29,8 @@ pub(super) struct Slot {
     pub(super) next: Atomic<usize>,
     /// The first cell that no call has had since. Written while there is no owner.
     pub(super) cell: Atomic<usize>,
-    /// One beyond the last page that may be mapped. Written by the owner's faults, and while there is none.
-    pub(super) reach: Atomic<usize>,
+    /// A bit per page that may be mapped. Written by the owner's faults, and while there is none.
+    pub(super) mapped: Atomic<u64>,
     pub(super) pages: [SetOnce<Page>; SLOT_PAGES],
     /// The reduced credentials of the last call. Whoever has the slot's bit in `taken` may use it.
     pub(super) creds: UnsafeCell<Option<Kept>>,
@@ -41,7 +43,7 @@ impl Slot {
             live: Atomic::new(0),
             next: Atomic::new(1),
             cell: Atomic::new(0),
-            reach: Atomic::new(0),
+            mapped: Atomic::new(0),
             pages: [const { SetOnce::new() }; SLOT_PAGES],
             creds: UnsafeCell::new(None),
         }
@@ -180,8 +182,8 @@ impl Pool {
     pub(super) fn admits(&self, index: usize) -> Option<(&Slot, usize)> {
         // SAFETY: Reads a per-CPU variable; there is no precondition.
         let current = unsafe { bindings::get_current() };
-        let slot = self.slots.get(index / SLOT_PAGES)?;
-        let page = index % SLOT_PAGES;
+        let slot = self.slots.get(index / SLOT_STRIDE)?;
+        let page = index % SLOT_STRIDE;
         // Acquire: what `Lease::fill` set up for this owner is seen with him.
         let is_owner = core::ptr::eq(slot.owner.load(Acquire), current);
         (is_owner && slot.live.load(Relaxed) & 1 << page != 0).then_some((slot, page))
@@ -199,25 +201,30 @@ impl Slot {
         place.as_ref().ok_or(ENOMEM)
     }
 
-    /// A page is going to be mapped.
-    pub(super) fn reached(&self, number: usize) {
-        let reach = self.reach.load(Relaxed).max(number + 1);
-        self.reach.store(reach, Relaxed);
+    /// Pages, a bit each, are going to be mapped.
+    pub(super) fn maps(&self, pages: u64) {
+        self.mapped
+            .store(self.mapped.load(Relaxed) | pages, Relaxed);
     }
 
-    /// The pages of the argument, if it has several and this one is among them.
-    pub(super) fn long_argument(&self, number: usize) -> Option<Range<usize>> {
+    /// The pages that may be written once one of them is: all of the argument, if it is one of its. The driver has copied
+    /// the whole of that before it writes any of it back (`__UVM_ROUTE_CMD_ALLOC()`, uvm_api.h).
+    pub(super) fn written_with(&self, number: usize) -> Range<usize> {
         // The first pages of a call, up to one that it has not.
         let live = self.live.load(Relaxed);
         // CAST: at most 64.
         let first = live.trailing_zeros() as usize;
-        let count = live.checked_shr(live.trailing_zeros())?.trailing_ones() as usize;
-        let pages = first..first + count;
-        (count > 1 && pages.contains(&number)).then_some(pages)
+        let rest = live.checked_shr(live.trailing_zeros()).unwrap_or(0);
+        // CAST: at most 64.
+        let pages = first..first + rest.trailing_ones() as usize;
+        match pages.contains(&number) {
+            true => pages,
+            false => number..number + 1,
+        }
     }
 
-    /// A bit for each page that a read maps: those of the call, and where that has a page of the round or a cell,
-    /// what the next such calls will have until all are unmapped, as far as it is allocated.
+    /// A bit for each page that a read maps, if it is allocated: those of the call, and where that has a page of the round
+    /// or a cell, what the next such calls will have until all are unmapped.
     pub(super) fn readable(&self) -> u64 {
         let live = self.live.load(Relaxed);
         // CAST: at most that of all pages.
@@ -227,17 +234,7 @@ impl Slot {
             0 => 0,
             cell => ALL_CELLS & from(CELLS_AT + cell * CELL_STRIDE),
         };
-        let mut here = 0;
-        let mut wanted = live | later;
-        while wanted != 0 {
-            let number = wanted.trailing_zeros();
-            // CAST: below 64.
-            if self.present(number as usize).is_some() {
-                here |= 1 << number;
-            }
-            wanted &= wanted - 1;
-        }
-        here
+        live | later
     }
 
     /// A page, if it is there.

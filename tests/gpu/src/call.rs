@@ -206,11 +206,10 @@ impl Proxied {
             unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), start.add(at), piece.len()) };
         }
         let answer = self.driver(request, start);
-        for (at, piece) in part.pieces_mut() {
-            // SAFETY: As above, and what is read there was written there.
-            unsafe {
-                core::ptr::copy_nonoverlapping(start.add(at), piece.as_mut_ptr(), piece.len())
-            };
+        let (at, results) = part.results();
+        // SAFETY: As above, and what is read there was written there.
+        unsafe {
+            core::ptr::copy_nonoverlapping(start.add(at), results.as_mut_ptr(), results.len());
         }
         answer
     }

@@ -4,7 +4,7 @@
 use cgpu_uapi as uapi;
 
 use super::memory::kernel_bytes;
-use super::{errno, GPU, LIMIT};
+use super::{errno, FEW, GPU, LIMIT};
 use crate::control::Control;
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Client};
@@ -16,6 +16,11 @@ const CROWD: u32 = 0x6000_0000;
 const SPACE_HANDLE: u32 = 0x5C00_0008;
 /// What the smallest object takes.
 pub(super) const SMALL: u64 = 64 << 10;
+/// What UVM maps at a time.
+pub(super) const PIECE: u64 = 2 << 20;
+/// Memory that stays mapped, and where.
+const MAPPED: u32 = 0x5C00_0009;
+const MAPPED_AT: u64 = 0x10_0000_0000;
 
 /// The twins of an instance.
 pub(super) fn folder(name: &str) -> String {
@@ -47,6 +52,14 @@ impl Side {
         space
             .register(&gpu, client.handle, SPACE_HANDLE)
             .map_err(failed)?;
+        // As many mappings as a side has objects when nothing else is said: a program that maps more has some.
+        client.memory(MAPPED, PIECE).map_err(failed)?;
+        for number in 0..FEW {
+            let base = MAPPED_AT + u64::from(number) * PIECE;
+            space.create_range(base, PIECE).map_err(failed)?;
+            let memory = (client.handle, MAPPED);
+            space.map((base, PIECE), &gpu, memory).map_err(failed)?;
+        }
         Ok(Self {
             folder: folder.to_owned(),
             client,
