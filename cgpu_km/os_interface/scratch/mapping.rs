@@ -193,8 +193,7 @@ impl<'a> Table<'a> {
         let fault = (&raw const *vmf).cast_mut();
         // SAFETY: The caller promises it, and nothing of it is changed.
         let entry = unsafe { extra::cgpu_shim_lock_entry(fault, &raw mut lock) };
-        // CAST: usize is 64 bits wide.
-        let page = vmf.__bindgen_anon_1.address as usize / PAGE_SIZE;
+        let page = vmf.__bindgen_anon_1.address / PAGE_SIZE;
         // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of their number.
         (!entry.is_null()).then(|| Self {
             vmf,
