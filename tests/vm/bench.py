@@ -48,7 +48,9 @@ def machine(name, options, arguments):
 def setting(row):
     """What was different from one caller in one instance with ten objects."""
     words = []
-    if row["callers"] > 1:
+    if row["beside"]:
+        words.append(row["beside"])
+    elif row["callers"] > 1:
         words.append(f"{row['callers']} callers in {row['in_instances']} instance{'s' if row['in_instances'] > 1 else ''}")
     elif row["instances"] > 1 and row["objects"] > 0:
         words.append(f"{row['instances']} instances")

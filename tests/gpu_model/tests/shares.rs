@@ -473,6 +473,7 @@ proptest! {
         let habits: Vec<_> = programs.iter().map(|(habit, _)| *habit).collect();
         let mut driven = started(Policy::Weight, &programs);
         let mut runs = vec![true; programs.len()];
+        let (mut had, mut since) = (0, 0);
         for (program, stop, wait) in changes {
             // Program 0 has work all the time.
             let program = program % programs.len();
@@ -480,11 +481,15 @@ proptest! {
                 driven.world.set_stopped(program, stop);
                 runs[program] = !stop;
             }
-            let before = driven.world.ran(0);
-            driven.run(wait * MS);
-            // In a turn, and at most one window of each other that is taken for busy.
-            if wait > 190 {
-                prop_assert!(driven.world.ran(0) > before, "starved for {wait} ms");
+            let end = driven.world.now() + wait * MS;
+            while driven.world.now() < end {
+                driven.run((10 * MS).min(end - driven.world.now()));
+                if driven.world.ran(0) > had {
+                    (had, since) = (driven.world.ran(0), driven.world.now());
+                }
+                // In a turn, and at most one window of each other that is taken for busy.
+                let waits = driven.world.now() - since;
+                prop_assert!(waits < 190 * MS, "starved for {waits} ns: {programs:?}");
             }
         }
         // Who stopped ends what it has queued, and is then asked about, all in its own windows.

@@ -10,6 +10,7 @@ mod crowd;
 mod marks;
 pub(in crate::guest) mod memory;
 mod side;
+mod storm;
 
 use cgpu_uapi as uapi;
 use serde::Serialize;
@@ -82,6 +83,8 @@ pub struct Setting {
     pub callers: u32,
     /// Instances that these are in.
     pub in_instances: u32,
+    /// What others do meanwhile, as many as there are processors; empty: there are none.
+    pub beside: &'static str,
 }
 
 const ALONE: Setting = Setting {
@@ -90,6 +93,7 @@ const ALONE: Setting = Setting {
     processes: 0,
     callers: 1,
     in_instances: 1,
+    beside: "",
 };
 
 /// A kind of call in one setting.
@@ -250,6 +254,15 @@ impl Bench {
             &self.settings,
             &mut self.report,
         )?;
+        // On one processor nothing happens at the same time.
+        if self.report.processors > 1 {
+            storm::measure(
+                &self.control,
+                self.device_instance,
+                &self.settings,
+                &mut self.report,
+            )?;
+        }
         errno("destroy", self.control.destroy(name, GPU))
     }
 }
