@@ -25,8 +25,9 @@ GOALS = (
     ("RM_MAP_MEMORY", 6000),
     ("mmap of", 1500),
     ("munmap of", 1500),
-    ("first store", 1500),
+    ("first store", 0),
     ("store to", 0),
+    ("store that faults", 1500),
     ("UVM_MAP", 8000),
     ("UVM_", 6000),
 )
