@@ -435,12 +435,18 @@ fn remapped() -> Outcome {
         sys("munmap", unsafe { os::munmap(place, DOORBELL) })
     };
     let over = AtomicBool::new(false);
+    // Mapped as it is, so that a write is sure to arrive.
+    let still = AtomicBool::new(true);
     let maps = AtomicU64::new(0);
     let going = || !over.load(Ordering::Relaxed);
     let run = || -> Outcome {
         std::thread::scope(|scope| {
             let mapping = scope.spawn(|| -> Outcome {
                 while going() {
+                    if still.load(Ordering::Relaxed) {
+                        os::sleep_ms(1);
+                        continue;
+                    }
                     unmap()?;
                     map_file(place, DOORBELL, fd)?;
                     maps.fetch_add(1, Ordering::Relaxed);
@@ -454,6 +460,7 @@ fn remapped() -> Outcome {
             });
             let moved = (0..MOVES).try_for_each(|_| {
                 wait_for("rung while open", || Ok(bell.direct.rung() != 0))?;
+                still.store(false, Ordering::Relaxed);
                 suspend(&bell.instance, true)?;
                 bell.direct.reset();
                 let before = maps.load(Ordering::Relaxed);
@@ -461,6 +468,7 @@ fn remapped() -> Outcome {
                     Ok(maps.load(Ordering::Relaxed) > before + 100)
                 })?;
                 equal("rung while shut", &bell.direct.rung(), &0)?;
+                still.store(true, Ordering::Relaxed);
                 suspend(&bell.instance, false)
             });
             over.store(true, Ordering::Relaxed);
