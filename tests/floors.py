@@ -27,8 +27,6 @@ TELLING = re.compile(r"FAILED|^error|^Error|panicked|kernel fault|stopped after|
 SHOWN = 6
 SUMMARIES = re.compile(r"(\d+) passed[,;] (\d+) failed")
 
-# Of its report the bounds are judged, not its lines shown.
-WEIGHTS = [*"cargo run --quiet --locked --release -p gpu-model --bin bench-weights -- --check".split()]
 CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
 # What the kernel must not do: it has no panic handler that anybody would want to meet.
 NO_PANICS = ["indexing_slicing", "unwrap_used", "expect_used", "panic", "unreachable", "string_slice"]
@@ -65,7 +63,7 @@ LINT = (
 )
 HOST = (
     ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
-    ("shares of compute on the model", ["sh", "-c", f"{' '.join(WEIGHTS)} >/dev/null"]),
+    ("shares of compute on the model", ["sh", "-c", "make --no-print-directory bench-weights >/dev/null"]),
     ("the tables know the recordings", ["tests/abi/recordings.py"]),
     ("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
     ("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),

@@ -419,18 +419,24 @@ impl Mappings {
         }
     }
 
+    /// The way to a record's place: the one that is known, or else the one that is `found`.
+    fn way<'a>(
+        &self,
+        slot: Slot,
+        known: Option<&'a Path>,
+        found: &'a mut Option<Path>,
+    ) -> Option<&'a Path> {
+        match known {
+            Some(path) => Some(path),
+            None => Some(found.insert(self.records.path(self.records.get(slot)?.key))),
+        }
+    }
+
     /// Puts a record into the order. Gives what that means for its GPU's page tables.
     fn link(&mut self, slot: Slot, path: Option<&Path>) -> Change {
-        let Some(key) = self.records.get(slot).map(|record| record.key) else {
+        let mut found = None;
+        let Some(path) = self.way(slot, path, &mut found) else {
             return Change::default();
-        };
-        let found;
-        let path = match path {
-            Some(path) => path,
-            None => {
-                found = self.records.path(key);
-                &found
-            }
         };
         let before = path.before();
         let tables = self.tables(before, slot, self.records.behind(before));
@@ -440,16 +446,9 @@ impl Mappings {
 
     /// Takes a record out of the order. Gives what that means for its GPU's page tables.
     fn unlink(&mut self, slot: Slot, path: Option<&Path>) -> Change {
-        let Some(key) = self.records.get(slot).map(|record| record.key) else {
+        let mut found = None;
+        let Some(path) = self.way(slot, path, &mut found) else {
             return Change::default();
-        };
-        let found;
-        let path = match path {
-            Some(path) => path,
-            None => {
-                found = self.records.path(key);
-                &found
-            }
         };
         let tables = self.tables(path.before(), slot, self.records.behind(Some(slot)));
         self.records.unlink(slot, path);

@@ -420,6 +420,7 @@ fn priority(beside: Habit) -> Line {
 
 /// All cases of the bench.
 pub fn all(mut each: impl FnMut(Line)) {
+    let mut tell = |lines: Vec<Line>| lines.into_iter().for_each(&mut each);
     for backend in [RMAPI, DOORBELL] {
         for weights in [[75, 25], [90, 10], [50, 50]] {
             for a in KERNELS {
@@ -433,7 +434,7 @@ pub fn all(mut each: impl FnMut(Line)) {
                             kernel: b,
                             depth: db,
                         };
-                        pair(backend, weights, a, b).into_iter().for_each(&mut each);
+                        tell(pair(backend, weights, a, b));
                     }
                 }
             }
@@ -441,17 +442,11 @@ pub fn all(mut each: impl FnMut(Line)) {
         for kernel in KERNELS {
             for depth in [1, 8] {
                 let habit = Habit { kernel, depth };
-                several(backend, &[1, 2, 3, 4], habit, 0.02)
-                    .into_iter()
-                    .for_each(&mut each);
-                several(backend, &[1; 16], habit, 0.03)
-                    .into_iter()
-                    .for_each(&mut each);
+                tell(several(backend, &[1, 2, 3, 4], habit, 0.02));
+                tell(several(backend, &[1; 16], habit, 0.03));
                 let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
-                several(backend, &mixed, habit, 0.03)
-                    .into_iter()
-                    .for_each(&mut each);
-                cap(backend, habit).into_iter().for_each(&mut each);
+                tell(several(backend, &mixed, habit, 0.03));
+                tell(cap(backend, habit));
             }
         }
     }

@@ -77,6 +77,24 @@ fn id_of(program: usize) -> InstanceId {
     InstanceId(u32::try_from(program).expect("few"))
 }
 
+/// How long a program has been without the GPU.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    had: Nanos,
+    since: Nanos,
+}
+
+impl Waiting {
+    /// Since the last look at which it had had more than at the one before, nanoseconds.
+    pub fn look(&mut self, driven: &Driven, program: usize) -> Nanos {
+        let (had, now) = (driven.world.ran(program), driven.world.now());
+        if had > self.had {
+            (self.had, self.since) = (had, now);
+        }
+        now - self.since
+    }
+}
+
 impl Driven {
     /// A scheduler with these means and rules, and nobody to schedule.
     pub fn new(capabilities: Capabilities, rules: Rules) -> Self {

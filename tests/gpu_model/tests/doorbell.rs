@@ -11,7 +11,7 @@ use gpu_model::cases::{
     by_weight, cap, lump, pair, queued, rules, run_from, weight, DEEP, DOORBELL, LEARNABLE, LEARNT,
     SHORT, TIMES, TURN,
 };
-use gpu_model::driven::Driven;
+use gpu_model::driven::{Driven, Waiting};
 use gpu_model::world::{alone, Habit};
 use gpu_model::{Nanos, MS, US};
 use proptest::prelude::*;
@@ -293,7 +293,7 @@ proptest! {
     ) {
         let programs: Vec<_> = programs.into_iter().map(|(h, w)| (h, weight(w))).collect();
         let mut driven = started(Policy::Weight, &programs);
-        let (mut had, mut since) = (0, 0);
+        let mut waiting = Waiting::default();
         for (program, stop, wait) in changes {
             // Program 0 has work all the time.
             let program = program % programs.len();
@@ -301,10 +301,7 @@ proptest! {
                 driven.world.set_stopped(program, stop);
             }
             driven.run(wait * MS);
-            if driven.world.ran(0) > had {
-                (had, since) = (driven.world.ran(0), driven.world.now());
-            }
-            let waits = driven.world.now() - since;
+            let waits = waiting.look(&driven, 0);
             prop_assert!(waits < 4000 * MS, "starved for {waits} ns: {programs:?}");
         }
         let most = most_faults(&driven);

@@ -6,7 +6,7 @@ use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms, CALLS_PER_SECO
 use gpu_model::cases::{
     by_weight, cap, longest_wait, pair, rules, run_from, weight, DEEP, KERNELS, RMAPI, SHORT, TIMES,
 };
-use gpu_model::driven::Driven;
+use gpu_model::driven::{Driven, Waiting};
 use gpu_model::world::{alone, Habit};
 use gpu_model::{Nanos, MS, US};
 use proptest::prelude::*;
@@ -473,7 +473,7 @@ proptest! {
         let habits: Vec<_> = programs.iter().map(|(habit, _)| *habit).collect();
         let mut driven = started(Policy::Weight, &programs);
         let mut runs = vec![true; programs.len()];
-        let (mut had, mut since) = (0, 0);
+        let mut waiting = Waiting::default();
         for (program, stop, wait) in changes {
             // Program 0 has work all the time.
             let program = program % programs.len();
@@ -484,11 +484,8 @@ proptest! {
             let end = driven.world.now() + wait * MS;
             while driven.world.now() < end {
                 driven.run((10 * MS).min(end - driven.world.now()));
-                if driven.world.ran(0) > had {
-                    (had, since) = (driven.world.ran(0), driven.world.now());
-                }
                 // In a turn, and at most one window of each other that is taken for busy.
-                let waits = driven.world.now() - since;
+                let waits = waiting.look(&driven, 0);
                 prop_assert!(waits < 190 * MS, "starved for {waits} ns: {programs:?}");
             }
         }

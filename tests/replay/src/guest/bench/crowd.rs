@@ -48,6 +48,17 @@ fn caller(
     Some(())
 }
 
+/// Waits until so many processes are ready, for a minute.
+pub(super) fn gather(ready: &AtomicU32, all: u32) -> Result<(), String> {
+    for _ in 0..6000 {
+        if ready.load(Ordering::Acquire) == all {
+            return Ok(());
+        }
+        sys::sleep_ms(10);
+    }
+    Err(format!("{all} processes are not ready"))
+}
+
 /// Nanoseconds for a call, of callers in these folders at the same time.
 fn together(folders: &[String], device_instance: u32, calls: u32) -> Result<f64, String> {
     let meeting: &Meeting = sys::shared()?;
@@ -58,12 +69,7 @@ fn together(folders: &[String], device_instance: u32, calls: u32) -> Result<f64,
         pids.push(errno("fork", pid)?);
     }
     let all = u32::try_from(folders.len()).unwrap_or(0);
-    for _ in 0..6000 {
-        if meeting.ready.load(Ordering::Acquire) == all {
-            break;
-        }
-        sys::sleep_ms(10);
-    }
+    gather(&meeting.ready, all)?;
     meeting.go.store(1, Ordering::Release);
     for pid in pids {
         if errno("wait", sys::wait(pid))? != 0 {

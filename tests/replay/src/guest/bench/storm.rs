@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use super::crowd::gather;
 use super::side::folder;
 use super::{errno, Report, Row, Setting, Settings, ALONE, GPU, LIMIT};
 use crate::control::Control;
@@ -59,13 +60,8 @@ impl Others {
             let pid = spawn(|| i32::from(storm.rage(ready, folder, device_instance).is_err()));
             others.0.push(errno("fork", pid)?);
         }
-        for _ in 0..6000 {
-            if ready.load(Ordering::Acquire) == count {
-                return Ok(others);
-            }
-            sys::sleep_ms(10);
-        }
-        Err(format!("no storm of {} processes", storm.name()))
+        gather(ready, count)?;
+        Ok(others)
     }
 
     /// Ends them; an error if one had ended by itself.
