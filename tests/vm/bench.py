@@ -98,7 +98,7 @@ def main():
     counted = machine("count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE])
     table(counted, True)
     growth(counted)
-    timed = machine("time", ["--limit", "3600"], [*few, "--calls", "20"] if quick else ["--calls", "100", "--objects", "10000", "--processes", "100"])
+    timed = machine("time", ["--gpus", "2", "--limit", "3600"], [*few, "--calls", "20"] if quick else ["--calls", "100", "--objects", "10000", "--processes", "100"])
     table(timed, False)
     print("\nmemory of the module", file=sys.stderr)
     for key, name, goal in MEMORY_GOALS:

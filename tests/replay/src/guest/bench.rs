@@ -155,6 +155,8 @@ struct Bench {
     settings: Settings,
     control: Control,
     device_instance: u32,
+    /// Another GPU, if there is one: minor number and number for RM.
+    other: Option<(u32, u32)>,
     report: Report,
 }
 
@@ -225,7 +227,7 @@ impl Bench {
         for instances in [16, 64] {
             let others = Crowd::instances(&self.control, self.device_instance, instances - 1)?;
             let setting = Setting { instances, ..ALONE };
-            self.measure_all(calls::CORE, setting, (&direct, &proxied))?;
+            self.measure_all(calls::ALL, setting, (&direct, &proxied))?;
             if instances == 64 {
                 self.report.memory.instance_bytes = others.each_instance;
             }
@@ -235,13 +237,13 @@ impl Bench {
         let processes = self.settings.processes;
         let others = Crowd::processes(name, self.device_instance, processes)?;
         let setting = Setting { processes, ..ALONE };
-        self.measure_all(calls::CORE, setting, (&direct, &proxied))?;
+        self.measure_all(calls::ALL, setting, (&direct, &proxied))?;
         others.end(&self.control)?;
 
         for objects in [self.settings.objects / 10, self.settings.objects] {
             let (first, second) = (direct.grow(objects)?, proxied.grow(objects)?);
             let setting = Setting { objects, ..ALONE };
-            self.measure_all(calls::CORE, setting, (&direct, &proxied))?;
+            self.measure_all(calls::ALL, setting, (&direct, &proxied))?;
             self.report.memory.object_bytes = second - first;
         }
         direct.close();
@@ -258,7 +260,7 @@ impl Bench {
         if self.report.processors > 1 {
             storm::measure(
                 &self.control,
-                self.device_instance,
+                ((GPU, self.device_instance), self.other),
                 &self.settings,
                 &mut self.report,
             )?;
@@ -277,6 +279,10 @@ pub fn run(settings: Settings) -> Result<Report, String> {
     let mut bench = Bench {
         settings,
         device_instance: gpu.device_instance,
+        other: gpus
+            .iter()
+            .find(|gpu| gpu.minor != GPU)
+            .map(|gpu| (gpu.minor, gpu.device_instance)),
         control,
         report: Report {
             processors: u32::try_from(processors).unwrap_or(1),

@@ -3,7 +3,8 @@
 //! and kills, submissions at the doorbell.
 //!
 //! After each cycle nothing of it is left, so the kernel's memory must be what it was: the counts of each slab
-//! cache are compared between the first third of the run and the last. Each part compares its own counters.
+//! cache are compared between the first third of the run and the last. Pages that are taken whole (the scratch, page tables)
+//! are in no cache, so what programs could still have is compared as well. Each part compares its own counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ const COMPUTE: [&str; 3] = ["doorbell:", "turns:", "compute:"];
 const FEWEST: usize = 6;
 /// What a cache may grow by all the same: pages that each processor keeps, and what KASAN has in quarantine.
 const TOLERATED_BYTES: u64 = 256 << 10;
+/// What may be missing of all memory in the end: what tests and the kernel's log keep grows by some of it.
+const TOLERATED_KIB: u64 = 4 << 10;
 
 /// Bytes of a cache's objects that are in use, by cache.
 type Slabs = BTreeMap<String, u64>;
@@ -35,7 +38,7 @@ pub struct Sample {
     pub at_s: u64,
     /// Slab memory that cannot be reclaimed, of the whole kernel, in KiB.
     pub slab_kib: u64,
-    /// What programs could still have, in KiB.
+    /// What programs could still have, in KiB: without what the module or the kernel keeps, in caches or in pages.
     pub available_kib: u64,
 }
 
@@ -52,6 +55,9 @@ pub struct Report {
     pub opens: u64,
     /// Caches whose least in the last third is above the most in the first: "name: from -> to bytes".
     pub grown: Vec<String>,
+    /// What is missing of [`Sample::available_kib`]: by how much the most of the last third is below the least of the first,
+    /// KiB.
+    pub lost_kib: u64,
     /// What was not as it should be.
     pub wrong: Vec<String>,
     /// Lines of the kernel's log that tell of a fault in the kernel.
@@ -90,6 +96,15 @@ fn grown(samples: &[Slabs]) -> Vec<String> {
             (least > allowed).then(|| format!("{name}: {most} -> {least} bytes"))
         })
         .collect()
+}
+
+/// What is missing of all memory in the last third of the samples, KiB.
+fn lost_kib(samples: &[Sample]) -> u64 {
+    let third = samples.len() / 3;
+    let (first, last) = (&samples[..third], &samples[samples.len() - third..]);
+    let least = first.iter().map(|sample| sample.available_kib).min();
+    let most = last.iter().map(|sample| sample.available_kib).max();
+    least.unwrap_or(0).saturating_sub(most.unwrap_or(0))
 }
 
 fn read(path: &str) -> Result<String, String> {
@@ -152,6 +167,11 @@ pub fn run(seconds: u64) -> Result<Report, String> {
         report.wrong.push("too little has happened".into());
     }
     report.grown = grown(&samples);
+    report.lost_kib = lost_kib(&report.cycles);
+    if report.lost_kib > TOLERATED_KIB {
+        let lost = report.lost_kib;
+        report.wrong.push(format!("{lost} KiB are missing"));
+    }
     Ok(report)
 }
 
@@ -181,5 +201,19 @@ task_struct         170    180   9216    3    8 : tunables    0    0    0 : slab
         assert!(grown(&wave).is_empty());
         let leak: Vec<Slabs> = (0..9).map(|n| at(n << 20)).collect();
         assert_eq!(grown(&leak), ["a: 2097152 -> 6291456 bytes"]);
+    }
+
+    #[test]
+    fn pages_that_are_missing_are_told_from_what_goes_up_and_down() {
+        let of = |available: [u64; 9]| {
+            let sample = |available_kib| Sample {
+                at_s: 0,
+                slab_kib: 0,
+                available_kib,
+            };
+            lost_kib(&available.map(sample))
+        };
+        assert_eq!(of([900, 800, 850, 700, 900, 820, 810, 790, 800]), 0);
+        assert_eq!(of([900, 890, 880, 870, 860, 850, 840, 830, 820]), 40);
     }
 }

@@ -14,8 +14,6 @@ use crate::sys;
 /// timed.
 pub(super) type Call = fn(&Side, u32) -> Result<Vec<(&'static str, f64)>, String>;
 
-/// Those whose cost might grow.
-pub(super) const CORE: &[Call] = &[control, memory_report, memory];
 /// All.
 pub(super) const ALL: &[Call] = &[
     unknown_control,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A program's calls beside others that make calls without a pause, in another instance of the same GPU; and beside as many
-//! that compute only, which take as much of the processors. What a storm costs others beyond that is the difference.
+//! A program's calls beside others that make calls without a pause, in another instance of the same GPU or of another one; and
+//! beside as many that compute only, which take as much of the processors. What a storm costs others beyond that is the
+//! difference.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::crowd::gather;
 use super::side::folder;
-use super::{errno, Report, Row, Setting, Settings, ALONE, GPU, LIMIT};
+use super::{errno, Report, Row, Setting, Settings, ALONE, LIMIT};
 use crate::control::Control;
 use crate::guest::process::spawn;
 use crate::guest::rm::{Client, Failure};
@@ -24,26 +25,52 @@ enum Storm {
     Clients,
 }
 
-impl Storm {
-    const ALL: [Self; 3] = [Self::None, Self::Calls, Self::Clients];
+/// Where somebody calls.
+#[derive(Clone, Copy, Debug)]
+struct Place<'a> {
+    /// The folder of the nodes.
+    folder: &'a str,
+    /// The GPU's minor number.
+    gpu: u32,
+    /// Its number for RM.
+    device_instance: u32,
+}
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::None => "computing",
-            Self::Calls => "calling",
-            Self::Clients => "making clients",
+impl Place<'_> {
+    fn open(&self) -> Result<Client, Failure> {
+        Client::open(self.folder, self.gpu, self.device_instance)
+    }
+}
+
+impl Storm {
+    /// Storms, and whether they are on another GPU.
+    const ALL: [(Self, bool); 5] = [
+        (Self::None, false),
+        (Self::Calls, false),
+        (Self::Clients, false),
+        (Self::Calls, true),
+        (Self::Clients, true),
+    ];
+
+    const fn name(self, elsewhere: bool) -> &'static str {
+        match (self, elsewhere) {
+            (Self::None, _) => "computing",
+            (Self::Calls, false) => "calling",
+            (Self::Calls, true) => "calling another GPU",
+            (Self::Clients, false) => "making clients",
+            (Self::Clients, true) => "making clients of another GPU",
         }
     }
 
     /// Goes on until it is killed, or a call fails.
-    fn rage(self, ready: &AtomicU32, folder: &str, device_instance: u32) -> Result<(), Failure> {
-        let client = Client::open(folder, GPU, device_instance)?;
+    fn rage(self, ready: &AtomicU32, place: Place<'_>) -> Result<(), Failure> {
+        let client = place.open()?;
         ready.fetch_add(1, Ordering::AcqRel);
         loop {
             match self {
                 Self::None => std::hint::spin_loop(),
                 Self::Calls => drop(client.fb_info(&[8])?),
-                Self::Clients => Client::open(folder, GPU, device_instance)?.close(),
+                Self::Clients => place.open()?.close(),
             }
         }
     }
@@ -53,11 +80,11 @@ impl Storm {
 struct Others(Vec<i32>);
 
 impl Others {
-    fn new(storm: Storm, count: u32, folder: &str, device_instance: u32) -> Result<Self, String> {
+    fn new(storm: Storm, count: u32, place: Place<'_>) -> Result<Self, String> {
         let ready: &AtomicU32 = sys::shared()?;
         let mut others = Self(Vec::new());
         for _ in 0..count {
-            let pid = spawn(|| i32::from(storm.rage(ready, folder, device_instance).is_err()));
+            let pid = spawn(|| i32::from(storm.rage(ready, place).is_err()));
             others.0.push(errno("fork", pid)?);
         }
         gather(ready, count)?;
@@ -95,17 +122,16 @@ fn each(count: u32, mut body: impl FnMut() -> Result<(), Failure>) -> Result<f64
     Ok(began.elapsed().as_secs_f64() * 1e9 / f64::from(count.max(1)))
 }
 
-/// A report, and a client made and freed, of a program in one folder beside a storm in another one.
+/// A report, and a client made and freed, of a program in one place beside a storm in another one.
 fn beside(
     storm: Storm,
     count: u32,
-    (ours, theirs): (&str, &str),
-    device_instance: u32,
+    (ours, theirs): (Place<'_>, Place<'_>),
     calls: u32,
 ) -> Result<[f64; 2], String> {
-    let open = || Client::open(ours, GPU, device_instance);
-    let client = open().map_err(|e| format!("a program on {ours}: {e}"))?;
-    let others = Others::new(storm, count, theirs, device_instance)?;
+    let open = || ours.open();
+    let client = open().map_err(|e| format!("a program on {}: {e}", ours.folder))?;
+    let others = Others::new(storm, count, theirs)?;
     let report = each(calls, || client.fb_info(&[8]).map(drop))?;
     let made = each(calls / 4, || open().map(Client::close))?;
     others.end()?;
@@ -113,32 +139,36 @@ fn beside(
     Ok([report, made])
 }
 
-/// Measures them.
+/// Measures them. `gpus`: minor number and number for RM of this GPU, and of another one if there is one.
 pub(super) fn measure(
     control: &Control,
-    device_instance: u32,
+    gpus: ((u32, u32), Option<(u32, u32)>),
     settings: &Settings,
     report: &mut Report,
 ) -> Result<(), String> {
-    let names = ["calm", "storm"];
-    for name in names {
-        errno(name, control.create(name, GPU, LIMIT / 16, 1))?;
+    let place = |folder, (gpu, device_instance)| Place {
+        folder,
+        gpu,
+        device_instance,
+    };
+    let (here, there) = gpus;
+    let mut names = vec![("calm", here), ("storm", here)];
+    names.extend(there.map(|there| ("distant", there)));
+    for (name, (gpu, _)) in &names {
+        errno(name, control.create(name, *gpu, LIMIT / 16, 1))?;
     }
-    let [calm, stormy] = names.map(folder);
-    for storm in Storm::ALL {
+    let [calm, stormy, distant] = ["calm", "storm", "distant"].map(folder);
+    for (storm, elsewhere) in Storm::ALL {
+        let (theirs, nodes) = match (elsewhere, there) {
+            (false, _) => (place(&stormy, here), place("/dev", here)),
+            (true, Some(there)) => (place(&distant, there), place("/dev", there)),
+            (true, None) => continue,
+        };
         let mut figures = [const { (Vec::new(), Vec::new()) }; 2];
         for _ in 0..settings.rounds {
-            let told = |folders| {
-                beside(
-                    storm,
-                    report.processors,
-                    folders,
-                    device_instance,
-                    settings.calls,
-                )
-            };
-            let direct = told(("/dev", "/dev"))?;
-            let proxied = told((&calm, &stormy))?;
+            let told = |places| beside(storm, report.processors, places, settings.calls);
+            let direct = told((place("/dev", here), nodes))?;
+            let proxied = told((place(&calm, here), theirs))?;
             for (place, (first, second)) in figures.iter_mut().zip(direct.into_iter().zip(proxied))
             {
                 place.0.push(first);
@@ -148,7 +178,7 @@ pub(super) fn measure(
         let setting = Setting {
             instances: 2,
             objects: 0,
-            beside: storm.name(),
+            beside: storm.name(elsewhere),
             ..ALONE
         };
         let calls = [
@@ -159,8 +189,8 @@ pub(super) fn measure(
             report.rows.push(Row::new(call, setting, direct, proxied));
         }
     }
-    for name in names {
-        errno(name, control.destroy(name, GPU))?;
+    for (name, (gpu, _)) in &names {
+        errno(name, control.destroy(name, *gpu))?;
     }
     Ok(())
 }
