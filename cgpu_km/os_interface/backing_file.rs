@@ -86,7 +86,8 @@ impl BackingFile {
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
         // than the call lasts.
-        let answer = unsafe { caller::forward(self.file, self, QueueKey::HOST, cmd, parts, route) };
+        let answer =
+            unsafe { caller::forward(self.file, (self, None), QueueKey::HOST, cmd, parts, route) };
         let answer = answer?;
         if answer < 0 {
             return Err(Error::from_errno(answer));

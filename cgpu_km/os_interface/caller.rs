@@ -4,7 +4,7 @@
 use super::{
     extra,
     held::HeldFile,
-    scratch::Lease,
+    scratch::{Lease, Recent},
     session::Endpoint,
     worker::{Inserted, QueueKey, Request, Route},
     BackingFile, UserAddr,
@@ -18,6 +18,7 @@ pub struct Caller<'a> {
     file: NonNull<bindings::file>,
     backing: &'a BackingFile,
     queue: QueueKey,
+    recent: &'a Recent,
     /// The call is that of the task that made it: its memory, its address space.
     _task: PhantomData<NotThreadSafe>,
 }
@@ -32,11 +33,13 @@ impl<'a> Caller<'a> {
         file: NonNull<bindings::file>,
         backing: &'a BackingFile,
         queue: QueueKey,
+        recent: &'a Recent,
     ) -> Self {
         Self {
             file,
             backing,
             queue,
+            recent,
             _task: PhantomData,
         }
     }
@@ -96,18 +99,28 @@ impl<'a> Caller<'a> {
     /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
-        unsafe { forward(self.file, self.backing, self.queue, cmd, parts, route) }
+        unsafe {
+            forward(
+                self.file,
+                (self.backing, Some(self.recent)),
+                self.queue,
+                cmd,
+                parts,
+                route,
+            )
+        }
     }
 }
 
-/// Makes a call on `file` with `parts` in the current task's scratch; see [`Caller::forward`].
+/// Makes a call on `file` with `parts` in the current task's scratch, which is the one in `recent`, as a rule; see
+/// [`Caller::forward`].
 ///
 /// # Safety
 ///
 /// `file` is an open file of the driver behind `backing`, and stays open during the call.
 pub(super) unsafe fn forward(
     file: NonNull<bindings::file>,
-    backing: &BackingFile,
+    (backing, recent): (&BackingFile, Option<&Recent>),
     queue: QueueKey,
     cmd: u32,
     parts: &mut [Part<'_>],
@@ -117,7 +130,7 @@ pub(super) unsafe fn forward(
     let mut lease = None;
     let mut inserted = None;
     if !parts.is_empty() {
-        let mut slot = Lease::take()?;
+        let mut slot = Lease::take(recent)?;
         arg = slot.fill(parts)?;
         if let Route::Holding(_, descriptor) = route {
             let place = Lease::place(parts, descriptor.part, descriptor.offset)?;

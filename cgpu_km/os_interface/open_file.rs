@@ -144,7 +144,8 @@ unsafe extern "C" fn run<E: Endpoint>(head: *mut bindings::callback_head) {
     // SAFETY: `settle_later`'s caller promised that the file is one of `E`; the reference keeps it open.
     let session = unsafe { session::<E>(file.as_ptr()) };
     // SAFETY: As above; the session's backing file is the one that it was opened on.
-    let mut caller = unsafe { Caller::new(file, session.backing(), session.queue()) };
+    let mut caller =
+        unsafe { Caller::new(file, session.backing(), session.queue(), session.recent()) };
     let late = settlement.since.elapsed().as_nanos() > LATE;
     E::settle(session.file(), &mut caller, &settlement.mapping, late);
 }

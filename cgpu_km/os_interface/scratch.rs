@@ -52,9 +52,11 @@
 mod mapping;
 mod place;
 mod pool;
+mod recent;
 mod table;
 
 pub(super) use place::Place;
+pub(super) use recent::Recent;
 pub use table::Scratch;
 
 use super::{creds, extra, wait::Semaphore};
@@ -146,26 +148,31 @@ impl Drop for Grant<'_> {
 }
 
 impl Lease {
-    /// Takes a slot of the current address space, waiting for one if all are in use.
+    /// Takes a slot of the current address space, waiting for one if all are in use. `recent`: of the file that the call is
+    /// made on, if it keeps one.
     ///
     /// `EINTR` if the task is killed while it waits, `ENOMEM`, or `EFAULT` for a task without an
     /// address space.
-    pub(super) fn take() -> Result<Self> {
-        Self::take_by(Semaphore::take)
+    pub(super) fn take(recent: Option<&Recent>) -> Result<Self> {
+        Self::take_by(recent, Semaphore::take)
     }
 
     /// The same for a call that must not be left out: a task that is killed waits, too. (Slots are
     /// held over calls of the driver alone.)
     pub(super) fn take_always() -> Result<Self> {
-        Self::take_by(|free| {
+        Self::take_by(None, |free| {
             free.take_always();
             Ok(())
         })
     }
 
-    fn take_by(wait: impl FnOnce(&Semaphore) -> Result) -> Result<Self> {
+    fn take_by(recent: Option<&Recent>, wait: impl FnOnce(&Semaphore) -> Result) -> Result<Self> {
         let task = current!();
-        let (pool, base) = Pool::current(task.mm().ok_or(EFAULT)?)?;
+        let mm = task.mm().ok_or(EFAULT)?;
+        let (pool, base) = match recent {
+            Some(recent) => recent.pool(mm)?,
+            None => Pool::current(mm)?,
+        };
         wait(&pool.free)?;
         let mut taken = pool.taken.load(Relaxed);
         loop {

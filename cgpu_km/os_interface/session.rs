@@ -30,6 +30,7 @@ use super::{
     mapping::{make, AtOnce, Mapping, Mappings, Pages, Shown, Unmapped},
     open_file::OpenFile,
     registers,
+    scratch::Recent,
     worker::QueueKey,
     BackingFile, UserAddr,
 };
@@ -99,6 +100,8 @@ pub(super) struct Session<E: Endpoint> {
     backing: Arc<BackingFile>,
     queue: QueueKey,
     mappings: Mappings,
+    /// The scratch of the last call.
+    recent: Recent,
     /// Reduced, if there was anything to reduce.
     opener: Option<Kept>,
     handle: OpenFile,
@@ -112,6 +115,10 @@ impl<E: Endpoint> Session<E> {
 
     pub(super) fn queue(&self) -> QueueKey {
         self.queue
+    }
+
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     pub(super) fn mappings(&self) -> &Mappings {
@@ -167,6 +174,7 @@ pub(super) unsafe fn open_endpoint<E: Endpoint>(
         queue: endpoint.queue(),
         backing,
         mappings: Mappings::new(),
+        recent: Recent::new(),
         opener: None,
         handle,
         file,
@@ -350,7 +358,7 @@ unsafe fn call<E: Endpoint>(filp: *mut bindings::file, cmd: c_uint, arg: c_ulong
     let file = NonNull::new(filp).ok_or(EINVAL)?;
     // SAFETY: The VFS holds the file open during the call; the session's backing file is the one
     // that it was opened on.
-    let mut caller = unsafe { Caller::new(file, &session.backing, session.queue) };
+    let mut caller = unsafe { Caller::new(file, &session.backing, session.queue, &session.recent) };
     // CAST: c_ulong is 64 bits wide.
     E::ioctl(&session.file, &mut caller, cmd, UserAddr::new(arg as u64))
 }
