@@ -65,6 +65,7 @@ HOST = (
     ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
     ("shares of compute on the model", ["sh", "-c", "make --no-print-directory bench-weights >/dev/null"]),
     ("the tables know the recordings", ["tests/abi/recordings.py"]),
+    ("programs on a real GPU count right", ["tests/gpu/programs/count.py", "--self-test"]),
     ("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
     ("numbers are those of NVIDIA's headers", ["tests/abi/parity.py"]),
     ("fuzzing, a short run", ["tests/fuzz/fuzz.py", "smoke"]),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [CASE...]: how the module's scheduler
-shares a real GPU. A line of JSON for each case: what each program did of what it does alone (`got`), its part of what all
-did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
+"""weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [--warm-up S] [CASE...]: how the
+module's scheduler shares a real GPU. A line of JSON for each case: what each program did of what it does alone (`got`),
+its part of what all did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
 
 A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native, doorbell or rmapi; `+` after a weight is high
 priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program that thinks, launches
@@ -114,8 +114,9 @@ def pairs(weights):
 class Gpu:
     """A GPU, and what each kind of program does alone on it under the driver."""
 
-    def __init__(self, folder, minor, kept=None):
+    def __init__(self, folder, minor, kept=None, options=()):
         self.tool = [folder / "cgpu-gpu", "weigh", *(["--gpu", str(minor)] if minor is not None else [])]
+        self.options = [*map(str, options)]
         self.kept = kept and kept.with_suffix(f".{minor or 0}.json")
         self.alone = json.loads(self.kept.read_text()) if kept and self.kept.exists() else {}
 
@@ -138,7 +139,8 @@ class Gpu:
         """Runs a case; what came of it."""
         backend, policy, instances = parse(case)
         try:
-            seen = weigh(self.tool, backend, policy, instances, span(instances, seconds), self.steps(), log)
+            tool = [*self.tool, *self.options]
+            seen = weigh(tool, backend, policy, instances, span(instances, seconds), self.steps(), log)
         except (subprocess.SubprocessError, json.JSONDecodeError) as failure:
             return {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}
         rates = [said["rate"] if said else 0 for said in seen["programs"]]
@@ -164,9 +166,10 @@ class Gpu:
         }
 
 
-def measure(folder, cases, seconds, gpus=(None,), logs=None, kept=None):
-    """Runs cases, one on each GPU at a time, which begin together; what came of each."""
-    gpus = [Gpu(folder, minor, kept) for minor in gpus]
+def measure(folder, cases, seconds, gpus=(None,), logs=None, kept=None, options=()):
+    """Runs cases, one on each GPU at a time, which begin together; what came of each. `options` are those of
+    `cgpu-gpu weigh` for the cases."""
+    gpus = [Gpu(folder, minor, kept, options) for minor in gpus]
     # Of one length together, so that nobody starts or ends while another one is measured.
     cases = sorted(cases, key=lambda case: span(parse(case)[2], seconds)) if len(gpus) > 1 else list(cases)
     kinds = dict.fromkeys([FIRST_KIND] + [f"{kernel}:{depth}" for case in cases for _, kernel, depth in parse(case)[2]])
@@ -190,14 +193,27 @@ def main():
     parser.add_argument("--alone", type=Path)
     parser.add_argument("--gpu", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before a case's programs begin to count")
     parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     cases = options.cases or (pairs(options.pairs) if options.pairs else default_cases())
     lines = []
-    for line in measure(options.bin.resolve(), cases, options.seconds, options.gpu or (None,), options.logs, options.alone):
-        lines.append(line)
-        print(json.dumps(line), flush=True)
+    found = measure(
+        options.bin.resolve(),
+        cases,
+        options.seconds,
+        options.gpu or (None,),
+        options.logs,
+        options.alone,
+        ("--warm-up", options.warm_up),
+    )
+    try:
+        for line in found:
+            lines.append(line)
+            print(json.dumps(line), flush=True)
+    except subprocess.SubprocessError as failure:
+        sys.exit(f"weights: what a program does alone cannot be measured: {failure}")
     if options.json:
         options.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Keeps the GPU busy with kernels of one length, so many in its queue, and counts those that end in a span of
-time, from the end of one to the end of another. The work of a kernel is a number of steps, so one that was preempted takes longer, as real work does.
+"""Keeps the GPU busy with kernels of one length, so many in its queue, and counts them in a span of time. The work of a
+kernel is a number of steps, so one that was preempted takes longer, as real work does.
 
     burn.py KERNEL_US DEPTH SECONDS [STEPS_PER_US]
 
 How many steps a microsecond is, it measures itself where it is not told; it must be told where others
-use the GPU. Says "ready" when it runs, reads when the span begins (cuda.told), and prints JSON."""
+use the GPU. Says "ready" when it runs, counts as count.py says, and prints JSON."""
 
 import ctypes
 import sys
 import time
 
 import cuda
+from count import Count
 
 STEPS = b"""
 .version 7.0
@@ -72,33 +73,20 @@ def main():
     events = [ctypes.c_void_p() for _ in range(depth)]
     for event in events:
         cuda.cuda("cuEventCreate", ctypes.byref(event), 2)
-    launched = ended = counted = 0
-    begins = first = None
-    last = longest = 0.0
+    count = Count(seconds, lambda **seen: cuda.say(**seen, steps_per_us=steps_per_us))
+    launched = 0
     print("ready", flush=True)
     while True:
         slot = events[launched % depth]
         if launched >= depth:
             waited = time.monotonic()
             cuda.cuda("cuEventSynchronize", slot)
-            now = time.monotonic()
-            ended += 1
-            if begins is None and (ended & 15 == 0 or wanted > 500):
-                begins = cuda.told()
-            if begins is not None:
-                if now > begins + seconds:
-                    break
-                if first is not None:
-                    longest = max(longest, now - waited)
-                elif now >= begins:
-                    first, counted = now, ended
-                last = now
+            # Of short kernels not after each: looking takes a part of one.
+            if not count.goes_on(waited, time.monotonic(), wanted > 500 or count.ended & 15 == 0):
+                break
         work.launch(steps, BLOCKS)
         cuda.cuda("cuEventRecord", slot, None)
         launched += 1
-    # The last one ended too late.
-    rate = cuda.rate(ended - 1 - counted, last, first)
-    cuda.say(**rate, longest_wait_ms=longest * 1e3, steps_per_us=steps_per_us)
     cuda.synchronize()
     cuda.end(device)
 

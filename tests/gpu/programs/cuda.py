@@ -3,9 +3,7 @@
 
 import ctypes
 import json
-import select
 import sys
-import time
 
 LIBRARY = ctypes.CDLL("libcuda.so.1")
 OUT_OF_MEMORY = 2
@@ -130,22 +128,6 @@ class Spin:
 def synchronize():
     """Waits for the context's work."""
     cuda("cuCtxSynchronize")
-
-
-def told():
-    """When the span begins in which the program counts, by the system's monotonic clock, as a line of the standard input
-    says: the same for all that compete, whenever they read it. At its end: now. `None`: there is no line yet."""
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        return None
-    line = sys.stdin.readline().strip()
-    return float(line) if line else time.monotonic()
-
-
-def rate(count, last, first):
-    """So many kernels from the end of one to the end of another, both inside the span; `first` is none where no kernel
-    ended in it."""
-    seconds = last - first if count > 0 else 0.0
-    return {"kernels": max(count, 0), "seconds": seconds, "rate": count / seconds if seconds else 0.0}
 
 
 def say(**what):

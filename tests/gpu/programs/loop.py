@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """PyTorch loops that compete for the GPU: training steps of which many are queued, or inference that waits for
-each answer. Counts the steps that end in a span of time, as burn.py counts kernels.
+each answer. Counts the steps in a span of time, as burn.py counts kernels.
 
     loop.py train|infer SECONDS
 """
@@ -11,6 +11,7 @@ import time
 import torch
 
 import cuda
+from count import Count
 
 QUEUED = 4
 
@@ -58,30 +59,18 @@ def main():
     torch.cuda.synchronize()
     ended = [torch.cuda.Event() for _ in range(depth)]
     print("ready", flush=True)
-    launched = done = counted = 0
-    begins = first = None
-    last = longest = 0.0
+    count = Count(seconds, cuda.say)
+    launched = 0
     while True:
         slot = ended[launched % depth]
-        waited = time.monotonic()
         if launched >= depth:
+            waited = time.monotonic()
             slot.synchronize()
-            now = time.monotonic()
-            done += 1
-            begins = cuda.told() if begins is None else begins
-            if begins is not None:
-                if now > begins + seconds:
-                    break
-                if first is not None:
-                    longest = max(longest, now - waited)
-                elif now >= begins:
-                    first, counted = now, done
-                last = now
+            if not count.goes_on(waited, time.monotonic()):
+                break
         step()
         slot.record()
         launched += 1
-    # The last one ended too late.
-    cuda.say(**cuda.rate(done - 1 - counted, last, first), longest_wait_ms=longest * 1e3)
     torch.cuda.synchronize()
 
 

@@ -152,7 +152,7 @@ struct Weigh {
     warm_up: f64,
     /// WEIGHT:PROGRAM..., for each instance; the words of the program are separated by spaces. A weight that
     /// ends in + has high priority. The program says "ready", is told in a line when it begins to count (seconds of the
-    /// monotonic clock), and prints JSON at its end
+    /// monotonic clock), prints JSON, and goes on until its input ends
     #[arg(required = true)]
     instances: Vec<String>,
 }
@@ -455,8 +455,11 @@ fn listen(
         counting.store(false, Relaxed);
         said.push(serde_json::from_str(&line).unwrap_or(Value::Null));
     }
+    // They go on until here, so that who was the last to say something had the company of all.
     for runner in runners.iter_mut() {
         drop(runner.child.stdin.take());
+    }
+    for runner in runners.iter_mut() {
         runner.child.wait()?;
     }
     Ok(said)
