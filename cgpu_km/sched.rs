@@ -346,7 +346,7 @@ impl Authority for Hands<'_> {
     fn set_gate(&mut self, instance: InstanceId, gate: sched::Gate) -> Result<(), CallError> {
         let position = match gate {
             sched::Gate::Open => Position::Open,
-            sched::Gate::Armed => Position::Armed,
+            sched::Gate::Armed | sched::Gate::Metered => Position::Armed,
             sched::Gate::Shut => Position::Shut,
         };
         match self.0.gate(instance) {

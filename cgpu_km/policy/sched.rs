@@ -135,7 +135,8 @@ pub enum Event {
     /// A client was freed or its file closed, with all that it had.
     ClientFreed(crate::nvidia::handle::ClientHandle),
     /// A program of the instance touched its doorbell while the gate was not open. It went on if the gate
-    /// was armed (which is open now) and sleeps if it was shut.
+    /// was armed (which is open now), or metered and what it did was no launch that can be made for it (the same), and
+    /// sleeps if it was shut.
     Rang(InstanceId),
     /// The action that [`Scheduler::next`] named last was tried.
     Answer {
@@ -146,6 +147,15 @@ pub enum Event {
     },
     /// Time has passed.
     Tick,
+}
+
+/// What becomes of a launch at a gate that is metered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It is made.
+    Passes,
+    /// Its task sleeps until the gate is set anew, to anything but [`Gate::Shut`], and then asks again.
+    Waits,
 }
 
 /// Why the scheduler refuses what the operator wants.
@@ -310,6 +320,14 @@ impl Scheduler {
             Event::Tick => {}
         }
         Ok(())
+    }
+
+    /// A program of the instance launches, at a gate that is metered: what becomes of it. [`Scheduler::next`] is to be
+    /// asked where [`Scheduler::deadline`] is another one afterwards.
+    ///
+    /// Nothing sets a gate to [`Gate::Metered`] yet.
+    pub fn launched(&mut self, _now: Nanos, _id: InstanceId) -> Passage {
+        Passage::Passes
     }
 
     /// When [`Scheduler::next`] is to be asked again although nothing happened; `None`: never.

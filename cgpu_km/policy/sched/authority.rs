@@ -47,7 +47,11 @@ pub enum Gate {
     Open,
     /// Not mapped. The first access is reported ([`super::Event::Rang`]) and opens the gate.
     Armed,
-    /// Not mapped. An access is reported, and its task sleeps until the gate is open or armed.
+    /// Not mapped. Each launch is told of, and passes or waits as the scheduler answers
+    /// ([`super::Scheduler::launched`]); it is made without the page being mapped. Where that cannot be done, this is
+    /// [`Gate::Armed`].
+    Metered,
+    /// Not mapped. An access is reported, and its task sleeps until the gate is set to anything else.
     Shut,
 }
 

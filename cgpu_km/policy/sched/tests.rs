@@ -97,6 +97,10 @@ impl Bench {
         match self.gate(id) {
             Gate::Open => return,
             Gate::Armed => self.gates.push((id, Gate::Open)),
+            Gate::Metered => {
+                self.sched.launched(self.now, id);
+                return;
+            }
             Gate::Shut => {}
         }
         self.event(Event::Rang(id));

@@ -183,7 +183,7 @@ impl Scheduler {
         }
         match instance.gate {
             Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
-            Gate::Armed => instance.gate = Gate::Open,
+            Gate::Armed | Gate::Metered => instance.gate = Gate::Open,
             Gate::Open => {}
         }
         match since {

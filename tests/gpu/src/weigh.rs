@@ -389,7 +389,7 @@ impl Authority for Backend {
         let compute = competitor.ok_or(CallError::Failed)?.compute;
         compute.set_gate(match gate {
             Gate::Open => compute::OPEN,
-            Gate::Armed => compute::ARMED,
+            Gate::Armed | Gate::Metered => compute::ARMED,
             Gate::Shut => compute::SHUT,
         });
         compute.move_gates().then_some(()).ok_or(CallError::Failed)

@@ -3,7 +3,7 @@
 //! each of which takes its time and has its effect within it.
 
 use crate::gpu::{What, NONE};
-use crate::world::{Habit, World};
+use crate::world::{Habit, Touch, World};
 use crate::{Nanos, MS, US};
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::policy::sched::{
@@ -160,18 +160,34 @@ impl Driven {
                 Some(call) => Some(call.effect_at.unwrap_or(call.done_at)),
                 None => self.wake_at,
             };
-            if let Some(program) = self.world.run(next.map_or(end, |at| at.min(end))) {
-                let now = self.world.now();
-                self.rings.push(now);
-                self.sched
-                    .event(now, Event::Rang(id_of(program)))
-                    .expect("room");
-                self.wake();
+            if let Some(touch) = self.world.run(next.map_or(end, |at| at.min(end))) {
+                self.touched(touch);
                 continue;
             }
             self.progress();
             if self.world.now() >= end {
                 return;
+            }
+        }
+    }
+
+    /// A page fault.
+    fn touched(&mut self, touch: Touch) {
+        let now = self.world.now();
+        self.rings.push(now);
+        match touch {
+            Touch::Rang(program) => {
+                let rang = Event::Rang(id_of(program));
+                self.sched.event(now, rang).expect("room");
+                self.wake();
+            }
+            Touch::Asks(program) => {
+                let deadline = self.sched.deadline();
+                let passage = self.sched.launched(now, id_of(program));
+                self.world.answer(program, passage);
+                if self.sched.deadline() != deadline {
+                    self.wake();
+                }
             }
         }
     }

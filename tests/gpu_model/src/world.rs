@@ -3,7 +3,7 @@
 
 use crate::gpu::Gpu;
 use crate::{Nanos, US};
-use cgpu_km::policy::sched::Gate;
+use cgpu_km::policy::sched::{Gate, Passage};
 
 /// A kernel's end to the launch of the next one by a program that waited for it. Follows from the rate of
 /// such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
@@ -12,6 +12,17 @@ const REACTION: Nanos = 4_400;
 const LAUNCH: Nanos = 2_200;
 /// A task that slept at its doorbell, from the opening of the gate to its launch.
 const WAKE: Nanos = 20 * US;
+/// What a launch at a metered doorbell takes longer: a page fault, in which it is made.
+const METERED: Nanos = 2 * US;
+
+/// A program touched a doorbell that is not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It went on, or sleeps.
+    Rang(usize),
+    /// It asks whether it may launch, and is to be answered ([`World::answer`]) before time passes.
+    Asks(usize),
+}
 
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +46,8 @@ pub struct Program {
     gate: Gate,
     /// It sleeps at it.
     parked: bool,
+    /// It is in the page fault of a metered launch.
+    faulting: bool,
     /// It launches nothing more for the time being.
     stopped: bool,
     outstanding: u32,
@@ -89,6 +102,7 @@ impl World {
             channel,
             gate: Gate::Open,
             parked: false,
+            faulting: false,
             stopped: false,
             outstanding: 0,
             launch_at: Some(self.now()),
@@ -122,6 +136,7 @@ impl World {
         let now = self.now();
         let program = &mut self.programs[program];
         program.stopped = stopped;
+        program.faulting = false;
         if stopped {
             program.launch_at = None;
             program.parked = false;
@@ -135,9 +150,8 @@ impl World {
         self.programs[program].outstanding > 0
     }
 
-    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open, and says
-    /// which.
-    pub fn run(&mut self, to: Nanos) -> Option<usize> {
+    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open.
+    pub fn run(&mut self, to: Nanos) -> Option<Touch> {
         while self.now() < to {
             let launches = self.programs.iter().enumerate();
             let next = launches
@@ -150,8 +164,9 @@ impl World {
             }
             let due = next.filter(|(at, _)| *at <= self.now() && *at <= to);
             if let Some((_, program)) = due {
-                if self.launch(program) {
-                    return Some(program);
+                let touch = self.launch(program);
+                if touch.is_some() {
+                    return touch;
                 }
             }
         }
@@ -172,24 +187,49 @@ impl World {
         }
     }
 
-    /// Returns whether the doorbell was not open.
-    fn launch(&mut self, index: usize) -> bool {
+    fn launch(&mut self, index: usize) -> Option<Touch> {
         let now = self.now();
         let program = &mut self.programs[index];
         program.launch_at = None;
+        let faulted = core::mem::take(&mut program.faulting);
         if program.left == Some(0) {
             program.stopped = true;
-            return false;
+            return None;
         }
-        let rang = program.gate != Gate::Open;
         match program.gate {
             Gate::Shut => {
                 program.parked = true;
-                return true;
+                Some(Touch::Rang(index))
             }
-            Gate::Armed => program.gate = Gate::Open,
-            Gate::Open => {}
+            Gate::Metered if faulted => Some(Touch::Asks(index)),
+            Gate::Metered => {
+                program.faulting = true;
+                program.launch_at = Some(now + METERED);
+                None
+            }
+            Gate::Armed => {
+                program.gate = Gate::Open;
+                self.submit(index);
+                Some(Touch::Rang(index))
+            }
+            Gate::Open => {
+                self.submit(index);
+                None
+            }
         }
+    }
+
+    /// Answers a program that asks whether it may launch: it does, or sleeps until its doorbell is set anew.
+    pub fn answer(&mut self, index: usize, passage: Passage) {
+        match passage {
+            Passage::Passes => self.submit(index),
+            Passage::Waits => self.programs[index].parked = true,
+        }
+    }
+
+    fn submit(&mut self, index: usize) {
+        let now = self.now();
+        let program = &mut self.programs[index];
         program.outstanding += 1;
         program.launched_at = now;
         program.left = program.left.map(|left| left - 1);
@@ -198,7 +238,6 @@ impl World {
         }
         let (channel, kernel) = (program.channel, program.habit.kernel);
         assert!(self.gpu.submit(channel, kernel), "the queue is deep enough");
-        rang
     }
 }
 
