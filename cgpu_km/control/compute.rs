@@ -85,7 +85,7 @@ fn gpu_record(gpu: &Gpu) -> uapi::GpuCompute {
     record.mode = match view.mode {
         Mode::Native => 0,
         Mode::Free => 1,
-        Mode::Slices | Mode::Round => 2,
+        Mode::Slices => 2,
         Mode::Windows => 3,
     };
     record.max_instances = rules.max_instances;

@@ -22,9 +22,8 @@
 //! * **Slices** in proportion, with everybody's channels on, where all that compete keep their queues full of short kernels:
 //!   no call, and a change costs a fifth. Whether each has its part is told by the doorbells (`slices.rs`).
 //! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
-//!   was submitted runs on, so a window ends when that has ended (`drain.rs`), as far as the moments at which a program
-//!   launches tell how much it is (`queue.rs`). Equal parts of programs that queue more than windows can be made of are the
-//!   hardware's own round (`round.rs`).
+//!   was submitted runs on, so no more is let pass than fits into a window, and this ends when that has ended (`meter.rs`): the
+//!   moments at which a program launches tell how long that takes (`queue.rs`).
 //!
 //! # Who has work
 //!
@@ -46,13 +45,12 @@
 
 mod account;
 mod authority;
-mod drain;
 mod fleet;
 mod limit;
+mod meter;
 mod next;
 mod parts;
 mod queue;
-mod round;
 mod rules;
 mod samples;
 mod slices;
@@ -76,7 +74,6 @@ use crate::store::{Exhausted, List};
 use fleet::{Fleet, Instance};
 use limit::Limit;
 use next::Pending;
-use round::Round;
 use slices::Slices;
 use windows::Turn;
 
@@ -190,7 +187,6 @@ pub struct Scheduler {
     fleet: Fleet,
     turn: Turn,
     slices: Slices,
-    round: Round,
     mode: Mode,
     /// When `mode` began, or was last charged to who had the GPU.
     charged_until: Nanos,
@@ -223,7 +219,6 @@ impl Scheduler {
             fleet: Fleet::new(),
             turn: Turn::new(),
             slices: Slices::new(),
-            round: Round::new(),
             mode: Mode::Free,
             charged_until: 0,
             pending: None,
@@ -324,10 +319,8 @@ impl Scheduler {
 
     /// A program of the instance launches, at a gate that is metered: what becomes of it. [`Scheduler::next`] is to be
     /// asked where [`Scheduler::deadline`] is another one afterwards.
-    ///
-    /// Nothing sets a gate to [`Gate::Metered`] yet.
-    pub fn launched(&mut self, _now: Nanos, _id: InstanceId) -> Passage {
-        Passage::Passes
+    pub fn launched(&mut self, now: Nanos, id: InstanceId) -> Passage {
+        self.meter(now, id)
     }
 
     /// When [`Scheduler::next`] is to be asked again although nothing happened; `None`: never.

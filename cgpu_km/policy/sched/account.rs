@@ -15,24 +15,17 @@ pub enum Mode {
     Free,
     /// By the time slices of the channel groups.
     Slices,
-    /// By the hardware's own round, whose slices are all alike. To people it is sharing by slices, too.
-    Round,
     /// By windows, one instance at a time.
     Windows,
 }
 
 impl Mode {
-    /// Whether all that compete have their channels on, each its slice in turn.
-    pub(super) const fn is_by_slices(self) -> bool {
-        matches!(self, Self::Slices | Self::Round)
-    }
-
     /// Its name, as shown to people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
             Self::Free => "free",
-            Self::Slices | Self::Round => "slices",
+            Self::Slices => "slices",
             Self::Windows => "windows",
         }
     }
@@ -121,12 +114,6 @@ impl Scheduler {
                 }
             }
             Mode::Slices if self.slices.are_open() => self.charge_slices(spent),
-            Mode::Round => {
-                let each = portion(spent, 1, self.count_competing());
-                for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
-                    instance.account.given = instance.account.given.saturating_add(each);
-                }
-            }
             Mode::Native | Mode::Slices | Mode::Windows => {}
         }
     }
@@ -140,7 +127,6 @@ impl Scheduler {
         match self.mode {
             Mode::Free => spent,
             Mode::Slices if self.slices.is_runner(instance.id) => spent,
-            Mode::Round => portion(spent, 1, self.count_competing()),
             Mode::Windows => self.turn.used_by(instance.id, now),
             Mode::Native | Mode::Slices => 0,
         }

@@ -4,7 +4,6 @@
 use super::account::Account;
 use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
 use super::queue::Queue;
-use super::round::Heard;
 use super::rules::Terms;
 use super::slices::Record;
 use super::ProcessId;
@@ -64,8 +63,6 @@ pub(super) struct Instance {
     pub(super) owed_before: i64,
     /// How slices went.
     pub(super) slices: Record,
-    /// Its launches in the hardware's round, while they are listened to.
-    pub(super) in_round: Heard,
     /// The turn for which it was given its part.
     pub(super) granted: u64,
     /// The longest recent gap between launches, in time that it had the GPU.
@@ -90,8 +87,6 @@ pub(super) struct Instance {
     /// A task that slept at the gate was let go and has not launched yet: it will, as soon as it gets a
     /// processor.
     pub(super) released: bool,
-    /// How long its last window was.
-    pub(super) last_window: Nanos,
     /// What it has queued when it stops at the gate.
     pub(super) queue: Queue,
     pub(super) account: Account,
@@ -112,7 +107,6 @@ impl Instance {
             owed: 0,
             owed_before: 0,
             slices: Record::default(),
-            in_round: Heard::default(),
             granted: 0,
             gap: UNKNOWN_GAP,
             silent: 0,
@@ -124,7 +118,6 @@ impl Instance {
             off_since: None,
             parked_since: None,
             released: false,
-            last_window: 0,
             queue: Queue::new(),
             account: Account::default(),
         }
@@ -135,12 +128,12 @@ impl Instance {
         self.working && !self.terms.suspended
     }
 
-    /// How long it may be silent before it is taken to have no work, where so many compete. Where channels cannot be
-    /// switched off, it may be others' work that keeps it silent.
-    pub(super) fn patience(&self, exclusive: bool, competing: u64) -> Nanos {
+    /// How long it may be silent before it is taken to have no work. Where channels cannot be switched off, it may be
+    /// others' work that keeps it silent.
+    pub(super) fn patience(&self, exclusive: bool) -> Nanos {
         let least = match exclusive {
             true => 2 * MS,
-            false => self.queue.patience(competing).max(16 * MS),
+            false => self.queue.patience().max(16 * MS),
         };
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
     }
@@ -190,6 +183,21 @@ impl Instance {
     /// As much of what it is owed, or had too much, may be an error of the accounts.
     pub(super) fn forget(&mut self, unsure: i64) {
         self.owed = self.owed.saturating_sub(self.owed.clamp(-unsure, unsure));
+    }
+
+    /// Whether its doorbells are to be set: anew where somebody waits that may ask again.
+    pub(super) fn is_to_be_set(&self) -> bool {
+        let asks = self.gate == Gate::Metered && self.parked_since.is_some();
+        self.gate != self.want_gate || asks
+    }
+
+    /// Whoever slept at its gate goes on.
+    pub(super) fn let_go(&mut self, now: Nanos) {
+        if let Some(since) = self.parked_since.take() {
+            self.released = true;
+            let slept = now.saturating_sub(since);
+            self.account.parked = self.account.parked.saturating_add(slept);
+        }
     }
 
     /// It launched outside its window.

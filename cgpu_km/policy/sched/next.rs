@@ -51,7 +51,7 @@ impl Scheduler {
                     true
                 }
                 Mode::Slices => self.open_slices(now),
-                Mode::Native | Mode::Free | Mode::Round => false,
+                Mode::Native | Mode::Free => false,
             };
         if begun {
             // With the window's end as the deadline.
@@ -84,10 +84,10 @@ impl Scheduler {
         self.held_back = false;
         let call = self
             .switch(now, true, wait)
-            .or_else(|| self.gate(true))
+            .or_else(|| self.gate(now, true))
             .or_else(|| self.slice(now, wait))
             .or_else(|| self.switch(now, false, wait))
-            .or_else(|| self.gate(false))
+            .or_else(|| self.gate(now, false))
             .or_else(|| self.read_samples(now, wait))?;
         if !matches!(call, Action::SetGate { .. }) {
             self.limit.take(now);
@@ -96,16 +96,20 @@ impl Scheduler {
     }
 
     /// Gates that are to be shut, or the others.
-    fn gate(&mut self, shut: bool) -> Option<Action> {
+    fn gate(&mut self, now: Nanos, shut: bool) -> Option<Action> {
         if !self.capabilities.doorbell {
             return None;
         }
         let instance = self
             .fleet
             .instances_mut()
-            .find(|i| i.gate != i.want_gate && (i.want_gate == Gate::Shut) == shut)?;
+            .find(|i| i.is_to_be_set() && (i.want_gate == Gate::Shut) == shut)?;
         // Before it is done: a ring that follows at once must find it so.
         instance.gate = instance.want_gate;
+        if instance.gate == Gate::Metered {
+            // Who is let go asks again, before it is known that it was done.
+            instance.let_go(now);
+        }
         Some(Action::SetGate {
             instance: instance.id,
             gate: instance.gate,
@@ -220,12 +224,8 @@ impl Scheduler {
         match pending.action {
             Action::SetGate { instance, .. } => {
                 if let Some(instance) = self.fleet.find_mut(instance) {
-                    if instance.gate != Gate::Shut {
-                        if let Some(since) = instance.parked_since.take() {
-                            instance.released = true;
-                            let slept = now.saturating_sub(since);
-                            instance.account.parked = instance.account.parked.saturating_add(slept);
-                        }
+                    if !matches!(instance.gate, Gate::Shut | Gate::Metered) {
+                        instance.let_go(now);
                     }
                 }
             }

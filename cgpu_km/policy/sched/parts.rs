@@ -4,6 +4,7 @@
 use super::account::{portion, signed, uneven};
 use super::authority::{InstanceId, Nanos};
 use super::fleet::Instance;
+use super::meter::Closing;
 use super::rules::WHOLE;
 use super::Scheduler;
 
@@ -44,7 +45,7 @@ impl Scheduler {
                 self.deadline = Some(end);
                 return true;
             }
-            if !capped && (self.begin_slices(now) || self.begin_round(now)) {
+            if !capped && self.begin_slices(now) {
                 return false;
             }
             // What everybody would have had in the pause counts from its end on: a turn that began late
@@ -70,8 +71,22 @@ impl Scheduler {
                 }
             }
         }
+        if next != self.turn.last {
+            if let Some(at) = self.runs_on(now) {
+                self.deadline = Some(at);
+                return true;
+            }
+        }
         self.turn.holder = next;
         self.turn.since = None;
+        self.turn.heard = None;
+        self.turn.metered = 0;
+        self.turn.closing = Closing::No;
+        let competing = self.count_competing();
+        if let Some(next) = next.and_then(|id| self.fleet.find_mut(id)) {
+            self.turn.learns = next.queue.begin(now, competing);
+            self.turn.opens = next.queue.is_escaping();
+        }
         self.turn.free_at = now;
         true
     }
@@ -144,12 +159,10 @@ impl Scheduler {
             let most = part
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
-            // Without calls a window is as long as its holder makes it, which is forgiven a few times only.
+            // Without calls a window is no shorter than a kernel.
             let debt = match self.capabilities.switch {
                 true => most,
-                false => part
-                    .saturating_mul(8)
-                    .max(signed(next.queue.debt(next.last_window))),
+                false => part.saturating_mul(8).max(signed(next.queue.debt())),
             };
             let id = next.id;
             drop(competing);
@@ -186,7 +199,8 @@ impl Scheduler {
         next == Some(id)
     }
 
-    /// The next instance of this turn, if anybody is owed a window.
+    /// The next instance of this turn, if anybody is owed a window. Who has the GPU already, as its doorbell was open, comes
+    /// first.
     fn next_in_turn(&self) -> Option<InstanceId> {
         if self.turn.length == 0 {
             return None;
@@ -194,6 +208,10 @@ impl Scheduler {
         let least = self.least_window();
         let owed = |i: &&Instance| i.competes() && i.owed >= least;
         let mut waiting = self.fleet.instances().filter(owed);
+        let uncounted = |i: &&Instance| i.queue.is_uncounted();
+        if let Some(first) = self.fleet.instances().filter(owed).find(uncounted) {
+            return Some(first.id);
+        }
         let first = waiting.next()?;
         if first.terms.high_priority {
             return Some(first.id);

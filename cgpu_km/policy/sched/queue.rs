@@ -1,417 +1,452 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program has queued when it is stopped at its doorbell, as the doorbell tells it.
+//! What a program has queued, as its launches tell it at a metered doorbell.
 //!
-//! A program that keeps its queue full launches when one of its kernels ends. So where its gate is armed again at once
-//! after each launch, the time from one to the next is the length of a kernel. And when its task stops at the shut gate,
-//! a kernel has ended just then, and what else it has queued is left: none if it waits for each kernel, seven if it
-//! keeps eight.
+//! A program that keeps its queue full launches until it is full, one launch right after the other, and then whenever one of its
+//! kernels ends. So its launches come in *stretches*: a gap before a launch means that it has waited for the GPU. How long a
+//! stretch is, by the launches in it, is what the GPU takes for one: of a program that waits for each kernel, of one that keeps
+//! eight queued, and of one that launches eight and waits for all of them. The first stretch after its queue was empty tells how
+//! many it launches ahead.
 //!
-//! How many are left is found by trying. The task is let go in the middle of a kernel, some kernels after it
-//! stopped. It fills its queue again, and launches next when a kernel ends: if its queue had not run dry this is the one
-//! under way, half a kernel later; if it had, it is a new one, which takes its whole length. The GPU loses at most
-//! the half of a kernel by that.
-//!
-//! Where others' work is beside it from the first moment on, because they, too, queue much, its kernels seem longer than they are,
-//! each time as long. So who has long kernels, and two windows told nothing of, is given the GPU for so long that what others have
-//! queued is over, and listened to all the time.
-//!
-//! Of a program whose kernels are not alike nothing is learnt, and nothing is reckoned with. One that launches by the clock
-//! looks like one of long kernels, and its windows are idle as long as it is; others lose nothing by that.
+//! From then on it is reckoned: what was let pass is over so many kernels later. Of kernels that are not alike it is the average
+//! that counts. Kernels that are so short that no gap is between them are measured over several launches.
 
 use super::authority::{Nanos, MS, US};
+use super::meter::{LATE, OFTEN};
 
-/// Shorter kernels cannot be told apart by the moments at which a thread wakes up.
-const SHORTEST: Nanos = 150 * US;
-/// So many intervals must have been alike.
+/// One launch comes sooner after the other, unless it has waited for a kernel.
+const GAP: Nanos = 50 * US;
+/// Where no gap comes so many launches are a stretch; the first one may be longer, as queues are deep.
+const SHORT: u64 = 16;
+const SHORT_FIRST: u64 = 64;
+/// So many measures count, of kernels that are not alike.
+const MEASURES: u64 = 8;
+/// And so many where one is twice or half of what was known.
+const MEASURES_CHANGED: u64 = 3;
+/// So many must have been alike, one after the other, for kernels that are taken to be.
 const ALIKE: u32 = 2;
-/// More are not remembered; of others each makes half of them be forgotten.
-const ALIKE_MOST: u32 = 8;
-/// After so many that were all others kernels have become longer.
-const OTHERS: u32 = 4;
-/// Nobody is stopped for longer to try whether its queue has run dry.
-const LONGEST_PAUSE: Nanos = 256 * MS;
-/// Where in a kernel its task is let go, in percent of it.
-const PHASE: u64 = 25;
-/// For one part in so many of a kernel it is silent when its queue is full.
-const QUIET: u64 = 10;
-/// Kernels of this length leave time to shut the gate between two of their ends.
-const UNHURRIED: Nanos = 2 * MS;
-/// By then a program has filled its queue, as a rule.
-const FILLED: Nanos = 400 * US;
-/// How long what was found out is believed; after a try that told nothing: for how long there is none, doubled each
-/// time.
-const BELIEVED: Nanos = 30_000 * MS;
-const HOLD_OFF: Nanos = 50 * MS;
-const DOUBLINGS: u32 = 7;
-/// Who was let pass has rung by then. Were its gate armed sooner it could find it so once more, on the same processor.
-pub(super) const SETTLED: Nanos = 40 * US;
-/// So often it is looked whether a program of short kernels has the GPU, where others may run beside it.
-const OFTEN: Nanos = 250 * US;
-/// So many launches in a window, and one of their intervals is sure to be a kernel's.
-const SURE: u32 = 3;
-/// So many where others' work may be beside it.
-const SURE_BESIDE: u32 = 12;
-/// So much longer than it should be a window may become for the length of kernels; where others' work may be beside it the
-/// second, shared by all that compete. And a quarter of that for what is queued, or the first.
-const LONGER_BY: Nanos = 64 * MS;
-const LONGER_BESIDE: Nanos = 800 * MS;
-/// After so many windows that told nothing others' work may be beside it.
-const TOLD_NOTHING: u32 = 2;
-/// While nothing is known it is given so long, so often: where all are at work nothing could be found out of anybody.
-const GUESS: Nanos = 8 * MS;
+/// Who launches oftener than [`OFTEN`] is not metered for longer than it takes to count its queue, if that is short.
+const SHORT_QUEUE: Nanos = 4 * MS;
+/// A program that is interrupted while it fills its queue seems to launch fewer ahead: that is believed after so many times.
+const FEWER: u32 = 3;
+/// What is known of one that never has its queue full, as that is longer than its windows, is measured again after so long, or so
+/// many times that length, once for each that competes.
+const STALE: Nanos = 12_000 * MS;
+const STALE_TIMES: u64 = 50;
+/// While nothing is known of it, it may be silent for so long, so often.
+const PATIENCE: Nanos = 200 * MS;
 const GUESSES: u32 = 8;
-/// Of a queue that is known, or is not waited for, no more than a kernel and this is left after a window.
-const MOST_LEFT: Nanos = 2 * MS;
-/// And may be silent for so long: the one, shared by all that compete, and no less than the other.
-const PATIENCE: Nanos = 320 * MS;
-const LEAST_PATIENCE: Nanos = 40 * MS;
+/// Who launches in a way that cannot be metered is tried again after so many windows.
+const ESCAPES: u32 = 32;
+/// No program is stopped for longer to count what it had queued before.
+const LONGEST_PAUSE: Nanos = 1000 * MS;
+
+/// Launches one right after the other.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    /// The first one since its queue was empty: it fills it.
+    first: bool,
+    /// When the GPU could begin with it.
+    since: Nanos,
+    /// The last launch.
+    last: Nanos,
+    launches: u64,
+}
 
 /// What is known of a program's queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
-    /// The length of its kernels; 0: nothing is known.
+    /// What the GPU takes for a launch, on average; 0: nothing is known.
     kernel: Nanos,
-    /// Intervals that were as long, and those since the last such that were not.
+    /// How often that was measured, and how often alike since it was not.
+    measures: u64,
     alike: u32,
-    other: u32,
-    /// For so long at most a launch was waited for lately, which is less than a kernel and tells more of short ones.
-    waited: Nanos,
-    /// Its last launch, if the next one that is heard of is the next one.
-    launched_at: Option<Nanos>,
-    /// Kernels that are left when it stops, at least and at most.
-    least: u64,
-    most: Option<u64>,
-    /// What is reckoned with.
-    left: u64,
-    /// When `least` and `most` became the same.
-    known_at: Nanos,
-    /// Tries that told nothing, one after the other, and when the next one may be.
-    failed: u32,
-    not_before: Nanos,
+    measured_at: Nanos,
+    /// Launches ahead; 0: nothing is known.
+    depth: u64,
+    /// How often it launched fewer, one time after the other.
+    fewer: u32,
+    /// Launches between two gaps: one where its queue is kept full, all where it waits for all of them.
+    batch: u64,
+    /// When all that was counted is over.
+    ends: Nanos,
+    /// Kernels that nobody has counted may be queued.
+    uncounted: bool,
+    /// To count them it was stopped then, for so many kernels.
+    stopped: Option<Nanos>,
+    pause: u64,
+    /// How often it has filled its queue meanwhile.
+    refills: u32,
+    stretch: Option<Stretch>,
+    /// It was held back: that its next launch comes late means nothing.
+    held: bool,
+    /// Its first kernel took longer than it should: it was others' work, or they have become longer.
+    doubted: bool,
+    /// It ran for longer than was reckoned with.
+    outdated: bool,
     /// How often it had a window while nothing was known.
     guesses: u32,
+    /// For so many windows it is not metered.
+    escapes: u32,
+}
+
+/// What a launch after a gap has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing.
+    Nothing,
+    /// Its queue was empty before, and is full. Others' work ran for so long before its first kernel had ended.
+    Full(Nanos),
+    /// The length of its kernels was measured.
+    Length,
+    /// It was let go to be counted, and has filled its queue: since when, and with how many.
+    Filled(Nanos, u64),
 }
 
 impl Queue {
     pub(super) const fn new() -> Self {
         Self {
             kernel: 0,
+            measures: 0,
             alike: 0,
-            other: 0,
-            waited: 0,
-            launched_at: None,
-            least: 0,
-            most: None,
-            left: 0,
-            known_at: 0,
-            failed: 0,
-            not_before: 0,
+            measured_at: 0,
+            depth: 0,
+            fewer: 0,
+            batch: 0,
+            ends: 0,
+            uncounted: false,
+            stopped: None,
+            pause: 1,
+            refills: 0,
+            stretch: None,
+            held: false,
+            doubted: false,
+            outdated: false,
             guesses: 0,
+            escapes: 0,
         }
     }
 
-    /// By how much the intervals of kernels that are alike may differ.
-    fn tolerance(kernel: Nanos) -> Nanos {
-        kernel / 16 + 20 * US
+    /// Whether its length is known.
+    fn is_known(&self) -> bool {
+        self.kernel > 0
     }
 
-    /// The length of its kernels, where they are alike and not too short.
-    pub(super) fn kernel(&self) -> Option<Nanos> {
-        (self.alike >= ALIKE && self.kernel >= SHORTEST).then_some(self.kernel)
-    }
-
-    /// For how long it may be silent though it has work, where so many compete.
-    pub(super) fn patience(&self, competing: u64) -> Nanos {
-        match self.kernel() {
-            Some(kernel) => kernel.saturating_mul(2).saturating_add(MS),
-            None if !self.is_steady() && self.guesses < GUESSES => {
-                (PATIENCE / competing.max(1)).max(LEAST_PATIENCE)
-            }
-            None => 0,
-        }
-    }
-
-    /// Whether its kernels are known to be alike: short ones, too.
-    pub(super) fn is_steady(&self) -> bool {
+    fn is_steady(&self) -> bool {
         self.alike >= ALIKE
     }
 
-    /// How many of its launches in a window are to be heard of, at least.
-    pub(super) fn wanted(&self) -> u32 {
-        match self.is_steady() {
-            _ if self.is_hidden() => SURE_BESIDE,
-            false if self.guesses < GUESSES => SURE + ALIKE,
-            _ => SURE,
+    /// Kernels that are queued behind the one that runs, where it keeps its queue full.
+    pub(super) fn behind(&self) -> Nanos {
+        let batch = self.batch.max(1);
+        self.kernel.saturating_mul(self.depth.saturating_sub(batch))
+    }
+
+    /// All that it queues.
+    pub(super) fn whole(&self) -> Nanos {
+        self.kernel.saturating_mul(self.depth.max(1))
+    }
+
+    /// Half of a kernel.
+    pub(super) fn half(&self) -> Nanos {
+        self.kernel / 2
+    }
+
+    /// When all that was let pass is over.
+    pub(super) fn ends(&self) -> Nanos {
+        self.ends
+    }
+
+    /// For how long it may be silent though it has work, at least.
+    pub(super) fn patience(&self) -> Nanos {
+        match self.is_known() {
+            true => self.kernel.saturating_mul(2).saturating_add(MS),
+            false if self.guesses < GUESSES => PATIENCE,
+            false => 0,
         }
     }
 
-    /// Whether its window is to last until they were.
-    pub(super) fn is_new(&self) -> bool {
-        match self.is_steady() {
-            _ if self.is_hidden() => true,
-            true => self.other >= OTHERS / 2,
-            false => self.guesses < GUESSES,
-        }
+    /// What it owes others at most.
+    pub(super) fn debt(&self) -> Nanos {
+        self.whole().saturating_add(self.kernel).saturating_mul(2)
     }
 
-    /// Its kernels are long, and others' work may be beside it whenever it has a window.
-    fn is_beset(&self) -> bool {
-        let told_nothing = (TOLD_NOTHING..GUESSES).contains(&self.guesses);
-        told_nothing && self.known_at == 0 && self.kernel >= UNHURRIED
+    /// Whether its doorbell may be open in its window: its kernels are short, and so is its queue, which was counted.
+    pub(super) fn may_open(&self) -> bool {
+        let counted = self.stretch.is_some_and(|s| !s.first) && !self.uncounted && !self.doubted;
+        let short = self.kernel <= OFTEN && self.whole() <= SHORT_QUEUE;
+        self.is_steady() && counted && short
     }
 
-    /// The same, and how long its kernels are was not told by what it has queued.
-    fn is_hidden(&self) -> bool {
-        self.is_beset() && self.least == 0 && self.most.is_none()
+    /// Whether it is to fill its queue, so that the length of its kernels is measured.
+    pub(super) fn learns(&self) -> bool {
+        !self.is_known() && self.guesses < GUESSES
     }
 
-    /// So much longer than it should be its window may become for the length of its kernels, where so many compete; and with
-    /// what is tried then.
-    pub(super) fn longer_by(&self, competing: u64) -> (Nanos, Nanos) {
-        let longer = match self.is_beset() {
-            true => (LONGER_BESIDE / competing.max(1)).max(LONGER_BY),
-            false => LONGER_BY,
-        };
-        let tries = (longer / 4).max(LONGER_BY);
-        (longer, longer.saturating_add(tries))
+    /// Launches that nobody counts can be made from now on.
+    pub(super) fn lose_count(&mut self) {
+        self.uncounted = true;
+        self.stopped = None;
+        self.pause = 1;
+        self.refills = 0;
+        self.stretch = None;
     }
 
-    /// Whether its task is waited for at the end of a window: not where the wait is longer than what it tells.
-    pub(super) fn is_worth_waiting(&self) -> bool {
-        self.kernel == 0 || self.kernel >= SHORTEST
-    }
-
-    /// How long what is left when it stops takes, as far as that is known.
-    pub(super) fn left(&self) -> Nanos {
-        let kernel = self.kernel().unwrap_or(0);
-        kernel.saturating_mul(self.left)
-    }
-
-    /// It queues so much, or more: the kernel that runs and those that are left when it stops.
-    pub(super) fn at_least(&self) -> Nanos {
-        let kernel = self.kernel().unwrap_or(0);
-        kernel.saturating_mul(self.least.saturating_add(1))
-    }
-
-    /// More than this cannot be left of it after its window, where that is known.
-    pub(super) fn most_left(&self) -> Option<Nanos> {
-        if self.is_short() {
-            return Some(MOST_LEFT);
-        }
-        let known = self.most == Some(self.least);
-        let kernel = self.kernel().filter(|_| known)?;
-        Some(kernel.max(MOST_LEFT))
-    }
-
-    /// It did not stop, and did not launch.
-    pub(super) fn fell_silent(&mut self) {
-        self.guesses = self.guesses.saturating_add(1);
-    }
-
-    /// It has stopped: how long it is given for what is left.
-    pub(super) fn drain(&mut self) -> Nanos {
-        if self.known_at != 0 {
-            return self.left();
-        }
-        self.guesses = self.guesses.saturating_add(1);
-        let guess = if self.guesses <= GUESSES { GUESS } else { 0 };
-        self.left().max(guess)
-    }
-
-    /// What it owes others at most after a window of this length: twice all that it queues, and all of the window, but
-    /// for the first times, when it is learnt.
-    pub(super) fn debt(&self, window: Nanos) -> Nanos {
-        let kernel = self.kernel().unwrap_or(0);
-        let whole = self.left().saturating_add(kernel).saturating_mul(2);
-        match self.guesses < GUESSES {
-            true => whole,
-            false => whole.max(window),
-        }
-    }
-
-    /// It launched, for the first time since `armed_at`. If this is the launch that was expected: for how long others had the
-    /// GPU before the kernel that has ended now, as far as that can be told. `switch`: so long the GPU took to come to it
-    /// before that kernel; `beside`: others may have run beside it; `filling`: it may have filled its queue until now.
-    pub(super) fn launched(
-        &mut self,
-        now: Nanos,
-        armed_at: Nanos,
-        switch: Option<Nanos>,
-        beside: bool,
-        filling: bool,
-    ) -> Option<Nanos> {
-        let last = self.launched_at.take()?;
-        if filling && !self.is_steady() && now.saturating_sub(last) < UNHURRIED {
-            return None;
-        }
-        let before = last.saturating_add(switch.unwrap_or(0));
-        let sure = switch.is_none() && !beside;
-        let waited = now.saturating_sub(armed_at.max(last));
-        if !self.is_short() || !beside {
-            self.interval(now.saturating_sub(before).max(US), sure);
-        }
-        if sure {
-            let lately = self.waited - self.waited / 8;
-            self.waited = lately.max(waited).min(self.kernel);
-        }
-        if !self.is_steady() {
-            return None;
-        }
-        let began = now.saturating_sub(self.kernel().unwrap_or(self.waited));
-        let from = if self.is_short() && switch.is_none() {
-            before.max(armed_at)
-        } else {
-            before
-        };
-        Some(began.saturating_sub(from))
-    }
-
-    /// Its kernels are so short that their ends are not told apart.
-    fn is_short(&self) -> bool {
-        self.is_steady() && self.kernel < SHORTEST
-    }
-
-    /// It launched now: after how long its gate is to be armed, so that its next launch is heard of. `beside`: for others
-    /// that run beside it.
-    pub(super) fn await_next(&mut self, now: Nanos, beside: bool) -> Nanos {
-        self.launched_at = Some(now);
-        match beside && self.is_short() {
-            true => OFTEN,
-            false => SETTLED,
-        }
-    }
-
-    /// It launched now for the first time in a window, and fills its queue: the same, for when it has. What it launches until
-    /// then tells nothing of its kernels; but one that is much longer ends after that.
-    pub(super) fn fills(&mut self, now: Nanos) -> Nanos {
-        self.launched_at = Some(now);
-        if !self.is_steady() {
-            return FILLED;
-        }
-        (self.kernel().unwrap_or(0) / 2).max(SETTLED)
-    }
-
-    /// Whether the next launch that is heard of is its next one.
-    pub(super) fn is_expected(&self) -> bool {
-        self.launched_at.is_some()
-    }
-
-    /// The next launch that is heard of may not be its next one.
-    pub(super) fn lose_sight(&mut self) {
-        self.launched_at = None;
-    }
-
-    /// `sure`: it is the length of a kernel; otherwise others may have had the GPU meanwhile, or the kernel was under way.
-    fn interval(&mut self, interval: Nanos, sure: bool) {
-        let short = self.kernel.max(interval) < SHORTEST;
-        let tolerance = Self::tolerance(self.kernel.min(interval));
-        if self.kernel != 0 && (short || interval.abs_diff(self.kernel) <= tolerance) {
-            let longer = interval.saturating_sub(self.kernel);
-            // What disturbs makes it longer, as a rule.
-            self.kernel = match sure && !short {
-                true if self.alike == 0 => interval,
-                true => self.kernel.min(interval).saturating_add(longer / 8),
-                false => self.kernel.min(interval),
-            };
-            self.alike = self.alike.saturating_add(1).min(ALIKE_MOST);
-            self.other = 0;
-            return;
-        }
-        self.other = self.other.saturating_add(1);
-        if sure {
-            self.alike /= 2;
-        }
-        let sooner = interval < self.kernel && (sure || !self.is_steady());
-        let later = sure && self.other >= OTHERS;
-        if self.kernel != 0 && !sooner && !later {
-            return;
-        }
+    /// It does not launch in a way that can be metered: nothing is known of it, and for some windows nobody tries.
+    pub(super) fn escape(&mut self) {
         *self = Self {
-            kernel: interval,
-            guesses: self.guesses,
+            guesses: GUESSES,
+            escapes: ESCAPES,
             ..Self::new()
         };
     }
 
-    /// After which of the kernels that may be left it is to be let go, if it is to be tried.
-    fn next_try(&self) -> u64 {
-        match self.most {
-            Some(most) => self.least.saturating_add(most) / 2,
-            None => self.least.saturating_mul(2).max(1) - 1,
+    /// Whether it is not to be metered.
+    pub(super) fn is_escaping(&self) -> bool {
+        self.escapes > 0
+    }
+
+    /// Whether it is known, and so short, that it is not waited for what it has queued.
+    pub(super) fn is_negligible(&self) -> bool {
+        self.is_known() && self.behind() < LATE
+    }
+
+    /// Whether some were made.
+    pub(super) fn is_uncounted(&self) -> bool {
+        self.uncounted
+    }
+
+    /// Nothing is known of it any more, but how many it launches ahead and when they are over.
+    fn forget(&mut self) {
+        *self = Self {
+            depth: self.depth,
+            batch: self.batch,
+            uncounted: self.uncounted,
+            ends: self.ends,
+            stretch: self.stretch,
+            ..Self::new()
+        };
+    }
+
+    /// Its window begins, where so many compete. Whether it is to be learnt, or counted, for the first time.
+    pub(super) fn begin(&mut self, now: Nanos, competing: u64) -> bool {
+        self.escapes = self.escapes.saturating_sub(1);
+        if !self.is_known() {
+            // What it was let launch before is the beginning of its first stretch.
+            return self.guesses < GUESSES;
+        }
+        if now >= self.ends {
+            self.stretch = None;
+        }
+        let times = competing.saturating_mul(STALE_TIMES);
+        let stale = self.whole().saturating_mul(times).max(STALE);
+        if self.outdated || now > self.measured_at.saturating_add(stale) {
+            self.forget();
+        }
+        self.uncounted
+    }
+
+    /// It ran for so much longer than was reckoned with: if that is much, it is measured anew.
+    pub(super) fn ran_on(&mut self, longer: Nanos) {
+        self.outdated |= longer > self.half().max(OFTEN);
+    }
+
+    /// It was silent for too long: it has nothing queued any more.
+    pub(super) fn fell_silent(&mut self, now: Nanos) {
+        self.guesses = self.guesses.saturating_add(1);
+        self.ends = self.ends.min(now);
+        self.uncounted = false;
+        self.stopped = None;
+        self.stretch = None;
+    }
+
+    /// It is held back.
+    pub(super) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// It was stopped at its doorbell, which was open, when a kernel had ended. When the others are over.
+    pub(super) fn stop(&mut self, now: Nanos) -> Nanos {
+        self.held = true;
+        self.stretch = None;
+        self.ends = now.saturating_add(self.behind());
+        self.ends
+    }
+
+    /// Its window is over.
+    pub(super) fn end_window(&mut self) {
+        if !self.is_known() {
+            self.guesses = self.guesses.saturating_add(1);
         }
     }
 
-    /// It has stopped at its gate: for how long it is to be stopped to learn what is left.
-    pub(super) fn pause(&mut self, now: Nanos) -> Option<Nanos> {
-        let kernel = self.kernel()?;
-        if self.most == Some(self.least) {
-            if now < self.known_at.saturating_add(BELIEVED) {
-                return None;
-            }
-            // Once more: one less and one more.
-            self.most = Some(self.least.saturating_add(1));
-            self.least = self.least.saturating_sub(1);
+    /// It launches: what is told by the time that has passed since it did last.
+    pub(super) fn hear(&mut self, now: Nanos) -> Told {
+        let held = core::mem::take(&mut self.held);
+        let Some(stretch) = self.stretch else {
+            return Told::Nothing;
+        };
+        self.has_room(now.max(stretch.since));
+        let gap = !held && now.saturating_sub(stretch.last) >= GAP;
+        let many = match (stretch.first, self.is_steady()) {
+            (false, _) => SHORT,
+            (true, true) => self.depth.saturating_mul(2).saturating_add(SHORT),
+            (true, false) => SHORT_FIRST,
+        };
+        if !gap && stretch.launches < many {
+            return Told::Nothing;
         }
-        if now < self.not_before {
+        let took = now.saturating_sub(stretch.since);
+        self.stretch = Some(Stretch {
+            first: false,
+            since: now,
+            last: now,
+            launches: 0,
+        });
+        if self.stopped.is_some() {
+            return Told::Filled(stretch.since, stretch.launches);
+        }
+        if self.uncounted && stretch.launches > 1 && gap && self.refills < FEWER {
+            // It fills its queue, which may not have been empty.
+            self.refills += 1;
+            return Told::Nothing;
+        }
+        if !stretch.first || !gap {
+            self.batch = if gap { stretch.launches } else { 1 };
+            self.delayed(now, took, stretch.launches);
+            self.measure(now, took, stretch.launches);
+            if gap && !self.is_steady() && !self.uncounted {
+                // What has ended was not as long as was reckoned with.
+                self.ends = now.saturating_add(self.behind());
+            }
+            return Told::Length;
+        }
+        self.fewer = match stretch.launches < self.depth {
+            true => self.fewer.saturating_add(1),
+            false => 0,
+        };
+        if self.fewer == 0 || self.fewer > FEWER {
+            self.depth = stretch.launches;
+            self.fewer = 0;
+        }
+        if stretch.launches == 1 {
+            self.batch = 1;
+        }
+        let batch = self.batch.min(stretch.launches).max(1);
+        let others = self.delayed(now, took, batch);
+        self.doubted = others > self.kernel.saturating_add(OFTEN);
+        // Of short ones it is not told exactly enough when the first one began, and of the very first what ran before.
+        if stretch.launches == 1 && took >= OFTEN && self.is_known() {
+            self.measure(now, took, 1);
+        }
+        Told::Full(others)
+    }
+
+    /// There is room in its queue: so it has no more than one less than it holds, of which the GPU can begin with the first at
+    /// `begins`.
+    fn has_room(&mut self, begins: Nanos) {
+        if self.depth > 0 && !self.uncounted {
+            let full = self.kernel.saturating_mul(self.depth.saturating_sub(1));
+            self.ends = self.ends.min(begins.saturating_add(full));
+        }
+    }
+
+    /// So many of its kernels took so long: by how much that is longer than it should be. What it has queued ends later by that.
+    fn delayed(&mut self, now: Nanos, took: Nanos, kernels: u64) -> Nanos {
+        if !self.is_steady() {
+            return 0;
+        }
+        let longer = took.saturating_sub(self.kernel.saturating_mul(kernels));
+        self.ends = self.ends.saturating_add(longer);
+        self.has_room(now);
+        longer
+    }
+
+    /// So many launches took so long.
+    fn measure(&mut self, now: Nanos, took: Nanos, launches: u64) {
+        let length = (took / launches.max(1)).max(1);
+        let known = self.kernel;
+        let tolerance = known.min(length) / 16 + 20 * US;
+        self.doubted = false;
+        if known == 0 {
+            self.kernel = length;
+            self.ends = now.saturating_add(self.behind());
+        } else if length.abs_diff(known) <= tolerance {
+            self.alike = self.alike.saturating_add(1).min(2 * ALIKE);
+        } else if self.is_steady() {
+            // They have become others, or others' work ran beside them: the next one tells.
+            self.forget();
+            return;
+        } else {
+            self.alike /= 2;
+            if length > known.saturating_mul(2) || length < known / 2 {
+                self.measures = self.measures.min(MEASURES_CHANGED);
+            }
+        }
+        self.measures = self.measures.saturating_add(1).min(MEASURES);
+        let part = self.kernel.abs_diff(length) / self.measures;
+        self.kernel = match length > self.kernel {
+            true => self.kernel.saturating_add(part),
+            false => self.kernel.saturating_sub(part),
+        };
+        self.measured_at = now;
+    }
+
+    /// When it is over what it launches now, if the GPU can begin with it then.
+    pub(super) fn would_end(&self, begins: Nanos) -> Nanos {
+        self.ends.max(begins).saturating_add(self.kernel)
+    }
+
+    /// What it launches now passes.
+    pub(super) fn pass(&mut self, now: Nanos, begins: Nanos) {
+        let empty = self.ends <= now && !self.uncounted;
+        let stretch = self.stretch.get_or_insert(Stretch {
+            first: empty,
+            since: if self.uncounted { now } else { begins },
+            last: now,
+            launches: 0,
+        });
+        stretch.last = now;
+        stretch.launches = stretch.launches.saturating_add(1);
+        if self.kernel > 0 {
+            self.ends = self.would_end(begins);
+        }
+    }
+
+    /// Some of what it has queued was not counted, and it would launch after a gap. When it is to be let go so that it tells how
+    /// much that is; `None`: it is counted.
+    ///
+    /// It is stopped for some kernels, and fills its queue again: with as many as have ended, and the one at which it was
+    /// stopped; with fewer if its queue has run dry.
+    pub(super) fn count(&mut self, now: Nanos, filled: Option<(Nanos, u64)>) -> Option<Nanos> {
+        if self.depth > 0 && self.is_steady() && self.stopped.is_none() {
+            // As before.
+            self.uncounted = false;
+            self.ends = now.saturating_add(self.behind());
             return None;
         }
-        let pause = kernel
-            .saturating_mul(self.next_try())
-            .saturating_add(kernel / 100 * PHASE);
-        (pause <= LONGEST_PAUSE).then_some(pause)
-    }
-
-    /// It was let go and launched at this moment: when its queue is sure to be full, long before its next kernel ends.
-    pub(super) fn full_at(&self, filled: Nanos) -> Option<Nanos> {
-        (self.kernel >= UNHURRIED).then_some(filled.saturating_add(self.kernel / 5 * 2))
-    }
-
-    /// When the kernel ends that was under way when it was let go, if it had any left.
-    fn under_way(&self, stopped: Nanos, filled: Nanos) -> Nanos {
-        let kernel = self.kernel.max(1);
-        let ended = filled.saturating_sub(stopped) / kernel;
-        stopped.saturating_add(kernel.saturating_mul(ended.saturating_add(1)))
-    }
-
-    /// It stopped, was let go and launched at these moments, and launches now: whether that is only to fill its queue.
-    pub(super) fn is_filling(&self, stopped: Nanos, filled: Nanos, now: Nanos) -> bool {
-        let sooner = now.saturating_add(Self::tolerance(self.kernel));
-        sooner < self.under_way(stopped, filled)
-    }
-
-    /// It stopped, was let go and filled its queue, and launched next, for the first time since `armed_at`.
-    pub(super) fn tried(&mut self, stopped: Nanos, filled: Nanos, armed_at: Nanos, next: Nanos) {
-        let Some(kernel) = self.kernel() else {
-            return;
-        };
-        let ended = filled.saturating_sub(stopped) / kernel;
-        let under_way = self.under_way(stopped, filled);
-        let new = filled.saturating_add(kernel);
-        let tolerance = Self::tolerance(kernel).min(new.saturating_sub(under_way) / 2);
-        let is = |at: Nanos| next.abs_diff(at) <= tolerance;
-        // Who fills its queue still launches as soon as it is listened to.
-        let has_filled = next.saturating_sub(armed_at) >= kernel / QUIET;
-        let in_order = has_filled && ended == self.next_try();
-        if in_order && is(under_way) {
-            self.least = ended.saturating_add(1);
-            self.left = self.left.max(self.least);
-            self.most = self.most.map(|most| most.max(self.least));
-        } else if in_order && is(new) {
-            self.most = Some(ended);
-            if ended < self.left {
-                // It is less than it was.
-                self.least = 0;
-                self.left = 0;
+        if let (Some(stopped), Some((since, launches))) = (self.stopped, filled) {
+            let ended = since.saturating_sub(stopped) / self.kernel.max(1);
+            if launches <= ended {
+                self.depth = launches;
+                self.uncounted = false;
+                self.stopped = None;
+                self.kernel = self.kernel.min(now.saturating_sub(since).max(1));
+                self.ends = since.saturating_add(self.whole());
+                return None;
             }
-        } else {
-            self.not_before = next.saturating_add(HOLD_OFF << self.failed);
-            self.failed = self.failed.saturating_add(1).min(DOUBLINGS);
-            return;
+            self.pause = self.pause.saturating_mul(2);
         }
-        self.failed = 0;
-        if self.most == Some(self.least) {
-            self.left = self.least;
-            self.known_at = next;
+        let pause = self.kernel.saturating_mul(self.pause);
+        if pause > LONGEST_PAUSE || self.kernel < GAP {
+            self.uncounted = false;
+            self.stopped = None;
+            self.depth = self.depth.max(self.pause);
+            self.ends = now.saturating_add(self.behind());
+            return None;
         }
+        self.stopped = Some(now);
+        self.held = true;
+        self.stretch = None;
+        Some(now.saturating_add(pause).saturating_add(self.kernel / 4))
     }
 }

@@ -81,7 +81,7 @@ impl Slices {
     }
 }
 
-/// What an instance has seen of slices, or of the hardware's round.
+/// What an instance has seen of slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Record {
     /// When it may share by them again.
@@ -92,16 +92,16 @@ pub(super) struct Record {
 
 impl Record {
     /// Whether it may share by them now.
-    pub(super) fn may_begin(&self, now: Nanos) -> bool {
+    fn may_begin(&self, now: Nanos) -> bool {
         now >= self.not_before
     }
 
-    /// They did not do, after they had lasted for so long: they are left alone for `hold_off` the first time.
-    pub(super) fn fail(&mut self, now: Nanos, lasted: Nanos, hold_off: Nanos) {
+    /// They did not do, after they had lasted for so long.
+    fn fail(&mut self, now: Nanos, lasted: Nanos) {
         if lasted >= LASTING {
             self.failed = 0;
         }
-        let hold_off = (hold_off << self.failed).min(HOLD_OFF_MOST);
+        let hold_off = (HOLD_OFF << self.failed).min(HOLD_OFF_MOST);
         self.not_before = now.saturating_add(hold_off);
         self.failed = self.failed.saturating_add(1).min(DOUBLINGS);
     }
@@ -186,7 +186,7 @@ impl Scheduler {
         self.end_slices();
         let lasted = now.saturating_sub(self.slices.began);
         for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
-            instance.slices.fail(now, lasted, HOLD_OFF);
+            instance.slices.fail(now, lasted);
         }
     }
 

@@ -8,8 +8,8 @@
 
 use super::account::{signed, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
-use super::drain::{Closing, LATE};
 use super::fleet::Instance;
+use super::meter::Closing;
 use super::rules::Policy;
 use super::Scheduler;
 
@@ -46,16 +46,12 @@ pub(super) struct Turn {
     pub(super) closing: Closing,
     /// When the holder was heard of first in it.
     pub(super) heard: Option<Nanos>,
-    /// Somebody else had the GPU before, and it slept at its gate.
-    pub(super) anew: bool,
-    /// How often it was heard of in it.
-    pub(super) launches: u32,
-    /// Others' work was heard of in it, and is listened for until then.
-    pub(super) listens_until: Nanos,
-    /// For how long that ran.
-    pub(super) others: Nanos,
-    /// How late somebody was let go last.
-    pub(super) late: Nanos,
+    /// Nothing was known of the holder when it began.
+    pub(super) learns: bool,
+    /// The holder's gate need not be metered any more in it.
+    pub(super) opens: bool,
+    /// Launches that were metered in it.
+    pub(super) metered: u64,
     pub(super) switches: u64,
 }
 
@@ -76,11 +72,9 @@ impl Turn {
             rearm_at: 0,
             closing: Closing::No,
             heard: None,
-            anew: false,
-            launches: 0,
-            listens_until: 0,
-            others: 0,
-            late: LATE,
+            learns: false,
+            opens: false,
+            metered: 0,
             switches: 0,
         }
     }
@@ -108,11 +102,6 @@ impl Turn {
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
-    }
-
-    /// Whether others' work is listened for.
-    pub(super) fn listens(&self, now: Nanos) -> bool {
-        now < self.listens_until
     }
 
     /// How much of its present window an instance has used.
@@ -157,34 +146,47 @@ impl Scheduler {
         }
         self.turn.length = 0;
         self.end_slices();
-        self.end_round();
     }
 
     /// A doorbell was touched.
     pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
-        let sliced = self.mode.is_by_slices() && self.competes(id);
         match self.mode {
-            Mode::Slices if sliced => self.heard_in_slices(now, id),
-            Mode::Round if sliced => self.heard_in_round(now, id),
+            Mode::Slices if self.competes(id) => self.heard_in_slices(now, id),
             _ => self.charge(now),
         }
+        let Some(instance) = self.fleet.find_mut(id) else {
+            return;
+        };
+        let parked = instance.gate == Gate::Shut;
+        match instance.gate {
+            Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
+            Gate::Metered => {
+                instance.gate = Gate::Open;
+                instance.queue.escape();
+            }
+            Gate::Armed => instance.gate = Gate::Open,
+            Gate::Open => {}
+        }
+        let begun = self.heard_of(now, id, parked);
+        if begun {
+            self.heard_in_window(now, id, parked);
+        }
+    }
+
+    /// Somebody launched, or `parked` before it could. Whether that was in its window.
+    pub(super) fn heard_of(&mut self, now: Nanos, id: InstanceId, parked: bool) -> bool {
+        let sliced = self.mode == Mode::Slices && self.competes(id);
         let in_window = self.turn.holder == Some(id);
         let since = self.turn.since.map(|since| since.max(self.turn.armed_at));
         let soft = self.rules.policy == Policy::Soft;
         let Some(instance) = self.fleet.find_mut(id) else {
-            return;
+            return false;
         };
         instance.heard_at = now;
-        let parked = instance.gate == Gate::Shut;
         let released = core::mem::replace(&mut instance.released, false);
         if released {
             // It was not its kernels that kept it silent.
             instance.silent = 0;
-        }
-        match instance.gate {
-            Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
-            Gate::Armed | Gate::Metered => instance.gate = Gate::Open,
-            Gate::Open => {}
         }
         match since {
             _ if sliced => instance.silent = 0,
@@ -205,9 +207,7 @@ impl Scheduler {
         if in_window {
             self.turn.rearm_at = now.saturating_add(rearm(instance));
         }
-        if in_window && since.is_some() {
-            self.heard_in_window(now, id, parked, released);
-        }
+        in_window && since.is_some()
     }
 
     /// Decides what everybody should have now.
@@ -223,18 +223,17 @@ impl Scheduler {
                 self.mode = mode;
                 if mode == Mode::Windows {
                     self.turn.resume(now);
+                    if self.drains() {
+                        self.lose_count();
+                    }
                 }
                 if mode != Mode::Slices {
                     self.end_slices();
-                }
-                if mode != Mode::Round {
-                    self.end_round();
                 }
             }
             let settled = match mode {
                 Mode::Windows => self.advance(now),
                 Mode::Slices => self.watch_slices(now),
-                Mode::Round => self.watch_round(now),
                 Mode::Native | Mode::Free => true,
             };
             if settled {
@@ -258,7 +257,6 @@ impl Scheduler {
             0 => Mode::Free,
             1 if !capped => Mode::Free,
             _ if !capped && self.slices_hold() => Mode::Slices,
-            _ if !capped && self.round_holds() => Mode::Round,
             _ => Mode::Windows,
         }
     }
@@ -268,7 +266,8 @@ impl Scheduler {
         if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
             let (armed, patience, high) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
-                    (i.gate == Gate::Armed || self.turn.closing.waits())
+                    (matches!(i.gate, Gate::Armed | Gate::Metered) || self.turn.closing.waits())
+                        && !self.turn.closing.is_over()
                         && self.capabilities.doorbell,
                     self.patience(i, since).saturating_sub(i.counted_silence()),
                     i.terms.high_priority,
@@ -308,7 +307,7 @@ impl Scheduler {
     /// are longer than they tell by that time. Where the gate was armed sooner, as when a window begins, it may be silent for
     /// as long as such a kernel takes. Who was seen to think is not waited for.
     fn patience(&self, instance: &Instance, since: Nanos) -> Nanos {
-        let patience = instance.patience(self.capabilities.switch, self.count_competing());
+        let patience = instance.patience(self.capabilities.switch);
         if instance.thinks > 0 {
             return patience;
         }
@@ -349,7 +348,7 @@ impl Scheduler {
             }
             instance.working = !idle;
             instance.dense = None;
-            instance.queue.fell_silent();
+            instance.queue.fell_silent(now);
         }
         if idle {
             // Not switched off, since it does not compete.
@@ -403,13 +402,6 @@ impl Scheduler {
         self.turn.until = since.saturating_add(owed.saturating_sub(tail));
         self.turn.armed_at = since;
         self.turn.rearm_at = now.saturating_add(REARM_HIGH);
-        self.turn.closing = Closing::No;
-        // What it launched in its last window may still run.
-        self.turn.heard = (self.turn.before == Some(id)).then_some(since);
-        self.turn.anew = false;
-        self.turn.launches = 0;
-        self.turn.listens_until = 0;
-        self.turn.others = 0;
         self.turn.switches = self.turn.switches.saturating_add(1);
     }
 
@@ -424,22 +416,23 @@ impl Scheduler {
         let off = self.switched_off(id);
         let end = match self.turn.closing {
             _ if off => now.saturating_add(self.costs.disabled_after),
-            Closing::Drains(until) => now.min(until),
+            // The next one is let go a moment sooner.
+            Closing::Drains(until) => until,
             _ => now,
         };
-        self.turn.closing = Closing::No;
+        let waits = core::mem::replace(&mut self.turn.closing, Closing::No).is_over();
         self.turn.ended_at = end;
         let used = end.saturating_sub(since);
+        let charged = self.forgives(id, since, signed(used));
         let armed_at = self.turn.armed_at.max(since);
         if let Some(instance) = self.fleet.find_mut(id) {
-            instance.queue.lose_sight();
-            instance.last_window = used;
-            instance.owed = instance.owed.saturating_sub(signed(used));
+            instance.queue.end_window();
+            instance.owed = instance.owed.saturating_sub(charged);
             instance.account.given = instance.account.given.saturating_add(used);
             if off {
                 instance.account.preemptions = instance.account.preemptions.saturating_add(1);
             }
-            if instance.gate == Gate::Armed {
+            if instance.gate == Gate::Armed || (instance.gate == Gate::Metered && !waits) {
                 let silent = now.saturating_sub(armed_at);
                 instance.silent = instance.silent.saturating_add(silent);
             }

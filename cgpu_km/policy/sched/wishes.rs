@@ -14,6 +14,7 @@ impl Scheduler {
         let holder = self.turn.holder;
         let begun = self.turn.since.is_some();
         let closing = self.turn.closing;
+        let (drains, opens) = (self.drains(), self.turn.opens);
         let rearm = begun && now >= self.turn.rearm_at;
         let mut armed = false;
         for instance in self.fleet.instances_mut() {
@@ -23,9 +24,11 @@ impl Scheduler {
             instance.want_slice = DEFAULT_SLICE_US;
             instance.want_gate = match mode {
                 Mode::Native => Gate::Open,
-                Mode::Free | Mode::Slices | Mode::Round if instance.working => Gate::Open,
-                Mode::Free | Mode::Slices | Mode::Round => Gate::Armed,
+                Mode::Free | Mode::Slices if instance.working => Gate::Open,
+                Mode::Free | Mode::Slices if drains => Gate::Metered,
+                Mode::Free | Mode::Slices => Gate::Armed,
                 Mode::Windows if holder == Some(instance.id) && closing.is_shut() => Gate::Shut,
+                Mode::Windows if holder == Some(instance.id) && drains && !opens => Gate::Metered,
                 Mode::Windows if holder == Some(instance.id) => {
                     if instance.gate == Gate::Open && begun && (!rearm || !closing.rearms()) {
                         Gate::Open
@@ -61,10 +64,8 @@ impl Scheduler {
         if armed {
             self.turn.armed_at = now;
         }
-        match mode {
-            Mode::Slices => self.wish_gates(now),
-            Mode::Round => self.wish_round(now),
-            Mode::Native | Mode::Free | Mode::Windows => {}
+        if mode == Mode::Slices {
+            self.wish_gates(now);
         }
         self.wish_slices();
     }

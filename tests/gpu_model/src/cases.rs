@@ -25,9 +25,7 @@ pub const DEEP: Habit = Habit {
 const BEFORE: Nanos = 1000 * MS;
 const MEASURED: Nanos = 2000 * MS;
 /// How often it is measured, one time after the other.
-pub const TIMES: usize = 5;
-/// The doorbell alone takes so many of these times to learn what is queued where that is more than two turns.
-pub const LEARNT: usize = 3;
+const TIMES: usize = 5;
 
 /// Rules with the defaults of a new GPU.
 pub const fn rules(policy: Policy, period: Period) -> Rules {
@@ -55,6 +53,8 @@ pub struct Outcome {
     pub of_alone: Vec<f64>,
     /// Calls into the driver per second.
     pub calls: f64,
+    /// Page faults per second: doorbells that were touched while they were not open.
+    pub faults: f64,
     /// How the GPU was shared at the end.
     pub mode: &'static str,
 }
@@ -81,13 +81,13 @@ impl Outcome {
 
 /// Programs of these habits in instances of these terms: what came out in each of the times that they were measured.
 pub fn run(capabilities: Capabilities, rules: Rules, programs: &[(Habit, Terms)]) -> Vec<Outcome> {
-    run_from(0, TIMES, capabilities, rules, programs)
+    run_from(0, BEFORE, capabilities, rules, programs)
 }
 
-/// The same as often as `times`, on a GPU that is as old as this.
+/// The same on a GPU that is as old as this, when they have run for so long.
 pub fn run_from(
     age: Nanos,
-    times: usize,
+    before: Nanos,
     capabilities: Capabilities,
     rules: Rules,
     programs: &[(Habit, Terms)],
@@ -97,12 +97,13 @@ pub fn run_from(
     for (habit, terms) in programs {
         driven.add(*habit, *terms);
     }
-    driven.run(BEFORE);
+    driven.run(before);
     let rates: Vec<f64> = programs.iter().map(|(habit, _)| alone(*habit)).collect();
     let measure = |_| {
         let count = 0..programs.len();
         let before: Vec<Nanos> = count.map(|i| driven.world.ran(i)).collect();
         let (began, calls) = (driven.world.now(), driven.calls.len());
+        let faults = driven.rings.len();
         driven.run(MEASURED);
         let seconds = (driven.world.now() - began) as f64 / 1e9;
         let of_alone = rates.iter().enumerate().map(|(i, rate)| {
@@ -112,10 +113,11 @@ pub fn run_from(
         Outcome {
             of_alone: of_alone.collect(),
             calls: (driven.calls.len() - calls) as f64 / seconds,
+            faults: (driven.rings.len() - faults) as f64 / seconds,
             mode: driven.sched.view().mode.name(),
         }
     };
-    (0..times).map(measure).collect()
+    (0..TIMES).map(measure).collect()
 }
 
 /// The shares that follow from weights.
@@ -145,6 +147,9 @@ pub struct Line {
     pub throughput: Option<f64>,
     /// Calls into the driver per second: the most.
     pub calls_per_second: Option<f64>,
+    /// With the doorbell alone page faults per second: the most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults_per_second: Option<f64>,
     /// How the GPU was shared at the end.
     pub mode: Option<&'static str>,
 }
@@ -183,6 +188,8 @@ impl Line {
                 figures(Outcome::throughput).fold(f64::MAX, f64::min),
             )),
             calls_per_second: Some(rounded(figures(|o| o.calls).fold(0.0, f64::max))),
+            faults_per_second: (!backend.means.switch)
+                .then(|| rounded(figures(|o| o.faults).fold(0.0, f64::max))),
             mode: outcomes.last().map(|outcome| outcome.mode),
         }
     }
@@ -226,29 +233,15 @@ fn told(habit: Habit) -> String {
     format!("{} depth {}", length(habit.kernel), habit.depth)
 }
 
-/// What a program has queued at most, which runs to its end though its doorbell is taken away.
-pub fn queued(habit: Habit) -> f64 {
-    (habit.kernel * Nanos::from(habit.depth)) as f64
-}
-
 /// A turn in the period `latency`, of all windows together.
 pub const TURN: Nanos = 32 * MS;
 
-/// What all together may queue that the doorbell alone learns how much it is.
-pub const LEARNABLE: Nanos = 8 * TURN;
-
-/// By how much the doorbell alone can have these shares off in 2 s: a program has all that it queues at a time, so a turn is
-/// longer where that is more than somebody's part of it. Equal parts of programs that keep their queues full are the
-/// hardware's round where windows would be too long.
+/// By how much the doorbell alone can have these shares off in 2 s: a kernel is not divided, so a turn is longer where one is
+/// more than somebody's part of it.
 pub fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
-    let queues = programs.iter().map(|(_, habit)| queued(*habit));
-    let longest = queues.fold(0.0, f64::max);
-    let alike = |(share, habit): &(f64, Habit)| *share == programs[0].0 && keeps_full(*habit);
-    let round = longest * programs.len() as f64 > 2.0 * TURN as f64;
-    if round && programs.len() > 1 && programs.iter().all(alike) {
-        return 0.0;
-    }
-    let turns = programs.iter().map(|(share, habit)| queued(*habit) / share);
+    let turns = programs
+        .iter()
+        .map(|(share, habit)| habit.kernel as f64 / share);
     let needed = turns.fold(0.0, f64::max);
     if needed <= turn as f64 {
         return 0.0;
@@ -257,9 +250,11 @@ pub fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
     needed * (1.0 - least) / MEASURED as f64
 }
 
-/// Whether it has its part of the hardware's round, to a few percent.
-fn keeps_full(habit: Habit) -> bool {
-    habit.kernel >= 16 * MS || (habit.depth > 1 && habit.kernel >= 500 * US)
+/// When the doorbell alone has learnt these programs, in whole seconds: each has filled its queue once, and one kernel more.
+pub fn learnt(habits: impl Iterator<Item = Habit>) -> Nanos {
+    let queue = |habit: Habit| habit.kernel * Nanos::from(habit.depth + 1);
+    let all: Nanos = habits.map(queue).sum();
+    (all + BEFORE / 4).div_ceil(BEFORE).max(1) * BEFORE
 }
 
 /// What is to be of the outcomes of programs.
@@ -272,43 +267,32 @@ struct Wish<'a> {
     turn: Nanos,
 }
 
-/// What came out. With the doorbell alone, where all together queue more than two turns, once more after it was learnt how
-/// much that is; nothing is promised before, nor where it is too much to be learnt.
-fn lines(
+/// What came out: with the doorbell alone from when on it has learnt the programs.
+fn line(
     backend: Backend,
     rules: Rules,
     case: String,
     programs: &[(Habit, Terms)],
     wish: Wish<'_>,
-) -> Vec<Line> {
+) -> Line {
     let shares = wish.wanted.iter().copied();
     let habits = programs.iter().map(|(habit, _)| *habit);
-    let all: f64 = habits.clone().map(queued).sum();
-    let shares: Vec<_> = shares.zip(habits).collect();
-    let learns = !backend.means.switch && all > 2.0 * TURN as f64;
-    let bound = match backend.means.switch {
-        true => Some(wish.most),
-        false if all > LEARNABLE as f64 => None,
-        false => Some(wish.most + lump(wish.turn, &shares)),
+    let shares: Vec<_> = shares.zip(habits.clone()).collect();
+    let (since, bound) = match backend.means.switch {
+        true => (BEFORE, wish.most),
+        false => (learnt(habits), wish.most + lump(wish.turn, &shares)),
     };
-    let bound = bound.map(rounded);
-    let line =
-        |case, outcomes, bound| Line::new(backend, case, outcomes, wish.wanted, wish.got, bound);
-    if !learns {
-        let outcomes = run(backend.means, rules, programs);
-        return vec![line(case, &outcomes, bound)];
-    }
-    let outcomes = run_from(0, LEARNT + TIMES, backend.means, rules, programs);
-    let since = BEFORE + MEASURED * LEARNT as Nanos;
-    let learnt = format!("{case}, from {} s on", since / (1000 * MS));
-    vec![
-        line(case, &outcomes[..TIMES], None),
-        line(learnt, &outcomes[LEARNT..], bound),
-    ]
+    let case = match since {
+        BEFORE => case,
+        since => format!("{case}, from {} s on", since / BEFORE),
+    };
+    let outcomes = run_from(0, since, backend.means, rules, programs);
+    let bound = Some(rounded(bound));
+    Line::new(backend, case, &outcomes, wish.wanted, wish.got, bound)
 }
 
 /// Programs, by weight.
-fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) -> Vec<Line> {
+fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) -> Line {
     let terms: Vec<_> = programs.iter().map(|(w, h)| (*h, weight(*w))).collect();
     let weights: Vec<u32> = programs.iter().map(|(weight, _)| *weight).collect();
     let wish = Wish {
@@ -318,24 +302,24 @@ fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) 
         turn: TURN,
     };
     let rules = rules(Policy::Weight, Period::Latency);
-    lines(backend, rules, case, &terms, wish)
+    line(backend, rules, case, &terms, wish)
 }
 
 /// Two programs, by weight.
-pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Vec<Line> {
+pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Line {
     let case = format!("{}:{}, {} : {}", weights[0], weights[1], told(a), told(b));
     shared(backend, case, &[(weights[0], a), (weights[1], b)], 0.02)
 }
 
 /// Several programs of the same habit, by weight.
-fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Vec<Line> {
+fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Line {
     let case = format!("{} instances {weights:?}, {}", weights.len(), told(habit));
     let programs: Vec<_> = weights.iter().map(|w| (*w, habit)).collect();
     shared(backend, case, &programs, most)
 }
 
 /// One program alone under a cap of 30 percent.
-pub fn cap(backend: Backend, habit: Habit) -> Vec<Line> {
+pub fn cap(backend: Backend, habit: Habit) -> Line {
     let wish = Wish {
         wanted: &[0.3],
         got: |outcome| outcome.of_alone.clone(),
@@ -344,7 +328,7 @@ pub fn cap(backend: Backend, habit: Habit) -> Vec<Line> {
     };
     let case = format!("cap of 30 % alone, {}", told(habit));
     let rules = rules(Policy::Fixed, Period::Latency);
-    lines(backend, rules, case, &[(habit, weight(30))], wish)
+    line(backend, rules, case, &[(habit, weight(30))], wish)
 }
 
 /// Two busy programs together, against one alone.
@@ -414,13 +398,13 @@ fn priority(beside: Habit) -> Line {
         bound: Some(0.0),
         throughput: None,
         calls_per_second: None,
+        faults_per_second: None,
         mode: None,
     }
 }
 
 /// All cases of the bench.
 pub fn all(mut each: impl FnMut(Line)) {
-    let mut tell = |lines: Vec<Line>| lines.into_iter().for_each(&mut each);
     for backend in [RMAPI, DOORBELL] {
         for weights in [[75, 25], [90, 10], [50, 50]] {
             for a in KERNELS {
@@ -434,7 +418,7 @@ pub fn all(mut each: impl FnMut(Line)) {
                             kernel: b,
                             depth: db,
                         };
-                        tell(pair(backend, weights, a, b));
+                        each(pair(backend, weights, a, b));
                     }
                 }
             }
@@ -442,11 +426,11 @@ pub fn all(mut each: impl FnMut(Line)) {
         for kernel in KERNELS {
             for depth in [1, 8] {
                 let habit = Habit { kernel, depth };
-                tell(several(backend, &[1, 2, 3, 4], habit, 0.02));
-                tell(several(backend, &[1; 16], habit, 0.03));
+                each(several(backend, &[1, 2, 3, 4], habit, 0.02));
+                each(several(backend, &[1; 16], habit, 0.03));
                 let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
-                tell(several(backend, &mixed, habit, 0.03));
-                tell(cap(backend, habit));
+                each(several(backend, &mixed, habit, 0.03));
+                each(cap(backend, habit));
             }
         }
     }
@@ -460,11 +444,9 @@ pub fn all(mut each: impl FnMut(Line)) {
             for depth in [1, 8] {
                 let long = Habit { kernel, depth };
                 for (weights, other) in [([25, 75], SHORT), ([75, 25], SHORT), ([75, 25], DEEP)] {
-                    pair(backend, weights, long, other)
-                        .into_iter()
-                        .for_each(&mut told);
+                    told(pair(backend, weights, long, other));
                 }
-                cap(backend, long).into_iter().for_each(&mut told);
+                told(cap(backend, long));
             }
         }
     }

@@ -79,6 +79,8 @@ pub struct World {
     pub gpu: Gpu,
     /// The programs, by number.
     pub programs: Vec<Program>,
+    /// Nobody can make their launches for them: a metered doorbell is opened.
+    pub unmetered: bool,
 }
 
 impl World {
@@ -196,7 +198,11 @@ impl World {
             program.stopped = true;
             return None;
         }
-        match program.gate {
+        let gate = match program.gate {
+            Gate::Metered if self.unmetered => Gate::Armed,
+            gate => gate,
+        };
+        match gate {
             Gate::Shut => {
                 program.parked = true;
                 Some(Touch::Rang(index))

@@ -1,139 +1,176 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is learnt of a queue from the moments at which a program launches.
 
-use super::super::queue::Queue;
+use super::super::queue::{Queue, Told};
 use super::{Nanos, MS, US};
 
-/// A queue whose program was heard of `times` times, `interval` apart each time.
-fn heard(times: u32, interval: impl Fn(u32) -> Nanos) -> (Queue, Nanos) {
+/// One launch after the other.
+const PACE: Nanos = 4 * US;
+
+/// It launches, and passes.
+fn launch(queue: &mut Queue, now: Nanos) -> Told {
+    let told = queue.hear(now);
+    queue.pass(now, now);
+    told
+}
+
+/// It launches so many ahead, and then one whenever one of its kernels ends, `kernels` times; the moment of the last one. Each
+/// kernel is as long as `length` says.
+fn fill(
+    queue: &mut Queue,
+    now: Nanos,
+    depth: u64,
+    kernels: u64,
+    length: impl Fn(u64) -> Nanos,
+) -> Nanos {
+    for ahead in 0..depth {
+        launch(queue, now + ahead * PACE);
+    }
+    let mut ended = now;
+    for kernel in 0..kernels {
+        ended += length(kernel);
+        launch(queue, ended);
+    }
+    ended
+}
+
+#[test]
+fn a_full_queue_is_known_after_one_kernel_more() {
+    for kernel in [200 * US, 800 * US, 16 * MS, 81 * MS] {
+        for depth in 1..=8 {
+            let mut queue = Queue::new();
+            let now = fill(&mut queue, MS, depth, 2, |_| kernel);
+            assert!(!queue.learns());
+            assert_eq!(queue.whole(), depth * kernel);
+            assert_eq!(queue.ends(), now + depth * kernel, "{depth} of {kernel}");
+        }
+    }
+}
+
+/// Nothing is known before, so all that it launches is to pass.
+#[test]
+fn who_fills_its_queue_is_being_learnt() {
+    let mut queue = Queue::new();
+    fill(&mut queue, MS, 8, 1, |_| 16 * MS);
+    assert!(queue.learns());
+    // But not for ever.
+    for _ in 0..8 {
+        queue.end_window();
+    }
+    assert!(!queue.learns());
+}
+
+/// Eight launches, and then it waits for all of them: each takes an eighth of that.
+#[test]
+fn who_waits_for_all_of_its_kernels_is_understood() {
     let mut queue = Queue::new();
     let mut now = MS;
-    queue.await_next(now, false);
-    for time in 0..times {
-        now += interval(time);
-        queue.launched(now, now - 10 * US, None, false, false);
-        queue.await_next(now, false);
-    }
-    (queue, now)
-}
-
-/// Tries until nothing is left to try, on a program that has `left` kernels queued when it stops; how often.
-fn try_out(queue: &mut Queue, mut now: Nanos, kernel: Nanos, left: u64) -> u32 {
-    let mut tries = 0;
-    while let Some(pause) = queue.pause(now) {
-        let (stopped, filled) = (now, now + pause);
-        let over = stopped + left * kernel;
-        now = if filled < over {
-            stopped + (pause / kernel + 1) * kernel
-        } else {
-            filled + kernel
-        };
-        queue.tried(stopped, filled, filled + 10 * US, now);
-        tries += 1;
-        assert!(tries < 100, "without end");
-    }
-    tries
-}
-
-#[test]
-fn what_is_left_is_found_out_in_a_few_tries() {
-    for kernel in [200 * US, 800 * US, 5 * MS] {
-        for left in 0..16u64 {
-            let (mut queue, now) = heard(3, |_| kernel);
-            assert_eq!(queue.kernel(), Some(kernel));
-            let tries = try_out(&mut queue, now, kernel, left);
-            assert_eq!(queue.left(), left * kernel, "{left} of {kernel}");
-            assert!(tries <= 9, "{tries} for {left}");
-        }
-    }
-}
-
-/// It queues less than it did: that is found out when it is tried again, after half a minute.
-#[test]
-fn what_has_become_wrong_is_found_out() {
-    let kernel = MS;
-    let (mut queue, now) = heard(3, |_| kernel);
-    try_out(&mut queue, now, kernel, 12);
-    assert_eq!(queue.left(), 12 * kernel);
-    try_out(&mut queue, now + 40_000 * MS, kernel, 2);
-    assert_eq!(queue.left(), 2 * kernel);
-}
-
-#[test]
-fn of_kernels_that_are_not_alike_nothing_is_learnt() {
-    let lengths = [MS, 3 * MS, 700 * US, 9 * MS, 2 * MS];
-    let (mut queue, now) = heard(50, |time| lengths[time as usize % lengths.len()]);
-    assert_eq!(queue.kernel(), None);
-    assert_eq!(queue.left(), 0);
-    assert_eq!(queue.pause(now), None);
-}
-
-#[test]
-fn kernels_that_become_longer_are_learnt_anew() {
-    let (queue, _) = heard(40, |time| if time < 20 { MS } else { 4 * MS });
-    assert_eq!(queue.kernel(), Some(4 * MS));
-    let (queue, _) = heard(40, |time| if time < 20 { 4 * MS } else { MS });
-    assert_eq!(queue.kernel(), Some(MS));
-}
-
-/// It launches whenever it is let go, as one does that fills a long queue slowly: that tells nothing.
-#[test]
-fn who_does_not_wait_for_its_kernels_is_not_taken_to_have_many() {
-    let (mut queue, mut now) = heard(3, |_| MS);
-    for _ in 0..20 {
-        if let Some(pause) = queue.pause(now) {
-            let filled = now + pause;
-            let next = now + (pause / MS + 1) * MS;
-            queue.tried(now, filled, next - 5 * US, next);
-        }
-        now += 20_000 * MS;
-    }
-    assert_eq!(queue.left(), 0);
-}
-
-/// All that is heard of it are intervals of twice its length, since others queue as much. After two windows it has time to
-/// outlast them, less where many compete, until it is known.
-#[test]
-fn who_may_have_others_beside_it_has_longer_windows() {
-    let (mut queue, now) = heard(3, |_| 32 * MS);
-    let usual = queue.longer_by(2);
-    queue.drain();
-    assert_eq!(queue.longer_by(2), usual);
-    queue.drain();
-    let longer = queue.longer_by(2);
-    assert!(longer.0 > 4 * usual.0 && longer.1 > longer.0, "{longer:?}");
-    assert_eq!(queue.longer_by(16), usual);
-    assert!(queue.is_new());
-    // It outlasts them.
-    let mut now = now;
     for _ in 0..4 {
-        queue.await_next(now, false);
-        now += 16 * MS;
-        queue.launched(now, now - 10 * US, None, false, false);
+        now = fill(&mut queue, now, 8, 0, |_| 0) + 8 * MS;
     }
-    assert_eq!(queue.kernel(), Some(16 * MS));
-    try_out(&mut queue, now, 16 * MS, 7);
-    assert_eq!(queue.left(), 7 * 16 * MS);
-    assert_eq!(queue.longer_by(2), usual);
-    // Not for ever, of one of whom nothing can be learnt.
-    let (mut queue, _) = heard(3, |_| 32 * MS);
-    for _ in 0..8 {
-        queue.drain();
-    }
-    assert_eq!(queue.longer_by(2), usual);
+    assert_eq!(queue.hear(now), Told::Length);
+    assert_eq!(queue.whole(), 8 * MS);
+    assert_eq!(queue.behind(), 0);
 }
 
-/// What it launches while it fills its queue is no kernel; but one that takes longer than that is.
+/// There are no gaps between such kernels: they are measured over several, and need not be metered then.
 #[test]
-fn the_first_kernel_of_a_window_is_heard_of_if_it_is_long() {
-    for (interval, kernel) in [(500 * US, None), (81 * MS, Some(81 * MS))] {
+fn short_kernels_are_measured_over_several() {
+    let mut queue = Queue::new();
+    let now = fill(&mut queue, MS, 1, 120, |_| 15 * US);
+    assert_eq!(queue.patience(), 2 * 15 * US + MS);
+    assert!(queue.may_open());
+    let mut long = Queue::new();
+    fill(&mut long, now, 8, 10, |_| 800 * US);
+    assert!(!long.may_open());
+}
+
+#[test]
+fn of_kernels_that_are_not_alike_the_average_counts() {
+    let lengths = [MS, 3 * MS, 700 * US, 9 * MS, 2 * MS];
+    let mean = lengths.iter().sum::<Nanos>() / 5;
+    let mut queue = Queue::new();
+    fill(&mut queue, MS, 4, 100, |kernel| {
+        lengths[kernel as usize % 5]
+    });
+    let kernel = queue.whole() / 4;
+    assert!(kernel.abs_diff(mean) < mean / 2, "{kernel}");
+}
+
+#[test]
+fn kernels_that_become_others_are_learnt_anew() {
+    for (before, after) in [(MS, 4 * MS), (4 * MS, MS), (800 * US, 81 * MS)] {
         let mut queue = Queue::new();
-        let mut now = MS;
-        for _ in 0..4 {
-            queue.fills(now);
-            now += interval;
-            queue.launched(now, now - 10 * US, None, false, true);
-        }
-        assert_eq!(queue.kernel(), kernel);
+        fill(&mut queue, MS, 8, 30, |kernel| match kernel < 20 {
+            true => before,
+            false => after,
+        });
+        assert_eq!(queue.whole(), 8 * after);
     }
+}
+
+/// A program that was interrupted while it filled its queue launches no fewer ahead, unless it does so again and again.
+#[test]
+fn who_is_interrupted_once_has_the_queue_that_it_had() {
+    let mut queue = Queue::new();
+    let mut now = fill(&mut queue, MS, 8, 8, |_| MS);
+    for times in 1..=4 {
+        now = queue.ends() + MS;
+        queue.begin(now, 2);
+        fill(&mut queue, now, 3, 1, |_| MS);
+        assert_eq!(queue.whole() / MS, if times < 4 { 8 } else { 3 });
+    }
+    assert!(queue.ends() > now);
+}
+
+/// All that it had queued when it was alone is found out in a few tries, each of which lets it fill its queue again.
+#[test]
+fn what_was_queued_before_is_counted() {
+    for kernel in [200 * US, 800 * US, 16 * MS] {
+        for depth in 1..=8 {
+            let mut queue = Queue::new();
+            queue.lose_count();
+            let mut now = MS;
+            launch(&mut queue, now);
+            now += kernel;
+            assert_eq!(queue.hear(now), Told::Length);
+            let mut tries = 0;
+            let mut told = None;
+            while let Some(let_go) = queue.count(now, told) {
+                tries += 1;
+                let ended = ((let_go - now) / kernel).min(depth - 1);
+                for refilled in 0..=ended {
+                    launch(&mut queue, let_go + refilled * PACE);
+                }
+                let dry = ended == depth - 1 && let_go >= now + ended * kernel;
+                now = match dry {
+                    true => let_go + kernel,
+                    false => now + (ended + 1) * kernel,
+                };
+                let Told::Filled(since, launches) = queue.hear(now) else {
+                    panic!("it was let go to be counted");
+                };
+                told = Some((since, launches));
+            }
+            assert!(!queue.is_uncounted() && tries <= 5, "{tries} for {depth}");
+            assert_eq!(queue.whole(), depth * kernel, "{depth} of {kernel}");
+        }
+    }
+}
+
+/// What is known of one whose windows never hold its queue may be wrong: it fills it again some time.
+#[test]
+fn what_was_measured_long_ago_is_measured_again() {
+    let mut queue = Queue::new();
+    let now = fill(&mut queue, MS, 8, 4, |_| 16 * MS);
+    queue.begin(now + 10_000 * MS, 2);
+    assert!(!queue.learns());
+    queue.begin(now + 13_000 * MS, 2);
+    assert!(queue.learns());
+    // And at once where it ran for longer than was reckoned with.
+    let mut queue = Queue::new();
+    let now = fill(&mut queue, MS, 8, 4, |_| 16 * MS);
+    queue.ran_on(9 * MS);
+    queue.begin(now + 200 * MS, 2);
+    assert!(queue.learns());
 }
