@@ -143,22 +143,11 @@ impl Scheduler {
         if self.turn.closing.is_shut() {
             return false;
         }
-        let before = match self.turn.since {
-            Some(_) => self.turn.before,
-            None => self.turn.last,
-        };
-        let anew = before != Some(id);
-        let switch = if anew { self.costs.switch } else { 0 };
         let first = self.turn.heard.is_none();
         let begins = match first {
-            // It may have been let go a moment before the one before it was over.
-            true => now.max(self.turn.ended_at).saturating_add(switch),
+            true => self.first_launch(now, id),
             false => now,
         };
-        if first {
-            self.turn.heard = Some(now);
-            self.begins(begins);
-        }
         let told = match self.fleet.find_mut(id) {
             Some(instance) => instance.queue.hear(now),
             None => Told::Nothing,
@@ -202,6 +191,23 @@ impl Scheduler {
             self.wake_at(now);
         }
         true
+    }
+
+    /// The holder launches for the first time in its window: when the GPU can begin with it.
+    fn first_launch(&mut self, now: Nanos, id: InstanceId) -> Nanos {
+        let before = match self.turn.since {
+            Some(_) => self.turn.before,
+            None => self.turn.last,
+        };
+        let switch = match before == Some(id) {
+            true => 0,
+            false => self.costs.switch,
+        };
+        // It may have been let go a moment before the one before it was over.
+        let begins = now.max(self.turn.ended_at).saturating_add(switch);
+        self.turn.heard = Some(now);
+        self.begins(begins);
+        begins
     }
 
     /// The holder can begin then.
@@ -266,7 +272,7 @@ impl Scheduler {
             return;
         }
         if self.turn.heard.is_none() {
-            self.turn.heard = Some(now);
+            self.first_launch(now, id);
         }
         let Some(instance) = self.fleet.find_mut(id) else {
             return;

@@ -85,7 +85,7 @@ impl Scheduler {
         let competing = self.count_competing();
         if let Some(next) = next.and_then(|id| self.fleet.find_mut(id)) {
             self.turn.learns = next.queue.begin(now, competing);
-            self.turn.opens = next.queue.is_escaping();
+            self.turn.opens = next.queue.is_unmetered(now);
         }
         self.turn.free_at = now;
         true

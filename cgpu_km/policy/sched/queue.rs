@@ -26,6 +26,8 @@ const MEASURES_CHANGED: u64 = 3;
 const ALIKE: u32 = 2;
 /// Who launches oftener than [`OFTEN`] is not metered for longer than it takes to count its queue, if that is short.
 const SHORT_QUEUE: Nanos = 4 * MS;
+/// Nor for so long after that.
+const LATELY: Nanos = 100 * MS;
 /// A program that is interrupted while it fills its queue seems to launch fewer ahead: that is believed after so many times.
 const FEWER: u32 = 3;
 /// What is known of one that never has its queue full, as that is longer than its windows, is measured again after so long, or so
@@ -61,6 +63,8 @@ pub(super) struct Queue {
     measures: u64,
     alike: u32,
     measured_at: Nanos,
+    /// When it was last seen to fill its queue.
+    counted_at: Nanos,
     /// Launches ahead; 0: nothing is known.
     depth: u64,
     /// How often it launched fewer, one time after the other.
@@ -109,6 +113,7 @@ impl Queue {
             measures: 0,
             alike: 0,
             measured_at: 0,
+            counted_at: 0,
             depth: 0,
             fewer: 0,
             batch: 0,
@@ -172,9 +177,7 @@ impl Queue {
 
     /// Whether its doorbell may be open in its window: its kernels are short, and so is its queue, which was counted.
     pub(super) fn may_open(&self) -> bool {
-        let counted = self.stretch.is_some_and(|s| !s.first) && !self.uncounted && !self.doubted;
-        let short = self.kernel <= OFTEN && self.whole() <= SHORT_QUEUE;
-        self.is_steady() && counted && short
+        self.stretch.is_some_and(|s| !s.first) && self.is_short()
     }
 
     /// Whether it is to fill its queue, so that the length of its kernels is measured.
@@ -200,9 +203,16 @@ impl Queue {
         };
     }
 
-    /// Whether it is not to be metered.
-    pub(super) fn is_escaping(&self) -> bool {
-        self.escapes > 0
+    /// Whether it is not to be metered in a window that begins now: it cannot be, or it is short and was counted lately.
+    pub(super) fn is_unmetered(&self, now: Nanos) -> bool {
+        let lately = now < self.counted_at.saturating_add(LATELY);
+        self.escapes > 0 || (lately && self.is_short())
+    }
+
+    /// Whether it keeps to kernels and a queue that are short.
+    fn is_short(&self) -> bool {
+        let short = self.kernel <= OFTEN && self.whole() <= SHORT_QUEUE;
+        short && self.is_steady() && !self.uncounted && !self.doubted
     }
 
     /// Whether it is known, and so short, that it is not waited for what it has queued.
@@ -328,6 +338,7 @@ impl Queue {
             self.depth = stretch.launches;
             self.fewer = 0;
         }
+        self.counted_at = now;
         if stretch.launches == 1 {
             self.batch = 1;
         }
