@@ -24,7 +24,7 @@ use super::{Passage, Scheduler};
 /// So long after its time somebody wakes up, as a rule: so much sooner the next one is let go.
 pub(super) const LATE: Nanos = 50 * US;
 /// A window in which nothing could be measured ends this long after its time.
-const LONGEST_LESSON: Nanos = 3000 * MS;
+const LONGEST_LESSON: Nanos = 5000 * MS;
 /// Others' work is made up for as long as it takes no more than so many times the window.
 const MOST: u64 = 4;
 /// Less than this is no work of others.

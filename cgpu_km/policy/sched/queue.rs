@@ -40,7 +40,7 @@ const GUESSES: u32 = 8;
 /// Who launches in a way that cannot be metered is tried again after so many windows.
 const ESCAPES: u32 = 32;
 /// No program is stopped for longer to count what it had queued before.
-const LONGEST_PAUSE: Nanos = 1000 * MS;
+const LONGEST_PAUSE: Nanos = 2000 * MS;
 
 /// Launches one right after the other.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +80,8 @@ pub(super) struct Queue {
     pause: u64,
     /// How often it has filled its queue meanwhile.
     refills: u32,
+    /// With how many the last time, when it was stopped.
+    refilled: u64,
     stretch: Option<Stretch>,
     /// It was held back: that its next launch comes late means nothing.
     held: bool,
@@ -122,6 +124,7 @@ impl Queue {
             stopped: None,
             pause: 1,
             refills: 0,
+            refilled: 0,
             stretch: None,
             held: false,
             doubted: false,
@@ -191,6 +194,7 @@ impl Queue {
         self.stopped = None;
         self.pause = 1;
         self.refills = 0;
+        self.refilled = 0;
         self.stretch = None;
     }
 
@@ -315,9 +319,13 @@ impl Queue {
         if self.stopped.is_some() {
             return Told::Filled(stretch.since, stretch.launches);
         }
-        if self.uncounted && stretch.launches > 1 && gap && self.refills < FEWER {
-            // It fills its queue, which may not have been empty.
-            self.refills += 1;
+        if self.uncounted
+            && gap
+            && (self.refills == 0 || stretch.launches > 1)
+            && self.refills < FEWER
+        {
+            // It fills its queue, which may not have been empty, or did not begin when a kernel ended.
+            self.refills = self.refills.saturating_add(1);
             return Told::Nothing;
         }
         if !stretch.first || !gap {
@@ -437,11 +445,16 @@ impl Queue {
         }
         if let (Some(stopped), Some((since, launches))) = (self.stopped, filled) {
             let ended = since.saturating_sub(stopped) / self.kernel.max(1);
-            if launches <= ended {
+            // A new kernel takes its whole length, one under way is over sooner. Or it was stopped for twice as long, and
+            // launches no more.
+            let took = now.saturating_sub(since);
+            let new = took >= self.kernel - self.kernel / 8;
+            let before = core::mem::replace(&mut self.refilled, launches);
+            if launches <= ended && (new || launches == before) {
                 self.depth = launches;
                 self.uncounted = false;
                 self.stopped = None;
-                self.kernel = self.kernel.min(now.saturating_sub(since).max(1));
+                self.kernel = self.kernel.min(took.max(1));
                 self.ends = since.saturating_add(self.whole());
                 return None;
             }

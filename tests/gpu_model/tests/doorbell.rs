@@ -186,6 +186,29 @@ fn who_comes_later_has_its_share() {
     }
 }
 
+/// So is what all have queued when the operator says that they share.
+#[test]
+fn shares_hold_after_the_policy_was_set() {
+    for a in [SHORT, DEEP, LONG, LONG_DEEP] {
+        for b in [SHORT, DEEP, LONG, LONG_DEEP] {
+            for weights in [[3, 1], [1, 1]] {
+                let programs = [(a, weight(weights[0])), (b, weight(weights[1]))];
+                let mut driven = started(Policy::Native, &programs);
+                driven.run(500 * MS);
+                driven.set_rules(rules(Policy::Weight, Period::Latency));
+                driven.run(learnt([a, a, a, b, b, b].into_iter()));
+                let got = measured(&mut driven, 2, |driven| driven.run(2000 * MS));
+                let of_alone = [got[0] / alone(a), got[1] / alone(b)];
+                let share = of_alone[0] / (of_alone[0] + of_alone[1]);
+                let wanted = by_weight(&weights);
+                let bound = 0.02 + lump(TURN, &[(wanted[0], a), (wanted[1], b)]);
+                let error = (share - wanted[0]).abs() / wanted[1];
+                assert!(error <= bound, "{error}: {a:?} {b:?} {weights:?}");
+            }
+        }
+    }
+}
+
 /// Where launches cannot be made for a program its doorbell is opened, as if it were armed, and its windows end when its task stops.
 #[test]
 fn who_cannot_be_metered_has_its_share_if_it_does_not_launch_ahead() {

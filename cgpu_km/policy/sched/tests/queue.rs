@@ -132,6 +132,9 @@ fn what_was_queued_before_is_counted() {
             queue.lose_count();
             let mut now = MS;
             launch(&mut queue, now);
+            // That was not when a kernel ended.
+            now += kernel / 3;
+            assert_eq!(launch(&mut queue, now), Told::Nothing);
             now += kernel;
             assert_eq!(queue.hear(now), Told::Length);
             let mut tries = 0;
