@@ -253,7 +253,10 @@ impl Queue {
         }
         let times = competing.saturating_mul(STALE_TIMES);
         let stale = self.whole().saturating_mul(times).max(STALE);
-        if self.outdated || now > self.measured_at.saturating_add(stale) {
+        if self.outdated {
+            self.forget();
+            self.lose_count();
+        } else if now > self.measured_at.saturating_add(stale) {
             self.forget();
         }
         self.uncounted
@@ -394,6 +397,7 @@ impl Queue {
         } else if self.is_steady() {
             // They have become others, or others' work ran beside them: the next one tells.
             self.forget();
+            self.lose_count();
             return;
         } else {
             self.alike /= 2;

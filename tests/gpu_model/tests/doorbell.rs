@@ -238,6 +238,7 @@ fn kernels_that_become_others_are_learnt_anew() {
         (SHORT, LONG, 2000 * MS),
         (DEEP, SHORT, 2000 * MS),
         (DEEP, LONG_DEEP, 4000 * MS),
+        (SHORT, LONG_DEEP, 4000 * MS),
         (LONG, SHORT, 2000 * MS),
         (LONG_DEEP, habit(81 * MS, 8), 15_000 * MS),
         (LONG_DEEP, DEEP, 15_000 * MS),
