@@ -17,7 +17,7 @@ const LONG: Habit = Habit {
 };
 /// Page faults in any second of two programs whose kernels are alike, and of any that come and go: one for each 400 us, and 32 at
 /// the beginning of a window, or 128 while nothing is known.
-const FAULTS: usize = 1700;
+const FAULTS: usize = 1500;
 const FAULTS_LEARNING: usize = 3000;
 
 fn started(policy: Policy, programs: &[(Habit, Terms)]) -> Driven {
