@@ -50,6 +50,7 @@ mod descriptor;
 mod event;
 mod exports;
 mod forest;
+pub mod instruction;
 mod ledger;
 mod lookup;
 mod managed;

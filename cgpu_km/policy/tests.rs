@@ -7,6 +7,7 @@ mod boost;
 mod channels;
 mod exports;
 mod failing;
+mod instruction;
 mod managed;
 mod maps;
 mod model;
