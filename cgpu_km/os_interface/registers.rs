@@ -16,6 +16,8 @@
 //! | open | stay. It is held open until they are there; who shuts it afterwards finds them |
 //! | not open | are put in without access, and taken out: the processor never lets one through |
 //!
+//! Those that faults bring later come for reading, since the gate is to hear of stores ([`gate`](super::gate)).
+//!
 //! # What the driver may do to a mapping that is entered
 //!
 //! `mmap_lock` and the mapping are locked for writing, so its flags, protection and pages may be changed, as in
@@ -119,6 +121,9 @@ unsafe fn enter<E: Endpoint>(
         }),
         false => taken_out(),
     };
+    // Also where the pages stayed: those that come later can only be read at first.
+    // SAFETY: As above.
+    unsafe { extra::cgpu_shim_restore_protection(vma) };
     // SAFETY: As above.
     let after = Mapping::of(unsafe { VmaRef::from_raw(vma) });
     if before.may_be_writable && !after.may_be_writable {

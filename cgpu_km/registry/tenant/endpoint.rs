@@ -8,7 +8,10 @@ use crate::{
         self, shared_page::Shadow, BackingFile, Caller, Gate, Mapping, OpenFile, Pages, QueueKey,
         Shown, Unmapped, UserAddr,
     },
-    policy::{sched::InstanceId, FileId},
+    policy::{
+        sched::{InstanceId, Passage},
+        FileId,
+    },
 };
 use kernel::{
     prelude::*,
@@ -143,6 +146,13 @@ impl os_interface::Endpoint for Endpoint {
     fn rang(file: &File) {
         if let Self::Gpu(instance) = file.endpoint() {
             instance.gpu().conductor().rang(InstanceId(instance.id));
+        }
+    }
+
+    fn launched(file: &File) -> Passage {
+        match file.endpoint() {
+            Self::Gpu(instance) => instance.gpu().conductor().launched(InstanceId(instance.id)),
+            Self::Control(_) | Self::Uvm(_) => Passage::Passes,
         }
     }
 
