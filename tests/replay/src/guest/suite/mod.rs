@@ -19,6 +19,7 @@ mod lists;
 mod managed;
 pub(super) mod mappings;
 mod memory;
+mod metered;
 mod nodes;
 mod procfs;
 mod scratch;
@@ -175,6 +176,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         shared_data::TESTS,
         doorbell::TESTS,
         turns::TESTS,
+        metered::TESTS,
         compute::TESTS,
         boosts::TESTS,
         memory::TESTS,

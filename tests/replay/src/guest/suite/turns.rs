@@ -15,10 +15,10 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 /// The policy of the GPU, put back when this goes.
-struct Policy(String);
+pub(super) struct Policy(String);
 
 impl Policy {
-    fn set(number: &str) -> Result<Self, String> {
+    pub(super) fn set(number: &str) -> Result<Self, String> {
         let before = at("policy", std::fs::read_to_string(proc("policy")))?;
         put("policy", number)?;
         Ok(Self(before.trim().to_owned()))
@@ -77,10 +77,10 @@ fn quiet() -> Outcome {
 
 /// A driver without an interface for other kernel modules, until this goes. It is looked for when a GPU gets
 /// its first instance.
-struct DoorbellsAlone;
+pub(super) struct DoorbellsAlone;
 
 impl DoorbellsAlone {
-    fn set() -> Result<Self, String> {
+    pub(super) fn set() -> Result<Self, String> {
         standin::kernel_rmapi(false)?;
         Ok(Self)
     }
