@@ -290,6 +290,8 @@ impl Scheduler {
             }
         });
         self.rules.admit(weights)?;
+        // By the terms until now: who is resumed had nothing while it was suspended.
+        self.charge(now);
         let instance = self.fleet.find_mut(id).ok_or(Refused::NoSuchInstance)?;
         instance.terms = terms;
         self.replan(now);

@@ -108,12 +108,14 @@ impl Scheduler {
         let spent = now.saturating_sub(self.charged_until);
         self.charged_until = now;
         match mode {
+            Mode::Slices if self.slices.are_open() => self.charge_slices(spent),
+            // Of one; or of those who came until the thread looks.
             Mode::Free => {
+                let each = portion(spent, 1, self.count_competing());
                 for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
-                    instance.account.given = instance.account.given.saturating_add(spent);
+                    instance.account.given = instance.account.given.saturating_add(each);
                 }
             }
-            Mode::Slices if self.slices.are_open() => self.charge_slices(spent),
             Mode::Native | Mode::Slices | Mode::Windows => {}
         }
     }
@@ -125,8 +127,8 @@ impl Scheduler {
         }
         let spent = now.saturating_sub(self.charged_until);
         match self.mode {
-            Mode::Free => spent,
             Mode::Slices if self.slices.is_runner(instance.id) => spent,
+            Mode::Free => portion(spent, 1, self.count_competing()),
             Mode::Windows => self.turn.used_by(instance.id, now),
             Mode::Native | Mode::Slices => 0,
         }

@@ -2,7 +2,8 @@
 //! The instances of a GPU, their channel groups and channels, and what was done to each.
 
 use super::account::Account;
-use super::authority::{Engine, Gate, InstanceId, Nanos, RmName, MS};
+use super::authority::{CallError, Engine, Gate, InstanceId, Nanos, RmName, MS};
+use super::next::retry_at;
 use super::queue::Queue;
 use super::rules::Terms;
 use super::slices::Record;
@@ -50,6 +51,15 @@ pub(super) struct Instance {
     /// What its doorbells are, and what they should be.
     pub(super) gate: Gate,
     pub(super) want_gate: Gate,
+    /// Where they were before the last change.
+    pub(super) gate_was: Gate,
+    /// They were touched since then.
+    pub(super) gate_touched: bool,
+    /// A task slept at them then.
+    pub(super) gate_slept: bool,
+    /// Changes that failed in a row, and when the next one may be tried.
+    pub(super) gate_failed: u32,
+    pub(super) gate_retry_at: Nanos,
     /// Whether its compute channels, and its others, should be on.
     pub(super) want_compute: bool,
     pub(super) want_others: bool,
@@ -100,6 +110,11 @@ impl Instance {
             working: false,
             gate: Gate::Open,
             want_gate: Gate::Open,
+            gate_was: Gate::Open,
+            gate_touched: false,
+            gate_slept: false,
+            gate_failed: 0,
+            gate_retry_at: 0,
             want_compute: true,
             want_others: true,
             want_slice: DEFAULT_SLICE_US,
@@ -180,6 +195,40 @@ impl Instance {
         true
     }
 
+    /// Its doorbells are being moved to where they should be.
+    pub(super) fn set_gate(&mut self, now: Nanos) {
+        self.gate_was = core::mem::replace(&mut self.gate, self.want_gate);
+        self.gate_touched = false;
+        self.gate_slept = self.parked_since.is_some();
+        if self.gate == Gate::Metered {
+            // Who is let go asks again, before it is known that it was done.
+            self.let_go(now);
+        }
+    }
+
+    /// Its doorbells were moved, or are where they were.
+    pub(super) fn gate_answered(&mut self, now: Nanos, result: Result<(), CallError>) {
+        if result.is_err() {
+            // Who came meanwhile passed, where it was armed, and left it open.
+            let passed = self.gate_was == Gate::Armed && self.gate_touched;
+            self.gate = if passed { Gate::Open } else { self.gate_was };
+            self.gate_failed = self.gate_failed.saturating_add(1);
+            self.gate_retry_at = retry_at(now, self.gate_failed);
+        } else {
+            self.gate_failed = 0;
+            self.gate_retry_at = 0;
+        }
+        if !matches!(self.gate, Gate::Shut | Gate::Metered) {
+            let slept = self.parked_since.is_some();
+            self.let_go(now);
+            self.released &= !slept || result.is_ok();
+        } else if result.is_err() && self.gate_slept && self.parked_since.is_none() {
+            // It sleeps on.
+            self.parked_since = Some(now);
+            self.released = false;
+        }
+    }
+
     /// As much of what it is owed, or had too much, may be an error of the accounts.
     pub(super) fn forget(&mut self, unsure: i64) {
         self.owed = self.owed.saturating_sub(self.owed.clamp(-unsure, unsure));
@@ -250,8 +299,10 @@ pub(super) struct Group {
     pub(super) name: RmName,
     pub(super) owner: InstanceId,
     pub(super) engine: Engine,
-    /// Its time slice, in microseconds.
-    pub(super) slice: u32,
+    /// Its time slice, in microseconds; `None`: not known.
+    pub(super) slice: Option<u32>,
+    /// The call that is being made is for it.
+    pub(super) in_call: bool,
     /// Failed calls in a row, and when the next one may be made.
     pub(super) failed: u32,
     pub(super) retry_at: Nanos,
@@ -268,7 +319,8 @@ pub(super) struct Channel {
     pub(super) engine: Engine,
     /// Whose the driver takes it to be.
     pub(super) process: ProcessId,
-    /// Switched off; `None` after a call that failed, which may have done it for some.
+    /// Switched off; `None`: not known. A call that failed may have done it for some, and one for another channel of this name
+    /// may have come after this one was made.
     pub(super) off: Option<bool>,
     /// Part of the call that is being made.
     pub(super) in_call: bool,
@@ -368,7 +420,8 @@ impl Fleet {
                 name: group,
                 owner,
                 engine,
-                slice: DEFAULT_SLICE_US,
+                slice: Some(DEFAULT_SLICE_US),
+                in_call: false,
                 failed: 0,
                 retry_at: 0,
                 preempt: false,

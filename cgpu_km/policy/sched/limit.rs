@@ -29,7 +29,8 @@ impl Limit {
 
     /// When the next call may be made, if not now.
     pub(super) fn wait(&self, now: Nanos) -> Option<Nanos> {
-        let at = self.due.saturating_sub(NS_PER_CALL * BURST);
+        // With this one they are BURST.
+        let at = self.due.saturating_sub(NS_PER_CALL * (BURST - 1));
         (at > now).then_some(at)
     }
 

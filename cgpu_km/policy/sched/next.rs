@@ -19,7 +19,7 @@ pub(super) struct Pending {
     action: Action,
 }
 
-fn retry_at(now: Nanos, failed: u32) -> Nanos {
+pub(super) fn retry_at(now: Nanos, failed: u32) -> Nanos {
     let doublings = failed.saturating_sub(1).min(RETRY_DOUBLINGS);
     now.saturating_add(RETRY << doublings)
 }
@@ -100,20 +100,29 @@ impl Scheduler {
         if !self.capabilities.doorbell {
             return None;
         }
-        let instance = self
-            .fleet
-            .instances_mut()
-            .find(|i| i.is_to_be_set() && (i.want_gate == Gate::Shut) == shut)?;
-        // Before it is done: a ring that follows at once must find it so.
-        instance.gate = instance.want_gate;
-        if instance.gate == Gate::Metered {
-            // Who is let go asks again, before it is known that it was done.
-            instance.let_go(now);
+        let mut retry = None::<Nanos>;
+        let mut found = None;
+        for instance in self.fleet.instances_mut() {
+            if !instance.is_to_be_set() || (instance.want_gate == Gate::Shut) != shut {
+                continue;
+            }
+            if instance.gate_retry_at > now {
+                let at = instance.gate_retry_at;
+                retry = Some(retry.map_or(at, |retry| retry.min(at)));
+                continue;
+            }
+            // Before it is done: a ring that follows at once must find it so.
+            instance.set_gate(now);
+            found = Some(Action::SetGate {
+                instance: instance.id,
+                gate: instance.gate,
+            });
+            break;
         }
-        Some(Action::SetGate {
-            instance: instance.id,
-            gate: instance.gate,
-        })
+        if let Some(at) = retry {
+            self.wake_at(at);
+        }
+        found
     }
 
     /// Channels to be switched off, or on.
@@ -186,31 +195,35 @@ impl Scheduler {
                     continue;
                 }
                 let preempt = group.preempt && self.capabilities.preempt;
-                if (group.slice == each && !preempt) || found.is_some() {
+                let is_set = group.slice == Some(each);
+                if (is_set && !preempt) || found.is_some() {
                     continue;
                 }
                 if group.retry_at > now {
                     retry = Some(retry.map_or(group.retry_at, |at| at.min(group.retry_at)));
-                } else if group.slice == each {
-                    found = Some(Action::Preempt { group: group.name });
+                } else if is_set {
+                    found = Some((Action::Preempt { group: group.name }, group.name));
                 } else {
-                    found = Some(Action::SetTimeslice {
+                    let action = Action::SetTimeslice {
                         group: group.name,
                         microseconds: each,
-                    });
+                    };
+                    found = Some((action, group.name));
                 }
             }
         }
         if let Some(at) = retry {
             self.wake_at(at);
         }
-        match (found, wait) {
-            (Some(_), Some(at)) => {
-                self.hold_back(at);
-                None
-            }
-            (found, _) => found,
+        let (action, name) = found?;
+        if let Some(at) = wait {
+            self.hold_back(at);
+            return None;
         }
+        for group in self.fleet.groups_mut() {
+            group.in_call = group.name == name;
+        }
+        Some(action)
     }
 
     /// The answer to the pending action.
@@ -224,9 +237,7 @@ impl Scheduler {
         match pending.action {
             Action::SetGate { instance, .. } => {
                 if let Some(instance) = self.fleet.find_mut(instance) {
-                    if !matches!(instance.gate, Gate::Shut | Gate::Metered) {
-                        instance.let_go(now);
-                    }
+                    instance.gate_answered(now, result);
                 }
             }
             Action::Switch { disable } => self.switch_answered(now, began, disable, result),
@@ -249,9 +260,19 @@ impl Scheduler {
         if result.is_ok() {
             self.fleet.switched(disable.then_some(now));
         }
+        // A name can be that of a new channel by now, which was not meant.
         if let (Err(CallError::Gone), [only]) = (result, &*self.switched) {
-            self.fleet.free(*only);
+            if self.fleet.channels().any(|c| c.in_call) {
+                self.fleet.free(*only);
+            }
             return;
+        }
+        let Self {
+            fleet, switched, ..
+        } = self;
+        let named = |c: &&mut Channel| switched.contains(&c.name);
+        for channel in fleet.channels_mut().filter(named).filter(|c| !c.in_call) {
+            channel.off = None;
         }
         for channel in self.fleet.channels_mut().filter(|c| c.in_call) {
             channel.in_call = false;
@@ -278,7 +299,14 @@ impl Scheduler {
             let soonest = began.saturating_add(after);
             // A call that took long has waited for a lock first.
             let effect = soonest.max(now.saturating_sub(rest));
-            if disable {
+            // Where somebody has the GPU meanwhile, it is no end of a window: a channel is new, or its instance suspended, or the
+            // call failed before.
+            let between = match self.mode {
+                Mode::Windows => !self.turn.is_under_way(),
+                Mode::Slices => !self.slices.are_open(),
+                Mode::Native | Mode::Free | Mode::Round => false,
+            };
+            if disable && between {
                 self.overran(effect.saturating_sub(soonest));
             }
             self.turn.took_effect(effect);
@@ -296,6 +324,11 @@ impl Scheduler {
         let Some(group) = self.fleet.groups_mut().find(|g| g.name == name) else {
             return;
         };
+        if !core::mem::replace(&mut group.in_call, false) {
+            // It is a new one of that name: nobody knows whether the call came before it.
+            group.slice = None;
+            return;
+        }
         if result == Err(CallError::Gone) {
             self.fleet.free(name);
             return;
@@ -307,7 +340,7 @@ impl Scheduler {
         }
         group.failed = 0;
         group.preempt = slice == Some(0);
-        if let Some(slice) = slice {
+        if slice.is_some() {
             group.slice = slice;
         }
     }

@@ -7,6 +7,7 @@ use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
 mod behaviour;
 mod queue;
+mod random;
 
 const A: InstanceId = InstanceId(1);
 const B: InstanceId = InstanceId(2);

@@ -99,6 +99,11 @@ impl Turn {
         self.holder.is_some() && self.since.is_none()
     }
 
+    /// Whether somebody's window has begun.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.holder.is_some() && self.since.is_some()
+    }
+
     /// A call took effect then.
     pub(super) fn took_effect(&mut self, at: Nanos) {
         self.free_at = self.free_at.max(at);
@@ -183,6 +188,7 @@ impl Scheduler {
             return false;
         };
         instance.heard_at = now;
+        instance.gate_touched = true;
         let released = core::mem::replace(&mut instance.released, false);
         if released {
             // It was not its kernels that kept it silent.
@@ -264,13 +270,14 @@ impl Scheduler {
     /// Moves the turn on to `now`. Returns false where that changed who competes.
     fn advance(&mut self, now: Nanos) -> bool {
         if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
-            let (armed, patience, high) = match self.fleet.find(id) {
+            let (armed, patience, high, retry_at) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
                     (matches!(i.gate, Gate::Armed | Gate::Metered) || self.turn.closing.waits())
                         && !self.turn.closing.is_over()
                         && self.capabilities.doorbell,
                     self.patience(i, since).saturating_sub(i.counted_silence()),
                     i.terms.high_priority,
+                    i.gate_retry_at,
                 ),
                 _ => {
                     self.end_window(now);
@@ -287,7 +294,9 @@ impl Scheduler {
             } else if let Some(at) = self.close(now, id) {
                 let other = match (armed, self.turn.closing) {
                     (true, _) => silent_at,
-                    (false, closing) if closing.rearms() => self.turn.rearm_at.max(now),
+                    (false, closing) if closing.rearms() => {
+                        self.turn.rearm_at.max(now).max(retry_at)
+                    }
                     _ => at,
                 };
                 let at = at.min(other);
