@@ -374,10 +374,8 @@ pub fn longest_wait(beside: Habit) -> Nanos {
         while driven.world.ran(program) == ran {
             driven.run(10 * US);
         }
-        // The first ones teach the scheduler how long its kernels are.
-        if number >= 10 {
-            longest = longest.max(driven.world.now() - asked);
-        }
+        // From the first one on, of whose kernels nothing is known yet.
+        longest = longest.max(driven.world.now() - asked);
         driven.run((45 + number % 13) * MS);
     }
     longest

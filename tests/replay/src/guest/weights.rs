@@ -8,6 +8,7 @@
 //! --count-instructions`): then nothing that the host does reaches the figures.
 
 mod live;
+mod priority;
 
 use serde::Serialize;
 
@@ -73,8 +74,22 @@ struct Program {
 }
 
 impl Program {
-    /// Its process has a client of its own, by which the driver knows it, and launches without end.
+    /// It launches without end.
     fn start(name: &'static str, weight: u32, habit: Habit) -> Result<Self, String> {
+        let launch = |work: &Work, _: &mut UnixStream| {
+            while work.launch(habit.kernel, 1, habit.depth).is_ok() {}
+        };
+        Self::spawn(name, weight, habit, launch).map(|(program, _)| program)
+    }
+
+    /// Its process has a client of its own, by which the driver knows it, and does this without end; its end of the socket, and
+    /// ours.
+    fn spawn(
+        name: &'static str,
+        weight: u32,
+        habit: Habit,
+        body: impl FnOnce(&Work, &mut UnixStream),
+    ) -> Result<(Self, UnixStream), String> {
         let instance = Instance::new(name, GIB)?;
         put(&format!("{name}/weight"), &weight.to_string())?;
         let (mut ours, mut theirs) = at("pair", UnixStream::pair())?;
@@ -82,19 +97,21 @@ impl Program {
             let Ok(work) = Work::new(&instance) else {
                 return 1;
             };
-            let told = theirs.write_all(&work.client.handle.to_ne_bytes());
-            while told.is_ok() && work.launch(habit.kernel, 1, habit.depth).is_ok() {}
+            if theirs.write_all(&work.client.handle.to_ne_bytes()).is_ok() {
+                body(&work, &mut theirs);
+            }
             1
         });
         drop(theirs);
         let mut client = [0; 4];
         at("client", ours.read_exact(&mut client))?;
-        Ok(Self {
+        let program = Self {
             child: sys("fork", child)?,
             client: u32::from_ne_bytes(client),
             habit,
             instance,
-        })
+        };
+        Ok((program, ours))
     }
 
     /// How long its kernels have run, nanoseconds.
@@ -458,6 +475,11 @@ pub fn run(only: &str) -> Result<bool, String> {
         for line in lines {
             tell("changed under load", line)?;
         }
+    }
+    if switches && (only.is_empty() || only == "priority") {
+        let line = priority::run(backend);
+        clean_up();
+        tell("high priority", line)?;
     }
     put("policy", "5")?;
     println!("{passed} passed, {failed} failed");
