@@ -311,6 +311,27 @@ pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Line {
     shared(backend, case, &[(weights[0], a), (weights[1], b)], 0.02)
 }
 
+/// Four programs of weights 1 to 4.
+pub fn four(backend: Backend, habits: [Habit; 4]) -> Vec<Line> {
+    let case = format!("4 instances [1, 2, 3, 4], {}", habits.map(told).join(" : "));
+    let programs: Vec<_> = (1..).zip(habits).collect();
+    shared(backend, case, &programs, 0.02)
+}
+
+/// Four programs, none of whose kernels are alike: each length with each weight and each depth, in all orders.
+pub fn mixed() -> impl Iterator<Item = [Habit; 4]> {
+    let orders = (0..256).map(|n| [n / 64, n / 16 % 4, n / 4 % 4, n % 4]);
+    let orders = orders.filter(|order| (0..4).all(|length| order.contains(&length)));
+    orders.flat_map(|order| {
+        (0..16).map(move |deep: u32| {
+            [0, 1, 2, 3].map(|at| Habit {
+                kernel: KERNELS[order[at]],
+                depth: if deep & (1 << at) == 0 { 1 } else { 8 },
+            })
+        })
+    })
+}
+
 /// Several programs of the same habit, by weight.
 fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Line {
     let case = format!("{} instances {weights:?}, {}", weights.len(), told(habit));
@@ -431,6 +452,11 @@ pub fn all(mut each: impl FnMut(Line)) {
                 each(cap(backend, habit));
             }
         }
+    }
+    // All four lengths at once. (The doorbell alone does not learn what these queue: it is more than 256 ms together where 81 ms
+    // have depth 8, and has no bound then.)
+    for habits in mixed() {
+        tell(four(RMAPI, habits));
     }
     // Longer than any silence that is allowed: what the driver's samples are for.
     for backend in [RMAPI, NO_SAMPLES] {
