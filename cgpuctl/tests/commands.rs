@@ -699,3 +699,61 @@ fn the_live_view_refreshes_and_sorts_and_ends() {
     assert_ne!(screen.frames[0], screen.frames[1]);
     assert!(screen.frames[1].contains("27.0 %"), "{}", screen.frames[0]);
 }
+
+/// What the keys of the terminal mean, and how each orders the instances: no two orders are alike here.
+#[test]
+fn the_live_view_sorts_by_what_its_keys_say() {
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    let fake = Fake::new(1);
+    for (name, weight) in [("a", 10), ("b", 30), ("c", 40), ("d", 20)] {
+        let create = format!("inst create {name} --gpu 0 --mem 8GiB --weight {weight}");
+        done(&fake, &create);
+    }
+    // Of those that work each has a share as large as its weight.
+    fake.with(|s| {
+        for compute in s.compute.values_mut() {
+            if compute.key.name.as_str() != Some("c") {
+                compute.state |= cgpu_uapi::state::WORKING;
+            }
+        }
+        for (instance, memory) in s.instances.iter_mut().zip([3, 1, 2, 4]) {
+            instance.memory_used_bytes = memory << 30;
+        }
+    });
+    let control = fake.control().expect("opens");
+    let of = |code, modifiers| Key::of(&KeyEvent::new(code, modifiers));
+    let key = |c: char| of(KeyCode::Char(c), KeyModifiers::NONE);
+    let keys = ['n', 's', 'm', 'w', 'r', 's'].map(key);
+    assert!(keys.iter().all(Option::is_some));
+    let mut screen = Screen {
+        host: fake.clone(),
+        frames: vec![],
+        keys: [[None].as_slice(), &keys, &[key('q')]].concat(),
+    };
+    let args = cgpuctl::cli::Top {
+        interval: 1,
+        once: false,
+    };
+    cgpuctl::command::top::live(&*control, &args, &mut screen).expect("ends");
+    let order = |frame: &String| {
+        let rows = frame.lines().skip_while(|line| !line.starts_with("NAME"));
+        let rows = rows.skip(1).take_while(|line| !line.is_empty());
+        let names = rows.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+        names.collect::<String>()
+    };
+    let orders: Vec<_> = screen.frames.iter().map(order).collect();
+    // At first nobody has a share; the order stays turned round.
+    let wanted = [
+        "abcd", "bdac", "abcd", "bdac", "dacb", "cbda", "adbc", "cadb",
+    ];
+    assert_eq!(orders, wanted);
+    for (end, modifiers) in [
+        (KeyCode::Char('q'), KeyModifiers::NONE),
+        (KeyCode::Esc, KeyModifiers::NONE),
+        (KeyCode::Char('c'), KeyModifiers::CONTROL),
+    ] {
+        assert_eq!(of(end, modifiers), Some(Key::Quit));
+    }
+    assert_eq!(key('c'), None);
+    assert_eq!(key('x'), None);
+}

@@ -13,7 +13,7 @@ use crate::json;
 use crate::output::{table, Report};
 use crate::size::Bytes;
 use cgpu_uapi::{GpuCompute, Instance, InstanceCompute};
-use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, queue, style, terminal};
 use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
@@ -44,6 +44,26 @@ pub enum Key {
     Name,
     /// Turn the order round.
     Reverse,
+}
+
+impl Key {
+    /// What a key of the terminal means, if anything.
+    pub fn of(key: &KeyEvent) -> Option<Self> {
+        if key.kind == KeyEventKind::Release {
+            return None;
+        }
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if control => Some(Self::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => Some(Self::Quit),
+            KeyCode::Char('s') => Some(Self::Share),
+            KeyCode::Char('m') => Some(Self::Memory),
+            KeyCode::Char('w') => Some(Self::Weight),
+            KeyCode::Char('n') => Some(Self::Name),
+            KeyCode::Char('r') => Some(Self::Reverse),
+            _ => None,
+        }
+    }
 }
 
 /// Where frames are drawn and keys come from.
@@ -321,19 +341,9 @@ impl Screen for Terminal {
                 // A new size: draw anew at the next reading.
                 continue;
             };
-            if key.kind == KeyEventKind::Release {
-                continue;
-            }
-            let control = key.modifiers.contains(KeyModifiers::CONTROL);
-            match key.code {
-                KeyCode::Char('c') if control => return Ok(Some(Key::Quit)),
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(Some(Key::Quit)),
-                KeyCode::Char('s') => return Ok(Some(Key::Share)),
-                KeyCode::Char('m') => return Ok(Some(Key::Memory)),
-                KeyCode::Char('w') => return Ok(Some(Key::Weight)),
-                KeyCode::Char('n') => return Ok(Some(Key::Name)),
-                KeyCode::Char('r') => return Ok(Some(Key::Reverse)),
-                _ => {}
+            let meant = Key::of(&key);
+            if meant.is_some() {
+                return Ok(meant);
             }
         }
     }
