@@ -229,10 +229,15 @@ pub fn vid_heap_alloc(
 }
 
 /// RM_MAP_MEMORY: prepares the file `fd` for an `mmap` of an object's first `len` bytes.
-pub fn map(
+pub fn map(ctl: i32, names: (u32, u32, u32), len: u64, flags: u32, fd: i32) -> Result<(), Failure> {
+    map_part(ctl, names, (0, len), flags, fd)
+}
+
+/// The same of a part of it: from which byte on, and how many.
+pub fn map_part(
     ctl: i32,
     (client, parent, object): (u32, u32, u32),
-    len: u64,
+    (offset, len): (u64, u64),
     flags: u32,
     fd: i32,
 ) -> Result<(), Failure> {
@@ -240,6 +245,7 @@ pub fn map(
     for (at, value) in [(0, client), (4, parent), (8, object), (44, flags)] {
         put_u32(&mut outer, at, value);
     }
+    put_u64(&mut outer, 16, offset);
     put_u64(&mut outer, 24, len);
     put_u32(&mut outer, 48, u32::try_from(fd).unwrap_or(u32::MAX));
     sys::ioctl(ctl, request(0x4E, 56), &mut outer).map_err(Failure::Errno)?;

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::mappings::{
-    doorbell_file, map_doorbell_in, map_doorbell_through_bar1, map_file, read, write, DOORBELL,
+    doorbell_file, map_doorbell_in, map_doorbell_through_bar1, map_file, map_other_page, read,
+    write, DOORBELL,
 };
 use super::{at, device_instance, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::{in_child, spawn};
@@ -21,6 +22,7 @@ pub(super) const TESTS: &[Test] = &[
     ("doorbell: alone it stays mapped", alone),
     ("doorbell: suspended it waits, resumed it goes on", resumed),
     ("doorbell: through BAR1 as well", through_bar1),
+    ("doorbell: other registers wait as well", other_registers),
     ("doorbell: killed while parked", killed),
     ("doorbell: a signal is served while parked", signalled),
     ("doorbell: fork while parked", forked),
@@ -234,6 +236,31 @@ fn resumed_with(bell: Bell) -> Outcome {
     suspend(&bell.instance, false)?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;
     equal("rung", &bell.direct.rung(), &7)?;
+    bell.end()
+}
+
+/// What is mapped is no doorbell, as far as anybody knows; but it is of the GPU's registers, as their place says.
+fn other_registers() -> Outcome {
+    const PAGE: u64 = 0x3000;
+    let bell = Bell::new("bellother")?;
+    let address = map_other_page(&bell.instance, &bell.client, PAGE)?;
+    let there = || read(bell.direct.address + PAGE);
+    write(address, 1);
+    equal("written", &there(), &1)?;
+    suspend(&bell.instance, true)?;
+    let child = spawn(|| {
+        write(address, 7);
+        0
+    });
+    let child = sys("fork", child)?;
+    wait_parked(&bell.instance, 1)?;
+    os::sleep_ms(100);
+    equal("written while suspended", &there(), &1)?;
+    suspend(&bell.instance, false)?;
+    equal("ended", &sys("wait", os::wait(child))?, &0)?;
+    equal("written then", &there(), &7)?;
+    // SAFETY: nothing of the program lies in a range that the driver gave.
+    sys("munmap", unsafe { os::munmap(address, 0x1000) })?;
     bell.end()
 }
 

@@ -109,12 +109,17 @@ pub(in crate::guest) const DOORBELL: u64 = 0x1_0000;
 
 /// A file of the GPU's by which `len` bytes of an object may be mapped.
 fn object_file(folder: &str, client: &rm::Client, len: u64) -> Result<i32, String> {
+    part_file(folder, client, (0, len))
+}
+
+/// The same of a part of it: from which byte on, and how many.
+fn part_file(folder: &str, client: &rm::Client, part: (u64, u64)) -> Result<i32, String> {
     let path = format!("{folder}/nvidia{GPU}");
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
     let names = (client.handle, rm::SUBDEVICE_HANDLE, HANDLE);
     at(
         "RM_MAP_MEMORY",
-        rm::map(client.ctl, names, len, 0x0008_0002, fd),
+        rm::map_part(client.ctl, names, part, 0x0008_0002, fd),
     )?;
     Ok(fd)
 }
@@ -132,6 +137,18 @@ pub(super) fn map_file(address: u64, len: u64, fd: i32) -> Result<u64, String> {
 fn map_object(folder: &str, client: &rm::Client, len: u64) -> Result<u64, String> {
     let fd = object_file(folder, client, len)?;
     let address = map_file(0, len, fd)?;
+    sys("close", os::close(fd))?;
+    Ok(address)
+}
+
+/// A page of the registers whose first page, with the doorbell, a client has mapped already.
+pub(super) fn map_other_page(
+    instance: &Instance,
+    client: &rm::Client,
+    offset: u64,
+) -> Result<u64, String> {
+    let fd = part_file(&instance.folder(), client, (offset, PAGE))?;
+    let address = map_file(0, PAGE, fd)?;
     sys("close", os::close(fd))?;
     Ok(address)
 }
