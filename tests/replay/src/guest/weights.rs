@@ -383,6 +383,27 @@ fn cases(switches: bool) -> Vec<Case> {
         }
     }
     if switches {
+        // Beyond every window.
+        let longest = |depth| Habit {
+            kernel: 81 * MS,
+            depth,
+        };
+        let waits = Habit {
+            kernel: 15 * US,
+            depth: 1,
+        };
+        for (policy, programs) in [
+            (3, vec![(30, longest(1))]),
+            (2, vec![(75, longest(8)), (25, waits)]),
+        ] {
+            cases.push(Case {
+                policy,
+                programs,
+                bound: BOUND,
+                times: (BEFORE, MEASURED),
+                mode: Some("windows"),
+            });
+        }
         // In a kernel of most of a second a program is silent as one without work: the driver's samples tell.
         let long = Habit {
             kernel: 800 * MS,
