@@ -91,6 +91,10 @@ pub struct Costs {
     pub enabled_rest: Nanos,
     /// A change of the running channel group.
     pub switch: Nanos,
+    /// The same after the channels of the one that ran were switched off, by which its context was saved: in windows of 3.4 to
+    /// 29 ms programs did as much as in the time from the call that switches them on to the one that switches them
+    /// off, less 0.03 to 0.09 ms (docs/measurements/2026-11-22-weights.md).
+    pub switch_saved: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms on).
     pub shortest_window: Nanos,
     /// The shortest window that is begun; a part that is smaller waits for a later turn.
@@ -105,6 +109,7 @@ impl Costs {
         enabled_after: 200 * US,
         enabled_rest: 240 * US,
         switch: 180 * US,
+        switch_saved: 60 * US,
         shortest_window: 3 * MS,
         least_window: 1200 * US,
     };

@@ -7,6 +7,7 @@
  * much two programs lost in windows made by such calls. */
 static const struct gm_costs measured = {
 	.switch_groups = 180 * US,
+	.switch_saved = 60 * US,
 	.switch_empty = 140 * US,
 	.disable_effect = 200 * US,
 	.disable_least = 430 * US,
@@ -155,7 +156,11 @@ static void pass_on(struct gm_gpu *gpu)
 	}
 	gpu->context = next;
 	gpu->groups[next].visits++;
-	cost = gpu->groups[next].slice ? gpu->costs.switch_groups : gpu->costs.switch_empty;
+	if (!gpu->groups[next].slice)
+		cost = gpu->costs.switch_empty;
+	else
+		cost = gpu->saved ? gpu->costs.switch_saved : gpu->costs.switch_groups;
+	gpu->saved = 0;
 	gpu->switching_until = gpu->now + cost;
 	gpu->switched += cost;
 }
@@ -281,6 +286,8 @@ void gm_switch(struct gm_gpu *gpu, gm_u32 channel, int off)
 	c = &gpu->channels[channel];
 	before = is_ready(c);
 	c->off = off != 0;
+	if (c->group == gpu->context)
+		gpu->saved = c->off;
 	was_ready(gpu, c, before);
 	if (!before && is_ready(c) && gpu->groups[c->group].ready == 1)
 		arrived(gpu, c->group);

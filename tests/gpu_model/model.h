@@ -68,6 +68,8 @@ struct gm_sample {
 /* Costs; gm_init sets what was measured. */
 struct gm_costs {
 	gm_time switch_groups;
+	/* From a group whose channels were switched off: that call has saved its context already. */
+	gm_time switch_saved;
 	/* To a group that has a time slice of 0. */
 	gm_time switch_empty;
 	/* From the beginning of a call to its effect, and the range of its whole length. */
@@ -90,6 +92,8 @@ struct gm_gpu {
 	struct gm_costs costs;
 	/* The group whose context is on the GPU, or GM_NONE; and the channel that runs, or GM_NONE. */
 	gm_u32 context, running;
+	/* That context was saved when its channels were switched off. */
+	int saved;
 	/* A switch to `context` is under way until then; 0: none. */
 	gm_time switching_until;
 	/* The channel whose kernel ended when gm_advance stopped, or GM_NONE. */

@@ -20,7 +20,13 @@ const UNKNOWN_GAP: Nanos = 24 * MS;
 const SEEN_GAP: Nanos = 125 * MS;
 /// Silence, in time that the instance had the GPU, after which it is taken to have no work whatever is
 /// known of it, unless the driver has seen otherwise.
-const LONGEST_SILENCE: Nanos = 100 * MS;
+pub(super) const LONGEST_SILENCE: Nanos = 100 * MS;
+/// The same where the driver has seen it at work in a silence: of six samples a second of its time all miss it once in four
+/// hundred times.
+const LONGEST_SEEN: Nanos = 1000 * MS;
+/// Unless so many samples have found nobody at work since it was last heard of, or seen: one falls between two windows now
+/// and then.
+const NOBODY: u32 = 4;
 /// No gap is taken to be longer: a kernel that runs longer without a launch is found by samples.
 const LONGEST_GAP: Nanos = 500 * MS;
 /// How often silence is believed after an instance was seen to launch while it was off.
@@ -81,6 +87,10 @@ pub(super) struct Instance {
     pub(super) silent: Nanos,
     /// Silence before that, in which the driver has seen it at work.
     pub(super) explained: Nanos,
+    /// The driver has seen it at work while it was silent for long, and it has not launched often since.
+    pub(super) long: bool,
+    /// So often the driver has seen nobody at work since it was last heard of, or seen.
+    pub(super) nobody: u32,
     /// The driver is being asked about it once more before it is taken to have no work.
     pub(super) asked: bool,
     /// When it was last heard of.
@@ -90,6 +100,8 @@ pub(super) struct Instance {
     /// How often more its silence is believed to mean that it has no work: it was seen to launch while
     /// it was off the GPU, when no kernel of it can have ended.
     pub(super) thinks: u32,
+    /// When it was last silent for too long.
+    pub(super) idle_since: Nanos,
     /// Since when its channels are off, if they are.
     pub(super) off_since: Option<Nanos>,
     /// Since when a task of it sleeps at the gate.
@@ -126,10 +138,13 @@ impl Instance {
             gap: UNKNOWN_GAP,
             silent: 0,
             explained: 0,
+            long: false,
+            nobody: 0,
             asked: false,
             heard_at: 0,
             dense: None,
             thinks: 0,
+            idle_since: 0,
             off_since: None,
             parked_since: None,
             released: false,
@@ -150,7 +165,16 @@ impl Instance {
             true => 2 * MS,
             false => self.queue.patience().max(16 * MS),
         };
+        let least = match self.has_long_kernels() {
+            true => LONGEST_SEEN,
+            false => least,
+        };
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
+    }
+
+    /// Whether its silence is a long kernel's, as far as the driver's samples tell.
+    pub(super) fn has_long_kernels(&self) -> bool {
+        self.long && self.nobody < NOBODY && !self.terms.high_priority
     }
 
     /// How much of its silence before this window counts: none while a task that was let go is bound to launch, unless that
@@ -254,6 +278,8 @@ impl Instance {
         let off = self.off_since;
         if off.is_some_and(|since| now >= since.saturating_add(SETTLED)) && self.silent > 0 {
             self.thinks = BELIEF;
+            // Whatever it had launched has ended in less.
+            self.gap /= 2;
             self.silent = 0;
             self.explained = 0;
             self.dense = None;
@@ -275,6 +301,8 @@ impl Instance {
             gap: gap.max(dense.gap - dense.gap / DENSE_MEMORY),
             ..dense
         });
+        self.long &= gap >= SEEN_GAP;
+        self.nobody = 0;
         self.silent = 0;
         self.working = true;
     }
@@ -285,6 +313,8 @@ impl Instance {
             self.thinks = 0;
         }
         self.dense = None;
+        self.long = true;
+        self.nobody = 0;
         self.gap = self.gap.max(SEEN_GAP);
         self.explained = self.explained.saturating_add(self.silent);
         self.asked = false;

@@ -8,7 +8,7 @@
 
 use super::account::Mode;
 use super::authority::{Action, Nanos, MS};
-use super::{ProcessId, Scheduler};
+use super::{ProcessId, Scheduler, Terms};
 
 /// For how long who was taken to have no work is doubted, and who was silent for long; and how often the samples are
 /// asked meanwhile.
@@ -59,15 +59,21 @@ impl Scheduler {
         let newest = ring.clone().map(|sample| sample.stamp).max().unwrap_or(0);
         let known = core::mem::replace(&mut self.sampled_until, newest);
         self.charge(now);
+        let capped = |terms: Terms| self.rules.cap(terms.weight).is_some();
         for Sample { stamp, process } in ring.filter(|sample| sample.stamp > known) {
             let owner = process.and_then(|process| self.fleet.owner_of(process));
-            let Some(instance) = owner.and_then(|owner| self.fleet.find_mut(owner)) else {
-                continue;
-            };
             let age = newest.saturating_sub(stamp).saturating_add(PERIOD);
-            // What was seen of it before it was last heard of tells nothing of its silence.
-            if now.saturating_sub(age) > instance.heard_at {
-                instance.seen();
+            // What was seen before somebody was last heard of tells nothing of its silence.
+            let at = now.saturating_sub(age);
+            for instance in self.fleet.instances_mut().filter(|i| at > i.heard_at) {
+                match process {
+                    Some(_) if owner == Some(instance.id) => instance.seen(),
+                    // Under a cap nobody is at work for much of the time.
+                    None if !capped(instance.terms) => {
+                        instance.nobody = instance.nobody.saturating_add(1);
+                    }
+                    _ => {}
+                }
             }
         }
     }

@@ -8,7 +8,7 @@
 
 use super::account::{signed, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
-use super::fleet::Instance;
+use super::fleet::{Instance, LONGEST_SILENCE};
 use super::meter::Closing;
 use super::rules::Policy;
 use super::Scheduler;
@@ -19,6 +19,10 @@ const REARM: Nanos = 4 * MS;
 const REARM_HIGH: Nanos = MS;
 /// Silence, in time that the instance had the GPU, of which the driver's samples are asked.
 const LONG_SILENCE: Nanos = 20 * MS;
+
+/// A launch so long after its program was taken to have no work, with its channels on, may have followed a kernel. A silence like
+/// that is not believed at once the next time.
+const LONG_PAUSE: Nanos = 64 * MS;
 
 /// Where in its turn the GPU is.
 #[derive(Debug)]
@@ -202,6 +206,9 @@ impl Scheduler {
             None if in_window && instance.working => instance.heard(now, 0),
             _ if instance.working => instance.launched_outside(now),
             _ => {
+                if now >= instance.idle_since.saturating_add(LONG_PAUSE) {
+                    instance.thinks = 0;
+                }
                 instance.silent = 0;
                 instance.fresh = parked;
                 instance.working = true;
@@ -270,13 +277,15 @@ impl Scheduler {
     /// Moves the turn on to `now`. Returns false where that changed who competes.
     fn advance(&mut self, now: Nanos) -> bool {
         if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
-            let (armed, patience, high, retry_at) = match self.fleet.find(id) {
+            let (armed, patience, high, long, retry_at) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
                     (matches!(i.gate, Gate::Armed | Gate::Metered) || self.turn.closing.waits())
                         && !self.turn.closing.is_over()
                         && self.capabilities.doorbell,
                     self.patience(i, since).saturating_sub(i.counted_silence()),
                     i.terms.high_priority,
+                    i.has_long_kernels()
+                        .then_some(i.silent.saturating_add(i.explained)),
                     i.gate_retry_at,
                 ),
                 _ => {
@@ -284,7 +293,13 @@ impl Scheduler {
                     return false;
                 }
             };
-            let silent_at = self.turn.armed_at.max(since).saturating_add(patience);
+            let silent_since = self.turn.armed_at.max(since);
+            let silent_at = silent_since.saturating_add(patience);
+            let silent = now.saturating_sub(silent_since);
+            if long.is_some_and(|before| before.saturating_add(silent) >= LONGEST_SILENCE) {
+                // It is waited for, as long as the samples find it.
+                self.doubt(now, true);
+            }
             if armed && now >= silent_at {
                 if self.fell_silent(now, id, now.saturating_sub(self.turn.armed_at.max(since))) {
                     return false;
@@ -340,9 +355,11 @@ impl Scheduler {
             return false;
         }
         let instance = self.fleet.find_mut(id);
+        let high = instance.as_ref().is_some_and(|i| i.terms.high_priority);
         let idle = instance.is_some_and(|i| i.is_idle(silent, exclusive));
         let long = |i: &Instance| i.silent >= LONG_SILENCE;
-        if idle || self.fleet.find(id).is_some_and(long) {
+        // (Who has priority is believed, and must not wait for a sample to be read.)
+        if !high && (idle || self.fleet.find(id).is_some_and(long)) {
             self.doubt(now, idle);
         }
         // The silence is counted.
@@ -356,6 +373,7 @@ impl Scheduler {
                 instance.owed = instance.owed.min(0);
             }
             instance.working = !idle;
+            instance.idle_since = now;
             instance.dense = None;
             instance.queue.fell_silent(now);
         }
@@ -384,16 +402,14 @@ impl Scheduler {
             return;
         }
         let made_room = self.turn.free_at;
-        let room = if self.capabilities.switch {
-            made_room
-        } else {
-            now
+        let (room, switch) = match self.capabilities.switch {
+            true => (made_room, self.costs.switch_saved),
+            false => (now, self.costs.switch),
         };
-        let since = if self.turn.last == Some(id) {
+        let since = match self.turn.last == Some(id) {
             // Its context is still on the GPU.
-            room
-        } else {
-            room.saturating_add(self.costs.switch)
+            true => room,
+            false => room.saturating_add(switch),
         };
         self.turn.before = self.turn.last.replace(id);
         let tail = if self.switched_off(id) {

@@ -518,3 +518,48 @@ proptest! {
         prop_assert_eq!(driven.calls.len(), calls);
     }
 }
+
+/// A program that thinks for 20 to 60 ms between kernels of 15 us has no work for nearly all of the time: its neighbour, which
+/// has, keeps nearly three quarters of the GPU. (Each time it asks, it may be silent for a moment before that is believed.)
+#[test]
+fn who_thinks_most_of_the_time_leaves_the_gpu_to_others() {
+    let request = Habit {
+        kernel: 15 * US,
+        depth: 1,
+    };
+    for beside in [SHORT, LONG] {
+        let mut driven = started(Policy::Weight, &[(beside, weight(1)), (request, weight(1))]);
+        driven.world.set_stopped(1, true);
+        driven.run(100 * MS);
+        let (began, before) = (driven.world.now(), driven.world.ran(0));
+        for number in 0..120u64 {
+            driven.world.programs[1].left = Some(1);
+            driven.world.set_stopped(1, false);
+            driven.run((20 + number * 17 % 40) * MS);
+        }
+        let kept = (driven.world.ran(0) - before) as f64 / (driven.world.now() - began) as f64;
+        assert!(kept > 0.65 * alone(beside) / 1e9, "{beside:?}: {kept}");
+    }
+}
+
+/// A kernel of 2 s takes 8 s of a quarter, in which its program is silent. From when the driver's samples have found it for the first
+/// time its weight holds, whenever they are taken.
+#[test]
+fn kernels_longer_than_any_silence_keep_to_their_weights() {
+    for phase in 0..6 {
+        for kernel in [800 * MS, 2000 * MS] {
+            let long = Habit { kernel, depth: 1 };
+            let mut driven = started(Policy::Weight, &[]);
+            driven.run(phase * 27 * MS + MS);
+            driven.add(long, weight(1));
+            driven.add(SHORT, weight(3));
+            // The first kernel.
+            driven.run(9000 * MS);
+            let shares = measured(&mut driven, &[long, SHORT], 10_000 * MS);
+            assert!(
+                shares[0] > 0.235 && shares[0] < 0.255,
+                "{kernel}, {phase}: {shares:?}"
+            );
+        }
+    }
+}
