@@ -37,6 +37,8 @@
 extern char *fake_version;		/* what it says */
 #define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */
 #define FAKE_BELL_PAGES		16	/* the 64 KiB doorbell region ... */
+#define FAKE_MEMORY_PAGES	(FAKE_BAR_PAGES - FAKE_BELL_PAGES)	/* of BAR1 */
+#define FAKE_BAR1_BELL		((u64)FAKE_MEMORY_PAGES << PAGE_SHIFT)	/* in BAR1 */
 #define FAKE_BELL_OFFSET	0xbb0000	/* ... in BAR0, as recorded */
 #define FAKE_BAR0_SIZE		0x1000000
 #define FAKE_SYSMEM_PAGES	256	/* distinct pages of a sysmem object */

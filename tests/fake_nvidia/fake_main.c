@@ -155,7 +155,6 @@ static int gpu_init(u32 minor)
 	spin_lock_init(&gpu->lock);
 	gpu->minor = minor;
 	fake_place(gpu);
-	gpu->bar1 = 0x100000000000ull + minor * 0x8000000000ull;
 	gpu->total = (u64)fb_mib << 20;
 	gpu->heap = gpu->total - ((u64)fake_board->tax_kib << 10);
 	gpu->bell = alloc_pages(GFP_KERNEL | __GFP_ZERO,
@@ -166,6 +165,9 @@ static int gpu_init(u32 minor)
 	gpu->bar0 = page_to_phys(gpu->bell) - FAKE_BELL_OFFSET;
 	if (!window_init(gpu))
 		return -ENOMEM;
+	/* the same holds for what lies behind them */
+	gpu->bar1 = page_to_phys(gpu->bar);
+	gpu->bar1_next = (u64)FAKE_BAR_PAGES << PAGE_SHIFT;
 	gpu->rusd = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	if (!gpu->rusd)
 		return -ENOMEM;

@@ -15,6 +15,7 @@
 #define CACHING_WRITECOMBINED	(2u << 23)
 #define MAPPING_DIRECT		(1u << 15)	/* NVOS33_FLAGS_MAPPING */
 #define MAPPING_REFLECTED	(2u << 15)
+#define MEM_SPACE_USER		(1u << 14)	/* NVOS33_FLAGS_MEM_SPACE */
 #define ACCESS_MASK		3u		/* NVOS33_FLAGS_ACCESS */
 #define ACCESS_READ_ONLY	1u
 
@@ -24,7 +25,7 @@ static u64 bar1_take(struct fake_gpu *gpu, u64 size)
 
 	size = round_up(size, 0x10000);
 	if (at + size > fake_board->aperture)
-		at = 0;
+		at = (u64)FAKE_BAR_PAGES << PAGE_SHIFT;
 	gpu->bar1_next = at + size;
 	return gpu->bar1 + at;
 }
@@ -47,8 +48,8 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 	switch (place) {
 	case PLACE_REGISTERS:
 		if (o->mem->bar1_bell) {
-			p->address = bar1_take(o->gpu, size) +
-				     (p->offset & ~PAGE_MASK);
+			/* one place for all mappings, as seen on an H200 */
+			p->address = o->gpu->bar1 + FAKE_BAR1_BELL + p->offset;
 			p->flags = (p->flags & ~CACHING_MASK) |
 				   CACHING_UNCACHED | MAPPING_REFLECTED;
 			place = PLACE_BAR1_REGISTERS;
@@ -77,10 +78,19 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 	default:
 		return NV_ERR_NOT_SUPPORTED;
 	}
+	/* rmapiValidateKernelMapping(): addresses for programs' memory, which
+	 * programs themselves get by way of a file, are told to the kernel */
+	if (sec->kernel && (!(p->flags & MEM_SPACE_USER) ||
+			    o->mem->place != PLACE_REGISTERS)) {
+		WARN(1, "fake_nvidia: the stand-in lacks this kernel mapping\n");
+		return NV_ERR_NOT_SUPPORTED;
+	}
+	if (!sec->kernel && p->flags & MEM_SPACE_USER)
+		return NV_ERR_INVALID_FLAGS;
 	map = fake_zalloc(sizeof(*map));
 	if (!map)
 		return NV_ERR_NO_MEMORY;
-	status = fake_map_add(p->fd, o->gpu, place, start, size, mem,
+	status = sec->kernel ? NV_OK : fake_map_add(p->fd, o->gpu, place, start, size, mem,
 			      (p->flags & ACCESS_MASK) != ACCESS_READ_ONLY);
 	if (status != NV_OK) {
 		fake_free(map);

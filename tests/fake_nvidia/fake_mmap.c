@@ -12,14 +12,12 @@
  *
  * There is no GPU: BAR1 is 64 pages, of which the last 16 are the doorbell
  * region as seen there and the others repeat; the doorbell region of BAR0 is 16
- * pages of its own, and BAR0 is told to be where they are. They live as long as the module, because page frames in
+ * pages of its own, and BAR0 and BAR1 are told to be where they are. They live as long as the module, because page frames in
  * a VMA are not counted.
  */
 #include <linux/file.h>
 #include <linux/io.h>
 #include "fake.h"
-
-#define MEMORY_PAGES	(FAKE_BAR_PAGES - FAKE_BELL_PAGES)	/* of BAR1 */
 
 static struct page *gpu_page(const struct fake_file *file, u64 index)
 {
@@ -29,8 +27,8 @@ static struct page *gpu_page(const struct fake_file *file, u64 index)
 	if (file->map.place == PLACE_REGISTERS)
 		return gpu->bell + page % FAKE_BELL_PAGES;
 	if (file->map.place == PLACE_BAR1_REGISTERS)
-		return gpu->bar + MEMORY_PAGES + page % FAKE_BELL_PAGES;
-	return gpu->bar + page % MEMORY_PAGES;
+		return gpu->bar + FAKE_MEMORY_PAGES + page % FAKE_BELL_PAGES;
+	return gpu->bar + page % FAKE_MEMORY_PAGES;
 }
 
 static void vma_open(struct vm_area_struct *vma)

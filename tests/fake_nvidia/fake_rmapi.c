@@ -7,7 +7,8 @@
  *
  * Who calls here is the kernel: no file is compared with a client's, the GPU's
  * file is not looked for, and parameters lie in kernel memory. What else
- * nvidia-modeset finds there (GPUs by name, mappings, callbacks) is refused.
+ * nvidia-modeset finds there (GPUs by name, callbacks) is refused, and of
+ * mappings there are those of doorbells for programs alone.
  */
 #include <linux/export.h>
 #include <linux/moduleparam.h>
@@ -36,13 +37,15 @@ struct fake_rm_call {
 		struct nvos00 free;
 		struct nvos64 alloc;
 		struct nvos54 control;
+		struct nvos33 map;
 		u8 room[64];
 	} params;
 };
 static_assert(sizeof(struct fake_rm_call) == 72);
 
 /* nvos.h */
-enum { NV01_FREE = 0x00, NV04_ALLOC = 0x15, NV04_CONTROL = 0x36 };
+enum { NV01_FREE = 0x00, NV04_ALLOC = 0x15, NV04_MAP_MEMORY = 0x21,
+       NV04_CONTROL = 0x36 };
 
 static bool kernel_rmapi = true;
 module_param(kernel_rmapi, bool, 0644);
@@ -124,6 +127,9 @@ static void op(void *sp, void *cmd)
 		break;
 	case NV04_ALLOC:
 		call->params.alloc.status = alloc(&call->params.alloc);
+		break;
+	case NV04_MAP_MEMORY:
+		fake_map_memory(&call->params.map, &kernel_sec);
 		break;
 	case NV04_CONTROL:
 		fake_control(&call->params.control, &kernel_sec, &log);

@@ -9,7 +9,7 @@
 //! * kernel addresses that the driver puts into an event's parameters;
 //! * where a memory object lies: physical addresses, and whether it is in one piece;
 //! * numbers that the driver gives to channels;
-//! * where a GPU's registers are: in the test machine they are memory that the stand-in got;
+//! * where a GPU's registers and the window to its memory are: in the test machine they are memory that the stand-in got;
 //! * clocks of the GPU;
 //! * lists of processes and their memory, and whether another process uses the GPU: they were others;
 //! * free memory, by what no call names: what other processes held when the recording began, managed
@@ -27,19 +27,20 @@ pub fn volatile_argument(nr: u32) -> &'static [Span] {
     match nr {
         // The flags of a mapping come back with the caching that the real memory has.
         0x4E => &[(44, 48)],
-        // CARD_INFO: the address of the registers, of each GPU.
-        0xC8 => &REGISTERS,
+        // CARD_INFO: the addresses of the registers and of the window, of each GPU.
+        0xC8 => &PLACES,
         _ => &[],
     }
 }
 
-/// `reg_address` in the 32 entries of 72 bytes (`nv_ioctl_card_info_t`).
-const REGISTERS: [Span; 32] = {
-    let mut spans = [(0, 0); 32];
-    let mut card = 0;
-    while card < spans.len() {
-        spans[card] = (card * 72 + 24, card * 72 + 32);
-        card += 1;
+/// `reg_address` and `fb_address` in the 32 entries of 72 bytes (`nv_ioctl_card_info_t`).
+const PLACES: [Span; 64] = {
+    let mut spans = [(0, 0); 64];
+    let mut place = 0;
+    while place < spans.len() {
+        let at = place / 2 * 72 + 24 + place % 2 * 16;
+        spans[place] = (at, at + 8);
+        place += 1;
     }
     spans
 };
