@@ -276,7 +276,10 @@ pub fn kernel_client(
     gpu: Arc<BackingFile>,
 ) -> Result<Arc<KernelClient>, Missing> {
     let version = CStr::from_bytes_until_nul(&driver.version).map_err(|_| Missing::Version)?;
-    let client = KernelClient::new(gpu, version, driver.branch, facts.device_instance)?;
+    let within = |(start, length): (u64, u64)| move |frame: Frame| frame.is_within(start, length);
+    let (branch, instance) = (driver.branch, facts.device_instance);
+    let (registers, window) = (within(facts.registers), within(facts.window));
+    let client = KernelClient::new(gpu, version, branch, instance, registers, window)?;
     Arc::new(client, GFP_KERNEL).map_err(|_| Missing::Memory)
 }
 

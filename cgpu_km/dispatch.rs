@@ -116,6 +116,16 @@ impl Call for TenantCall<'_, '_> {
         self.tenant.driver()?.passing_client().ok()
     }
 
+    fn has_doorbell(&self, gpu: GpuId) -> bool {
+        self.tenant.has_doorbell(gpu)
+    }
+
+    fn show_doorbell(&mut self, descriptor: i32) {
+        if let Some(held) = self.hold(descriptor) {
+            held.file().show_doorbell();
+        }
+    }
+
     fn process(&self) -> ProcessId {
         ProcessId(self.caller.process())
     }

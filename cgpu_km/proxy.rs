@@ -282,6 +282,14 @@ pub trait Call {
         None
     }
 
+    /// Whether there is a doorbell page through BAR1 of nobody's, to be shown in the place of programs' own.
+    fn has_doorbell(&self, _gpu: GpuId) -> bool {
+        false
+    }
+
+    /// Has what a file of the tenant's maps from now on, if it is a doorbell page, be that one.
+    fn show_doorbell(&mut self, _descriptor: i32) {}
+
     /// The calling process.
     fn process(&self) -> ProcessId;
 

@@ -26,8 +26,15 @@ pub const SIZE: usize = 72;
 pub const FREE: u32 = 0x00;
 /// `NV04_ALLOC`, with NVOS21 or NVOS64.
 pub const ALLOC: u32 = 0x15;
+/// `NV04_MAP_MEMORY`, with NVOS33.
+pub const MAP: u32 = 0x21;
 /// `NV04_CONTROL`, with NVOS54.
 pub const CONTROL: u32 = 0x36;
+
+/// [`nvos33::FLAGS`](super::nvos::nvos33::FLAGS) for a mapping whose physical address is told, for whoever puts it into
+/// programs' memory as nvidia-drm does (`NVOS33_FLAGS_MEM_SPACE_USER`), and that is written to
+/// (`NVOS33_FLAGS_ACCESS_WRITE_ONLY`), as CUDA maps a doorbell.
+pub const MAP_FOR_PROGRAMS: u32 = 1 << 14 | 2;
 
 /// Whether `NV04_ALLOC` takes NVOS64, as it does since 580.
 pub const fn has_long_alloc(branch: Branch) -> bool {

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `access` | none: the driver's reads and writes registers behind the page tables, for ptrace and `/proc/PID/mem` |
 //! | `close` | the driver's, then [`Endpoint::unmapped`] |
-//! | `fault` | of registers: past the [gate](super::gate), then the driver's |
+//! | `fault` | of registers: past the [gate](super::gate), then the driver's, and [a doorbell of ours](super::doorbell) |
 //! | `pfn_mkwrite` | of registers, where the driver has none: past the gate |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
@@ -33,7 +33,7 @@
 //! anybody who does.
 
 use super::{
-    creds, extra,
+    creds, doorbell, extra,
     gate::{self, Gate},
     open_file::settle_later,
     session::{session, Endpoint, Session},
@@ -446,6 +446,10 @@ unsafe fn gated<E: Endpoint>(
     // SAFETY: The caller promises it.
     unsafe { cover::<E>(session, vma, original, true) }?;
     if registers == AtOnce::Kept {
+        if let Some(doorbell) = E::doorbell(session.file()) {
+            // SAFETY: The mapping is being made under `mmap_lock`, and by `registers::enter` its entries have no access.
+            unsafe { doorbell.show(vma, true) };
+        }
         return Ok(());
     }
     // SAFETY: The whole mapping, one of page frames, locked for writing as it is being made.
@@ -465,12 +469,14 @@ unsafe extern "C" fn gated_fault<E: Endpoint>(
 ) -> bindings::vm_fault_t {
     // SAFETY: The fault is being served, so its mapping is valid.
     let vma = unsafe { &*(*vmf).__bindgen_anon_1.vma };
-    // SAFETY: Called through operations of ours, which are the start of a table.
-    let table = unsafe { &*vma.vm_ops.cast::<Table>() };
-    // SAFETY: The driver's operations are valid as long as the file is open.
-    let Some(handler) = (unsafe { (*table.original).fault }) else {
+    // SAFETY: Called through operations of ours.
+    let Some(mut handler) = (unsafe { original_fault(vma) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
+    // SAFETY: The mapping's file is a proxied one of `E`, since a session of its kind had its table made.
+    if E::doorbell(unsafe { session::<E>(vma.vm_file) }.file()).is_some() {
+        handler = doorbell::fault::<E>;
+    }
     // SAFETY: The handler is the driver's for this mapping.
     unsafe { touched::<E>(Some(handler), vmf) }
 }
@@ -502,6 +508,20 @@ unsafe fn touched<E: Endpoint>(
         // Another thread is just putting it there: the access is tried again.
         None => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
     }
+}
+
+/// The driver's handler of faults in a mapping.
+///
+/// # Safety
+///
+/// The mapping is there, and its operations are ours.
+pub(super) unsafe fn original_fault(
+    vma: *const bindings::vm_area_struct,
+) -> Option<unsafe extern "C" fn(*mut bindings::vm_fault) -> bindings::vm_fault_t> {
+    // SAFETY: The caller promises it; ours are the start of a table.
+    let table = unsafe { &*(*vma).vm_ops.cast::<Table>() };
+    // SAFETY: The driver's operations are valid as long as the mapping's file is open.
+    unsafe { (*table.original).fault }
 }
 
 unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulong) -> c_int {

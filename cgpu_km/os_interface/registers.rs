@@ -14,6 +14,7 @@
 //! | gate | pages of registers |
 //! |---|---|
 //! | open | stay. It is held open until they are there; who shuts it afterwards finds them |
+//! | open, and [a doorbell of ours](super::doorbell) is shown | are put in without access, and get it with the frames of that |
 //! | not open | are put in without access, and taken out: the processor never lets one through |
 //!
 //! Those that faults bring later come for reading, since the gate is to hear of stores ([`gate`](super::gate)).
@@ -110,20 +111,21 @@ unsafe fn enter<E: Endpoint>(
         // SAFETY: As above.
         unsafe { make(session, filp, vma, registers) }
     };
-    let taken_out = || {
+    let without_access = |registers| {
         // SAFETY: As above.
-        unsafe { without_access(vma, || make(AtOnce::TakenOut)) }
+        unsafe { without_access(vma, || make(registers)) }
     };
     let result = match before.length <= DOORBELL {
         true => gate.hold(|open| match open {
+            true if E::doorbell(session.file()).is_some() => without_access(AtOnce::Kept),
             true => make(AtOnce::Kept),
-            false => taken_out(),
+            false => without_access(AtOnce::TakenOut),
         }),
-        false => taken_out(),
+        false => without_access(AtOnce::TakenOut),
     };
     // Also where the pages stayed: those that come later can only be read at first.
     // SAFETY: As above.
-    unsafe { extra::cgpu_shim_restore_protection(vma) };
+    unsafe { extra::cgpu_shim_restore_protection(vma, false) };
     // SAFETY: As above.
     let after = Mapping::of(unsafe { VmaRef::from_raw(vma) });
     if before.may_be_writable && !after.may_be_writable {
@@ -133,7 +135,7 @@ unsafe fn enter<E: Endpoint>(
     result
 }
 
-/// Runs `make`, whose pages nobody can use until this returns.
+/// Runs `make`, whose pages nobody can use until this returns, but for those to which it gives access itself.
 ///
 /// # Safety
 ///
@@ -157,7 +159,7 @@ unsafe fn without_access(
     unsafe { (*vma).vm_page_prot = none };
     let result = make();
     // SAFETY: As above.
-    unsafe { extra::cgpu_shim_restore_protection(vma) };
+    unsafe { extra::cgpu_shim_restore_protection(vma, true) };
     // SAFETY: As above.
     let (mm, start, end) = unsafe {
         (

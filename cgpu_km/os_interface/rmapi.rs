@@ -12,14 +12,17 @@
 //! Every call takes the driver's own locks and may sleep for as long as the GPU's firmware takes. It is made
 //! with no spinlock, no lock that a proxied call takes, and not under `mmap_lock`.
 
-use super::{extra, BackingFile};
+use super::{
+    doorbell::{Doorbell, PAGES},
+    extra, BackingFile, Frame,
+};
 use crate::{
     nvidia::{
         control::{GPUMON_SAMPLES, PERF_BOOST},
         fb,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
-        nvos::{nvos00, nvos21, nvos54, nvos64},
-        params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice},
+        nvos::{nvos00, nvos21, nvos33, nvos54, nvos64},
+        params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice, usermode},
         rmapi::{self, disable_channels, SampleLayout},
         status::NvStatus,
         version::Branch,
@@ -80,13 +83,20 @@ pub enum Missing {
 const NV01_ROOT: u32 = 0x0000;
 const NV01_DEVICE_0: u32 = 0x0080;
 const NV20_SUBDEVICE_0: u32 = 0x2080;
+/// The first class of doorbells that can be made through BAR1; all later GPUs have it too.
+const HOPPER_USERMODE_A: u32 = 0xc661;
 /// Handles of our client's objects. Any number but 0 and the client's will do.
 const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
+/// A doorbell through BAR0, and one through BAR1.
+const REGISTERS: u32 = 0xc690_c660;
+const WINDOW: u32 = 0xc690_c661;
 /// The most that the driver copies of the parameters of a class that is allocated here.
 const CLASS_PARAMS: usize = 64;
 
-const _: () = assert!(nv0080::SIZE <= CLASS_PARAMS && nv2080::SIZE <= CLASS_PARAMS);
+const _: () = assert!(
+    nv0080::SIZE <= CLASS_PARAMS && nv2080::SIZE <= CLASS_PARAMS && usermode::SIZE <= CLASS_PARAMS
+);
 
 /// The driver's samples, as they came.
 pub struct SampleRing {
@@ -131,6 +141,8 @@ pub struct KernelClient {
     has_long_alloc: bool,
     sample_layout: SampleLayout,
     client: u32,
+    /// Of the GPU, if there is one through BAR1. What it says is so as long as there is the client.
+    doorbell: Option<Doorbell>,
     _driver: Arc<BackingFile>,
 }
 
@@ -141,12 +153,14 @@ unsafe impl Sync for KernelClient {}
 
 impl KernelClient {
     /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of this
-    /// device instance.
+    /// device instance. `is_register` and `is_window` say of a frame whether it lies in the GPU's BAR0 and in its BAR1.
     pub fn new(
         gpu: Arc<BackingFile>,
         version: &CStr,
         branch: Branch,
         device_instance: u32,
+        is_register: impl Fn(Frame) -> bool,
+        is_window: impl Fn(Frame) -> bool,
     ) -> core::result::Result<Self, Missing> {
         let owner = gpu.operations().owner;
         let name = c"nvidia_get_rm_ops".as_char_ptr();
@@ -179,6 +193,7 @@ impl KernelClient {
             has_long_alloc: rmapi::has_long_alloc(branch),
             sample_layout: SampleLayout::of(branch),
             client: 0,
+            doorbell: None,
             _driver: gpu,
         };
         this.client = this.alloc(0, 0, 0, NV01_ROOT, None)?;
@@ -199,7 +214,57 @@ impl KernelClient {
             NV20_SUBDEVICE_0,
             Some(&mut params),
         )?;
+        let found = this.find_doorbell();
+        this.doorbell = found.filter(|doorbell| doorbell.lies_in(is_register, is_window));
         Ok(this)
+    }
+
+    /// A doorbell of ours, to be shown in the place of programs'. `None`: the GPU has none through BAR1, as those before
+    /// Hopper, or the driver does not map it there.
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
+    }
+
+    /// Makes the doorbell through BAR0 and through BAR1, and asks where they are.
+    ///
+    /// The driver may put a mapping's pages in several places of BAR1, and tells only of the first. So each page is mapped
+    /// for itself; the whole before that, since where all is in one place already a page is found there
+    /// (`kbusMapFbAperture_GM107()` in kern_bus_gm107.c), and programs' mappings are as well.
+    fn find_doorbell(&self) -> Option<Doorbell> {
+        let made = |object, bar1| {
+            let mut params = Aligned([0; CLASS_PARAMS]);
+            usermode::B_BAR1_MAPPING.set(&mut params.0, bar1);
+            let (client, params) = (self.client, Some(&mut params));
+            self.alloc(client, SUBDEVICE, object, HOPPER_USERMODE_A, params)
+        };
+        made(REGISTERS, 0).ok()?;
+        made(WINDOW, 1).ok()?;
+        // CAST: a page's size, and few of them.
+        let (page, pages) = (kernel::page::PAGE_SIZE as u64, PAGES as u64);
+        let length = page.saturating_mul(pages);
+        let registers = self.map(REGISTERS, 0, length)?;
+        self.map(WINDOW, 0, length)?;
+        let mut window = [0; PAGES];
+        for (place, index) in window.iter_mut().zip(0..) {
+            *place = self.map(WINDOW, page.saturating_mul(index), page)?;
+        }
+        Doorbell::new(registers, window)
+    }
+
+    /// Maps bytes of an object of ours for programs; the physical address of the first.
+    fn map(&self, object: u32, offset: u64, length: u64) -> Option<u64> {
+        let mut argument = Aligned([0; nvos33::SIZE]);
+        nvos33::H_CLIENT.set(&mut argument.0, self.client);
+        nvos33::H_DEVICE.set(&mut argument.0, SUBDEVICE);
+        nvos33::H_MEMORY.set(&mut argument.0, object);
+        nvos33::OFFSET.set(&mut argument.0, offset);
+        nvos33::LENGTH.set(&mut argument.0, length);
+        nvos33::FLAGS.set(&mut argument.0, rmapi::MAP_FOR_PROGRAMS);
+        // SAFETY: Its one address is an output.
+        unsafe { self.call(rmapi::MAP, &mut argument.0) }.ok()?;
+        let is_mapped = nvos33::STATUS.get(&argument.0) == Some(NvStatus::NV_OK.0);
+        let address = nvos33::P_LINEAR_ADDRESS.get(&argument.0);
+        address.filter(|_| is_mapped)
     }
 
     /// Switches channels of any clients of this GPU off, which preempts them, or on.

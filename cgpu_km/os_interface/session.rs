@@ -26,6 +26,7 @@
 use super::{
     caller::Caller,
     creds::{self, Kept},
+    doorbell::Doorbell,
     gate::Gate,
     mapping::{make, AtOnce, Mapping, Mappings, Pages, Shown, Unmapped},
     open_file::OpenFile,
@@ -58,6 +59,12 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`] is an error.
     fn gate(_file: &Self::File) -> Option<&Arc<Gate>> {
+        None
+    }
+
+    /// The doorbell that a file's mappings show in the place of the driver's own: for a file, there is none, or the same
+    /// from some moment on.
+    fn doorbell(_file: &Self::File) -> Option<&Doorbell> {
         None
     }
 

@@ -254,16 +254,22 @@ static pgprot_t with_access(unsigned long bits, pgprot_t access)
 }
 
 /*
- * Whoever may use a mapping by its flags may do so by its protection. But where pfn_mkwrite is to hear of the first write to
- * a page, it comes without that right, as vma_set_page_prot() has it.
+ * What a page of a mapping is to be used for by the mapping's flags. Without `at_once`: but where pfn_mkwrite is to hear of the
+ * first write to a page, it comes without that right, as vma_set_page_prot() has it.
  */
-void cgpu_shim_restore_protection(struct vm_area_struct *vma)
+static pgprot_t access_to(const struct vm_area_struct *vma, bool at_once)
 {
 	unsigned long flags = vma->vm_flags;
 
-	if (vma->vm_ops && vma->vm_ops->pfn_mkwrite)
+	if (!at_once && vma->vm_ops && vma->vm_ops->pfn_mkwrite)
 		flags &= ~VM_SHARED;
-	vma->vm_page_prot = with_access(pgprot_val(vma->vm_page_prot), vm_get_page_prot(flags));
+	return vm_get_page_prot(flags);
+}
+
+/* Whoever may use a mapping by its flags may do so by its protection. */
+void cgpu_shim_restore_protection(struct vm_area_struct *vma, bool at_once)
+{
+	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), access_to(vma, at_once)));
 }
 
 /* The same for an entry of its page table, if it refers to a frame. */
@@ -274,6 +280,26 @@ void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pt
 	if (pte_present(pte))
 		set_pte_at(vma->vm_mm, address, entry,
 			   pfn_pte(pte_pfn(pte), with_access(pte_flags(pte), vma->vm_page_prot)));
+}
+
+/* Entries that are made from now on are nobody's to use. */
+void cgpu_shim_take_access(struct vm_area_struct *vma)
+{
+	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), vm_get_page_prot(VM_NONE)));
+}
+
+/*
+ * Has an entry that refers to a frame refer to another one, for whoever may use the mapping by its flags. One to which
+ * somebody has access already, of that frame, stays as the processor has it.
+ */
+void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame, bool at_once)
+{
+	pte_t pte = ptep_get(entry);
+	pgprot_t protection = with_access(pte_flags(pte), access_to(vma, at_once));
+
+	if (pte_flags(pte) & _PAGE_PRESENT && pte_pfn(pte) == frame)
+		return;
+	set_pte_at(vma->vm_mm, address, entry, pfn_pte(frame, protection));
 }
 
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)

@@ -45,8 +45,10 @@ bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
 bool cgpu_shim_is_shared(const struct vm_area_desc *wanted);
 void cgpu_shim_never_merge(struct vm_area_desc *wanted);
 void cgpu_shim_unmap_writable(struct file *file);
-void cgpu_shim_restore_protection(struct vm_area_struct *vma);
+void cgpu_shim_restore_protection(struct vm_area_struct *vma, bool at_once);
 void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry);
+void cgpu_shim_take_access(struct vm_area_struct *vma);
+void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame, bool at_once);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
 

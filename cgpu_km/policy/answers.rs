@@ -74,6 +74,30 @@ impl Books {
         Ok(())
     }
 
+    /// The program has asked for a doorbell through BAR1, and the driver has made it through BAR0.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no such doorbell: it is freed already, say.
+    pub fn set_through_bar1(
+        &mut self,
+        client: ClientHandle,
+        doorbell: ObjectHandle,
+    ) -> Result<(), Refusal> {
+        let slot = self.required(client, doorbell, Kind::UserMode)?;
+        if let Some(doorbell) = self.forest.objects.get_mut(slot) {
+            doorbell.asked = 1;
+        }
+        Ok(())
+    }
+
+    /// Whether an object is such a doorbell, or a copy of one.
+    pub fn is_through_bar1(&self, client: ClientHandle, object: ObjectHandle) -> bool {
+        let slot = self.required(client, object, Kind::UserMode).ok();
+        let doorbell = slot.and_then(|slot| self.forest.objects.get(slot));
+        doorbell.is_some_and(|doorbell| doorbell.asked != 0)
+    }
+
     fn required(
         &self,
         client: ClientHandle,

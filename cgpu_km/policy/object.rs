@@ -49,7 +49,7 @@ pub(super) struct Object {
     /// What it costs.
     pub(super) hold: Option<Slot>,
     /// What its program has asked for and believes to have: for a channel group its timeslice, in microseconds; for a
-    /// subdevice the number of its boost.
+    /// subdevice the number of its boost; for a doorbell 1, if it was asked for through BAR1 and made through BAR0.
     pub(super) asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -83,6 +83,7 @@ impl Object {
             hold: None,
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
+                Kind::UserMode => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,

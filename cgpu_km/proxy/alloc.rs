@@ -234,6 +234,11 @@ pub(super) fn alloc<C: Call>(
     let kept = params
         .as_ref()
         .map_or(Kept::Nothing, |params| Kept::of(entry.kind, &params.bytes));
+    let through_bar1 = matches!(kept, Kept::Bar1Mapping(wanted) if wanted != 0)
+        && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
+    if let (true, Some(params)) = (through_bar1, &mut params) {
+        let _ = params::usermode::B_BAR1_MAPPING.set(&mut params.bytes, 0);
+    }
     let route = match request.device_instance {
         Some(instance) => Route::Worker(GpuId(instance)),
         None => Route::Caller,
@@ -302,7 +307,14 @@ pub(super) fn alloc<C: Call>(
             _ => 0,
         },
     });
-    call.books(|books| books.end_alloc(ticket, done));
+    call.books(|books| {
+        let object = done.as_ref().map(|done| done.object);
+        books.end_alloc(ticket, done);
+        if let (true, Some(object)) = (through_bar1, object) {
+            // It may have been freed already, by another thread.
+            let _ = books.set_through_bar1(client, object);
+        }
+    });
     if !ok {
         set(H_OBJECT_NEW, outer, written)?;
     }
@@ -313,9 +325,12 @@ pub(super) fn alloc<C: Call>(
     returned
 }
 
-/// A field of the parameters that the program finds as it left it, whatever the driver has written there.
+/// A field of the parameters that the program finds as it left it, whatever the driver was given in its place or has
+/// written there.
 enum Kept {
     Nothing,
+    /// Whether a doorbell page is asked for through BAR1.
+    Bar1Mapping(u8),
     /// Where an event's descriptor number stands, the driver leaves the address of its event object in
     /// the kernel.
     EventData(u64),
@@ -326,6 +341,10 @@ impl Kept {
     fn of(kind: Kind, bytes: &[u8]) -> Self {
         let kept = match kind {
             Kind::Event => params::nv0005::DATA.get(bytes).map(Self::EventData),
+            Kind::UserMode => {
+                let wanted = params::usermode::B_BAR1_MAPPING.get(bytes);
+                wanted.map(Self::Bar1Mapping)
+            }
             _ => None,
         };
         kept.unwrap_or(Self::Nothing)
@@ -335,6 +354,7 @@ impl Kept {
         // Parameters without the field have nothing to be put back.
         let _ = match *self {
             Self::Nothing => None,
+            Self::Bar1Mapping(wanted) => params::usermode::B_BAR1_MAPPING.set(bytes, wanted),
             Self::EventData(data) => params::nv0005::DATA.set(bytes, data),
         };
     }
@@ -348,10 +368,15 @@ impl Kept {
 /// The doorbell page of the privileged is refused here as the driver refuses it (`usrmodeConstruct_IMPL()`
 /// in usermode_api.c), whatever it takes the caller for.
 ///
-/// The doorbell page is made through BAR1 where that is asked for, as CUDA does since Hopper. Made through BAR0 instead,
-/// of which CUDA is not told, work of a program was not taken up until its next ring whenever another program
-/// started (seen on an H200; the ring seems to overtake what is written through BAR1 before it). A GPU's address space could map a page that was
-/// asked for so (`usrmodeGetMemInterMapParams_IMPL()` there); that is refused where it is asked for.
+/// # The doorbell page, and BAR1
+///
+/// CUDA asks for it through BAR1 since Hopper, and has to have it there: through BAR0, work of a program was not taken up
+/// until its next ring whenever another program started (seen on an H200; the ring seems to overtake what is
+/// written through BAR1 before it). But an object that is made so could be mapped into a GPU's address space
+/// (`usrmodeGetMemInterMapParams_IMPL()` there). So the program's object is made through BAR0, and what it maps of it is the
+/// page through BAR1 of an object that is no program's ([`Call::show_doorbell`]), by which rings arrive as well (docs/measurements/2026-11-22-doorbell.md).
+/// Where there is none (the driver has no interface for the kernel) the object is made as asked for. To map
+/// either for the GPU is refused where that is asked for.
 fn privileged(class: ClassId, kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
     use params::usermode::*;
     if class == NV01_EVENT && params::nv0005::H_CLASS.get(bytes) != Some(NV01_EVENT_OS_EVENT.0) {

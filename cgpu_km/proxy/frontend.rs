@@ -127,6 +127,9 @@ pub(super) fn ioctl(
         Escape::RmIdleChannels => handles::idle_channels(call, session, bytes),
         Escape::ExportToDmabufFd => exports::dma_buf(call, session, bytes),
         escape => match Named::of(escape) {
+            Some(named) if escape == Escape::RmMapMemory => {
+                handles::map_memory(call, session, code, bytes, named)
+            }
             Some(named) => handles::checked(call, session, code, bytes, named),
             None => plain(call, code, bytes),
         },

@@ -185,6 +185,29 @@ pub(super) fn checked(
     returned
 }
 
+/// `NV_ESC_RM_MAP_MEMORY`: prepares a file for a mapping. One of a doorbell that was asked for through BAR1 is to
+/// show one there.
+///
+/// The file is the one that the descriptor stands for when the driver has looked. Whoever exchanges it in between has that of its
+/// own files show the doorbell there which would have shown it through BAR0.
+pub(super) fn map_memory(
+    call: &mut impl Call,
+    session: &Session,
+    code: u32,
+    bytes: &mut [u8],
+    named: &Named,
+) -> Result<i32, Errno> {
+    use nvos::nvos33::{FD, H_CLIENT, H_MEMORY, STATUS};
+    let client = ClientHandle(get(H_CLIENT, bytes)?);
+    let (memory, descriptor) = (ObjectHandle(get(H_MEMORY, bytes)?), get(FD, bytes)?);
+    let returned = checked(call, session, code, bytes, named);
+    let is_prepared = returned == Ok(0) && get(STATUS, bytes)? == NvStatus::NV_OK.0;
+    if is_prepared && call.look(|books| books.is_through_bar1(client, memory)) {
+        call.show_doorbell(descriptor);
+    }
+    returned
+}
+
 /// Forwards a struct, without the flag of [`deferral`].
 fn prompt(call: &mut impl Call, code: u32, bytes: &mut [u8], escape: Escape) -> Result<i32, Errno> {
     let Some((flags, defer)) = deferral(escape) else {

@@ -65,6 +65,10 @@ struct Program {
     cards: Vec<Card>,
     /// The time.
     uptime_s: u64,
+    /// Whether there is a doorbell that is nobody's.
+    has_doorbell: bool,
+    /// The descriptors of files that are to show it.
+    shown: Vec<i32>,
 }
 
 impl Program {
@@ -85,6 +89,8 @@ impl Program {
             row: None,
             cards: Vec::new(),
             uptime_s: 1000,
+            has_doorbell: false,
+            shown: Vec::new(),
         }
     }
 
@@ -191,6 +197,14 @@ impl Call for Program {
         let row = self.row.as_ref()?;
         row.set(row.get() + 1);
         Some(ClientHandle(ClientHandle::BASE | row.get() & 0xf_ffff))
+    }
+
+    fn has_doorbell(&self, gpu: GpuId) -> bool {
+        self.has_doorbell && gpu == GPU
+    }
+
+    fn show_doorbell(&mut self, descriptor: i32) {
+        self.shown.push(descriptor);
     }
 
     fn uptime_s(&self) -> u64 {

@@ -284,6 +284,14 @@ impl Tenant {
         shares.find_map(|share| share.gpu.conductor().driver())
     }
 
+    /// Whether one of its GPUs has a doorbell that is nobody's.
+    pub fn has_doorbell(&self, gpu: GpuId) -> bool {
+        let state = self.state.lock();
+        let share = state.shares.iter().find(|share| share.gpu.id() == gpu);
+        let driver = share.and_then(|share| share.gpu.conductor().driver());
+        driver.is_some_and(|driver| driver.doorbell().is_some())
+    }
+
     /// The one of its GPUs with this UUID, as UVM names GPUs.
     pub fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
         let state = self.state.lock();

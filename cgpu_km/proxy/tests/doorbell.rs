@@ -18,7 +18,81 @@ fn doorbell(program: &mut Program, class: u32, params: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_doorbell_is_made_through_the_window_that_the_program_asks_for() {
+fn a_doorbell_through_bar1_is_made_through_bar0_and_the_program_does_not_see_it() {
+    for class in [HOPPER_USERMODE_A, BLACKWELL_USERMODE_A] {
+        for (params, is_replaced) in [([1, 0], true), ([255, 0], true), ([0, 0], false)] {
+            let mut program = Program::with_subdevice(GIB);
+            program.driver = Box::new(|_| 0);
+            program.has_doorbell = true;
+            assert_eq!(doorbell(&mut program, class, &params), 0);
+            assert_eq!(program.seen[0].parts[1], [0, 0]);
+            assert_eq!(program.at(PARAMS), params);
+            assert_eq!(map(&mut program, DOORBELL, 33), 0);
+            assert_eq!(program.shown.contains(&33), is_replaced);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_doorbell_through_bar1_shows_none_of_ours() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    program.has_doorbell = true;
+    assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
+    let outer = nvos64(CLIENT, SUBDEVICE, DOORBELL, HOPPER_USERMODE_A, 0);
+    assert_eq!(program.alloc(&outer, &[]), 0);
+    for object in [DOORBELL, 0x5c00_0010, 0x5c00_0011] {
+        assert_eq!(map(&mut program, object, 33), 0);
+    }
+    assert_eq!(program.shown, []);
+    // Freed and made anew under the same handle it is another one.
+    let mut other = Program::with_subdevice(GIB);
+    other.driver = Box::new(|_| 0);
+    other.has_doorbell = true;
+    assert_eq!(doorbell(&mut other, HOPPER_USERMODE_A, &[1, 0]), 0);
+    let mut freed = vec![0; 16];
+    put32(&mut freed, 0, CLIENT);
+    put32(&mut freed, 8, DOORBELL);
+    other.put(OUTER, &freed);
+    let returned = ioctl(&mut other, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER));
+    assert_eq!((returned, get32(other.at(OUTER), 12)), (Ok(0), 0));
+    assert_eq!(map(&mut other, DOORBELL, 33), 0);
+    assert_eq!(doorbell(&mut other, HOPPER_USERMODE_A, &[0, 0]), 0);
+    assert_eq!(map(&mut other, DOORBELL, 33), 0);
+    assert_eq!(other.shown, []);
+}
+
+#[test]
+fn a_mapping_that_the_driver_refuses_shows_nothing() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    program.has_doorbell = true;
+    assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 40, 0x63);
+        0
+    });
+    assert_eq!(map(&mut program, DOORBELL, 33), 0x63);
+    program.driver = Box::new(|_| -22);
+    map(&mut program, DOORBELL, 33);
+    assert_eq!(program.shown, []);
+}
+
+/// Prepares the file of a descriptor for a mapping of an object.
+fn map(program: &mut Program, object: u32, descriptor: u32) -> u32 {
+    const NV_ESC_RM_MAP_MEMORY: u32 = 0xc038_464e;
+    let mut outer = vec![0; 56];
+    for (at, value) in [(0, CLIENT), (4, SUBDEVICE), (8, object), (48, descriptor)] {
+        put32(&mut outer, at, value);
+    }
+    put64(&mut outer, 24, 0x1_0000);
+    program.put(OUTER, &outer);
+    let _ = ioctl(program, &CONTROL, NV_ESC_RM_MAP_MEMORY, UserAddr(OUTER));
+    get32(program.at(OUTER), 40)
+}
+
+#[test]
+fn a_doorbell_is_made_as_the_program_asks_where_there_is_none_of_ours() {
     for class in [HOPPER_USERMODE_A, BLACKWELL_USERMODE_A] {
         for params in [[1, 0], [0, 0]] {
             let mut program = Program::with_subdevice(GIB);
@@ -26,6 +100,8 @@ fn a_doorbell_is_made_through_the_window_that_the_program_asks_for() {
             assert_eq!(doorbell(&mut program, class, &params), 0);
             assert_eq!(program.seen[0].parts[1], params);
             assert_eq!(program.at(PARAMS), params);
+            assert_eq!(map(&mut program, DOORBELL, 33), 0);
+            assert_eq!(program.shown, []);
         }
     }
 }
@@ -41,9 +117,12 @@ fn the_program_finds_its_parameters_also_when_the_driver_refuses_the_doorbell() 
         put32(parts[0].bytes, 40, 0x1b);
         0
     });
-    assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0x1b);
-    assert_eq!(program.seen[0].parts[1], [1, 0]);
-    assert_eq!(program.at(PARAMS), [1, 0]);
+    for (has_doorbell, given) in [(false, [1, 0]), (true, [0, 0])] {
+        program.has_doorbell = has_doorbell;
+        assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0x1b);
+        assert_eq!(program.seen[0].parts[1], given);
+        assert_eq!(program.at(PARAMS), [1, 0]);
+    }
 }
 
 #[test]
@@ -110,6 +189,7 @@ fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
     const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
+    program.has_doorbell = true;
     assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0);
     let mut outer = vec![0; 28];
     let copy = DOORBELL + 0x100;
@@ -128,6 +208,9 @@ fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
     assert_eq!(get32(program.at(OUTER), 24), 0);
     let told = map_external(&mut program, copy);
     assert_eq!(told, NvStatus::NV_ERR_INVALID_PARAMETER.0);
+    // It is a doorbell through BAR1 for the program as well.
+    assert_eq!(map(&mut program, copy, 34), 0);
+    assert_eq!(program.shown, [34]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::{super::shared_data::SharedData, Instance, Tenant};
 use crate::{
     dispatch,
     os_interface::{
-        self, shared_page::Shadow, BackingFile, Caller, Gate, Mapping, OpenFile, Pages, QueueKey,
-        Shown, Unmapped, UserAddr,
+        self, rmapi::KernelClient, shared_page::Shadow, BackingFile, Caller, Doorbell, Gate,
+        Mapping, OpenFile, Pages, QueueKey, Shown, Unmapped, UserAddr,
     },
     policy::{
         sched::{InstanceId, Passage},
@@ -50,6 +50,9 @@ pub struct File {
     endpoint: Arc<Endpoint>,
     /// What it maps in the place of the driver's shared data, once it has done so.
     shared_data: SetOnce<Shadow<SharedData>>,
+    /// Who has the doorbell that it maps in the place of the driver's, once it is to do so; mapped, it is needed
+    /// for as long as the file is open.
+    doorbell: SetOnce<Arc<KernelClient>>,
 }
 
 impl File {
@@ -66,6 +69,17 @@ impl File {
     /// Whose it is.
     pub fn tenant(&self) -> &Arc<Tenant> {
         self.endpoint.tenant()
+    }
+
+    /// Has it show the doorbell of its GPU's that is nobody's, where there is one.
+    pub fn show_doorbell(&self) {
+        if let Endpoint::Gpu(instance) = self.endpoint() {
+            let driver = instance.gpu().conductor().driver();
+            if let Some(driver) = driver.filter(|driver| driver.doorbell().is_some()) {
+                // It may do so already.
+                self.doorbell.populate(driver);
+            }
+        }
     }
 }
 
@@ -97,6 +111,7 @@ impl os_interface::Endpoint for Endpoint {
             id,
             endpoint: self.clone(),
             shared_data: SetOnce::new(),
+            doorbell: SetOnce::new(),
         })
     }
 
@@ -109,6 +124,10 @@ impl os_interface::Endpoint for Endpoint {
             Self::Gpu(instance) => Some(&instance.gate),
             Self::Control(_) | Self::Uvm(_) => None,
         }
+    }
+
+    fn doorbell(file: &File) -> Option<&Doorbell> {
+        file.doorbell.as_ref()?.doorbell()
     }
 
     fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {

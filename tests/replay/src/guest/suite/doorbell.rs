@@ -35,6 +35,10 @@ pub(super) const TESTS: &[Test] = &[
         "doorbell: mapped again and again while its gate moves",
         remapped,
     ),
+    (
+        "doorbell: mapped again and again through BAR1",
+        remapped_through_bar1,
+    ),
     ("doorbell: no private mapping", private),
     (
         "doorbell: the driver takes it away and gives it back",
@@ -218,15 +222,38 @@ fn alone() -> Outcome {
 }
 
 fn resumed() -> Outcome {
-    resumed_with(Bell::new("bellstop")?)
+    let bell = Bell::new("bellstop")?;
+    resumes(&bell)?;
+    bell.end()
 }
 
-/// Where CUDA has it on a Hopper GPU: among the GPU's memory.
+/// A doorbell as CUDA asks for it on a Hopper GPU, and the registers directly, where nothing may arrive.
+fn bell_through_bar1(name: &'static str) -> Result<(Bell, Direct), String> {
+    let bell = Bell::mapped_by(map_doorbell_through_bar1, name)?;
+    let registers = Direct::open(&bell.instance, map_doorbell_in)?;
+    registers.reset();
+    Ok((bell, registers))
+}
+
 fn through_bar1() -> Outcome {
-    resumed_with(Bell::mapped_by(map_doorbell_through_bar1, "bellbarone")?)
+    let (bell, registers) = bell_through_bar1("bellbarone")?;
+    // Not even the first store faults, as through BAR0.
+    let before = faults()?;
+    bell.ring(9);
+    equal("faults", &faults()?, &before)?;
+    equal("rung", &bell.direct.rung(), &9)?;
+    // A child has it as well.
+    let child = bell.ringer(8)?;
+    equal("ended", &sys("wait", os::wait(child))?, &0)?;
+    equal("rung by a child", &bell.direct.rung(), &8)?;
+    resumes(&bell)?;
+    comes_back(&bell)?;
+    equal("rung through BAR0", &registers.rung(), &0)?;
+    registers.close();
+    bell.end()
 }
 
-fn resumed_with(bell: Bell) -> Outcome {
+fn resumes(bell: &Bell) -> Outcome {
     bell.ring(1);
     suspend(&bell.instance, true)?;
     let child = bell.ringer(7)?;
@@ -235,8 +262,7 @@ fn resumed_with(bell: Bell) -> Outcome {
     equal("rung while suspended", &bell.direct.rung(), &1)?;
     suspend(&bell.instance, false)?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;
-    equal("rung", &bell.direct.rung(), &7)?;
-    bell.end()
+    equal("rung", &bell.direct.rung(), &7)
 }
 
 /// What is mapped is no doorbell, as far as anybody knows; but it is of the GPU's registers, as their place says.
@@ -459,6 +485,21 @@ fn futex() -> Outcome {
 /// One thread maps and unmaps the doorbell, another one has it written to at any moment.
 fn remapped() -> Outcome {
     let bell = Bell::new("bellagain")?;
+    is_remapped(&bell)?;
+    bell.end()
+}
+
+/// The same of one that is shown in the place of another: neither the driver's pages nor ours let a ring through to BAR0,
+/// also between two threads' faults.
+fn remapped_through_bar1() -> Outcome {
+    let (bell, registers) = bell_through_bar1("bellagainone")?;
+    is_remapped(&bell)?;
+    equal("rung through BAR0", &registers.rung(), &0)?;
+    registers.close();
+    bell.end()
+}
+
+fn is_remapped(bell: &Bell) -> Outcome {
     let fd = doorbell_file(&bell.instance, &bell.client)?;
     let place = map_file(0, DOORBELL, fd)?;
     let unmap = || {
@@ -510,8 +551,7 @@ fn remapped() -> Outcome {
     };
     in_child(run)?;
     unmap()?;
-    sys("close", os::close(fd))?;
-    bell.end()
+    sys("close", os::close(fd))
 }
 
 fn private() -> Outcome {
@@ -526,6 +566,11 @@ fn private() -> Outcome {
 
 fn revoked() -> Outcome {
     let bell = Bell::new("bellpower")?;
+    comes_back(&bell)?;
+    bell.end()
+}
+
+fn comes_back(bell: &Bell) -> Outcome {
     bell.ring(1);
     let before = faults()?;
     let path = format!("{}/revoke", standin::DEBUGFS);
@@ -541,6 +586,5 @@ fn revoked() -> Outcome {
     equal("rung", &bell.direct.rung(), &2)?;
     suspend(&bell.instance, false)?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;
-    equal("rung", &bell.direct.rung(), &3)?;
-    bell.end()
+    equal("rung", &bell.direct.rung(), &3)
 }

@@ -6,6 +6,7 @@ use super::{at, control, device_instance, equal, holds, Instance, Outcome, Test,
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::guest::rm;
 use crate::layout;
+use crate::standin;
 use crate::sys;
 
 pub(super) const TESTS: &[Test] = &[
@@ -21,7 +22,10 @@ pub(super) const TESTS: &[Test] = &[
         "handles: an event does not tell an address in the kernel",
         event_address,
     ),
-    ("handles: a doorbell through BAR1 as asked for", doorbell),
+    (
+        "handles: no program's object is a doorbell through BAR1",
+        doorbell,
+    ),
     (
         "handles: uncached host memory is not registered",
         host_memory,
@@ -181,14 +185,25 @@ fn bar1(client: &rm::Client) -> Result<u32, String> {
 
 fn doorbell() -> Outcome {
     const VIDMEM: u32 = 2;
+    const REGMEM: u32 = 3;
     let client = stock()?;
     equal("stock", &bar1(&client)?, &VIDMEM)?;
     client.close();
     let instance = Instance::new("doorbell", GIB)?;
     let client = instance.client()?;
-    equal("through the instance", &bar1(&client)?, &VIDMEM)?;
+    equal("through the instance", &bar1(&client)?, &REGMEM)?;
     client.close();
-    Ok(())
+    drop(instance);
+    // Where the driver has no interface for the kernel there is no page of ours, and a program has its own.
+    standin::kernel_rmapi(false)?;
+    let asked = Instance::new("doorbell", GIB).and_then(|instance| {
+        let client = instance.client()?;
+        let asked = bar1(&client);
+        client.close();
+        asked
+    });
+    standin::kernel_rmapi(true)?;
+    equal("without the interface", &asked?, &VIDMEM)
 }
 
 fn host_memory() -> Outcome {
