@@ -517,7 +517,12 @@ impl Admin {
         };
         let minor = gpu.facts().minor;
         match attach::kernel_client(&driver, gpu.facts(), opened.backing.clone()) {
-            Ok(client) => gpu.conductor().adopt(client),
+            Ok(client) => {
+                if client.doorbell().is_none() {
+                    pr_info!("GPU {minor}: no doorbell of ours through BAR1 (before Hopper there is none)\n");
+                }
+                gpu.conductor().adopt(client);
+            }
             Err(missing) if *module_parameters::unsafe_without_kernel_interface.value() == 0 => {
                 pr_warn!("GPU {minor}: the driver's kernel interface is not there ({missing:?})\n");
                 return Err(Cause::NoKernelInterface.into());
