@@ -59,7 +59,7 @@ pub(super) struct Instance {
     pub(super) want_gate: Gate,
     /// Where they were before the last change.
     pub(super) gate_was: Gate,
-    /// They were touched since then.
+    /// They were touched since then, other than by a launch that was asked for.
     pub(super) gate_touched: bool,
     /// A task slept at them then.
     pub(super) gate_slept: bool,
@@ -233,8 +233,9 @@ impl Instance {
     /// Its doorbells were moved, or are where they were.
     pub(super) fn gate_answered(&mut self, now: Nanos, result: Result<(), CallError>) {
         if result.is_err() {
-            // Who came meanwhile passed, where it was armed, and left it open.
-            let passed = self.gate_was == Gate::Armed && self.gate_touched;
+            // Who came meanwhile passed, where it was armed, and left it open; or stored at a metered one what nobody counts.
+            let lets_pass = matches!(self.gate_was, Gate::Armed | Gate::Metered);
+            let passed = lets_pass && self.gate_touched;
             self.gate = if passed { Gate::Open } else { self.gate_was };
             self.gate_failed = self.gate_failed.saturating_add(1);
             self.gate_retry_at = retry_at(now, self.gate_failed);

@@ -153,7 +153,7 @@ impl Scheduler {
             None => Told::Nothing,
         };
         if let Told::Full(others) = told {
-            self.others_ran(others);
+            self.others_ran(now, others);
         }
         let until = self.turn.until;
         let Some(instance) = self.fleet.find_mut(id) else {
@@ -287,18 +287,20 @@ impl Scheduler {
     }
 
     /// Others' work ran for so long before the holder's first kernel had ended.
-    fn others_ran(&mut self, others: Nanos) {
+    fn others_ran(&mut self, now: Nanos, others: Nanos) {
         let Some(since) = self.turn.since.filter(|_| others > UNSURE) else {
             return;
         };
         let most = self.turn.until.saturating_sub(since).saturating_mul(MOST);
-        let ran = others.min(most);
-        self.begins(since.saturating_add(ran));
-        self.ran_on(self.turn.before, ran);
+        let mut ran = others.min(most);
         let before = self.turn.before.and_then(|id| self.fleet.find_mut(id));
         if let Some(before) = before {
-            before.queue.ran_on(ran);
+            // A holder who only says so is not to have its neighbour's time.
+            ran = ran.min(before.queue.most_left().unwrap_or(ran));
+            before.queue.ran_on(now, others);
         }
+        self.begins(since.saturating_add(ran));
+        self.ran_on(self.turn.before, ran);
     }
 
     /// What the one who had the last window has launched is not over: when it is. It is charged for that.

@@ -5,7 +5,9 @@
 //! does a change give the GPU to more than who should have it before or after.
 
 use super::account::Mode;
-use super::authority::{Action, CallError, Engine, Gate, Nanos, RmName, MS, SWITCH_MAX};
+use super::authority::{
+    Action, CallError, Engine, Gate, InstanceId, Nanos, RmName, MS, SWITCH_MAX,
+};
 use super::fleet::{Channel, Fleet};
 use super::Scheduler;
 
@@ -67,6 +69,12 @@ impl Scheduler {
             self.deadline = None;
         }
         action
+    }
+
+    /// Whether the doorbells of an instance are being moved.
+    pub(super) fn moves_gate_of(&self, id: InstanceId) -> bool {
+        let action = self.pending.as_ref().map(|pending| pending.action);
+        matches!(action, Some(Action::SetGate { instance, .. }) if instance == id)
     }
 
     pub(super) fn wake_at(&mut self, at: Nanos) {
@@ -304,7 +312,7 @@ impl Scheduler {
             let between = match self.mode {
                 Mode::Windows => !self.turn.is_under_way(),
                 Mode::Slices => !self.slices.are_open(),
-                Mode::Native | Mode::Free | Mode::Round => false,
+                Mode::Native | Mode::Free => false,
             };
             if disable && between {
                 self.overran(effect.saturating_sub(soonest));

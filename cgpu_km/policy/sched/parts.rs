@@ -199,24 +199,20 @@ impl Scheduler {
         next == Some(id)
     }
 
-    /// The next instance of this turn, if anybody is owed a window. Who has the GPU already, as its doorbell was open, comes
-    /// first.
+    /// The next instance of this turn, if anybody is owed a window: of high priority; who has the GPU already, as its doorbell
+    /// was open; anybody.
     fn next_in_turn(&self) -> Option<InstanceId> {
         if self.turn.length == 0 {
             return None;
         }
         let least = self.least_window();
-        let owed = |i: &&Instance| i.competes() && i.owed >= least;
-        let mut waiting = self.fleet.instances().filter(owed);
-        let uncounted = |i: &&Instance| i.queue.is_uncounted();
-        if let Some(first) = self.fleet.instances().filter(owed).find(uncounted) {
-            return Some(first.id);
-        }
-        let first = waiting.next()?;
-        if first.terms.high_priority {
-            return Some(first.id);
-        }
-        let high = waiting.find(|i| i.terms.high_priority);
-        Some(high.unwrap_or(first).id)
+        let waiting = || {
+            let owed = |i: &&Instance| i.competes() && i.owed >= least;
+            self.fleet.instances().filter(owed)
+        };
+        let high = waiting().find(|i| i.terms.high_priority);
+        let uncounted = || waiting().find(|i| i.queue.is_uncounted());
+        let next = high.or_else(uncounted).or_else(|| waiting().next());
+        next.map(|i| i.id)
     }
 }

@@ -28,6 +28,8 @@ const ALIKE: u32 = 2;
 const SHORT_QUEUE: Nanos = 4 * MS;
 /// Nor for so long after that.
 const LATELY: Nanos = 100 * MS;
+/// Of one that is known no more than a kernel, or this, is left after a window.
+const MOST_LEFT: Nanos = 2 * MS;
 /// A program that is interrupted while it fills its queue seems to launch fewer ahead: that is believed after so many times.
 const FEWER: u32 = 3;
 /// What is known of one that never has its queue full, as that is longer than its windows, is measured again after so long, or so
@@ -262,9 +264,16 @@ impl Queue {
         self.uncounted
     }
 
-    /// It ran for so much longer than was reckoned with: if that is much, it is measured anew.
-    pub(super) fn ran_on(&mut self, longer: Nanos) {
-        self.outdated |= longer > self.half().max(OFTEN);
+    /// More than this cannot be left of it after its window, where it is known.
+    pub(super) fn most_left(&self) -> Option<Nanos> {
+        self.is_steady().then_some(self.kernel.max(MOST_LEFT))
+    }
+
+    /// It ran for so much longer than was reckoned with: if that is much, and it was not measured lately, it is measured anew.
+    pub(super) fn ran_on(&mut self, now: Nanos, longer: Nanos) {
+        let seen_at = self.measured_at.max(self.counted_at);
+        let lately = now < seen_at.saturating_add(2 * LATELY);
+        self.outdated |= !lately && longer > self.half().max(OFTEN);
     }
 
     /// It was silent for too long: it has nothing queued any more.

@@ -163,12 +163,18 @@ impl Scheduler {
             Mode::Slices if self.competes(id) => self.heard_in_slices(now, id),
             _ => self.charge(now),
         }
+        let moves = self.moves_gate_of(id);
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
+        instance.gate_touched = true;
         let parked = instance.gate == Gate::Shut;
         match instance.gate {
             Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
+            // It came before the gate was moved, and may sleep there; or after it, and left it open. So it is set anew.
+            Gate::Metered if moves => {
+                instance.parked_since = instance.parked_since.or(Some(now));
+            }
             Gate::Metered => {
                 instance.gate = Gate::Open;
                 instance.queue.escape();
@@ -192,7 +198,6 @@ impl Scheduler {
             return false;
         };
         instance.heard_at = now;
-        instance.gate_touched = true;
         let released = core::mem::replace(&mut instance.released, false);
         if released {
             // It was not its kernels that kept it silent.

@@ -120,6 +120,23 @@ fn a_neighbour_of_irregular_kernels_has_most_of_its_share() {
     assert!(most <= FAULTS_LEARNING, "{most}");
 }
 
+/// It looks like one of short kernels, whose doorbell is open, and launches a long one now and then. What that takes of its neighbour's
+/// windows is made up for.
+#[test]
+fn who_hides_long_kernels_among_short_ones_gains_little() {
+    let mut driven = started(Policy::Weight, &[(SHORT, weight(1)), (DEEP, weight(1))]);
+    driven.run(1000 * MS);
+    let got = measured(&mut driven, 2, |driven| {
+        for time in 0..60 {
+            driven.run((27 + time % 13) * MS);
+            driven.world.programs[0].habit.kernel = 12 * MS;
+            driven.run(300 * US);
+            driven.world.programs[0].habit.kernel = SHORT.kernel;
+        }
+    });
+    assert!(got[1] > 0.4, "{got:?}");
+}
+
 /// It launches every 10 ms and is idle in between, which looks like kernels of 10 ms. Its neighbour loses nothing by that.
 #[test]
 fn a_neighbour_of_one_that_launches_by_the_clock_has_its_share() {

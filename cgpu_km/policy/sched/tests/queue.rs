@@ -60,6 +60,19 @@ fn who_fills_its_queue_is_being_learnt() {
     assert!(!queue.learns());
 }
 
+/// Others' work runs before its first kernel: that is told, and what it has queued ends as much later.
+#[test]
+fn others_work_is_told_from_its_own() {
+    let mut queue = Queue::new();
+    fill(&mut queue, MS, 2, 10, |_| MS);
+    let now = queue.ends();
+    queue.begin(now, 2);
+    launch(&mut queue, now);
+    launch(&mut queue, now + PACE);
+    assert_eq!(queue.hear(now + 4 * MS), Told::Full(3 * MS));
+    assert_eq!(queue.ends(), now + 5 * MS);
+}
+
 /// Eight launches, and then it waits for all of them: each takes an eighth of that.
 #[test]
 fn who_waits_for_all_of_its_kernels_is_understood() {
@@ -170,10 +183,13 @@ fn what_was_measured_long_ago_is_measured_again() {
     assert!(!queue.learns());
     queue.begin(now + 13_000 * MS, 2);
     assert!(queue.learns());
-    // And at once where it ran for longer than was reckoned with.
+    // And sooner where it ran for longer than was reckoned with, and was not measured lately.
     let mut queue = Queue::new();
     let now = fill(&mut queue, MS, 8, 4, |_| 16 * MS);
-    queue.ran_on(9 * MS);
+    queue.ran_on(now + 100 * MS, 9 * MS);
     queue.begin(now + 200 * MS, 2);
+    assert!(!queue.learns());
+    queue.ran_on(now + 300 * MS, 9 * MS);
+    queue.begin(now + 400 * MS, 2);
     assert!(queue.learns());
 }
