@@ -36,6 +36,8 @@ const FEWER: u32 = 3;
 /// many times that length, once for each that competes.
 const STALE: Nanos = 12_000 * MS;
 const STALE_TIMES: u64 = 50;
+/// The same where the last two measures were not alike.
+const STALE_UNSURE: Nanos = 1000 * MS;
 /// While nothing is known of it, it may be silent for so long, so often.
 const PATIENCE: Nanos = 200 * MS;
 const GUESSES: u32 = 8;
@@ -254,7 +256,10 @@ impl Queue {
             self.stretch = None;
         }
         let times = competing.saturating_mul(STALE_TIMES);
-        let stale = self.whole().saturating_mul(times).max(STALE);
+        let stale = match self.measures > 1 && self.alike == 0 {
+            true => STALE_UNSURE,
+            false => self.whole().saturating_mul(times).max(STALE),
+        };
         if self.outdated {
             self.forget();
             self.lose_count();
