@@ -28,6 +28,8 @@ const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
+/// The same before programs are measured that are learnt by the doorbell alone, of kernels of 16 ms.
+const BEFORE_METERED: u64 = 2000;
 /// The same where time slices are taken by then.
 const BEFORE_SLICES: u64 = 3000;
 /// The same for two programs where the doorbell is all: their many short kernels take this machine long.
@@ -379,6 +381,31 @@ fn cases(switches: bool) -> Vec<Case> {
                     true => "slices",
                     false => "windows",
                 }),
+            });
+        }
+    }
+    if !switches {
+        // What such a program queues is as long as four turns: its launches are metered.
+        let queues = Habit {
+            kernel: 16 * MS,
+            depth: 8,
+        };
+        let waits = Habit {
+            kernel: 200 * US,
+            depth: 1,
+        };
+        for (policy, programs) in [
+            (3, vec![(30, queues)]),
+            (2, vec![(75, queues), (25, queues)]),
+            (2, vec![(75, waits), (25, queues)]),
+            (2, vec![(75, queues), (25, waits)]),
+        ] {
+            cases.push(Case {
+                policy,
+                programs,
+                bound: BOUND,
+                times: (BEFORE_METERED, MEASURED),
+                mode: Some("windows"),
             });
         }
     }
