@@ -271,17 +271,22 @@ fn kernels_that_become_others_are_learnt_anew() {
     }
 }
 
-/// The bound that docs/compute.md tells, on programs of all lengths that are chosen by chance, the same each time.
-#[test]
-fn what_is_queued_is_learnt() {
-    let lengths = [15, 300, 800, 2000, 5000, 10_000, 16_000, 25_000, 32_000];
+/// Numbers below others, that look like chance and are the same each time.
+fn chance() -> impl FnMut(u64) -> u64 {
     let mut chance = 0x9E37_79B9_7F4A_7C15u64;
-    let mut below = |most: u64| {
+    move |most| {
         chance ^= chance << 13;
         chance ^= chance >> 7;
         chance ^= chance << 17;
         (chance >> 11) % most
-    };
+    }
+}
+
+/// The bound that docs/compute.md tells, on programs of all lengths that are chosen by chance, the same each time.
+#[test]
+fn what_is_queued_is_learnt() {
+    let lengths = [15, 300, 800, 2000, 5000, 10_000, 16_000, 25_000, 32_000];
+    let mut below = chance();
     let mut tried = 0;
     while tried < 24 {
         let weights = 1 + below(4) as u32;
@@ -313,13 +318,7 @@ fn what_is_queued_is_learnt() {
 #[test]
 fn shares_hold_after_programs_came_and_went() {
     let lengths = [15, 800, 16_000];
-    let mut chance = 0x9E37_79B9_7F4A_7C15u64;
-    let mut below = |most: u64| {
-        chance ^= chance << 13;
-        chance ^= chance >> 7;
-        chance ^= chance << 17;
-        (chance >> 11) % most
-    };
+    let mut below = chance();
     for set in 0..100 {
         let mut program = || {
             let kernel = lengths[below(3) as usize] * US;

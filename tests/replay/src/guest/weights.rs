@@ -384,62 +384,34 @@ fn cases(switches: bool) -> Vec<Case> {
             });
         }
     }
-    if !switches {
-        // What such a program queues is as long as four turns: its launches are metered.
-        let queues = Habit {
-            kernel: 16 * MS,
-            depth: 8,
-        };
-        let waits = Habit {
-            kernel: 200 * US,
-            depth: 1,
-        };
-        for (policy, programs) in [
-            (3, vec![(30, queues)]),
-            (2, vec![(75, queues), (25, queues)]),
-            (2, vec![(75, waits), (25, queues)]),
-            (2, vec![(75, queues), (25, waits)]),
-        ] {
-            cases.push(Case {
-                policy,
-                programs,
-                bound: BOUND,
-                times: (BEFORE_METERED, MEASURED),
-                mode: Some("windows"),
-            });
+    let habit = |kernel, depth| Habit { kernel, depth };
+    // Beyond every window; or, where launches are metered, queued for four turns.
+    let (before, beyond) = match switches {
+        true => {
+            let pair = vec![(75, habit(81 * MS, 8)), (25, habit(15 * US, 1))];
+            (BEFORE, vec![(3, vec![(30, habit(81 * MS, 1))]), (2, pair)])
         }
+        false => {
+            let (queues, waits) = (habit(16 * MS, 8), habit(200 * US, 1));
+            let pairs = [(queues, queues), (waits, queues), (queues, waits)];
+            let pairs = pairs.map(|(a, b)| (2, vec![(75, a), (25, b)]));
+            let cap = (3, vec![(30, queues)]);
+            let all = std::iter::once(cap).chain(pairs).collect();
+            (BEFORE_METERED, all)
+        }
+    };
+    for (policy, programs) in beyond {
+        cases.push(Case {
+            policy,
+            programs,
+            bound: BOUND,
+            times: (before, MEASURED),
+            mode: Some("windows"),
+        });
     }
     if switches {
-        // Beyond every window.
-        let longest = |depth| Habit {
-            kernel: 81 * MS,
-            depth,
-        };
-        let waits = Habit {
-            kernel: 15 * US,
-            depth: 1,
-        };
-        for (policy, programs) in [
-            (3, vec![(30, longest(1))]),
-            (2, vec![(75, longest(8)), (25, waits)]),
-        ] {
-            cases.push(Case {
-                policy,
-                programs,
-                bound: BOUND,
-                times: (BEFORE, MEASURED),
-                mode: Some("windows"),
-            });
-        }
         // In a kernel of most of a second a program is silent as one without work: the driver's samples tell.
-        let long = Habit {
-            kernel: 800 * MS,
-            depth: 1,
-        };
-        let short = Habit {
-            kernel: 15 * US,
-            depth: 1,
-        };
+        let (long, short) = (habit(800 * MS, 1), habit(15 * US, 1));
         cases.push(Case {
             policy: 3,
             programs: vec![(30, long)],
