@@ -324,12 +324,6 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A program of the instance launches, at a gate that is metered: what becomes of it. [`Scheduler::next`] is to be
-    /// asked where [`Scheduler::deadline`] is another one afterwards.
-    pub fn launched(&mut self, now: Nanos, id: InstanceId) -> Passage {
-        self.meter(now, id)
-    }
-
     /// When [`Scheduler::next`] is to be asked again although nothing happened; `None`: never.
     pub fn deadline(&self) -> Option<Nanos> {
         self.deadline

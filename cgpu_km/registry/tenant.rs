@@ -284,7 +284,7 @@ impl Tenant {
         shares.find_map(|share| share.gpu.conductor().driver())
     }
 
-    /// Whether one of its GPUs has a doorbell that is nobody's.
+    /// Whether this one of its GPUs has a doorbell that is nobody's.
     pub fn has_doorbell(&self, gpu: GpuId) -> bool {
         let state = self.state.lock();
         let share = state.shares.iter().find(|share| share.gpu.id() == gpu);

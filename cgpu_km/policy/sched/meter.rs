@@ -91,14 +91,13 @@ impl Scheduler {
         }
     }
 
-    /// A program launches at a gate that is metered.
-    pub(super) fn meter(&mut self, now: Nanos, id: InstanceId) -> Passage {
+    /// A program of the instance launches, at a gate that is metered: what becomes of it. [`Scheduler::next`] is to be
+    /// asked where [`Scheduler::deadline`] is another one afterwards.
+    pub fn launched(&mut self, now: Nanos, id: InstanceId) -> Passage {
         self.charge(now);
-        let known = self.fleet.find(id).is_some();
-        let suspended = self.fleet.find(id).is_some_and(|i| i.terms.suspended);
-        if !known {
+        let Some(suspended) = self.fleet.find(id).map(|i| i.terms.suspended) else {
             return Passage::Passes;
-        }
+        };
         self.heard_of(now, id, false);
         let passes = match self.mode {
             _ if suspended => false,

@@ -306,7 +306,7 @@ impl Scheduler {
                 self.doubt(now, true);
             }
             if armed && now >= silent_at {
-                if self.fell_silent(now, id, now.saturating_sub(self.turn.armed_at.max(since))) {
+                if self.fell_silent(now, id, silent) {
                     return false;
                 }
             } else if !high && self.somebody_urgent() {
