@@ -9,7 +9,7 @@
 #   make test-gpu        tests on a real GPU: a table, and JSON on stdout; says SKIPPED where there is none
 #   make bench           what the proxy costs, in the test machine: a table, and JSON on stdout (quarter of an hour)
 #   make soak            an hour of mixed load in the test machine, on the debug kernel (SOAK=3600 seconds)
-#   make bench-scale     how the books' work grows with their objects: JSON lines
+#   make bench-scale     how the accounting's work grows with their objects: JSON lines
 #   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines, 1 if over a bound
 #   make demo            two containers share a GPU
 #   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=charge] [CAPS=compute,graphics] [DIRECT=1]   JSON on stdout

@@ -5,7 +5,7 @@
 use crate::{
     nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
-    policy::{Audited, Books, FileId, GpuId, ProcessId, Reason},
+    policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
     registry::{Endpoint, File, Tenant},
 };
@@ -157,8 +157,9 @@ impl Call for TenantCall<'_, '_> {
     fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {
         let process = self.process();
         let now = os_interface::clock::seconds();
-        let books = |books: &mut Books| books.note_call(noted, gpu, process, now);
-        let Some(notice) = self.tenant.with_books(books) else {
+        let accounting =
+            |accounting: &mut Accounting| accounting.note_call(noted, gpu, process, now);
+        let Some(notice) = self.tenant.with_accounting(accounting) else {
             return;
         };
         let tenant = self.tenant.name().as_str().unwrap_or_default();
@@ -180,11 +181,11 @@ impl Call for TenantCall<'_, '_> {
         }
     }
 
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
-        self.tenant.with_books(work)
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        self.tenant.with_accounting(work)
     }
 
-    fn look<R>(&mut self, work: impl FnOnce(&Books) -> R) -> R {
+    fn look<R>(&mut self, work: impl FnOnce(&Accounting) -> R) -> R {
         self.tenant.look(work)
     }
 }
@@ -258,8 +259,8 @@ impl Call for Upkeep<'_> {
         None
     }
 
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
-        self.0.with_books(work)
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        self.0.with_accounting(work)
     }
 }
 
@@ -322,7 +323,8 @@ pub fn mapped<'a>(
         return Ok(Shown::AsMade);
     }
     let (base, length) = (made.start.get(), made.length);
-    let entered = tenant.with_books(|books| books.map_managed(file.id(), base, length));
+    let entered =
+        tenant.with_accounting(|accounting| accounting.map_managed(file.id(), base, length));
     // What UVM's own mmap gives where there is no memory.
     match entered.map_err(|_| ENOMEM)? {
         true => Ok(Shown::Later),
@@ -342,11 +344,11 @@ pub fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
     // Of a program that has ended, the driver keeps the memory until the file is closed.
     if let (Endpoint::Uvm(tenant), Unmapped::ByProgram) = (file.endpoint(), how) {
         let (base, length) = (gone.start.get(), gone.length);
-        tenant.with_books(|books| books.unmap_managed(file.id(), base, length));
+        tenant.with_accounting(|accounting| accounting.unmap_managed(file.id(), base, length));
     }
 }
 
-/// Brings what the driver does for a tenant in line with its books, after a limit was changed.
+/// Brings what the driver does for a tenant in line with its accounting, after a limit was changed.
 pub fn rebalance(tenant: &Tenant) {
     proxy::rebalance(&mut Upkeep(tenant));
 }

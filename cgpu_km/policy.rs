@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is decided about a tenant's memory and RM objects, and what is told about it.
 //!
-//! [`Books`] holds everything that one tenant owns: its share of each GPU (a ledger), its RM clients
+//! [`Accounting`] holds everything that one tenant owns: its share of each GPU (a ledger), its RM clients
 //! and objects as trees (a forest), and what each object costs (charges). The proxy asks it before a
 //! call that makes something (`begin_*`: reserve or refuse), forwards the call, and tells it what the
 //! driver answered (`end_*`: commit or give back). Nothing here knows a kernel, a clock or a lock: the
@@ -13,10 +13,10 @@
 //! executes them is not known here. Whatever it is, what the driver may still hold is charged:
 //!
 //! * What a call asks for is reserved before it is forwarded, the new object's handle included. Where
-//!   the caller leaves the handle to the driver, the books choose it ([`Ticket::handle`]).
+//!   the caller leaves the handle to the driver, the accounting chooses it ([`Ticket::handle`]).
 //! * Every name (client and handle) that a call uses is held until the call ends: its client, its
 //!   parent, the source of a duplication, what it frees. What has the name may go in the meantime, but
-//!   nothing else can get it, so that the driver cannot understand another object by it than the books
+//!   nothing else can get it, so that the driver cannot understand another object by it than the accounting
 //!   do.
 //! * An object whose parent goes while it is made belongs to its client from then on; one whose client
 //!   goes is credited at once.
@@ -38,11 +38,11 @@
 //!
 //! The one name that the driver chooses is that of a client. It counts those up and comes to the same
 //! one again after a million (rs_server.c, `_serverCreateEntryAndLockForNewClient`). A client that the
-//! driver has given a handle which the books still know has taken the place of the former one.
+//! driver has given a handle which the accounting still know has taken the place of the former one.
 
+mod accounting;
 mod answers;
 mod audit;
-mod books;
 mod boost;
 mod channels;
 mod charge;
@@ -71,9 +71,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use accounting::Accounting;
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason};
 pub use audit::{BURST, INTERVAL_S, MOST_RECORDS};
-pub use books::Books;
 pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};
 pub use event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, MapTicket, ProcessId, RmMapTicket};

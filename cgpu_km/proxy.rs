@@ -5,9 +5,9 @@
 //!
 //! 1. **decode**: the request number and the parameters, copied once from the program's memory;
 //! 2. **ask policy**: the tables of [`crate::nvidia`] say whether the call may pass and how large
-//!    its parameters are, the tenant's [`Books`] whether the memory is there;
+//!    its parameters are, the tenant's [`Accounting`] whether the memory is there;
 //! 3. **forward**: the copies, not the program's memory, go to the driver ([`Call::forward`]);
-//! 4. **record**: what the driver did goes into the books, and the results to the program.
+//! 4. **record**: what the driver did goes into the accounting, and the results to the program.
 //!
 //! The bytes that were decided on are the bytes that the driver acts on. What the driver writes back
 //! is another matter: other threads of the program can overwrite it before we read it (see
@@ -24,8 +24,8 @@
 use crate::nvidia::handle::ClientHandle;
 use crate::nvidia::nvos::Card;
 use crate::nvidia::tables::Tables;
+use crate::policy::Accounting;
 use crate::policy::Audited;
-use crate::policy::Books;
 use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::ProcessId;
@@ -313,19 +313,19 @@ pub trait Call {
     /// it has none. (The driver gives processes the numbers of the caller's namespace.)
     fn process_by_number(&self, number: u32) -> Option<ProcessId>;
 
-    /// Takes note of a call that was refused, or let through unseen; see [`Books::note_call`]. A system
+    /// Takes note of a call that was refused, or let through unseen; see [`Accounting::note_call`]. A system
     /// with a clock and a log uses both.
     fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {
         let process = self.process();
-        self.books(|books| books.note_call(noted, gpu, process, 0));
+        self.accounting(|accounting| accounting.note_call(noted, gpu, process, 0));
     }
 
-    /// Works on the tenant's books, alone.
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R;
+    /// Works on the tenant's accounting, alone.
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R;
 
     /// Looks into them, alone.
-    fn look<R>(&mut self, work: impl FnOnce(&Books) -> R) -> R {
-        self.books(|books| work(books))
+    fn look<R>(&mut self, work: impl FnOnce(&Accounting) -> R) -> R {
+        self.accounting(|accounting| work(accounting))
     }
 }
 

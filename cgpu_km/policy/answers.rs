@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the tenant is told of itself without the driver being asked.
 
-use super::books::Books;
+use super::accounting::Accounting;
 use super::boost::Boost;
 use super::event::{Refusal, RefusalCause};
 use super::slots::Slot;
@@ -9,7 +9,7 @@ use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::nvidia::params::DEFAULT_TIMESLICE_US;
 
-impl Books {
+impl Accounting {
     /// A call names an object of one of the tenant's clients, and wants of it what only objects of
     /// `kind` have.
     ///
@@ -58,7 +58,7 @@ impl Books {
     }
 
     /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted before. It is
-    /// remembered as long as there is the subdevice; [`Books::boost`] is what comes of all of them.
+    /// remembered as long as there is the subdevice; [`Accounting::boost`] is what comes of all of them.
     ///
     /// # Errors
     ///

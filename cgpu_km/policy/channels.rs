@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Channels and channel groups that came and went, for who shares the GPU's time.
 //!
-//! What happens to the books is noted here in its order and taken out again before the books are let go
-//! ([`super::Books::take_channel_change`]). A free must not fail, so there is room for every departure from the moment
+//! What happens to the accounting is noted here in its order and taken out again before the accounting is let go
+//! ([`super::Accounting::take_channel_change`]). A free must not fail, so there is room for every departure from the moment
 //! that an object is asked for; who never takes anything out (a test of something else) loses the rest.
 
 use super::ledger::Share;

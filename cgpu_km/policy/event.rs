@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the proxy tells the books and what it hears from them.
+//! What the proxy tells the accounting and what it hears from them.
 
 use super::audit::Reason;
 use super::slots::Ref;
@@ -78,7 +78,7 @@ pub struct AllocDone {
     pub bytes: u64,
 }
 
-/// A call that makes an object and that the books have agreed to.
+/// A call that makes an object and that the accounting has agreed to.
 ///
 /// It stands for reserved memory and held names, and must be handed back to the `end_*` method of the
 /// `begin_*` method that gave it, whatever became of the call.
@@ -94,7 +94,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// The handle under which the driver must be asked for the object, whatever the caller wrote: where
-    /// the caller left the choice to the driver, the books have chosen. 0 for a client alone, which
+    /// the caller left the choice to the driver, the accounting has chosen. 0 for a client alone, which
     /// the driver gives a handle that no client of the whole machine has.
     pub fn handle(&self) -> ObjectHandle {
         self.handle
@@ -102,18 +102,18 @@ impl Ticket {
 }
 
 /// A call that frees an object and everything below it. Must be handed back to
-/// [`super::Books::end_free`].
+/// [`super::Accounting::end_free`].
 #[derive(Debug)]
 #[must_use = "an object is credited when its ticket is handed back"]
 pub struct FreeTicket {
-    /// What is being freed; `None` where the books know no such object.
+    /// What is being freed; `None` where the accounting knows no such object.
     pub(super) object: Option<Ref>,
     /// Its client.
     pub(super) client: Option<Ref>,
 }
 
 /// A call by which RM maps memory into a range of addresses. Must be handed back to
-/// [`super::Books::end_rm_map`].
+/// [`super::Accounting::end_rm_map`].
 #[derive(Debug)]
 #[must_use = "both keep their names until the ticket is handed back"]
 pub struct RmMapTicket {
@@ -122,7 +122,7 @@ pub struct RmMapTicket {
 }
 
 /// A call that maps memory through UVM for one GPU. Must be handed back to
-/// [`super::Books::end_map`].
+/// [`super::Accounting::end_map`].
 #[derive(Debug)]
 #[must_use = "what a mapping holds stays charged until its ticket is handed back"]
 pub struct MapTicket {
@@ -133,7 +133,7 @@ pub struct MapTicket {
 }
 
 /// A call that puts objects behind a descriptor. Must be handed back to
-/// [`super::Books::end_export`].
+/// [`super::Accounting::end_export`].
 #[derive(Debug)]
 #[must_use = "the names that an export uses stay held until its ticket is handed back"]
 pub struct ExportTicket {
@@ -144,7 +144,7 @@ pub struct ExportTicket {
 }
 
 /// A call that takes objects from behind a descriptor. Must be handed back to
-/// [`super::Books::end_import`].
+/// [`super::Accounting::end_import`].
 #[derive(Debug)]
 #[must_use = "what an import makes stays in flight until its ticket is handed back"]
 pub struct ImportTicket {
@@ -171,7 +171,7 @@ pub enum RefusalCause {
         /// What was left, in bytes.
         free: u64,
     },
-    /// The books themselves got no memory from the kernel.
+    /// The accounting themselves got no memory from the kernel.
     Exhausted,
     /// The tenant has no such client.
     ForeignClient,

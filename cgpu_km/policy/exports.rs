@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books of one tenant: what goes behind descriptors, and what comes out of them.
+//! The accounting of one tenant: what goes behind descriptors, and what comes out of them.
 
-use super::books::{Books, Likeness};
+use super::accounting::{Accounting, Likeness};
 use super::descriptor::Export;
 use super::event::{AllocDone, ExportTicket, FileId, ImportTicket, Refusal, RefusalCause, Ticket};
 use super::slots::Slot;
@@ -32,7 +32,7 @@ impl Places<'_> {
     }
 }
 
-impl Books {
+impl Accounting {
     /// Objects are about to be put into places of a control file (`OS_UNIX_EXPORT_OBJECT_TO_FD`,
     /// `OS_UNIX_EXPORT_OBJECTS_TO_FD`). What they cost stays charged until the file is closed.
     ///
@@ -83,7 +83,7 @@ impl Books {
         Ok(ticket)
     }
 
-    /// The driver has answered a call that [`Books::begin_export`] agreed to. Not `asked`: it was not
+    /// The driver has answered a call that [`Accounting::begin_export`] agreed to. Not `asked`: it was not
     /// reached.
     pub fn end_export(&mut self, ticket: ExportTicket, asked: bool) {
         let ExportTicket { mut names, exports } = ticket;
@@ -137,7 +137,7 @@ impl Books {
         Ok(ticket)
     }
 
-    /// The driver has answered a call that [`Books::begin_import`] agreed to; `made` says of each place,
+    /// The driver has answered a call that [`Accounting::begin_import`] agreed to; `made` says of each place,
     /// by its number in the call, whether its object is there.
     pub fn end_import(&mut self, ticket: ImportTicket, made: impl Fn(usize) -> bool) {
         let ImportTicket { file, mut objects } = ticket;

@@ -37,7 +37,7 @@ pub(super) struct Forest {
 
 /// The handles among which we choose where the caller leaves the choice to the driver: as many as the
 /// driver would choose from, and just behind those (rs_client.h, `RS_UNIQUE_HANDLE_BASE`,
-/// `RS_UNIQUE_HANDLE_RANGE`), since it also makes objects of its own in a client, of which the books do
+/// `RS_UNIQUE_HANDLE_RANGE`), since it also makes objects of its own in a client, of which the accounting do
 /// not know.
 const FIRST_CHOICE: u32 = 0xcaf8_0000;
 const CHOICES: u32 = 0x0008_0000;

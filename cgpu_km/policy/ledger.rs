@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One GPU's side of the books: a limit and what stands against it, in bytes.
+//! One GPU's side of the accounting: a limit and what stands against it, in bytes.
 //!
 //! A [`Reservation`] is made before the driver is asked and becomes a [`Charge`] or is dropped back
 //! afterwards. `used + overhead + managed + reserved <= limit` holds at all times, with three exceptions: the limit
@@ -179,7 +179,7 @@ pub(super) struct Shortage {
     pub(super) free: u64,
 }
 
-/// The books of one share.
+/// The accounting of one share.
 #[derive(Debug)]
 pub(super) struct Ledger {
     gpu: GpuId,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books of one tenant: what they can tell.
+//! The accounting of one tenant: what they can tell.
 
+use super::accounting::Accounting;
 use super::audit::AuditRecord;
-use super::books::Books;
 use super::boost::Boost;
 use super::event::{FileId, GpuId, ProcessId};
 use super::ledger::{FbView, ShareView};
@@ -11,7 +11,7 @@ use crate::nvidia::capability::Capabilities;
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 
-impl Books {
+impl Accounting {
     /// The state of the tenant's share of a GPU; `None`: it has none.
     pub fn share(&self, gpu: GpuId) -> Option<ShareView> {
         let share = self.accounts.ledgers.of(gpu)?;
@@ -77,7 +77,7 @@ impl Books {
         ledger.map_or(Boost::OFF, |ledger| ledger.boosters.wish())
     }
 
-    /// What a process holds of a GPU's memory, in bytes: its part of [`Books::processes`].
+    /// What a process holds of a GPU's memory, in bytes: its part of [`Accounting::processes`].
     pub fn held_by(&self, gpu: GpuId, process: ProcessId) -> u64 {
         let share = self.accounts.ledgers.of(gpu);
         share.map_or(0, |share| self.accounts.processes.bytes(share, process))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books of one tenant: managed memory (`cudaMallocManaged`), and what of it GPUs may hold.
+//! The accounting of one tenant: managed memory (`cudaMallocManaged`), and what of it GPUs may hold.
 //!
 //! No call asks for the memory of a GPU that managed memory takes: the driver gives it when the GPU touches
 //! an address. What can be decided is whether the GPU may hold a piece of it at all: with its preferred
@@ -27,7 +27,7 @@
 mod balance;
 mod space;
 
-use super::books::Books;
+use super::accounting::Accounting;
 use super::event::{FileId, GpuId, Refusal, RefusalCause};
 use super::ledger::{Change, Ledger, Ledgers, ManagedMode, Share};
 use super::paging::Extent;
@@ -66,7 +66,7 @@ impl Order {
 /// Memory that was just mapped and does not fit: its preferred location is to be the CPU.
 #[derive(Debug)]
 pub struct Tell {
-    /// For [`Books::told`].
+    /// For [`Accounting::told`].
     pub order: Order,
     /// And it is to be brought to host memory, since a GPU may have touched it before.
     pub bring: bool,
@@ -83,7 +83,7 @@ pub struct Run {
     pub counts: bool,
 }
 
-/// A program's call about managed memory. It must be handed back to [`Books::end_touch`].
+/// A program's call about managed memory. It must be handed back to [`Accounting::end_touch`].
 #[derive(Debug)]
 #[must_use = "what a call covers is not spilled until it is handed back"]
 pub struct Touch {
@@ -98,7 +98,7 @@ pub struct Touch {
 pub enum Entry {
     /// What the file has counts on this GPU from now on.
     Ready,
-    /// First this must be brought to host memory, for [`Books::left`]; then ask again.
+    /// First this must be brought to host memory, for [`Accounting::left`]; then ask again.
     Crowded(Order),
     /// There is no room.
     Refused,
@@ -223,7 +223,7 @@ fn room_beside(set: u32, ledgers: &Ledgers, tables: u64) -> Option<u64> {
     Some(least)
 }
 
-impl Books {
+impl Accounting {
     /// Changes what becomes of managed memory that is mapped on a GPU from now on. What is spilled stays
     /// so until there is room; what counts goes on counting, and leaves for memory objects where the
     /// mode is [`ManagedMode::Spill`] alone. `false`: the tenant has no share of that GPU.
@@ -232,7 +232,7 @@ impl Books {
     }
 
     /// The driver has mapped managed memory. Tells whether some of it does not fit: then
-    /// [`Books::tell`] says what the driver is to be told, before the program runs on.
+    /// [`Accounting::tell`] says what the driver is to be told, before the program runs on.
     ///
     /// # Errors
     ///
@@ -345,7 +345,7 @@ impl Books {
         self.finish(&order, State::Telling(order.number), state);
     }
 
-    /// A program's call about managed memory, for [`Books::end_touch`]; `None`: not all of it is managed.
+    /// A program's call about managed memory, for [`Accounting::end_touch`]; `None`: not all of it is managed.
     ///
     /// # Errors
     ///
@@ -498,7 +498,7 @@ impl Books {
 
 /// How far a new mapping counts; `None`: not at all.
 ///
-/// Its page tables have room or not ([`Books::has_room`]).
+/// Its page tables have room or not ([`Accounting::has_room`]).
 fn grant(
     space: &Space,
     ledgers: &Ledgers,

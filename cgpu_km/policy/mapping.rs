@@ -114,7 +114,7 @@ pub(super) struct Gone {
     pub(super) tables: Change,
 }
 
-/// A mapping of a tenant, as [`super::Books::mapped`] tells it.
+/// A mapping of a tenant, as [`super::Accounting::mapped`] tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     pub(super) name: Ref,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books of one tenant: what is mapped through UVM.
+//! The accounting of one tenant: what is mapped through UVM.
 
-use super::books::Books;
+use super::accounting::Accounting;
 use super::event::{FileId, GpuId, MapTicket, Refusal, RefusalCause, RmMapTicket};
 use super::ledger::{Change, Shortage};
 use super::managed::bit;
@@ -34,12 +34,12 @@ pub struct Map {
     pub offset: u64,
 }
 
-impl Books {
+impl Accounting {
     /// A memory object is about to be mapped (`UVM_MAP_EXTERNAL_ALLOCATION`), for one GPU. What it costs
     /// stays charged from now on, and the page tables that the mapping takes are.
     ///
     /// Of mappings that are there the new one may take parts; one that would go whole must be taken away before
-    /// ([`RefusalCause::MappingInTheWay`], [`Books::mapped`]).
+    /// ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Books {
         })
     }
 
-    /// The driver has answered a call that [`Books::begin_map`] agreed to. Not `made`: it certainly has
+    /// The driver has answered a call that [`Accounting::begin_map`] agreed to. Not `made`: it certainly has
     /// no such mapping.
     pub fn end_map(&mut self, ticket: MapTicket, made: bool) {
         let MapTicket { mapping, names } = ticket;
@@ -113,7 +113,7 @@ impl Books {
         self.release_names(names);
     }
 
-    /// The present moment, for [`Books::mapped`].
+    /// The present moment, for [`Accounting::mapped`].
     pub fn moment(&self) -> u64 {
         self.mappings.now()
     }
@@ -127,7 +127,7 @@ impl Books {
     /// Memory is about to be mapped by RM into a range of addresses (`NV_ESC_RM_MAP_MEMORY_DMA`). Where the driver
     /// did not make the page tables with the range it makes them now. They are charged as if nothing else lay near,
     /// until the range is gone: too much where mappings have tables in common, are taken away again, or were
-    /// refused. Range and memory keep their names until [`Books::end_rm_map`].
+    /// refused. Range and memory keep their names until [`Accounting::end_rm_map`].
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Books {
         })
     }
 
-    /// The driver has answered a call that [`Books::begin_rm_map`] agreed to.
+    /// The driver has answered a call that [`Accounting::begin_rm_map`] agreed to.
     pub fn end_rm_map(&mut self, ticket: RmMapTicket) {
         self.release_names(ticket.names);
     }

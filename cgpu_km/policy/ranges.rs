@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books of one tenant: the external ranges of its UVM files (`UVM_CREATE_EXTERNAL_RANGE`), the only
+//! The accounting of one tenant: the external ranges of its UVM files (`UVM_CREATE_EXTERNAL_RANGE`), the only
 //! addresses to which memory objects are mapped (`uvm_map_external_allocation()`, uvm_map_external.c).
 //!
 //! They are known so that the end of one can be believed. The driver frees a range that has just these
@@ -14,7 +14,7 @@
 //! * A call for a range that another call is making or freeing is refused, as if it had come before that one, or
 //!   after it.
 
-use super::books::Books;
+use super::accounting::Accounting;
 use super::event::{FileId, Refusal, RefusalCause};
 use super::mapping::Span;
 use super::order::{Keyed, Order};
@@ -66,7 +66,7 @@ pub(super) struct Ranges {
     lost: usize,
 }
 
-/// A range that the driver is being asked for. It must be handed back to [`Books::end_range`].
+/// A range that the driver is being asked for. It must be handed back to [`Accounting::end_range`].
 #[derive(Debug)]
 #[must_use = "a range is not there until its ticket is handed back"]
 pub struct RangeTicket(Option<Ref>);
@@ -74,7 +74,7 @@ pub struct RangeTicket(Option<Ref>);
 /// What a call to free a range (`UVM_FREE`) means.
 #[derive(Debug)]
 pub enum RangeEnd {
-    /// The range goes, with all in it, for [`Books::end_range_free`].
+    /// The range goes, with all in it, for [`Accounting::end_range_free`].
     Certain(Going),
     /// There is none of these addresses: nothing that is mapped goes.
     Nothing,
@@ -172,7 +172,7 @@ impl Ranges {
     }
 }
 
-impl Books {
+impl Accounting {
     /// A range is about to be made.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Books {
         Ok(RangeTicket(ranges.name(slot)))
     }
 
-    /// The driver has answered a call that [`Books::begin_range`] agreed to; `made`: it says that it has the range.
+    /// The driver has answered a call that [`Accounting::begin_range`] agreed to; `made`: it says that it has the range.
     pub fn end_range(&mut self, ticket: RangeTicket, made: bool) {
         match ticket.0 {
             Some(range) if made => self.ranges.set(range, Life::Here),

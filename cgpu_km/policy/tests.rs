@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of the books as a whole.
+//! Tests of the accounting as a whole.
 
 mod audit;
 mod behaviour;
@@ -120,7 +120,7 @@ fn map(gpu: GpuId, memory: ObjectHandle, base: u64, length: u64) -> Map {
 }
 
 /// Short forms of the events, each from its beginning to its end.
-impl Books {
+impl Accounting {
     /// A call that the driver grants as it was asked.
     fn alloc(&mut self, alloc: &Alloc) -> Result<(), Refusal> {
         let ticket = self.begin_alloc(alloc)?;
@@ -161,13 +161,15 @@ impl Books {
     }
 }
 
-/// Books with one share, one client and one device object.
-fn books(limit: u64) -> Books {
-    let mut books = Books::new();
-    books.add_share(GPU, limit).unwrap();
-    books.client(CLIENT, FILE, PROCESS);
-    books.alloc(&device_request(CLIENT, DEVICE, GPU)).unwrap();
-    books
+/// Accounting with one share, one client and one device object.
+fn accounting(limit: u64) -> Accounting {
+    let mut accounting = Accounting::new();
+    accounting.add_share(GPU, limit).unwrap();
+    accounting.client(CLIENT, FILE, PROCESS);
+    accounting
+        .alloc(&device_request(CLIENT, DEVICE, GPU))
+        .unwrap();
+    accounting
 }
 
 fn object(number: u32) -> ObjectHandle {

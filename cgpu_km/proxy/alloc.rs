@@ -40,10 +40,10 @@ use crate::nvidia::params;
 use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::policy::tables_of;
+use crate::policy::Accounting;
 use crate::policy::Alloc;
 use crate::policy::AllocDone;
 use crate::policy::Audited;
-use crate::policy::Books;
 use crate::policy::CallKind;
 use crate::policy::FileId;
 use crate::policy::GpuId;
@@ -103,7 +103,7 @@ pub(super) fn alloc<C: Call>(
         ClientHandle(get(H_ROOT, outer)?),
         ObjectHandle(get(H_OBJECT_PARENT, outer)?),
     );
-    let around = call.books(|books| Surroundings::of(books, below));
+    let around = call.accounting(|accounting| Surroundings::of(accounting, below));
     let note = |call: &mut C, reason| {
         let noted = Audited {
             kind: CallKind::Class,
@@ -214,7 +214,7 @@ pub(super) fn alloc<C: Call>(
         return set(envelope.status, outer, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
     }
     let begun = match memory {
-        Some(memory) => call.books(|books| books.begin_fabric(&request, memory)),
+        Some(memory) => call.accounting(|accounting| accounting.begin_fabric(&request, memory)),
         None => managed::begin_alloc(call, &request, around.gpu),
     };
     let ticket = match begun {
@@ -226,7 +226,7 @@ pub(super) fn alloc<C: Call>(
             return set(envelope.status, outer, refusal.status.0).map(|()| 0);
         }
     };
-    // Where the caller left the handle to the driver, the books have chosen it. (There is room for
+    // Where the caller left the handle to the driver, the accounting has chosen it. (There is room for
     // it: it was read from here.)
     if !is_client {
         let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
@@ -273,7 +273,7 @@ pub(super) fn alloc<C: Call>(
             match made {
                 Ok(made) => made,
                 Err(killed) => {
-                    call.books(|books| books.end_alloc(ticket, None));
+                    call.accounting(|accounting| accounting.end_alloc(ticket, None));
                     return Err(killed);
                 }
             }
@@ -307,12 +307,12 @@ pub(super) fn alloc<C: Call>(
             _ => 0,
         },
     });
-    call.books(|books| {
+    call.accounting(|accounting| {
         let object = done.as_ref().map(|done| done.object);
-        books.end_alloc(ticket, done);
+        accounting.end_alloc(ticket, done);
         if let (true, Some(object)) = (through_bar1, object) {
             // It may have been freed already, by another thread.
-            let _ = books.set_through_bar1(client, object);
+            let _ = accounting.set_through_bar1(client, object);
         }
     });
     if !ok {
@@ -402,12 +402,15 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    pub(super) fn of(books: &Books, (client, parent): (ClientHandle, ObjectHandle)) -> Self {
-        let gpu = books.gpu_of(client, parent);
+    pub(super) fn of(
+        accounting: &Accounting,
+        (client, parent): (ClientHandle, ObjectHandle),
+    ) -> Self {
+        let gpu = accounting.gpu_of(client, parent);
         Self {
             gpu,
-            capabilities: books.capabilities(gpu),
-            made_on: books.client_file(client),
+            capabilities: accounting.capabilities(gpu),
+            made_on: accounting.client_file(client),
         }
     }
 }
@@ -428,7 +431,7 @@ fn listed(
 }
 
 /// Whether a range of addresses may be made: where it reads as zeros, the driver keeps its page tables after its
-/// end until something else happens in its address space (seen on an H200), in nobody's books. Graphics needs such
+/// end until something else happens in its address space (seen on an H200), in nobody's accounting. Graphics needs such
 /// ranges, nothing else does.
 pub(super) fn may_be_made(around: &Surroundings, flags: u32) -> bool {
     flags & memory::FLAGS_SPARSE == 0 || around.capabilities.meets(GRAPHICS)

@@ -5,7 +5,7 @@
 //! GPU's clocks go, or who else may use it, or tell it what others do; but CUDA uses them in every program, or
 //! nvidia-smi does, and must not notice. So they are checked as the
 //! driver checks them (ctrla06c.h and ctrl2080perf.h name the limits, the checks themselves are in the
-//! GPU's firmware), what can be asked for again is remembered in the books, and the answer is success.
+//! GPU's firmware), what can be asked for again is remembered in the accounting, and the answer is success.
 
 use super::frontend::get;
 use super::frontend::set;
@@ -36,21 +36,23 @@ pub(super) fn answer(
     let done = match cmd {
         control::SET_TIMESLICE => {
             let wanted = get(timeslice::TIMESLICE_US, bytes)?;
-            call.books(|books| books.set_timeslice(client, object, wanted))
+            call.accounting(|accounting| accounting.set_timeslice(client, object, wanted))
         }
-        control::GET_TIMESLICE => match call.look(|books| books.timeslice(client, object)) {
-            Ok(remembered) => {
-                set(timeslice::TIMESLICE_US, bytes, remembered)?;
-                Ok(())
+        control::GET_TIMESLICE => {
+            match call.look(|accounting| accounting.timeslice(client, object)) {
+                Ok(remembered) => {
+                    set(timeslice::TIMESLICE_US, bytes, remembered)?;
+                    Ok(())
+                }
+                Err(refusal) => Err(refusal),
             }
-            Err(refusal) => Err(refusal),
-        },
+        }
         control::PREEMPT => {
             let timed = get(preempt::B_MANUAL_TIMEOUT, bytes)? != 0;
             if timed && get(preempt::TIMEOUT_US, bytes)? > params::MOST_PREEMPT_TIMEOUT_US {
                 return Ok(NvStatus::NV_ERR_INVALID_ARGUMENT);
             }
-            call.look(|books| books.require(client, object, Kind::ChannelGroup))
+            call.look(|accounting| accounting.require(client, object, Kind::ChannelGroup))
         }
         control::PERF_BOOST => {
             let flags = get(perf_boost::FLAGS, bytes)?;
@@ -66,19 +68,21 @@ pub(super) fn answer(
                 _ if finite => Boost::until(call.uptime_s().saturating_add(seconds.into())),
                 _ => Boost::ENDLESS,
             };
-            call.books(|books| books.set_boost(client, object, boost))
+            call.accounting(|accounting| accounting.set_boost(client, object, boost))
         }
         // Where the administrator has set the GPU to exclusive use, the first client to reserve it would
         // keep out the others. Whose the GPU is, the instances say.
         control::ACQUIRE_COMPUTE_MODE_RESERVATION | control::RELEASE_COMPUTE_MODE_RESERVATION => {
-            call.look(|books| books.require(client, object, Kind::Subdevice))
+            call.look(|accounting| accounting.require(client, object, Kind::Subdevice))
         }
         // The driver counts who wants it, and asks the firmware for the first and after the last
         // (`deviceCtrlCmdKPerfCudaLimitSetControl_IMPL()` in kern_cuda_limit.c).
-        control::PERF_CUDA_LIMIT => call.look(|books| books.require(client, object, Kind::Device)),
+        control::PERF_CUDA_LIMIT => {
+            call.look(|accounting| accounting.require(client, object, Kind::Device))
+        }
         // The same (`subdeviceCtrlCmdTimerSetGrTickFreq_IMPL()` in subdevice_ctrl_timer_kernel.c).
         control::SET_GR_TICK_FREQ => {
-            call.look(|books| books.require(client, object, Kind::Subdevice))
+            call.look(|accounting| accounting.require(client, object, Kind::Subdevice))
         }
         // A ring in which there is no sample yet: what the driver puts there is of all processes of the GPU.
         control::GPUMON_SAMPLES => {
@@ -89,7 +93,7 @@ pub(super) fn answer(
             set(gpumon::COUNT, bytes, 0)?;
             set(gpumon::TRACKER, bytes, 0)?;
             bytes.get_mut(gpumon::SAMPLES..).unwrap_or_default().fill(0);
-            call.look(|books| books.require(client, object, Kind::Subdevice))
+            call.look(|accounting| accounting.require(client, object, Kind::Subdevice))
         }
         _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),
     };

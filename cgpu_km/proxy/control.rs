@@ -71,8 +71,12 @@ pub(super) fn control(
     let pointer = UserAddr(get(PARAMS, outer)?);
     let flags = get(FLAGS, outer)?;
 
-    let (file, own_gpu) =
-        call.books(|books| (books.client_file(client), books.gpu_of(client, object)));
+    let (file, own_gpu) = call.accounting(|accounting| {
+        (
+            accounting.client_file(client),
+            accounting.gpu_of(client, object),
+        )
+    });
     let gpu = own_gpu.or(session.gpu());
     let entry = call.tables().control(cmd);
     let verdict = if file.is_none() {
@@ -142,7 +146,7 @@ pub(super) fn control(
     let returned = forward(call, code, outer, nested, route)?;
     lists::show(call, cmd, &hidden, &mut params.bytes);
     if cmd == names::GET_PID_INFO {
-        let gpu = call.look(|books| books.gpu_of(client, object));
+        let gpu = call.look(|accounting| accounting.gpu_of(client, object));
         lists::tell_usage(call, gpu, &hidden, &mut params.bytes);
     }
 
@@ -151,7 +155,7 @@ pub(super) fn control(
         report::rewrite_gpu_info_v2(&asked, &mut params.bytes);
     }
     if let (true, Some(gpu)) = (ok, reported) {
-        let Some(view) = call.look(|books| books.fb_view(gpu)) else {
+        let Some(view) = call.look(|accounting| accounting.fb_view(gpu)) else {
             // The share was taken away meanwhile.
             return set(STATUS, outer, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0).map(|()| 0);
         };
@@ -252,8 +256,12 @@ fn firmware(
             Reason::Forbidden,
         ));
     }
-    let (kind, gpu) =
-        call.books(|books| (books.kind_of(client, object), books.gpu_of(client, object)));
+    let (kind, gpu) = call.accounting(|accounting| {
+        (
+            accounting.kind_of(client, object),
+            accounting.gpu_of(client, object),
+        )
+    });
     match (kind, gpu) {
         (Some(Kind::Device | Kind::Subdevice), Some(_)) => Ok(()),
         _ => Err(refused(
@@ -264,7 +272,7 @@ fn firmware(
 }
 
 /// The GPU whose memory a control reports. It must be known before the driver is asked: while another
-/// thread's call makes the object, or frees it, the driver may have an object that the books do not know,
+/// thread's call makes the object, or frees it, the driver may have an object that the accounting does not know,
 /// and would tell of the whole GPU.
 fn reported_gpu(cmd: ControlCmd, gpu: Option<GpuId>) -> Result<Option<GpuId>, Refused> {
     if !matches!(

@@ -164,7 +164,7 @@ impl Request {
         if let Way::In(device) = &self.way {
             let device = ObjectHandle(get(*device, bytes)?);
             if device.0 != 0 {
-                match call.look(|books| books.kind_of(client, device)) {
+                match call.look(|accounting| accounting.kind_of(client, device)) {
                     Some(Kind::Device) => {}
                     Some(_) => return Ok(Err(NvStatus::NV_ERR_INVALID_PARAMETER)),
                     None => return Ok(Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND)),
@@ -224,12 +224,12 @@ pub(super) fn control(
     match &request.way {
         Way::Ask => driver.ask(call),
         Way::In(_) => {
-            let ticket = match call.books(|books| books.begin_export(&places)) {
+            let ticket = match call.accounting(|accounting| accounting.begin_export(&places)) {
                 Ok(ticket) => ticket,
                 Err(refusal) => return refuse(driver.outer, refusal.status).map(|()| 0),
             };
             let returned = driver.ask(call);
-            call.books(|books| books.end_export(ticket, returned.is_ok()));
+            call.accounting(|accounting| accounting.end_export(ticket, returned.is_ok()));
             returned
         }
         Way::Out(parent, kinds) => {
@@ -292,7 +292,7 @@ fn import<C: Call>(
 ) -> Result<i32, Errno> {
     let count = places.objects.len();
     let mut made = List::filled(count, false)?;
-    let ticket = match call.books(|books| books.begin_import(places, parent)) {
+    let ticket = match call.accounting(|accounting| accounting.begin_import(places, parent)) {
         Ok(ticket) => ticket,
         Err(refusal) => return set(nvos54::STATUS, driver.outer, refusal.status.0).map(|()| 0),
     };
@@ -329,6 +329,6 @@ fn import<C: Call>(
             let _ = field.set(driver.bytes, handle.unwrap_or(*written).0);
         }
     }
-    call.books(|books| books.end_import(ticket, is_there));
+    call.accounting(|accounting| accounting.end_import(ticket, is_there));
     returned
 }

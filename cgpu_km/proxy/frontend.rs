@@ -154,7 +154,7 @@ pub(super) fn note(
     call.audit(&noted, session.gpu());
 }
 
-/// Takes note of an escape that the books have refused, and gives what to tell the program.
+/// Takes note of an escape that the accounting has refused, and gives what to tell the program.
 pub(super) fn refused(
     call: &mut impl Call,
     session: &Session,
@@ -175,8 +175,11 @@ pub(super) fn allowed(
     gpu: Option<GpuId>,
     wanted: Capabilities,
 ) -> Result<(), Reason> {
-    // What all have needs no look into the books.
-    let may = wanted == BASE || call.look(|books| books.capabilities(gpu)).meets(wanted);
+    // What all have needs no look into the accounting.
+    let may = wanted == BASE
+        || call
+            .look(|accounting| accounting.capabilities(gpu))
+            .meets(wanted);
     match may {
         true => Ok(()),
         false => Err(Reason::Capability(wanted)),
@@ -194,13 +197,13 @@ pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result
 /// another file goes no further: the driver would refuse it, but whether it did is an output, and
 /// what is charged to a client goes with its file.
 ///
-/// A client that the books do not know is left to them.
+/// A client that the accounting does not know is left to them.
 pub(super) fn check_file(
     call: &mut impl Call,
     session: &Session,
     client: ClientHandle,
 ) -> Result<(), NvStatus> {
-    let file = call.look(|books| books.client_file(client));
+    let file = call.look(|accounting| accounting.client_file(client));
     match is_elsewhere(session, file) {
         true => Err(NvStatus::NV_ERR_INVALID_CLIENT),
         false => Ok(()),
@@ -216,11 +219,11 @@ pub(super) fn is_elsewhere(session: &Session, made_on: Option<FileId>) -> bool {
 ///
 /// A status is an output: threads of the program can overwrite it before we read it. "Made" is
 /// believed, since it can only raise what is charged. "Refused" is made true: the object is freed,
-/// whether it is there or not, so the driver has none that the books do not know. A program cannot
+/// whether it is there or not, so the driver has none that the accounting does not know. A program cannot
 /// stop that call, but can be killed before it; then the object counts as made until its client goes.
 ///
 /// This is for objects that cost something, that tell which GPU those belong to, or that may not be taken for
-/// another. What else the driver has without the books' knowledge does no harm: nothing can be had below it or copied from it.
+/// another. What else the driver has without the accounting's knowledge does no harm: nothing can be had below it or copied from it.
 pub(super) fn is_made(
     call: &mut impl Call,
     kind: Kind,
@@ -281,7 +284,7 @@ fn free(
 
 /// Frees an object with all that hangs under it.
 ///
-/// The books take the objects out of reach before the driver frees them, and give back what they
+/// The accounting takes the objects out of reach before the driver frees them, and give back what they
 /// were charged afterwards: a thread that allocates under the same handle in between gets an entry
 /// of its own.
 pub(super) fn freed(
@@ -296,7 +299,7 @@ pub(super) fn freed(
     if let Err(refused) = check_file(call, session, client) {
         return set(status, bytes, refused.0).map(|()| 0);
     }
-    let ticket = match call.books(|books| books.begin_free(client, object)) {
+    let ticket = match call.accounting(|accounting| accounting.begin_free(client, object)) {
         Ok(ticket) => ticket,
         Err(refusal) => {
             let told = refused(call, session, code, &refusal);
@@ -305,7 +308,7 @@ pub(super) fn freed(
     };
     let returned = plain(call, code, bytes);
     let freed = returned == Ok(0) && status.get(bytes) == Some(NvStatus::NV_OK.0);
-    call.books(|books| books.end_free(ticket, freed));
+    call.accounting(|accounting| accounting.end_free(ticket, freed));
     managed::rebalance(call);
     returned
 }
@@ -321,7 +324,9 @@ fn dup(call: &mut impl Call, session: &Session, code: u32, bytes: &mut [u8]) -> 
     if let Err(refused) = check_file(call, session, client) {
         return set(nvos55::STATUS, bytes, refused.0).map(|()| 0);
     }
-    let begun = call.books(|books| books.begin_dup(client, parent, object, source_client, source));
+    let begun = call.accounting(|accounting| {
+        accounting.begin_dup(client, parent, object, source_client, source)
+    });
     let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {
@@ -329,16 +334,16 @@ fn dup(call: &mut impl Call, session: &Session, code: u32, bytes: &mut [u8]) -> 
             return set(nvos55::STATUS, bytes, told.0).map(|()| 0);
         }
     };
-    // Where the caller left the handle to the driver, the books have chosen it.
+    // Where the caller left the handle to the driver, the accounting has chosen it.
     let made = ticket.handle();
     let _ = nvos55::H_OBJECT.set(bytes, made.0);
     let returned = plain(call, code, bytes);
     let status = nvos55::STATUS.get(bytes);
     // What a duplicate is was decided by its source.
-    let kind = call.look(|books| books.kind_of(source_client, source));
+    let kind = call.look(|accounting| accounting.kind_of(source_client, source));
     let kind = kind.unwrap_or(Kind::VideoMemory);
     let done = is_made(call, kind, client, made, returned, status);
-    call.books(|books| books.end_dup(ticket, done.then_some(made)));
+    call.accounting(|accounting| accounting.end_dup(ticket, done.then_some(made)));
     if returned != Ok(0) || status != Some(NvStatus::NV_OK.0) {
         set(nvos55::H_OBJECT, bytes, object.0)?;
     }

@@ -34,7 +34,7 @@ pub(super) const FOREIGN: NvStatus = RefusalCause::ForeignClient.status();
 
 /// Whether a client is the tenant's.
 pub(super) fn owns(call: &mut impl Call, client: u32) -> bool {
-    call.look(|books| books.owns_client(ClientHandle(client)))
+    call.look(|accounting| accounting.owns_client(ClientHandle(client)))
 }
 
 /// Whether the clients at these places of parameters are the tenant's, or 0. (The tables are made from the
@@ -170,7 +170,8 @@ pub(super) fn checked(
     let range = ObjectHandle(get(H_DMA, bytes)?);
     let (memory, length) = (ObjectHandle(get(H_MEMORY, bytes)?), get(LENGTH, bytes)?);
     let client = ClientHandle(client);
-    let begun = call.books(|books| books.begin_rm_map(client, range, memory, length));
+    let begun =
+        call.accounting(|accounting| accounting.begin_rm_map(client, range, memory, length));
     let ticket = match begun {
         Ok(ticket) => ticket,
         Err(refusal) => {
@@ -179,7 +180,7 @@ pub(super) fn checked(
         }
     };
     let returned = prompt(call, code, bytes, named.escape);
-    call.books(|books| books.end_rm_map(ticket));
+    call.accounting(|accounting| accounting.end_rm_map(ticket));
     // Its page tables may have had the room of managed memory.
     managed::rebalance(call);
     returned
@@ -202,7 +203,7 @@ pub(super) fn map_memory(
     let (memory, descriptor) = (ObjectHandle(get(H_MEMORY, bytes)?), get(FD, bytes)?);
     let returned = checked(call, session, code, bytes, named);
     let is_prepared = returned == Ok(0) && get(STATUS, bytes)? == NvStatus::NV_OK.0;
-    if is_prepared && call.look(|books| books.is_through_bar1(client, memory)) {
+    if is_prepared && call.look(|accounting| accounting.is_through_bar1(client, memory)) {
         call.show_doorbell(descriptor);
     }
     returned

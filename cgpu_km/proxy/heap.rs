@@ -4,7 +4,7 @@
 //! Current CUDA uses the first not at all and the second only to register host memory, but both are
 //! doors to video memory, so both are watched. The driver turns them into allocations of ordinary
 //! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
-//! rmapi_deprecated_allocmemory.c), and the books see those.
+//! rmapi_deprecated_allocmemory.c), and the accounting sees those.
 
 use super::alloc::{may_be_made, tables, Surroundings};
 use super::frontend::allowed;
@@ -90,7 +90,7 @@ fn alloc_size(
         ClientHandle(get(H_ROOT, bytes)?),
         ObjectHandle(get(H_OBJECT_PARENT, bytes)?),
     );
-    let around = call.books(|books| Surroundings::of(books, below));
+    let around = call.accounting(|accounting| Surroundings::of(accounting, below));
     if kind == Kind::VirtualMemory && !may_be_made(&around, flags) {
         note(call, session, CallKind::Escape, HEAP, Reason::Parameters);
         return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
@@ -129,7 +129,7 @@ fn alloc_size(
         },
         context: false,
     };
-    // The books choose the handle where the driver would; it must take that one.
+    // The accounting chooses the handle where the driver would; it must take that one.
     set(
         alloc_size::FLAGS,
         bytes,
@@ -185,10 +185,10 @@ fn info(
     if let Err(refused) = check_file(call, session, client) {
         return set(STATUS, bytes, refused.0).map(|()| 0);
     }
-    let gpu = call.look(|books| books.gpu_of(client, parent));
+    let gpu = call.look(|accounting| accounting.gpu_of(client, parent));
     let Some(gpu) = gpu else {
         // The device is not there, or not the tenant's any more.
-        let known = call.look(|books| books.owns_client(client));
+        let known = call.look(|accounting| accounting.owns_client(client));
         let status = match known {
             true => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             false => super::handles::FOREIGN,
@@ -197,7 +197,7 @@ fn info(
     };
     let returned = plain(call, code, bytes)?;
     // Whatever the status says, which another thread can have written: nothing else is told.
-    let Some(view) = call.look(|books| books.fb_view(gpu)) else {
+    let Some(view) = call.look(|accounting| accounting.fb_view(gpu)) else {
         return Err(Errno::EINVAL);
     };
     for (field, most) in [
@@ -258,13 +258,13 @@ pub(super) fn alloc_memory(
         handle: H_OBJECT_NEW,
         size: None,
     };
-    let around = call.books(|books| Surroundings::of(books, (client, parent)));
+    let around = call.accounting(|accounting| Surroundings::of(accounting, (client, parent)));
     let returned = charged(call, session, code, bytes, &request, &around, &places)?;
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
-        let view = call.books(|books| {
-            books
+        let view = call.accounting(|accounting| {
+            accounting
                 .gpu_of(client, parent)
-                .and_then(|gpu| books.fb_view(gpu))
+                .and_then(|gpu| accounting.fb_view(gpu))
         });
         // Whatever the status says, which another thread can have written.
         if let Some(view) = view {
@@ -295,7 +295,11 @@ fn registers(call: &mut impl Call, session: &Session, bytes: &mut [u8]) -> Resul
         Err(refused) => refused,
         // Compare `_rmAllocMemoryLocalPrivileged()`.
         Ok(()) if !params::is_without_memory(get(FLAGS, bytes)?) => NvStatus::NV_ERR_INVALID_FLAGS,
-        Ok(()) if call.look(|books| books.gpu_of(client, parent)).is_none() => {
+        Ok(())
+            if call
+                .look(|accounting| accounting.gpu_of(client, parent))
+                .is_none() =>
+        {
             NvStatus::NV_ERR_OBJECT_NOT_FOUND
         }
         Ok(()) => {
@@ -352,7 +356,7 @@ fn charged(
             _ => 0,
         },
     });
-    call.books(|books| books.end_alloc(ticket, done));
+    call.accounting(|accounting| accounting.end_alloc(ticket, done));
     if !ok {
         set(handle, bytes, asked)?;
     }

@@ -135,8 +135,10 @@ pub(super) fn show(call: &mut impl Call, cmd: ControlCmd, hidden: &Hidden, param
         }
         Names::Instances => {
             let told = device_ids::DEVICE_IDS.get(params).unwrap_or(0);
-            let own = (0..u32::BITS)
-                .filter(|instance| call.look(|books| books.share(GpuId(*instance))).is_some());
+            let own = (0..u32::BITS).filter(|instance| {
+                call.look(|accounting| accounting.share(GpuId(*instance)))
+                    .is_some()
+            });
             let own = own.fold(0, |mask, instance| mask | 1 << instance);
             let _ = device_ids::DEVICE_IDS.set(params, told & own);
         }
@@ -175,7 +177,7 @@ pub(super) fn show(call: &mut impl Call, cmd: ControlCmd, hidden: &Hidden, param
     }
 }
 
-/// After a `GPU_GET_PID_INFO`: has each of the tenant's processes hold what the books say, which add up to
+/// After a `GPU_GET_PID_INFO`: has each of the tenant's processes hold what the accounting says, which add up to
 /// what the tenant is charged. The driver counts shared memory for each process that has it, and what is
 /// only behind a descriptor for none.
 pub(super) fn tell_usage(
@@ -186,7 +188,9 @@ pub(super) fn tell_usage(
 ) {
     use pid_info::*;
     for &(base, process) in hidden.own.iter() {
-        let held = gpu.map_or(0, |gpu| call.look(|books| books.held_by(gpu, process)));
+        let held = gpu.map_or(0, |gpu| {
+            call.look(|accounting| accounting.held_by(gpu, process))
+        });
         let places = [
             (MEM_PRIVATE, held),
             (MEM_SHARED_OWNED, 0),
@@ -233,7 +237,7 @@ fn is_own_gpu(call: &impl Call, id: Field<u32>, entry: &[u8]) -> bool {
 /// The tenant's process that has this number for the caller.
 fn own_process(call: &mut impl Call, number: u32) -> Option<ProcessId> {
     let process = call.process_by_number(number)?;
-    call.look(|books| books.has_process(process))
+    call.look(|accounting| accounting.has_process(process))
         .then_some(process)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Managed memory: what programs ask of UVM about it, and what we ask.
 //!
-//! What the books say ([`crate::policy::Books`]) is made so by calls on the program's own UVM file:
+//! What the accounting says ([`crate::policy::Accounting`]) is made so by calls on the program's own UVM file:
 //!
 //! * `UVM_SET_PREFERRED_LOCATION` to the CPU for what does not fit. From then on the driver puts no page
 //!   of it on a GPU, whoever touches it, as long as read duplication is off and no call migrates it
@@ -123,7 +123,7 @@ fn ask(call: &mut impl Call, order: &Order, request: &Request) -> bool {
 fn grant(call: &mut impl Call, order: &Order) {
     let preferred = order.wish.preferred;
     let mut number = 0;
-    while let Some(uuid) = call.look(|books| books.managed_home(order.file, number)) {
+    while let Some(uuid) = call.look(|accounting| accounting.managed_home(order.file, number)) {
         number += 1;
         let home = Location {
             uuid,
@@ -152,19 +152,19 @@ fn put_out(call: &mut impl Call, order: Order) -> bool {
     if !done {
         grant(call, &order);
     }
-    call.books(|books| books.left(order, done));
+    call.accounting(|accounting| accounting.left(order, done));
     done
 }
 
 /// Tells the driver what becomes of memory that was just mapped, before the program runs on; `late`: so much
 /// time has passed since that a GPU can have touched it. What the driver does not take is unmapped again.
 pub fn settle(call: &mut impl Call, file: FileId, base: u64, length: u64, late: bool) {
-    while let Some(tell) = call.books(|books| books.tell(file, base, length, late)) {
+    while let Some(tell) = call.accounting(|accounting| accounting.tell(file, base, length, late)) {
         let order = tell.order;
         let told = ask(call, &order, &prefer(&HOST));
         let done = told && (!tell.bring || ask(call, &order, &TO_CPU));
         let (base, length) = (order.base, order.length);
-        call.books(|books| books.told(order, done));
+        call.accounting(|accounting| accounting.told(order, done));
         if !done {
             call.unmap(base, length);
             break;
@@ -174,25 +174,25 @@ pub fn settle(call: &mut impl Call, file: FileId, base: u64, length: u64, late: 
     relieve(call);
 }
 
-/// Brings what the driver does in line with the books, after something was freed or a limit was changed:
+/// Brings what the driver does in line with the accounting, after something was freed or a limit was changed:
 /// what does not fit any more goes to host memory, and what fits again comes back.
 pub fn rebalance(call: &mut impl Call) {
-    if !call.look(|books| books.has_managed()) || !relieve(call) {
+    if !call.look(|accounting| accounting.has_managed()) || !relieve(call) {
         return;
     }
     for _ in 0..MOST_ORDERS {
-        let Some(order) = call.books(|books| books.give_back()) else {
+        let Some(order) = call.accounting(|accounting| accounting.give_back()) else {
             return;
         };
         grant(call, &order);
-        call.books(|books| books.returned(order));
+        call.accounting(|accounting| accounting.returned(order));
     }
 }
 
 /// Brings to host memory what does not fit any more, and tells whether the driver did so.
 fn relieve(call: &mut impl Call) -> bool {
     for _ in 0..MOST_ORDERS {
-        let Some(order) = call.books(|books| books.make_good()) else {
+        let Some(order) = call.accounting(|accounting| accounting.make_good()) else {
             break;
         };
         if !put_out(call, order) {
@@ -202,7 +202,7 @@ fn relieve(call: &mut impl Call) -> bool {
     true
 }
 
-/// [`Books::begin_alloc`](crate::policy::Books::begin_alloc). Managed memory on the GPU of what the object is
+/// [`Accounting::begin_alloc`](crate::policy::Accounting::begin_alloc). Managed memory on the GPU of what the object is
 /// made below makes room for it first, as it does in the driver itself (`uvm_pmm_gpu_pma_evict_pages()`,
 /// uvm_pmm_gpu.c).
 pub(super) fn begin_alloc(
@@ -211,24 +211,24 @@ pub(super) fn begin_alloc(
     gpu: Option<GpuId>,
 ) -> Result<Ticket, Refusal> {
     let bytes = request.most();
-    let begun = call.books(
-        |books| match gpu.filter(|gpu| books.begin_demand(*gpu, bytes)) {
+    let begun = call.accounting(|accounting| {
+        match gpu.filter(|gpu| accounting.begin_demand(*gpu, bytes)) {
             Some(crowded) => Err(crowded),
-            None => Ok(books.begin_alloc(request)),
-        },
-    );
+            None => Ok(accounting.begin_alloc(request)),
+        }
+    });
     let gpu = match begun {
         Ok(begun) => return begun,
         Err(crowded) => crowded,
     };
-    while let Some(order) = call.books(|books| books.make_room(gpu, bytes)) {
+    while let Some(order) = call.accounting(|accounting| accounting.make_room(gpu, bytes)) {
         if !put_out(call, order) {
             break;
         }
     }
-    call.books(|books| {
-        let begun = books.begin_alloc(request);
-        books.end_demand();
+    call.accounting(|accounting| {
+        let begun = accounting.begin_alloc(request);
+        accounting.end_demand();
         begun
     })
 }
@@ -243,7 +243,9 @@ pub(super) fn register(
     let uuid = uuid_at(bytes, uvm::register_vaspace::UUID.start)?;
     let gpu = call.gpu_by_uuid(&uuid);
     while let Some(gpu) = gpu {
-        let done = match call.books(|books| books.enter_managed(session.file, gpu, &uuid))? {
+        let done = match call
+            .accounting(|accounting| accounting.enter_managed(session.file, gpu, &uuid))?
+        {
             Entry::Ready => break,
             Entry::Crowded(order) => put_out(call, order),
             Entry::Refused => false,
@@ -272,7 +274,7 @@ pub(super) fn touch(
     let Some(wish) = wish(entry, bytes)? else {
         return answer(entry, bytes, NvStatus::NV_ERR_INVALID_ADDRESS);
     };
-    let touch = call.books(|books| books.begin_touch(session.file, base, length));
+    let touch = call.accounting(|accounting| accounting.begin_touch(session.file, base, length));
     let Some(touch) = touch? else {
         // `uvm_api_range_type_check()`, uvm_policy.c. (The driver knows other memory too, HMM and ATS, but
         // not in an address space that processes share, which all here are: see `super::uvm`.)
@@ -290,10 +292,10 @@ pub(super) fn touch(
         }
     };
     let ok = has_worked(entry, returned, bytes);
-    call.books(|books| {
-        books.end_touch(touch);
+    call.accounting(|accounting| {
+        accounting.end_touch(touch);
         if ok {
-            books.wish(session.file, base, length, |place| wish.apply(place));
+            accounting.wish(session.file, base, length, |place| wish.apply(place));
         }
     });
     returned
@@ -429,7 +431,7 @@ pub(super) fn validate(
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let invalid = entry.status.get(bytes) == Some(NvStatus::NV_ERR_INVALID_ADDRESS.0);
-    if invalid && call.look(|books| books.is_spilled_in(session.file, base, length)) {
+    if invalid && call.look(|accounting| accounting.is_spilled_in(session.file, base, length)) {
         set(entry.status, bytes, NvStatus::NV_OK.0)?;
     }
     Ok(returned)

@@ -49,7 +49,7 @@ type Driver = Box<dyn FnMut(&mut [Part<'_>]) -> i32>;
 /// A program's memory, a tenant, and a driver.
 struct Program {
     memory: BTreeMap<u64, Vec<u8>>,
-    books: Books,
+    accounting: Accounting,
     seen: Vec<Seen>,
     driver: Driver,
     /// What was taken out of the program's memory: address and length.
@@ -74,11 +74,11 @@ struct Program {
 impl Program {
     /// A tenant with `limit` bytes on [`GPU`] and a driver that accepts everything unchanged.
     fn new(limit: u64) -> Self {
-        let mut books = Books::new();
-        books.add_share(GPU, limit).expect("memory");
+        let mut accounting = Accounting::new();
+        accounting.add_share(GPU, limit).expect("memory");
         Self {
             memory: BTreeMap::new(),
-            books,
+            accounting,
             seen: Vec::new(),
             driver: Box::new(|_| 0),
             unmapped: Vec::new(),
@@ -190,7 +190,7 @@ impl Call for Program {
     fn unmap(&mut self, base: u64, length: u64) {
         // As munmap(): the driver closes the mapping, and tells.
         self.unmapped.push((base, length));
-        self.books.unmap_managed(UVM.file, base, length);
+        self.accounting.unmap_managed(UVM.file, base, length);
     }
 
     fn passing_client(&mut self) -> Option<ClientHandle> {
@@ -236,8 +236,8 @@ impl Call for Program {
         (number < 1000).then(|| ProcessId(i32::try_from(number).expect("small") + 70))
     }
 
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
-        work(&mut self.books)
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        work(&mut self.accounting)
     }
 }
 
@@ -262,7 +262,7 @@ const PARAMS: u64 = 0x10_0000;
 
 /// What was taken note of.
 fn noted(program: &Program) -> Vec<(CallKind, u32, Reason)> {
-    let each = program.books.noted_calls(GPU);
+    let each = program.accounting.noted_calls(GPU);
     each.map(|record: &AuditRecord| (record.call.kind, record.call.number, record.call.reason))
         .collect()
 }
@@ -346,7 +346,7 @@ impl Program {
     }
 
     fn used(&self) -> u64 {
-        self.books.share(GPU).expect("added").used
+        self.accounting.share(GPU).expect("added").used
     }
 }
 
@@ -789,7 +789,7 @@ proptest! {
                 if status % 7 == 0 { -22 } else { 0 }
             });
             let _ = ioctl(&mut program, &session, request, UserAddr(OUTER));
-            let share = program.books.share(GPU).expect("added");
+            let share = program.accounting.share(GPU).expect("added");
             prop_assert!(share.reserved == 0, "a reservation was left open");
         }
     }

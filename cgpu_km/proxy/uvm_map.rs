@@ -119,7 +119,7 @@ pub(super) fn map(
     });
     if let Err(refusal) = begun {
         for ticket in maps.iter_mut().filter_map(|(_, ticket)| ticket.take()) {
-            call.books(|books| books.end_map(ticket, false));
+            call.accounting(|accounting| accounting.end_map(ticket, false));
         }
         if let Some(reason) = refusal.reason() {
             note(call, session, CallKind::Uvm, entry.cmd, reason);
@@ -133,15 +133,15 @@ pub(super) fn map(
     for (map, ticket) in maps.iter_mut() {
         let made = ok || returned.is_ok() && !is_unmapped(call, &map.uuid, base, length);
         if let Some(ticket) = ticket.take() {
-            call.books(|books| books.end_map(ticket, made));
+            call.accounting(|accounting| accounting.end_map(ticket, made));
         }
     }
     returned
 }
 
-/// Enters a mapping in the books. What it would take the place of is unmapped before.
+/// Enters a mapping in the accounting. What it would take the place of is unmapped before.
 fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, Refusal> {
-    let begun = call.books(|books| books.begin_map(map));
+    let begun = call.accounting(|accounting| accounting.begin_map(map));
     let covers = |refusal: &Refusal| refusal.cause == RefusalCause::MappingInTheWay;
     let covers = begun.as_ref().is_err_and(covers);
     let Some(last) = last_of(map.base, map.length).filter(|_| covers) else {
@@ -153,9 +153,9 @@ fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, Refusal> {
         base: map.base,
         last,
     };
-    let moment = call.look(|books| books.moment());
+    let moment = call.look(|accounting| accounting.moment());
     match clear(call, span, moment) {
-        Ok(()) => call.books(|books| books.begin_map(map)),
+        Ok(()) => call.accounting(|accounting| accounting.begin_map(map)),
         Err(_) => begun,
     }
 }
@@ -170,7 +170,9 @@ pub(super) fn fixed(
     // Both begin with them.
     use uvm::map_external::{BASE, LENGTH};
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
-    if let Err(refusal) = call.books(|books| books.begin_fixed(session.file, base, length)) {
+    if let Err(refusal) =
+        call.accounting(|accounting| accounting.begin_fixed(session.file, base, length))
+    {
         return answer(entry, bytes, refusal.status);
     }
     forward(call, entry.cmd, bytes, Route::Caller)
@@ -186,19 +188,21 @@ pub(super) fn unmap(
     use uvm::unmap_external::*;
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
     let gpu = call.gpu_by_uuid(&uuid_at(bytes, UUID.start)?);
-    let moment = call.look(|books| books.moment());
+    let moment = call.look(|accounting| accounting.moment());
     let span = gpu.zip(last_of(base, length)).map(|(gpu, last)| Span {
         file: session.file,
         gpu: Some(gpu),
         base,
         last,
     });
-    let first = span.and_then(|span| call.look(|books| books.mapped(span, moment)));
+    let first = span.and_then(|span| call.look(|accounting| accounting.mapped(span, moment)));
     let alone = first.filter(|first| first.base == base && first.length == length);
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let ok = has_worked(entry, Ok(returned), bytes);
     match (alone, span) {
-        (Some(alone), _) if returned == 0 => call.books(|books| books.unmapped(alone)),
+        (Some(alone), _) if returned == 0 => {
+            call.accounting(|accounting| accounting.unmapped(alone))
+        }
         // What cannot be unmapped now stays charged.
         (None, Some(span)) if ok => clear(call, span, moment).unwrap_or(()),
         _ => {}
@@ -216,13 +220,14 @@ pub(super) fn create(
     // Both begin with them.
     use uvm::map_external::{BASE, LENGTH};
     let (base, length) = (get(BASE, bytes)?, get(LENGTH, bytes)?);
-    let ticket = match call.books(|books| books.begin_range(session.file, base, length)) {
-        Ok(ticket) => ticket,
-        Err(refusal) => return answer(entry, bytes, refusal.status),
-    };
+    let ticket =
+        match call.accounting(|accounting| accounting.begin_range(session.file, base, length)) {
+            Ok(ticket) => ticket,
+            Err(refusal) => return answer(entry, bytes, refusal.status),
+        };
     let returned = forward(call, entry.cmd, bytes, Route::Caller);
     let made = has_worked(entry, returned, bytes);
-    call.books(|books| books.end_range(ticket, made));
+    call.accounting(|accounting| accounting.end_range(ticket, made));
     returned
 }
 
@@ -237,10 +242,10 @@ pub(super) fn free(
     // From 595 on the driver asks for no length.
     let long = entry.status.offset() > LENGTH.offset();
     let length = long.then(|| get(LENGTH, bytes)).transpose()?;
-    match call.books(|books| books.begin_range_free(session.file, base, length)) {
+    match call.accounting(|accounting| accounting.begin_range_free(session.file, base, length)) {
         Ok(RangeEnd::Certain(going)) => {
             let returned = forward(call, entry.cmd, bytes, Route::Caller);
-            call.books(|books| books.end_range_free(going, returned == Ok(0)));
+            call.accounting(|accounting| accounting.end_range_free(going, returned == Ok(0)));
             returned
         }
         Ok(RangeEnd::Nothing) => forward(call, entry.cmd, bytes, Route::Caller),
@@ -257,7 +262,7 @@ fn free_lost(
     bytes: &mut [u8],
     (base, length): (u64, Option<u64>),
 ) -> Result<i32, Errno> {
-    let moment = call.look(|books| books.moment());
+    let moment = call.look(|accounting| accounting.moment());
     let span = |last| Span {
         file: session.file,
         gpu: None,
@@ -266,7 +271,7 @@ fn free_lost(
     };
     // Without a length, a range that is mapped in pieces counts until those are unmapped, or the file is closed.
     let length = length.or_else(|| {
-        let first = call.look(|books| books.mapped(span(u64::MAX), moment));
+        let first = call.look(|accounting| accounting.mapped(span(u64::MAX), moment));
         let first = first.filter(|first| first.base == base);
         first.map(|first| first.length)
     });
@@ -290,7 +295,7 @@ pub(super) fn unregister(
     bytes: &mut [u8],
 ) -> Result<i32, Errno> {
     let gpu = call.gpu_by_uuid(&uuid_at(bytes, 0)?);
-    let moment = call.look(|books| books.moment());
+    let moment = call.look(|accounting| accounting.moment());
     let returned = forward(call, entry.cmd, bytes, Route::Caller)?;
     let ok = has_worked(entry, Ok(returned), bytes);
     if let (Some(_), true) = (gpu, ok) {
@@ -308,11 +313,11 @@ pub(super) fn unregister(
 /// Unmaps, one by one, what lies whole in a span and was there at that moment. What the driver could not
 /// be asked for stays charged.
 fn clear(call: &mut impl Call, span: Span, moment: u64) -> Result<(), Errno> {
-    while let Some(mapped) = call.look(|books| books.mapped(span, moment)) {
+    while let Some(mapped) = call.look(|accounting| accounting.mapped(span, moment)) {
         if !is_unmapped(call, &mapped.uuid, mapped.base, mapped.length) {
             return Err(Errno::EAGAIN);
         }
-        call.books(|books| books.unmapped(mapped));
+        call.accounting(|accounting| accounting.unmapped(mapped));
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ impl Gpu {
         &self.facts
     }
 
-    /// How the books name it.
+    /// How the accounting names it.
     pub fn id(&self) -> GpuId {
         GpuId(self.facts.device_instance)
     }

@@ -46,7 +46,9 @@ impl SharedData {
 
 impl Refresh for SharedData {
     fn refresh(&self, page: &ShownPage) {
-        let view = self.tenant.with_books(|books| books.fb_view(self.gpu));
+        let view = self
+            .tenant
+            .with_accounting(|accounting| accounting.fb_view(self.gpu));
         // Of an instance that was destroyed nothing is left.
         let view = view.unwrap_or(FbView { limit: 0, free: 0 });
         refresh(self.layout, view, &Theirs(&self.page), &Ours(page));

@@ -3,7 +3,7 @@
 //!
 //! A tenant is a name: its instances, one on a GPU, share one control and one UVM node, since a
 //! program has one of each for all its GPUs. Everything that changes is in one [`State`] per tenant:
-//! who may open what, how many files are open, and the books. So "is it in use?" and "take it away"
+//! who may open what, how many files are open, and the accounting. So "is it in use?" and "take it away"
 //! are one step, and no file can be opened in between.
 
 mod allowed;
@@ -21,7 +21,7 @@ use crate::{
     },
     policy::{
         sched::{InstanceId, InstanceView, Terms},
-        Books, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView,
+        Accounting, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView,
     },
     uapi::{Cause, Name},
 };
@@ -48,8 +48,8 @@ pub struct Tenant {
 }
 
 struct State {
-    books: Books,
-    /// [`Books::over_changes`] and [`Books::boost_changes`] of which those who wait for them were told.
+    accounting: Accounting,
+    /// [`Accounting::over_changes`] and [`Accounting::boost_changes`] of which those who wait for them were told.
     over_told: u64,
     boosts_told: u64,
     control: Door,
@@ -175,7 +175,7 @@ impl Tenant {
                 changes,
                 clients,
                 state <- new_mutex!(State {
-                    books: Books::with_seed(os_interface::random()),
+                    accounting: Accounting::with_seed(os_interface::random()),
                     over_told: 0,
                     boosts_told: 0,
                     control,
@@ -198,14 +198,14 @@ impl Tenant {
         self.tables
     }
 
-    /// Looks into its books, alone. `work` computes: it calls nobody.
-    pub fn look<R>(&self, work: impl FnOnce(&Books) -> R) -> R {
-        work(&self.state.lock().books)
+    /// Looks into its accounting, alone. `work` computes: it calls nobody.
+    pub fn look<R>(&self, work: impl FnOnce(&Accounting) -> R) -> R {
+        work(&self.state.lock().accounting)
     }
 
-    /// Works on its books, alone. `work` computes: it calls nobody, and copies no user memory.
-    pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
-        self.with_state(|state| work(&mut state.books))
+    /// Works on its accounting, alone. `work` computes: it calls nobody, and copies no user memory.
+    pub fn with_accounting<R>(&self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        self.with_state(|state| work(&mut state.accounting))
     }
 
     /// Works on all that changes, and tells who waits for it where a share has come to be over its limit
@@ -213,20 +213,20 @@ impl Tenant {
     fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let result = work(&mut state);
-        let over = state.books.over_changes();
+        let over = state.accounting.over_changes();
         let changed = core::mem::replace(&mut state.over_told, over) != over;
-        // In the order in which they happened, so before anybody else changes the books.
-        while let Some(change) = state.books.take_channel_change() {
+        // In the order in which they happened, so before anybody else changes the accounting.
+        while let Some(change) = state.accounting.take_channel_change() {
             let share = state.shares.iter().find(|s| s.gpu.id() == change.gpu);
             if let Some(share) = share {
                 let id = InstanceId(share.instance);
                 share.gpu.conductor().channel_changed(id, &change);
             }
         }
-        let boosts = state.books.boost_changes();
+        let boosts = state.accounting.boost_changes();
         if core::mem::replace(&mut state.boosts_told, boosts) != boosts {
             for share in &state.shares {
-                let boost = state.books.boost(share.gpu.id());
+                let boost = state.accounting.boost(share.gpu.id());
                 let id = InstanceId(share.instance);
                 share.gpu.conductor().want_boost(id, boost);
             }
@@ -324,11 +324,13 @@ impl Tenant {
     pub(super) fn add(&self, share: Share, limit: u64, capabilities: Capabilities) -> Result {
         let mut state = self.state.lock();
         state.shares.reserve(1, GFP_KERNEL)?;
-        let added = state.books.add_share(share.gpu.id(), limit);
+        let added = state.accounting.add_share(share.gpu.id(), limit);
         added.map_err(|_| ENOMEM)?;
         let cost = ContextCost::of(share.gpu.facts().architecture);
-        state.books.set_context_cost(share.gpu.id(), cost);
-        state.books.set_capabilities(share.gpu.id(), capabilities);
+        state.accounting.set_context_cost(share.gpu.id(), cost);
+        state
+            .accounting
+            .set_capabilities(share.gpu.id(), capabilities);
         let minor = share.gpu.facts().minor;
         let mut minors = state.shares.iter().map(|s| s.gpu.facts().minor);
         let place = minors.position(|other| other > minor);
@@ -354,13 +356,13 @@ impl Tenant {
             false => share.door.files,
         };
         // What a call in flight is making counts as well.
-        let is_busy = files != 0 || !state.books.is_share_idle(gpu);
+        let is_busy = files != 0 || !state.accounting.is_share_idle(gpu);
         if is_busy && condition == Condition::Idle {
             return Err(Cause::Busy);
         }
         let share = state.shares.remove(place);
         let share = share.map_err(|_| Cause::NoSuchInstance)?;
-        state.books.remove_share(gpu);
+        state.accounting.remove_share(gpu);
         let mut withdrawn = Withdrawn {
             _share: share,
             _control: None,
@@ -482,13 +484,13 @@ impl Instance {
         let share = state.share(self.id)?;
         let mut processes = 0u32;
         let count = |_, _| processes = processes.saturating_add(1);
-        state.books.processes(self.gpu.id(), count);
+        state.accounting.processes(self.gpu.id(), count);
         Some(Usage {
-            share: state.books.share(self.gpu.id())?,
+            share: state.accounting.share(self.gpu.id())?,
             open_files: share.door.files,
             tenant_open_files: state.control.files.saturating_add(state.uvm.files),
             processes,
-            capabilities: state.books.capabilities(Some(self.gpu.id())),
+            capabilities: state.accounting.capabilities(Some(self.gpu.id())),
         })
     }
 
@@ -501,8 +503,8 @@ impl Instance {
     ) -> Option<()> {
         let state = self.tenant.state.lock();
         state.share(self.id)?;
-        free(state.books.share(self.gpu.id())?.free());
-        state.books.processes(self.gpu.id(), process);
+        free(state.accounting.share(self.gpu.id())?.free());
+        state.accounting.processes(self.gpu.id(), process);
         Some(())
     }
 
@@ -511,7 +513,7 @@ impl Instance {
     pub fn set_limit(&self, limit: u64, overcommit: Overcommit) -> Result<(), Failure> {
         self.gpu.set_limit(self.id, limit, overcommit, || {
             self.tenant.with_state(|state| {
-                state.share(self.id).is_some() && state.books.set_limit(self.gpu.id(), limit)
+                state.share(self.id).is_some() && state.accounting.set_limit(self.gpu.id(), limit)
             })
         })?;
         dispatch::rebalance(&self.tenant);
@@ -523,7 +525,7 @@ impl Instance {
         {
             let mut state = self.tenant.state.lock();
             let known = state.share(self.id).is_some();
-            if !known || !state.books.set_managed_mode(self.gpu.id(), mode) {
+            if !known || !state.accounting.set_managed_mode(self.gpu.id(), mode) {
                 return Err(Cause::NoSuchInstance.into());
             }
         }

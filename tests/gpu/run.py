@@ -89,7 +89,7 @@ class Bench:
         return process, Path(report.name)
 
     def proxied(self, limit_mib, *program, **options):
-        """Runs a program in an instance: its output, and what the books say at the end."""
+        """Runs a program in an instance: its output, and what the accounting says at the end."""
         process, path = self.begin(limit_mib, *program, **options)
         output = finish(process)
         report = json.loads(path.read_text())
@@ -124,10 +124,10 @@ def program(name, *arguments):
 
 
 def at_zero(bench, case, report):
-    """The books are empty once the programs have ended, and the GPUs have back what was taken since the last `begin`."""
+    """The accounting is empty once the programs have ended, and the GPUs have back what was taken since the last `begin`."""
     names = ("used_bytes", "overhead_bytes", "reserved_bytes", "objects", "clients")
     left = [{key: gpu[key] for key in names if gpu[key]} for gpu in report["gpus"]]
-    bench.equal(f"{case}: left in the books", 0, left if any(left) else 0)
+    bench.equal(f"{case}: left in the accounting", 0, left if any(left) else 0)
     missing = [before - now for before, now in zip(bench.free_before, bench.free())]
     bench.equal(f"{case}: what the GPUs miss then", [0] * len(missing), missing)
 
@@ -174,7 +174,7 @@ def large(bench):
 
 
 def contexts(bench):
-    """What the books charge for contexts is what the GPU misses, and the page tables of what they map, which is in what
+    """What the accounting charges for contexts is what the GPU misses, and the page tables of what they map, which is in what
     is charged for a context as well."""
     for count in (1, 2, 4):
         before = bench.gpus()["gpus"][0]["free_bytes"]
@@ -211,7 +211,7 @@ def managed(bench):
         bench.equal(f"{case}: refusal", refusal, seen.get("refusal"))
         bench.equal(f"{case}: data", True, seen.get("data_is_right"))
         for when, bytes_taken in zip(("full", "device memory freed"), taken):
-            # UVM's page tables of what is mapped are in no books (docs/managed-memory.md).
+            # UVM's page tables of what is mapped are in no accounting (docs/managed-memory.md).
             most = limit * MIB + 12 * piece * MIB // 256
             bench.row(f"{case}: {when}, the GPU holds", f"<= {most}", bytes_taken, 0 < bytes_taken <= most)
         if mode == "spill":

@@ -30,7 +30,7 @@ class Memory:
         self.gpu, self.size, self.references = gpu, -(-size // PIECE) * PIECE, 0
 
 
-class Books:
+class Accounting:
     """Who holds what."""
 
     def __init__(self):
@@ -95,7 +95,7 @@ def long(data, at):
     return struct.unpack_from("<Q", data, at)[0]
 
 
-def escape(books, process, call, before, after):
+def escape(accounting, process, call, before, after):
     """A call on a node that is not UVM's."""
     client = number(before, 0) if len(before) >= 16 else 0
     if call["nr"] == 0x2B:
@@ -104,42 +104,42 @@ def escape(books, process, call, before, after):
         parent, handle, kind = number(after, 4), number(after, 8), number(before, 12)
         params = bytes.fromhex(call.get("nout") or "")
         if kind in CLIENTS:
-            books.make(handle, handle, handle, descriptor=(process, call["fd"]))
+            accounting.make(handle, handle, handle, descriptor=(process, call["fd"]))
         elif kind == DEVICE:
-            books.make(client, parent, handle, gpu=number(params, 0) if params else 0)
+            accounting.make(client, parent, handle, gpu=number(params, 0) if params else 0)
         else:
-            books.make(client, parent, handle, size=long(params, 64) if kind == VIDEO else None)
+            accounting.make(client, parent, handle, size=long(params, 64) if kind == VIDEO else None)
     elif call["nr"] == 0x29 and not number(after, 12):
-        books.free(client, number(before, 8))
+        accounting.free(client, number(before, 8))
     elif call["nr"] == 0x34 and not number(after, 24):
-        source = books.objects.get((number(before, 12), number(before, 16)))
+        source = accounting.objects.get((number(before, 12), number(before, 16)))
         if source:
-            books.make(client, number(before, 4), number(after, 8), memory=source[2])
+            accounting.make(client, number(before, 4), number(after, 8), memory=source[2])
     elif call["nr"] == 0x4A and not number(after, 20):
         if number(before, 8) == HEAP_ALLOC:
             video = not number(before, 56) & LOCATION and not number(before, 52) & VIRTUAL
-            books.make(client, number(before, 4), number(after, 44), size=long(after, 88) if video else None)
+            accounting.make(client, number(before, 4), number(after, 44), size=long(after, 88) if video else None)
         elif number(before, 8) == HEAP_FREE:
-            books.free(client, number(before, 44))
+            accounting.free(client, number(before, 44))
 
 
-def uvm(books, process, call, before, after):
+def uvm(accounting, process, call, before, after):
     """A call on a UVM file."""
     request = int(call["req"], 16)
     if request == 33 and not number(after, 9260):
-        held = books.objects.get((number(before, 9252), number(before, 9256)))
+        held = accounting.objects.get((number(before, 9252), number(before, 9256)))
         if held and held[2]:
-            books.maps[process, long(before, 0)] = held[2]
-            books.hold(held[2])
+            accounting.maps[process, long(before, 0)] = held[2]
+            accounting.hold(held[2])
     elif request == 34 and not number(after, 16):
-        books.unmap(process, long(before, 0), long(before, 8))
+        accounting.unmap(process, long(before, 0), long(before, 8))
     elif request == 66 and not number(after, 32):
-        books.unmap(process, long(before, 0), long(before, 8))
+        accounting.unmap(process, long(before, 0), long(before, 8))
 
 
 def peaks(paths):
     """The most that was held of each GPU, by its device instance, in bytes."""
-    books = Books()
+    accounting = Accounting()
     calls = []
     for process, path in enumerate(paths):
         with lzma.open(path, "rt") as lines:
@@ -152,14 +152,14 @@ def peaks(paths):
         calls.append((latest, process, len(recorded), {"op": "end"}))
     for _, process, _, call in sorted(calls, key=lambda entry: entry[:3]):
         if call["op"] == "close":
-            books.close((process, call["fd"]))
+            accounting.close((process, call["fd"]))
         elif call["op"] == "end":
-            books.end(process)
+            accounting.end(process)
         elif call["op"] == "ioctl" and call["ret"] == 0 and call.get("in"):
             before, after = bytes.fromhex(call["in"]), bytes.fromhex(call.get("out") or "")
             step = uvm if call["path"].endswith("nvidia-uvm") else escape
-            step(books, process, call, before, after)
-    return books.peak
+            step(accounting, process, call, before, after)
+    return accounting.peak
 
 
 if __name__ == "__main__":

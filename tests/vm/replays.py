@@ -113,7 +113,7 @@ def peak(report, case):
 
 
 def within(report, limit):
-    """The limit is the one asked for, and was kept: by the books, and on the GPU itself."""
+    """The limit is the one asked for, and was kept: by the accounting, and on the GPU itself."""
     wrong = equal("limit_bytes", report["limit_bytes"], limit)
     if report["peak_bytes"] + report["overhead_bytes"] > limit:
         wrong.append(f"charged {report['peak_bytes']} + {report['overhead_bytes']}, more than the limit {limit}")

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Managed memory that is moved to the host because others need the room, and that comes back.
 
-use super::super::books::Books;
+use super::super::accounting::Accounting;
 use super::super::event::GpuId;
 use super::super::ledger::{Ledger, ManagedMode, Share};
 use super::space::{Piece, Space, State, BLOCK};
 use super::{account, bit, mode, order, room_beside, Order};
 use crate::store::List;
 
-impl Books {
+impl Accounting {
     /// Whether there is managed memory, without which nothing has to be balanced.
     pub fn has_managed(&self) -> bool {
         !self.managed.is_empty()
     }
 
     /// Room is to be made for a memory object: nothing takes what is free until
-    /// [`Books::end_demand`]. `false`: there is room, or there would be none.
+    /// [`Accounting::end_demand`]. `false`: there is room, or there would be none.
     pub fn begin_demand(&mut self, gpu: GpuId, bytes: u64) -> bool {
         let ledgers = &self.accounts.ledgers;
         let Some(share) = ledgers.of(gpu) else {
@@ -39,7 +39,7 @@ impl Books {
         self.managed.demands = self.managed.demands.saturating_sub(1);
     }
 
-    /// What is to be brought to host memory, for [`Books::left`], so that so many bytes are free on a
+    /// What is to be brought to host memory, for [`Accounting::left`], so that so many bytes are free on a
     /// GPU; `None`: they are, or no more can be done.
     pub fn make_room(&mut self, gpu: GpuId, bytes: u64) -> Option<Order> {
         let share = self.accounts.ledgers.of(gpu)?;
@@ -69,7 +69,7 @@ impl Books {
     }
 
     /// A spilled piece for which there is room. It counts from now on; the driver is to be told what the
-    /// program wants for it, and then [`Books::returned`].
+    /// program wants for it, and then [`Accounting::returned`].
     pub fn give_back(&mut self) -> Option<Order> {
         if self.managed.demands != 0 {
             return None;

@@ -105,7 +105,7 @@ pub(super) struct Space {
     pub(super) prompt: u32,
     /// All of it.
     pub(super) tally: Tally,
-    /// Bytes of page tables of what is not managed memory, on each GPU: see [`super::Books::begin_fixed`].
+    /// Bytes of page tables of what is not managed memory, on each GPU: see [`super::Accounting::begin_fixed`].
     pub(super) fixed: u64,
     pieces: List<Piece>,
     tokens: List<Token>,

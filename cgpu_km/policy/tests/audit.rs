@@ -18,22 +18,22 @@ fn unlisted(number: u32) -> Audited {
     }
 }
 
-fn two_gpus() -> Books {
-    let mut books = Books::new();
-    books.add_share(GPU, MIB).unwrap();
-    books.add_share(OTHER_GPU, MIB).unwrap();
-    books
+fn two_gpus() -> Accounting {
+    let mut accounting = Accounting::new();
+    accounting.add_share(GPU, MIB).unwrap();
+    accounting.add_share(OTHER_GPU, MIB).unwrap();
+    accounting
 }
 
 #[test]
 fn a_kind_of_call_has_one_record_with_the_last_caller() {
-    let mut books = two_gpus();
+    let mut accounting = two_gpus();
     for (now, pid) in [(100, 1), (200, 2), (300, 3)] {
-        books.note_call(&DENIED, Some(GPU), ProcessId(pid), now);
+        accounting.note_call(&DENIED, Some(GPU), ProcessId(pid), now);
     }
-    books.note_call(&DENIED, Some(OTHER_GPU), ProcessId(4), 400);
-    books.note_call(&unlisted(7), None, ProcessId(5), 500);
-    let of = |gpu| books.noted_calls(gpu).copied().collect::<Vec<_>>();
+    accounting.note_call(&DENIED, Some(OTHER_GPU), ProcessId(4), 400);
+    accounting.note_call(&unlisted(7), None, ProcessId(5), 500);
+    let of = |gpu| accounting.noted_calls(gpu).copied().collect::<Vec<_>>();
     let record = AuditRecord {
         call: DENIED,
         gpu: Some(GPU),
@@ -45,29 +45,32 @@ fn a_kind_of_call_has_one_record_with_the_last_caller() {
     assert_eq!(of(GPU)[1].call, unlisted(7));
     assert_eq!(of(GPU).len(), 2);
     assert_eq!(of(OTHER_GPU)[0].count, 1);
-    assert_eq!(books.other_noted_calls(), 0);
+    assert_eq!(accounting.other_noted_calls(), 0);
 }
 
 #[test]
 fn kinds_for_which_there_is_no_room_are_counted_together() {
-    let mut books = two_gpus();
+    let mut accounting = two_gpus();
     let most = u32::try_from(MOST_RECORDS).unwrap();
     for number in 0..most + 5 {
-        books.note_call(&unlisted(number), None, PROCESS, 0);
+        accounting.note_call(&unlisted(number), None, PROCESS, 0);
     }
-    assert_eq!(books.noted_calls(GPU).count(), MOST_RECORDS);
-    assert_eq!(books.other_noted_calls(), 5);
+    assert_eq!(accounting.noted_calls(GPU).count(), MOST_RECORDS);
+    assert_eq!(accounting.other_noted_calls(), 5);
     // What has a record still counts.
-    books.note_call(&unlisted(0), None, PROCESS, 0);
-    assert!(books.noted_calls(GPU).any(|record| record.count == 2));
-    assert_eq!(books.share(GPU).unwrap().refused_calls, u64::from(most) + 6);
+    accounting.note_call(&unlisted(0), None, PROCESS, 0);
+    assert!(accounting.noted_calls(GPU).any(|record| record.count == 2));
+    assert_eq!(
+        accounting.share(GPU).unwrap().refused_calls,
+        u64::from(most) + 6
+    );
 }
 
 #[test]
 fn the_log_has_a_line_for_the_first_the_tenth_and_the_hundredth() {
-    let mut books = two_gpus();
+    let mut accounting = two_gpus();
     let lines: Vec<u64> = (0..150)
-        .filter_map(|n| books.note_call(&DENIED, None, PROCESS, n * INTERVAL_S))
+        .filter_map(|n| accounting.note_call(&DENIED, None, PROCESS, n * INTERVAL_S))
         .map(|notice| notice.count)
         .collect();
     assert_eq!(lines, [1, 10, 100]);
@@ -75,9 +78,9 @@ fn the_log_has_a_line_for_the_first_the_tenth_and_the_hundredth() {
 
 #[test]
 fn a_storm_of_kinds_draws_a_few_lines_and_their_number() {
-    let mut books = two_gpus();
+    let mut accounting = two_gpus();
     let mut storm = |numbers: std::ops::Range<u32>, now| {
-        let lines = numbers.filter_map(|n| books.note_call(&unlisted(n), None, PROCESS, now));
+        let lines = numbers.filter_map(|n| accounting.note_call(&unlisted(n), None, PROCESS, now));
         lines.collect::<Vec<_>>()
     };
     assert_eq!(storm(0..50, 1000).len(), 10);
@@ -90,13 +93,13 @@ fn a_storm_of_kinds_draws_a_few_lines_and_their_number() {
 
 #[test]
 fn another_instance_on_the_gpu_begins_anew() {
-    let mut books = two_gpus();
-    books.note_call(&DENIED, Some(GPU), PROCESS, 0);
-    books.note_call(&DENIED, Some(OTHER_GPU), PROCESS, 0);
-    books.remove_share(GPU);
-    books.add_share(GPU, MIB).unwrap();
-    assert_eq!(books.noted_calls(GPU).count(), 0);
-    assert_eq!(books.noted_calls(OTHER_GPU).count(), 1);
+    let mut accounting = two_gpus();
+    accounting.note_call(&DENIED, Some(GPU), PROCESS, 0);
+    accounting.note_call(&DENIED, Some(OTHER_GPU), PROCESS, 0);
+    accounting.remove_share(GPU);
+    accounting.add_share(GPU, MIB).unwrap();
+    assert_eq!(accounting.noted_calls(GPU).count(), 0);
+    assert_eq!(accounting.noted_calls(OTHER_GPU).count(), 1);
 }
 
 #[test]
@@ -138,18 +141,21 @@ fn calls_have_the_drivers_names() {
 
 #[test]
 fn a_tenant_may_do_on_a_gpu_what_its_instance_there_may() {
-    let mut books = two_gpus();
-    assert_eq!(books.capabilities(Some(GPU)), COMPUTE.or(UTILITY));
-    assert!(books.set_capabilities(GPU, GRAPHICS));
-    assert!(books.set_capabilities(OTHER_GPU, VIDEO));
-    assert!(!books.set_capabilities(GpuId(9), VIDEO));
-    assert_eq!(books.capabilities(Some(GPU)), GRAPHICS);
-    assert_eq!(books.capabilities(Some(OTHER_GPU)), VIDEO);
+    let mut accounting = two_gpus();
+    assert_eq!(accounting.capabilities(Some(GPU)), COMPUTE.or(UTILITY));
+    assert!(accounting.set_capabilities(GPU, GRAPHICS));
+    assert!(accounting.set_capabilities(OTHER_GPU, VIDEO));
+    assert!(!accounting.set_capabilities(GpuId(9), VIDEO));
+    assert_eq!(accounting.capabilities(Some(GPU)), GRAPHICS);
+    assert_eq!(accounting.capabilities(Some(OTHER_GPU)), VIDEO);
     // A call for no GPU in particular, or for one that is not the tenant's.
-    assert_eq!(books.capabilities(None), GRAPHICS.or(VIDEO));
-    assert_eq!(books.capabilities(Some(GpuId(9))), GRAPHICS.or(VIDEO));
-    books.remove_share(OTHER_GPU);
-    assert_eq!(books.capabilities(None), GRAPHICS);
-    books.add_share(OTHER_GPU, 1).unwrap();
-    assert_eq!(books.capabilities(Some(OTHER_GPU)), Capabilities::DEFAULT);
+    assert_eq!(accounting.capabilities(None), GRAPHICS.or(VIDEO));
+    assert_eq!(accounting.capabilities(Some(GpuId(9))), GRAPHICS.or(VIDEO));
+    accounting.remove_share(OTHER_GPU);
+    assert_eq!(accounting.capabilities(None), GRAPHICS);
+    accounting.add_share(OTHER_GPU, 1).unwrap();
+    assert_eq!(
+        accounting.capabilities(Some(OTHER_GPU)),
+        Capabilities::DEFAULT
+    );
 }

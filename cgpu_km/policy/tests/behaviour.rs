@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the books do, one sentence at a time.
+//! What the accounting do, one sentence at a time.
 
 use super::*;
 use crate::nvidia::status::NvStatus;
@@ -11,24 +11,24 @@ fn status(result: Result<(), Refusal>) -> Option<u32> {
 #[test]
 fn memory_is_granted_up_to_the_limit_and_refused_with_0x51_one_byte_beyond() {
     for (bytes, expected) in [(MIB - 1, None), (MIB, None), (MIB + 1, Some(0x51))] {
-        let mut books = books(MIB);
-        let result = books.alloc(&memory_request(CLIENT, DEVICE, object(7), bytes));
+        let mut accounting = accounting(MIB);
+        let result = accounting.alloc(&memory_request(CLIENT, DEVICE, object(7), bytes));
         assert_eq!(status(result), expected, "{bytes} of {MIB}");
-        let share = books.share(GPU).unwrap();
+        let share = accounting.share(GPU).unwrap();
         let granted = if expected.is_none() { bytes } else { 0 };
         assert_eq!((share.used, share.reserved), (granted, 0));
         assert_eq!(share.refused, u64::from(expected.is_some()));
-        assert_eq!(books.fb_view(GPU).unwrap().free, MIB - granted);
+        assert_eq!(accounting.fb_view(GPU).unwrap().free, MIB - granted);
     }
 }
 
 #[test]
 fn a_refusal_says_what_was_wanted_and_what_was_free() {
-    let mut books = books(10);
-    books
+    let mut accounting = accounting(10);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 4))
         .unwrap();
-    let refusal = books
+    let refusal = accounting
         .begin_alloc(&memory_request(CLIENT, DEVICE, object(8), 7))
         .unwrap_err();
     assert_eq!(refusal.status, NvStatus::NV_ERR_NO_MEMORY);
@@ -45,26 +45,26 @@ fn a_context_is_charged_its_overhead_beside_what_is_used() {
         (FIRST, None),
         (FIRST + FURTHER - 1, None),
     ] {
-        let mut books = books(limit);
-        let result = books.alloc(&context_request(CLIENT, DEVICE, object(7)));
+        let mut accounting = accounting(limit);
+        let result = accounting.alloc(&context_request(CLIENT, DEVICE, object(7)));
         assert_eq!(status(result), expected);
         if expected.is_none() {
-            let share = books.share(GPU).unwrap();
+            let share = accounting.share(GPU).unwrap();
             assert_eq!((share.used, share.peak), (0, 0));
             assert_eq!(share.overhead, FIRST);
-            assert_eq!(books.fb_view(GPU).unwrap().free, limit - FIRST);
-            let further = books.alloc(&context_request(CLIENT, DEVICE, object(8)));
+            assert_eq!(accounting.fb_view(GPU).unwrap().free, limit - FIRST);
+            let further = accounting.alloc(&context_request(CLIENT, DEVICE, object(8)));
             assert_eq!(status(further), Some(0x51));
-            assert!(books.set_limit(GPU, FIRST + FURTHER));
-            let further = books.alloc(&context_request(CLIENT, DEVICE, object(8)));
+            assert!(accounting.set_limit(GPU, FIRST + FURTHER));
+            let further = accounting.alloc(&context_request(CLIENT, DEVICE, object(8)));
             assert_eq!(status(further), None);
-            assert_eq!(books.share(GPU).unwrap().overhead, FIRST + FURTHER);
+            assert_eq!(accounting.share(GPU).unwrap().overhead, FIRST + FURTHER);
             // Whichever goes first, what is taken once stays.
-            books.free(CLIENT, object(7));
-            assert_eq!(books.share(GPU).unwrap().overhead, FIRST);
-            books.free(CLIENT, object(8));
-            assert_eq!(books.share(GPU).unwrap().overhead, 0);
-            let peak = books.share(GPU).unwrap().overhead_peak;
+            accounting.free(CLIENT, object(7));
+            assert_eq!(accounting.share(GPU).unwrap().overhead, FIRST);
+            accounting.free(CLIENT, object(8));
+            assert_eq!(accounting.share(GPU).unwrap().overhead, 0);
+            let peak = accounting.share(GPU).unwrap().overhead_peak;
             assert_eq!(peak, FIRST + FURTHER);
         }
     }
@@ -72,129 +72,140 @@ fn a_context_is_charged_its_overhead_beside_what_is_used() {
 
 #[test]
 fn memory_in_flight_cannot_be_had_twice() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     let first = memory_request(CLIENT, DEVICE, object(7), MIB);
     let second = memory_request(CLIENT, DEVICE, object(8), 1);
-    let ticket = books.begin_alloc(&first).unwrap();
-    assert_eq!(books.share(GPU).unwrap().reserved, MIB);
-    assert_eq!(status(books.alloc(&second)), Some(0x51));
-    books.end_alloc(ticket, None);
-    assert_eq!(books.share(GPU).unwrap().reserved, 0);
-    assert_eq!(books.kind_of(CLIENT, object(7)), None);
-    books.alloc(&second).unwrap();
-    assert_eq!(books.used(GPU), 1);
+    let ticket = accounting.begin_alloc(&first).unwrap();
+    assert_eq!(accounting.share(GPU).unwrap().reserved, MIB);
+    assert_eq!(status(accounting.alloc(&second)), Some(0x51));
+    accounting.end_alloc(ticket, None);
+    assert_eq!(accounting.share(GPU).unwrap().reserved, 0);
+    assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
+    accounting.alloc(&second).unwrap();
+    assert_eq!(accounting.used(GPU), 1);
 }
 
 #[test]
 fn the_size_that_the_driver_tells_raises_a_charge_and_never_lowers_it() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     for (told, charged) in [(0, 100), (99, 100), (100, 100), (101, 101)] {
-        let ticket = books
+        let ticket = accounting
             .begin_alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
             .unwrap();
         let done = AllocDone {
             object: object(7),
             bytes: told,
         };
-        books.end_alloc(ticket, Some(done));
-        assert_eq!(books.used(GPU), charged);
-        books.free(CLIENT, object(7));
-        assert_eq!(books.used(GPU), 0);
+        accounting.end_alloc(ticket, Some(done));
+        assert_eq!(accounting.used(GPU), charged);
+        accounting.free(CLIENT, object(7));
+        assert_eq!(accounting.used(GPU), 0);
     }
-    assert_eq!(books.share(GPU).unwrap().peak, 101);
+    assert_eq!(accounting.share(GPU).unwrap().peak, 101);
 }
 
 #[test]
 fn memory_that_was_asked_for_without_a_size_is_charged_with_what_the_driver_says() {
-    let mut books = books(MIB);
-    let ticket = books
+    let mut accounting = accounting(MIB);
+    let ticket = accounting
         .begin_alloc(&memory_request(CLIENT, DEVICE, object(7), 0))
         .unwrap();
     let done = AllocDone {
         object: object(7),
         bytes: 2 * MIB,
     };
-    books.end_alloc(ticket, Some(done));
-    assert_eq!(books.used(GPU), 2 * MIB);
+    accounting.end_alloc(ticket, Some(done));
+    assert_eq!(accounting.used(GPU), 2 * MIB);
     let more = memory_request(CLIENT, DEVICE, object(8), 1);
-    assert_eq!(status(books.alloc(&more)), Some(0x51));
-    books.free(CLIENT, object(7));
-    assert_eq!(books.used(GPU), 0);
+    assert_eq!(status(accounting.alloc(&more)), Some(0x51));
+    accounting.free(CLIENT, object(7));
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn an_object_goes_with_any_of_its_ancestors() {
     let (subdevice, group, channel) = (object(3), object(4), object(5));
     for gone in [channel, group, subdevice, DEVICE, object(CLIENT.0)] {
-        let mut books = books(MIB);
-        books.alloc(&request(CLIENT, DEVICE, subdevice)).unwrap();
-        books.alloc(&request(CLIENT, subdevice, group)).unwrap();
-        books
+        let mut accounting = accounting(MIB);
+        accounting
+            .alloc(&request(CLIENT, DEVICE, subdevice))
+            .unwrap();
+        accounting
+            .alloc(&request(CLIENT, subdevice, group))
+            .unwrap();
+        accounting
             .alloc(&memory_request(CLIENT, group, channel, 100))
             .unwrap();
-        books
+        accounting
             .alloc(&memory_request(CLIENT, DEVICE, object(9), 1))
             .unwrap();
-        assert_eq!(books.gpu_of(CLIENT, channel), Some(GPU));
-        books.free(CLIENT, gone);
-        assert_eq!(books.kind_of(CLIENT, channel), None);
+        assert_eq!(accounting.gpu_of(CLIENT, channel), Some(GPU));
+        accounting.free(CLIENT, gone);
+        assert_eq!(accounting.kind_of(CLIENT, channel), None);
         let left = u64::from(gone != DEVICE && gone.0 != CLIENT.0);
-        assert_eq!(books.used(GPU), left);
-        assert_eq!(books.owns_client(CLIENT), gone.0 != CLIENT.0);
-        books.close_file(FILE);
-        assert!(books.is_idle());
+        assert_eq!(accounting.used(GPU), left);
+        assert_eq!(accounting.owns_client(CLIENT), gone.0 != CLIENT.0);
+        accounting.close_file(FILE);
+        assert!(accounting.is_idle());
     }
 }
 
 #[test]
 fn a_file_that_is_closed_takes_its_clients_with_it_and_no_others() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     let other = ClientHandle(0xc1d0_0020);
-    books.client(other, FileId(12), PROCESS);
-    books.client(ClientHandle(0xc1d0_0021), FILE, PROCESS);
-    books.alloc(&device_request(other, DEVICE, GPU)).unwrap();
+    accounting.client(other, FileId(12), PROCESS);
+    accounting.client(ClientHandle(0xc1d0_0021), FILE, PROCESS);
+    accounting
+        .alloc(&device_request(other, DEVICE, GPU))
+        .unwrap();
     for client in [CLIENT, other] {
-        books
+        accounting
             .alloc(&memory_request(client, DEVICE, object(7), 100))
             .unwrap();
     }
-    assert_eq!(books.share(GPU).unwrap().clients, 2);
-    books.close_file(FILE);
-    assert_eq!(books.used(GPU), 100);
-    assert!(!books.owns_client(CLIENT));
-    assert!(!books.owns_client(ClientHandle(0xc1d0_0021)));
-    assert_eq!(books.client_file(other), Some(FileId(12)));
-    assert_eq!(books.share(GPU).unwrap().clients, 1);
-    books.close_file(FileId(12));
-    assert!(books.is_idle());
-    books.close_file(FileId(13));
+    assert_eq!(accounting.share(GPU).unwrap().clients, 2);
+    accounting.close_file(FILE);
+    assert_eq!(accounting.used(GPU), 100);
+    assert!(!accounting.owns_client(CLIENT));
+    assert!(!accounting.owns_client(ClientHandle(0xc1d0_0021)));
+    assert_eq!(accounting.client_file(other), Some(FileId(12)));
+    assert_eq!(accounting.share(GPU).unwrap().clients, 1);
+    accounting.close_file(FileId(12));
+    assert!(accounting.is_idle());
+    accounting.close_file(FileId(13));
 }
 
 #[test]
 fn a_duplicate_is_charged_once_and_credited_with_the_last_of_them() {
     let other = ClientHandle(0xc1d0_0020);
     for (first, second) in [(CLIENT, other), (other, CLIENT)] {
-        let mut books = books(MIB);
-        books.client(other, FileId(12), ProcessId(2000));
-        books.alloc(&device_request(other, DEVICE, GPU)).unwrap();
-        books
+        let mut accounting = accounting(MIB);
+        accounting.client(other, FileId(12), ProcessId(2000));
+        accounting
+            .alloc(&device_request(other, DEVICE, GPU))
+            .unwrap();
+        accounting
             .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
             .unwrap();
-        books
+        accounting
             .dup(other, DEVICE, object(8), CLIENT, object(7))
             .unwrap();
-        books
+        accounting
             .dup(CLIENT, DEVICE, object(9), other, object(8))
             .unwrap();
-        assert_eq!(books.used(GPU), 100);
-        assert_eq!(books.held(GPU), [(1000, 100)]);
-        assert_eq!(books.kind_of(other, object(8)), Some(Kind::VideoMemory));
-        books.free(first, object(first.0));
-        assert_eq!(books.used(GPU), 100);
+        assert_eq!(accounting.used(GPU), 100);
+        assert_eq!(accounting.held(GPU), [(1000, 100)]);
+        assert_eq!(
+            accounting.kind_of(other, object(8)),
+            Some(Kind::VideoMemory)
+        );
+        accounting.free(first, object(first.0));
+        assert_eq!(accounting.used(GPU), 100);
         let holder = if second == CLIENT { 1000 } else { 2000 };
-        assert_eq!(books.held(GPU), [(holder, 100)]);
-        books.free(second, object(second.0));
-        assert!(books.is_idle());
+        assert_eq!(accounting.held(GPU), [(holder, 100)]);
+        accounting.free(second, object(second.0));
+        assert!(accounting.is_idle());
     }
 }
 
@@ -205,87 +216,101 @@ fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
         kind: Kind::FabricMemory,
         ..request(CLIENT, DEVICE, object)
     };
-    let mut books = books(MIB);
-    books
+    let mut accounting = accounting(MIB);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
         .unwrap();
-    let refused = |books: &mut Books, memory| {
-        let begun = books.begin_fabric(&fabric(object(20)), memory);
+    let refused = |accounting: &mut Accounting, memory| {
+        let begun = accounting.begin_fabric(&fabric(object(20)), memory);
         begun.unwrap_err().cause
     };
-    assert_eq!(refused(&mut books, object(5)), RefusalCause::UnknownObject);
-    assert_eq!(refused(&mut books, DEVICE), RefusalCause::WrongClass);
+    assert_eq!(
+        refused(&mut accounting, object(5)),
+        RefusalCause::UnknownObject
+    );
+    assert_eq!(refused(&mut accounting, DEVICE), RefusalCause::WrongClass);
     // One that the driver refuses leaves nothing.
-    let ticket = books.begin_fabric(&fabric(object(8)), object(7)).unwrap();
-    assert_eq!(refused(&mut books, object(7)), RefusalCause::InFabric);
-    books.end_alloc(ticket, None);
-    let ticket = books.begin_fabric(&fabric(object(8)), object(7)).unwrap();
+    let ticket = accounting
+        .begin_fabric(&fabric(object(8)), object(7))
+        .unwrap();
+    assert_eq!(refused(&mut accounting, object(7)), RefusalCause::InFabric);
+    accounting.end_alloc(ticket, None);
+    let ticket = accounting
+        .begin_fabric(&fabric(object(8)), object(7))
+        .unwrap();
     let done = AllocDone {
         object: object(8),
         bytes: 0,
     };
-    books.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, Some(done));
     // Under whatever name: a copy of the memory, or of its place.
-    books
+    accounting
         .dup(CLIENT, DEVICE, object(9), CLIENT, object(7))
         .unwrap();
-    books
+    accounting
         .dup(CLIENT, DEVICE, object(10), CLIENT, object(8))
         .unwrap();
-    assert_eq!(refused(&mut books, object(9)), RefusalCause::InFabric);
-    assert_eq!(refused(&mut books, object(8)), RefusalCause::WrongClass);
-    books.free(CLIENT, object(8));
-    assert_eq!(refused(&mut books, object(7)), RefusalCause::InFabric);
-    books.free(CLIENT, object(10));
-    let ticket = books.begin_fabric(&fabric(object(8)), object(9)).unwrap();
-    books.end_alloc(ticket, Some(done));
-    books.free(CLIENT, object(7));
-    books.free(CLIENT, object(9));
-    assert_eq!(books.used(GPU), 100);
-    books.free(CLIENT, object(8));
-    assert_eq!(books.used(GPU), 0);
+    assert_eq!(refused(&mut accounting, object(9)), RefusalCause::InFabric);
+    assert_eq!(
+        refused(&mut accounting, object(8)),
+        RefusalCause::WrongClass
+    );
+    accounting.free(CLIENT, object(8));
+    assert_eq!(refused(&mut accounting, object(7)), RefusalCause::InFabric);
+    accounting.free(CLIENT, object(10));
+    let ticket = accounting
+        .begin_fabric(&fabric(object(8)), object(9))
+        .unwrap();
+    accounting.end_alloc(ticket, Some(done));
+    accounting.free(CLIENT, object(7));
+    accounting.free(CLIENT, object(9));
+    assert_eq!(accounting.used(GPU), 100);
+    accounting.free(CLIENT, object(8));
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn a_refused_duplicate_leaves_the_charge_as_it_was() {
-    let mut books = books(MIB);
-    books
+    let mut accounting = accounting(MIB);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
         .unwrap();
-    let ticket = books
+    let ticket = accounting
         .begin_dup(CLIENT, DEVICE, object(8), CLIENT, object(7))
         .unwrap();
-    books.end_dup(ticket, None);
-    assert_eq!(books.used(GPU), 100);
-    books.free(CLIENT, object(7));
-    assert_eq!(books.used(GPU), 0);
+    accounting.end_dup(ticket, None);
+    assert_eq!(accounting.used(GPU), 100);
+    accounting.free(CLIENT, object(7));
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn memory_that_is_freed_while_it_is_duplicated_stays_charged_with_the_duplicate() {
-    let mut books = books(MIB);
-    books
+    let mut accounting = accounting(MIB);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
         .unwrap();
-    let ticket = books
+    let ticket = accounting
         .begin_dup(CLIENT, DEVICE, object(8), CLIENT, object(7))
         .unwrap();
-    books.free(CLIENT, object(7));
+    accounting.free(CLIENT, object(7));
     // Its handle cannot come to mean other memory while the call is on its way.
     let again = memory_request(CLIENT, DEVICE, object(7), 5);
-    assert_eq!(status(books.alloc(&again)), Some(0x19));
-    assert_eq!(books.kind_of(CLIENT, object(7)), None);
-    books.end_dup(ticket, Some(object(8)));
-    assert_eq!(books.used(GPU), 100);
-    books.alloc(&again).unwrap();
-    books.free(CLIENT, object(8));
-    assert_eq!(books.used(GPU), 5);
+    assert_eq!(status(accounting.alloc(&again)), Some(0x19));
+    assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
+    accounting.end_dup(ticket, Some(object(8)));
+    assert_eq!(accounting.used(GPU), 100);
+    accounting.alloc(&again).unwrap();
+    accounting.free(CLIENT, object(8));
+    assert_eq!(accounting.used(GPU), 5);
 }
 
 #[test]
 fn refusals_are_those_of_the_driver() {
-    let mut books = books(MIB);
-    books.alloc(&request(CLIENT, DEVICE, object(3))).unwrap();
+    let mut accounting = accounting(MIB);
+    accounting
+        .alloc(&request(CLIENT, DEVICE, object(3)))
+        .unwrap();
     let stranger = ClientHandle(0xc1d0_0001);
     let cases = [
         (request(stranger, DEVICE, object(4)), 0x33),
@@ -297,13 +322,17 @@ fn refusals_are_those_of_the_driver() {
         (memory_request(CLIENT, object(CLIENT.0), object(4), 1), 0x36),
     ];
     for (alloc, expected) in cases {
-        assert_eq!(status(books.alloc(&alloc)), Some(expected), "{alloc:?}");
+        assert_eq!(
+            status(accounting.alloc(&alloc)),
+            Some(expected),
+            "{alloc:?}"
+        );
     }
     let client = Alloc {
         object: object(CLIENT.0),
         ..client_request(FILE, PROCESS)
     };
-    assert_eq!(status(books.alloc(&client)), Some(0x19));
+    assert_eq!(status(accounting.alloc(&client)), Some(0x19));
     let dups = [
         ((stranger, DEVICE, CLIENT, object(3)), 0x33),
         ((CLIENT, DEVICE, stranger, object(3)), 0x33),
@@ -313,357 +342,378 @@ fn refusals_are_those_of_the_driver() {
         ((CLIENT, DEVICE, CLIENT, DEVICE), 0x1f),
     ];
     for ((client, parent, source_client, source), expected) in dups {
-        let result = books.dup(client, parent, object(4), source_client, source);
+        let result = accounting.dup(client, parent, object(4), source_client, source);
         assert_eq!(status(result), Some(expected));
     }
     assert_eq!(
-        books.begin_free(stranger, DEVICE).unwrap_err().status.0,
+        accounting
+            .begin_free(stranger, DEVICE)
+            .unwrap_err()
+            .status
+            .0,
         0x33
     );
-    books.free(CLIENT, object(CLIENT.0));
-    assert!(books.is_idle());
+    accounting.free(CLIENT, object(CLIENT.0));
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn a_handle_in_flight_is_taken() {
-    let mut books = books(MIB);
-    let ticket = books
+    let mut accounting = accounting(MIB);
+    let ticket = accounting
         .begin_alloc(&request(CLIENT, DEVICE, object(7)))
         .unwrap();
-    let again = books.alloc(&request(CLIENT, DEVICE, object(7)));
+    let again = accounting.alloc(&request(CLIENT, DEVICE, object(7)));
     assert_eq!(status(again), Some(0x19));
-    assert_eq!(books.kind_of(CLIENT, object(7)), None);
-    let below = books.alloc(&request(CLIENT, object(7), object(8)));
+    assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
+    let below = accounting.alloc(&request(CLIENT, object(7), object(8)));
     assert_eq!(status(below), Some(0x57));
-    books.end_alloc(ticket, None);
-    books.alloc(&request(CLIENT, DEVICE, object(7))).unwrap();
+    accounting.end_alloc(ticket, None);
+    accounting
+        .alloc(&request(CLIENT, DEVICE, object(7)))
+        .unwrap();
 }
 
 #[test]
-fn where_the_driver_could_choose_the_books_choose_the_handle_that_it_would() {
-    let mut books = books(MIB);
+fn where_the_driver_could_choose_the_accounting_choose_the_handle_that_it_would() {
+    let mut accounting = accounting(MIB);
     let any = memory_request(CLIENT, DEVICE, object(0), 100);
-    let first = books.begin_alloc(&any).unwrap();
-    let second = books.begin_alloc(&any).unwrap();
+    let first = accounting.begin_alloc(&any).unwrap();
+    let second = accounting.begin_alloc(&any).unwrap();
     assert_eq!(first.handle(), object(0xcaf8_0000));
     assert_eq!(second.handle(), object(0xcaf8_0001));
     let done = AllocDone {
         object: second.handle(),
         bytes: 100,
     };
-    books.end_alloc(second, Some(done));
-    books.end_alloc(first, None);
-    assert_eq!(books.gpu_of(CLIENT, object(0xcaf8_0001)), Some(GPU));
+    accounting.end_alloc(second, Some(done));
+    accounting.end_alloc(first, None);
+    assert_eq!(accounting.gpu_of(CLIENT, object(0xcaf8_0001)), Some(GPU));
     let taken = memory_request(CLIENT, DEVICE, object(0xcaf8_0002), 1);
-    books.alloc(&taken).unwrap();
-    let ticket = books
+    accounting.alloc(&taken).unwrap();
+    let ticket = accounting
         .begin_dup(CLIENT, DEVICE, object(0), CLIENT, object(0xcaf8_0001))
         .unwrap();
     assert_eq!(ticket.handle(), object(0xcaf8_0003));
-    books.end_dup(ticket, Some(object(0xcaf8_0003)));
-    books.free(CLIENT, object(0xcaf8_0001));
-    assert_eq!(books.used(GPU), 101);
-    books.free(CLIENT, object(0xcaf8_0003));
-    assert_eq!(books.used(GPU), 1);
+    accounting.end_dup(ticket, Some(object(0xcaf8_0003)));
+    accounting.free(CLIENT, object(0xcaf8_0001));
+    assert_eq!(accounting.used(GPU), 101);
+    accounting.free(CLIENT, object(0xcaf8_0003));
+    assert_eq!(accounting.used(GPU), 1);
     // A client's handle is the driver's choice: it must be unique on the whole machine.
-    let ticket = books.begin_alloc(&client_request(FILE, PROCESS)).unwrap();
+    let ticket = accounting
+        .begin_alloc(&client_request(FILE, PROCESS))
+        .unwrap();
     assert_eq!(ticket.handle(), object(0));
-    books.end_alloc(ticket, None);
+    accounting.end_alloc(ticket, None);
 }
 
 #[test]
 fn an_object_whose_parent_goes_while_it_is_made_goes_with_the_client() {
-    let mut books = books(MIB);
-    books.alloc(&request(CLIENT, DEVICE, object(3))).unwrap();
-    let ticket = books
+    let mut accounting = accounting(MIB);
+    accounting
+        .alloc(&request(CLIENT, DEVICE, object(3)))
+        .unwrap();
+    let ticket = accounting
         .begin_alloc(&memory_request(CLIENT, object(3), object(7), 100))
         .unwrap();
-    books.free(CLIENT, DEVICE);
-    assert_eq!(books.share(GPU).unwrap().reserved, 100);
+    accounting.free(CLIENT, DEVICE);
+    assert_eq!(accounting.share(GPU).unwrap().reserved, 100);
     let done = AllocDone {
         object: object(7),
         bytes: 100,
     };
-    books.end_alloc(ticket, Some(done));
-    assert_eq!(books.used(GPU), 100);
-    assert_eq!(books.kind_of(CLIENT, object(7)), Some(Kind::VideoMemory));
-    books.free(CLIENT, object(CLIENT.0));
-    assert!(books.is_idle());
+    accounting.end_alloc(ticket, Some(done));
+    assert_eq!(accounting.used(GPU), 100);
+    assert_eq!(
+        accounting.kind_of(CLIENT, object(7)),
+        Some(Kind::VideoMemory)
+    );
+    accounting.free(CLIENT, object(CLIENT.0));
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn an_object_whose_client_goes_while_it_is_made_is_credited_at_once() {
     for close in [false, true] {
         for chosen in [0, 7] {
-            let mut books = books(MIB);
-            let ticket = books
+            let mut accounting = accounting(MIB);
+            let ticket = accounting
                 .begin_alloc(&memory_request(CLIENT, DEVICE, object(chosen), 100))
                 .unwrap();
             let handle = ticket.handle();
             if close {
-                books.close_file(FILE);
+                accounting.close_file(FILE);
             } else {
-                books.free(CLIENT, object(CLIENT.0));
+                accounting.free(CLIENT, object(CLIENT.0));
             }
-            assert_eq!(books.share(GPU).unwrap().reserved, 100);
-            assert!(!books.is_idle());
+            assert_eq!(accounting.share(GPU).unwrap().reserved, 100);
+            assert!(!accounting.is_idle());
             let done = AllocDone {
                 object: handle,
                 bytes: 100,
             };
-            books.end_alloc(ticket, Some(done));
-            assert_eq!(books.share(GPU).unwrap().peak, 100);
-            assert!(books.is_idle());
+            accounting.end_alloc(ticket, Some(done));
+            assert_eq!(accounting.share(GPU).unwrap().peak, 100);
+            assert!(accounting.is_idle());
         }
     }
 }
 
 #[test]
 fn a_name_that_a_call_in_flight_uses_cannot_come_to_mean_something_else() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     let parent = object(3);
-    books.alloc(&request(CLIENT, DEVICE, parent)).unwrap();
+    accounting.alloc(&request(CLIENT, DEVICE, parent)).unwrap();
     let child = memory_request(CLIENT, parent, object(7), 100);
-    let ticket = books.begin_alloc(&child).unwrap();
-    books.free(CLIENT, parent);
+    let ticket = accounting.begin_alloc(&child).unwrap();
+    accounting.free(CLIENT, parent);
     let again = request(CLIENT, DEVICE, parent);
-    assert_eq!(status(books.alloc(&again)), Some(0x19));
-    books.free(CLIENT, object(CLIENT.0));
+    assert_eq!(status(accounting.alloc(&again)), Some(0x19));
+    accounting.free(CLIENT, object(CLIENT.0));
     let client = Alloc {
         object: object(CLIENT.0),
         ..client_request(FILE, PROCESS)
     };
-    assert_eq!(status(books.alloc(&client)), Some(0x19));
-    assert!(!books.owns_client(CLIENT));
-    books.end_alloc(ticket, None);
-    assert!(books.is_idle());
-    books.alloc(&client).unwrap();
+    assert_eq!(status(accounting.alloc(&client)), Some(0x19));
+    assert!(!accounting.owns_client(CLIENT));
+    accounting.end_alloc(ticket, None);
+    assert!(accounting.is_idle());
+    accounting.alloc(&client).unwrap();
 }
 
 #[test]
 fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     let memory = memory_request(CLIENT, DEVICE, object(7), 100);
-    books.alloc(&memory).unwrap();
-    let first = books.begin_free(CLIENT, object(7)).unwrap();
-    let second = books.begin_free(CLIENT, object(7)).unwrap();
-    books.end_free(first, true);
-    assert_eq!(books.used(GPU), 0);
-    assert_eq!(status(books.alloc(&memory)), Some(0x19));
-    books.end_free(second, true);
-    books.alloc(&memory).unwrap();
-    assert_eq!(books.used(GPU), 100);
+    accounting.alloc(&memory).unwrap();
+    let first = accounting.begin_free(CLIENT, object(7)).unwrap();
+    let second = accounting.begin_free(CLIENT, object(7)).unwrap();
+    accounting.end_free(first, true);
+    assert_eq!(accounting.used(GPU), 0);
+    assert_eq!(status(accounting.alloc(&memory)), Some(0x19));
+    accounting.end_free(second, true);
+    accounting.alloc(&memory).unwrap();
+    assert_eq!(accounting.used(GPU), 100);
 }
 
 #[test]
 fn a_client_cannot_be_named_away_by_a_new_one() {
-    let mut books = books(MIB);
-    books
+    let mut accounting = accounting(MIB);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
         .unwrap();
     // The handle of a new client is an output, which the program can overwrite.
-    books.client(CLIENT, FileId(12), PROCESS);
-    assert_eq!(books.used(GPU), 100);
-    assert_eq!(books.client_file(CLIENT), Some(FILE));
-    books.close_file(FileId(12));
-    assert_eq!(books.used(GPU), 100);
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    accounting.client(CLIENT, FileId(12), PROCESS);
+    assert_eq!(accounting.used(GPU), 100);
+    assert_eq!(accounting.client_file(CLIENT), Some(FILE));
+    accounting.close_file(FileId(12));
+    assert_eq!(accounting.used(GPU), 100);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn a_free_that_the_driver_refused_frees_nothing() {
-    let mut books = books(MIB);
-    books
+    let mut accounting = accounting(MIB);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
         .unwrap();
-    let ticket = books.begin_free(CLIENT, DEVICE).unwrap();
-    books.end_free(ticket, false);
-    assert_eq!(books.used(GPU), 100);
-    let unknown = books.begin_free(CLIENT, object(8)).unwrap();
-    books.end_free(unknown, true);
-    assert_eq!(books.used(GPU), 100);
+    let ticket = accounting.begin_free(CLIENT, DEVICE).unwrap();
+    accounting.end_free(ticket, false);
+    assert_eq!(accounting.used(GPU), 100);
+    let unknown = accounting.begin_free(CLIENT, object(8)).unwrap();
+    accounting.end_free(unknown, true);
+    assert_eq!(accounting.used(GPU), 100);
 }
 
 #[test]
 fn below_what_is_used_a_lowered_limit_refuses_and_frees_are_credited() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     for (number, bytes) in [(7, 100), (8, 50)] {
-        books
+        accounting
             .alloc(&memory_request(CLIENT, DEVICE, object(number), bytes))
             .unwrap();
     }
-    assert!(books.set_limit(GPU, 149));
-    assert!(books.share(GPU).unwrap().over());
-    assert_eq!(books.fb_view(GPU).unwrap().free, 0);
+    assert!(accounting.set_limit(GPU, 149));
+    assert!(accounting.share(GPU).unwrap().over());
+    assert_eq!(accounting.fb_view(GPU).unwrap().free, 0);
     let one = memory_request(CLIENT, DEVICE, object(9), 1);
-    assert_eq!(status(books.alloc(&one)), Some(0x51));
-    books.free(CLIENT, object(8));
-    assert!(!books.share(GPU).unwrap().over());
-    assert_eq!(books.fb_view(GPU).unwrap().free, 49);
-    books.alloc(&one).unwrap();
-    assert!(books.set_limit(GPU, 101));
-    assert!(!books.share(GPU).unwrap().over());
-    assert!(!books.set_limit(OTHER_GPU, 1));
+    assert_eq!(status(accounting.alloc(&one)), Some(0x51));
+    accounting.free(CLIENT, object(8));
+    assert!(!accounting.share(GPU).unwrap().over());
+    assert_eq!(accounting.fb_view(GPU).unwrap().free, 49);
+    accounting.alloc(&one).unwrap();
+    assert!(accounting.set_limit(GPU, 101));
+    assert!(!accounting.share(GPU).unwrap().over());
+    assert!(!accounting.set_limit(OTHER_GPU, 1));
 }
 
 #[test]
 fn coming_over_the_limit_and_back_is_counted() {
-    let mut books = books(8 * MIB);
+    let mut accounting = accounting(8 * MIB);
     let memory = |handle| memory_request(CLIENT, DEVICE, object(handle), 4 * MIB);
-    books.alloc(&memory(7)).unwrap();
-    books.alloc(&memory(8)).unwrap();
-    let seen = |books: &Books| {
-        let share = books.share(GPU).unwrap();
-        (share.over(), share.over_count, books.over_changes())
+    accounting.alloc(&memory(7)).unwrap();
+    accounting.alloc(&memory(8)).unwrap();
+    let seen = |accounting: &Accounting| {
+        let share = accounting.share(GPU).unwrap();
+        (share.over(), share.over_count, accounting.over_changes())
     };
-    assert_eq!(seen(&books), (false, 0, 0));
-    assert!(books.set_limit(GPU, 8 * MIB - 1));
-    assert_eq!(seen(&books), (true, 1, 1));
+    assert_eq!(seen(&accounting), (false, 0, 0));
+    assert!(accounting.set_limit(GPU, 8 * MIB - 1));
+    assert_eq!(seen(&accounting), (true, 1, 1));
     // Lower still, and refused: over it is.
-    assert!(books.set_limit(GPU, MIB));
-    assert!(books.alloc(&memory(9)).is_err());
-    books.free(CLIENT, object(7));
-    assert_eq!(seen(&books), (true, 1, 1));
-    books.free(CLIENT, object(8));
-    assert_eq!(seen(&books), (false, 1, 2));
-    books.alloc(&memory(7)).unwrap_err();
-    assert!(books.set_limit(GPU, 4 * MIB));
-    books.alloc(&memory(7)).unwrap();
-    assert!(books.set_limit(GPU, MIB));
-    assert!(books.set_limit(GPU, 4 * MIB));
-    assert_eq!(seen(&books), (false, 2, 4));
+    assert!(accounting.set_limit(GPU, MIB));
+    assert!(accounting.alloc(&memory(9)).is_err());
+    accounting.free(CLIENT, object(7));
+    assert_eq!(seen(&accounting), (true, 1, 1));
+    accounting.free(CLIENT, object(8));
+    assert_eq!(seen(&accounting), (false, 1, 2));
+    accounting.alloc(&memory(7)).unwrap_err();
+    assert!(accounting.set_limit(GPU, 4 * MIB));
+    accounting.alloc(&memory(7)).unwrap();
+    assert!(accounting.set_limit(GPU, MIB));
+    assert!(accounting.set_limit(GPU, 4 * MIB));
+    assert_eq!(seen(&accounting), (false, 2, 4));
 }
 
 #[test]
 fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
-    let mut books = books(100);
-    books.add_share(OTHER_GPU, 200).unwrap();
+    let mut accounting = accounting(100);
+    accounting.add_share(OTHER_GPU, 200).unwrap();
     let other = object(4);
-    books
+    accounting
         .alloc(&device_request(CLIENT, other, OTHER_GPU))
         .unwrap();
     let cases = [(DEVICE, 100), (other, 200)];
     for (device, limit) in cases {
         let much = memory_request(CLIENT, device, object(7), limit + 1);
-        assert_eq!(status(books.alloc(&much)), Some(0x51));
+        assert_eq!(status(accounting.alloc(&much)), Some(0x51));
         let all = memory_request(CLIENT, device, object(device.0 + 1), limit);
-        books.alloc(&all).unwrap();
+        accounting.alloc(&all).unwrap();
     }
-    assert_eq!((books.used(GPU), books.used(OTHER_GPU)), (100, 200));
-    assert_eq!(books.gpu_of(CLIENT, other), Some(OTHER_GPU));
-    assert_eq!(books.gpu_of(CLIENT, object(CLIENT.0)), None);
+    assert_eq!(
+        (accounting.used(GPU), accounting.used(OTHER_GPU)),
+        (100, 200)
+    );
+    assert_eq!(accounting.gpu_of(CLIENT, other), Some(OTHER_GPU));
+    assert_eq!(accounting.gpu_of(CLIENT, object(CLIENT.0)), None);
     // A duplicate below the other device is still memory of the first.
-    books
+    accounting
         .dup(CLIENT, other, object(9), CLIENT, object(DEVICE.0 + 1))
         .unwrap();
-    books.free(CLIENT, DEVICE);
-    assert_eq!((books.used(GPU), books.used(OTHER_GPU)), (100, 200));
-    books.free(CLIENT, other);
-    assert_eq!((books.used(GPU), books.used(OTHER_GPU)), (0, 0));
+    accounting.free(CLIENT, DEVICE);
+    assert_eq!(
+        (accounting.used(GPU), accounting.used(OTHER_GPU)),
+        (100, 200)
+    );
+    accounting.free(CLIENT, other);
+    assert_eq!((accounting.used(GPU), accounting.used(OTHER_GPU)), (0, 0));
 }
 
 #[test]
 fn a_share_that_was_removed_grants_nothing_and_is_credited_to_the_end() {
-    let mut books = books(100);
-    books
+    let mut accounting = accounting(100);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(7), 40))
         .unwrap();
-    books.remove_share(GPU);
-    assert_eq!(books.share(GPU), None);
-    assert_eq!(books.fb_view(GPU), None);
-    assert_eq!(books.gpu_of(CLIENT, DEVICE), None);
+    accounting.remove_share(GPU);
+    assert_eq!(accounting.share(GPU), None);
+    assert_eq!(accounting.fb_view(GPU), None);
+    assert_eq!(accounting.gpu_of(CLIENT, DEVICE), None);
     let more = memory_request(CLIENT, DEVICE, object(8), 1);
-    assert_eq!(status(books.alloc(&more)), Some(0x1b));
+    assert_eq!(status(accounting.alloc(&more)), Some(0x1b));
     let device = device_request(CLIENT, object(9), GPU);
-    assert_eq!(status(books.alloc(&device)), Some(0x1b));
-    books.add_share(GPU, 50).unwrap();
-    assert_eq!(books.fb_view(GPU).unwrap().free, 10);
-    books.remove_share(GPU);
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    assert_eq!(status(accounting.alloc(&device)), Some(0x1b));
+    accounting.add_share(GPU, 50).unwrap();
+    assert_eq!(accounting.fb_view(GPU).unwrap().free, 10);
+    accounting.remove_share(GPU);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn as_many_shares_as_the_control_device_serves_and_no_more() {
-    let mut books = Books::new();
+    let mut accounting = Accounting::new();
     let mut gpus = 0..;
     for gpu in gpus.by_ref().take(MAX_SHARES) {
-        books.add_share(GpuId(gpu), 1).unwrap();
+        accounting.add_share(GpuId(gpu), 1).unwrap();
     }
     let next = GpuId(gpus.next().unwrap());
-    assert!(books.add_share(next, 1).is_err());
-    books.add_share(GpuId(0), 2).unwrap();
-    assert_eq!(books.share(GpuId(0)).unwrap().limit, 2);
-    books.remove_share(GpuId(1));
-    books.add_share(next, 1).unwrap();
+    assert!(accounting.add_share(next, 1).is_err());
+    accounting.add_share(GpuId(0), 2).unwrap();
+    assert_eq!(accounting.share(GpuId(0)).unwrap().limit, 2);
+    accounting.remove_share(GpuId(1));
+    accounting.add_share(next, 1).unwrap();
 }
 
 #[test]
 fn refused_calls_are_counted_on_the_gpu_that_they_concern_or_on_all() {
-    let mut books = books(1);
-    books.add_share(OTHER_GPU, 1).unwrap();
+    let mut accounting = accounting(1);
+    accounting.add_share(OTHER_GPU, 1).unwrap();
     let call = Audited {
         kind: CallKind::Escape,
         number: 0x39,
         reason: Reason::Forbidden,
     };
-    books.note_call(&call, Some(GPU), PROCESS, 0);
-    books.note_call(&call, None, PROCESS, 0);
+    accounting.note_call(&call, Some(GPU), PROCESS, 0);
+    accounting.note_call(&call, None, PROCESS, 0);
     let passed = Audited {
         reason: Reason::PassedUnseen,
         ..call
     };
-    books.note_call(&passed, None, PROCESS, 0);
-    assert_eq!(books.share(GPU).unwrap().refused_calls, 2);
-    assert_eq!(books.share(OTHER_GPU).unwrap().refused_calls, 1);
-    assert_eq!(books.share(GPU).unwrap().refused, 0);
+    accounting.note_call(&passed, None, PROCESS, 0);
+    assert_eq!(accounting.share(GPU).unwrap().refused_calls, 2);
+    assert_eq!(accounting.share(OTHER_GPU).unwrap().refused_calls, 1);
+    assert_eq!(accounting.share(GPU).unwrap().refused, 0);
 }
 
 #[test]
 fn objects_and_clients_of_a_gpu_are_counted() {
-    let mut books = books(MIB);
-    let counts = |books: &Books| {
-        let share = books.share(GPU).unwrap();
+    let mut accounting = accounting(MIB);
+    let counts = |accounting: &Accounting| {
+        let share = accounting.share(GPU).unwrap();
         (share.objects, share.clients)
     };
-    assert_eq!(counts(&books), (1, 1));
-    books
+    assert_eq!(counts(&accounting), (1, 1));
+    accounting
         .alloc(&device_request(CLIENT, object(4), GPU))
         .unwrap();
-    assert_eq!(counts(&books), (2, 1));
+    assert_eq!(counts(&accounting), (2, 1));
     let below_root = request(CLIENT, object(CLIENT.0), object(5));
-    books.alloc(&below_root).unwrap();
-    assert_eq!(counts(&books), (2, 1));
-    books.free(CLIENT, object(4));
-    assert_eq!(counts(&books), (1, 1));
-    books.free(CLIENT, DEVICE);
-    assert_eq!(counts(&books), (0, 0));
+    accounting.alloc(&below_root).unwrap();
+    assert_eq!(counts(&accounting), (2, 1));
+    accounting.free(CLIENT, object(4));
+    assert_eq!(counts(&accounting), (1, 1));
+    accounting.free(CLIENT, DEVICE);
+    assert_eq!(counts(&accounting), (0, 0));
 }
 
 #[test]
 fn a_device_without_parameters_is_the_first_one() {
-    let mut books = books(MIB);
+    let mut accounting = accounting(MIB);
     let device = Alloc {
         device_instance: None,
         ..device_request(CLIENT, object(4), GPU)
     };
-    assert_eq!(status(books.alloc(&device)), Some(0x1b));
-    books.add_share(GpuId(0), MIB).unwrap();
-    books.alloc(&device).unwrap();
-    assert_eq!(books.gpu_of(CLIENT, object(4)), Some(GpuId(0)));
+    assert_eq!(status(accounting.alloc(&device)), Some(0x1b));
+    accounting.add_share(GpuId(0), MIB).unwrap();
+    accounting.alloc(&device).unwrap();
+    assert_eq!(accounting.gpu_of(CLIENT, object(4)), Some(GpuId(0)));
 }
 
 #[test]
 fn a_client_that_is_made_while_its_file_is_closed_is_gone() {
-    let mut books = Books::new();
-    let ticket = books.begin_alloc(&client_request(FILE, PROCESS)).unwrap();
-    books.close_file(FILE);
+    let mut accounting = Accounting::new();
+    let ticket = accounting
+        .begin_alloc(&client_request(FILE, PROCESS))
+        .unwrap();
+    accounting.close_file(FILE);
     let done = AllocDone {
         object: object(CLIENT.0),
         bytes: 0,
     };
-    books.end_alloc(ticket, Some(done));
-    assert!(!books.owns_client(CLIENT));
-    assert!(books.is_idle());
+    accounting.end_alloc(ticket, Some(done));
+    assert!(!accounting.owns_client(CLIENT));
+    assert!(accounting.is_idle());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How the books' work grows: nanoseconds for each object, client, mapping or process, with a thousand, ten
+//! How the accounting's work grows: nanoseconds for each object, client, mapping or process, with a thousand, ten
 //! thousand and a hundred thousand of them, and how much that is more than with a thousand.
 //!
 //! `make bench-scale` prints a JSON line for each kind of event and number. What is constant or proportional
@@ -9,7 +9,7 @@
 use cgpu_km::nvidia::class::Kind;
 use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 use cgpu_km::nvidia::memory::PageSize;
-use cgpu_km::policy::{Alloc, AllocDone, Books, FileId, GpuId, Map, ProcessId, Span};
+use cgpu_km::policy::{Accounting, Alloc, AllocDone, FileId, GpuId, Map, ProcessId, Span};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -40,19 +40,19 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
     }
 }
 
-fn alloc(books: &mut Books, request: &Alloc) {
-    let ticket = books.begin_alloc(request).expect("room");
+fn alloc(accounting: &mut Accounting, request: &Alloc) {
+    let ticket = accounting.begin_alloc(request).expect("room");
     let object = match ticket.handle().0 {
         // A client for which the driver chooses.
         0 => ObjectHandle(request.client.0),
         handle => ObjectHandle(handle),
     };
     let bytes = request.bytes;
-    books.end_alloc(ticket, Some(AllocDone { object, bytes }));
+    accounting.end_alloc(ticket, Some(AllocDone { object, bytes }));
 }
 
 /// A client of a process on a file of its own, with a device.
-fn client(books: &mut Books, client: ClientHandle, file: FileId, process: i32) {
+fn client(accounting: &mut Accounting, client: ClientHandle, file: FileId, process: i32) {
     let root = Alloc {
         file,
         process: ProcessId(process),
@@ -61,7 +61,7 @@ fn client(books: &mut Books, client: ClientHandle, file: FileId, process: i32) {
         bytes: 0,
         ..request(client, ObjectHandle(0), 0)
     };
-    alloc(books, &root);
+    alloc(accounting, &root);
     let device = Alloc {
         class: ClassId(0x80),
         kind: Kind::Device,
@@ -69,13 +69,13 @@ fn client(books: &mut Books, client: ClientHandle, file: FileId, process: i32) {
         bytes: 0,
         ..request(client, ObjectHandle(client.0), DEVICE.0)
     };
-    alloc(books, &device);
+    alloc(accounting, &device);
 }
 
-fn books() -> Books {
-    let mut books = Books::with_seed(7);
-    books.add_share(GPU, u64::MAX).expect("memory");
-    books
+fn accounting() -> Accounting {
+    let mut accounting = Accounting::with_seed(7);
+    accounting.add_share(GPU, u64::MAX).expect("memory");
+    accounting
 }
 
 /// Nanoseconds that `work` takes for each of `count`.
@@ -87,12 +87,12 @@ fn each(count: u32, work: impl FnOnce()) -> f64 {
 
 /// What each kind of event takes with so many objects of one client.
 fn objects(count: u32) -> Vec<(&'static str, f64)> {
-    let mut books = books();
-    client(&mut books, CLIENT, FILE, 1000);
+    let mut accounting = accounting();
+    client(&mut accounting, CLIENT, FILE, 1000);
     let handles = FIRST..FIRST + count;
     let made = each(count, || {
         for handle in handles.clone() {
-            alloc(&mut books, &request(CLIENT, DEVICE, handle));
+            alloc(&mut accounting, &request(CLIENT, DEVICE, handle));
         }
     });
     // Not in the order in which they were made.
@@ -101,26 +101,26 @@ fn objects(count: u32) -> Vec<(&'static str, f64)> {
     };
     let found = each(count, || {
         for number in 0..count {
-            black_box(books.gpu_of(CLIENT, ObjectHandle(stride(number))));
+            black_box(accounting.gpu_of(CLIENT, ObjectHandle(stride(number))));
         }
     });
     let copied = each(1000, || {
         for number in 0..1000 {
             let source = ObjectHandle(stride(number));
             let object = ObjectHandle(0x7000_0000 + number);
-            let ticket = books.begin_dup(CLIENT, DEVICE, object, CLIENT, source);
-            books.end_dup(ticket.expect("room"), Some(object));
+            let ticket = accounting.begin_dup(CLIENT, DEVICE, object, CLIENT, source);
+            accounting.end_dup(ticket.expect("room"), Some(object));
         }
     });
     let freed = each(1000, || {
         for number in 0..1000 {
-            books.free(CLIENT, ObjectHandle(0x7000_0000 + number));
+            accounting.free(CLIENT, ObjectHandle(0x7000_0000 + number));
         }
     });
-    let parent = each(count, || books.free(CLIENT, DEVICE));
-    assert_eq!(books.share(GPU).expect("a share").used, 0);
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    let parent = each(count, || accounting.free(CLIENT, DEVICE));
+    assert_eq!(accounting.share(GPU).expect("a share").used, 0);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
     vec![
         ("object made", made),
         ("object found", found),
@@ -132,9 +132,9 @@ fn objects(count: u32) -> Vec<(&'static str, f64)> {
 
 /// The same with so many mappings of one UVM file.
 fn mappings(count: u32) -> Vec<(&'static str, f64)> {
-    let mut books = books();
-    client(&mut books, CLIENT, FILE, 1000);
-    alloc(&mut books, &request(CLIENT, DEVICE, FIRST));
+    let mut accounting = accounting();
+    client(&mut accounting, CLIENT, FILE, 1000);
+    alloc(&mut accounting, &request(CLIENT, DEVICE, FIRST));
     let map = |number: u32| Map {
         file: UVM,
         gpu: GPU,
@@ -147,11 +147,11 @@ fn mappings(count: u32) -> Vec<(&'static str, f64)> {
     };
     let made = each(count, || {
         for number in 0..count {
-            let ticket = books.begin_map(&map(number)).expect("room");
-            books.end_map(ticket, true);
+            let ticket = accounting.begin_map(&map(number)).expect("room");
+            accounting.end_map(ticket, true);
         }
     });
-    let now = books.moment();
+    let now = accounting.moment();
     let span = |number: u32| Span {
         file: UVM,
         gpu: Some(GPU),
@@ -160,13 +160,13 @@ fn mappings(count: u32) -> Vec<(&'static str, f64)> {
     };
     let gone = each(count / 2, || {
         for number in 0..count / 2 {
-            let mapped = books.mapped(span(2 * number), now).expect("mapped");
-            books.unmapped(mapped);
+            let mapped = accounting.mapped(span(2 * number), now).expect("mapped");
+            accounting.unmapped(mapped);
         }
     });
-    let closed = each(count - count / 2, || books.close_file(UVM));
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    let closed = each(count - count / 2, || accounting.close_file(UVM));
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
     vec![
         ("mapping made", made),
         ("mapping unmapped", gone),
@@ -176,31 +176,31 @@ fn mappings(count: u32) -> Vec<(&'static str, f64)> {
 
 /// The same with so many processes, each with a file, a client, a device and memory.
 fn processes(count: u32) -> Vec<(&'static str, f64)> {
-    let mut books = books();
+    let mut accounting = accounting();
     let name = |number: u32| ClientHandle(CLIENT.0 + number);
     let file = |number: u32| FileId(u64::from(number) + 10);
     let came = each(count, || {
         for number in 0..count {
             let process = i32::try_from(number).expect("few");
-            client(&mut books, name(number), file(number), process);
+            client(&mut accounting, name(number), file(number), process);
             let memory = Alloc {
                 file: file(number),
                 ..request(name(number), DEVICE, FIRST)
             };
-            alloc(&mut books, &memory);
+            alloc(&mut accounting, &memory);
         }
     });
     let told = each(count, || {
-        books.processes(GPU, |process, bytes| {
+        accounting.processes(GPU, |process, bytes| {
             black_box((process, bytes));
         })
     });
     let went = each(count, || {
         for number in 0..count {
-            books.close_file(file(number));
+            accounting.close_file(file(number));
         }
     });
-    assert!(books.is_idle());
+    assert!(accounting.is_idle());
     vec![
         ("process came", came),
         ("process told in a list", told),
@@ -208,11 +208,11 @@ fn processes(count: u32) -> Vec<(&'static str, f64)> {
     ]
 }
 
-/// The same of all instances of a GPU together, a tenant's books each.
+/// The same of all instances of a GPU together, a tenant's accounting each.
 fn instances(count: u32) -> Vec<(&'static str, f64)> {
-    let mut all: Vec<Books> = (0..INSTANCES).map(|_| books()).collect();
-    for books in &mut all {
-        client(books, CLIENT, FILE, 1000);
+    let mut all: Vec<Accounting> = (0..INSTANCES).map(|_| accounting()).collect();
+    for accounting in &mut all {
+        client(accounting, CLIENT, FILE, 1000);
     }
     let made = each(count, || {
         for number in 0..count {
@@ -221,8 +221,8 @@ fn instances(count: u32) -> Vec<(&'static str, f64)> {
         }
     });
     let freed = each(count, || {
-        for books in &mut all {
-            books.close_file(FILE);
+        for accounting in &mut all {
+            accounting.close_file(FILE);
         }
     });
     vec![

@@ -17,82 +17,86 @@ fn subdevice_request(client: ClientHandle, device: ObjectHandle) -> Alloc {
     }
 }
 
-/// Books with so many clients, each with a device and a subdevice and on a file of its own.
-fn with_clients(count: u32) -> Books {
-    let mut books = Books::new();
-    books.add_share(GPU, MIB).unwrap();
+/// Accounting with so many clients, each with a device and a subdevice and on a file of its own.
+fn with_clients(count: u32) -> Accounting {
+    let mut accounting = Accounting::new();
+    accounting.add_share(GPU, MIB).unwrap();
     for n in 0..count {
-        books.client(client(n), FileId(u64::from(n)), PROCESS);
+        accounting.client(client(n), FileId(u64::from(n)), PROCESS);
         let device = device_request(client(n), DEVICE, GPU);
-        books.alloc(&device).unwrap();
-        books.alloc(&subdevice_request(client(n), DEVICE)).unwrap();
+        accounting.alloc(&device).unwrap();
+        accounting
+            .alloc(&subdevice_request(client(n), DEVICE))
+            .unwrap();
     }
-    books
+    accounting
 }
 
 fn client(n: u32) -> ClientHandle {
     ClientHandle(CLIENT.0 + n)
 }
 
-fn set(books: &mut Books, n: u32, boost: Boost) -> Boost {
-    books.set_boost(client(n), SUBDEVICE, boost).unwrap();
-    books.boost(GPU)
+fn set(accounting: &mut Accounting, n: u32, boost: Boost) -> Boost {
+    accounting.set_boost(client(n), SUBDEVICE, boost).unwrap();
+    accounting.boost(GPU)
 }
 
 #[test]
 fn the_longest_of_all_counts() {
-    let mut books = with_clients(3);
-    assert_eq!(set(&mut books, 0, Boost::until(20)), Boost::until(20));
-    assert_eq!(set(&mut books, 1, Boost::until(10)), Boost::until(20));
-    assert_eq!(set(&mut books, 2, Boost::ENDLESS), Boost::ENDLESS);
-    assert_eq!(set(&mut books, 2, Boost::ENDLESS), Boost::ENDLESS);
-    assert_eq!(set(&mut books, 2, Boost::OFF), Boost::until(20));
-    assert_eq!(set(&mut books, 0, Boost::OFF), Boost::until(20));
-    assert_eq!(set(&mut books, 1, Boost::OFF), Boost::OFF);
-    assert_eq!(books.boost(OTHER_GPU), Boost::OFF);
+    let mut accounting = with_clients(3);
+    assert_eq!(set(&mut accounting, 0, Boost::until(20)), Boost::until(20));
+    assert_eq!(set(&mut accounting, 1, Boost::until(10)), Boost::until(20));
+    assert_eq!(set(&mut accounting, 2, Boost::ENDLESS), Boost::ENDLESS);
+    assert_eq!(set(&mut accounting, 2, Boost::ENDLESS), Boost::ENDLESS);
+    assert_eq!(set(&mut accounting, 2, Boost::OFF), Boost::until(20));
+    assert_eq!(set(&mut accounting, 0, Boost::OFF), Boost::until(20));
+    assert_eq!(set(&mut accounting, 1, Boost::OFF), Boost::OFF);
+    assert_eq!(accounting.boost(OTHER_GPU), Boost::OFF);
 }
 
 #[test]
 fn a_boost_goes_with_whatever_it_hangs_from() {
-    type End = fn(&mut Books);
+    type End = fn(&mut Accounting);
     let ends: [End; 4] = [
-        |books| books.free(CLIENT, SUBDEVICE),
-        |books| books.free(CLIENT, DEVICE),
-        |books| books.free(CLIENT, ObjectHandle(CLIENT.0)),
-        |books| books.close_file(FileId(0)),
+        |accounting| accounting.free(CLIENT, SUBDEVICE),
+        |accounting| accounting.free(CLIENT, DEVICE),
+        |accounting| accounting.free(CLIENT, ObjectHandle(CLIENT.0)),
+        |accounting| accounting.close_file(FileId(0)),
     ];
     for end in ends {
         for boost in [Boost::ENDLESS, Boost::until(5)] {
-            let mut books = with_clients(2);
-            assert_eq!(set(&mut books, 0, boost), boost);
-            let changes = books.boost_changes();
-            end(&mut books);
-            assert_eq!(books.boost(GPU), Boost::OFF);
-            assert_eq!(books.boost_changes(), changes + 1);
+            let mut accounting = with_clients(2);
+            assert_eq!(set(&mut accounting, 0, boost), boost);
+            let changes = accounting.boost_changes();
+            end(&mut accounting);
+            assert_eq!(accounting.boost(GPU), Boost::OFF);
+            assert_eq!(accounting.boost_changes(), changes + 1);
         }
     }
 }
 
 #[test]
 fn changes_are_told_once() {
-    let mut books = with_clients(2);
-    set(&mut books, 0, Boost::ENDLESS);
-    let changes = books.boost_changes();
-    set(&mut books, 0, Boost::ENDLESS);
-    set(&mut books, 1, Boost::ENDLESS);
-    books.close_file(FileId(0));
-    assert_eq!(books.boost_changes(), changes);
-    books.close_file(FileId(1));
-    assert_eq!(books.boost_changes(), changes + 1);
+    let mut accounting = with_clients(2);
+    set(&mut accounting, 0, Boost::ENDLESS);
+    let changes = accounting.boost_changes();
+    set(&mut accounting, 0, Boost::ENDLESS);
+    set(&mut accounting, 1, Boost::ENDLESS);
+    accounting.close_file(FileId(0));
+    assert_eq!(accounting.boost_changes(), changes);
+    accounting.close_file(FileId(1));
+    assert_eq!(accounting.boost_changes(), changes + 1);
 }
 
 #[test]
 fn only_a_subdevice_of_the_tenant_has_one() {
-    let mut books = with_clients(1);
+    let mut accounting = with_clients(1);
     for (client, object) in [(client(0), DEVICE), (client(7), SUBDEVICE)] {
-        assert!(books.set_boost(client, object, Boost::ENDLESS).is_err());
+        assert!(accounting
+            .set_boost(client, object, Boost::ENDLESS)
+            .is_err());
     }
-    assert_eq!(books.boost(GPU), Boost::OFF);
+    assert_eq!(accounting.boost(GPU), Boost::OFF);
 }
 
 /// The boosts of a GPU with two instances, whose driver can be asked.

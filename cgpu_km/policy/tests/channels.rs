@@ -14,18 +14,20 @@ fn channel_request(parent: ObjectHandle, channel: u32, context: bool) -> Alloc {
     }
 }
 
-fn books() -> Books {
-    let mut books = Books::new();
-    books.add_share(GPU, 64 << 30).unwrap();
-    books.client(CLIENT, FILE, PROCESS);
-    books.alloc(&device_request(CLIENT, DEVICE, GPU)).unwrap();
-    books
+fn accounting() -> Accounting {
+    let mut accounting = Accounting::new();
+    accounting.add_share(GPU, 64 << 30).unwrap();
+    accounting.client(CLIENT, FILE, PROCESS);
+    accounting
+        .alloc(&device_request(CLIENT, DEVICE, GPU))
+        .unwrap();
+    accounting
 }
 
 /// All changes that were not taken yet: handle and what it did.
-fn changes(books: &mut Books) -> Vec<(u32, ChannelEvent)> {
+fn changes(accounting: &mut Accounting) -> Vec<(u32, ChannelEvent)> {
     let mut all = Vec::new();
-    while let Some(change) = books.take_channel_change() {
+    while let Some(change) = accounting.take_channel_change() {
         assert_eq!((change.gpu, change.client), (GPU, CLIENT));
         all.push((change.object.0, change.what));
     }
@@ -42,15 +44,17 @@ fn made(group: u32, compute: bool) -> ChannelEvent {
 
 #[test]
 fn channels_are_told_with_their_group_and_engine() {
-    let mut books = books();
-    books
+    let mut accounting = accounting();
+    accounting
         .alloc(&context_request(CLIENT, DEVICE, GROUP))
         .unwrap();
     // The group's engine counts, not what the channel says.
-    books.alloc(&channel_request(GROUP, 1, false)).unwrap();
-    books.alloc(&channel_request(DEVICE, 2, true)).unwrap();
-    books.alloc(&channel_request(DEVICE, 3, false)).unwrap();
-    let all = changes(&mut books);
+    accounting.alloc(&channel_request(GROUP, 1, false)).unwrap();
+    accounting.alloc(&channel_request(DEVICE, 2, true)).unwrap();
+    accounting
+        .alloc(&channel_request(DEVICE, 3, false))
+        .unwrap();
+    let all = changes(&mut accounting);
     assert_eq!(
         all,
         [
@@ -59,37 +63,39 @@ fn channels_are_told_with_their_group_and_engine() {
             (3, made(3, false))
         ]
     );
-    assert_eq!(changes(&mut books), []);
+    assert_eq!(changes(&mut accounting), []);
 }
 
 #[test]
 fn what_the_driver_refuses_is_not_told() {
-    let mut books = books();
-    let ticket = books
+    let mut accounting = accounting();
+    let ticket = accounting
         .begin_alloc(&channel_request(DEVICE, 1, true))
         .unwrap();
-    assert_eq!(changes(&mut books), []);
-    books.end_alloc(ticket, None);
-    assert_eq!(changes(&mut books), []);
+    assert_eq!(changes(&mut accounting), []);
+    accounting.end_alloc(ticket, None);
+    assert_eq!(changes(&mut accounting), []);
 }
 
 #[test]
 fn all_that_goes_at_once_is_told() {
     for close in [false, true] {
-        let mut books = books();
-        books
+        let mut accounting = accounting();
+        accounting
             .alloc(&context_request(CLIENT, DEVICE, GROUP))
             .unwrap();
         for channel in 1..=100 {
-            books.alloc(&channel_request(GROUP, channel, true)).unwrap();
+            accounting
+                .alloc(&channel_request(GROUP, channel, true))
+                .unwrap();
         }
-        assert_eq!(changes(&mut books).len(), 100);
+        assert_eq!(changes(&mut accounting).len(), 100);
         if close {
-            books.close_file(FILE);
+            accounting.close_file(FILE);
         } else {
-            books.free(CLIENT, DEVICE);
+            accounting.free(CLIENT, DEVICE);
         }
-        let mut gone: Vec<u32> = changes(&mut books)
+        let mut gone: Vec<u32> = changes(&mut accounting)
             .into_iter()
             .map(|(object, what)| {
                 assert_eq!(what, ChannelEvent::Gone);
@@ -105,10 +111,10 @@ fn all_that_goes_at_once_is_told() {
 
 #[test]
 fn who_never_asks_fills_no_memory() {
-    let mut books = books();
+    let mut accounting = accounting();
     for _ in 0..10_000 {
-        books.alloc(&channel_request(DEVICE, 1, true)).unwrap();
-        books.free(CLIENT, ObjectHandle(1));
+        accounting.alloc(&channel_request(DEVICE, 1, true)).unwrap();
+        accounting.free(CLIENT, ObjectHandle(1));
     }
-    assert!(changes(&mut books).len() <= 2);
+    assert!(changes(&mut accounting).len() <= 2);
 }

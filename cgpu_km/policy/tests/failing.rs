@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books when the kernel has no memory for them.
+//! The accounting when the kernel has no memory for them.
 
 use super::*;
 use crate::store::failing;
@@ -18,9 +18,9 @@ fn with_each_allocation_failing<R>(mut event: impl FnMut() -> R) -> u32 {
 
 #[test]
 fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothing() {
-    // Larger and larger books, so that every list comes to the point where it has to grow.
-    let mut books = Books::new();
-    books.add_share(GPU, u64::MAX).unwrap();
+    // Larger and larger accounting, so that every list comes to the point where it has to grow.
+    let mut accounting = Accounting::new();
+    accounting.add_share(GPU, u64::MAX).unwrap();
     let mut refused = 0;
     for number in 1..200 {
         let client = ClientHandle(0xc1d0_0000 + number);
@@ -36,21 +36,21 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
         ];
         for (request, handle) in requests {
             with_each_allocation_failing(|| {
-                let before = format!("{:?}", books.share(GPU));
-                match books.begin_alloc(&request) {
-                    Ok(ticket) => books.end_alloc(ticket, done(handle, request.bytes)),
+                let before = format!("{:?}", accounting.share(GPU));
+                match accounting.begin_alloc(&request) {
+                    Ok(ticket) => accounting.end_alloc(ticket, done(handle, request.bytes)),
                     Err(refusal) => {
                         assert_eq!(refusal.status.0, 0x51);
                         assert_eq!(refusal.cause, RefusalCause::Exhausted);
-                        assert_eq!(before, format!("{:?}", books.share(GPU)));
+                        assert_eq!(before, format!("{:?}", accounting.share(GPU)));
                         refused += 1;
                     }
                 }
             });
         }
         with_each_allocation_failing(|| {
-            match books.begin_dup(client, DEVICE, object(10), client, object(7)) {
-                Ok(ticket) => books.end_dup(ticket, Some(object(10))),
+            match accounting.begin_dup(client, DEVICE, object(10), client, object(7)) {
+                Ok(ticket) => accounting.end_dup(ticket, Some(object(10))),
                 Err(refusal) => {
                     assert_eq!(refusal.cause, RefusalCause::Exhausted);
                     refused += 1;
@@ -64,53 +64,53 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
             client,
             objects: &objects,
         };
-        with_each_allocation_failing(|| match books.begin_export(&places) {
+        with_each_allocation_failing(|| match accounting.begin_export(&places) {
             // So that the next try finds the places as this one did.
-            Ok(ticket) => books.end_export(ticket, false),
+            Ok(ticket) => accounting.end_export(ticket, false),
             Err(refusal) => {
                 assert_eq!(refusal.cause, RefusalCause::Exhausted);
                 refused += 1;
             }
         });
-        let ticket = books.begin_export(&places).unwrap();
-        books.end_export(ticket, true);
+        let ticket = accounting.begin_export(&places).unwrap();
+        accounting.end_export(ticket, true);
         let objects = [object(0), object(0)];
         let places = Places {
             objects: &objects,
             ..places
         };
-        with_each_allocation_failing(|| match books.begin_import(&places, DEVICE) {
-            Ok(ticket) => books.end_import(ticket, |_| true),
+        with_each_allocation_failing(|| match accounting.begin_import(&places, DEVICE) {
+            Ok(ticket) => accounting.end_import(ticket, |_| true),
             Err(refusal) => {
                 assert_eq!(refusal.cause, RefusalCause::Exhausted);
                 refused += 1;
             }
         });
-        assert_eq!(books.used(GPU), 2 * u64::from(number));
-        assert_eq!(books.share(GPU).unwrap().reserved, 0);
+        assert_eq!(accounting.used(GPU), 2 * u64::from(number));
+        assert_eq!(accounting.share(GPU).unwrap().reserved, 0);
     }
     assert!(refused > 30, "only {refused} refusals were seen");
     for number in 1..200 {
-        books.close_file(FileId(number));
-        assert!(!books.is_idle());
-        books.close_file(FileId(1000 + number));
+        accounting.close_file(FileId(number));
+        assert!(!accounting.is_idle());
+        accounting.close_file(FileId(1000 + number));
     }
-    assert!(books.is_idle());
+    assert!(accounting.is_idle());
 }
 
 #[test]
-fn a_refused_event_on_empty_books_leaves_them_empty() {
-    let mut books = Books::new();
+fn a_refused_event_on_empty_accounting_leaves_them_empty() {
+    let mut accounting = Accounting::new();
     let allocations = with_each_allocation_failing(|| {
-        books = Books::new();
-        if books.add_share(GPU, 1).is_err() {
+        accounting = Accounting::new();
+        if accounting.add_share(GPU, 1).is_err() {
             return;
         }
-        match books.begin_alloc(&client_request(FILE, PROCESS)) {
-            Ok(ticket) => books.end_alloc(ticket, None),
+        match accounting.begin_alloc(&client_request(FILE, PROCESS)) {
+            Ok(ticket) => accounting.end_alloc(ticket, None),
             Err(refusal) => assert_eq!(refusal.cause, RefusalCause::Exhausted),
         }
-        assert!(books.is_idle());
+        assert!(accounting.is_idle());
     });
     // Ledger, object, client, handle, file, process and its number.
     assert_eq!(allocations, 7);
@@ -118,29 +118,29 @@ fn a_refused_event_on_empty_books_leaves_them_empty() {
 
 #[test]
 fn what_follows_the_drivers_answer_needs_no_memory() {
-    let mut books = books(u64::MAX);
+    let mut accounting = accounting(u64::MAX);
     let mut tickets = Vec::new();
     for _ in 0..1000 {
         let request = memory_request(CLIENT, DEVICE, object(0), 1);
-        tickets.push(books.begin_alloc(&request).unwrap());
+        tickets.push(accounting.begin_alloc(&request).unwrap());
     }
     let ((), failed) = failing::after(0, || {
         for ticket in tickets.drain(..) {
             let object = ticket.handle();
-            books.end_alloc(ticket, Some(AllocDone { object, bytes: 2 }));
+            accounting.end_alloc(ticket, Some(AllocDone { object, bytes: 2 }));
         }
     });
     assert!(!failed);
-    assert_eq!(books.used(GPU), 2000);
-    let ((), failed) = failing::after(0, || books.close_file(FILE));
+    assert_eq!(accounting.used(GPU), 2000);
+    let ((), failed) = failing::after(0, || accounting.close_file(FILE));
     assert!(!failed);
-    assert!(books.is_idle());
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn a_share_for_which_there_is_no_memory_is_not_added() {
-    let mut books = Books::new();
-    let (result, failed) = failing::after(0, || books.add_share(GPU, 1));
+    let mut accounting = Accounting::new();
+    let (result, failed) = failing::after(0, || accounting.add_share(GPU, 1));
     assert!(failed && result.is_err());
-    assert_eq!(books.share(GPU), None);
+    assert_eq!(accounting.share(GPU), None);
 }

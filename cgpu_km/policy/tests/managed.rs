@@ -24,316 +24,337 @@ fn limit(blocks: u64) -> u64 {
     blocks * BLOCK + TABLES
 }
 
-/// Books with a share of so many blocks, and a UVM file with an address space on it.
-fn spilling(blocks: u64) -> Books {
-    let mut books = books(limit(blocks));
-    enter(&mut books, UVM, GPU);
-    books
+/// Accounting with a share of so many blocks, and a UVM file with an address space on it.
+fn spilling(blocks: u64) -> Accounting {
+    let mut accounting = accounting(limit(blocks));
+    enter(&mut accounting, UVM, GPU);
+    accounting
 }
 
-fn enter(books: &mut Books, file: FileId, gpu: GpuId) {
+fn enter(accounting: &mut Accounting, file: FileId, gpu: GpuId) {
     assert!(matches!(
-        books.enter_managed(file, gpu, &[1; 16]),
+        accounting.enter_managed(file, gpu, &[1; 16]),
         Ok(Entry::Ready)
     ));
 }
 
 /// Maps, and has the driver told of what does not fit.
-fn map(books: &mut Books, file: FileId, base: u64, length: u64) -> Result<(), RefusalCause> {
-    let spills = books.map_managed(file, base, length).map_err(|r| r.cause)?;
+fn map(
+    accounting: &mut Accounting,
+    file: FileId,
+    base: u64,
+    length: u64,
+) -> Result<(), RefusalCause> {
+    let spills = accounting
+        .map_managed(file, base, length)
+        .map_err(|r| r.cause)?;
     let mut told = false;
-    while let Some(tell) = books.tell(file, base, length, false) {
-        books.told(tell.order, true);
+    while let Some(tell) = accounting.tell(file, base, length, false) {
+        accounting.told(tell.order, true);
         told = true;
     }
     assert_eq!(told, spills);
     Ok(())
 }
 
-fn managed(books: &Books, gpu: GpuId) -> (u64, u64) {
-    let share = books.share(gpu).unwrap();
+fn managed(accounting: &Accounting, gpu: GpuId) -> (u64, u64) {
+    let share = accounting.share(gpu).unwrap();
     assert!(!share.over() || share.limit < share.managed, "{share:?}");
     (share.managed / BLOCK, share.spilled)
 }
 
 /// Everything that comes back now: address and blocks.
-fn come_back(books: &mut Books) -> Vec<(u64, u64)> {
+fn come_back(accounting: &mut Accounting) -> Vec<(u64, u64)> {
     let mut back = Vec::new();
-    while let Some(order) = books.give_back() {
+    while let Some(order) = accounting.give_back() {
         back.push((order.base, order.length));
-        books.returned(order);
+        accounting.returned(order);
     }
     back
 }
 
-fn counts(books: &mut Books, file: FileId, base: u64, length: u64) -> Vec<(u64, u64, bool)> {
-    let touch = books.begin_touch(file, base, length).unwrap().unwrap();
+fn counts(
+    accounting: &mut Accounting,
+    file: FileId,
+    base: u64,
+    length: u64,
+) -> Vec<(u64, u64, bool)> {
+    let touch = accounting.begin_touch(file, base, length).unwrap().unwrap();
     let runs = touch.runs.iter();
     let runs = runs.map(|run| (run.base, run.length, run.counts)).collect();
-    books.end_touch(touch);
+    accounting.end_touch(touch);
     runs
 }
 
 #[test]
 fn what_fits_counts_and_the_rest_of_a_range_is_spilled() {
-    let mut books = spilling(10);
-    assert_eq!(map(&mut books, UVM, BASE, 6 * BLOCK), Ok(()));
-    assert_eq!(managed(&books, GPU), (6, 0));
+    let mut accounting = spilling(10);
+    assert_eq!(map(&mut accounting, UVM, BASE, 6 * BLOCK), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (6, 0));
     let next = BASE + 6 * BLOCK;
-    assert_eq!(map(&mut books, UVM, next, 6 * BLOCK), Ok(()));
-    assert_eq!(managed(&books, GPU), (10, 2 * BLOCK));
+    assert_eq!(map(&mut accounting, UVM, next, 6 * BLOCK), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (10, 2 * BLOCK));
     assert_eq!(
-        counts(&mut books, UVM, BASE, 12 * BLOCK),
+        counts(&mut accounting, UVM, BASE, 12 * BLOCK),
         [
             (BASE, 10 * BLOCK, true),
             (BASE + 10 * BLOCK, 2 * BLOCK, false)
         ]
     );
     // Free is what no memory counts; a memory object gets nothing of it.
-    assert!(books.share(GPU).unwrap().free() < BLOCK);
-    books.unmap_managed(UVM, BASE, 12 * BLOCK);
-    assert_eq!(managed(&books, GPU), (0, 0));
+    assert!(accounting.share(GPU).unwrap().free() < BLOCK);
+    accounting.unmap_managed(UVM, BASE, 12 * BLOCK);
+    assert_eq!(managed(&accounting, GPU), (0, 0));
 }
 
 #[test]
 fn blocks_count_whole_and_once() {
-    let mut books = spilling(10);
+    let mut accounting = spilling(10);
     // Two mappings in one block, one of them with a page in the next.
-    assert_eq!(map(&mut books, UVM, BASE, PAGE), Ok(()));
-    assert_eq!(managed(&books, GPU), (1, 0));
-    assert_eq!(map(&mut books, UVM, BASE + PAGE, BLOCK), Ok(()));
-    assert_eq!(managed(&books, GPU), (2, 0));
-    books.unmap_managed(UVM, BASE + PAGE, BLOCK);
-    assert_eq!(managed(&books, GPU), (1, 0));
-    books.unmap_managed(UVM, BASE, PAGE);
-    assert_eq!(managed(&books, GPU), (0, 0));
+    assert_eq!(map(&mut accounting, UVM, BASE, PAGE), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (1, 0));
+    assert_eq!(map(&mut accounting, UVM, BASE + PAGE, BLOCK), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (2, 0));
+    accounting.unmap_managed(UVM, BASE + PAGE, BLOCK);
+    assert_eq!(managed(&accounting, GPU), (1, 0));
+    accounting.unmap_managed(UVM, BASE, PAGE);
+    assert_eq!(managed(&accounting, GPU), (0, 0));
     // A neighbour has paid for the block.
-    let mut books = spilling(1);
-    assert_eq!(map(&mut books, UVM, BASE, PAGE), Ok(()));
-    assert_eq!(map(&mut books, UVM, BASE + PAGE, PAGE), Ok(()));
-    assert_eq!(managed(&books, GPU), (1, 0));
+    let mut accounting = spilling(1);
+    assert_eq!(map(&mut accounting, UVM, BASE, PAGE), Ok(()));
+    assert_eq!(map(&mut accounting, UVM, BASE + PAGE, PAGE), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (1, 0));
 }
 
 #[test]
 fn what_is_spilled_comes_back_with_what_the_program_wants_for_it() {
-    let mut books = spilling(4);
-    map(&mut books, UVM, BASE, 4 * BLOCK).unwrap();
+    let mut accounting = spilling(4);
+    map(&mut accounting, UVM, BASE, 4 * BLOCK).unwrap();
     let second = BASE + 100 * BLOCK;
-    map(&mut books, UVM, second, 3 * BLOCK).unwrap();
-    assert_eq!(managed(&books, GPU), (4, 3 * BLOCK));
-    books.wish(UVM, second + BLOCK, BLOCK, |wish| {
+    map(&mut accounting, UVM, second, 3 * BLOCK).unwrap();
+    assert_eq!(managed(&accounting, GPU), (4, 3 * BLOCK));
+    accounting.wish(UVM, second + BLOCK, BLOCK, |wish| {
         wish.preferred = Some(HOST);
         wish.duplicated = true;
     });
-    assert!(come_back(&mut books).is_empty());
+    assert!(come_back(&mut accounting).is_empty());
     // Half of the first goes: two blocks come back, one of them with its own wish.
-    books.unmap_managed(UVM, BASE, 2 * BLOCK);
-    let first = books.give_back().unwrap();
+    accounting.unmap_managed(UVM, BASE, 2 * BLOCK);
+    let first = accounting.give_back().unwrap();
     assert_eq!(
         (first.base, first.length, first.wish),
         (second, BLOCK, Wish::default())
     );
-    books.returned(first);
-    let next = books.give_back().unwrap();
+    accounting.returned(first);
+    let next = accounting.give_back().unwrap();
     assert_eq!((next.base, next.length), (second + BLOCK, BLOCK));
     assert_eq!(next.wish.preferred, Some(HOST));
     assert!(next.wish.duplicated);
-    books.returned(next);
-    assert_eq!(managed(&books, GPU), (4, BLOCK));
+    accounting.returned(next);
+    assert_eq!(managed(&accounting, GPU), (4, BLOCK));
     // A higher limit brings the rest.
-    assert!(books.set_limit(GPU, limit(20)));
-    assert_eq!(come_back(&mut books), [(second + 2 * BLOCK, BLOCK)]);
-    assert_eq!(managed(&books, GPU), (5, 0));
+    assert!(accounting.set_limit(GPU, limit(20)));
+    assert_eq!(come_back(&mut accounting), [(second + 2 * BLOCK, BLOCK)]);
+    assert_eq!(managed(&accounting, GPU), (5, 0));
 }
 
 #[test]
 fn managed_memory_makes_room_for_memory_objects() {
-    let mut books = spilling(10);
-    map(&mut books, UVM, BASE, 10 * BLOCK).unwrap();
+    let mut accounting = spilling(10);
+    map(&mut accounting, UVM, BASE, 10 * BLOCK).unwrap();
     let bytes = 4 * BLOCK;
-    assert!(books.begin_demand(GPU, bytes));
-    let order = books.make_room(GPU, bytes).unwrap();
+    assert!(accounting.begin_demand(GPU, bytes));
+    let order = accounting.make_room(GPU, bytes).unwrap();
     assert_eq!((order.base, order.length), (BASE + 6 * BLOCK, bytes));
     // It counts until the driver has moved it.
-    assert_eq!(managed(&books, GPU), (10, 0));
-    books.left(order, true);
-    assert_eq!(managed(&books, GPU), (6, bytes));
-    assert!(books.make_room(GPU, bytes).is_none());
+    assert_eq!(managed(&accounting, GPU), (10, 0));
+    accounting.left(order, true);
+    assert_eq!(managed(&accounting, GPU), (6, bytes));
+    assert!(accounting.make_room(GPU, bytes).is_none());
     // Nothing takes the room before the memory object does.
-    assert!(books.give_back().is_none());
-    books
+    assert!(accounting.give_back().is_none());
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(9), bytes))
         .unwrap();
-    books.end_demand();
-    assert!(books.give_back().is_none());
-    assert_eq!(managed(&books, GPU), (6, bytes));
-    books.free(CLIENT, object(9));
-    assert_eq!(come_back(&mut books), [(BASE + 6 * BLOCK, bytes)]);
+    accounting.end_demand();
+    assert!(accounting.give_back().is_none());
+    assert_eq!(managed(&accounting, GPU), (6, bytes));
+    accounting.free(CLIENT, object(9));
+    assert_eq!(come_back(&mut accounting), [(BASE + 6 * BLOCK, bytes)]);
 }
 
 #[test]
 fn what_would_not_be_enough_is_not_moved_and_what_could_not_be_moved_counts() {
-    let mut books = spilling(10);
-    books
+    let mut accounting = spilling(10);
+    accounting
         .alloc(&memory_request(CLIENT, DEVICE, object(9), 4 * BLOCK))
         .unwrap();
-    map(&mut books, UVM, BASE, 6 * BLOCK).unwrap();
-    assert!(!books.begin_demand(GPU, 7 * BLOCK), "more than all of it");
-    assert!(books.begin_demand(GPU, 6 * BLOCK));
-    let order = books.make_room(GPU, 6 * BLOCK).unwrap();
-    books.left(order, false);
-    books.end_demand();
-    assert_eq!(managed(&books, GPU), (6, 0));
+    map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
+    assert!(
+        !accounting.begin_demand(GPU, 7 * BLOCK),
+        "more than all of it"
+    );
+    assert!(accounting.begin_demand(GPU, 6 * BLOCK));
+    let order = accounting.make_room(GPU, 6 * BLOCK).unwrap();
+    accounting.left(order, false);
+    accounting.end_demand();
+    assert_eq!(managed(&accounting, GPU), (6, 0));
     // What a call in flight can bring onto a GPU is not moved.
-    let touch = books.begin_touch(UVM, BASE, BLOCK).unwrap().unwrap();
-    assert!(books.make_room(GPU, 6 * BLOCK).is_none());
-    books.end_touch(touch);
-    assert!(books.make_room(GPU, 6 * BLOCK).is_some());
+    let touch = accounting.begin_touch(UVM, BASE, BLOCK).unwrap().unwrap();
+    assert!(accounting.make_room(GPU, 6 * BLOCK).is_none());
+    accounting.end_touch(touch);
+    assert!(accounting.make_room(GPU, 6 * BLOCK).is_some());
 }
 
 #[test]
 fn a_lower_limit_is_made_good_in_mode_spill_alone() {
-    let mut books = spilling(10);
-    map(&mut books, UVM, BASE, 10 * BLOCK).unwrap();
-    assert!(books.set_limit(GPU, limit(7) + PAGE));
-    let order = books.make_good().unwrap();
+    let mut accounting = spilling(10);
+    map(&mut accounting, UVM, BASE, 10 * BLOCK).unwrap();
+    assert!(accounting.set_limit(GPU, limit(7) + PAGE));
+    let order = accounting.make_good().unwrap();
     assert_eq!((order.base, order.length), (BASE + 7 * BLOCK, 3 * BLOCK));
-    books.left(order, true);
-    assert!(books.make_good().is_none());
-    assert_eq!(managed(&books, GPU), (7, 3 * BLOCK));
+    accounting.left(order, true);
+    assert!(accounting.make_good().is_none());
+    assert_eq!(managed(&accounting, GPU), (7, 3 * BLOCK));
     for mode in [ManagedMode::Charge, ManagedMode::Deny] {
-        assert!(books.set_managed_mode(GPU, mode));
-        assert!(books.set_limit(GPU, limit(1)));
-        assert!(books.share(GPU).unwrap().over());
-        assert!(books.make_good().is_none());
+        assert!(accounting.set_managed_mode(GPU, mode));
+        assert!(accounting.set_limit(GPU, limit(1)));
+        assert!(accounting.share(GPU).unwrap().over());
+        assert!(accounting.make_good().is_none());
     }
 }
 
 #[test]
 fn in_mode_charge_all_fits_or_nothing_is_mapped() {
-    let mut books = spilling(10);
-    books.set_managed_mode(GPU, ManagedMode::Charge);
-    assert_eq!(map(&mut books, UVM, BASE, 10 * BLOCK), Ok(()));
-    let refused = map(&mut books, UVM, BASE + 20 * BLOCK, PAGE);
+    let mut accounting = spilling(10);
+    accounting.set_managed_mode(GPU, ManagedMode::Charge);
+    assert_eq!(map(&mut accounting, UVM, BASE, 10 * BLOCK), Ok(()));
+    let refused = map(&mut accounting, UVM, BASE + 20 * BLOCK, PAGE);
     let cause = RefusalCause::NoMemory {
         wanted: PAGE,
         free: 0,
     };
     assert_eq!(refused, Err(cause));
-    assert_eq!(managed(&books, GPU), (10, 0));
-    assert_eq!(books.share(GPU).unwrap().managed_refused, 1);
-    books.unmap_managed(UVM, BASE + BLOCK, BLOCK);
-    assert_eq!(map(&mut books, UVM, BASE + 20 * BLOCK, BLOCK), Ok(()));
+    assert_eq!(managed(&accounting, GPU), (10, 0));
+    assert_eq!(accounting.share(GPU).unwrap().managed_refused, 1);
+    accounting.unmap_managed(UVM, BASE + BLOCK, BLOCK);
+    assert_eq!(map(&mut accounting, UVM, BASE + 20 * BLOCK, BLOCK), Ok(()));
     // It does not make room for memory objects, either.
-    assert!(!books.begin_demand(GPU, BLOCK));
+    assert!(!accounting.begin_demand(GPU, BLOCK));
 }
 
 #[test]
 fn in_mode_deny_nothing_is_mapped_and_the_strictest_mode_holds() {
-    let mut books = spilling(10);
-    books.add_share(OTHER_GPU, 10 * BLOCK).unwrap();
-    enter(&mut books, UVM, OTHER_GPU);
-    books.set_managed_mode(OTHER_GPU, ManagedMode::Deny);
-    let refused = map(&mut books, UVM, BASE, PAGE);
+    let mut accounting = spilling(10);
+    accounting.add_share(OTHER_GPU, 10 * BLOCK).unwrap();
+    enter(&mut accounting, UVM, OTHER_GPU);
+    accounting.set_managed_mode(OTHER_GPU, ManagedMode::Deny);
+    let refused = map(&mut accounting, UVM, BASE, PAGE);
     assert_eq!(refused, Err(RefusalCause::ManagedDenied));
     // A file without an address space on that GPU.
-    enter(&mut books, OTHER_UVM, GPU);
-    assert_eq!(map(&mut books, OTHER_UVM, BASE, PAGE), Ok(()));
+    enter(&mut accounting, OTHER_UVM, GPU);
+    assert_eq!(map(&mut accounting, OTHER_UVM, BASE, PAGE), Ok(()));
     // One without any can get one on each.
-    let refused = map(&mut books, FileId(99), BASE, PAGE);
+    let refused = map(&mut accounting, FileId(99), BASE, PAGE);
     assert_eq!(refused, Err(RefusalCause::ManagedDenied));
 }
 
 #[test]
 fn memory_counts_on_every_gpu_with_an_address_space() {
-    let mut books = spilling(10);
-    books.add_share(OTHER_GPU, limit(4)).unwrap();
-    map(&mut books, UVM, BASE, 6 * BLOCK).unwrap();
-    assert_eq!(managed(&books, OTHER_GPU), (0, 0));
+    let mut accounting = spilling(10);
+    accounting.add_share(OTHER_GPU, limit(4)).unwrap();
+    map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
+    assert_eq!(managed(&accounting, OTHER_GPU), (0, 0));
     // The second GPU has no room for all of it.
-    let Ok(Entry::Crowded(order)) = books.enter_managed(UVM, OTHER_GPU, &[2; 16]) else {
+    let Ok(Entry::Crowded(order)) = accounting.enter_managed(UVM, OTHER_GPU, &[2; 16]) else {
         panic!("it fits");
     };
     assert_eq!((order.base, order.length), (BASE + 4 * BLOCK, 2 * BLOCK));
-    books.left(order, true);
-    enter(&mut books, UVM, OTHER_GPU);
-    assert_eq!(managed(&books, GPU), (4, 2 * BLOCK));
-    assert_eq!(managed(&books, OTHER_GPU), (4, 2 * BLOCK));
+    accounting.left(order, true);
+    enter(&mut accounting, UVM, OTHER_GPU);
+    assert_eq!(managed(&accounting, GPU), (4, 2 * BLOCK));
+    assert_eq!(managed(&accounting, OTHER_GPU), (4, 2 * BLOCK));
     // What comes later counts on both, as far as it fits both.
-    map(&mut books, UVM, BASE + 20 * BLOCK, 2 * BLOCK).unwrap();
-    assert_eq!(managed(&books, GPU), (4, 4 * BLOCK));
-    books.close_file(UVM);
-    assert_eq!(managed(&books, GPU), (0, 0));
-    assert_eq!(managed(&books, OTHER_GPU), (0, 0));
+    map(&mut accounting, UVM, BASE + 20 * BLOCK, 2 * BLOCK).unwrap();
+    assert_eq!(managed(&accounting, GPU), (4, 4 * BLOCK));
+    accounting.close_file(UVM);
+    assert_eq!(managed(&accounting, GPU), (0, 0));
+    assert_eq!(managed(&accounting, OTHER_GPU), (0, 0));
 }
 
 #[test]
 fn a_gpu_that_has_no_room_gets_no_address_space_in_the_other_modes() {
-    let mut books = spilling(10);
-    books.add_share(OTHER_GPU, limit(4)).unwrap();
-    map(&mut books, UVM, BASE, 6 * BLOCK).unwrap();
+    let mut accounting = spilling(10);
+    accounting.add_share(OTHER_GPU, limit(4)).unwrap();
+    map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
     for mode in [ManagedMode::Charge, ManagedMode::Deny] {
-        books.set_managed_mode(OTHER_GPU, mode);
-        let entry = books.enter_managed(UVM, OTHER_GPU, &[2; 16]);
+        accounting.set_managed_mode(OTHER_GPU, mode);
+        let entry = accounting.enter_managed(UVM, OTHER_GPU, &[2; 16]);
         assert!(matches!(entry, Ok(Entry::Refused)), "{mode:?}");
     }
 }
 
 #[test]
 fn what_takes_the_place_of_memory_on_its_way_onto_a_gpu_must_count() {
-    let mut books = spilling(4);
-    map(&mut books, UVM, BASE, 4 * BLOCK).unwrap();
-    let touch = books.begin_touch(UVM, BASE, 4 * BLOCK).unwrap().unwrap();
-    books.unmap_managed(UVM, BASE, 4 * BLOCK);
-    let refused = map(&mut books, UVM, BASE, 5 * BLOCK);
+    let mut accounting = spilling(4);
+    map(&mut accounting, UVM, BASE, 4 * BLOCK).unwrap();
+    let touch = accounting
+        .begin_touch(UVM, BASE, 4 * BLOCK)
+        .unwrap()
+        .unwrap();
+    accounting.unmap_managed(UVM, BASE, 4 * BLOCK);
+    let refused = map(&mut accounting, UVM, BASE, 5 * BLOCK);
     assert!(matches!(refused, Err(RefusalCause::NoMemory { .. })));
-    assert_eq!(map(&mut books, UVM, BASE, 4 * BLOCK), Ok(()));
-    books.end_touch(touch);
-    books.unmap_managed(UVM, BASE, 4 * BLOCK);
-    assert_eq!(map(&mut books, UVM, BASE, 5 * BLOCK), Ok(()));
+    assert_eq!(map(&mut accounting, UVM, BASE, 4 * BLOCK), Ok(()));
+    accounting.end_touch(touch);
+    accounting.unmap_managed(UVM, BASE, 4 * BLOCK);
+    assert_eq!(map(&mut accounting, UVM, BASE, 5 * BLOCK), Ok(()));
 }
 
 #[test]
 fn memory_of_which_the_driver_could_not_be_told_is_new_until_it_is_unmapped() {
-    let mut books = spilling(1);
-    assert_eq!(books.map_managed(UVM, BASE, 3 * BLOCK).ok(), Some(true));
-    let tell = books.tell(UVM, BASE, 3 * BLOCK, false).unwrap();
+    let mut accounting = spilling(1);
+    assert_eq!(
+        accounting.map_managed(UVM, BASE, 3 * BLOCK).ok(),
+        Some(true)
+    );
+    let tell = accounting.tell(UVM, BASE, 3 * BLOCK, false).unwrap();
     assert_eq!(
         (tell.order.base, tell.order.length),
         (BASE + BLOCK, 2 * BLOCK)
     );
     // It does not count, so no call of the program's touches it, and it does not come back.
     assert_eq!(
-        counts(&mut books, UVM, BASE, 3 * BLOCK),
+        counts(&mut accounting, UVM, BASE, 3 * BLOCK),
         [(BASE, BLOCK, true), (BASE + BLOCK, 2 * BLOCK, false)]
     );
-    books.set_limit(GPU, limit(10));
-    assert!(books.give_back().is_none());
-    books.told(tell.order, false);
-    assert!(books.give_back().is_none());
-    books.unmap_managed(UVM, BASE + BLOCK, 2 * BLOCK);
-    assert_eq!(managed(&books, GPU), (1, 0));
+    accounting.set_limit(GPU, limit(10));
+    assert!(accounting.give_back().is_none());
+    accounting.told(tell.order, false);
+    assert!(accounting.give_back().is_none());
+    accounting.unmap_managed(UVM, BASE + BLOCK, 2 * BLOCK);
+    assert_eq!(managed(&accounting, GPU), (1, 0));
 }
 
 #[test]
 fn an_order_about_memory_that_is_gone_changes_nothing() {
-    let mut books = spilling(2);
-    map(&mut books, UVM, BASE, 2 * BLOCK).unwrap();
-    let order = books.make_room(GPU, BLOCK).unwrap();
-    books.unmap_managed(UVM, BASE, 2 * BLOCK);
-    map(&mut books, UVM, BASE, 2 * BLOCK).unwrap();
-    books.left(order, true);
-    assert_eq!(managed(&books, GPU), (2, 0));
+    let mut accounting = spilling(2);
+    map(&mut accounting, UVM, BASE, 2 * BLOCK).unwrap();
+    let order = accounting.make_room(GPU, BLOCK).unwrap();
+    accounting.unmap_managed(UVM, BASE, 2 * BLOCK);
+    map(&mut accounting, UVM, BASE, 2 * BLOCK).unwrap();
+    accounting.left(order, true);
+    assert_eq!(managed(&accounting, GPU), (2, 0));
 }
 
 #[test]
 fn what_is_brought_to_the_host_at_once_is_what_came_late_or_often() {
-    let mut books = spilling(1);
+    let mut accounting = spilling(1);
     let mut tell = |number: u64, late| {
         let base = BASE + number * 4 * BLOCK;
-        books.map_managed(UVM, base, 2 * BLOCK).unwrap();
-        let tell = books.tell(UVM, base, 2 * BLOCK, late).unwrap();
-        books.told(tell.order, true);
+        accounting.map_managed(UVM, base, 2 * BLOCK).unwrap();
+        let tell = accounting.tell(UVM, base, 2 * BLOCK, late).unwrap();
+        accounting.told(tell.order, true);
         tell.bring
     };
     assert!(!tell(0, false));
@@ -345,14 +366,14 @@ fn what_is_brought_to_the_host_at_once_is_what_came_late_or_often() {
 
 #[test]
 fn finding_a_piece_among_many_takes_few_steps() {
-    let mut books = spilling(100_000);
+    let mut accounting = spilling(100_000);
     for number in 0..20_000 {
-        map(&mut books, UVM, BASE + number * 4 * BLOCK, BLOCK).unwrap();
+        map(&mut accounting, UVM, BASE + number * 4 * BLOCK, BLOCK).unwrap();
     }
-    let (runs, steps) = steps::of(|| counts(&mut books, UVM, BASE + 40_000 * BLOCK, BLOCK));
+    let (runs, steps) = steps::of(|| counts(&mut accounting, UVM, BASE + 40_000 * BLOCK, BLOCK));
     assert_eq!(runs.len(), 1);
     assert!(steps < 10, "{steps} steps");
-    let (_, steps) = steps::of(|| books.unmap_managed(UVM, BASE + 40_000 * BLOCK, BLOCK));
+    let (_, steps) = steps::of(|| accounting.unmap_managed(UVM, BASE + 40_000 * BLOCK, BLOCK));
     assert!(steps < 10, "{steps} steps");
 }
 
@@ -418,14 +439,14 @@ impl Driver {
         blocks.len() as u64
     }
 
-    fn settle(&mut self, books: &mut Books) {
-        while let Some(order) = books.make_good() {
+    fn settle(&mut self, accounting: &mut Accounting) {
+        while let Some(order) = accounting.make_good() {
             self.set(&order, false);
-            books.left(order, true);
+            accounting.left(order, true);
         }
-        while let Some(order) = books.give_back() {
+        while let Some(order) = accounting.give_back() {
             self.set(&order, true);
-            books.returned(order);
+            accounting.returned(order);
         }
     }
 }
@@ -438,7 +459,7 @@ proptest! {
     /// in the end.
     #[test]
     fn a_gpu_may_hold_what_counts_and_no_more(steps in proptest::collection::vec(step(), 1..60)) {
-        let mut books = spilling(12);
+        let mut accounting = spilling(12);
         let mut driver = Driver::default();
         for step in steps {
             match step {
@@ -446,13 +467,13 @@ proptest! {
                     let free = (at..at + len).all(|n| !driver.0.contains_key(&(BASE / PART + n)));
                     if free {
                         let (base, length) = (BASE + at * PART, len * PART);
-                        if books.map_managed(UVM, base, length).is_ok() {
+                        if accounting.map_managed(UVM, base, length).is_ok() {
                             for page in Driver::pages(base, length) {
                                 driver.0.insert(page, true);
                             }
-                            while let Some(tell) = books.tell(UVM, base, length, false) {
+                            while let Some(tell) = accounting.tell(UVM, base, length, false) {
                                 driver.set(&tell.order, false);
-                                books.told(tell.order, true);
+                                accounting.told(tell.order, true);
                             }
                         }
                     }
@@ -460,60 +481,60 @@ proptest! {
                 Step::Unmap(at, len) => {
                     let (base, length) = (BASE + at * PART, len * PART);
                     driver.0.retain(|page, _| *page < base / PART || *page >= (base + length) / PART);
-                    books.unmap_managed(UVM, base, length);
+                    accounting.unmap_managed(UVM, base, length);
                 }
                 Step::Alloc(number, blocks) => {
                     let request = memory_request(CLIENT, DEVICE, object(0x100 + number), blocks * BLOCK);
-                    let demand = books.begin_demand(GPU, blocks * BLOCK);
-                    while let Some(order) = demand.then(|| books.make_room(GPU, blocks * BLOCK)).flatten() {
+                    let demand = accounting.begin_demand(GPU, blocks * BLOCK);
+                    while let Some(order) = demand.then(|| accounting.make_room(GPU, blocks * BLOCK)).flatten() {
                         driver.set(&order, false);
-                        books.left(order, true);
+                        accounting.left(order, true);
                     }
-                    let done = books.alloc(&request);
+                    let done = accounting.alloc(&request);
                     if demand {
-                        books.end_demand();
+                        accounting.end_demand();
                         let refused = done.err().map(|refusal| refusal.cause);
                         prop_assert!(matches!(refused, None | Some(RefusalCause::HandleInUse)), "{refused:?}");
                     }
                 }
                 Step::Free(number) => {
-                    books.free(CLIENT, object(0x100 + number));
-                    driver.settle(&mut books);
+                    accounting.free(CLIENT, object(0x100 + number));
+                    driver.settle(&mut accounting);
                 }
                 Step::Limit(blocks) => {
-                    books.set_limit(GPU, limit(blocks));
-                    driver.settle(&mut books);
+                    accounting.set_limit(GPU, limit(blocks));
+                    driver.settle(&mut accounting);
                 }
                 Step::Mode(mode) => {
                     let modes = [ManagedMode::Spill, ManagedMode::Charge, ManagedMode::Deny];
-                    books.set_managed_mode(GPU, modes[usize::from(mode)]);
+                    accounting.set_managed_mode(GPU, modes[usize::from(mode)]);
                 }
                 Step::Wish(at, len) => {
                     let (base, length) = (BASE + at * PART, len * PART);
-                    if let Some(touch) = books.begin_touch(UVM, base, length).unwrap() {
+                    if let Some(touch) = accounting.begin_touch(UVM, base, length).unwrap() {
                         for run in touch.runs.iter() {
                             for page in Driver::pages(run.base, run.length) {
                                 prop_assert_eq!(driver.0.get(&page), Some(&run.counts));
                             }
                         }
-                        books.end_touch(touch);
-                        books.wish(UVM, base, length, |wish| wish.duplicated = true);
+                        accounting.end_touch(touch);
+                        accounting.wish(UVM, base, length, |wish| wish.duplicated = true);
                     }
                 }
-                Step::Settle => driver.settle(&mut books),
+                Step::Settle => driver.settle(&mut accounting),
             }
-            let share = books.share(GPU).unwrap();
+            let share = accounting.share(GPU).unwrap();
             prop_assert_eq!(share.managed, driver.blocks() * BLOCK);
             let spilled = driver.0.values().filter(|gpu| !**gpu).count() as u64;
             prop_assert_eq!(share.spilled, spilled * PART);
             if share.managed_mode == ManagedMode::Spill {
-                driver.settle(&mut books);
-                let share = books.share(GPU).unwrap();
+                driver.settle(&mut accounting);
+                let share = accounting.share(GPU).unwrap();
                 prop_assert!(share.managed == 0 || !share.over(), "{share:?}");
             }
         }
-        books.close_file(UVM);
-        books.close_file(FILE);
-        prop_assert!(books.is_idle());
+        accounting.close_file(UVM);
+        accounting.close_file(FILE);
+        prop_assert!(accounting.is_idle());
     }
 }

@@ -16,14 +16,14 @@ fn span(gpu: Option<GpuId>, base: u64, length: u64) -> Span {
     }
 }
 
-fn with_memory(bytes: u64) -> Books {
-    let mut books = books(u64::MAX);
+fn with_memory(bytes: u64) -> Accounting {
+    let mut accounting = accounting(u64::MAX);
     let request = memory_request(CLIENT, DEVICE, MEMORY, bytes);
-    books.alloc(&request).unwrap();
-    books
+    accounting.alloc(&request).unwrap();
+    accounting
 }
 
-impl Books {
+impl Accounting {
     fn map(&mut self, map: &Map) -> Result<(), Refusal> {
         let ticket = self.begin_map(map)?;
         self.end_map(ticket, true);
@@ -44,143 +44,155 @@ impl Books {
 
 #[test]
 fn a_mapping_keeps_memory_charged_after_its_object_was_freed() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.free(CLIENT, ObjectHandle(CLIENT.0));
-    assert_eq!(books.used(GPU), 4 * MIB);
-    assert!(!books.is_idle());
-    assert_eq!(books.unmap(span(Some(GPU), MIB, 4 * MIB)), 1);
-    assert_eq!(books.used(GPU), 0);
-    assert!(books.is_idle());
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.free(CLIENT, ObjectHandle(CLIENT.0));
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    assert!(!accounting.is_idle());
+    assert_eq!(accounting.unmap(span(Some(GPU), MIB, 4 * MIB)), 1);
+    assert_eq!(accounting.used(GPU), 0);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn in_the_other_order_the_object_keeps_it() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    assert_eq!(books.unmap(span(Some(GPU), 0, 64 * MIB)), 1);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.used(GPU), 0);
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    assert_eq!(accounting.unmap(span(Some(GPU), 0, 64 * MIB)), 1);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn a_mapping_is_charged_while_the_driver_makes_it_and_no_longer_where_it_does_not() {
-    let mut books = with_memory(4 * MIB);
-    let ticket = books.begin_map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.used(GPU), 4 * MIB);
+    let mut accounting = with_memory(4 * MIB);
+    let ticket = accounting
+        .begin_map(&map(GPU, MEMORY, MIB, 4 * MIB))
+        .unwrap();
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
     // It is not there yet, so an unmapping that began before is none of it.
-    assert_eq!(books.unmap(span(None, 0, 64 * MIB)), 0);
-    books.end_map(ticket, false);
-    assert_eq!(books.used(GPU), 0);
+    assert_eq!(accounting.unmap(span(None, 0, 64 * MIB)), 0);
+    accounting.end_map(ticket, false);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn the_end_of_its_file_ends_a_mapping_and_of_another_file_does_not() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
     let other = Map {
         file: FileId(UVM.0 + 1),
         ..map(GPU, MEMORY, MIB, 4 * MIB)
     };
-    books.map(&other).unwrap();
-    books.close_file(FILE);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.close_file(UVM);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.close_file(other.file);
-    assert_eq!(books.used(GPU), 0);
-    assert!(books.is_idle());
+    accounting.map(&other).unwrap();
+    accounting.close_file(FILE);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.close_file(UVM);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.close_file(other.file);
+    assert_eq!(accounting.used(GPU), 0);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn each_gpu_has_a_mapping_of_its_own() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    books.map(&map(OTHER_GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.unmap(span(Some(GPU), MIB, 4 * MIB)), 1);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    assert_eq!(books.unmap(span(None, MIB, 4 * MIB)), 1);
-    assert_eq!(books.used(GPU), 0);
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    accounting
+        .map(&map(OTHER_GPU, MEMORY, MIB, 4 * MIB))
+        .unwrap();
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.unmap(span(Some(GPU), MIB, 4 * MIB)), 1);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    assert_eq!(accounting.unmap(span(None, MIB, 4 * MIB)), 1);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn a_part_that_is_unmapped_or_mapped_over_credits_nothing() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, 4 * MIB, 4 * MIB)).unwrap();
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.unmap(span(Some(GPU), 4 * MIB, 2 * MIB)), 0);
-    assert_eq!(books.unmap(span(Some(GPU), 5 * MIB, 64 * MIB)), 0);
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, 4 * MIB, 4 * MIB)).unwrap();
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.unmap(span(Some(GPU), 4 * MIB, 2 * MIB)), 0);
+    assert_eq!(accounting.unmap(span(Some(GPU), 5 * MIB, 64 * MIB)), 0);
     let request = memory_request(CLIENT, DEVICE, MEMORY, 2 * MIB);
-    books.alloc(&request).unwrap();
-    books.map(&map(GPU, MEMORY, 6 * MIB, 4 * MIB)).unwrap();
+    accounting.alloc(&request).unwrap();
+    accounting.map(&map(GPU, MEMORY, 6 * MIB, 4 * MIB)).unwrap();
     // What is left of the first one is not known: it is over with its file.
-    assert_eq!(books.unmap(span(None, 0, 64 * MIB)), 1);
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.close_file(UVM);
-    assert_eq!(books.used(GPU), 0);
+    assert_eq!(accounting.unmap(span(None, 0, 64 * MIB)), 1);
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.close_file(UVM);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn an_unmapping_that_began_before_a_later_mapping_does_not_end_it() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    let moment = books.moment();
-    let first = books.mapped(span(None, MIB, 4 * MIB), moment).unwrap();
-    assert_eq!(books.unmap(span(None, MIB, 4 * MIB)), 1);
-    books.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
-    books.free(CLIENT, MEMORY);
-    books.unmapped(first);
-    assert_eq!(books.mapped(span(None, MIB, 4 * MIB), moment), None);
-    assert_eq!(books.used(GPU), 4 * MIB);
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    let moment = accounting.moment();
+    let first = accounting.mapped(span(None, MIB, 4 * MIB), moment).unwrap();
+    assert_eq!(accounting.unmap(span(None, MIB, 4 * MIB)), 1);
+    accounting.map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    accounting.free(CLIENT, MEMORY);
+    accounting.unmapped(first);
+    assert_eq!(accounting.mapped(span(None, MIB, 4 * MIB), moment), None);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
 }
 
 #[test]
 fn what_was_split_while_it_was_unmapped_stays_charged() {
-    let mut books = with_memory(4 * MIB);
-    books.map(&map(GPU, MEMORY, 4 * MIB, 4 * MIB)).unwrap();
-    let moment = books.moment();
-    let first = books.mapped(span(None, 0, 64 * MIB), moment).unwrap();
-    let ticket = books
+    let mut accounting = with_memory(4 * MIB);
+    accounting.map(&map(GPU, MEMORY, 4 * MIB, 4 * MIB)).unwrap();
+    let moment = accounting.moment();
+    let first = accounting.mapped(span(None, 0, 64 * MIB), moment).unwrap();
+    let ticket = accounting
         .begin_map(&map(GPU, MEMORY, 2 * MIB, 4 * MIB))
         .unwrap();
-    books.unmapped(first);
-    books.free(CLIENT, MEMORY);
-    books.end_map(ticket, false);
-    assert_eq!(books.used(GPU), 4 * MIB);
-    books.close_file(UVM);
-    assert_eq!(books.used(GPU), 0);
+    accounting.unmapped(first);
+    accounting.free(CLIENT, MEMORY);
+    accounting.end_map(ticket, false);
+    assert_eq!(accounting.used(GPU), 4 * MIB);
+    accounting.close_file(UVM);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn what_cannot_be_mapped_is_refused_and_changes_nothing() {
-    let mut books = with_memory(4 * MIB);
-    let cause = |books: &mut Books, map: &Map| books.map(map).unwrap_err().cause;
+    let mut accounting = with_memory(4 * MIB);
+    let cause = |accounting: &mut Accounting, map: &Map| accounting.map(map).unwrap_err().cause;
     let unknown = map(GPU, ObjectHandle(1), MIB, MIB);
-    assert_eq!(cause(&mut books, &unknown), RefusalCause::UnknownObject);
+    assert_eq!(
+        cause(&mut accounting, &unknown),
+        RefusalCause::UnknownObject
+    );
     let foreign = Map {
         client: ClientHandle(1),
         ..map(GPU, MEMORY, MIB, MIB)
     };
-    assert_eq!(cause(&mut books, &foreign), RefusalCause::ForeignClient);
+    assert_eq!(
+        cause(&mut accounting, &foreign),
+        RefusalCause::ForeignClient
+    );
     let empty = map(GPU, MEMORY, MIB, 0);
-    assert_eq!(cause(&mut books, &empty), RefusalCause::NoRange);
+    assert_eq!(cause(&mut accounting, &empty), RefusalCause::NoRange);
     let beyond = map(GPU, MEMORY, u64::MAX - 5, 7);
-    assert_eq!(cause(&mut books, &beyond), RefusalCause::NoRange);
-    let ticket = books.begin_map(&map(GPU, MEMORY, MIB, 4 * MIB)).unwrap();
+    assert_eq!(cause(&mut accounting, &beyond), RefusalCause::NoRange);
+    let ticket = accounting
+        .begin_map(&map(GPU, MEMORY, MIB, 4 * MIB))
+        .unwrap();
     for base in [0, MIB, 3 * MIB] {
         let over = map(GPU, MEMORY, base, 2 * MIB);
-        assert_eq!(cause(&mut books, &over), RefusalCause::MappingInFlight);
+        assert_eq!(cause(&mut accounting, &over), RefusalCause::MappingInFlight);
     }
-    books.end_map(ticket, false);
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.used(GPU), 0);
+    accounting.end_map(ticket, false);
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[derive(Clone, Debug)]
@@ -211,7 +223,7 @@ proptest! {
     #[test]
     fn what_the_driver_holds_is_charged_after_every_step(steps in steps()) {
         let gpus = [GPU, OTHER_GPU];
-        let mut books = books(u64::MAX);
+        let mut accounting = accounting(u64::MAX);
         // By GPU and page: the memory, by a number that is never used again.
         let mut pages: BTreeMap<(usize, u64), u64> = BTreeMap::new();
         let mut live: [Option<u64>; 4] = [None; 4];
@@ -222,28 +234,28 @@ proptest! {
                     let handle = object(100 + u32::try_from(memory).unwrap());
                     let number = *live[memory].get_or_insert_with(|| {
                         next += 1;
-                        books.alloc(&memory_request(CLIENT, DEVICE, handle, 1)).unwrap();
+                        accounting.alloc(&memory_request(CLIENT, DEVICE, handle, 1)).unwrap();
                         next
                     });
-                    books.unmap(span(Some(gpus[gpu]), base, length));
-                    books.map(&map(gpus[gpu], handle, base, length)).unwrap();
+                    accounting.unmap(span(Some(gpus[gpu]), base, length));
+                    accounting.map(&map(gpus[gpu], handle, base, length)).unwrap();
                     for page in base..base + length {
                         pages.insert((gpu, page), number);
                     }
                 }
                 Step::Unmap(gpu, base, length) => {
-                    books.unmap(span(gpu.map(|gpu| gpus[gpu]), base, length));
+                    accounting.unmap(span(gpu.map(|gpu| gpus[gpu]), base, length));
                     pages.retain(|&(on, page), _| {
                         gpu.is_some_and(|gpu| gpu != on) || !(base..base + length).contains(&page)
                     });
                 }
                 Step::Free(memory) => {
                     if live[memory].take().is_some() {
-                        books.free(CLIENT, object(100 + u32::try_from(memory).unwrap()));
+                        accounting.free(CLIENT, object(100 + u32::try_from(memory).unwrap()));
                     }
                 }
                 Step::Close => {
-                    books.close_file(UVM);
+                    accounting.close_file(UVM);
                     pages.clear();
                 }
             }
@@ -251,34 +263,36 @@ proptest! {
             held.sort_unstable();
             held.dedup();
             let held = u64::try_from(held.len()).unwrap();
-            prop_assert!(books.used(GPU) >= held, "{} charged, {held} held", books.used(GPU));
+            prop_assert!(accounting.used(GPU) >= held, "{} charged, {held} held", accounting.used(GPU));
             if pages.is_empty() && matches!(step, Step::Close) {
-                prop_assert_eq!(books.used(GPU), held);
+                prop_assert_eq!(accounting.used(GPU), held);
             }
         }
-        books.close_file(FILE);
-        books.close_file(UVM);
-        prop_assert_eq!(books.used(GPU), 0);
-        prop_assert!(books.is_idle());
+        accounting.close_file(FILE);
+        accounting.close_file(UVM);
+        prop_assert_eq!(accounting.used(GPU), 0);
+        prop_assert!(accounting.is_idle());
     }
 }
 
 #[test]
 fn finding_a_mapping_among_many_takes_few_steps() {
-    let mut books = with_memory(MIB);
+    let mut accounting = with_memory(MIB);
     const COUNT: u64 = 20_000;
     for number in 0..COUNT {
-        books.map(&map(GPU, MEMORY, number * MIB, MIB)).unwrap();
+        accounting
+            .map(&map(GPU, MEMORY, number * MIB, MIB))
+            .unwrap();
     }
     let count = 1000;
     let ((), taken) = steps::of(|| {
         for number in 0..count {
-            assert_eq!(books.unmap(span(Some(GPU), number * 17 * MIB, MIB)), 1);
+            assert_eq!(accounting.unmap(span(Some(GPU), number * 17 * MIB, MIB)), 1);
         }
     });
     let each = taken / count;
     assert!(each < 400, "{each} steps for one of {COUNT}");
-    books.close_file(UVM);
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    accounting.close_file(UVM);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }

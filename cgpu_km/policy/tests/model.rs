@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books against a model that is too simple to be wrong: objects and costs in plain lists, every
+//! The accounting against a model that is too simple to be wrong: objects and costs in plain lists, every
 //! sum computed anew.
 //!
 //! A step is a whole event or, to have calls in flight, its beginning or its end. After each the two
-//! are compared in every answer that the books can give.
+//! are compared in every answer that the accounting can give.
 
 use super::*;
 use proptest::prelude::*;
@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(cases(208))]
 
     #[test]
-    fn the_books_agree_with_a_naive_model_after_every_step(
+    fn the_accounting_agree_with_a_naive_model_after_every_step(
         steps in proptest::collection::vec(step(), STEPS)
     ) {
         let mut world = World::new();

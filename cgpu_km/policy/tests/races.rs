@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls in flight in any order, against a driver with few handles and two GPUs.
 //!
-//! Each call has three moments: it begins in the books, the driver executes it, it ends in the books.
+//! Each call has three moments: it begins in the accounting, the driver executes it, it ends in the accounting.
 //! The steps put the moments of several calls in any order, as threads that can stop each other
-//! anywhere would. Whatever the order is, the books must never say less than the driver has.
+//! anywhere would. Whatever the order is, the accounting must never say less than the driver has.
 
 use super::*;
 use proptest::prelude::*;
@@ -209,19 +209,19 @@ struct Flight {
 }
 
 struct World {
-    books: Books,
+    accounting: Accounting,
     driver: Driver,
     flights: Vec<Flight>,
 }
 
 impl World {
     fn new() -> Self {
-        let mut books = Books::new();
+        let mut accounting = Accounting::new();
         for gpu in GPUS {
-            books.add_share(gpu, u64::MAX).unwrap();
+            accounting.add_share(gpu, u64::MAX).unwrap();
         }
         let mut world = Self {
-            books,
+            accounting,
             driver: Driver::default(),
             flights: Vec::new(),
         };
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// A client and one of its objects, mostly of one kind, that the driver or the books have; rarely
+    /// A client and one of its objects, mostly of one kind, that the driver or the accounting have; rarely
     /// what neither has.
     fn select(&self, (client, object): (usize, usize), kind: Option<Kind>) -> (u32, u32) {
         let mut clients = self.driver.clients.keys();
@@ -309,15 +309,15 @@ impl World {
         };
         let handles = (1..=HANDLES).chain((0..HANDLES).map(|handle| 0xcaf8_0000 + handle));
         let known = |handle: u32| {
-            let books = self
-                .books
+            let accounting = self
+                .accounting
                 .kind_of(ClientHandle(client), ObjectHandle(handle));
             let driver = self.driver.objects.get(&(client, handle));
             let driver = driver.map(|object| match object.memory {
                 Some(_) => Kind::VideoMemory,
                 None => Kind::Device,
             });
-            driver.or(books)
+            driver.or(accounting)
         };
         let mut found: Vec<u32> = handles
             .clone()
@@ -345,24 +345,24 @@ impl World {
         if self.flights.iter().any(in_the_way) {
             return;
         }
-        let books = &mut self.books;
+        let accounting = &mut self.accounting;
         let (client, object) = (ClientHandle(call.client), ObjectHandle(call.object));
         let handle = ObjectHandle(call.handle);
         let paper = match call.what {
-            What::Client(wanted) => books.begin_alloc(&Alloc {
+            What::Client(wanted) => accounting.begin_alloc(&Alloc {
                 object: ObjectHandle(wanted),
                 ..client_request(FileId(call.file), PROCESS)
             }),
-            What::Device(gpu) => books.begin_alloc(&device_request(client, handle, gpu)),
+            What::Device(gpu) => accounting.begin_alloc(&device_request(client, handle, gpu)),
             What::Memory(bytes) => {
-                books.begin_alloc(&memory_request(client, object, handle, bytes))
+                accounting.begin_alloc(&memory_request(client, object, handle, bytes))
             }
             What::Dup(source_client, source) => {
                 let source = (ClientHandle(source_client), ObjectHandle(source));
-                books.begin_dup(client, object, handle, source.0, source.1)
+                accounting.begin_dup(client, object, handle, source.0, source.1)
             }
             What::Free => {
-                if let Ok(ticket) = books.begin_free(client, object) {
+                if let Ok(ticket) = accounting.begin_free(client, object) {
                     self.fly(call, Paper::Free(ticket));
                 }
                 return;
@@ -415,17 +415,17 @@ impl World {
                     object: ObjectHandle(handle),
                     bytes: 0,
                 });
-                self.books.end_alloc(ticket, done);
+                self.accounting.end_alloc(ticket, done);
             }
-            Paper::Dup(ticket) => self.books.end_dup(ticket, answer.map(ObjectHandle)),
-            Paper::Free(ticket) => self.books.end_free(ticket, answer.is_some()),
-            Paper::Close => self.books.close_file(FileId(flight.call.file)),
+            Paper::Dup(ticket) => self.accounting.end_dup(ticket, answer.map(ObjectHandle)),
+            Paper::Free(ticket) => self.accounting.end_free(ticket, answer.is_some()),
+            Paper::Close => self.accounting.close_file(FileId(flight.call.file)),
         }
     }
 
     fn compare(&self) {
         for gpu in GPUS {
-            let share = self.books.share(gpu).unwrap();
+            let share = self.accounting.share(gpu).unwrap();
             let taken = self.driver.taken(gpu);
             let charged = share.used + share.reserved;
             assert!(charged >= taken, "{taken} taken, {charged} charged");
@@ -438,14 +438,18 @@ impl World {
             self.compare();
         }
         for &client in self.driver.clients.keys() {
-            assert!(self.books.owns_client(ClientHandle(client)));
+            assert!(self.accounting.owns_client(ClientHandle(client)));
         }
         for file in 0..FILES {
             self.driver.close(file);
-            self.books.close_file(FileId(file));
+            self.accounting.close_file(FileId(file));
             self.compare();
         }
-        assert!(self.books.is_idle(), "something is left: {:?}", self.books);
+        assert!(
+            self.accounting.is_idle(),
+            "something is left: {:?}",
+            self.accounting
+        );
     }
 }
 
@@ -453,7 +457,7 @@ proptest! {
     #![proptest_config(cases(1000))]
 
     #[test]
-    fn whatever_the_order_of_calls_in_flight_the_books_never_say_less_than_the_driver_has(
+    fn whatever_the_order_of_calls_in_flight_the_accounting_never_say_less_than_the_driver_has(
         steps in proptest::collection::vec(step(), 0..600)
     ) {
         let mut world = World::new();

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 const PAGE: u64 = 4096;
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
 
-fn with_range(base: u64, length: u64) -> Books {
-    let mut books = books(u64::MAX);
+fn with_range(base: u64, length: u64) -> Accounting {
+    let mut accounting = accounting(u64::MAX);
     let request = memory_request(CLIENT, DEVICE, MEMORY, MIB);
-    books.alloc(&request).unwrap();
-    let ticket = books.begin_range(UVM, base, length).unwrap();
-    books.end_range(ticket, true);
-    books
+    accounting.alloc(&request).unwrap();
+    let ticket = accounting.begin_range(UVM, base, length).unwrap();
+    accounting.end_range(ticket, true);
+    accounting
 }
 
 fn cause<T>(result: Result<T, Refusal>) -> Option<RefusalCause> {
@@ -24,10 +24,10 @@ fn cause<T>(result: Result<T, Refusal>) -> Option<RefusalCause> {
 
 #[test]
 fn no_two_ranges_of_a_file_overlap() {
-    let mut books = with_range(4 * MIB, 4 * MIB);
+    let mut accounting = with_range(4 * MIB, 4 * MIB);
     for (base, length) in [(4, 4), (0, 0), (3, 2), (7, 9), (5, 1), (2, 8)] {
         let (base, length) = (base * MIB, length * MIB);
-        let refused = cause(books.begin_range(UVM, base, length));
+        let refused = cause(accounting.begin_range(UVM, base, length));
         let wanted = match length {
             0 => RefusalCause::NoRange,
             _ => RefusalCause::AddressInUse,
@@ -35,25 +35,25 @@ fn no_two_ranges_of_a_file_overlap() {
         assert_eq!(refused, Some(wanted), "{base:#x} {length:#x}");
     }
     for (base, length) in [(2 * MIB, 2 * MIB), (8 * MIB, PAGE)] {
-        let ticket = books.begin_range(UVM, base, length).unwrap();
-        books.end_range(ticket, true);
+        let ticket = accounting.begin_range(UVM, base, length).unwrap();
+        accounting.end_range(ticket, true);
     }
     // Another file is another address space.
     let other = FileId(UVM.0 + 1);
-    let ticket = books.begin_range(other, 4 * MIB, 4 * MIB).unwrap();
-    books.end_range(ticket, true);
-    books.close_file(UVM);
-    let ticket = books.begin_range(UVM, 4 * MIB, 4 * MIB).unwrap();
-    books.end_range(ticket, true);
-    books.close_file(UVM);
-    books.close_file(other);
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    let ticket = accounting.begin_range(other, 4 * MIB, 4 * MIB).unwrap();
+    accounting.end_range(ticket, true);
+    accounting.close_file(UVM);
+    let ticket = accounting.begin_range(UVM, 4 * MIB, 4 * MIB).unwrap();
+    accounting.end_range(ticket, true);
+    accounting.close_file(UVM);
+    accounting.close_file(other);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn what_the_driver_refuses_for_its_numbers_is_no_range() {
-    let mut books = books(u64::MAX);
+    let mut accounting = accounting(u64::MAX);
     for (base, length) in [
         (0, PAGE),
         (PAGE, 0),
@@ -61,7 +61,7 @@ fn what_the_driver_refuses_for_its_numbers_is_no_range() {
         (PAGE, PAGE + 1),
         (u64::MAX - PAGE + 1, 2 * PAGE),
     ] {
-        let refused = cause(books.begin_range(UVM, base, length));
+        let refused = cause(accounting.begin_range(UVM, base, length));
         assert_eq!(
             refused,
             Some(RefusalCause::NoRange),
@@ -72,55 +72,62 @@ fn what_the_driver_refuses_for_its_numbers_is_no_range() {
 
 #[test]
 fn a_call_for_a_range_that_another_one_makes_or_frees_is_refused() {
-    let mut books = with_range(4 * MIB, 4 * MIB);
-    let coming = books.begin_range(UVM, 8 * MIB, 4 * MIB).unwrap();
-    let free = |books: &mut Books, base| books.begin_range_free(UVM, base, Some(4 * MIB));
+    let mut accounting = with_range(4 * MIB, 4 * MIB);
+    let coming = accounting.begin_range(UVM, 8 * MIB, 4 * MIB).unwrap();
+    let free =
+        |accounting: &mut Accounting, base| accounting.begin_range_free(UVM, base, Some(4 * MIB));
     assert_eq!(
-        cause(free(&mut books, 8 * MIB)),
+        cause(free(&mut accounting, 8 * MIB)),
         Some(RefusalCause::NoRange)
     );
-    books.end_range(coming, true);
-    let Ok(RangeEnd::Certain(going)) = free(&mut books, 4 * MIB) else {
+    accounting.end_range(coming, true);
+    let Ok(RangeEnd::Certain(going)) = free(&mut accounting, 4 * MIB) else {
         panic!("a range that is there");
     };
     assert_eq!(
-        cause(free(&mut books, 4 * MIB)),
+        cause(free(&mut accounting, 4 * MIB)),
         Some(RefusalCause::NoRange)
     );
-    let again = cause(books.begin_range(UVM, 4 * MIB, PAGE));
+    let again = cause(accounting.begin_range(UVM, 4 * MIB, PAGE));
     assert_eq!(again, Some(RefusalCause::AddressInUse));
-    books.end_range_free(going, true);
-    assert!(matches!(free(&mut books, 4 * MIB), Ok(RangeEnd::Nothing)));
-    let ticket = books.begin_range(UVM, 4 * MIB, PAGE).unwrap();
-    books.end_range(ticket, true);
+    accounting.end_range_free(going, true);
+    assert!(matches!(
+        free(&mut accounting, 4 * MIB),
+        Ok(RangeEnd::Nothing)
+    ));
+    let ticket = accounting.begin_range(UVM, 4 * MIB, PAGE).unwrap();
+    accounting.end_range(ticket, true);
 }
 
 #[test]
 fn a_range_goes_with_all_that_was_mapped_in_it() {
-    let mut books = with_range(4 * MIB, 4 * MIB);
+    let mut accounting = with_range(4 * MIB, 4 * MIB);
     for base in [4, 5, 7] {
-        let ticket = books.begin_map(&map(GPU, MEMORY, base * MIB, MIB)).unwrap();
-        books.end_map(ticket, true);
+        let ticket = accounting
+            .begin_map(&map(GPU, MEMORY, base * MIB, MIB))
+            .unwrap();
+        accounting.end_map(ticket, true);
     }
-    books.free(CLIENT, MEMORY);
-    assert_eq!(books.used(GPU), MIB);
+    accounting.free(CLIENT, MEMORY);
+    assert_eq!(accounting.used(GPU), MIB);
     // Of another length there is none, so the driver frees none.
-    let other = books.begin_range_free(UVM, 4 * MIB, Some(MIB));
+    let other = accounting.begin_range_free(UVM, 4 * MIB, Some(MIB));
     assert!(matches!(other, Ok(RangeEnd::Nothing)));
-    let Ok(RangeEnd::Certain(going)) = books.begin_range_free(UVM, 4 * MIB, None) else {
+    let Ok(RangeEnd::Certain(going)) = accounting.begin_range_free(UVM, 4 * MIB, None) else {
         panic!("a range that is there");
     };
-    books.end_range_free(going, true);
-    assert_eq!(books.used(GPU), 0);
+    accounting.end_range_free(going, true);
+    assert_eq!(accounting.used(GPU), 0);
 }
 
 #[test]
 fn without_memory_for_a_record_there_is_no_range() {
-    let mut books = books(u64::MAX);
-    let (failed, _) = crate::store::failing::after(0, || cause(books.begin_range(UVM, MIB, MIB)));
+    let mut accounting = accounting(u64::MAX);
+    let (failed, _) =
+        crate::store::failing::after(0, || cause(accounting.begin_range(UVM, MIB, MIB)));
     assert_eq!(failed, Some(RefusalCause::Exhausted));
     assert!(matches!(
-        books.begin_range_free(UVM, MIB, None),
+        accounting.begin_range_free(UVM, MIB, None),
         Ok(RangeEnd::Nothing)
     ));
 }
@@ -229,7 +236,7 @@ const BYTES: u64 = 1 << 20;
 
 /// A tenant whose threads call at once, and its driver.
 struct Trial {
-    books: Books,
+    accounting: Accounting,
     driver: Driver,
     /// What is in flight, and what the driver said to it.
     flights: Vec<(Flight, Option<bool>)>,
@@ -240,10 +247,10 @@ struct Trial {
 impl Trial {
     /// Unmaps one by one, as the proxy does.
     fn clear(&mut self, span: Span) {
-        let moment = self.books.moment();
-        while let Some(mapped) = self.books.mapped(span, moment) {
+        let moment = self.accounting.moment();
+        while let Some(mapped) = self.accounting.mapped(span, moment) {
             self.driver.unmap(mapped.base / PAGE, mapped.length / PAGE);
-            self.books.unmapped(mapped);
+            self.accounting.unmapped(mapped);
         }
     }
 
@@ -252,21 +259,21 @@ impl Trial {
         let (at, bytes) = (base * PAGE, length * PAGE);
         let flight = match request {
             Request::Create => {
-                let ticket = self.books.begin_range(UVM, at, bytes).ok();
+                let ticket = self.accounting.begin_range(UVM, at, bytes).ok();
                 ticket.map(|ticket| Flight::Create(base, length, ticket))
             }
             Request::Map => {
                 self.memory += 1;
                 let handle = object(100 + u32::try_from(self.memory).unwrap());
                 let request = memory_request(CLIENT, DEVICE, handle, BYTES);
-                self.books.alloc(&request).unwrap();
+                self.accounting.alloc(&request).unwrap();
                 self.clear(whole(base, length));
-                let ticket = self.books.begin_map(&map(GPU, handle, at, bytes)).ok();
-                self.books.free(CLIENT, handle);
+                let ticket = self.accounting.begin_map(&map(GPU, handle, at, bytes)).ok();
+                self.accounting.free(CLIENT, handle);
                 ticket.map(|ticket| Flight::Map(base, length, self.memory, ticket))
             }
             Request::Free => {
-                let end = self.books.begin_range_free(UVM, at, Some(bytes)).ok();
+                let end = self.accounting.begin_range_free(UVM, at, Some(bytes)).ok();
                 end.map(|end| Flight::Free(base, length, end))
             }
         };
@@ -293,14 +300,16 @@ impl Trial {
         };
         let said = lie.unwrap_or(*said);
         match self.flights.remove(which).0 {
-            Flight::Create(_, _, ticket) => self.books.end_range(ticket, said),
+            Flight::Create(_, _, ticket) => self.accounting.end_range(ticket, said),
             Flight::Map(base, length, _, ticket) => {
                 if !said {
                     self.driver.unmap(base, length);
                 }
-                self.books.end_map(ticket, said);
+                self.accounting.end_map(ticket, said);
             }
-            Flight::Free(_, _, RangeEnd::Certain(going)) => self.books.end_range_free(going, true),
+            Flight::Free(_, _, RangeEnd::Certain(going)) => {
+                self.accounting.end_range_free(going, true)
+            }
             Flight::Free(base, length, RangeEnd::Lost) if said => self.clear(whole(base, length)),
             Flight::Free(..) => {}
         }
@@ -323,7 +332,7 @@ proptest! {
     #[test]
     fn what_is_mapped_is_charged_whatever_the_program_says(steps in steps()) {
         let mut trial = Trial {
-            books: books(u64::MAX),
+            accounting: accounting(u64::MAX),
             driver: Driver::default(),
             flights: Vec::new(),
             memory: 0,
@@ -348,17 +357,17 @@ proptest! {
                 Step::Execute(which) => trial.execute(which),
                 Step::End(which, lie) => trial.end(which, lie),
             }
-            let (charged, held) = (trial.books.used(GPU), trial.held());
+            let (charged, held) = (trial.accounting.used(GPU), trial.held());
             prop_assert!(charged >= held, "{charged} charged, {held} held after {step:?}");
         }
         for which in (0..trial.flights.len()).rev() {
             trial.execute(which);
             trial.end(which, None);
         }
-        let mut books = trial.books;
-        books.close_file(UVM);
-        books.close_file(FILE);
-        prop_assert_eq!(books.used(GPU), 0);
-        prop_assert!(books.is_idle());
+        let mut accounting = trial.accounting;
+        accounting.close_file(UVM);
+        accounting.close_file(FILE);
+        prop_assert_eq!(accounting.used(GPU), 0);
+        prop_assert!(accounting.is_idle());
     }
 }

@@ -18,85 +18,89 @@ const OBJECTS: u32 = 100_000;
 
 #[test]
 fn with_100_000_objects_every_event_takes_a_few_steps_and_a_free_as_many_as_it_frees() {
-    let mut books = books(u64::MAX);
+    let mut accounting = accounting(u64::MAX);
     let ((), steps) = steps::of(|| {
         for number in 0..OBJECTS {
             let handle = object(0x6000_0000 + number);
-            books
+            accounting
                 .alloc(&memory_request(CLIENT, DEVICE, handle, 1))
                 .unwrap();
         }
     });
-    assert_eq!(books.used(GPU), u64::from(OBJECTS));
+    assert_eq!(accounting.used(GPU), u64::from(OBJECTS));
     // Looking up client, parent and new handle, entering it, and the tables' growth.
     assert!(steps < 30 * u64::from(OBJECTS), "{steps} steps to allocate");
 
     let ((), steps) = steps::of(|| {
         for number in 0..OBJECTS {
             let handle = object(0x6000_0000 + number);
-            assert_eq!(books.gpu_of(CLIENT, handle), Some(GPU));
+            assert_eq!(accounting.gpu_of(CLIENT, handle), Some(GPU));
         }
     });
     assert!(steps < 4 * u64::from(OBJECTS), "{steps} steps to look up");
 
     // One object in the midst of the others.
-    let ((), steps) = steps::of(|| books.free(CLIENT, object(0x6000_0000 + OBJECTS / 2)));
+    let ((), steps) = steps::of(|| accounting.free(CLIENT, object(0x6000_0000 + OBJECTS / 2)));
     assert!(steps < 100, "{steps} steps to free one");
 
     let other = ClientHandle(0xc1d0_0020);
-    books.client(other, FileId(12), PROCESS);
-    books.alloc(&device_request(other, DEVICE, GPU)).unwrap();
-    books
+    accounting.client(other, FileId(12), PROCESS);
+    accounting
+        .alloc(&device_request(other, DEVICE, GPU))
+        .unwrap();
+    accounting
         .dup(other, DEVICE, object(7), CLIENT, object(0x6000_0000))
         .unwrap();
-    let ((), steps) = steps::of(|| books.free(CLIENT, DEVICE));
+    let ((), steps) = steps::of(|| accounting.free(CLIENT, DEVICE));
     assert!(steps < 20 * u64::from(OBJECTS), "{steps} steps to free all");
-    assert_eq!(books.used(GPU), 1);
-    let ((), steps) = steps::of(|| books.close_file(FileId(12)));
+    assert_eq!(accounting.used(GPU), 1);
+    let ((), steps) = steps::of(|| accounting.close_file(FileId(12)));
     assert!(steps < 100, "{steps} steps to close a file of two objects");
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn a_chain_of_100_000_objects_is_freed_without_recursion() {
-    // The driver's depth ends at 6; the books need no such bound.
-    let mut books = books(u64::MAX);
+    // The driver's depth ends at 6; the accounting needs no such bound.
+    let mut accounting = accounting(u64::MAX);
     let mut parent = DEVICE;
     for number in 0..OBJECTS {
         let handle = object(0x6000_0000 + number);
-        books.alloc(&request(CLIENT, parent, handle)).unwrap();
+        accounting.alloc(&request(CLIENT, parent, handle)).unwrap();
         parent = handle;
     }
-    let ((), steps) = steps::of(|| books.free(CLIENT, DEVICE));
+    let ((), steps) = steps::of(|| accounting.free(CLIENT, DEVICE));
     assert!(steps < 20 * u64::from(OBJECTS), "{steps} steps");
-    assert_eq!(books.kind_of(CLIENT, parent), None);
-    books.close_file(FILE);
-    assert!(books.is_idle());
+    assert_eq!(accounting.kind_of(CLIENT, parent), None);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
 }
 
 #[test]
 fn a_thousand_processes_come_and_go() {
-    let mut books = Books::new();
-    books.add_share(GPU, u64::MAX).unwrap();
+    let mut accounting = Accounting::new();
+    accounting.add_share(GPU, u64::MAX).unwrap();
     for number in 0..1000 {
         let client = ClientHandle(0xc1d0_0000 + number);
         let process = ProcessId(i32::try_from(number).unwrap());
-        books.client(client, FileId(u64::from(number)), process);
-        books.alloc(&device_request(client, DEVICE, GPU)).unwrap();
+        accounting.client(client, FileId(u64::from(number)), process);
+        accounting
+            .alloc(&device_request(client, DEVICE, GPU))
+            .unwrap();
         let bytes = u64::from(number) + 1;
-        books
+        accounting
             .alloc(&memory_request(client, DEVICE, object(7), bytes))
             .unwrap();
     }
-    let held = books.held(GPU);
+    let held = accounting.held(GPU);
     assert_eq!(held.len(), 1000);
     assert_eq!(held.iter().map(|(_, bytes)| bytes).sum::<u64>(), 500_500);
     let ((), steps) = steps::of(|| {
         for number in 0..1000 {
-            books.close_file(FileId(number));
+            accounting.close_file(FileId(number));
         }
     });
     assert!(steps < 50_000, "{steps} steps");
-    assert!(books.is_idle());
+    assert!(accounting.is_idle());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Arbitrary bytes as events: whatever a caller sends, the books do not panic and end empty.
+//! Arbitrary bytes as events: whatever a caller sends, the accounting does not panic and end empty.
 
 use super::*;
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ const KINDS: [Kind; 5] = [
 
 fn drive(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
-    let mut books = Books::with_seed(u64::from(bytes.next()));
+    let mut accounting = Accounting::with_seed(u64::from(bytes.next()));
     let mut tickets = Vec::new();
     let mut frees = Vec::new();
     while !bytes.0.is_empty() {
@@ -69,12 +69,12 @@ fn drive(bytes: &[u8]) {
                     page: PageSize::Big,
                     context: bytes.next() % 4 == 0,
                 };
-                tickets.extend(books.begin_alloc(&alloc));
+                tickets.extend(accounting.begin_alloc(&alloc));
             }
             3 => {
                 let source = ObjectHandle(bytes.handle());
                 let source_client = ClientHandle(bytes.handle());
-                tickets.extend(books.begin_dup(client, parent, handle, source_client, source));
+                tickets.extend(accounting.begin_dup(client, parent, handle, source_client, source));
             }
             4..=6 if !tickets.is_empty() => {
                 let at = usize::try_from(bytes.next()).unwrap() % tickets.len();
@@ -83,54 +83,54 @@ fn drive(bytes: &[u8]) {
                     bytes: bytes.bytes(),
                 };
                 let done = (bytes.next() % 4 != 0).then_some(done);
-                books.end_alloc(tickets.swap_remove(at), done);
+                accounting.end_alloc(tickets.swap_remove(at), done);
             }
-            7 => frees.extend(books.begin_free(client, handle)),
+            7 => frees.extend(accounting.begin_free(client, handle)),
             8 => {
                 if let Some(free) = frees.pop() {
-                    books.end_free(free, bytes.next() % 4 != 0);
+                    accounting.end_free(free, bytes.next() % 4 != 0);
                 }
             }
-            9 => books.close_file(FileId(u64::from(bytes.next() % 4))),
+            9 => accounting.close_file(FileId(u64::from(bytes.next() % 4))),
             10 => {
                 let gpu = GpuId(bytes.next() % 3);
                 match bytes.next() % 4 {
-                    0 => books.remove_share(gpu),
-                    1 => drop(books.set_limit(gpu, bytes.bytes())),
+                    0 => accounting.remove_share(gpu),
+                    1 => drop(accounting.set_limit(gpu, bytes.bytes())),
                     2 => {
                         let call = Audited {
                             kind: CallKind::Control,
                             number: 1,
                             reason: Reason::Unlisted,
                         };
-                        books.note_call(&call, Some(gpu), ProcessId(1), 0);
+                        accounting.note_call(&call, Some(gpu), ProcessId(1), 0);
                     }
-                    _ => drop(books.add_share(gpu, bytes.bytes())),
+                    _ => drop(accounting.add_share(gpu, bytes.bytes())),
                 }
             }
             _ => {
                 let _ = (
-                    books.gpu_of(client, handle),
-                    books.kind_of(client, handle),
-                    books.class_of(client, handle),
-                    books.client_file(client),
-                    books.share(GpuId(0)),
-                    books.fb_view(GpuId(1)),
+                    accounting.gpu_of(client, handle),
+                    accounting.kind_of(client, handle),
+                    accounting.class_of(client, handle),
+                    accounting.client_file(client),
+                    accounting.share(GpuId(0)),
+                    accounting.fb_view(GpuId(1)),
                 );
-                books.processes(GpuId(0), |_, _| {});
+                accounting.processes(GpuId(0), |_, _| {});
             }
         }
     }
     for ticket in tickets {
-        books.end_alloc(ticket, None);
+        accounting.end_alloc(ticket, None);
     }
     for free in frees {
-        books.end_free(free, true);
+        accounting.end_free(free, true);
     }
     for file in 0..4 {
-        books.close_file(FileId(file));
+        accounting.close_file(FileId(file));
     }
-    assert!(books.is_idle(), "something is left: {books:?}");
+    assert!(accounting.is_idle(), "something is left: {accounting:?}");
 }
 
 proptest! {

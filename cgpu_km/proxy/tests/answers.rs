@@ -58,7 +58,7 @@ fn each_group_has_a_timeslice_of_its_own_and_a_new_one_the_default() {
     add_group(&mut program, GROUP + 1);
     assert_eq!(set_timeslice(&mut program, GROUP, 5000), 0);
     assert_eq!(timeslice(&mut program, GROUP + 1), DEFAULT);
-    program.books.free(
+    program.accounting.free(
         crate::nvidia::handle::ClientHandle(CLIENT),
         crate::nvidia::handle::ObjectHandle(GROUP),
     );
@@ -83,13 +83,13 @@ fn preempting_and_boosting_are_answered_as_recorded() {
 #[test]
 fn a_boost_is_what_the_tenant_wants_until_it_is_cleared_or_its_time_has_come() {
     let mut program = with_group();
-    assert_eq!(program.books.boost(GPU), Boost::OFF);
+    assert_eq!(program.accounting.boost(GPU), Boost::OFF);
     let ask = |program: &mut Program, flags: u32, seconds: u32| {
         let mut params = [0; 8];
         put32(&mut params, 0, flags);
         put32(&mut params, 4, seconds);
         assert_eq!(control(program, CLIENT, PERF_BOOST, &params), 0);
-        program.books.boost(GPU)
+        program.accounting.boost(GPU)
     };
     // As CUDA asks and clears, and as Vulkan asks; and one level.
     assert_eq!(ask(&mut program, 0x12, u32::MAX), Boost::ENDLESS);
@@ -100,7 +100,7 @@ fn a_boost_is_what_the_tenant_wants_until_it_is_cleared_or_its_time_has_come() {
     assert!(program.seen.is_empty());
     // What is refused changes nothing.
     assert_eq!(control(&mut program, CLIENT, PERF_BOOST, &[3; 8]), 0x1f);
-    assert_eq!(program.books.boost(GPU), Boost::until(4601));
+    assert_eq!(program.accounting.boost(GPU), Boost::until(4601));
 }
 
 #[test]

@@ -131,10 +131,10 @@ fn a_client_has_the_handle_that_stands_in_the_place_of_the_client() {
         0,
         "another tenant's client is not had by asking for it"
     );
-    assert!(!program.books.owns_client(0xc1d0_0050.into()));
-    assert!(program.books.owns_client(0xc1d0_0077.into()));
+    assert!(!program.accounting.owns_client(0xc1d0_0050.into()));
+    assert!(program.accounting.owns_client(0xc1d0_0077.into()));
     assert_eq!(program.alloc(&nvos64(0xc1d0_0099, 0, 0, 0x41, 0), &[]), 0);
-    assert!(program.books.owns_client(0xc1d0_0099.into()));
+    assert!(program.accounting.owns_client(0xc1d0_0099.into()));
 }
 
 #[test]
@@ -162,11 +162,14 @@ fn a_new_client_takes_no_other_ones_place() {
     });
     assert_eq!(program.alloc(&nvos64(0, 0, 0, 0x41, 0), &[]), 0);
     assert_eq!(program.used(), 64 * MIB);
-    assert_eq!(program.books.client_file(CLIENT.into()), Some(CONTROL.file));
+    assert_eq!(
+        program.accounting.client_file(CLIENT.into()),
+        Some(CONTROL.file)
+    );
 }
 
 #[test]
-fn a_report_of_memory_for_an_object_that_the_books_do_not_know_is_not_asked_for() {
+fn a_report_of_memory_for_an_object_that_the_accounting_do_not_know_is_not_asked_for() {
     // The driver may have it: another thread's call is just making it, or freeing it. What it would
     // tell is of the whole GPU.
     let mut program = Program::with_subdevice(GIB);

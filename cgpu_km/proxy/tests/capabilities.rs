@@ -28,7 +28,7 @@ fn with(capabilities: Capabilities) -> Program {
     let made = program.alloc(&nvos64(CLIENT, DEVICE, RANGE, 0x50a0, PARAMS), &range);
     assert_eq!(made, 0);
     program.seen.clear();
-    assert!(program.books.set_capabilities(GPU, capabilities));
+    assert!(program.accounting.set_capabilities(GPU, capabilities));
     program.driver = Box::new(|_| 0);
     program
 }
@@ -82,7 +82,7 @@ fn each_set_allows_its_classes_and_no_other_does() {
                 assert!(program.seen.is_empty(), "{class:#x} with {one}");
                 let reason = Reason::Capability(sets);
                 assert_eq!(noted(&program), [(CallKind::Class, class, reason)]);
-                let record = program.books.noted_calls(GPU).next().expect("noted");
+                let record = program.accounting.noted_calls(GPU).next().expect("noted");
                 assert_eq!(record.gpu, Some(GPU), "that of the parent");
             }
         }
@@ -174,10 +174,13 @@ fn what_nothing_is_known_of_passes_on_own_objects_and_is_counted() {
         assert_eq!(control(&mut program, UNKNOWN, &[0; 40]), 0);
     }
     assert_eq!(program.seen.len(), 3);
-    let record = *program.books.noted_calls(GPU).next().expect("noted");
+    let record = *program.accounting.noted_calls(GPU).next().expect("noted");
     assert_eq!(record.call.reason, Reason::PassedUnseen);
     assert_eq!((record.count, record.gpu), (3, Some(GPU)));
-    assert_eq!(program.books.share(GPU).expect("added").refused_calls, 0);
+    assert_eq!(
+        program.accounting.share(GPU).expect("added").refused_calls,
+        0
+    );
     // One that the driver keeps for administrators.
     let denied = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0;
     assert_eq!(control(&mut program, 0x2080_c777, &[0; 40]), denied);
@@ -245,7 +248,7 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
 #[test]
 fn page_tables_of_what_rm_maps_are_charged() {
     let mut program = with(GRAPHICS);
-    let overhead = |program: &Program| program.books.share(GPU).expect("a share").overhead;
+    let overhead = |program: &Program| program.accounting.share(GPU).expect("a share").overhead;
     let map = |program: &mut Program, length: u64| {
         let mut outer = vec![0; 64];
         put32(&mut outer, 0, CLIENT);
@@ -265,7 +268,7 @@ fn page_tables_of_what_rm_maps_are_charged() {
     let refusal = NvStatus::NV_ERR_NO_MEMORY.0;
     assert_eq!(map(&mut program, 256 << 30), (refusal, 0));
     program
-        .books
+        .accounting
         .free(ClientHandle(CLIENT), ObjectHandle(RANGE));
     assert_eq!(overhead(&program), 0);
 }

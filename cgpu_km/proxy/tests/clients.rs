@@ -65,7 +65,7 @@ fn new_client(program: &mut Program) -> (u32, u32) {
 }
 
 fn owns(program: &mut Program, handle: u32) -> bool {
-    program.books.owns_client(ClientHandle(handle))
+    program.accounting.owns_client(ClientHandle(handle))
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_client_that_there_is_not_is_nobodys() {
         for handle in [VICTIM, 0xc1d0_0019, 0xc1d0_001a, 0xc1d0_001b] {
             assert!(!owns(&mut program, handle));
         }
-        assert!(program.books.is_idle());
+        assert!(program.accounting.is_idle());
     }
 }
 
@@ -149,5 +149,5 @@ fn where_that_does_not_end_there_is_none() {
     for index in 0..row.get() + 2 {
         assert!(!owns(&mut program, ClientHandle::BASE | index));
     }
-    assert!(program.books.is_idle());
+    assert!(program.accounting.is_idle());
 }

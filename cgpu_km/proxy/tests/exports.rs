@@ -120,7 +120,7 @@ fn memory_behind_a_descriptor_is_charged_once_and_until_the_last_of_its_referenc
             match what {
                 0 => free(&mut program, MEMORY),
                 1 => free(&mut program, COPY),
-                _ => program.books.close_file(FILE),
+                _ => program.accounting.close_file(FILE),
             }
             let left = if gone == 3 { 0 } else { 2 * MIB };
             assert_eq!(program.used(), left, "{order:?} after {gone}");
@@ -242,7 +242,7 @@ fn a_refusal_of_an_export_is_not_believed_and_the_memory_stays_charged_until_the
     program.driver = Box::new(|_| 0);
     free(&mut program, MEMORY);
     assert_eq!(program.used(), 2 * MIB);
-    program.books.close_file(FILE);
+    program.accounting.close_file(FILE);
     assert_eq!(program.used(), 0);
 }
 
@@ -263,7 +263,7 @@ fn a_refusal_of_an_import_is_made_true() {
     assert_eq!(get32(&program.seen[1].parts[0], 8), COPY);
     program.driver = Box::new(|_| 0);
     free(&mut program, MEMORY);
-    program.books.close_file(FILE);
+    program.accounting.close_file(FILE);
     assert_eq!(program.used(), 0, "there was no copy");
 }
 
@@ -304,7 +304,7 @@ fn of_a_list_what_is_there_comes_out_and_where_nothing_is_the_programs_word_stay
     assert_eq!(handles, [COPY, 0, COPY + 1]);
     let told = [8, 12, 16].map(|at| get32(program.at(PARAMS), at));
     assert_eq!(told, [COPY, SUBDEVICE, COPY + 1]);
-    program.books.close_file(FILE);
+    program.accounting.close_file(FILE);
     assert_eq!(program.used(), 6 * MIB);
     free(&mut program, COPY + 1);
     assert_eq!(program.used(), 2 * MIB);
@@ -323,7 +323,7 @@ fn a_place_that_the_driver_calls_empty_gives_no_object() {
     // Which is made true, since another thread can have written it.
     assert_eq!(program.seen[1].request, NV_ESC_RM_FREE);
     free(&mut program, MEMORY);
-    program.books.close_file(FILE);
+    program.accounting.close_file(FILE);
     assert_eq!(program.used(), 0);
 }
 

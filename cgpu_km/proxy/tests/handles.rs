@@ -331,9 +331,9 @@ fn a_call_that_names_another_tenants_client_is_counted() {
     let mut program = Program::with_subdevice(GIB);
     let mut outer = vec![0; 56];
     put32(&mut outer, 0, FOREIGN);
-    let before = program.books.share(GPU).expect("added").refused_calls;
+    let before = program.accounting.share(GPU).expect("added").refused_calls;
     status(&mut program, &CONTROL, NV_ESC_RM_MAP_MEMORY, &outer, 40);
-    let after = program.books.share(GPU).expect("added").refused_calls;
+    let after = program.accounting.share(GPU).expect("added").refused_calls;
     assert_eq!(after, before + 1);
 }
 

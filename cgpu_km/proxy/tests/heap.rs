@@ -108,7 +108,7 @@ fn host_memory_costs_nothing_and_other_classes_are_refused_by_the_old_call() {
     for class in [0x3e, 0x71] {
         assert_eq!(old_call(&mut program, class, 0x1000), 0, "{class:#x}");
         assert_eq!(program.used(), 0);
-        program.books.free(
+        program.accounting.free(
             crate::nvidia::handle::ClientHandle(CLIENT),
             crate::nvidia::handle::ObjectHandle(MEMORY + 1),
         );
@@ -152,7 +152,7 @@ fn a_range_of_addresses_is_charged_its_page_tables_unless_it_is_made_without() {
             let mut program = Program::with_subdevice(GIB);
             assert_eq!(range(&mut program, older, 64 * GIB, flags), 0);
             // Measured on an H200: 131,584 KiB.
-            let share = program.books.share(GPU).unwrap();
+            let share = program.accounting.share(GPU).unwrap();
             let least = if charged { 131_584 << 10 } else { 0 };
             assert!((least..=least * 21 / 20).contains(&share.overhead));
             assert_eq!(share.used, 0);
@@ -173,14 +173,16 @@ fn a_sparse_range_is_for_graphics_alone() {
     const SPARSE: u32 = 0x400_0000;
     for older in [false, true] {
         let mut program = Program::with_subdevice(GIB);
-        assert!(program.books.set_capabilities(GPU, COMPUTE));
+        assert!(program.accounting.set_capabilities(GPU, COMPUTE));
         program.seen.clear();
         let refused = range(&mut program, older, MIB, SPARSE);
         assert_eq!(refused, NvStatus::NV_ERR_NOT_SUPPORTED.0);
         assert!(program.seen.is_empty(), "the driver was asked");
-        assert!(program.books.set_capabilities(GPU, COMPUTE.or(GRAPHICS)));
+        assert!(program
+            .accounting
+            .set_capabilities(GPU, COMPUTE.or(GRAPHICS)));
         assert_eq!(range(&mut program, older, MIB, SPARSE), 0);
-        assert!(program.books.share(GPU).unwrap().overhead > 0);
+        assert!(program.accounting.share(GPU).unwrap().overhead > 0);
     }
 }
 
@@ -192,6 +194,6 @@ fn an_address_space_is_charged_its_page_tables_unless_they_are_uvms() {
         put32(&mut params, 4, flags);
         let outer = nvos64(CLIENT, DEVICE, MEMORY, 0x90f1, PARAMS);
         assert_eq!(program.alloc(&outer, &params), 0);
-        assert_eq!(program.books.share(GPU).unwrap().overhead, charged);
+        assert_eq!(program.accounting.share(GPU).unwrap().overhead, charged);
     }
 }

@@ -298,7 +298,7 @@ fn processes_of_others_are_not_listed() {
 }
 
 #[test]
-fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_books_have_it() {
+fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_accounting_have_it() {
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0x5c00_0010, 4 * MIB), 0);
     program.driver = Box::new(|parts| {

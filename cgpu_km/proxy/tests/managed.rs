@@ -83,7 +83,7 @@ fn register(program: &mut Program) -> u32 {
 
 /// What `mmap` and the return from it do.
 fn map(program: &mut Program, base: u64, length: u64, late: bool) -> bool {
-    let mapped = program.books.map_managed(UVM.file, base, length);
+    let mapped = program.accounting.map_managed(UVM.file, base, length);
     if mapped == Ok(true) {
         settle(program, UVM.file, base, length, late);
     }
@@ -108,7 +108,7 @@ fn with_spilled() -> Program {
 }
 
 fn figures(program: &Program) -> (u64, u64) {
-    let share = program.books.share(GPU).expect("added");
+    let share = program.accounting.share(GPU).expect("added");
     (share.managed / BLOCK, share.spilled / BLOCK)
 }
 
@@ -331,7 +331,7 @@ fn a_memory_object_gets_the_room_of_managed_memory() {
         ]
     );
     assert_eq!(figures(&program), (3, 1));
-    assert_eq!(program.books.share(GPU).expect("added").refused, 0);
+    assert_eq!(program.accounting.share(GPU).expect("added").refused, 0);
     // More than there is: nothing is moved.
     assert_eq!(program.memory(MEMORY + 1, 5 * BLOCK), NO_MEMORY);
     assert_eq!(asked(&mut program), []);
@@ -350,7 +350,7 @@ fn a_memory_object_gets_the_room_of_managed_memory() {
 fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
-    assert!(program.books.set_limit(GPU, limit(2)));
+    assert!(program.accounting.set_limit(GPU, limit(2)));
     rebalance(&mut program);
     let upper = BASE + 2 * BLOCK;
     assert_eq!(
@@ -361,7 +361,7 @@ fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
         ]
     );
     assert_eq!(figures(&program), (2, 2));
-    assert!(program.books.set_limit(GPU, limit(4)));
+    assert!(program.accounting.set_limit(GPU, limit(4)));
     rebalance(&mut program);
     assert_eq!(
         asked(&mut program),
@@ -382,7 +382,7 @@ fn a_gpu_gets_an_address_space_when_what_is_mapped_fits() {
     ] {
         let mut program = Program::with_subdevice(limit(2));
         program.driver = Box::new(|_| 0);
-        program.books.set_managed_mode(GPU, mode);
+        program.accounting.set_managed_mode(GPU, mode);
         assert!(map(&mut program, BASE, 3 * BLOCK, false));
         assert_eq!(figures(&program), (0, 0), "no GPU can hold it");
         program.seen.clear();

@@ -2,11 +2,11 @@
 //! A million steps through the whole pipeline, against a driver that is a few lists.
 //!
 //! Several tenants, processes that fork, pass files on, put memory behind descriptors and are killed in the middle of calls, a driver
-//! that refuses, fails and makes things without being able to say so, books that get no memory, limits
+//! that refuses, fails and makes things without being able to say so, accounting that get no memory, limits
 //! that change: whatever the order, the driver never has more for a tenant than is charged, nor more
-//! than its limit allows, and at the end nothing is left. Where one call comes after the other, the books
+//! than its limit allows, and at the end nothing is left. Where one call comes after the other, the accounting
 //! are what there is, byte for byte. Where threads of the program write over the driver's results, the
-//! books may say more, never less.
+//! accounting may say more, never less.
 //!
 //! A step is a number, and all that it does comes from that number and from what there is. A world is a
 //! kind and a list of steps. `STORM_STEPS` says how many steps are made (1,000,000), `STORM_SEED` with
@@ -190,8 +190,8 @@ impl Call for Caller<'_> {
         None
     }
 
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
-        work(&mut lock(self.world).tenants[self.task.tenant].books)
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        work(&mut lock(self.world).tenants[self.task.tenant].accounting)
     }
 }
 
@@ -282,7 +282,7 @@ impl Storm {
         }
     }
 
-    /// A call that goes through, now and then with too little memory for the books.
+    /// A call that goes through, now and then with too little memory for the accounting.
     fn call(&mut self, task: Task, request: Request, mut rng: Rng) {
         let hunger = (rng.below(48) == 0).then(|| u32::try_from(rng.below(8)).expect("small"));
         let mut caller = Caller {
@@ -306,7 +306,7 @@ impl Storm {
         let mut world = lock(&self.world);
         world.let_go(&held);
         if hungry {
-            world.machine.met.note("no memory for the books");
+            world.machine.met.note("no memory for the accounting");
         }
         let refused = matches!(request.sense, Sense::Makes { status_at, .. }
             if get32(&blocks[&OUTER], status_at) == NvStatus::NV_ERR_NO_MEMORY.0);
@@ -468,7 +468,7 @@ const MEETS: [&str; 16] = [
     "fails in the driver",
     "does not reach the driver",
     "done and not told",
-    "no memory for the books",
+    "no memory for the accounting",
     "stands still in a call",
     "killed in a call",
     "results are forged",

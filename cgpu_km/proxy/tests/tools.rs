@@ -16,7 +16,7 @@ const FOREIGN: u32 = CLIENT + 1;
 
 fn with(capabilities: Capabilities) -> Program {
     let mut program = Program::with_subdevice(GIB);
-    assert!(program.books.set_capabilities(GPU, capabilities));
+    assert!(program.accounting.set_capabilities(GPU, capabilities));
     program.driver = Box::new(|_| 0);
     program.seen.clear();
     program
@@ -141,7 +141,7 @@ fn idling_channels_is_answered_as_vulkan_was_answered() {
         UserAddr(OUTER),
     );
     assert_eq!(returned, Err(Errno::EINVAL));
-    let record = program.books.noted_calls(GPU).next().expect("noted");
+    let record = program.accounting.noted_calls(GPU).next().expect("noted");
     assert_eq!(record.call.kind, CallKind::Escape);
     assert_eq!(record.call.reason, Reason::Capability(GRAPHICS));
 }
@@ -170,7 +170,7 @@ fn the_registers_that_vulkan_makes_and_never_names_are_not_there() {
     let made = registers(&mut program, CLIENT, DEVICE, NONE);
     assert_eq!(made, (0, 0xffff_ffff));
     let name = (ClientHandle(CLIENT), ObjectHandle(0x5c00_0100));
-    assert_eq!(program.books.kind_of(name.0, name.1), None);
+    assert_eq!(program.accounting.kind_of(name.0, name.1), None);
     let status = |s: NvStatus| (s.0, 0);
     let foreign = status(NvStatus::NV_ERR_INVALID_OBJECT_HANDLE);
     assert_eq!(registers(&mut program, FOREIGN, DEVICE, NONE), foreign);
@@ -182,7 +182,7 @@ fn the_registers_that_vulkan_makes_and_never_names_are_not_there() {
     let mut program = with(Capabilities::DEFAULT);
     let refused = status(NvStatus::NV_ERR_INVALID_CLASS);
     assert_eq!(registers(&mut program, CLIENT, DEVICE, NONE), refused);
-    let record = program.books.noted_calls(GPU).next().expect("noted");
+    let record = program.accounting.noted_calls(GPU).next().expect("noted");
     assert_eq!(record.call.kind, CallKind::Class);
     assert_eq!(record.call.reason, Reason::Capability(GRAPHICS));
 }

@@ -267,7 +267,7 @@ fn a_mapping_that_is_said_to_have_failed_is_unmapped() {
     assert_eq!(asked(&mut program)[1..], [(UNMAP, BASE, 4 * MIB)]);
     free_memory(&mut program);
     assert_eq!(program.used(), 0);
-    assert!(program.books.mapped(whole(), u64::MAX).is_none());
+    assert!(program.accounting.mapped(whole(), u64::MAX).is_none());
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_failed_mapping_that_cannot_be_unmapped_counts_as_made() {
     assert_eq!(uvm_call(&mut program, MAP, &params), Ok(-11));
     free_memory(&mut program);
     assert_eq!(program.used(), 4 * MIB);
-    program.books.close_file(UVM.file);
+    program.accounting.close_file(UVM.file);
     assert_eq!(program.used(), 0);
 }
 
@@ -317,7 +317,7 @@ fn what_cannot_be_mapped_is_refused_as_the_driver_refuses_it() {
     let unknown = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
     assert_eq!(map(&mut program, BASE, MIB, &[UUID]), unknown);
     assert!(program.seen.is_empty(), "the driver was asked");
-    assert!(program.books.mapped(whole(), u64::MAX).is_none());
+    assert!(program.accounting.mapped(whole(), u64::MAX).is_none());
     assert_eq!(program.used(), 0);
 }
 

@@ -15,7 +15,11 @@ impl Instance {
     pub fn set_capabilities(&self, capabilities: Capabilities) -> Result<(), Failure> {
         let mut state = self.tenant.state.lock();
         let here = state.share(self.id).is_some();
-        match here && state.books.set_capabilities(self.gpu.id(), capabilities) {
+        match here
+            && state
+                .accounting
+                .set_capabilities(self.gpu.id(), capabilities)
+        {
             true => Ok(()),
             false => Err(Cause::NoSuchInstance.into()),
         }
@@ -31,9 +35,9 @@ impl Instance {
         if state.share(self.id).is_none() {
             return Ok(None);
         }
-        for record in state.books.noted_calls(self.gpu.id()) {
+        for record in state.accounting.noted_calls(self.gpu.id()) {
             records.push(*record, GFP_KERNEL)?;
         }
-        Ok(Some((records, state.books.other_noted_calls())))
+        Ok(Some((records, state.accounting.other_noted_calls())))
     }
 }

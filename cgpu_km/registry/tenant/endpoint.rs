@@ -188,7 +188,7 @@ impl os_interface::Endpoint for Endpoint {
             let place = state.uvm_files.iter().position(|(id, _)| *id == file.id);
             let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
             // The driver has freed the clients that were made on the file.
-            state.books.close_file(file.id);
+            state.accounting.close_file(file.id);
             if let Some(door) = state.door(&file.endpoint) {
                 door.leave();
             }

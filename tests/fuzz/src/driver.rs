@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver behind the proxy: RM objects and what they hold, kept by what the calls say and by
-//! nothing that the books say. It is what the books are compared with.
+//! nothing that the accounting says. It is what the accounting is compared with.
 //!
 //! Written from the driver's sources, not from the module's tables: offsets stand here as numbers
 //! (nvos.h, uvm_ioctl.h). It does less than the real driver, never more: what it does not know

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A hostile container: its files, its processes, the tenant's books behind them, and its calls.
+//! A hostile container: its files, its processes, the tenant's accounting behind them, and its calls.
 //!
 //! What a call reads from the program's memory is the next bytes of the input, wherever the pointer
 //! points to: two looks at the same address see different bytes, as they would in a program whose other
@@ -11,7 +11,7 @@ use crate::stream::{put_u32, u32_at, u64_at, Input, Stream};
 use cgpu_km::nvidia::nvos::{card_info, Card};
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
+use cgpu_km::policy::{Accounting, FileId, GpuId, ProcessId};
 use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
 use cgpu_km::whole;
 
@@ -73,7 +73,7 @@ pub struct Program<'a> {
     /// What decides.
     pub input: Stream<'a>,
     /// What is checked.
-    pub books: Books,
+    pub accounting: Accounting,
     /// What it is checked against.
     pub driver: Driver,
     /// The open files.
@@ -98,9 +98,9 @@ impl<'a> Program<'a> {
     /// A tenant with `limit` bytes of each of [`GPUS`], and two control files, two UVM files and a file of
     /// each GPU.
     pub fn new(input: &'a [u8], branch: Branch, limit: u64) -> Self {
-        let mut books = Books::with_seed(7);
+        let mut accounting = Accounting::with_seed(7);
         for gpu in GPUS {
-            assert!(books.add_share(GpuId(gpu), limit).is_ok(), "no memory");
+            assert!(accounting.add_share(GpuId(gpu), limit).is_ok(), "no memory");
         }
         let Some(tables) = Tables::of(branch) else {
             panic!("no tables of {branch:?}");
@@ -115,7 +115,7 @@ impl<'a> Program<'a> {
         ];
         let mut program = Self {
             input: Stream::new(input),
-            books,
+            accounting,
             driver: Driver::default(),
             nodes: Vec::new(),
             limits: [limit; 2],
@@ -173,7 +173,7 @@ impl<'a> Program<'a> {
         self.files += 1;
         let gone = std::mem::replace(&mut open.file, self.files);
         self.driver.close(gone);
-        self.books.close_file(FileId(gone));
+        self.accounting.close_file(FileId(gone));
     }
 
     /// What must hold between any two events.
@@ -181,7 +181,7 @@ impl<'a> Program<'a> {
         for (index, gpu) in GPUS.into_iter().enumerate() {
             let held = self.driver.held(gpu);
             // A share that was taken away is not told of.
-            if let Some(share) = self.books.share(GpuId(gpu)) {
+            if let Some(share) = self.accounting.share(GpuId(gpu)) {
                 let charged = share.used + share.overhead;
                 assert!(
                     charged.saturating_add(share.reserved) >= held,
@@ -193,7 +193,7 @@ impl<'a> Program<'a> {
                     share.reserved
                 );
                 let mut of_processes = 0;
-                self.books
+                self.accounting
                     .processes(GpuId(gpu), |_, bytes| of_processes += bytes);
                 assert_eq!(of_processes, share.used, "GPU {gpu}: the processes' sum");
             }
@@ -211,9 +211,9 @@ impl<'a> Program<'a> {
             self.reopen(node);
             self.check();
         }
-        assert!(self.driver.is_empty(), "the driver's own books");
+        assert!(self.driver.is_empty(), "the driver's own accounting");
         for gpu in GPUS {
-            if let Some(share) = self.books.share(GpuId(gpu)) {
+            if let Some(share) = self.accounting.share(GpuId(gpu)) {
                 let left = (
                     share.used,
                     share.overhead,
@@ -224,7 +224,11 @@ impl<'a> Program<'a> {
                 assert_eq!(left, (0, 0, 0, 0, 0), "GPU {gpu}: left at the end");
             }
         }
-        assert!(self.books.is_idle(), "something is left: {:?}", self.books);
+        assert!(
+            self.accounting.is_idle(),
+            "something is left: {:?}",
+            self.accounting
+        );
     }
 
     /// Another thread's call, before or after the driver's work.
@@ -414,8 +418,8 @@ impl Call for Program<'_> {
             .map(ProcessId)
     }
 
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
-        work(&mut self.books)
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        work(&mut self.accounting)
     }
 }
 

@@ -84,18 +84,21 @@ pub fn event(program: &mut Program<'_>) {
         SET_LIMIT => {
             let bytes = u64::from(program.input.word()) << 12;
             let index = node % GPUS.len();
-            program.books.set_limit(GpuId(GPUS[index]), bytes);
+            program.accounting.set_limit(GpuId(GPUS[index]), bytes);
             program.limits[index] = bytes;
             program.limit_moved[index] = true;
         }
         SHARE => {
             let index = node % GPUS.len();
             let gpu = GpuId(GPUS[index]);
-            match program.books.share(gpu) {
-                Some(_) => program.books.remove_share(gpu),
+            match program.accounting.share(gpu) {
+                Some(_) => program.accounting.remove_share(gpu),
                 None => {
                     let limit = program.limits[index];
-                    assert!(program.books.add_share(gpu, limit).is_ok(), "no memory");
+                    assert!(
+                        program.accounting.add_share(gpu, limit).is_ok(),
+                        "no memory"
+                    );
                 }
             }
         }
@@ -170,7 +173,7 @@ pub fn prepared(input: &[u8], branch: Branch) -> Program<'_> {
         event(&mut program);
         program.check();
     }
-    let share = program.books.share(GpuId(GPUS[0]));
+    let share = program.accounting.share(GpuId(GPUS[0]));
     assert_eq!(
         share.map(|share| (share.used, share.clients, share.objects)),
         Some((4 << 20, 1, 7)),

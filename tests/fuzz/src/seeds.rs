@@ -112,7 +112,7 @@ fn node_of(path: &str, taken: usize) -> Option<usize> {
     }
 }
 
-/// Escapes and UVM requests that change what the books know.
+/// Escapes and UVM requests that change what the accounting knows.
 fn changes(node: usize, request: u32) -> bool {
     match node {
         4.. => true,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory that lies at one address in every process of an instance.
 //!
-//! The books are a structure of growable lists. For several processes to work on the same books,
+//! The accounting is a structure of growable lists. For several processes to work on the same accounting,
 //! everything in them must be in shared memory and every pointer must hold in every process. So the
-//! program's allocator is replaced by [`Allocator`]: while a thread works on the books it allocates
+//! program's allocator is replaced by [`Allocator`]: while a thread works on the accounting it allocates
 //! in the arena, else where it always would.
 
 use crate::sys;

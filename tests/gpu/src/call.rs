@@ -7,7 +7,7 @@ use crate::sys;
 use crate::times;
 use cgpu_km::nvidia::nvos::Card;
 use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::policy::{Books, FileId, GpuId, ProcessId};
+use cgpu_km::policy::{Accounting, FileId, GpuId, ProcessId};
 use cgpu_km::proxy::{
     self, Call, Errno, FileAt, Held, Part, PointerAt, Role, Route, Session, UserAddr,
 };
@@ -178,8 +178,8 @@ impl Call for Proxied {
         i32::try_from(number).ok().map(ProcessId)
     }
 
-    fn books<R>(&mut self, work: impl FnOnce(&mut Books) -> R) -> R {
-        self.state.with_books(work)
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        self.state.with_accounting(work)
     }
 }
 
@@ -280,7 +280,7 @@ pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u
         spaces.retain(|space| space.0 != file);
         spaces.push((file, fd));
     }
-    match state.with_books(|books| books.map_managed(file, base, length)) {
+    match state.with_accounting(|accounting| accounting.map_managed(file, base, length)) {
         Ok(true) => {
             // Only what the program names by a descriptor is looked for, and here it names none.
             let find = |_| None;
@@ -297,6 +297,6 @@ pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u
 pub fn unmapped(state: &'static State, base: u64, length: u64) {
     let Ok(spaces) = SPACES.lock() else { return };
     for &(file, _) in spaces.iter() {
-        state.with_books(|books| books.unmap_managed(file, base, length));
+        state.with_accounting(|accounting| accounting.unmap_managed(file, base, length));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Clocks {
     boosts: Boosts,
     driver: Booster,
-    /// What the books of each instance say, and what they said at the last look.
+    /// What the accounting of each instance say, and what they said at the last look.
     wanted: Vec<(&'static AtomicU32, u32)>,
     calls: u32,
     refused: u32,
@@ -21,7 +21,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Over these instances, of whose books these words tell.
+    /// Over these instances, of whose accounting these words tell.
     ///
     /// # Errors
     ///

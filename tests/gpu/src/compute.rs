@@ -127,7 +127,7 @@ pub struct Compute {
     pub rang: AtomicU32,
     /// Nanoseconds that threads waited at doorbells.
     pub parked_ns: AtomicU64,
-    /// What the books say of the boost of each GPU, by its place among the instance's
+    /// What the accounting says of the boost of each GPU, by its place among the instance's
     /// ([`cgpu_km::policy::Boost::number`]).
     pub boosts: [AtomicU32; GPUS],
     lock: Lock,

@@ -5,12 +5,12 @@
 //! Kernel modules cannot be loaded on every machine that has a GPU. So [`cgpu_km::proxy`] and
 //! [`cgpu_km::policy`], the very files that are compiled into the module, are run here behind a
 //! preloaded library: it catches `open`, `ioctl`, `mmap` and `close`, takes the place of
-//! `os_interface`, and keeps the tenant's books in memory that all processes of an instance share.
+//! `os_interface`, and keeps the tenant's accounting in memory that all processes of an instance share.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`arena`] | memory at one address in every process, in which the books live |
-//! | [`state`] | an instance: its books, open files, counters |
+//! | [`arena`] | memory at one address in every process, in which the accounting lives |
+//! | [`state`] | an instance: its accounting, open files, counters |
 //! | [`call`] | [`cgpu_km::proxy::Call`] over the process's own memory and the driver's files |
 //! | [`clocks`] | the highest clock of a GPU, for all programs that ask for it |
 //! | [`compute`] | what the scheduler and the programs say to each other |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! An instance that several processes share: its books, its open files, its counters.
+//! An instance that several processes share: its accounting, its open files, its counters.
 //!
 //! It is a file that every process maps at [`arena::BASE`]. Who starts an instance makes it
 //! ([`State::create`]); the programs in it come to it by the environment ([`State::join`]).
@@ -10,7 +10,7 @@ use crate::driver::GpuFacts;
 use crate::sys;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::{Books, FileId, GpuId};
+use cgpu_km::policy::{Accounting, FileId, GpuId};
 use cgpu_km::proxy::Role;
 use std::cell::UnsafeCell;
 use std::fs::{File, OpenOptions};
@@ -122,7 +122,7 @@ pub struct State {
     pub compute: Compute,
     files: UnsafeCell<[OpenFile; FILES]>,
     flights: UnsafeCell<[Flight; FLIGHTS]>,
-    books: UnsafeCell<Books>,
+    accounting: UnsafeCell<Accounting>,
 }
 
 // SAFETY: What is not atomic is written under `lock`, or before `magic` is.
@@ -133,7 +133,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// The file cannot be made or mapped, or the books have no room.
+    /// The file cannot be made or mapped, or the accounting has no room.
     pub fn create(path: &Path, branch: Branch, gpus: &[Gpu]) -> io::Result<&'static Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -143,9 +143,9 @@ impl State {
         file.set_len(arena::SIZE)?;
         let at = map(&file, Some(arena::BASE))?;
         // SAFETY: The memory is mapped for good, zeroed, and nobody else works on it before `magic`
-        // is set. All fields but the books may be zero, and those are written here.
+        // is set. All fields but the accounting may be zero, and those are written here.
         let state = unsafe {
-            (&raw mut (*at).books).write(UnsafeCell::new(Books::with_seed(u64::from(
+            (&raw mut (*at).accounting).write(UnsafeCell::new(Accounting::with_seed(u64::from(
                 std::process::id(),
             ))));
             (&raw mut (*at).branch).write(branch.major());
@@ -159,7 +159,7 @@ impl State {
             state.gpu_count.fetch_add(1, Ordering::Relaxed);
             let id = GpuId(gpu.facts.device_instance);
             state
-                .with_books(|books| books.add_share(id, gpu.limit_bytes))
+                .with_accounting(|accounting| accounting.add_share(id, gpu.limit_bytes))
                 .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         }
         state.magic.store(MAGIC, Ordering::Release);
@@ -167,7 +167,7 @@ impl State {
     }
 
     /// Makes an instance of which this process keeps the compute part alone. A process has one arena, so
-    /// one that looks after several instances works on the books of none.
+    /// one that looks after several instances works on the accounting of none.
     ///
     /// # Errors
     ///
@@ -207,16 +207,16 @@ impl State {
         }
     }
 
-    /// Works on the books, alone among all processes.
-    pub fn with_books<R>(&self, work: impl FnOnce(&mut Books) -> R) -> R {
+    /// Works on the accounting, alone among all processes.
+    pub fn with_accounting<R>(&self, work: impl FnOnce(&mut Accounting) -> R) -> R {
         self.lock.take();
         // SAFETY: The lock is ours.
-        let books = unsafe { &mut *self.books.get() };
-        let boosts = books.boost_changes();
-        let result = arena::shared(|| work(books));
-        if books.boost_changes() != boosts {
+        let accounting = unsafe { &mut *self.accounting.get() };
+        let boosts = accounting.boost_changes();
+        let result = arena::shared(|| work(accounting));
+        if accounting.boost_changes() != boosts {
             for (gpu, boost) in self.gpus().iter().zip(&self.compute.boosts) {
-                let wanted = books.boost(GpuId(gpu.facts.device_instance));
+                let wanted = accounting.boost(GpuId(gpu.facts.device_instance));
                 boost.store(wanted.number(), Ordering::Release);
             }
         }
@@ -360,7 +360,7 @@ impl State {
         })
     }
 
-    /// A process has closed a file. With the last one the driver has released it, and the books
+    /// A process has closed a file. With the last one the driver has released it, and the accounting
     /// credit what was on it.
     pub fn close(&self, place: Place) {
         let me = sys::process();
@@ -407,7 +407,7 @@ impl State {
             Some(FileId(id - 1))
         });
         if let Some(id) = closed {
-            self.with_books(|books| books.close_file(id));
+            self.with_accounting(|accounting| accounting.close_file(id));
         }
     }
 }
@@ -481,16 +481,18 @@ mod tests {
             object: ObjectHandle(handle),
             bytes: 0,
         };
-        state.with_books(|books| {
-            let ticket = books.begin_alloc(&request).expect("the books have room");
-            books.end_alloc(ticket, Some(done));
+        state.with_accounting(|accounting| {
+            let ticket = accounting
+                .begin_alloc(&request)
+                .expect("the accounting has room");
+            accounting.end_alloc(ticket, Some(done));
         });
     }
 
     /// One test, since there is one arena in a process: what a child writes the parent reads, and what
     /// it had open is closed when it has ended.
     #[test]
-    fn processes_share_the_books() {
+    fn processes_share_the_accounting() {
         let path = std::env::temp_dir().join(format!("cgpu-gpu-test.{}", std::process::id()));
         let gpu = Gpu {
             facts: GpuFacts {
@@ -531,7 +533,9 @@ mod tests {
                 libc::WEXITED | libc::WNOWAIT,
             )
         };
-        let knows = |handle| state.with_books(|books| books.owns_client(ClientHandle(handle)));
+        let knows = |handle| {
+            state.with_accounting(|accounting| accounting.owns_client(ClientHandle(handle)))
+        };
         assert!(knows(0xc1d0_0001) && knows(0xc1d0_0002) && knows(0xc1d0_03e7));
         state.reap();
         let mut status = 0;

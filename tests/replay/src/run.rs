@@ -47,7 +47,7 @@ pub fn minors(traces: &[Trace]) -> BTreeSet<u32> {
 }
 
 /// Where the charges are read.
-enum Books {
+enum Accounting {
     Standin { managed: bool },
     Module { control: Control, name: String },
 }
@@ -61,7 +61,7 @@ struct Charge {
     spilled: u64,
 }
 
-impl Books {
+impl Accounting {
     fn charge(&self, minor: u32) -> Result<Charge, String> {
         match self {
             Self::Standin { managed } => {
@@ -156,11 +156,11 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
         calls: order.len(),
         ..Summary::default()
     };
-    let (books, nodes) = if settings.direct {
+    let (accounting, nodes) = if settings.direct {
         for &minor in &minors {
             summary.limit_bytes += standin::heap(minor)?.total;
         }
-        (Books::Standin { managed: true }, Nodes::Direct)
+        (Accounting::Standin { managed: true }, Nodes::Direct)
     } else {
         control::mount_cgpufs()?;
         let control = Control::open().map_err(|e| format!("{}: errno {e}", uapi::CONTROL_PATH))?;
@@ -180,9 +180,12 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
             }
         }
         let folder = format!("{}/{name}", uapi::CGPUFS_MOUNT);
-        (Books::Module { control, name }, Nodes::Instance(folder))
+        (
+            Accounting::Module { control, name },
+            Nodes::Instance(folder),
+        )
     };
-    let before = books.total(&minors)?;
+    let before = accounting.total(&minors)?;
     let several = traces.len() > 1;
     let nodes = vec![nodes; traces.len()];
     let resident = |summary: &mut Summary| -> Result<(), String> {
@@ -214,7 +217,7 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
                 m
             }));
         if outcome.charges {
-            match books.total(&minors) {
+            match accounting.total(&minors) {
                 Ok(charge) => {
                     overhead = overhead.max(charge.overhead);
                     summary.managed_bytes = summary.managed_bytes.max(charge.managed);
@@ -227,8 +230,8 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
             }
         }
     });
-    let after = books.total(&minors);
-    if let Books::Module { control, name } = &books {
+    let after = accounting.total(&minors);
+    if let Accounting::Module { control, name } = &accounting {
         for &minor in &minors {
             match control.refusals(name, minor) {
                 Ok((refusals, _)) => summary.refused_calls.extend(refusals.iter().map(told)),

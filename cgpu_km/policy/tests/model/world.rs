@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The naive model and the books beside it: each step goes to both.
+//! The naive model and the accounting beside it: each step goes to both.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ struct Flight {
 }
 
 pub(super) struct World {
-    books: Books,
+    accounting: Accounting,
     shares: BTreeMap<u32, Share>,
     things: BTreeMap<Id, Thing>,
     /// By the thing that stands for them.
@@ -84,10 +84,10 @@ fn price(contexts: u64) -> u64 {
 
 impl World {
     pub(super) fn new() -> Self {
-        let mut books = Books::with_seed(7);
+        let mut accounting = Accounting::with_seed(7);
         let mut shares = BTreeMap::new();
         for gpu in GPUS {
-            books.add_share(gpu, LIMIT).unwrap();
+            accounting.add_share(gpu, LIMIT).unwrap();
             let share = Share {
                 limit: LIMIT,
                 peak: 0,
@@ -98,7 +98,7 @@ impl World {
             shares.insert(gpu.0, share);
         }
         Self {
-            books,
+            accounting,
             shares,
             things: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -268,7 +268,7 @@ impl World {
                     ..client_request(FileId(file), ProcessId(process))
                 };
                 let taken = chosen != 0 && self.is_taken((chosen, chosen));
-                let result = self.books.begin_alloc(&request);
+                let result = self.accounting.begin_alloc(&request);
                 assert_eq!(
                     result.as_ref().err().map(|r| r.status.0),
                     taken.then_some(0x19)
@@ -334,9 +334,9 @@ impl World {
                 let source = self.select_object(source_client, source);
                 let expected =
                     self.expect_dup((client.0, parent.0, object.0), (source_client.0, source.0));
-                let result = self
-                    .books
-                    .begin_dup(client, parent, object, source_client, source);
+                let result =
+                    self.accounting
+                        .begin_dup(client, parent, object, source_client, source);
                 assert_eq!(result.as_ref().err().map(|r| r.status.0), expected);
                 let Ok(ticket) = result else { return };
                 let from = self.things[&self.find(source_client.0, source.0).unwrap()].clone();
@@ -371,7 +371,7 @@ impl World {
                 self.free_object(client, ObjectHandle(client.0));
             }
             Step::Close(file) => {
-                self.books.close_file(FileId(file));
+                self.accounting.close_file(FileId(file));
                 let gone: Vec<Id> = self
                     .clients
                     .iter()
@@ -386,7 +386,7 @@ impl World {
                 }
             }
             Step::Limit(gpu, limit) => {
-                assert!(self.books.set_limit(GPUS[gpu], limit));
+                assert!(self.accounting.set_limit(GPUS[gpu], limit));
                 self.shares.get_mut(&GPUS[gpu].0).unwrap().limit = limit;
                 self.excuse(GPUS[gpu]);
             }
@@ -403,7 +403,7 @@ impl World {
             };
             self.shares.get_mut(&gpu.0).unwrap().refused += 1;
         }
-        let result = self.books.begin_alloc(request);
+        let result = self.accounting.begin_alloc(request);
         assert_eq!(
             result.as_ref().err().map(|r| r.status.0),
             expected,
@@ -496,7 +496,7 @@ impl World {
             Answer::Raised => flight.asked + MIB,
             Answer::Lowered => flight.asked / 2,
             Answer::Refused => {
-                self.end_in_books(flight, None);
+                self.end_in_accounting(flight, None);
                 self.remove(id);
                 return;
             }
@@ -511,7 +511,7 @@ impl World {
             object: ObjectHandle(handle),
             bytes,
         };
-        self.end_in_books(flight, Some(done));
+        self.end_in_accounting(flight, Some(done));
 
         if let (Some(cost), false) = (thing.cost, dup) {
             let cost = self.costs.get_mut(&cost).unwrap();
@@ -539,11 +539,12 @@ impl World {
         }
     }
 
-    fn end_in_books(&mut self, flight: Flight, done: Option<AllocDone>) {
+    fn end_in_accounting(&mut self, flight: Flight, done: Option<AllocDone>) {
         if flight.dup {
-            self.books.end_dup(flight.ticket, done.map(|d| d.object));
+            self.accounting
+                .end_dup(flight.ticket, done.map(|d| d.object));
         } else {
-            self.books.end_alloc(flight.ticket, done);
+            self.accounting.end_alloc(flight.ticket, done);
         }
     }
 
@@ -555,7 +556,7 @@ impl World {
 
     fn free_object(&mut self, client: ClientHandle, object: ObjectHandle) {
         let found = self.find(client.0, object.0);
-        self.books.free(client, object);
+        self.accounting.free(client, object);
         if let Some(id) = found.filter(|_| self.find_client(client.0).is_some()) {
             self.fell(id);
         }
@@ -628,14 +629,17 @@ impl World {
                 peak: share.peak,
                 overhead_peak: share.overhead_peak,
                 // Has a test of its own.
-                over_count: self.books.share(gpu).map_or(0, |share| share.over_count),
+                over_count: self
+                    .accounting
+                    .share(gpu)
+                    .map_or(0, |share| share.over_count),
                 refused: share.refused,
                 refused_calls: 0,
                 objects: self.things.values().filter(below).count() as u64,
                 clients: clients.len() as u64,
                 ..ShareView::default()
             };
-            assert_eq!(self.books.share(gpu), Some(expected));
+            assert_eq!(self.accounting.share(gpu), Some(expected));
             let within = used + overhead + reserved <= share.limit;
             assert!(within || share.excused, "over the limit: {expected:?}");
 
@@ -644,10 +648,13 @@ impl World {
             for cost in costs.filter(|cost| cost.given && cost.bytes > 0) {
                 *held.entry(cost.holders[0].1).or_insert(0) += cost.bytes;
             }
-            assert_eq!(self.books.held(gpu), held.into_iter().collect::<Vec<_>>());
+            assert_eq!(
+                self.accounting.held(gpu),
+                held.into_iter().collect::<Vec<_>>()
+            );
         }
         let idle = self.things.is_empty() && self.costs.is_empty() && self.flights.is_empty();
-        assert_eq!(self.books.is_idle(), idle);
+        assert_eq!(self.accounting.is_idle(), idle);
     }
 
     /// Everything that can be asked about single objects.
@@ -656,17 +663,20 @@ impl World {
             let (client, object) = (ClientHandle(thing.name.0), ObjectHandle(thing.name.1));
             let there = thing.life == Life::Here && object.0 != 0;
             if there {
-                assert_eq!(self.books.kind_of(client, object), Some(thing.kind));
-                assert_eq!(self.books.gpu_of(client, object), thing.gpu);
+                assert_eq!(self.accounting.kind_of(client, object), Some(thing.kind));
+                assert_eq!(self.accounting.gpu_of(client, object), thing.gpu);
             } else if self.find(client.0, object.0).is_none() {
-                assert_eq!(self.books.kind_of(client, object), None);
+                assert_eq!(self.accounting.kind_of(client, object), None);
             }
         }
         for (id, client) in &self.clients {
             let thing = &self.things[id];
             let handle = ClientHandle(thing.name.0);
             if thing.life == Life::Here {
-                assert_eq!(self.books.client_file(handle), Some(FileId(client.file)));
+                assert_eq!(
+                    self.accounting.client_file(handle),
+                    Some(FileId(client.file))
+                );
             }
         }
     }
@@ -680,9 +690,9 @@ impl World {
             self.take(&Step::Close(file));
         }
         self.compare();
-        assert!(self.books.is_idle());
+        assert!(self.accounting.is_idle());
         for gpu in GPUS {
-            let share = self.books.share(gpu).unwrap();
+            let share = self.accounting.share(gpu).unwrap();
             assert_eq!((share.used, share.overhead, share.reserved), (0, 0, 0));
             assert_eq!((share.objects, share.clients), (0, 0));
         }

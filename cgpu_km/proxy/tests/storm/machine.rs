@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The reference model: a driver that has nothing but lists of what exists.
 //!
-//! It makes those of the real driver's checks on which the books lean (a client is used through its own
+//! It makes those of the real driver's checks on which the accounting leans (a client is used through its own
 //! file, a handle is given once, a duplicate is made of what is there), keeps memory as long as an object
 //! or a mapping refers to it, and adds up who has how much. It reads the bytes that it was given and
-//! knows nothing of the books.
+//! knows nothing of the accounting.
 
 use super::super::*;
 use super::world::{GPUS, TENANTS};

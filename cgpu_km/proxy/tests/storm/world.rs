@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tenants with their books, processes with their files, and the driver behind them.
+//! Tenants with their accounting, processes with their files, and the driver behind them.
 
 use super::super::*;
 use super::machine::{Fate, Machine, Task, EXPORT};
@@ -16,16 +16,16 @@ const SHARES: [&[usize]; TENANTS] = [&[0, 1], &[0]];
 /// How much of the world can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One call at a time, to a driver that refuses now and then: the books equal what there is.
+    /// One call at a time, to a driver that refuses now and then: the accounting equals what there is.
     Exact,
-    /// Calls in flight, kills, mappings in parts: the books may say more, never less.
+    /// Calls in flight, kills, mappings in parts: the accounting may say more, never less.
     Loose,
     /// And other threads write whatever they like where the driver has written: the same.
     Hostile,
 }
 
 pub(super) struct Tenant {
-    pub(super) books: Books,
+    pub(super) accounting: Accounting,
     pub(super) limit: [u64; GPUS],
     /// The limit, or what was taken when it was lowered, as long as that is more.
     allowance: [u64; GPUS],
@@ -72,12 +72,12 @@ fn id(gpu: usize) -> GpuId {
 impl World {
     pub(super) fn new(kind: Kind) -> Self {
         let tenant = |gpus: &&[usize]| {
-            let mut books = Books::with_seed(7);
+            let mut accounting = Accounting::with_seed(7);
             for &gpu in *gpus {
-                books.add_share(id(gpu), LIMIT).expect("memory");
+                accounting.add_share(id(gpu), LIMIT).expect("memory");
             }
             Tenant {
-                books,
+                accounting,
                 limit: [LIMIT; GPUS],
                 allowance: [LIMIT; GPUS],
             }
@@ -169,7 +169,7 @@ impl World {
             let tenant = file.tenant;
             self.files.remove(&id);
             self.machine.close(id);
-            self.tenants[tenant].books.close_file(FileId(id));
+            self.tenants[tenant].accounting.close_file(FileId(id));
         }
     }
 
@@ -211,9 +211,9 @@ impl World {
     pub(super) fn set_limit(&mut self, tenant: usize, gpu: usize, limit: u64) {
         if Self::has_share(tenant, gpu) {
             let tenant = &mut self.tenants[tenant];
-            assert!(tenant.books.set_limit(id(gpu), limit));
+            assert!(tenant.accounting.set_limit(id(gpu), limit));
             tenant.limit[gpu] = limit;
-            let taken = Self::total(&tenant.books, gpu);
+            let taken = Self::total(&tenant.accounting, gpu);
             tenant.allowance[gpu] = limit.max(taken);
             if taken > limit {
                 self.machine.met.note("limit below what is taken");
@@ -221,14 +221,14 @@ impl World {
         }
     }
 
-    fn total(books: &Books, gpu: usize) -> u64 {
-        let share = books.share(id(gpu)).expect("a share");
+    fn total(accounting: &Accounting, gpu: usize) -> u64 {
+        let share = accounting.share(id(gpu)).expect("a share");
         total_of(&share)
     }
 
     /// What is left of a share.
     pub(super) fn left(&self, tenant: usize, gpu: usize) -> u64 {
-        let view = self.tenants[tenant].books.fb_view(id(gpu));
+        let view = self.tenants[tenant].accounting.fb_view(id(gpu));
         view.expect("a share").free
     }
 
@@ -253,7 +253,7 @@ impl World {
             assert!(Self::has_share(task.tenant, gpu), "another tenant's worker");
         }
         // What the module asks of its own accord the driver has no reason to refuse.
-        // Whether the driver has put something behind a descriptor is not believed: the books say more, then.
+        // Whether the driver has put something behind a descriptor is not believed: the accounting says more, then.
         let exports = request & 0xff == 0x2a && get32(parts[0].bytes, 8) == EXPORT;
         let fate = match rng.below(32) {
             _ if exports && self.kind == Kind::Exact => Fate::Done,
@@ -316,7 +316,7 @@ impl World {
         self.machine.count_tables();
         for (number, tenant) in self.tenants.iter_mut().enumerate() {
             for &gpu in SHARES[number] {
-                let share = tenant.books.share(id(gpu)).expect("a share");
+                let share = tenant.accounting.share(id(gpu)).expect("a share");
                 let taken = self.machine.taken[number][gpu];
                 let total = total_of(&share);
                 let there = taken.bytes + taken.overhead();
@@ -331,9 +331,9 @@ impl World {
                 );
                 *allowance = tenant.limit[gpu].max(total.min(*allowance));
                 if self.kind == Kind::Exact {
-                    let books = (share.used, share.overhead, share.reserved);
+                    let accounting = (share.used, share.overhead, share.reserved);
                     let model = (taken.bytes, taken.overhead(), 0);
-                    assert_eq!(books, model, "not equal: {where_}");
+                    assert_eq!(accounting, model, "not equal: {where_}");
                 }
             }
         }
@@ -344,14 +344,16 @@ impl World {
         for (number, tenant) in self.tenants.iter().enumerate() {
             for &gpu in SHARES[number] {
                 let mut sum = 0;
-                tenant.books.processes(id(gpu), |_, bytes| sum += bytes);
-                let used = tenant.books.share(id(gpu)).expect("a share").used;
+                tenant
+                    .accounting
+                    .processes(id(gpu), |_, bytes| sum += bytes);
+                let used = tenant.accounting.share(id(gpu)).expect("a share").used;
                 assert_eq!(sum, used, "tenant {number}, GPU {gpu}");
             }
         }
     }
 
-    /// Every process ends: nothing is left, in the driver or in the books.
+    /// Every process ends: nothing is left, in the driver or in the accounting.
     pub(super) fn finish(&mut self) {
         let processes: Vec<i32> = self.processes.keys().copied().collect();
         for process in processes {
@@ -360,7 +362,7 @@ impl World {
         self.compare();
         assert!(self.files.is_empty() && self.machine.is_empty());
         for tenant in &self.tenants {
-            assert!(tenant.books.is_idle(), "left: {:?}", tenant.books);
+            assert!(tenant.accounting.is_idle(), "left: {:?}", tenant.accounting);
         }
     }
 }

@@ -23,7 +23,7 @@ impl Dice {
     }
 }
 
-/// What fails here by chance fails in all of its ways; only the books matter.
+/// What fails here by chance fails in all of its ways; only the accounting matters.
 fn wander(mut dice: Dice, shared: &Program) -> u8 {
     let own = Program::new();
     let uvm = uvm();

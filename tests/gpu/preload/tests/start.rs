@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A program starts in an instance whose books somebody works on at that moment: it waits, and goes on.
+//! A program starts in an instance whose accounting somebody works on at that moment: it waits, and goes on.
 //!
 //! While it waits it looks whether the other one still lives, and what it looks with is taken the place of by the library
 //! itself, whose setting is just being made.
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// For how long the books are held: a thousand tries for them, and more.
+/// For how long the accounting is held: a thousand tries for them, and more.
 const HELD: Duration = Duration::from_millis(500);
 /// A program that has not ended by then does not go on any more.
 const MOST: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_program_starts_while_the_books_are_in_use() {
+fn a_program_starts_while_the_accounting_are_in_use() {
     let own = std::env::current_exe().expect("it runs");
     // Cargo puts what tests are built with beside them.
     let library = own.with_file_name("libcgpu_preload.so");
@@ -42,12 +42,12 @@ fn a_program_starts_while_the_books_are_in_use() {
     let state = State::create(&path, Branch::R580, &[gpu]).expect("an instance");
     let (taken, is_taken) = mpsc::channel();
     let holder = std::thread::spawn(move || {
-        state.with_books(|_| {
+        state.with_accounting(|_| {
             taken.send(()).expect("somebody listens");
             std::thread::sleep(HELD);
         });
     });
-    is_taken.recv().expect("the books are held");
+    is_taken.recv().expect("the accounting is held");
     let began = Instant::now();
     let mut program = Command::new("true")
         .env("LD_PRELOAD", &library)

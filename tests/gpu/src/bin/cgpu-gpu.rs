@@ -50,7 +50,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Run a program in an instance of its own, and print what the books say when it has ended
+    /// Run a program in an instance of its own, and print what the accounting says when it has ended
     Run(Run),
     /// Run a program and record its calls
     Record {
@@ -110,7 +110,7 @@ struct Run {
     /// Record the calls as well; the process's number follows
     #[arg(long)]
     record: Option<PathBuf>,
-    /// Write what the books say to this file instead of the standard error output
+    /// Write what the accounting says to this file instead of the standard error output
     #[arg(long)]
     report: Option<PathBuf>,
     /// How many of the program to run at once in the instance
@@ -276,9 +276,9 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
     let state = State::create(&file.0, found.branch, &gpus)?;
     for gpu in &gpus {
         let id = GpuId(gpu.facts.device_instance);
-        state.with_books(|books| {
-            books.set_managed_mode(id, run.managed.mode());
-            books.set_capabilities(id, run.caps.unwrap_or(NvCapabilities::DEFAULT));
+        state.with_accounting(|accounting| {
+            accounting.set_managed_mode(id, run.managed.mode());
+            accounting.set_capabilities(id, run.caps.unwrap_or(NvCapabilities::DEFAULT));
         });
     }
     let mut clocks = Vec::new();
@@ -311,7 +311,7 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
                 worst = worst.max(status.code().unwrap_or(128));
             }
         }
-        // What dead processes had open is closed by the kernel; the books hear of it here.
+        // What dead processes had open is closed by the kernel; the accounting hears of it here.
         state.reap();
         clocks.iter_mut().for_each(Clocks::look);
         std::thread::sleep(Duration::from_millis(10));
@@ -465,15 +465,15 @@ fn listen(
     Ok(said)
 }
 
-/// What the books say.
+/// What the accounting says.
 fn account(state: &State, found: &Found, gpus: &[Gpu]) -> Outcome<Value> {
     let mut list = Vec::new();
     for gpu in gpus {
         let id = GpuId(gpu.facts.device_instance);
-        let view = state.with_books(|books| books.share(id));
-        let view = view.ok_or("the books have lost a GPU")?;
-        let noted = state.with_books(|books| {
-            let noted = books.noted_calls(id);
+        let view = state.with_accounting(|accounting| accounting.share(id));
+        let view = view.ok_or("the accounting has lost a GPU")?;
+        let noted = state.with_accounting(|accounting| {
+            let noted = accounting.noted_calls(id);
             let text = noted.map(|record| {
                 let (call, reason) = (&record.call, &record.call.reason);
                 format!("{call}: {reason}, {} times", record.count)

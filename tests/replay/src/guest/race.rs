@@ -206,7 +206,11 @@ impl Race {
         let attackers = methods::start(attack, &self.stage, &case, self.scratch)?;
         let mut left = count;
         while left > 0 {
-            let batch = left.min(if case.judge == Judge::Books { 8 } else { BATCH });
+            let batch = left.min(if case.judge == Judge::Accounting {
+                8
+            } else {
+                BATCH
+            });
             left -= batch;
             if case.judge == Judge::Log {
                 standin::reset("read_log")?;
@@ -241,7 +245,7 @@ impl Race {
                         }
                     }
                 }
-                Judge::Books => {
+                Judge::Accounting => {
                     let (charged, held) = self.scene.charged_and_held()?;
                     tally.acted += batch;
                     self.compared += 1;
@@ -314,7 +318,7 @@ fn all(scene: Scene, count: u64, report: &mut Report) -> Result<(), String> {
     };
     let fields: Vec<Field> = fields::all()
         .into_iter()
-        // Without books there is nothing to compare.
+        // Without accounting there is nothing to compare.
         .filter(|field| through_instance || field.judge == Judge::Log)
         .collect();
     let cells: u64 = fields.iter().map(|field| field.ways.len() as u64).sum();

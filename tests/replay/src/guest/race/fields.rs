@@ -36,7 +36,7 @@ pub(super) enum Judge {
     /// The driver tells that it read it.
     Log,
     /// Both values may be had, and what is charged is not what the heap holds.
-    Books,
+    Accounting,
 }
 
 /// Where the field is, and what stands there.
@@ -115,7 +115,7 @@ impl Case {
         if let Some(at) = case.counted {
             put_u32(&mut case.outer, at, FIRST + number);
         }
-        if case.judge == Judge::Books && case.counted.is_none() {
+        if case.judge == Judge::Accounting && case.counted.is_none() {
             // The field itself is the handle: of an even and an odd one.
             case.patch.good = u64::from(FIRST + 2 * number);
             case.patch.bad = u64::from(FIRST + 2 * number + 1);
@@ -500,14 +500,14 @@ pub(super) fn all() -> Vec<Field> {
         },
         Field {
             name: "size within the limit",
-            judge: Judge::Books,
+            judge: Judge::Accounting,
             ways: methods::ON_MEMORY,
             may_raise: true,
             build: |scene, stage| {
                 let mut case = alloc(scene, stage, SMALL);
                 case.patch.bad = LARGE;
                 case.counted = Some(8);
-                case.judge = Judge::Books;
+                case.judge = Judge::Accounting;
                 case
             },
             before: nothing,
@@ -517,11 +517,11 @@ pub(super) fn all() -> Vec<Field> {
         },
         Field {
             name: "object of a free",
-            judge: Judge::Books,
+            judge: Judge::Accounting,
             ways: methods::ON_MEMORY,
             may_raise: false,
             build: |scene, stage| Case {
-                judge: Judge::Books,
+                judge: Judge::Accounting,
                 ..outer_field(free(scene, stage), 8, 0, 0)
             },
             before: make_both,
@@ -531,11 +531,11 @@ pub(super) fn all() -> Vec<Field> {
         },
         Field {
             name: "memory of a mapping",
-            judge: Judge::Books,
+            judge: Judge::Accounting,
             ways: methods::ON_MEMORY,
             may_raise: false,
             build: |scene, stage| Case {
-                judge: Judge::Books,
+                judge: Judge::Accounting,
                 ..outer_field(map(scene, stage), 9256, 0, 0)
             },
             before: |scene, number| {

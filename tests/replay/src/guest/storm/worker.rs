@@ -409,7 +409,7 @@ impl Worker {
         let Ok(file) = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC) else {
             return;
         };
-        // Where it fails the file may have the object all the same, as far as the books know.
+        // Where it fails the file may have the object all the same, as far as the accounting knows.
         let _ = rm::export(&self.own_client(client), handle, file);
         self.exports.push(file);
     }

@@ -45,7 +45,7 @@ fn control_file(instance: &Instance) -> Result<i32, String> {
     sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
 }
 
-/// What the books and the driver's heap have.
+/// What the accounting and the driver's heap have.
 fn used(instance: &Instance) -> Result<(u64, u64), String> {
     Ok((instance.used()?, standin::heap(GPU)?.used))
 }
@@ -221,7 +221,7 @@ fn list() -> Outcome {
 }
 
 /// A thread gives the descriptor's number to files with little and with much memory in turns, while
-/// imports from it run. Whatever comes out, the books must have the size of it: after the objects and files
+/// imports from it run. Whatever comes out, the accounting must have the size of it: after the objects and files
 /// are gone, one copy is left, and the driver's heap says how large it is.
 fn changing_number() -> Outcome {
     const NUMBER: i32 = 400;
@@ -267,9 +267,9 @@ fn changing_number() -> Outcome {
         for fd in [files[0], files[1], NUMBER] {
             sys("close", os::close(fd))?;
         }
-        let (books, heap) = used(&instance)?;
-        equal("the copy", &books, &heap)?;
-        match books {
+        let (accounting, heap) = used(&instance)?;
+        equal("the copy", &accounting, &heap)?;
+        match accounting {
             0 => return Err("the copy is nothing".to_owned()),
             bytes => sizes[usize::from(bytes > 2 * MIB)] += 1,
         }

@@ -189,7 +189,7 @@ fn routes() -> Outcome {
     let instance = Instance::new("rusdways", GIB)?;
     let client = instance.client()?;
     object(&client)?;
-    // The books let nobody duplicate it; a second object is as good.
+    // The accounting lets nobody duplicate it; a second object is as good.
     let another = client.alloc(rm::SUBDEVICE_HANDLE, SECOND, CLASS, &mut [0; 8]);
     at("second object", another)?;
     let other = map(&instance, &client, SECOND, libc::PROT_READ)?;

@@ -78,7 +78,7 @@ fn keeps() -> Outcome {
     let space = at("UVM", Space::open(&instance.folder()))?;
     at("register", space.register(&uuid, client.handle, 8))?;
 
-    // The books and the stand-in's heap, which says what this test has taken, in three states.
+    // The accounting and the stand-in's heap, which says what this test has taken, in three states.
     let idle = standin::heap(GPU)?.used;
     let taken = |what: &str, bytes: u64| -> Outcome {
         equal(&format!("charged {what}"), &instance.used()?, &bytes)?;

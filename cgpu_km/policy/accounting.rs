@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The books of one tenant: the events that change them.
+//! The accounting of one tenant: the events that change them.
 
 use super::audit::{Audit, Audited, Notice, Reason};
 use super::channels::ChannelChange;
@@ -24,10 +24,10 @@ use crate::store::Exhausted;
 /// Everything that one tenant owns on all its GPUs.
 ///
 /// No method blocks. Finding an object takes constant time, freeing one takes time in proportion to
-/// what is below it. Only the `begin_*` methods and [`Books::add_share`] allocate and can fail; one
+/// what is below it. Only the `begin_*` methods and [`Accounting::add_share`] allocate and can fail; one
 /// that fails has changed nothing.
 #[derive(Debug)]
-pub struct Books {
+pub struct Accounting {
     pub(super) accounts: Accounts,
     pub(super) forest: Forest,
     pub(super) mappings: Mappings,
@@ -47,14 +47,14 @@ pub(super) struct Likeness {
     pub(super) hold: Option<Slot>,
 }
 
-impl Default for Books {
+impl Default for Accounting {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Books {
-    /// Books without a share.
+impl Accounting {
+    /// Accounting without a share.
     pub const fn new() -> Self {
         Self::with_seed(0)
     }
@@ -125,11 +125,11 @@ impl Books {
     }
 
     /// The oldest thing that happened to a channel or a channel group and was not taken yet. To be taken
-    /// whenever the books were changed, before they are let go.
+    /// whenever the accounting was changed, before they are let go.
     pub fn take_channel_change(&mut self) -> Option<ChannelChange> {
         loop {
             let noted = self.forest.channels.take()?;
-            // A ledger stays as long as there are the books.
+            // A ledger stays as long as there are the accounting.
             if let Some(ledger) = self.accounts.ledgers.get(noted.share) {
                 return Some(ChannelChange {
                     gpu: ledger.gpu(),
@@ -154,7 +154,7 @@ impl Books {
         }
     }
 
-    /// The driver has answered a call that [`Books::begin_alloc`] agreed to; `None`: it refused.
+    /// The driver has answered a call that [`Accounting::begin_alloc`] agreed to; `None`: it refused.
     pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
         let Ticket { object, names, .. } = ticket;
         if let Some(slot) = self.forest.objects.find(object) {
@@ -273,7 +273,7 @@ impl Books {
         self.plant(object, root, parent, source)
     }
 
-    /// The driver has answered a call that [`Books::begin_dup`] agreed to: the new object's handle;
+    /// The driver has answered a call that [`Accounting::begin_dup`] agreed to: the new object's handle;
     /// `None`: it refused.
     pub fn end_dup(&mut self, ticket: Ticket, done: Option<ObjectHandle>) {
         let done = done.map(|object| AllocDone { object, bytes: 0 });
@@ -281,7 +281,7 @@ impl Books {
     }
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that the
-    /// books do not know is nothing to stop a call for: the driver answers it with success, too
+    /// accounting does not know is nothing to stop a call for: the driver answers it with success, too
     /// (rs_server.c, `serverFreeResourceTreeLockAndFindResource`).
     ///
     /// # Errors
@@ -303,7 +303,7 @@ impl Books {
         })
     }
 
-    /// The driver has answered a call that [`Books::begin_free`] agreed to, and freed the object or
+    /// The driver has answered a call that [`Accounting::begin_free`] agreed to, and freed the object or
     /// not.
     pub fn end_free(&mut self, ticket: FreeTicket, freed: bool) {
         let FreeTicket { object, client } = ticket;
@@ -318,7 +318,7 @@ impl Books {
     }
 
     /// The driver has freed an object with all below it, or with the client's own handle a client, and
-    /// no other call for that handle can have been in flight. Otherwise see [`Books::begin_free`].
+    /// no other call for that handle can have been in flight. Otherwise see [`Accounting::begin_free`].
     pub fn free(&mut self, client: ClientHandle, object: ObjectHandle) {
         if let Ok(ticket) = self.begin_free(client, object) {
             self.end_free(ticket, true);
