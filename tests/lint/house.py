@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rules about how the files of the tree stand to each other, and how large their parts are.
+
+Each rule takes the sources and yields (path, line, name, words): the name says which thing of the
+file is meant, so that a known violation can be listed without its line.
+
+What counts as an import, in `circles` and `floors`: a path, in a `use` or in the code, to an item
+that another file of the crate defines. Re-exports are followed to the definition. So `mod child;`
+is no import, and neither is a facade's `pub use` of an item of its child that the facade itself
+does not use. If a file uses its child, and the child what the file defines, the two import each
+other: `nests` finds that, `circles` all others. The way out is a file of its own for what both
+use. Methods are not seen: an `impl` of one type may be spread over several files. Modules under
+`#[cfg(test)]` and files of tests import what they test, and nothing but tests imports them."""
+
+import ast
+import collections
+import re
+
+import rust
+
+ARCHITECTURE = "ARCHITECTURE.md"
+MODULE = "cgpu_km"
+EDGE = "cgpu_km/os_interface"
+LONGEST_FUNCTION = 80
+LONGEST_TEST_FUNCTION = 150
+COLUMNS = 100
+# Tabs in C and in makefiles are as wide as the kernel's style says; in scripts half as much.
+TAB = 8
+SCRIPT_TAB = 4
+# Types that are defined twice on purpose: the files, and why.
+TWINS = {
+    frozenset(("cgpu_km/os_interface/store.rs", "cgpu_km/store_host.rs")): "kernel or host, by cfg",
+}
+
+
+def is_test(path):
+    """Code that only tests run."""
+    return path.startswith("tests/") or "/tests" in path
+
+
+def is_part(whole, path):
+    """Whether a file is a part of another: it stands in the folder of that module."""
+    folder = whole.removesuffix(".rs")
+    for root in ("/mod", "/lib", "/main"):
+        folder = folder.removesuffix(root)
+    return path.startswith(folder + "/")
+
+
+def edges(sources):
+    """Imports between files, by package: {(from, to): (line, name)}."""
+    if sources.edges is not None:
+        return sources.edges
+    sources.edges = []
+    for folder, trees in rust.packages(sources):
+        found = {}
+        for tree in trees:
+            for user, place, owner, name, facade in tree.imports():
+                # What is tested by a module in braces is imported by a test.
+                if user.test and tree.files[user.file] is not user:
+                    continue
+                # A facade that only passes its part's item on does not need it.
+                if facade and name not in user.words and is_part(user.file, owner.file):
+                    continue
+                line = sources.line(user.file, place)
+                found.setdefault((user.file, owner.file), (line, name))
+        sources.edges.append((folder, found))
+    return sources.edges
+
+
+def knots(graph):
+    """Sets of files that all reach each other (Tarjan)."""
+    index, low, stack, out, held = {}, {}, [], [], set()
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        held.add(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in held:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            knot = set()
+            while not knot or node not in knot:
+                held.discard(stack[-1])
+                knot.add(stack.pop())
+            out.append(knot)
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return [knot for knot in out if len(knot) > 1]
+
+
+def way_back(graph, start, knot):
+    """The shortest way from a file to itself."""
+    queue, came = collections.deque([start]), {}
+    while queue:
+        at = queue.popleft()
+        for other in sorted(graph.get(at, ())):
+            if other == start:
+                way = [at, other]
+                while way[0] != start:
+                    way.insert(0, came[way[0]])
+                return way
+            if other in knot and other not in came:
+                came[other] = at
+                queue.append(other)
+    return [start]
+
+
+def told(found, graph):
+    """What is to be said of the circles of a package's files."""
+    for knot in knots(graph):
+        for file in sorted(knot):
+            way = way_back(graph, file, knot)
+            line = found[way[0], way[1]][0]
+            steps = [f"{b} ({found[a, b][1]})" for a, b in zip(way, way[1:])]
+            yield file, line, "-", f"circle of {len(knot)} files: {' -> '.join(steps)}"
+
+
+def circles(sources):
+    """No two files of a crate import each other, directly or by way of others."""
+    for _, found in edges(sources):
+        graph = collections.defaultdict(set)
+        for user, owner in found:
+            if not is_part(user, owner):
+                graph[user].add(owner)
+        yield from told(found, graph)
+
+
+def nests(sources):
+    """A file does not import its own parts if they import what it defines itself."""
+    for _, found in edges(sources):
+        graph = collections.defaultdict(set)
+        for user, owner in found:
+            graph[user].add(owner)
+        yield from told(found, graph)
+
+
+def floors_of(sources):
+    """[(name, prefixes)] from the bottom up, as ARCHITECTURE.md has them; None: it has none."""
+    text = sources.files.get(ARCHITECTURE, "")
+    block = re.search(r"^```floors\n(.*?)^```", text, re.S | re.M)
+    if not block:
+        return None
+    lines = [line.partition(":") for line in block.group(1).split("\n") if line.strip()]
+    return [(name.strip(), prefixes.split()) for name, _, prefixes in lines]
+
+
+def floor_of(path, listed):
+    """(number, name) of the floor on which a file stands: the longest prefix decides."""
+    inside = path.removeprefix(MODULE + "/")
+    best = (0, None, None)
+    for number, (name, prefixes) in enumerate(listed):
+        for prefix in prefixes:
+            bare = prefix.removesuffix("/")
+            if inside in (bare, bare + ".rs") or inside.startswith(bare + "/"):
+                best = max(best, (len(bare), number, name), key=lambda b: b[0])
+    return best[1:]
+
+
+def floors(sources):
+    """A file imports only from its own floor and lower ones."""
+    listed = floors_of(sources)
+    if listed is None:
+        yield ARCHITECTURE, 1, "-", "has no block `floors`"
+        return
+    standing = {}
+    for path in sorted(sources.files):
+        if path.startswith(MODULE + "/") and path.endswith(".rs") and not is_test(path):
+            standing[path] = floor_of(path, listed)
+    for name, prefixes in listed:
+        for prefix in prefixes:
+            if not any(floor_of(p, [(name, [prefix])])[1] for p in standing):
+                yield ARCHITECTURE, 1, prefix, f"floor {name}: nothing stands at {prefix}"
+    for folder, found in edges(sources):
+        if folder != MODULE:
+            continue
+        for path in sorted({p for edge in found for p in edge} & set(standing)):
+            if standing[path][1] is None:
+                yield path, 1, "-", "stands on no floor"
+        for (user, owner), (line, name) in sorted(found.items()):
+            if user not in standing or owner not in standing:
+                continue
+            (low, mine), (high, theirs) = standing[user], standing[owner]
+            if mine and theirs and high > low:
+                yield user, line, owner, f"{mine} imports {name} from {theirs} above ({owner})"
+
+
+def lengths(path, text, sources):
+    """(name, line, lines) of the functions of a file."""
+    if path.endswith(".rs"):
+        code = sources.code(path)
+        for name, start, end in rust.functions(code, sources.braces(path)):
+            first = sources.line(path, start)
+            yield name, first, sources.line(path, end) - first + 1
+    elif path.endswith((".c", ".h")):
+        head = r"^[A-Za-z][^\n;{}]*?(\w+)\([^;{}]*\)\n\{\n.*?^\}"
+        for found in re.finditer(head, text, re.S | re.M):
+            yield found.group(1), sources.line(path, found.start()), found.group(0).count("\n") + 1
+    elif path.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node.name, node.lineno, node.end_lineno - node.lineno + 1
+    elif path.endswith(".sh"):
+        for found in re.finditer(r"^(\w+)\(\) [{(]\n.*?^[})]", text, re.S | re.M):
+            yield found.group(1), sources.line(path, found.start()), found.group(0).count("\n") + 1
+
+
+def functions(sources):
+    """A function fits a screen."""
+    for path, text in sources.files.items():
+        longest = LONGEST_TEST_FUNCTION if is_test(path) else LONGEST_FUNCTION
+        for name, line, lines in lengths(path, text, sources):
+            if lines > longest:
+                yield path, line, name, f"`{name}` has {lines} lines, at most {longest} may be"
+
+
+def types(sources):
+    """The name of a type stands for one thing in its crate."""
+    said = set()
+    for _, trees in rust.packages(sources):
+        defined = collections.defaultdict(dict)
+        for file in sorted({file for tree in trees for file in tree.files}):
+            braces = sources.braces(file)
+            for found in rust.TYPE.finditer(sources.code(file)):
+                if not braces.depth(found.start()):
+                    defined[found.group(2)].setdefault(file, sources.line(file, found.start()))
+        for name, places in sorted(defined.items()):
+            for twins in TWINS:
+                if twins <= set(places):
+                    places = {f: l for f, l in places.items() if f != max(twins)}
+            if len(places) < 2:
+                continue
+            for file, line in sorted(places.items()):
+                others = ", ".join(other for other in sorted(places) if other != file)
+                if (file, name) not in said:
+                    said.add((file, name))
+                    yield file, line, name, f"`{name}` is also defined in {others}"
+
+
+STRING = re.compile(r"(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*')")
+LINK = re.compile(r"\]\([^)]*\)|https?://\S+")
+
+
+def width(path, line):
+    """Columns of a line."""
+    return len(line.expandtabs(SCRIPT_TAB if path.endswith(".sh") else TAB))
+
+
+def cannot_break(path, line):
+    """A line that is one long word, link or string but for what little stands around it."""
+    bare = LINK.sub("", line)
+    if path.endswith(".md"):
+        return len(bare) <= COLUMNS
+    words = [w for w in bare.split() if w not in ("//", "///", "//!", "#", "*", "/*", "*/")]
+    if len(words) <= 1:
+        return True
+    longest = max((len(s) for s in STRING.findall(line)), default=0)
+    if longest >= COLUMNS // 2 and not line.lstrip().startswith(("//", "#", "*", "/*")):
+        return width(path, STRING.sub('""', line)) <= COLUMNS
+    return False
+
+
+def lines(sources):
+    """A line has at most 100 columns."""
+    ends = (".rs", ".c", ".h", ".py", ".sh", ".md")
+    for path, text in sources.files.items():
+        if not (path.endswith(ends) or path in ("Makefile", "Kbuild")) or "/measurements/" in path:
+            continue
+        fenced = False
+        code = sources.code(path).split("\n") if path.endswith(".rs") else None
+        for number, line in enumerate(text.split("\n"), 1):
+            if path.endswith(".md"):
+                fenced ^= line.lstrip().startswith("```")
+                if fenced or line.lstrip().startswith("|"):
+                    continue
+            if width(path, line) <= COLUMNS or cannot_break(path, line):
+                continue
+            # Within a string of several lines nothing is left of the line.
+            if code and "//" not in line and len(code[number - 1].rstrip()) <= COLUMNS:
+                continue
+            yield path, number, "-", f"{width(path, line)} columns"
+
+
+def safety(sources):
+    """`As above` stands directly below the note that it means."""
+    for path, text in sources.files.items():
+        if not path.endswith(".rs"):
+            continue
+        last, own = None, False
+        for number, line in enumerate(text.split("\n"), 1):
+            said = line.strip()
+            if said.startswith("// SAFETY:"):
+                above = said.lower().startswith("// safety: as above")
+                if above and (last is None or own or number - last > 5):
+                    yield path, number, "-", "`As above` without its note in the five lines above"
+                last, own, within = number, above, True
+            elif last and within and said.startswith("//"):
+                last = number
+            else:
+                within = False
+
+
+def code_map(sources):
+    """ARCHITECTURE.md names the files of os_interface, and nothing that is not there."""
+    text = sources.files.get(ARCHITECTURE)
+    if text is None:
+        return
+    start = text.find("\n## Code map")
+    end = text.find("\n## ", start + 1)
+    named = {}
+    for row in re.finditer(r"^\|([^|]*)\|", text[start:end], re.M):
+        for word in re.findall(r"`([^`\s]+)`", row.group(1)):
+            line = text.count("\n", 0, start + row.start()) + 1
+            named.setdefault(word, line)
+    folders = {p[: at + 1] for p in sources.files for at in range(len(p)) if p[at] == "/"}
+    there = set(sources.files) | folders
+    said = set()
+    for word, line in named.items():
+        places = [f"{base}{word}" for base in ("", f"{MODULE}/", f"{EDGE}/")]
+        found = [p for p in places if p in there or p + "/" in there]
+        said.update(found)
+        if not found:
+            yield ARCHITECTURE, line, word, f"names {word}, which is not there"
+    top = {p[len(EDGE) + 1 :].partition("/") for p in sources.files if p.startswith(EDGE + "/")}
+    for name, slash, _ in sorted(top):
+        near = {f"{EDGE}/{name}", f"{EDGE}/{name}/", f"{EDGE}/{name.removesuffix('.rs')}/"}
+        if slash:
+            near.add(f"{EDGE}/{name}.rs")
+        if not near & said:
+            yield ARCHITECTURE, 1, name, f"does not name {EDGE}/{name}"
+
+
+RULES = (circles, nests, floors, functions, types, lines, safety, code_map)

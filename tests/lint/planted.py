@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What lint.py's self-test plants: a clean tree, and for each rule the faults it must find."""
+
+import house
+
+HEAD = "// SPDX-License-Identifier: GPL-2.0\n//! A file.\n"
+DUAL_HEAD = "// SPDX-License-Identifier: GPL-2.0 OR MIT\n//! A file.\n"
+SCRIPT = "#!/bin/bash\n# SPDX-License-Identifier: GPL-2.0\n"
+ARCHITECTURE = """
+## Code map
+
+| file | what |
+| --- | --- |
+| `user.rs` | addresses |
+
+```floors
+edge: os_interface
+rules: policy
+main: host cgpu_km_main
+```
+"""
+CARGO = '[package]\nname = "cgpu_km"\n[lib]\npath = "host.rs"\n'
+# A facade passes its part's item on, and the part uses the facade's: nobody needs both at once.
+FACADE = (
+    "mod facade_part;\npub use facade_part::Part;\npub fn own() {}\n"
+    "#[cfg(test)]\nmod tests {\nuse super::facade_part::Part;\n}\n"
+)
+CLEAN = {
+    "ARCHITECTURE.md": ARCHITECTURE,
+    "cgpu_km/Cargo.toml": CARGO,
+    "cgpu_km/cgpu_km_main.rs": HEAD
+    + "#![deny(unsafe_code)]\n#[allow(unsafe_code)]\nmod os_interface;\nmod policy;\n",
+    "cgpu_km/host.rs": HEAD + "#![forbid(unsafe_code)]\nmod policy;\n",
+    "cgpuctl/src/lib.rs": DUAL_HEAD + "#![deny(unsafe_code)]\n",
+    "cgpu_km/policy.rs": HEAD
+    + "// unsafe in a comment; panic!(\"no\")\n"
+    + "const WORD: &str = \"unsafe { x.unwrap() }\";\n"
+    + "// CAST: u32 fits.\nlet x = y as u64;\n"
+    + FACADE,
+    "cgpu_km/policy/facade_part.rs": HEAD + "pub struct Part;\nfn f() { super::own(); }\n",
+    "cgpu_km/os_interface.rs": HEAD + "mod user;\n",
+    "cgpu_km/os_interface/user.rs": HEAD
+    + "pub(crate) fn raw(p: *mut u8) {}\nfn own(p: *const u8) { unsafe { f(p) } }\n"
+    + "pub struct UserAddr(u64);\n"
+    + "fn g() {\n// SAFETY: It is valid.\nf();\n// SAFETY: As above.\nf();\n}\n",
+    "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
+    "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
+    "tests/vm/long.sh": SCRIPT + f"# https://{'x' * 110}\nsay \"{'x y ' * 30}\"\n",
+}
+
+
+def one(rule, path, body, head=HEAD):
+    """A fault in a single file."""
+    return rule, path, {path: head + body}
+
+
+def policy(**parts):
+    """Files of the module `policy`, which the root declares, and the parts below it."""
+    files = {f"cgpu_km/policy/{name}.rs": HEAD + body for name, body in parts.items()}
+    files["cgpu_km/policy.rs"] = HEAD + "".join(f"mod {name};\n" for name in parts)
+    return files
+
+
+LONG = "fn f() {\n" + "    g();\n" * house.LONGEST_FUNCTION + "}\n"
+LONG_IN_TESTS = "f() {\n" + "\tg\n" * house.LONGEST_TEST_FUNCTION + "}\n"
+LONG_IN_C = "int f(int a)\n{\n" + "\tg();\n" * house.LONGEST_TEST_FUNCTION + "}\n"
+LONG_IN_PYTHON = "def f():\n" + "    g()\n" * house.LONGEST_TEST_FUNCTION
+WIDE = "word " * 21
+ABOVE = "// SAFETY: It is valid.\nf();\n" + "g();\n" * 5 + "// SAFETY: As above.\nf();\n"
+ABOVE_ABOVE = "// SAFETY: It is valid.\n" + "// SAFETY: As above.\nf();\n" * 2
+FAULTS = (
+    one("unsafe", "cgpu_km/policy/a.rs", "fn f() { unsafe { g() } }\n"),
+    one("unsafe", "cgpu_km/policy/b.rs", "#![allow(unsafe_code)]\n"),
+    one("unsafe", "cgpu_km/proxy/c.rs", "#[no_mangle]\nfn f() {}\n"),
+    one(
+        "unsafe",
+        "cgpu_km/proxy/d.rs",
+        "const L: &'static str = \"a\"; fn f<'a>(x: &'a u8) { unsafe {} }\n",
+    ),
+    one("unsafe", "cgpuctl/src/e.rs", "unsafe fn f() {}\n"),
+    one("unsafe", "cgpu_km/host.rs", "mod policy;\n"),
+    one(
+        "raw_interface",
+        "cgpu_km/os_interface/a.rs",
+        "impl A {\n    pub fn f(\n        &self,\n        p: *mut u8,\n    ) {}\n}\n",
+    ),
+    one("raw_interface", "cgpu_km/os_interface/b.rs", "pub fn f() -> *const u8 {}\n"),
+    one("raw_interface", "cgpu_km/os_interface/c.rs", "pub fn f(addr: usize) {}\n"),
+    one("raw_interface", "cgpu_km/os_interface/d.rs", "pub struct A {\n    pub p: *mut u8,\n}\n"),
+    one("raw_interface", "cgpu_km/os_interface/e.rs", "pub trait T {\n    fn f(p: *mut u8);\n}\n"),
+    one("raw_interface", "cgpu_km/os_interface/f.rs", "pub struct A(pub *mut u8);\n"),
+    one("panics", "cgpu_km/policy/a.rs", "fn f() { x.unwrap(); }\n"),
+    one("panics", "cgpu_km/registry.rs", "fn f() { panic!(); }\n"),
+    one("casts", "cgpu_km/policy/a.rs", "fn f() { x as usize; }\n"),
+    one("licence", "cgpu_km/policy/a.rs", "int x;\n", head=""),
+    one("licence", "cgpuctl/src/a.rs", "fn f() {}\n"),
+    one("licence", "tests/vm/a.sh", "int x;\n", head=""),
+    one("explained", "cgpu_km/policy/a.rs", "int x;\n", head=""),
+    one("explained", "cgpu_km/policy/tests.rs", "int x;\n", head=""),
+    one("unfinished", "cgpu_km/policy/a.rs", "// TO" "DO: this\n"),
+    one("unfinished", "tests/fake_nvidia/a.c", "/* FIX" "ME */\n"),
+    one("length", "cgpu_km/policy/a.rs", "// x\n" * 601),
+    one("machine", "docs/a.md", "see /ro" "ot/x\n"),
+    one("machine", "docs/a.md", "deb http://deb.debian" ".org/debian\n"),
+    # Two files, a third between them, a path without `use`, a module's other name, a re-export.
+    (
+        "circles",
+        "cgpu_km/policy/a.rs",
+        policy(a="use super::b::B;\npub struct A;\n", b="use super::a::A;\npub struct B;\n"),
+    ),
+    (
+        "circles",
+        "cgpu_km/policy/c.rs",
+        policy(
+            a="use crate::policy::{b::{self, B}, c};\npub struct A;\nfn f() { c::C; }\n",
+            b="pub struct B;\n",
+            c="pub struct C;\nfn f() { crate::policy::a::A; }\n",
+        ),
+    ),
+    (
+        "circles",
+        "cgpu_km/policy/c.rs",
+        policy(
+            a="pub struct A;\nfn f() { super::b::C; }\n",
+            b="pub use super::c::C;\n",
+            c="pub struct C;\nuse super::a::*;\nfn f(a: A) {}\n",
+        ),
+    ),
+    (
+        "nests",
+        "cgpu_km/policy.rs",
+        {
+            "cgpu_km/policy.rs": HEAD + "mod a;\npub struct P(a::A);\n",
+            "cgpu_km/policy/a.rs": HEAD + "use super::P;\npub struct A;\n",
+        },
+    ),
+    (
+        "floors",
+        "cgpu_km/os_interface/user.rs",
+        {
+            **policy(a="pub struct A;\n"),
+            "cgpu_km/os_interface/user.rs": HEAD + "use crate::policy::a::A;\n",
+        },
+    ),
+    (
+        "floors",
+        "cgpu_km/policy/a.rs",
+        {
+            **policy(a="pub struct A;\n", b="use super::a::A;\n"),
+            "ARCHITECTURE.md": ARCHITECTURE.replace("rules: policy", "rules: policy/b"),
+        },
+    ),
+    ("floors", "ARCHITECTURE.md", {"ARCHITECTURE.md": ARCHITECTURE.replace("edge:", "edge: gone")}),
+    ("floors", "ARCHITECTURE.md", {"ARCHITECTURE.md": ARCHITECTURE.replace("```floors", "```")}),
+    one("functions", "cgpu_km/policy/a.rs", LONG),
+    one("functions", "tests/vm/a.sh", LONG_IN_TESTS, head=SCRIPT),
+    one("functions", "tests/fake_nvidia/a.c", LONG_IN_C),
+    one("functions", "tests/abi/a.py", LONG_IN_PYTHON, head=""),
+    (
+        "types",
+        "cgpu_km/policy/b.rs",
+        policy(a="pub struct Twice;\n", b="enum Twice {}\n"),
+    ),
+    one("lines", "cgpu_km/policy/a.rs", f"// {WIDE}\n"),
+    one("lines", "cgpu_km/policy/a.rs", f"fn f({WIDE}) {{}}\n"),
+    one("lines", "docs/a.md", f"{WIDE}\n"),
+    one("lines", "tests/vm/a.sh", f"# {WIDE}\n", head=SCRIPT),
+    one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
+    one("safety", "cgpu_km/os_interface/a.rs", ABOVE_ABOVE),
+    one("code_map", "ARCHITECTURE.md", ARCHITECTURE.replace("user.rs", "gone.rs"), head=""),
+    (
+        "code_map",
+        "ARCHITECTURE.md",
+        {"cgpu_km/os_interface/unnamed.rs": HEAD, "cgpu_km/os_interface/user.rs": HEAD},
+    ),
+)
