@@ -49,10 +49,6 @@ module! {
             default: 0,
             description: "For an NVIDIA driver of a branch without tables: use those of this branch (535, 550, 570, 580, 595). Memory limits and the walls between tenants may then not hold",
         },
-        unsafe_without_kernel_interface: u32 {
-            default: 0,
-            description: "1: make instances also where the NVIDIA driver's interface for other kernel modules is not there. A program may then pass another tenant's client off as its own, and see the driver's lists of all GPUs and processes",
-        },
     },
 }
 

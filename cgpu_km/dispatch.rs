@@ -84,10 +84,11 @@ impl Call for TenantCall<'_, '_> {
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
                 self.pass(request, parts, os_interface::Route::Worker(&worker))
             }
-            Route::Unseen => match self.tenant.driver() {
-                Some(driver) => driver.control_for(parts).map(|()| 0).map_err(errno),
-                None => self.pass(request, parts, os_interface::Route::Caller),
-            },
+            Route::Unseen => {
+                // The instance was destroyed while the call was under way.
+                let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
+                driver.control_for(parts).map(|()| 0).map_err(errno)
+            }
         }
     }
 
@@ -112,8 +113,10 @@ impl Call for TenantCall<'_, '_> {
         Ok(work(self))
     }
 
-    fn passing_client(&mut self) -> Option<ClientHandle> {
-        self.tenant.driver()?.passing_client().ok()
+    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+        // The instance was destroyed while the call was under way.
+        let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
+        driver.passing_client().map(Some).map_err(|_| Errno::ENOMEM)
     }
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {

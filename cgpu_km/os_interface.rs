@@ -29,7 +29,6 @@ mod held;
 mod mapping;
 pub mod nodes;
 mod open_file;
-mod page_entry;
 mod printed;
 pub mod procfs;
 mod random;

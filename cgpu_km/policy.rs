@@ -50,7 +50,6 @@ mod descriptor;
 mod event;
 mod exports;
 mod forest;
-pub mod instruction;
 mod ledger;
 mod lookup;
 mod managed;

@@ -100,7 +100,7 @@ pub enum Route {
     /// The worker of this GPU, in the caller's memory: it holds a file of the driver's own, which
     /// `nv_is_gpu_accessible()` (kernel-open/nvidia/nv.c) looks for in the task's descriptor table.
     Worker(GpuId),
-    /// The calling task, but by the driver's interface for the kernel if there is one: with parameters in memory
+    /// The calling task, but by the driver's interface for the kernel: with parameters in memory
     /// that no program reads before it is cut down to what is its own. For
     /// [the controls](crate::nvidia::rmapi::tells_too_much) of which that is so.
     Unseen,
@@ -277,9 +277,13 @@ pub trait Call {
     }
 
     /// The handle that the driver gave a client of the kernel's just now, which is freed again: no program can
-    /// write that. `None`: the driver has no interface for the kernel.
-    fn passing_client(&mut self) -> Option<ClientHandle> {
-        None
+    /// write that. `None` in a harness that has no such client: what the driver tells the program is believed.
+    ///
+    /// # Errors
+    ///
+    /// The driver made no client.
+    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+        Ok(None)
     }
 
     /// Whether there is a doorbell page through BAR1 of nobody's, to be shown in the place of programs' own.

@@ -32,7 +32,6 @@ pub use tenant::{Endpoint, File, Instance, InstanceNodes, Tenant, Usage};
 
 use crate::{
     attach::{self, Driver},
-    module_parameters,
     nvidia::capability::Capabilities,
     os_interface::{
         cgpufs::{Cgpufs, Twin, TwinFile},
@@ -508,9 +507,9 @@ impl Admin {
         }
     }
 
-    /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet. Where there
-    /// is none there is no instance, unless the operator takes the risk: what the driver tells the kernel alone
-    /// keeps tenants apart (see SECURITY.md).
+    /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet. Without one there
+    /// is no instance: what the driver tells the kernel alone keeps tenants apart (see SECURITY.md), and channels
+    /// cannot be switched.
     fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) -> Result<(), Failure> {
         let Some(driver) = self.driver.filter(|_| gpu.conductor().driver().is_none()) else {
             return Ok(());
@@ -523,15 +522,10 @@ impl Admin {
                 }
                 gpu.conductor().adopt(client);
             }
-            Err(missing) if *module_parameters::unsafe_without_kernel_interface.value() == 0 => {
-                pr_warn!("GPU {minor}: the driver's kernel interface is not there ({missing:?})\n");
+            Err(missing) => {
+                pr_warn!("GPU {minor}: no instance: the driver's interface for other kernel modules cannot be used ({missing:?})\n");
                 return Err(Cause::NoKernelInterface.into());
             }
-            Err(missing) => pr_warn!(
-                "GPU {minor}: the driver's kernel interface is not there ({missing:?}), and instances are made \
-                 all the same, as unsafe_without_kernel_interface says: tenants are not kept apart in all calls, \
-                 and compute time is shared by doorbells alone\n"
-            ),
         }
         Ok(())
     }

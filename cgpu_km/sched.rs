@@ -23,8 +23,7 @@ use crate::{
     policy::{
         sched::{
             self, Authority, CallError, Capabilities, Costs, Engine, Event, GpuView, InstanceId,
-            InstanceView, Passage, Period, Policy, Refused, RmName, Rules, Scheduler, Terms,
-            SWITCH_MAX,
+            InstanceView, Period, Policy, Refused, RmName, Rules, Scheduler, Terms, SWITCH_MAX,
         },
         Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
     },
@@ -228,19 +227,6 @@ impl Conductor {
         let _ = self.change(|scheduler, now| scheduler.event(now, Event::Rang(id)));
     }
 
-    /// A program of an instance launches, at a metered gate: whether it may now.
-    pub fn launched(&self, id: InstanceId) -> Passage {
-        let mut scheduler = self.scheduler.lock();
-        let before = scheduler.deadline();
-        let passage = scheduler.launched(now(), id);
-        let look = scheduler.deadline() != before;
-        drop(scheduler);
-        if look {
-            self.alarm.ring();
-        }
-        passage
-    }
-
     /// The programs of an instance want this boost together from now on.
     pub fn want_boost(&self, id: InstanceId, boost: Boost) {
         self.boosts.lock().want(id, boost);
@@ -361,7 +347,6 @@ impl Authority for Hands<'_> {
         let position = match gate {
             sched::Gate::Open => Position::Open,
             sched::Gate::Armed => Position::Armed,
-            sched::Gate::Metered => Position::Metered,
             sched::Gate::Shut => Position::Shut,
         };
         match self.0.gate(instance) {

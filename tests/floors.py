@@ -76,7 +76,6 @@ VM = (
     ("suite", guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "600"])),
     ("attacks", guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "600"])),
     ("weights and caps", guest("weights", "cgpu-guest", "weights", options=COUNTED)),
-    ("weights and caps by doorbells", guest("bells", "cgpu-guest", "weights", options=[*COUNTED, "--fake", "kernel_rmapi=0"])),
     ("storm", guest("storm", "cgpu-guest", "storm", options=["--limit", "300"])),
     ("stand-in driver", guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"])),
     ("replays", ["tests/vm/replays.py", "--no-build"]),

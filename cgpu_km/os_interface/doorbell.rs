@@ -67,17 +67,15 @@ impl Doorbell {
         instead.copied().unwrap_or(frame)
     }
 
-    /// Puts its frames in the place of those through BAR0, and gives each entry the access that the mapping has by its flags; to
-    /// write only `at_once`, or the [gate](super::gate) gives that.
+    /// Puts its frames in the place of those through BAR0, and gives each entry the access that the mapping has by its flags.
     ///
     /// # Safety
     ///
     /// The mapping is one of page frames, whose `mmap_lock` is held; no processor remembers an entry of it.
-    pub(super) unsafe fn show(&self, vma: *mut bindings::vm_area_struct, at_once: bool) {
+    pub(super) unsafe fn show(&self, vma: *mut bindings::vm_area_struct) {
         struct Place<'a> {
             doorbell: &'a Doorbell,
             vma: *mut bindings::vm_area_struct,
-            at_once: bool,
         }
         unsafe extern "C" fn each(
             entry: *mut bindings::pte_t,
@@ -92,16 +90,13 @@ impl Doorbell {
                 // CAST: `c_ulong` is 64 bits wide.
                 let instead = place.doorbell.instead_of(frame as u64) as c_ulong;
                 // SAFETY: As above, of this mapping.
-                unsafe {
-                    extra::cgpu_shim_set_frame(place.vma, address, entry, instead, place.at_once)
-                };
+                unsafe { extra::cgpu_shim_set_frame(place.vma, address, entry, instead) };
             }
             0
         }
         let mut place = Place {
             doorbell: self,
             vma,
-            at_once,
         };
         // SAFETY: The caller promises that it is there.
         let (mm, start, end) = unsafe {
@@ -145,8 +140,8 @@ pub(super) unsafe extern "C" fn fault<E: Endpoint>(
     // SAFETY: It is the driver's, for this mapping.
     let result = unsafe { handler(vmf) };
     // SAFETY: `mmap_lock` is held, and the entries that the driver has made have no access; the others are ours already.
-    unsafe { doorbell.show(vma, false) };
+    unsafe { doorbell.show(vma) };
     // SAFETY: As above.
-    unsafe { extra::cgpu_shim_restore_protection(vma, false) };
+    unsafe { extra::cgpu_shim_restore_protection(vma) };
     result
 }

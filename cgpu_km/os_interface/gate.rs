@@ -3,16 +3,15 @@
 //!
 //! A mapping of registers is made without pages. The first access faults; what becomes of it depends on the
 //! [`Position`] of its instance's gate: the driver's own fault handler puts the pages in (it also
-//! wakes a sleeping GPU), or the task sleeps until the gate is opened, or a store is [carried out](access) without
-//! giving the page away. When the gate leaves `Open`, the
+//! wakes a sleeping GPU), or the task sleeps until the gate is opened. When the gate leaves `Open`, the
 //! pages are taken out of every mapping of every process, children of fork included, by way of the
 //! files that are mapped (`unmap_mapping_range`).
 //!
 //! # No page stays behind
 //!
-//! Whether to let a task pass, the driver's fault handler and the right to write to a page are one step under
-//! [`Gate::state`]. So when the position was changed, every page that can be written to is there to be taken out, and no
-//! further one comes. Pages that can only be read stay where they are until the driver takes them: nobody rings by reading.
+//! Whether to let a task pass and the driver's fault handler are one step under [`Gate::state`]. So when
+//! the position was changed, every page that was put in before is there to be taken out, and no further
+//! one comes.
 //!
 //! # Who sleeps
 //!
@@ -24,16 +23,10 @@
 //!
 //! # Locks
 //!
-//! `mmap_lock`, [`Gate::state`], a file's [`Kept`] page, then what [`Endpoint::rang`] and [`Endpoint::launched`] take (the
-//! scheduler's) and what the driver's fault handler takes; innermost the lock of a page table.
-//! [`Gate::files`] is taken under `mmap_lock` too, and over the locks of mappings.
-
-mod access;
+//! `mmap_lock`, [`Gate::state`], then what [`Endpoint::rang`] takes (the scheduler's) and what the driver's fault
+//! handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the locks of mappings.
 
 use super::{extra, session::Endpoint, wait::Completion};
-use crate::policy::sched::Passage;
-pub(super) use access::Handler;
-use access::{Access, Kept, Metered};
 use core::ptr::NonNull;
 use kernel::{
     bindings, new_mutex,
@@ -51,9 +44,6 @@ pub enum Position {
     Open,
     /// Who comes first is told of and passes; then it is open.
     Armed,
-    /// Who stores is told of, each time, and passes or sleeps as the answer is: the page is not given. A store that cannot
-    /// be carried out is one at `Armed`. Reading costs nothing, and nobody hears of it.
-    Metered,
     /// Who comes is told of and sleeps.
     Shut,
 }
@@ -69,13 +59,13 @@ pub struct Gate {
     parked: Atomic<u32>,
     /// How often a task went to sleep.
     parkings: Atomic<u64>,
-    /// Whether it is shut and no page can be written to.
+    /// Whether it is shut and all pages are out.
     is_shut: Atomic<bool>,
 }
 
 struct State {
     position: Position,
-    /// What ends the sleep of those who come now. There is one exactly while the gate is shut or metered.
+    /// What ends the sleep of those who come now. There is one exactly while the gate is shut.
     opened: Option<Arc<Completion>>,
 }
 
@@ -114,22 +104,19 @@ impl Gate {
         )
     }
 
-    /// Moves the gate; `ENOMEM` where that cannot be done, and nothing has changed. Who sleeps wakes up, unless the gate was shut
-    /// and is to be shut; at a metered one he asks again.
+    /// Moves the gate; `ENOMEM` where that cannot be done, and nothing has changed.
     pub fn set(&self, position: Position) -> Result {
         let shut = position == Position::Shut;
-        let new = match position {
-            Position::Shut | Position::Metered => {
-                Some(Arc::pin_init(Completion::new(), GFP_KERNEL)?)
-            }
-            Position::Open | Position::Armed => None,
+        let new = match shut {
+            true => Some(Arc::pin_init(Completion::new(), GFP_KERNEL)?),
+            false => None,
         };
         let mut state = self.state.lock();
-        let was = core::mem::replace(&mut state.position, position);
-        let was_open = was == Position::Open;
-        let old = match shut && was == Position::Shut {
-            true => None,
-            false => core::mem::replace(&mut state.opened, new),
+        let was_open = state.position == Position::Open;
+        state.position = position;
+        let old = match (shut, &state.opened) {
+            (true, Some(_)) => None,
+            _ => core::mem::replace(&mut state.opened, new),
         };
         drop(state);
         if let Some(opened) = old {
@@ -172,38 +159,22 @@ impl Gate {
         }
     }
 
-    /// A fault in a mapping of registers: `rang` tells of it, `launched` asks for a store whether it may pass.
-    fn touch(
-        &self,
-        access: &Access<'_>,
-        rang: impl FnOnce(),
-        launched: impl FnOnce() -> Passage,
-    ) -> Touch {
+    /// A fault in a mapping of registers: `pass` is the driver's handler, `rang` tells of it.
+    fn touch(&self, rang: impl FnOnce(), pass: impl FnOnce() -> bindings::vm_fault_t) -> Touch {
         let mut state = self.state.lock();
         match (state.position, &state.opened) {
             (Position::Shut, Some(opened)) => {
                 let opened = opened.clone();
                 rang();
-                return Touch::Wait(opened);
+                Touch::Wait(opened)
             }
-            (Position::Metered, Some(opened)) => match access.meter(launched) {
-                Metered::Done(result) => return Touch::Passed(result),
-                Metered::Waits => return Touch::Wait(opened.clone()),
-                Metered::Unknown => {}
-            },
-            (Position::Open, _) => return Touch::Passed(access.pass()),
-            _ => {}
+            (Position::Armed, _) => {
+                state.position = Position::Open;
+                rang();
+                Touch::Passed(pass())
+            }
+            _ => Touch::Passed(pass()),
         }
-        // Nobody sleeps at an armed gate; who does at a metered one finds it open.
-        state.position = Position::Open;
-        let opened = state.opened.take();
-        rang();
-        let result = access.pass();
-        drop(state);
-        if let Some(opened) = opened {
-            opened.complete();
-        }
-        Touch::Passed(result)
     }
 }
 
@@ -211,7 +182,6 @@ impl Gate {
 pub(super) struct Entry {
     gate: Arc<Gate>,
     file: FileMappings,
-    page: Kept,
     /// It was taken out again.
     left: Atomic<bool>,
 }
@@ -229,7 +199,6 @@ impl Entry {
         let entry = Self {
             gate: gate.clone(),
             file: FileMappings(mappings),
-            page: Kept::new()?,
             left: Atomic::new(false),
         };
         let mut files = gate.files.lock();
@@ -239,12 +208,6 @@ impl Entry {
             return Err(e.into());
         }
         Ok(entry)
-    }
-
-    /// A mapping of the file goes, and what the kernel has mapped because of it. (It shows the processor how that
-    /// memory is to be cached, for whoever has it next, too.)
-    pub(super) fn unmapped(&self) {
-        self.page.unmap();
     }
 
     /// Takes it out. Afterwards the file may be closed.
@@ -266,53 +229,44 @@ impl Drop for Entry {
     }
 }
 
-/// A fault in a mapping whose registers are behind the gate of `entry`. Without a handler: of a store to a page that is
-/// there, in its `pfn_mkwrite` operation.
+/// A fault in a mapping whose registers are behind the gate of `entry`.
 ///
 /// # Safety
 ///
-/// `vmf` is that of a fault which is being served, `handler` the driver's for its mapping, and `entry` and `file` what
-/// the session keeps of the mapping's file.
+/// `vmf` is that of a fault which is being served, `handler` the driver's for its mapping, and `file` what
+/// the endpoint keeps of the mapping's file.
 pub(super) unsafe fn fault<E: Endpoint>(
     entry: &Entry,
     file: &E::File,
-    handler: Option<Handler>,
+    handler: unsafe extern "C" fn(*mut bindings::vm_fault) -> bindings::vm_fault_t,
     vmf: *mut bindings::vm_fault,
 ) -> bindings::vm_fault_t {
-    // SAFETY: The caller promises it.
-    let access = unsafe { Access::new(vmf, handler, &entry.page) };
-    let touched = entry
-        .gate
-        .touch(&access, || E::rang(file), || E::launched(file));
-    let opened = match touched {
+    // SAFETY: The caller promises that it is the driver's, for this mapping.
+    let pass = || unsafe { handler(vmf) };
+    let opened = match entry.gate.touch(|| E::rang(file), pass) {
         Touch::Passed(result) => return result,
         Touch::Wait(opened) => opened,
     };
-    if !access.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
+    // SAFETY: The fault is being served.
+    let flags = unsafe { (*vmf).flags };
+    if flags & bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY == 0 {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
-    // What `wp_pfn_shared()` (mm/memory.c) is not told to leave alone, it goes on with.
-    let again = match access.was_shown() {
-        true => {
-            bindings::vm_fault_reason_VM_FAULT_RETRY | bindings::vm_fault_reason_VM_FAULT_NOPAGE
-        }
-        false => bindings::vm_fault_reason_VM_FAULT_RETRY,
-    };
-    if access.has(bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT) {
-        return again;
+    if flags & bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT != 0 {
+        return bindings::vm_fault_reason_VM_FAULT_RETRY;
     }
-    let interruptible = access.has(bindings::fault_flag_FAULT_FLAG_USER)
-        && access.has(bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE);
     let gate = entry.gate.clone();
     // SAFETY: As above: its mapping holds its file.
     let held = unsafe { bindings::get_file((*(*vmf).__bindgen_anon_1.vma).vm_file) };
     // SAFETY: The fault may be done anew, so its lock is ours to release. From here on the mapping, the
-    // entry, the access and the endpoint's file may go, but for what is held above.
+    // entry and the endpoint's file may go, but for what is held above.
     unsafe { extra::cgpu_shim_release_fault_lock(vmf) };
     gate.parked.fetch_add(1, Relaxed);
     gate.parkings.fetch_add(1, Relaxed);
+    let by_program =
+        bindings::fault_flag_FAULT_FLAG_USER | bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE;
     // Whatever ends it, the kernel does the fault anew, after the signal if there is one.
-    let _ = match interruptible {
+    let _ = match flags & by_program == by_program {
         true => opened.wait_interruptible(),
         false => opened.wait_killable(),
     };
@@ -322,5 +276,5 @@ pub(super) unsafe fn fault<E: Endpoint>(
     // SAFETY: Taken above. If it is the last one the file is closed, and with that this module may go,
     // only when this task leaves the kernel.
     unsafe { bindings::fput(held) };
-    again
+    bindings::vm_fault_reason_VM_FAULT_RETRY
 }

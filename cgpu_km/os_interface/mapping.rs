@@ -11,7 +11,6 @@
 //! | `access` | none: the driver's reads and writes registers behind the page tables, for ptrace and `/proc/PID/mem` |
 //! | `close` | the driver's, then [`Endpoint::unmapped`] |
 //! | `fault` | of registers: past the [gate](super::gate), then the driver's, and [a doorbell of ours](super::doorbell) |
-//! | `pfn_mkwrite` | of registers, where the driver has none: past the gate |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
 //! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and at
@@ -293,7 +292,6 @@ impl Tables {
                 };
                 if gated {
                     operations.fault = Some(gated_fault::<E>);
-                    operations.pfn_mkwrite = Some(gated_store::<E>);
                     operations.huge_fault = None;
                     operations.map_pages = None;
                     operations.may_split = Some(may_split);
@@ -448,7 +446,7 @@ unsafe fn gated<E: Endpoint>(
     if registers == AtOnce::Kept {
         if let Some(doorbell) = E::doorbell(session.file()) {
             // SAFETY: The mapping is being made under `mmap_lock`, and by `registers::enter` its entries have no access.
-            unsafe { doorbell.show(vma, true) };
+            unsafe { doorbell.show(vma) };
         }
         return Ok(());
     }
@@ -474,36 +472,12 @@ unsafe extern "C" fn gated_fault<E: Endpoint>(
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
     // SAFETY: The mapping's file is a proxied one of `E`, since a session of its kind had its table made.
-    if E::doorbell(unsafe { session::<E>(vma.vm_file) }.file()).is_some() {
+    let session = unsafe { session::<E>(vma.vm_file) };
+    if E::doorbell(session.file()).is_some() {
         handler = doorbell::fault::<E>;
     }
-    // SAFETY: The handler is the driver's for this mapping.
-    unsafe { touched::<E>(Some(handler), vmf) }
-}
-
-/// A page is there, and is written to without the right.
-unsafe extern "C" fn gated_store<E: Endpoint>(
-    vmf: *mut bindings::vm_fault,
-) -> bindings::vm_fault_t {
-    // SAFETY: Called for a fault in a mapping with operations of ours.
-    unsafe { touched::<E>(None, vmf) }
-}
-
-/// Has the gate serve a fault.
-///
-/// # Safety
-///
-/// As for [`gate::fault`], in a mapping with operations that stand for the driver's.
-unsafe fn touched<E: Endpoint>(
-    handler: Option<gate::Handler>,
-    vmf: *mut bindings::vm_fault,
-) -> bindings::vm_fault_t {
-    // SAFETY: The fault is being served, so its mapping and the file of that are valid.
-    let file = unsafe { (*(*vmf).__bindgen_anon_1.vma).vm_file };
-    // SAFETY: It is a proxied one of `E`, since a session of its kind had the operations made.
-    let session = unsafe { session::<E>(file) };
     match session.mappings().gate.as_ref() {
-        // SAFETY: The caller promises it.
+        // SAFETY: The fault is being served, and the handler is the driver's for this mapping.
         Some(entry) => unsafe { gate::fault::<E>(entry, session.file(), handler, vmf) },
         // Another thread is just putting it there: the access is tried again.
         None => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
@@ -590,8 +564,5 @@ unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
     // SAFETY: The file is held by the mapping until after this, and is a proxied one of `E`, since
     // a session of its kind had this table made.
     let session = unsafe { session::<E>(file) };
-    if let Some(entry) = session.mappings().gate.as_ref() {
-        entry.unmapped();
-    }
     E::unmapped(session.file(), &range, how);
 }

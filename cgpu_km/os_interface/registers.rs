@@ -17,8 +17,6 @@
 //! | open, and [a doorbell of ours](super::doorbell) is shown | are put in without access, and get it with the frames of that |
 //! | not open | are put in without access, and taken out: the processor never lets one through |
 //!
-//! Those that faults bring later come for reading, since the gate is to hear of stores ([`gate`](super::gate)).
-//!
 //! # What the driver may do to a mapping that is entered
 //!
 //! `mmap_lock` and the mapping are locked for writing, so its flags, protection and pages may be changed, as in
@@ -123,9 +121,6 @@ unsafe fn enter<E: Endpoint>(
         }),
         false => without_access(AtOnce::TakenOut),
     };
-    // Also where the pages stayed: those that come later can only be read at first.
-    // SAFETY: As above.
-    unsafe { extra::cgpu_shim_restore_protection(vma, false) };
     // SAFETY: As above.
     let after = Mapping::of(unsafe { VmaRef::from_raw(vma) });
     if before.may_be_writable && !after.may_be_writable {
@@ -159,7 +154,7 @@ unsafe fn without_access(
     unsafe { (*vma).vm_page_prot = none };
     let result = make();
     // SAFETY: As above.
-    unsafe { extra::cgpu_shim_restore_protection(vma, true) };
+    unsafe { extra::cgpu_shim_restore_protection(vma) };
     // SAFETY: As above.
     let (mm, start, end) = unsafe {
         (

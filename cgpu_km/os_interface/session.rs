@@ -35,7 +35,6 @@ use super::{
     worker::QueueKey,
     BackingFile, UserAddr,
 };
-use crate::policy::sched::Passage;
 use core::ptr::{null_mut, NonNull};
 use kernel::{bindings, error::to_result, prelude::*, sync::Arc};
 
@@ -81,11 +80,6 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// A program touched registers whose gate is not open. Under the gate's lock.
     fn rang(_file: &Self::File) {}
-
-    /// A program stores to registers whose gate is metered: whether it may. Under the gate's lock.
-    fn launched(_file: &Self::File) -> Passage {
-        Passage::Passes
-    }
 
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
     /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a

@@ -3,9 +3,7 @@
 #include "shim.h"
 
 #include <linux/huge_mm.h>
-#include <linux/io.h>
 #include <linux/kprobes.h>
-#include <linux/ptrace.h>
 #include <linux/sched/mm.h>
 #ifdef CONFIG_X86_KERNEL_IBT
 #include <asm/ibt.h>
@@ -158,69 +156,6 @@ bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame)
 	return true;
 }
 
-pgprot_t cgpu_shim_pte_protection(const pte_t *entry)
-{
-	return pte_pgprot(ptep_get((pte_t *)entry));
-}
-
-/*
- * The kernel's own address of a frame that a program has mapped like this. A device's is cached as there: memory that is
- * cached in two ways is nobody's to use. NULL: there is none.
- */
-void *cgpu_shim_map_frame(unsigned long frame, pgprot_t protection)
-{
-	if (pfn_valid(frame))
-		return page_address(pfn_to_page(frame));
-	return (void __force *)ioremap_prot(PFN_PHYS(frame), PAGE_SIZE, protection);
-}
-
-/* Of memory, which the kernel has mapped anyway, it leaves the address as it is. */
-void cgpu_shim_unmap_frame(void *address)
-{
-	memunmap(address);
-}
-
-/* Stores to a device after all that was stored before, also through other mappings. */
-void cgpu_shim_store(void *address, u32 value)
-{
-	wmb();
-	writel(value, (void __iomem __force *)address);
-}
-
-/*
- * The registers with which the current task's program was interrupted, by their numbers in instructions. False: it is not in plain 64-bit
- * mode, or somebody goes through it step by step, and would miss one.
- */
-bool cgpu_shim_program_registers(u64 *general, u64 *ip)
-{
-#ifdef CONFIG_X86_64
-	const struct pt_regs *regs = current_pt_regs();
-	const unsigned long by_number[16] = {
-		regs->ax, regs->cx, regs->dx, regs->bx, regs->sp, regs->bp, regs->si, regs->di,
-		regs->r8, regs->r9, regs->r10, regs->r11, regs->r12, regs->r13, regs->r14, regs->r15,
-	};
-
-	if (regs->cs != __USER_CS || regs->flags & X86_EFLAGS_TF)
-		return false;
-	memcpy(general, by_number, sizeof(by_number));
-	*ip = regs->ip;
-	return true;
-#else
-	return false;
-#endif
-}
-
-/* Has it go on there, as the processor does when an instruction was completed. */
-void cgpu_shim_program_goes_on(u64 ip)
-{
-#ifdef CONFIG_X86_64
-	struct pt_regs *regs = current_pt_regs();
-
-	regs->ip = ip;
-	regs->flags &= ~X86_EFLAGS_RF;
-#endif
-}
-
 /* Writes through the mapping reach the device one by one, in their order. */
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma)
 {
@@ -253,23 +188,11 @@ static pgprot_t with_access(unsigned long bits, pgprot_t access)
 	return __pgprot((bits & ~ACCESS_BITS) | (pgprot_val(access) & ACCESS_BITS));
 }
 
-/*
- * What a page of a mapping is to be used for by the mapping's flags. Without `at_once`: but where pfn_mkwrite is to hear of the
- * first write to a page, it comes without that right, as vma_set_page_prot() has it.
- */
-static pgprot_t access_to(const struct vm_area_struct *vma, bool at_once)
-{
-	unsigned long flags = vma->vm_flags;
-
-	if (!at_once && vma->vm_ops && vma->vm_ops->pfn_mkwrite)
-		flags &= ~VM_SHARED;
-	return vm_get_page_prot(flags);
-}
-
 /* Whoever may use a mapping by its flags may do so by its protection. */
-void cgpu_shim_restore_protection(struct vm_area_struct *vma, bool at_once)
+void cgpu_shim_restore_protection(struct vm_area_struct *vma)
 {
-	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), access_to(vma, at_once)));
+	WRITE_ONCE(vma->vm_page_prot,
+		   with_access(pgprot_val(vma->vm_page_prot), vm_get_page_prot(vma->vm_flags)));
 }
 
 /* The same for an entry of its page table, if it refers to a frame. */
@@ -292,10 +215,10 @@ void cgpu_shim_take_access(struct vm_area_struct *vma)
  * Has an entry that refers to a frame refer to another one, for whoever may use the mapping by its flags. One to which
  * somebody has access already, of that frame, stays as the processor has it.
  */
-void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame, bool at_once)
+void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame)
 {
 	pte_t pte = ptep_get(entry);
-	pgprot_t protection = with_access(pte_flags(pte), access_to(vma, at_once));
+	pgprot_t protection = with_access(pte_flags(pte), vm_get_page_prot(vma->vm_flags));
 
 	if (pte_flags(pte) & _PAGE_PRESENT && pte_pfn(pte) == frame)
 		return;

@@ -35,20 +35,14 @@ void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entr
 			pgprot_t protection);
 void cgpu_shim_make_writable(pte_t *entry);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
-pgprot_t cgpu_shim_pte_protection(const pte_t *entry);
-void *cgpu_shim_map_frame(unsigned long frame, pgprot_t protection);
-void cgpu_shim_unmap_frame(void *address);
-void cgpu_shim_store(void *address, u32 value);
-bool cgpu_shim_program_registers(u64 *general, u64 *ip);
-void cgpu_shim_program_goes_on(u64 ip);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
 bool cgpu_shim_is_shared(const struct vm_area_desc *wanted);
 void cgpu_shim_never_merge(struct vm_area_desc *wanted);
 void cgpu_shim_unmap_writable(struct file *file);
-void cgpu_shim_restore_protection(struct vm_area_struct *vma, bool at_once);
+void cgpu_shim_restore_protection(struct vm_area_struct *vma);
 void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry);
 void cgpu_shim_take_access(struct vm_area_struct *vma);
-void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame, bool at_once);
+void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
 

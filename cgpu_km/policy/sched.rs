@@ -21,9 +21,8 @@
 //!   turn. It holds for kernels of every length and for programs that wait for each kernel.
 //! * **Slices** in proportion, with everybody's channels on, where all that compete keep their queues full of short kernels:
 //!   no call, and a change costs a fifth. Whether each has its part is told by the doorbells (`slices.rs`).
-//! * Where channels cannot be switched (`doorbell` backend), windows are made with the doorbells: work that
-//!   was submitted runs on, so no more is let pass than fits into a window, and this ends when that has ended (`meter.rs`): the
-//!   moments at which a program launches tell how long that takes (`queue.rs`).
+//! * Where channels cannot be switched, the driver shares the GPU as it likes, and doorbells only stop a
+//!   suspended instance.
 //!
 //! # Who has work
 //!
@@ -47,10 +46,8 @@ mod account;
 mod authority;
 mod fleet;
 mod limit;
-mod meter;
 mod next;
 mod parts;
-mod queue;
 mod rules;
 mod samples;
 mod slices;
@@ -137,8 +134,7 @@ pub enum Event {
     /// A client was freed or its file closed, with all that it had.
     ClientFreed(crate::nvidia::handle::ClientHandle),
     /// A program of the instance touched its doorbell while the gate was not open. It went on if the gate
-    /// was armed (which is open now), or metered and what it did was no launch that can be made for it (the same), and
-    /// sleeps if it was shut.
+    /// was armed (which is open now), and sleeps if it was shut.
     Rang(InstanceId),
     /// The action that [`Scheduler::next`] named last was tried.
     Answer {
@@ -149,15 +145,6 @@ pub enum Event {
     },
     /// Time has passed.
     Tick,
-}
-
-/// What becomes of a launch at a gate that is metered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
-    /// It is made.
-    Passes,
-    /// Its task sleeps until the gate is set anew, to anything but [`Gate::Shut`], and then asks again.
-    Waits,
 }
 
 /// Why the scheduler refuses what the operator wants.

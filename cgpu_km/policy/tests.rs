@@ -7,7 +7,6 @@ mod boost;
 mod channels;
 mod exports;
 mod failing;
-mod instruction;
 mod managed;
 mod maps;
 mod model;

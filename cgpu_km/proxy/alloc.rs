@@ -375,7 +375,7 @@ impl Kept {
 /// written through BAR1 before it). But an object that is made so could be mapped into a GPU's address space
 /// (`usrmodeGetMemInterMapParams_IMPL()` there). So the program's object is made through BAR0, and what it maps of it is the
 /// page through BAR1 of an object that is no program's ([`Call::show_doorbell`]), by which rings arrive as well (docs/measurements/2026-11-22-doorbell.md).
-/// Where there is none (the driver has no interface for the kernel) the object is made as asked for. To map
+/// Where there is none (before Hopper) the object is made as asked for. To map
 /// either for the GPU is refused where that is asked for.
 fn privileged(class: ClassId, kind: Kind, bytes: &[u8]) -> Result<(), NvStatus> {
     use params::usermode::*;

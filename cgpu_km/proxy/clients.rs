@@ -12,7 +12,7 @@
 //! more do, somebody makes clients beside us (a program of the host's; through us it is one at a time), and the
 //! program's is made once more.
 //!
-//! A driver without an interface for the kernel is believed, where the operator takes that risk; see SECURITY.md.
+//! In a harness in user space there is no such client, and the driver is believed.
 
 use super::frontend::is_freed;
 use super::Call;
@@ -41,20 +41,20 @@ pub(super) fn make<C: Call>(
 ) -> Result<(Result<i32, Errno>, Made), Errno> {
     call.clients(|call| {
         for _ in 0..TRIES {
-            let Some(before) = call.passing_client() else {
-                return (forward(call).0, Made::AsTold);
+            let Some(before) = call.passing_client()? else {
+                return Ok((forward(call).0, Made::AsTold));
             };
             let (returned, told) = forward(call);
-            let after = call.passing_client();
+            let after = call.passing_client().ok().flatten();
             match after.map(|after| before.until(after)) {
-                Some(1) => return (returned, Made::None),
-                Some(2) => return (returned, Made::As(before.next())),
-                _ if returned.is_err() => return (returned, Made::None),
+                Some(1) => return Ok((returned, Made::None)),
+                Some(2) => return Ok((returned, Made::As(before.next()))),
+                _ if returned.is_err() => return Ok((returned, Made::None)),
                 _ => {}
             }
             // Of this file, or refused.
             is_freed(call, ClientHandle(told.0), told);
         }
-        (Ok(0), Made::None)
-    })
+        Ok((Ok(0), Made::None))
+    })?
 }

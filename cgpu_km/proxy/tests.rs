@@ -193,10 +193,13 @@ impl Call for Program {
         self.accounting.unmap_managed(UVM.file, base, length);
     }
 
-    fn passing_client(&mut self) -> Option<ClientHandle> {
-        let row = self.row.as_ref()?;
+    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+        let Some(row) = self.row.as_ref() else {
+            return Ok(None);
+        };
         row.set(row.get() + 1);
-        Some(ClientHandle(ClientHandle::BASE | row.get() & 0xf_ffff))
+        let handle = ClientHandle::BASE | row.get() & 0xf_ffff;
+        Ok(Some(ClientHandle(handle)))
     }
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {

@@ -40,8 +40,7 @@ pub enum Cause {
     WeightsAboveWhole = 75,
     /// `ENOTUNIQ`: the name is on several GPUs and none was named.
     Ambiguous = 76,
-    /// `ELIBACC`: the driver's interface for other kernel modules is not there, without which tenants are not kept
-    /// apart in all calls.
+    /// `ELIBACC`: the driver's interface for other kernel modules cannot be used; no instance is made without it.
     NoKernelInterface = 79,
     /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
     BadName = 84,

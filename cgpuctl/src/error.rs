@@ -119,7 +119,7 @@ pub enum Problem {
     #[error("the running NVIDIA driver is of a branch that this version of cgpu_km does not know; install a driver that it knows or a newer cgpu_km")]
     UnknownDriver,
     /// [`Cause::NoKernelInterface`].
-    #[error("the NVIDIA driver's interface for other kernel modules is not there (the kernel log says why), without which tenants are not kept apart in all calls; mend that, or load cgpu_km with unsafe_without_kernel_interface=1 to take the risk")]
+    #[error("the NVIDIA driver's interface for other kernel modules cannot be used, and no instance is made without it; `dmesg | grep cgpu_km` says why")]
     NoKernelInterface,
     /// [`Cause::Malformed`], [`Cause::UnknownCommand`].
     #[error("the loaded module does not understand this version of cgpuctl ({errno}); install both from the same release")]

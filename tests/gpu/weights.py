@@ -4,7 +4,7 @@
 module's scheduler shares a real GPU. A line of JSON for each case: what each program did of what it does alone (`got`),
 its part of what all did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
 
-A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native, doorbell or rmapi; `+` after a weight is high
+A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native or rmapi; `+` after a weight is high
 priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program that thinks, launches
 one short kernel and waits for it. Without cases: those of docs/measurements. --pairs WEIGHTS: two programs of each kind
 in all pairs, `rmapi`. --alone FILE: keeps what each program does alone for the next start on the same machine. Several
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BACKENDS = {"native": ["--native"], "doorbell": ["--doorbell"], "rmapi": []}
+BACKENDS = {"native": ["--native"], "rmapi": []}
 MIXES = (
     "75:15:8,25:15:8",
     "75:800:8,25:800:8",
@@ -94,7 +94,6 @@ def default_cases():
             yield f"{backend}/{WEIGHT}/{mix}"
     for mix in CAPS:
         yield f"rmapi/{FIXED}/{mix}"
-        yield f"doorbell/{FIXED}/{mix}"
 
 
 def span(instances, seconds):

@@ -5,8 +5,8 @@ use super::{
     pool::{Pool, Slot},
     POOL_BYTES,
 };
-use crate::os_interface::{extra, page_entry::LockedEntry};
-use core::ptr::without_provenance_mut;
+use crate::os_interface::extra;
+use core::ptr::{null_mut, without_provenance_mut};
 use kernel::{
     bindings,
     error::from_err_ptr,
@@ -174,11 +174,12 @@ fn frame(page: &Page) -> c_ulong {
 ///
 /// # Invariants
 ///
-/// `number` is that of the fault's entry in the table.
+/// `entry` is that of the fault's address, number `number` of the table.
 struct Table<'a> {
     vmf: &'a bindings::vm_fault,
-    entry: LockedEntry,
+    entry: *mut bindings::pte_t,
     number: usize,
+    lock: *mut bindings::spinlock_t,
 }
 
 impl<'a> Table<'a> {
@@ -188,14 +189,17 @@ impl<'a> Table<'a> {
     ///
     /// `vmf` is that of a fault that is being served.
     unsafe fn lock(vmf: &'a bindings::vm_fault) -> Option<Self> {
-        // SAFETY: The caller promises it; nothing here sleeps.
-        let entry = unsafe { LockedEntry::lock(vmf) }?;
+        let mut lock = null_mut();
+        let fault = (&raw const *vmf).cast_mut();
+        // SAFETY: The caller promises it, and nothing of it is changed.
+        let entry = unsafe { extra::cgpu_shim_lock_entry(fault, &raw mut lock) };
         let page = vmf.__bindgen_anon_1.address / PAGE_SIZE;
         // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of their number.
-        Some(Self {
+        (!entry.is_null()).then(|| Self {
             vmf,
             entry,
             number: page % ENTRIES,
+            lock,
         })
     }
 
@@ -206,11 +210,18 @@ impl<'a> Table<'a> {
         if number >= ENTRIES {
             return None;
         }
-        let first = self.entry.as_ptr().wrapping_sub(self.number);
+        let first = self.entry.wrapping_sub(self.number);
         // CAST: Within a slot, and usize is 64 bits wide.
         let distance = (page.wrapping_sub(index)).wrapping_mul(PAGE_SIZE) as c_ulong;
         let address = self.vmf.__bindgen_anon_1.address.wrapping_add(distance);
         Some((first.wrapping_add(number), address))
+    }
+}
+
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `lock` took it.
+        unsafe { extra::cgpu_shim_unlock_entry(self.lock) };
     }
 }
 

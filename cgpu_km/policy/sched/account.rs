@@ -111,7 +111,7 @@ impl Scheduler {
             Mode::Slices if self.slices.are_open() => self.charge_slices(spent),
             // Of one; or of those who came until the thread looks.
             Mode::Free => {
-                let each = portion(spent, 1, self.count_competing());
+                let each = portion(spent, 1, self.fleet.count_competing());
                 for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
                     instance.account.given = instance.account.given.saturating_add(each);
                 }
@@ -128,7 +128,7 @@ impl Scheduler {
         let spent = now.saturating_sub(self.charged_until);
         match self.mode {
             Mode::Slices if self.slices.is_runner(instance.id) => spent,
-            Mode::Free => portion(spent, 1, self.count_competing()),
+            Mode::Free => portion(spent, 1, self.fleet.count_competing()),
             Mode::Windows => self.turn.used_by(instance.id, now),
             Mode::Native | Mode::Slices => 0,
         }

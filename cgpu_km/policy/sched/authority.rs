@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a scheduler may do to a GPU, and through whom.
 //!
-//! Two backends implement [`Authority`] in the module: the driver's kernel RMAPI (time slices, channels
-//! switched off and on, preemption, samples) and the doorbell (which pages of the usermode region a
-//! container's programs have mapped). A backend says which of it works on this driver and this GPU by its
-//! [`Capabilities`]; the scheduler plans with what there is.
+//! The module has two ways to act: the driver's kernel interface (time slices, channels switched off and on,
+//! preemption, samples) and the doorbell (which pages of the usermode region a container's programs have mapped).
+//! [`Capabilities`] say which of it works on this driver and this GPU; the scheduler plans with what there is.
 
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
@@ -47,10 +46,6 @@ pub enum Gate {
     Open,
     /// Not mapped. The first access is reported ([`super::Event::Rang`]) and opens the gate.
     Armed,
-    /// Not mapped. Each launch is told of, and passes or waits as the scheduler answers
-    /// ([`super::Scheduler::launched`]); it is made without the page being mapped. Where that cannot be done, this is
-    /// [`Gate::Armed`].
-    Metered,
     /// Not mapped. An access is reported, and its task sleeps until the gate is set to anything else.
     Shut,
 }
@@ -82,13 +77,13 @@ impl Capabilities {
         samples: false,
     };
 
-    /// Of the backend `doorbell` alone.
+    /// While the driver's kernel interface is not there: an instance can be suspended.
     pub const DOORBELL: Self = Self {
         doorbell: true,
         ..Self::NONE
     };
 
-    /// Of both backends on a driver that refuses nothing.
+    /// On a driver that refuses nothing.
     pub const ALL: Self = Self {
         timeslice: true,
         switch: true,
@@ -99,7 +94,7 @@ impl Capabilities {
 
     /// Whether one instance can be kept from the GPU while another runs.
     pub const fn windows(self) -> bool {
-        self.switch || self.doorbell
+        self.switch
     }
 }
 

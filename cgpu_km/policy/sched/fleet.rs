@@ -4,7 +4,6 @@
 use super::account::Account;
 use super::authority::{CallError, Engine, Gate, InstanceId, Nanos, RmName, MS};
 use super::next::retry_at;
-use super::queue::Queue;
 use super::rules::Terms;
 use super::slices::Record;
 use super::ProcessId;
@@ -59,10 +58,8 @@ pub(super) struct Instance {
     pub(super) want_gate: Gate,
     /// Where they were before the last change.
     pub(super) gate_was: Gate,
-    /// They were touched since then, other than by a launch that was asked for.
+    /// They were touched since then.
     pub(super) gate_touched: bool,
-    /// A task slept at them then.
-    pub(super) gate_slept: bool,
     /// Changes that failed in a row, and when the next one may be tried.
     pub(super) gate_failed: u32,
     pub(super) gate_retry_at: Nanos,
@@ -109,8 +106,6 @@ pub(super) struct Instance {
     /// A task that slept at the gate was let go and has not launched yet: it will, as soon as it gets a
     /// processor.
     pub(super) released: bool,
-    /// What it has queued when it stops at the gate.
-    pub(super) queue: Queue,
     pub(super) account: Account,
 }
 
@@ -124,7 +119,6 @@ impl Instance {
             want_gate: Gate::Open,
             gate_was: Gate::Open,
             gate_touched: false,
-            gate_slept: false,
             gate_failed: 0,
             gate_retry_at: 0,
             want_compute: true,
@@ -148,7 +142,6 @@ impl Instance {
             off_since: None,
             parked_since: None,
             released: false,
-            queue: Queue::new(),
             account: Account::default(),
         }
     }
@@ -158,16 +151,12 @@ impl Instance {
         self.working && !self.terms.suspended
     }
 
-    /// How long it may be silent before it is taken to have no work. Where channels cannot be switched off, it may be
-    /// others' work that keeps it silent.
-    pub(super) fn patience(&self, exclusive: bool) -> Nanos {
-        let least = match exclusive {
-            true => 2 * MS,
-            false => self.queue.patience().max(16 * MS),
-        };
-        let least = match self.has_long_kernels() {
-            true => LONGEST_SEEN,
-            false => least,
+    /// How long it may be silent before it is taken to have no work.
+    pub(super) fn patience(&self) -> Nanos {
+        let least = if self.has_long_kernels() {
+            LONGEST_SEEN
+        } else {
+            2 * MS
         };
         self.gap.saturating_mul(2).saturating_add(MS).max(least)
     }
@@ -190,13 +179,13 @@ impl Instance {
     ///
     /// A program that thinks and one whose kernel is unusually long are silent alike. So the first times it only
     /// gives way, and keeps competing: if it launches while it is off, it was thinking.
-    pub(super) fn is_idle(&mut self, silent: Nanos, exclusive: bool) -> bool {
+    pub(super) fn is_idle(&mut self, silent: Nanos) -> bool {
         self.silent = self.silent.saturating_add(silent);
         if self.released && !self.terms.high_priority && self.silent <= LONGEST_SILENCE {
             return false;
         }
         // Who has priority is not believed to be busy for long, since it keeps the others waiting.
-        if !exclusive || self.terms.high_priority || self.silent > LONGEST_SILENCE {
+        if self.terms.high_priority || self.silent > LONGEST_SILENCE {
             return true;
         }
         if self.thinks > 0 {
@@ -220,22 +209,16 @@ impl Instance {
     }
 
     /// Its doorbells are being moved to where they should be.
-    pub(super) fn set_gate(&mut self, now: Nanos) {
+    pub(super) fn set_gate(&mut self) {
         self.gate_was = core::mem::replace(&mut self.gate, self.want_gate);
         self.gate_touched = false;
-        self.gate_slept = self.parked_since.is_some();
-        if self.gate == Gate::Metered {
-            // Who is let go asks again, before it is known that it was done.
-            self.let_go(now);
-        }
     }
 
     /// Its doorbells were moved, or are where they were.
     pub(super) fn gate_answered(&mut self, now: Nanos, result: Result<(), CallError>) {
         if result.is_err() {
-            // Who came meanwhile passed, where it was armed, and left it open; or stored at a metered one what nobody counts.
-            let lets_pass = matches!(self.gate_was, Gate::Armed | Gate::Metered);
-            let passed = lets_pass && self.gate_touched;
+            // Who came meanwhile passed, where it was armed, and left it open.
+            let passed = self.gate_was == Gate::Armed && self.gate_touched;
             self.gate = if passed { Gate::Open } else { self.gate_was };
             self.gate_failed = self.gate_failed.saturating_add(1);
             self.gate_retry_at = retry_at(now, self.gate_failed);
@@ -243,26 +226,16 @@ impl Instance {
             self.gate_failed = 0;
             self.gate_retry_at = 0;
         }
-        if !matches!(self.gate, Gate::Shut | Gate::Metered) {
+        if self.gate != Gate::Shut {
             let slept = self.parked_since.is_some();
             self.let_go(now);
             self.released &= !slept || result.is_ok();
-        } else if result.is_err() && self.gate_slept && self.parked_since.is_none() {
-            // It sleeps on.
-            self.parked_since = Some(now);
-            self.released = false;
         }
     }
 
     /// As much of what it is owed, or had too much, may be an error of the accounts.
     pub(super) fn forget(&mut self, unsure: i64) {
         self.owed = self.owed.saturating_sub(self.owed.clamp(-unsure, unsure));
-    }
-
-    /// Whether its doorbells are to be set: anew where somebody waits that may ask again.
-    pub(super) fn is_to_be_set(&self) -> bool {
-        let asks = self.gate == Gate::Metered && self.parked_since.is_some();
-        self.gate != self.want_gate || asks
     }
 
     /// Whoever slept at its gate goes on.
@@ -416,6 +389,11 @@ impl Fleet {
     /// Those that compete.
     pub(super) fn competing(&self) -> impl Iterator<Item = &Instance> {
         self.instances().filter(|i| i.competes())
+    }
+
+    /// How many compete.
+    pub(super) fn count_competing(&self) -> u64 {
+        u64::try_from(self.competing().count()).unwrap_or(1)
     }
 
     pub(super) fn find(&self, id: InstanceId) -> Option<&Instance> {

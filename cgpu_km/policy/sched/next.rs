@@ -5,9 +5,7 @@
 //! does a change give the GPU to more than who should have it before or after.
 
 use super::account::Mode;
-use super::authority::{
-    Action, CallError, Engine, Gate, InstanceId, Nanos, RmName, MS, SWITCH_MAX,
-};
+use super::authority::{Action, CallError, Engine, Gate, Nanos, RmName, MS, SWITCH_MAX};
 use super::fleet::{Channel, Fleet};
 use super::Scheduler;
 
@@ -71,12 +69,6 @@ impl Scheduler {
         action
     }
 
-    /// Whether the doorbells of an instance are being moved.
-    pub(super) fn moves_gate_of(&self, id: InstanceId) -> bool {
-        let action = self.pending.as_ref().map(|pending| pending.action);
-        matches!(action, Some(Action::SetGate { instance, .. }) if instance == id)
-    }
-
     pub(super) fn wake_at(&mut self, at: Nanos) {
         self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
     }
@@ -111,7 +103,7 @@ impl Scheduler {
         let mut retry = None::<Nanos>;
         let mut found = None;
         for instance in self.fleet.instances_mut() {
-            if !instance.is_to_be_set() || (instance.want_gate == Gate::Shut) != shut {
+            if instance.gate == instance.want_gate || (instance.want_gate == Gate::Shut) != shut {
                 continue;
             }
             if instance.gate_retry_at > now {
@@ -120,7 +112,7 @@ impl Scheduler {
                 continue;
             }
             // Before it is done: a ring that follows at once must find it so.
-            instance.set_gate(now);
+            instance.set_gate();
             found = Some(Action::SetGate {
                 instance: instance.id,
                 gate: instance.gate,

@@ -4,7 +4,6 @@
 use super::account::{portion, signed, uneven};
 use super::authority::{InstanceId, Nanos};
 use super::fleet::Instance;
-use super::meter::Closing;
 use super::rules::WHOLE;
 use super::Scheduler;
 
@@ -12,25 +11,16 @@ use super::Scheduler;
 /// windows in 2 s, before the calls.
 const LONGER: u64 = 13;
 const LONGER_PARTS: u64 = 8;
-/// The same where windows cost no calls.
-const LONGER_ALONE: u64 = 10;
 
 impl Scheduler {
     /// Whether an instance of high priority waits that may have more of this turn.
     pub(super) fn somebody_urgent(&self) -> bool {
-        let least = self.least_window();
+        let least = signed(self.costs.least_window);
         self.fleet.instances().any(|i| {
             i.competes()
                 && i.terms.high_priority
                 && (i.granted != self.turn.number || i.owed >= least)
         })
-    }
-
-    /// The shortest window that is begun.
-    fn least_window(&self) -> i64 {
-        // Without calls one costs less.
-        let parts = if self.capabilities.switch { 1 } else { 2 };
-        signed(self.costs.least_window / parts)
     }
 
     /// Chooses who is next, in this turn or a new one. Returns false where there are to be slices.
@@ -71,22 +61,8 @@ impl Scheduler {
                 }
             }
         }
-        if next != self.turn.last {
-            if let Some(at) = self.runs_on(now) {
-                self.deadline = Some(at);
-                return true;
-            }
-        }
         self.turn.holder = next;
         self.turn.since = None;
-        self.turn.heard = None;
-        self.turn.metered = 0;
-        self.turn.closing = Closing::No;
-        let competing = self.count_competing();
-        if let Some(next) = next.and_then(|id| self.fleet.find_mut(id)) {
-            self.turn.learns = next.queue.begin(now, competing);
-            self.turn.opens = next.queue.is_unmetered(now);
-        }
         self.turn.free_at = now;
         true
     }
@@ -100,13 +76,8 @@ impl Scheduler {
         // Over a given time a share can be off by what one turn is of it. So turns grow little for the sake
         // of long windows; a cap, whose windows lose most at their beginning, needs these.
         if !self.rules.policy.is_hard() {
-            let longer = if self.capabilities.switch {
-                LONGER
-            } else {
-                LONGER_ALONE
-            };
-            let longest = turn / LONGER_PARTS * longer;
-            wanted = wanted.min(longest.max(with_least(self.least_window().unsigned_abs())));
+            let longest = turn / LONGER_PARTS * LONGER;
+            wanted = wanted.min(longest.max(with_least(self.costs.least_window)));
         }
         turn.max(wanted.min(turn.saturating_mul(4)))
     }
@@ -159,60 +130,28 @@ impl Scheduler {
             let most = part
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
-            // Without calls a window is no shorter than a kernel.
-            let debt = match self.capabilities.switch {
-                true => most,
-                false => part.saturating_mul(8).max(signed(next.queue.debt())),
-            };
             let id = next.id;
             drop(competing);
             let Some(next) = self.fleet.find_mut(id) else {
                 break;
             };
-            next.owed = next.owed.saturating_add(part).clamp(-debt, most + part);
+            next.owed = next.owed.saturating_add(part).clamp(-most, most + part);
             next.granted = number;
         }
     }
 
-    /// Whether the next window is that of `id`, too, if its window ends now.
-    pub(super) fn goes_on(&self, now: Nanos, id: InstanceId) -> bool {
-        let used = signed(self.turn.used_by(id, now));
-        let least = self.least_window();
-        let mut next = None;
-        for other in self.fleet.competing() {
-            if self.rules.cap(other.terms.weight).is_some() || other.terms.high_priority {
-                return false;
-            }
-            if other.id != id && other.owed >= least {
-                return false;
-            }
-            let part = self.part_of_turn(other);
-            let owed = match other.id == id {
-                // What it was owed before is of this turn.
-                true => other.owed.saturating_sub(used).min(0),
-                false => other.owed,
-            };
-            if next.is_none() && owed.saturating_add(part) >= least {
-                next = Some(other.id);
-            }
-        }
-        next == Some(id)
-    }
-
-    /// The next instance of this turn, if anybody is owed a window: of high priority; who has the GPU already, as its doorbell
-    /// was open; anybody.
+    /// The next instance of this turn, if anybody is owed a window: those of high priority first.
     fn next_in_turn(&self) -> Option<InstanceId> {
         if self.turn.length == 0 {
             return None;
         }
-        let least = self.least_window();
+        let least = signed(self.costs.least_window);
         let waiting = || {
             let owed = |i: &&Instance| i.competes() && i.owed >= least;
             self.fleet.instances().filter(owed)
         };
         let high = waiting().find(|i| i.terms.high_priority);
-        let uncounted = || waiting().find(|i| i.queue.is_uncounted());
-        let next = high.or_else(uncounted).or_else(|| waiting().next());
+        let next = high.or_else(|| waiting().next());
         next.map(|i| i.id)
     }
 }

@@ -199,7 +199,7 @@ impl Scheduler {
 
     /// How often the runner changes at most, over time: twice as often as slices end.
     fn change_every(&self) -> Nanos {
-        let count = u64::try_from(self.fleet.competing().count()).unwrap_or(1);
+        let count = self.fleet.count_competing();
         portion(self.turn_length(), 1, count.saturating_mul(2))
     }
 

@@ -6,7 +6,6 @@ use super::*;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
 mod behaviour;
-mod queue;
 mod random;
 
 const A: InstanceId = InstanceId(1);
@@ -98,10 +97,6 @@ impl Bench {
         match self.gate(id) {
             Gate::Open => return,
             Gate::Armed => self.gates.push((id, Gate::Open)),
-            Gate::Metered => {
-                self.sched.launched(self.now, id);
-                return;
-            }
             Gate::Shut => {}
         }
         self.event(Event::Rang(id));

@@ -9,7 +9,6 @@
 use super::account::{signed, Mode};
 use super::authority::{Gate, InstanceId, Nanos, MS};
 use super::fleet::{Instance, LONGEST_SILENCE};
-use super::meter::Closing;
 use super::rules::Policy;
 use super::Scheduler;
 
@@ -33,10 +32,6 @@ pub(super) struct Turn {
     pub(super) holder: Option<InstanceId>,
     /// Who had the last window.
     pub(super) last: Option<InstanceId>,
-    /// Who had the one before.
-    pub(super) before: Option<InstanceId>,
-    /// When that ended.
-    pub(super) ended_at: Nanos,
     /// When the holder had the GPU to itself; `None` while the calls for it are made.
     pub(super) since: Option<Nanos>,
     /// When the last call that made room took effect.
@@ -46,16 +41,6 @@ pub(super) struct Turn {
     /// Since when the holder's gate has been armed.
     pub(super) armed_at: Nanos,
     pub(super) rearm_at: Nanos,
-    /// How far its end is.
-    pub(super) closing: Closing,
-    /// When the holder was heard of first in it.
-    pub(super) heard: Option<Nanos>,
-    /// Nothing was known of the holder when it began.
-    pub(super) learns: bool,
-    /// The holder's gate need not be metered any more in it.
-    pub(super) opens: bool,
-    /// Launches that were metered in it.
-    pub(super) metered: u64,
     pub(super) switches: u64,
 }
 
@@ -67,18 +52,11 @@ impl Turn {
             length: 0,
             holder: None,
             last: None,
-            before: None,
-            ended_at: 0,
             since: None,
             free_at: 0,
             until: 0,
             armed_at: 0,
             rearm_at: 0,
-            closing: Closing::No,
-            heard: None,
-            learns: false,
-            opens: false,
-            metered: 0,
             switches: 0,
         }
     }
@@ -163,7 +141,6 @@ impl Scheduler {
             Mode::Slices if self.competes(id) => self.heard_in_slices(now, id),
             _ => self.charge(now),
         }
-        let moves = self.moves_gate_of(id);
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
@@ -171,31 +148,20 @@ impl Scheduler {
         let parked = instance.gate == Gate::Shut;
         match instance.gate {
             Gate::Shut => instance.parked_since = instance.parked_since.or(Some(now)),
-            // It came before the gate was moved, and may sleep there; or after it, and left it open. So it is set anew.
-            Gate::Metered if moves => {
-                instance.parked_since = instance.parked_since.or(Some(now));
-            }
-            Gate::Metered => {
-                instance.gate = Gate::Open;
-                instance.queue.escape();
-            }
             Gate::Armed => instance.gate = Gate::Open,
             Gate::Open => {}
         }
-        let begun = self.heard_of(now, id, parked);
-        if begun {
-            self.heard_in_window(now, id, parked);
-        }
+        self.heard_of(now, id, parked);
     }
 
-    /// Somebody launched, or `parked` before it could. Whether that was in its window.
-    pub(super) fn heard_of(&mut self, now: Nanos, id: InstanceId, parked: bool) -> bool {
+    /// Somebody launched, or `parked` before it could.
+    fn heard_of(&mut self, now: Nanos, id: InstanceId, parked: bool) {
         let sliced = self.mode == Mode::Slices && self.competes(id);
         let in_window = self.turn.holder == Some(id);
         let since = self.turn.since.map(|since| since.max(self.turn.armed_at));
         let soft = self.rules.policy == Policy::Soft;
         let Some(instance) = self.fleet.find_mut(id) else {
-            return false;
+            return;
         };
         instance.heard_at = now;
         let released = core::mem::replace(&mut instance.released, false);
@@ -225,7 +191,6 @@ impl Scheduler {
         if in_window {
             self.turn.rearm_at = now.saturating_add(rearm(instance));
         }
-        in_window && since.is_some()
     }
 
     /// Decides what everybody should have now.
@@ -241,9 +206,6 @@ impl Scheduler {
                 self.mode = mode;
                 if mode == Mode::Windows {
                     self.turn.resume(now);
-                    if self.drains() {
-                        self.lose_count();
-                    }
                 }
                 if mode != Mode::Slices {
                     self.end_slices();
@@ -284,9 +246,7 @@ impl Scheduler {
         if let (Some(id), Some(since)) = (self.turn.holder, self.turn.since) {
             let (armed, patience, high, long, retry_at) = match self.fleet.find(id) {
                 Some(i) if i.competes() => (
-                    (matches!(i.gate, Gate::Armed | Gate::Metered) || self.turn.closing.waits())
-                        && !self.turn.closing.is_over()
-                        && self.capabilities.doorbell,
+                    i.gate == Gate::Armed && self.capabilities.doorbell,
                     self.patience(i, since).saturating_sub(i.counted_silence()),
                     i.terms.high_priority,
                     i.has_long_kernels()
@@ -311,16 +271,13 @@ impl Scheduler {
                 }
             } else if !high && self.somebody_urgent() {
                 self.end_window(now);
-            } else if let Some(at) = self.close(now, id) {
-                let other = match (armed, self.turn.closing) {
-                    (true, _) => silent_at,
-                    (false, closing) if closing.rearms() => {
-                        self.turn.rearm_at.max(now).max(retry_at)
-                    }
-                    _ => at,
+            } else if now < self.turn.until {
+                let look_at = if armed {
+                    silent_at
+                } else {
+                    self.turn.rearm_at.max(now).max(retry_at)
                 };
-                let at = at.min(other);
-                self.deadline = (at != Nanos::MAX).then_some(at);
+                self.deadline = Some(look_at.min(self.turn.until));
             } else {
                 self.end_window(now);
             }
@@ -336,7 +293,7 @@ impl Scheduler {
     /// are longer than they tell by that time. Where the gate was armed sooner, as when a window begins, it may be silent for
     /// as long as such a kernel takes. Who was seen to think is not waited for.
     fn patience(&self, instance: &Instance, since: Nanos) -> Nanos {
-        let patience = instance.patience(self.capabilities.switch);
+        let patience = instance.patience();
         if instance.thinks > 0 {
             return patience;
         }
@@ -348,7 +305,6 @@ impl Scheduler {
 
     /// The holder has been silent for too long: it gives way. Returns whether it does not compete any more.
     fn fell_silent(&mut self, now: Nanos, id: InstanceId, silent: Nanos) -> bool {
-        let exclusive = self.capabilities.switch;
         let samples = self.capabilities.samples;
         let instance = self.fleet.find_mut(id);
         if instance.is_some_and(|i| samples && i.is_worth_asking(silent)) {
@@ -361,7 +317,7 @@ impl Scheduler {
         }
         let instance = self.fleet.find_mut(id);
         let high = instance.as_ref().is_some_and(|i| i.terms.high_priority);
-        let idle = instance.is_some_and(|i| i.is_idle(silent, exclusive));
+        let idle = instance.is_some_and(|i| i.is_idle(silent));
         let long = |i: &Instance| i.silent >= LONG_SILENCE;
         // (Who has priority is believed, and must not wait for a sample to be read.)
         if !high && (idle || self.fleet.find(id).is_some_and(long)) {
@@ -380,7 +336,6 @@ impl Scheduler {
             instance.working = !idle;
             instance.idle_since = now;
             instance.dense = None;
-            instance.queue.fell_silent(now);
         }
         if idle {
             // Not switched off, since it does not compete.
@@ -407,16 +362,13 @@ impl Scheduler {
             return;
         }
         let made_room = self.turn.free_at;
-        let (room, switch) = match self.capabilities.switch {
-            true => (made_room, self.costs.switch_saved),
-            false => (now, self.costs.switch),
-        };
-        let since = match self.turn.last == Some(id) {
+        let since = if self.turn.last == Some(id) {
             // Its context is still on the GPU.
-            true => room,
-            false => room.saturating_add(switch),
+            made_room
+        } else {
+            made_room.saturating_add(self.costs.switch_saved)
         };
-        self.turn.before = self.turn.last.replace(id);
+        self.turn.last = Some(id);
         let tail = if self.switched_off(id) {
             self.costs.disabled_after
         } else {
@@ -444,25 +396,20 @@ impl Scheduler {
             return;
         };
         let off = self.switched_off(id);
-        let end = match self.turn.closing {
-            _ if off => now.saturating_add(self.costs.disabled_after),
-            // The next one is let go a moment sooner.
-            Closing::Drains(until) => until,
-            _ => now,
+        let end = if off {
+            now.saturating_add(self.costs.disabled_after)
+        } else {
+            now
         };
-        let waits = core::mem::replace(&mut self.turn.closing, Closing::No).is_over();
-        self.turn.ended_at = end;
         let used = end.saturating_sub(since);
-        let charged = self.forgives(id, since, signed(used));
         let armed_at = self.turn.armed_at.max(since);
         if let Some(instance) = self.fleet.find_mut(id) {
-            instance.queue.end_window();
-            instance.owed = instance.owed.saturating_sub(charged);
+            instance.owed = instance.owed.saturating_sub(signed(used));
             instance.account.given = instance.account.given.saturating_add(used);
             if off {
                 instance.account.preemptions = instance.account.preemptions.saturating_add(1);
             }
-            if instance.gate == Gate::Armed || (instance.gate == Gate::Metered && !waits) {
+            if instance.gate == Gate::Armed {
                 let silent = now.saturating_sub(armed_at);
                 instance.silent = instance.silent.saturating_add(silent);
             }
@@ -471,12 +418,8 @@ impl Scheduler {
 
     /// Whoever had the last window was switched off later than was reckoned with.
     pub(super) fn overran(&mut self, late: Nanos) {
-        self.ran_on(self.turn.last, late);
-    }
-
-    /// Work of an instance ran on after its window.
-    pub(super) fn ran_on(&mut self, id: Option<InstanceId>, late: Nanos) {
-        if let Some(instance) = id.and_then(|id| self.fleet.find_mut(id)) {
+        let last = self.turn.last;
+        if let Some(instance) = last.and_then(|id| self.fleet.find_mut(id)) {
             instance.owed = instance.owed.saturating_sub(signed(late));
             instance.account.given = instance.account.given.saturating_add(late);
         }

@@ -13,8 +13,6 @@ impl Scheduler {
         let capabilities = self.capabilities;
         let holder = self.turn.holder;
         let begun = self.turn.since.is_some();
-        let closing = self.turn.closing;
-        let (drains, opens) = (self.drains(), self.turn.opens);
         let rearm = begun && now >= self.turn.rearm_at;
         let mut armed = false;
         for instance in self.fleet.instances_mut() {
@@ -25,12 +23,9 @@ impl Scheduler {
             instance.want_gate = match mode {
                 Mode::Native => Gate::Open,
                 Mode::Free | Mode::Slices if instance.working => Gate::Open,
-                Mode::Free | Mode::Slices if drains => Gate::Metered,
                 Mode::Free | Mode::Slices => Gate::Armed,
-                Mode::Windows if holder == Some(instance.id) && closing.is_shut() => Gate::Shut,
-                Mode::Windows if holder == Some(instance.id) && drains && !opens => Gate::Metered,
                 Mode::Windows if holder == Some(instance.id) => {
-                    if instance.gate == Gate::Open && begun && (!rearm || !closing.rearms()) {
+                    if instance.gate == Gate::Open && begun && !rearm {
                         Gate::Open
                     } else {
                         armed |= begun && instance.gate != Gate::Armed;
@@ -39,7 +34,7 @@ impl Scheduler {
                 }
                 // No work, or what it has waits at the gate: nothing to switch off.
                 Mode::Windows if !instance.working || instance.fresh => Gate::Shut,
-                Mode::Windows if capabilities.switch => {
+                Mode::Windows => {
                     instance.want_compute = false;
                     if instance.terms.high_priority || instance.gate == Gate::Shut {
                         Gate::Armed
@@ -47,7 +42,6 @@ impl Scheduler {
                         instance.gate
                     }
                 }
-                Mode::Windows => Gate::Shut,
             };
             if instance.terms.suspended {
                 instance.want_gate = Gate::Shut;

@@ -8,10 +8,7 @@ use crate::{
         self, rmapi::KernelClient, shared_page::Shadow, BackingFile, Caller, Doorbell, Gate,
         Mapping, OpenFile, Pages, QueueKey, Shown, Unmapped, UserAddr,
     },
-    policy::{
-        sched::{InstanceId, Passage},
-        FileId,
-    },
+    policy::{sched::InstanceId, FileId},
 };
 use kernel::{
     prelude::*,
@@ -165,13 +162,6 @@ impl os_interface::Endpoint for Endpoint {
     fn rang(file: &File) {
         if let Self::Gpu(instance) = file.endpoint() {
             instance.gpu().conductor().rang(InstanceId(instance.id));
-        }
-    }
-
-    fn launched(file: &File) -> Passage {
-        match file.endpoint() {
-            Self::Gpu(instance) => instance.gpu().conductor().launched(InstanceId(instance.id)),
-            Self::Control(_) | Self::Uvm(_) => Passage::Passes,
         }
     }
 

@@ -89,10 +89,9 @@ pub(super) fn driver(scene: &Scene<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Where there are instances, the driver gives the module its interface for other kernel modules. (The module
-/// asks for it with the first instance of a GPU; before, nobody knows.)
+/// Where there are instances, the driver lets the module switch channels off and on. (The module learns that
+/// with the first instance of a GPU; before, nobody knows.)
 pub(super) fn kernel_interface(scene: &Scene<'_>) -> Vec<Finding> {
-    const BY_IT: u32 = means::TIMESLICE | means::SWITCH | means::PREEMPT | means::SAMPLES;
     let shared = scene.compute.iter().filter(|gpu| {
         let here = |instance: &Instance| instance.key.gpu_minor == gpu.minor;
         scene.instances.iter().any(here)
@@ -104,16 +103,15 @@ pub(super) fn kernel_interface(scene: &Scene<'_>) -> Vec<Finding> {
                 "kernel-interface",
                 subject,
                 found,
-                "used wherever there are instances",
+                "channels can be switched wherever there are instances",
             )
         };
-        match gpu.means & BY_IT {
-            0 => finding("not there, and instances were made all the same").failed(
-                "tenants are not kept apart in all calls, and compute time is shared by doorbells alone: the \
-                 kernel log says what is missing; mend that, and load the module without \
-                 unsafe_without_kernel_interface",
-            ),
-            _ => finding("used"),
+        if gpu.means & means::SWITCH == 0 {
+            finding("the driver refuses to switch channels").failed(
+                "policies, weights and caps do nothing on this GPU: the driver must run it with its firmware (GSP)",
+            )
+        } else {
+            finding("channels can be switched")
         }
     };
     shared.map(check).collect()

@@ -31,8 +31,6 @@ pub const OPEN: u32 = 0;
 pub const ARMED: u32 = 1;
 /// The doorbells are not mapped; who touches one waits.
 pub const SHUT: u32 = 2;
-/// The doorbells are mapped for reading; the scheduler is asked for each store.
-pub const METERED: u32 = 3;
 
 /// A client's and an object's handle.
 pub type Name = [u32; 2];
@@ -112,17 +110,8 @@ pub struct Agent {
 pub struct Compute {
     /// Whether there is a scheduler. Without one the programs keep this to themselves.
     pub scheduled: AtomicU32,
-    /// [`OPEN`], [`ARMED`], [`SHUT`] or [`METERED`].
+    /// [`OPEN`], [`ARMED`] or [`SHUT`].
     pub gate: AtomicU32,
-    /// How often it was set.
-    moved: AtomicU32,
-    /// Held by the thread whose launch the scheduler is asked about.
-    launching: Lock,
-    /// Launches that were asked about, and those that were answered.
-    launches: AtomicU32,
-    answered: AtomicU32,
-    /// The last answer: whether it passes.
-    passes: AtomicU32,
     /// How often a doorbell was touched while the gate was not open.
     pub rang: AtomicU32,
     /// Nanoseconds that threads waited at doorbells.
@@ -169,29 +158,22 @@ impl Compute {
         what
     }
 
-    /// A doorbell was touched while the gate was not open: waits for as long as it is shut, or a launch has to wait. The caller
-    /// may be a signal handler. Returns whether it is to carry out what was done, which it can if `is_known`; otherwise the gate
-    /// is open.
-    pub fn ring(&self, is_known: bool) -> bool {
+    /// A doorbell was touched while the gate was not open: waits for as long as it is shut. The caller may
+    /// be a signal handler.
+    pub fn ring(&self) {
         let began = Instant::now();
-        let (mut told, mut waited, mut passes) = (false, false, false);
+        let mut told = false;
         loop {
-            let moved = self.moved.load(Ordering::Acquire);
             let gate = self.gate.load(Ordering::Acquire);
             match gate {
                 OPEN => break,
-                METERED if is_known => {
-                    passes = self.launch();
-                    if passes {
-                        break;
-                    }
-                    waited = true;
-                    sys::sleep_while(&self.moved, moved, PATIENCE);
-                }
-                ARMED | METERED => {
-                    let armed =
-                        self.gate
-                            .compare_exchange(gate, OPEN, Ordering::AcqRel, Ordering::Relaxed);
+                ARMED => {
+                    let armed = self.gate.compare_exchange(
+                        ARMED,
+                        OPEN,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
                     if armed.is_ok() {
                         self.rang.fetch_add(1, Ordering::AcqRel);
                         break;
@@ -202,52 +184,20 @@ impl Compute {
                         self.rang.fetch_add(1, Ordering::AcqRel);
                         told = true;
                     }
-                    waited = true;
                     sys::sleep_while(&self.gate, gate, PATIENCE);
                 }
             }
         }
-        if waited {
+        if told {
             // CAST: a wait takes less than centuries.
             let waited = began.elapsed().as_nanos() as u64;
             self.parked_ns.fetch_add(waited, Ordering::Relaxed);
-        }
-        passes
-    }
-
-    /// Asks the scheduler about a launch: whether it passes. It does where nobody answers.
-    fn launch(&self) -> bool {
-        self.launching.take();
-        let launch = self.launches.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        let began = Instant::now();
-        let answered = loop {
-            if self.answered.load(Ordering::Acquire) == launch {
-                break true;
-            }
-            if began.elapsed() > PATIENCE {
-                break false;
-            }
-            sys::give_way();
-        };
-        let passes = !answered || self.passes.load(Ordering::Relaxed) != 0;
-        self.launching.give_back();
-        passes
-    }
-
-    /// Answers a launch that is asked about, if there is one: `passage` is called for it.
-    pub fn answer_launch(&self, passage: impl FnOnce() -> bool) {
-        let launches = self.launches.load(Ordering::Acquire);
-        if launches != self.answered.load(Ordering::Relaxed) {
-            self.passes.store(u32::from(passage()), Ordering::Relaxed);
-            self.answered.store(launches, Ordering::Release);
         }
     }
 
     /// Sets the gate and wakes who waits at it.
     pub fn set_gate(&self, gate: u32) {
         self.gate.store(gate, Ordering::Release);
-        self.moved.fetch_add(1, Ordering::AcqRel);
-        sys::wake(&self.moved);
         if gate != SHUT {
             sys::wake(&self.gate);
         }

@@ -14,7 +14,6 @@
 //! | [`call`] | [`cgpu_km::proxy::Call`] over the process's own memory and the driver's files |
 //! | [`clocks`] | the highest clock of a GPU, for all programs that ask for it |
 //! | [`compute`] | what the scheduler and the programs say to each other |
-//! | [`doorbell`] | stores to doorbells that are trapped |
 //! | [`driver`] | what the driver says of the GPUs |
 //! | [`record`] | recordings of programs, in the format of `tests/traces` |
 //! | [`weigh`] | the module's scheduler over programs that compete |
@@ -28,7 +27,6 @@ pub mod arena;
 pub mod call;
 pub mod clocks;
 pub mod compute;
-pub mod doorbell;
 pub mod driver;
 pub mod record;
 pub mod state;

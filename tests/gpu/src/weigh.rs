@@ -8,7 +8,7 @@ use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::nvidia::status::NvStatus;
 use cgpu_km::policy::sched::{
     Action, Authority, CallError, Capabilities, Costs, Engine, Event, Gate, InstanceId, Nanos,
-    Passage, RmName, Rules, Sample, Scheduler, Terms,
+    RmName, Rules, Sample, Scheduler, Terms,
 };
 use cgpu_km::policy::ProcessId;
 use std::collections::{BTreeMap, HashMap};
@@ -195,7 +195,7 @@ impl Arbiter {
             self.tell(Event::Answer { began, result })?;
             self.hear()?;
         }
-        self.pause();
+        std::thread::sleep(LOOK);
         Ok(())
     }
 
@@ -254,37 +254,7 @@ impl Arbiter {
                 self.tell(Event::Rang(instance))?;
             }
         }
-        self.answer();
         Ok(())
-    }
-
-    /// Answers the launches that are asked about.
-    fn answer(&mut self) {
-        for place in 0..self.rang.len() {
-            // CAST: few.
-            let instance = InstanceId(place as u32);
-            let compute = self.backend.competitors[place].compute;
-            compute.answer_launch(|| {
-                let passage = self.scheduler.launched(self.now(), instance);
-                self.log(&(instance, passage));
-                passage == Passage::Passes
-            });
-        }
-    }
-
-    /// Waits until it is time to look again, or sooner where a launch was answered after which there is more to do.
-    fn pause(&mut self) {
-        let metered = |competitor: &Competitor| {
-            competitor.compute.gate.load(Ordering::Relaxed) == compute::METERED
-        };
-        if !self.backend.competitors.iter().any(metered) {
-            return std::thread::sleep(LOOK);
-        }
-        let (began, deadline) = (Instant::now(), self.scheduler.deadline());
-        while began.elapsed() < LOOK && self.scheduler.deadline() == deadline {
-            self.answer();
-            std::hint::spin_loop();
-        }
     }
 
     /// How the GPU is shared, and what each instance was given, as JSON.
@@ -420,7 +390,6 @@ impl Authority for Backend {
         compute.set_gate(match gate {
             Gate::Open => compute::OPEN,
             Gate::Armed => compute::ARMED,
-            Gate::Metered => compute::METERED,
             Gate::Shut => compute::SHUT,
         });
         compute.move_gates().then_some(()).ok_or(CallError::Failed)

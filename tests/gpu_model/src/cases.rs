@@ -53,8 +53,6 @@ pub struct Outcome {
     pub of_alone: Vec<f64>,
     /// Calls into the driver per second.
     pub calls: f64,
-    /// Page faults per second: doorbells that were touched while they were not open.
-    pub faults: f64,
     /// How the GPU was shared at the end.
     pub mode: &'static str,
 }
@@ -103,7 +101,6 @@ pub fn run_from(
         let count = 0..programs.len();
         let before: Vec<Nanos> = count.map(|i| driven.world.ran(i)).collect();
         let (began, calls) = (driven.world.now(), driven.calls.len());
-        let faults = driven.rings.len();
         driven.run(MEASURED);
         let seconds = (driven.world.now() - began) as f64 / 1e9;
         let of_alone = rates.iter().enumerate().map(|(i, rate)| {
@@ -113,7 +110,6 @@ pub fn run_from(
         Outcome {
             of_alone: of_alone.collect(),
             calls: (driven.calls.len() - calls) as f64 / seconds,
-            faults: (driven.rings.len() - faults) as f64 / seconds,
             mode: driven.sched.view().mode.name(),
         }
     };
@@ -131,7 +127,6 @@ pub fn by_weight(weights: &[u32]) -> Vec<f64> {
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// `rmapi`: all that the driver's kernel RMAPI offers, and the doorbell. `rmapi-no-samples`: without its samples.
-    /// `doorbell`: that alone.
     pub backend: &'static str,
     /// What was done.
     pub case: String,
@@ -147,9 +142,6 @@ pub struct Line {
     pub throughput: Option<f64>,
     /// Calls into the driver per second: the most.
     pub calls_per_second: Option<f64>,
-    /// With the doorbell alone page faults per second: the most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub faults_per_second: Option<f64>,
     /// How the GPU was shared at the end.
     pub mode: Option<&'static str>,
 }
@@ -167,7 +159,7 @@ impl Line {
         outcomes: &[Outcome],
         wanted: &[f64],
         got: impl Fn(&Outcome) -> Vec<f64>,
-        bound: Option<f64>,
+        bound: f64,
     ) -> Self {
         let error = |got: &[f64]| {
             let errors = got.iter().zip(wanted).map(|(g, w)| (g - w).abs() / w);
@@ -183,13 +175,11 @@ impl Line {
             wanted: wanted.iter().copied().map(rounded).collect(),
             error: rounded(error(&got)),
             got: got.into_iter().map(rounded).collect(),
-            bound,
+            bound: Some(rounded(bound)),
             throughput: Some(rounded(
                 figures(Outcome::throughput).fold(f64::MAX, f64::min),
             )),
             calls_per_second: Some(rounded(figures(|o| o.calls).fold(0.0, f64::max))),
-            faults_per_second: (!backend.means.switch)
-                .then(|| rounded(figures(|o| o.faults).fold(0.0, f64::max))),
             mode: outcomes.last().map(|outcome| outcome.mode),
         }
     }
@@ -202,23 +192,18 @@ pub struct Backend {
     means: Capabilities,
 }
 
-/// Both.
+/// All that the driver's kernel interface offers.
 pub const RMAPI: Backend = Backend {
     name: "rmapi",
     means: Capabilities::ALL,
 };
-/// Both, where the driver tells no samples (a GPU that is divided by MIG).
+/// The same where the driver tells no samples (a GPU that is divided by MIG).
 pub const NO_SAMPLES: Backend = Backend {
     name: "rmapi-no-samples",
     means: Capabilities {
         samples: false,
         ..Capabilities::ALL
     },
-};
-/// The doorbell alone.
-pub const DOORBELL: Backend = Backend {
-    name: "doorbell",
-    means: Capabilities::DOORBELL,
 };
 
 fn length(kernel: Nanos) -> String {
@@ -233,76 +218,14 @@ fn told(habit: Habit) -> String {
     format!("{} depth {}", length(habit.kernel), habit.depth)
 }
 
-/// A turn in the period `latency`, of all windows together.
-pub const TURN: Nanos = 32 * MS;
-
-/// By how much the doorbell alone can have these shares off in 2 s: a kernel is not divided, so a turn is longer where one is
-/// more than somebody's part of it.
-pub fn lump(turn: Nanos, programs: &[(f64, Habit)]) -> f64 {
-    let turns = programs
-        .iter()
-        .map(|(share, habit)| habit.kernel as f64 / share);
-    let needed = turns.fold(0.0, f64::max);
-    if needed <= turn as f64 {
-        return 0.0;
-    }
-    let least = programs.iter().map(|(share, _)| *share).fold(1.0, f64::min);
-    needed * (1.0 - least) / MEASURED as f64
-}
-
-/// When the doorbell alone has learnt these programs, in whole seconds: each has filled its queue once, and one kernel more.
-pub fn learnt(habits: impl Iterator<Item = Habit>) -> Nanos {
-    let queue = |habit: Habit| habit.kernel * Nanos::from(habit.depth + 1);
-    let all: Nanos = habits.map(queue).sum();
-    (all + BEFORE / 4).div_ceil(BEFORE).max(1) * BEFORE
-}
-
-/// What is to be of the outcomes of programs.
-struct Wish<'a> {
-    /// Of what `got` says of them.
-    wanted: &'a [f64],
-    got: fn(&Outcome) -> Vec<f64>,
-    /// What an error may be, beside the lumps of the doorbell alone.
-    most: f64,
-    turn: Nanos,
-}
-
-/// What came out: with the doorbell alone from when on it has learnt the programs.
-fn line(
-    backend: Backend,
-    rules: Rules,
-    case: String,
-    programs: &[(Habit, Terms)],
-    wish: Wish<'_>,
-) -> Line {
-    let shares = wish.wanted.iter().copied();
-    let habits = programs.iter().map(|(habit, _)| *habit);
-    let shares: Vec<_> = shares.zip(habits.clone()).collect();
-    let (since, bound) = match backend.means.switch {
-        true => (BEFORE, wish.most),
-        false => (learnt(habits), wish.most + lump(wish.turn, &shares)),
-    };
-    let case = match since {
-        BEFORE => case,
-        since => format!("{case}, from {} s on", since / BEFORE),
-    };
-    let outcomes = run_from(0, since, backend.means, rules, programs);
-    let bound = Some(rounded(bound));
-    Line::new(backend, case, &outcomes, wish.wanted, wish.got, bound)
-}
-
 /// Programs, by weight.
 fn shared(backend: Backend, case: String, programs: &[(u32, Habit)], most: f64) -> Line {
     let terms: Vec<_> = programs.iter().map(|(w, h)| (*h, weight(*w))).collect();
     let weights: Vec<u32> = programs.iter().map(|(weight, _)| *weight).collect();
-    let wish = Wish {
-        wanted: &by_weight(&weights),
-        got: Outcome::shares,
-        most,
-        turn: TURN,
-    };
     let rules = rules(Policy::Weight, Period::Latency);
-    line(backend, rules, case, &terms, wish)
+    let outcomes = run(backend.means, rules, &terms);
+    let wanted = by_weight(&weights);
+    Line::new(backend, case, &outcomes, &wanted, Outcome::shares, most)
 }
 
 /// Two programs, by weight.
@@ -312,10 +235,10 @@ pub fn pair(backend: Backend, weights: [u32; 2], a: Habit, b: Habit) -> Line {
 }
 
 /// Four programs of weights 1 to 4.
-pub fn four(backend: Backend, habits: [Habit; 4]) -> Line {
+pub fn four(habits: [Habit; 4]) -> Line {
     let case = format!("4 instances [1, 2, 3, 4], {}", habits.map(told).join(" : "));
     let programs: Vec<_> = (1..).zip(habits).collect();
-    shared(backend, case, &programs, 0.02)
+    shared(RMAPI, case, &programs, 0.02)
 }
 
 /// Four programs, none of whose kernels are alike: each length with each weight and each depth, in all orders.
@@ -333,23 +256,19 @@ pub fn mixed() -> impl Iterator<Item = [Habit; 4]> {
 }
 
 /// Several programs of the same habit, by weight.
-fn several(backend: Backend, weights: &[u32], habit: Habit, most: f64) -> Line {
+fn several(weights: &[u32], habit: Habit, most: f64) -> Line {
     let case = format!("{} instances {weights:?}, {}", weights.len(), told(habit));
     let programs: Vec<_> = weights.iter().map(|w| (*w, habit)).collect();
-    shared(backend, case, &programs, most)
+    shared(RMAPI, case, &programs, most)
 }
 
 /// One program alone under a cap of 30 percent.
 pub fn cap(backend: Backend, habit: Habit) -> Line {
-    let wish = Wish {
-        wanted: &[0.3],
-        got: |outcome| outcome.of_alone.clone(),
-        most: 1.0 / 30.0,
-        turn: 2 * TURN,
-    };
     let case = format!("cap of 30 % alone, {}", told(habit));
     let rules = rules(Policy::Fixed, Period::Latency);
-    line(backend, rules, case, &[(habit, weight(30))], wish)
+    let outcomes = run(backend.means, rules, &[(habit, weight(30))]);
+    let got = |outcome: &Outcome| outcome.of_alone.clone();
+    Line::new(backend, case, &outcomes, &[0.3], got, 1.0 / 30.0)
 }
 
 /// Two busy programs together, against one alone.
@@ -362,7 +281,7 @@ fn throughput(period: Period, habit: Habit, wanted: f64) -> Line {
         told(habit)
     );
     let got = |outcome: &Outcome| vec![outcome.throughput()];
-    let mut line = Line::new(RMAPI, case, &outcomes, &[wanted], got, Some(0.0));
+    let mut line = Line::new(RMAPI, case, &outcomes, &[wanted], got, 0.0);
     // More than wanted is no error.
     let least = line.throughput.expect("measured");
     line.got = vec![least];
@@ -417,46 +336,38 @@ fn priority(beside: Habit) -> Line {
         bound: Some(0.0),
         throughput: None,
         calls_per_second: None,
-        faults_per_second: None,
         mode: None,
     }
 }
 
 /// All cases of the bench.
 pub fn all(mut each: impl FnMut(Line)) {
-    for backend in [RMAPI, DOORBELL] {
-        for weights in [[75, 25], [90, 10], [50, 50]] {
-            for a in KERNELS {
-                for b in KERNELS {
-                    for (da, db) in [(1, 1), (1, 8), (8, 1), (8, 8)] {
-                        let a = Habit {
-                            kernel: a,
-                            depth: da,
-                        };
-                        let b = Habit {
-                            kernel: b,
-                            depth: db,
-                        };
-                        each(pair(backend, weights, a, b));
-                    }
+    for weights in [[75, 25], [90, 10], [50, 50]] {
+        for a in KERNELS {
+            for b in KERNELS {
+                for depths in [[1, 1], [1, 8], [8, 1], [8, 8]] {
+                    let [a, b] = [(a, depths[0]), (b, depths[1])]
+                        .map(|(kernel, depth)| Habit { kernel, depth });
+                    each(pair(RMAPI, weights, a, b));
                 }
             }
         }
-        for kernel in KERNELS {
-            for depth in [1, 8] {
-                let habit = Habit { kernel, depth };
-                each(several(backend, &[1, 2, 3, 4], habit, 0.02));
-                each(several(backend, &[1; 16], habit, 0.03));
-                let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
-                each(several(backend, &mixed, habit, 0.03));
-                each(cap(backend, habit));
-            }
-        }
+    }
+    let habits = || {
+        KERNELS
+            .into_iter()
+            .flat_map(|kernel| [1, 8].map(|depth| Habit { kernel, depth }))
+    };
+    for habit in habits() {
+        each(several(&[1, 2, 3, 4], habit, 0.02));
+        each(several(&[1; 16], habit, 0.03));
+        let mixed: Vec<u32> = (0..16).map(|i| i % 4 + 1).collect();
+        each(several(&mixed, habit, 0.03));
+        each(cap(RMAPI, habit));
     }
     // All four lengths at once.
     for habits in mixed() {
-        each(four(RMAPI, habits));
-        each(four(DOORBELL, habits));
+        each(four(habits));
     }
     // Longer than any silence that is allowed: what the driver's samples are for.
     for backend in [RMAPI, NO_SAMPLES] {
@@ -474,12 +385,9 @@ pub fn all(mut each: impl FnMut(Line)) {
             }
         }
     }
-    for kernel in KERNELS {
-        for depth in [1, 8] {
-            let habit = Habit { kernel, depth };
-            each(throughput(Period::Throughput, habit, 0.97));
-            each(throughput(Period::Latency, habit, 0.92));
-            each(priority(habit));
-        }
+    for habit in habits() {
+        each(throughput(Period::Throughput, habit, 0.97));
+        each(throughput(Period::Latency, habit, 0.92));
+        each(priority(habit));
     }
 }

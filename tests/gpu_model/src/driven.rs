@@ -3,7 +3,7 @@
 //! each of which takes its time and has its effect within it.
 
 use crate::gpu::{What, NONE};
-use crate::world::{Habit, Touch, World};
+use crate::world::{Habit, World};
 use crate::{Nanos, MS, US};
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::policy::sched::{
@@ -43,8 +43,6 @@ pub struct Driven {
     pub calls: Vec<Nanos>,
     /// How long each waits for a lock before anything is done.
     pub lock: Nanos,
-    /// When programs touched doorbells that were not open: page faults.
-    pub rings: Vec<Nanos>,
 }
 
 /// How an instance's channel group is named.
@@ -105,7 +103,6 @@ impl Driven {
             wake_at: Some(0),
             calls: Vec::new(),
             lock: 0,
-            rings: Vec::new(),
         }
     }
 
@@ -160,8 +157,8 @@ impl Driven {
                 Some(call) => Some(call.effect_at.unwrap_or(call.done_at)),
                 None => self.wake_at,
             };
-            if let Some(touch) = self.world.run(next.map_or(end, |at| at.min(end))) {
-                self.touched(touch);
+            if let Some(program) = self.world.run(next.map_or(end, |at| at.min(end))) {
+                self.rang(program);
                 continue;
             }
             self.progress();
@@ -171,25 +168,11 @@ impl Driven {
         }
     }
 
-    /// A page fault.
-    fn touched(&mut self, touch: Touch) {
-        let now = self.world.now();
-        self.rings.push(now);
-        match touch {
-            Touch::Rang(program) => {
-                let rang = Event::Rang(id_of(program));
-                self.sched.event(now, rang).expect("room");
-                self.wake();
-            }
-            Touch::Asks(program) => {
-                let deadline = self.sched.deadline();
-                let passage = self.sched.launched(now, id_of(program));
-                self.world.answer(program, passage);
-                if self.sched.deadline() != deadline {
-                    self.wake();
-                }
-            }
-        }
+    /// A page fault: a program touched a doorbell that is not open.
+    fn rang(&mut self, program: usize) {
+        let rang = Event::Rang(id_of(program));
+        self.sched.event(self.world.now(), rang).expect("room");
+        self.wake();
     }
 
     /// The thread runs: it begins a call, or sleeps.

@@ -3,7 +3,7 @@
 
 use crate::gpu::Gpu;
 use crate::{Nanos, US};
-use cgpu_km::policy::sched::{Gate, Passage};
+use cgpu_km::policy::sched::Gate;
 
 /// A kernel's end to the launch of the next one by a program that waited for it. Follows from the rate of
 /// such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
@@ -12,17 +12,6 @@ const REACTION: Nanos = 4_400;
 const LAUNCH: Nanos = 2_200;
 /// A task that slept at its doorbell, from the opening of the gate to its launch.
 const WAKE: Nanos = 20 * US;
-/// What a launch at a metered doorbell takes longer: a page fault, in which it is made.
-const METERED: Nanos = 2 * US;
-
-/// A program touched a doorbell that is not open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
-    /// It went on, or sleeps.
-    Rang(usize),
-    /// It asks whether it may launch, and is to be answered ([`World::answer`]) before time passes.
-    Asks(usize),
-}
 
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +35,6 @@ pub struct Program {
     gate: Gate,
     /// It sleeps at it.
     parked: bool,
-    /// It is in the page fault of a metered launch.
-    faulting: bool,
     /// It launches nothing more for the time being.
     stopped: bool,
     outstanding: u32,
@@ -79,8 +66,6 @@ pub struct World {
     pub gpu: Gpu,
     /// The programs, by number.
     pub programs: Vec<Program>,
-    /// Nobody can make their launches for them: a metered doorbell is opened.
-    pub unmetered: bool,
 }
 
 impl World {
@@ -104,7 +89,6 @@ impl World {
             channel,
             gate: Gate::Open,
             parked: false,
-            faulting: false,
             stopped: false,
             outstanding: 0,
             launch_at: Some(self.now()),
@@ -138,7 +122,6 @@ impl World {
         let now = self.now();
         let program = &mut self.programs[program];
         program.stopped = stopped;
-        program.faulting = false;
         if stopped {
             program.launch_at = None;
             program.parked = false;
@@ -152,8 +135,8 @@ impl World {
         self.programs[program].outstanding > 0
     }
 
-    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open.
-    pub fn run(&mut self, to: Nanos) -> Option<Touch> {
+    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open, and says which one.
+    pub fn run(&mut self, to: Nanos) -> Option<usize> {
         while self.now() < to {
             let launches = self.programs.iter().enumerate();
             let next = launches
@@ -166,9 +149,8 @@ impl World {
             }
             let due = next.filter(|(at, _)| *at <= self.now() && *at <= to);
             if let Some((_, program)) = due {
-                let touch = self.launch(program);
-                if touch.is_some() {
-                    return touch;
+                if self.launch(program) {
+                    return Some(program);
                 }
             }
         }
@@ -189,47 +171,28 @@ impl World {
         }
     }
 
-    fn launch(&mut self, index: usize) -> Option<Touch> {
-        let now = self.now();
+    /// A program launches, or stops at its doorbell. Whether it touched one that is not open.
+    fn launch(&mut self, index: usize) -> bool {
         let program = &mut self.programs[index];
         program.launch_at = None;
-        let faulted = core::mem::take(&mut program.faulting);
         if program.left == Some(0) {
             program.stopped = true;
-            return None;
+            return false;
         }
-        let gate = match program.gate {
-            Gate::Metered if self.unmetered => Gate::Armed,
-            gate => gate,
-        };
-        match gate {
+        match program.gate {
             Gate::Shut => {
                 program.parked = true;
-                Some(Touch::Rang(index))
-            }
-            Gate::Metered if faulted => Some(Touch::Asks(index)),
-            Gate::Metered => {
-                program.faulting = true;
-                program.launch_at = Some(now + METERED);
-                None
+                true
             }
             Gate::Armed => {
                 program.gate = Gate::Open;
                 self.submit(index);
-                Some(Touch::Rang(index))
+                true
             }
             Gate::Open => {
                 self.submit(index);
-                None
+                false
             }
-        }
-    }
-
-    /// Answers a program that asks whether it may launch: it does, or sleeps until its doorbell is set anew.
-    pub fn answer(&mut self, index: usize, passage: Passage) {
-        match passage {
-            Passage::Passes => self.submit(index),
-            Passage::Waits => self.programs[index].parked = true,
         }
     }
 

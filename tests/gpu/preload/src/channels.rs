@@ -3,12 +3,10 @@
 //! and does to them what the scheduler asks for.
 //!
 //! A doorbell is gated by taking the rights to its page away. The touch is a `SIGSEGV`, whose handler
-//! waits for as long as the gate is shut: what the fault handler of the module does in the kernel. At a metered gate it carries
-//! the store out, by another mapping of the same registers.
+//! waits for as long as the gate is shut: what the fault handler of the module does in the kernel.
 
 use crate::setting;
-use cgpu_gpu::compute::{Duty, Name, News, Request, METERED, OPEN};
-use cgpu_gpu::doorbell::{self, Trapped};
+use cgpu_gpu::compute::{Duty, Name, News, Request, OPEN};
 use cgpu_gpu::state::State;
 use cgpu_gpu::sys;
 use cgpu_km::nvidia::class::Kind;
@@ -16,7 +14,7 @@ use cgpu_km::nvidia::handle::ClassId;
 use cgpu_km::nvidia::nvos::{self, nvos00, nvos21, nvos33, nvos54, nvos64};
 use cgpu_km::nvidia::params;
 use cgpu_km::nvidia::tables::Tables;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 const RM_FREE: u8 = 0x29;
@@ -50,40 +48,13 @@ struct Known {
     usermodes: Vec<Name>,
 }
 
-/// A doorbell's mapping.
-struct Page {
-    /// 0: there is none.
-    start: AtomicU64,
-    length: AtomicU64,
-    /// Another one of the same registers, which can always be written to; 0: none.
-    alias: AtomicU64,
-}
-
-impl Page {
-    const fn none() -> Self {
-        Self {
-            start: AtomicU64::new(0),
-            length: AtomicU64::new(0),
-            alias: AtomicU64::new(0),
-        }
-    }
-
-    /// Where it begins, if the address is in it.
-    fn of(&self, address: u64) -> Option<u64> {
-        let start = self.start.load(Ordering::Acquire);
-        let end = start + self.length.load(Ordering::Relaxed);
-        (start != 0 && (start..end).contains(&address)).then_some(start)
-    }
-}
-
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 /// The descriptor whose next mapping is a doorbell; -1: none.
 static DOORBELL_FILE: AtomicI32 = AtomicI32::new(-1);
-/// The doorbells' mappings; read by the signal handler.
-static PAGES: [Page; DOORBELLS] = [const { Page::none() }; DOORBELLS];
+/// Address and length of each doorbell page; read by the signal handler.
+static PAGES: [(AtomicU64, AtomicU64); DOORBELLS] =
+    [const { (AtomicU64::new(0), AtomicU64::new(0)) }; DOORBELLS];
 static PAGE_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whether the instructions that touch doorbells are written to stderr.
-static SHOWS: AtomicBool = AtomicBool::new(false);
 /// The agent of this process.
 static AGENT: OnceLock<Option<usize>> = OnceLock::new();
 
@@ -200,38 +171,27 @@ pub(crate) fn map(state: &'static State, fd: i32, at: u64, len: u64) {
         return;
     }
     let index = PAGE_COUNT.fetch_add(1, Ordering::Relaxed);
-    if let Some(page) = PAGES.get(index) {
-        page.length.store(len, Ordering::Relaxed);
-        page.alias.store(again(fd, len), Ordering::Relaxed);
-        page.start.store(at, Ordering::Release);
+    if let Some((start, length)) = PAGES.get(index) {
+        length.store(len, Ordering::Relaxed);
+        start.store(at, Ordering::Release);
         catch_faults();
         protect(state);
     }
-}
-
-/// Maps a doorbell once more, by the same descriptor; 0: the driver does not.
-fn again(fd: i32, len: u64) -> u64 {
-    let rights = libc::PROT_READ | libc::PROT_WRITE;
-    // CAST: flags and descriptors are small and not negative.
-    let arguments = [0, len, rights as u64, libc::MAP_SHARED as u64, fd as u64, 0];
-    // SAFETY: A new mapping, whose place the kernel chooses.
-    let place = unsafe { sys::call(libc::SYS_mmap, arguments) };
-    u64::try_from(place).unwrap_or(0)
 }
 
 /// Gives or takes the rights to the doorbells, as the gate says.
 fn protect(state: &State) {
     loop {
         let gate = state.compute.gate.load(Ordering::Acquire);
-        let rights = match gate {
-            OPEN => libc::PROT_READ | libc::PROT_WRITE,
-            METERED => libc::PROT_READ,
-            _ => libc::PROT_NONE,
+        let rights = if gate == OPEN {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_NONE
         };
-        for page in &PAGES {
-            let at = page.start.load(Ordering::Acquire);
+        for (start, length) in &PAGES {
+            let at = start.load(Ordering::Acquire);
             if at != 0 {
-                let len = page.length.load(Ordering::Relaxed);
+                let len = length.load(Ordering::Relaxed);
                 // SAFETY: The mapping is one of the driver's registers, in which nothing of ours is.
                 // CAST: rights are small.
                 unsafe { sys::call(libc::SYS_mprotect, [at, len, rights as u64, 0, 0, 0]) };
@@ -247,8 +207,6 @@ fn protect(state: &State) {
 fn catch_faults() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| {
-        let shows = std::env::var_os(doorbell::VARIABLE).is_some();
-        SHOWS.store(shows, Ordering::Relaxed);
         // SAFETY: All zeroes are a valid action; the handler is one for three arguments, as
         // SA_SIGINFO says.
         unsafe {
@@ -260,30 +218,24 @@ fn catch_faults() {
     });
 }
 
-extern "C" fn fault(_signal: i32, info: *const libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn fault(_signal: i32, info: *const libc::siginfo_t, _context: *const libc::c_void) {
     // SAFETY: The kernel hands a valid one to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as u64;
-    let mut pages = PAGES.iter();
-    let touched = pages.find_map(|page| Some((page, page.of(address)?)));
-    let (Some(state), Some((page, start))) = (setting().state, touched) else {
+    let is_doorbell = PAGES.iter().any(|(start, length)| {
+        let at = start.load(Ordering::Acquire);
+        at != 0 && (at..at + length.load(Ordering::Relaxed)).contains(&address)
+    });
+    match setting().state {
+        Some(state) if is_doorbell => {
+            state.compute.ring();
+            protect(state);
+        }
         // Not ours: the fault comes again, and ends the process as it would have.
         // SAFETY: The default action may always be set.
-        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
-        return;
-    };
-    // SAFETY: As above; nobody else uses it.
-    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let trapped = Trapped::new(context, address);
-    if SHOWS.load(Ordering::Relaxed) {
-        trapped.show_once();
+        _ => unsafe {
+            libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        },
     }
-    let alias = page.alias.load(Ordering::Relaxed);
-    if !state.compute.ring(alias != 0 && trapped.is_known()) {
-        protect(state);
-        return;
-    }
-    // SAFETY: Both mappings are as long, and the address is in the one.
-    unsafe { trapped.carry_out(context, start, alias) };
 }
 
 /// Starts the agents of this process; the index of the one for calls.

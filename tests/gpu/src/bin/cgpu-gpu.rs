@@ -141,9 +141,6 @@ struct Weigh {
     /// Answer who asks for the GPU's highest clock, and do not ask the driver for it
     #[arg(long)]
     no_boost: bool,
-    /// Gate doorbells only
-    #[arg(long)]
-    doorbell: bool,
     /// Write every event and action of the scheduler to this file
     #[arg(long)]
     log: Option<PathBuf>,
@@ -346,10 +343,10 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
         max_instances: 16,
         priority_percent: 80,
     };
-    let capabilities = match (weigh.native, weigh.doorbell) {
-        (true, _) => Capabilities::NONE,
-        (_, true) => Capabilities::DOORBELL,
-        _ => Capabilities::ALL,
+    let capabilities = if weigh.native {
+        Capabilities::NONE
+    } else {
+        Capabilities::ALL
     };
     let mut competitors = Vec::new();
     let mut files = Vec::new();

@@ -18,7 +18,7 @@ use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
 use super::work::{now, Account, Work};
 use crate::control::{mount_cgpufs, Control};
 use crate::sys as os;
-use cgpu_uapi::{means, Cause};
+use cgpu_uapi::Cause;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,13 +28,8 @@ const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
-/// The same before programs are measured that are learnt by the doorbell alone, of kernels of 16 ms.
-const BEFORE_METERED: u64 = 2000;
 /// The same where time slices are taken by then.
 const BEFORE_SLICES: u64 = 3000;
-/// The same for two programs where the doorbell is all: their many short kernels take this machine long.
-const BEFORE_PAIR: u64 = 500;
-const MEASURED_PAIR: u64 = 1000;
 /// The same for a program that is alone and under no cap.
 const BEFORE_ALONE: u64 = 50;
 const MEASURED_ALONE: u64 = 300;
@@ -189,7 +184,6 @@ fn alone(habit: Habit) -> Result<f64, String> {
 /// One line of the report.
 #[derive(Debug, Serialize)]
 struct Line {
-    backend: &'static str,
     case: String,
     /// Shares that were wanted, and that came out, of what the programs had together; a cap: of what the program has alone.
     wanted: Vec<f64>,
@@ -213,7 +207,6 @@ fn mode() -> Result<String, String> {
 
 /// A line of shares `of_alone`, each of what its program has alone.
 fn line(
-    backend: &'static str,
     case: String,
     wanted: Vec<f64>,
     of_alone: Vec<f64>,
@@ -230,7 +223,6 @@ fn line(
     let error = |(got, wanted): (&f64, &f64)| (got - wanted).abs() / wanted.max(1e-6);
     let error = got.iter().zip(&wanted).map(error).fold(0.0, f64::max);
     Line {
-        backend,
         case,
         wanted,
         got: got.into_iter().map(rounded).collect(),
@@ -283,11 +275,7 @@ impl Case {
         }
     }
 
-    fn run(
-        &self,
-        backend: &'static str,
-        mut alone: impl FnMut(Habit) -> Result<f64, String>,
-    ) -> Result<Line, String> {
+    fn run(&self, mut alone: impl FnMut(Habit) -> Result<f64, String>) -> Result<Line, String> {
         let mut rates = Vec::new();
         for (_, habit) in &self.programs {
             rates.push(alone(*habit)?);
@@ -330,104 +318,57 @@ impl Case {
         let share = |(weight, _): &(u32, Habit)| f64::from(*weight) / f64::from(all);
         let wanted = self.programs.iter().map(share).collect();
         let per_second = (after - before) as f64 * 1e9 / (ended - began) as f64;
-        let line = line(
-            backend,
-            self.name(),
-            wanted,
-            of_alone,
-            self.bound,
-            per_second,
-            mode,
-        );
+        let line = line(self.name(), wanted, of_alone, self.bound, per_second, mode);
         Ok(line)
     }
 }
 
-fn cases(switches: bool) -> Vec<Case> {
-    let kernels: &[u64] = match switches {
-        true => &[15 * US, 16 * MS],
-        false => &[15 * US, 200 * US],
+fn cases() -> Vec<Case> {
+    let habit = |kernel, depth| Habit { kernel, depth };
+    let case = |policy, programs| Case {
+        policy,
+        programs,
+        bound: BOUND,
+        times: (BEFORE, MEASURED),
+        mode: Some("windows"),
     };
-    let habits: Vec<Habit> = kernels
-        .iter()
-        .flat_map(|&kernel| [1, 8].map(|depth| Habit { kernel, depth }))
+    let habits: Vec<Habit> = [15 * US, 16 * MS]
+        .into_iter()
+        .flat_map(|kernel| [1, 8].map(|depth| habit(kernel, depth)))
         .collect();
     let mut cases = Vec::new();
     for &habit in &habits {
-        let programs = vec![(30, habit)];
-        cases.push(Case {
-            policy: 3,
-            programs,
-            bound: BOUND,
-            times: (BEFORE, MEASURED),
-            mode: Some("windows"),
-        });
+        cases.push(case(3, vec![(30, habit)]));
     }
     for &a in &habits {
         for &b in &habits {
-            // Their queues are full, of short kernels.
-            let sliced = switches && [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS);
-            let programs = vec![(75, a), (25, b)];
-            cases.push(Case {
-                policy: 2,
-                programs,
-                bound: BOUND,
-                times: match (switches, sliced) {
-                    (_, true) => (BEFORE_SLICES, MEASURED),
-                    (true, _) => (BEFORE, MEASURED),
-                    _ => (BEFORE_PAIR, MEASURED_PAIR),
-                },
-                mode: Some(match sliced {
-                    true => "slices",
-                    false => "windows",
-                }),
-            });
+            let mut pair = case(2, vec![(75, a), (25, b)]);
+            if [a, b].iter().all(|h| h.depth > 1 && h.kernel < MS) {
+                // Their queues are full, of short kernels.
+                pair.times = (BEFORE_SLICES, MEASURED);
+                pair.mode = Some("slices");
+            }
+            cases.push(pair);
         }
     }
-    let habit = |kernel, depth| Habit { kernel, depth };
-    // Beyond every window; or, where launches are metered, queued for four turns.
-    let (before, beyond) = match switches {
-        true => {
-            let pair = vec![(75, habit(81 * MS, 8)), (25, habit(15 * US, 1))];
-            (BEFORE, vec![(3, vec![(30, habit(81 * MS, 1))]), (2, pair)])
-        }
-        false => {
-            let (queues, waits) = (habit(16 * MS, 8), habit(200 * US, 1));
-            let pairs = [(queues, queues), (waits, queues), (queues, waits)];
-            let pairs = pairs.map(|(a, b)| (2, vec![(75, a), (25, b)]));
-            let cap = (3, vec![(30, queues)]);
-            let all = std::iter::once(cap).chain(pairs).collect();
-            (BEFORE_METERED, all)
-        }
-    };
-    for (policy, programs) in beyond {
-        cases.push(Case {
-            policy,
-            programs,
-            bound: BOUND,
-            times: (before, MEASURED),
-            mode: Some("windows"),
-        });
-    }
-    if switches {
-        // In a kernel of most of a second a program is silent as one without work: the driver's samples tell.
-        let (long, short) = (habit(800 * MS, 1), habit(15 * US, 1));
-        cases.push(Case {
-            policy: 3,
-            programs: vec![(30, long)],
-            bound: SAMPLED_CAP,
-            times: (BEFORE, MEASURED),
-            mode: None,
-        });
-        cases.push(Case {
-            policy: 2,
-            programs: vec![(25, long), (75, short)],
-            bound: SAMPLED_PAIR,
-            // Two kernels fill two seconds nearly.
-            times: (BEFORE, 3 * MEASURED),
-            mode: None,
-        });
-    }
+    // Beyond every window.
+    cases.push(case(3, vec![(30, habit(81 * MS, 1))]));
+    let pair = vec![(75, habit(81 * MS, 8)), (25, habit(15 * US, 1))];
+    cases.push(case(2, pair));
+    // In a kernel of most of a second a program is silent as one without work: the driver's samples tell.
+    let (long, short) = (habit(800 * MS, 1), habit(15 * US, 1));
+    cases.push(Case {
+        bound: SAMPLED_CAP,
+        mode: None,
+        ..case(3, vec![(30, long)])
+    });
+    cases.push(Case {
+        bound: SAMPLED_PAIR,
+        // Two kernels fill two seconds nearly.
+        times: (BEFORE, 3 * MEASURED),
+        mode: None,
+        ..case(2, vec![(25, long), (75, short)])
+    });
     cases
 }
 
@@ -435,13 +376,6 @@ fn cases(switches: bool) -> Vec<Case> {
 /// within their bounds.
 pub fn run(only: &str) -> Result<bool, String> {
     mount_cgpufs()?;
-    let switches = {
-        // The driver's interface is looked for when there is an instance.
-        let instance = Instance::new(NAMES[0], GIB)?;
-        let gpu = sys("compute", instance.control.gpu_compute(GPU))?;
-        gpu.means & means::SWITCH != 0
-    };
-    let backend = if switches { "rmapi" } else { "doorbell" };
     let mut rates: Vec<(Habit, f64)> = Vec::new();
     let (mut passed, mut failed) = (0, 0);
     os::sleep_ms(AFTER_BOOT);
@@ -476,17 +410,16 @@ pub fn run(only: &str) -> Result<bool, String> {
         }
         Ok(())
     };
-    for case in cases(switches) {
+    for case in cases() {
         if !case.name().contains(only) {
             continue;
         }
-        let line = case.run(backend, &mut rate);
+        let line = case.run(&mut rate);
         clean_up();
         tell(&case.name(), line)?;
     }
-    // The doorbell alone cannot take back what is queued.
-    if switches && (only.is_empty() || only == "changed") {
-        let lines = live::run(backend, &mut rate);
+    if only.is_empty() || only == "changed" {
+        let lines = live::run(&mut rate);
         clean_up();
         let lines = match lines {
             Ok(lines) => lines.into_iter().map(Ok).collect(),
@@ -496,8 +429,8 @@ pub fn run(only: &str) -> Result<bool, String> {
             tell("changed under load", line)?;
         }
     }
-    if switches && (only.is_empty() || only == "priority") {
-        let line = priority::run(backend);
+    if only.is_empty() || only == "priority" {
+        let line = priority::run();
         clean_up();
         tell("high priority", line)?;
     }

@@ -64,8 +64,6 @@ pub(super) struct World {
     channels: Vec<Channel>,
     /// Freed, and not told yet.
     untold: Vec<Event>,
-    /// Stores to doorbells.
-    rings: u32,
     /// What the driver can do.
     driver: Capabilities,
     call: Option<Call>,
@@ -95,7 +93,6 @@ impl World {
             groups: Vec::new(),
             channels: Vec::new(),
             untold: Vec::new(),
-            rings: 0,
             driver: Capabilities::DOORBELL,
             call: None,
             calls: VecDeque::new(),
@@ -361,25 +358,12 @@ impl World {
         }
     }
 
-    /// A program of an instance stores to its doorbell; one in seven stores is none that can be carried out for it.
+    /// A program of an instance stores to its doorbell.
     fn ring(&mut self, at: usize) {
         let now = self.now;
-        self.rings += 1;
-        let strange = self.rings % 7 == 0;
         let member = &mut self.members[at];
         match member.gate {
             Gate::Open => return,
-            Gate::Metered if strange => member.gate = Gate::Open,
-            Gate::Metered => {
-                let id = member.id;
-                let waits = self.sched.launched(now, id) == Passage::Waits;
-                if waits {
-                    let member = &mut self.members[at];
-                    member.parked = member.parked.or(Some(now));
-                }
-                self.actions = 0;
-                return;
-            }
             Gate::Armed => member.gate = Gate::Open,
             Gate::Shut => member.parked = member.parked.or(Some(now)),
         }
@@ -746,11 +730,8 @@ impl World {
                 .map(|m| m.gate);
             // Who came while it was being armed sleeps, and comes again at once.
             let comes = (gate, instance.gate) == (Some(Gate::Armed), Gate::Open);
-            // A store that nobody counts, while its gate was moved, may have left it open: it is to be set anew.
-            let anew = instance.gate == Gate::Metered && instance.is_to_be_set();
-            let left_open = gate == Some(Gate::Open) && anew;
             prop_assert!(
-                comes || left_open || gate == Some(instance.gate),
+                comes || gate == Some(instance.gate),
                 "{gate:?}: {instance:?}"
             );
         }

@@ -11,10 +11,6 @@ use crate::sys as os;
 pub(super) const TESTS: &[Test] = &[
     ("boosts: the driver is asked once for all", once),
     ("boosts: one of a program that is killed ends", killed),
-    (
-        "boosts: without the driver's interface nothing is asked",
-        alone,
-    ),
 ];
 
 /// NV2080_CTRL_CMD_PERF_BOOST.
@@ -104,19 +100,4 @@ fn killed() -> Outcome {
     sys("wait", os::wait(child))?;
     asked?;
     wait_asked(before, 2, 0)
-}
-
-fn alone() -> Outcome {
-    standin::kernel_rmapi(false)?;
-    let made = Instance::new("boostalone", GIB);
-    standin::kernel_rmapi(true)?;
-    let instance = made?;
-    let client = instance.client()?;
-    let before = seen()?;
-    boost(&client, true)?;
-    os::sleep_ms(LONG_MS);
-    equal("what the driver has seen", &seen()?, &before)?;
-    equal("boosted", &boosted()?, &false)?;
-    client.close();
-    Ok(())
 }

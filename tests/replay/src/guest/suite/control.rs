@@ -7,6 +7,7 @@ use zerocopy::FromZeros;
 use super::{control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::control::{key, Control};
 use crate::guest::process::{drop_admin, in_child, unshare};
+use crate::standin;
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -23,6 +24,10 @@ pub(super) const TESTS: &[Test] = &[
     ("control: an instance as it was asked for", instance_values),
     ("control: lists say how many there are", lists),
     ("control: 64 instances on a GPU and no more", sixty_four),
+    (
+        "control: no instance without the driver's kernel interface",
+        no_kernel_interface,
+    ),
 ];
 
 fn version_and_gpus() -> Outcome {
@@ -329,4 +334,17 @@ fn sixty_four() -> Outcome {
         let _ = c.destroy(&name(i), GPU);
     }
     result
+}
+
+/// It is looked for when a GPU gets its first instance.
+fn no_kernel_interface() -> Outcome {
+    let control = control()?;
+    standin::kernel_rmapi(false)?;
+    let made = control.create("apart", GPU, GIB, 1);
+    standin::kernel_rmapi(true)?;
+    fails("create", made, Cause::NoKernelInterface.errno())?;
+    let instance = Instance::new("apart", GIB)?;
+    let client = instance.client()?;
+    client.close();
+    Ok(())
 }

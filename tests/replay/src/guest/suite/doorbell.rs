@@ -167,10 +167,6 @@ impl Bell {
         })
     }
 
-    pub(super) fn address(&self) -> u64 {
-        self.address
-    }
-
     pub(super) fn ring(&self, token: u32) {
         write(self.address + BELL, token);
     }

@@ -19,7 +19,6 @@ mod lists;
 mod managed;
 pub(super) mod mappings;
 mod memory;
-mod metered;
 mod nodes;
 mod procfs;
 mod scratch;
@@ -176,7 +175,6 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         shared_data::TESTS,
         doorbell::TESTS,
         turns::TESTS,
-        metered::TESTS,
         compute::TESTS,
         boosts::TESTS,
         memory::TESTS,

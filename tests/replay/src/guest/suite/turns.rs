@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The GPU in turns: that they are taken where they are needed, and that nothing happens where they are not.
 
-use super::doorbell::{faults, proc, put, status, wait_for, wait_parked, Bell};
+use super::doorbell::{faults, proc, put, status, wait_for, Bell};
 use super::{at, equal, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::process::spawn;
 use crate::guest::work::Work;
-use crate::standin;
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
     ("turns: who is alone wakes nobody", quiet),
     ("turns: a cap holds up and lets go on", let_go),
-    ("turns: a cap by doorbells alone", let_go_by_doorbells),
 ];
 
 /// The policy of the GPU, put back when this goes.
@@ -75,24 +73,6 @@ fn quiet() -> Outcome {
     bell.end()
 }
 
-/// A driver without an interface for other kernel modules, until this goes. It is looked for when a GPU gets
-/// its first instance.
-pub(super) struct DoorbellsAlone;
-
-impl DoorbellsAlone {
-    pub(super) fn set() -> Result<Self, String> {
-        standin::kernel_rmapi(false)?;
-        Ok(Self)
-    }
-}
-
-impl Drop for DoorbellsAlone {
-    fn drop(&mut self) {
-        // It worked before.
-        let _ = standin::kernel_rmapi(true);
-    }
-}
-
 /// A fixed part for a program that is alone, whose channel is switched off and on; then none.
 fn let_go() -> Outcome {
     let instance = Instance::new("turnoff", GIB)?;
@@ -119,40 +99,4 @@ fn let_go() -> Outcome {
     sys("kill", os::kill(child, libc::SIGKILL))?;
     sys("wait", os::wait(child))?;
     work.close()
-}
-
-/// The same where submissions can only be held up.
-fn let_go_by_doorbells() -> Outcome {
-    let _alone = DoorbellsAlone::set()?;
-    let bell = Bell::new("turncap")?;
-    put("turncap/weight", "30")?;
-    let policy = Policy::set("3")?;
-    let child = spawn(|| {
-        for token in 1.. {
-            bell.ring(token);
-        }
-        0
-    });
-    let child = sys("fork", child)?;
-    let windows = || status(&bell.instance, "compute_windows");
-    let result = wait_for("windows and parkings", || {
-        Ok(windows()? >= 5 && status(&bell.instance, "compute_parkings")? >= 5)
-    });
-    let rung = bell.direct.rung();
-    drop(policy);
-    result?;
-    // Without a cap it is let alone again.
-    wait_parked(&bell.instance, 0)?;
-    wait_for("rung after the cap", || Ok(bell.direct.rung() != rung))?;
-    os::sleep_ms(50);
-    let parkings = status(&bell.instance, "compute_parkings")?;
-    os::sleep_ms(200);
-    equal(
-        "parkings without a cap",
-        &status(&bell.instance, "compute_parkings")?,
-        &parkings,
-    )?;
-    sys("kill", os::kill(child, libc::SIGKILL))?;
-    sys("wait", os::wait(child))?;
-    bell.end()
 }

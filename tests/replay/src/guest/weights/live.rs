@@ -60,7 +60,6 @@ const HABITS: [Habit; 2] = [
 
 /// Makes the changes, one after the other, and measures after each.
 pub(super) fn run(
-    backend: &'static str,
     mut alone: impl FnMut(Habit) -> Result<f64, String>,
 ) -> Result<Vec<Line>, String> {
     let rates = [alone(HABITS[0])?, alone(HABITS[1])?];
@@ -83,15 +82,7 @@ pub(super) fn run(
         let of_alone: Vec<f64> = used.iter().zip(rates).map(|(u, r)| u / r).collect();
         let wanted = change.wanted.to_vec();
         let case = format!("changed under load: {}", change.name);
-        lines.push(line(
-            backend,
-            case,
-            wanted,
-            of_alone,
-            BOUND,
-            per_second,
-            mode()?,
-        ));
+        lines.push(line(case, wanted, of_alone, BOUND, per_second, mode()?));
     }
     put("policy", "5")?;
     for program in &programs {

@@ -50,7 +50,7 @@ fn requests(work: &Work, socket: &mut UnixStream) {
 }
 
 /// The longest of all, the first one included, of whose kernels nothing is known.
-pub(super) fn run(backend: &'static str) -> Result<Line, String> {
+pub(super) fn run() -> Result<Line, String> {
     put("policy", "5")?;
     let request = Habit {
         kernel: KERNEL,
@@ -87,7 +87,6 @@ pub(super) fn run(backend: &'static str) -> Result<Line, String> {
         BUSY.name()
     );
     Ok(Line {
-        backend,
         case,
         wanted: vec![BOUND],
         got: vec![rounded(longest)],
