@@ -258,12 +258,7 @@ fn overcommit(flags: u32) -> Overcommit {
 }
 
 fn managed_mode(number: u32) -> Result<ManagedMode, Failure> {
-    match number {
-        uapi::MANAGED_SPILL => Ok(ManagedMode::Spill),
-        uapi::MANAGED_CHARGE => Ok(ManagedMode::Charge),
-        uapi::MANAGED_DENY => Ok(ManagedMode::Deny),
-        _ => Err(Cause::Malformed.into()),
-    }
+    ManagedMode::from_number(number).ok_or(Cause::Malformed.into())
 }
 
 fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
@@ -310,11 +305,7 @@ fn instance_record(instance: &Instance) -> uapi::Instance {
         record.memory_peak_bytes = share.peak;
         record.memory_refused = share.refused;
         record.calls_refused = share.refused_calls;
-        record.managed_mode = match share.managed_mode {
-            ManagedMode::Spill => uapi::MANAGED_SPILL,
-            ManagedMode::Charge => uapi::MANAGED_CHARGE,
-            ManagedMode::Deny => uapi::MANAGED_DENY,
-        };
+        record.managed_mode = share.managed_mode.number();
         record.memory_managed_bytes = share.managed;
         record.memory_spilled_bytes = share.spilled;
         record.managed_refused = share.managed_refused;

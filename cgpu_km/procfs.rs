@@ -28,7 +28,7 @@ use crate::{
         procfs::{Access, Folder, TextFile},
         Printed,
     },
-    policy::{sched::Policy, ManagedMode},
+    policy::sched::Policy,
     registry::{Failure, Gpu, Instance, Overcommit, VERSION},
     uapi,
 };
@@ -285,11 +285,7 @@ impl TextFile for Status {
         seq_print!(out, "memory_overhead_peak_bytes: {}\n", share.overhead_peak);
         seq_print!(out, "memory_over_limit: {}\n", u8::from(share.over()));
         seq_print!(out, "memory_over_limit_count: {}\n", share.over_count);
-        let mode = match share.managed_mode {
-            ManagedMode::Spill => "spill",
-            ManagedMode::Charge => "charge",
-            ManagedMode::Deny => "deny",
-        };
+        let mode = share.managed_mode.name();
         seq_print!(out, "managed_mode: {mode}\n");
         seq_print!(out, "memory_managed_bytes: {}\n", share.managed);
         seq_print!(out, "memory_managed_peak_bytes: {}\n", share.managed_peak);

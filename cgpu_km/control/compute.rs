@@ -4,9 +4,9 @@
 use super::{read, read_list, write_list};
 use crate::{
     os_interface::{thread::now, UserAddr},
-    policy::sched::{Capabilities, Mode, Period, Policy, Rules},
+    policy::sched::{Capabilities, Rules},
     registry::{Failure, Gpu, Instance, Registry},
-    uapi::{self, means, request, set, state, Cause},
+    uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
 };
 use kernel::{alloc::KVVec, prelude::*};
 use zerocopy::FromZeros;
@@ -82,15 +82,10 @@ fn gpu_record(gpu: &Gpu) -> uapi::GpuCompute {
     record.minor = gpu.facts().minor;
     record.policy = rules.policy.number();
     record.period = rules.period.number();
-    record.mode = match view.mode {
-        Mode::Native => 0,
-        Mode::Free => 1,
-        Mode::Slices => 2,
-        Mode::Windows => 3,
-    };
+    record.mode = view.mode.number();
     record.max_instances = rules.max_instances;
     record.priority_percent = rules.priority_percent;
-    record.means = bits(conductor.capabilities());
+    record.mechanisms = bits(conductor.capabilities());
     record.switches = view.switches;
     record.calls = view.calls;
     record.now_ns = now();
@@ -99,11 +94,11 @@ fn gpu_record(gpu: &Gpu) -> uapi::GpuCompute {
 
 fn bits(can: Capabilities) -> u32 {
     [
-        (can.timeslice, means::TIMESLICE),
-        (can.switch, means::SWITCH),
-        (can.preempt, means::PREEMPT),
-        (can.doorbell, means::DOORBELL),
-        (can.samples, means::SAMPLES),
+        (can.timeslice, mechanism::TIMESLICE),
+        (can.switch, mechanism::SWITCH),
+        (can.preempt, mechanism::PREEMPT),
+        (can.doorbell, mechanism::DOORBELL),
+        (can.samples, mechanism::SAMPLES),
     ]
     .into_iter()
     .fold(0, |all, (is, bit)| if is { all | bit } else { all })
@@ -124,10 +119,10 @@ fn instance_record(instance: &Instance) -> Option<uapi::InstanceCompute> {
     ]
     .into_iter()
     .fold(0, |all, (is, bit)| if is { all | bit } else { all });
-    record.parked_tasks = instance.gate().parked();
-    record.given_ns = served.account.given;
+    record.blocked_tasks = instance.gate().parked();
+    record.gpu_time_ns = served.account.given;
     record.windows = served.account.windows;
     record.preemptions = served.account.preemptions;
-    record.parked_ns = served.account.parked;
+    record.blocked_ns = served.account.parked;
     Some(record)
 }

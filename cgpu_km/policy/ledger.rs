@@ -14,6 +14,8 @@ use super::MAX_SHARES;
 use crate::nvidia::capability::Capabilities;
 use crate::store::{Exhausted, List};
 
+pub use crate::uapi::ManagedMode;
+
 /// Most bytes that one object is charged for, unless more was asked: no GPU has as much. After a forged one
 /// nothing more is granted, and what is in flight then, a call for each thread, cannot fill a `u64` with it.
 const LARGEST: u64 = 1 << 40;
@@ -62,18 +64,6 @@ pub struct ShareView {
     pub spilled: u64,
     /// Mappings of managed memory that were refused.
     pub managed_refused: u64,
-}
-
-/// What becomes of managed memory that does not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ManagedMode {
-    /// It lives in host memory, where the GPU uses it from, until there is room.
-    #[default]
-    Spill,
-    /// It is refused.
-    Charge,
-    /// Managed memory is refused always.
-    Deny,
 }
 
 impl ShareView {

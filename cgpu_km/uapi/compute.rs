@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Records of the commands about compute time.
 
-#[cfg(doc)]
-use super::{Gpu, GPU_ANY, MAX_INSTANCES_PER_GPU};
 use super::{InstanceKey, Reserved};
+#[cfg(doc)]
+use super::{Mode, Period, Policy, Priority, GPU_ANY, MAX_INSTANCES_PER_GPU};
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -33,9 +33,9 @@ pub struct GpuSetCompute {
     pub gpu_minor: u32,
     /// What to change: bits of [`set`], at least one.
     pub set: u32,
-    /// Policy number, as [`Gpu::policy`].
+    /// A number of [`Policy`].
     pub policy: u32,
-    /// 0 `latency`, 1 `throughput`.
+    /// A number of [`Period`].
     pub period: u32,
     /// Instances among which the fair policy divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
     pub max_instances: u32,
@@ -53,7 +53,7 @@ pub struct InstanceSetCompute {
     pub key: InstanceKey,
     /// What to change: bits of [`set`], at least one.
     pub set: u32,
-    /// 1: served before the others; 0: as the others.
+    /// A number of [`Priority`].
     pub high_priority: u32,
     /// 1: kept off the GPU; 0: let on again.
     pub suspended: u32,
@@ -69,19 +69,18 @@ pub struct InstanceSetCompute {
 pub struct GpuCompute {
     /// `N` of `/dev/nvidiaN`.
     pub minor: u32,
-    /// As [`Gpu::policy`].
+    /// A number of [`Policy`].
     pub policy: u32,
-    /// 0 `latency`, 1 `throughput`.
+    /// A number of [`Period`].
     pub period: u32,
-    /// 0: as the driver likes; 1: nobody is kept from the GPU, since at most one instance has work;
-    /// 2: by time slices; 3: by windows, one instance at a time.
+    /// A number of [`Mode`].
     pub mode: u32,
     /// Instances among which the fair policy divides it.
     pub max_instances: u32,
     /// What instances of high priority may take before weights count again, percent.
     pub priority_percent: u32,
-    /// What can be done to this GPU: bits of [`means`].
-    pub means: u32,
+    /// What the scheduler can use on this GPU: bits of [`mechanism`].
+    pub mechanisms: u32,
     /// Zero.
     pub reserved0: u32,
     /// Changes from one instance's window or slice to another's.
@@ -95,7 +94,7 @@ pub struct GpuCompute {
 }
 
 /// Bits of [`GpuCompute::means`].
-pub mod means {
+pub mod mechanism {
     /// Time slices of channel groups.
     pub const TIMESLICE: u32 = 1;
     /// Switching channels off and on.
@@ -106,6 +105,14 @@ pub mod means {
     pub const DOORBELL: u32 = 1 << 3;
     /// The driver's samples of who uses the GPU.
     pub const SAMPLES: u32 = 1 << 4;
+    /// Their names.
+    pub const NAMES: [(u32, &str); 5] = [
+        (TIMESLICE, "timeslice"),
+        (SWITCH, "switch"),
+        (PREEMPT, "preempt"),
+        (DOORBELL, "doorbell"),
+        (SAMPLES, "samples"),
+    ];
 }
 
 /// Bits of [`InstanceCompute::state`].
@@ -120,7 +127,7 @@ pub mod state {
     pub const RUNNING: u32 = 1 << 3;
 }
 
-/// What compute time an instance was given since it was made.
+/// The GPU time of an instance since it was made.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InstanceCompute {
@@ -132,16 +139,16 @@ pub struct InstanceCompute {
     pub weight: u32,
     /// Bits of [`state`].
     pub state: u32,
-    /// Tasks that sleep at its doorbell now.
-    pub parked_tasks: u32,
+    /// Tasks that are blocked at its doorbell now.
+    pub blocked_tasks: u32,
     /// Time that it had the GPU, nanoseconds; nothing is added under policy 5.
-    pub given_ns: u64,
+    pub gpu_time_ns: u64,
     /// Windows and slices that it had.
     pub windows: u64,
     /// Times that it was switched off with work.
     pub preemptions: u64,
-    /// Time that a task of it slept at its doorbell, nanoseconds.
-    pub parked_ns: u64,
+    /// Time that a task of it was blocked at its doorbell, nanoseconds.
+    pub blocked_ns: u64,
     /// Zero.
     pub reserved: [u64; 4],
 }

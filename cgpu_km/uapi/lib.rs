@@ -12,11 +12,13 @@ pub mod capability;
 mod cause;
 mod compute;
 mod refusals;
+mod words;
 
 pub use capability::InstanceSetCapabilities;
 pub use cause::Cause;
 pub use compute::*;
 pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
+pub use words::{ManagedMode, Mode, Period, Policy, Priority};
 
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -27,7 +29,7 @@ pub const MAGIC: u8 = 0xC6;
 pub const ABI_VERSION: u32 = 3;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
-/// Where the tool mounts the filesystem of the twins.
+/// Where the tool mounts the filesystem of the proxy nodes.
 pub const CGPUFS_MOUNT: &str = "/run/cgpu/dev";
 /// Type name of that filesystem, for `mount -t`.
 pub const CGPUFS_TYPE: &str = "cgpufs";
@@ -58,12 +60,6 @@ pub const GPU_ANY: u32 = u32::MAX;
 /// [`InstanceCreate::flags`], [`InstanceSetMemory::flags`]: let the limits of a GPU's instances add
 /// up to more than its memory.
 pub const FLAG_OVERCOMMIT: u32 = 1;
-/// Managed memory that does not fit lives in host memory, where the GPU uses it from, until there is room.
-pub const MANAGED_SPILL: u32 = 0;
-/// Managed memory that does not fit is refused.
-pub const MANAGED_CHARGE: u32 = 1;
-/// Managed memory is refused always.
-pub const MANAGED_DENY: u32 = 2;
 
 /// Command numbers (the low byte of a request code).
 pub mod nr {
@@ -267,7 +263,7 @@ pub struct Gpu {
     pub instances: u32,
     /// Instances among which the fair policy divides the GPU.
     pub max_instances: u32,
-    /// Compute policy number (0 fair, 1 preemptive, 2 weight, 3 fixed, 4 soft, 5 native).
+    /// A number of [`Policy`].
     pub policy: u32,
     /// What the weights of its instances leave of [`WEIGHT_MAX`].
     pub free_weight: u32,
@@ -342,7 +338,7 @@ pub struct InstanceCreate {
     pub flags: u32,
     /// Out: instance number, `N` of `/dev/cgpuN`.
     pub id: u32,
-    /// What becomes of managed memory: [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`].
+    /// What becomes of managed memory: a number of [`ManagedMode`].
     pub managed_mode: u32,
     /// What it is for: bits of [`capability`]; 0: [`capability::DEFAULT`].
     pub capabilities: u32,
@@ -382,7 +378,7 @@ pub struct Instance {
     pub tenant_open_files: u32,
     /// Processes that hold memory.
     pub processes: u32,
-    /// Major number of the honest nodes (`/dev/cgpuN` and the tenant's two).
+    /// Major number of the host nodes (`/dev/cgpuN` and the tenant's two).
     pub major: u32,
     /// Minor number of `/dev/cgpuN`.
     pub node_minor: u32,
@@ -390,7 +386,7 @@ pub struct Instance {
     pub control_node_minor: u32,
     /// Minor number of `/dev/cgpu-NAME-uvm`.
     pub uvm_node_minor: u32,
-    /// What becomes of managed memory: [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`].
+    /// What becomes of managed memory: a number of [`ManagedMode`].
     pub managed_mode: u32,
     /// Managed memory that the GPU may hold, bytes. Counts against the limit, beside
     /// `memory_used_bytes`.
@@ -453,7 +449,7 @@ pub struct InstanceSetWeight {
 pub struct InstanceSetManaged {
     /// Which.
     pub key: InstanceKey,
-    /// [`MANAGED_SPILL`], [`MANAGED_CHARGE`] or [`MANAGED_DENY`]: for what is mapped from now on.
+    /// A number of [`ManagedMode`], for what is mapped from now on.
     pub managed_mode: u32,
     /// Must be zero.
     pub reserved0: u32,
@@ -481,7 +477,7 @@ impl Reserved for InstanceCreate {
     fn is_clean(&self) -> bool {
         self.key.is_clean()
             && self.flags & !FLAG_OVERCOMMIT == 0
-            && self.managed_mode <= MANAGED_DENY
+            && ManagedMode::from_number(self.managed_mode).is_some()
             && self.reserved0 == 0
             && self.reserved == [0; 3]
     }
@@ -507,7 +503,7 @@ impl Reserved for InstanceSetWeight {
 impl Reserved for InstanceSetManaged {
     fn is_clean(&self) -> bool {
         self.key.is_clean()
-            && self.managed_mode <= MANAGED_DENY
+            && ManagedMode::from_number(self.managed_mode).is_some()
             && self.reserved0 == 0
             && self.reserved == [0; 2]
     }

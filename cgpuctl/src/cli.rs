@@ -3,10 +3,10 @@
 
 use crate::capabilities::Capabilities;
 use crate::installation::lists::Capability;
-use crate::json::policy_name;
 use crate::selector::Selector;
 use crate::size::Bytes;
-use cgpu_uapi::{Name, MANAGED_CHARGE, MANAGED_DENY, MANAGED_SPILL, WEIGHT_MAX};
+use cgpu_uapi::{ManagedMode, Name, Period, Policy, Priority, WEIGHT_MAX};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -85,10 +85,6 @@ pub enum Gpu {
     /// List the GPUs: what they have and what of it is given out.
     List,
     /// Change how a GPU's compute time is shared, also while programs run.
-    ///
-    /// fair (0): every instance has one part in --max-inst, and never more; preemptive (1): those that
-    /// have work share equally; weight (2): by weight; fixed (3): each has its weight in percent, and
-    /// never more; soft (4): by weight, in longer turns; native (5): as NVIDIA's driver likes.
     SetPolicy(SetPolicy),
 }
 
@@ -99,10 +95,10 @@ pub struct SetPolicy {
     #[arg(value_name = "GPU")]
     pub gpu: Selector,
     /// Policy, by name or number.
-    #[arg(value_name = "POLICY", value_parser = policy)]
-    pub policy: u32,
+    #[arg(value_name = "POLICY", value_parser = policies())]
+    pub policy: Policy,
     /// Short turns that wait less, or long ones that lose less.
-    #[arg(long)]
+    #[arg(long, value_parser = periods())]
     pub period: Option<Period>,
     /// Instances among which the policy fair divides the GPU.
     #[arg(long, value_name = "1-64", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -110,15 +106,6 @@ pub struct SetPolicy {
     /// What instances of high priority may take before weights count again, percent.
     #[arg(long, value_name = "1-99", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub prio_ratio: Option<u32>,
-}
-
-/// Base periods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Period {
-    /// Turns of 32 ms.
-    Latency,
-    /// Turns of 100 ms.
-    Throughput,
 }
 
 /// `top`.
@@ -132,15 +119,6 @@ pub struct Top {
     pub once: bool,
 }
 
-/// Priorities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Priority {
-    /// Served before the others.
-    High,
-    /// As the others.
-    Normal,
-}
-
 /// `inst set-priority`.
 #[derive(Args)]
 pub struct SetPriority {
@@ -148,6 +126,7 @@ pub struct SetPriority {
     #[command(flatten)]
     pub target: Target,
     /// New priority.
+    #[arg(value_parser = priorities())]
     pub priority: Priority,
 }
 
@@ -214,33 +193,16 @@ pub struct Create {
     #[arg(long)]
     pub overcommit: bool,
     /// What becomes of managed memory (cudaMallocManaged) that does not fit.
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Managed::Spill)]
-    pub managed: Managed,
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = managed_modes(),
+        default_value = ManagedMode::Spill.name()
+    )]
+    pub managed: ManagedMode,
     /// What it is for: compute, utility, graphics, video, profiling, rdma.
     #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
     pub caps: Capabilities,
-}
-
-/// What becomes of managed memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Managed {
-    /// What does not fit lives in host memory, where the GPU uses it from, until there is room.
-    Spill,
-    /// What does not fit is refused.
-    Charge,
-    /// All of it is refused.
-    Deny,
-}
-
-impl Managed {
-    /// As the control device has it.
-    pub const fn number(self) -> u32 {
-        match self {
-            Self::Spill => MANAGED_SPILL,
-            Self::Charge => MANAGED_CHARGE,
-            Self::Deny => MANAGED_DENY,
-        }
-    }
 }
 
 /// An existing instance, or several of one name.
@@ -322,8 +284,8 @@ pub struct SetManaged {
     #[command(flatten)]
     pub target: Target,
     /// New mode.
-    #[arg(value_name = "MODE", value_enum)]
-    pub managed: Managed,
+    #[arg(value_name = "MODE", value_parser = managed_modes())]
+    pub managed: ManagedMode,
 }
 
 /// `inst mounts`.
@@ -447,12 +409,48 @@ fn name(text: &str) -> Result<Name, &'static str> {
     Name::new(text).ok_or(NAME_RULE)
 }
 
-/// A policy's number, from its name or number.
-pub(crate) fn policy(text: &str) -> Result<u32, &'static str> {
-    let known = |number: &u32| text == number.to_string() || text == policy_name(*number);
-    (0..=5)
-        .find(known)
-        .ok_or("take fair, preemptive, weight, fixed, soft or native, or a number from 0 to 5")
+/// The policy with this name or number.
+pub(crate) fn policy(text: &str) -> Option<Policy> {
+    let is = |policy: &Policy| text == policy.name() || text == policy.digits();
+    Policy::ALL.into_iter().find(is)
+}
+
+/// Takes one of the ABI's words by its name; the help lists them all with their meanings.
+fn word<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    describe: fn(T) -> PossibleValue,
+) -> impl TypedValueParser<Value = T> {
+    let values = PossibleValuesParser::new(all.iter().map(|value| describe(*value)));
+    values.try_map(move |text| {
+        let mut all = all.iter().copied();
+        let found = all.find(|value| describe(*value).matches(&text, false));
+        found.ok_or("not one of the possible values")
+    })
+}
+
+fn policies() -> impl TypedValueParser<Value = Policy> {
+    word(&Policy::ALL, |policy| {
+        let value = PossibleValue::new(policy.name()).alias(policy.digits());
+        value.help(format!("({}) {}", policy.digits(), policy.about()))
+    })
+}
+
+fn periods() -> impl TypedValueParser<Value = Period> {
+    word(&Period::ALL, |p| {
+        PossibleValue::new(p.name()).help(p.about())
+    })
+}
+
+fn managed_modes() -> impl TypedValueParser<Value = ManagedMode> {
+    word(&ManagedMode::ALL, |m| {
+        PossibleValue::new(m.name()).help(m.about())
+    })
+}
+
+fn priorities() -> impl TypedValueParser<Value = Priority> {
+    word(&Priority::ALL, |p| {
+        PossibleValue::new(p.name()).help(p.about())
+    })
 }
 
 fn weight() -> clap::builder::RangedI64ValueParser<u32> {

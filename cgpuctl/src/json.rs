@@ -76,29 +76,6 @@ pub struct Gpu {
     free_weight: u32,
 }
 
-/// Name of a compute policy, as users of cGPU know it.
-pub fn policy_name(policy: u32) -> &'static str {
-    match policy {
-        0 => "fair",
-        1 => "preemptive",
-        2 => "weight",
-        3 => "fixed",
-        4 => "soft",
-        5 => "native",
-        _ => "unknown",
-    }
-}
-
-/// Name of a mode of managed memory.
-pub fn managed_mode(mode: u32) -> &'static str {
-    match mode {
-        uapi::MANAGED_SPILL => "spill",
-        uapi::MANAGED_CHARGE => "charge",
-        uapi::MANAGED_DENY => "deny",
-        _ => "unknown",
-    }
-}
-
 /// The text of a field, if there is any.
 pub fn known(field: &[u8]) -> Option<String> {
     Some(uapi::text(field).to_owned()).filter(|text| !text.is_empty())
@@ -119,7 +96,7 @@ impl From<&uapi::Gpu> for Gpu {
             instance_count: gpu.instances,
             max_instances: gpu.max_instances,
             policy: gpu.policy,
-            policy_name: policy_name(gpu.policy),
+            policy_name: uapi::Policy::name_of(gpu.policy),
             free_weight: gpu.free_weight,
         }
     }
@@ -210,7 +187,7 @@ impl From<&uapi::Instance> for Instance {
             open_file_count: i.open_files,
             tenant_open_file_count: i.tenant_open_files,
             process_count: i.processes,
-            managed_mode: managed_mode(i.managed_mode),
+            managed_mode: uapi::ManagedMode::name_of(i.managed_mode),
             memory_managed_bytes: i.memory_managed_bytes,
             memory_spilled_bytes: i.memory_spilled_bytes,
             refused_managed_count: i.managed_refused,

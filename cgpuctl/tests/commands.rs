@@ -567,8 +567,8 @@ fn sharing_host() -> Fake {
         for compute in s.compute.values_mut() {
             compute.state |= cgpu_uapi::state::WORKING;
             compute.preemptions = 7;
-            compute.parked_ns = 1_500_000_000;
-            compute.parked_tasks = 1;
+            compute.blocked_ns = 1_500_000_000;
+            compute.blocked_tasks = 1;
         }
     });
     fake

@@ -310,7 +310,7 @@ fn instances_without_the_drivers_interface_for_the_kernel_fail() {
             instance.key.gpu_minor = 0;
             s.instances.push(instance);
             let gpu = s.gpu_compute.get_mut(&0).expect("a GPU");
-            gpu.means = means;
+            gpu.mechanisms = means;
         });
         fake
     };
@@ -319,7 +319,7 @@ fn instances_without_the_drivers_interface_for_the_kernel_fail() {
         let found = all.filter(|f| f.check == "kernel-interface");
         found.map(|f| (f.subject, f.state)).collect::<Vec<_>>()
     };
-    let found = of_check(&shared(cgpu_uapi::means::DOORBELL));
+    let found = of_check(&shared(cgpu_uapi::mechanism::DOORBELL));
     assert_eq!(found, [("GPU 0".to_owned(), State::Failed)]);
     let found = of_check(&shared(0x1f));
     assert_eq!(found, [("GPU 0".to_owned(), State::Ok)]);
@@ -327,7 +327,7 @@ fn instances_without_the_drivers_interface_for_the_kernel_fail() {
     let fake = sound();
     fake.with(|s| {
         let gpu = s.gpu_compute.get_mut(&0).expect("a GPU");
-        gpu.means = cgpu_uapi::means::DOORBELL;
+        gpu.mechanisms = cgpu_uapi::mechanism::DOORBELL;
     });
     assert_eq!(of_check(&fake), []);
 }

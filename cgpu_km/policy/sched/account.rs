@@ -6,30 +6,7 @@ use super::fleet::Instance;
 use super::rules::Terms;
 use super::Scheduler;
 
-/// How the GPU is shared at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// As the driver likes: by policy, or because no means of the scheduler's works here.
-    Native,
-    /// Nobody is kept from the GPU: one instance has work, or none.
-    Free,
-    /// By the time slices of the channel groups.
-    Slices,
-    /// By windows, one instance at a time.
-    Windows,
-}
-
-impl Mode {
-    /// Its name, as shown to people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Free => "free",
-            Self::Slices => "slices",
-            Self::Windows => "windows",
-        }
-    }
-}
+pub use crate::uapi::Mode;
 
 /// What one instance was given since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

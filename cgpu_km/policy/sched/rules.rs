@@ -1,101 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who is entitled to how much: the policies, their numbers and names, and the shares that follow.
+//! Who is entitled to how much: the rules of a GPU, the terms of an instance, and the shares that follow.
 
 use super::authority::{Nanos, MS};
 
+pub use crate::uapi::{Period, Policy};
+
 /// Shares are counted in parts of this.
 pub const WHOLE: u64 = 1_000_000;
-
-/// A compute policy. Numbers and names are those that users of cGPU know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Policy {
-    /// Every instance has one part in `max_inst`, and never more.
-    Fair = 0,
-    /// Those that have work have equal parts.
-    Preemptive = 1,
-    /// Those that have work share by weight.
-    Weight = 2,
-    /// Every instance has its weight in percent, and never more.
-    Fixed = 3,
-    /// As [`Policy::Weight`] in longer turns; what an instance left unused a moment ago it may take later.
-    Soft = 4,
-    /// Nothing is done: the driver shares the GPU as it likes.
-    Native = 5,
-}
-
-impl Policy {
-    /// All of them, by number.
-    pub const ALL: [Self; 6] = [
-        Self::Fair,
-        Self::Preemptive,
-        Self::Weight,
-        Self::Fixed,
-        Self::Soft,
-        Self::Native,
-    ];
-
-    /// The policy of a number.
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|p| p.number() == number)
-    }
-
-    /// Its number.
-    pub const fn number(self) -> u32 {
-        // CAST: the discriminant of a repr(u32) enum.
-        self as u32
-    }
-
-    /// Its name, as `cgpuctl` takes and prints it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fair => "fair",
-            Self::Preemptive => "preemptive",
-            Self::Weight => "weight",
-            Self::Fixed => "fixed",
-            Self::Soft => "soft",
-            Self::Native => "native",
-        }
-    }
-
-    /// Whether an instance is held to its share when the GPU is free otherwise.
-    pub const fn is_hard(self) -> bool {
-        matches!(self, Self::Fair | Self::Fixed)
-    }
-}
-
-/// How long a turn of all competing instances is: short turns wait less, long ones switch less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Period {
-    /// The default.
-    Latency = 0,
-    /// Turns of 100 ms.
-    Throughput = 1,
-}
-
-impl Period {
-    /// The period of a number.
-    pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Latency, Self::Throughput]
-            .into_iter()
-            .find(|p| p.number() == number)
-    }
-
-    /// Its number.
-    pub const fn number(self) -> u32 {
-        // CAST: the discriminant of a repr(u32) enum.
-        self as u32
-    }
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Throughput => "throughput",
-        }
-    }
-}
 
 /// What the operator says of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

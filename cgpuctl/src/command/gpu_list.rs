@@ -7,7 +7,7 @@ use crate::error::{Facts, Failure, Problem};
 use crate::json;
 use crate::output::{table, Report};
 use crate::size::Bytes;
-use cgpu_uapi::{text, Gpu};
+use cgpu_uapi::{text, Gpu, Policy};
 
 pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
     report(host).map_err(|problem| problem.when("list the GPUs"))
@@ -38,7 +38,7 @@ pub(super) fn gpu_table(gpus: &[Gpu]) -> String {
             Bytes(gpu.allotted_bytes).to_string(),
             Bytes(gpu.used_bytes).to_string(),
             gpu.instances.to_string(),
-            format!("{} {}", gpu.policy, json::policy_name(gpu.policy)),
+            format!("{} {}", gpu.policy, Policy::name_of(gpu.policy)),
         ]
     });
     table(

@@ -2,12 +2,12 @@
 //! `gpu set-policy`.
 
 use super::{open, target};
-use crate::cli::{Period, SetPolicy};
+use crate::cli::SetPolicy;
 use crate::control::{Control, Host};
 use crate::error::{Facts, Failure, Problem};
 use crate::json;
 use crate::output::{lines, Report};
-use cgpu_uapi::{set, GpuCompute, GpuSetCompute};
+use cgpu_uapi::{set, GpuCompute, GpuSetCompute, Period, Policy};
 use std::slice;
 use zerocopy::FromZeros;
 
@@ -38,20 +38,20 @@ fn report(host: &dyn Host, args: &SetPolicy) -> Result<Report, Problem> {
         "GPU {minor}: policy {}, was {}; period {}, max_inst {}, priority ratio {} %",
         named(&after),
         named(&before),
-        json::period_name(after.period),
+        Period::name_of(after.period),
         after.max_instances,
         after.priority_percent
     )]);
     let body = json::PolicySet {
         gpu: (&after).into(),
         previous_policy: before.policy,
-        previous_policy_name: json::policy_name(before.policy),
+        previous_policy_name: Policy::name_of(before.policy),
     };
     Report::new(body, text)
 }
 
 fn named(gpu: &GpuCompute) -> String {
-    format!("{} {}", gpu.policy, json::policy_name(gpu.policy))
+    format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
 }
 
 /// What to ask of the module for one GPU.
@@ -59,10 +59,10 @@ pub(super) fn request(args: &SetPolicy, minor: u32) -> GpuSetCompute {
     let mut request = GpuSetCompute::new_zeroed();
     request.gpu_minor = minor;
     request.set = set::POLICY;
-    request.policy = args.policy;
+    request.policy = args.policy.number();
     if let Some(period) = args.period {
         request.set |= set::PERIOD;
-        request.period = u32::from(period == Period::Throughput);
+        request.period = period.number();
     }
     if let Some(number) = args.max_inst {
         request.set |= set::MAX_INSTANCES;

@@ -8,7 +8,7 @@ use crate::error::{gpus, Facts, Failure, Problem};
 use crate::json;
 use crate::output::{table, Report};
 use crate::size::Bytes;
-use cgpu_uapi::{InstanceCreate, CGPUFS_MOUNT, FLAG_OVERCOMMIT};
+use cgpu_uapi::{InstanceCreate, ManagedMode, CGPUFS_MOUNT, FLAG_OVERCOMMIT};
 use std::path::Path;
 use zerocopy::FromZeros;
 
@@ -107,7 +107,7 @@ fn report(args: &Create, made: &[InstanceCreate]) -> Result<Report, Problem> {
                 id: json::InstanceId::new(&request.key, request.id),
                 weight: request.weight,
                 memory_limit_bytes: request.memory_limit_bytes,
-                managed_mode: json::managed_mode(request.managed_mode),
+                managed_mode: ManagedMode::name_of(request.managed_mode),
             })
             .collect(),
         warnings: warnings.clone(),

@@ -5,20 +5,19 @@
 use super::inst_create::{create_all, request};
 use super::{gpu_set_policy, inst_list, open, target};
 use crate::capabilities::Capabilities;
-use crate::cli::{self, Managed, Period, Priority, SetPolicy};
+use crate::cli::{self, SetPolicy};
 use crate::client::errno;
 use crate::control::{Control, Host, PathError};
 use crate::error::{Facts, Failure, Problem};
 use crate::hook::journal;
-use crate::json::{device_path, managed_mode, period_name, policy_name, priority_name, InstanceId};
+use crate::json::{device_path, priority, InstanceId};
 use crate::output::{table, Report};
 use crate::selector::Selector;
 use crate::size::Bytes;
 use cgpu_uapi::{
-    capability::DEFAULT, set, text, Gpu, GpuCompute, InstanceSetCompute, Name, FLAG_OVERCOMMIT,
-    MANAGED_SPILL, WEIGHT_DEFAULT,
+    capability::DEFAULT, set, text, Gpu, GpuCompute, InstanceSetCompute, ManagedMode, Name, Period,
+    Policy, Priority, FLAG_OVERCOMMIT, WEIGHT_DEFAULT,
 };
-use clap::ValueEnum;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -71,11 +70,11 @@ struct Entry {
 }
 
 fn default_managed() -> String {
-    managed_mode(MANAGED_SPILL).to_owned()
+    ManagedMode::Spill.name().to_owned()
 }
 
 fn default_priority() -> String {
-    priority_name(0).to_owned()
+    Priority::Normal.name().to_owned()
 }
 
 fn default_caps() -> String {
@@ -140,12 +139,15 @@ fn restore_sharing(control: &dyn Control, gpus: &[Gpu], sharing: &Sharing) -> Re
     let selector: Selector = sharing.gpu.parse().map_err(|e| format!("{e}"))?;
     let minors =
         target::select(gpus, std::slice::from_ref(&selector)).map_err(|e| e.to_string())?;
-    let period = sharing.period.as_ref().map(|period| {
-        Period::from_str(period, false).map_err(|_| "take the period latency or throughput")
-    });
+    let period = sharing
+        .period
+        .as_ref()
+        .map(|period| Period::from_name(period).ok_or("take the period latency or throughput"));
     let wish = SetPolicy {
         gpu: selector,
-        policy: cli::policy(&sharing.policy)?,
+        policy: cli::policy(&sharing.policy).ok_or(
+            "take fair, preemptive, weight, fixed, soft or native, or a number from 0 to 5",
+        )?,
         period: period.transpose()?,
         max_inst: sharing.max_inst,
         prio_ratio: sharing.prio_ratio,
@@ -188,8 +190,11 @@ fn restore_one(
         let mut request = request(name, minor, limit, entry.weight);
         request.capabilities = caps.0;
         request.flags = if entry.overcommit { FLAG_OVERCOMMIT } else { 0 };
-        request.managed_mode = Managed::from_str(&entry.managed, false)?.number();
-        let priority = Priority::from_str(&entry.priority, false)?;
+        request.managed_mode = ManagedMode::from_name(&entry.managed)
+            .ok_or("take the managed mode spill, charge or deny")?
+            .number();
+        let priority =
+            Priority::from_name(&entry.priority).ok_or("take the priority high or normal")?;
         let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
         body.restored
             .extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
@@ -265,8 +270,8 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
             weight: i.weight,
             caps: Capabilities(i.capabilities).to_string(),
             overcommit: gpu.is_some_and(|g| g.allotted_bytes > g.memory_bytes),
-            managed: managed_mode(i.managed_mode).to_owned(),
-            priority: priority_name(state).to_owned(),
+            managed: ManagedMode::name_of(i.managed_mode).to_owned(),
+            priority: priority(state).name().to_owned(),
         }
     };
     let used = |g: &&GpuCompute| instances.iter().any(|i| i.key.gpu_minor == g.minor);
@@ -274,8 +279,8 @@ fn save_report(host: &dyn Host, file: &Path) -> Result<Report, Problem> {
         let gpu = gpus.iter().find(|gpu| gpu.minor == g.minor);
         Sharing {
             gpu: gpu.map_or_else(|| g.minor.to_string(), |gpu| text(&gpu.pci).to_owned()),
-            policy: policy_name(g.policy).to_owned(),
-            period: Some(period_name(g.period).to_owned()),
+            policy: Policy::name_of(g.policy).to_owned(),
+            period: Some(Period::name_of(g.period).to_owned()),
             max_inst: Some(g.max_instances),
             prio_ratio: Some(g.priority_percent),
         }

@@ -2,12 +2,12 @@
 //! `inst set-priority`, `inst suspend` and `inst resume`.
 
 use super::{open, target};
-use crate::cli::{Priority, SetPriority, Target};
+use crate::cli::{SetPriority, Target};
 use crate::control::Host;
 use crate::error::{Failure, Problem};
 use crate::json;
 use crate::output::{lines, Report};
-use cgpu_uapi::{set, Instance, InstanceSetCompute};
+use cgpu_uapi::{set, Instance, InstanceSetCompute, Priority};
 use zerocopy::FromZeros;
 
 pub(super) fn priority(host: &dyn Host, args: &SetPriority) -> Result<Report, Failure> {
@@ -17,7 +17,7 @@ pub(super) fn priority(host: &dyn Host, args: &SetPriority) -> Result<Report, Fa
         request.set = set::HIGH_PRIORITY;
         request.high_priority = u32::from(high);
     })?;
-    let word = if high { "high" } else { "normal" };
+    let word = args.priority.name();
     let body = json::PrioritySet {
         instances: set
             .iter()

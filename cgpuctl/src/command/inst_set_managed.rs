@@ -7,7 +7,7 @@ use crate::control::Host;
 use crate::error::{Failure, Problem};
 use crate::json;
 use crate::output::{lines, Report};
-use cgpu_uapi::{Instance, InstanceSetManaged};
+use cgpu_uapi::{Instance, InstanceSetManaged, ManagedMode};
 use zerocopy::FromZeros;
 
 const VERB: &str = "set the managed memory of";
@@ -28,14 +28,14 @@ pub(super) fn run(host: &dyn Host, args: &SetManaged) -> Result<Report, Failure>
 
 /// `before`: the instances as they were.
 fn report(args: &SetManaged, before: &[Instance]) -> Result<Report, Problem> {
-    let mode = json::managed_mode(args.managed.number());
+    let mode = args.managed.name();
     let body = json::ManagedSet {
         instances: before
             .iter()
             .map(|i| json::ManagedSetInstance {
                 id: i.into(),
                 managed_mode: mode,
-                previous_managed_mode: json::managed_mode(i.managed_mode),
+                previous_managed_mode: ManagedMode::name_of(i.managed_mode),
             })
             .collect(),
     };
@@ -44,7 +44,7 @@ fn report(args: &SetManaged, before: &[Instance]) -> Result<Report, Problem> {
             "{} on GPU {}: managed memory {mode}, was {}",
             i.key.name.as_str().unwrap_or_default(),
             i.key.gpu_minor,
-            json::managed_mode(i.managed_mode)
+            ManagedMode::name_of(i.managed_mode)
         )
     }));
     Report::new(body, text)

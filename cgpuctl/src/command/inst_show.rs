@@ -9,7 +9,7 @@ use crate::error::{Failure, Problem};
 use crate::json;
 use crate::output::{pairs, Report};
 use crate::size::Bytes;
-use cgpu_uapi::Instance;
+use cgpu_uapi::{Instance, ManagedMode};
 
 pub(super) fn run(host: &dyn Host, args: &Show) -> Result<Report, Failure> {
     report(host, args)
@@ -42,7 +42,7 @@ fn block(i: &Instance) -> String {
             "managed memory",
             format!(
                 "{}, {} on the GPU, {} spilled to the host, {} refused",
-                json::managed_mode(i.managed_mode),
+                ManagedMode::name_of(i.managed_mode),
                 Bytes(i.memory_managed_bytes),
                 Bytes(i.memory_spilled_bytes),
                 i.managed_refused

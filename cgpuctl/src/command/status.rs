@@ -98,10 +98,10 @@ fn compute_text(gpus: &[GpuCompute], instances: &[InstanceCompute]) -> String {
         [
             i.key.name.as_str().unwrap_or_default().to_owned(),
             i.key.gpu_minor.to_string(),
-            json::priority_name(i.state).to_owned(),
+            json::priority(i.state).name().to_owned(),
             json::doing(i.state).to_owned(),
-            json::seconds(i.given_ns),
-            json::seconds(i.parked_ns),
+            json::seconds(i.gpu_time_ns),
+            json::seconds(i.blocked_ns),
         ]
     });
     text.push_str(&table(head, rows));

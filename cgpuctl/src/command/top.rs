@@ -118,13 +118,13 @@ impl Reading {
             let gpu = self.gpu(instance.key.gpu_minor);
             let then = before.gpu(instance.key.gpu_minor);
             let old = before.instances.iter().find(|(c, _)| c.id == compute.id);
-            let (given, windows) = old.map_or((0, 0), |(c, _)| (c.given_ns, c.windows));
+            let (given, windows) = old.map_or((0, 0), |(c, _)| (c.gpu_time_ns, c.windows));
             let time = match (gpu, then) {
                 (Some(now), Some(then)) => now.now_ns.saturating_sub(then.now_ns),
                 _ => 0,
             };
             let known = gpu.is_some_and(|gpu| gpu.policy != NATIVE) && time > 0;
-            let had = compute.given_ns.saturating_sub(given);
+            let had = compute.gpu_time_ns.saturating_sub(given);
             Row {
                 compute: *compute,
                 instance: *instance,
@@ -223,12 +223,12 @@ fn cells(row: &Row) -> [String; 12] {
         instance.key.gpu_minor.to_string(),
         row.share.map_or_else(|| "-".to_owned(), share),
         compute.weight.to_string(),
-        json::priority_name(compute.state).to_owned(),
+        json::priority(compute.state).name().to_owned(),
         json::doing(compute.state).to_owned(),
         row.windows.to_string(),
         compute.preemptions.to_string(),
-        json::seconds(compute.parked_ns),
-        json::seconds(compute.given_ns),
+        json::seconds(compute.blocked_ns),
+        json::seconds(compute.gpu_time_ns),
         Bytes(instance.memory_used_bytes).to_string(),
         Bytes(instance.memory_limit_bytes).to_string(),
     ]

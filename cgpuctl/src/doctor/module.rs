@@ -4,7 +4,7 @@
 use super::{Finding, Scene};
 use crate::error::{Facts, Problem};
 use crate::json;
-use cgpu_uapi::{means, text, Cause, GpuCompute, Instance, ABI_VERSION, CONTROL_PATH};
+use cgpu_uapi::{mechanism, text, Cause, GpuCompute, Instance, ABI_VERSION, CONTROL_PATH};
 use nix::errno::Errno;
 use std::path::Path;
 
@@ -106,7 +106,7 @@ pub(super) fn kernel_interface(scene: &Scene<'_>) -> Vec<Finding> {
                 "channels can be switched wherever there are instances",
             )
         };
-        if gpu.means & means::SWITCH == 0 {
+        if gpu.mechanisms & mechanism::SWITCH == 0 {
             finding("the driver refuses to switch channels").failed(
                 "policies, weights and caps do nothing on this GPU: the driver must run it with its firmware (GSP)",
             )

@@ -18,9 +18,9 @@
 //!
 //! A container without a memory setting is none of ours.
 
-use crate::json::policy_name;
+use crate::cli::policy;
 use crate::size::Bytes;
-use cgpu_uapi::{text, Gpu, WEIGHT_DEFAULT, WEIGHT_MAX};
+use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};
 
 /// An instance for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,17 +233,16 @@ fn weight(environment: Environment<'_>) -> Result<u32, BadSetting> {
 
 /// A policy belongs to the GPU and all its instances: no container changes it.
 fn check_policy(value: &str, gpus: &[&Gpu]) -> Result<(), String> {
-    let number = (0..=5).find(|n| policy_name(*n) == value || n.to_string() == value);
-    let Some(number) = number else {
+    let Some(policy) = policy(value) else {
         return Err("is no policy: take a number from 0 to 5 or its name".to_owned());
     };
-    match gpus.iter().find(|gpu| gpu.policy != number) {
+    match gpus.iter().find(|gpu| gpu.policy != policy.number()) {
         None => Ok(()),
         Some(gpu) => Err(format!(
             "is not the policy of GPU {}, which is {} ({}); it is for the host to change",
             gpu.minor,
             gpu.policy,
-            policy_name(gpu.policy)
+            Policy::name_of(gpu.policy)
         )),
     }
 }

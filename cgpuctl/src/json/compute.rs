@@ -1,29 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Compute time: its documents, and the words for it.
 
-use super::{policy_name, InstanceId};
-use cgpu_uapi::{self as uapi, state};
+use super::InstanceId;
+use cgpu_uapi::{self as uapi, state, Mode, Period, Policy, Priority};
 use serde::Serialize;
-
-/// Name of a base period.
-pub fn period_name(period: u32) -> &'static str {
-    match period {
-        0 => "latency",
-        1 => "throughput",
-        _ => "unknown",
-    }
-}
-
-/// How a GPU is shared at the moment, as [`uapi::GpuCompute::mode`] says.
-pub fn mode_name(mode: u32) -> &'static str {
-    match mode {
-        0 => "native",
-        1 => "free",
-        2 => "slices",
-        3 => "windows",
-        _ => "unknown",
-    }
-}
 
 /// One line on how a GPU is shared.
 pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
@@ -31,8 +11,8 @@ pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
         "GPU {}: policy {} {}, period {}, {}; means: {}",
         gpu.minor,
         gpu.policy,
-        policy_name(gpu.policy),
-        period_name(gpu.period),
+        Policy::name_of(gpu.policy),
+        Period::name_of(gpu.period),
         match gpu.mode {
             0 => "left to the driver",
             1 => "nobody held back",
@@ -40,29 +20,24 @@ pub fn compute_line(gpu: &uapi::GpuCompute) -> String {
             3 => "shared by windows",
             _ => "shared in an unknown way",
         },
-        means(gpu.means).join(" "),
+        mechanisms(gpu.mechanisms).join(" "),
     )
 }
 
-/// What can be done to a GPU.
-fn means(bits: u32) -> Vec<&'static str> {
-    let all = [
-        (uapi::means::TIMESLICE, "timeslice"),
-        (uapi::means::SWITCH, "switch"),
-        (uapi::means::PREEMPT, "preempt"),
-        (uapi::means::DOORBELL, "doorbell"),
-        (uapi::means::SAMPLES, "samples"),
-    ];
-    let there = all.iter().filter(|(bit, _)| bits & bit != 0);
+/// The mechanisms that the scheduler can use on a GPU.
+fn mechanisms(bits: u32) -> Vec<&'static str> {
+    let there = uapi::mechanism::NAMES
+        .iter()
+        .filter(|(bit, _)| bits & bit != 0);
     there.map(|(_, name)| *name).collect()
 }
 
 /// The priority in an instance's state.
-pub fn priority_name(bits: u32) -> &'static str {
+pub fn priority(bits: u32) -> Priority {
     if bits & state::HIGH_PRIORITY != 0 {
-        "high"
+        Priority::High
     } else {
-        "normal"
+        Priority::Normal
     }
 }
 
@@ -108,11 +83,11 @@ impl From<&uapi::InstanceCompute> for InstanceCompute {
             high_priority: is(state::HIGH_PRIORITY),
             suspended: is(state::SUSPENDED),
             working: is(state::WORKING),
-            given_ns: compute.given_ns,
+            given_ns: compute.gpu_time_ns,
             window_count: compute.windows,
             preemption_count: compute.preemptions,
-            parked_ns: compute.parked_ns,
-            parked_task_count: compute.parked_tasks,
+            parked_ns: compute.blocked_ns,
+            parked_task_count: compute.blocked_tasks,
         }
     }
 }
@@ -146,12 +121,12 @@ impl From<&uapi::GpuCompute> for GpuCompute {
         Self {
             minor: gpu.minor,
             policy: gpu.policy,
-            policy_name: policy_name(gpu.policy),
-            period: period_name(gpu.period),
-            mode: mode_name(gpu.mode),
+            policy_name: Policy::name_of(gpu.policy),
+            period: Period::name_of(gpu.period),
+            mode: Mode::name_of(gpu.mode),
             max_instances: gpu.max_instances,
             priority_percent: gpu.priority_percent,
-            means: means(gpu.means),
+            means: mechanisms(gpu.mechanisms),
             switch_count: gpu.switches,
             call_count: gpu.calls,
         }

@@ -2,8 +2,7 @@
 //! The families about compute time.
 
 use super::{Kind, Page};
-use crate::json::{mode_name, period_name, policy_name};
-use cgpu_uapi::{state, GpuCompute, InstanceCompute};
+use cgpu_uapi::{state, GpuCompute, InstanceCompute, Mode, Period, Policy};
 
 /// What the module tells of compute time.
 #[derive(Default)]
@@ -36,13 +35,13 @@ const INSTANCE: [Of<InstanceCompute>; 7] = [
         "cgpu_instance_compute_given_seconds_total",
         Kind::Counter,
         "Time that the instance had the GPU; nothing is added under the policy native.",
-        |i| seconds(i.given_ns),
+        |i| seconds(i.gpu_time_ns),
     ),
     (
         "cgpu_instance_compute_parked_seconds_total",
         Kind::Counter,
         "Time that a task of the instance slept at its doorbell.",
-        |i| seconds(i.parked_ns),
+        |i| seconds(i.blocked_ns),
     ),
     (
         "cgpu_instance_compute_windows_total",
@@ -60,7 +59,7 @@ const INSTANCE: [Of<InstanceCompute>; 7] = [
         "cgpu_instance_compute_parked_tasks",
         Kind::Gauge,
         "Tasks that sleep at the instance's doorbell.",
-        |i| f64::from(i.parked_tasks),
+        |i| f64::from(i.blocked_tasks),
     ),
     (
         "cgpu_instance_compute_high_priority",
@@ -94,9 +93,9 @@ impl Compute {
             let minor = gpu.minor.to_string();
             let labels = [
                 ("gpu", minor.as_str()),
-                ("policy", policy_name(gpu.policy)),
-                ("period", period_name(gpu.period)),
-                ("mode", mode_name(gpu.mode)),
+                ("policy", Policy::name_of(gpu.policy)),
+                ("period", Period::name_of(gpu.period)),
+                ("mode", Mode::name_of(gpu.mode)),
             ];
             page.sample(INFO, &labels, 1);
         }

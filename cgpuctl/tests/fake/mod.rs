@@ -188,7 +188,7 @@ impl Fake {
             compute.mode = 1;
             compute.max_instances = 16;
             compute.priority_percent = 80;
-            compute.means = 0x1f;
+            compute.mechanisms = 0x1f;
             state.gpu_compute.insert(minor, compute);
         }
         Self(Rc::new(RefCell::new(state)))
@@ -526,7 +526,7 @@ impl Host for Fake {
         }
         for compute in state.compute.values_mut() {
             if compute.state & state::WORKING != 0 {
-                compute.given_ns += 9_000_000 * u64::from(compute.weight);
+                compute.gpu_time_ns += 9_000_000 * u64::from(compute.weight);
                 compute.windows += 30;
             }
         }

@@ -130,7 +130,7 @@ impl Control {
 
     /// Makes an instance; its number.
     pub fn create(&self, name: &str, gpu: u32, limit: u64, weight: u32) -> Result<u32, Errno> {
-        self.create_managed(name, gpu, limit, weight, uapi::MANAGED_SPILL)
+        self.create_managed(name, gpu, limit, weight, uapi::ManagedMode::Spill.number())
     }
 
     /// The same with a mode of managed memory.

@@ -20,7 +20,7 @@ pub struct Settings {
     pub direct: bool,
     /// The instance's limit on each GPU, bytes; `None` for the GPU's whole memory.
     pub limit: Option<u64>,
-    /// What becomes of managed memory that does not fit ([`uapi::MANAGED_SPILL`] and so on).
+    /// A number of [`uapi::ManagedMode`].
     pub managed_mode: u32,
     /// What the instance is for: bits of [`uapi::capability`], 0 for the default.
     pub capabilities: u32,

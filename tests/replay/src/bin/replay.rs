@@ -58,12 +58,8 @@ enum Command {
 }
 
 fn managed_mode(text: &str) -> Result<u32, &'static str> {
-    match text {
-        "spill" => Ok(uapi::MANAGED_SPILL),
-        "charge" => Ok(uapi::MANAGED_CHARGE),
-        "deny" => Ok(uapi::MANAGED_DENY),
-        _ => Err("the modes are spill, charge and deny"),
-    }
+    let mode = uapi::ManagedMode::from_name(text).ok_or("the modes are spill, charge and deny")?;
+    Ok(mode.number())
 }
 
 fn read(files: &[PathBuf]) -> Result<Vec<Trace>, String> {

@@ -5,7 +5,7 @@ use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell
 use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::guest::work::{Account, Work};
 use crate::sys as os;
-use cgpu_uapi::{means, set, state, Cause, GpuSetCompute};
+use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute};
 
 pub(super) const TESTS: &[Test] = &[
     ("compute: policies by number", policies),
@@ -59,7 +59,7 @@ fn policies() -> Outcome {
     equal("prio_ratio", &text("prio_ratio")?, &"60".to_owned())?;
     holds(
         "a GPU whose doorbells cannot be had",
-        gpu.means & means::DOORBELL != 0,
+        gpu.mechanisms & mechanism::DOORBELL != 0,
     )?;
     put("prio_ratio", "80")?;
     put("max_inst", "16")?;
@@ -154,7 +154,7 @@ fn terms() -> Outcome {
     wait_parked(&bell.instance, 1)?;
     equal(
         "tasks",
-        &sys("get", c.compute("terms", GPU))?.parked_tasks,
+        &sys("get", c.compute("terms", GPU))?.blocked_tasks,
         &1,
     )?;
     os::sleep_ms(50);
@@ -165,7 +165,7 @@ fn terms() -> Outcome {
     )?;
     equal("ended", &sys("wait", os::wait(child))?, &0)?;
     equal("rung", &bell.direct.rung(), &7)?;
-    let parked = sys("get", c.compute("terms", GPU))?.parked_ns;
+    let parked = sys("get", c.compute("terms", GPU))?.blocked_ns;
     holds(&format!("parked for {parked} ns"), parked >= 50_000_000)?;
     bell.end()
 }
@@ -186,7 +186,11 @@ fn given() -> Outcome {
     let bell = Bell::new("given")?;
     let c = control()?;
     bell.ring(1);
-    equal("given", &sys("get", c.compute("given", GPU))?.given_ns, &0)?;
+    equal(
+        "given",
+        &sys("get", c.compute("given", GPU))?.gpu_time_ns,
+        &0,
+    )?;
     let _native = Native;
     sys("weight", c.set_gpu_compute(GPU, policy(2)))?;
     // A ring before the doorbell is armed, which a thread does, is one that nobody hears of.
@@ -206,7 +210,7 @@ fn given() -> Outcome {
     sys("native", c.set_gpu_compute(GPU, policy(5)))?;
     equal("mode", &later.mode, &1)?;
     let took = later.now_ns - gpu.now_ns;
-    let got = after.given_ns - before.given_ns;
+    let got = after.gpu_time_ns - before.gpu_time_ns;
     let wanted = 190_000_000..=took + 100_000_000;
     holds(&format!("{got} of {took} ns"), wanted.contains(&got))?;
     bell.end()
@@ -223,9 +227,9 @@ fn wait_account(what: &str, work: &Work, wanted: impl Fn(&Account) -> bool) -> O
 fn taken_off() -> Outcome {
     let instance = Instance::new("offgpu", GIB)?;
     let gpu = sys("get", control()?.gpu_compute(GPU))?;
-    let wanted = means::SWITCH | means::TIMESLICE | means::PREEMPT;
-    let wanted = wanted | means::DOORBELL | means::SAMPLES;
-    equal("means", &(gpu.means & wanted), &wanted)?;
+    let wanted = mechanism::SWITCH | mechanism::TIMESLICE | mechanism::PREEMPT;
+    let wanted = wanted | mechanism::DOORBELL | mechanism::SAMPLES;
+    equal("mechanisms", &(gpu.mechanisms & wanted), &wanted)?;
     let work = Work::new(&instance)?;
     at("launch", work.launch(LONG, 1, 0))?;
     suspend(&instance, true)?;

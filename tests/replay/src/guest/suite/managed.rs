@@ -8,7 +8,7 @@ use crate::guest::process;
 use crate::guest::uvm::{uuid, Space, VA_SPACE};
 use crate::standin;
 use crate::sys as os;
-use cgpu_uapi as uapi;
+use cgpu_uapi::{Cause, ManagedMode};
 
 pub(super) const TESTS: &[Test] = &[
     (
@@ -287,23 +287,27 @@ fn limits() -> Outcome {
     equal("higher", &program.figures()?, &(LIMIT, 0))?;
     equal("touched", &program.touched(BASE, LIMIT)?, &LIMIT)?;
     // In the other modes what is there stays, over the limit.
-    for mode in [uapi::MANAGED_CHARGE, uapi::MANAGED_DENY] {
-        sys("set-managed", control()?.set_managed("limits", GPU, mode))?;
+    for mode in [ManagedMode::Charge, ManagedMode::Deny] {
+        let set = control()?.set_managed("limits", GPU, mode.number());
+        sys("set-managed", set)?;
         program.instance.set_memory(LIMIT / 2 + TABLES)?;
         equal("kept", &program.figures()?, &(LIMIT, 0))?;
         program.instance.set_memory(LIMIT + TABLES)?;
     }
     let wrong = control()?.set_managed("limits", GPU, 3);
-    fails("mode 3", wrong, uapi::Cause::Malformed.errno())?;
+    fails("mode 3", wrong, Cause::Malformed.errno())?;
     program.unmap(BASE, LIMIT)?;
     program.end()
 }
 
 fn refused() -> Outcome {
     let program = Program::new("refused")?;
-    let set = |mode| sys("set-managed", control()?.set_managed("refused", GPU, mode));
+    let set = |mode: ManagedMode| {
+        let set = control()?.set_managed("refused", GPU, mode.number());
+        sys("set-managed", set)
+    };
     program.map(BASE, LIMIT / 2)?;
-    set(uapi::MANAGED_CHARGE)?;
+    set(ManagedMode::Charge)?;
     let second = BASE + LIMIT;
     fails("charge", program.try_map(second, LIMIT), libc::ENOMEM)?;
     // The driver has none of it.
@@ -312,7 +316,7 @@ fn refused() -> Outcome {
     equal("figures", &program.figures()?, &(LIMIT, 0))?;
     holds("an object", program.client.memory(MEMORY, 2 * MIB).is_err())?;
     program.unmap(second, LIMIT / 2)?;
-    set(uapi::MANAGED_DENY)?;
+    set(ManagedMode::Deny)?;
     fails("deny", program.try_map(second, 4096), libc::ENOMEM)?;
     equal("touched", &program.touched(BASE, 2 * LIMIT)?, &(LIMIT / 2))?;
     equal("refused", &program.instance.get()?.managed_refused, &2)?;

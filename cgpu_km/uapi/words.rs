@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Values that have a number in the records and a name for people. Each list stands here once: the
+//! module, the tools, their help texts and their JSON take numbers, names and meanings from it.
+//!
+//! To add a value: one line here. Numbers and names never change.
+
+/// Declares enums of `Variant = number, "name", "meaning";`. The meaning is also the doc comment.
+macro_rules! words {
+    ($($(#[$meta:meta])* pub enum $name:ident {
+        $($(#[$extra:meta])* $variant:ident = $number:literal, $word:literal, $about:literal;)*
+    })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum $name {
+            $($(#[$extra])* #[doc = $about] $variant = $number,)*
+        }
+
+        impl $name {
+            /// All values, by number.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$variant),*];
+
+            /// The number in the records.
+            pub const fn number(self) -> u32 {
+                // CAST: the discriminant of a repr(u32) enum.
+                self as u32
+            }
+
+            /// The name in text, JSON and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            /// The number as text.
+            pub const fn digits(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($number),)*
+                }
+            }
+
+            /// The meaning, for help texts.
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $about,)*
+                }
+            }
+
+            /// The value with this number.
+            pub fn from_number(number: u32) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.number() == number)
+            }
+
+            /// The value with this name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.name() == name)
+            }
+
+            /// The name of a number; `unknown` for a number without a value.
+            pub fn name_of(number: u32) -> &'static str {
+                Self::from_number(number).map_or("unknown", Self::name)
+            }
+        }
+    )*};
+}
+
+words! {
+    /// A compute policy: how the compute time of a GPU is shared. Numbers and names are cGPU's.
+    pub enum Policy {
+        Fair = 0, "fair", "Every instance has one part in max_instances, and never more.";
+        Preemptive = 1, "preemptive", "Instances that have work share equally.";
+        Weight = 2, "weight", "Instances that have work share by weight.";
+        Fixed = 3, "fixed", "Every instance has its weight in percent, and never more.";
+        Soft = 4, "soft", "By weight, in longer turns; what was left unused may be taken later.";
+        Native = 5, "native", "As the NVIDIA driver likes.";
+    }
+
+    /// The base period: how long a turn of all competing instances is.
+    pub enum Period {
+        Latency = 0, "latency", "Short turns, from 32 ms: instances wait less.";
+        Throughput = 1, "throughput", "Turns of 100 ms: less is lost by switching.";
+    }
+
+    /// How the compute time of a GPU is shared at the moment.
+    pub enum Mode {
+        Native = 0, "native", "As the driver likes: by policy, or because no mechanism works here.";
+        Free = 1, "free", "No instance is held back: at most one has work.";
+        Slices = 2, "slices", "By the time slices of the channel groups.";
+        Windows = 3, "windows", "By windows, one instance at a time.";
+    }
+
+    /// What becomes of managed memory (`cudaMallocManaged`) that does not fit.
+    #[derive(Default)]
+    pub enum ManagedMode {
+        #[default]
+        Spill = 0, "spill",
+            "What does not fit lives in host memory, where the GPU uses it, until there is room.";
+        Charge = 1, "charge", "What does not fit is refused.";
+        Deny = 2, "deny", "All of it is refused.";
+    }
+
+    /// How an instance stands to the others on its GPU.
+    pub enum Priority {
+        Normal = 0, "normal", "As the others.";
+        High = 1, "high", "Served before the others.";
+    }
+}
+
+impl Policy {
+    /// Whether an instance is held to its share also when the GPU is otherwise free.
+    pub const fn is_hard(self) -> bool {
+        matches!(self, Self::Fair | Self::Fixed)
+    }
+}
