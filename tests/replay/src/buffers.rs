@@ -6,7 +6,7 @@ use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::decode::Decoded;
 use crate::layout::{self, Effect, Kind, Pointer};
 use crate::record::{Nested, NestedKind};
-use crate::space::Space;
+use crate::space::ReplaySpace;
 
 /// Offset of the nested parameters' pointer in RM_CONTROL and RM_ALLOC.
 const PARAMS_AT: usize = 16;
@@ -71,7 +71,7 @@ pub struct Buffers {
 
 impl Buffers {
     /// Lays out a call's memory with everything translated.
-    pub fn new(d: &Decoded<'_>, space: &Space) -> Self {
+    pub fn new(d: &Decoded<'_>, space: &ReplaySpace) -> Self {
         let mut argument = Memory::new(d.input());
         if d.uvm {
             // UUIDs.
@@ -162,7 +162,7 @@ impl Buffers {
     }
 
     /// The argument that should have come back: as recorded, translated, our pointers.
-    pub fn expected(&self, d: &Decoded<'_>, space: &Space) -> Vec<u8> {
+    pub fn expected(&self, d: &Decoded<'_>, space: &ReplaySpace) -> Vec<u8> {
         let Some(recorded) = d.io.argument.as_ref().map(|a| a.output.as_slice()) else {
             return Vec::new();
         };
@@ -202,7 +202,12 @@ impl Buffers {
     }
 
     /// The nested parameters that should have come back.
-    pub fn nested_expected(&self, d: &Decoded<'_>, nested: &Nested, space: &Space) -> Vec<u8> {
+    pub fn nested_expected(
+        &self,
+        d: &Decoded<'_>,
+        nested: &Nested,
+        space: &ReplaySpace,
+    ) -> Vec<u8> {
         let Some(recorded) = &nested.bytes else {
             return Vec::new();
         };
@@ -226,7 +231,7 @@ fn target(
     pointer: Pointer,
     params: &[u8],
     client: u32,
-    space: &Space,
+    space: &ReplaySpace,
 ) -> Option<Memory> {
     if u64_at(params, pointer.at) == 0 || pointer.at + 8 > params.len() {
         return None;

@@ -249,6 +249,12 @@ impl Control {
     }
 }
 
+/// The folder with the nodes of an instance.
+#[must_use]
+pub fn folder(name: &str) -> String {
+    format!("{}/{name}", uapi::CGPUFS_MOUNT)
+}
+
 /// Mounts the filesystem of the twins where the tool does, unless it is mounted.
 pub fn mount_cgpufs() -> Result<(), String> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;

@@ -14,8 +14,6 @@ use crate::record::{Op, Trace};
 use crate::report::Outcome;
 use crate::sys;
 
-/// Descriptors from here on are the replayer's own; recordings have smaller ones.
-pub(crate) const OWN_FDS: i32 = 3000;
 /// A call that takes longer hangs (the emulated machine is slow, but not that slow).
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -258,12 +256,13 @@ fn start(trace: &Trace, nodes: &Nodes) -> Result<Child, String> {
 
 /// The child: makes the calls it is told to make until the parent goes away.
 fn serve(trace: &Trace, nodes: &Nodes, stream: UnixStream) -> Result<(), String> {
-    let fd = sys::dup_above(stream.into_raw_fd(), OWN_FDS).map_err(|e| format!("errno {e}"))?;
-    sys::close_between(3, OWN_FDS - 1);
+    let fd =
+        sys::dup_above(stream.into_raw_fd(), sys::OWN_FDS).map_err(|e| format!("errno {e}"))?;
+    sys::close_between(3, sys::OWN_FDS - 1);
     sys::die_with_parent();
     // SAFETY: `dup_above` made the descriptor for us alone.
     let mut answers = unsafe { UnixStream::from_raw_fd(fd) };
-    let copy = sys::dup_above(fd, OWN_FDS).map_err(|e| format!("errno {e}"))?;
+    let copy = sys::dup_above(fd, sys::OWN_FDS).map_err(|e| format!("errno {e}"))?;
     // SAFETY: as above.
     let orders = BufReader::new(unsafe { UnixStream::from_raw_fd(copy) });
     let mut player = Player::new(&trace.records, nodes.clone());

@@ -6,10 +6,9 @@ use crate::bytes::{fd_at, u32_at, u64_at};
 use crate::decode::Decoded;
 use crate::layout::{self, Effect, Kind};
 use crate::nodes::Nodes;
-use crate::orchestrate::OWN_FDS;
 use crate::record::{Ioctl, Nested, NestedKind, Op, Record};
 use crate::report::{Mismatch, Outcome, Refused};
-use crate::space::{object_name, Mapping, Space};
+use crate::space::{object_name, Mapping, ReplaySpace};
 use crate::standin;
 use crate::sys;
 
@@ -18,7 +17,7 @@ pub struct Player<'a> {
     records: &'a [Record],
     pub(crate) nodes: Nodes,
     /// What exists here.
-    pub space: Space,
+    pub space: ReplaySpace,
     /// Bytes that the recording's GPU was short of at the first question, held by processes that
     /// are not part of the replay.
     pub(crate) held_by_others: Option<u64>,
@@ -62,7 +61,7 @@ impl<'a> Player<'a> {
         Self {
             records,
             nodes,
-            space: Space::default(),
+            space: ReplaySpace::default(),
             held_by_others: None,
             company: false,
             blind_call_told: false,
@@ -184,7 +183,7 @@ impl<'a> Player<'a> {
             return skipped();
         }
         Outcome {
-            sent: sys::dup_above(fd, OWN_FDS).ok(),
+            sent: sys::dup_above(fd, sys::OWN_FDS).ok(),
             ..Outcome::default()
         }
     }

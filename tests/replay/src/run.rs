@@ -15,7 +15,7 @@ use crate::standin::{self, KernelLog};
 
 /// What to replay where.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RunSettings {
     /// Directly on the stand-in's nodes.
     pub direct: bool,
     /// The instance's limit on each GPU, bytes; `None` for the GPU's whole memory.
@@ -145,7 +145,7 @@ pub fn create(
 }
 
 /// Replays recordings and says what came of it.
-pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
+pub fn run(traces: &[Trace], settings: &RunSettings) -> Result<Summary, String> {
     let order = orchestrate::merged(traces);
     let minors = minors(traces);
     standin::load_answers(&answers::blob(traces, &order))?;
@@ -179,7 +179,7 @@ pub fn run(traces: &[Trace], settings: &Settings) -> Result<Summary, String> {
                     .map_err(|e| format!("capabilities of {name}: errno {e}"))?;
             }
         }
-        let folder = format!("{}/{name}", uapi::CGPUFS_MOUNT);
+        let folder = control::folder(&name);
         (
             Accounting::Module { control, name },
             Nodes::Instance(folder),

@@ -26,7 +26,7 @@ pub struct Mapping {
 
 /// The state of one replayed process.
 #[derive(Debug, Default)]
-pub struct Space {
+pub struct ReplaySpace {
     clients: HashMap<u32, u32>,
     foreign: HashMap<u32, u32>,
     foreign_dead: HashSet<Name>,
@@ -46,7 +46,7 @@ pub struct Space {
     channels: Vec<Name>,
 }
 
-impl Space {
+impl ReplaySpace {
     /// A client that another replayed process made: recorded handle and real one.
     pub fn add_foreign(&mut self, recorded: u32, real: u32) {
         self.foreign.insert(recorded, real);
@@ -231,7 +231,7 @@ impl Space {
         self.dead_ranges.remove(&base);
     }
 
-    /// Whether [`Space::lose_range`] was said of a range.
+    /// Whether [`ReplaySpace::lose_range`] was said of a range.
     pub fn is_dead_range(&self, base: u64) -> bool {
         self.dead_ranges.contains(&base)
     }
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn handles_are_translated_by_client() {
-        let mut s = Space::default();
+        let mut s = ReplaySpace::default();
         s.add_client(0xC1D0_0018, 0xC1D0_0001);
         s.add_object((0xC1D0_0018, 0xCAF0_0001), 0xCAF0_0007);
         let mut bytes = [0; 12];
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_client_of_another_process_is_known_unless_hidden_by_an_own_one() {
-        let mut s = Space::default();
+        let mut s = ReplaySpace::default();
         s.add_foreign(5 << 16, 1);
         assert_eq!(s.client(5 << 16), 1);
         s.add_client(5 << 16, 2);
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_hangs_on_a_lost_object_is_lost_until_made_again() {
-        let mut s = Space::default();
+        let mut s = ReplaySpace::default();
         s.lose((1, 0x5C00_0001));
         let mut bytes = [0; 8];
         put_u32(&mut bytes, 4, 0x5C00_0001);
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn uuids_are_found_at_any_word() {
-        let mut s = Space::default();
+        let mut s = ReplaySpace::default();
         let recorded: [u8; 16] = std::array::from_fn(|i| u8::try_from(i).unwrap_or(0));
         s.add_uuid(recorded, [9; 16]);
         let mut bytes = vec![0; 4];
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn maps_are_cut_like_munmap_does() {
-        let mut s = Space::default();
+        let mut s = ReplaySpace::default();
         let live = |len, real| Mapping {
             len,
             real: Some(real),

@@ -7,6 +7,9 @@ use std::io;
 /// An errno.
 pub type Errno = i32;
 
+/// Descriptors from here on are the replayer's own; recordings have smaller ones.
+pub(crate) const OWN_FDS: i32 = 3000;
+
 /// The errno of the last failed call of this thread.
 pub fn errno() -> Errno {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)

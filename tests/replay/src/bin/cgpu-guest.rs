@@ -15,13 +15,13 @@ use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
 /// Programs for the test VM.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct GuestArguments {
     #[command(subcommand)]
-    command: Command,
+    command: GuestCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum GuestCommand {
     /// What calls cost on the driver's own nodes and through an instance, by turns, and how that grows.
     /// Prints a JSON object.
     Bench {
@@ -188,16 +188,16 @@ fn print(report: &impl serde::Serialize) -> Result<(), String> {
     Ok(())
 }
 
-fn work(command: Command) -> Result<bool, String> {
+fn work(command: GuestCommand) -> Result<bool, String> {
     match command {
-        Command::Bench {
+        GuestCommand::Bench {
             rounds,
             calls,
             objects,
             processes,
             marked,
         } => {
-            print(&bench::run(bench::Settings {
+            print(&bench::run(bench::BenchSettings {
                 rounds,
                 calls,
                 objects,
@@ -206,27 +206,27 @@ fn work(command: Command) -> Result<bool, String> {
             })?)?;
             Ok(true)
         }
-        Command::Hammer { count } => {
+        GuestCommand::Hammer { count } => {
             let report = hammer::run(count)?;
             print(&report)?;
             Ok(report.different.is_empty() && report.kernel_warnings == 0)
         }
-        Command::Race { count } => {
+        GuestCommand::Race { count } => {
             let report = race::run(count)?;
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
-        Command::Scale { objects, processes } => {
+        GuestCommand::Scale { objects, processes } => {
             let report = scale::run(objects, processes)?;
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
-        Command::StormMemory {
+        GuestCommand::StormMemory {
             seconds,
             seed,
             fail_allocations,
         } => {
-            let mut report = storm::run(storm::Settings {
+            let mut report = storm::run(storm::StormSettings {
                 seconds,
                 seed,
                 fail: fail_allocations,
@@ -237,40 +237,40 @@ fn work(command: Command) -> Result<bool, String> {
             print(&report)?;
             Ok(report.wrong.is_empty() && report.kernel_warnings == 0)
         }
-        Command::Soak { seconds } => {
+        GuestCommand::Soak { seconds } => {
             let report = soak::run(seconds)?;
             print(&report)?;
             Ok(report.wrong.is_empty() && report.grown.is_empty() && report.kernel_warnings == 0)
         }
-        Command::Weights { only } => weights::run(&only),
-        Command::Suite { only, unload } => suite::run(&only, unload),
-        Command::Attacks { only } => attacks::run(&only),
-        Command::Storm {
+        GuestCommand::Weights { only } => weights::run(&only),
+        GuestCommand::Suite { only, unload } => suite::run(&only, unload),
+        GuestCommand::Attacks { only } => attacks::run(&only),
+        GuestCommand::Storm {
             seconds,
             seed,
             processes,
         } => chaos::run(seconds, seed, processes),
-        Command::UseFd { fd } => Ok(rm::alloc(fd, 0, 0, 0, rm::ROOT, &mut []).is_ok()),
-        Command::Inside {
+        GuestCommand::UseFd { fd } => Ok(rm::alloc(fd, 0, 0, 0, rm::ROOT, &mut []).is_ok()),
+        GuestCommand::Inside {
             limit,
             gpu,
             device_instance,
             trace,
             hold,
-        } => inside::run(&inside::Settings {
+        } => inside::run(&inside::InsideSettings {
             gpu,
             device_instance,
             limit,
             trace,
             hold,
         }),
-        Command::Answers { files } => {
+        GuestCommand::Answers { files } => {
             let traces: Result<Vec<_>, _> = files.iter().map(|f| Trace::read(f)).collect();
             let traces = traces.map_err(|e| e.to_string())?;
             standin::load_answers(&answers::blob(&traces, &orchestrate::merged(&traces)))?;
             Ok(true)
         }
-        Command::Demo {
+        GuestCommand::Demo {
             first,
             second,
             smi,
@@ -279,7 +279,7 @@ fn work(command: Command) -> Result<bool, String> {
             raised_limit,
         } => {
             relaunch::without_random_layout();
-            demo::run(&demo::Settings {
+            demo::run(&demo::DemoSettings {
                 first,
                 second,
                 smi,
@@ -294,7 +294,7 @@ fn work(command: Command) -> Result<bool, String> {
 fn main() -> ExitCode {
     sys::die_of_closed_pipes();
     sys::raise_fd_limit();
-    match work(Arguments::parse().command) {
+    match work(GuestArguments::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {

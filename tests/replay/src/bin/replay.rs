@@ -8,19 +8,19 @@ use cgpu_uapi as uapi;
 use clap::{Parser, Subcommand};
 
 use cgpu_replay::record::Trace;
-use cgpu_replay::run::{self, Settings};
+use cgpu_replay::run::{self, RunSettings};
 use cgpu_replay::{check, relaunch, size, sys};
 
 /// Replays recordings of CUDA programs.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct ReplayArguments {
     #[command(subcommand)]
-    command: Command,
+    command: ReplayCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ReplayCommand {
     /// Replays recordings in the test VM and prints a JSON object.
     ///
     /// Several recordings are merged by their clock, a process for each. Without --direct they run
@@ -81,9 +81,9 @@ fn capabilities(names: &[String]) -> Result<u32, String> {
     names.iter().try_fold(0, |bits, name| Ok(bits | bit(name)?))
 }
 
-fn work(command: Command) -> Result<(), String> {
+fn work(command: ReplayCommand) -> Result<(), String> {
     match command {
-        Command::Run {
+        ReplayCommand::Run {
             direct,
             mem,
             managed,
@@ -96,7 +96,7 @@ fn work(command: Command) -> Result<(), String> {
             sys::raise_fd_limit();
             sys::stay_on_this_processor();
             let traces = read(&files)?;
-            let settings = Settings {
+            let settings = RunSettings {
                 direct,
                 limit: mem,
                 managed_mode: managed,
@@ -108,7 +108,7 @@ fn work(command: Command) -> Result<(), String> {
             let text = serde_json::to_string_pretty(&summary).map_err(|e| e.to_string())?;
             println!("{text}");
         }
-        Command::Check { files } => {
+        ReplayCommand::Check { files } => {
             for trace in read(&files)? {
                 println!("{}: {} calls", trace.name, trace.records.len());
                 for (title, row) in check::check(&trace) {
@@ -123,7 +123,7 @@ fn work(command: Command) -> Result<(), String> {
 
 fn main() -> ExitCode {
     sys::die_of_closed_pipes();
-    match work(Arguments::parse().command) {
+    match work(ReplayArguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("replay: {e}");

@@ -13,8 +13,6 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cgpu_uapi as uapi;
-
 use super::process::spawn;
 use super::rm;
 use crate::bytes::{put_u32, put_u64, u32_at};
@@ -73,7 +71,7 @@ impl Dice {
 }
 
 /// A process: its dice, files and mappings.
-struct Program {
+struct ChaosProgram {
     dice: Dice,
     folder: String,
     files: Vec<i32>,
@@ -82,7 +80,7 @@ struct Program {
     handles: [u32; 12],
 }
 
-impl Program {
+impl ChaosProgram {
     fn new(seed: u64, tenant: &str) -> Self {
         let mut handles = [0; 12];
         for (i, handle) in (0x5c00_0001..).zip(handles.iter_mut()) {
@@ -90,7 +88,7 @@ impl Program {
         }
         Self {
             dice: Dice(seed),
-            folder: format!("{}/{tenant}", uapi::CGPUFS_MOUNT),
+            folder: crate::control::folder(tenant),
             files: Vec::new(),
             maps: Vec::new(),
             client: 0,
@@ -376,7 +374,7 @@ fn counts() -> Result<Vec<(String, u64)>, String> {
 
 /// One process of it.
 fn process(seed: u64, tenant: &str) -> i32 {
-    let mut program = Program::new(seed, tenant);
+    let mut program = ChaosProgram::new(seed, tenant);
     // What chance would seldom make: a client, a device and a subdevice.
     for _ in 0..3 {
         program.open();

@@ -26,7 +26,7 @@ const PROGRESS: usize = 300;
 
 /// What the demo runs.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct DemoSettings {
     /// Recording of the first container's program.
     pub first: PathBuf,
     /// Recording of the second container's program, one that wants more than it gets.
@@ -180,7 +180,7 @@ impl Heard {
 }
 
 /// Runs the demo. Progress goes to stderr, the table to stdout. Whether all went as it should.
-pub fn run(settings: &Settings) -> Result<bool, String> {
+pub fn run(settings: &DemoSettings) -> Result<bool, String> {
     let read = |path: &PathBuf| Trace::read(path).map_err(|e| e.to_string());
     let (first, second, smi) = (
         read(&settings.first)?,
@@ -220,7 +220,7 @@ pub fn run(settings: &Settings) -> Result<bool, String> {
     Ok(good? && faults.is_empty())
 }
 
-fn share(control: &Control, sides: &[Side; 2], settings: &Settings) -> Result<bool, String> {
+fn share(control: &Control, sides: &[Side; 2], settings: &DemoSettings) -> Result<bool, String> {
     let get = |side: &Side| {
         let instance = control.get(side.name, GPU);
         instance.map_err(|e| format!("instance {}: errno {e}", side.name))
@@ -316,7 +316,7 @@ fn share(control: &Control, sides: &[Side; 2], settings: &Settings) -> Result<bo
     Ok(good)
 }
 
-fn limits(side: &Side, settings: &Settings) -> String {
+fn limits(side: &Side, settings: &DemoSettings) -> String {
     if side.waits {
         format!("{}, then {}", show(side.limit), show(settings.raised_limit))
     } else {

@@ -40,7 +40,7 @@ pub struct Done {
 
 /// The result.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct HammerReport {
     /// Opens of each proxy that were asked for.
     pub count: u64,
     /// What was done with each proxy.
@@ -217,14 +217,14 @@ fn hammer(path: &str, count: u64) -> Result<Done, String> {
 }
 
 /// Opens each proxy `count` times and compares all counts.
-pub fn run(count: u64) -> Result<Report, String> {
+pub fn run(count: u64) -> Result<HammerReport, String> {
     control::mount_cgpufs()?;
     let mut log = KernelLog::from_now();
     let device = Control::open().map_err(|e| format!("control device: errno {e}"))?;
     let id = device
         .create(NAME, 0, 1 << 30, 1)
         .map_err(|e| format!("instance: errno {e}"))?;
-    let folder = format!("{}/{NAME}", cgpu_uapi::CGPUFS_MOUNT);
+    let folder = control::folder(NAME);
     let result = hammer_all(count, id, &folder);
     let destroyed = device.destroy(NAME, 0);
     let mut report = result?;
@@ -237,7 +237,7 @@ pub fn run(count: u64) -> Result<Report, String> {
     Ok(report)
 }
 
-fn hammer_all(count: u64, id: u32, folder: &str) -> Result<Report, String> {
+fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String> {
     let twins = ["nvidia0", "nvidiactl", "nvidia-uvm"];
     let honest = [
         format!("/dev/cgpu{id}"),
@@ -250,10 +250,10 @@ fn hammer_all(count: u64, id: u32, folder: &str) -> Result<Report, String> {
         let _ = sys::close(fd);
     }
     sys::sleep_ms(100);
-    let mut report = Report {
+    let mut report = HammerReport {
         count,
         before: counts()?,
-        ..Report::default()
+        ..HammerReport::default()
     };
     for (twin, honest) in twins.iter().zip(&honest) {
         eprintln!("hammer: {twin}");

@@ -22,7 +22,7 @@ const MORE: u32 = 0x5C00_0011;
 
 /// What the program expects.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct InsideSettings {
     /// Minor of its GPU.
     pub gpu: u32,
     /// RM's device instance of it.
@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 /// Looks around; a line on stdout for each thing that is as it must be.
-pub fn run(settings: &Settings) -> Result<bool, String> {
+pub fn run(settings: &InsideSettings) -> Result<bool, String> {
     if settings.trace.is_some() {
         relaunch::without_random_layout();
     }
@@ -105,7 +105,7 @@ fn mask(gpu: u32) -> Result<(), String> {
     Ok(())
 }
 
-fn memory(settings: &Settings) -> Result<(), String> {
+fn memory(settings: &InsideSettings) -> Result<(), String> {
     let failed = |what: &'static str| move |e: Failure| format!("{what}: {e}");
     let client = Client::open("/dev", settings.gpu, settings.device_instance)
         .map_err(failed("an RM client"))?;

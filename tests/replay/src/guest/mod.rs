@@ -16,6 +16,7 @@ pub mod scale;
 pub mod soak;
 pub mod storm;
 pub mod suite;
+mod tools;
 pub mod uvm;
 pub mod weights;
 pub mod work;

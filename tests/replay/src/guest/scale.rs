@@ -6,14 +6,14 @@
 
 use std::time::Instant;
 
-use cgpu_uapi as uapi;
 use serde::Serialize;
 
-use crate::control::{self, Control};
+use crate::control::{self, folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm::{Client, DEVICE_HANDLE};
+use crate::guest::tools::sys;
 use crate::standin::{self, KernelLog};
-use crate::sys;
+use crate::sys as os;
 
 const GPU: u32 = 0;
 const NAME: &str = "scale";
@@ -24,7 +24,7 @@ const LIMIT: u64 = 64 << 30;
 
 /// What was done and seen.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct ScaleReport {
     /// Objects of one client.
     pub objects: u32,
     /// Microseconds for each of the first tenth of them, and of the last.
@@ -46,15 +46,7 @@ pub struct Report {
 struct Scale {
     control: Control,
     device_instance: u32,
-    report: Report,
-}
-
-fn errno<T>(what: &str, result: Result<T, i32>) -> Result<T, String> {
-    result.map_err(|e| format!("{what}: errno {e}"))
-}
-
-fn folder(name: &str) -> String {
-    format!("{}/{name}", uapi::CGPUFS_MOUNT)
+    report: ScaleReport,
 }
 
 impl Scale {
@@ -64,7 +56,7 @@ impl Scale {
     }
 
     fn expect(&mut self, name: &str, what: &str, used: u64) -> Result<(), String> {
-        let seen = errno("get", self.control.get(name, GPU))?;
+        let seen = sys("get", self.control.get(name, GPU))?;
         if (seen.memory_used_bytes, seen.memory_reserved_bytes) != (used, 0) {
             let seen = seen.memory_used_bytes;
             self.report
@@ -76,7 +68,7 @@ impl Scale {
 
     fn objects(&mut self, count: u32) -> Result<(), String> {
         let heap = standin::heap(GPU)?.used;
-        errno("instance", self.control.create(NAME, GPU, LIMIT, 1))?;
+        sys("instance", self.control.create(NAME, GPU, LIMIT, 1))?;
         let client = self.open(NAME)?;
         let tenth = (count / 10).max(1);
         let mut times = (0.0, 0.0);
@@ -102,7 +94,7 @@ impl Scale {
         self.report.freed_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(count);
         self.expect(NAME, "after the parent's free", 0)?;
         client.close();
-        errno("destroy", self.control.destroy(NAME, GPU))?;
+        sys("destroy", self.control.destroy(NAME, GPU))?;
         if standin::heap(GPU)?.used != heap {
             self.report.wrong.push("the heap is not what it was".into());
         }
@@ -113,17 +105,17 @@ impl Scale {
     }
 
     fn instances(&mut self) -> Result<(), String> {
-        let most = u32::try_from(uapi::MAX_INSTANCES_PER_GPU).unwrap_or(0);
+        let most = u32::try_from(cgpu_uapi::MAX_INSTANCES_PER_GPU).unwrap_or(0);
         let names: Vec<String> = (0..most).map(|n| format!("{NAME}{n}")).collect();
         for name in &names {
-            errno(name, self.control.create(name, GPU, LIMIT / 64, 1))?;
+            sys(name, self.control.create(name, GPU, LIMIT / 64, 1))?;
         }
         let one_more = self.control.create("one-more", GPU, LIMIT / 64, 1);
         if one_more.is_ok() {
             self.report
                 .wrong
                 .push("there is room for one more instance".into());
-            errno("destroy", self.control.destroy("one-more", GPU))?;
+            sys("destroy", self.control.destroy("one-more", GPU))?;
         }
         let mut clients = Vec::new();
         for (name, size) in names.iter().zip(1..) {
@@ -143,14 +135,14 @@ impl Scale {
         for (client, name) in clients.into_iter().zip(&names) {
             client.close();
             self.expect(name, "after the close", 0)?;
-            errno(name, self.control.destroy(name, GPU))?;
+            sys(name, self.control.destroy(name, GPU))?;
         }
         self.report.instances = most;
         Ok(())
     }
 
     fn processes(&mut self, count: u32) -> Result<(), String> {
-        errno("instance", self.control.create(NAME, GPU, LIMIT, 1))?;
+        sys("instance", self.control.create(NAME, GPU, LIMIT, 1))?;
         let (folder, instance) = (folder(NAME), self.device_instance);
         let mut pids = Vec::new();
         for _ in 0..count {
@@ -162,19 +154,19 @@ impl Scale {
                     return 2;
                 }
                 loop {
-                    sys::sleep_ms(1_000_000);
+                    os::sleep_ms(1_000_000);
                 }
             });
-            pids.push(errno("fork", pid)?);
+            pids.push(sys("fork", pid)?);
         }
         let mut seen = 0;
         for _ in 0..6000 {
-            let now = errno("get", self.control.get(NAME, GPU))?;
+            let now = sys("get", self.control.get(NAME, GPU))?;
             seen = now.processes;
             if seen == count && now.memory_used_bytes == u64::from(count) * SMALL {
                 break;
             }
-            sys::sleep_ms(20);
+            os::sleep_ms(20);
         }
         if seen != count {
             self.report
@@ -183,40 +175,40 @@ impl Scale {
         }
         self.expect(NAME, "all processes", u64::from(count) * SMALL)?;
         for &pid in &pids {
-            errno("kill", sys::kill(pid, libc::SIGKILL))?;
+            sys("kill", os::kill(pid, libc::SIGKILL))?;
         }
         for &pid in &pids {
-            let status = errno("wait", sys::wait(pid))?;
+            let status = sys("wait", os::wait(pid))?;
             if status != libc::SIGKILL {
                 let what = format!("a process ended with status {status:#x}");
                 self.report.wrong.push(what);
             }
         }
         for _ in 0..250 {
-            let now = errno("get", self.control.get(NAME, GPU))?;
+            let now = sys("get", self.control.get(NAME, GPU))?;
             if now.processes + now.open_files + now.tenant_open_files == 0 {
                 break;
             }
-            sys::sleep_ms(20);
+            os::sleep_ms(20);
         }
         self.expect(NAME, "after their end", 0)?;
-        errno("destroy", self.control.destroy(NAME, GPU))?;
+        sys("destroy", self.control.destroy(NAME, GPU))?;
         self.report.processes = count;
         Ok(())
     }
 }
 
 /// Runs all three.
-pub fn run(objects: u32, processes: u32) -> Result<Report, String> {
+pub fn run(objects: u32, processes: u32) -> Result<ScaleReport, String> {
     control::mount_cgpufs()?;
     let mut log = KernelLog::from_now();
-    let control = errno("control device", Control::open())?;
-    let gpus = errno("GPUs", control.gpus())?;
+    let control = sys("control device", Control::open())?;
+    let gpus = sys("GPUs", control.gpus())?;
     let gpu = gpus.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let mut scale = Scale {
         device_instance: gpu.device_instance,
         control,
-        report: Report::default(),
+        report: ScaleReport::default(),
     };
     scale.objects(objects)?;
     scale.instances()?;

@@ -44,7 +44,7 @@ pub struct Sample {
 
 /// What was done and seen.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct SoakReport {
     /// One sample for each cycle.
     pub cycles: Vec<Sample>,
     /// Calls in the storms of memory.
@@ -111,8 +111,8 @@ fn read(path: &str) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
 }
 
-fn cycle(report: &mut Report) -> Result<(), String> {
-    let stormed = storm::run(storm::Settings {
+fn cycle(report: &mut SoakReport) -> Result<(), String> {
+    let stormed = storm::run(storm::StormSettings {
         seconds: STORM_S,
         seed: None,
         fail: false,
@@ -144,9 +144,9 @@ fn cycle(report: &mut Report) -> Result<(), String> {
 }
 
 /// Runs cycles until so many seconds have passed.
-pub fn run(seconds: u64) -> Result<Report, String> {
+pub fn run(seconds: u64) -> Result<SoakReport, String> {
     let began = Instant::now();
-    let mut report = Report::default();
+    let mut report = SoakReport::default();
     let mut samples = Vec::new();
     while began.elapsed() < Duration::from_secs(seconds) || samples.len() < FEWEST {
         cycle(&mut report)?;

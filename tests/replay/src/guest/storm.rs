@@ -67,7 +67,7 @@ struct Seat {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct StormSettings {
     /// How long.
     pub seconds: u64,
     /// Where random numbers begin; `None`: anywhere.
@@ -78,7 +78,7 @@ pub struct Settings {
 
 /// What was done and seen.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct StormReport {
     /// Where random numbers began.
     pub seed: u64,
     /// Times that all threads stood still.
@@ -105,7 +105,7 @@ pub struct Report {
     pub kernel_warnings: usize,
 }
 
-impl Report {
+impl StormReport {
     /// Whether enough has happened for it to say something.
     pub fn says_something(&self) -> bool {
         self.granted > 0 && self.refused > 0 && self.kills > 0
@@ -127,12 +127,12 @@ struct Storm {
     tenants: Vec<Tenant>,
     pids: [i32; SEATS],
     random: Random,
-    settings: Settings,
+    settings: StormSettings,
     /// The heap before.
     idle: Heap,
     idle_contexts: u64,
     setting: worker::Setting,
-    report: Report,
+    report: StormReport,
 }
 
 fn contexts() -> Result<u64, String> {
@@ -377,7 +377,7 @@ impl Storm {
 }
 
 /// Runs the storm.
-pub fn run(settings: Settings) -> Result<Report, String> {
+pub fn run(settings: StormSettings) -> Result<StormReport, String> {
     control::mount_cgpufs()?;
     let mut log = KernelLog::from_now();
     let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
@@ -396,7 +396,7 @@ pub fn run(settings: Settings) -> Result<Report, String> {
         made.map_err(|e| format!("{name}: errno {e}"))?;
         tenants.push(Tenant {
             name,
-            folder: format!("{}/{name}", uapi::CGPUFS_MOUNT),
+            folder: control::folder(name),
             limit,
             allowance: limit,
         });
@@ -411,9 +411,9 @@ pub fn run(settings: Settings) -> Result<Report, String> {
         idle: standin::heap(GPU)?,
         idle_contexts: contexts()?,
         setting,
-        report: Report {
+        report: StormReport {
             seed,
-            ..Report::default()
+            ..StormReport::default()
         },
     };
     let injection = settings.fail.then(Injection::start).transpose()?;

@@ -7,12 +7,12 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use cgpu_uapi as uapi;
-
 use super::scene::{GPU, MIB};
 use super::Own;
 use crate::bytes::{put_u32, put_u64};
-use crate::control::Control;
+use cgpu_uapi as uapi;
+
+use crate::control::{folder, Control};
 use crate::guest::cgroup::Group;
 use crate::guest::process::{drop_admin, in_child, unshare};
 use crate::guest::rm;
@@ -89,10 +89,6 @@ fn instance(name: &str) -> Result<Control, String> {
         .create(name, GPU, 1 << 30, 1)
         .map_err(|e| format!("create: errno {e}"))?;
     Ok(control)
-}
-
-fn folder(name: &str) -> String {
-    format!("{}/{name}", uapi::CGPUFS_MOUNT)
 }
 
 /// A program in an instance.

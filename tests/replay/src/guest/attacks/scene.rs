@@ -5,11 +5,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
-use cgpu_uapi as uapi;
-
 use super::Told;
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::control::Control;
+use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm;
 use crate::layout;
@@ -63,7 +61,7 @@ impl Place {
     fn folder(self, name: &str) -> String {
         match self {
             Self::Driver => "/dev".to_owned(),
-            Self::Instance => format!("{}/{name}", uapi::CGPUFS_MOUNT),
+            Self::Instance => folder(name),
         }
     }
 }

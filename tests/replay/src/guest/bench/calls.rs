@@ -3,19 +3,19 @@
 
 use std::time::{Duration, Instant};
 
+use super::figures::GPU;
 use super::marks::marked;
-use super::side::{Side, PIECE, SMALL};
-use super::GPU;
+use super::side::{BenchSide, PIECE, SMALL};
 use crate::guest::rm::{self, Failure};
 use crate::standin;
 use crate::sys;
 
 /// Makes so many calls of a kind, and tells what one took: a name and nanoseconds for each thing that was
 /// timed.
-pub(super) type Call = fn(&Side, u32) -> Result<Vec<(&'static str, f64)>, String>;
+pub(super) type MeasuredCall = fn(&BenchSide, u32) -> Result<Vec<(&'static str, f64)>, String>;
 
 /// All.
-pub(super) const ALL: &[Call] = &[
+pub(super) const ALL: &[MeasuredCall] = &[
     unknown_control,
     answered_control,
     control,
@@ -76,13 +76,13 @@ fn await_tick() {
     }
 }
 
-fn failed<'a>(what: &'a str, side: &'a Side) -> impl Fn(Failure) -> String + 'a {
+fn failed<'a>(what: &'a str, side: &'a BenchSide) -> impl Fn(Failure) -> String + 'a {
     move |e| format!("{what} on {}: {e}", side.folder)
 }
 
 /// A control to the subdevice.
 fn controls(
-    side: &Side,
+    side: &BenchSide,
     count: u32,
     name: &'static str,
     cmd: u32,
@@ -108,7 +108,7 @@ fn controls(
 }
 
 /// One that is in no table: the whole way to a decision, and no further.
-fn unknown_control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn unknown_control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let refused = |done: &Result<(), Failure>| matches!(done, Err(Failure::Status(_)));
     controls(
         side,
@@ -121,7 +121,7 @@ fn unknown_control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, 
 }
 
 /// PERF_BOOST, which the module answers. (The stand-in driver, which has no answer, refuses it.)
-fn answered_control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn answered_control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let reached = |done: &Result<(), Failure>| !matches!(done, Err(Failure::Errno(_)));
     controls(
         side,
@@ -134,7 +134,7 @@ fn answered_control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>,
 }
 
 /// MC_GET_ARCH_INFO: 16 bytes that the driver has at hand.
-fn control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn control(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     controls(
         side,
         count,
@@ -145,7 +145,7 @@ fn control(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> 
     )
 }
 
-fn memory_report(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn memory_report(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let each = timed(count, |_| {
         let told = side.client.fb_info(&[8, 0x16]);
         told.map(drop).map_err(failed("FB_GET_INFO_V2", side))
@@ -153,7 +153,7 @@ fn memory_report(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, St
     Ok(vec![("FB_GET_INFO_V2", each)])
 }
 
-fn memory(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn memory(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let made = timed(count, |number| {
         let made = side.client.memory(MADE + number, SMALL);
         made.map(drop).map_err(failed("RM_ALLOC", side))
@@ -168,7 +168,7 @@ fn memory(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     ])
 }
 
-fn open(side: &Side, node: &str) -> Result<i32, String> {
+fn open(side: &BenchSide, node: &str) -> Result<i32, String> {
     let path = format!("{}/{node}", side.folder);
     let opened = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
     opened.map_err(|e| format!("{path}: errno {e}"))
@@ -178,7 +178,7 @@ fn close(fd: i32) -> Result<(), String> {
     sys::close(fd).map_err(|e| format!("close: errno {e}"))
 }
 
-fn nodes(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn nodes(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let opened = |node: &str| timed(count, |_| close(open(side, node)?));
     Ok(vec![
         ("open and close of nvidiactl", opened("nvidiactl")?),
@@ -191,7 +191,7 @@ fn nodes(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
 }
 
 /// A doorbell, mapped as CUDA does it. Nothing is submitted: the stand-in's page takes any number.
-fn doorbell(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let count = count.min(MOST_FILES);
     let client = &side.client;
     let made = client.alloc(rm::SUBDEVICE_HANDLE, MADE, rm::USERMODE, &mut []);
@@ -246,7 +246,7 @@ fn doorbell(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String>
     ])
 }
 
-fn uvm_map(side: &Side, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
+fn uvm_map(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, String> {
     let made = side.client.memory(MADE, PIECE);
     made.map_err(failed("RM_ALLOC", side))?;
     let at = |number: u32| (BASE + u64::from(number) * PIECE, PIECE);

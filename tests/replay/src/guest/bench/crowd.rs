@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::side::folder;
-use super::{errno, Report, Row, Setting, Settings, ALONE, GPU, LIMIT};
-use crate::control::Control;
+use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, GPU, LIMIT};
+use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm::Client;
-use crate::sys;
+use crate::guest::tools::sys;
+use crate::sys as os;
 
 /// Most callers.
 const MOST: usize = 64;
@@ -54,25 +54,25 @@ pub(super) fn gather(ready: &AtomicU32, all: u32) -> Result<(), String> {
         if ready.load(Ordering::Acquire) == all {
             return Ok(());
         }
-        sys::sleep_ms(10);
+        os::sleep_ms(10);
     }
     Err(format!("{all} processes are not ready"))
 }
 
 /// Nanoseconds for a call, of callers in these folders at the same time.
 fn together(folders: &[String], device_instance: u32, calls: u32) -> Result<f64, String> {
-    let meeting: &Meeting = sys::shared()?;
+    let meeting: &Meeting = os::shared()?;
     let mut pids = Vec::new();
     for (place, folder) in folders.iter().enumerate() {
         let pid =
             spawn(|| i32::from(caller(meeting, place, folder, device_instance, calls).is_none()));
-        pids.push(errno("fork", pid)?);
+        pids.push(sys("fork", pid)?);
     }
     let all = u32::try_from(folders.len()).unwrap_or(0);
     gather(&meeting.ready, all)?;
     meeting.go.store(1, Ordering::Release);
     for pid in pids {
-        if errno("wait", sys::wait(pid))? != 0 {
+        if sys("wait", os::wait(pid))? != 0 {
             return Err("a caller failed".to_owned());
         }
     }
@@ -86,13 +86,13 @@ fn together(folders: &[String], device_instance: u32, calls: u32) -> Result<f64,
 pub(super) fn measure(
     control: &Control,
     device_instance: u32,
-    settings: &Settings,
-    report: &mut Report,
+    settings: &BenchSettings,
+    report: &mut BenchReport,
 ) -> Result<(), String> {
     let many = report.processors.min(u32::try_from(MOST).unwrap_or(1));
     let names: Vec<_> = (0..many).map(|n| format!("caller{n}")).collect();
     for name in &names {
-        errno(name, control.create(name, GPU, LIMIT / 256, 1))?;
+        sys(name, control.create(name, GPU, LIMIT / 256, 1))?;
     }
     let one = vec![folder("caller0")];
     let same = vec![folder("caller0"); names.len()];
@@ -109,7 +109,7 @@ pub(super) fn measure(
             direct.push(together(&nodes, device_instance, calls)?);
             proxied.push(together(&folders, device_instance, calls)?);
         }
-        let setting = Setting {
+        let setting = Beside {
             callers,
             in_instances,
             instances: 1 + many,
@@ -117,10 +117,12 @@ pub(super) fn measure(
             ..ALONE
         };
         let name = "FB_GET_INFO_V2 at the same time";
-        report.rows.push(Row::new(name, setting, direct, proxied));
+        report
+            .rows
+            .push(BenchRow::new(name, setting, direct, proxied));
     }
     for name in &names {
-        errno(name, control.destroy(name, GPU))?;
+        sys(name, control.destroy(name, GPU))?;
     }
     Ok(())
 }

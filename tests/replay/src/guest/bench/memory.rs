@@ -6,13 +6,13 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::side::folder;
-use super::GPU;
+use super::figures::GPU;
+use crate::control::folder;
 use crate::guest::rm::Client;
 
 /// Bytes of the module's.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
-pub struct Memory {
+pub struct KernelMemory {
     /// An instance that nobody has open.
     pub instance_bytes: f64,
     /// A client with its two files, device and subdevice.

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Who calls: a program on the driver's own nodes or in an instance; and who is there beside it.
 
-use cgpu_uapi as uapi;
-
+use super::figures::{FEW, GPU, LIMIT};
 use super::memory::kernel_bytes;
-use super::{errno, FEW, GPU, LIMIT};
-use crate::control::Control;
+use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Client};
+use crate::guest::tools::sys;
 use crate::guest::uvm::{self, Space};
-use crate::sys;
+use crate::sys as os;
 
 /// Handles of the objects that are only there.
 const CROWD: u32 = 0x6000_0000;
@@ -22,13 +21,8 @@ pub(super) const PIECE: u64 = 2 << 20;
 const MAPPED: u32 = 0x5C00_0009;
 const MAPPED_AT: u64 = 0x10_0000_0000;
 
-/// The twins of an instance.
-pub(super) fn folder(name: &str) -> String {
-    format!("{}/{name}", uapi::CGPUFS_MOUNT)
-}
-
 /// A program with a client, an address space of UVM and some memory.
-pub(super) struct Side {
+pub(super) struct BenchSide {
     /// Where its nodes are.
     pub(super) folder: String,
     /// Its client.
@@ -40,7 +34,7 @@ pub(super) struct Side {
     objects: u32,
 }
 
-impl Side {
+impl BenchSide {
     /// On the nodes of a folder.
     pub(super) fn open(folder: &str, device_instance: u32) -> Result<Self, String> {
         let failed = |e: rm::Failure| format!("a program on {folder}: {e}");
@@ -107,7 +101,7 @@ impl Crowd {
         let names: Vec<_> = (0..count).map(|n| format!("other{n}")).collect();
         let before = kernel_bytes()?;
         for name in &names {
-            errno(name, control.create(name, GPU, LIMIT / 256, 1))?;
+            sys(name, control.create(name, GPU, LIMIT / 256, 1))?;
         }
         let each_instance = (kernel_bytes()? - before) / f64::from(count.max(1));
         let mut clients = Vec::new();
@@ -144,19 +138,19 @@ impl Crowd {
                     return 2;
                 }
                 loop {
-                    sys::sleep_ms(1_000_000);
+                    os::sleep_ms(1_000_000);
                 }
             });
-            crowd.pids.push(errno("fork", pid)?);
+            crowd.pids.push(sys("fork", pid)?);
         }
-        let control = errno("control device", Control::open())?;
+        let control = sys("control device", Control::open())?;
         // The caller is one of them.
         for _ in 0..6000 {
-            let now = errno("get", control.get(name, GPU))?;
+            let now = sys("get", control.get(name, GPU))?;
             if now.processes > count && now.memory_used_bytes >= u64::from(count) * SMALL {
                 return Ok(crowd);
             }
-            sys::sleep_ms(20);
+            os::sleep_ms(20);
         }
         Err(format!("{count} processes do not come up"))
     }
@@ -164,16 +158,16 @@ impl Crowd {
     /// Ends them.
     pub(super) fn end(self, control: &Control) -> Result<(), String> {
         for pid in &self.pids {
-            errno("kill", sys::kill(*pid, libc::SIGKILL))?;
+            sys("kill", os::kill(*pid, libc::SIGKILL))?;
         }
         for pid in &self.pids {
-            errno("wait", sys::wait(*pid))?;
+            sys("wait", os::wait(*pid))?;
         }
         for client in self.clients {
             client.close();
         }
         for name in &self.names {
-            errno(name, control.destroy(name, GPU))?;
+            sys(name, control.destroy(name, GPU))?;
         }
         Ok(())
     }

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::crowd::gather;
-use super::side::folder;
-use super::{errno, Report, Row, Setting, Settings, ALONE, LIMIT};
-use crate::control::Control;
+use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT};
+use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm::{Client, Failure};
-use crate::sys;
+use crate::guest::tools::sys;
+use crate::sys as os;
 
 /// What the others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Storm {
+enum Noise {
     /// Compute.
     None,
     /// Ask for the memory of the GPU.
@@ -27,7 +27,7 @@ enum Storm {
 
 /// Where somebody calls.
 #[derive(Clone, Copy, Debug)]
-struct Place<'a> {
+struct CallerPlace<'a> {
     /// The folder of the nodes.
     folder: &'a str,
     /// The GPU's minor number.
@@ -36,13 +36,13 @@ struct Place<'a> {
     device_instance: u32,
 }
 
-impl Place<'_> {
+impl CallerPlace<'_> {
     fn open(&self) -> Result<Client, Failure> {
         Client::open(self.folder, self.gpu, self.device_instance)
     }
 }
 
-impl Storm {
+impl Noise {
     /// Storms, and whether they are on another GPU.
     const ALL: [(Self, bool); 5] = [
         (Self::None, false),
@@ -63,7 +63,7 @@ impl Storm {
     }
 
     /// Goes on until it is killed, or a call fails.
-    fn rage(self, ready: &AtomicU32, place: Place<'_>) -> Result<(), Failure> {
+    fn rage(self, ready: &AtomicU32, place: CallerPlace<'_>) -> Result<(), Failure> {
         let client = place.open()?;
         ready.fetch_add(1, Ordering::AcqRel);
         loop {
@@ -76,16 +76,16 @@ impl Storm {
     }
 }
 
-/// Processes that make a storm. They end with this.
+/// Processes that make a noise. They end with this.
 struct Others(Vec<i32>);
 
 impl Others {
-    fn new(storm: Storm, count: u32, place: Place<'_>) -> Result<Self, String> {
-        let ready: &AtomicU32 = sys::shared()?;
+    fn new(noise: Noise, count: u32, place: CallerPlace<'_>) -> Result<Self, String> {
+        let ready: &AtomicU32 = os::shared()?;
         let mut others = Self(Vec::new());
         for _ in 0..count {
-            let pid = spawn(|| i32::from(storm.rage(ready, place).is_err()));
-            others.0.push(errno("fork", pid)?);
+            let pid = spawn(|| i32::from(noise.rage(ready, place).is_err()));
+            others.0.push(sys("fork", pid)?);
         }
         gather(ready, count)?;
         Ok(others)
@@ -94,8 +94,8 @@ impl Others {
     /// Ends them; an error if one had ended by itself.
     fn end(mut self) -> Result<(), String> {
         for pid in self.0.drain(..) {
-            errno("kill", sys::kill(pid, libc::SIGKILL))?;
-            let status = errno("wait", sys::wait(pid))?;
+            sys("kill", os::kill(pid, libc::SIGKILL))?;
+            let status = sys("wait", os::wait(pid))?;
             if status != libc::SIGKILL {
                 return Err(format!("a storm ended by itself, status {status:#x}"));
             }
@@ -107,8 +107,8 @@ impl Others {
 impl Drop for Others {
     fn drop(&mut self) {
         for pid in self.0.drain(..) {
-            let _ = sys::kill(pid, libc::SIGKILL);
-            let _ = sys::wait(pid);
+            let _ = os::kill(pid, libc::SIGKILL);
+            let _ = os::wait(pid);
         }
     }
 }
@@ -124,14 +124,14 @@ fn each(count: u32, mut body: impl FnMut() -> Result<(), Failure>) -> Result<f64
 
 /// A report, and a client made and freed, of a program in one place beside a storm in another one.
 fn beside(
-    storm: Storm,
+    noise: Noise,
     count: u32,
-    (ours, theirs): (Place<'_>, Place<'_>),
+    (ours, theirs): (CallerPlace<'_>, CallerPlace<'_>),
     calls: u32,
 ) -> Result<[f64; 2], String> {
     let open = || ours.open();
     let client = open().map_err(|e| format!("a program on {}: {e}", ours.folder))?;
-    let others = Others::new(storm, count, theirs)?;
+    let others = Others::new(noise, count, theirs)?;
     let report = each(calls, || client.fb_info(&[8]).map(drop))?;
     let made = each(calls / 4, || open().map(Client::close))?;
     others.end()?;
@@ -143,10 +143,10 @@ fn beside(
 pub(super) fn measure(
     control: &Control,
     gpus: ((u32, u32), Option<(u32, u32)>),
-    settings: &Settings,
-    report: &mut Report,
+    settings: &BenchSettings,
+    report: &mut BenchReport,
 ) -> Result<(), String> {
-    let place = |folder, (gpu, device_instance)| Place {
+    let place = |folder, (gpu, device_instance)| CallerPlace {
         folder,
         gpu,
         device_instance,
@@ -155,10 +155,10 @@ pub(super) fn measure(
     let mut names = vec![("calm", here), ("storm", here)];
     names.extend(there.map(|there| ("distant", there)));
     for (name, (gpu, _)) in &names {
-        errno(name, control.create(name, *gpu, LIMIT / 16, 1))?;
+        sys(name, control.create(name, *gpu, LIMIT / 16, 1))?;
     }
     let [calm, stormy, distant] = ["calm", "storm", "distant"].map(folder);
-    for (storm, elsewhere) in Storm::ALL {
+    for (noise, elsewhere) in Noise::ALL {
         let (theirs, nodes) = match (elsewhere, there) {
             (false, _) => (place(&stormy, here), place("/dev", here)),
             (true, Some(there)) => (place(&distant, there), place("/dev", there)),
@@ -166,7 +166,7 @@ pub(super) fn measure(
         };
         let mut figures = [const { (Vec::new(), Vec::new()) }; 2];
         for _ in 0..settings.rounds {
-            let told = |places| beside(storm, report.processors, places, settings.calls);
+            let told = |places| beside(noise, report.processors, places, settings.calls);
             let direct = told((place("/dev", here), nodes))?;
             let proxied = told((place(&calm, here), theirs))?;
             for (place, (first, second)) in figures.iter_mut().zip(direct.into_iter().zip(proxied))
@@ -175,10 +175,10 @@ pub(super) fn measure(
                 place.1.push(second);
             }
         }
-        let setting = Setting {
+        let setting = Beside {
             instances: 2,
             objects: 0,
-            beside: storm.name(elsewhere),
+            beside: noise.name(elsewhere),
             ..ALONE
         };
         let calls = [
@@ -186,11 +186,13 @@ pub(super) fn measure(
             "a client made beside others",
         ];
         for (call, (direct, proxied)) in calls.into_iter().zip(figures) {
-            report.rows.push(Row::new(call, setting, direct, proxied));
+            report
+                .rows
+                .push(BenchRow::new(call, setting, direct, proxied));
         }
     }
     for (name, (gpu, _)) in &names {
-        errno(name, control.destroy(name, *gpu))?;
+        sys(name, control.destroy(name, *gpu))?;
     }
     Ok(())
 }

@@ -11,47 +11,9 @@ use std::thread::JoinHandle;
 
 use io_uring::{opcode, types, IoUring};
 
-use super::fields::{Case, Files};
-use super::stage::{Stage, PAGE};
+use super::case::{Method, RacedCall, SwappedFiles, PAGE};
+use super::stage::Stage;
 use crate::sys;
-
-/// A way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attack {
-    /// Stores of another thread.
-    Store,
-    /// Stores of another process that has the same memory (`CLONE_VM` without `CLONE_THREAD`).
-    OtherProcess,
-    /// `pread(2)` into it.
-    Read,
-    /// `recv(2)` into it.
-    Receive,
-    /// `process_vm_writev(2)` into it.
-    VmWrite,
-    /// io_uring reads into it.
-    Uring,
-    /// Another page at the same address, by `mmap` with `MAP_FIXED`.
-    Remap,
-    /// Another page at the same address, by `mremap`.
-    Move,
-    /// A private page is thrown away (`MADV_DONTNEED`), and what is below it comes up.
-    Discard,
-    /// Another file under the number of a descriptor, by `dup2(2)`.
-    Descriptor,
-}
-
-/// Those that change memory.
-pub(super) const ON_MEMORY: &[Attack] = &[
-    Attack::Store,
-    Attack::OtherProcess,
-    Attack::Read,
-    Attack::Receive,
-    Attack::VmWrite,
-    Attack::Uring,
-    Attack::Remap,
-    Attack::Move,
-    Attack::Discard,
-];
 
 /// Every so many writes one goes to the scratch.
 const SCRATCH_EVERY: u64 = 8;
@@ -75,7 +37,7 @@ struct Target {
     width: u8,
     good: u64,
     bad: u64,
-    files: Option<Files>,
+    files: Option<SwappedFiles>,
 }
 
 impl Target {
@@ -95,13 +57,13 @@ impl Target {
     }
 }
 
-/// An attack that goes on until it is stopped.
-pub(super) struct Attackers {
+/// An method that goes on until it is stopped.
+pub(super) struct Methoders {
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
 
-impl Attackers {
+impl Methoders {
     /// Ends it; how many writes there were, and how many into the scratch that were not refused.
     pub(super) fn stop(self) -> (u64, u64) {
         self.shared.stop.store(true, Relaxed);
@@ -114,13 +76,13 @@ impl Attackers {
     }
 }
 
-/// Begins an attack.
+/// Begins an method.
 pub(super) fn start(
-    attack: Attack,
+    method: Method,
     stage: &Stage,
-    case: &Case,
+    case: &RacedCall,
     scratch: Option<u64>,
-) -> Result<Attackers, String> {
+) -> Result<Methoders, String> {
     // The fields of calls with numbers are those of the first call.
     let case = case.numbered(0);
     let target = Target {
@@ -136,20 +98,20 @@ pub(super) fn start(
         bad: case.patch.bad,
         files: case.files,
     };
-    if attack == Attack::Discard && !Stage::show(stage.live, stage.file, true, true) {
+    if method == Method::Discard && !Stage::show(stage.live, stage.file, true, true) {
         return Err("a private stage".into());
     }
     let shared = Arc::new(Shared::default());
     let theirs = Arc::clone(&shared);
     let (ready, go) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let failed = run(attack, &target, &theirs, &ready).err();
+        let failed = run(method, &target, &theirs, &ready).err();
         let _ = ready.send(failed);
     });
     match go.recv() {
-        Ok(None) => Ok(Attackers { shared, thread }),
-        Ok(Some(why)) => Err(format!("{attack:?}: {why}")),
-        Err(_) => Err(format!("{attack:?} ended")),
+        Ok(None) => Ok(Methoders { shared, thread }),
+        Ok(Some(why)) => Err(format!("{method:?}: {why}")),
+        Err(_) => Err(format!("{method:?} ended")),
     }
 }
 
@@ -177,17 +139,17 @@ fn turns(
     }
 }
 
-fn run(attack: Attack, target: &Target, shared: &Shared, ready: &Ready) -> Result<(), String> {
+fn run(method: Method, target: &Target, shared: &Shared, ready: &Ready) -> Result<(), String> {
     let failed = |what: &'static str| move |e: i32| format!("{what}: errno {e}");
     let width = usize::from(target.width);
-    match attack {
-        Attack::Store => turns(target, shared, ready, |at, hostile| {
+    match method {
+        Method::Store => turns(target, shared, ready, |at, hostile| {
             store(at, u64::from_le_bytes(target.value(hostile)), target.width);
             // A refused store does not tell: see `survive_refused_stores`.
             false
         }),
-        Attack::OtherProcess => other_process(target, shared, ready)?,
-        Attack::Read => {
+        Method::OtherProcess => other_process(target, shared, ready)?,
+        Method::Read => {
             let values = values(target).map_err(failed("values"))?;
             let fd = raw(&values);
             turns(target, shared, ready, |at, hostile| {
@@ -198,7 +160,7 @@ fn run(attack: Attack, target: &Target, shared: &Shared, ready: &Ready) -> Resul
                 read > 0
             });
         }
-        Attack::Receive => {
+        Method::Receive => {
             let mut ends = [0; 2];
             // SAFETY: `ends` has room for two descriptors.
             if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, ends.as_mut_ptr()) }
@@ -225,7 +187,7 @@ fn run(attack: Attack, target: &Target, shared: &Shared, ready: &Ready) -> Resul
                 }
             });
         }
-        Attack::VmWrite => {
+        Method::VmWrite => {
             // SAFETY: Takes no pointer.
             let own = unsafe { libc::getpid() };
             turns(target, shared, ready, |at, hostile| {
@@ -242,23 +204,23 @@ fn run(attack: Attack, target: &Target, shared: &Shared, ready: &Ready) -> Resul
                 unsafe { libc::process_vm_writev(own, &from, 1, &to, 1, 0) > 0 }
             });
         }
-        Attack::Uring => uring(target, shared, ready)?,
-        Attack::Remap => turns(target, shared, ready, |_, hostile| {
+        Method::Uring => uring(target, shared, ready)?,
+        Method::Remap => turns(target, shared, ready, |_, hostile| {
             Stage::show(target.live, target.file, hostile, false);
             false
         }),
-        Attack::Move => turns(target, shared, ready, |_, hostile| {
+        Method::Move => turns(target, shared, ready, |_, hostile| {
             // Made elsewhere, and moved over what is there.
             let _ = Stage::move_over(target.live, target.file, hostile);
             false
         }),
-        Attack::Discard => turns(target, shared, ready, |_, _| {
+        Method::Discard => turns(target, shared, ready, |_, _| {
             let page = target.field & !(PAGE - 1);
             // SAFETY: The page is the stage's, which nothing but raw reads and writes touches.
             unsafe { libc::madvise(page as *mut libc::c_void, 4096, libc::MADV_DONTNEED) };
             false
         }),
-        Attack::Descriptor => {
+        Method::Descriptor => {
             let files = target.files.ok_or("no files to exchange")?;
             turns(target, shared, ready, |_, hostile| {
                 let file = if hostile { files.bad } else { files.good };
@@ -301,7 +263,7 @@ fn uring(target: &Target, shared: &Shared, ready: &Ready) -> Result<(), String> 
     turns(target, shared, ready, |at, hostile| {
         let read = opcode::Read::new(fd, at as *mut u8, u32::from(target.width));
         let entry = read.offset(u64::from(hostile) * 8).build();
-        // SAFETY: The file lives as long as the ring; of the address see `Attack::Read`.
+        // SAFETY: The file lives as long as the ring; of the address see `Method::Read`.
         let pushed = unsafe { ring.submission().push(&entry) };
         if pushed.is_err() || ring.submit_and_wait(1).is_err() {
             return false;
@@ -348,7 +310,7 @@ pub(super) fn survive_refused_stores() {
 }
 
 /// What the other process needs; it must not use the thread-local data that it has in common with us.
-struct Order {
+struct CloneOrder {
     target: Target,
     shared: *const Shared,
 }
@@ -356,7 +318,7 @@ struct Order {
 extern "C" fn store_on(order: *mut libc::c_void) -> i32 {
     // SAFETY: The parent waits for this process before it drops the order.
     let (target, shared) = unsafe {
-        let order = order.cast::<Order>();
+        let order = order.cast::<CloneOrder>();
         ((*order).target, &*(*order).shared)
     };
     let mut number = 0;
@@ -371,7 +333,7 @@ extern "C" fn store_on(order: *mut libc::c_void) -> i32 {
 
 fn other_process(target: &Target, shared: &Shared, ready: &Ready) -> Result<(), String> {
     let mut stack = vec![0_u64; 8192];
-    let mut order = Order {
+    let mut order = CloneOrder {
         target: *target,
         shared,
     };

@@ -6,17 +6,12 @@
 
 use std::ffi::CString;
 
-use super::fields::Case;
-use super::methods::Attack;
-use super::Scene;
+use super::case::{Method, RacedCall, PAGE, PARAMS};
+use super::scene::Scene;
 use crate::sys;
 
-pub(super) const PAGE: u64 = 4096;
 /// Pages of a side: three of the argument, one of the parameters.
 const SIDE: u64 = 4;
-/// Where the parameters begin.
-pub(super) const PARAMS: u64 = 3 * PAGE;
-
 /// All lie between two multiples of this, so that the addresses of the parameters, as they are and as they must not
 /// be, differ in one byte alone: the module copies byte by byte, and of two halves it would read a third address,
 /// which is nothing that it did not check.
@@ -115,13 +110,13 @@ impl Stage {
     }
 
     /// Everything as it is to be, before a cell.
-    pub(super) fn set(&self, case: &Case) {
+    pub(super) fn set(&self, case: &RacedCall) {
         let _ = Self::show(self.live, self.file, false, false);
-        self.reset(case, Attack::Store, 0);
+        self.reset(case, Method::Store, 0);
     }
 
     /// Everything as it is to be, before a call.
-    pub(super) fn reset(&self, case: &Case, attack: Attack, number: u32) {
+    pub(super) fn reset(&self, case: &RacedCall, method: Method, number: u32) {
         let case = case.numbered(number);
         let (good, bad) = (case.pages(false), case.pages(true));
         for (side, (outer, params)) in (0..).zip([&good, &bad]) {
@@ -129,7 +124,7 @@ impl Stage {
             Self::put(at, outer);
             Self::put(at + PARAMS, params);
         }
-        if attack == Attack::Discard {
+        if method == Method::Discard {
             // A private copy, which the attacker throws away.
             Self::put(self.live, &good.0);
             Self::put(self.live + PARAMS, &good.1);
@@ -137,7 +132,7 @@ impl Stage {
     }
 
     /// Whether the field is now what it should be.
-    pub(super) fn looks_good(&self, case: &Case) -> bool {
+    pub(super) fn looks_good(&self, case: &RacedCall) -> bool {
         if let Some(files) = case.files {
             return files.looks_good();
         }
@@ -153,7 +148,7 @@ impl Stage {
     }
 
     /// Makes the call; its outcome is of no interest.
-    pub(super) fn call(&self, case: &Case, scene: &Scene) {
+    pub(super) fn call(&self, case: &RacedCall, scene: &Scene) {
         let fd = if case.uvm {
             scene.uvm.fd
         } else {

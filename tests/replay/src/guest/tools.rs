@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the programs of the test machine share: words for what went wrong, and how it is told.
+
+use std::fmt::{Debug, Display};
+
+use crate::control::Control;
+
+/// The GPU of tests that need one: its minor number.
+pub(super) const GPU: u32 = 0;
+/// A mebibyte.
+pub(super) const MIB: u64 = 1 << 20;
+/// A gibibyte.
+pub(super) const GIB: u64 = 1 << 30;
+
+/// What a check says: nothing, or why it failed.
+pub(super) type Verdict = Result<(), String>;
+
+/// Puts what was attempted in front of an error.
+pub(super) fn at<T, E: Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|e| format!("{what}: {e}"))
+}
+
+/// Puts what was attempted in front of an errno.
+pub(super) fn sys<T>(what: &str, result: Result<T, i32>) -> Result<T, String> {
+    result.map_err(|e| format!("{what}: errno {e}"))
+}
+
+/// Wants two things to be equal.
+pub(super) fn equal<T: PartialEq + Debug>(what: &str, seen: &T, wanted: &T) -> Verdict {
+    if seen == wanted {
+        Ok(())
+    } else {
+        Err(format!("{what}: {seen:?}, not {wanted:?}"))
+    }
+}
+
+/// Wants something to hold.
+pub(super) fn holds(what: &str, true_: bool) -> Verdict {
+    if true_ {
+        Ok(())
+    } else {
+        Err(what.to_owned())
+    }
+}
+
+/// Wants a call to fail with an errno.
+pub(super) fn fails<T: Debug>(what: &str, result: Result<T, i32>, errno: i32) -> Verdict {
+    match result {
+        Err(seen) if seen == errno => Ok(()),
+        other => Err(format!("{what}: {other:?}, not errno {errno}")),
+    }
+}
+
+/// The control device.
+pub(super) fn control() -> Result<Control, String> {
+    sys("control device", Control::open())
+}
+
+/// RM's device instance of a GPU.
+pub(super) fn device_instance(control: &Control, minor: u32) -> Result<u32, String> {
+    let gpus = sys("list of GPUs", control.gpus())?;
+    let gpu = gpus.iter().find(|g| g.minor == minor);
+    gpu.map(|g| g.device_instance)
+        .ok_or_else(|| format!("no GPU with minor {minor}"))
+}
