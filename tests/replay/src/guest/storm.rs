@@ -7,63 +7,32 @@
 //! is what the heap holds, byte for byte; it may be more where threads free under each other's hands
 //! (in wild rounds) or where the module's own allocations are made to fail. At the end nothing is left.
 
+mod board;
 mod inject;
 mod worker;
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use cgpu_uapi as uapi;
 use serde::Serialize;
 
 use crate::control::{self, Control};
 use crate::guest::process::spawn;
+use crate::guest::tools::{GPU, MIB};
 use crate::guest::uvm;
 use crate::random::Random;
 use crate::standin::{self, Heap, KernelLog};
 use crate::sys;
+use board::{Board, PROCESSES, SEATS, TENANTS, THREADS};
 use inject::Injection;
 
-const GPU: u32 = 0;
-const MIB: u64 = 1 << 20;
-/// Names and limits of the tenants.
-const TENANTS: [(&str, u64); 2] = [("storm-one", 384 * MIB), ("storm-two", 256 * MIB)];
-/// Processes of each tenant.
-const PROCESSES: usize = 3;
-const SEATS: usize = TENANTS.len() * PROCESSES;
-/// Threads of each process.
-const THREADS: u32 = 3;
 /// What each context of a tenant costs beside its objects: 5,696 KiB.
 const CONTEXT: u64 = 5696 << 10;
 /// And what it costs to have any: with it the first one costs 9,024 KiB.
 const ANY_CONTEXT: u64 = 3328 << 10;
 /// How long threads go on before they stand still.
 const ROUND_MS: u64 = 1500;
-
-/// What all processes share.
-#[repr(C)]
-struct Board {
-    /// Not 0: stand still.
-    pause: AtomicU32,
-    /// Not 0: free and copy what belongs to other threads.
-    wild: AtomicU32,
-    /// Calls, those that were granted memory and those that were refused some.
-    calls: AtomicU64,
-    granted: AtomicU64,
-    refused: AtomicU64,
-    /// Something that must not happen did; which is in `worker`.
-    wrong: AtomicU32,
-    seats: [Seat; SEATS],
-}
-
-/// One process.
-#[repr(C)]
-struct Seat {
-    /// Threads that stand still.
-    still: AtomicU32,
-    /// Memory that others may copy: client and handle.
-    memory: [AtomicU64; 4],
-}
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy)]

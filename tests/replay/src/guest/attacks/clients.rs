@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Handles of another client, in every call that has room for one (nvidia-protocol 6.2).
 
-use super::scene::{escape, victims, Attacker, MIB, OWN};
-use super::{attack, told, Attack, Driver, Sign, Told};
+use super::attack::{attack, Attack, Driver, Sign};
+use super::scene::{escape, told, victims, Attacker, MIB, OWN};
 use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::guest::tools::Verdict;
 use crate::guest::{rm, uvm};
 use crate::layout;
 use crate::sys;
@@ -193,15 +194,15 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-fn gss(a: &Attacker) -> Told {
+fn gss(a: &Attacker) -> Verdict {
     gss_with(a, 0x2080_8159)
 }
 
-fn gss_admin(a: &Attacker) -> Told {
+fn gss_admin(a: &Attacker) -> Verdict {
     gss_with(a, 0x2080_c159)
 }
 
-fn gss_with(a: &Attacker, cmd: u32) -> Told {
+fn gss_with(a: &Attacker, cmd: u32) -> Verdict {
     let (ctl, client) = (a.client.ctl, a.victim.client);
     told(rm::control(
         ctl,
@@ -222,12 +223,12 @@ pub(super) fn disable(client: u32, off: bool) -> [u8; 536] {
     params
 }
 
-fn disable_channels(a: &Attacker) -> Told {
+fn disable_channels(a: &Attacker) -> Verdict {
     let mut params = disable(a.victim.client, true);
     a.control(rm::SUBDEVICE_HANDLE, 0x2080_110b, &mut params)
 }
 
-fn idle_control(a: &Attacker) -> Told {
+fn idle_control(a: &Attacker) -> Verdict {
     let (clients, channels) = ([a.victim.client], [victims::CHANNEL]);
     let mut params = [0; 48];
     put_u32(&mut params, 8, 1);
@@ -238,22 +239,22 @@ fn idle_control(a: &Attacker) -> Told {
 }
 
 /// A second device object whose parameters name the victim's client at `at`.
-fn device(a: &Attacker, at: usize) -> Told {
+fn device(a: &Attacker, at: usize) -> Verdict {
     let mut params = [0; 56];
     put_u32(&mut params, 0, a.victim.gpus.instance);
     put_u32(&mut params, at, a.victim.client);
     a.alloc(a.client.handle, OWN, rm::DEVICE, &mut params)
 }
 
-fn client_share(a: &Attacker) -> Told {
+fn client_share(a: &Attacker) -> Verdict {
     device(a, 4)
 }
 
-fn target_client(a: &Attacker) -> Told {
+fn target_client(a: &Attacker) -> Verdict {
     device(a, 8)
 }
 
-fn dmabuf(a: &Attacker) -> Told {
+fn dmabuf(a: &Attacker) -> Verdict {
     let mut outer = [0; 2608];
     put_u32(&mut outer, 0, u32::MAX);
     put_u32(&mut outer, 4, a.victim.client);
@@ -266,22 +267,22 @@ fn dmabuf(a: &Attacker) -> Told {
 }
 
 /// NV_ESC_ALLOC_OS_EVENT or NV_ESC_FREE_OS_EVENT.
-fn event_key(a: &Attacker, nr: u32, client: u32, fd: u32) -> Told {
+fn event_key(a: &Attacker, nr: u32, client: u32, fd: u32) -> Verdict {
     let mut outer = [0; 16];
     put_u32(&mut outer, 0, client);
     put_u32(&mut outer, 8, fd);
     a.escape(nr, &mut outer, 12)
 }
 
-fn take_event_key(a: &Attacker) -> Told {
+fn take_event_key(a: &Attacker) -> Verdict {
     event_key(a, 206, a.victim.client, 4242)
 }
 
-fn free_event_key(a: &Attacker) -> Told {
+fn free_event_key(a: &Attacker) -> Verdict {
     event_key(a, 207, a.victim.client, victims::EVENT)
 }
 
-fn event_parent(a: &Attacker) -> Told {
+fn event_parent(a: &Attacker) -> Verdict {
     event_key(a, 206, a.client.handle, 5)?;
     let mut params = [0; 24];
     put_u32(&mut params, 0, a.victim.client);
@@ -296,14 +297,14 @@ fn event_parent(a: &Attacker) -> Told {
     )
 }
 
-fn debugger(a: &Attacker) -> Told {
+fn debugger(a: &Attacker) -> Verdict {
     let mut params = [0; 12];
     put_u32(&mut params, 4, a.victim.client);
     put_u32(&mut params, 8, victims::COMPUTE);
     a.alloc(rm::DEVICE_HANDLE, OWN, 0x83de, &mut params)
 }
 
-fn dup(a: &Attacker, memory: u32) -> Told {
+fn dup(a: &Attacker, memory: u32) -> Verdict {
     let source = (a.victim.client, memory);
     told(rm::dup(
         a.client.ctl,
@@ -314,16 +315,16 @@ fn dup(a: &Attacker, memory: u32) -> Told {
     ))
 }
 
-fn dup_shared(a: &Attacker) -> Told {
+fn dup_shared(a: &Attacker) -> Verdict {
     dup(a, victims::SHARED)
 }
 
-fn dup_private(a: &Attacker) -> Told {
+fn dup_private(a: &Attacker) -> Verdict {
     dup(a, victims::MEMORY)
 }
 
 /// RM_SHARE of an object, with all or one client.
-fn share(a: &Attacker, client: u32, object: u32, kind: u8, target: u32) -> Told {
+fn share(a: &Attacker, client: u32, object: u32, kind: u8, target: u32) -> Verdict {
     let mut outer = [0; 24];
     for (at, value) in [(0, client), (4, object), (8, target), (12, 1)] {
         put_u32(&mut outer, at, value);
@@ -332,16 +333,16 @@ fn share(a: &Attacker, client: u32, object: u32, kind: u8, target: u32) -> Told 
     a.escape(0x35, &mut outer, 20)
 }
 
-fn share_theirs(a: &Attacker) -> Told {
+fn share_theirs(a: &Attacker) -> Verdict {
     share(a, a.victim.client, victims::MEMORY, 1, 0)
 }
 
-fn share_with(a: &Attacker) -> Told {
+fn share_with(a: &Attacker) -> Verdict {
     told(a.client.memory(OWN, 2 * MIB))?;
     share(a, a.client.handle, OWN, 3, a.victim.client)
 }
 
-fn inherit(a: &Attacker) -> Told {
+fn inherit(a: &Attacker) -> Verdict {
     let mut params = [0; 12];
     put_u32(&mut params, 0, a.victim.client);
     put_u32(&mut params, 4, 1);
@@ -349,7 +350,7 @@ fn inherit(a: &Attacker) -> Told {
     a.control(a.client.handle, 0xd04, &mut params)
 }
 
-fn move_mapping(a: &Attacker) -> Told {
+fn move_mapping(a: &Attacker) -> Verdict {
     let mut outer = [0; 40];
     put_u32(&mut outer, 0, a.victim.client);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
@@ -359,12 +360,12 @@ fn move_mapping(a: &Attacker) -> Told {
     a.escape(0x5e, &mut outer, 32)
 }
 
-fn map(a: &Attacker) -> Told {
+fn map(a: &Attacker) -> Verdict {
     let names = (a.victim.client, rm::DEVICE_HANDLE, victims::MEMORY);
     told(rm::map(a.client.ctl, names, MIB, 0, a.client.gpu))
 }
 
-fn unmap(a: &Attacker) -> Told {
+fn unmap(a: &Attacker) -> Verdict {
     let mut outer = [0; 32];
     put_u32(&mut outer, 0, a.victim.client);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
@@ -373,7 +374,7 @@ fn unmap(a: &Attacker) -> Told {
     a.escape(0x4f, &mut outer, 24)
 }
 
-fn unmap_dma(a: &Attacker) -> Told {
+fn unmap_dma(a: &Attacker) -> Verdict {
     let mut outer = [0; 48];
     put_u32(&mut outer, 0, a.victim.client);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
@@ -382,11 +383,11 @@ fn unmap_dma(a: &Attacker) -> Told {
     a.escape(0x58, &mut outer, 40)
 }
 
-fn free(a: &Attacker) -> Told {
+fn free(a: &Attacker) -> Verdict {
     told(rm::free(a.client.ctl, a.victim.client, victims::MEMORY))
 }
 
-fn alloc(a: &Attacker) -> Told {
+fn alloc(a: &Attacker) -> Verdict {
     let (ctl, client) = (a.client.ctl, a.victim.client);
     let mut params = rm::memory_params(client, 2 * MIB);
     told(rm::alloc(
@@ -399,7 +400,7 @@ fn alloc(a: &Attacker) -> Told {
     ))
 }
 
-fn control(a: &Attacker) -> Told {
+fn control(a: &Attacker) -> Verdict {
     let (ctl, client) = (a.client.ctl, a.victim.client);
     told(rm::control(
         ctl,
@@ -424,7 +425,7 @@ fn uvm_file(a: &Attacker) -> Result<i32, String> {
 }
 
 /// A UVM request; the status is at `at`.
-fn request(fd: i32, cmd: u32, params: &mut [u8], at: usize) -> Told {
+fn request(fd: i32, cmd: u32, params: &mut [u8], at: usize) -> Verdict {
     sys::ioctl(fd, cmd, params).map_err(|e| format!("errno {e}"))?;
     match u32_at(params, at) {
         0 => Ok(()),
@@ -432,7 +433,7 @@ fn request(fd: i32, cmd: u32, params: &mut [u8], at: usize) -> Told {
     }
 }
 
-fn uvm_vaspace(a: &Attacker) -> Told {
+fn uvm_vaspace(a: &Attacker) -> Verdict {
     let fd = uvm_file(a)?;
     let mut params = [0; 32];
     params[..16].copy_from_slice(&a.victim.gpus.uuid);
@@ -441,7 +442,7 @@ fn uvm_vaspace(a: &Attacker) -> Told {
     request(fd, 25, &mut params, 28)
 }
 
-fn uvm_channel(a: &Attacker) -> Told {
+fn uvm_channel(a: &Attacker) -> Verdict {
     let fd = uvm_file(a)?;
     let mut params = [0; 56];
     params[..16].copy_from_slice(&a.victim.gpus.uuid);
@@ -452,7 +453,7 @@ fn uvm_channel(a: &Attacker) -> Told {
     request(fd, 27, &mut params, 48)
 }
 
-fn uvm_map(a: &Attacker) -> Told {
+fn uvm_map(a: &Attacker) -> Verdict {
     let fd = uvm_file(a)?;
     told(a.client.alloc(rm::DEVICE_HANDLE, OWN, 0x90f1, &mut [0; 56]))?;
     let mut space = [0; 32];

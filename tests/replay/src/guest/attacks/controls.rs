@@ -4,10 +4,11 @@
 //! What has no handler in the open driver goes to the GPU's firmware as it comes: the function named then is
 //! the one that hands it over.
 
+use super::attack::{attack, Attack, Driver, Sign};
 use super::scene::{victims, Attacker, OWN};
-use super::{attack, Attack, Driver, Sign, Told};
 use crate::bytes::{put_u32, put_u64};
 use crate::guest::rm;
+use crate::guest::tools::Verdict;
 
 const TO_FIRMWARE: &str = "resource.c:rmresControl_Prologue_IMPL";
 
@@ -312,7 +313,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 /// A control of the object for diagnostics.
-fn diagnostic(a: &Attacker, cmd: u32, params: &mut [u8]) -> Told {
+fn diagnostic(a: &Attacker, cmd: u32, params: &mut [u8]) -> Verdict {
     a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x208f, &mut [])?;
     a.control(OWN, cmd, params)
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Escapes that containers have no use for (nvidia-protocol 6.3), and UVM's tools.
 
+use super::attack::{attack, Attack, Driver, Sign};
 use super::clients::disable;
-use super::scene::{escape, Attacker, MIB, OWN};
-use super::{attack, told, Attack, Driver, Sign, Told};
+use super::scene::{escape, told, Attacker, MIB, OWN};
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::guest::rm;
+use crate::guest::tools::Verdict;
 use crate::sys;
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -187,7 +188,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 /// NVOS38 on the victim's client; 1 reads, 2 writes.
-fn registry(a: &Attacker, access: u32) -> Told {
+fn registry(a: &Attacker, access: u32) -> Verdict {
     let mut outer = [0; 72];
     put_u32(&mut outer, 0, a.victim.client);
     put_u32(&mut outer, 4, a.victim.client);
@@ -195,7 +196,7 @@ fn registry(a: &Attacker, access: u32) -> Told {
     a.escape(0x4d, &mut outer, 64)
 }
 
-fn idle(a: &Attacker) -> Told {
+fn idle(a: &Attacker) -> Verdict {
     let (clients, channels) = ([a.victim.client], [super::scene::victims::CHANNEL]);
     let mut outer = [0; 56];
     put_u32(&mut outer, 0, a.client.handle);
@@ -208,7 +209,7 @@ fn idle(a: &Attacker) -> Told {
 
 /// FIFO_DISABLE_CHANNELS, which switches the victim's channel on or off: other than it is on the driver
 /// after the attack of that name.
-fn envelope(a: &Attacker) -> Told {
+fn envelope(a: &Attacker) -> Verdict {
     let mut params = disable(a.victim.client, false);
     let mut outer = [0; 32];
     put_u32(&mut outer, 0, a.client.handle);
@@ -223,7 +224,7 @@ fn envelope(a: &Attacker) -> Told {
     }
 }
 
-fn alloc_object(a: &Attacker) -> Told {
+fn alloc_object(a: &Attacker) -> Verdict {
     let mut outer = [0; 20];
     for (at, value) in [
         (0, a.client.handle),
@@ -236,7 +237,7 @@ fn alloc_object(a: &Attacker) -> Told {
     a.escape(0x28, &mut outer, 16)
 }
 
-fn heap_info(a: &Attacker) -> Told {
+fn heap_info(a: &Attacker) -> Verdict {
     let mut outer = [0; 184];
     put_u32(&mut outer, 0, a.client.handle);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
@@ -248,7 +249,7 @@ fn heap_info(a: &Attacker) -> Told {
     }
 }
 
-fn map_doorbell(a: &Attacker) -> Told {
+fn map_doorbell(a: &Attacker) -> Verdict {
     told(
         a.client
             .alloc(rm::SUBDEVICE_HANDLE, OWN, rm::USERMODE, &mut [1, 0]),
@@ -271,7 +272,7 @@ fn map_doorbell(a: &Attacker) -> Told {
 }
 
 /// A range of 1 TiB, whose tables are 2 GiB and more: twice the limit.
-fn range_tables(a: &Attacker) -> Told {
+fn range_tables(a: &Attacker) -> Verdict {
     let mut params = rm::memory_params(a.client.handle, 1 << 40);
     put_u32(&mut params, 8, 0x8_0000);
     put_u32(&mut params, 24, 0);
@@ -279,7 +280,7 @@ fn range_tables(a: &Attacker) -> Told {
 }
 
 /// With graphics, which the attacker has not, it is answered; nothing is made.
-fn registers(a: &Attacker) -> Told {
+fn registers(a: &Attacker) -> Verdict {
     let mut outer = [0; 56];
     put_u32(&mut outer, 0, a.client.handle);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
@@ -288,7 +289,7 @@ fn registers(a: &Attacker) -> Told {
     told(escape(a.client.gpu, 0x27, &mut outer, 40))
 }
 
-fn io_memory(a: &Attacker) -> Told {
+fn io_memory(a: &Attacker) -> Verdict {
     let mut outer = [0; 56];
     put_u32(&mut outer, 0, a.client.handle);
     put_u32(&mut outer, 4, rm::DEVICE_HANDLE);
@@ -300,13 +301,13 @@ fn io_memory(a: &Attacker) -> Told {
     told(escape(a.client.gpu, 0x27, &mut outer, 40))
 }
 
-fn adapter(a: &Attacker) -> Told {
+fn adapter(a: &Attacker) -> Verdict {
     let mut outer = [0; 12];
     (outer[4], outer[5]) = a.victim.gpus.pci;
     a.escape(209, &mut outer, 8)
 }
 
-fn register_null(a: &Attacker) -> Told {
+fn register_null(a: &Attacker) -> Verdict {
     let path = format!("{}/nvidia{}", a.folder, super::scene::GPU);
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     let gpu = sys::open(&path, flags).map_err(|e| format!("errno {e}"))?;
@@ -318,7 +319,7 @@ fn register_null(a: &Attacker) -> Told {
 }
 
 /// A request of UVM's with zeros, on an address space of the attacker's own; the status is at `at`.
-fn uvm_request(a: &Attacker, cmd: u32, at: usize) -> Told {
+fn uvm_request(a: &Attacker, cmd: u32, at: usize) -> Verdict {
     let path = format!("{}/nvidia-uvm", a.folder);
     let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC).map_err(|e| format!("errno {e}"))?;
     let failed = |e: i32| format!("errno {e}");

@@ -7,8 +7,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::attack::Own;
 use super::scene::{GPU, MIB};
-use super::Own;
 use crate::bytes::{put_u32, put_u64};
 use cgpu_uapi as uapi;
 

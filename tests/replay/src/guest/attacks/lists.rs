@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the driver tells everybody of all GPUs and processes (nvidia-protocol 6.2, the last two rows).
 
+use super::attack::{attack, Attack, Driver, Sign};
 use super::scene::Attacker;
-use super::{attack, Attack, Driver, Sign, Told};
 use crate::bytes::{put_u32, u32_at, u64_at};
 use crate::guest::rm;
+use crate::guest::tools::Verdict;
 use crate::layout;
 use crate::sys;
 
@@ -110,7 +111,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-fn found(what: bool) -> Told {
+fn found(what: bool) -> Verdict {
     if what {
         Ok(())
     } else {
@@ -118,27 +119,27 @@ fn found(what: bool) -> Told {
     }
 }
 
-fn attach_escape(a: &Attacker) -> Told {
+fn attach_escape(a: &Attacker) -> Verdict {
     let mut id = a.victim.gpus.other.0.to_le_bytes();
     let request = 3 << 30 | 4 << 16 | layout::NV_TYPE << 8 | 212;
     let attached = sys::ioctl(a.client.ctl, request, &mut id);
     attached.map(drop).map_err(|e| format!("errno {e}"))
 }
 
-fn attach_control(a: &Attacker) -> Told {
+fn attach_control(a: &Attacker) -> Verdict {
     let mut params = [0; 132];
     put_u32(&mut params, 0, a.victim.gpus.other.0);
     put_u32(&mut params, 4, u32::MAX);
     a.control(a.client.handle, 0x215, &mut params)
 }
 
-fn device(a: &Attacker) -> Told {
+fn device(a: &Attacker) -> Verdict {
     let mut params = [0; 56];
     put_u32(&mut params, 0, a.victim.gpus.other.1);
     a.alloc(a.client.handle, super::scene::OWN, rm::DEVICE, &mut params)
 }
 
-fn cards(a: &Attacker) -> Told {
+fn cards(a: &Attacker) -> Verdict {
     let mut cards = [0; 72 * 32];
     let size = u32::try_from(cards.len()).unwrap_or(0);
     let request = 3 << 30 | size << 16 | layout::NV_TYPE << 8 | 200;
@@ -146,19 +147,19 @@ fn cards(a: &Attacker) -> Told {
     found((0..32).any(|card| u32_at(&cards, card * 72 + 16) == a.victim.gpus.other.0))
 }
 
-fn attached(a: &Attacker) -> Told {
+fn attached(a: &Attacker) -> Verdict {
     let mut ids = [0; 128];
     a.control(a.client.handle, 0x201, &mut ids)?;
     found((0..32).any(|id| u32_at(&ids, id * 4) == a.victim.gpus.other.0))
 }
 
 /// A control whose parameters begin with the id of a GPU: of one that is not the tenant's.
-fn of_the_other(a: &Attacker, cmd: u32, params: &mut [u8]) -> Told {
+fn of_the_other(a: &Attacker, cmd: u32, params: &mut [u8]) -> Verdict {
     put_u32(params, 0, a.victim.gpus.other.0);
     a.control(a.client.handle, cmd, params)
 }
 
-fn pids(a: &Attacker) -> Told {
+fn pids(a: &Attacker) -> Verdict {
     let mut params = vec![0; 3812];
     put_u32(&mut params, 4, rm::DEVICE);
     a.control(rm::SUBDEVICE_HANDLE, 0x2080_018d, &mut params)?;
@@ -166,7 +167,7 @@ fn pids(a: &Attacker) -> Told {
     found((0..count).any(|i| u32_at(&params, 12 + 4 * i) == a.victim.process))
 }
 
-fn pid_info(a: &Attacker) -> Told {
+fn pid_info(a: &Attacker) -> Verdict {
     let mut params = vec![0; 14408];
     put_u32(&mut params, 0, 1);
     put_u32(&mut params, 8, a.victim.process);

@@ -10,6 +10,7 @@
 //! An attack names the function of the driver that lets it through or refuses it, `file:function`; that these
 //! exist is checked by `tests/abi/functions.py`.
 
+mod attack;
 mod clients;
 mod controls;
 mod escapes;
@@ -19,81 +20,14 @@ mod scene;
 
 use crate::control::{mount_cgpufs, Control};
 use crate::guest::process::in_child;
-use crate::guest::rm::Failure;
+use crate::guest::tools::Verdict;
 use crate::standin::{self, KernelLog};
 
-use scene::{Attacker, Place, State, Victim};
-
-/// What an attack was told: nothing against it, or why not.
-type Told = Result<(), String>;
-
-/// What the real driver does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Driver {
-    /// It lets the attack through.
-    Passes,
-    /// It refuses.
-    Refuses,
-    /// The stand-in has nothing of the kind (graphics, tools, dma-buf); only the refusal is shown.
-    NotModelled,
-}
-
-/// How it is seen that an attack has worked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
-    /// It was told so: what it got is the harm.
-    Told,
-    /// Something of the victim's is not as it was.
-    Victim,
-    /// Something that holds for the whole GPU was set.
-    Gpu,
-    /// The attacker has more of the GPU's time than it should.
-    Share,
-}
-
-/// An attack by calls.
-struct Attack {
-    /// What it tries.
-    name: &'static str,
-    /// Function of the driver, `file:function`.
-    function: &'static str,
-    driver: Driver,
-    sign: Sign,
-    run: fn(&Attacker) -> Told,
-}
-
-/// An attack on the module itself, that has no equal on the driver's nodes or shows it in passing.
-struct Own {
-    name: &'static str,
-    /// What the driver does in the place where the module is attacked, or `-`.
-    function: &'static str,
-    /// Says how it was refused, or what went wrong.
-    run: fn() -> Result<String, String>,
-}
-
-const fn attack(
-    name: &'static str,
-    function: &'static str,
-    driver: Driver,
-    sign: Sign,
-    run: fn(&Attacker) -> Told,
-) -> Attack {
-    Attack {
-        name,
-        function,
-        driver,
-        sign,
-        run,
-    }
-}
-
-/// What a call said, in words.
-fn told<T>(result: Result<T, Failure>) -> Told {
-    result.map(drop).map_err(|failure| failure.to_string())
-}
+use attack::{Attack, Driver, Sign};
+use scene::{Place, State, Victim};
 
 /// Whether an attack has worked, and what is to be shown of it.
-fn worked(attack: &Attack, told: &Told, before: &State, after: &State) -> bool {
+fn worked(attack: &Attack, told: &Verdict, before: &State, after: &State) -> bool {
     match attack.sign {
         Sign::Told => told.is_ok(),
         Sign::Victim => before.victim != after.victim,
@@ -103,7 +37,7 @@ fn worked(attack: &Attack, told: &Told, before: &State, after: &State) -> bool {
 }
 
 /// One attack in one place; what it was told and whether it worked.
-fn once(attack: &Attack, place: Place, victim: &Victim) -> Result<(Told, bool, String), String> {
+fn once(attack: &Attack, place: Place, victim: &Victim) -> Result<(Verdict, bool, String), String> {
     let (told, before, after) = scene::run(place, victim, attack.run)?;
     let done = worked(attack, &told, &before, &after);
     let harm = before.difference(&after);

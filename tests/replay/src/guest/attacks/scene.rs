@@ -5,14 +5,19 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
-use super::Told;
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
 use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm;
+use crate::guest::tools::Verdict;
 use crate::layout;
 use crate::standin;
 use crate::sys;
+
+/// What a call said, in words.
+pub(super) fn told<T>(result: Result<T, rm::Failure>) -> Verdict {
+    result.map(drop).map_err(|failure| failure.to_string())
+}
 
 /// Where an attack in a process of its own leaves what it has to say.
 pub(super) const NOTE: &str = "/tmp/attack-note";
@@ -237,8 +242,8 @@ pub(super) struct Attacker {
 
 impl Attacker {
     /// RM_CONTROL on its own client.
-    pub(super) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Told {
-        super::told(rm::control(
+    pub(super) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Verdict {
+        told(rm::control(
             self.client.ctl,
             self.client.handle,
             object,
@@ -248,13 +253,13 @@ impl Attacker {
     }
 
     /// An escape on its control file.
-    pub(super) fn escape(&self, nr: u32, outer: &mut [u8], status_at: usize) -> Told {
-        super::told(escape(self.client.ctl, nr, outer, status_at))
+    pub(super) fn escape(&self, nr: u32, outer: &mut [u8], status_at: usize) -> Verdict {
+        told(escape(self.client.ctl, nr, outer, status_at))
     }
 
     /// RM_ALLOC in its own client.
-    pub(super) fn alloc(&self, parent: u32, handle: u32, class: u32, params: &mut [u8]) -> Told {
-        super::told(self.client.alloc(parent, handle, class, params))
+    pub(super) fn alloc(&self, parent: u32, handle: u32, class: u32, params: &mut [u8]) -> Verdict {
+        told(self.client.alloc(parent, handle, class, params))
     }
 
     /// A channel group of its own.
@@ -349,8 +354,8 @@ fn wait(socket: &mut UnixStream) -> Result<(), String> {
 pub(super) fn run(
     place: Place,
     victim: &Victim,
-    attack: fn(&Attacker) -> Told,
-) -> Result<(Told, State, State), String> {
+    attack: fn(&Attacker) -> Verdict,
+) -> Result<(Verdict, State, State), String> {
     let (ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
     let known = victim.known.clone();
     let mut end = ours.try_clone().map_err(|e| e.to_string())?;
@@ -395,7 +400,7 @@ pub(super) fn run(
     Ok(result)
 }
 
-fn watch(end: &mut UnixStream, victim: &Victim) -> Result<(Told, State, State), String> {
+fn watch(end: &mut UnixStream, victim: &Victim) -> Result<(Verdict, State, State), String> {
     wait(end)?;
     let before = State::of(victim.known.client)?;
     signal(end)?;

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Board, MIB, THREADS};
+use super::board::{Board, THREADS};
 use crate::bytes::{put_u32, u64_at};
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Failure, DEVICE_HANDLE, SUBDEVICE_HANDLE};
+use crate::guest::tools::MIB;
 use crate::guest::uvm::{Space, VA_SPACE};
 use crate::layout;
 use crate::random::Random;
@@ -344,7 +345,7 @@ impl Worker {
 
     fn report(&mut self, client: u32) {
         if let Ok(told) = self.own_client(client).fb_info(&[0x08, 0x16]) {
-            let most = super::TENANTS[self.seat / super::PROCESSES].1 >> 10;
+            let most = super::board::TENANTS[self.seat / super::board::PROCESSES].1 >> 10;
             if told[1] > told[0] || u64::from(told[0]) > most {
                 self.wrong(2);
             }
