@@ -9,6 +9,7 @@ pub mod container;
 pub mod demo;
 pub mod hammer;
 pub mod inside;
+mod instance;
 pub mod process;
 pub mod race;
 pub mod rm;

@@ -15,6 +15,9 @@ pub(super) const GIB: u64 = 1 << 30;
 /// What a check says: nothing, or why it failed.
 pub(super) type Verdict = Result<(), String>;
 
+/// A test: its name, and what it does.
+pub(super) type Test = (&'static str, fn() -> Verdict);
+
 /// Puts what was attempted in front of an error.
 pub(super) fn at<T, E: Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
     result.map_err(|e| format!("{what}: {e}"))
@@ -62,4 +65,10 @@ pub(super) fn device_instance(control: &Control, minor: u32) -> Result<u32, Stri
     let gpu = gpus.iter().find(|g| g.minor == minor);
     gpu.map(|g| g.device_instance)
         .ok_or_else(|| format!("no GPU with minor {minor}"))
+}
+
+/// Whether the host has a second GPU, which some tests need.
+pub(super) fn second_gpu(control: &Control) -> Result<Option<u32>, String> {
+    let gpus = sys("list of GPUs", control.gpus())?;
+    Ok(gpus.iter().map(|g| g.minor).find(|&minor| minor != GPU))
 }

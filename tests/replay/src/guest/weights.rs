@@ -12,9 +12,10 @@ mod priority;
 
 use serde::Serialize;
 
+use super::instance::{clean_up, Instance};
 use super::process::spawn;
 use super::suite::doorbell::{proc, put, status, wait_for};
-use super::suite::{at, clean_up, sys, Instance, GIB, GPU};
+use super::tools::{at, sys, GIB, GPU};
 use super::work::{now, Account, Work};
 use crate::control::{mount_cgpufs, Control};
 use crate::sys as os;

@@ -5,9 +5,10 @@
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 
+use super::instance::Instance;
 use super::rm;
 use super::suite::mappings::{map_doorbell, write, DOORBELL};
-use super::suite::{at, sys, Instance, GPU};
+use super::tools::{at, sys, GPU};
 use crate::bytes::{put_u32, put_u64, u32_at};
 use crate::standin;
 use crate::sys as os;

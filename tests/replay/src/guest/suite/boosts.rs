@@ -2,9 +2,11 @@
 //! The GPU's highest clock: what programs ask for, and what the module asks the driver for because of it.
 
 use super::doorbell::{proc, wait_for};
-use super::{at, equal, rm, sys, Instance, Outcome, Test, GIB};
 use crate::bytes::put_u32;
+use crate::guest::instance::Instance;
 use crate::guest::process::spawn;
+use crate::guest::rm;
+use crate::guest::tools::{at, equal, sys, Test, Verdict, GIB};
 use crate::standin;
 use crate::sys as os;
 
@@ -31,7 +33,7 @@ fn boosted() -> Result<bool, String> {
 }
 
 /// As CUDA asks, without an end, and takes it back.
-fn boost(client: &rm::Client, on: bool) -> Outcome {
+fn boost(client: &rm::Client, on: bool) -> Verdict {
     let mut params = [0; 8];
     put_u32(&mut params, 0, if on { 0x12 } else { 0x10 });
     put_u32(&mut params, 4, if on { u32::MAX } else { 0 });
@@ -46,14 +48,14 @@ fn boost(client: &rm::Client, on: bool) -> Outcome {
 }
 
 /// Since `before`, the driver has had so many calls of the kernel, and there are so many boosts more.
-fn wait_asked(before: [u64; 3], calls: u64, boosts: u64) -> Outcome {
+fn wait_asked(before: [u64; 3], calls: u64, boosts: u64) -> Verdict {
     let wanted = [before[0], before[1] + calls, before[2] + boosts];
     wait_for(&format!("{calls} calls, {boosts} boosts"), || {
         Ok(seen()? == wanted)
     })
 }
 
-fn once() -> Outcome {
+fn once() -> Verdict {
     let (one, two) = (
         Instance::new("boostone", GIB)?,
         Instance::new("boosttwo", GIB)?,
@@ -80,7 +82,7 @@ fn once() -> Outcome {
     wait_asked(before, 4, 0)
 }
 
-fn killed() -> Outcome {
+fn killed() -> Verdict {
     let instance = Instance::new("boostkill", GIB)?;
     let before = seen()?;
     let child = spawn(|| {

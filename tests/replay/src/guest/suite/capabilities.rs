@@ -3,9 +3,10 @@
 
 use cgpu_uapi::{capability, refusal, text, Cause, Refusal};
 
-use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
 use crate::bytes::put_u32;
+use crate::guest::instance::Instance;
 use crate::guest::rm;
+use crate::guest::tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
 use crate::layout;
 use crate::sys as os;
 
@@ -43,7 +44,7 @@ fn record(instance: &Instance, number: u32) -> Result<Refusal, String> {
     }
 }
 
-fn classes() -> Outcome {
+fn classes() -> Verdict {
     let one = Instance::new("sets", GIB)?;
     equal(
         "the default",
@@ -72,7 +73,7 @@ fn classes() -> Outcome {
     Ok(())
 }
 
-fn unknown() -> Outcome {
+fn unknown() -> Verdict {
     let one = Instance::new("unknown", GIB)?;
     let set = |bits| one.control.set_capabilities("unknown", GPU, bits);
     let cause = Cause::UnknownCapability.errno();
@@ -87,7 +88,7 @@ fn unknown() -> Outcome {
     equal("set", &one.get()?.capabilities, &capability::ALL)
 }
 
-fn told() -> Outcome {
+fn told() -> Verdict {
     let (one, two) = (Instance::new("told", GIB)?, Instance::new("other", GIB)?);
     let (client, other) = (one.client()?, two.client()?);
     equal("nothing yet", &refusals(&one)?.0.len(), &0)?;
@@ -166,7 +167,7 @@ fn told() -> Outcome {
     Ok(())
 }
 
-fn unseen() -> Outcome {
+fn unseen() -> Verdict {
     let one = Instance::new("unseen", GIB)?;
     let client = one.client()?;
     // Whether the stand-in knows it or not, it is asked.
@@ -185,7 +186,7 @@ fn unseen() -> Outcome {
     Ok(())
 }
 
-fn storm() -> Outcome {
+fn storm() -> Verdict {
     let one = Instance::new("storm", GIB)?;
     let client = one.client()?;
     for number in 0..300 {
@@ -207,7 +208,7 @@ fn storm() -> Outcome {
     Ok(())
 }
 
-fn logged() -> Outcome {
+fn logged() -> Verdict {
     let mut log = crate::standin::KernelLog::from_now();
     let one = Instance::new("logged", GIB)?;
     let client = one.client()?;

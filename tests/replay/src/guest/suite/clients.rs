@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{at, holds, rm, sys, Instance, Outcome, Test, GIB, MIB};
+use crate::guest::instance::Instance;
+use crate::guest::rm;
+use crate::guest::tools::{at, holds, sys, Test, Verdict, GIB, MIB};
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[(
@@ -93,7 +95,7 @@ fn attack() -> Result<Seen, String> {
     })
 }
 
-fn forged() -> Outcome {
+fn forged() -> Verdict {
     let seen = attack()?;
     println!("        {seen:?}");
     holds("nothing was written", seen.written > 0)?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls of 32-bit programs: the same requests through the compatibility entry.
 
-use super::{equal, holds, sys, Instance, Outcome, Test, GIB};
 use crate::bytes::u32_at;
+use crate::guest::instance::Instance;
+use crate::guest::tools::{equal, holds, sys, Test, Verdict, GIB};
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[("compat: a 32-bit program's ioctl works", ioctl)];
@@ -28,7 +29,7 @@ fn compat_ioctl(fd: i32, request: u32, argument: u32) -> i32 {
     ret
 }
 
-fn ioctl() -> Outcome {
+fn ioctl() -> Verdict {
     let instance = Instance::new("compat", GIB)?;
     let path = format!("{}/nvidiactl", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;

@@ -2,7 +2,8 @@
 //! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
 
 use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell};
-use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::instance::Instance;
+use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
 use crate::guest::work::{Account, Work};
 use crate::sys as os;
 use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute};
@@ -36,7 +37,7 @@ fn text(file: &str) -> Result<String, String> {
         .to_owned())
 }
 
-fn policies() -> Outcome {
+fn policies() -> Verdict {
     let c = control()?;
     for number in 0..=5 {
         sys("set", c.set_gpu_compute(GPU, policy(number)))?;
@@ -69,7 +70,7 @@ fn policies() -> Outcome {
     holds(&status, status.contains("period: latency\nmode: native"))
 }
 
-fn misfits() -> Outcome {
+fn misfits() -> Verdict {
     let c = control()?;
     let (a, b) = (Instance::new("fita", GIB)?, Instance::new("fitb", GIB)?);
     let _native = Native;
@@ -94,7 +95,7 @@ fn misfits() -> Outcome {
     sys("native", c.set_gpu_compute(GPU, policy(5)))
 }
 
-fn unknown() -> Outcome {
+fn unknown() -> Verdict {
     let c = control()?;
     let wishes: [fn(&mut GpuSetCompute); 5] = [
         |w| (w.set, w.policy) = (set::POLICY, 6),
@@ -126,7 +127,7 @@ fn unknown() -> Outcome {
     Ok(())
 }
 
-fn terms() -> Outcome {
+fn terms() -> Verdict {
     let bell = Bell::new("terms")?;
     let c = control()?;
     let state = || Ok::<_, String>(sys("get", c.compute("terms", GPU))?.state);
@@ -182,7 +183,7 @@ impl Drop for Native {
 }
 
 /// Who is alone is given all the time; under the policy native nobody knows.
-fn given() -> Outcome {
+fn given() -> Verdict {
     let bell = Bell::new("given")?;
     let c = control()?;
     bell.ring(1);
@@ -219,12 +220,12 @@ fn given() -> Outcome {
 /// A kernel of this length is not over before somebody is suspended, even on this slow machine.
 const LONG: u64 = 4_000_000_000;
 
-fn wait_account(what: &str, work: &Work, wanted: impl Fn(&Account) -> bool) -> Outcome {
+fn wait_account(what: &str, work: &Work, wanted: impl Fn(&Account) -> bool) -> Verdict {
     wait_for(what, || work.account().map(|account| wanted(&account)))
 }
 
 /// The driver's own interface is there, and takes a kernel off the GPU that runs already.
-fn taken_off() -> Outcome {
+fn taken_off() -> Verdict {
     let instance = Instance::new("offgpu", GIB)?;
     let gpu = sys("get", control()?.gpu_compute(GPU))?;
     let wanted = mechanism::SWITCH | mechanism::TIMESLICE | mechanism::PREEMPT;
@@ -245,7 +246,7 @@ fn taken_off() -> Outcome {
     work.close()
 }
 
-fn come_and_go() -> Outcome {
+fn come_and_go() -> Verdict {
     let instance = Instance::new("offmore", GIB)?;
     let work = Work::new(&instance)?;
     suspend(&instance, true)?;

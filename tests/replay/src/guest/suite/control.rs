@@ -4,9 +4,10 @@
 use cgpu_uapi::{self as uapi, request, Cause};
 use zerocopy::FromZeros;
 
-use super::{control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::control::{key, Control};
+use crate::guest::instance::Instance;
 use crate::guest::process::{drop_admin, in_child, unshare};
+use crate::guest::tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::standin;
 use crate::sys as os;
 
@@ -30,7 +31,7 @@ pub(super) const TESTS: &[Test] = &[
     ),
 ];
 
-fn version_and_gpus() -> Outcome {
+fn version_and_gpus() -> Verdict {
     let control = control()?;
     let gpus = sys("list", control.gpus())?;
     holds("no GPU", !gpus.is_empty())?;
@@ -51,7 +52,7 @@ fn version_and_gpus() -> Outcome {
     equal("branch", &version.branch, &580)
 }
 
-fn needs_admin() -> Outcome {
+fn needs_admin() -> Verdict {
     let open = control()?;
     in_child(|| {
         sys("capset", drop_admin())?;
@@ -63,7 +64,7 @@ fn needs_admin() -> Outcome {
     })
 }
 
-fn needs_namespace() -> Outcome {
+fn needs_namespace() -> Verdict {
     let open = control()?;
     in_child(|| {
         sys("unshare", unshare(libc::CLONE_NEWUSER))?;
@@ -72,7 +73,7 @@ fn needs_namespace() -> Outcome {
     })
 }
 
-fn unknown_commands() -> Outcome {
+fn unknown_commands() -> Verdict {
     let control = control()?;
     let mut zeros = [0_u64; 64];
     for code in [
@@ -88,7 +89,7 @@ fn unknown_commands() -> Outcome {
     Ok(())
 }
 
-fn reserved_fields() -> Outcome {
+fn reserved_fields() -> Verdict {
     let instance = Instance::new("reserved", GIB)?;
     let control = &instance.control;
     let bad = Cause::Malformed.errno();
@@ -150,7 +151,7 @@ fn reserved_fields() -> Outcome {
     fails("list", control.call(request::INSTANCE_LIST, &mut list), bad)
 }
 
-fn causes() -> Outcome {
+fn causes() -> Verdict {
     let instance = Instance::new("causes", GIB)?;
     let c = &instance.control;
     let memory = sys("gpus", c.gpus())?.first().map_or(0, |g| g.memory_bytes);
@@ -217,7 +218,7 @@ fn causes() -> Outcome {
     sys("close", os::close(fd))
 }
 
-fn overcommit() -> Outcome {
+fn overcommit() -> Verdict {
     let c = control()?;
     let memory = sys("gpus", c.gpus())?.first().map_or(0, |g| g.memory_bytes);
     let first = Instance::new("over-a", memory / 2)?;
@@ -255,7 +256,7 @@ fn overcommit() -> Outcome {
     )
 }
 
-fn instance_values() -> Outcome {
+fn instance_values() -> Verdict {
     let c = control()?;
     let id = sys("create", c.create("values", GPU, 3 * GIB, 7))?;
     let seen = sys("get", c.get("values", GPU))?;
@@ -284,7 +285,7 @@ fn instance_values() -> Outcome {
     sys("destroy", c.destroy("values", GPU))
 }
 
-fn lists() -> Outcome {
+fn lists() -> Verdict {
     let one = Instance::new("list-a", GIB)?;
     let _two = Instance::new("list-b", GIB)?;
     let mut record = uapi::Instance::new_zeroed();
@@ -316,7 +317,7 @@ fn lists() -> Outcome {
     equal("names", &names, &vec!["list-a", "list-b"])
 }
 
-fn sixty_four() -> Outcome {
+fn sixty_four() -> Verdict {
     let c = control()?;
     let name = |i: usize| format!("many-{i}");
     let mut result = Ok(());
@@ -337,7 +338,7 @@ fn sixty_four() -> Outcome {
 }
 
 /// It is looked for when a GPU gets its first instance.
-fn no_kernel_interface() -> Outcome {
+fn no_kernel_interface() -> Verdict {
     let control = control()?;
     standin::kernel_rmapi(false)?;
     let made = control.create("apart", GPU, GIB, 1);

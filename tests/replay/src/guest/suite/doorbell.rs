@@ -11,9 +11,10 @@ use super::mappings::{
     doorbell_file, map_doorbell_in, map_doorbell_through_bar1, map_file, map_other_page, read,
     write, DOORBELL,
 };
-use super::{at, device_instance, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::instance::Instance;
 use crate::guest::process::{in_child, spawn};
 use crate::guest::rm;
+use crate::guest::tools::{at, device_instance, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
 use crate::standin;
 use crate::sys as os;
 use cgpu_uapi::Cause;
@@ -55,12 +56,12 @@ pub(in crate::guest) fn proc(file: &str) -> String {
     format!("/proc/cgpu_km/{GPU}/{file}")
 }
 
-pub(in crate::guest) fn put(file: &str, text: &str) -> Outcome {
+pub(in crate::guest) fn put(file: &str, text: &str) -> Verdict {
     at(file, std::fs::write(proc(file), text))
 }
 
 /// Suspends an instance, and sees that its doorbell is shut; or resumes it.
-pub(super) fn suspend(instance: &Instance, suspended: bool) -> Outcome {
+pub(super) fn suspend(instance: &Instance, suspended: bool) -> Verdict {
     put(
         &format!("{}/suspended", instance.name),
         if suspended { "1" } else { "0" },
@@ -72,7 +73,7 @@ pub(super) fn suspend(instance: &Instance, suspended: bool) -> Outcome {
 }
 
 /// The scheduler, a thread, shuts it.
-pub(super) fn wait_shut(instance: &Instance) -> Outcome {
+pub(super) fn wait_shut(instance: &Instance) -> Verdict {
     wait_for("shut", || Ok(status(instance, "compute_shut")? == 1))
 }
 
@@ -90,7 +91,7 @@ pub(in crate::guest) fn status(instance: &Instance, key: &str) -> Result<u64, St
 pub(in crate::guest) fn wait_for(
     what: &str,
     mut done: impl FnMut() -> Result<bool, String>,
-) -> Outcome {
+) -> Verdict {
     let end = Instant::now() + PATIENCE;
     while !done()? {
         holds(what, Instant::now() < end)?;
@@ -99,7 +100,7 @@ pub(in crate::guest) fn wait_for(
     Ok(())
 }
 
-pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Outcome {
+pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Verdict {
     wait_for(&format!("{tasks} parked"), || {
         Ok(status(instance, "compute_parked_tasks")? == tasks)
     })
@@ -180,13 +181,13 @@ impl Bell {
         sys("fork", rung)
     }
 
-    fn unmap(&self) -> Outcome {
+    fn unmap(&self) -> Verdict {
         // SAFETY: nothing of the program lies in a range that the driver gave.
         sys("munmap", unsafe { os::munmap(self.address, DOORBELL) })
     }
 
     /// Ends everything; nobody is parked then and the instance can be destroyed.
-    pub(super) fn end(self) -> Outcome {
+    pub(super) fn end(self) -> Verdict {
         self.unmap()?;
         self.client.close();
         self.direct.close();
@@ -204,7 +205,7 @@ pub(super) fn faults() -> Result<u64, String> {
     Ok(standin::number(&standin::read("refs")?, "faults"))
 }
 
-fn alone() -> Outcome {
+fn alone() -> Verdict {
     let bell = Bell::new("bellalone")?;
     // Not even the first store faults.
     let before = faults()?;
@@ -217,7 +218,7 @@ fn alone() -> Outcome {
     bell.end()
 }
 
-fn resumed() -> Outcome {
+fn resumed() -> Verdict {
     let bell = Bell::new("bellstop")?;
     resumes(&bell)?;
     bell.end()
@@ -231,7 +232,7 @@ fn bell_through_bar1(name: &'static str) -> Result<(Bell, Direct), String> {
     Ok((bell, registers))
 }
 
-fn through_bar1() -> Outcome {
+fn through_bar1() -> Verdict {
     let (bell, registers) = bell_through_bar1("bellbarone")?;
     // Not even the first store faults, as through BAR0.
     let before = faults()?;
@@ -249,7 +250,7 @@ fn through_bar1() -> Outcome {
     bell.end()
 }
 
-fn resumes(bell: &Bell) -> Outcome {
+fn resumes(bell: &Bell) -> Verdict {
     bell.ring(1);
     suspend(&bell.instance, true)?;
     let child = bell.ringer(7)?;
@@ -262,7 +263,7 @@ fn resumes(bell: &Bell) -> Outcome {
 }
 
 /// What is mapped is no doorbell, as far as anybody knows; but it is of the GPU's registers, as their place says.
-fn other_registers() -> Outcome {
+fn other_registers() -> Verdict {
     const PAGE: u64 = 0x3000;
     let bell = Bell::new("bellother")?;
     let address = map_other_page(&bell.instance, &bell.client, PAGE)?;
@@ -286,7 +287,7 @@ fn other_registers() -> Outcome {
     bell.end()
 }
 
-fn killed() -> Outcome {
+fn killed() -> Verdict {
     let bell = Bell::new("bellkill")?;
     suspend(&bell.instance, true)?;
     let child = bell.ringer(7)?;
@@ -306,7 +307,7 @@ extern "C" fn leave(_signal: i32) {
     os::exit_now(9);
 }
 
-fn signalled() -> Outcome {
+fn signalled() -> Verdict {
     let bell = Bell::new("bellsignal")?;
     suspend(&bell.instance, true)?;
     let child = spawn(|| {
@@ -325,11 +326,11 @@ fn signalled() -> Outcome {
 }
 
 /// In a child of the test: a thread is parked while another one forks.
-fn forked() -> Outcome {
+fn forked() -> Verdict {
     let bell = Bell::new("bellfork")?;
     bell.ring(1);
     suspend(&bell.instance, true)?;
-    let run = || -> Outcome {
+    let run = || -> Verdict {
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring(2));
             wait_parked(&bell.instance, 1)?;
@@ -347,7 +348,7 @@ fn forked() -> Outcome {
     bell.end()
 }
 
-fn inherited() -> Outcome {
+fn inherited() -> Verdict {
     let bell = Bell::new("bellchild")?;
     bell.ring(1);
     let child = spawn(|| {
@@ -370,10 +371,10 @@ fn inherited() -> Outcome {
     bell.end()
 }
 
-fn others() -> Outcome {
+fn others() -> Verdict {
     let bell = Bell::new("bellthreads")?;
     suspend(&bell.instance, true)?;
-    let run = || -> Outcome {
+    let run = || -> Verdict {
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring(2));
             wait_parked(&bell.instance, 1)?;
@@ -399,10 +400,10 @@ fn others() -> Outcome {
     bell.end()
 }
 
-fn unmapped() -> Outcome {
+fn unmapped() -> Verdict {
     let bell = Bell::new("bellgone")?;
     suspend(&bell.instance, true)?;
-    let run = || -> Outcome {
+    let run = || -> Verdict {
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring(2));
             wait_parked(&bell.instance, 1)?;
@@ -424,7 +425,7 @@ fn unmapped() -> Outcome {
     bell.end()
 }
 
-fn parts() -> Outcome {
+fn parts() -> Verdict {
     let bell = Bell::new("bellparts")?;
     // SAFETY: the doorbell's range has nothing of the program.
     let part = unsafe { os::munmap(bell.address, 4096) };
@@ -462,7 +463,7 @@ fn set_by_futex(address: u64) -> Result<(), i32> {
     }
 }
 
-fn futex() -> Outcome {
+fn futex() -> Verdict {
     let bell = Bell::new("bellfutex")?;
     sys("futex while open", set_by_futex(bell.address + BELL))?;
     equal("rung", &bell.direct.rung(), &5)?;
@@ -479,7 +480,7 @@ fn futex() -> Outcome {
 }
 
 /// One thread maps and unmaps the doorbell, another one has it written to at any moment.
-fn remapped() -> Outcome {
+fn remapped() -> Verdict {
     let bell = Bell::new("bellagain")?;
     is_remapped(&bell)?;
     bell.end()
@@ -487,7 +488,7 @@ fn remapped() -> Outcome {
 
 /// The same of one that is shown in the place of another: neither the driver's pages nor ours let a ring through to BAR0,
 /// also between two threads' faults.
-fn remapped_through_bar1() -> Outcome {
+fn remapped_through_bar1() -> Verdict {
     let (bell, registers) = bell_through_bar1("bellagainone")?;
     is_remapped(&bell)?;
     equal("rung through BAR0", &registers.rung(), &0)?;
@@ -495,7 +496,7 @@ fn remapped_through_bar1() -> Outcome {
     bell.end()
 }
 
-fn is_remapped(bell: &Bell) -> Outcome {
+fn is_remapped(bell: &Bell) -> Verdict {
     let fd = doorbell_file(&bell.instance, &bell.client)?;
     let place = map_file(0, DOORBELL, fd)?;
     let unmap = || {
@@ -507,9 +508,9 @@ fn is_remapped(bell: &Bell) -> Outcome {
     let still = AtomicBool::new(true);
     let maps = AtomicU64::new(0);
     let going = || !over.load(Ordering::Relaxed);
-    let run = || -> Outcome {
+    let run = || -> Verdict {
         std::thread::scope(|scope| {
-            let mapping = scope.spawn(|| -> Outcome {
+            let mapping = scope.spawn(|| -> Verdict {
                 while going() {
                     if still.load(Ordering::Relaxed) {
                         os::sleep_ms(1);
@@ -550,7 +551,7 @@ fn is_remapped(bell: &Bell) -> Outcome {
     sys("close", os::close(fd))
 }
 
-fn private() -> Outcome {
+fn private() -> Verdict {
     let bell = Bell::new("bellprivate")?;
     let fd = doorbell_file(&bell.instance, &bell.client)?;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -560,13 +561,13 @@ fn private() -> Outcome {
     bell.end()
 }
 
-fn revoked() -> Outcome {
+fn revoked() -> Verdict {
     let bell = Bell::new("bellpower")?;
     comes_back(&bell)?;
     bell.end()
 }
 
-fn comes_back(bell: &Bell) -> Outcome {
+fn comes_back(bell: &Bell) -> Verdict {
     bell.ring(1);
     let before = faults()?;
     let path = format!("{}/revoke", standin::DEBUGFS);

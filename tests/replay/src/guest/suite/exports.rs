@@ -5,10 +5,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
-use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::put_u32;
+use crate::guest::instance::Instance;
 use crate::guest::process::{in_child, receive_fd, send_fd, spawn};
 use crate::guest::rm::{self, Failure};
+use crate::guest::tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::standin;
 use crate::sys as os;
 
@@ -63,7 +64,7 @@ fn exported(instance: &Instance, bytes: u64) -> Result<(rm::Client, i32), String
     Ok((client, fd))
 }
 
-fn between_processes() -> Outcome {
+fn between_processes() -> Verdict {
     let instance = Instance::new("vmm", GIB)?;
     let (client, fd) = exported(&instance, 512 * MIB)?;
     let (ours, theirs) = pair()?;
@@ -88,7 +89,7 @@ fn between_processes() -> Outcome {
     equal("at the end", &used(&instance)?, &(0, 0))
 }
 
-fn any_order() -> Outcome {
+fn any_order() -> Verdict {
     let instance = Instance::new("orders", GIB)?;
     for order in [
         [0, 1, 2],
@@ -114,7 +115,7 @@ fn any_order() -> Outcome {
     Ok(())
 }
 
-fn in_a_socket() -> Outcome {
+fn in_a_socket() -> Verdict {
     let instance = Instance::new("socket", GIB)?;
     let (client, fd) = exported(&instance, 4 * MIB)?;
     let (ours, theirs) = pair()?;
@@ -126,7 +127,7 @@ fn in_a_socket() -> Outcome {
     equal("the socket is gone", &used(&instance)?, &(0, 0))
 }
 
-fn killed() -> Outcome {
+fn killed() -> Verdict {
     let instance = Instance::new("killed", GIB)?;
     let (ours, theirs) = pair()?;
     let child = spawn(|| {
@@ -152,7 +153,7 @@ fn killed() -> Outcome {
     equal("at the end", &used(&instance)?, &(0, 0))
 }
 
-fn other_tenant() -> Outcome {
+fn other_tenant() -> Verdict {
     let (one, two) = (Instance::new("giver", GIB)?, Instance::new("taker", GIB)?);
     let (client, fd) = exported(&one, 4 * MIB)?;
     let other = two.client()?;
@@ -171,7 +172,7 @@ fn other_tenant() -> Outcome {
     equal("at the end", &(one.used()?, used(&two)?), &(0, (0, 0)))
 }
 
-fn list() -> Outcome {
+fn list() -> Verdict {
     let instance = Instance::new("list", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(MEMORY, 2 * MIB))?;
@@ -223,7 +224,7 @@ fn list() -> Outcome {
 /// A thread gives the descriptor's number to files with little and with much memory in turns, while
 /// imports from it run. Whatever comes out, the accounting must have the size of it: after the objects and files
 /// are gone, one copy is left, and the driver's heap says how large it is.
-fn changing_number() -> Outcome {
+fn changing_number() -> Verdict {
     const NUMBER: i32 = 400;
     /// So many rounds at least, and more as long as one of the files was not seen.
     const ROUNDS: u32 = 40;

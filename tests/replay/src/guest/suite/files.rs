@@ -4,10 +4,11 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, MIB};
 use crate::bytes::u32_at;
+use crate::guest::instance::Instance;
 use crate::guest::process::{in_child, receive_fd, send_fd, spawn};
 use crate::guest::rm;
+use crate::guest::tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, MIB};
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -32,7 +33,7 @@ pub(super) const TESTS: &[Test] = &[
 
 const TWINS: [&str; 3] = ["nvidia0", "nvidiactl", "nvidia-uvm"];
 
-fn modes() -> Outcome {
+fn modes() -> Verdict {
     let instance = Instance::new("modes", GIB)?;
     for twin in TWINS {
         let path = format!("{}/{twin}", instance.folder());
@@ -48,7 +49,7 @@ fn modes() -> Outcome {
     Ok(())
 }
 
-fn counted() -> Outcome {
+fn counted() -> Verdict {
     let instance = Instance::new("counted", GIB)?;
     let open = |twin| {
         let path = format!("{}/{twin}", instance.folder());
@@ -66,7 +67,7 @@ fn counted() -> Outcome {
     equal("files", &files, &(0, 0))
 }
 
-fn last_descriptor() -> Outcome {
+fn last_descriptor() -> Verdict {
     let instance = Instance::new("last", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(0x5C00_0010, 32 * MIB))?;
@@ -86,7 +87,7 @@ fn last_descriptor() -> Outcome {
     equal("at last", &instance.used()?, &0)
 }
 
-fn inherited() -> Outcome {
+fn inherited() -> Verdict {
     let instance = Instance::new("inherit", GIB)?;
     let client = instance.client()?;
     in_child(|| {
@@ -100,7 +101,7 @@ fn inherited() -> Outcome {
     Ok(())
 }
 
-fn passed() -> Outcome {
+fn passed() -> Verdict {
     let instance = Instance::new("passed", GIB)?;
     let (ours, theirs) = at("socket", UnixStream::pair())?;
     let folder = instance.folder();
@@ -119,7 +120,7 @@ fn passed() -> Outcome {
     at("root", root).map(drop)
 }
 
-fn exec() -> Outcome {
+fn exec() -> Verdict {
     let instance = Instance::new("exec", GIB)?;
     let path = format!("{}/nvidiactl", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
@@ -133,7 +134,7 @@ fn exec() -> Outcome {
     sys("close", os::close(fd))
 }
 
-fn poll() -> Outcome {
+fn poll() -> Verdict {
     let instance = Instance::new("poll", GIB)?;
     for twin in ["nvidiactl", "nvidia0"] {
         let path = format!("{}/{twin}", instance.folder());
@@ -151,7 +152,7 @@ fn poll() -> Outcome {
     Ok(())
 }
 
-fn unknown_request() -> Outcome {
+fn unknown_request() -> Verdict {
     let instance = Instance::new("unknown", GIB)?;
     let path = format!("{}/nvidiactl", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
@@ -164,7 +165,7 @@ fn unknown_request() -> Outcome {
     sys("close", os::close(fd))
 }
 
-fn killed() -> Outcome {
+fn killed() -> Verdict {
     let instance = Instance::new("killed", GIB)?;
     for i in 0..20_u64 {
         let victim = sys(
@@ -195,7 +196,7 @@ fn killed() -> Outcome {
     Ok(())
 }
 
-fn busy_module() -> Outcome {
+fn busy_module() -> Verdict {
     let instance = Instance::new("rmmod", GIB)?;
     let path = format!("{}/nvidiactl", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
@@ -204,7 +205,7 @@ fn busy_module() -> Outcome {
     sys("close", os::close(fd))
 }
 
-fn xfer() -> Outcome {
+fn xfer() -> Verdict {
     let instance = Instance::new("xfer", 64 * MIB)?;
     let client = instance.client()?;
     let mut params = rm::memory_params(client.handle, 128 * MIB);

@@ -2,9 +2,12 @@
 //! What the driver lets everybody do and the module does not: each first done on the driver's own nodes,
 //! where it works, and then through an instance, where it does not and harms nobody.
 
-use super::{at, control, device_instance, equal, holds, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::guest::instance::Instance;
 use crate::guest::rm;
+use crate::guest::tools::{
+    at, control, device_instance, equal, holds, Test, Verdict, GIB, GPU, MIB,
+};
 use crate::layout;
 use crate::sys;
 
@@ -63,7 +66,7 @@ fn event_key(fd: i32, nr: u32, client: u32) -> Result<u32, String> {
     status(fd, nr, &mut outer, 12)
 }
 
-fn event_keys() -> Outcome {
+fn event_keys() -> Verdict {
     // osapi.c: allocate_os_event() and free_os_event() ask nobody whose client it is.
     let (a, b) = (stock()?, stock()?);
     equal(
@@ -102,7 +105,7 @@ fn event_keys() -> Outcome {
     Ok(())
 }
 
-fn memory() -> Outcome {
+fn memory() -> Verdict {
     let (one, two) = (Instance::new("one", GIB)?, Instance::new("two", GIB)?);
     let (a, b) = (one.client()?, two.client()?);
     at("memory of a", a.memory(OBJECT, 2 * MIB))?;
@@ -155,7 +158,7 @@ fn event(client: &rm::Client) -> Result<u64, String> {
     Ok(u64_at(&params, 16))
 }
 
-fn event_address() -> Outcome {
+fn event_address() -> Verdict {
     let client = stock()?;
     let told = event(&client)?;
     holds(&format!("stock: {told:#x} is no address"), told >> 47 != 0)?;
@@ -182,7 +185,7 @@ fn bar1(client: &rm::Client) -> Result<u32, String> {
     Ok(u32_at(&kind, 8))
 }
 
-fn doorbell() -> Outcome {
+fn doorbell() -> Verdict {
     const VIDMEM: u32 = 2;
     const REGMEM: u32 = 3;
     let client = stock()?;
@@ -195,7 +198,7 @@ fn doorbell() -> Outcome {
     Ok(())
 }
 
-fn host_memory() -> Outcome {
+fn host_memory() -> Verdict {
     let instance = Instance::new("host", GIB)?;
     let client = instance.client()?;
     // UNCACHED, not contiguous and contiguous: osmemdesc.c takes the second for device registers.
@@ -214,7 +217,7 @@ fn host_memory() -> Outcome {
     Ok(())
 }
 
-fn scheduling() -> Outcome {
+fn scheduling() -> Verdict {
     let instance = Instance::new("sched", GIB)?;
     let client = instance.client()?;
     let mut params = [0; 20];

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two tenants: neither reaches the other's objects.
 
-use super::{at, device_instance, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::{put_u32, u32_at};
+use crate::guest::instance::Instance;
 use crate::guest::rm;
+use crate::guest::tools::{at, device_instance, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -28,7 +29,7 @@ fn two() -> Result<(Instance, Instance), String> {
     Ok((Instance::new("one", GIB)?, Instance::new("two", GIB)?))
 }
 
-fn foreign_client() -> Outcome {
+fn foreign_client() -> Verdict {
     let (one, two) = two()?;
     let a = one.client()?;
     let b = two.client()?;
@@ -72,7 +73,7 @@ fn foreign_client() -> Outcome {
     Ok(())
 }
 
-fn foreign_memory() -> Outcome {
+fn foreign_memory() -> Verdict {
     let (one, two) = two()?;
     let a = one.client()?;
     let b = two.client()?;
@@ -86,7 +87,7 @@ fn foreign_memory() -> Outcome {
     Ok(())
 }
 
-fn separate_limits() -> Outcome {
+fn separate_limits() -> Verdict {
     let (one, two) = two()?;
     let a = one.client()?;
     let b = two.client()?;
@@ -100,7 +101,7 @@ fn separate_limits() -> Outcome {
     Ok(())
 }
 
-fn classes() -> Outcome {
+fn classes() -> Verdict {
     let one = Instance::new("classes", GIB)?;
     let client = one.client()?;
     // Register window, all of video memory, FLA, exports, a number that means nothing.
@@ -133,7 +134,7 @@ fn is_administrator(folder: &str, number: u32) -> Result<bool, String> {
     Ok(u32_at(&channel, FLAGS) & PRIVILEGED != 0)
 }
 
-fn administrator() -> Outcome {
+fn administrator() -> Verdict {
     let one = Instance::new("administrator", GIB)?;
     let number = device_instance(&one.control, GPU)?;
     equal("directly", &is_administrator("/dev", number)?, &true)?;
@@ -141,7 +142,7 @@ fn administrator() -> Outcome {
     equal("through an instance", &through, &false)
 }
 
-fn controls() -> Outcome {
+fn controls() -> Verdict {
     let one = Instance::new("controls", GIB)?;
     let client = one.client()?;
     // FIFO_DISABLE_CHANNELS, which stops any tenant's channels.

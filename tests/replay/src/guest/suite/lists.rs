@@ -9,10 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::clients::scratch;
-use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::{put_u32, u32_at, u64_at};
+use crate::guest::instance::Instance;
 use crate::guest::process::{in_child, spawn, unshare};
 use crate::guest::rm;
+use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::sys as os;
 
 const NV_ESC_CARD_INFO_ONE: u32 = 0xC048_46C8;
@@ -41,7 +42,7 @@ pub(super) const TESTS: &[Test] = &[
     ),
 ];
 
-fn gpus() -> Outcome {
+fn gpus() -> Verdict {
     let all = sys("list of GPUs", control()?.gpus())?;
     let own = all.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let other = all.iter().find(|gpu| gpu.minor != GPU);
@@ -115,7 +116,7 @@ fn held(client: &rm::Client, pids: [u32; 2]) -> Result<[u64; 2], String> {
     Ok([u64_at(&params, 24), u64_at(&params, 96)])
 }
 
-fn processes() -> Outcome {
+fn processes() -> Verdict {
     let one = Instance::new("one", GIB)?;
     let two = Instance::new("two", GIB)?;
     let (mut ours, mut theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
@@ -143,7 +144,7 @@ fn processes() -> Outcome {
     equal("listed", &seen?, &(vec![own], [2 * MIB, 0]))
 }
 
-fn namespace() -> Outcome {
+fn namespace() -> Verdict {
     let one = Instance::new("spaces", GIB)?;
     sys("unshare", unshare(libc::CLONE_NEWPID))?;
     in_child(|| {
@@ -174,7 +175,7 @@ struct Found {
 }
 
 /// Asks for a list again and again.
-fn look(ask: fn(&rm::Client) -> Outcome) -> Result<Found, String> {
+fn look(ask: fn(&rm::Client) -> Verdict) -> Result<Found, String> {
     let all = sys("list of GPUs", control()?.gpus())?;
     let own = all.iter().find(|gpu| gpu.minor == GPU).ok_or("no GPU")?;
     let other = all.iter().find(|gpu| gpu.minor != GPU);
@@ -228,7 +229,7 @@ fn look(ask: fn(&rm::Client) -> Outcome) -> Result<Found, String> {
     })
 }
 
-fn probed(client: &rm::Client) -> Outcome {
+fn probed(client: &rm::Client) -> Verdict {
     let mut ids = [0; 384];
     let (fd, own) = (client.ctl, client.handle);
     at(
@@ -237,19 +238,19 @@ fn probed(client: &rm::Client) -> Outcome {
     )
 }
 
-fn unseen() -> Outcome {
+fn unseen() -> Verdict {
     hidden(probed)
 }
 
 /// Nothing of another GPU can be read while a program asks for a list.
-fn hidden(ask: fn(&rm::Client) -> Outcome) -> Outcome {
+fn hidden(ask: fn(&rm::Client) -> Verdict) -> Verdict {
     let found = look(ask)?;
     println!("        {found:?}");
     holds("nothing was read", found.read > 0)?;
     equal("the other GPU", &found.told, &0)
 }
 
-fn cards(client: &rm::Client) -> Outcome {
+fn cards(client: &rm::Client) -> Verdict {
     let mut card = [0; 72];
     sys(
         "cards",
@@ -258,6 +259,6 @@ fn cards(client: &rm::Client) -> Outcome {
     Ok(())
 }
 
-fn cards_unseen() -> Outcome {
+fn cards_unseen() -> Verdict {
     hidden(cards)
 }

@@ -2,9 +2,11 @@
 //! Managed memory through an instance: what its GPU holds, by the stand-in's own figures, is never more
 //! than the limit.
 
-use super::{at, control, equal, fails, holds, rm, sys, Instance, Outcome, Test, GPU, MIB};
 use crate::bytes::{put_u32, put_u64, u32_at};
+use crate::guest::instance::Instance;
 use crate::guest::process;
+use crate::guest::rm;
+use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GPU, MIB};
 use crate::guest::uvm::{uuid, Space, VA_SPACE};
 use crate::standin;
 use crate::sys as os;
@@ -82,11 +84,11 @@ impl Program {
         os::mmap(base, length, READ_WRITE, SHARED, self.space.fd, base).map(drop)
     }
 
-    fn map(&self, base: u64, length: u64) -> Outcome {
+    fn map(&self, base: u64, length: u64) -> Verdict {
         sys("mmap", self.try_map(base, length))
     }
 
-    fn unmap(&self, base: u64, length: u64) -> Outcome {
+    fn unmap(&self, base: u64, length: u64) -> Verdict {
         // SAFETY: the tests map nothing else there.
         sys("munmap", unsafe { os::munmap(base, length) })
     }
@@ -139,7 +141,7 @@ impl Program {
         Ok(heap.resident - self.resident_before + heap.used - self.used_before)
     }
 
-    fn end(self) -> Outcome {
+    fn end(self) -> Verdict {
         self.client.close();
         self.space.close();
         let heap = standin::heap(GPU)?;
@@ -154,7 +156,7 @@ impl Program {
     }
 }
 
-fn spills() -> Outcome {
+fn spills() -> Verdict {
     let program = Program::new("spills")?;
     let gpu = uuid(GPU)?;
     let length = 2 * LIMIT;
@@ -225,7 +227,7 @@ impl Drop for TouchNew {
     }
 }
 
-fn touched_at_once() -> Outcome {
+fn touched_at_once() -> Verdict {
     let _touch = TouchNew::on()?;
     let program = Program::new("atonce")?;
     // In the moment before the driver is told a GPU can touch some, sixteen times: see
@@ -250,7 +252,7 @@ fn touched_at_once() -> Outcome {
     program.end()
 }
 
-fn makes_room() -> Outcome {
+fn makes_room() -> Verdict {
     let program = Program::new("room")?;
     program.map(BASE, LIMIT)?;
     equal("touched", &program.touched(BASE, LIMIT)?, &LIMIT)?;
@@ -276,7 +278,7 @@ fn makes_room() -> Outcome {
     program.end()
 }
 
-fn limits() -> Outcome {
+fn limits() -> Verdict {
     let program = Program::new("limits")?;
     program.map(BASE, LIMIT)?;
     program.touched(BASE, LIMIT)?;
@@ -300,7 +302,7 @@ fn limits() -> Outcome {
     program.end()
 }
 
-fn refused() -> Outcome {
+fn refused() -> Verdict {
     let program = Program::new("refused")?;
     let set = |mode: ManagedMode| {
         let set = control()?.set_managed("refused", GPU, mode.number());
@@ -333,7 +335,7 @@ fn refused() -> Outcome {
     program.end()
 }
 
-fn mappings() -> Outcome {
+fn mappings() -> Verdict {
     let program = Program::new("mappings")?;
     program.map(BASE, LIMIT)?;
     // A hole in the middle, and something in its place.
@@ -364,7 +366,7 @@ fn mappings() -> Outcome {
     program.end()
 }
 
-fn ended() -> Outcome {
+fn ended() -> Verdict {
     let program = Program::new("ended")?;
     process::in_child(|| {
         program.map(BASE, LIMIT)?;
@@ -396,10 +398,10 @@ fn random(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
-fn threads() -> Outcome {
+fn threads() -> Verdict {
     let program = Program::new("threads")?;
     let gpu = uuid(GPU)?;
-    let work = |thread: u64| -> Outcome {
+    let work = |thread: u64| -> Verdict {
         let mut state = thread;
         for _ in 0..150 {
             let number = random(&mut state) % 8;

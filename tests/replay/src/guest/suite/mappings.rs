@@ -3,9 +3,10 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::instance::Instance;
 use crate::guest::process::in_child;
 use crate::guest::rm;
+use crate::guest::tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
 use crate::sys as os;
 use cgpu_uapi::Cause;
 
@@ -54,12 +55,12 @@ pub(in crate::guest) fn write(address: u64, value: u32) {
     unsafe { (address as *mut u32).write_volatile(value) };
 }
 
-fn unmap(address: u64, len: u64) -> Outcome {
+fn unmap(address: u64, len: u64) -> Verdict {
     // SAFETY: nothing of the program lies in a range that the driver gave.
     sys("munmap", unsafe { os::munmap(address, len) })
 }
 
-fn page() -> Outcome {
+fn page() -> Verdict {
     let instance = Instance::new("mmap", GIB)?;
     let client = instance.client()?;
     let (fd, address) = map_page(&instance, &client)?;
@@ -71,7 +72,7 @@ fn page() -> Outcome {
     equal("files", &instance.get()?.tenant_open_files, &0)
 }
 
-fn holds_instance() -> Outcome {
+fn holds_instance() -> Verdict {
     let instance = Instance::new("mapped", GIB)?;
     let client = instance.client()?;
     let (fd, address) = map_page(&instance, &client)?;
@@ -87,7 +88,7 @@ fn holds_instance() -> Outcome {
     equal("files", &instance.get()?.tenant_open_files, &0)
 }
 
-fn child() -> Outcome {
+fn child() -> Verdict {
     let instance = Instance::new("mapfork", GIB)?;
     let client = instance.client()?;
     let (fd, address) = map_page(&instance, &client)?;
@@ -184,7 +185,7 @@ fn map_doorbell_with(folder: &str, client: &rm::Client, params: &mut [u8]) -> Re
     map_object(folder, client, DOORBELL)
 }
 
-fn doorbell() -> Outcome {
+fn doorbell() -> Verdict {
     let instance = Instance::new("doorbell", GIB)?;
     let client = instance.client()?;
     let address = map_doorbell(&instance, &client)?;
@@ -195,7 +196,7 @@ fn doorbell() -> Outcome {
     Ok(())
 }
 
-fn debugged() -> Outcome {
+fn debugged() -> Verdict {
     let path = "/proc/self/mem";
     let memory = std::fs::File::options().read(true).write(true).open(path);
     let memory = at(path, memory)?;
@@ -227,7 +228,7 @@ fn debugged() -> Outcome {
     Ok(())
 }
 
-fn unprepared() -> Outcome {
+fn unprepared() -> Verdict {
     let instance = Instance::new("unprepared", GIB)?;
     let client = instance.client()?;
     let prot = libc::PROT_READ | libc::PROT_WRITE;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory limit, by hand.
 
-use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::{put_u32, put_u64, u64_at};
+use crate::guest::instance::Instance;
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Failure};
+use crate::guest::tools::{at, control, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::layout;
 use crate::standin;
 use crate::sys as os;
@@ -42,14 +43,14 @@ pub(super) const TESTS: &[Test] = &[
 
 const FIRST: u32 = 0x5C00_0010;
 
-fn refused<T: std::fmt::Debug>(what: &str, result: Result<T, Failure>) -> Outcome {
+fn refused<T: std::fmt::Debug>(what: &str, result: Result<T, Failure>) -> Verdict {
     match result {
         Err(Failure::Status(rm::NO_MEMORY)) => Ok(()),
         other => Err(format!("{what}: {other:?}, not status 0x51")),
     }
 }
 
-fn boundary() -> Outcome {
+fn boundary() -> Verdict {
     let instance = Instance::new("boundary", 256 * MIB)?;
     let client = instance.client()?;
     refused("one block more", client.memory(FIRST, 258 * MIB))?;
@@ -72,7 +73,7 @@ fn boundary() -> Outcome {
     equal("peak", &seen.memory_peak_bytes, &(256 * MIB))
 }
 
-fn refusal() -> Outcome {
+fn refusal() -> Verdict {
     let instance = Instance::new("refusal", 64 * MIB)?;
     let client = instance.client()?;
     let mut params = rm::memory_params(client.handle, GIB);
@@ -86,7 +87,7 @@ fn refusal() -> Outcome {
     Ok(())
 }
 
-fn rounding() -> Outcome {
+fn rounding() -> Verdict {
     let instance = Instance::new("rounding", 64 * MIB)?;
     let client = instance.client()?;
     for bytes in [1, 4096, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB] {
@@ -99,7 +100,7 @@ fn rounding() -> Outcome {
     Ok(())
 }
 
-fn vid_heap() -> Outcome {
+fn vid_heap() -> Verdict {
     let instance = Instance::new("vidheap", 64 * MIB)?;
     let client = instance.client()?;
     let alloc = |handle, bytes| {
@@ -114,7 +115,7 @@ fn vid_heap() -> Outcome {
     Ok(())
 }
 
-fn ancestors() -> Outcome {
+fn ancestors() -> Verdict {
     let instance = Instance::new("ancestors", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(FIRST, 32 * MIB))?;
@@ -130,7 +131,7 @@ fn ancestors() -> Outcome {
     Ok(())
 }
 
-fn exits() -> Outcome {
+fn exits() -> Verdict {
     let instance = Instance::new("exits", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(FIRST, 32 * MIB))?;
@@ -168,7 +169,7 @@ fn exits() -> Outcome {
     Ok(())
 }
 
-fn duplicates() -> Outcome {
+fn duplicates() -> Verdict {
     let instance = Instance::new("dup", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(FIRST, 32 * MIB))?;
@@ -190,7 +191,7 @@ fn duplicates() -> Outcome {
 }
 
 /// CUDA frees the memory first, then its place in NVLink's fabric.
-fn fabric() -> Outcome {
+fn fabric() -> Verdict {
     const FABRIC: u32 = 0xf8;
     const NOT_SUPPORTED: u32 = 0x56;
     let place = |size: u64, flags: u32, memory: u32| {
@@ -235,7 +236,7 @@ fn fabric() -> Outcome {
     Ok(())
 }
 
-fn live() -> Outcome {
+fn live() -> Verdict {
     let instance = Instance::new("live", 128 * MIB)?;
     let client = instance.client()?;
     at("memory", client.memory(FIRST, 128 * MIB))?;
@@ -254,9 +255,9 @@ fn live() -> Outcome {
     Ok(())
 }
 
-fn told() -> Outcome {
+fn told() -> Verdict {
     let instance = Instance::new("told", 128 * MIB)?;
-    let watcher = super::control()?;
+    let watcher = control()?;
     let changed = |milliseconds| sys("poll", watcher.changed(milliseconds));
     let count = || {
         let path = format!("/proc/cgpu_km/{GPU}/told/status");
@@ -293,7 +294,7 @@ fn told() -> Outcome {
     Ok(())
 }
 
-fn reports() -> Outcome {
+fn reports() -> Verdict {
     let instance = Instance::new("reports", 512 * MIB)?;
     let client = instance.client()?;
     let kib = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(0);
@@ -312,7 +313,7 @@ fn reports() -> Outcome {
     Ok(())
 }
 
-fn bad_pointer() -> Outcome {
+fn bad_pointer() -> Verdict {
     let instance = Instance::new("pointer", 64 * MIB)?;
     let client = instance.client()?;
     let mut outer = [0; 48];
@@ -338,7 +339,7 @@ fn bad_pointer() -> Outcome {
 }
 
 /// Several processes allocate until they are refused; together they never have more than the limit.
-fn race() -> Outcome {
+fn race() -> Verdict {
     let limit = 256 * MIB;
     let instance = Instance::new("race", limit)?;
     let mut pids = Vec::new();

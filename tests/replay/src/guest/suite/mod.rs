@@ -28,140 +28,11 @@ mod turns;
 mod unload;
 mod uvm;
 
-use std::fmt::Display;
-
-use cgpu_uapi as uapi;
-
+use super::instance::clean_up;
 use super::process::in_child;
-use super::rm;
-use crate::control::{mount_cgpufs, Control};
+use super::tools::Test;
+use crate::control::mount_cgpufs;
 use crate::standin::{self, KernelLog};
-
-/// What a test says: nothing, or why it failed.
-type Outcome = Result<(), String>;
-/// A test.
-type Test = (&'static str, fn() -> Outcome);
-
-/// The GPU of tests that need one.
-pub(super) const GPU: u32 = 0;
-/// A mebibyte.
-const MIB: u64 = 1 << 20;
-/// A gibibyte.
-pub(super) const GIB: u64 = 1 << 30;
-
-/// Puts what was being done before an error.
-pub(super) fn at<T, E: Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|e| format!("{what}: {e}"))
-}
-
-/// The same for errnos.
-pub(super) fn sys<T>(what: &str, result: Result<T, i32>) -> Result<T, String> {
-    result.map_err(|e| format!("{what}: errno {e}"))
-}
-
-/// Wants two things to be equal.
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, wanted: &T) -> Outcome {
-    if seen == wanted {
-        Ok(())
-    } else {
-        Err(format!("{what}: {seen:?}, not {wanted:?}"))
-    }
-}
-
-/// Wants something to hold.
-fn holds(what: &str, true_: bool) -> Outcome {
-    if true_ {
-        Ok(())
-    } else {
-        Err(what.to_owned())
-    }
-}
-
-/// Wants a call to fail with an errno.
-fn fails<T: std::fmt::Debug>(what: &str, result: Result<T, i32>, errno: i32) -> Outcome {
-    match result {
-        Err(seen) if seen == errno => Ok(()),
-        other => Err(format!("{what}: {other:?}, not errno {errno}")),
-    }
-}
-
-/// The control device.
-fn control() -> Result<Control, String> {
-    sys("control device", Control::open())
-}
-
-/// Where an instance's twins are.
-fn folder(name: &str) -> String {
-    format!("{}/{name}", uapi::CGPUFS_MOUNT)
-}
-
-/// An instance that goes away with this value. Tests hold it over everything that uses it.
-pub(super) struct Instance {
-    pub(super) control: Control,
-    pub(super) name: &'static str,
-    gpu: u32,
-}
-
-impl Instance {
-    pub(super) fn new(name: &'static str, limit: u64) -> Result<Self, String> {
-        let control = control()?;
-        let made = control.create(name, GPU, limit, 1);
-        sys(&format!("create {name}"), made)?;
-        Ok(Self {
-            control,
-            name,
-            gpu: GPU,
-        })
-    }
-
-    fn get(&self) -> Result<uapi::Instance, String> {
-        sys("get", self.control.get(self.name, self.gpu))
-    }
-
-    fn used(&self) -> Result<u64, String> {
-        self.get().map(|i| i.memory_used_bytes)
-    }
-
-    fn set_memory(&self, limit: u64) -> Outcome {
-        let set = self.control.set_memory(self.name, self.gpu, limit);
-        sys("set-mem", set)
-    }
-
-    fn folder(&self) -> String {
-        folder(self.name)
-    }
-
-    /// A program with a client, a device and a subdevice in it.
-    pub(super) fn client(&self) -> Result<rm::Client, String> {
-        let instance = device_instance(&self.control, self.gpu)?;
-        at(
-            "client",
-            rm::Client::open(&self.folder(), self.gpu, instance),
-        )
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        // A test that leaves something open has failed already or is seen by the next one, whose
-        // name is taken.
-        let _ = self.control.destroy(self.name, self.gpu);
-    }
-}
-
-/// Whether the host has a second GPU, which some tests need.
-fn second_gpu(control: &Control) -> Result<Option<u32>, String> {
-    let gpus = sys("list of GPUs", control.gpus())?;
-    Ok(gpus.iter().map(|g| g.minor).find(|&minor| minor != GPU))
-}
-
-/// RM's device instance of a GPU.
-fn device_instance(control: &Control, minor: u32) -> Result<u32, String> {
-    let gpus = sys("list of GPUs", control.gpus())?;
-    let gpu = gpus.iter().find(|g| g.minor == minor);
-    gpu.map(|g| g.device_instance)
-        .ok_or_else(|| format!("no GPU with minor {minor}"))
-}
 
 /// All tests whose names have `filter` in them.
 fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
@@ -203,16 +74,6 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     chosen("", true).into_iter().map(|(name, _)| name).collect()
-}
-
-/// Instances that a failed test left behind must not fail the others.
-pub(super) fn clean_up() {
-    let Ok(control) = Control::open() else { return };
-    for instance in control.instances().unwrap_or_default() {
-        if let Some(name) = instance.key.name.as_str() {
-            let _ = control.destroy(name, instance.key.gpu_minor);
-        }
-    }
 }
 
 /// Runs the tests; whether all passed.

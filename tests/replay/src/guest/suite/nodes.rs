@@ -6,8 +6,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use cgpu_uapi as uapi;
 
-use super::{at, control, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::control::folder;
+use crate::guest::instance::Instance;
 use crate::guest::process::in_child;
+use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
 use crate::standin;
 use crate::sys as os;
 
@@ -40,7 +42,7 @@ fn honest_paths(name: &str, id: u32) -> [String; 3] {
     ]
 }
 
-fn honest() -> Outcome {
+fn honest() -> Verdict {
     let instance = Instance::new("honest", GIB)?;
     let seen = instance.get()?;
     let minors = [
@@ -62,7 +64,7 @@ fn honest() -> Outcome {
     holds("the driver's number", seen.major != 195)
 }
 
-fn twins() -> Outcome {
+fn twins() -> Verdict {
     let instance = Instance::new("twins", GIB)?;
     let majors = standin::read("majors")?;
     let uvm = u32::try_from(standin::number(&majors, "nvidia_uvm")).unwrap_or(0);
@@ -92,7 +94,7 @@ fn twins() -> Outcome {
     equal("folder", &names, &wanted.to_vec())
 }
 
-fn folder_is_roots() -> Outcome {
+fn folder_is_roots() -> Verdict {
     let instance = Instance::new("rootonly", GIB)?;
     let folder = instance.folder();
     in_child(move || {
@@ -110,7 +112,7 @@ fn folder_is_roots() -> Outcome {
     })
 }
 
-fn read_only() -> Outcome {
+fn read_only() -> Verdict {
     let instance = Instance::new("fixed", GIB)?;
     let folder = instance.folder();
     holds(
@@ -131,10 +133,10 @@ fn read_only() -> Outcome {
     holds("a node can be made", node.is_err())
 }
 
-fn twin_after_destroy() -> Outcome {
+fn twin_after_destroy() -> Verdict {
     let c = control()?;
     sys("create", c.create("gone", GPU, GIB, 1))?;
-    let folder = super::folder("gone");
+    let folder = folder("gone");
     let mut held = Vec::new();
     for twin in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
         let path = format!("{folder}/{twin}");
@@ -161,14 +163,14 @@ fn twin_after_destroy() -> Outcome {
     result.and(sys("umount", unmounted))
 }
 
-fn gone() -> Outcome {
+fn gone() -> Verdict {
     let c = control()?;
     let id = sys("create", c.create("brief", GPU, GIB, 1))?;
     sys("destroy", c.destroy("brief", GPU))?;
     for path in honest_paths("brief", id) {
         holds(&path, !fs::exists(&path).unwrap_or(true))?;
     }
-    let folder = super::folder("brief");
+    let folder = folder("brief");
     holds(&folder, !fs::exists(&folder).unwrap_or(true))?;
     let path = format!("/proc/cgpu_km/{GPU}/brief");
     holds(&path, !fs::exists(&path).unwrap_or(true))

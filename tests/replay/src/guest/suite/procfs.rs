@@ -3,8 +3,9 @@
 
 use std::fs;
 
-use super::{at, equal, fails, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
+use crate::guest::instance::Instance;
 use crate::guest::process::{drop_admin, in_child, spawn, unshare};
+use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -25,7 +26,7 @@ fn read(file: &str) -> Result<String, String> {
     at(file, fs::read_to_string(path(file)))
 }
 
-fn gpu_files() -> Outcome {
+fn gpu_files() -> Verdict {
     holds("version", read("version")?.trim().split('.').count() == 3)?;
     let text = read(&format!("{GPU}/max_inst"))?;
     equal("max_inst", &text.as_str(), &"16\n")?;
@@ -35,7 +36,7 @@ fn gpu_files() -> Outcome {
     holds("policy", policy.trim().parse::<u32>().is_ok_and(|p| p <= 5))
 }
 
-fn instance_files() -> Outcome {
+fn instance_files() -> Verdict {
     let instance = Instance::new("proc", GIB)?;
     let id = instance.get()?.id;
     let file = |name: &str| read(&format!("{GPU}/proc/{name}"));
@@ -54,7 +55,7 @@ fn instance_files() -> Outcome {
     )
 }
 
-fn meminfo() -> Outcome {
+fn meminfo() -> Verdict {
     let instance = Instance::new("meminfo", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(0x5C00_0010, 64 * MIB))?;
@@ -71,7 +72,7 @@ fn meminfo() -> Outcome {
     equal("after close", &text, &format!("Free: {GIB}\n"))
 }
 
-fn written() -> Outcome {
+fn written() -> Verdict {
     let instance = Instance::new("written", GIB)?;
     let write = |file: &str, text: &str| {
         let path = path(&format!("{GPU}/written/{file}"));
@@ -102,7 +103,7 @@ fn written() -> Outcome {
     equal("weight", &seen.weight, &42)
 }
 
-fn write_needs_admin() -> Outcome {
+fn write_needs_admin() -> Verdict {
     let instance = Instance::new("noadmin", GIB)?;
     let file = path(&format!("{GPU}/noadmin/memsize"));
     // Opened by someone who may, written by someone who may not.
@@ -116,7 +117,7 @@ fn write_needs_admin() -> Outcome {
     equal("limit", &instance.get()?.memory_limit_bytes, &GIB)
 }
 
-fn namespaces() -> Outcome {
+fn namespaces() -> Verdict {
     let _instance = Instance::new("spaces", GIB)?;
     let files = ["version".to_owned(), format!("{GPU}/spaces/meminfo")];
     let closed = |files: &[String]| {
@@ -136,7 +137,7 @@ fn namespaces() -> Outcome {
     })
 }
 
-fn churn() -> Outcome {
+fn churn() -> Verdict {
     let _kept = Instance::new("kept", GIB)?;
     let reader = spawn(|| {
         for _ in 0..300 {
@@ -154,7 +155,7 @@ fn churn() -> Outcome {
         0
     });
     let reader = sys("fork", reader)?;
-    let c = super::control()?;
+    let c = control()?;
     let mut result = Ok(());
     for _ in 0..60 {
         let made = c.create("churn", GPU, 64 * MIB, 1).map(drop);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The sealed pages through which parameters reach the driver, from the program's side.
 
-use super::{at, equal, fails, holds, Instance, Outcome, Test, GIB, MIB};
 use crate::bytes::{put_u32, put_u64};
+use crate::guest::instance::Instance;
 use crate::guest::race::scratch;
 use crate::guest::rm;
+use crate::guest::tools::{at, equal, fails, holds, Test, Verdict, GIB, MIB};
 use crate::layout;
 use crate::sys as os;
 
@@ -22,7 +23,7 @@ fn with_scratch(instance: &Instance) -> Result<(rm::Client, u64), String> {
     Ok((client, scratch()?))
 }
 
-fn addresses() -> Outcome {
+fn addresses() -> Verdict {
     const GR_GET_INFO: u32 = 0x2080_1201;
     let instance = Instance::new("scratch", GIB)?;
     let (client, scratch) = with_scratch(&instance)?;
@@ -64,7 +65,7 @@ fn addresses() -> Outcome {
     Ok(())
 }
 
-fn sealed() -> Outcome {
+fn sealed() -> Verdict {
     let instance = Instance::new("sealed", GIB)?;
     let (client, scratch) = with_scratch(&instance)?;
     // SAFETY: The kernel refuses; nothing of the program lies there.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, MIB};
+use crate::guest::instance::Instance;
 use crate::guest::process::in_child;
 use crate::guest::rm;
+use crate::guest::tools::{at, equal, holds, sys, Test, Verdict, GIB, MIB};
 use crate::sys as os;
 
 pub(super) const TESTS: &[Test] = &[
@@ -57,12 +58,12 @@ fn memory_of(address: u64) -> (u64, u64) {
     (word(address, TOTAL), word(address, FREE))
 }
 
-fn unmap(address: u64) -> Outcome {
+fn unmap(address: u64) -> Verdict {
     // SAFETY: nothing of the program lies in a page that the driver gave.
     sys("munmap", unsafe { os::munmap(address, PAGE) })
 }
 
-fn object(client: &rm::Client) -> Outcome {
+fn object(client: &rm::Client) -> Verdict {
     let made = client.alloc(rm::SUBDEVICE_HANDLE, HANDLE, CLASS, &mut [0; 8]);
     at("shared data", made).map(drop)
 }
@@ -87,7 +88,7 @@ fn shown(instance: &Instance, client: &rm::Client) -> Result<u64, String> {
 }
 
 /// Wants the page to say so within a second, and a little more for this slow machine.
-fn soon(address: u64, wanted: (u64, u64)) -> Outcome {
+fn soon(address: u64, wanted: (u64, u64)) -> Verdict {
     let end = Instant::now() + Duration::from_millis(3000);
     while memory_of(address) != wanted && Instant::now() < end {
         os::sleep_ms(20);
@@ -95,7 +96,7 @@ fn soon(address: u64, wanted: (u64, u64)) -> Outcome {
     equal("shown", &memory_of(address), &wanted)
 }
 
-fn memory() -> Outcome {
+fn memory() -> Verdict {
     let instance = Instance::new("rusd", GIB)?;
     let client = instance.client()?;
     at("memory", client.memory(0x5C00_0040, 64 * MIB))?;
@@ -109,7 +110,7 @@ fn memory() -> Outcome {
     equal("files", &instance.get()?.tenant_open_files, &0)
 }
 
-fn live() -> Outcome {
+fn live() -> Verdict {
     let instance = Instance::new("rusdlive", GIB)?;
     let client = instance.client()?;
     let page = shown(&instance, &client)?;
@@ -126,7 +127,7 @@ fn live() -> Outcome {
     Ok(())
 }
 
-fn sections() -> Outcome {
+fn sections() -> Verdict {
     let instance = Instance::new("rusdall", GIB)?;
     let client = instance.client()?;
     let page = shown(&instance, &client)?;
@@ -141,7 +142,7 @@ fn sections() -> Outcome {
     Ok(())
 }
 
-fn read_only() -> Outcome {
+fn read_only() -> Verdict {
     let instance = Instance::new("rusdwrite", GIB)?;
     let client = instance.client()?;
     object(&client)?;
@@ -168,7 +169,7 @@ fn read_only() -> Outcome {
     Ok(())
 }
 
-fn tenants() -> Outcome {
+fn tenants() -> Verdict {
     let (one, two) = (
         Instance::new("rusda", GIB)?,
         Instance::new("rusdb", 3 * GIB)?,
@@ -185,7 +186,7 @@ fn tenants() -> Outcome {
     Ok(())
 }
 
-fn routes() -> Outcome {
+fn routes() -> Verdict {
     let instance = Instance::new("rusdways", GIB)?;
     let client = instance.client()?;
     object(&client)?;
@@ -216,7 +217,7 @@ fn routes() -> Outcome {
 }
 
 /// While RM_MAP_MEMORY is made, another thread turns the descriptor to another file, and back.
-fn raced() -> Outcome {
+fn raced() -> Verdict {
     let instance = Instance::new("rusdrace", GIB)?;
     let client = instance.client()?;
     object(&client)?;

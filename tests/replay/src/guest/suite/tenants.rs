@@ -4,9 +4,13 @@
 
 use cgpu_uapi::{self as uapi, Cause};
 
-use super::{at, control, equal, fails, holds, sys, Outcome, Test, GIB, GPU, MIB};
-use crate::control::Control;
+use crate::control::{folder, Control};
+use crate::guest::instance::Instance;
 use crate::guest::rm;
+use crate::guest::tools::{
+    at, control, device_instance, equal, fails, holds, second_gpu, sys, Test, Verdict, GIB, GPU,
+    MIB,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("tenants: a name on two GPUs needs the GPU", ambiguous),
@@ -22,11 +26,11 @@ pub(super) const TESTS: &[Test] = &[
 
 /// The second GPU's minor.
 fn second(control: &Control) -> Result<u32, String> {
-    super::second_gpu(control)?.ok_or_else(|| "there is no second GPU".to_owned())
+    second_gpu(control)?.ok_or_else(|| "there is no second GPU".to_owned())
 }
 
 /// Runs a test with an instance of a name on both GPUs.
-fn on_both(name: &str, test: impl FnOnce(&Control, u32) -> Outcome) -> Outcome {
+fn on_both(name: &str, test: impl FnOnce(&Control, u32) -> Verdict) -> Verdict {
     let c = control()?;
     let other = second(&c)?;
     sys("create", c.create(name, GPU, GIB, 1))?;
@@ -37,7 +41,7 @@ fn on_both(name: &str, test: impl FnOnce(&Control, u32) -> Outcome) -> Outcome {
     result.and(destroyed)
 }
 
-fn ambiguous() -> Outcome {
+fn ambiguous() -> Verdict {
     on_both("twice", |c, other| {
         let errno = Cause::Ambiguous.errno();
         fails("get", c.get("twice", uapi::GPU_ANY).map(drop), errno)?;
@@ -50,14 +54,11 @@ fn ambiguous() -> Outcome {
     })
 }
 
-fn two_limits() -> Outcome {
+fn two_limits() -> Verdict {
     on_both("both", |c, other| {
         let open = |minor| {
-            let instance = super::device_instance(c, minor)?;
-            at(
-                "client",
-                rm::Client::open(&super::folder("both"), minor, instance),
-            )
+            let instance = device_instance(c, minor)?;
+            at("client", rm::Client::open(&folder("both"), minor, instance))
         };
         let (first, second) = (open(GPU)?, open(other)?);
         at("first", first.memory(0x5C00_0010, GIB))?;
@@ -73,11 +74,11 @@ fn two_limits() -> Outcome {
     })
 }
 
-fn other_gpu() -> Outcome {
+fn other_gpu() -> Verdict {
     let c = control()?;
     let other = second(&c)?;
-    let theirs = super::device_instance(&c, other)?;
-    let one = super::Instance::new("alone", GIB)?;
+    let theirs = device_instance(&c, other)?;
+    let one = Instance::new("alone", GIB)?;
     let client = one.client()?;
     let mut device = [0; 56];
     crate::bytes::put_u32(&mut device, 0, theirs);

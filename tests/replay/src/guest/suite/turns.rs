@@ -2,8 +2,9 @@
 //! The GPU in turns: that they are taken where they are needed, and that nothing happens where they are not.
 
 use super::doorbell::{faults, proc, put, status, wait_for, Bell};
-use super::{at, equal, sys, Instance, Outcome, Test, GIB, GPU};
+use crate::guest::instance::Instance;
 use crate::guest::process::spawn;
+use crate::guest::tools::{at, equal, sys, Test, Verdict, GIB, GPU};
 use crate::guest::work::Work;
 use crate::sys as os;
 
@@ -49,7 +50,7 @@ fn wakeups() -> Result<u64, String> {
 }
 
 /// Under a policy that shares: one program that rings all the time, and an instance that does nothing.
-fn quiet() -> Outcome {
+fn quiet() -> Verdict {
     let bell = Bell::new("turnquiet")?;
     let idle = Instance::new("turnidle", GIB)?;
     let policy = Policy::set("2")?;
@@ -74,7 +75,7 @@ fn quiet() -> Outcome {
 }
 
 /// A fixed part for a program that is alone, whose channel is switched off and on; then none.
-fn let_go() -> Outcome {
+fn let_go() -> Verdict {
     let instance = Instance::new("turnoff", GIB)?;
     put("turnoff/weight", "30")?;
     let work = Work::new(&instance)?;

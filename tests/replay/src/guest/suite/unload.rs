@@ -6,7 +6,8 @@ use std::fs;
 
 use cgpu_uapi as uapi;
 
-use super::{control, equal, fails, holds, sys, Outcome, Test, GIB, GPU};
+use crate::control::folder;
+use crate::guest::tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
 use crate::standin;
 use crate::sys as os;
 
@@ -26,14 +27,14 @@ pub(super) fn delete_module(name: &CStr) -> Result<(), i32> {
     }
 }
 
-fn mounted() -> Outcome {
+fn mounted() -> Verdict {
     fails("rmmod", delete_module(c"cgpu_km"), libc::EWOULDBLOCK)?;
     // A mount of a single twin is enough.
     let c = control()?;
     sys("create", c.create("mounted", GPU, GIB, 1))?;
     let target = "/tmp/bound";
     fs::write(target, "").map_err(|e| e.to_string())?;
-    let from = format!("{}/nvidiactl", super::folder("mounted"));
+    let from = format!("{}/nvidiactl", folder("mounted"));
     sys("bind", os::mount(&from, target, "none", libc::MS_BIND))?;
     sys("destroy", c.destroy("mounted", GPU))?;
     drop(c);
@@ -44,7 +45,7 @@ fn mounted() -> Outcome {
     fails("rmmod", refused, libc::EWOULDBLOCK)
 }
 
-fn clean() -> Outcome {
+fn clean() -> Verdict {
     let _ = os::unmount(uapi::CGPUFS_MOUNT, 0);
     sys("rmmod", delete_module(c"cgpu_km"))?;
     holds("/proc", !fs::exists("/proc/cgpu_km").unwrap_or(true))?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The UVM proxy, by hand.
 
-use super::{at, equal, holds, sys, Instance, Outcome, Test, GIB, GPU, MIB};
 use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
+use crate::guest::instance::Instance;
+use crate::guest::rm;
+use crate::guest::tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
 use crate::guest::uvm::{uuid, Space, VA_SPACE};
 use crate::layout;
 use crate::standin;
@@ -21,7 +23,7 @@ pub(super) const TESTS: &[Test] = &[
     ("uvm: page tables of what RM maps", rm_tables),
 ];
 
-fn initialize() -> Outcome {
+fn initialize() -> Verdict {
     let instance = Instance::new("uvm", GIB)?;
     let path = format!("{}/nvidia-uvm", instance.folder());
     let first = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
@@ -44,7 +46,7 @@ fn initialize() -> Outcome {
     sys("close", os::close(first))
 }
 
-fn tools() -> Outcome {
+fn tools() -> Verdict {
     let instance = Instance::new("uvmtools", GIB)?;
     let path = format!("{}/nvidia-uvm", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
@@ -65,7 +67,7 @@ fn tools() -> Outcome {
 
 /// Where the test maps memory.
 const BASE: u64 = 0x20_0000_0000;
-fn keeps() -> Outcome {
+fn keeps() -> Verdict {
     const MEMORY: u32 = 0x5C00_0100;
     const LENGTH: u64 = 4 * MIB;
     let instance = Instance::new("uvmkeeps", GIB)?;
@@ -73,14 +75,14 @@ fn keeps() -> Outcome {
     let uuid = uuid(GPU)?;
     at(
         "address space",
-        client.alloc(super::rm::DEVICE_HANDLE, 8, VA_SPACE, &mut [0; 56]),
+        client.alloc(rm::DEVICE_HANDLE, 8, VA_SPACE, &mut [0; 56]),
     )?;
     let space = at("UVM", Space::open(&instance.folder()))?;
     at("register", space.register(&uuid, client.handle, 8))?;
 
     // The accounting and the stand-in's heap, which says what this test has taken, in three states.
     let idle = standin::heap(GPU)?.used;
-    let taken = |what: &str, bytes: u64| -> Outcome {
+    let taken = |what: &str, bytes: u64| -> Verdict {
         equal(&format!("charged {what}"), &instance.used()?, &bytes)?;
         equal(
             &format!("heap {what}"),
@@ -123,7 +125,7 @@ fn space(instance: &Instance) -> Result<(Space, crate::guest::rm::Client, [u8; 1
     let uuid = uuid(GPU)?;
     let mut params = [0; 56];
     put_u32(&mut params, 4, OF_UVM);
-    let device = super::rm::DEVICE_HANDLE;
+    let device = rm::DEVICE_HANDLE;
     let made = client.alloc(device, 8, VA_SPACE, &mut params);
     at("address space", made)?;
     let space = at("UVM", Space::open(&instance.folder()))?;
@@ -131,7 +133,7 @@ fn space(instance: &Instance) -> Result<(Space, crate::guest::rm::Client, [u8; 1
     Ok((space, client, uuid))
 }
 
-fn tables() -> Outcome {
+fn tables() -> Verdict {
     const MEMORY: u32 = 0x5C00_0100;
     const PAGE: u64 = 4096;
     const STRIDE: u64 = 512 * MIB;
@@ -143,7 +145,7 @@ fn tables() -> Outcome {
     let memory = (client.handle, MEMORY);
     let before = standin::heap(GPU)?.tables;
     let overhead = || instance.get().map(|i| i.memory_overhead_bytes);
-    let agree = |what: &str| -> Outcome {
+    let agree = |what: &str| -> Verdict {
         let there = standin::heap(GPU)?.tables - before;
         equal(what, &overhead()?, &there)
     };
@@ -196,7 +198,7 @@ fn tables() -> Outcome {
     Ok(())
 }
 
-fn fixed_tables() -> Outcome {
+fn fixed_tables() -> Verdict {
     let instance = Instance::new("fixed", 4 * MIB)?;
     let (space, client, uuid) = space(&instance)?;
     let before = standin::heap(GPU)?.tables;
@@ -236,7 +238,7 @@ fn fixed_tables() -> Outcome {
     Ok(())
 }
 
-fn range_tables() -> Outcome {
+fn range_tables() -> Verdict {
     const RANGE: u32 = 0x5C00_0110;
     const VIRTUAL: u32 = 0x50A0;
     const LAZY: u32 = 0x400;
@@ -248,7 +250,7 @@ fn range_tables() -> Outcome {
         let mut params = crate::guest::rm::memory_params(client.handle, bytes);
         put_u32(&mut params, 8, 0x8_0000 | flags);
         put_u32(&mut params, 24, 0);
-        client.alloc(super::rm::DEVICE_HANDLE, RANGE, VIRTUAL, &mut params)
+        client.alloc(rm::DEVICE_HANDLE, RANGE, VIRTUAL, &mut params)
     };
     // As CUDA makes one: nothing of it is in the GPU.
     at("lazy", range(1 << 40, LAZY))?;
@@ -271,7 +273,7 @@ fn range_tables() -> Outcome {
     for (number, flags) in (0..4).zip([0, OF_UVM, 0, OF_UVM]) {
         let mut params = [0; 56];
         put_u32(&mut params, 4, flags);
-        let device = super::rm::DEVICE_HANDLE;
+        let device = rm::DEVICE_HANDLE;
         let made = client.alloc(device, RANGE + number, VA_SPACE, &mut params);
         at("address space", made)?;
     }
@@ -283,7 +285,7 @@ fn range_tables() -> Outcome {
     equal("tables", &standin::heap(GPU)?.ranges, &before)
 }
 
-fn rm_tables() -> Outcome {
+fn rm_tables() -> Verdict {
     use cgpu_uapi::capability;
     const RANGES: [u32; 2] = [0x5C00_0120, 0x5C00_0121];
     const WHOLE: u32 = 0x70;
@@ -296,7 +298,7 @@ fn rm_tables() -> Outcome {
     let client = instance.client()?;
     let (used, before) = (standin::heap(GPU)?.used, standin::heap(GPU)?.ranges);
     at("memory", client.memory(MEMORY, 2 * MIB))?;
-    let device = super::rm::DEVICE_HANDLE;
+    let device = rm::DEVICE_HANDLE;
     let mut params = crate::guest::rm::memory_params(client.handle, 1 << 46);
     put_u32(&mut params, 8, 0x8_0400);
     put_u32(&mut params, 24, 0);
