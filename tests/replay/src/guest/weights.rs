@@ -9,23 +9,17 @@
 
 mod live;
 mod priority;
+mod program;
+mod report;
 
-use serde::Serialize;
-
-use super::instance::{clean_up, Instance};
-use super::process::spawn;
-use super::suite::doorbell::{proc, put, status, wait_for};
-use super::tools::{at, sys, GIB, GPU};
-use super::work::{now, Account, Work};
-use crate::control::{mount_cgpufs, Control};
+use super::instance::clean_up;
+use super::suite::doorbell::{put, status};
+use super::work::now;
+use crate::control::mount_cgpufs;
 use crate::sys as os;
-use cgpu_uapi::Cause;
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use program::{measure, GpuProgram, Habit, MS, NAMES, US};
+use report::{calls, line, mode, ShareLine};
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;
 const MEASURED: u64 = 2000;
@@ -43,206 +37,14 @@ const BOUND: f64 = 0.1;
 const SAMPLED_CAP: f64 = 0.5;
 const SAMPLED_PAIR: f64 = 1.0;
 
-/// What a program does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Habit {
-    /// Length of each kernel, nanoseconds.
-    kernel: u64,
-    /// Kernels launched and not yet ended, at most.
-    depth: u32,
-}
-
-impl Habit {
-    fn name(self) -> String {
-        let length = match self.kernel {
-            long if long >= MS => format!("{} ms", long / MS),
-            short => format!("{} us", short / US),
-        };
-        format!("{length} depth {}", self.depth)
-    }
-}
-
-/// A program in an instance of its own.
-struct Program {
-    child: i32,
-    /// Its client's handle.
-    client: u32,
-    habit: Habit,
-    instance: Instance,
-}
-
-impl Program {
-    /// It launches without end.
-    fn start(name: &'static str, weight: u32, habit: Habit) -> Result<Self, String> {
-        let launch = |work: &Work, _: &mut UnixStream| {
-            while work.launch(habit.kernel, 1, habit.depth).is_ok() {}
-        };
-        Self::spawn(name, weight, habit, launch).map(|(program, _)| program)
-    }
-
-    /// Its process has a client of its own, by which the driver knows it, and does this without end; its end of the socket, and
-    /// ours.
-    fn spawn(
-        name: &'static str,
-        weight: u32,
-        habit: Habit,
-        body: impl FnOnce(&Work, &mut UnixStream),
-    ) -> Result<(Self, UnixStream), String> {
-        let instance = Instance::new(name, GIB)?;
-        put(&format!("{name}/weight"), &weight.to_string())?;
-        let (mut ours, mut theirs) = at("pair", UnixStream::pair())?;
-        let child = spawn(|| {
-            let Ok(work) = Work::new(&instance) else {
-                return 1;
-            };
-            if theirs.write_all(&work.client.handle.to_ne_bytes()).is_ok() {
-                body(&work, &mut theirs);
-            }
-            1
-        });
-        drop(theirs);
-        let mut client = [0; 4];
-        at("client", ours.read_exact(&mut client))?;
-        let program = Self {
-            child: sys("fork", child)?,
-            client: u32::from_ne_bytes(client),
-            habit,
-            instance,
-        };
-        Ok((program, ours))
-    }
-
-    /// How long its kernels have run, nanoseconds.
-    fn ran(&self) -> Result<u64, String> {
-        Account::of(self.client).map(|account| account.ran)
-    }
-
-    /// It launches nothing more; its client stays.
-    fn halt(&self) -> Result<(), String> {
-        sys("stop", os::kill(self.child, libc::SIGSTOP))
-    }
-
-    /// Ends it, and its instance; an error if it had ended by itself.
-    fn end(mut self) -> Result<(), String> {
-        let child = std::mem::take(&mut self.child);
-        sys("kill", os::kill(child, libc::SIGKILL))?;
-        let status = sys("wait", os::wait(child))?;
-        if status != libc::SIGKILL {
-            return Err(format!(
-                "{}: ended by itself, status {status:#x}",
-                self.habit.name()
-            ));
-        }
-        let Instance { control, name, .. } = &self.instance;
-        // What it had open may be closed a moment later.
-        wait_for("closed", || match control.destroy(name, GPU) {
-            Err(errno) if errno == Cause::Busy.errno() => Ok(false),
-            destroyed => sys("destroy", destroyed).map(|()| true),
-        })
-    }
-}
-
-impl Drop for Program {
-    /// Where a case came to nothing: the next one has the GPU to itself.
-    fn drop(&mut self) {
-        if self.child != 0 {
-            let _ = os::kill(self.child, libc::SIGKILL);
-            let _ = os::wait(self.child);
-        }
-    }
-}
-
-/// The parts of the GPU's time in which kernels of each program ran.
-fn measure(programs: &[Program], before: u64, measured: u64) -> Result<Vec<f64>, String> {
-    let ran = || {
-        programs
-            .iter()
-            .map(Program::ran)
-            .collect::<Result<Vec<_>, _>>()
-    };
-    os::sleep_ms(before);
-    let (began, first) = (now()?, ran()?);
-    os::sleep_ms(measured);
-    let (ended, last) = (now()?, ran()?);
-    let took = (ended - began) as f64;
-    Ok(first
-        .iter()
-        .zip(last)
-        .map(|(a, b)| (b - a) as f64 / took)
-        .collect())
-}
-
 /// What a program that is alone uses of the GPU, a part of its time.
 fn alone(habit: Habit) -> Result<f64, String> {
     put("policy", "5")?;
-    let program = [Program::start("alone", 1, habit)?];
+    let program = [GpuProgram::start("alone", 1, habit)?];
     let used = measure(&program, BEFORE_ALONE, MEASURED_ALONE)?;
     let [program] = program;
     program.end()?;
     Ok(used[0])
-}
-
-/// One line of the report.
-#[derive(Debug, Serialize)]
-struct Line {
-    case: String,
-    /// Shares that were wanted, and that came out, of what the programs had together; a cap: of what the program has alone.
-    wanted: Vec<f64>,
-    got: Vec<f64>,
-    /// The worst error, as a fraction of the share that was wanted.
-    error: f64,
-    bound: f64,
-    /// All together, as a fraction of one alone.
-    throughput: f64,
-    calls_per_second: f64,
-    /// How the GPU was shared at the end.
-    mode: String,
-}
-
-/// How the GPU is shared now.
-fn mode() -> Result<String, String> {
-    let text = at("status", fs::read_to_string(proc("status")))?;
-    let mode = text.lines().find_map(|line| line.strip_prefix("mode: "));
-    Ok(mode.ok_or("no mode in the GPU's status")?.to_owned())
-}
-
-/// A line of shares `of_alone`, each of what its program has alone.
-fn line(
-    case: String,
-    wanted: Vec<f64>,
-    of_alone: Vec<f64>,
-    bound: f64,
-    calls_per_second: f64,
-    mode: String,
-) -> Line {
-    let throughput: f64 = of_alone.iter().sum();
-    let got: Vec<f64> = match of_alone.len() {
-        1 => of_alone,
-        _ => of_alone.iter().map(|got| got / throughput).collect(),
-    };
-    // Of a share of nothing, all is too much.
-    let error = |(got, wanted): (&f64, &f64)| (got - wanted).abs() / wanted.max(1e-6);
-    let error = got.iter().zip(&wanted).map(error).fold(0.0, f64::max);
-    Line {
-        case,
-        wanted,
-        got: got.into_iter().map(rounded).collect(),
-        error: rounded(error),
-        bound,
-        throughput: rounded(throughput),
-        calls_per_second: rounded(calls_per_second),
-        mode,
-    }
-}
-
-/// Calls into the driver that the scheduler made so far.
-fn calls() -> Result<u64, String> {
-    let gpu = Control::open().and_then(|c| c.gpu_compute(GPU));
-    Ok(sys("compute", gpu)?.calls)
-}
-
-fn rounded(figure: f64) -> f64 {
-    (figure * 1e4).round() / 1e4
 }
 
 /// A case: a policy, and programs with their weights.
@@ -257,8 +59,6 @@ struct Case {
     /// only the driver's samples tell that it has.
     mode: Option<&'static str>,
 }
-
-const NAMES: [&str; 2] = ["weighta", "weightb"];
 
 impl Case {
     fn name(&self) -> String {
@@ -276,7 +76,10 @@ impl Case {
         }
     }
 
-    fn run(&self, mut alone: impl FnMut(Habit) -> Result<f64, String>) -> Result<Line, String> {
+    fn run(
+        &self,
+        mut alone: impl FnMut(Habit) -> Result<f64, String>,
+    ) -> Result<ShareLine, String> {
         let mut rates = Vec::new();
         for (_, habit) in &self.programs {
             rates.push(alone(*habit)?);
@@ -285,7 +88,7 @@ impl Case {
         // Each has the GPU for a moment, as if it had been there before the policy was set.
         put("policy", "5")?;
         for (name, (weight, habit)) in NAMES.into_iter().zip(&self.programs) {
-            programs.push(Program::start(name, *weight, *habit)?);
+            programs.push(GpuProgram::start(name, *weight, *habit)?);
         }
         put("policy", &self.policy.to_string())?;
         let (began, before) = (now()?, calls()?);
@@ -389,7 +192,7 @@ pub fn run(only: &str) -> Result<bool, String> {
         rates.push((habit, rate));
         Ok(rate)
     };
-    let mut tell = |case: &str, line: Result<Line, String>| -> Result<(), String> {
+    let mut tell = |case: &str, line: Result<ShareLine, String>| -> Result<(), String> {
         let line = match line {
             Ok(line) => line,
             Err(e) => {

@@ -52,7 +52,7 @@ const SHARED: i32 = libc::MAP_SHARED;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// A program with a UVM file on an instance, and what the GPU held before.
-struct Program {
+struct ManagedProgram {
     instance: Instance,
     client: rm::Client,
     space: Space,
@@ -60,7 +60,7 @@ struct Program {
     used_before: u64,
 }
 
-impl Program {
+impl ManagedProgram {
     fn new(name: &'static str) -> Result<Self, String> {
         let before = standin::heap(GPU)?;
         let instance = Instance::new(name, LIMIT + TABLES)?;
@@ -157,7 +157,7 @@ impl Program {
 }
 
 fn spills() -> Verdict {
-    let program = Program::new("spills")?;
+    let program = ManagedProgram::new("spills")?;
     let gpu = uuid(GPU)?;
     let length = 2 * LIMIT;
     program.map(BASE, length)?;
@@ -229,7 +229,7 @@ impl Drop for TouchNew {
 
 fn touched_at_once() -> Verdict {
     let _touch = TouchNew::on()?;
-    let program = Program::new("atonce")?;
+    let program = ManagedProgram::new("atonce")?;
     // In the moment before the driver is told a GPU can touch some, sixteen times: see
     // docs/managed-memory.md. Here it touches all of a range, which a real one has not the time for.
     const MAPPINGS: u64 = 40;
@@ -253,7 +253,7 @@ fn touched_at_once() -> Verdict {
 }
 
 fn makes_room() -> Verdict {
-    let program = Program::new("room")?;
+    let program = ManagedProgram::new("room")?;
     program.map(BASE, LIMIT)?;
     equal("touched", &program.touched(BASE, LIMIT)?, &LIMIT)?;
     at("memory", program.client.memory(MEMORY, 16 * MIB))?;
@@ -279,7 +279,7 @@ fn makes_room() -> Verdict {
 }
 
 fn limits() -> Verdict {
-    let program = Program::new("limits")?;
+    let program = ManagedProgram::new("limits")?;
     program.map(BASE, LIMIT)?;
     program.touched(BASE, LIMIT)?;
     program.instance.set_memory(LIMIT / 2 + TABLES)?;
@@ -303,7 +303,7 @@ fn limits() -> Verdict {
 }
 
 fn refused() -> Verdict {
-    let program = Program::new("refused")?;
+    let program = ManagedProgram::new("refused")?;
     let set = |mode: ManagedMode| {
         let set = control()?.set_managed("refused", GPU, mode.number());
         sys("set-managed", set)
@@ -336,7 +336,7 @@ fn refused() -> Verdict {
 }
 
 fn mappings() -> Verdict {
-    let program = Program::new("mappings")?;
+    let program = ManagedProgram::new("mappings")?;
     program.map(BASE, LIMIT)?;
     // A hole in the middle, and something in its place.
     program.unmap(BASE + 8 * MIB, 8 * MIB)?;
@@ -367,7 +367,7 @@ fn mappings() -> Verdict {
 }
 
 fn ended() -> Verdict {
-    let program = Program::new("ended")?;
+    let program = ManagedProgram::new("ended")?;
     process::in_child(|| {
         program.map(BASE, LIMIT)?;
         equal("touched by a child", &program.touched(BASE, LIMIT)?, &0)?;
@@ -399,7 +399,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 fn threads() -> Verdict {
-    let program = Program::new("threads")?;
+    let program = ManagedProgram::new("threads")?;
     let gpu = uuid(GPU)?;
     let work = |thread: u64| -> Verdict {
         let mut state = thread;

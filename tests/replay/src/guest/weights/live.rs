@@ -2,7 +2,9 @@
 //! What the operator changes while two programs keep the GPU full: each change is there a turn later, and no kernel
 //! is lost by it.
 
-use super::{calls, line, measure, mode, put, Habit, Line, Program, MS, NAMES, US};
+use super::program::{measure, GpuProgram, Habit, MS, NAMES, US};
+use super::report::{calls, line, mode, ShareLine};
+use crate::guest::suite::doorbell::put;
 use crate::guest::work::{now, Account};
 use crate::sys as os;
 
@@ -61,12 +63,12 @@ const HABITS: [Habit; 2] = [
 /// Makes the changes, one after the other, and measures after each.
 pub(super) fn run(
     mut alone: impl FnMut(Habit) -> Result<f64, String>,
-) -> Result<Vec<Line>, String> {
+) -> Result<Vec<ShareLine>, String> {
     let rates = [alone(HABITS[0])?, alone(HABITS[1])?];
     put("policy", "5")?;
     let programs = [
-        Program::start(NAMES[0], 75, HABITS[0])?,
-        Program::start(NAMES[1], 25, HABITS[1])?,
+        GpuProgram::start(NAMES[0], 75, HABITS[0])?,
+        GpuProgram::start(NAMES[1], 25, HABITS[1])?,
     ];
     put("policy", "2")?;
     os::sleep_ms(500);

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How long an instance of high priority waits for the GPU, which two others keep full.
 
-use super::{at, calls, mode, now, os, put, rounded, Habit, Line, Program, Work, MS, NAMES, US};
+use super::program::{GpuProgram, Habit, MS, NAMES, US};
+use super::report::{calls, mode, rounded, ShareLine};
+use crate::guest::suite::doorbell::put;
+use crate::guest::tools::at;
+use crate::guest::work::{now, Work};
+use crate::sys as os;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -50,17 +55,17 @@ fn requests(work: &Work, socket: &mut UnixStream) {
 }
 
 /// The longest of all, the first one included, of whose kernels nothing is known.
-pub(super) fn run() -> Result<Line, String> {
+pub(super) fn run() -> Result<ShareLine, String> {
     put("policy", "5")?;
     let request = Habit {
         kernel: KERNEL,
         depth: 1,
     };
-    let (urgent, mut socket) = Program::spawn("urgent", 1, request, requests)?;
+    let (urgent, mut socket) = GpuProgram::spawn("urgent", 1, request, requests)?;
     put("urgent/highprio", "1")?;
     let others = [
-        Program::start(NAMES[0], 1, BUSY)?,
-        Program::start(NAMES[1], 1, BUSY)?,
+        GpuProgram::start(NAMES[0], 1, BUSY)?,
+        GpuProgram::start(NAMES[1], 1, BUSY)?,
     ];
     put("policy", "2")?;
     os::sleep_ms(BEFORE);
@@ -86,7 +91,7 @@ pub(super) fn run() -> Result<Line, String> {
         "longest wait of high priority, ms, beside two of {}",
         BUSY.name()
     );
-    Ok(Line {
+    Ok(ShareLine {
         case,
         wanted: vec![BOUND],
         got: vec![rounded(longest)],
