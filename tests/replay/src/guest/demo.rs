@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `demo`: two containers share a GPU, each with an instance of its own, at the same time.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::mpsc::{channel, Sender};
 
+use cgpu_uapi as uapi;
 use serde::{Deserialize, Serialize};
 
 use super::container::{look_around, Container};
@@ -23,6 +25,10 @@ const GPU: u32 = 0;
 const WAIT_AFTER: usize = 20;
 /// A line of progress every so many calls.
 const PROGRESS: usize = 300;
+/// What a container says when its limit stops it: it waits for leave to go on.
+const FULL: &str = "full";
+/// What it says when it holds most: it waits until the other one does, too.
+const HOLDS: &str = "holds";
 
 /// What the demo runs.
 #[derive(Debug, Clone)]
@@ -57,6 +63,8 @@ struct Side {
     limit: u64,
     traces: Vec<Trace>,
     order: Vec<(usize, usize)>,
+    /// The program's call behind which it holds most.
+    middle: usize,
     waits: bool,
 }
 
@@ -80,17 +88,19 @@ fn side(name: &'static str, limit: u64, program: &Trace, smi: &Trace, waits: boo
         limit,
         traces: vec![program.clone(), smi.clone()],
         order,
+        middle,
         waits,
     }
 }
 
-/// In the container: replays and reports; asks once for leave to go on when refusals pile up.
+/// In the container: replays and reports. It asks for leave to go on when refusals pile up, once, and
+/// when it holds most.
 fn inside(side: &Side, channel: &mut UnixStream) -> Result<(), String> {
     look_around(GPU)?;
     let mut answers = BufReader::new(channel.try_clone().map_err(|e| e.to_string())?);
-    let mut say = |line: String| -> Result<(), String> {
+    let mut say = |line: &str| -> Result<(), String> {
         channel
-            .write_all((line + "\n").as_bytes())
+            .write_all(format!("{line}\n").as_bytes())
             .map_err(|e| e.to_string())
     };
     let nodes = vec![Nodes::Instance("/dev".to_owned()); side.traces.len()];
@@ -106,18 +116,20 @@ fn inside(side: &Side, channel: &mut UnixStream) -> Result<(), String> {
             result.told.update(outcome.told);
         }
         if result.calls % PROGRESS == 0 {
-            trouble = say(format!("progress {}", result.calls));
+            trouble = say(&format!("progress {}", result.calls));
         }
-        if !waited && result.refused >= WAIT_AFTER {
-            waited = true;
-            trouble = say("full".to_owned());
-            let mut line = String::new();
-            let _ = answers.read_line(&mut line);
+        let full = !waited && result.refused >= WAIT_AFTER;
+        waited |= full;
+        for (stops, word) in [(full, FULL), (result.calls == side.middle, HOLDS)] {
+            if stops {
+                trouble = say(word);
+                let _ = answers.read_line(&mut String::new());
+            }
         }
     })?;
     trouble?;
     let text = serde_json::to_string(&result).map_err(|e| e.to_string())?;
-    say(format!("result {text}"))
+    say(&format!("result {text}"))
 }
 
 /// Starts a side; the process that waits for its container, and the channel.
@@ -145,38 +157,30 @@ fn start(side: &Side, container: &Container) -> Result<(i32, UnixStream), String
     Ok((pid, ours))
 }
 
-/// What a side did, as the parent hears of it.
+/// A side, as the parent knows it.
 struct Heard {
     pid: i32,
     channel: UnixStream,
-    pending: Vec<u8>,
+    /// It has said [`HOLDS`].
+    holds: bool,
+    /// It says no more.
+    ended: bool,
     result: Option<Finished>,
-    open: bool,
 }
 
 impl Heard {
-    /// The lines that have come since; does not wait.
-    fn lines(&mut self) -> Vec<String> {
-        let mut block = [0; 4096];
-        loop {
-            match self.channel.read(&mut block) {
-                Ok(0) => self.open = false,
-                Ok(n) => {
-                    self.pending.extend_from_slice(&block[..n]);
-                    continue;
-                }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => self.open = false,
-            }
-            break;
-        }
-        let mut lines = Vec::new();
-        while let Some(end) = self.pending.iter().position(|&b| b == b'\n') {
-            let line: Vec<u8> = self.pending.drain(..=end).collect();
-            lines.push(String::from_utf8_lossy(&line).trim_end().to_owned());
-        }
-        lines
+    fn go_on(&mut self) -> Result<(), String> {
+        let said = self.channel.write_all(b"go on\n");
+        said.map_err(|e| e.to_string())
     }
+}
+
+/// Passes on what a side says, line by line; `None` when it says no more.
+fn listen(side: usize, channel: &UnixStream, lines: &Sender<(usize, Option<String>)>) {
+    for line in BufReader::new(channel).lines().map_while(Result::ok) {
+        let _ = lines.send((side, Some(line)));
+    }
+    let _ = lines.send((side, None));
 }
 
 /// Runs the demo. Progress goes to stderr, the table to stdout. Whether all went as it should.
@@ -232,48 +236,15 @@ fn share(control: &Control, sides: &[Side; 2], settings: &DemoSettings) -> Resul
     let mut heard = Vec::new();
     for (side, container) in sides.iter().zip(&containers) {
         let (pid, channel) = start(side, container)?;
-        channel.set_nonblocking(true).map_err(|e| e.to_string())?;
         heard.push(Heard {
             pid,
             channel,
-            pending: Vec::new(),
+            holds: false,
+            ended: false,
             result: None,
-            open: true,
         });
     }
-    let mut together = false;
-    let mut contexts = [0_u64; 2];
-    while heard.iter().any(|h| h.open) {
-        sys::sleep_ms(50);
-        let mut used = [0_u64; 2];
-        for (i, side) in sides.iter().enumerate() {
-            let instance = get(side)?;
-            used[i] = instance.memory_used_bytes;
-            contexts[i] = contexts[i].max(instance.memory_overhead_bytes);
-        }
-        together |= used.iter().all(|&u| u > 0);
-        for (i, side) in sides.iter().enumerate() {
-            for line in heard[i].lines() {
-                if let Some(calls) = line.strip_prefix("progress ") {
-                    let of = side.order.len();
-                    let used = show(used[i]);
-                    eprintln!("demo: {}: {calls} of {of} calls, {used} in use", side.name);
-                } else if let Some(text) = line.strip_prefix("result ") {
-                    heard[i].result = serde_json::from_str(text).ok();
-                } else if line == "full" {
-                    let limit = settings.raised_limit;
-                    eprintln!("demo: {}: full; set-mem {}", side.name, show(limit));
-                    control
-                        .set_memory(side.name, GPU, limit)
-                        .map_err(|e| format!("set-mem: errno {e}"))?;
-                    heard[i]
-                        .channel
-                        .write_all(b"go on\n")
-                        .map_err(|e| e.to_string())?;
-                }
-            }
-        }
-    }
+    let (together, contexts) = hear(&get, control, sides, &mut heard, settings.raised_limit)?;
     let mut good = together;
     if !together {
         eprintln!("demo: the two did not hold memory at the same time");
@@ -314,6 +285,63 @@ fn share(control: &Control, sides: &[Side; 2], settings: &DemoSettings) -> Resul
     }
     print(&table);
     Ok(good)
+}
+
+/// Listens to both until they have ended. Tells whether they held memory at the same time, and the
+/// overhead of each one's contexts then.
+fn hear(
+    get: &impl Fn(&Side) -> Result<uapi::Instance, String>,
+    control: &Control,
+    sides: &[Side; 2],
+    heard: &mut [Heard],
+    raised_limit: u64,
+) -> Result<(bool, Vec<u64>), String> {
+    let (sender, lines) = channel();
+    for (i, one) in heard.iter().enumerate() {
+        let (channel, sender) = (one.channel.try_clone(), sender.clone());
+        let channel = channel.map_err(|e| e.to_string())?;
+        std::thread::spawn(move || listen(i, &channel, &sender));
+    }
+    drop(sender);
+    let mut held = (false, vec![0; sides.len()]);
+    for (i, line) in lines {
+        let side = &sides[i];
+        let Some(line) = line else {
+            heard[i].ended = true;
+            // The other one would wait for it in vain.
+            for other in heard.iter_mut().filter(|other| other.holds) {
+                let _ = other.go_on();
+            }
+            continue;
+        };
+        if let Some(calls) = line.strip_prefix("progress ") {
+            let used = show(get(side)?.memory_used_bytes);
+            let of = side.order.len();
+            eprintln!("demo: {}: {calls} of {of} calls, {used} in use", side.name);
+        } else if let Some(text) = line.strip_prefix("result ") {
+            heard[i].result = serde_json::from_str(text).ok();
+        } else if line == FULL {
+            let limit = show(raised_limit);
+            eprintln!("demo: {}: full; set-mem {limit}", side.name);
+            let set = control.set_memory(side.name, GPU, raised_limit);
+            set.map_err(|e| format!("set-mem: errno {e}"))?;
+            heard[i].go_on()?;
+        } else if line == HOLDS {
+            heard[i].holds = true;
+            let now: Result<Vec<_>, _> = sides.iter().map(get).collect();
+            let now = now?;
+            if heard.iter().all(|one| one.holds) {
+                held.0 = now.iter().all(|i| i.memory_used_bytes > 0);
+                held.1 = now.iter().map(|i| i.memory_overhead_bytes).collect();
+            }
+            if heard.iter().all(|one| one.holds || one.ended) {
+                for one in heard.iter_mut().filter(|one| one.holds) {
+                    let _ = one.go_on();
+                }
+            }
+        }
+    }
+    Ok(held)
 }
 
 fn limits(side: &Side, settings: &DemoSettings) -> String {
