@@ -7,7 +7,7 @@
 //! succeeds and keeps nothing.
 
 use crate::stream::{put_u32, put_u64, u32_at, u64_at};
-use crate::uvm::Spaces;
+use crate::uvm::{Memory, Spaces};
 use std::collections::BTreeMap;
 
 /// GPUs with a share, by device instance. Another one, [`OTHER_GPU`], is not the tenant's.
@@ -32,9 +32,6 @@ const INVALID_CLIENT: u32 = 0x23;
 const OBJECT_NOT_FOUND: u32 = 0x57;
 const ADDRESS_IN_USE: u32 = 0x68;
 const DUPLICATE: u32 = 0x19;
-
-/// Memory, by number.
-pub type Memory = u64;
 
 /// An object.
 #[derive(Debug, Clone)]

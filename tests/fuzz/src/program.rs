@@ -86,6 +86,8 @@ pub struct Program<'a> {
     pub recorded: Option<Recorded>,
     /// The next call's argument, where the input does not say it.
     pub argument: Option<Vec<u8>>,
+    /// What another thread does before or after the driver's work.
+    meanwhile: fn(&mut Self),
     tables: &'static Tables,
     at: usize,
     depth: u32,
@@ -97,7 +99,7 @@ pub struct Program<'a> {
 impl<'a> Program<'a> {
     /// A tenant with `limit` bytes of each of [`GPUS`], and two control files, two UVM files and a file of
     /// each GPU.
-    pub fn new(input: &'a [u8], branch: Branch, limit: u64) -> Self {
+    pub fn new(input: &'a [u8], branch: Branch, limit: u64, meanwhile: fn(&mut Self)) -> Self {
         let mut accounting = Accounting::with_seed(7);
         for gpu in GPUS {
             assert!(accounting.add_share(GpuId(gpu), limit).is_ok(), "no memory");
@@ -122,6 +124,7 @@ impl<'a> Program<'a> {
             limit_moved: [false; 2],
             recorded: None,
             argument: None,
+            meanwhile,
             tables,
             at: 0,
             depth: 0,
@@ -234,7 +237,7 @@ impl<'a> Program<'a> {
     /// Another thread's call, before or after the driver's work.
     fn interrupt(&mut self) {
         if self.depth < DEEPEST {
-            crate::run::event(self);
+            (self.meanwhile)(self);
         }
     }
 

@@ -60,7 +60,7 @@ fn branch(input: &[u8]) -> (Branch, &[u8]) {
 /// Any events from the beginning.
 pub fn sequence(input: &[u8]) {
     let (branch, rest) = branch(input);
-    let mut program = Program::new(rest, branch, LIMIT);
+    let mut program = Program::new(rest, branch, LIMIT, event);
     events(&mut program);
     program.end();
 }
@@ -168,7 +168,7 @@ fn themed(input: &[u8], theme: Theme) {
 
 /// A tenant for which the [`prologue`] has run, with which the input begins.
 pub fn prepared(input: &[u8], branch: Branch) -> Program<'_> {
-    let mut program = Program::new(input, branch, LIMIT);
+    let mut program = Program::new(input, branch, LIMIT, event);
     for _ in 0..PROLOGUE {
         event(&mut program);
         program.check();

@@ -7,7 +7,7 @@
 
 use crate::driver::GPUS;
 use crate::program::{id_of, uuid_of, Program, Recorded};
-use crate::run::{controls, handles, prepared, LIMIT, NV_ESC_RM_CONTROL};
+use crate::run::{controls, event, handles, prepared, LIMIT, NV_ESC_RM_CONTROL};
 use crate::stream::{put_u32, put_u64, u32_at, Input};
 use cgpu_km::nvidia::version::Branch;
 use cgpu_replay::record::{Ioctl, NestedKind, Op, Trace};
@@ -177,7 +177,7 @@ fn recorded(io: &Ioctl, words: &Words) -> Recorded {
 
 /// A whole recording, cut at [`LONGEST`].
 fn sequence(trace: &Trace, branch: Branch, all: bool) -> Vec<u8> {
-    let mut program = Program::new(&[], branch, LIMIT << 8);
+    let mut program = Program::new(&[], branch, LIMIT << 8, event);
     let mut input = Input::default();
     let mut words = Words::default();
     let mut nodes = BTreeMap::new();

@@ -3,7 +3,8 @@
 //!
 //! A mapping holds its memory as long as a piece of it is left (uvm_map_external.c).
 
-use crate::driver::Memory;
+/// Memory, by number.
+pub type Memory = u64;
 
 /// A piece of a mapping: no two pieces of one file and GPU overlap.
 #[derive(Debug, Clone)]

@@ -6,6 +6,9 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 
+/// A test: what it shows, and it panics when that is not so.
+pub(crate) type Test = (&'static str, fn());
+
 /// Statuses of nvstatuscodes.h.
 pub(crate) mod status {
     pub(crate) const OK: u32 = 0;

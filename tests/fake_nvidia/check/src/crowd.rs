@@ -2,7 +2,6 @@
 //! Many processes at once, on shared and on own files, ending in the middle of things.
 
 use crate::calls::*;
-use crate::Test;
 
 /// What is shown here.
 pub(crate) const TESTS: &[Test] = &[("many processes at once leave nothing behind", crowd)];

@@ -3,7 +3,6 @@
 //! `cliresCtrlCmdOsUnix*_IMPL`), and that the number counts when the driver looks.
 
 use crate::calls::*;
-use crate::Test;
 
 /// What is shown here.
 pub(crate) const TESTS: &[Test] = &[

@@ -4,7 +4,6 @@
 use std::os::unix::fs::FileExt;
 
 use crate::calls::*;
-use crate::Test;
 
 /// What is shown here.
 pub(crate) const TESTS: &[Test] = &[

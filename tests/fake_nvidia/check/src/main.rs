@@ -13,9 +13,6 @@ mod uvm;
 use std::panic;
 use std::process::ExitCode;
 
-/// A test: what it shows, and it panics when that is not so.
-type Test = (&'static str, fn());
-
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| ()));
     let (mut passed, mut failed) = (0, 0);

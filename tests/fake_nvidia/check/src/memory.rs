@@ -2,7 +2,6 @@
 //! Video memory: sizes, what does not fit, the older calls.
 
 use crate::calls::*;
-use crate::Test;
 
 const GIB: u64 = 1 << 30;
 

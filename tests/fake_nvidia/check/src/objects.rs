@@ -2,7 +2,6 @@
 //! Clients, objects, controls, sharing, and the places where the driver asks nobody.
 
 use crate::calls::*;
-use crate::Test;
 
 /// What is shown here.
 pub(crate) const TESTS: &[Test] = &[

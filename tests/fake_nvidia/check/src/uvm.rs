@@ -2,7 +2,6 @@
 //! UVM: initialising, registering, ranges, managed memory.
 
 use crate::calls::*;
-use crate::Test;
 
 const BASE: u64 = 0x20_0000_0000;
 const MIB: u64 = 1 << 20;
