@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py [--again] lint|host|vm|debug ...: runs the tests of these floors one after the other and goes on
-after a failure. Ends in what each step that failed said of it, and "N passed, N failed", which counts every test
-that a step reports, and the step itself where it reports none.
+"""floors.py [--again] lint|host|vm|debug ...: runs the tests of these floors one after the other
+and goes on after a failure. Ends in what each step that failed said of it, and "N passed, N
+failed", which counts every test that a step reports, and the step itself where it reports none.
 
-A step that has passed is not run again as long as neither the tree (all files that git would take) nor the
-toolchain has changed: it is said to have passed before, and its tests count. --again, or AGAIN=1, runs all."""
+A step that has passed is not run again as long as neither the tree (all files that git would take)
+nor the toolchain has changed: it is said to have passed before, and its tests count. --again, or
+AGAIN=1, runs all."""
 
 import collections
 import hashlib
@@ -20,16 +21,25 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cgpu"
-# Results are forgotten after so many days: Debian's packages under the test machine may be others then.
+# Results are forgotten after so many days: Debian's packages under the test machine may be others
+# then.
 FORGOTTEN = 7
-# What a step says of its failure; of these lines the first ones, and of all the last ones, are shown again at the end.
+# What a step says of its failure; of these lines the first ones, and of all the last ones, are
+# shown again at the end.
 TELLING = re.compile(r"FAILED|^error|^Error|panicked|kernel fault|stopped after|ended early|not ok")
 SHOWN = 6
 SUMMARIES = re.compile(r"(\d+) passed[,;] (\d+) failed")
 
 CLIPPY = ["cargo", "clippy", "--quiet", "--locked"]
 # What the kernel must not do: it has no panic handler that anybody would want to meet.
-NO_PANICS = ["indexing_slicing", "unwrap_used", "expect_used", "panic", "unreachable", "string_slice"]
+NO_PANICS = [
+    "indexing_slicing",
+    "unwrap_used",
+    "expect_used",
+    "panic",
+    "unreachable",
+    "string_slice",
+]
 RUN = ["tests/vm/run.sh"]
 # Opens of each proxy in the long test.
 MANY = os.environ.get("HAMMER", "100000")
@@ -58,12 +68,24 @@ LINT = (
     ("clippy", [*CLIPPY, "--workspace", "--all-targets", "--", "-D", "warnings"]),
     (
         "clippy: nothing panics",
-        [*CLIPPY, "-p", "cgpu_km", "--lib", "--", "-D", "warnings", *(w for l in NO_PANICS for w in ("-D", f"clippy::{l}"))],
+        [
+            *CLIPPY,
+            "-p",
+            "cgpu_km",
+            "--lib",
+            "--",
+            "-D",
+            "warnings",
+            *(w for l in NO_PANICS for w in ("-D", f"clippy::{l}")),
+        ],
     ),
 )
 HOST = (
     ("unit and property tests", ["cargo", "test", "--quiet", "--locked", "--workspace"]),
-    ("shares of compute on the model", ["sh", "-c", "make --no-print-directory bench-weights >/dev/null"]),
+    (
+        "shares of compute on the model",
+        ["sh", "-c", "make --no-print-directory bench-weights >/dev/null"],
+    ),
     ("the tables know the recordings", ["tests/abi/recordings.py"]),
     ("programs on a real GPU count right", ["tests/gpu/programs/count.py", "--self-test"]),
     ("wrong numbers are found", ["tests/abi/parity.py", "--self-test"]),
@@ -73,15 +95,29 @@ HOST = (
 VM = (
     ("build", ["tests/vm/build.sh"]),
     ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
-    ("suite", guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "600"])),
-    ("attacks", guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "600"])),
+    (
+        "suite",
+        guest(
+            "suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "600"]
+        ),
+    ),
+    (
+        "attacks",
+        guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "600"]),
+    ),
     ("weights and caps", guest("weights", "cgpu-guest", "weights", options=COUNTED)),
     ("storm", guest("storm", "cgpu-guest", "storm", options=["--limit", "300"])),
-    ("stand-in driver", guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"])),
+    (
+        "stand-in driver",
+        guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"]),
+    ),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
     ("hammer", guest("hammer", "cgpu-guest", "hammer", "20000", options=["--limit", "300"])),
-    ("storm of memory", guest("storm", "cgpu-guest", "storm-memory", "--seconds", "12", options=["--limit", "300"])),
+    (
+        "storm of memory",
+        guest("storm", "cgpu-guest", "storm-memory", "--seconds", "12", options=["--limit", "300"]),
+    ),
     ("race", guest("race", "cgpu-guest", "race", "10000", options=["--limit", "300"])),
     ("module before driver", ["tests/vm/load-order.sh"]),
     ("install", ["tests/vm/install-test.sh"]),
@@ -92,28 +128,65 @@ DEBUG = (
     ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
     (
         "suite on the debug kernel",
-        guest("suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+        guest(
+            "suite",
+            "cgpu-guest",
+            "suite",
+            "--unload",
+            options=["--gpus", "2", "--limit", "1800", "--leaks"],
+            kernel="debug",
+        ),
     ),
     (
         "attacks on the debug kernel",
-        guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "1800", "--leaks"], kernel="debug"),
+        guest(
+            "attacks",
+            "cgpu-guest",
+            "attacks",
+            options=["--gpus", "2", "--limit", "1800", "--leaks"],
+            kernel="debug",
+        ),
     ),
     (
         "storm on the debug kernel",
-        guest("storm", "cgpu-guest", "storm", "--seconds", STORM, options=["--limit", "3600", "--leaks"], kernel="debug"),
+        guest(
+            "storm",
+            "cgpu-guest",
+            "storm",
+            "--seconds",
+            STORM,
+            options=["--limit", "3600", "--leaks"],
+            kernel="debug",
+        ),
     ),
     (
         "stand-in driver on the debug kernel",
-        guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver", "--limit", "600", "--leaks"], kernel="debug"),
+        guest(
+            "stand-in",
+            "standin-check",
+            options=["--gpus", "2", "--load", "driver", "--limit", "600", "--leaks"],
+            kernel="debug",
+        ),
     ),
-    ("replays on the debug kernel", ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "7200"]),
+    (
+        "replays on the debug kernel",
+        ["tests/vm/replays.py", "--no-build", "--kernel", "debug", "--limit", "7200"],
+    ),
     (
         f"hammer of {MANY} on the debug kernel",
         guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "14400"], kernel="debug"),
     ),
     (
         "storm of memory on the debug kernel",
-        guest("storm", "cgpu-guest", "storm-memory", "--seconds", "120", options=["--limit", "1200", "--leaks"], kernel="debug"),
+        guest(
+            "storm",
+            "cgpu-guest",
+            "storm-memory",
+            "--seconds",
+            "120",
+            options=["--limit", "1200", "--leaks"],
+            kernel="debug",
+        ),
     ),
     (
         "storm of memory with failing allocations",
@@ -142,11 +215,16 @@ FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "debug": DEBUG}
 
 
 def run(command):
-    """Runs a step, shows its output as it comes, and returns its exit code, its summary lines, and what to show
-    again if it failed."""
+    """Runs a step, shows its output as it comes, and returns its exit code, its summary lines, and
+    what to show again if it failed."""
     tallies, telling, last = [], [], collections.deque(maxlen=SHOWN)
     with subprocess.Popen(
-        command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        cwd=TREE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as step:
         for line in step.stdout:
             sys.stdout.write(line)
@@ -161,8 +239,8 @@ def run(command):
 
 
 def content():
-    """A hash of everything that a result depends on: the tree's files and the toolchain. None: git does not
-    know this tree."""
+    """A hash of everything that a result depends on: the tree's files and the toolchain. None: git
+    does not know this tree."""
     ask = lambda *command: subprocess.run(command, cwd=TREE, check=True, capture_output=True).stdout
     every = hashlib.sha256(ask("cargo", "--version") + ask("rustc", "--version"))
     try:
@@ -195,7 +273,10 @@ class Before:
                 old.unlink(missing_ok=True)
 
     def place(self, command):
-        return self.folder / hashlib.sha256(json.dumps([self.content, command]).encode()).hexdigest()[:32]
+        return (
+            self.folder
+            / hashlib.sha256(json.dumps([self.content, command]).encode()).hexdigest()[:32]
+        )
 
     def passed(self, command):
         """How many tests passed when this was run last, if it passed."""
@@ -220,7 +301,7 @@ def builds(command):
 
 
 def have_tools():
-    """A fresh machine has cargo, but maybe nothing that links, and a tree that nobody cloned there."""
+    """A fresh machine has cargo, but maybe nothing that links, and a tree of no clone."""
     wanted = []
     if not shutil.which("cc"):
         wanted += ["gcc", "libc6-dev"]
@@ -232,12 +313,16 @@ def have_tools():
     if not wanted:
         return
     print(f"== installing {' '.join(wanted)}", flush=True)
-    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", *wanted]):
+    for command in (
+        ["apt-get", "update"],
+        ["apt-get", "install", "-y", "--no-install-recommends", *wanted],
+    ):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def lacks(command):
-    """What a step needs and this machine's toolchain may not have; it is skipped by name, not silently."""
+    """What a step needs and this machine's toolchain may not have; it is skipped by name, not
+    silently."""
     if command[:2] == ["cargo", "clippy"] and not shutil.which("cargo-clippy"):
         return "this toolchain has no clippy"
     if (command[0] == "rustfmt" or command[:2] == ["cargo", "fmt"]) and not shutil.which("rustfmt"):
@@ -265,7 +350,10 @@ def main():
                 continue
             good = before.passed(command)
             if good is not None:
-                print(f"== {name}: ok, {good} passed before with the same tree (AGAIN=1 runs it)", flush=True)
+                print(
+                    f"== {name}: ok, {good} passed before with the same tree (AGAIN=1 runs it)",
+                    flush=True,
+                )
                 passed += good
                 continue
             print(f"== {name}", flush=True)
@@ -284,12 +372,18 @@ def main():
                 failures[name] = said
             else:
                 before.note(command, good)
-            print(f"== {name}: {'FAILED' if code else 'ok'} ({time.monotonic() - at:.0f} s)", flush=True)
+            print(
+                f"== {name}: {'FAILED' if code else 'ok'} ({time.monotonic() - at:.0f} s)",
+                flush=True,
+            )
     for name, said in failures.items():
         print(f"== {name} failed:")
         print("".join(f"   {line.rstrip()[:300]}\n" for line in said), end="")
     print(f"== {time.monotonic() - began:.0f} s; failed: {', '.join(failures) or 'nothing'}")
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
+    print(
+        f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""),
+        flush=True,
+    )
     return 1 if failed else 0
 
 

@@ -181,7 +181,11 @@ struct fake_object {
 	union {
 		struct { u32 engine, group; bool context; u64 timeslice, held; } tsg;
 		/* group: that of a channel without one; both may be GM_NONE */
-		struct { u32 id, runlist, idled, group, channel; bool disabled, has_id, context; u64 held; } channel;
+		struct {
+			u32 id, runlist, idled, group, channel;
+			bool disabled, has_id, context;
+			u64 held;
+		} channel;
 		struct { u32 share; } device;	/* hClientShare */
 		struct { bool boosted; } subdevice;	/* PERF_BOOST */
 		struct { u32 notify, fd; } event;

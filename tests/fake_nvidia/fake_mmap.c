@@ -10,10 +10,10 @@
  * back after unmap_mapping_range() on the file's own address_space; system
  * memory is inserted page by page and a fault there is SIGBUS.
  *
- * There is no GPU: BAR1 is 64 pages, of which the last 16 are the doorbell
- * region as seen there and the others repeat; the doorbell region of BAR0 is 16
- * pages of its own, and BAR0 and BAR1 are told to be where they are. They live as long as the module, because page frames in
- * a VMA are not counted.
+ * There is no GPU: BAR1 is 64 pages, of which the last 16 are the doorbell region as seen there and
+ * the others repeat; the doorbell region of BAR0 is 16 pages of its own, and BAR0 and BAR1 are told
+ * to be where they are. They live as long as the module, because page frames in a VMA are not
+ * counted.
  */
 #include <linux/file.h>
 #include <linux/io.h>

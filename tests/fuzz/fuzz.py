@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""fuzz.py smoke | run SECONDS [TARGET...] | again TARGET FILE: fuzzes the module's pure code on this machine.
+"""fuzz.py smoke | run SECONDS [TARGET...] | again TARGET FILE: fuzzes the module's pure code on
+this machine.
 
-  smoke    each target for a fixed number of runs with a fixed seed; for make test
-  run      the targets, by default all, one after the other in one process, each for its part of the time
-  again    one input, to see again what was found
+  smoke    each target for a fixed number of runs with a fixed seed; for make test run      the
+  targets, by default all, one after the other in one process, each for its part of the time again
+  one input, to see again what was found
 
-The targets are built with libFuzzer and with the compiler's coverage (SanitizerCoverage), which the stable
-toolchain has; libFuzzer is C++, so g++ is needed. Corpora are kept in target/fuzz/corpus, seeded from
-tests/traces; what fails is kept in target/fuzz/found. See docs/fuzzing.md.
+The targets are built with libFuzzer and with the compiler's coverage (SanitizerCoverage), which the
+stable toolchain has; libFuzzer is C++, so g++ is needed. Corpora are kept in target/fuzz/corpus,
+seeded from tests/traces; what fails is kept in target/fuzz/found. See docs/fuzzing.md.
 """
 
 import os
@@ -46,13 +47,35 @@ def cargo(*arguments, coverage):
     environment = dict(os.environ)
     if coverage:
         environment["RUSTFLAGS"] = " ".join(COVERAGE)
-    command = ["cargo", *arguments, "--quiet", "--locked", "--release", "-p", "cgpu-fuzz", "--target", TRIPLE]
-    subprocess.run([*command, "--target-dir", BUILD / ("engine" if coverage else "seeds")], cwd=TREE, env=environment, check=True)
+    command = [
+        "cargo",
+        *arguments,
+        "--quiet",
+        "--locked",
+        "--release",
+        "-p",
+        "cgpu-fuzz",
+        "--target",
+        TRIPLE,
+    ]
+    subprocess.run(
+        [*command, "--target-dir", BUILD / ("engine" if coverage else "seeds")],
+        cwd=TREE,
+        env=environment,
+        check=True,
+    )
 
 
 def build():
     """Builds the targets, and fills the corpora where there are none."""
-    cargo("build", "--no-default-features", "--features", "engine", *(f"--bin={target}" for target in TARGETS), coverage=True)
+    cargo(
+        "build",
+        "--no-default-features",
+        "--features",
+        "engine",
+        *(f"--bin={target}" for target in TARGETS),
+        coverage=True,
+    )
     recordings = sorted((TREE / "tests/traces").glob("*.jsonl.xz"))
     cargo("build", "--bin=seeds", coverage=False)
     seeds = BUILD / "seeds" / TRIPLE / "release/seeds"
@@ -69,14 +92,22 @@ def fuzz(target, *options, corpus=None):
         f"-max_len={LONGEST[target]}",
         f"-dict={BUILD / 'corpus/dictionary'}",
         "-print_final_stats=1",
-        # Of the clock, not of the processor: a machine that has much else to do must not look like a slow input.
+        # Of the clock, not of the processor: a machine that has much else to do must not look like
+        # a slow input.
         "-timeout=600",
         "-rss_limit_mb=2048",
         *options,
         *([corpus] if corpus else []),
     ]
     said = []
-    with subprocess.Popen(command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run:
+    with subprocess.Popen(
+        command,
+        cwd=TREE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as run:
         for line in run.stdout:
             said.append(line)
             # Of the lines about new inputs, none but the last matters.
@@ -109,13 +140,18 @@ def smoke():
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as new:
             runs = f"-runs={SMOKE_RUNS}"
-            code, said = fuzz(target, runs, "-seed=1", "-verbosity=1", new, corpus=BUILD / "corpus" / target)
+            code, said = fuzz(
+                target, runs, "-seed=1", "-verbosity=1", new, corpus=BUILD / "corpus" / target
+            )
         told = figures(said)
         # A target that covers nothing beyond its own frame checks nothing.
         good = code == 0 and told is not None and told["covered"] > 500
         passed += good
         failed += not good
-        print(f"{target}: {'ok' if good else 'FAILED'}, {told}, {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{target}: {'ok' if good else 'FAILED'}, {told}, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
@@ -133,7 +169,9 @@ def run(seconds, targets):
         rows.append((target, code, figures(said), time.monotonic() - began))
         if code:
             print(f"{target}: FOUND something, see {BUILD / 'found' / target}")
-    print("| target | seconds | runs | edges covered | features | inputs | findings |\n|---|---|---|---|---|---|---|")
+    print(
+        "| target | seconds | runs | edges covered | features | inputs | findings |\n|---|---|---|---|---|---|---|"
+    )
     for target, code, told, took in rows:
         told = told or dict.fromkeys(("runs", "covered", "edges", "features", "inputs"), "?")
         print(

@@ -280,9 +280,10 @@ def lines(sources):
                     continue
             if width(path, line) <= COLUMNS or cannot_break(path, line):
                 continue
-            # Within a string of several lines nothing is left of the line.
-            if code and "//" not in line and len(code[number - 1].rstrip()) <= COLUMNS:
-                continue
+            # A string, or the part of one that stands on this line, is blank in the code.
+            if code and not line.lstrip().startswith("//"):
+                if len(re.sub(r"  +", " ", code[number - 1].strip())) <= COLUMNS // 2:
+                    continue
             yield path, number, "-", f"{width(path, line)} columns"
 
 

@@ -33,8 +33,8 @@ CLEAN = {
     "cgpu_km/host.rs": HEAD + "#![forbid(unsafe_code)]\nmod policy;\n",
     "cgpuctl/src/lib.rs": DUAL_HEAD + "#![deny(unsafe_code)]\n",
     "cgpu_km/policy.rs": HEAD
-    + "// unsafe in a comment; panic!(\"no\")\n"
-    + "const WORD: &str = \"unsafe { x.unwrap() }\";\n"
+    + '// unsafe in a comment; panic!("no")\n'
+    + 'const WORD: &str = "unsafe { x.unwrap() }";\n'
     + "// CAST: u32 fits.\nlet x = y as u64;\n"
     + FACADE,
     "cgpu_km/policy/facade_part.rs": HEAD + "pub struct Part;\nfn f() { super::own(); }\n",
@@ -45,7 +45,7 @@ CLEAN = {
     + "fn g() {\n// SAFETY: It is valid.\nf();\n// SAFETY: As above.\nf();\n}\n",
     "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
-    "tests/vm/long.sh": SCRIPT + f"# https://{'x' * 110}\nsay \"{'x y ' * 30}\"\n",
+    "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
 }
 
 
@@ -97,11 +97,11 @@ FAULTS = (
     one("licence", "tests/vm/a.sh", "int x;\n", head=""),
     one("explained", "cgpu_km/policy/a.rs", "int x;\n", head=""),
     one("explained", "cgpu_km/policy/tests.rs", "int x;\n", head=""),
-    one("unfinished", "cgpu_km/policy/a.rs", "// TO" "DO: this\n"),
-    one("unfinished", "tests/fake_nvidia/a.c", "/* FIX" "ME */\n"),
+    one("unfinished", "cgpu_km/policy/a.rs", "// TODO: this\n"),
+    one("unfinished", "tests/fake_nvidia/a.c", "/* FIXME */\n"),
     one("length", "cgpu_km/policy/a.rs", "// x\n" * 601),
-    one("machine", "docs/a.md", "see /ro" "ot/x\n"),
-    one("machine", "docs/a.md", "deb http://deb.debian" ".org/debian\n"),
+    one("machine", "docs/a.md", "see /root/x\n"),
+    one("machine", "docs/a.md", "deb http://deb.debian.org/debian\n"),
     # Two files, a third between them, a path without `use`, a module's other name, a re-export.
     (
         "circles",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""bench.py [--quick]: what the proxy costs, in the test machine on the stand-in driver. JSON on stdout, a table
-on stderr.
+"""bench.py [--quick]: what the proxy costs, in the test machine on the stand-in driver. JSON on
+stdout, a table on stderr.
 
-The machine boots twice: with a clock that counts instructions, on one processor, whose figures repeat whatever
-else the host does; and as it is otherwise, for what happens on two processors at once. Nothing is judged but
-shown beside the goals: no figure of the second kind is worth a test."""
+The machine boots twice: with a clock that counts instructions, on one processor, whose figures
+repeat whatever else the host does; and as it is otherwise, for what happens on two processors at
+once. Nothing is judged but shown beside the goals: no figure of the second kind is worth a test."""
 
 import argparse
 import json
@@ -31,15 +31,32 @@ GOALS = (
     ("UVM_MAP", 8000),
     ("UVM_", 6000),
 )
-# Calls of a counted round: as many as go by until the module takes its pages out of a program's page tables
-# (os_interface/scratch.rs), so that each round has that once; and so few that it has no timer's tick.
+# Calls of a counted round: as many as go by until the module takes its pages out of a program's
+# page tables (os_interface/scratch.rs), so that each round has that once; and so few that it has no
+# timer's tick.
 CYCLE = "15"
-MEMORY_GOALS = (("instance_bytes", "an idle instance", 64 << 10), ("client_bytes", "a client", None), ("object_bytes", "an object", 200))
+MEMORY_GOALS = (
+    ("instance_bytes", "an idle instance", 64 << 10),
+    ("client_bytes", "a client", None),
+    ("object_bytes", "an object", 200),
+)
 
 
 def machine(name, options, arguments):
     """The report of one boot."""
-    command = [HERE / "run.sh", "--no-build", "--name", name, "--memory", "4096", *options, "--", "cgpu-guest", "bench", *arguments]
+    command = [
+        HERE / "run.sh",
+        "--no-build",
+        "--name",
+        name,
+        "--memory",
+        "4096",
+        *options,
+        "--",
+        "cgpu-guest",
+        "bench",
+        *arguments,
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"bench.py: {name} ended with {done.returncode}")
@@ -52,7 +69,9 @@ def setting(row):
     if row["beside"]:
         words.append(row["beside"])
     elif row["callers"] > 1:
-        words.append(f"{row['callers']} callers in {row['in_instances']} instance{'s' if row['in_instances'] > 1 else ''}")
+        words.append(
+            f"{row['callers']} callers in {row['in_instances']} instance{'s' if row['in_instances'] > 1 else ''}"
+        )
     elif row["instances"] > 1 and row["objects"] > 0:
         words.append(f"{row['instances']} instances")
     if row["objects"] > 10:
@@ -63,10 +82,14 @@ def setting(row):
 
 
 def table(report, counted):
-    """Rows for people. Instructions are the least of the rounds: that clock jumps for a timer's tick."""
+    """Rows for people. Instructions are the least of the rounds: that clock jumps for a timer's
+    tick."""
     what = "instructions, least" if counted else "nanoseconds, medians (and quartiles)"
     print(f"\n{what} of {report['rounds']} rounds", file=sys.stderr)
-    print(f"{'call':<34}{'with':<28}{'direct':>22}{'proxied':>24}{'added':>9}{'ratio':>7}{'goal':>7}", file=sys.stderr)
+    print(
+        f"{'call':<34}{'with':<28}{'direct':>22}{'proxied':>24}{'added':>9}{'ratio':>7}{'goal':>7}",
+        file=sys.stderr,
+    )
     for row in report["rows"]:
         sides = [row["direct"], row["proxied"]]
         if counted:
@@ -77,7 +100,10 @@ def table(report, counted):
             texts = [f"{s['median']:,.0f} ({s['low']:,.0f}..{s['high']:,.0f})" for s in sides]
             added, ratio, goal = row["added"], row["ratio"], None
         over = "" if goal is None else f"{goal:,}" + ("!" if added > goal else "")
-        print(f"{row['call']:<34}{setting(row):<28}{texts[0]:>22}{texts[1]:>24}{added:>9,.0f}{ratio:>7.2f}{over:>7}", file=sys.stderr)
+        print(
+            f"{row['call']:<34}{setting(row):<28}{texts[0]:>22}{texts[1]:>24}{added:>9,.0f}{ratio:>7.2f}{over:>7}",
+            file=sys.stderr,
+        )
 
 
 def growth(report):
@@ -86,19 +112,34 @@ def growth(report):
     alone = {r["call"]: r["least_added"] for r in report["rows"] if not setting(r)}
     for row in report["rows"]:
         if setting(row) and alone.get(row["call"]):
-            print(f"{row['call']:<34}{setting(row):<28}{row['least_added'] / alone[row['call']]:>7.2f}", file=sys.stderr)
+            print(
+                f"{row['call']:<34}{setting(row):<28}{row['least_added'] / alone[row['call']]:>7.2f}",
+                file=sys.stderr,
+            )
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--quick", action="store_true", help="fewer rounds, objects and processes")
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--quick", action="store_true", help="fewer rounds, objects and processes"
+    )
     quick = arguments.parse_args().quick
     subprocess.run([HERE / "build.sh"], check=True, stdout=subprocess.DEVNULL)
     few = ["--rounds", "5", "--objects", "2000", "--processes", "20"] if quick else []
-    counted = machine("count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE])
+    counted = machine(
+        "count", ["--count-instructions", "--limit", "3600"], [*few, "--calls", CYCLE]
+    )
     table(counted, True)
     growth(counted)
-    timed = machine("time", ["--gpus", "2", "--limit", "3600"], [*few, "--calls", "20"] if quick else ["--calls", "100", "--objects", "10000", "--processes", "100"])
+    timed = machine(
+        "time",
+        ["--gpus", "2", "--limit", "3600"],
+        [*few, "--calls", "20"]
+        if quick
+        else ["--calls", "100", "--objects", "10000", "--processes", "100"],
+    )
     table(timed, False)
     print("\nmemory of the module", file=sys.stderr)
     for key, name, goal in MEMORY_GOALS:

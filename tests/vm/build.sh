@@ -7,8 +7,8 @@
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
 #
-# Nothing is written into the source tree, not even Cargo's `target`. Every work tree has a folder of its
-# own in the cache, so that a second build does only what changed.
+# Nothing is written into the source tree, not even Cargo's `target`. Every work tree has a folder
+# of its own in the cache, so that a second build does only what changed.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -59,7 +59,8 @@ ln -sfn "$vmlinuz" "$out/vmlinuz"
 ln -sfn "$root" "$out/root"
 echo "$release" >"$out/release"
 
-# build_module FOLDER NAME: FOLDER is seen from the tree. Compilers' warnings are shown, and fail lint.
+# build_module FOLDER NAME: FOLDER is seen from the tree. Compilers' warnings are shown, and fail
+# lint.
 build_module() {
 	local objects=$out/objects/$2$clippy rc=0
 	mkdir -p "$objects"
@@ -77,7 +78,8 @@ build_module() {
 
 if [ -n "$clippy" ]; then
 	# Clippy speaks only when it compiles: what was clean once is remembered, not asked again.
-	sources=$(cd "$CGPU_TREE" && find Kbuild cgpu_km -type f ! -path 'cgpu_km/target/*' -print0 | sort -z |
+	sources=$(cd "$CGPU_TREE" && find Kbuild cgpu_km -type f ! -path 'cgpu_km/target/*' -print0 |
+		sort -z |
 		xargs -0 sha256sum | sha256sum)
 	if [ "$(cat "$out/clippy-clean" 2>/dev/null)" != "$sources" ]; then
 		rm -rf "$out/objects/cgpu_km$clippy"
@@ -100,7 +102,8 @@ if [ -n "$programs" ]; then
 		log "$out/apt.log" apt-get update
 		log "$out/apt.log" apt-get install -y --no-install-recommends gcc libc6-dev
 	fi
-	# Static, so that they run in an initramfs; with a target named, build scripts and macros are not.
+	# Static, so that they run in an initramfs; with a target named, build scripts and macros are
+	# not.
 	target=x86_64-unknown-linux-gnu
 	(
 		cd "$CGPU_TREE"

@@ -26,7 +26,11 @@ cat >"$log" <<'END'
 [    3.600000] cgpu-vm: begin 3.57
 kernel_warnings: 0 BUG: WARNING: Oops
 END
-if "$here/check-log.sh" "$log" >/dev/null; then verdict yes; else verdict no "finds a fault in a quiet log"; fi
+if "$here/check-log.sh" "$log" >/dev/null; then
+	verdict yes
+else
+	verdict no "finds a fault in a quiet log"
+fi
 
 while IFS='|' read -r name line; do
 	[ -n "$name" ] || continue
@@ -44,7 +48,7 @@ warning|WARNING: CPU: 0 PID: 77 at fs/file_table.c:120 __fput+0x2a0/0x2b0
 warning|WARNING: fs/inode.c:417 at drop_nlink+0x4a/0x50, CPU#1: rm/91
 oops|Oops: 0000 [#1] SMP NOPTI
 panic|Kernel panic - not syncing: Fatal exception
-protection-fault|Oops: general protection fault, probably for non-canonical address 0x6b6b: 0000 [#1]
+protection-fault|Oops: general protection fault, probably for non-canonical address 0x6: 0000 [#1]
 page-fault|BUG: unable to handle page fault for address: ffffc90000a3f000
 kasan|BUG: KASAN: slab-use-after-free in release+0x3c/0x90 [cgpu_km]
 ubsan|UBSAN: array-index-out-of-bounds in fake_rm.c:12:3

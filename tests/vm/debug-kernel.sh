@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # debug-kernel.sh: builds the kernel of `make test-debug` and prints its folder: KASAN, lockdep,
 # kmemleak, object and list checks, KCOV (debug-*.config says what and why), from the same source as
-# the stock kernel, with clang 19 and Debian's rustc. It takes about ten minutes of two cores once and
-# is kept under ~/.cache/cgpu by the hash of this script, the configuration and the kernel's version.
+# the stock kernel, with clang 19 and Debian's rustc. It takes about ten minutes of two cores once
+# and is kept under ~/.cache/cgpu by the hash of this script, the configuration and the kernel's
+# version.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"

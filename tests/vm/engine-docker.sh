@@ -26,13 +26,15 @@ check "an image is made of local files" run docker import /files/image.tar clien
 run cgpuctl inst create train --gpu 0 --mem 8GiB
 check "a CDI file is written" run cgpuctl cdi generate --output /run/cdi/cgpu.json
 check "docker: --device cgpu.io/gpu=NAME" \
-	run docker run --rm --network=none --device cgpu.io/gpu=train --security-opt seccomp=unconfined \
+	run docker run --rm --network=none --device cgpu.io/gpu=train \
+	--security-opt seccomp=unconfined \
 	client /cgpu-guest inside --limit 8GiB --trace /trace.jsonl.xz
 check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
 check "nothing is left of it" within 5 idle train
 # shellcheck disable=SC2046  # the arguments are words
 check "docker: what cgpuctl inst mounts prints" \
-	run docker run --rm --network=none $(cgpuctl inst mounts train --format docker) client /cgpu-guest --version
+	run docker run --rm --network=none $(cgpuctl inst mounts train --format docker) client \
+	/cgpu-guest --version
 check "docker: another one stays" \
 	run docker run --detach --name held --network=none --device cgpu.io/gpu=train \
 	client /cgpu-guest inside --limit 8GiB --hold

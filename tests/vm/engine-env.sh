@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# engine-env.sh: makes a second Debian folder beside that of kernel-env.sh and prints its path: the same
-# folder with what operators have and the test machine does not need: podman with crun, docker with
-# containerd and runc, udev, systemd, DKMS and cargo. It costs no second copy of what both have: files are
-# linked, and /etc and /var copied.
+# engine-env.sh: makes a second Debian folder beside that of kernel-env.sh and prints its path: the
+# same folder with what operators have and the test machine does not need: podman with crun, docker
+# with containerd and runc, udev, systemd, DKMS and cargo. It costs no second copy of what both
+# have: files are linked, and /etc and /var copied.
 #
 # It has a key of its own, so that another package here costs nobody the kernel's folder.
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# engine-session.sh: instances in containers that real engines make, in the test machine (engine-test.sh
-# puts the files there). podman with crun first by the CDI file, then by the hook; then docker
-# on containerd with runc (engine-docker.sh). Ends in "engine: N passed, N failed".
+# engine-session.sh: instances in containers that real engines make, in the test machine
+# (engine-test.sh puts the files there). podman with crun first by the CDI file, then by the hook;
+# then docker on containerd with runc (engine-docker.sh). Ends in "engine: N passed, N failed".
 #
 # The machine's root is an initramfs, out of which no runtime can pivot: everything runs in a mount
 # namespace with a root of its own.
@@ -10,7 +10,8 @@ if [ "$1" != inside ]; then
 	mkdir /newroot
 	exec unshare -m --propagation private sh -c '
 		mount -t tmpfs tmpfs /newroot && cd /newroot || exit 1
-		mkdir -p var/tmp root newroot && chmod 1777 var/tmp && ln -s /run var/run && touch /etc/hosts /etc/resolv.conf
+		mkdir -p var/tmp root newroot && chmod 1777 var/tmp && ln -s /run var/run &&
+			touch /etc/hosts /etc/resolv.conf
 		for folder in bin sbin lib lib64 usr etc files dev proc sys run tmp; do
 			mkdir -p "/$folder" "$folder" && mount --rbind "/$folder" "$folder" || exit 1
 		done
@@ -43,8 +44,8 @@ run() { "$@" >"$out/said" 2>&1; }
 fails() { ! run "$@"; }
 value() { cgpuctl inst show "$1" --json | sed -n "s/^ *\"$2\": \\([0-9]*\\),\\?\$/\\1/p"; }
 is() { [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
-# within SECONDS COMMAND...: becomes true. The seconds are those of a machine with nothing else to do; an emulated
-# one that has to share its processors gets five times as many.
+# within SECONDS COMMAND...: becomes true. The seconds are those of a machine with nothing else to
+# do; an emulated one that has to share its processors gets five times as many.
 within() {
 	end=$(($(date +%s) + 5 * $1))
 	shift
@@ -108,7 +109,8 @@ run podman rm --force --time 0 second
 check "it is removed by a new engine" within 10 idle infer
 
 check "a container that may open the real nodes" \
-	run container --detach --name loose --device cgpu.io/gpu=infer --device-cgroup-rule 'c 195:* rw' \
+	run container --detach --name loose --device cgpu.io/gpu=infer \
+	--device-cgroup-rule 'c 195:* rw' \
 	$IMAGE /cgpu-guest inside --limit 3GiB --hold
 check "has its instance" within 20 holds infer $((3 << 29))
 found() { cgpuctl doctor | grep -q '^failed  *containers .*may open 195:0, 195:255'; }
@@ -126,18 +128,23 @@ check "a container that was there before starts again" run podman start first
 check "and gets the new instance" within 20 holds train $((4 << 30))
 run podman rm --force --time 0 first
 check "and gives it back" within 10 idle train
-check "a device that is not there is refused" fails container --rm --device cgpu.io/gpu=nobody $IMAGE /cgpu-guest --version
+check "a device that is not there is refused" fails container --rm \
+	--device cgpu.io/gpu=nobody $IMAGE /cgpu-guest --version
 check "by its name" says "cgpu.io/gpu=nobody"
 
 # Without root an engine cannot give out a GPU: the twins are out of its reach.
-user() { /usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp/user XDG_RUNTIME_DIR=/run/user/1000 "$@"; }
+user() {
+	/usr/bin/setpriv --reuid=1000 --regid=1000 --clear-groups \
+		env HOME=/tmp/user XDG_RUNTIME_DIR=/run/user/1000 "$@"
+}
 echo "user:x:1000:1000::/tmp/user:/bin/sh" >>/etc/passwd
 mkdir -p /tmp/user /run/user/1000
 chown 1000:1000 /tmp/user /run/user/1000
 rootless() { user podman run --network=none --log-driver=k8s-file --cgroups=disabled --rm "$@"; }
 check "podman runs without root" run user podman import --quiet /files/image.tar $IMAGE
 check "a container without a GPU runs" run rootless $IMAGE /cgpu-guest --version
-check "one with a GPU is refused" fails rootless --device cgpu.io/gpu=train $IMAGE /cgpu-guest --version
+check "one with a GPU is refused" fails rootless --device cgpu.io/gpu=train $IMAGE /cgpu-guest \
+	--version
 check "and it says which path is out of reach" says "/run/cgpu/dev/train/nvidia"
 check "and why" says "ermission denied"
 # As does the process that keeps the user's namespaces for the next container.
@@ -177,10 +184,12 @@ check "CGPU_MEM: a program gets an instance of its own" \
 check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
 check "and it is gone with the container" is "$(instances)" 0
 
-run container --detach --name hami --env CUDA_DEVICE_MEMORY_LIMIT=1024m --env CUDA_DEVICE_SM_LIMIT=30 \
+run container --detach --name hami --env CUDA_DEVICE_MEMORY_LIMIT=1024m \
+	--env CUDA_DEVICE_SM_LIMIT=30 \
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest inside --limit 1GiB --hold
 id=$(podman inspect -f '{{.Id}}' hami | cut -c1-12)
-check "HAMi's settings: the instance is called like the container" within 20 holds "$id" $((1 << 29))
+check "HAMi's settings: the instance is called like the container" within 20 holds "$id" \
+	$((1 << 29))
 check "and has the weight" is "$(value "$id" weight)" 30
 # Nobody is left to call the hook: monitor and container are killed.
 victim=$(pid_of Pid hami)
@@ -188,18 +197,22 @@ check "monitor and container are killed" kill_now "$(pid_of ConmonPid hami)" "$v
 gone() { [ ! -d "/proc/$victim" ]; }
 within 5 gone
 check "a container that ends without its hook leaves its instance" is "$(instances)" 1
-check "which the next hook removes" sh -c "cgpu-hook collect && cgpuctl inst list | grep -q 'No instances'"
+check "which the next hook removes" sh -c \
+	"cgpu-hook collect && cgpuctl inst list | grep -q 'No instances'"
 run podman rm --force --time 0 hami
 check "and the journal is empty" [ ! -e /run/cgpu/hook ]
 
 check "a container without settings is let alone" run container --rm $IMAGE /cgpu-guest --version
-check "so is one that says so" run container --rm --env CGPU_DISABLE=1 --env CGPU_MEM=1GiB $IMAGE /cgpu-guest --version
+check "so is one that says so" run container --rm --env CGPU_DISABLE=1 \
+	--env CGPU_MEM=1GiB $IMAGE /cgpu-guest --version
 check "a privileged container is refused" fails container --rm --privileged --env CGPU_MEM=1GiB \
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
 check "with the reason" told "run it without --privileged"
-check "too much is refused" fails container --rm --env CGPU_MEM=999GiB --env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
+check "too much is refused" fails container --rm --env CGPU_MEM=999GiB \
+	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
 check "with the reason" told "take at most"
-check "nothing is left of what was refused" sh -c "cgpuctl inst list | grep -q 'No instances' && [ ! -e /run/cgpu/hook ]"
+check "nothing is left of what was refused" sh -c \
+	"cgpuctl inst list | grep -q 'No instances' && [ ! -e /run/cgpu/hook ]"
 
 # ---- the operator's day: README's commands, in their order
 while read -r line; do

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# engine-test.sh: containers with instances, made by real engines in the test machine: Debian's podman with
-# crun, by CDI and by the hook, docker on containerd with runc, by CDI. One boot for all (engine-session.sh).
+# engine-test.sh: containers with instances, made by real engines in the test machine: Debian's
+# podman with crun, by CDI and by the hook, docker on containerd with runc, by CDI. One boot for all
+# (engine-session.sh).
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -40,7 +41,8 @@ runroot = "/run/containers/storage"
 END
 
 programs=(/usr/bin/podman /usr/bin/crun /usr/bin/conmon /usr/lib/podman/netavark)
-programs+=(/usr/bin/docker /usr/sbin/dockerd /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 /usr/bin/ctr /usr/sbin/runc)
+programs+=(/usr/bin/docker /usr/sbin/dockerd /usr/bin/containerd /usr/bin/containerd-shim-runc-v2 \
+	/usr/bin/ctr /usr/sbin/runc)
 programs+=(/usr/bin/udevadm /usr/bin/setpriv)
 files=()
 for path in "${programs[@]}" /etc/containers/policy.json /usr/share/containers/seccomp.json; do
@@ -57,7 +59,9 @@ rc=0
 "$here/run.sh" --no-build --name engine --memory 2560 --limit "${LIMIT:-900}" "${files[@]}" \
 	--file "$work/containers.conf:/etc/containers/containers.conf" \
 	--file "$work/storage.conf:/etc/containers/storage.conf" \
-	--file "$work/image.tar" --file "$work/hooks" --file "$work/operations" --file "$work/image/trace.jsonl.xz" \
+	--file "$work/image.tar" --file "$work/hooks" --file "$work/operations" \
+	--file "$work/image/trace.jsonl.xz" \
 	--file "$work/cgpu.rules:/usr/lib/udev/rules.d/71-cgpu.rules" \
-	--file "$here/engine-docker.sh" --file "$here/engine-session.sh" -- sh /files/engine-session.sh || rc=$?
+	--file "$here/engine-docker.sh" --file "$here/engine-session.sh" \
+	-- sh /files/engine-session.sh || rc=$?
 exit "$rc"

@@ -26,7 +26,8 @@ real_nodes() {
 
 load_driver() {
 	# shellcheck disable=SC2086  # parameters are words
-	insmod "/modules/$DRIVER.ko" "gpus=$GPUS" $FAKE_PARAMETERS || { fault "insmod $DRIVER"; return 1; }
+	insmod "/modules/$DRIVER.ko" "gpus=$GPUS" $FAKE_PARAMETERS ||
+		{ fault "insmod $DRIVER"; return 1; }
 	real_nodes
 	cat $FAKE/leaks >/tmp/leaks-before
 }
@@ -46,7 +47,8 @@ load_module() {
 holders() {
 	local folder
 	for folder in /proc/[0-9]*; do
-		if grep -qs ' cgpufs ' "$folder/mountinfo" || ls -l "$folder/fd" 2>/dev/null | grep -q 'cgpu'; then
+		if grep -qs ' cgpufs ' "$folder/mountinfo" ||
+			ls -l "$folder/fd" 2>/dev/null | grep -q 'cgpu'; then
 			echo "${folder#/proc/} $(tr '\0' ' ' <"$folder/cmdline")"
 		fi
 	done | tr '\n' ';'
@@ -57,7 +59,8 @@ unload_module() {
 	while mounted /run/cgpu/dev; do
 		umount /run/cgpu/dev || { fault "umount /run/cgpu/dev"; break; }
 	done
-	# A mount namespace is put away by a worker after its last process: what that had mounted counts until then.
+	# A mount namespace is put away by a worker after its last process: what that had mounted counts
+	# until then.
 	n=0
 	while [ "$n" -lt 50 ] && [ "$(cat /sys/module/cgpu_km/refcnt)" != 0 ]; do
 		sleep 0.1
@@ -87,7 +90,8 @@ unload_driver() {
 		n=$((n + 1))
 	done
 	cmp -s $FAKE/leaks /tmp/leaks-before ||
-		fault "the driver's own structures: $(tr '\n' ' ' </tmp/leaks-before)-> $(tr '\n' ' ' <$FAKE/leaks)"
+		before=$(tr '\n' ' ' </tmp/leaks-before)
+		fault "the driver's own structures: $before-> $(tr '\n' ' ' <$FAKE/leaks)"
 	rmmod "$DRIVER" || fault "rmmod $DRIVER (references: $(cat "/sys/module/$DRIVER/refcnt"))"
 	rm -f /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # install-test.sh: `make` and install.sh as a user calls them. A copy of the tree is built by its
-# Makefile in the Debian folder; what came out is installed, used and removed in the test machine, and
-# every path there is compared with what was there before.
+# Makefile in the Debian folder; what came out is installed, used and removed in the test machine,
+# and every path there is compared with what was there before.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +16,8 @@ trap 'rm -rf "$work"' EXIT
 
 step "make in a copy of the tree"
 mkdir "$work/tree" "$work/prebuilt"
-(cd "$CGPU_TREE" && git ls-files -z --cached --others --exclude-standard -- Kbuild Makefile cgpu_km) |
+(cd "$CGPU_TREE" &&
+	git ls-files -z --cached --others --exclude-standard -- Kbuild Makefile cgpu_km) |
 	(cd "$CGPU_TREE" && xargs -0 cp --parents -t "$work/tree")
 log "$work/make.log" in_root "$root" "$work/tree" /stage rw -- \
 	make -C /stage KDIR="/usr/src/linux-headers-$release"
@@ -30,7 +31,8 @@ ok "make leaves cgpu_km.ko at the top of the tree"
 cp "$work/tree/cgpu_km.ko" "$out/bin/cgpuctl" "$out/bin/cgpu-hook" "$work/prebuilt/"
 make -s -C "$work/tree" clean
 (cd "$work/tree" && find . -type f | sort) >"$work/after"
-(cd "$CGPU_TREE" && git ls-files --cached --others --exclude-standard -- Kbuild Makefile cgpu_km | sed 's,^,./,' | sort) >"$work/before"
+(cd "$CGPU_TREE" && git ls-files --cached --others --exclude-standard -- Kbuild Makefile cgpu_km |
+	sed 's,^,./,' | sort) >"$work/before"
 diff "$work/before" "$work/after" || die "make clean leaves something, or removes too much"
 ok "make clean leaves the tree as it was"
 
@@ -63,19 +65,24 @@ cat /var/lib/cgpu/manifest >&2
 /usr/local/sbin/cgpuctl inst create a --gpu 0 --mem 2GiB >&2
 [ -c /run/cgpu/dev/a/nvidia0 ] && echo "ok usable"
 snapshot >/tmp/installed
-/files/install.sh --prebuilt /files/prebuilt | grep -q "nothing to do" && snapshot | diff /tmp/installed - && echo "ok twice is once"
-refused /files/install.sh --prebuilt /files/prebuilt --prefix /usr && echo "ok not beside another one"
-for made in lib/udev/rules.d/71-cgpu.rules lib/systemd/system/cgpu.service share/man/man8/cgpuctl.8; do
+/files/install.sh --prebuilt /files/prebuilt | grep -q "nothing to do" && snapshot |
+	diff /tmp/installed - && echo "ok twice is once"
+refused /files/install.sh --prebuilt /files/prebuilt --prefix /usr &&
+	echo "ok not beside another one"
+for made in lib/udev/rules.d/71-cgpu.rules lib/systemd/system/cgpu.service \
+	share/man/man8/cgpuctl.8; do
 	[ -s "/usr/local/$made" ] || echo "no $made" >&2
 done
-! grep -r @SBIN@ /usr/local/lib /usr/share/containers && grep -q '"/usr/local/sbin/cgpu-hook"' /usr/share/containers/oci/hooks.d/cgpu-create.json &&
+! grep -r @SBIN@ /usr/local/lib /usr/share/containers &&
+	grep -q '"/usr/local/sbin/cgpu-hook"' /usr/share/containers/oci/hooks.d/cgpu-create.json &&
 	echo "ok rule, unit and hooks name the installed programs"
 
 # What the unit does at boot.
 /usr/local/sbin/cgpuctl inst save >&2
 /usr/local/sbin/cgpuctl inst destroy a >&2
 /usr/local/sbin/cgpuctl inst restore >&2
-/usr/local/sbin/cgpuctl inst show a | grep -q "2 GiB" && rm -r /etc/cgpu && echo "ok saved instances come back"
+/usr/local/sbin/cgpuctl inst show a | grep -q "2 GiB" && rm -r /etc/cgpu &&
+	echo "ok saved instances come back"
 
 # Not while somebody uses it.
 exec 5<>/dev/cgpu1
@@ -89,13 +96,15 @@ depmod
 snapshot | diff /tmp/before - && echo "ok removed exactly what was made"
 END
 libraries=()
-for library in /lib64/ld-linux-x86-64.so.2 /lib/x86_64-linux-gnu/libc.so.6 /lib/x86_64-linux-gnu/libtinfo.so.6; do
+for library in /lib64/ld-linux-x86-64.so.2 /lib/x86_64-linux-gnu/libc.so.6 \
+	/lib/x86_64-linux-gnu/libtinfo.so.6; do
 	libraries+=(--file "$root/usr$library:$library")
 done
 rc=0
 "$here/run.sh" --no-build --name install --limit 300 --load driver \
 	--file "$root/usr/bin/bash:/bin/bash" "${libraries[@]}" \
-	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" --file "$CGPU_TREE/dist" --file "$CGPU_TREE/Cargo.toml" \
+	--file "$CGPU_TREE/install.sh" --file "$CGPU_TREE/uninstall.sh" --file "$CGPU_TREE/dist" \
+	--file "$CGPU_TREE/Cargo.toml" \
 	--file "$work/prebuilt" --file "$work/session" -- bash /files/session >"$work/said" || rc=$?
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))

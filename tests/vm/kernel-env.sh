@@ -8,8 +8,8 @@
 # the kernel. That the symbols are the stock kernel's is checked, not assumed.
 #
 # The folder is kept under ~/.cache/cgpu by the hash of this script; what was in the archive on the
-# day it was made is written in its file `versions`. Needs root, apt and a Debian mirror: the one that
-# this machine's apt uses, or CGPU_DEBIAN_MIRROR.
+# day it was made is written in its file `versions`. Needs root, apt and a Debian mirror: the one
+# that this machine's apt uses, or CGPU_DEBIAN_MIRROR.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -24,9 +24,9 @@ hash_of_scripts() {
 	sed -E -e 's/^[[:space:]]+//' -e '/^(#|$)/d' "$@" | sha256sum | cut -c1-12
 }
 
-# in_root ROOT [FROM TO ro|rw]... -- COMMAND...: runs a command in a Debian folder with these folders
-# mounted. The mounts are in a namespace of their own, so that nothing stays mounted however the
-# command ends. /proc is needed by rustc.
+# in_root ROOT [FROM TO ro|rw]... -- COMMAND...: runs a command in a Debian folder with these
+# folders mounted. The mounts are in a namespace of their own, so that nothing stays mounted however
+# the command ends. /proc is needed by rustc.
 in_root() {
 	unshare --mount --propagation private sh -euc '
 		root=$1

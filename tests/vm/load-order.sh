@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# load-order.sh: the module may come before the driver, and the driver may go and come back, as one that is not known
-# or that exports nothing.
+# load-order.sh: the module may come before the driver, and the driver may go and come back, as one
+# that is not known or that exports nothing.
 set -euo pipefail
 here=$(dirname "$0")
 "$here/run.sh" --no-build --name load-order --load '' -- sh -euc '
@@ -9,10 +9,12 @@ here=$(dirname "$0")
 	. /guest-lib.sh
 	insmod /modules/cgpu_km.ko
 	[ -c /dev/cgpuctl ] && echo "ok control device without a driver"
-	! cgpuctl inst create early --gpu 0 --mem 2GiB 2>/dev/null && echo "ok no instance without a driver"
+	! cgpuctl inst create early --gpu 0 --mem 2GiB 2>/dev/null &&
+		echo "ok no instance without a driver"
 	mount_twins
 	load_driver
-	cgpuctl inst create late --gpu 0 --mem 2GiB >/dev/null && echo "ok instance after the driver came"
+	cgpuctl inst create late --gpu 0 --mem 2GiB >/dev/null &&
+		echo "ok instance after the driver came"
 	cgpuctl gpu list >&2
 	[ -c /run/cgpu/dev/late/nvidiactl ] && echo "ok twins"
 	cgpuctl inst destroy late && echo "ok destroyed"
@@ -34,7 +36,8 @@ here=$(dirname "$0")
 	[ "$code" = 7 ] && echo "ok no instance with tables that there are not"
 	unload_module
 	insmod /modules/cgpu_km.ko unsafe_assume_branch=580
-	cgpuctl inst create new --gpu 0 --mem 2GiB >/dev/null && echo "ok an instance where the operator takes the risk"
+	cgpuctl inst create new --gpu 0 --mem 2GiB >/dev/null &&
+		echo "ok an instance where the operator takes the risk"
 	cgpuctl status | grep -q "unknown branch and taken for 580" && echo "ok status says so"
 	cgpuctl inst destroy new
 	cgpuctl unload >/dev/null
@@ -43,7 +46,8 @@ here=$(dirname "$0")
 	load_driver
 	load_module
 	cgpuctl inst create plain --gpu 0 --mem 2GiB >/dev/null
-	grep -q "^means_switch: 1" /proc/cgpu_km/0/status && echo "ok an interface that the driver does not export is found"
+	grep -q "^means_switch: 1" /proc/cgpu_km/0/status &&
+		echo "ok an interface that the driver does not export is found"
 	cgpuctl inst destroy plain
 	cgpuctl unload >/dev/null
 	unload_driver

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""operations.py: the commands of README's chapter "Operate" that engine-session.sh runs, a line each. A command
-that another test runs must be in that test; one that none runs is an error."""
+"""operations.py: the commands of README's chapter "Operate" that engine-session.sh runs, a line
+each. A command that another test runs must be in that test; one that none runs is an error."""
 
 import re
 import sys
@@ -24,7 +24,11 @@ HERE = ("cgpuctl ", "podman ", "cat /proc/cgpu_km/")
 def main():
     text = (TREE / "README.md").read_text()
     chapter = re.search(r"^## Operate\n(.*?)^## ", text, re.S | re.M).group(1)
-    commands = [line for block in re.findall(r"^```\n(.*?)^```", chapter, re.S | re.M) for line in block.splitlines()]
+    commands = [
+        line
+        for block in re.findall(r"^```\n(.*?)^```", chapter, re.S | re.M)
+        for line in block.splitlines()
+    ]
     if len(commands) < 20:
         sys.exit(f"operations.py: only {len(commands)} commands found in README.md")
     for command in commands:

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# package-test.sh: what an operator does on Debian 13, in a Debian 13 folder with the kernel's headers:
-# installs the package (DKMS builds the module), removes it, and runs install.sh with its own builds. Every
-# path is compared with what was there before. The modules that came out are loaded in the test machine.
+# package-test.sh: what an operator does on Debian 13, in a Debian 13 folder with the kernel's
+# headers: installs the package (DKMS builds the module), removes it, and runs install.sh with its
+# own builds. Every path is compared with what was there before. The modules that came out are
+# loaded in the test machine.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -31,9 +32,16 @@ root=$work/root
 # This folder was made without manual pages; an operator's machine has them.
 rm "$root"/etc/dpkg/dpkg.cfg.d/*mmdebstrap
 mkdir -p "$root/files" "$root/tree" "$root/target"
-# What is in /run goes with a boot. DKMS makes a key to sign with, once for all modules; it is not ours.
-snapshot() { (cd "$root" && find . -path ./proc -prune -o -path ./files -prune -o -path ./tree -prune -o -path ./target -prune -o -path ./run -prune \
-	-o -path './var/log' -prune -o -path './var/lib/dkms/mok.*' -prune -o -path './var/lib/dpkg' -prune -o -path './var/cache' -prune -o -path ./tmp -prune -o -print | sort); }
+# What is in /run goes with a boot. DKMS makes a key to sign with, once for all modules; it is not
+# ours.
+snapshot() {
+	local but=() path
+	for path in proc files tree target run var/log 'var/lib/dkms/mok.*' var/lib/dpkg var/cache \
+		tmp; do
+		but+=(-path "./$path" -prune -o)
+	done
+	(cd "$root" && find . "${but[@]}" -print | sort)
+}
 snapshot >"$work/before"
 
 step "make package"
@@ -52,13 +60,15 @@ in_root "$root" -- cgpuctl --version | grep -q "^cgpuctl " && ok "cgpuctl runs"
 [ -s "$root/usr/share/man/man8/cgpuctl-cdi-generate.8.gz" ] && ok "manual pages are there"
 in_root "$root" -- udevadm verify /usr/lib/udev/rules.d/71-cgpu.rules >"$work/verify.log" 2>&1 &&
 	ok "udev understands the rule"
-in_root "$root" -- systemd-analyze verify --man=no /usr/lib/systemd/system/cgpu.service >>"$work/verify.log" 2>&1 &&
+in_root "$root" -- systemd-analyze verify --man=no /usr/lib/systemd/system/cgpu.service \
+	>>"$work/verify.log" 2>&1 &&
 	ok "systemd understands the unit"
 cat "$work/verify.log" >&2
 log "$work/dpkg.log" in_root "$root" -- dpkg --remove cgpu
 log "$work/dpkg.log" in_root "$root" -- dpkg --purge cgpu
 snapshot >"$work/after"
-diff "$work/before" "$work/after" || die "removing the package leaves something, or removes too much"
+diff "$work/before" "$work/after" ||
+	die "removing the package leaves something, or removes too much"
 ok "the package removes exactly what it installed"
 
 step "install.sh, with its own builds"
@@ -74,24 +84,30 @@ replace-with = "vendor"
 directory = "/vendor"
 END
 mkdir -p "$build/debian-target"
-log "$work/install.log" in_root "$root" "$work/vendor" /vendor ro "$build/debian-target" /target rw -- \
+log "$work/install.log" \
+	in_root "$root" "$work/vendor" /vendor ro "$build/debian-target" /target rw -- \
 	env CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
-	/tree/install.sh --root /files/installed --kernel "$release" --kdir "/usr/src/linux-headers-$release"
+	/tree/install.sh --root /files/installed --kernel "$release" \
+	--kdir "/usr/src/linux-headers-$release"
 ok "install.sh builds with Debian's own rustc and cargo"
 cp "$root/files/installed/lib/modules/$release/updates/cgpu_km.ko" "$work/installed.ko"
 # shellcheck disable=SC2016  # the inner shell expands
-in_root "$root" -- /tree/install.sh --root /files/installed --kernel "$release" | grep -q "nothing to do" &&
+in_root "$root" -- /tree/install.sh --root /files/installed --kernel "$release" |
+	grep -q "nothing to do" &&
 	ok "again, it has nothing to do"
 in_root "$root" -- /tree/uninstall.sh --root /files/installed >/dev/null
-[ -z "$(find "$root/files/installed" -mindepth 1)" ] && ok "uninstall.sh removes exactly what was made"
+[ -z "$(find "$root/files/installed" -mindepth 1)" ] &&
+	ok "uninstall.sh removes exactly what was made"
 
 step "both modules load"
 cat >"$work/session" <<'END'
 for module in dkms installed; do
-	insmod "/files/$module.ko" && cgpuctl inst create a --gpu 0 --mem 2GiB >&2 && cgpuctl unload >&2 && echo "ok $module.ko loads, works, and goes"
+	insmod "/files/$module.ko" && cgpuctl inst create a --gpu 0 --mem 2GiB >&2 &&
+		cgpuctl unload >&2 && echo "ok $module.ko loads, works, and goes"
 done
 END
-"$here/run.sh" --no-build --name package --load driver --file "$work/dkms.ko" --file "$work/installed.ko" \
+"$here/run.sh" --no-build --name package --load driver --file "$work/dkms.ko" \
+	--file "$work/installed.ko" \
 	--file "$work/session" -- sh /files/session >"$work/said" || :
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))

@@ -2,13 +2,14 @@
 /*
  * profile.c: a plugin of QEMU's that writes down each instruction of a marked stretch.
  *
- * A program marks a stretch with two instructions that do nothing (`nopl` with a displacement that nobody
- * else uses, see `guest/bench/marks.rs`). Between them the address of every instruction, of the program, the
- * kernel and the driver alike, goes to a file as 64 bits; a zero ends a stretch. Whose each is tells profile.py.
- * Until the first mark has been seen nothing but marks is looked for, so that the machine boots as fast as ever; that
- * stretch itself may be lost.
+ * A program marks a stretch with two instructions that do nothing (`nopl` with a displacement that
+ * nobody else uses, see `guest/bench/marks.rs`). Between them the address of every instruction, of
+ * the program, the kernel and the driver alike, goes to a file as 64 bits; a zero ends a stretch.
+ * Whose each is tells profile.py. Until the first mark has been seen nothing but marks is looked
+ * for, so that the machine boots as fast as ever; that stretch itself may be lost.
  *
- * QEMU's interface (qemu-plugin.h, version 2 and later) is declared here, since Debian does not package the header.
+ * QEMU's interface (qemu-plugin.h, version 2 and later) is declared here, since Debian does not
+ * package the header.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
 size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *to, size_t length);
 uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, executed callback, int flags, void *data);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, executed callback,
+					    int flags, void *data);
 void qemu_plugin_register_atexit_cb(plugin_id id, ended callback, void *data);
 void qemu_plugin_reset(plugin_id id, void (*done)(plugin_id id));
 
@@ -95,7 +97,8 @@ static void on_translated(plugin_id id, struct qemu_plugin_tb *tb)
 		if (!callback)
 			continue;
 		/* 0: the callback reads no registers. */
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, callback, 0, (void *)qemu_plugin_insn_vaddr(insn));
+		qemu_plugin_register_vcpu_insn_exec_cb(
+			insn, callback, 0, (void *)qemu_plugin_insn_vaddr(insn));
 	}
 }
 

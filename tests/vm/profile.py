@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""profile.py [--call WORDS] [--least N] [--calls N]: where the instructions of a call go, in the test machine on the stand-in
-driver. For each kind of call of `make bench`: how many instructions one takes on the driver's own nodes and
-through an instance, and the tree of functions of the second with what each takes with all that it calls.
+"""profile.py [--call WORDS] [--least N] [--calls N]: where the instructions of a call go, in the
+test machine on the stand-in driver. For each kind of call of `make bench`: how many instructions
+one takes on the driver's own nodes and through an instance, and the tree of functions of the second
+with what each takes with all that it calls.
 
-QEMU writes down every instruction of one call, the last of a round of so many calls (profile.c); /proc/kallsyms says whose it is. An interrupt in the midst
-of a call would show as functions that do not belong there."""
+QEMU writes down every instruction of one call, the last of a round of so many calls (profile.c);
+/proc/kallsyms says whose it is. An interrupt in the midst of a call would show as functions that do
+not belong there."""
 
 import argparse
 import array
@@ -81,7 +83,7 @@ class Node:
 
 
 def tree(symbols, addresses):
-    """Calls, as far as they show: who is entered at its start was called, who goes on has got back."""
+    """Calls, as far as they show: an entry at a start is a call, going on is a return."""
     root = Node("all", -1)
     stack = [root]
     for address in addresses:
@@ -99,16 +101,32 @@ def tree(symbols, addresses):
 
 
 def machine(folder, calls):
-    """What is printed by `bench --marked` with so many calls a round, the symbols of that boot and the stretches."""
-    root = subprocess.run([HERE / "kernel-env.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    """What is printed by `bench --marked` with so many calls a round, the symbols of that boot and
+    the stretches."""
+    root = subprocess.run(
+        [HERE / "kernel-env.sh"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
     build = "gcc -O2 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -o /stage/profile.so /stage/profile.c"
     (folder / "profile.c").write_bytes((HERE / "profile.c").read_bytes())
     inside = f'. {HERE}/lib.sh; in_root "$1" "$2" /stage rw -- {build}'
-    subprocess.run(["bash", "-euo", "pipefail", "-c", inside, HERE / "profile.py", root, folder], check=True)
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", inside, HERE / "profile.py", root, folder], check=True
+    )
     trace = folder / "trace"
     command = f"gzip -c /proc/kallsyms | base64; echo =; cgpu-guest bench --marked --rounds 1 --calls {calls}"
-    options = ["--no-build", "--name", "profile", "--count-instructions", "--limit", "1800", "--plugin", f"{folder}/profile.so:{trace}"]
-    done = subprocess.run([HERE / "run.sh", *options, "--", "sh", "-c", command], stdout=subprocess.PIPE, text=True)
+    options = [
+        "--no-build",
+        "--name",
+        "profile",
+        "--count-instructions",
+        "--limit",
+        "1800",
+        "--plugin",
+        f"{folder}/profile.so:{trace}",
+    ]
+    done = subprocess.run(
+        [HERE / "run.sh", *options, "--", "sh", "-c", command], stdout=subprocess.PIPE, text=True
+    )
     if done.returncode:
         sys.exit(f"profile.py: the machine ended with {done.returncode}")
     kallsyms, told = done.stdout.split("\n=\n", 1)
@@ -127,10 +145,16 @@ def machine(folder, calls):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--call", default="", help="only calls with this in their names")
-    arguments.add_argument("--least", type=int, default=100, help="functions that take fewer instructions are left out")
-    arguments.add_argument("--calls", type=int, default=20, help="calls of a round, of which the last is shown")
+    arguments.add_argument(
+        "--least", type=int, default=100, help="functions that take fewer instructions are left out"
+    )
+    arguments.add_argument(
+        "--calls", type=int, default=20, help="calls of a round, of which the last is shown"
+    )
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         symbols, marks, stretches = machine(Path(folder), options.calls)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""recorded.py RECORDING...: how much video memory the programs of recordings held at the most, as the
-recorded calls add up: what the driver said it took, in pieces of 64 KiB, until the last reference is
-gone. Processes of one run are given together. Knows nothing of the module or the stand-in; replays.py
-compares.
+"""recorded.py RECORDING...: how much video memory the programs of recordings held at the most, as
+the recorded calls add up: what the driver said it took, in pieces of 64 KiB, until the last
+reference is gone. Processes of one run are given together. Knows nothing of the module or the
+stand-in; replays.py compares.
 
-A reference is an object, a duplicate, or a mapping in a UVM file. Objects behind descriptors are not followed: in
-the recordings the process that made one holds it as long."""
+A reference is an object, a duplicate, or a mapping in a UVM file. Objects behind descriptors are
+not followed: in the recordings the process that made one holds it as long."""
 
 import json
 import lzma
@@ -18,8 +18,8 @@ from pathlib import Path
 PIECE = 64 << 10
 CLIENTS = {0x0, 0x1, 0x41}
 DEVICE, VIDEO = 0x80, 0x40
-# NVOS32: function 2 makes memory; of its attributes bits 25 and 26 are 0 for video memory; a flag says
-# that it is addresses alone.
+# NVOS32: function 2 makes memory; of its attributes bits 25 and 26 are 0 for video memory; a flag
+# says that it is addresses alone.
 HEAP_ALLOC, HEAP_FREE, LOCATION, VIRTUAL = 2, 3, 3 << 25, 0x80000
 
 
@@ -34,7 +34,8 @@ class Accounting:
     """Who holds what."""
 
     def __init__(self):
-        # (client, handle): [parent's handle, GPU, memory, and of a client the descriptor it was made on]
+        # (client, handle): [parent's handle, GPU, memory, and of a client the descriptor it was
+        # made on]
         self.objects = {}
         # (process, address): [length, memory]
         self.maps = {}
@@ -66,7 +67,11 @@ class Accounting:
         gone = self.objects.pop((client, handle), None)
         if gone and gone[2]:
             self.drop(gone[2])
-        below = [name for name, o in self.objects.items() if name[0] == client and o[0] == handle and name[1] != handle]
+        below = [
+            name
+            for name, o in self.objects.items()
+            if name[0] == client and o[0] == handle and name[1] != handle
+        ]
         for _, child in below:
             self.free(client, child)
 
@@ -76,7 +81,9 @@ class Accounting:
             self.free(client, handle)
 
     def unmap(self, process, start, length):
-        inside = [name for name in self.maps if name[0] == process and start <= name[1] < start + length]
+        inside = [
+            name for name in self.maps if name[0] == process and start <= name[1] < start + length
+        ]
         for name in inside:
             self.drop(self.maps.pop(name))
 
@@ -108,7 +115,9 @@ def escape(accounting, process, call, before, after):
         elif kind == DEVICE:
             accounting.make(client, parent, handle, gpu=number(params, 0) if params else 0)
         else:
-            accounting.make(client, parent, handle, size=long(params, 64) if kind == VIDEO else None)
+            accounting.make(
+                client, parent, handle, size=long(params, 64) if kind == VIDEO else None
+            )
     elif call["nr"] == 0x29 and not number(after, 12):
         accounting.free(client, number(before, 8))
     elif call["nr"] == 0x34 and not number(after, 24):
@@ -118,7 +127,12 @@ def escape(accounting, process, call, before, after):
     elif call["nr"] == 0x4A and not number(after, 20):
         if number(before, 8) == HEAP_ALLOC:
             video = not number(before, 56) & LOCATION and not number(before, 52) & VIRTUAL
-            accounting.make(client, number(before, 4), number(after, 44), size=long(after, 88) if video else None)
+            accounting.make(
+                client,
+                number(before, 4),
+                number(after, 44),
+                size=long(after, 88) if video else None,
+            )
         elif number(before, 8) == HEAP_FREE:
             accounting.free(client, number(before, 44))
 

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # replay.sh [--mem SIZE] [--managed MODE] [--caps LIST] [--direct] [--verbose] RECORDING...: replays
-# recordings in the test machine, merged by their clock, through an instance or directly on the stand-in
-# driver. One JSON object on stdout. The machine gets as many GPUs as the recordings name, of their kind.
+# recordings in the test machine, merged by their clock, through an instance or directly on the
+# stand-in driver. One JSON object on stdout. The machine gets as many GPUs as the recordings name,
+# of their kind.
 set -euo pipefail
 here=$(dirname "$0")
 
@@ -26,7 +27,8 @@ while [ $# -gt 0 ]; do
 	shift
 done
 if [ ${#files[@]} = 0 ]; then
-	echo 'usage: make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=spill] [CAPS=compute,utility] [DIRECT=1] [V=1]' >&2
+	echo 'usage: make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=spill]' >&2
+	echo '                   [CAPS=compute,utility] [DIRECT=1] [V=1]' >&2
 	exit 2
 fi
 machine=$(python3 - "${files[@]}" <<'END'
@@ -50,5 +52,6 @@ options=()
 for i in "${!files[@]}"; do
 	options+=(--file "${files[i]}:${inside[i]}")
 done
-exec "$here/run.sh" --name replay --limit "${LIMIT:-300}" --gpus "$gpus" --fake "${machine#* }" "${options[@]}" -- \
+exec "$here/run.sh" --name replay --limit "${LIMIT:-300}" --gpus "$gpus" \
+	--fake "${machine#* }" "${options[@]}" -- \
 	replay run "${words[@]}" "${inside[@]}"

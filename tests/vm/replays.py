@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """replays.py [--only WORDS] [options of run.sh]: replays every recording of tests/traces through an
 instance and directly on the stand-in, in one boot of the test machine, and checks the figures that
-they must have. A line for each; ends in "N passed, N failed". The stand-in is loaded anew for each kind of
-machine on which recordings were made. What a program held at the most is not noted here but computed from its
-recording (recorded.py)."""
+they must have. A line for each; ends in "N passed, N failed". The stand-in is loaded anew for each
+kind of machine on which recordings were made. What a program held at the most is not noted here but
+computed from its recording (recorded.py)."""
 
 import json
 import subprocess
@@ -26,9 +26,11 @@ NO_MEMORY = "0x51"
 TWICE_THE_H200 = 300_219_891_712
 TWICE_THE_H100 = 170_034_987_008
 
-# Refused although a program asks for it: partitions of a GPU, whose descriptors a container does not get.
+# Refused although a program asks for it: partitions of a GPU, whose descriptors a container does
+# not get.
 PARTITIONS = {"AMPERE_SMC_CONFIG_SESSION", "AMPERE_SMC_MONITOR_SESSION"}
-# What nvidia-smi -q is refused, since it is told of all tenants, and how often its recording asks for it.
+# What nvidia-smi -q is refused, since it is told of all tenants, and how often its recording asks
+# for it.
 WITHHELD = {
     "NV2080_CTRL_CMD_BUS_GET_PEX_UTIL_COUNTERS": (0x20801819, 4),
     "NV2080_CTRL_GPU_GET_NVENC_SW_SESSION_STATS": (0x2080016D, 1),
@@ -37,7 +39,8 @@ WITHHELD = {
 NOT_SUPPORTED = "0x56"
 # cgpu_uapi::refusal: why a call was refused.
 CAPABILITY, FORBIDDEN, PARAMETERS, PASSED_UNSEEN = 1, 3, 4, 5
-# What the driver refused as well: a Vulkan program, and one that asks for a subdevice that it has freed.
+# What the driver refused as well: a Vulkan program, and one that asks for a subdevice that it has
+# freed.
 AS_RECORDED = {("NV_ESC_RM_IDLE_CHANNELS", FORBIDDEN), ("0x20808165", PARAMETERS)}
 
 # Kinds of machines: GPUs, and parameters of the stand-in.
@@ -73,14 +76,20 @@ def equal(what, seen, wanted):
 
 def is_withheld(mismatch):
     calls = {f"RM_CONTROL {number:#x}" for number, _ in WITHHELD.values()}
-    return mismatch["call"] in calls and mismatch["what"] == "status" and mismatch["seen"] == NOT_SUPPORTED
+    return (
+        mismatch["call"] in calls
+        and mismatch["what"] == "status"
+        and mismatch["seen"] == NOT_SUPPORTED
+    )
 
 
 def sound(report, case):
     """What holds for every replay."""
     wrong = equal("kernel_warnings", report["kernel_warnings"], 0)
     wrong += equal("final_bytes", report["final_bytes"], 0)
-    answered = report["modelled"] + report["from_recording"] + len(report["refused"]) + report["skipped"]
+    answered = (
+        report["modelled"] + report["from_recording"] + len(report["refused"]) + report["skipped"]
+    )
     if report["calls"] == 0 or answered == 0:
         wrong.append("no call was made")
     if not case.alike:
@@ -116,7 +125,9 @@ def within(report, limit):
     """The limit is the one asked for, and was kept: by the accounting, and on the GPU itself."""
     wrong = equal("limit_bytes", report["limit_bytes"], limit)
     if report["peak_bytes"] + report["overhead_bytes"] > limit:
-        wrong.append(f"charged {report['peak_bytes']} + {report['overhead_bytes']}, more than the limit {limit}")
+        wrong.append(
+            f"charged {report['peak_bytes']} + {report['overhead_bytes']}, more than the limit {limit}"
+        )
     if report["on_gpu_bytes"] > limit:
         wrong.append(f"{report['on_gpu_bytes']} on the GPU, more than the limit {limit}")
     return wrong
@@ -127,7 +138,11 @@ def managed(report, managed_bytes, spilled_bytes, refused):
     wrong = within(report, report["limit_bytes"])
     wrong += equal("managed_bytes", report["managed_bytes"], managed_bytes)
     wrong += equal("spilled_bytes", report["spilled_bytes"], spilled_bytes)
-    odd = [r for r in report["refused"] if (r["class"], r["bytes"], r["status"]) != ("managed", GIB, "ENOMEM")]
+    odd = [
+        r
+        for r in report["refused"]
+        if (r["class"], r["bytes"], r["status"]) != ("managed", GIB, "ENOMEM")
+    ]
     if odd:
         wrong.append(f"refused otherwise: {json.dumps(odd[0])}")
     return wrong + equal("refused mappings", len(report["refused"]), refused)
@@ -165,8 +180,8 @@ def oom_whole(report, case):
 
 
 def ipc_1(report, _):
-    """The first process has no room for what it would share, so that the second opens nothing and has
-    no room for its context beside the first one's."""
+    """The first process has no room for what it would share, so that the second opens nothing and
+    has no room for its context beside the first one's."""
     sizes = [refused["bytes"] for refused in report["refused"]]
     wrong = equal("first refused", sizes[:1], [GIB // 2])
     odd = [refused for refused in report["refused"] if refused["status"] != NO_MEMORY]
@@ -177,12 +192,18 @@ def ipc_1(report, _):
 
 def smi_8(report, case):
     """nvidia-smi saw the limit as the GPU's memory."""
-    return equal("told total_bytes", report.get("told", {}).get("total_bytes"), 8 * GIB) + roomy(report, case)
+    return equal("told total_bytes", report.get("told", {}).get("total_bytes"), 8 * GIB) + roomy(
+        report, case
+    )
 
 
 def smi_q(report, case):
     """And was refused what is told of all tenants, nothing else."""
-    counts = {call["call"]: call["count"] for call in report["refused_calls"] if call["reason"] != PASSED_UNSEEN}
+    counts = {
+        call["call"]: call["count"]
+        for call in report["refused_calls"]
+        if call["reason"] != PASSED_UNSEEN
+    }
     wanted = {name: count for name, (_, count) in WITHHELD.items()}
     counts = {name: count for name, count in counts.items() if name not in PARTITIONS}
     return equal("what is withheld", counts, wanted) + smi_8(report, case)
@@ -209,15 +230,22 @@ def train(report, case):
 
 
 def narrow(capability, call):
-    """Calls were refused for want of a capability, this one among them, and each time this capability is told."""
+    """Calls were refused for want of a capability, this one among them, and each time this
+    capability is told."""
 
     def check(report, _):
         told = [entry for entry in report["refused_calls"] if entry["reason"] == CAPABILITY]
         wrong = [] if told else ["nothing was refused"]
         for entry in told:
-            wrong += equal(f"{entry['call']} is allowed by {capability}", capability in entry["allowed_by"], True)
+            wrong += equal(
+                f"{entry['call']} is allowed by {capability}",
+                capability in entry["allowed_by"],
+                True,
+            )
         names = {entry["call"] for entry in told}
-        return wrong + ([] if call in names else [f"{call} is not among {', '.join(sorted(names))}"])
+        return wrong + (
+            [] if call in names else [f"{call} is not among {', '.join(sorted(names))}"]
+        )
 
     return check
 
@@ -243,7 +271,14 @@ CASES = (
     Case("ipc-1GiB", ["ipc-a", "ipc-b"], "1GiB", ipc_1),
     Case("torch-train-16GiB", ["h200-torch-train"], "16GiB", train),
     Case("vmm-16GiB", ["h200-vmm-a", "h200-vmm-b"], "16GiB", roomy),
-    Case("smi-for-compute-alone", ["nvidia-smi-busy"], "8GiB", smi_narrow, caps="compute", alike=False),
+    Case(
+        "smi-for-compute-alone",
+        ["nvidia-smi-busy"],
+        "8GiB",
+        smi_narrow,
+        caps="compute",
+        alike=False,
+    ),
     Case("smi-for-utility-alone", ["nvidia-smi-busy"], "8GiB", smi_8, caps="utility"),
     Case("driver-api-for-compute-alone", ["cuda-driver-api"], "16GiB", api_16, caps="compute"),
     Case("driver-api-direct", ["cuda-driver-api"], "", roomy, direct=True),
@@ -265,16 +300,32 @@ CASES = (
     Case("h100-smi-q-direct", ["h100-nvidia-smi-q"], "", roomy, direct=True, machine=H100),
     Case("nccl-16GiB", NCCL, "16GiB", two_16, machine=TWO_H200),
     Case("nccl-direct", NCCL, "", roomy, direct=True, machine=TWO_H200),
-    Case("vulkan-16GiB", ["h200-vulkan"], "16GiB", two_16, machine=TWO_H200, caps="compute,graphics"),
+    Case(
+        "vulkan-16GiB", ["h200-vulkan"], "16GiB", two_16, machine=TWO_H200, caps="compute,graphics"
+    ),
     Case("video-16GiB", ["h200-video"], "16GiB", two_16, machine=TWO_H200, caps="compute,video"),
-    Case("video-for-the-default", ["h200-video"], "16GiB", video_narrow, machine=TWO_H200, alike=False),
-    Case("vulkan-for-the-default", ["h200-vulkan"], "16GiB", vulkan_narrow, machine=TWO_H200, alike=False),
+    Case(
+        "video-for-the-default",
+        ["h200-video"],
+        "16GiB",
+        video_narrow,
+        machine=TWO_H200,
+        alike=False,
+    ),
+    Case(
+        "vulkan-for-the-default",
+        ["h200-vulkan"],
+        "16GiB",
+        vulkan_narrow,
+        machine=TWO_H200,
+        alike=False,
+    ),
 )
 
 
 def script(cases):
-    """What runs in the machine: the cases, one after the other, grouped by kind of machine. That it is up and
-    down again between them is checked by the guest's own functions."""
+    """What runs in the machine: the cases, one after the other, grouped by kind of machine. That it
+    is up and down again between them is checked by the guest's own functions."""
     lines = [". /vm.conf", ". /guest-lib.sh"]
     loaded = H200
     for case in cases:
@@ -283,11 +334,17 @@ def script(cases):
             lines += ["unload_module", "unload_driver", f"GPUS={gpus}"]
             lines += [f"FAKE_PARAMETERS='{parameters}'", "load_driver", "load_module"]
         words = ["replay", "run"]
-        for option, value in (("--mem", case.mem), ("--managed", case.managed), ("--caps", case.caps)):
+        for option, value in (
+            ("--mem", case.mem),
+            ("--managed", case.managed),
+            ("--caps", case.caps),
+        ):
             words += [option, value] if value else []
         words += ["--direct"] if case.direct else []
         words += [f"/files/{trace}.jsonl.xz" for trace in case.traces]
-        lines.append(f"echo {case.name} >&2; echo '@begin {case.name}'; {' '.join(words)}; echo \"@end $?\"")
+        lines.append(
+            f"echo {case.name} >&2; echo '@begin {case.name}'; {' '.join(words)}; echo \"@end $?\""
+        )
     return "\n".join(lines)
 
 
@@ -296,7 +353,9 @@ def main():
     cases = CASES
     if "--only" in options:
         at = options.index("--only")
-        cases = [case for case in CASES if any(word in case.name for word in options[at + 1].split(","))]
+        cases = [
+            case for case in CASES if any(word in case.name for word in options[at + 1].split(","))
+        ]
         del options[at : at + 2]
     command = [str(HERE / "run.sh"), "--name", "replays", "--limit", "2400", *options]
     for trace in sorted({path for case in cases for path in case.paths()}):
@@ -328,12 +387,18 @@ def main():
             except (ValueError, KeyError, TypeError) as problem:
                 wrong = [f"the report is not as it should be: {problem!r}"]
         failed += bool(wrong)
-        print(f"{'FAILED' if wrong else 'ok'} {case.name}{': ' + '; '.join(wrong) if wrong else ''}")
+        print(
+            f"{'FAILED' if wrong else 'ok'} {case.name}{': ' + '; '.join(wrong) if wrong else ''}"
+        )
     # Every recording is in a case.
-    unused = {path for path in TRACES.glob("*.jsonl.xz")} - {path for case in CASES for path in case.paths()}
+    unused = {path for path in TRACES.glob("*.jsonl.xz")} - {
+        path for case in CASES for path in case.paths()
+    }
     wrong = sorted(path.name for path in unused)
     failed += bool(wrong)
-    print(f"{'FAILED' if wrong else 'ok'} every recording is replayed{': not ' + ', '.join(wrong) if wrong else ''}")
+    print(
+        f"{'FAILED' if wrong else 'ok'} every recording is replayed{': not ' + ', '.join(wrong) if wrong else ''}"
+    )
     # The machine itself: that it came down without a fault in the kernel.
     if run.returncode != 0:
         failed += 1

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# run.sh [OPTIONS] -- COMMAND...: boots the test machine, runs the command in it (with sh) and passes
-# its exit code through. The command's output comes on stdout, everything else on stderr. A kernel
-# fault is a failure however the command ended (check-log.sh).
+# run.sh [OPTIONS] -- COMMAND...: boots the test machine, runs the command in it (with sh) and
+# passes its exit code through. The command's output comes on stdout, everything else on stderr. A
+# kernel fault is a failure however the command ended (check-log.sh).
 #
 #   --kernel stock|debug   which kernel (stock)
 #   --gpus N               GPUs of the stand-in driver (1)
@@ -24,7 +24,8 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no plugin='' keep='' name='' files=() build=yes
+kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no plugin='' keep='' \
+	name='' files=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -35,7 +36,9 @@ while [ $# -gt 0 ]; do
 	--file) files+=("$2"); shift ;;
 	--limit) limit=$2; shift ;;
 	--memory) memory=$2; shift ;;
-	--count-instructions) processors=(-accel tcg,thread=single -icount 'shift=0,sleep=off' -smp 1) ;;
+	--count-instructions)
+		processors=(-accel tcg,thread=single -icount 'shift=0,sleep=off' -smp 1)
+		;;
 	--plugin) plugin=$2; shift ;;
 	--leaks) leaks=yes ;;
 	--keep) keep=$2; shift ;;
@@ -105,19 +108,22 @@ FAKE_PARAMETERS='$fake'
 LOAD='$load'
 LEAKS='$leaks'
 END
-in_root "$root" "$stage" /stage ro -- sh -c 'cd /stage && find . | cpio -o -H newc --quiet' >"$work/initramfs"
+in_root "$root" "$stage" /stage ro -- sh -c 'cd /stage && find . | cpio -o -H newc --quiet' \
+	>"$work/initramfs"
 rm -rf "$stage"
 : >"$work/console"
 : >"$work/progress"
 
-# Without five-level page tables: identify_cpu() forgets for a moment that the processor has them, and an
-# interrupt then makes KASAN report a wild access and switch lockdep off, a few milliseconds into the boot.
+# Without five-level page tables: identify_cpu() forgets for a moment that the processor has them,
+# and an interrupt then makes KASAN report a wild access and switch lockdep off, a few milliseconds
+# into the boot.
 arguments="console=ttyS0,115200 printk.devkmsg=on loglevel=7 panic=-1 oops=panic"
-# The emulated processors stand still whenever this machine is busy with something else: the clock is to
-# be believed, and only what hangs for long hangs.
+# The emulated processors stand still whenever this machine is busy with something else: the clock
+# is to be believed, and only what hangs for long hangs.
 arguments+=" tsc=reliable watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180"
 arguments+=" sysctl.kernel.hung_task_timeout_secs=120"
-# Nor does it get its timer interrupts in time then, by whose number the kernel judges whether it has a timer.
+# Nor does it get its timer interrupts in time then, by whose number the kernel judges whether it
+# has a timer.
 arguments+=" no_timer_check"
 [ "$kernel" = stock ] || [ "$leaks" = yes ] || arguments+=" kmemleak=off"
 
@@ -128,7 +134,8 @@ rc=0
 # In a group of its own, QEMU included: whoever ends this script ends it.
 set -m
 in_root "$root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
-	timeout --foreground --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off \
+	timeout --foreground --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" \
+	"${plugins[@]}" -cpu max,la57=off \
 	-m "${memory:-1024}" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \

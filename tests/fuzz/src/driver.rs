@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 pub const GPUS: [u32; 2] = [0, 1];
 /// A GPU of other tenants.
 pub const OTHER_GPU: u32 = 5;
-/// Clients of other tenants. The driver takes calls for them where it does not ask whose they are, so
-/// no call may name one.
+/// Clients of other tenants. The driver takes calls for them where it does not ask whose they are,
+/// so no call may name one.
 pub const FOREIGN: [u32; 2] = [0xc1d0_0001, 0xc1d0_0002];
 /// The first client that the driver makes.
 pub const FIRST_CLIENT: u32 = 0xc1d0_0010;
@@ -142,7 +142,8 @@ impl Driver {
 
     fn client(&mut self, caller: Caller, client: u32) -> Option<&mut Client> {
         let client = self.clients.get_mut(&client)?;
-        // `rmclientValidate_IMPL()`; a GPU's file is bound to a control file, which is not kept here.
+        // `rmclientValidate_IMPL()`; a GPU's file is bound to a control file, which is not kept
+        // here.
         (!caller.control || client.file == caller.file).then_some(client)
     }
 
@@ -383,7 +384,8 @@ impl Driver {
     pub fn uvm(&mut self, caller: Caller, request: u32, params: &mut [u8]) {
         let end = params.len();
         match request {
-            // UVM_MAP_EXTERNAL_ALLOCATION: its last fields are count, descriptor, client, memory, status.
+            // UVM_MAP_EXTERNAL_ALLOCATION: its last fields are count, descriptor, client, memory,
+            // status.
             33 if end >= 24 => {
                 let (client, object) = (u32_at(params, end - 12), u32_at(params, end - 8));
                 assert!(
@@ -478,8 +480,8 @@ fn uuid_at(bytes: &[u8], at: usize) -> [u8; 16] {
     uuid.unwrap_or_default()
 }
 
-/// What is taken at least for a size: pages of 2 MiB for what is that large or asks for huge ones, else
-/// of 64 KiB (`memmgrDeterminePageSize_IMPL()`, mem_mgr.c; PMA's smallest page).
+/// What is taken at least for a size: pages of 2 MiB for what is that large or asks for huge ones,
+/// else of 64 KiB (`memmgrDeterminePageSize_IMPL()`, mem_mgr.c; PMA's smallest page).
 fn rounded(size: u64, attr: u32) -> u64 {
     let unit: u64 = match (attr >> 23) & 3 {
         0 if size >= 2 << 20 => 2 << 20,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Fuzzing of what decides: the module's `nvidia`, `policy` and `proxy` between a hostile container and a
-//! driver, both made of the input ([docs/fuzzing.md]).
+//! Fuzzing of what decides: the module's `nvidia`, `policy` and `proxy` between a hostile container
+//! and a driver, both made of the input ([docs/fuzzing.md]).
 //!
-//! The functions of [`run`] take any bytes and panic when something is wrong with the module: it charges
-//! less than the driver holds, lets more be held than the limit, names another tenant's client to the
-//! driver, reads an argument twice, keeps a reservation or has something left at the end. `fuzz.py` builds
-//! them with libFuzzer; `cargo test` runs them on a few inputs.
+//! The functions of [`run`] take any bytes and panic when something is wrong with the module: it
+//! charges less than the driver holds, lets more be held than the limit, names another tenant's
+//! client to the driver, reads an argument twice, keeps a reservation or has something left at the
+//! end. `fuzz.py` builds them with libFuzzer; `cargo test` runs them on a few inputs.
 
 pub mod driver;
 pub mod program;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A hostile container: its files, its processes, the tenant's accounting behind them, and its calls.
+//! A hostile container: its files, its processes, the tenant's accounting behind them, and its
+//! calls.
 //!
 //! What a call reads from the program's memory is the next bytes of the input, wherever the pointer
-//! points to: two looks at the same address see different bytes, as they would in a program whose other
-//! threads write there. What the driver answers can be overwritten before it is read, as other threads
-//! can do, and other calls can run before and after the driver works on one.
+//! points to: two looks at the same address see different bytes, as they would in a program whose
+//! other threads write there. What the driver answers can be overwritten before it is read, as
+//! other threads can do, and other calls can run before and after the driver works on one.
 
 use crate::driver::{Caller, Driver, FOREIGN, GPUS};
 use crate::stream::{put_u32, u32_at, u64_at, Input, Stream};
@@ -37,7 +38,8 @@ pub struct Node {
     busy: u32,
 }
 
-/// A call out of a recording, that is to become an input: what it reads is the recording's, and is noted.
+/// A call out of a recording, that is to become an input: what it reads is the recording's, and is
+/// noted.
 #[derive(Debug, Default)]
 pub struct Recorded {
     /// The argument.
@@ -97,8 +99,8 @@ pub struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// A tenant with `limit` bytes of each of [`GPUS`], and two control files, two UVM files and a file of
-    /// each GPU.
+    /// A tenant with `limit` bytes of each of [`GPUS`], and two control files, two UVM files and a
+    /// file of each GPU.
     pub fn new(input: &'a [u8], branch: Branch, limit: u64, meanwhile: fn(&mut Self)) -> Self {
         let mut accounting = Accounting::with_seed(7);
         for gpu in GPUS {
@@ -247,8 +249,8 @@ impl<'a> Program<'a> {
         for _ in 0..words {
             let (part, at, value) = (self.input.byte(), self.input.short(), self.input.word());
             let number = usize::from(part) % parts.len().max(1);
-            // SECURITY.md, "Residual risks": a new client's handle is known from an output alone, and can
-            // be forged so that another tenant's client looks like an own one.
+            // SECURITY.md, "Residual risks": a new client's handle is known from an output alone,
+            // and can be forged so that another tenant's client looks like an own one.
             if FOREIGN.contains(&value) {
                 continue;
             }
@@ -336,8 +338,9 @@ impl Call for Program<'_> {
         // Nothing is mapped here.
     }
 
-    /// The first byte says what the driver does: bits 0 and 1, whether it is reached (3: not); bit 2,
-    /// other threads overwrite the answer; bits 3 and 4, another event comes before or after its work.
+    /// The first byte says what the driver does: bits 0 and 1, whether it is reached (3: not); bit
+    /// 2, other threads overwrite the answer; bits 3 and 4, another event comes before or after its
+    /// work.
     fn forward(
         &mut self,
         request: u32,
@@ -409,7 +412,8 @@ impl Call for Program<'_> {
         GPUS.into_iter().find(|gpu| id_of(*gpu) == id).map(GpuId)
     }
 
-    /// As many as the tenant could have; the size that the program gives says how many there is room for.
+    /// As many as the tenant could have; the size that the program gives says how many there is
+    /// room for.
     fn card(&self, number: usize) -> Option<Card> {
         (number < GPUS.len()).then_some([1; card_info::SIZE])
     }
@@ -455,8 +459,8 @@ fn check_pointers(parts: &[Part<'_>]) {
 /// The clients that escapes name, by offset (nvos.h, nv-ioctl.h).
 fn no_foreign_client(nr: u8, parts: &[Part<'_>]) {
     let places: &[usize] = match nr {
-        // RM_ALLOC, RM_ALLOC_MEMORY, RM_FREE, RM_CONTROL, RM_SHARE, VID_HEAP_CONTROL, RM_MAP_MEMORY,
-        // RM_UNMAP_MEMORY, UPDATE_DEVICE_MAPPING_INFO, ALLOC_OS_EVENT, FREE_OS_EVENT
+        // RM_ALLOC, RM_ALLOC_MEMORY, RM_FREE, RM_CONTROL, RM_SHARE, VID_HEAP_CONTROL,
+        // RM_MAP_MEMORY, RM_UNMAP_MEMORY, UPDATE_DEVICE_MAPPING_INFO, ALLOC_OS_EVENT, FREE_OS_EVENT
         0x27 | 0x29 | 0x2a | 0x35 | 0x4a | 0x4e | 0x4f | 0x5e | 206 | 207 => &[0],
         0x34 => &[0, 12],
         _ => &[],

@@ -190,8 +190,8 @@ pub const OBJECTS: [u32; 8] = {
     ]
 };
 
-/// A control: its number out of the tables (one of 16: any), its object one of the prologue's (one of
-/// 16: any), its size the right one (one of 16: any); all else from the input.
+/// A control: its number out of the tables (one of 16: any), its object one of the prologue's (one
+/// of 16: any), its size the right one (one of 16: any); all else from the input.
 fn control_event(program: &mut Program<'_>, branch: Branch) {
     use handles::{CLIENT, SECOND};
     let known = controls(branch);
@@ -278,7 +278,8 @@ pub fn prologue(branch: Branch) -> Vec<u8> {
         for (at, value) in words {
             put_u32(&mut params, *at, *value);
         }
-        // What happens, where, the call; the argument and the parameters; a driver that does its work.
+        // What happens, where, the call; the argument and the parameters; a driver that does its
+        // work.
         input.byte(0).byte(node).word(NV_ESC_RM_ALLOC);
         input.bytes(&outer).bytes(&params).byte(0);
     };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Inputs out of recordings: what a real CUDA program did is where mutation begins.
 //!
-//! A recorded call is run through the proxy, and what it reads is written down in the order in which it is
-//! read: that is the form of an input. Handles become those that the driver here gives, or in the inputs
-//! of single calls those of the prologue.
+//! A recorded call is run through the proxy, and what it reads is written down in the order in
+//! which it is read: that is the form of an input. Handles become those that the driver here gives,
+//! or in the inputs of single calls those of the prologue.
 
 use crate::driver::GPUS;
 use crate::program::{id_of, uuid_of, Program, Recorded};
@@ -101,8 +101,8 @@ fn line(bytes: &[u8]) -> String {
     format!("\"{bytes}\"")
 }
 
-/// Which of the program's files a path is, as a number of [`Program::nodes`]: a second control file or UVM
-/// file is the other one.
+/// Which of the program's files a path is, as a number of [`Program::nodes`]: a second control file
+/// or UVM file is the other one.
 fn node_of(path: &str, taken: usize) -> Option<usize> {
     match path {
         "/dev/nvidiactl" => Some(taken % 2),
@@ -142,7 +142,8 @@ impl Words {
         }
     }
 
-    /// What a call tells about the GPU: its UUID (UVM_REGISTER_GPU), its id (NV_ESC_ATTACH_GPUS_TO_FD).
+    /// What a call tells about the GPU: its UUID (UVM_REGISTER_GPU), its id
+    /// (NV_ESC_ATTACH_GPUS_TO_FD).
     fn learn(&mut self, node: usize, io: &Ioctl) {
         let Some(argument) = &io.argument else { return };
         if node >= 4 && io.request == 37 {

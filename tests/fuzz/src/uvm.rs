@@ -53,8 +53,8 @@ impl Spaces {
         free
     }
 
-    /// `UVM_MAP_EXTERNAL_ALLOCATION` for one GPU: what it took the place of, or `None` where there is
-    /// no range for it. The memory is held once more by the new mapping.
+    /// `UVM_MAP_EXTERNAL_ALLOCATION` for one GPU: what it took the place of, or `None` where there
+    /// is no range for it. The memory is held once more by the new mapping.
     pub fn map(
         &mut self,
         file: u64,

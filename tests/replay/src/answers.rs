@@ -53,8 +53,8 @@ impl Entry {
         }
     }
 
-    /// Of parameters of which only the first bytes were recorded: the others fit any question, and stay as
-    /// they are in the answer.
+    /// Of parameters of which only the first bytes were recorded: the others fit any question, and
+    /// stay as they are in the answer.
     fn unknown_up_to(&mut self, size: usize) {
         for bytes in [
             &mut self.input,
@@ -203,7 +203,8 @@ fn entry(d: &Decoded<'_>, handles: &HashSet<u32>) -> Option<Entry> {
             };
             entry.status = u32_at(&argument.output, status_at?);
             if nested.code & GSS_LEGACY != 0 && entry.status == OBJECT_NOT_FOUND {
-                // The driver looks for the object before the firmware is asked, and so does the stand-in.
+                // The driver looks for the object before the firmware is asked, and so does the
+                // stand-in.
                 return None;
             }
             entry.volatile_handles(handles);

@@ -9,11 +9,14 @@
 //! * kernel addresses that the driver puts into an event's parameters;
 //! * where a memory object lies: physical addresses, and whether it is in one piece;
 //! * numbers that the driver gives to channels;
-//! * where a GPU's registers and the window to its memory are: in the test machine they are memory that the stand-in got;
+//! * where a GPU's registers and the window to its memory are: in the test machine they are memory
+//!   that the stand-in got;
 //! * clocks of the GPU;
-//! * lists of processes and their memory, and whether another process uses the GPU: they were others;
-//! * free memory, by what no call names: what other processes held when the recording began, managed
-//!   memory, which the GPU fills when it touches it, and what the other processes of the replay hold.
+//! * lists of processes and their memory, and whether another process uses the GPU: they were
+//!   others;
+//! * free memory, by what no call names: what other processes held when the recording began,
+//!   managed memory, which the GPU fills when it touches it, and what the other processes of the
+//!   replay hold.
 
 use crate::bytes::{put_u32, u32_at};
 use crate::layout;
@@ -78,7 +81,8 @@ pub struct Unseen<'a> {
     pub others: &'a mut Option<u64>,
     /// Bytes of managed memory, which the GPU may have filled.
     pub managed: u64,
-    /// Whether other processes of the replay are alive, which may have been alone in their recording.
+    /// Whether other processes of the replay are alive, which may have been alone in their
+    /// recording.
     pub company: bool,
 }
 
@@ -112,9 +116,9 @@ pub fn excuse_pieces(class: u32, expected: &mut [u8], seen: &[u8]) {
     }
 }
 
-/// Takes over whether another process uses the GPU (GPU_GET_ID_INFO and its second form: flag IN_USE):
-/// that none does, since those of the recording may not be part of the replay, and in company also
-/// that one does.
+/// Takes over whether another process uses the GPU (GPU_GET_ID_INFO and its second form: flag
+/// IN_USE): that none does, since those of the recording may not be part of the replay, and in
+/// company also that one does.
 pub fn excuse_use(control: u32, expected: &mut [u8], seen: &[u8], company: bool) {
     const FLAGS: usize = 4;
     const IN_USE: u32 = 1;
@@ -125,7 +129,8 @@ pub fn excuse_use(control: u32, expected: &mut [u8], seen: &[u8], company: bool)
     }
 }
 
-/// The first difference outside the ranges that are not compared: where, and up to 16 bytes of each.
+/// The first difference outside the ranges that are not compared: where, and up to 16 bytes of
+/// each.
 pub fn first_difference(
     expected: &[u8],
     seen: &[u8],

@@ -169,8 +169,8 @@ impl Control {
         self.call(uapi::request::INSTANCE_SET_CAPABILITIES, &mut set)
     }
 
-    /// The refused calls of an instance, at most as many as there are records, and how many more there
-    /// were.
+    /// The refused calls of an instance, at most as many as there are records, and how many more
+    /// there were.
     pub fn refusals(&self, name: &str, gpu: u32) -> Result<(Vec<uapi::Refusal>, u64), Errno> {
         const ROOM: usize = 128;
         let mut records = vec![uapi::Refusal::new_zeroed(); ROOM];
@@ -197,8 +197,8 @@ impl Control {
         Ok(get.instance)
     }
 
-    /// Waits so long for an instance to come over its limit or below it, since this file last asked for
-    /// instances; whether one did.
+    /// Waits so long for an instance to come over its limit or below it, since this file last asked
+    /// for instances; whether one did.
     pub fn changed(&self, milliseconds: i32) -> Result<bool, Errno> {
         let mut poll = libc::pollfd {
             fd: self.fd,

@@ -19,7 +19,8 @@ pub struct Decoded<'a> {
     pub uvm: bool,
 }
 
-/// `paramsSize` of RM_CONTROL, and the most that the driver takes (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE).
+/// `paramsSize` of RM_CONTROL, and the most that the driver takes
+/// (RMAPI_PARAM_COPY_MAX_PARAMS_SIZE).
 const CONTROL_SIZE_AT: usize = 24;
 const PARAMETERS_MAX: usize = 1 << 20;
 
@@ -92,8 +93,8 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Bytes of the nested parameters that the driver may write: as many as the call says, of which a
-    /// recording may have only the first.
+    /// Bytes of the nested parameters that the driver may write: as many as the call says, of which
+    /// a recording may have only the first.
     pub fn nested_reach(&self, nested: &Nested) -> usize {
         let size = self.nested_size(nested);
         match nested.kind {

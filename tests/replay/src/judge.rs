@@ -12,8 +12,8 @@ use crate::report::{Outcome, Refused, Told};
 
 /// NV_ERR_NO_MEMORY: what an allocation over the limit gets.
 const NO_MEMORY: u32 = 0x51;
-/// NV2080_CTRL_CMD_GPU_RELEASE_COMPUTE_MODE_RESERVATION, which the module answers, and NV_ERR_STATE_IN_USE, with which
-/// the driver refuses it.
+/// NV2080_CTRL_CMD_GPU_RELEASE_COMPUTE_MODE_RESERVATION, which the module answers, and
+/// NV_ERR_STATE_IN_USE, with which the driver refuses it.
 const RELEASE_RESERVATION: u32 = 0x2080_0146;
 const STATE_IN_USE: u32 = 0x63;
 

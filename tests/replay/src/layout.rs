@@ -116,7 +116,8 @@ pub const UVM_MM_INITIALIZE: u32 = 75;
 pub const UVM_MAP_DYNAMIC_PARALLELISM_REGION: u32 = 65;
 /// UVM_ALLOC_SEMAPHORE_POOL.
 pub const UVM_ALLOC_SEMAPHORE_POOL: u32 = 68;
-/// NV_WARN_NOTHING_TO_DO: the answer to UVM_MM_INITIALIZE in shared mode, as every file of an instance is.
+/// NV_WARN_NOTHING_TO_DO: the answer to UVM_MM_INITIALIZE in shared mode, as every file of an
+/// instance is.
 pub const NOTHING_TO_DO: u32 = 0x0001_0006;
 
 const CLIENT_OBJECT: &[Field] = &[f(0, Client), f(4, Object)];
@@ -434,7 +435,8 @@ pub fn control_fd(control: u32) -> Option<usize> {
 /// NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECTS_FROM_FD.
 pub const IMPORT_OBJECTS: u32 = 0x3D0C;
 
-/// The handles in the parameters of [`IMPORT_OBJECTS`]: at most 128, from offset 8, 0 where none is.
+/// The handles in the parameters of [`IMPORT_OBJECTS`]: at most 128, from offset 8, 0 where none
+/// is.
 pub fn imported(params: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let handles = params.get(8..).unwrap_or_default().chunks_exact(4);
     handles

@@ -55,9 +55,9 @@ struct Child {
     alive: bool,
 }
 
-/// All calls of several recordings in the order of their clock: recording and call. A process's own order
-/// counts before the clock, since its threads' calls return in another order than they began; and a
-/// descriptor is sent before it is received, whatever that order makes of the clock.
+/// All calls of several recordings in the order of their clock: recording and call. A process's own
+/// order counts before the clock, since its threads' calls return in another order than they began;
+/// and a descriptor is sent before it is received, whatever that order makes of the clock.
 pub fn merged(traces: &[Trace]) -> Vec<(usize, usize)> {
     let mut next = vec![0; traces.len()];
     let mut order = Vec::new();
@@ -173,8 +173,8 @@ pub fn replay(
     result
 }
 
-/// The oldest descriptor of such a file that another process has sent: who keeps it, and as which. That it may be
-/// closed there is said with the next order.
+/// The oldest descriptor of such a file that another process has sent: who keeps it, and as which.
+/// That it may be closed there is said with the next order.
 fn delivered(
     parcels: &mut Vec<Parcel>,
     children: &mut [Option<Child>],

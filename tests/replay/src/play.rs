@@ -259,9 +259,9 @@ impl<'a> Player<'a> {
             ));
         }
         if let (true, true, Ok(at)) = (managed, standin::is_in_reach(), seen) {
-            // The recordings show no access of a GPU: it touches all of it. (The first GPU alone, as the
-            // recorded programs have one. A semaphore pool does not mind. A container of the demo sees no
-            // debugfs to ask for it by.)
+            // The recordings show no access of a GPU: it touches all of it. (The first GPU alone,
+            // as the recorded programs have one. A semaphore pool does not mind. A container of the
+            // demo sees no debugfs to ask for it by.)
             if let Err(e) = standin::touch(0, at, wanted.len) {
                 out.mismatches
                     .push(differs(index, "gpu_touch", "result", "ok".into(), e));
@@ -372,7 +372,8 @@ impl<'a> Player<'a> {
             NestedKind::Alloc => layout::class_fd(nested.code),
             NestedKind::Control => layout::control_fd(nested.code),
         };
-        // Through a descriptor that the recorder did not see come (an older one did not follow sockets).
+        // Through a descriptor that the recorder did not see come (an older one did not follow
+        // sockets).
         let unseen = |fd| d.status(d.output()) == Some(0) && !self.space.is_open(fd);
         self.space.mentions_dead(u32_at(input, 0), params)
             || fd.is_some_and(|at| {

@@ -13,7 +13,8 @@ pub struct Mismatch {
     pub index: usize,
     /// The call, for people.
     pub call: String,
-    /// What differs: `ret`, `status`, `out`, `nout`, `tail` (written beyond the parameters), `result`.
+    /// What differs: `ret`, `status`, `out`, `nout`, `tail` (written beyond the parameters),
+    /// `result`.
     pub what: String,
     /// Offset of the first different byte of `out` and `nout`.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -57,8 +57,8 @@ pub fn load_answers(blob: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Takes the answers out again and tells on stderr what was asked that nobody knew. Both are memory of
-/// the stand-in's, which is to hold none when nobody uses it.
+/// Takes the answers out again and tells on stderr what was asked that nobody knew. Both are memory
+/// of the stand-in's, which is to hold none when nobody uses it.
 pub fn put_away() -> Result<(), String> {
     let path = format!("{DEBUGFS}/unanswered");
     let asked = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;

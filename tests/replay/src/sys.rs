@@ -58,7 +58,8 @@ pub fn renumber(fd: i32, wanted: i32, cloexec: bool) -> Result<(), Errno> {
     made
 }
 
-/// Gives what a descriptor means a second number, closing what had that. `cloexec` as with `O_CLOEXEC`.
+/// Gives what a descriptor means a second number, closing what had that. `cloexec` as with
+/// `O_CLOEXEC`.
 pub fn copy_to(fd: i32, wanted: i32, cloexec: bool) -> Result<(), Errno> {
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
     // SAFETY: takes no pointer.
@@ -105,7 +106,8 @@ pub fn mmap(
     }
 }
 
-/// A value of zeros that this process shares with the children that it will have, for as long as it lives.
+/// A value of zeros that this process shares with the children that it will have, for as long as it
+/// lives.
 ///
 /// `T` is made of atomics, for which zeros are a value.
 pub fn shared<T: Sync>() -> Result<&'static T, String> {
@@ -113,15 +115,16 @@ pub fn shared<T: Sync>() -> Result<&'static T, String> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     let at = mmap(0, size_of::<T>() as u64, prot, flags, -1, 0);
     let at = at.map_err(|e| format!("shared memory: errno {e}"))?;
-    // SAFETY: The mapping is as large as a `T`, begins with a page, is never unmapped, and is zeros.
+    // SAFETY: The mapping is as large as a `T`, begins with a page, is never unmapped, and is
+    // zeros.
     Ok(unsafe { &*(at as *const T) })
 }
 
-/// `pread(2)` from the beginning of a file to any address, where there is memory or not. Not to memory of the
-/// program's own.
+/// `pread(2)` from the beginning of a file to any address, where there is memory or not. Not to
+/// memory of the program's own.
 pub fn pread_into(fd: i32, address: u64, length: usize) -> Result<usize, Errno> {
-    // SAFETY: The kernel refuses addresses where nothing can be written; what lies there is not this
-    // program's, as the caller says.
+    // SAFETY: The kernel refuses addresses where nothing can be written; what lies there is not
+    // this program's, as the caller says.
     let got = unsafe { libc::pread(fd, address as *mut libc::c_void, length, 0) };
     usize::try_from(got).map_err(|_| errno())
 }
@@ -133,8 +136,8 @@ pub fn pwrite_from(fd: i32, address: u64, length: usize) -> Result<usize, Errno>
     usize::try_from(written).map_err(|_| errno())
 }
 
-/// `mmap(2)` of a shared, readable and writable file at its own address, in the place of whatever is
-/// there.
+/// `mmap(2)` of a shared, readable and writable file at its own address, in the place of whatever
+/// is there.
 ///
 /// # Safety
 ///
@@ -185,7 +188,8 @@ pub unsafe fn munmap(addr: u64, len: u64) -> Result<(), Errno> {
 
 /// `fork(2)`: 0 in the child.
 pub fn fork() -> Result<i32, Errno> {
-    // SAFETY: these programs have one thread when they fork, or their child makes system calls alone.
+    // SAFETY: these programs have one thread when they fork, or their child makes system calls
+    // alone.
     check(unsafe { libc::fork() })
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! NVIDIA's calls as plain bytes. Offsets are those of NVIDIA's headers at 580, written here once more and not
-//! taken from the stand-in, whose own numbers they test.
+//! NVIDIA's calls as plain bytes. Offsets are those of NVIDIA's headers at 580, written here once
+//! more and not taken from the stand-in, whose own numbers they test.
 
 use std::ffi::CString;
 use std::fs;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `standin-check`: does the stand-in driver make the checks of the real one, and has it its holes? Runs in
-//! the test machine, on the stand-in alone (two GPUs); a line for each test, then "N passed, N failed".
+//! `standin-check`: does the stand-in driver make the checks of the real one, and has it its holes?
+//! Runs in the test machine, on the stand-in alone (two GPUs); a line for each test, then "N
+//! passed, N failed".
 
 mod calls;
 mod crowd;

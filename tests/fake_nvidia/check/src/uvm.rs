@@ -86,8 +86,8 @@ fn register_space(file: &File, p: &Program) -> u32 {
     call(file, 25, &mut b, 28)
 }
 
-/// A program with an address space that UVM knows; the last is the file of `UVM_MM_INITIALIZE`, which lives as
-/// long.
+/// A program with an address space that UVM knows; the last is the file of `UVM_MM_INITIALIZE`,
+/// which lives as long.
 fn registered() -> (Program, File, File) {
     let p = with_space();
     let (file, own) = (initialised(0), uvm());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! seeds FOLDER RECORDING...: makes a corpus for each target, FOLDER/TARGET/NAME, and FOLDER/dictionary,
-//! out of recordings of real programs.
+//! seeds FOLDER RECORDING...: makes a corpus for each target, FOLDER/TARGET/NAME, and
+//! FOLDER/dictionary, out of recordings of real programs.
 
 use cgpu_fuzz::seeds;
 use cgpu_replay::record::Trace;

@@ -22,8 +22,8 @@ struct GuestArguments {
 
 #[derive(Subcommand)]
 enum GuestCommand {
-    /// What calls cost on the driver's own nodes and through an instance, by turns, and how that grows.
-    /// Prints a JSON object.
+    /// What calls cost on the driver's own nodes and through an instance, by turns, and how that
+    /// grows. Prints a JSON object.
     Bench {
         /// Rounds of each side, of which the median is taken.
         #[arg(long, default_value_t = 15)]
@@ -37,19 +37,20 @@ enum GuestCommand {
         /// Most processes with a client.
         #[arg(long, default_value_t = 1000)]
         processes: u32,
-        /// Each kind of call alone, with a line on stdout for each that was marked (see tests/vm/profile.py).
+        /// Each kind of call alone, with a line on stdout for each that was marked (see
+        /// tests/vm/profile.py).
         #[arg(long)]
         marked: bool,
     },
-    /// Opens and closes each proxy very often, with forks, copies, passed descriptors, failing opens
-    /// and kills, and compares the driver's reference counts. Prints a JSON object.
+    /// Opens and closes each proxy very often, with forks, copies, passed descriptors, failing
+    /// opens and kills, and compares the driver's reference counts. Prints a JSON object.
     Hammer {
         /// Opens of each of the three proxies.
         #[arg(default_value_t = 100_000)]
         count: u64,
     },
-    /// Calls whose parameters other threads change meanwhile, through an instance and on the driver's
-    /// own nodes. Prints a JSON object.
+    /// Calls whose parameters other threads change meanwhile, through an instance and on the
+    /// driver's own nodes. Prints a JSON object.
     Race {
         /// Calls through an instance.
         #[arg(default_value_t = 1_000_000)]
@@ -77,15 +78,15 @@ enum GuestCommand {
         #[arg(long)]
         fail_allocations: bool,
     },
-    /// The storms, the opens and the cases about compute time over and over; the kernel's memory must not grow.
-    /// Prints a JSON object.
+    /// The storms, the opens and the cases about compute time over and over; the kernel's memory
+    /// must not grow. Prints a JSON object.
     Soak {
         /// How long.
         #[arg(long, default_value_t = 3600)]
         seconds: u64,
     },
-    /// What programs get of a GPU's compute time under weights and caps, on the stand-in's model of a GPU. A line of
-    /// JSON for each case; ends in "N passed, N failed".
+    /// What programs get of a GPU's compute time under weights and caps, on the stand-in's model of
+    /// a GPU. A line of JSON for each case; ends in "N passed, N failed".
     Weights {
         /// Only cases whose names have this in them.
         #[arg(long, default_value = "")]
@@ -100,14 +101,15 @@ enum GuestCommand {
         #[arg(long)]
         unload: bool,
     },
-    /// What a hostile container does to its neighbour: each attack on the driver's own nodes and then through
-    /// an instance, one line each; ends in "N passed, N failed". Needs two GPUs.
+    /// What a hostile container does to its neighbour: each attack on the driver's own nodes and
+    /// then through an instance, one line each; ends in "N passed, N failed". Needs two GPUs.
     Attacks {
         /// Only attacks whose names have this in them.
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Random and mutated calls, mappings and forks through all proxies, of several processes at once.
+    /// Random and mutated calls, mappings and forks through all proxies, of several processes at
+    /// once.
     Storm {
         /// Seconds.
         #[arg(long, default_value_t = 20)]
@@ -144,7 +146,8 @@ enum GuestCommand {
         #[arg(long)]
         hold: bool,
     },
-    /// Gives the stand-in driver the answers of recordings, for programs elsewhere that replay them.
+    /// Gives the stand-in driver the answers of recordings, for programs elsewhere that replay
+    /// them.
     Answers {
         /// Recordings, plain or xz.
         #[arg(required = true)]

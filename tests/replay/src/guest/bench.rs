@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `bench`: what calls cost on the driver's own nodes and through an instance, in one run, by turns; and how
-//! that grows with instances, objects and processes.
+//! `bench`: what calls cost on the driver's own nodes and through an instance, in one run, by
+//! turns; and how that grows with instances, objects and processes.
 //!
-//! Under `run.sh --count-instructions` the machine's clock counts instructions: a nanosecond is one. Figures
-//! are medians over the rounds, with the quartiles.
+//! Under `run.sh --count-instructions` the machine's clock counts instructions: a nanosecond is
+//! one. Figures are medians over the rounds, with the quartiles.
 
 mod calls;
 mod crowd;
@@ -16,10 +16,10 @@ mod storm;
 use cgpu_uapi as uapi;
 
 use crate::control::{self, Control};
-use crate::guest::tools::sys;
+use crate::guest::tools::{sys, GPU};
 use calls::MeasuredCall;
 pub use figures::{BenchReport, BenchRow, BenchSettings, Beside, Spread};
-use figures::{ALONE, FEW, GPU, LIMIT};
+use figures::{ALONE, FEW, LIMIT};
 pub use memory::KernelMemory;
 use side::{BenchSide, Crowd};
 

@@ -61,7 +61,8 @@ fn program(devices: &[Device]) -> Vec<u64> {
 /// `bpf(2)`.
 fn bpf(command: libc::c_long, attributes: &mut [u64; 16]) -> Result<i32, Errno> {
     let size = size_of_val(attributes);
-    // SAFETY: the attributes are 128 bytes, unused ones zero; what they point to lives in the caller.
+    // SAFETY: the attributes are 128 bytes, unused ones zero; what they point to lives in the
+    // caller.
     let ret = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size) };
     if ret < 0 {
         Err(sys::errno())

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `chaos`: random and mutated calls, mappings, forks and ends of processes, through all proxies of two
-//! tenants at once.
+//! `chaos`: random and mutated calls, mappings, forks and ends of processes, through all proxies of
+//! two tenants at once.
 //!
-//! Processes are made, do what their dice say, and end in the middle of it, by themselves or killed. What
-//! they ask for is in part right (so that objects and mappings come to be) and then wrong in a few bits.
-//! What fails here by chance fails in all of its ways; only the ends are compared: the kernel's log has no
-//! fault, no memory is charged, no file, mapping, object or event is left in the driver, and the tenants can
-//! be destroyed.
+//! Processes are made, do what their dice say, and end in the middle of it, by themselves or
+//! killed. What they ask for is in part right (so that objects and mappings come to be) and then
+//! wrong in a few bits. What fails here by chance fails in all of its ways; only the ends are
+//! compared: the kernel's log has no fault, no memory is charged, no file, mapping, object or event
+//! is left in the driver, and the tenants can be destroyed.
 //!
 //! The seed is printed first. With the same seed each process throws the same dice; how processes
 //! interleave is the scheduler's.

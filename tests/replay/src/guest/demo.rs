@@ -93,8 +93,8 @@ fn side(name: &'static str, limit: u64, program: &Trace, smi: &Trace, waits: boo
     }
 }
 
-/// In the container: replays and reports. It asks for leave to go on when refusals pile up, once, and
-/// when it holds most.
+/// In the container: replays and reports. It asks for leave to go on when refusals pile up, once,
+/// and when it holds most.
 fn inside(side: &Side, channel: &mut UnixStream) -> Result<(), String> {
     look_around(GPU)?;
     let mut answers = BufReader::new(channel.try_clone().map_err(|e| e.to_string())?);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `inside`: what a program in a container of a real engine finds of its instance. It talks the driver's
-//! protocol itself: the figures that it is told, the memory that it gets and does not get; and that nothing
-//! but its own GPU is in reach.
+//! `inside`: what a program in a container of a real engine finds of its instance. It talks the
+//! driver's protocol itself: the figures that it is told, the memory that it gets and does not get;
+//! and that nothing but its own GPU is in reach.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,8 @@ fn say(what: &str) {
     println!("inside: {what}");
 }
 
-/// With any capability that the engine left: a node of the real number is not made, or does not open.
+/// With any capability that the engine left: a node of the real number is not made, or does not
+/// open.
 fn no_real_device(gpu: u32) -> Result<(), String> {
     for minor in [gpu, 255] {
         let path = format!("/tmp/real{minor}");

@@ -26,7 +26,8 @@ pub mod work;
 mod tests {
     use super::{attacks, suite};
 
-    /// The names that stand behind a word, in backquotes and between commas, wherever that is in a text.
+    /// The names that stand behind a word, in backquotes and between commas, wherever that is in a
+    /// text.
     fn named<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
         let mut names = Vec::new();
         for mut rest in text.split(&format!("{word} `")).skip(1) {

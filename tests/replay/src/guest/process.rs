@@ -55,8 +55,8 @@ pub fn send_fd(socket: &UnixStream, fd: i32) -> Result<(), Errno> {
         iov_len: 1,
     };
     let mut room = ControlRoom([0; 64]);
-    // SAFETY: the header points to `vector` and `room`, which live over the call; CMSG_FIRSTHDR lies
-    // in `room`, which has space for one descriptor.
+    // SAFETY: the header points to `vector` and `room`, which live over the call; CMSG_FIRSTHDR
+    // lies in `room`, which has space for one descriptor.
     let sent = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut vector;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `race`: calls whose parameters other threads change while they are made.
 //!
-//! Each attack is a field of a call (size, class, command, handles, the pointer to the parameters, the
-//! number in an envelope) and a way of changing it behind the caller's back: stores, system calls that
-//! write to user memory, io_uring, another page at the same address, a process that shares the memory,
-//! another file under the same descriptor.
-//! Through an instance the stand-in driver must never read what the module refuses, and what it acts on
-//! must be what was charged. It tells what it read (`read_log`) and what its heap holds.
+//! Each attack is a field of a call (size, class, command, handles, the pointer to the parameters,
+//! the number in an envelope) and a way of changing it behind the caller's back: stores, system
+//! calls that write to user memory, io_uring, another page at the same address, a process that
+//! shares the memory, another file under the same descriptor. Through an instance the stand-in
+//! driver must never read what the module refuses, and what it acts on must be what was charged. It
+//! tells what it read (`read_log`) and what its heap holds.
 //!
-//! The same attacks are made on the driver's own nodes, by a caller that looks at the field and then
-//! makes the call, as somebody who checks and forwards plainly would. There they work.
+//! The same attacks are made on the driver's own nodes, by a caller that looks at the field and
+//! then makes the call, as somebody who checks and forwards plainly would. There they work.
 
 mod case;
 mod fields;
@@ -218,8 +218,8 @@ fn all(scene: Scene, count: u64, report: &mut RaceReport) -> Result<(), String> 
     if through_instance {
         report.instance = race.report;
     } else {
-        // Every field could be changed, and every method changes something: on a machine that has other things to
-        // do, after a while.
+        // Every field could be changed, and every method changes something: on a machine that has
+        // other things to do, after a while.
         for field in &fields {
             for &method in field.ways {
                 let mut more = MOST_MORE;

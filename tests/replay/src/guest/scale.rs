@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `scale`: very many objects in one client, all instances that a GPU can have, very many processes.
+//! `scale`: very many objects in one client, all instances that a GPU can have, very many
+//! processes.
 //!
-//! What is charged must be right all the time, and nothing may be left. How long things take is told as
-//! ratios of one run, and is no matter of passing: the stand-in driver has its own ways of being slow.
+//! What is charged must be right all the time, and nothing may be left. How long things take is
+//! told as ratios of one run, and is no matter of passing: the stand-in driver has its own ways of
+//! being slow.
 
 use std::time::Instant;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `soak`: everything that the other long tests do, over and over: memory in every way, random calls, opens
-//! and kills, submissions at the doorbell.
+//! `soak`: everything that the other long tests do, over and over: memory in every way, random
+//! calls, opens and kills, submissions at the doorbell.
 //!
-//! After each cycle nothing of it is left, so the kernel's memory must be what it was: the counts of each slab
-//! cache are compared between the first third of the run and the last. Pages that are taken whole (the scratch, page tables)
-//! are in no cache, so what programs could still have is compared as well. Each part compares its own counters.
+//! After each cycle nothing of it is left, so the kernel's memory must be what it was: the counts
+//! of each slab cache are compared between the first third of the run and the last. Pages that are
+//! taken whole (the scratch, page tables) are in no cache, so what programs could still have is
+//! compared as well. Each part compares its own counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,9 +24,11 @@ const OPENS: u64 = 500;
 const COMPUTE: [&str; 3] = ["doorbell:", "turns:", "compute:"];
 /// Fewest cycles of which a third is worth comparing.
 const FEWEST: usize = 6;
-/// What a cache may grow by all the same: pages that each processor keeps, and what KASAN has in quarantine.
+/// What a cache may grow by all the same: pages that each processor keeps, and what KASAN has in
+/// quarantine.
 const TOLERATED_BYTES: u64 = 256 << 10;
-/// What may be missing of all memory in the end: what tests and the kernel's log keep grows by some of it.
+/// What may be missing of all memory in the end: what tests and the kernel's log keep grows by some
+/// of it.
 const TOLERATED_KIB: u64 = 4 << 10;
 
 /// Bytes of a cache's objects that are in use, by cache.
@@ -38,7 +41,8 @@ pub struct Sample {
     pub at_s: u64,
     /// Slab memory that cannot be reclaimed, of the whole kernel, in KiB.
     pub slab_kib: u64,
-    /// What programs could still have, in KiB: without what the module or the kernel keeps, in caches or in pages.
+    /// What programs could still have, in KiB: without what the module or the kernel keeps, in
+    /// caches or in pages.
     pub available_kib: u64,
 }
 
@@ -53,10 +57,11 @@ pub struct SoakReport {
     pub stormy: u64,
     /// Opens of proxies.
     pub opens: u64,
-    /// Caches whose least in the last third is above the most in the first: "name: from -> to bytes".
+    /// Caches whose least in the last third is above the most in the first: "name: from -> to
+    /// bytes".
     pub grown: Vec<String>,
-    /// What is missing of [`Sample::available_kib`]: by how much the most of the last third is below the least of the first,
-    /// KiB.
+    /// What is missing of [`Sample::available_kib`]: by how much the most of the last third is
+    /// below the least of the first, KiB.
     pub lost_kib: u64,
     /// What was not as it should be.
     pub wrong: Vec<String>,
@@ -64,7 +69,8 @@ pub struct SoakReport {
     pub kernel_warnings: usize,
 }
 
-/// Reads the table of caches (`/proc/slabinfo`, version 2.1: name, objects in use, objects, bytes of each).
+/// Reads the table of caches (`/proc/slabinfo`, version 2.1: name, objects in use, objects, bytes
+/// of each).
 fn slabs(text: &str) -> Result<Slabs, String> {
     let mut slabs = Slabs::new();
     for line in text.lines().filter(|line| !line.starts_with('#')).skip(1) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `storm-memory`: processes of two tenants with several threads each take and give memory in every way
-//! at once, some are killed in the middle of it, limits rise and fall.
+//! `storm-memory`: processes of two tenants with several threads each take and give memory in every
+//! way at once, some are killed in the middle of it, limits rise and fall.
 //!
-//! Seen from outside the whole time: no tenant is charged more than its limit allows, and the stand-in
-//! driver's heap holds no more than all limits together. When the threads stand still, what is charged
-//! is what the heap holds, byte for byte; it may be more where threads free under each other's hands
-//! (in wild rounds) or where the module's own allocations are made to fail. At the end nothing is left.
+//! Seen from outside the whole time: no tenant is charged more than its limit allows, and the
+//! stand-in driver's heap holds no more than all limits together. When the threads stand still,
+//! what is charged is what the heap holds, byte for byte; it may be more where threads free under
+//! each other's hands (in wild rounds) or where the module's own allocations are made to fail. At
+//! the end nothing is left.
 
 mod board;
 mod inject;
@@ -120,8 +121,8 @@ impl Storm {
         self.patiently(&format!("get {name}"), || self.control.get(name, GPU))
     }
 
-    /// What contexts and page tables may be charged together: of the tables, each context has some in its own
-    /// price, as far as its tenant has so many.
+    /// What contexts and page tables may be charged together: of the tables, each context has some
+    /// in its own price, as far as its tenant has so many.
     fn invisible(&self, heap: &Heap, shared: u64) -> Result<RangeInclusive<u64>, String> {
         const IN_CONTEXT: u64 = 96 << 10;
         let contexts = contexts()? - self.idle_contexts;

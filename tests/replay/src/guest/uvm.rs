@@ -31,8 +31,9 @@ pub fn uuid(minor: u32) -> Result<[u8; 16], String> {
     Ok(number.to_be_bytes())
 }
 
-/// `UVM_MM_INITIALIZE`, without which the driver registers no GPU's address space: a second file for the one
-/// of `fd`. `None`: that is in shared mode and needs none, as all are through an instance.
+/// `UVM_MM_INITIALIZE`, without which the driver registers no GPU's address space: a second file
+/// for the one of `fd`. `None`: that is in shared mode and needs none, as all are through an
+/// instance.
 pub fn companion(path: &str, fd: i32) -> Result<Option<i32>, Failure> {
     let second = sys::open(path, libc::O_RDWR | libc::O_CLOEXEC).map_err(Failure::Errno)?;
     let mut params = [0; 8];

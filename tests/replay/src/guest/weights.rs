@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `weights`: what programs in instances get of a GPU's compute time, from one end of the module to the other.
+//! `weights`: what programs in instances get of a GPU's compute time, from one end of the module to
+//! the other.
 //!
-//! Each program keeps up to `depth` kernels of one length launched, and launches the next one when one has
-//! ended: it stores its channel's token to the doorbell, through the module, and tells the stand-in driver what the
-//! ring holds (`tests/fake_nvidia/fake_engine.c`). The stand-in runs them on the model of `tests/gpu_model`, whose accounts
-//! give the verdict. Run it on a machine whose clock counts instructions (`tests/vm/run.sh
-//! --count-instructions`): then nothing that the host does reaches the figures.
+//! Each program keeps up to `depth` kernels of one length launched, and launches the next one when
+//! one has ended: it stores its channel's token to the doorbell, through the module, and tells the
+//! stand-in driver what the ring holds (`tests/fake_nvidia/fake_engine.c`). The stand-in runs them
+//! on the model of `tests/gpu_model`, whose accounts give the verdict. Run it on a machine whose
+//! clock counts instructions (`tests/vm/run.sh --count-instructions`): then nothing that the host
+//! does reaches the figures.
 
 mod live;
 mod priority;
@@ -32,8 +34,8 @@ const MEASURED_ALONE: u64 = 300;
 const AFTER_BOOT: u64 = 5000;
 /// What a share may be off by, as a fraction of it.
 const BOUND: f64 = 0.1;
-/// The same for kernels of 800 ms, whose shares hang on where the driver's samples fall (docs/compute.md): far below what
-/// it is without any, 1.8 for a cap and 3 for two.
+/// The same for kernels of 800 ms, whose shares hang on where the driver's samples fall
+/// (docs/compute.md): far below what it is without any, 1.8 for a cap and 3 for two.
 const SAMPLED_CAP: f64 = 0.5;
 const SAMPLED_PAIR: f64 = 1.0;
 
@@ -55,8 +57,8 @@ struct Case {
     bound: f64,
     /// How long before, and how long it is measured, milliseconds.
     times: (u64, u64),
-    /// How the GPU is to be shared at the end; `None` where a program may be taken to have no work at that moment, since
-    /// only the driver's samples tell that it has.
+    /// How the GPU is to be shared at the end; `None` where a program may be taken to have no work
+    /// at that moment, since only the driver's samples tell that it has.
     mode: Option<&'static str>,
 }
 
@@ -159,7 +161,8 @@ fn cases() -> Vec<Case> {
     cases.push(case(3, vec![(30, habit(81 * MS, 1))]));
     let pair = vec![(75, habit(81 * MS, 8)), (25, habit(15 * US, 1))];
     cases.push(case(2, pair));
-    // In a kernel of most of a second a program is silent as one without work: the driver's samples tell.
+    // In a kernel of most of a second a program is silent as one without work: the driver's samples
+    // tell.
     let (long, short) = (habit(800 * MS, 1), habit(15 * US, 1));
     cases.push(Case {
         bound: SAMPLED_CAP,
@@ -176,8 +179,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs all cases whose names have `only` in them, and prints a line of JSON for each. Whether all errors are
-/// within their bounds.
+/// Runs all cases whose names have `only` in them, and prints a line of JSON for each. Whether all
+/// errors are within their bounds.
 pub fn run(only: &str) -> Result<bool, String> {
     mount_cgpufs()?;
     let mut rates: Vec<(Habit, f64)> = Vec::new();

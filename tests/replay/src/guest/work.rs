@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Work for the stand-in's GPU: a client with a channel for compute, whose doorbell is mapped through the
-//! module (`tests/fake_nvidia/README.md`, "Work").
+//! Work for the stand-in's GPU: a client with a channel for compute, whose doorbell is mapped
+//! through the module (`tests/fake_nvidia/README.md`, "Work").
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -79,7 +79,8 @@ impl Work {
         at("free", self.client.free(CHANNEL))
     }
 
-    /// Launches kernels of `length` nanoseconds, and waits until fewer than `below` are left (0: not at all).
+    /// Launches kernels of `length` nanoseconds, and waits until fewer than `below` are left (0:
+    /// not at all).
     pub fn launch(&self, length: u64, count: u32, below: u32) -> std::io::Result<()> {
         let mut record = [0; 24];
         put_u32(&mut record, 0, GPU);

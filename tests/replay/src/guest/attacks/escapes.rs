@@ -207,8 +207,8 @@ fn idle(a: &Attacker) -> Verdict {
     a.escape(0x41, &mut outer, 48)
 }
 
-/// FIFO_DISABLE_CHANNELS, which switches the victim's channel on or off: other than it is on the driver
-/// after the attack of that name.
+/// FIFO_DISABLE_CHANNELS, which switches the victim's channel on or off: other than it is on the
+/// driver after the attack of that name.
 fn envelope(a: &Attacker) -> Verdict {
     let mut params = disable(a.victim.client, false);
     let mut outer = [0; 32];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The module's own files, and the mechanisms behind its proxies (mechanisms 1 to 4): nodes and twins, the
-//! sealed scratch, the worker's decoy, the inode that is taken over, /proc and the control device.
+//! The module's own files, and the mechanisms behind its proxies (mechanisms 1 to 4): nodes and
+//! twins, the sealed scratch, the worker's decoy, the inode that is taken over, /proc and the
+//! control device.
 //!
 //! Each says how the attack was refused.
 

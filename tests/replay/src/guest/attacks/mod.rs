@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `attacks`: what a hostile container does to its neighbour, one line for each attack.
 //!
-//! Each attack runs twice. First on the driver's own nodes, by an ordinary user (no privilege, another user
-//! id than the victim's): where the real driver has the hole, the stand-in has it too, and the attack must
-//! work; where the driver itself refuses, the stand-in must refuse. Then through an instance, by a root with
-//! all capabilities: it must not work, whatever the driver would do. In both cases the victim is looked at
-//! from below, in the stand-in's accounting: what it has, whether its channels run, what was set for the GPU.
+//! Each attack runs twice. First on the driver's own nodes, by an ordinary user (no privilege,
+//! another user id than the victim's): where the real driver has the hole, the stand-in has it too,
+//! and the attack must work; where the driver itself refuses, the stand-in must refuse. Then
+//! through an instance, by a root with all capabilities: it must not work, whatever the driver
+//! would do. In both cases the victim is looked at from below, in the stand-in's accounting: what
+//! it has, whether its channels run, what was set for the GPU.
 //!
-//! An attack names the function of the driver that lets it through or refuses it, `file:function`; that these
-//! exist is checked by `tests/abi/functions.py`.
+//! An attack names the function of the driver that lets it through or refuses it, `file:function`;
+//! that these exist is checked by `tests/abi/functions.py`.
 
 mod attack;
 mod clients;

@@ -349,8 +349,8 @@ fn wait(socket: &mut UnixStream) -> Result<(), String> {
     socket.read_exact(&mut [0]).map_err(|e| e.to_string())
 }
 
-/// Runs an attack in a process of its own; what it was told, and what was to be seen just before it and
-/// just after it, while the attacker was still there.
+/// Runs an attack in a process of its own; what it was told, and what was to be seen just before it
+/// and just after it, while the attacker was still there.
 pub(super) fn run(
     place: Place,
     victim: &Victim,

@@ -3,15 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::figures::GPU;
 use super::marks::marked;
 use super::side::{BenchSide, PIECE, SMALL};
 use crate::guest::rm::{self, Failure};
+use crate::guest::tools::GPU;
 use crate::standin;
 use crate::sys;
 
-/// Makes so many calls of a kind, and tells what one took: a name and nanoseconds for each thing that was
-/// timed.
+/// Makes so many calls of a kind, and tells what one took: a name and nanoseconds for each thing
+/// that was timed.
 pub(super) type MeasuredCall = fn(&BenchSide, u32) -> Result<Vec<(&'static str, f64)>, String>;
 
 /// All.
@@ -32,14 +32,14 @@ const MADE: u32 = 0x7000_0000;
 const BASE: u64 = 0x20_0000_0000;
 /// Most calls of a round that each map a file.
 const MOST_FILES: u32 = 16;
-/// Most calls of a round of the longest kind: in so many the module uses up the pages that it has for them (`CELLS`,
-/// os_interface/scratch.rs), and no tick comes.
+/// Most calls of a round of the longest kind: in so many the module uses up the pages that it has
+/// for them (`CELLS`, os_interface/scratch.rs), and no tick comes.
 const MOST_MAPS: u32 = 6;
 const DOORBELL: u64 = 0x1_0000;
 
-/// Nanoseconds for each of `count` runs of `body`, the last of which is marked. As many are made before them and do not
-/// count: the module does some of its work for several calls at once, and what calls of other kinds have left of that is
-/// not theirs.
+/// Nanoseconds for each of `count` runs of `body`, the last of which is marked. As many are made
+/// before them and do not count: the module does some of its work for several calls at once, and
+/// what calls of other kinds have left of that is not theirs.
 fn timed(count: u32, mut body: impl FnMut(u32) -> Result<(), String>) -> Result<f64, String> {
     let count = count.max(1);
     for number in 0..count {
@@ -60,8 +60,8 @@ fn runs(count: u32) -> u32 {
     2 * count.max(1)
 }
 
-/// Waits for a timer's tick, for which a clock that counts instructions jumps: the next calls have none. Another clock
-/// does not, and nobody waits long.
+/// Waits for a timer's tick, for which a clock that counts instructions jumps: the next calls have
+/// none. Another clock does not, and nobody waits long.
 fn await_tick() {
     const JUMP: Duration = Duration::from_micros(200);
     const LONGEST: Duration = Duration::from_millis(10);
@@ -221,8 +221,8 @@ fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, St
     };
     let first = timed(count, ring)?;
     let later = timed(count, ring)?;
-    // The driver takes its pages out of all mappings, as before the GPU sleeps: each has a fault then, through the
-    // instance one that its gate lets pass.
+    // The driver takes its pages out of all mappings, as before the GPU sleeps: each has a fault
+    // then, through the instance one that its gate lets pass.
     let path = format!("{}/revoke", standin::DEBUGFS);
     std::fs::write(&path, GPU.to_string()).map_err(|e| format!("{path}: {e}"))?;
     let faulted = timed(count, ring)?;

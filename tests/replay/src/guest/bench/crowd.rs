@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One caller, and as many at the same time as there are processors: in one instance, in an instance each.
+//! One caller, and as many at the same time as there are processors: in one instance, in an
+//! instance each.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, GPU, LIMIT};
+use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT};
 use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm::Client;
-use crate::guest::tools::sys;
+use crate::guest::tools::{sys, GPU};
 use crate::sys as os;
 
 /// Most callers.

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::memory::KernelMemory;
 
-pub(super) const GPU: u32 = 0;
 pub(super) const LIMIT: u64 = 64 << 30;
 /// Objects that each side has when nothing else is said.
 pub(super) const FEW: u32 = 10;
@@ -28,8 +27,8 @@ pub struct BenchSettings {
 /// Median and quartiles of some rounds, nanoseconds for a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The least of them. Where the clock counts instructions this is the count: what is above it is a
-    /// timer's tick, for which that clock jumps.
+    /// The least of them. Where the clock counts instructions this is the count: what is above it
+    /// is a timer's tick, for which that clock jumps.
     pub least: f64,
     /// A quarter of the rounds were below this.
     pub low: f64,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the module keeps, as the kernel's own accounts tell it: what is there with an instance and not
-//! without.
+//! What the module keeps, as the kernel's own accounts tell it: what is there with an instance and
+//! not without.
 
 use std::fs;
 
 use serde::Serialize;
 
-use super::figures::GPU;
 use crate::control::folder;
 use crate::guest::rm::Client;
+use crate::guest::tools::GPU;
 
 /// Bytes of the module's.
 #[derive(Debug, Default, Clone, Copy, Serialize)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Who calls: a program on the driver's own nodes or in an instance; and who is there beside it.
 
-use super::figures::{FEW, GPU, LIMIT};
+use super::figures::{FEW, LIMIT};
 use super::memory::kernel_bytes;
 use crate::control::{folder, Control};
 use crate::guest::process::spawn;
 use crate::guest::rm::{self, Client};
-use crate::guest::tools::sys;
+use crate::guest::tools::{sys, GPU};
 use crate::guest::uvm::{self, Space};
 use crate::sys as os;
 
@@ -46,7 +46,8 @@ impl BenchSide {
         space
             .register(&gpu, client.handle, SPACE_HANDLE)
             .map_err(failed)?;
-        // As many mappings as a side has objects when nothing else is said: a program that maps more has some.
+        // As many mappings as a side has objects when nothing else is said: a program that maps
+        // more has some.
         client.memory(MAPPED, PIECE).map_err(failed)?;
         for number in 0..FEW {
             let base = MAPPED_AT + u64::from(number) * PIECE;
@@ -63,7 +64,8 @@ impl BenchSide {
         })
     }
 
-    /// Allocates until there are so many objects, and tells how many bytes each takes in the kernel.
+    /// Allocates until there are so many objects, and tells how many bytes each takes in the
+    /// kernel.
     pub(super) fn grow(&mut self, objects: u32) -> Result<f64, String> {
         let before = kernel_bytes()?;
         let new = objects.saturating_sub(self.objects);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A program's calls beside others that make calls without a pause, in another instance of the same GPU or of another one; and
-//! beside as many that compute only, which take as much of the processors. What a storm costs others beyond that is the
-//! difference.
+//! A program's calls beside others that make calls without a pause, in another instance of the same
+//! GPU or of another one; and beside as many that compute only, which take as much of the
+//! processors. What a storm costs others beyond that is the difference.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -139,7 +139,8 @@ fn beside(
     Ok([report, made])
 }
 
-/// Measures them. `gpus`: minor number and number for RM of this GPU, and of another one if there is one.
+/// Measures them. `gpus`: minor number and number for RM of this GPU, and of another one if there
+/// is one.
 pub(super) fn measure(
     control: &Control,
     gpus: ((u32, u32), Option<(u32, u32)>),

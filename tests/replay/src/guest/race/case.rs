@@ -100,8 +100,8 @@ pub(super) const FILES: SwappedFiles = SwappedFiles {
 pub(super) const MARK: i32 = libc::O_NONBLOCK;
 
 impl SwappedFiles {
-    /// Whether the number stands for the caller's file now. That one alone is marked, by a flag that means nothing
-    /// to the driver. (`kcmp(2)` is not in every kernel.)
+    /// Whether the number stands for the caller's file now. That one alone is marked, by a flag
+    /// that means nothing to the driver. (`kcmp(2)` is not in every kernel.)
     pub(super) fn looks_good(&self) -> bool {
         sys::file_flags(self.number).is_ok_and(|flags| flags & MARK != 0)
     }
@@ -149,9 +149,9 @@ impl RacedCall {
         case
     }
 
-    /// Where the field can be in the scratch of a process that makes one call at a time: the first place, and how
-    /// many there are, two pages apart. Both parts are on one page, another one with each call, or each has whole
-    /// pages, always the same, with a free one before it.
+    /// Where the field can be in the scratch of a process that makes one call at a time: the first
+    /// place, and how many there are, two pages apart. Both parts are on one page, another one with
+    /// each call, or each has whole pages, always the same, with a free one before it.
     pub(super) fn places_in_scratch(&self) -> (u64, u64) {
         let pages = |part: &[u8]| (part.len() as u64).div_ceil(PAGE);
         let second = (self.outer.len() as u64).next_multiple_of(64);

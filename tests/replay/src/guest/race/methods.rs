@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Ways of changing the memory of a call behind its caller's back.
 //!
-//! Each writes the field, over and over, as it should be and as it should not, where the caller has it;
-//! and now and then what it should not be where the module's scratch has it.
+//! Each writes the field, over and over, as it should be and as it should not, where the caller has
+//! it; and now and then what it should not be where the module's scratch has it.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -153,7 +153,8 @@ fn run(method: Method, target: &Target, shared: &Shared, ready: &Ready) -> Resul
             let values = values(target).map_err(failed("values"))?;
             let fd = raw(&values);
             turns(target, shared, ready, |at, hostile| {
-                // SAFETY: The address is one of the stage's or of the scratch; the kernel checks it.
+                // SAFETY: The address is one of the stage's or of the scratch; the kernel checks
+                // it.
                 let read = unsafe {
                     libc::pread(fd, at as *mut libc::c_void, width, i64::from(hostile) * 8)
                 };
@@ -309,7 +310,8 @@ pub(super) fn survive_refused_stores() {
     }
 }
 
-/// What the other process needs; it must not use the thread-local data that it has in common with us.
+/// What the other process needs; it must not use the thread-local data that it has in common with
+/// us.
 struct CloneOrder {
     target: Target,
     shared: *const Shared,
@@ -338,8 +340,8 @@ fn other_process(target: &Target, shared: &Shared, ready: &Ready) -> Result<(), 
         shared,
     };
     let top = stack.as_mut_ptr_range().end;
-    // SAFETY: The stack and the order live until the process has been waited for; it makes stores and
-    // atomic operations alone.
+    // SAFETY: The stack and the order live until the process has been waited for; it makes stores
+    // and atomic operations alone.
     let pid = unsafe {
         let flags = libc::CLONE_VM | libc::SIGCHLD;
         libc::clone(store_on, top.cast(), flags, (&raw mut order).cast())

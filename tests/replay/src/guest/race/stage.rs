@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The memory that a call is made from: pages with the argument and a page with what it points to, and
-//! the same pages once more as an attacker wants them.
+//! The memory that a call is made from: pages with the argument and a page with what it points to,
+//! and the same pages once more as an attacker wants them.
 //!
 //! All are pages of one file, so that those that the caller uses can be exchanged for the others.
 
@@ -12,9 +12,9 @@ use crate::sys;
 
 /// Pages of a side: three of the argument, one of the parameters.
 const SIDE: u64 = 4;
-/// All lie between two multiples of this, so that the addresses of the parameters, as they are and as they must not
-/// be, differ in one byte alone: the module copies byte by byte, and of two halves it would read a third address,
-/// which is nothing that it did not check.
+/// All lie between two multiples of this, so that the addresses of the parameters, as they are and
+/// as they must not be, differ in one byte alone: the module copies byte by byte, and of two halves
+/// it would read a third address, which is nothing that it did not check.
 const APART: u64 = 16 * PAGE;
 
 /// Addresses of the pages.
@@ -70,7 +70,8 @@ impl Stage {
         Ok(Self { file, all, live })
     }
 
-    /// Puts other pages of the file at the caller's address: those as they are, or as they must not be.
+    /// Puts other pages of the file at the caller's address: those as they are, or as they must not
+    /// be.
     pub(super) fn show(live: u64, file: i32, hostile: bool, private: bool) -> bool {
         let kind = if private {
             libc::MAP_PRIVATE
@@ -99,8 +100,9 @@ impl Stage {
     }
 
     fn put(at: u64, bytes: &[u8]) {
-        // SAFETY: `at` is where a part begins in the stage's pages, and no part is longer than its pages.
-        // Others write there at the same time: nothing but raw writes and reads touches these pages.
+        // SAFETY: `at` is where a part begins in the stage's pages, and no part is longer than its
+        // pages. Others write there at the same time: nothing but raw writes and reads touches
+        // these pages.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
     }
 

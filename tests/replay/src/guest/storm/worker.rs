@@ -169,7 +169,8 @@ impl Worker {
         self.board.wrong.store(what, Relaxed);
     }
 
-    /// A client with a device and a subdevice; the first thread's has an address space that UVM knows.
+    /// A client with a device and a subdevice; the first thread's has an address space that UVM
+    /// knows.
     fn open_client(&mut self) -> Option<u32> {
         let ctl = self.files.ctl;
         let client = rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []).ok()?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The GPU's highest clock: what programs ask for, and what the module asks the driver for because of it.
+//! The GPU's highest clock: what programs ask for, and what the module asks the driver for because
+//! of it.
 
 use super::doorbell::{proc, wait_for};
 use crate::bytes::put_u32;
@@ -47,7 +48,8 @@ fn boost(client: &rm::Client, on: bool) -> Verdict {
     at("boost", asked)
 }
 
-/// Since `before`, the driver has had so many calls of the kernel, and there are so many boosts more.
+/// Since `before`, the driver has had so many calls of the kernel, and there are so many boosts
+/// more.
 fn wait_asked(before: [u64; 3], calls: u64, boosts: u64) -> Verdict {
     let wanted = [before[0], before[1] + calls, before[2] + boosts];
     wait_for(&format!("{calls} calls, {boosts} boosts"), || {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A new client's handle, which the driver writes where other threads of the program can write as well.
+//! A new client's handle, which the driver writes where other threads of the program can write as
+//! well.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

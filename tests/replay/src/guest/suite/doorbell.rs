@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The doorbell behind its gate: submissions that are held up, and what may happen meanwhile.
 //!
-//! What arrives at the "GPU" is seen through a mapping of the same registers that the test makes directly at
-//! the stand-in driver, as nobody in a container can.
+//! What arrives at the "GPU" is seen through a mapping of the same registers that the test makes
+//! directly at the stand-in driver, as nobody in a container can.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -224,7 +224,8 @@ fn resumed() -> Verdict {
     bell.end()
 }
 
-/// A doorbell as CUDA asks for it on a Hopper GPU, and the registers directly, where nothing may arrive.
+/// A doorbell as CUDA asks for it on a Hopper GPU, and the registers directly, where nothing may
+/// arrive.
 fn bell_through_bar1(name: &'static str) -> Result<(Bell, Direct), String> {
     let bell = Bell::mapped_by(map_doorbell_through_bar1, name)?;
     let registers = Direct::open(&bell.instance, map_doorbell_in)?;
@@ -262,7 +263,8 @@ fn resumes(bell: &Bell) -> Verdict {
     equal("rung", &bell.direct.rung(), &7)
 }
 
-/// What is mapped is no doorbell, as far as anybody knows; but it is of the GPU's registers, as their place says.
+/// What is mapped is no doorbell, as far as anybody knows; but it is of the GPU's registers, as
+/// their place says.
 fn other_registers() -> Verdict {
     const PAGE: u64 = 0x3000;
     let bell = Bell::new("bellother")?;
@@ -441,8 +443,8 @@ fn parts() -> Verdict {
 
 /// Has the kernel write 5 to an address, which never waits for anybody.
 fn set_by_futex(address: u64) -> Result<(), i32> {
-    // FUTEX_OP_SET 5, then compare with 0: needs the page to be writable there. Private: otherwise the kernel
-    // asks for the page's place in a file first, and registers have none.
+    // FUTEX_OP_SET 5, then compare with 0: needs the page to be writable there. Private: otherwise
+    // the kernel asks for the page's place in a file first, and registers have none.
     let operation = (5 << 12) | (1 << 24);
     let other = 0_u32;
     // SAFETY: wakes nobody; the kernel checks the addresses.
@@ -486,8 +488,8 @@ fn remapped() -> Verdict {
     bell.end()
 }
 
-/// The same of one that is shown in the place of another: neither the driver's pages nor ours let a ring through to BAR0,
-/// also between two threads' faults.
+/// The same of one that is shown in the place of another: neither the driver's pages nor ours let a
+/// ring through to BAR0, also between two threads' faults.
 fn remapped_through_bar1() -> Verdict {
     let (bell, registers) = bell_through_bar1("bellagainone")?;
     is_remapped(&bell)?;

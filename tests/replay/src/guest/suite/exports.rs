@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory behind descriptors: shared in a tenant, charged once, and until the last reference is gone.
+//! Memory behind descriptors: shared in a tenant, charged once, and until the last reference is
+//! gone.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -222,8 +223,8 @@ fn list() -> Verdict {
 }
 
 /// A thread gives the descriptor's number to files with little and with much memory in turns, while
-/// imports from it run. Whatever comes out, the accounting must have the size of it: after the objects and files
-/// are gone, one copy is left, and the driver's heap says how large it is.
+/// imports from it run. Whatever comes out, the accounting must have the size of it: after the
+/// objects and files are gone, one copy is left, and the driver's heap says how large it is.
 fn changing_number() -> Verdict {
     const NUMBER: i32 = 400;
     /// So many rounds at least, and more as long as one of the files was not seen.

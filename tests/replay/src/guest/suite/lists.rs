@@ -65,7 +65,8 @@ fn gpus() -> Verdict {
     equal("the other's", &told, &Err(rm::Failure::Status(0x1F)))?;
     equal("the id", &u32_at(&info, 0), &other.gpu_id)?;
 
-    // There is room for one card, and one is the tenant's: the driver alone refuses, for there are two.
+    // There is room for one card, and one is the tenant's: the driver alone refuses, for there are
+    // two.
     let mut card = [0; 72];
     sys(
         "cards",
@@ -170,14 +171,14 @@ const SLOT: u64 = 49 * 4096;
 
 /// What a thread found in the module's scratch.
 #[derive(Debug, Default)]
-struct Seen {
+struct InScratch {
     /// Pages with the id of the program's own GPU, which its calls send through the scratch.
     own: AtomicU64,
     /// Pages with the other GPU's id.
     other: AtomicU64,
 }
 
-impl Seen {
+impl InScratch {
     /// Reads a slot from `start` on, again and again, until it is told to stop.
     fn look(&self, stop: &AtomicBool, file: &File, start: u64, [own, other]: [u32; 2]) {
         let mut page = [0; 4096];
@@ -215,7 +216,7 @@ fn hidden(ask: fn(&rm::Client) -> Verdict) -> Verdict {
         .open(path);
     let file = at(path, options)?;
     let (start, _) = scratch()?;
-    let (stop, seen) = (AtomicBool::new(false), Seen::default());
+    let (stop, seen) = (AtomicBool::new(false), InScratch::default());
     let asked = std::thread::scope(|scope| {
         scope.spawn(|| seen.look(&stop, &file, start, [own.gpu_id, other]));
         let mut asked = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Managed memory through an instance: what its GPU holds, by the stand-in's own figures, is never more
-//! than the limit.
+//! Managed memory through an instance: what its GPU holds, by the stand-in's own figures, is never
+//! more than the limit.
 
 use crate::bytes::{put_u32, put_u64, u32_at};
 use crate::guest::instance::Instance;
@@ -231,7 +231,8 @@ fn touched_at_once() -> Verdict {
     let _touch = TouchNew::on()?;
     let program = ManagedProgram::new("atonce")?;
     // In the moment before the driver is told a GPU can touch some, sixteen times: see
-    // docs/managed-memory.md. Here it touches all of a range, which a real one has not the time for.
+    // docs/managed-memory.md. Here it touches all of a range, which a real one has not the time
+    // for.
     const MAPPINGS: u64 = 40;
     for number in 0..MAPPINGS {
         program.map(BASE + number * LIMIT, LIMIT)?;
@@ -344,14 +345,14 @@ fn mappings() -> Verdict {
     program.map(BASE + 8 * MIB, 16 * 4096)?;
     equal("filled", &program.figures()?, &(LIMIT - 6 * MIB, 0))?;
     // All of it replaced.
-    // SAFETY: only the test's own mappings are there.
+    // SAFETY: Only the test's own mappings are there.
     sys("replace", unsafe {
         os::map_over(program.space.fd, BASE, 2 * LIMIT)
     })?;
     equal("replaced", &program.figures()?, &(LIMIT, LIMIT))?;
     equal("touched", &program.touched(BASE, 2 * LIMIT)?, &LIMIT)?;
     // Moved: the driver gives the memory up.
-    // SAFETY: as above.
+    // SAFETY: Only the test's own mappings are at either place.
     sys("move", unsafe {
         os::move_mapping(BASE, BASE + 16 * LIMIT, 2 * LIMIT)
     })?;

@@ -54,7 +54,8 @@ fn addresses() -> Verdict {
         holds("a list in the scratch is filled", refused)?;
         // SAFETY: The kernel checks the address.
         let called = unsafe { libc::ioctl(client.ctl, libc::Ioctl::from(alloc), place) };
-        // A page that an earlier call has left is memory of the program's, with nothing in it: no class.
+        // A page that an earlier call has left is memory of the program's, with nothing in it: no
+        // class.
         let refused = called == 0 || os::errno() == libc::EFAULT;
         holds("the argument in the scratch is taken or refused", refused)?;
         equal("charged for it", &instance.used()?, &0)?;
@@ -77,7 +78,7 @@ fn sealed() -> Verdict {
         libc::mmap(scratch as *mut _, 4096, libc::PROT_READ, flags, -1, 0)
     };
     holds("it can be replaced", replaced == libc::MAP_FAILED)?;
-    // SAFETY: As above.
+    // SAFETY: The kernel refuses; nothing of the program lies there.
     let protected = unsafe { libc::mprotect(scratch as *mut _, 4096, libc::PROT_READ) };
     equal("mprotect", &protected, &-1)?;
     equal("it is where it was", &self::scratch()?, &scratch)?;

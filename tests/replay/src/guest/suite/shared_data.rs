@@ -42,8 +42,8 @@ const LENGTH: u64 = 2600;
 const FLAGS: u32 = 0x0008_0001;
 const PAGE: u64 = 4096;
 
-/// Where the figures of 580 stand, in words: total and free of `pmaMemoryInfo`, and the stamps before
-/// them and of `clkPublicDomainInfos` and `perfDevUtil`.
+/// Where the figures of 580 stand, in words: total and free of `pmaMemoryInfo`, and the stamps
+/// before them and of `clkPublicDomainInfos` and `perfDevUtil`.
 const TOTAL: u64 = 3;
 const FREE: u64 = 4;
 const CLOCKS: u64 = 9;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A tenant on two GPUs. Without a second GPU there is nothing to test, and each of these says so by
-//! failing: the test machine has one.
+//! A tenant on two GPUs. Without a second GPU there is nothing to test, and each of these says so
+//! by failing: the test machine has one.
 
 use cgpu_uapi::{self as uapi, Cause};
 

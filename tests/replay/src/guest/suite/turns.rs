@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The GPU in turns: that they are taken where they are needed, and that nothing happens where they are not.
+//! The GPU in turns: that they are taken where they are needed, and that nothing happens where they
+//! are not.
 
 use super::doorbell::{faults, proc, put, status, wait_for, Bell};
 use crate::guest::instance::Instance;
@@ -49,7 +50,8 @@ fn wakeups() -> Result<u64, String> {
         .ok_or_else(|| format!("{name} has no count"))
 }
 
-/// Under a policy that shares: one program that rings all the time, and an instance that does nothing.
+/// Under a policy that shares: one program that rings all the time, and an instance that does
+/// nothing.
 fn quiet() -> Verdict {
     let bell = Bell::new("turnquiet")?;
     let idle = Instance::new("turnidle", GIB)?;

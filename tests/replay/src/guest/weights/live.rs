@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the operator changes while two programs keep the GPU full: each change is there a turn later, and no kernel
-//! is lost by it.
+//! What the operator changes while two programs keep the GPU full: each change is there a turn
+//! later, and no kernel is lost by it.
 
 use super::program::{measure, GpuProgram, Habit, MS, NAMES, US};
 use super::report::{calls, line, mode, ShareLine};
@@ -14,7 +14,8 @@ const TURN_MS: u64 = 32;
 const AFTER_MS: u64 = 1000;
 const BOUND: f64 = 0.1;
 
-/// A change, by the files in `/proc/cgpu_km/0` and what is written to them, and the shares that follow.
+/// A change, by the files in `/proc/cgpu_km/0` and what is written to them, and the shares that
+/// follow.
 struct Change {
     name: &'static str,
     writes: &'static [(&'static str, &'static str)],

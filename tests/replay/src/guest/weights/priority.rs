@@ -15,7 +15,8 @@ use std::time::Instant;
 const KERNELS: u32 = 8;
 const KERNEL: u64 = 500 * US;
 const REQUESTS: u64 = 40;
-/// It waits for no more than this, milliseconds: 2 ms (docs/compute.md), and what the emulated machine adds.
+/// It waits for no more than this, milliseconds: 2 ms (docs/compute.md), and what the emulated
+/// machine adds.
 const BOUND: f64 = 2.0 + ADDED;
 const ADDED: f64 = 0.3;
 /// What the others do.
@@ -26,8 +27,8 @@ const BUSY: Habit = Habit {
 /// How long before they are asked for the first time, milliseconds.
 const BEFORE: u64 = 1000;
 
-/// Waits for a word, and tells of each request how long its first kernel waited: from before the doorbell is touched to its
-/// end, less its length.
+/// Waits for a word, and tells of each request how long its first kernel waited: from before the
+/// doorbell is touched to its end, less its length.
 fn requests(work: &Work, socket: &mut UnixStream) {
     let mut word = [0];
     if socket.read_exact(&mut word).is_err() {

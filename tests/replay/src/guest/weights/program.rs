@@ -57,8 +57,8 @@ impl GpuProgram {
         Self::spawn(name, weight, habit, launch).map(|(program, _)| program)
     }
 
-    /// Its process has a client of its own, by which the driver knows it, and does this without end; its end of the socket, and
-    /// ours.
+    /// Its process has a client of its own, by which the driver knows it, and does this without
+    /// end; its end of the socket, and ours.
     pub(super) fn spawn(
         name: &'static str,
         weight: u32,

@@ -13,7 +13,8 @@ use crate::guest::tools::{at, sys, GPU};
 #[derive(Debug, Serialize)]
 pub(super) struct ShareLine {
     pub(super) case: String,
-    /// Shares that were wanted, and that came out, of what the programs had together; a cap: of what the program has alone.
+    /// Shares that were wanted, and that came out, of what the programs had together; a cap: of
+    /// what the program has alone.
     pub(super) wanted: Vec<f64>,
     pub(super) got: Vec<f64>,
     /// The worst error, as a fraction of the share that was wanted.
