@@ -18,8 +18,7 @@
 mod rm;
 
 use crate::{
-    control::put_text,
-    module_parameters,
+    failure::Failure,
     nvidia::{
         escape::Escape,
         fb,
@@ -36,11 +35,10 @@ use crate::{
         shared_page::DriverPage,
         BackingFile, DeviceNumber, Frame, Route, Worker,
     },
-    registry::Failure,
-    uapi::{self, Cause},
+    uapi::{self, put_text, Cause},
 };
 use kernel::{fmt, prelude::*, str::CString, sync::Arc};
-use rm::{check, escape, Rm};
+use rm::{answer, check, escape, Rm};
 
 /// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
 const NVIDIA_MAJOR: u32 = 195;
@@ -186,20 +184,11 @@ fn open(
     }
 }
 
-/// What it means that the driver did not answer a call: a failure of the kernel's own, or of the
-/// driver.
-fn answer(error: Error) -> Failure {
-    if [ENOMEM, EINTR, ERESTARTSYS, EMFILE, ENFILE].contains(&error) {
-        Failure::Kernel(error)
-    } else {
-        Failure::Cause(Cause::DriverMissing)
-    }
-}
-
-/// Finds the driver and its GPUs.
-pub fn probe() -> Result<Found, Failure> {
+/// Finds the driver and its GPUs. A driver of an unknown branch is taken for one of `assumed_branch`,
+/// unless that is 0.
+pub fn probe(assumed_branch: u32) -> Result<Found, Failure> {
     let control = open_control()?;
-    let driver = find_driver(&control)?;
+    let driver = find_driver(&control, assumed_branch)?;
     let rm = Rm::new(&control, driver.tables)?;
     let mut gpus = KVec::new();
     for card in &cards(&control)? {
@@ -284,7 +273,7 @@ pub fn kernel_client(
 }
 
 /// Asks for the driver's version, and finds the tables for it.
-fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
+fn find_driver(control: &BackingFile, assumed_branch: u32) -> Result<Driver, Failure> {
     let mut query = [0; version::SIZE];
     version::CMD.set(&mut query, VERSION_QUERY);
     escape(control, Escape::CheckVersionStr, &mut query)?;
@@ -306,10 +295,9 @@ fn find_driver(control: &BackingFile) -> Result<Driver, Failure> {
     {
         return Ok(driver);
     }
-    let wanted = *module_parameters::unsafe_assume_branch.value();
-    if let Some(driver) = Branch::named(wanted).and_then(|named| of(named, true)) {
+    if let Some(driver) = Branch::named(assumed_branch).and_then(|named| of(named, true)) {
         pr_warn!(
-            "the NVIDIA driver {text:?} is of no known branch and taken for {wanted}, as unsafe_assume_branch \
+            "the NVIDIA driver {text:?} is of no known branch and taken for {assumed_branch}, as unsafe_assume_branch \
              says: memory limits and the walls between tenants may not hold\n"
         );
         return Ok(driver);

@@ -14,6 +14,7 @@ extern crate zerocopy_derive;
 
 use kernel::{prelude::*, sync::Arc};
 use os_interface::control_device::ControlDevice;
+use registry::{Registry, Settings, Views};
 
 // The kernel's side: the only unsafe code, the only C, the only kernel bindings.
 #[allow(unsafe_code)]
@@ -30,10 +31,11 @@ pub use os_interface::store;
 #[path = "uapi/lib.rs"]
 pub mod uapi;
 
-// Glue between the two.
+// Glue between the two, from the lowest floor up (see ARCHITECTURE.md).
 pub mod attach;
 pub mod control;
 pub mod dispatch;
+pub mod failure;
 pub mod procfs;
 pub mod registry;
 pub mod sched;
@@ -62,7 +64,14 @@ struct CgpuModule {
 impl kernel::Module for CgpuModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let scratch = os_interface::Scratch::start()?;
-        let registry = registry::Registry::new()?;
+        let registry = Registry::new(Settings {
+            assumed_branch: *module_parameters::unsafe_assume_branch.value(),
+            views: Views {
+                root: procfs::root,
+                gpu: procfs::gpu_folder,
+                instance: procfs::instance_folder,
+            },
+        })?;
         let commands = control::Commands::new(registry);
         let control = ControlDevice::register(c"cgpuctl", commands)?;
         pr_info!("loaded\n");

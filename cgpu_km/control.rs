@@ -8,14 +8,16 @@
 mod compute;
 
 use crate::{
+    dispatch::rebalance,
+    failure::Failure,
     nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
         control_device::{read_record, write_record, Control},
         Changes, UserAddr,
     },
     policy::{AuditRecord, CallKind, ManagedMode, Reason},
-    registry::{Failure, Gpu, Instance, Overcommit, Registry, Wish, VERSION},
-    uapi::{self, request, Cause, Reserved},
+    registry::{Gpu, Instance, Overcommit, Registry, ShareTerms, Wish, VERSION},
+    uapi::{self, put_text, request, Cause, Reserved},
 };
 use core::mem::size_of;
 use kernel::{alloc::KVVec, prelude::*, str::CString, sync::Arc};
@@ -49,7 +51,9 @@ impl Commands {
             request::INSTANCE_SET_MEMORY => {
                 let set: uapi::InstanceSetMemory = read(at)?;
                 let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
-                instance.set_limit(set.memory_limit_bytes, overcommit(set.flags))
+                let limit = set.memory_limit_bytes;
+                rebalance(instance.set_limit(limit, overcommit(set.flags))?);
+                Ok(())
             }
             request::INSTANCE_SET_WEIGHT => {
                 let set: uapi::InstanceSetWeight = read(at)?;
@@ -59,7 +63,8 @@ impl Commands {
             request::INSTANCE_SET_MANAGED => {
                 let set: uapi::InstanceSetManaged = read(at)?;
                 let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
-                instance.set_managed_mode(managed_mode(set.managed_mode)?)
+                rebalance(instance.set_managed_mode(managed_mode(set.managed_mode)?)?);
+                Ok(())
             }
             request::INSTANCE_SET_CAPABILITIES => {
                 let set: uapi::InstanceSetCapabilities = read(at)?;
@@ -92,13 +97,15 @@ impl Commands {
         let instance = self.0.create(&Wish {
             name: create.key.name,
             gpu_minor: create.key.gpu_minor,
-            limit: create.memory_limit_bytes,
             weight: create.weight,
             overcommit: overcommit(create.flags),
-            managed_mode: managed_mode(create.managed_mode)?,
-            capabilities: match create.capabilities {
-                0 => Capabilities::DEFAULT,
-                bits => capabilities(bits)?,
+            terms: ShareTerms {
+                limit: create.memory_limit_bytes,
+                managed_mode: managed_mode(create.managed_mode)?,
+                capabilities: match create.capabilities {
+                    0 => Capabilities::DEFAULT,
+                    bits => capabilities(bits)?,
+                },
             },
         })?;
         create.id = instance.id();
@@ -120,16 +127,14 @@ impl Commands {
         let mut refusals: uapi::InstanceRefusals = read(at)?;
         check_size::<uapi::Refusal>(&refusals.list)?;
         let instance = self.0.find(&refusals.key.name, refusals.key.gpu_minor)?;
-        let noted = instance.noted_calls()?.ok_or(Cause::NoSuchInstance)?;
-        let mut records = KVVec::with_capacity(noted.0.len(), GFP_KERNEL)?;
-        for record in &noted.0 {
-            records.push(
-                refusal_record(record, instance.tenant().tables()),
-                GFP_KERNEL,
-            )?;
+        let noted = instance.noted_calls()?;
+        let tables = instance.tenant().tables();
+        let mut records = KVVec::with_capacity(noted.records.len(), GFP_KERNEL)?;
+        for record in &noted.records {
+            records.push(refusal_record(record, tables), GFP_KERNEL)?;
         }
         fill_list(&mut refusals.list, &records)?;
-        refusals.others = noted.1;
+        refusals.others = noted.others;
         Ok(write_record(at, &refusals)?)
     }
 
@@ -315,12 +320,4 @@ fn instance_record(instance: &Instance) -> uapi::Instance {
         record.capabilities = usage.capabilities.bits();
     }
     record
-}
-
-/// Puts a text into a field of NUL bytes, and a NUL at its end; what does not fit is cut off.
-pub fn put_text(field: &mut [u8], text: &str) {
-    let room = field.len().saturating_sub(1);
-    for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
-        *to = from;
-    }
 }

@@ -2,12 +2,14 @@
 //! From a file operation to a proxied call: a process in an ioctl and the tenant whose file it holds
 //! are, together, what [`crate::proxy`] works on.
 
+mod endpoint;
+
 use crate::{
     nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
-    registry::{Endpoint, File, Tenant},
+    registry::{Endpoint, File, Tenant, Unbalanced},
 };
 use kernel::prelude::*;
 
@@ -300,7 +302,7 @@ fn session(file: &File) -> Session {
 }
 
 /// Runs an ioctl on a proxied file.
-pub fn ioctl(
+fn ioctl(
     file: &File,
     caller: &mut Caller<'_>,
     request: u32,
@@ -316,7 +318,7 @@ pub fn ioctl(
 
 /// A mapping of a tenant's UVM file was made. Where the driver has put pages in at once it is none of
 /// managed memory (`uvm_mem_map_cpu_user()` of a semaphore pool, uvm_mem.c), whose pages come with faults.
-pub fn mapped<'a>(
+fn mapped<'a>(
     file: &File,
     tenant: &Tenant,
     made: &Mapping,
@@ -336,14 +338,14 @@ pub fn mapped<'a>(
 }
 
 /// Before the program gets the address of a mapping that [`mapped`] said this of.
-pub fn settle(file: &File, caller: &mut Caller<'_>, made: &Mapping, late: bool) {
+fn settle(file: &File, caller: &mut Caller<'_>, made: &Mapping, late: bool) {
     let tenant = file.tenant();
     let mut call = TenantCall { tenant, caller };
     proxy::settle(&mut call, file.id(), made.start.get(), made.length, late);
 }
 
 /// A mapping of a tenant's file, or a part of one, is gone.
-pub fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
+fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
     // Of a program that has ended, the driver keeps the memory until the file is closed.
     if let (Endpoint::Uvm(tenant), Unmapped::ByProgram) = (file.endpoint(), how) {
         let (base, length) = (gone.start.get(), gone.length);
@@ -351,7 +353,7 @@ pub fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
     }
 }
 
-/// Brings what the driver does for a tenant in line with its accounting, after a limit was changed.
-pub fn rebalance(tenant: &Tenant) {
-    proxy::rebalance(&mut Upkeep(tenant));
+/// Has the driver follow a changed limit or mode of a tenant.
+pub fn rebalance(changed: Unbalanced<'_>) {
+    proxy::rebalance(&mut Upkeep(changed.tenant()));
 }

@@ -24,12 +24,14 @@
 //! the removal waits for them.
 
 use crate::{
+    dispatch::rebalance,
+    failure::Failure,
     os_interface::{
         procfs::{Access, Folder, TextFile},
         Printed,
     },
     policy::sched::Policy,
-    registry::{Failure, Gpu, Instance, Overcommit, VERSION},
+    registry::{Gpu, Instance, Overcommit, VERSION},
     uapi,
 };
 use core::{num::IntErrorKind, str::FromStr};
@@ -204,7 +206,7 @@ impl TextFile for MemSize {
     }
 
     fn store(&self, text: &str) -> Result {
-        self.0.set_limit(number(text)?, Overcommit::Refused)?;
+        rebalance(self.0.set_limit(number(text)?, Overcommit::Refused)?);
         Ok(())
     }
 }

@@ -23,16 +23,20 @@
 //! Without instances nothing is held, the driver can be unloaded, and the next command that needs
 //! the GPUs asks for them anew.
 
+mod endpoint;
 mod gpu;
+mod instance;
 mod shared_data;
 mod tenant;
 
-pub use gpu::{Failure, Gpu, Overcommit};
-pub use tenant::{Endpoint, File, Instance, InstanceNodes, Tenant, Usage};
+pub use endpoint::{Endpoint, File};
+pub use gpu::{Gpu, Overcommit};
+pub use instance::{Instance, Unbalanced};
+pub use tenant::{ShareTerms, Tenant};
 
 use crate::{
     attach::{self, Driver},
-    nvidia::capability::Capabilities,
+    failure::Failure,
     os_interface::{
         cgpufs::{Cgpufs, Twin, TwinFile},
         nodes::{Node, Nodes, MINORS},
@@ -40,10 +44,9 @@ use crate::{
         rmapi::KernelClient,
         BackingFile, Changes, Gate, Turn, Worker,
     },
-    policy::ManagedMode,
-    procfs,
     uapi::{self, Cause, Name},
 };
+use instance::InstanceNodes;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -58,6 +61,25 @@ pub const VERSION: &str = "0.1.0";
 /// The first minor of the tenants' nodes.
 const TENANT_MINORS: u32 = MINORS / 2;
 
+/// What the module's root decides for the registry.
+pub struct Settings {
+    /// The branch whose tables are used for a driver of an unknown one; 0: none
+    /// (`unsafe_assume_branch`).
+    pub assumed_branch: u32,
+    /// Makes the folders in `/proc`.
+    pub views: Views,
+}
+
+/// Makes the folders in `/proc`, whose files read the registry and stand above it.
+pub struct Views {
+    /// The folder of the module.
+    pub root: fn() -> Result<Folder>,
+    /// The folder of a GPU, in that of the module.
+    pub gpu: fn(&Arc<Folder>, &Arc<Gpu>) -> Result<Folder>,
+    /// The folder of an instance, in that of its GPU.
+    pub instance: fn(&Arc<Folder>, &Arc<Instance>) -> Result<Folder>,
+}
+
 /// All there is.
 #[pin_data]
 pub struct Registry {
@@ -66,6 +88,7 @@ pub struct Registry {
     nodes: Arc<Nodes<Endpoint>>,
     twins: Arc<Cgpufs<Endpoint>>,
     proc_root: Arc<Folder>,
+    settings: Settings,
     changes: Arc<Changes>,
     clients: Arc<Turn>,
 }
@@ -118,8 +141,7 @@ struct InstanceFaces {
 /// Where a new instance goes.
 struct Place {
     id: u32,
-    limit: u64,
-    capabilities: Capabilities,
+    terms: ShareTerms,
     gpu: Arc<Gpu>,
     folder: Arc<Folder>,
     gate: Arc<Gate>,
@@ -131,24 +153,20 @@ pub struct Wish {
     pub name: Name,
     /// The GPU's minor.
     pub gpu_minor: u32,
-    /// Bytes.
-    pub limit: u64,
     /// 1 to [`uapi::WEIGHT_MAX`].
     pub weight: u32,
-    /// What if the limits add up to more than there is.
+    /// Whether the limits may add up to more than there is.
     pub overcommit: Overcommit,
-    /// What becomes of managed memory that does not fit.
-    pub managed_mode: ManagedMode,
-    /// What it is for.
-    pub capabilities: Capabilities,
+    /// Its memory, and the calls that its programs may make.
+    pub terms: ShareTerms,
 }
 
 impl Registry {
     /// Registers nodes, filesystem and `/proc` folder; there is nothing in them yet.
-    pub fn new() -> Result<Arc<Self>> {
+    pub fn new(settings: Settings) -> Result<Arc<Self>> {
         let nodes = Nodes::register()?;
         let twins = Cgpufs::register(c"cgpufs")?;
-        let proc_root = Arc::new(procfs::root()?, GFP_KERNEL)?;
+        let proc_root = Arc::new((settings.views.root)()?, GFP_KERNEL)?;
         let changes = Changes::new()?;
         let clients = Turn::new()?;
         Arc::pin_init(
@@ -163,6 +181,7 @@ impl Registry {
                 nodes,
                 twins,
                 proc_root,
+                settings,
                 changes,
                 clients,
             }),
@@ -246,22 +265,17 @@ impl Registry {
             return Err(Cause::TooMany.into());
         }
         let gate = Gate::new()?;
-        gpu.allot(id, wish.limit, wish.weight, wish.overcommit, &gate)?;
+        gpu.allot(id, wish.terms.limit, wish.weight, wish.overcommit, &gate)?;
         // From here on the number is used up: a node may be seen, whatever becomes of it.
         admin.next_instance += 1;
         let place = Place {
             id,
-            limit: wish.limit,
-            capabilities: wish.capabilities,
+            terms: wish.terms,
             gpu,
             folder,
             gate,
         };
         let made = self.make(admin, &wish.name, &place);
-        if let Ok(instance) = &made {
-            // It exists, and no program has it yet.
-            instance.set_managed_mode(wish.managed_mode)?;
-        }
         if made.is_err() {
             place.gpu.retract(id);
             drop(admin.part(&place.gpu));
@@ -374,7 +388,7 @@ impl Registry {
             shown: opened.backing.number(),
         };
         let share = Share::new(id, gpu.clone(), opened);
-        tenant.add(share, place.limit, place.capabilities)?;
+        tenant.add(share, &place.terms)?;
         match self.show_instance(&instance, twin, &place.folder) {
             Ok(faces) => {
                 let record_of_it = InstanceRecord {
@@ -405,7 +419,7 @@ impl Registry {
         let node_name = CString::try_from_fmt(fmt!("cgpu{id}"))?;
         let endpoint = twin.endpoint.clone();
         Ok(InstanceFaces {
-            _folder: procfs::instance_folder(gpu_folder, instance)?,
+            _folder: (self.settings.views.instance)(gpu_folder, instance)?,
             _twin: self.twins.add(&folder_name, &twin_name, twin)?,
             _node: self.nodes.add(id, &node_name, endpoint)?,
         })
@@ -437,7 +451,7 @@ impl Registry {
         if !admin.tenants.is_empty() {
             return Ok(());
         }
-        let found = attach::probe().inspect_err(|failure| {
+        let found = attach::probe(self.settings.assumed_branch).inspect_err(|failure| {
             if let Failure::Cause(_) = failure {
                 admin.driver = None;
                 admin.gpus.clear();
@@ -451,7 +465,7 @@ impl Registry {
                 continue;
             }
             let gpu = Gpu::new(facts.clone())?;
-            let folder = procfs::gpu_folder(&self.proc_root, &gpu)?;
+            let folder = (self.settings.views.gpu)(&self.proc_root, &gpu)?;
             let folder = Arc::new(folder, GFP_KERNEL)?;
             // In the order of their minors, by insertion: core's sort can panic.
             let mut minors = admin.gpus.iter().map(|record| record.gpu.facts().minor);
@@ -507,9 +521,9 @@ impl Admin {
         }
     }
 
-    /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet. Without one there
-    /// is no instance: what the driver tells the kernel alone keeps tenants apart (see SECURITY.md), and channels
-    /// cannot be switched.
+    /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet.
+    /// Without one there is no instance: what the driver tells the kernel alone keeps tenants apart
+    /// (see SECURITY.md), and channels cannot be switched.
     fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) -> Result<(), Failure> {
         let Some(driver) = self.driver.filter(|_| gpu.conductor().driver().is_none()) else {
             return Ok(());
@@ -523,7 +537,10 @@ impl Admin {
                 gpu.conductor().adopt(client);
             }
             Err(missing) => {
-                pr_warn!("GPU {minor}: no instance: the driver's interface for other kernel modules cannot be used ({missing:?})\n");
+                pr_warn!(
+                    "GPU {minor}: no instance: the driver's interface for other kernel modules \
+                     cannot be used ({missing:?})\n"
+                );
                 return Err(Cause::NoKernelInterface.into());
             }
         }

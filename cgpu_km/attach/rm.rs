@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The module as a program of the driver's: a client of RM with its calls, in the task that asks.
 
-use super::answer;
 use crate::{
+    failure::Failure,
     nvidia::{
         escape::Escape,
         handle::ControlCmd,
@@ -11,7 +11,6 @@ use crate::{
     },
     os_interface::{shared_page::with_descriptor, BackingFile, Route},
     proxy::{Part, PointerAt},
-    registry::Failure,
     uapi::Cause,
 };
 use kernel::prelude::*;
@@ -172,5 +171,15 @@ pub(super) fn check(status: Option<u32>) -> Result<(), Failure> {
     match status {
         Some(0) => Ok(()),
         _ => Err(Cause::DriverMissing.into()),
+    }
+}
+
+/// What it means that the driver did not answer a call: a failure of the kernel's own, or of the
+/// driver.
+pub(super) fn answer(error: Error) -> Failure {
+    if [ENOMEM, EINTR, ERESTARTSYS, EMFILE, ENFILE].contains(&error) {
+        Failure::Kernel(error)
+    } else {
+        Failure::Cause(Cause::DriverMissing)
     }
 }

@@ -3,9 +3,10 @@
 
 use super::{read, read_list, write_list};
 use crate::{
+    failure::Failure,
     os_interface::{thread::now, UserAddr},
     policy::sched::{Capabilities, Rules},
-    registry::{Failure, Gpu, Instance, Registry},
+    registry::{Gpu, Instance, Registry},
     uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
 };
 use kernel::{alloc::KVVec, prelude::*};

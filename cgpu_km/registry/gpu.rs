@@ -3,19 +3,19 @@
 
 use crate::{
     attach::GpuFacts,
+    failure::Failure,
     os_interface::{
         thread::{Priority, Thread},
         Gate,
     },
     policy::{
-        sched::{InstanceId, Misfit, Policy, Refused, Rules, Terms},
+        sched::{InstanceId, Policy, Rules, Terms},
         GpuId,
     },
     sched::Conductor,
     uapi::{Cause, MAX_INSTANCES_PER_GPU, WEIGHT_MAX},
 };
 use kernel::{
-    alloc::AllocError,
     new_mutex,
     prelude::*,
     sync::{Arc, Mutex},
@@ -179,16 +179,14 @@ impl Gpu {
         instance: u32,
         limit: u64,
         overcommit: Overcommit,
-        apply: impl FnOnce() -> bool,
+        apply: impl FnOnce() -> Result<(), Cause>,
     ) -> Result<(), Failure> {
         let mut division = self.division.lock();
         let all = division.allotted();
         let allotment = division.find_mut(instance).ok_or(Cause::NoSuchInstance)?;
         let others = all.saturating_sub(allotment.limit);
         self.check_limit(others, allotment.limit, limit, overcommit)?;
-        if !apply() {
-            return Err(Cause::NoSuchInstance.into());
-        }
+        apply()?;
         allotment.limit = limit;
         Ok(())
     }
@@ -245,53 +243,5 @@ fn check_weight(weight: u32) -> Result<(), Cause> {
         Ok(())
     } else {
         Err(Cause::WeightOutOfRange)
-    }
-}
-
-/// Why something could not be done: a cause that the control device's callers know, or a failure of
-/// the kernel's own.
-#[derive(Clone, Copy, Debug)]
-pub enum Failure {
-    /// A cause with an errno of its own.
-    Cause(Cause),
-    /// Anything else.
-    Kernel(Error),
-}
-
-impl From<Cause> for Failure {
-    fn from(cause: Cause) -> Self {
-        Self::Cause(cause)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Kernel(error)
-    }
-}
-
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Misfit(Misfit::Weights) => Self::Cause(Cause::WeightsAboveWhole),
-            Refused::Misfit(Misfit::Instances) => Self::Cause(Cause::TooManyForPolicy),
-            Refused::NoSuchInstance => Self::Cause(Cause::NoSuchInstance),
-            Refused::Exhausted => Self::Kernel(ENOMEM),
-        }
-    }
-}
-
-impl From<AllocError> for Failure {
-    fn from(error: AllocError) -> Self {
-        Self::Kernel(error.into())
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Cause(cause) => Error::from_errno(-cause.errno()),
-            Failure::Kernel(error) => error,
-        }
     }
 }

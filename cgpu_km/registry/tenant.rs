@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tenants and instances. What their nodes stand for is in [`endpoint`].
+//! A tenant: what everything of one name has in common.
 //!
 //! A tenant is a name: its instances, one on a GPU, share one control and one UVM node, since a
 //! program has one of each for all its GPUs. Everything that changes is in one [`State`] per tenant:
 //! who may open what, how many files are open, and the accounting. So "is it in use?" and "take it away"
 //! are one step, and no file can be opened in between.
 
-mod allowed;
-mod endpoint;
-
-pub use endpoint::{Endpoint, File};
-
-use super::gpu::{Failure, Gpu, Overcommit};
+use super::gpu::Gpu;
 use crate::{
-    dispatch,
     nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
     os_interface::{
-        self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, DeviceNumber,
-        Frame, Gate, OpenFile, OwnTurn, Turn, Worker,
+        self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, Frame, OpenFile,
+        OwnTurn, QueueKey, Turn, Worker,
     },
-    policy::{
-        sched::{InstanceId, InstanceView, Terms},
-        Accounting, ContextCost, FileId, GpuId, ManagedMode, ProcessId, ShareView,
-    },
+    policy::{sched::InstanceId, Accounting, ContextCost, FileId, GpuId, ManagedMode},
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -44,20 +35,21 @@ pub struct Tenant {
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
-struct State {
-    accounting: Accounting,
+/// What changes of a tenant.
+pub(super) struct State {
+    pub(super) accounting: Accounting,
     /// [`Accounting::over_changes`] and [`Accounting::boost_changes`] of which those who wait for them were told.
     over_told: u64,
     boosts_told: u64,
-    control: Door,
-    uvm: Door,
+    pub(super) control: Door,
+    pub(super) uvm: Door,
     /// In the order of the GPUs' minors.
     shares: KVec<Share>,
     /// Open files of the UVM node, for calls on them from elsewhere.
-    uvm_files: KVec<(FileId, OpenFile)>,
+    pub(super) uvm_files: KVec<(FileId, OpenFile)>,
 }
 
 /// The real device behind a node, and how many have it open through us.
@@ -74,7 +66,18 @@ pub(super) struct Share {
     worker: Arc<Worker>,
     shared_data: Option<Arc<DriverPage>>,
     card: Card,
-    door: Door,
+    pub(super) door: Door,
+}
+
+/// What a new share is to have.
+#[derive(Clone, Copy)]
+pub struct ShareTerms {
+    /// Its memory limit, bytes.
+    pub limit: u64,
+    /// What becomes of managed memory that does not fit.
+    pub managed_mode: ManagedMode,
+    /// Which calls its programs may make.
+    pub capabilities: Capabilities,
 }
 
 /// A GPU's device while somebody has it open, which keeps the GPU initialized; shared by its instances.
@@ -107,21 +110,6 @@ pub(super) enum Condition {
     Always,
 }
 
-/// How an instance is used now.
-#[derive(Clone, Copy, Debug)]
-pub struct Usage {
-    /// Its memory.
-    pub share: ShareView,
-    /// Open files of its own node.
-    pub open_files: u32,
-    /// Open files of the tenant's control and UVM nodes.
-    pub tenant_open_files: u32,
-    /// Processes that hold memory.
-    pub processes: u32,
-    /// What it is for.
-    pub capabilities: Capabilities,
-}
-
 impl Door {
     pub(super) fn new(backing: Arc<BackingFile>) -> Self {
         Self {
@@ -130,7 +118,18 @@ impl Door {
         }
     }
 
-    fn enter(&mut self) -> Result {
+    /// The real device.
+    pub(super) fn backing(&self) -> Result<Arc<BackingFile>> {
+        self.backing.clone().ok_or(ENODEV)
+    }
+
+    /// Files that are open now.
+    pub(super) fn files(&self) -> u32 {
+        self.files
+    }
+
+    /// A file is opened.
+    pub(super) fn enter(&mut self) -> Result {
         if self.backing.is_none() {
             return Err(ENODEV);
         }
@@ -138,7 +137,8 @@ impl Door {
         Ok(())
     }
 
-    fn leave(&mut self) {
+    /// A file is closed.
+    pub(super) fn leave(&mut self) {
         self.files = self.files.saturating_sub(1);
     }
 }
@@ -188,6 +188,11 @@ impl Tenant {
         )
     }
 
+    /// In whose turn the jobs of its files go to a worker.
+    pub fn queue(&self) -> QueueKey {
+        QueueKey::tenant(self.number)
+    }
+
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.name
@@ -210,7 +215,7 @@ impl Tenant {
 
     /// Works on all that changes, and tells who waits for it where a share has come to be over its limit
     /// by that, or no longer is.
-    fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let result = work(&mut state);
         let over = state.accounting.over_changes();
@@ -320,17 +325,17 @@ impl Tenant {
         state.shares.iter().any(|s| s.gpu.id() == gpu.id())
     }
 
-    /// Adds a share with this limit, in bytes, and what it is for.
-    pub(super) fn add(&self, share: Share, limit: u64, capabilities: Capabilities) -> Result {
+    /// Adds a share with these terms.
+    pub(super) fn add(&self, share: Share, terms: &ShareTerms) -> Result {
         let mut state = self.state.lock();
         state.shares.reserve(1, GFP_KERNEL)?;
-        let added = state.accounting.add_share(share.gpu.id(), limit);
-        added.map_err(|_| ENOMEM)?;
+        let (gpu, accounting) = (share.gpu.id(), &mut state.accounting);
+        accounting.add_share(gpu, terms.limit).map_err(|_| ENOMEM)?;
         let cost = ContextCost::of(share.gpu.facts().architecture);
-        state.accounting.set_context_cost(share.gpu.id(), cost);
-        state
-            .accounting
-            .set_capabilities(share.gpu.id(), capabilities);
+        // None of these can fail: the share was added above.
+        let _ = accounting.set_context_cost(gpu, cost);
+        let _ = accounting.set_capabilities(gpu, terms.capabilities);
+        let _ = accounting.set_managed_mode(gpu, terms.managed_mode);
         let minor = share.gpu.facts().minor;
         let mut minors = state.shares.iter().map(|s| s.gpu.facts().minor);
         let place = minors.position(|other| other > minor);
@@ -402,161 +407,13 @@ impl Tenant {
 }
 
 impl State {
-    fn share(&self, instance: u32) -> Option<&Share> {
+    /// The share of an instance; `None` once it is destroyed.
+    pub(super) fn share(&self, instance: u32) -> Option<&Share> {
         self.shares.iter().find(|s| s.instance == instance)
     }
 
-    /// The door that an endpoint is; `None` once it is destroyed.
-    fn door(&mut self, endpoint: &Endpoint) -> Option<&mut Door> {
-        match endpoint {
-            Endpoint::Gpu(instance) => {
-                let mut shares = self.shares.iter_mut();
-                let share = shares.find(|s| s.instance == instance.id)?;
-                Some(&mut share.door)
-            }
-            Endpoint::Control(_) => Some(&mut self.control),
-            Endpoint::Uvm(_) => Some(&mut self.uvm),
-        }
-    }
-}
-
-/// A tenant's share of one GPU.
-pub struct Instance {
-    id: u32,
-    gpu: Arc<Gpu>,
-    tenant: Arc<Tenant>,
-    nodes: InstanceNodes,
-    /// Before the registers that its programs map.
-    gate: Arc<Gate>,
-}
-
-/// Numbers of the honest nodes.
-#[derive(Clone, Copy, Debug)]
-pub struct InstanceNodes {
-    /// Of the instance itself.
-    pub own: DeviceNumber,
-    /// Of the tenant's control node.
-    pub control: DeviceNumber,
-    /// Of the tenant's UVM node.
-    pub uvm: DeviceNumber,
-}
-
-impl Instance {
-    pub(super) fn new(
-        id: u32,
-        gpu: Arc<Gpu>,
-        tenant: Arc<Tenant>,
-        nodes: InstanceNodes,
-        gate: Arc<Gate>,
-    ) -> Self {
-        Self {
-            id,
-            gpu,
-            tenant,
-            nodes,
-            gate,
-        }
-    }
-
-    /// Its number, `N` of `/dev/cgpuN`.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its GPU.
-    pub fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-
-    /// Its tenant.
-    pub fn tenant(&self) -> &Arc<Tenant> {
-        &self.tenant
-    }
-
-    /// The numbers of its nodes.
-    pub fn nodes(&self) -> &InstanceNodes {
-        &self.nodes
-    }
-
-    /// How it is used now; `None` once it is destroyed.
-    pub fn usage(&self) -> Option<Usage> {
-        let state = self.tenant.state.lock();
-        let share = state.share(self.id)?;
-        let mut processes = 0u32;
-        let count = |_, _| processes = processes.saturating_add(1);
-        state.accounting.processes(self.gpu.id(), count);
-        Some(Usage {
-            share: state.accounting.share(self.gpu.id())?,
-            open_files: share.door.files,
-            tenant_open_files: state.control.files.saturating_add(state.uvm.files),
-            processes,
-            capabilities: state.accounting.capabilities(Some(self.gpu.id())),
-        })
-    }
-
-    /// What is free, and what each process holds, in bytes, as of one moment; `None` once it is
-    /// destroyed.
-    pub fn memory(
-        &self,
-        free: impl FnOnce(u64),
-        process: impl FnMut(ProcessId, u64),
-    ) -> Option<()> {
-        let state = self.tenant.state.lock();
-        state.share(self.id)?;
-        free(state.accounting.share(self.gpu.id())?.free());
-        state.accounting.processes(self.gpu.id(), process);
-        Some(())
-    }
-
-    /// Changes its memory limit, in bytes. Below what is used, new allocations fail until enough is
-    /// freed.
-    pub fn set_limit(&self, limit: u64, overcommit: Overcommit) -> Result<(), Failure> {
-        self.gpu.set_limit(self.id, limit, overcommit, || {
-            self.tenant.with_state(|state| {
-                state.share(self.id).is_some() && state.accounting.set_limit(self.gpu.id(), limit)
-            })
-        })?;
-        dispatch::rebalance(&self.tenant);
-        Ok(())
-    }
-
-    /// Changes what becomes of managed memory that does not fit, for what is mapped from now on.
-    pub fn set_managed_mode(&self, mode: ManagedMode) -> Result<(), Failure> {
-        {
-            let mut state = self.tenant.state.lock();
-            let known = state.share(self.id).is_some();
-            if !known || !state.accounting.set_managed_mode(self.gpu.id(), mode) {
-                return Err(Cause::NoSuchInstance.into());
-            }
-        }
-        dispatch::rebalance(&self.tenant);
-        Ok(())
-    }
-
-    /// Its weight; `None` once it is destroyed.
-    pub fn weight(&self) -> Option<u32> {
-        self.gpu.weight(self.id)
-    }
-
-    /// How it is served; `None` once it is destroyed.
-    pub fn served(&self) -> Option<InstanceView> {
-        self.gpu.conductor().instance_view(InstanceId(self.id))
-    }
-
-    /// Changes its priority, or whether it is kept off the GPU. (Its weight is changed by
-    /// [`Instance::set_weight`].)
-    pub fn set_terms(&self, change: impl FnOnce(&mut Terms)) -> Result<(), Failure> {
-        let conductor = self.gpu.conductor();
-        Ok(conductor.set_terms(InstanceId(self.id), change)?)
-    }
-
-    /// The gate before its registers.
-    pub fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    /// Changes its weight.
-    pub fn set_weight(&self, weight: u32) -> Result<(), Failure> {
-        self.gpu.set_weight(self.id, weight)
+    /// The same, to be changed.
+    pub(super) fn share_mut(&mut self, instance: u32) -> Option<&mut Share> {
+        self.shares.iter_mut().find(|s| s.instance == instance)
     }
 }

@@ -210,6 +210,15 @@ pub fn text(field: &[u8]) -> &str {
     }
 }
 
+/// Puts a text into a field of NUL bytes, and a NUL at its end: the opposite of [`text`]. What does
+/// not fit is cut off.
+pub fn put_text(field: &mut [u8], text: &str) {
+    let room = field.len().saturating_sub(1);
+    for (to, from) in field.iter_mut().take(room).zip(text.bytes()) {
+        *to = from;
+    }
+}
+
 /// Versions.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

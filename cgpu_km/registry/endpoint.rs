@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a node of a tenant stands for, and its open files.
+
+use super::{
+    instance::Instance,
+    shared_data::SharedData,
+    tenant::{Door, State, Tenant},
+};
+use crate::{
+    os_interface::{
+        rmapi::KernelClient,
+        shared_page::{Shadow, ShownPage},
+        BackingFile, Doorbell, Frame, OpenFile,
+    },
+    policy::FileId,
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, SetOnce,
+    },
+};
+
+/// Number of the next open file. They are never reused: 64 bits are not used up.
+static NEXT_FILE: Atomic<u64> = Atomic::new(0);
+
+/// What a node stands for.
+pub enum Endpoint {
+    /// The GPU of an instance.
+    Gpu(Arc<Instance>),
+    /// The control device, for a tenant.
+    Control(Arc<Tenant>),
+    /// The UVM device, for a tenant.
+    Uvm(Arc<Tenant>),
+}
+
+impl Endpoint {
+    /// Whose it is.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        match self {
+            Self::Gpu(instance) => instance.tenant(),
+            Self::Control(tenant) | Self::Uvm(tenant) => tenant,
+        }
+    }
+
+    /// The real device behind it; `ENODEV` once it is destroyed.
+    pub fn backing(&self) -> Result<Arc<BackingFile>> {
+        let mut state = self.tenant().state.lock();
+        self.door(&mut state).ok_or(ENODEV)?.backing()
+    }
+
+    /// Opens a file of it; `ENODEV` once it is destroyed. [`File::close`] is called for what this
+    /// returns.
+    pub fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<File> {
+        let mut state = self.tenant().state.lock();
+        let id = FileId(NEXT_FILE.fetch_add(1, Relaxed));
+        let is_uvm = matches!(**self, Self::Uvm(_));
+        if is_uvm {
+            state.uvm_files.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        }
+        self.door(&mut state).ok_or(ENODEV)?.enter()?;
+        if is_uvm {
+            // Room was made above.
+            let _ = state.uvm_files.push_within_capacity((id, handle.clone()));
+        }
+        Ok(File {
+            id,
+            endpoint: self.clone(),
+            shared_data: SetOnce::new(),
+            doorbell: SetOnce::new(),
+        })
+    }
+
+    /// Its door; `None` once it is destroyed.
+    fn door<'a>(&self, state: &'a mut State) -> Option<&'a mut Door> {
+        match self {
+            Self::Gpu(instance) => Some(&mut state.share_mut(instance.id())?.door),
+            Self::Control(_) => Some(&mut state.control),
+            Self::Uvm(_) => Some(&mut state.uvm),
+        }
+    }
+}
+
+/// An open file of a node.
+pub struct File {
+    id: FileId,
+    endpoint: Arc<Endpoint>,
+    /// The page that it maps in the place of the driver's shared data, once it has done so.
+    shared_data: SetOnce<Shadow<SharedData>>,
+    /// The client whose doorbell it maps in the place of the driver's, once it is to do so. While
+    /// the file is open that may be mapped, so the client stays.
+    doorbell: SetOnce<Arc<KernelClient>>,
+}
+
+impl File {
+    /// Its number, never used twice.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// What it was opened on.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Whose it is.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        self.endpoint.tenant()
+    }
+
+    /// Has it show the module's own doorbell of its GPU, if there is one.
+    pub fn show_doorbell(&self) {
+        if let Endpoint::Gpu(instance) = self.endpoint() {
+            let driver = instance.gpu().conductor().driver();
+            if let Some(driver) = driver.filter(|driver| driver.doorbell().is_some()) {
+                // It may do so already.
+                self.doorbell.populate(driver);
+            }
+        }
+    }
+
+    /// The doorbell that it shows.
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()?.doorbell()
+    }
+
+    /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no
+    /// page of shared data.
+    pub fn shown_instead(&self, frame: Frame) -> Result<Option<&ShownPage>> {
+        let Some((gpu, page)) = self.tenant().shared_data(frame) else {
+            return Ok(None);
+        };
+        if self.shared_data.as_ref().is_none() {
+            let shadow = SharedData::show(self.tenant().clone(), gpu, page)?;
+            // Another thread may have been faster: then its one is taken.
+            self.shared_data.populate(shadow);
+        }
+        // It is there, unless that other thread is just putting it there.
+        let shadow = self.shared_data.as_ref().ok_or(EAGAIN)?;
+        Ok(Some(shadow.page()))
+    }
+
+    /// It is closed, and the driver's `release` has run.
+    pub fn close(self) {
+        let handle = self.tenant().with_state(|state| {
+            let place = state.uvm_files.iter().position(|(id, _)| *id == self.id);
+            let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
+            // The driver has freed the clients that were made on the file.
+            state.accounting.close_file(self.id);
+            if let Some(door) = self.endpoint.door(state) {
+                door.leave();
+            }
+            handle
+        });
+        // Dropped without the lock: with it may go the last reference of the real device's file.
+        drop(handle);
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+//! An instance: a tenant's share of one GPU, as the host's root sees and changes it.
+
+use super::{
+    gpu::{Gpu, Overcommit},
+    tenant::Tenant,
+};
+use crate::{
+    failure::Failure,
+    nvidia::capability::Capabilities,
+    os_interface::{DeviceNumber, Gate},
+    policy::{
+        sched::{InstanceId, InstanceView, Terms},
+        Accounting, AuditRecord, ManagedMode, ProcessId, ShareView, MOST_RECORDS,
+    },
+    uapi::Cause,
+};
+use kernel::{prelude::*, sync::Arc};
+
+/// How an instance is used now.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Its memory.
+    pub share: ShareView,
+    /// Open files of its own node.
+    pub open_files: u32,
+    /// Open files of the tenant's control and UVM nodes.
+    pub tenant_open_files: u32,
+    /// Processes that hold memory.
+    pub processes: u32,
+    /// What it is for.
+    pub capabilities: Capabilities,
+}
+
+/// The calls that were taken note of.
+pub struct NotedCalls {
+    /// One for each kind of call.
+    pub records: KVec<AuditRecord>,
+    /// How many calls there were of kinds without a record.
+    pub others: u64,
+}
+
+/// A limit or a mode was changed, and what the driver does for the tenant may not fit any more.
+#[must_use = "`dispatch::rebalance` has the driver follow"]
+pub struct Unbalanced<'a>(&'a Tenant);
+
+impl Unbalanced<'_> {
+    /// Whose limit or mode it was.
+    pub fn tenant(&self) -> &Tenant {
+        self.0
+    }
+}
+
+/// A tenant's share of one GPU.
+pub struct Instance {
+    id: u32,
+    gpu: Arc<Gpu>,
+    tenant: Arc<Tenant>,
+    nodes: InstanceNodes,
+    /// Before the registers that its programs map.
+    gate: Arc<Gate>,
+}
+
+/// Numbers of the honest nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceNodes {
+    /// Of the instance itself.
+    pub own: DeviceNumber,
+    /// Of the tenant's control node.
+    pub control: DeviceNumber,
+    /// Of the tenant's UVM node.
+    pub uvm: DeviceNumber,
+}
+
+impl Instance {
+    pub(super) fn new(
+        id: u32,
+        gpu: Arc<Gpu>,
+        tenant: Arc<Tenant>,
+        nodes: InstanceNodes,
+        gate: Arc<Gate>,
+    ) -> Self {
+        Self {
+            id,
+            gpu,
+            tenant,
+            nodes,
+            gate,
+        }
+    }
+
+    /// Its number, `N` of `/dev/cgpuN`.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its GPU.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Its tenant.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        &self.tenant
+    }
+
+    /// The numbers of its nodes.
+    pub fn nodes(&self) -> &InstanceNodes {
+        &self.nodes
+    }
+
+    /// How it is used now; `None` once it is destroyed.
+    pub fn usage(&self) -> Option<Usage> {
+        let state = self.tenant.state.lock();
+        let share = state.share(self.id)?;
+        let mut processes = 0u32;
+        let count = |_, _| processes = processes.saturating_add(1);
+        state.accounting.processes(self.gpu.id(), count);
+        Some(Usage {
+            share: state.accounting.share(self.gpu.id())?,
+            open_files: share.door.files(),
+            tenant_open_files: state.control.files().saturating_add(state.uvm.files()),
+            processes,
+            capabilities: state.accounting.capabilities(Some(self.gpu.id())),
+        })
+    }
+
+    /// Its free memory, and what each process holds, in bytes, as of one moment; `None` once it is
+    /// destroyed.
+    pub fn memory(
+        &self,
+        free: impl FnOnce(u64),
+        process: impl FnMut(ProcessId, u64),
+    ) -> Option<()> {
+        let state = self.tenant.state.lock();
+        state.share(self.id)?;
+        free(state.accounting.share(self.gpu.id())?.free());
+        state.accounting.processes(self.gpu.id(), process);
+        Some(())
+    }
+
+    /// Changes its memory limit, in bytes. While more than that is used, new allocations fail.
+    pub fn set_limit(&self, limit: u64, overcommit: Overcommit) -> Result<Unbalanced<'_>, Failure> {
+        let gpu = self.gpu.id();
+        self.gpu.set_limit(self.id, limit, overcommit, || {
+            self.change(|accounting| accounting.set_limit(gpu, limit))
+        })?;
+        Ok(Unbalanced(&self.tenant))
+    }
+
+    /// Changes what becomes of managed memory that does not fit, for what is mapped from now on.
+    pub fn set_managed_mode(&self, mode: ManagedMode) -> Result<Unbalanced<'_>, Failure> {
+        let gpu = self.gpu.id();
+        self.change(|accounting| accounting.set_managed_mode(gpu, mode))?;
+        Ok(Unbalanced(&self.tenant))
+    }
+
+    /// Changes which calls its programs may make.
+    pub fn set_capabilities(&self, capabilities: Capabilities) -> Result<(), Failure> {
+        let gpu = self.gpu.id();
+        Ok(self.change(|accounting| accounting.set_capabilities(gpu, capabilities))?)
+    }
+
+    /// Changes the accounting, unless the instance is destroyed.
+    fn change(&self, work: impl FnOnce(&mut Accounting) -> bool) -> Result<(), Cause> {
+        self.tenant.with_state(|state| {
+            if state.share(self.id).is_some() && work(&mut state.accounting) {
+                Ok(())
+            } else {
+                Err(Cause::NoSuchInstance)
+            }
+        })
+    }
+
+    /// Its weight; `None` once it is destroyed.
+    pub fn weight(&self) -> Option<u32> {
+        self.gpu.weight(self.id)
+    }
+
+    /// Changes its weight.
+    pub fn set_weight(&self, weight: u32) -> Result<(), Failure> {
+        self.gpu.set_weight(self.id, weight)
+    }
+
+    /// How it is served; `None` once it is destroyed.
+    pub fn served(&self) -> Option<InstanceView> {
+        self.gpu.conductor().instance_view(InstanceId(self.id))
+    }
+
+    /// Changes its priority, or whether it is kept off the GPU. (Its weight is changed by
+    /// [`Instance::set_weight`].)
+    pub fn set_terms(&self, change: impl FnOnce(&mut Terms)) -> Result<(), Failure> {
+        let conductor = self.gpu.conductor();
+        Ok(conductor.set_terms(InstanceId(self.id), change)?)
+    }
+
+    /// The gate before its registers.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// The refused calls of its tenant, as of one moment: those for its GPU and those for no GPU.
+    pub fn noted_calls(&self) -> Result<NotedCalls, Failure> {
+        // There are never more, and no memory is asked for under the lock.
+        let mut records = KVec::with_capacity(MOST_RECORDS, GFP_KERNEL)?;
+        let state = self.tenant.state.lock();
+        state.share(self.id).ok_or(Cause::NoSuchInstance)?;
+        for record in state.accounting.noted_calls(self.gpu.id()) {
+            records.push(*record, GFP_KERNEL)?;
+        }
+        Ok(NotedCalls {
+            records,
+            others: state.accounting.other_noted_calls(),
+        })
+    }
+}
