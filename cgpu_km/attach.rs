@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which GPUs there are: asked of the driver, as a program would ask.
 //!
-//! The module finds the GPUs through the driver's device files, in the task of the host's root who uses
-//! the control device:
+//! The module finds the GPUs through the driver's device files, in the task of the host's root that
+//! uses the control device:
 //!
 //! 1. `NV_ESC_CHECK_VERSION_STR` tells the driver's version, and that the tables to use; with a
 //!    driver whose branch is unknown nothing else is asked (`osapi.c`, `rm_perform_version_check`).
@@ -10,8 +10,9 @@
 //! 3. Opening a GPU's device initializes it. A client, a device and a subdevice object then give its
 //!    device instance, memory, UUID and name.
 //!
-//! A GPU that is opened for its first instance is asked once more: its record in the list is kept for the
-//! programs that ask for it, and its page of shared data is mapped, so that it is known by its place.
+//! A GPU that is opened for its first instance is asked once more: its record in the list is kept for
+//! the programs that ask for it, and its page of shared data is mapped, so that it is known by its
+//! place.
 //!
 //! All that is made on the way is freed again. A GPU that does not answer is left out.
 
@@ -184,8 +185,8 @@ fn open(
     }
 }
 
-/// Finds the driver and its GPUs. A driver of an unknown branch is taken for one of `assumed_branch`,
-/// unless that is 0.
+/// Finds the driver and its GPUs. A driver of an unknown branch is taken for one of
+/// `assumed_branch`, unless that is 0.
 pub fn probe(assumed_branch: u32) -> Result<Found, Failure> {
     let control = open_control()?;
     let driver = find_driver(&control, assumed_branch)?;
@@ -227,8 +228,8 @@ pub fn card(facts: &GpuFacts) -> Result<Card, Failure> {
     Ok(*cards.iter().find(is_it).ok_or(Cause::NoSuchGpu)?)
 }
 
-/// The page of `RM_USER_SHARED_DATA` of a GPU that is open, and stays so while the page is used: mapped
-/// once, as a program maps it, to learn where it is. `None` where the driver has none for this GPU.
+/// The page of `RM_USER_SHARED_DATA` of a GPU that stays open while the page is used. It is mapped once,
+/// as a program maps it, to learn where it is. `None` if the driver has none for this GPU.
 pub fn shared_data(
     driver: &Driver,
     facts: &GpuFacts,

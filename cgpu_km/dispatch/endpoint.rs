@@ -46,9 +46,9 @@ impl os_interface::Endpoint for Endpoint {
     fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
         match file.endpoint() {
             Self::Gpu(instance) => {
-                // While the GPU sleeps there are no pages, and it is not known what they will be. A
-                // doorbell through BAR1 lies among memory there. The driver says of it that it is not
-                // cached, and says so of nothing else that it shows through BAR1 (`cachingType` in
+                // While the GPU sleeps there are no pages, and it is not known what they will be.
+                // A doorbell through BAR1 lies among memory there. Of all that the driver shows
+                // through BAR1, it says of a doorbell alone that it is not cached (`cachingType` in
                 // memMap_IMPL(), mapping_cpu.c), whatever the program asked for.
                 let facts = instance.gpu().facts();
                 let gated = pages.are_uncached() || pages.any(|frame| facts.is_register(frame));
