@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The engines of the GPU and the vectors of their interrupts. The firmware tells the driver of both, so
+//! the numbers need only agree with each other; the driver has rules for some of them.
+
+use crate::{abi::Abi, model::GpuModel};
+
+/// What an engine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Graphics and compute.
+    Graphics,
+    /// Copies.
+    Copy,
+}
+
+/// One engine.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// What it does.
+    pub kind: EngineKind,
+    /// Its number among those of its kind.
+    pub instance: u32,
+    /// Its runlist.
+    pub runlist: u32,
+    /// Its number on the runlist.
+    pub slot: u32,
+    /// Its number in the order of all.
+    pub index: u32,
+}
+
+/// First vector of the engines' interrupts: those that stop an engine, those that do not, and the
+/// scheduler's of each runlist.
+const STALL: u32 = 128;
+const NON_STALL: u32 = 256;
+const SCHEDULER: u32 = 384;
+const SCHEDULER_NON_STALL: u32 = 448;
+/// No vector.
+pub const NO_VECTOR: u32 = u32::MAX;
+/// Vector of messages from the firmware.
+pub const GSP_VECTOR: u32 = 67;
+/// Vector of faults that the driver can answer. UVM owns it and the access counters' (3): the two must be in
+/// a leaf of their own (subtree 0).
+pub const REPLAYABLE_FAULT_VECTOR: u32 = 1;
+
+/// All engines of a GPU.
+pub fn of(model: &GpuModel) -> Vec<Engine> {
+    let graphics = Engine {
+        kind: EngineKind::Graphics,
+        instance: 0,
+        runlist: 0,
+        slot: 0,
+        index: 0,
+    };
+    let copies = (0..model.copy_engines).map(|instance| {
+        let shared = instance < model.copy_engines_of_graphics;
+        Engine {
+            kind: EngineKind::Copy,
+            instance,
+            runlist: if shared {
+                0
+            } else {
+                instance + 1 - model.copy_engines_of_graphics
+            },
+            slot: if shared { instance + 1 } else { 0 },
+            index: instance + 1,
+        }
+    });
+    std::iter::once(graphics).chain(copies).collect()
+}
+
+impl Engine {
+    /// The class of the driver's object for it (eng_desc.h).
+    pub fn descriptor(&self, abi: &Abi) -> u32 {
+        match self.kind {
+            EngineKind::Graphics => abi.word("ENG_GR(0)"),
+            EngineKind::Copy => abi.word("ENG_CE(0)") + self.instance,
+        }
+    }
+
+    /// `RM_ENGINE_TYPE_*` (gpu_engine_type.h).
+    pub fn rm_type(&self, abi: &Abi) -> u32 {
+        match self.kind {
+            EngineKind::Graphics => abi.word("RM_ENGINE_TYPE_GR0"),
+            EngineKind::Copy => abi.word("RM_ENGINE_TYPE_COPY0") + self.instance,
+        }
+    }
+
+    /// `MC_ENGINE_IDX_*` (engine_idx.h).
+    pub fn mc_index(&self, abi: &Abi) -> u32 {
+        match self.kind {
+            EngineKind::Graphics => abi.word("MC_ENGINE_IDX_GR0"),
+            EngineKind::Copy => abi.word("MC_ENGINE_IDX_CE(0)") + self.instance,
+        }
+    }
+
+    /// The type in the GPU's own table of devices (`NV_PTOP_DEVICE_INFO2_DEV_TYPE_ENUM_*`).
+    pub fn device_type(&self) -> u32 {
+        match self.kind {
+            EngineKind::Graphics => 0,
+            EngineKind::Copy => 19,
+        }
+    }
+
+    /// Its number in reports of faults (`NV_PFAULT_MMU_ENG_ID_*`, hopper/gh100/dev_fault.h).
+    pub fn fault_id(&self) -> u32 {
+        match self.kind {
+            EngineKind::Graphics => 384,
+            EngineKind::Copy => 43 + self.instance,
+        }
+    }
+
+    /// Its name in the driver's messages.
+    pub fn name(&self) -> String {
+        match self.kind {
+            EngineKind::Graphics => "graphics".to_string(),
+            EngineKind::Copy => format!("ce{}", self.instance),
+        }
+    }
+
+    /// Where its registers begin.
+    pub fn registers(&self) -> u32 {
+        match self.kind {
+            EngineKind::Graphics => 0x40_0000,
+            EngineKind::Copy => 0x10_4000 + 0x1000 * (self.instance + 1),
+        }
+    }
+
+    /// Where its runlist's registers begin.
+    pub fn runlist_registers(&self) -> u32 {
+        0x88_0000 + 0x4000 * self.runlist
+    }
+
+    /// Where its runlist's channels' registers begin.
+    pub fn channel_registers(&self) -> u32 {
+        0x90_0000 + 0x2000 * self.runlist
+    }
+
+    /// The vector of the interrupt that does not stop it.
+    pub fn non_stall(&self) -> u32 {
+        NON_STALL + self.index
+    }
+}
+
+/// The interrupt that does not stop the engines of a runlist: that of its first engine.
+pub fn non_stall_of_runlist(engines: &[Engine], runlist: u32) -> impl Iterator<Item = u32> + '_ {
+    engines
+        .iter()
+        .filter(move |engine| engine.runlist == runlist)
+        .map(Engine::non_stall)
+}
+
+/// One line of the table of interrupts: `MC_ENGINE_IDX_*`, the vector that stops, the one that does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptLine {
+    /// The unit.
+    pub unit: u32,
+    /// The vector that stops it.
+    pub stall: u32,
+    /// The vector that does not.
+    pub non_stall: u32,
+}
+
+/// Units that are no engines, with their vectors.
+const UNITS: [(&str, u32); 16] = [
+    ("MC_ENGINE_IDX_TMR", 64),
+    ("MC_ENGINE_IDX_FIFO", 65),
+    ("MC_ENGINE_IDX_BUS", 66),
+    ("MC_ENGINE_IDX_GSP", GSP_VECTOR),
+    ("MC_ENGINE_IDX_FB", 68),
+    ("MC_ENGINE_IDX_PMU", 69),
+    ("MC_ENGINE_IDX_TMR_SWRL", 70),
+    ("MC_ENGINE_IDX_CPU_DOORBELL", 71),
+    ("MC_ENGINE_IDX_REPLAYABLE_FAULT", REPLAYABLE_FAULT_VECTOR),
+    (
+        "MC_ENGINE_IDX_REPLAYABLE_FAULT_CPU",
+        REPLAYABLE_FAULT_VECTOR,
+    ),
+    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT", 2),
+    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT_CPU", 2),
+    ("MC_ENGINE_IDX_ACCESS_CNTR", 3),
+    ("MC_ENGINE_IDX_REPLAYABLE_FAULT_ERROR", 4),
+    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT_ERROR", 5),
+    ("MC_ENGINE_IDX_INFO_FAULT", 6),
+];
+
+/// Which subtrees each of the driver's categories has, first and last (`NV2080_INTR_CATEGORY_*`).
+pub const SUBTREES: [[u8; 2]; 7] = [[1, 1], [2, 3], [4, 5], [6, 6], [7, 7], [0, 0], [0, 0]];
+
+/// The table of interrupts.
+pub fn interrupts(abi: &Abi, engines: &[Engine]) -> Vec<InterruptLine> {
+    let units = UNITS.iter().map(|(name, stall)| InterruptLine {
+        unit: abi.word(name),
+        stall: *stall,
+        non_stall: NO_VECTOR,
+    });
+    let of_engines = engines.iter().map(|engine| InterruptLine {
+        unit: engine.mc_index(abi),
+        stall: STALL + engine.index,
+        non_stall: engine.non_stall(),
+    });
+    // A runlist's scheduler has the vectors of its first engine.
+    let schedulers = engines
+        .iter()
+        .filter(|engine| engine.slot == 0)
+        .map(|engine| InterruptLine {
+            unit: abi.word("MC_ENGINE_IDX_ESCHEDn(0)") + engine.runlist,
+            stall: SCHEDULER + engine.index,
+            non_stall: SCHEDULER_NON_STALL + engine.index,
+        });
+    let fecs = InterruptLine {
+        unit: abi.word("MC_ENGINE_IDX_GR0_FECS_LOG"),
+        stall: NO_VECTOR,
+        non_stall: 270,
+    };
+    units
+        .chain(of_engines)
+        .chain(schedulers)
+        .chain([fecs])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_units_lie_in_the_tree() {
+        let abi = Abi::of("550").expect("has a table");
+        let engines = of(&GpuModel::h200());
+        for line in interrupts(&abi, &engines) {
+            for vector in [line.stall, line.non_stall] {
+                assert!(vector == NO_VECTOR || vector < 512, "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn copy_engines_share_the_first_runlist_as_the_model_says() {
+        let model = GpuModel::h200();
+        let engines = of(&model);
+        let shared = engines.iter().filter(|engine| engine.runlist == 0).count() as u32;
+        assert_eq!(shared, 1 + model.copy_engines_of_graphics);
+        let last = engines.last().expect("has engines");
+        assert_eq!((last.runlist, last.slot), (4, 0));
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+//! GSP, the processor whose firmware does for the driver what the driver does not do itself: messages come
+//! in a queue, and answers go back in another.
+
+pub mod answers;
+pub mod counts;
+pub mod objects;
+pub mod queues;
+pub mod recordings;
+pub mod rpc;
+
+use crate::{log::Log, units::Units};
+use counts::Counts;
+use objects::Objects;
+use queues::{Message, Queues};
+use recordings::Recordings;
+
+/// A message whose end is in further ones (CONTINUATION_RECORD).
+#[derive(Debug)]
+struct Partial {
+    first: Message,
+    /// Bytes that all its parts have, from the first one's header on.
+    wanted: usize,
+}
+
+/// GSP: off, or with queues.
+#[derive(Debug, Default)]
+pub struct Gsp {
+    queues: Option<Queues>,
+    partial: Option<Partial>,
+    /// What the driver has made.
+    pub objects: Objects,
+    recordings: Option<Recordings>,
+    /// How messages were answered.
+    pub counts: Counts,
+}
+
+impl Gsp {
+    /// Reads the recordings, which takes a second, before anyone waits for it.
+    pub fn prepare(&mut self) {
+        self.recordings.get_or_insert_with(Recordings::read);
+    }
+
+    /// The recordings.
+    pub(super) fn recordings(&mut self) -> &Recordings {
+        self.recordings.get_or_insert_with(Recordings::read)
+    }
+
+    /// Boots with the arguments at this address, and says that it has (GSP_INIT_DONE).
+    pub fn boot(&mut self, units: &mut Units, arguments: u64) {
+        self.reset(units);
+        match Queues::boot(&units.facts.abi, &mut units.memory, arguments) {
+            Ok(queues) => self.queues = Some(queues),
+            Err(no) => return units.log.say("gsp", format_args!("does not boot: {no:?}")),
+        }
+        units.log.say("gsp", format_args!("boots"));
+        self.doorbell(units);
+        self.event(units, "GSP_INIT_DONE", Vec::new());
+    }
+
+    /// Stops, and forgets everything.
+    pub fn reset(&mut self, units: &mut Units) {
+        self.queues = None;
+        self.partial = None;
+        self.objects = Objects::default();
+        units.host.reset();
+    }
+
+    /// Whether it runs.
+    pub fn is_up(&self) -> bool {
+        self.queues.is_some()
+    }
+
+    /// Takes all messages that are in the queue.
+    pub fn doorbell(&mut self, units: &mut Units) {
+        while let Some(queues) = &mut self.queues {
+            match queues.receive(&units.facts.abi, &mut units.memory) {
+                Ok(Some(message)) => self.take(units, message),
+                Ok(None) => return,
+                Err(no) => {
+                    units
+                        .log
+                        .say("gsp", format_args!("the queues are gone: {no:?}"));
+                    return self.reset(units);
+                }
+            }
+        }
+    }
+
+    /// Puts the parts of a long message together, and answers what is complete.
+    fn take(&mut self, units: &mut Units, message: Message) {
+        let continues = units.facts.abi.rpc("CONTINUATION_RECORD");
+        if message.function == continues {
+            let Some(partial) = &mut self.partial else {
+                return;
+            };
+            let header = self.queues.as_ref().map_or(0, Queues::header);
+            let length = (message.length as usize).saturating_sub(header);
+            partial.first.body.extend(message.body.iter().take(length));
+            if partial.first.body.len() + header < partial.wanted {
+                return;
+            }
+            if let Some(Partial { first, .. }) = self.partial.take() {
+                self.answer(units, first);
+            }
+            return;
+        }
+        let header = self.queues.as_ref().map_or(0, Queues::header);
+        match rpc::whole_length(&units.facts.abi, &message) {
+            Some(body) if body + header > message.length as usize => {
+                let mut first = message;
+                first.body.truncate(first.length as usize - header);
+                self.partial = Some(Partial {
+                    first,
+                    wanted: body + header,
+                });
+            }
+            _ => self.answer(units, message),
+        }
+    }
+
+    /// Answers a message, in parts if it is long.
+    fn answer(&mut self, units: &mut Units, mut message: Message) {
+        let Some(result) = rpc::handle(self, units, &mut message) else {
+            return;
+        };
+        message.result = result;
+        let Some(queues) = &self.queues else { return };
+        let (header, longest) = (queues.header(), queues.longest());
+        if message.body.len() + header <= longest {
+            return self.send(units, &message);
+        }
+        let rest = message.body.split_off(longest - header);
+        message.length = longest as u32;
+        let (sequence, function) = (message.sequence, units.facts.abi.rpc("CONTINUATION_RECORD"));
+        self.send(units, &message);
+        for part in rest.chunks(longest - header) {
+            let length = (part.len() + header) as u32;
+            let part = Message {
+                function,
+                result,
+                sequence,
+                length,
+                body: part.to_vec(),
+            };
+            self.send(units, &part);
+        }
+    }
+
+    /// Sends an event: a message that answers none.
+    pub fn event(&mut self, units: &mut Units, name: &str, body: Vec<u8>) {
+        let Some(queues) = &self.queues else { return };
+        let length = (queues.header() + body.len()) as u32;
+        let function = units.facts.abi.rpc(name);
+        self.send(
+            units,
+            &Message {
+                function,
+                length,
+                body,
+                ..Message::default()
+            },
+        );
+    }
+
+    fn send(&mut self, units: &mut Units, message: &Message) {
+        let Some(queues) = &mut self.queues else {
+            return;
+        };
+        let sent = queues.send(&units.facts.abi, &mut units.memory, message);
+        if let Err(no) = sent {
+            units.log.say("gsp", format_args!("cannot send: {no:?}"));
+            self.reset(units);
+        }
+    }
+
+    /// Writes how messages were answered.
+    pub fn summary(&self, log: &mut Log) {
+        for line in self.counts.lines() {
+            log.say("gsp", format_args!("{line}"));
+        }
+    }
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The messages (rpc_global_enums.h), each by what it does to the GPU.
+
+use super::{
+    answers::{self, ANSWERS},
+    counts::{Question, Source},
+    objects::GspObject,
+    queues::Message,
+    Gsp,
+};
+use crate::{
+    abi::{Abi, Record, TooShort},
+    host::{
+        channel::{ChannelId, ChannelSetup},
+        ObjectId,
+    },
+    memory::Place,
+    mmu::aperture_of,
+    registers::NV_PGSP_FALCON_MAILBOX0,
+    units::Units,
+};
+
+const CONTROL: &str = "rpc_gsp_rm_control_v03_00";
+const ALLOC: &str = "rpc_gsp_rm_alloc_v03_00";
+/// Bit of mailbox 0 that says that the firmware has stopped (kgspWaitForProcessorSuspend_TU102).
+const SUSPENDED: u32 = 1 << 31;
+/// Class of a channel group (cla06c.h).
+const CHANNEL_GROUP: u32 = 0xa06c;
+/// Class of a subcontext (cl9067.h).
+const CONTEXT_SHARE: u32 = 0x9067;
+
+/// Lists of index and value whose values are looked up one by one (GPU_GET_INFO_V2 and the like).
+const LISTS: [u32; 3] = [0x2080_0102, 0x2080_1823, 0x2080_1303];
+/// Of these, the one of video memory: sizes are this GPU's, in KiB.
+const FB_INFO: u32 = 0x2080_1303;
+/// A size of memory in KiB is larger than this, other figures are not.
+const LARGE_KIB: u32 = 100 << 20;
+
+/// Bytes of a message's body with all its parts, if the message says so: a control with long parameters.
+pub(super) fn whole_length(abi: &Abi, message: &Message) -> Option<usize> {
+    if message.function != abi.rpc("GSP_RM_CONTROL") {
+        return None;
+    }
+    let control = Record::of(abi, CONTROL, message.body.as_slice()).ok()?;
+    Some(abi.offset(CONTROL, "params") + control.get("paramsSize") as usize)
+}
+
+/// Handles a message: its body becomes the answer's. Returns the result, or `None` for a message that wants
+/// no answer.
+pub(super) fn handle(gsp: &mut Gsp, units: &mut Units, message: &mut Message) -> Option<u32> {
+    let name = units.facts.abi.rpc_name(message.function).to_string();
+    let question = Question::Rpc(message.function);
+    let body = message.body.as_mut_slice();
+    let done = match name.as_str() {
+        "SET_SYSTEM_INFO" | "GSP_SET_SYSTEM_INFO" | "SET_REGISTRY" => {
+            units
+                .log
+                .say("gsp", format_args!("{name}, {} bytes", body.len()));
+            gsp.counts.add(question, Source::Known);
+            return None;
+        }
+        "GSP_RM_CONTROL" => control(gsp, units, body),
+        "GSP_RM_ALLOC" => alloc(gsp, units, body),
+        "FREE" => free(gsp, units, body),
+        "DUP_OBJECT" => duplicate(gsp, units, body),
+        "SET_PAGE_DIRECTORY" => set_page_directory(units, body),
+        "GET_GSP_STATIC_INFO" => answers::static_info(&units.facts, body),
+        "UPDATE_BAR_PDE" => update_bar_pde(units, body),
+        "UNLOADING_GUEST_DRIVER" => {
+            units.registers.set(NV_PGSP_FALCON_MAILBOX0, SUSPENDED);
+            Ok(0)
+        }
+        // Memory and versions that the firmware keeps for itself.
+        "SET_GUEST_SYSTEM_INFO" | "ALLOC_MEMORY" | "UNSET_PAGE_DIRECTORY" => Ok(0),
+        _ => {
+            units
+                .log
+                .say("gsp", format_args!("{name} ({}): echo", message.function));
+            gsp.counts.add(question, Source::Echo);
+            return Some(0);
+        }
+    };
+    gsp.counts.add(question, Source::Known);
+    let refused = units.facts.abi.word("NV_ERR_INVALID_PARAM_STRUCT");
+    let result = done.unwrap_or(refused);
+    let quiet = matches!(name.as_str(), "GSP_RM_CONTROL" | "GSP_RM_ALLOC");
+    if !quiet || result != 0 {
+        units.log.say("gsp", format_args!("{name} -> {result:#x}"));
+    }
+    Some(result)
+}
+
+/// A control: by knowledge, from a recording, or by echo.
+fn control(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+    let abi = &units.facts.abi;
+    let said = Record::of(abi, CONTROL, &*body)?;
+    let object = ObjectId {
+        client: said.word("hClient"),
+        handle: said.word("hObject"),
+    };
+    let (command, size) = (said.word("cmd"), said.get("paramsSize") as usize);
+    let (at, status_at) = (abi.offset(CONTROL, "params"), abi.offset(CONTROL, "status"));
+    let params = body.get_mut(at..at + size).ok_or(TooShort)?;
+    let (source, status) = match knowing(units, object, command, params) {
+        Some(status) => {
+            let refused = units.facts.abi.word("NV_ERR_INVALID_PARAM_STRUCT");
+            (Source::Known, status.unwrap_or(refused))
+        }
+        None => match recorded(gsp, units, command, params) {
+            Some(status) => (Source::Recorded, status),
+            None => (Source::Echo, 0),
+        },
+    };
+    gsp.counts.add(Question::Control(command), source);
+    let ObjectId { client, handle } = object;
+    units.log.say(
+        "gsp",
+        format_args!(
+            "control {command:#x} {size:#x} of {client:#x} {handle:#x}: {status:#x} {source}"
+        ),
+    );
+    body[status_at..status_at + 4].copy_from_slice(&status.to_le_bytes());
+    Ok(0)
+}
+
+/// Answers a control with knowledge, if there is any.
+fn knowing(
+    units: &mut Units,
+    object: ObjectId,
+    command: u32,
+    params: &mut [u8],
+) -> Option<Result<u32, TooShort>> {
+    let number = |name: &str| units.facts.abi.word(name);
+    if command == number("NV90F1_CTRL_CMD_VASPACE_COPY_SERVER_RESERVED_PDES") {
+        return Some(copy_page_directories(units, object, params));
+    }
+    if command == number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS") {
+        return Some(disable_channels(units, params));
+    }
+    let found = ANSWERS.iter().find(|(name, _)| number(name) == command);
+    if let Some((_, answer)) = found {
+        return Some(answer(&units.facts, params));
+    }
+    None
+}
+
+/// The first table of an address space, when the driver hands over its upper levels.
+fn copy_page_directories(
+    units: &mut Units,
+    object: ObjectId,
+    params: &mut [u8],
+) -> Result<u32, TooShort> {
+    let name = "NV90F1_CTRL_VASPACE_COPY_SERVER_RESERVED_PDES_PARAMS";
+    let levels = Record::of(&units.facts.abi, name, params)?;
+    let aperture = match levels.at("levels[].aperture", &[0]) {
+        1 => Place::video(0).aperture,
+        _ => Place::system(0).aperture,
+    };
+    let root = Place {
+        aperture,
+        address: levels.at("levels[].physAddress", &[0]),
+    };
+    units
+        .log
+        .say("gsp", format_args!("root of {object:x?} is {root:x?}"));
+    units.host.set_root(object, root);
+    Ok(0)
+}
+
+/// Switches channels off or on.
+fn disable_channels(units: &mut Units, params: &mut [u8]) -> Result<u32, TooShort> {
+    let name = "NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS";
+    let list = Record::of(&units.facts.abi, name, params)?;
+    let disabled = list.get("bDisable") != 0;
+    let count = (list.get("numChannels") as usize).min(list.count("hChannelList[]", 0));
+    for index in 0..count {
+        let channel = ObjectId {
+            client: list.at("hClientList[]", &[index]) as u32,
+            handle: list.at("hChannelList[]", &[index]) as u32,
+        };
+        units.host.disable(channel, disabled);
+    }
+    Ok(0)
+}
+
+/// Answers a control as a real driver did, if there is a recording.
+fn recorded(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Option<u32> {
+    if LISTS.contains(&command) {
+        return look_up(gsp, units, command, params);
+    }
+    if !is_state_of_the_gpu(command) {
+        return None;
+    }
+    let answer = gsp.recordings().find(command, params)?;
+    params.copy_from_slice(&answer.after);
+    Some(answer.status)
+}
+
+/// Fills a list of index and value from all recorded lists.
+fn look_up(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Option<u32> {
+    let word =
+        |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let entries = |bytes: &[u8]| {
+        let count = word(bytes, 0).unwrap_or(0) as usize;
+        count.min(bytes.len().saturating_sub(4) / 8)
+    };
+    for index in 0..entries(params) {
+        let at = 4 + 8 * index;
+        let wanted = word(params, at)?;
+        let known = gsp.recordings().all(command).find_map(|answer| {
+            let places = (0..entries(&answer.after)).map(|index| 4 + 8 * index);
+            let mut found = places.filter(|at| word(&answer.after, *at) == Some(wanted));
+            word(&answer.after, found.next()? + 4)
+        });
+        let value = match known {
+            Some(value) if command == FB_INFO && value > LARGE_KIB => {
+                (units.facts.model.memory >> 10) as u32
+            }
+            Some(value) => value,
+            None => continue,
+        };
+        params[at + 4..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    Some(0)
+}
+
+/// Whether a recorded answer to a control holds for this GPU: not if the control does something, and not if
+/// the answer depends on what the driver has made.
+fn is_state_of_the_gpu(command: u32) -> bool {
+    const DONE_OR_MADE: [u32; 16] = [
+        0x2080_0301,
+        0xa06f_0103,
+        0xa06f_0104,
+        0x906f_0101,
+        0xa06c_0101,
+        0x2080_012b,
+        0x2080_014a,
+        0x2080_220c,
+        0x2080_2210,
+        0x2080_0110,
+        0x2080_0111,
+        0xc36f_0108,
+        0xc36f_010a,
+        0x83de_0309,
+        0xa06c_0103,
+        0xa06c_0105,
+    ];
+    !DONE_OR_MADE.contains(&command)
+}
+
+/// An allocation: the object is remembered, and a channel is made.
+fn alloc(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+    let abi = &units.facts.abi;
+    let said = Record::of(abi, ALLOC, &*body)?;
+    let id = ObjectId {
+        client: said.word("hClient"),
+        handle: said.word("hObject"),
+    };
+    let (parent, class) = (said.word("hParent"), said.word("hClass"));
+    let size = said.get("paramsSize") as usize;
+    let (at, status_at) = (abi.offset(ALLOC, "params"), abi.offset(ALLOC, "status"));
+    let params = body.get(at..at + size).ok_or(TooShort)?;
+    let (mut object, mut source) = (
+        GspObject {
+            parent,
+            class,
+            engine: 0,
+            space: 0,
+        },
+        Source::Echo,
+    );
+    if class == CHANNEL_GROUP {
+        let group = Record::of(abi, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", params)?;
+        object.engine = group.word("engineType");
+        object.space = group.word("hVASpace");
+        source = Source::Known;
+    } else if class == CONTEXT_SHARE {
+        let share = Record::of(abi, "NV_CTXSHARE_ALLOCATION_PARAMETERS", params)?;
+        object.space = share.word("hVASpace");
+        source = Source::Known;
+    } else if is_channel(class) {
+        let (setup, spaces) = channel(gsp, units, id, parent, params)?;
+        let ChannelId { runlist, number } = setup.id;
+        units.log.say(
+            "gsp",
+            format_args!("channel {number} of runlist {runlist}: {setup:x?}"),
+        );
+        units.host.add(id, setup, spaces);
+        source = Source::Known;
+    }
+    gsp.objects.add(id, object);
+    gsp.counts.add(Question::Class(class), source);
+    let ObjectId { client, handle } = id;
+    units.log.say(
+        "gsp",
+        format_args!("alloc {class:#x} {size:#x} as {client:#x} {handle:#x} under {parent:#x}"),
+    );
+    body[status_at..status_at + 4].fill(0);
+    Ok(0)
+}
+
+/// Classes of channels, since Kepler (`*_CHANNEL_GPFIFO_A`).
+fn is_channel(class: u32) -> bool {
+    class & 0xff == 0x6f && class >= 0xa06f
+}
+
+/// What a channel is made of, and the objects that may have its address space.
+fn channel(
+    gsp: &Gsp,
+    units: &Units,
+    id: ObjectId,
+    parent: u32,
+    params: &[u8],
+) -> Result<(ChannelSetup, Vec<ObjectId>), TooShort> {
+    let said = Record::of(&units.facts.abi, "NV_CHANNEL_ALLOC_PARAMS", params)?;
+    let of_client = |handle: u32| ObjectId {
+        client: id.client,
+        handle,
+    };
+    let group = gsp.objects.get(of_client(parent));
+    let share = gsp.objects.get(of_client(said.word("hContextShare")));
+    let engine = match said.word("engineType") {
+        0 => group.map_or(0, |group| group.engine),
+        engine => engine,
+    };
+    let runs = |e: &&crate::engines::Engine| e.rm_type(&units.facts.abi) == engine;
+    let runlist = units
+        .facts
+        .engines
+        .iter()
+        .find(runs)
+        .map_or(0, |engine| engine.runlist);
+    let flags = said.word("flags");
+    // `NVOS04_FLAGS_CHANNEL_USERD_INDEX_PAGE_VALUE` and `_USERD_INDEX_VALUE`.
+    let number = (flags >> 12 & 0x1ff) * 8 + (flags >> 8 & 7);
+    let place = |memory: &str| Place {
+        aperture: aperture_of(said.word(&format!("{memory}.addressSpace"))),
+        address: said.get(&format!("{memory}.base")),
+    };
+    let setup = ChannelSetup {
+        id: ChannelId { runlist, number },
+        ring: said.get("gpFifoOffset"),
+        entries: said.word("gpFifoEntries"),
+        userd: place("userdMem"),
+        instance: place("instanceMem"),
+    };
+    let handles = [
+        said.word("hVASpace"),
+        share.map_or(0, |share| share.space),
+        group.map_or(0, |group| group.space),
+        said.word("hContextShare"),
+        parent,
+    ];
+    Ok((
+        setup,
+        handles
+            .into_iter()
+            .filter(|handle| *handle != 0)
+            .map(of_client)
+            .collect(),
+    ))
+}
+
+fn free(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+    let said = Record::of(&units.facts.abi, "rpc_free_v03_00", body)?;
+    let client = said.word("params.hRoot");
+    let object = ObjectId {
+        client,
+        handle: said.word("params.hObjectOld"),
+    };
+    for gone in gsp.objects.remove(object) {
+        units.host.remove(gone);
+    }
+    Ok(0)
+}
+
+fn duplicate(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+    let said = Record::of(&units.facts.abi, "rpc_dup_object_v03_00", body)?;
+    let object = |client: &str, handle: &str| ObjectId {
+        client: said.word(client),
+        handle: said.word(handle),
+    };
+    let copy = object("params.hClient", "params.hObject");
+    let original = object("params.hClientSrc", "params.hObjectSrc");
+    let parent = said.word("params.hParent");
+    let known = gsp.objects.get(original).copied();
+    let class = GspObject {
+        parent,
+        class: 0,
+        engine: 0,
+        space: 0,
+    };
+    gsp.objects.add(
+        copy,
+        GspObject {
+            parent,
+            ..known.unwrap_or(class)
+        },
+    );
+    units.host.duplicate(copy, original);
+    Ok(0)
+}
+
+fn set_page_directory(units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+    let said = Record::of(&units.facts.abi, "rpc_set_page_directory_v1E_05", body)?;
+    let space = ObjectId {
+        client: said.word("hClient"),
+        handle: said.word("params.hVASpace"),
+    };
+    let address = said.get("params.physAddress");
+    // `NV0080_CTRL_DMA_SET_PAGE_DIRECTORY_FLAGS_APERTURE`: video memory is 0.
+    let root = match said.word("params.flags") & 3 {
+        0 => Place::video(address),
+        _ => Place::system(address),
+    };
+    units
+        .log
+        .say("gsp", format_args!("root of {space:x?} is {root:x?}"));
+    units.host.set_root(space, root);
+    Ok(0)
+}
+
+/// The driver has made the tables of a window; the window's first table is the firmware's.
+fn update_bar_pde(units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+    let abi = &units.facts.abi;
+    let said = Record::of(abi, "rpc_update_bar_pde_v15_00", body)?;
+    let root = match said.word("info.barType") {
+        bar if bar == abi.word("NV_RPC_UPDATE_PDE_BAR_1") => units.facts.bar1_root(),
+        _ => units.facts.bar2_root(),
+    };
+    let entry = said.get("info.entryValue").to_le_bytes();
+    let written = units.memory.write(Place::video(root), &entry);
+    Ok(if written.is_ok() {
+        0
+    } else {
+        abi.word("NV_ERR_INSUFFICIENT_RESOURCES")
+    })
+}

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A channel: a ring of entries that name push buffers, whose methods go to the host or to an engine.
+
+use crate::{
+    compute::{self, ComputeState},
+    copy_engine::{self, CopyInterrupt},
+    host::{
+        methods::{self, Method},
+        semaphore::{Progress, Semaphore},
+    },
+    memory::{Memory, NoMemory, Place},
+    mmu::{AddressSpace, MmuFault},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// The host's own methods (class c86f, `NVC86F_*`).
+mod method {
+    pub(super) const SET_OBJECT: u16 = 0x00;
+    pub(super) const NON_STALL_INTERRUPT: u16 = 0x20;
+    pub(super) const SEM_ADDR_LO: u16 = 0x5c;
+    pub(super) const SEM_ADDR_HI: u16 = 0x60;
+    pub(super) const SEM_PAYLOAD_LO: u16 = 0x64;
+    pub(super) const SEM_PAYLOAD_HI: u16 = 0x68;
+    pub(super) const SEM_EXECUTE: u16 = 0x6c;
+}
+
+/// Offsets in the page that the channel's owner writes to (class c86f, `Nvc86fControl`).
+const USERD_GP_GET: u64 = 0x88;
+const USERD_GP_PUT: u64 = 0x8c;
+/// `NVC86F_GP_ENTRY1_OPCODE_SET_PB_SEGMENT_EXTENDED_BASE`.
+const SET_EXTENDED_BASE: u32 = 4;
+/// The copy engine's subchannel (cl c86f, `NVA06F_SUBCHANNEL_COPY_ENGINE`); no object need be set there.
+const COPY_SUBCHANNEL: u8 = 4;
+/// The class of that engine.
+const COPY_CLASS: u32 = 0xc8b5;
+
+/// A channel's number on its runlist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelId {
+    /// The runlist.
+    pub runlist: u32,
+    /// The number on it.
+    pub number: u32,
+}
+
+/// What the driver said of a channel when it was made.
+#[derive(Clone, Debug)]
+pub struct ChannelSetup {
+    /// Number and runlist.
+    pub id: ChannelId,
+    /// Virtual address of the ring.
+    pub ring: u64,
+    /// Entries of the ring.
+    pub entries: u32,
+    /// The page with the ring's pointers.
+    pub userd: Place,
+    /// The instance block, where the driver writes the address space's root.
+    pub instance: Place,
+}
+
+/// What happened while a channel ran, for others to act upon.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Engines that want the interrupt which does not stop them.
+    pub non_stall: bool,
+    /// Methods that were executed.
+    pub methods: u64,
+    /// Kernels that were launched.
+    pub launches: Vec<compute::Kernel>,
+}
+
+/// Why a channel has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It waits for a semaphore.
+    Blocked,
+    /// An address led nowhere.
+    Fault(MmuFault),
+}
+
+impl From<MmuFault> for Stop {
+    fn from(fault: MmuFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<NoMemory> for Stop {
+    fn from(no: NoMemory) -> Self {
+        Self::Fault(MmuFault::Page(no))
+    }
+}
+
+/// A channel and the state of its methods.
+#[derive(Debug)]
+pub struct Channel {
+    /// What the driver said of it.
+    pub setup: ChannelSetup,
+    /// The driver has switched it off (FIFO_DISABLE_CHANNELS), or not yet on.
+    pub disabled: bool,
+    /// A fault stopped it; only its end helps.
+    pub faulted: bool,
+    get: u32,
+    extended_base: u64,
+    /// Classes of the engines, by subchannel.
+    objects: [u32; 8],
+    /// Values of methods by subchannel and address; the host's have subchannel 0.
+    state: HashMap<(u8, u16), u32>,
+    compute: ComputeState,
+    pending: VecDeque<Method>,
+}
+
+/// Nanoseconds of the GPU's clock.
+pub fn now() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    since.as_nanos() as u64
+}
+
+impl Channel {
+    /// A channel that has run nothing.
+    pub fn new(setup: ChannelSetup) -> Self {
+        Self {
+            setup,
+            disabled: false,
+            faulted: false,
+            get: 0,
+            extended_base: 0,
+            objects: [0; 8],
+            state: HashMap::new(),
+            compute: ComputeState::default(),
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// Whether it has methods that were fetched and not executed.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Runs until the ring is empty or a semaphore holds it.
+    pub fn run(
+        &mut self,
+        memory: &mut Memory,
+        space: AddressSpace,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stop> {
+        self.execute(memory, space, outcome)?;
+        loop {
+            let put = memory.read32(self.setup.userd.plus(USERD_GP_PUT))?;
+            if self.get == put || self.setup.entries == 0 {
+                return Ok(());
+            }
+            self.fetch(memory, space)?;
+            self.get = (self.get + 1) % self.setup.entries;
+            memory.write32(self.setup.userd.plus(USERD_GP_GET), self.get)?;
+            self.execute(memory, space, outcome)?;
+        }
+    }
+
+    /// Reads the next entry of the ring, and the push buffer that it names.
+    fn fetch(&mut self, memory: &mut Memory, space: AddressSpace) -> Result<(), Stop> {
+        let mut entry = [0; 8];
+        let at = self.setup.ring + 8 * u64::from(self.get);
+        space.read(memory, at, &mut entry)?;
+        let entry = u64::from_le_bytes(entry);
+        let (low, high) = (entry as u32, (entry >> 32) as u32);
+        let length = (high >> 10 & 0x1f_ffff) as usize;
+        if length == 0 {
+            if high & 0xff == SET_EXTENDED_BASE {
+                self.extended_base = u64::from(low >> 8 & 0x1_ffff) << 40;
+            }
+            return Ok(());
+        }
+        let address = u64::from(low & !3) | u64::from(high & 0xff) << 32 | self.extended_base;
+        let mut segment = vec![0; 4 * length];
+        space.read(memory, address, &mut segment)?;
+        self.pending.extend(methods::decode(&segment));
+        Ok(())
+    }
+
+    fn execute(
+        &mut self,
+        memory: &mut Memory,
+        space: AddressSpace,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stop> {
+        while let Some(method) = self.pending.front().copied() {
+            match self.method(memory, space, method, outcome)? {
+                Progress::Done => self.pending.pop_front(),
+                Progress::Blocked => return Err(Stop::Blocked),
+            };
+            outcome.methods += 1;
+        }
+        Ok(())
+    }
+
+    fn value(&self, subchannel: u8, address: u16) -> u32 {
+        self.state.get(&(subchannel, address)).copied().unwrap_or(0)
+    }
+
+    fn method(
+        &mut self,
+        memory: &mut Memory,
+        space: AddressSpace,
+        method: Method,
+        outcome: &mut Outcome,
+    ) -> Result<Progress, MmuFault> {
+        let Method {
+            subchannel,
+            address,
+            value,
+        } = method;
+        if address < 0x100 {
+            return self.host_method(memory, space, method, outcome);
+        }
+        self.state.insert((subchannel, address), value);
+        match self.class(subchannel) & 0xff {
+            0xb5 if address == copy_engine::LAUNCH_DMA => {
+                let state = |address| self.value(subchannel, address);
+                let launch = copy_engine::Launch {
+                    space,
+                    state: &state,
+                    flags: value,
+                    now: now(),
+                };
+                let interrupt = launch.run(memory)?;
+                outcome.non_stall |= interrupt == CopyInterrupt::NonBlocking;
+            }
+            0xc0 => {
+                let state = &self.state;
+                let get = |address| state.get(&(subchannel, address)).copied().unwrap_or(0);
+                let kernel = self.compute.method(memory, space, &get, address, value)?;
+                outcome.launches.extend(kernel);
+            }
+            _ => {}
+        }
+        Ok(Progress::Done)
+    }
+
+    /// The class of a subchannel's engine.
+    fn class(&self, subchannel: u8) -> u32 {
+        match self.objects[subchannel as usize & 7] {
+            0 if subchannel == COPY_SUBCHANNEL => COPY_CLASS,
+            class => class,
+        }
+    }
+
+    fn host_method(
+        &mut self,
+        memory: &mut Memory,
+        space: AddressSpace,
+        method: Method,
+        outcome: &mut Outcome,
+    ) -> Result<Progress, MmuFault> {
+        let Method {
+            subchannel,
+            address,
+            value,
+        } = method;
+        match address {
+            method::SET_OBJECT => self.objects[subchannel as usize & 7] = value & 0xffff,
+            method::NON_STALL_INTERRUPT => outcome.non_stall = true,
+            method::SEM_EXECUTE => {
+                let host = |address| self.value(0, address);
+                let semaphore = Semaphore::of_host(
+                    [host(method::SEM_ADDR_LO), host(method::SEM_ADDR_HI)],
+                    [host(method::SEM_PAYLOAD_LO), host(method::SEM_PAYLOAD_HI)],
+                    value,
+                );
+                if let Some(semaphore) = semaphore {
+                    return semaphore.execute(memory, space, now());
+                }
+            }
+            _ => {
+                self.state.insert((0, address), value);
+            }
+        }
+        Ok(Progress::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{host::methods::incrementing, mmu::tests::Tables};
+
+    const RING: u64 = 0x1000;
+    const PUSH: u64 = 0x2000;
+    const SEMAPHORE: u64 = 0x3000;
+
+    fn bench() -> (Memory, AddressSpace, Channel) {
+        let mut memory = Memory::new(1 << 30);
+        let mut tables = Tables::new(1 << 20);
+        for page in 0..16 {
+            tables.map(&mut memory, page << 12, 12, (0x200 + page) << 12);
+        }
+        let setup = ChannelSetup {
+            id: ChannelId {
+                runlist: 0,
+                number: 3,
+            },
+            ring: RING,
+            entries: 8,
+            userd: Place::video(0x30_0000),
+            instance: Place::video(0x30_1000),
+        };
+        (
+            memory,
+            AddressSpace { root: tables.root },
+            Channel::new(setup),
+        )
+    }
+
+    fn push(memory: &mut Memory, space: AddressSpace, entry: u64, at: u64, words: &[u32]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        space.write(memory, at, &bytes).expect("is mapped");
+        let value = at | (words.len() as u64) << 42;
+        space
+            .write(memory, RING + 8 * entry, &value.to_le_bytes())
+            .expect("is mapped");
+        let put = (entry + 1) as u32 % 8;
+        memory
+            .write32(Place::video(0x30_0000 + USERD_GP_PUT), put)
+            .expect("is memory");
+    }
+
+    fn semaphore(execute: u32, payload: u32) -> Vec<u32> {
+        let address = SEMAPHORE as u32;
+        vec![incrementing(0, 0x5c, 5), address, 0, payload, 0, execute]
+    }
+
+    #[test]
+    fn ring_is_run_to_its_end() {
+        let (mut memory, space, mut channel) = bench();
+        push(&mut memory, space, 0, PUSH, &semaphore(1, 77));
+        let mut outcome = Outcome::default();
+        assert_eq!(channel.run(&mut memory, space, &mut outcome), Ok(()));
+        let place = space.place(&memory, SEMAPHORE).expect("is mapped");
+        assert_eq!(memory.read32(place), Ok(77));
+        assert_eq!(memory.read32(Place::video(0x30_0000 + USERD_GP_GET)), Ok(1));
+        assert_eq!(outcome.methods, 5);
+    }
+
+    #[test]
+    fn acquire_holds_the_channel_until_the_value_is_there() {
+        let (mut memory, space, mut channel) = bench();
+        let mut words = semaphore(0, 5);
+        words.extend(semaphore(1, 6));
+        push(&mut memory, space, 0, PUSH, &words);
+        let mut outcome = Outcome::default();
+        assert_eq!(
+            channel.run(&mut memory, space, &mut outcome),
+            Err(Stop::Blocked)
+        );
+        assert_eq!(
+            channel.run(&mut memory, space, &mut outcome),
+            Err(Stop::Blocked)
+        );
+        let place = space.place(&memory, SEMAPHORE).expect("is mapped");
+        memory.write32(place, 5).expect("is memory");
+        assert_eq!(channel.run(&mut memory, space, &mut outcome), Ok(()));
+        assert_eq!(memory.read32(place), Ok(6));
+    }
+
+    #[test]
+    fn copy_engine_needs_no_object_on_its_subchannel() {
+        let (mut memory, space, mut channel) = bench();
+        space
+            .write(&mut memory, 0x4000, b"copied")
+            .expect("is mapped");
+        let words = [
+            incrementing(4, 0x400, 4),
+            0,
+            0x4000,
+            0,
+            0x5000,
+            incrementing(4, 0x418, 1),
+            6,
+            incrementing(4, 0x300, 1),
+            2 | 2 << 5,
+        ];
+        push(&mut memory, space, 0, PUSH, &words);
+        let mut outcome = Outcome::default();
+        assert_eq!(channel.run(&mut memory, space, &mut outcome), Ok(()));
+        let mut back = [0; 6];
+        space
+            .read(&mut memory, 0x5000, &mut back)
+            .expect("is mapped");
+        assert_eq!((&back, outcome.non_stall), (b"copied", true));
+    }
+
+    #[test]
+    fn fault_is_reported_with_its_address() {
+        let (mut memory, space, mut channel) = bench();
+        push(&mut memory, space, 0, PUSH, &semaphore(1, 1));
+        space
+            .write(&mut memory, PUSH + 4, &0x80_0000_u32.to_le_bytes())
+            .expect("is mapped");
+        let stop = channel.run(&mut memory, space, &mut Outcome::default());
+        let wanted = MmuFault::Unmapped {
+            address: 0x80_0000,
+            level: 12,
+        };
+        assert_eq!(stop, Err(Stop::Fault(wanted)));
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The GPU's units, as far as the firmware works on them.
+
+use crate::{
+    gsp::answers::Facts, host::Host, interrupts::Interrupts, log::Log, memory::Memory,
+    registers::Registers,
+};
+
+/// What the firmware and the registers share.
+#[derive(Debug)]
+pub struct Units {
+    /// What the GPU is, and what the driver's release says.
+    pub facts: Facts,
+    /// Video memory and the machine's.
+    pub memory: Memory,
+    /// Registers that keep what is written.
+    pub registers: Registers,
+    /// The tree of interrupts.
+    pub interrupts: Interrupts,
+    /// Channels.
+    pub host: Host,
+    /// The log.
+    pub log: Log,
+}
