@@ -28,19 +28,29 @@ pub struct Engine {
     pub index: u32,
 }
 
-/// First vector of the engines' interrupts: those that stop an engine, those that do not, and the
-/// scheduler's of each runlist.
-const STALL: u32 = 128;
-const NON_STALL: u32 = 256;
-const SCHEDULER: u32 = 384;
-const SCHEDULER_NON_STALL: u32 = 448;
+/// Which subtrees each of the driver's categories has, first and last (`NV2080_INTR_CATEGORY_*`):
+/// default, engines, engines without a stop, runlists, runlists without a stop, UVM's own, shared with UVM.
+/// They are those of intr_gh100.c and hopper/gh100/dev_vm_addendum.h.
+pub const SUBTREES: [[u8; 2]; 7] = [[2, 2], [3, 3], [0, 0], [4, 4], [5, 5], [1, 1], [2, 2]];
+
+/// The first vector of a subtree: each has two leaves of 32.
+const fn subtree(number: u32) -> u32 {
+    64 * number
+}
+
+/// First vectors of the engines' interrupts that do not stop them, and that do; of the runlists' likewise.
+const NON_STALL: u32 = subtree(0);
+const STALL: u32 = subtree(3);
+const RUNLIST: u32 = subtree(4);
+const RUNLIST_NON_STALL: u32 = subtree(5);
+/// Vector of the log of context switches, beyond the engines'.
+const FECS_LOG: u32 = subtree(0) + 32;
 /// No vector.
 pub const NO_VECTOR: u32 = u32::MAX;
 /// Vector of messages from the firmware.
-pub const GSP_VECTOR: u32 = 67;
-/// Vector of faults that the driver can answer. UVM owns it and the access counters' (3): the two must be in
-/// a leaf of their own (subtree 0).
-pub const REPLAYABLE_FAULT_VECTOR: u32 = 1;
+pub const GSP_VECTOR: u32 = subtree(2) + 5;
+/// Vector of faults that the driver can answer.
+pub const REPLAYABLE_FAULT_VECTOR: u32 = subtree(1);
 
 /// All engines of a GPU.
 pub fn of(model: &GpuModel) -> Vec<Engine> {
@@ -160,31 +170,29 @@ pub struct InterruptLine {
     pub non_stall: u32,
 }
 
-/// Units that are no engines, with their vectors.
+/// Units that are no engines, with their vectors. The doorbell's is fixed
+/// (`NV_CTRL_CPU_DOORBELL_VECTORID_VALUE_CONSTANT`).
 const UNITS: [(&str, u32); 16] = [
-    ("MC_ENGINE_IDX_TMR", 64),
-    ("MC_ENGINE_IDX_FIFO", 65),
-    ("MC_ENGINE_IDX_BUS", 66),
-    ("MC_ENGINE_IDX_GSP", GSP_VECTOR),
-    ("MC_ENGINE_IDX_FB", 68),
-    ("MC_ENGINE_IDX_PMU", 69),
-    ("MC_ENGINE_IDX_TMR_SWRL", 70),
-    ("MC_ENGINE_IDX_CPU_DOORBELL", 71),
     ("MC_ENGINE_IDX_REPLAYABLE_FAULT", REPLAYABLE_FAULT_VECTOR),
     (
         "MC_ENGINE_IDX_REPLAYABLE_FAULT_CPU",
         REPLAYABLE_FAULT_VECTOR,
     ),
-    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT", 2),
-    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT_CPU", 2),
-    ("MC_ENGINE_IDX_ACCESS_CNTR", 3),
-    ("MC_ENGINE_IDX_REPLAYABLE_FAULT_ERROR", 4),
-    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT_ERROR", 5),
-    ("MC_ENGINE_IDX_INFO_FAULT", 6),
+    ("MC_ENGINE_IDX_ACCESS_CNTR", subtree(1) + 1),
+    ("MC_ENGINE_IDX_CPU_DOORBELL", subtree(2) + 1),
+    ("MC_ENGINE_IDX_TMR", subtree(2) + 2),
+    ("MC_ENGINE_IDX_FIFO", subtree(2) + 3),
+    ("MC_ENGINE_IDX_BUS", subtree(2) + 4),
+    ("MC_ENGINE_IDX_GSP", GSP_VECTOR),
+    ("MC_ENGINE_IDX_FB", subtree(2) + 6),
+    ("MC_ENGINE_IDX_PMU", subtree(2) + 7),
+    ("MC_ENGINE_IDX_TMR_SWRL", subtree(2) + 8),
+    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT", subtree(2) + 9),
+    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT_CPU", subtree(2) + 9),
+    ("MC_ENGINE_IDX_REPLAYABLE_FAULT_ERROR", subtree(2) + 10),
+    ("MC_ENGINE_IDX_NON_REPLAYABLE_FAULT_ERROR", subtree(2) + 11),
+    ("MC_ENGINE_IDX_INFO_FAULT", subtree(2) + 12),
 ];
-
-/// Which subtrees each of the driver's categories has, first and last (`NV2080_INTR_CATEGORY_*`).
-pub const SUBTREES: [[u8; 2]; 7] = [[1, 1], [2, 3], [4, 5], [6, 6], [7, 7], [0, 0], [0, 0]];
 
 /// The table of interrupts.
 pub fn interrupts(abi: &Abi, engines: &[Engine]) -> Vec<InterruptLine> {
@@ -204,13 +212,13 @@ pub fn interrupts(abi: &Abi, engines: &[Engine]) -> Vec<InterruptLine> {
         .filter(|engine| engine.slot == 0)
         .map(|engine| InterruptLine {
             unit: abi.word("MC_ENGINE_IDX_ESCHEDn(0)") + engine.runlist,
-            stall: SCHEDULER + engine.index,
-            non_stall: SCHEDULER_NON_STALL + engine.index,
+            stall: RUNLIST + engine.index,
+            non_stall: RUNLIST_NON_STALL + engine.index,
         });
     let fecs = InterruptLine {
         unit: abi.word("MC_ENGINE_IDX_GR0_FECS_LOG"),
         stall: NO_VECTOR,
-        non_stall: 270,
+        non_stall: FECS_LOG,
     };
     units
         .chain(of_engines)
@@ -229,7 +237,7 @@ mod tests {
         let engines = of(&GpuModel::h200());
         for line in interrupts(&abi, &engines) {
             for vector in [line.stall, line.non_stall] {
-                assert!(vector == NO_VECTOR || vector < 512, "{line:?}");
+                assert!(vector == NO_VECTOR || vector < subtree(6), "{line:?}");
             }
         }
     }

@@ -69,7 +69,7 @@ impl Fsp {
 
     fn step(&mut self, flag: u32) {
         if self.control & flag != 0 {
-            self.control = self.control & !0xffff | (self.control & 0xfffc) + 4 & 0xffff;
+            self.control = self.control & !0xffff | ((self.control & 0xfffc) + 4) & 0xffff;
         }
     }
 
@@ -145,9 +145,9 @@ mod tests {
         let mut fsp = Fsp::default();
         fsp.set_control(AINCW);
         (0..200).for_each(|word| fsp.write_data(word));
-        fsp.set_control(AINCR | 64 * 4);
+        fsp.set_control(AINCR | (64 * 4));
         assert_eq!((fsp.read_data(), fsp.read_data()), (64, 65));
-        assert_eq!(fsp.control(), AINCR | 66 * 4);
+        assert_eq!(fsp.control(), AINCR | (66 * 4));
     }
 
     #[test]

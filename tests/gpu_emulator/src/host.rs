@@ -57,8 +57,8 @@ struct HostChannel {
 pub struct Host {
     channels: BTreeMap<ChannelId, HostChannel>,
     blocked: BTreeSet<ChannelId>,
-    /// Roots that messages said, by address space.
-    roots: HashMap<ObjectId, Place>,
+    /// Roots that messages said, by address space, the newest last.
+    roots: Vec<(ObjectId, Place)>,
     /// Duplicates of address spaces, and what each is one of.
     duplicates: HashMap<ObjectId, ObjectId>,
     doorbells: u64,
@@ -85,7 +85,7 @@ impl Host {
         self.channels.retain(|_, channel| channel.object != object);
         let channels = &self.channels;
         self.blocked.retain(|id| channels.contains_key(id));
-        self.roots.remove(&object);
+        self.roots.retain(|(known, _)| *known != object);
         self.duplicates.remove(&object);
     }
 
@@ -115,7 +115,9 @@ impl Host {
 
     /// A message said the root of an address space.
     pub fn set_root(&mut self, space: ObjectId, root: Place) {
-        self.roots.insert(self.original(space), root);
+        let space = self.original(space);
+        self.roots.retain(|(known, _)| *known != space);
+        self.roots.push((space, root));
     }
 
     /// The address space of a channel.
@@ -135,8 +137,19 @@ impl Host {
                 return Some(AddressSpace { root });
             }
         }
-        let known = |object: &ObjectId| self.roots.get(&self.original(*object)).copied();
-        let root = entry.spaces.iter().find_map(known)?;
+        let named = entry.spaces.iter().find_map(|object| {
+            let space = self.original(*object);
+            self.roots.iter().find(|(known, _)| *known == space)
+        });
+        // A channel that names no address space has its device's: the newest of its client.
+        let client = entry.object.client;
+        let of_client = || {
+            self.roots
+                .iter()
+                .rev()
+                .find(|(known, _)| known.client == client)
+        };
+        let root = named.or_else(of_client)?.1;
         Some(AddressSpace { root })
     }
 

@@ -35,6 +35,9 @@ pub enum Question {
     Class(u32),
 }
 
+/// Picks some of the questions.
+type Pick = fn(Question) -> bool;
+
 /// How often each question was answered, and from where.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -48,14 +51,14 @@ impl Counts {
     }
 
     /// Kinds of questions that are answered from this source, of those that `of` picks.
-    pub fn kinds(&self, source: Source, of: fn(Question) -> bool) -> usize {
+    pub fn kinds(&self, source: Source, of: Pick) -> usize {
         let mine = |(question, from): &&(Question, Source)| *from == source && of(*question);
         self.answers.keys().filter(mine).count()
     }
 
     /// The summary, in lines.
     pub fn lines(&self) -> Vec<String> {
-        let groups: [(&str, fn(Question) -> bool); 3] = [
+        let groups: [(&str, Pick); 3] = [
             ("messages", |question| matches!(question, Question::Rpc(_))),
             ("controls", |question| {
                 matches!(question, Question::Control(_))

@@ -11,9 +11,9 @@ pub struct GspObject {
     pub parent: u32,
     /// Its class.
     pub class: u32,
-    /// The engine of a channel group, the address space of whatever names one; 0: none.
+    /// The engine of a channel group; 0: none.
     pub engine: u32,
-    /// The address space's handle.
+    /// The address space's handle; of an address space that is its device's own, the device's.
     pub space: u32,
 }
 
@@ -32,6 +32,20 @@ impl Objects {
     /// An object.
     pub fn get(&self, id: ObjectId) -> Option<&GspObject> {
         self.all.get(&id)
+    }
+
+    /// The handle of an object or of the nearest one above it that has this class.
+    pub fn above(&self, id: ObjectId, class: u32) -> Option<u32> {
+        let mut at = id;
+        // A tree of the driver's is not deep; a circle must not be endless.
+        for _ in 0..16 {
+            let object = self.all.get(&at)?;
+            if object.class == class {
+                return Some(at.handle);
+            }
+            at.handle = object.parent;
+        }
+        None
     }
 
     /// How many there are.

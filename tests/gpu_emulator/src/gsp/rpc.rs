@@ -26,6 +26,10 @@ const ALLOC: &str = "rpc_gsp_rm_alloc_v03_00";
 const SUSPENDED: u32 = 1 << 31;
 /// Class of a channel group (cla06c.h).
 const CHANNEL_GROUP: u32 = 0xa06c;
+/// Class of an address space (cl90f1.h).
+const ADDRESS_SPACE: u32 = 0x90f1;
+/// Class of a device (cl0080.h).
+const DEVICE: u32 = 0x80;
 /// Class of a subcontext (cl9067.h).
 const CONTEXT_SHARE: u32 = 0x9067;
 
@@ -101,7 +105,7 @@ fn control(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, Too
     let (command, size) = (said.word("cmd"), said.get("paramsSize") as usize);
     let (at, status_at) = (abi.offset(CONTROL, "params"), abi.offset(CONTROL, "status"));
     let params = body.get_mut(at..at + size).ok_or(TooShort)?;
-    let (source, status) = match knowing(units, object, command, params) {
+    let (source, status) = match knowing(gsp, units, object, command, params) {
         Some(status) => {
             let refused = units.facts.abi.word("NV_ERR_INVALID_PARAM_STRUCT");
             (Source::Known, status.unwrap_or(refused))
@@ -125,6 +129,7 @@ fn control(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, Too
 
 /// Answers a control with knowledge, if there is any.
 fn knowing(
+    gsp: &Gsp,
     units: &mut Units,
     object: ObjectId,
     command: u32,
@@ -132,7 +137,7 @@ fn knowing(
 ) -> Option<Result<u32, TooShort>> {
     let number = |name: &str| units.facts.abi.word(name);
     if command == number("NV90F1_CTRL_CMD_VASPACE_COPY_SERVER_RESERVED_PDES") {
-        return Some(copy_page_directories(units, object, params));
+        return Some(copy_page_directories(gsp, units, object, params));
     }
     if command == number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS") {
         return Some(disable_channels(units, params));
@@ -146,6 +151,7 @@ fn knowing(
 
 /// The first table of an address space, when the driver hands over its upper levels.
 fn copy_page_directories(
+    gsp: &Gsp,
     units: &mut Units,
     object: ObjectId,
     params: &mut [u8],
@@ -164,6 +170,16 @@ fn copy_page_directories(
         .log
         .say("gsp", format_args!("root of {object:x?} is {root:x?}"));
     units.host.set_root(object, root);
+    // The device's own address space outlives the handle by which it was reached.
+    if let Some(device) = gsp.objects.get(object).filter(|space| space.space != 0) {
+        units.host.set_root(
+            ObjectId {
+                client: object.client,
+                handle: device.space,
+            },
+            root,
+        );
+    }
     Ok(0)
 }
 
@@ -274,6 +290,12 @@ fn alloc(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooSh
         object.engine = group.word("engineType");
         object.space = group.word("hVASpace");
         source = Source::Known;
+    } else if class == ADDRESS_SPACE {
+        let space = Record::of(abi, "NV_VASPACE_ALLOCATION_PARAMETERS", params)?;
+        if space.get("index") == abi.number("NV_VASPACE_ALLOCATION_INDEX_GPU_DEVICE") {
+            object.space = parent;
+        }
+        source = Source::Known;
     } else if class == CONTEXT_SHARE {
         let share = Record::of(abi, "NV_CTXSHARE_ALLOCATION_PARAMETERS", params)?;
         object.space = share.word("hVASpace");
@@ -349,7 +371,9 @@ fn channel(
         share.map_or(0, |share| share.space),
         group.map_or(0, |group| group.space),
         said.word("hContextShare"),
-        parent,
+        gsp.objects
+            .above(of_client(parent), DEVICE)
+            .unwrap_or(parent),
     ];
     Ok((
         setup,
