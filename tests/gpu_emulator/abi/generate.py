@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""generate.py [--check] SOURCE: writes VERSION.txt, the offsets, sizes and numbers that the emulator needs of one release.
+"""generate.py [--check] SOURCE: writes VERSION.txt, what the emulator needs of one release:
+offsets, sizes and numbers.
 
-SOURCE is a folder of NVIDIA's open-gpu-kernel-modules. A compiler reads its headers; nothing of them is copied but
-the facts that `names.txt` asks for. `struct.path[]` is an array: its first element's offset and size, the stride and
-the count. With --check nothing is written, and the exit code says if the file is what would be written."""
+SOURCE is a folder of NVIDIA's open-gpu-kernel-modules. A compiler reads its headers; nothing of them
+is copied but the facts that `names.txt` asks for. `struct.path[]` is an array: its first element's
+offset and size, the stride and the count. With --check nothing is written, and the exit code says if
+the file is what would be written."""
 
 import os
 import re
@@ -16,24 +18,43 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SDK = "src/common/sdk/nvidia/inc"
 # As src/nvidia/Makefile and srcs.mk have them.
 PATHS = [
-    "src/nvidia/kernel/inc", "src/nvidia/interface", SDK, SDK + "/hw",
-    "src/nvidia/arch/nvalloc/common/inc", "src/nvidia/arch/nvalloc/common/inc/gsp",
-    "src/nvidia/arch/nvalloc/common/inc/deprecated", "src/nvidia/arch/nvalloc/unix/include",
-    "src/nvidia/inc", "src/nvidia/inc/os", "src/common/shared/inc", "src/common/shared/msgq/inc",
-    "src/common/inc", "src/common/uproc/os/libos-v2.0.0/include", "src/common/uproc/os/common/include",
-    "src/common/inc/swref", "src/common/inc/swref/published", "src/nvidia/generated",
-    "src/common/nvswitch/kernel/inc", "src/common/nvswitch/interface", "src/common/nvswitch/common/inc",
-    "src/common/inc/displayport", "src/common/nvlink/interface", "src/common/nvlink/inband/interface",
-    "src/nvidia/src/mm/uvm/interface", "src/nvidia/inc/libraries", "src/nvidia/src/libraries",
+    "src/nvidia/kernel/inc",
+    "src/nvidia/interface",
+    SDK,
+    SDK + "/hw",
+    "src/nvidia/arch/nvalloc/common/inc",
+    "src/nvidia/arch/nvalloc/common/inc/gsp",
+    "src/nvidia/arch/nvalloc/common/inc/deprecated",
+    "src/nvidia/arch/nvalloc/unix/include",
+    "src/nvidia/inc",
+    "src/nvidia/inc/os",
+    "src/common/shared/inc",
+    "src/common/shared/msgq/inc",
+    "src/common/inc",
+    "src/common/uproc/os/libos-v2.0.0/include",
+    "src/common/uproc/os/common/include",
+    "src/common/inc/swref",
+    "src/common/inc/swref/published",
+    "src/nvidia/generated",
+    "src/common/nvswitch/kernel/inc",
+    "src/common/nvswitch/interface",
+    "src/common/nvswitch/common/inc",
+    "src/common/inc/displayport",
+    "src/common/nvlink/interface",
+    "src/common/nvlink/inband/interface",
+    "src/nvidia/src/mm/uvm/interface",
+    "src/nvidia/inc/libraries",
+    "src/nvidia/src/libraries",
     "src/nvidia/inc/kernel",
 ]
-DEFINES = [
-    "_LANGUAGE_C", "__NO_CTYPE", "NVRM", "LOCK_VAL_ENABLED=0", "PORT_ATOMIC_64_BIT_SUPPORTED=1",
-    "PORT_IS_KERNEL_BUILD=1", "PORT_IS_CHECKED_BUILD=0", "RS_STANDALONE=0", "RS_STANDALONE_TEST=0",
-    "RS_COMPATABILITY_MODE=1", "RS_PROVIDES_API_STATE=0", "NV_CONTAINERS_NO_TEMPLATES",
-    "INCLUDE_NVLINK_LIB", "INCLUDE_NVSWITCH_LIB", "NV_PRINTF_STRINGS_ALLOWED=1", "PORT_MODULE_example=0",
-    "PORT_MODULE_mmio=0", "PORT_MODULE_time=0",
-] + [f"PORT_MODULE_{m}=1" for m in "atomic core cpu crypto debug memory safe string sync thread util".split()]
+PORT = "atomic core cpu crypto debug memory safe string sync thread util".split()
+DEFINES = """
+    _LANGUAGE_C __NO_CTYPE NVRM LOCK_VAL_ENABLED=0 PORT_ATOMIC_64_BIT_SUPPORTED=1
+    PORT_IS_KERNEL_BUILD=1 PORT_IS_CHECKED_BUILD=0 RS_STANDALONE=0 RS_STANDALONE_TEST=0
+    RS_COMPATABILITY_MODE=1 RS_PROVIDES_API_STATE=0 NV_CONTAINERS_NO_TEMPLATES INCLUDE_NVLINK_LIB
+    INCLUDE_NVSWITCH_LIB NV_PRINTF_STRINGS_ALLOWED=1 PORT_MODULE_example=0 PORT_MODULE_mmio=0
+    PORT_MODULE_time=0
+""".split() + [f"PORT_MODULE_{m}=1" for m in PORT]
 
 
 def wanted():
@@ -88,16 +109,20 @@ def ask(source, headers, asked):
         lines, at = list(headers), {}
         for number, (key, expression) in enumerate(todo.items()):
             at[len(lines) + 1] = key
-            lines.append(f"const unsigned long long answer_{number} = (unsigned long long)({expression});")
+            value = f"(unsigned long long)({expression})"
+            lines.append(f"const unsigned long long answer_{number} = {value};")
         with tempfile.NamedTemporaryFile("w", suffix=".c") as f:
             f.write("\n".join(lines) + "\n")
             f.flush()
-            command = [os.environ.get("CC", "cc"), "-S", "-o", "-", "-w", "-fmax-errors=0", "-ffreestanding",
-                       "-fshort-wchar", "-O0", "-g0", "-include", os.path.join(source, SDK, "cpuopsys.h")]
-            command += [a for p in PATHS for a in ("-I", os.path.join(source, p))] + [f"-D{d}" for d in DEFINES]
+            command = [os.environ.get("CC", "cc"), "-S", "-o", "-", "-w", "-fmax-errors=0", "-O0"]
+            command += ["-ffreestanding", "-fshort-wchar", "-g0"]
+            command += ["-include", os.path.join(source, SDK, "cpuopsys.h")]
+            command += [a for p in PATHS for a in ("-I", os.path.join(source, p))]
+            command += [f"-D{d}" for d in DEFINES]
             done = subprocess.run(command + [f.name], capture_output=True, text=True)
             if done.returncode == 0:
-                found = re.findall(r"^answer_(\d+):\n\s+\.(?:quad\s+(-?\d+)|zero\s+8)", done.stdout, re.M)
+                answer = r"^answer_(\d+):\n\s+\.(?:quad\s+(-?\d+)|zero\s+8)"
+                found = re.findall(answer, done.stdout, re.M)
                 values = {int(n): int(v or 0) % 2**64 for n, v in found}
                 return {**known, **{key: values[n] for n, key in enumerate(todo)}}
             bad = {int(n) for n in re.findall(re.escape(f.name) + r":(\d+):\d+: error", done.stderr)}
@@ -133,7 +158,7 @@ def lines_of(source):
     lacking = sorted({" ".join(map(str, k[1:3])) for k in asked if k not in known})
     for name in lacking:
         print(f"{version(source)} has no {name}", file=sys.stderr)
-    yield f"# {version(source)}: facts from NVIDIA's headers, written by generate.py; names.txt says which."
+    yield f"# {version(source)}: facts from NVIDIA's headers, as names.txt asks; by generate.py."
     for struct in structs:
         if ("struct", struct) not in known:
             continue

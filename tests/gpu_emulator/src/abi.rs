@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the headers of one driver release say: offsets, sizes, numbers and the names of messages.
 //!
-//! The files `abi/VERSION.txt` are written by `abi/generate.py` from NVIDIA's headers. `abi/names.txt`
-//! lists the structs and fields; the names here are NVIDIA's.
+//! The files `abi/VERSION.txt` are written by `abi/generate.py` from NVIDIA's headers.
+//! `abi/names.txt` lists the structs and fields; the names here are NVIDIA's.
 
 use std::collections::HashMap;
 

@@ -4,8 +4,8 @@
 use crate::{
     log::{worth_a_line, Log},
     memory::Memory,
-    memory::Place,
     mmu::{translate, MmuFault, Target, Translation},
+    place::Place,
 };
 
 /// One window: the root of its tables, and how often nothing was found.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The compute engine's methods (class cbc0, `NVCBC0_*`), as far as a launch's completion.
 //!
-//! A kernel itself does not run: there are no multiprocessors. A launch names a QMD, a block of memory that
-//! says what runs and which semaphores are released at its end. [`Kernel`] carries that to whoever keeps
-//! the engine's time: the seam for `tests/gpu_model`.
+//! A kernel itself does not run: there are no multiprocessors. A launch names a QMD, a block of
+//! memory that says what runs and which semaphores are released at its end. [`Kernel`] carries
+//! that to whoever keeps the engine's time: the seam for `tests/gpu_model`.
 
 use crate::{
+    clock,
     host::semaphore::{Semaphore, SemaphoreAction},
     memory::Memory,
     mmu::{AddressSpace, MmuFault},
@@ -33,8 +34,8 @@ pub struct Kernel {
 pub struct ComputeState {}
 
 impl ComputeState {
-    /// Takes a method whose value is already among those that `get` knows. Returns a kernel if the method
-    /// launches one.
+    /// Takes a method whose value is already among those that `get` knows. Returns a kernel if
+    /// the method launches one.
     pub fn method(
         &mut self,
         memory: &mut Memory,
@@ -67,7 +68,5 @@ fn report(
             timestamp: value >> 28 & 1 == 0,
         },
     };
-    semaphore
-        .execute(memory, space, crate::host::channel::now())
-        .map(|_| ())
+    semaphore.execute(memory, space, clock::now()).map(|_| ())
 }

@@ -4,8 +4,9 @@
 
 use crate::{
     host::semaphore::{Reduction, Semaphore, SemaphoreAction},
-    memory::{Memory, Place},
+    memory::Memory,
     mmu::{AddressSpace, MmuFault},
+    place::Place,
 };
 
 /// Addresses of the methods that are looked at.
@@ -137,7 +138,8 @@ impl End {
     }
 }
 
-/// Whether the engine's channel wants an interrupt after a launch (`NVC8B5_LAUNCH_DMA_INTERRUPT_TYPE`).
+/// Whether the engine's channel wants an interrupt after a launch
+/// (`NVC8B5_LAUNCH_DMA_INTERRUPT_TYPE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyInterrupt {
     /// None.
@@ -146,7 +148,8 @@ pub enum CopyInterrupt {
     NonBlocking,
 }
 
-/// A launch of the engine: its channel's address space, the values of its methods, and `LAUNCH_DMA`.
+/// A launch of the engine: its channel's address space, the values of its methods, and
+/// `LAUNCH_DMA`.
 pub struct Launch<'a> {
     /// The channel's address space.
     pub space: AddressSpace,
@@ -430,7 +433,8 @@ mod tests {
         space
             .write(&mut memory, 0x4000, &[9; 8])
             .expect("is mapped");
-        // Four components of a byte: source's second, nothing, constant A, source's first; two of source.
+        // Four components of a byte: source's second, nothing, constant A, source's first; two of
+        // source.
         let values = [
             (0x40c, 0x4000),
             (0x418, 2),

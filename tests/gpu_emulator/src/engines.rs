@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The engines of the GPU and the vectors of their interrupts. The firmware tells the driver of both, so
-//! the numbers need only agree with each other; the driver has rules for some of them.
+//! The engines of the GPU and the vectors of their interrupts. The firmware tells the driver of
+//! both, so the numbers need only agree with each other; the driver has rules for some of them.
 
 use crate::{abi::Abi, model::GpuModel};
 
@@ -29,8 +29,8 @@ pub struct Engine {
 }
 
 /// Which subtrees each of the driver's categories has, first and last (`NV2080_INTR_CATEGORY_*`):
-/// default, engines, engines without a stop, runlists, runlists without a stop, UVM's own, shared with UVM.
-/// They are those of intr_gh100.c and hopper/gh100/dev_vm_addendum.h.
+/// default, engines, engines without a stop, runlists, runlists without a stop, UVM's own, shared
+/// with UVM. They are those of intr_gh100.c and hopper/gh100/dev_vm_addendum.h.
 pub const SUBTREES: [[u8; 2]; 7] = [[2, 2], [3, 3], [0, 0], [4, 4], [5, 5], [1, 1], [2, 2]];
 
 /// The first vector of a subtree: each has two leaves of 32.
@@ -38,7 +38,8 @@ const fn subtree(number: u32) -> u32 {
     64 * number
 }
 
-/// First vectors of the engines' interrupts that do not stop them, and that do; of the runlists' likewise.
+/// First vectors of the engines' interrupts that do not stop them, and that do; of the runlists'
+/// likewise.
 const NON_STALL: u32 = subtree(0);
 const STALL: u32 = subtree(3);
 const RUNLIST: u32 = subtree(4);
@@ -159,7 +160,8 @@ pub fn non_stall_of_runlist(engines: &[Engine], runlist: u32) -> impl Iterator<I
         .map(Engine::non_stall)
 }
 
-/// One line of the table of interrupts: `MC_ENGINE_IDX_*`, the vector that stops, the one that does not.
+/// One line of the table of interrupts: `MC_ENGINE_IDX_*`, the vector that stops, the one that
+/// does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptLine {
     /// The unit.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A firmware file without firmware: an ELF file with the sections that the driver looks for
-//! (kernel_gsp.c, `_kgspFwContainerGetSection`), of our own making. The emulator never reads what is in it.
+//! (kernel_gsp.c, `_kgspFwContainerGetSection`), of our own making. The emulator never reads what
+//! is in it.
 
 use std::{fs, io, path::Path};
 
@@ -96,7 +97,8 @@ pub fn image(version: &str) -> Vec<u8> {
     [file, contents, headers].concat()
 }
 
-/// Writes the files for a release into a folder: the kernel wants it to be `nvidia/VERSION` of its own.
+/// Writes the files for a release into a folder: the kernel wants it to be `nvidia/VERSION` of
+/// its own.
 pub fn write(version: &str, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let image = image(version);

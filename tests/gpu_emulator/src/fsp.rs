@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! FSP, the processor that boots the others on Hopper: messages of one MCTP packet through a window of
-//! 1 KiB (hopper/gh100/dev_fsp_pri.h, kern_fsp_gh100.c, fsp_mctp_format.h, fsp_nvdm_format.h).
+//! FSP, the processor that boots the others on Hopper: messages of one MCTP packet through a
+//! window of 1 KiB (hopper/gh100/dev_fsp_pri.h, kern_fsp_gh100.c, fsp_mctp_format.h,
+//! fsp_nvdm_format.h).
 //!
-//! The driver writes a packet into the window, then its ends into the queue's registers. The only request
-//! is the chain of trust (NVDM type COT), whose payload has the address of GSP's boot arguments. The answer
-//! is a packet of NVDM type FSP_RESPONSE with the type that it answers and an error code of 0.
+//! The driver writes a packet into the window, then its ends into the queue's registers. The only
+//! request is the chain of trust (NVDM type COT), whose payload has the address of GSP's boot
+//! arguments. The answer is a packet of NVDM type FSP_RESPONSE with the type that it answers and
+//! an error code of 0.
 
 use crate::abi::{Abi, Record};
 
@@ -12,11 +14,13 @@ use crate::abi::{Abi, Record};
 const WINDOW: usize = 1024;
 /// `MCTP_HEADER_SOM` and `MCTP_HEADER_EOM`: the packet is a whole message.
 const MCTP_SINGLE: u32 = 3 << 30;
-/// `MCTP_MSG_HEADER_TYPE_VENDOR_PCI` with NVIDIA's vendor number; the NVDM type goes into bits 31:24.
+/// `MCTP_MSG_HEADER_TYPE_VENDOR_PCI` with NVIDIA's vendor number; the NVDM type goes into bits
+/// 31:24.
 const MCTP_VENDOR: u32 = 0x7e | 0x10de << 8;
 /// Bytes of both headers.
 const HEADERS: usize = 8;
-/// `NV_PFSP_EMEMC_AINCW` and `NV_PFSP_EMEMC_AINCR`: the address goes on after a write, after a read.
+/// `NV_PFSP_EMEMC_AINCW` and `NV_PFSP_EMEMC_AINCR`: the address goes on after a write, after a
+/// read.
 const AINCW: u32 = 1 << 24;
 const AINCR: u32 = 1 << 25;
 

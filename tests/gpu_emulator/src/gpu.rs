@@ -4,15 +4,16 @@
 use crate::{
     abi::Abi,
     bar::{Window, WindowAccess},
-    engines,
+    clock, engines,
     fsp::{Fsp, FspRequest},
     gsp::{answers::Facts, Gsp},
-    host::{channel, Host, Wish},
+    host::{Host, Wish},
     interrupts::Interrupts,
     log::{worth_a_line, Log},
-    memory::{Memory, Place},
+    memory::Memory,
     model::GpuModel,
     pci::ConfigSpace,
+    place::Place,
     registers::{self, Registers},
     units::Units,
     MIB,
@@ -263,8 +264,8 @@ impl Gpu {
             r::NV_PFSP_QUEUE_TAIL_0 => self.fsp.queue()[1],
             r::NV_PFSP_MSGQ_HEAD_0 => self.fsp.messages()[0],
             r::NV_PFSP_MSGQ_TAIL_0 => self.fsp.messages()[1],
-            r::NV_PTIMER_TIME_0 => channel::now() as u32 & !0x1f,
-            r::NV_PTIMER_TIME_1 => (channel::now() >> 32) as u32,
+            r::NV_PTIMER_TIME_0 => clock::now() as u32 & !0x1f,
+            r::NV_PTIMER_TIME_1 => (clock::now() >> 32) as u32,
             r::NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE => {
                 self.units.registers.get(register) & !INVALIDATE_TRIGGER
             }
@@ -275,8 +276,8 @@ impl Gpu {
                 .unwrap_or(u32::MAX),
             _ => match unit_register(register) {
                 UnitRegister::Interrupts(offset) => self.units.interrupts.read(offset),
-                UnitRegister::Time(0) => channel::now() as u32 & !0x1f,
-                UnitRegister::Time(_) => (channel::now() >> 32) as u32,
+                UnitRegister::Time(0) => clock::now() as u32 & !0x1f,
+                UnitRegister::Time(_) => (clock::now() >> 32) as u32,
                 UnitRegister::Doorbell => 0,
                 UnitRegister::Other => self.units.registers.get(register),
             },
@@ -371,7 +372,8 @@ impl Gpu {
         }
     }
 
-    /// Lets time pass: channels look at their semaphores again. Returns when to call again, if at all.
+    /// Lets time pass: channels look at their semaphores again. Returns when to call again, if at
+    /// all.
     pub fn tick(&mut self) -> Option<Duration> {
         let Units {
             host, memory, log, ..
@@ -406,7 +408,7 @@ impl Gpu {
 
     /// The summary's lines, for whoever started the program.
     pub fn counts(&self) -> Vec<String> {
-        self.gsp.counts.lines()
+        self.gsp.counts().lines()
     }
 }
 

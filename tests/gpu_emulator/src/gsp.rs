@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! GSP, the processor whose firmware does for the driver what the driver does not do itself: messages come
-//! in a queue, and answers go back in another.
+//! GSP, the processor whose firmware does for the driver what the driver does not do itself:
+//! messages come in a queue, and answers go back in another.
 
 pub mod answers;
 pub mod counts;
+pub mod knowledge;
 pub mod objects;
 pub mod queues;
 pub mod recordings;
@@ -11,9 +12,9 @@ pub mod rpc;
 
 use crate::{log::Log, units::Units};
 use counts::Counts;
+use knowledge::Knowledge;
 use objects::Objects;
 use queues::{Message, Queues};
-use recordings::Recordings;
 
 /// A message whose end is in further ones (CONTINUATION_RECORD).
 #[derive(Debug)]
@@ -28,22 +29,18 @@ struct Partial {
 pub struct Gsp {
     queues: Option<Queues>,
     partial: Option<Partial>,
-    /// What the driver has made.
-    pub objects: Objects,
-    recordings: Option<Recordings>,
-    /// How messages were answered.
-    pub counts: Counts,
+    knowledge: Knowledge,
 }
 
 impl Gsp {
     /// Reads the recordings, which takes a second, before anyone waits for it.
     pub fn prepare(&mut self) {
-        self.recordings.get_or_insert_with(Recordings::read);
+        self.knowledge.recordings();
     }
 
-    /// The recordings.
-    pub(super) fn recordings(&mut self) -> &Recordings {
-        self.recordings.get_or_insert_with(Recordings::read)
+    /// How messages were answered.
+    pub fn counts(&self) -> &Counts {
+        &self.knowledge.counts
     }
 
     /// Boots with the arguments at this address, and says that it has (GSP_INIT_DONE).
@@ -62,7 +59,7 @@ impl Gsp {
     pub fn reset(&mut self, units: &mut Units) {
         self.queues = None;
         self.partial = None;
-        self.objects = Objects::default();
+        self.knowledge.objects = Objects::default();
         units.host.reset();
     }
 
@@ -121,7 +118,7 @@ impl Gsp {
 
     /// Answers a message, in parts if it is long.
     fn answer(&mut self, units: &mut Units, mut message: Message) {
-        let Some(result) = rpc::handle(self, units, &mut message) else {
+        let Some(result) = rpc::handle(&mut self.knowledge, units, &mut message) else {
             return;
         };
         message.result = result;
@@ -176,7 +173,7 @@ impl Gsp {
 
     /// Writes how messages were answered.
     pub fn summary(&self, log: &mut Log) {
-        for line in self.counts.lines() {
+        for line in self.knowledge.counts.lines() {
             log.say("gsp", format_args!("{line}"));
         }
     }

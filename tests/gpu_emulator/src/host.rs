@@ -8,8 +8,9 @@ pub mod semaphore;
 use crate::{
     compute::Kernel,
     log::{worth_a_line, Log},
-    memory::{Memory, Place},
+    memory::Memory,
     mmu::AddressSpace,
+    place::Place,
 };
 use channel::{Channel, ChannelId, ChannelSetup, Outcome, Stop};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -66,7 +67,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Adds a channel. Its address space is looked for in its instance block, and then in these objects.
+    /// Adds a channel. Its address space is looked for in its instance block, and then in these
+    /// objects.
     pub fn add(&mut self, object: ObjectId, setup: ChannelSetup, spaces: Vec<ObjectId>) {
         let id = setup.id;
         let channel = Channel::new(setup);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The tree of interrupts (hopper/gh100/dev_vm.h, `NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_*`) and the message
-//! to the processor.
+//! The tree of interrupts (hopper/gh100/dev_vm.h, `NV_VIRTUAL_FUNCTION_PRIV_CPU_INTR_*`) and the
+//! message to the processor.
 //!
-//! 16 leaves have 32 vectors each; two leaves make a subtree, and the top register shows the subtrees with
-//! something pending that is enabled. A message is sent when an enabled subtree begins to be pending, and
-//! again when the driver enables anything while it still is: the driver re-arms that way.
+//! 16 leaves have 32 vectors each; two leaves make a subtree, and the top register shows the
+//! subtrees with something pending that is enabled. A message is sent when an enabled subtree
+//! begins to be pending, and again when the driver enables anything while it still is: the driver
+//! re-arms that way.
 
 use std::{fs::File, io::Write as _};
 

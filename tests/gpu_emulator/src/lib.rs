@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An emulated Hopper GPU, good enough that NVIDIA's own driver comes up on it.
 //!
-//! QEMU's `vfio-user-pci` connects to a socket of this program and takes what it finds there for a PCI
-//! device. The firmware (GSP) is emulated by its messages, not by its code.
+//! QEMU's `vfio-user-pci` connects to a socket of this program and takes what it finds there for
+//! a PCI device. The firmware (GSP) is emulated by its messages, not by its code.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -18,6 +18,7 @@
 
 pub mod abi;
 pub mod bar;
+pub mod clock;
 pub mod compute;
 pub mod copy_engine;
 pub mod engines;
@@ -33,6 +34,7 @@ pub mod memory;
 pub mod mmu;
 pub mod model;
 pub mod pci;
+pub mod place;
 pub mod registers;
 pub mod units;
 pub mod vfio_user;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The machine's memory, as QEMU shares it with a device: files that are mapped, each at a bus address.
+//! The machine's memory, as QEMU shares it with a device: files that are mapped, each at a bus
+//! address.
 
-use crate::memory::{NoMemory, Place};
+use crate::place::{NoMemory, Place};
 use std::{collections::BTreeMap, fs::File, io};
 use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 

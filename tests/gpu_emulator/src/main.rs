@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `gpu-emulator serve`: GPUs behind vfio-user. `gpu-emulator firmware`: the firmware file for the driver.
+//! `gpu-emulator serve`: GPUs behind vfio-user. `gpu-emulator firmware`: the firmware file for
+//! the driver.
 
 use clap::{Parser, Subcommand};
 use gpu_emulator::{
@@ -24,7 +25,8 @@ struct Args {
 enum Command {
     /// Serves GPUs until QEMU disconnects from all of them. Prints "ready" when QEMU can connect.
     Serve(Serve),
-    /// Writes the firmware files for a release of the driver into /lib/firmware/nvidia/RELEASE or the like.
+    /// Writes the firmware files for a release of the driver into /lib/firmware/nvidia/RELEASE or
+    /// the like.
     Firmware {
         /// The release, for example 550.163.01.
         #[arg(long)]

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Hopper's page tables, version 3 (hopper/gh100/dev_mmu.h, `NV_MMU_VER3_*`).
 //!
-//! A virtual address of 57 bits goes through five tables: bit 56, bits 55:47, 46:38, 37:29 and 28:21. The
-//! last of them has entries of 16 bytes with two tables below: pages of 64 KiB and pages of 4 KiB. An entry
-//! with bit 0 set is a page itself: 512 MiB in the fourth table, 2 MiB in the fifth.
+//! A virtual address of 57 bits goes through five tables: bit 56, bits 55:47, 46:38, 37:29 and
+//! 28:21. The last of them has entries of 16 bytes with two tables below: pages of 64 KiB and
+//! pages of 4 KiB. An entry with bit 0 set is a page itself: 512 MiB in the fourth table, 2 MiB
+//! in the fifth.
 
-use crate::memory::{Aperture, Memory, NoMemory, Place};
+use crate::{
+    memory::Memory,
+    place::{Aperture, NoMemory, Place},
+};
 
 /// Tables with one entry for each index: lowest bit of the index, and its number of bits.
 const LEVELS: [(u32, u32); 4] = [(56, 1), (47, 9), (38, 9), (29, 9)];
@@ -151,7 +155,8 @@ impl AddressSpace {
         }
     }
 
-    /// Calls `each` with every piece of a range that is contiguous in memory, and its offset in the range.
+    /// Calls `each` with every piece of a range that is contiguous in memory, and its offset in
+    /// the range.
     fn pieces(
         self,
         memory: &mut Memory,

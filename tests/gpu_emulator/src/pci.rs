@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! PCI configuration space: identity, windows, power management, messages, and the PCI Express capability
-//! where a GH100 has it (hopper/gh100/dev_xtl_ep_pcfg_gpu.h, `NV_EP_PCFG_GPU_*`).
+//! PCI configuration space: identity, windows, power management, messages, and the PCI Express
+//! capability where a GH100 has it (hopper/gh100/dev_xtl_ep_pcfg_gpu.h, `NV_EP_PCFG_GPU_*`).
 
 use crate::model::GpuModel;
 

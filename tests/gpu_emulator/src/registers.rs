@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The registers behind BAR0 that mean something here: name, address, and the header that has it.
 //!
-//! The headers are those of NVIDIA's open-gpu-kernel-modules, under `src/common/inc/swref/published`. A
-//! register that is not listed keeps what was written to it, and reads as zero before that.
+//! The headers are those of NVIDIA's open-gpu-kernel-modules, `src/common/inc/swref/published`.
+//! A register that is not listed keeps what was written to it, and reads as zero before that.
 
 use std::collections::HashMap;
 

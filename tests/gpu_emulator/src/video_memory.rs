@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The GPU's memory. Only what was written to is kept; the rest reads as zeros.
 
-use crate::memory::{NoMemory, Place};
+use crate::place::{NoMemory, Place};
 use std::collections::HashMap;
 
 /// Size of the pieces that are kept, in bytes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the firmware knows of the GPU: the static information and the controls that are answered with
-//! knowledge. The names are those of the driver's headers (ctrl2080*.h, gsp_static_config.h).
+//! What the firmware knows of the GPU: the static information and the controls that are answered
+//! with knowledge. The names are those of the driver's headers (ctrl2080*.h,
+//! gsp_static_config.h).
 
 use crate::{
     abi::{Abi, Record, TooShort},
@@ -11,7 +12,8 @@ use crate::{
 
 /// Video memory at the end that the firmware keeps for itself.
 pub const RESERVED: u64 = 64 * MIB;
-/// From the end of video memory to the first page tables of BAR1 and of BAR2, inside what is reserved.
+/// From the end of video memory to the first page tables of BAR1 and of BAR2, inside what is
+/// reserved.
 const BAR1_ROOT: u64 = 16 * MIB;
 const BAR2_ROOT: u64 = 15 * MIB;
 /// Compute capability 9.0, as the driver has it.
@@ -22,8 +24,9 @@ const THREADS_OF_A_WARP: u64 = 32;
 const SUBCONTEXTS: u64 = 64;
 /// Size of a buffer that the driver keeps for each context.
 const CONTEXT_BUFFER: u64 = 128 << 10;
-/// Capabilities of copy engines (ctrl2080ce.h, `NV2080_CTRL_CE_CAPS_CE_*`): all but graphics, and all. The
-/// driver needs a graphics copy engine for its own channels, UVM one that is none, both system memory.
+/// Capabilities of copy engines (ctrl2080ce.h, `NV2080_CTRL_CE_CAPS_CE_*`): all but graphics, and
+/// all. The driver needs a graphics copy engine for its own channels, UVM one that is none, both
+/// system memory.
 const COPY_CAPS: [u8; 2] = [0xec, 3];
 const GRAPHICS_COPY_CAPS: [u8; 2] = [0xef, 3];
 

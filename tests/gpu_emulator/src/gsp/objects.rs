@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The objects that the driver has made on the GPU, as a tree: what is freed takes with it what is below.
+//! The objects that the driver has made on the GPU, as a tree: what is freed takes with it what
+//! is below.
 
 use crate::host::ObjectId;
 use std::collections::BTreeMap;
@@ -58,7 +59,8 @@ impl Objects {
         self.all.is_empty()
     }
 
-    /// Removes an object and all below it, or a whole client. Returns what was removed, leaves first.
+    /// Removes an object and all below it, or a whole client. Returns what was removed, leaves
+    /// first.
     pub fn remove(&mut self, id: ObjectId) -> Vec<ObjectId> {
         let mut found = vec![id];
         if id.handle == id.client {

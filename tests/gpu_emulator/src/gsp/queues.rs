@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The two message queues between driver and GSP, from GSP's side (message_queue_cpu.c, msgq.c).
 //!
-//! Both lie in one shared memory of pages that a table lists. A queue has a header of its writer's, with
-//! the write pointer, and one of its reader's with the read pointer. The driver asks to swap the readers'
-//! headers: each side's read pointer is behind that side's own writer's header. An element is one page, and
-//! a message up to 16 of them; a checksum over the message is zero when it is right.
+//! Both lie in one shared memory of pages that a table lists. A queue has a header of its
+//! writer's, with the write pointer, and one of its reader's with the read pointer. The driver
+//! asks to swap the readers' headers: each side's read pointer is behind that side's own writer's
+//! header. An element is one page, and a message up to 16 of them; a checksum over the message is
+//! zero when it is right.
 
 use crate::{
     abi::{Abi, Record},
-    memory::{Memory, NoMemory, Place},
+    memory::Memory,
+    place::{NoMemory, Place},
 };
 
 /// Size of a page, and of an element.
@@ -166,7 +168,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Calls `each` with the place of every part of a range of the shared memory that is in one page.
+    /// Calls `each` with the place of every part of a range of the shared memory that is in one
+    /// page.
     fn parts(
         &self,
         offset: usize,
@@ -212,8 +215,8 @@ impl Queues {
         queue + self.elements + (index % self.count) as usize * PAGE
     }
 
-    /// The driver's next message. `None`: there is none. An error: the queues are gone, as the driver frees
-    /// them when it unloads.
+    /// The driver's next message. `None`: there is none. An error: the queues are gone, as the
+    /// driver frees them when it unloads.
     pub fn receive(&mut self, abi: &Abi, memory: &mut Memory) -> Result<Option<Message>, NoQueues> {
         let mut write = [0; 4];
         self.read_shared(memory, self.command + self.writer, &mut write)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a real H200's driver answered to controls: the recordings of `tests/traces`, driver 580.159.04.
+//! What a real H200's driver answered to controls: the recordings of `tests/traces`, driver
+//! 580.159.04.
 //!
 //! A control whose parameters have another size in this release finds no answer here.
 
@@ -85,7 +86,8 @@ impl Recordings {
         }
     }
 
-    /// The recorded answer to a control: that to the same parameters, or else the newest to as many bytes.
+    /// The recorded answer to a control: that to the same parameters, or else the newest to as
+    /// many bytes.
     pub fn find(&self, control: u32, params: &[u8]) -> Option<&Recorded> {
         let known = self.answers.get(&control)?;
         let fits = |answer: &&Recorded| answer.before.len() == params.len();

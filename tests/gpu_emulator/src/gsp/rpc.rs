@@ -4,9 +4,9 @@
 use super::{
     answers::{self, ANSWERS},
     counts::{Question, Source},
+    knowledge::Knowledge,
     objects::GspObject,
     queues::Message,
-    Gsp,
 };
 use crate::{
     abi::{Abi, Record, TooShort},
@@ -14,8 +14,8 @@ use crate::{
         channel::{ChannelId, ChannelSetup},
         ObjectId,
     },
-    memory::Place,
     mmu::aperture_of,
+    place::Place,
     registers::NV_PGSP_FALCON_MAILBOX0,
     units::Units,
 };
@@ -35,12 +35,17 @@ const CONTEXT_SHARE: u32 = 0x9067;
 
 /// Lists of index and value whose values are looked up one by one (GPU_GET_INFO_V2 and the like).
 const LISTS: [u32; 3] = [0x2080_0102, 0x2080_1823, 0x2080_1303];
+/// Of these, the one of the GPU. The driver marks what the firmware is to answer, and wants the
+/// mark taken away (`INDEX_FORWARD_TO_PHYSICAL` of subdevice_ctrl_gpu_kernel.c).
+const GPU_INFO: u32 = 0x2080_0102;
+const FORWARDED: u32 = 1 << 31;
 /// Of these, the one of video memory: sizes are this GPU's, in KiB.
 const FB_INFO: u32 = 0x2080_1303;
 /// A size of memory in KiB is larger than this, other figures are not.
 const LARGE_KIB: u32 = 100 << 20;
 
-/// Bytes of a message's body with all its parts, if the message says so: a control with long parameters.
+/// Bytes of a message's body with all its parts, if the message says so: a control with long
+/// parameters.
 pub(super) fn whole_length(abi: &Abi, message: &Message) -> Option<usize> {
     if message.function != abi.rpc("GSP_RM_CONTROL") {
         return None;
@@ -49,9 +54,9 @@ pub(super) fn whole_length(abi: &Abi, message: &Message) -> Option<usize> {
     Some(abi.offset(CONTROL, "params") + control.get("paramsSize") as usize)
 }
 
-/// Handles a message: its body becomes the answer's. Returns the result, or `None` for a message that wants
-/// no answer.
-pub(super) fn handle(gsp: &mut Gsp, units: &mut Units, message: &mut Message) -> Option<u32> {
+/// Handles a message: its body becomes the answer's. Returns the result, or `None` for a message
+/// that wants no answer.
+pub(super) fn handle(gsp: &mut Knowledge, units: &mut Units, message: &mut Message) -> Option<u32> {
     let name = units.facts.abi.rpc_name(message.function).to_string();
     let question = Question::Rpc(message.function);
     let body = message.body.as_mut_slice();
@@ -95,7 +100,7 @@ pub(super) fn handle(gsp: &mut Gsp, units: &mut Units, message: &mut Message) ->
 }
 
 /// A control: by knowledge, from a recording, or by echo.
-fn control(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+fn control(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
     let abi = &units.facts.abi;
     let said = Record::of(abi, CONTROL, &*body)?;
     let object = ObjectId {
@@ -129,7 +134,7 @@ fn control(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, Too
 
 /// Answers a control with knowledge, if there is any.
 fn knowing(
-    gsp: &Gsp,
+    gsp: &Knowledge,
     units: &mut Units,
     object: ObjectId,
     command: u32,
@@ -151,7 +156,7 @@ fn knowing(
 
 /// The first table of an address space, when the driver hands over its upper levels.
 fn copy_page_directories(
-    gsp: &Gsp,
+    gsp: &Knowledge,
     units: &mut Units,
     object: ObjectId,
     params: &mut [u8],
@@ -200,7 +205,7 @@ fn disable_channels(units: &mut Units, params: &mut [u8]) -> Result<u32, TooShor
 }
 
 /// Answers a control as a real driver did, if there is a recording.
-fn recorded(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Option<u32> {
+fn recorded(gsp: &mut Knowledge, units: &Units, command: u32, params: &mut [u8]) -> Option<u32> {
     if LISTS.contains(&command) {
         return look_up(gsp, units, command, params);
     }
@@ -213,7 +218,7 @@ fn recorded(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Op
 }
 
 /// Fills a list of index and value from all recorded lists.
-fn look_up(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Option<u32> {
+fn look_up(gsp: &mut Knowledge, units: &Units, command: u32, params: &mut [u8]) -> Option<u32> {
     let word =
         |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let entries = |bytes: &[u8]| {
@@ -222,7 +227,13 @@ fn look_up(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Opt
     };
     for index in 0..entries(params) {
         let at = 4 + 8 * index;
-        let wanted = word(params, at)?;
+        let said = word(params, at)?;
+        // The driver has answered what it knows, and marked the rest.
+        if command == GPU_INFO && said & FORWARDED == 0 {
+            continue;
+        }
+        let wanted = said & !FORWARDED;
+        params[at..at + 4].copy_from_slice(&wanted.to_le_bytes());
         let known = gsp.recordings().all(command).find_map(|answer| {
             let places = (0..entries(&answer.after)).map(|index| 4 + 8 * index);
             let mut found = places.filter(|at| word(&answer.after, *at) == Some(wanted));
@@ -240,8 +251,8 @@ fn look_up(gsp: &mut Gsp, units: &Units, command: u32, params: &mut [u8]) -> Opt
     Some(0)
 }
 
-/// Whether a recorded answer to a control holds for this GPU: not if the control does something, and not if
-/// the answer depends on what the driver has made.
+/// Whether a recorded answer to a control holds for this GPU: not if the control does something,
+/// and not if the answer depends on what the driver has made.
 fn is_state_of_the_gpu(command: u32) -> bool {
     const DONE_OR_MADE: [u32; 16] = [
         0x2080_0301,
@@ -265,7 +276,7 @@ fn is_state_of_the_gpu(command: u32) -> bool {
 }
 
 /// An allocation: the object is remembered, and a channel is made.
-fn alloc(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+fn alloc(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
     let abi = &units.facts.abi;
     let said = Record::of(abi, ALLOC, &*body)?;
     let id = ObjectId {
@@ -328,7 +339,7 @@ fn is_channel(class: u32) -> bool {
 
 /// What a channel is made of, and the objects that may have its address space.
 fn channel(
-    gsp: &Gsp,
+    gsp: &Knowledge,
     units: &Units,
     id: ObjectId,
     parent: u32,
@@ -385,7 +396,7 @@ fn channel(
     ))
 }
 
-fn free(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+fn free(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
     let said = Record::of(&units.facts.abi, "rpc_free_v03_00", body)?;
     let client = said.word("params.hRoot");
     let object = ObjectId {
@@ -398,7 +409,7 @@ fn free(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooSho
     Ok(0)
 }
 
-fn duplicate(gsp: &mut Gsp, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
+fn duplicate(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32, TooShort> {
     let said = Record::of(&units.facts.abi, "rpc_dup_object_v03_00", body)?;
     let object = |client: &str, handle: &str| ObjectId {
         client: said.word(client),

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A channel: a ring of entries that name push buffers, whose methods go to the host or to an engine.
+//! A channel: a ring of entries that name push buffers, whose methods go to the host or to an
+//! engine.
 
 use crate::{
+    clock,
     compute::{self, ComputeState},
     copy_engine::{self, CopyInterrupt},
     host::{
         methods::{self, Method},
         semaphore::{Progress, Semaphore},
     },
-    memory::{Memory, NoMemory, Place},
+    memory::Memory,
     mmu::{AddressSpace, MmuFault},
+    place::{NoMemory, Place},
 };
-use std::{
-    collections::{HashMap, VecDeque},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::collections::{HashMap, VecDeque};
 
 /// The host's own methods (class c86f, `NVC86F_*`).
 mod method {
@@ -32,7 +32,8 @@ const USERD_GP_GET: u64 = 0x88;
 const USERD_GP_PUT: u64 = 0x8c;
 /// `NVC86F_GP_ENTRY1_OPCODE_SET_PB_SEGMENT_EXTENDED_BASE`.
 const SET_EXTENDED_BASE: u32 = 4;
-/// The copy engine's subchannel (cl c86f, `NVA06F_SUBCHANNEL_COPY_ENGINE`); no object need be set there.
+/// The copy engine's subchannel (cl c86f, `NVA06F_SUBCHANNEL_COPY_ENGINE`); no object need be set
+/// there.
 const COPY_SUBCHANNEL: u8 = 4;
 /// The class of that engine.
 const COPY_CLASS: u32 = 0xc8b5;
@@ -110,14 +111,6 @@ pub struct Channel {
     state: HashMap<(u8, u16), u32>,
     compute: ComputeState,
     pending: VecDeque<Method>,
-}
-
-/// Nanoseconds of the GPU's clock.
-pub fn now() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    since.as_nanos() as u64
 }
 
 impl Channel {
@@ -225,7 +218,7 @@ impl Channel {
                     space,
                     state: &state,
                     flags: value,
-                    now: now(),
+                    now: clock::now(),
                 };
                 let interrupt = launch.run(memory)?;
                 outcome.non_stall |= interrupt == CopyInterrupt::NonBlocking;
@@ -272,7 +265,7 @@ impl Channel {
                     value,
                 );
                 if let Some(semaphore) = semaphore {
-                    return semaphore.execute(memory, space, now());
+                    return semaphore.execute(memory, space, clock::now());
                 }
             }
             _ => {

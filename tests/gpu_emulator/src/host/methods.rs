@@ -20,7 +20,8 @@ enum Advance {
     Once,
 }
 
-/// Takes a push buffer's segment apart. A header with an operation that is not used today is passed over.
+/// Takes a push buffer's segment apart. A header with an operation that is not used today is
+/// passed over.
 pub fn decode(segment: &[u8]) -> Vec<Method> {
     let mut words = segment
         .chunks_exact(4)

@@ -6,7 +6,8 @@ use crate::{
     mmu::{AddressSpace, MmuFault},
 };
 
-/// What a reduction makes of the value in memory and the payload (`NVC86F_SEM_EXECUTE_REDUCTION_*`).
+/// What a reduction makes of the value in memory and the payload
+/// (`NVC86F_SEM_EXECUTE_REDUCTION_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduction {
     /// The operation, 0 to 7.
@@ -131,8 +132,8 @@ pub enum Progress {
 }
 
 impl Semaphore {
-    /// The host's semaphore, from the values of its methods: address low and high, payload low and high,
-    /// `SEM_EXECUTE`.
+    /// The host's semaphore, from the values of its methods: address low and high, payload low
+    /// and high, `SEM_EXECUTE`.
     pub fn of_host(address: [u32; 2], payload: [u32; 2], execute: u32) -> Option<Self> {
         let wide = execute >> 24 & 1 != 0;
         let condition = match execute & 7 {
