@@ -3,10 +3,10 @@
 """generate.py [--check] SOURCE: writes VERSION.txt, what the emulator needs of one release:
 offsets, sizes and numbers.
 
-SOURCE is a folder of NVIDIA's open-gpu-kernel-modules. A compiler reads its headers; nothing of them
-is copied but the facts that `names.txt` asks for. `struct.path[]` is an array: its first element's
-offset and size, the stride and the count. With --check nothing is written, and the exit code says if
-the file is what would be written."""
+SOURCE is a folder of NVIDIA's open-gpu-kernel-modules. A compiler reads its headers; nothing of
+them is copied but the facts that `names.txt` asks for. `struct.path[]` is an array: its first element's
+offset and size, the stride and the count. With --check nothing is written, and the exit code says
+if the file is what would be written."""
 
 import os
 import re
@@ -125,7 +125,8 @@ def ask(source, headers, asked):
                 found = re.findall(answer, done.stdout, re.M)
                 values = {int(n): int(v or 0) % 2**64 for n, v in found}
                 return {**known, **{key: values[n] for n, key in enumerate(todo)}}
-            bad = {int(n) for n in re.findall(re.escape(f.name) + r":(\d+):\d+: error", done.stderr)}
+            wrong = re.findall(re.escape(f.name) + r":(\d+):\d+: error", done.stderr)
+            bad = {int(n) for n in wrong}
         wrong = [at[n] for n in bad if n in at]
         if not wrong:
             raise SystemExit(done.stderr[:4000])
