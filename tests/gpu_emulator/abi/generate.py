@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""generate.py [--check] SOURCE: writes VERSION.txt, what the emulator needs of one release:
-offsets, sizes and numbers.
+"""generate.py [--check] SOURCE: writes VERSION.txt, what the emulator needs of one release.
 
 SOURCE is a folder of NVIDIA's open-gpu-kernel-modules. A compiler reads its headers; nothing of
-them is copied but the facts that `names.txt` asks for. `struct.path[]` is an array: its first element's
-offset and size, the stride and the count. With --check nothing is written, and the exit code says
-if the file is what would be written."""
+them is copied but the facts that `names.txt` asks for: offsets, sizes and numbers.
+`struct.path[]` is an array: its first element's offset and size, the stride and the count.
+With --check nothing is written, and the exit code says if the file is what would be written."""
 
 import os
 import re
