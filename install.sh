@@ -1,24 +1,25 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# install.sh [OPTIONS]: checks this machine, builds the module and the tools, installs them, loads the
-# module and mounts /run/cgpu/dev. Everything it makes is written down, before it is made, in
-# /var/lib/cgpu/manifest; uninstall.sh removes exactly that. If something fails half-way, what was made is
-# removed again. Run again, it finds what it made and does nothing.
+# install.sh [OPTIONS]: checks this machine, builds the module and the tools, installs them, loads
+# the module and mounts /run/cgpu/dev. Everything it makes is written down, before it is made, in
+# /var/lib/cgpu/manifest; uninstall.sh removes exactly that. If something fails half-way, what was
+# made is removed again. Run again, it finds what it made and does nothing.
 #
 #   --dry-run        says what would be done, and changes nothing
 #   --root DIR       installs into this folder instead of /, and loads nothing (for packages)
 #   --prefix DIR     where cgpuctl and cgpu-hook go: DIR/sbin (/usr/local)
 #   --kernel RELEASE for this kernel (the running one)
 #   --kdir DIR       that kernel's headers with Rust (/lib/modules/RELEASE/build)
-#   --metadata SRC   makes the headers' Rust metadata if they lack it, from the kernel's source: a folder,
-#                    its tar (Debian: /usr/src/linux-source-*.tar.xz), or `apt` to fetch the package
+#   --metadata SRC   makes the headers' Rust metadata if they lack it, from the kernel's source: a
+#                    folder, its tar (Debian: /usr/src/linux-source-*.tar.xz), or `apt` to fetch the
+#                    package
 #   --sign KEY CERT  signs the module (Secure Boot)
 #   --prebuilt DIR   takes cgpu_km.ko, cgpuctl and cgpu-hook from this folder and builds nothing
 #   --no-load        installs, but does not load
 #
-# Installed are the module, cgpuctl, the hook for container runtimes, a udev rule that keeps the CDI file,
-# a systemd unit (not enabled) that makes the instances of /etc/cgpu/instances.toml at boot, completions and
-# manual pages.
+# Installed are the module, cgpuctl, the hook for container runtimes, a udev rule that keeps the CDI
+# file, a systemd unit (not enabled) that makes the instances of /etc/cgpu/instances.toml at boot,
+# completions and manual pages.
 set -euo pipefail
 
 say() { printf '%s\n' "$*"; }
@@ -31,7 +32,8 @@ die() {
 here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=dist/userland.sh
 . "$here/dist/userland.sh"
-dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes metadata='' key='' cert=''
+dry='' root='' prefix=/usr/local release=$(uname -r) kdir='' prebuilt='' load=yes
+metadata='' key='' cert=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--dry-run) dry=yes ;;
@@ -108,7 +110,8 @@ if [ -n "$load" ]; then
 	fi
 	# The last byte of the variable is its value.
 	for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
-		[ -e "$variable" ] && [ "$(tail -c 1 "$variable" | od -An -tu1 | tr -d ' ')" = 1 ] || continue
+		[ -e "$variable" ] || continue
+		[ "$(tail -c 1 "$variable" | od -An -tu1 | tr -d ' ')" = 1 ] || continue
 		[ -n "$key" ] || die "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
 	done
 	[ -e /proc/driver/nvidia/version ] || warn "the NVIDIA driver is not loaded; cgpu_km loads, and finds the GPUs when it is"
@@ -139,8 +142,9 @@ undo() {
 trap undo EXIT
 trap 'exit 130' INT TERM
 
-# The manifest's own folders are the first things in it. Lines are `KIND PATH [SHA256]`; paths are as seen
-# from --root. A line comes before the thing, so that nothing is ever there that it does not know.
+# The manifest's own folders are the first things in it. Lines are `KIND PATH [SHA256]`; paths are
+# as seen from --root. A line comes before the thing, so that nothing is ever there that it does not
+# know.
 made=()
 parent=/var/lib/cgpu
 while [ "$parent" != / ] && [ ! -d "$root$parent" ]; do
@@ -184,7 +188,8 @@ if [ -n "$make_metadata" ]; then
 		debian=$(dpkg-query -W -f '${Version}' "${owner:-linux-headers-$release}")
 		say "fetching linux-source-$series $debian"
 		(cd "$work" && apt-get download -o APT::Sandbox::User=root "linux-source-$series=$debian")
-		dpkg-deb --fsys-tarfile "$work"/linux-source-*.deb | tar -C "$work" -xf - --wildcards '*.tar.xz' --transform 's,.*/,,'
+		dpkg-deb --fsys-tarfile "$work"/linux-source-*.deb |
+			tar -C "$work" -xf - --wildcards '*.tar.xz' --transform 's,.*/,,'
 		source=$(compgen -G "$work/linux-source-*.tar.xz")
 	fi
 	say "making Rust's metadata for $release (some minutes)"
@@ -194,7 +199,8 @@ if [ -n "$make_metadata" ]; then
 	for made in "$work"/metadata/rust/*; do
 		file "$made" "${headers#"$root"}/rust/$(basename "$made")" 644
 	done
-	[ -e "$scripts/target.json" ] || file "$work/metadata/scripts/target.json" "${scripts#"$root"}/target.json" 644
+	[ -e "$scripts/target.json" ] ||
+		file "$work/metadata/scripts/target.json" "${scripts#"$root"}/target.json" 644
 fi
 mkdir "$work/built"
 if [ -n "$prebuilt" ]; then
@@ -211,7 +217,8 @@ else
 	cp "$target/release/cgpuctl" "$target/release/cgpu-hook" "$work/built/"
 fi
 if [ -n "$key" ]; then
-	"$kdir/scripts/sign-file" sha256 "$key" "$cert" "$work/built/cgpu_km.ko" || die "the module cannot be signed with $key and $cert"
+	"$kdir/scripts/sign-file" sha256 "$key" "$cert" "$work/built/cgpu_km.ko" ||
+		die "the module cannot be signed with $key and $cert"
 fi
 
 # ---- install

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# uninstall.sh [--dry-run] [--root DIR]: removes exactly what install.sh wrote into its manifest, last
-# thing first. A file that somebody changed since is left where it is, and folders only go when they are
-# empty. It refuses while an instance is in use: nothing is removed then.
+# uninstall.sh [--dry-run] [--root DIR]: removes exactly what install.sh wrote into its manifest,
+# last thing first. A file that somebody changed since is left where it is, and folders only go when
+# they are empty. It refuses while an instance is in use: nothing is removed then.
 set -euo pipefail
 
 say() { printf '%s\n' "$*"; }

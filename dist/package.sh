@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# package.sh [--prebuilt DIR] [--output DIR]: makes cgpu_VERSION_amd64.deb and prints its path. In it are the
-# tools, and the module's source for DKMS, which builds it for each kernel of the host.
+# package.sh [--prebuilt DIR] [--output DIR]: makes cgpu_VERSION_amd64.deb and prints its path. In
+# it are the tools, and the module's source for DKMS, which builds it for each kernel of the host.
 #
 #   --prebuilt DIR   takes cgpuctl and cgpu-hook from there instead of building them with cargo
 #   --output DIR     puts the package there (target/package)
@@ -44,8 +44,8 @@ userland "$work/built" /usr
 find "$work/root/usr/share/man" -name '*.8' -exec gzip -9n {} +
 
 source=/usr/src/cgpu-$version
-(cd "$tree" && find Kbuild Makefile LICENSES cgpu_km -type f \( -path '*/tests/*' -o -name 'tests*' -o -name '*_generated.rs' \
-	-o -name '*.o' -o -name '.*' \) -prune -o -type f -print) | while IFS= read -r path; do
+(cd "$tree" && find Kbuild Makefile LICENSES cgpu_km -type f \( \
+	-path '*/tests/*' -o -name 'tests*' -o -name '*_generated.rs' -o -name '*.o' -o -name '.*' \) -prune -o -type f -print) | while IFS= read -r path; do
 	file "$tree/$path" "$source/$path" 644
 done
 sed "s/@VERSION@/$version/" "$dist/dkms.conf" >"$work/dkms.conf"
@@ -94,7 +94,9 @@ if grep -q '^cgpu_km ' /proc/modules; then
 		cgpuctl unload || { echo "cgpu: not removed, see above" >&2; exit 1; }
 	fi
 fi
-if [ -d /run/systemd/system ] && [ "\$1" = remove ]; then systemctl disable --now cgpu.service || :; fi
+if [ -d /run/systemd/system ] && [ "\$1" = remove ]; then
+	systemctl disable --now cgpu.service || :
+fi
 dkms remove -m cgpu -v $version --all || :
 END
 cat >"$work/root/DEBIAN/postrm" <<END

@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# rust-metadata.sh: Rust's metadata for a kernel whose headers lack it, as Debian's do. A module in Rust is
-# compiled against rust/*.rmeta, which only the kernel's source gives.
+# rust-metadata.sh: Rust's metadata for a kernel whose headers lack it, as Debian's do. A module in
+# Rust is compiled against rust/*.rmeta, which only the kernel's source gives.
 #
-#   --check HEADERS                says whether the headers have it, and whether this machine's compiler is
-#                                  the one that built the kernel
+#   --check HEADERS                says whether the headers have it, and whether this machine's
+#                                  compiler is the one that built the kernel
 #   --make HEADERS SOURCE OUT      makes it from the kernel's source (a folder or its tar), in OUT:
 #                                  rust/* and scripts/target.json; takes 2 GB in OUT while it works
 #
-# The names of Rust's symbols hold a hash of the compiler's version, so another compiler will not do. That
-# the symbols are the kernel's own is checked against the headers' Module.symvers.
+# The names of Rust's symbols hold a hash of the compiler's version, so another compiler will not
+# do. That the symbols are the kernel's own is checked against the headers' Module.symvers.
 set -euo pipefail
 
 die() {
@@ -42,7 +42,8 @@ mkdir -p "$out/build"
 if [ ! -d "$source" ]; then
 	mkdir -p "$out/source"
 	# Only what making the metadata reads: no driver is compiled. All Kconfig files must stay.
-	tar -C "$out/source" --strip-components=1 -xf "$source" --exclude='*/drivers/*.[cS]' --exclude='*/sound/*.[ch]' \
+	tar -C "$out/source" --strip-components=1 -xf "$source" \
+		--exclude='*/drivers/*.[cS]' --exclude='*/sound/*.[ch]' \
 		--exclude='*/Documentation/*/*' --exclude='*/tools/testing/*'
 	source=$out/source
 fi

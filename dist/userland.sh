@@ -3,8 +3,8 @@
 # userland.sh: the files that are installed beside the module, for install.sh and package.sh. To be
 # sourced.
 #
-# userland BUILT PREFIX: calls `file FROM TO MODE` for each. BUILT has cgpuctl and cgpu-hook; what is made
-# with them (manual pages, completions) goes there, too.
+# userland BUILT PREFIX: calls `file FROM TO MODE` for each. BUILT has cgpuctl and cgpu-hook; what
+# is made with them (manual pages, completions) goes there, too.
 
 userland() {
 	local built=$1 prefix=$2 dist page share
