@@ -2,7 +2,7 @@
 //! What an instance is for: sets of the driver's calls, by the names that NVIDIA's containers know
 //! (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
 
-use super::{InstanceKey, Reserved};
+use super::key::{InstanceKey, Reserved};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// CUDA, OpenCL.

@@ -28,7 +28,8 @@ pub enum Cause {
     UnknownCommand = 25,
     /// `EFBIG`: the limit is over the GPU's whole memory.
     LimitAboveGpu = 27,
-    /// `ENOSPC`: the limits would add up to more than the GPU's memory, and overcommit was not asked for.
+    /// `ENOSPC`: the limits would add up to more than the GPU's memory, and overcommit was not
+    /// asked for.
     LimitsAboveGpu = 28,
     /// `EDOM`: a limit of zero.
     LimitZero = 33,
@@ -40,7 +41,8 @@ pub enum Cause {
     WeightsAboveWhole = 75,
     /// `ENOTUNIQ`: the name is on several GPUs and none was named.
     Ambiguous = 76,
-    /// `ELIBACC`: the driver's interface for other kernel modules cannot be used; no instance is made without it.
+    /// `ELIBACC`: the driver's interface for other kernel modules cannot be used; no instance is
+    /// made without it.
     NoKernelInterface = 79,
     /// `EILSEQ`: the name has a byte that is not allowed, is empty or too long.
     BadName = 84,

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Records of the commands about compute time.
 
-use super::{InstanceKey, Reserved};
 #[cfg(doc)]
-use super::{Mode, Period, Policy, Priority, GPU_ANY, MAX_INSTANCES_PER_GPU};
+use super::{
+    key::GPU_ANY,
+    words::{Mode, Period, Policy},
+    MAX_INSTANCES_PER_GPU,
+};
+use super::{
+    key::{InstanceKey, Reserved},
+    words::Priority,
+};
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bits of [`GpuSetCompute::set`] and [`InstanceSetCompute::set`]: which fields are meant; the others
-/// must be zero.
+/// Bits of [`GpuSetCompute::set`] and [`InstanceSetCompute::set`]: which fields are meant; the
+/// others must be zero.
 pub mod set {
     /// [`super::GpuSetCompute::policy`].
     pub const POLICY: u32 = 1;
@@ -93,7 +100,7 @@ pub struct GpuCompute {
     pub reserved: [u64; 4],
 }
 
-/// Bits of [`GpuCompute::means`].
+/// Bits of [`GpuCompute::mechanisms`].
 pub mod mechanism {
     /// Time slices of channel groups.
     pub const TIMESLICE: u32 = 1;
@@ -151,6 +158,17 @@ pub struct InstanceCompute {
     pub blocked_ns: u64,
     /// Zero.
     pub reserved: [u64; 4],
+}
+
+impl Priority {
+    /// The priority in the bits of [`state`].
+    pub const fn of(bits: u32) -> Self {
+        if bits & state::HIGH_PRIORITY == 0 {
+            Self::Normal
+        } else {
+            Self::High
+        }
+    }
 }
 
 impl Reserved for GpuSetCompute {

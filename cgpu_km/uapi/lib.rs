@@ -11,12 +11,14 @@
 pub mod capability;
 mod cause;
 mod compute;
+mod key;
 mod refusals;
 mod words;
 
 pub use capability::InstanceSetCapabilities;
 pub use cause::Cause;
 pub use compute::*;
+pub use key::{InstanceKey, List, Name, Reserved, GPU_ANY, NAME_LEN, NAME_RULE};
 pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
 pub use words::{ManagedMode, Mode, Period, Policy, Priority};
 
@@ -34,10 +36,8 @@ pub const CGPUFS_MOUNT: &str = "/run/cgpu/dev";
 /// Type name of that filesystem, for `mount -t`.
 pub const CGPUFS_TYPE: &str = "cgpufs";
 
-/// Length of a name field; a name has at most one byte less and must not be empty.
-pub const NAME_LEN: usize = 64;
-/// Names that an instance cannot have, since the folder of a GPU in `/proc/cgpu_km` has, or may get,
-/// files of these names; [`Cause::BadName`].
+/// Names that an instance cannot have, since the folder of a GPU in `/proc/cgpu_km` has, or may
+/// get, files of these names; [`Cause::BadName`].
 pub const RESERVED_NAMES: [&str; 6] = [
     "policy",
     "max_inst",
@@ -54,9 +54,6 @@ pub const MAX_INSTANCES_PER_GPU: usize = 64;
 pub const WEIGHT_MAX: u32 = 100;
 /// Weight of an instance for which none was named.
 pub const WEIGHT_DEFAULT: u32 = 1;
-/// In [`InstanceKey::gpu_minor`]: the only GPU that has an instance of this name.
-pub const GPU_ANY: u32 = u32::MAX;
-
 /// [`InstanceCreate::flags`], [`InstanceSetMemory::flags`]: let the limits of a GPU's instances add
 /// up to more than its memory.
 pub const FLAG_OVERCOMMIT: u32 = 1;
@@ -166,39 +163,6 @@ pub mod request {
     pub const INSTANCE_COMPUTE: u32 = code(READ | WRITE, nr::INSTANCE_COMPUTE, size_of::<List>());
 }
 
-/// A NUL-padded name. Allowed bytes: `A-Z a-z 0-9 . _ -`, the first one a letter or a digit.
-#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(transparent)]
-pub struct Name(pub [u8; NAME_LEN]);
-
-impl Name {
-    /// The name as a field, if it is one: not empty, short enough, only allowed bytes (it becomes a
-    /// file name in `/dev`, in `cgpufs` and in `/proc`).
-    pub fn new(text: &str) -> Option<Self> {
-        let mut field = [0; NAME_LEN];
-        field
-            .get_mut(..text.len())?
-            .copy_from_slice(text.as_bytes());
-        let name = Self(field);
-        name.as_str().is_some().then_some(name)
-    }
-
-    /// The text, if the field holds a valid name.
-    pub fn as_str(&self) -> Option<&str> {
-        let len = self.0.iter().position(|&b| b == 0)?;
-        let (text, pad) = self.0.split_at(len);
-        let valid = text.first().is_some_and(u8::is_ascii_alphanumeric)
-            && text
-                .iter()
-                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(b))
-            && pad.iter().all(|&b| b == 0);
-        if !valid {
-            return None;
-        }
-        core::str::from_utf8(text).ok()
-    }
-}
-
 /// The text of a NUL-padded text field, up to its first NUL or its first byte that is not UTF-8.
 pub fn text(field: &[u8]) -> &str {
     let len = field.iter().position(|&b| b == 0).unwrap_or(field.len());
@@ -231,31 +195,13 @@ pub struct Version {
     pub module: [u8; 32],
     /// The running NVIDIA driver's version, text; empty while no GPU was attached.
     pub driver: [u8; 64],
-    /// 1: the driver is of another branch, without tables, and taken for `branch` because the module was
-    /// loaded with `unsafe_assume_branch`.
+    /// 1: the driver is of another branch, without tables, and taken for `branch` because the
+    /// module was loaded with `unsafe_assume_branch`.
     pub branch_assumed: u32,
     /// Zero.
     pub reserved0: u32,
     /// Zero.
     pub reserved: [u64; 3],
-}
-
-/// Asks for a list: the caller gives room, the module fills what fits and says how many there are.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct List {
-    /// In: address of an array of records. May be 0 if `capacity` is 0.
-    pub records: u64,
-    /// In: number of records there is room for.
-    pub capacity: u32,
-    /// Out: number of records that exist; those beyond `capacity` were not written.
-    pub count: u32,
-    /// In: size of one record, which must be what the module was built with.
-    pub record_size: u32,
-    /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
 }
 
 /// A GPU of this host.
@@ -290,8 +236,8 @@ pub struct Gpu {
     pub pci: [u8; 16],
     /// Product name, text; empty where the driver tells none.
     pub name: [u8; 64],
-    /// Family of the chip as RM tells it (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`: 0x180 is Hopper);
-    /// 0 where it does not.
+    /// Family of the chip as RM tells it (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*`: 0x180 is
+    /// Hopper); 0 where it does not.
     pub architecture: u32,
     /// Chip within the family (`NV2080_CTRL_MC_ARCH_INFO_IMPLEMENTATION_*`).
     pub implementation: u32,
@@ -317,20 +263,6 @@ pub mod mig {
     pub const ENABLE_PENDING: u32 = 4;
     /// It will be off after a reset.
     pub const DISABLE_PENDING: u32 = 5;
-}
-
-/// Names an instance.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct InstanceKey {
-    /// Its name.
-    pub name: Name,
-    /// Its GPU, or [`GPU_ANY`].
-    pub gpu_minor: u32,
-    /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
 }
 
 /// Makes an instance of `key.name` on `key.gpu_minor` ([`GPU_ANY`] is not allowed).
@@ -466,22 +398,6 @@ pub struct InstanceSetManaged {
     pub reserved: [u64; 2],
 }
 
-/// A record whose reserved fields can be checked.
-pub trait Reserved {
-    /// Whether every field that must be zero is zero, and no flag is unknown.
-    fn is_clean(&self) -> bool;
-}
-
-impl Reserved for List {
-    fn is_clean(&self) -> bool {
-        self.reserved0 == 0 && self.reserved == [0; 2]
-    }
-}
-impl Reserved for InstanceKey {
-    fn is_clean(&self) -> bool {
-        self.reserved0 == 0 && self.reserved == [0; 2]
-    }
-}
 impl Reserved for InstanceCreate {
     fn is_clean(&self) -> bool {
         self.key.is_clean()
@@ -517,12 +433,6 @@ impl Reserved for InstanceSetManaged {
             && self.reserved == [0; 2]
     }
 }
-impl Reserved for InstanceRefusals {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean() && self.list.is_clean() && self.reserved == [0; 3]
-    }
-}
-
 const _: () = {
     assert!(size_of::<Version>() == 136);
     assert!(size_of::<List>() == 40);

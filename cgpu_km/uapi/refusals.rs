@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What an instance was refused.
 
-use super::{InstanceKey, List};
+use super::key::{InstanceKey, List, Reserved};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Asks for the calls of an instance that were refused, and for those that went to the GPU's firmware
-/// unseen.
+/// Asks for the calls of an instance that were refused, and for those that went to the GPU's
+/// firmware unseen.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InstanceRefusals {
@@ -17,6 +17,12 @@ pub struct InstanceRefusals {
     pub others: u64,
     /// Must be zero.
     pub reserved: [u64; 3],
+}
+
+impl Reserved for InstanceRefusals {
+    fn is_clean(&self) -> bool {
+        self.key.is_clean() && self.list.is_clean() && self.reserved == [0; 3]
+    }
 }
 
 /// Room for a name of NVIDIA's.
