@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `bpf(2)`, as far as the device programs of control groups need it: find, read, make and replace them.
+//! `bpf(2)`, as far as the device programs of control groups need it: find, read, make and replace
+//! them.
 //!
 //! With `client.rs` the only unsafe code of the tools.
 
 pub(crate) mod program;
 
 use crate::client::errno;
-use nix::errno::Errno;
-use nix::libc;
-use std::io::Error;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use nix::{errno::Errno, libc};
+use std::{
+    io::Error,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
 
 const PROG_LOAD: libc::c_long = 5;
 const PROG_ATTACH: libc::c_long = 8;
@@ -30,7 +32,7 @@ const MOST_PROGRAMS: usize = 64;
 const MOST_INSTRUCTIONS: usize = 1_000_000;
 
 /// The union of arguments: 8-byte words, those that a command does not use zero.
-type Arguments = [u64; 16];
+type BpfArguments = [u64; 16];
 
 /// Two neighbouring 32-bit fields.
 fn pair(low: u32, high: u32) -> u64 {
@@ -52,9 +54,9 @@ fn raw(fd: &impl AsFd) -> u32 {
 ///
 /// # Safety
 ///
-/// Whatever addresses are among the arguments are those of memory that is as large as the arguments say,
-/// and writable where the command writes.
-unsafe fn bpf(command: libc::c_long, arguments: &mut Arguments) -> Result<i32, Errno> {
+/// Whatever addresses are among the arguments are those of memory that is as large as the arguments
+/// say, and writable where the command writes.
+unsafe fn bpf(command: libc::c_long, arguments: &mut BpfArguments) -> Result<i32, Errno> {
     let size = size_of_val(arguments);
     // SAFETY: the arguments are `size` bytes; the caller vouches for what they point to.
     let ret = unsafe { libc::syscall(libc::SYS_bpf, command, arguments.as_mut_ptr(), size) };
@@ -72,7 +74,7 @@ fn owned(fd: i32) -> OwnedFd {
 /// The device programs of a control group itself (not those above it), and how they are attached.
 pub fn device_programs(group: &impl AsFd) -> Result<(Vec<OwnedFd>, u32), Errno> {
     let mut ids = [0u32; MOST_PROGRAMS];
-    let mut arguments: Arguments = [0; 16];
+    let mut arguments: BpfArguments = [0; 16];
     arguments[0] = pair(raw(group), ATTACH);
     // CAST: an address, which has 64 bits.
     arguments[2] = ids.as_mut_ptr() as u64;
@@ -83,7 +85,7 @@ pub fn device_programs(group: &impl AsFd) -> Result<(Vec<OwnedFd>, u32), Errno> 
     let flags = low(arguments[1] >> 32);
     let count = usize::try_from(low(arguments[3])).map_err(|_| Errno::EOVERFLOW)?;
     let programs = ids.iter().take(count).map(|&id| {
-        let mut arguments: Arguments = [0; 16];
+        let mut arguments: BpfArguments = [0; 16];
         arguments[0] = pair(id, 0);
         // SAFETY: no address is among the arguments.
         unsafe { bpf(PROG_GET_FD_BY_ID, &mut arguments) }.map(owned)
@@ -96,13 +98,13 @@ pub fn instructions(program: &OwnedFd) -> Result<Vec<u64>, Errno> {
     // The head of `struct bpf_prog_info`: type, id, tag, two lengths, two addresses.
     let mut info = [0u64; 5];
     let ask = |info: &mut [u64; 5]| {
-        let mut arguments: Arguments = [0; 16];
+        let mut arguments: BpfArguments = [0; 16];
         // CAST: 40 bytes.
         arguments[0] = pair(raw(program), size_of_val(info) as u32);
         // CAST: an address, which has 64 bits.
         arguments[1] = info.as_mut_ptr() as u64;
-        // SAFETY: `info` has as many bytes as the arguments say, and what its own address points to has
-        // the length beside it: nothing at first, then `code` below.
+        // SAFETY: `info` has as many bytes as the arguments say, and what its own address points to
+        // has the length beside it: nothing at first, then `code` below.
         unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut arguments) }
     };
     ask(&mut info)?;
@@ -123,16 +125,16 @@ pub fn instructions(program: &OwnedFd) -> Result<Vec<u64>, Errno> {
 
 /// Puts a program of these instructions in the place of another one of a control group.
 pub fn replace(group: &impl AsFd, old: &OwnedFd, flags: u32, code: &[u64]) -> Result<(), Errno> {
-    let mut arguments: Arguments = [0; 16];
+    let mut arguments: BpfArguments = [0; 16];
     let count = u32::try_from(code.len()).map_err(|_| Errno::E2BIG)?;
     arguments[0] = pair(TYPE, count);
     // CAST: addresses, which have 64 bits.
     arguments[1] = code.as_ptr() as u64;
     arguments[2] = c"GPL".as_ptr() as u64;
-    // SAFETY: `code` has as many instructions as the arguments say, the licence ends in a NUL; the kernel
-    // only reads them.
+    // SAFETY: `code` has as many instructions as the arguments say, the licence ends in a NUL; the
+    // kernel only reads them.
     let fresh = owned(unsafe { bpf(PROG_LOAD, &mut arguments) }?);
-    let mut arguments: Arguments = [0; 16];
+    let mut arguments: BpfArguments = [0; 16];
     arguments[0] = pair(raw(group), raw(&fresh));
     let (flags, instead) = if flags & ALLOW_MULTI != 0 {
         (ALLOW_MULTI | REPLACE, raw(old))

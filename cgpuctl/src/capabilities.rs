@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What an instance is for, as it is written on the command line: `compute,utility`.
 
-use crate::output::enumerate;
+use crate::text::enumerate;
 use cgpu_uapi::capability::NAMES;
-use std::fmt;
-use std::str::FromStr;
+use serde::{Serialize, Serializer};
+use std::{fmt, str::FromStr};
 
 /// Bits of [`cgpu_uapi::capability`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,13 @@ impl FromStr for Capabilities {
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.names().join(","))
+    }
+}
+
+/// A list of names.
+impl Serialize for Capabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.names().serialize(serializer)
     }
 }
 

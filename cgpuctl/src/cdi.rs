@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The Container Device Interface (CDI): the file by which podman, docker, containerd and CRI-O know what
-//! `--device cgpu.io/gpu=NAME` means, one device for each tenant.
+//! The Container Device Interface (CDI): the file by which podman, docker, containerd and CRI-O
+//! know what `--device cgpu.io/gpu=NAME` means, one device for each tenant.
 //!
-//! The file says the lowest version of CDI that has all that is used in it, as its specification asks:
-//! every engine that reads a later version reads it too.
+//! The file says the lowest version of CDI that has all that is used in it, as its specification
+//! asks: every engine that reads a later version reads it too.
 
-use crate::container::{self, Device, Mount};
+use crate::container::{self, HostNode, Mount};
 use cgpu_uapi::{text, Gpu, Instance, Name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Vendor and class: `--device cgpu.io/gpu=NAME`.
 pub const KIND: &str = "cgpu.io/gpu";
-/// The version that is written: 0.5.0 brought names that begin with a digit and the numbers of nodes.
+/// The version that is written: 0.5.0 brought names that begin with a digit and the numbers of
+/// nodes.
 pub const VERSION: &str = "0.5.0";
 /// Versions that there are (SPEC.md).
 const VERSIONS: [&str; 11] = [
@@ -187,8 +188,8 @@ pub fn make(tenants: &[Tenant], gpus: &[Gpu], around: &Surroundings) -> Spec {
     }
 }
 
-/// Twins are device nodes: everything but `nodev`.
-const TWIN: [&str; 4] = ["bind", "rw", "nosuid", "noexec"];
+/// Proxy nodes are device nodes: everything but `nodev`.
+const PROXY_NODE: [&str; 4] = ["bind", "rw", "nosuid", "noexec"];
 const LIBRARY: [&str; 4] = ["bind", "ro", "nosuid", "nodev"];
 
 fn bind(mount: &Mount, options: [&str; 4]) -> Bind {
@@ -201,7 +202,7 @@ fn bind(mount: &Mount, options: [&str; 4]) -> Bind {
 
 fn device(tenant: &Tenant, gpus: &[Gpu], hook: Option<&str>) -> Option<SpecDevice> {
     let name = tenant.name.as_str().filter(|name| is_name(name))?;
-    let node = |device: Device| Node {
+    let node = |device: HostNode| Node {
         path: device.path,
         host_path: None,
         kind: Some("c".to_owned()),
@@ -209,8 +210,8 @@ fn device(tenant: &Tenant, gpus: &[Gpu], hook: Option<&str>) -> Option<SpecDevic
         minor: Some(device.minor),
         permissions: Some("rw".to_owned()),
     };
-    let devices = container::devices(name, &tenant.instances);
-    let twins = container::twins(name, &tenant.instances);
+    let devices = container::host_nodes(name, &tenant.instances);
+    let nodes_shown = container::proxy_nodes(name, &tenant.instances);
     let hooks = hook.map(|path| Hook {
         hook_name: "createContainer".to_owned(),
         path: path.to_owned(),
@@ -221,7 +222,7 @@ fn device(tenant: &Tenant, gpus: &[Gpu], hook: Option<&str>) -> Option<SpecDevic
         container_edits: Edits {
             env: vec![],
             device_nodes: devices.into_iter().map(node).collect(),
-            mounts: twins.iter().map(|m| bind(m, TWIN)).collect(),
+            mounts: nodes_shown.iter().map(|m| bind(m, PROXY_NODE)).collect(),
             hooks: hooks.into_iter().collect(),
         },
     })
@@ -240,7 +241,8 @@ fn hook_arguments(instances: &[Instance], gpus: &[Gpu]) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with a file by the rules of CDI (`pkg/cdi/validate`, `pkg/parser`), a sentence each.
+/// What is wrong with a file by the rules of CDI (`pkg/cdi/validate`, `pkg/parser`), a sentence
+/// each.
 pub fn faults(spec: &Spec) -> Vec<String> {
     let mut faults = Vec::new();
     if !VERSIONS.contains(&spec.cdi_version.as_str()) {

@@ -12,9 +12,11 @@ use cgpu_uapi::{
     MAGIC,
 };
 use nix::errno::Errno;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::fd::AsRawFd;
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::fd::AsRawFd,
+};
 use zerocopy::FromZeros;
 
 /// Declares the call of each command with `ioctl_sys::ioctl!` and holds its code against the ABI's.
@@ -82,8 +84,8 @@ impl Client {
         room: usize,
     ) -> Result<Vec<T>, Errno> {
         Self::records(room, |list| {
-            // SAFETY: the descriptor is open and `list` is valid for reads and writes; `records` made
-            // it.
+            // SAFETY: the descriptor is open and `list` is valid for reads and writes; `records`
+            // made it.
             unsafe { call(self.device.as_raw_fd(), list) }.map_err(|e| errno(&e))
         })
     }
@@ -91,8 +93,8 @@ impl Client {
     /// All records of a list. Asks again with more room if the list has grown in between.
     ///
     /// `ask` has the module fill in the list: at most `capacity` records of `record_size` bytes at
-    /// `records`, which is how much there is room for, and any bytes are a valid record (they are plain
-    /// integers).
+    /// `records`, which is how much there is room for, and any bytes are a valid record (they are
+    /// plain integers).
     fn records<T: Copy + FromZeros>(
         room: usize,
         mut ask: impl FnMut(&mut List) -> Result<(), Errno>,

@@ -2,19 +2,21 @@
 //! What a container gets of a tenant, whatever engine runs it.
 //!
 //! Two things are needed. The device cgroup must allow the tenant's own numbers, which is what
-//! `--device` of an honest node does (the node itself comes along and is of no use to CUDA). And the
-//! twins, which show the numbers that CUDA insists on, must appear under NVIDIA's names; they can
-//! only be bind-mounted, since a tool that copies a node by number would copy the real GPU's.
+//! `--device` of a host node does (the node itself comes along and is of no use to CUDA). And the
+//! proxy nodes, which show the numbers that CUDA insists on, must appear under NVIDIA's names; they
+//! can only be bind-mounted, since a tool that copies a node by number would copy the real GPU's.
 
-use crate::installation::{under, Installation};
-use crate::json::device_path;
+use crate::{
+    installation::{under, Installation},
+    json::device_path,
+};
 use cgpu_uapi::{Instance, CGPUFS_MOUNT};
 use serde::Serialize;
 use std::path::Path;
 
-/// An honest node, whose number the device cgroup must allow.
+/// A host node, whose number the device cgroup must allow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Device {
+pub struct HostNode {
     /// On the host.
     pub path: String,
     /// Its number.
@@ -32,16 +34,16 @@ pub struct Mount {
     pub destination: String,
 }
 
-/// The honest nodes of a tenant.
-pub fn devices(name: &str, instances: &[Instance]) -> Vec<Device> {
-    let own = instances.iter().map(|i| Device {
+/// The host nodes of a tenant.
+pub fn host_nodes(name: &str, instances: &[Instance]) -> Vec<HostNode> {
+    let own = instances.iter().map(|i| HostNode {
         path: device_path(i.id),
         major: i.major,
         minor: i.node_minor,
     });
     // The tenant's two are the same for each of its instances.
     let shared = instances.first().into_iter().flat_map(|i| {
-        [("ctl", i.control_node_minor), ("uvm", i.uvm_node_minor)].map(|(which, minor)| Device {
+        [("ctl", i.control_node_minor), ("uvm", i.uvm_node_minor)].map(|(which, minor)| HostNode {
             path: format!("/dev/cgpu-{name}-{which}"),
             major: i.major,
             minor,
@@ -50,8 +52,8 @@ pub fn devices(name: &str, instances: &[Instance]) -> Vec<Device> {
     own.chain(shared).collect()
 }
 
-/// The twins of a tenant.
-pub fn twins(name: &str, instances: &[Instance]) -> Vec<Mount> {
+/// The proxy nodes of a tenant.
+pub fn proxy_nodes(name: &str, instances: &[Instance]) -> Vec<Mount> {
     instances
         .iter()
         .map(|i| format!("nvidia{}", i.key.gpu_minor))
@@ -63,8 +65,8 @@ pub fn twins(name: &str, instances: &[Instance]) -> Vec<Mount> {
         .collect()
 }
 
-/// The driver's libraries and programs, at the places that they have on the host: the file, and again
-/// at each link that leads to it, so that no link has to be made in the container.
+/// The driver's libraries and programs, at the places that they have on the host: the file, and
+/// again at each link that leads to it, so that no link has to be made in the container.
 ///
 /// `root` is where the driver is installed on the host; `folder`, if named, takes the libraries
 /// instead, for images whose loader looks elsewhere.

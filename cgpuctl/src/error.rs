@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Errors, each told in one sentence: what was attempted, on what, why it did not work, what to do.
+//! Errors, each a sentence: what was attempted, on what, why it did not work, what to do.
 //!
 //! The kernel speaks in errno values, each of which stands for one [`Cause`]; a [`Problem`] is that
 //! cause with the facts that make it a useful sentence. [`Problem::slug`] is the word by which a
 //! program recognizes it in the JSON output, [`Problem::exit`] the code by which a script does.
 
-use crate::control::{Control, PathError};
-use crate::exit::Exit;
-use crate::output::enumerate;
-use crate::selector::Selector;
-use crate::size::Bytes;
-use cgpu_uapi::{Cause, Gpu, Instance, Name, CONTROL_PATH, MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
+use crate::{
+    capabilities::known, control::Control, exit::Exit, host::PathError, selector::Selector,
+    size::Bytes, text::enumerate,
+};
+use cgpu_uapi::{
+    Cause, Gpu, Instance, Name, CONTROL_PATH, MAX_INSTANCES_PER_GPU, NAME_RULE, WEIGHT_MAX,
+};
 use nix::errno::Errno;
 
 /// What is known of the host when an errno has to be explained; empty where nothing is.
@@ -71,7 +72,8 @@ impl Facts {
 pub enum Problem {
     /// There is no control device.
     #[error(
-        "the module cgpu_km is not loaded (there is no {CONTROL_PATH}); load it with `modprobe cgpu_km`"
+        "the module cgpu_km is not loaded (there is no {CONTROL_PATH}); load it with `modprobe \
+         cgpu_km`"
     )]
     NotLoaded,
     /// [`Cause::NotPermitted`], or the node could not be opened for want of rights.
@@ -109,20 +111,33 @@ pub enum Problem {
     },
     /// [`Cause::NameTaken`].
     #[error(
-        "the name is taken on this GPU; change that instance with `set-mem` and `set-weight`, or destroy it first"
+        "the name is taken on this GPU; change that instance with `set-mem` and `set-weight`, or \
+         destroy it first"
     )]
     NameTaken,
     /// [`Cause::DriverMissing`].
-    #[error("the NVIDIA driver is not loaded or does not answer; load it (nvidia-smi must work) and try again")]
+    #[error(
+        "the NVIDIA driver is not loaded or does not answer; load it (nvidia-smi must work) \
+         and try again"
+    )]
     DriverMissing,
     /// [`Cause::UnknownDriver`].
-    #[error("the running NVIDIA driver is of a branch that this version of cgpu_km does not know; install a driver that it knows or a newer cgpu_km")]
+    #[error(
+        "the running NVIDIA driver is of a branch that this version of cgpu_km does not know; \
+         install a driver that it knows or a newer cgpu_km"
+    )]
     UnknownDriver,
     /// [`Cause::NoKernelInterface`].
-    #[error("the NVIDIA driver's interface for other kernel modules cannot be used, and no instance is made without it; `dmesg | grep cgpu_km` says why")]
+    #[error(
+        "the NVIDIA driver's interface for other kernel modules cannot be used, and no \
+         instance is made without it; `dmesg | grep cgpu_km` says why"
+    )]
     NoKernelInterface,
     /// [`Cause::Malformed`], [`Cause::UnknownCommand`].
-    #[error("the loaded module does not understand this version of cgpuctl ({errno}); install both from the same release")]
+    #[error(
+        "the loaded module does not understand this version of cgpuctl ({errno}); install both \
+         from the same release"
+    )]
     Mismatch {
         /// What the module answered.
         errno: Errno,
@@ -134,7 +149,10 @@ pub enum Problem {
         memory: Option<Bytes>,
     },
     /// [`Cause::LimitsAboveGpu`].
-    #[error("the limits would add up to more than the GPU's memory{}, or pass --overcommit", room(.left))]
+    #[error(
+        "the limits would add up to more than the GPU's memory{}, or pass --overcommit",
+        room(.left)
+    )]
     LimitsAboveGpu {
         /// What can be asked for at most, and the GPU's memory, if known.
         left: Option<(Bytes, Bytes)>,
@@ -148,20 +166,30 @@ pub enum Problem {
     /// [`Cause::UnknownCapability`].
     #[error(
         "one of the capabilities is not known to the module, or none was named; name some of {}",
-        crate::capabilities::known()
+        known()
     )]
     UnknownCapability,
     /// [`Cause::WeightsAboveWhole`].
-    #[error("the weights {}would add up to more than 100 percent, which the policy fixed cannot give; lower one first, or take the policy weight", weights(.all))]
+    #[error(
+        "the weights {}would add up to more than 100 percent, which the policy fixed cannot \
+         give; lower one first, or take the policy weight",
+        weights(.all)
+    )]
     WeightsAboveWhole {
         /// What they are, if known.
         all: Vec<u32>,
     },
     /// [`Cause::TooManyForPolicy`].
-    #[error("there would be more instances than the policy fair has parts; raise --max-inst or take another policy")]
+    #[error(
+        "there would be more instances than the policy fair has parts; raise --max-inst or \
+         take another policy"
+    )]
     TooManyForPolicy,
     /// [`Cause::UnknownPolicy`].
-    #[error("the loaded module has no such policy, period or ratio; install module and cgpuctl from the same release")]
+    #[error(
+        "the loaded module has no such policy, period or ratio; install module and cgpuctl \
+         from the same release"
+    )]
     UnknownPolicy,
     /// `top` cannot use the terminal.
     #[error("the terminal cannot be used: {}; take --once", describe(.errno))]
@@ -178,19 +206,26 @@ pub enum Problem {
     /// [`Cause::BadName`].
     #[error(
         "the name cannot be used: {}, and some words name files in /proc/cgpu_km; take another",
-        crate::cli::NAME_RULE
+        NAME_RULE
     )]
     BadName,
     /// [`Cause::TooMany`].
-    #[error("the GPU has {MAX_INSTANCES_PER_GPU} instances, so destroy one first, or the module has used up its device numbers, so unload and load it again")]
+    #[error(
+        "the GPU has {MAX_INSTANCES_PER_GPU} instances, so destroy one first, or the module \
+         has used up its device numbers, so unload and load it again"
+    )]
     TooMany,
     /// An errno that stands for no cause.
-    #[error("the kernel answered {}, which cgpuctl does not expect here; the kernel log may say more", describe(.errno))]
+    #[error(
+        "the kernel answered {}, which cgpuctl does not expect here; the kernel log may say \
+         more",
+        describe(.errno)
+    )]
     Unexpected {
         /// What it was.
         errno: Errno,
     },
-    /// Something about the mount of the twins.
+    /// Something about the mount of the proxy nodes.
     #[error("{} {} failed: {}", .0.action, .0.path.display(), describe(&.0.errno))]
     Path(PathError),
     /// `unload` found instances in use.
@@ -199,20 +234,26 @@ pub enum Problem {
         /// The instances, as `NAME on GPU N`.
         instances: Vec<String>,
     },
-    /// `unload` found twins mounted elsewhere in this mount namespace.
-    #[error("twins are mounted at {}; unmount them first", enumerate(.paths, "and"))]
-    TwinsMounted {
+    /// `unload` found proxy nodes mounted elsewhere in this mount namespace.
+    #[error("proxy nodes are mounted at {}; unmount them first", enumerate(.paths, "and"))]
+    ProxyNodesMounted {
         /// Where.
         paths: Vec<String>,
     },
     /// `unload` found the mount point or the module in use by somebody whom it cannot name.
-    #[error("something still uses {what}: an open file, a folder somebody is in, or a container with a twin mounted; stop it first")]
+    #[error(
+        "something still uses {what}: an open file, a folder somebody is in, or a container \
+         with a proxy node mounted; stop it first"
+    )]
     Pinned {
         /// What is used.
         what: &'static str,
     },
     /// `inst restore`: the file is wrong.
-    #[error("the file is not understood: {why}; each [[instance]] has name, gpus, mem and, if wanted, weight and overcommit")]
+    #[error(
+        "the file is not understood: {why}; each [[instance]] has name, gpus, mem and, if \
+         wanted, weight and overcommit"
+    )]
     BadFile {
         /// What the parser says.
         why: String,
@@ -235,8 +276,14 @@ pub enum Problem {
     #[error("there is no instance; make one with `cgpuctl inst create`")]
     NoInstances,
     /// `cdi validate` finds no file.
-    #[error("there is none with {} in /etc/cdi or /run/cdi; write one with `cgpuctl cdi generate --output /run/cdi/cgpu.json`", crate::cdi::KIND)]
-    NoSpec,
+    #[error(
+        "there is none with {kind} in /etc/cdi or /run/cdi; write one with `cgpuctl cdi generate \
+         --output /run/cdi/cgpu.json`"
+    )]
+    NoSpec {
+        /// Vendor and class of the devices that were looked for.
+        kind: &'static str,
+    },
     /// `cdi validate` finds faults.
     #[error("{}; write it again with `cgpuctl cdi generate`", .faults.join("; "))]
     BadSpec {
@@ -340,7 +387,7 @@ impl Problem {
             Self::NoSuchInstance { .. }
             | Self::NoSuchGpu { .. }
             | Self::NoInstances
-            | Self::NoSpec => Exit::NotFound,
+            | Self::NoSpec { .. } => Exit::NotFound,
             Self::Busy { .. }
             | Self::NameTaken
             | Self::LimitAboveGpu { .. }
@@ -349,7 +396,7 @@ impl Problem {
             | Self::WeightsAboveWhole { .. }
             | Self::TooManyForPolicy
             | Self::InstancesInUse { .. }
-            | Self::TwinsMounted { .. }
+            | Self::ProxyNodesMounted { .. }
             | Self::Pinned { .. } => Exit::Refused,
             Self::GpuTwice { .. }
             | Self::LimitZero
@@ -400,13 +447,13 @@ impl Problem {
             Self::Unexpected { .. } => "unexpected",
             Self::Path(_) => "path",
             Self::InstancesInUse { .. } => "instances_in_use",
-            Self::TwinsMounted { .. } => "twins_mounted",
+            Self::ProxyNodesMounted { .. } => "twins_mounted",
             Self::Pinned { .. } => "pinned",
             Self::BadFile { .. } => "bad_file",
             Self::NotRestored { .. } => "not_restored",
             Self::Listen { .. } => "listen",
             Self::NoInstances => "no_instances",
-            Self::NoSpec => "no_spec",
+            Self::NoSpec { .. } => "no_spec",
             Self::BadSpec { .. } => "bad_spec",
             Self::Output { .. } => "output",
         }
@@ -478,10 +525,16 @@ impl Problem {
     /// As the end of a command.
     pub fn when(self, attempt: impl Into<String>) -> Failure {
         Failure {
-            attempt: attempt.into(),
-            problem: self,
-            aftermath: None,
+            attempt: Some(attempt.into()),
+            ..self.into()
         }
+    }
+}
+
+/// An errno of the control device, when nothing more is known.
+impl From<Errno> for Problem {
+    fn from(errno: Errno) -> Self {
+        Self::explain(errno, &Facts::default())
     }
 }
 
@@ -496,12 +549,46 @@ impl From<PathError> for Problem {
 
 /// How a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {attempt}: {problem}{}", aftermath.as_deref().unwrap_or_default())]
+#[error(
+    "cannot {}: {problem}{}",
+    attempt.as_deref().unwrap_or("do it"),
+    aftermath.as_deref().unwrap_or_default()
+)]
 pub struct Failure {
-    /// What was attempted, on what: follows "cannot".
-    pub attempt: String,
+    /// What was attempted, on what: follows "cannot". `None`: what the command is for.
+    pub attempt: Option<String>,
     /// Why it did not work, what to do.
     pub problem: Problem,
     /// What of the command had been done before; begins with its own punctuation.
     pub aftermath: Option<String>,
+}
+
+impl Failure {
+    /// Says what was attempted, unless it is said already.
+    pub fn during(mut self, attempt: impl FnOnce() -> String) -> Self {
+        self.attempt.get_or_insert_with(attempt);
+        self
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self {
+            attempt: None,
+            problem,
+            aftermath: None,
+        }
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Problem::from(errno).into()
+    }
+}
+
+impl From<PathError> for Failure {
+    fn from(error: PathError) -> Self {
+        Problem::from(error).into()
+    }
 }

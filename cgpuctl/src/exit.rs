@@ -26,7 +26,7 @@ pub enum Exit {
     Refused = 6,
     /// The NVIDIA driver is not loaded, does not answer, or is not known.
     Driver = 7,
-    /// `doctor` found that something must be mended.
+    /// `doctor` found that something must be fixed.
     Unsound = 8,
 }
 

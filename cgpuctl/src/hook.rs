@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cgpu-hook`: instances from a container's own settings, for the container's life.
 //!
-//! A runtime calls it by the rules of OCI (runtime-spec: `config.md`, POSIX-platform Hooks), with the
-//! container's state on stdin:
+//! A runtime calls it by the rules of OCI (runtime-spec: `config.md`, POSIX-platform Hooks), with
+//! the container's state on stdin:
 //!
-//! * `createRuntime`, when the container's namespaces and its root's mounts are there and nothing has run
-//!   in it: if its environment asks for memory of a GPU ([`settings`]), the instance is made, the twins are
-//!   mounted into it, its device cgroup is opened for them, and `/proc/driver/nvidia` is masked.
+//! * `createRuntime`, when the container's namespaces and its root's mounts are there and nothing
+//!   has run in it: if its environment asks for memory of a GPU ([`settings`]), the instance is
+//!   made, the proxy nodes are mounted into it, its device cgroup is opened for them, and
+//!   `/proc/driver/nvidia` is masked.
 //! * `poststop`, when the container is gone: the instance is removed.
 //! * `createContainer`, as the CDI file says it: only the mask.
 //!
@@ -20,32 +21,41 @@ mod mask;
 mod root;
 pub mod settings;
 
-use crate::cdi::Tenant;
-use crate::command::inst_create::{create_all, request};
-use crate::command::target::{key, tenant};
-use crate::container::{self, Mount};
-use crate::control::{Control, Host, PathError};
-use crate::error::{Facts, Problem};
-use crate::exit::Exit;
-use crate::installation::{find, lists::Capability};
-use bundle::{instance_name, Config, State};
-use cgpu_uapi::{text, Gpu, Instance, Name};
+use crate::{
+    cdi::Tenant,
+    command::{
+        inst_create::{create_all, request},
+        target::tenant,
+    },
+    container::{self, Mount},
+    control::Control,
+    error::{Facts, Problem},
+    exit::Exit,
+    host::{Host, PathError},
+    installation::{find, lists::Capability},
+};
+use bundle::{instance_name, Config, ContainerState};
+use cgpu_uapi::{text, Gpu, Instance, InstanceKey, Name, NAME_RULE};
 use clap::{Parser, Subcommand};
-use journal::{began, Entry, Journal};
-use nix::errno::Errno;
-use nix::sched::{setns, CloneFlags};
+use journal::{began, Journal, JournalEntry};
+use nix::{
+    errno::Errno,
+    sched::{setns, CloneFlags},
+};
 use root::{Kind, Loose, Root};
 use settings::{wish, Environment, Wish};
-use std::fs::File;
-use std::io::{Read, Write};
-use std::path::Path;
-use std::thread::sleep;
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::{Read, Write},
+    path::Path,
+    thread::sleep,
+    time::Duration,
+};
 
 /// Give containers instances as their environment asks: called by podman, crun, runc and CRI-O.
 ///
-/// A container whose environment has CGPU_MEM, cGPU's ALIYUN_COM_GPU_MEM_DEV and _CONTAINER, or HAMi's
-/// CUDA_DEVICE_MEMORY_LIMIT gets an instance when it is made, and loses it when it is gone.
+/// A container whose environment has CGPU_MEM, cGPU's ALIYUN_COM_GPU_MEM_DEV and _CONTAINER, or
+/// HAMi's CUDA_DEVICE_MEMORY_LIMIT gets an instance when it is made, and loses it when it is gone.
 /// NVIDIA_VISIBLE_DEVICES says on which GPUs.
 #[derive(Parser)]
 #[command(name = "cgpu-hook", version, max_term_width = 100)]
@@ -72,7 +82,8 @@ pub enum Point {
     Collect,
 }
 
-/// How often, and how long in between, an instance is tried to be removed whose files are being closed.
+/// How often, and how long in between, an instance is tried to be removed whose files are being
+/// closed.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -125,7 +136,7 @@ impl Failed {
     }
 }
 
-fn state(input: &mut dyn Read) -> Result<State, Failed> {
+fn state(input: &mut dyn Read) -> Result<ContainerState, Failed> {
     bundle::state(input).map_err(|what| Failed {
         what,
         exit: Exit::Usage,
@@ -161,10 +172,7 @@ fn create_runtime(
     }
     let name = instance_name(&state.id);
     let name = Name::new(name).ok_or_else(|| {
-        let why = format!(
-            "{name:?} cannot be an instance's name: {}",
-            crate::cli::NAME_RULE
-        );
+        let why = format!("{name:?} cannot be an instance's name: {NAME_RULE}");
         Failed::new(&state.id, why, Exit::Usage)
     })?;
     let journal = open_journal(host).map_err(|e| problem(&e.into()))?;
@@ -176,7 +184,7 @@ fn create_runtime(
     ) {
         return Err(problem(&Problem::NameTaken));
     }
-    let entry = Entry {
+    let entry = JournalEntry {
         container: state.id.clone(),
         instance: name.as_str().unwrap_or_default().to_owned(),
         gpus: wish.gpus.iter().map(|(minor, _)| *minor).collect(),
@@ -196,7 +204,7 @@ fn create_runtime(
 fn give(
     host: &dyn Host,
     control: &dyn Control,
-    state: &State,
+    state: &ContainerState,
     config: &Config,
     gpus: &[Gpu],
     name: Name,
@@ -207,7 +215,7 @@ fn give(
     let requests = wish
         .gpus
         .iter()
-        .map(|&(minor, limit)| request(name, minor, limit, wish.weight));
+        .map(|&(minor, limit)| request(InstanceKey::new(name, minor), limit, wish.weight));
     create_all(control, requests.collect())
         .map_err(|failure| Failed::new(&state.id, &failure, failure.problem.exit()))?;
     let instances = tenant(control, &name).map_err(problem)?;
@@ -215,24 +223,25 @@ fn give(
     enter(host, state, config, gpus, &tenant).map_err(|e| problem(e.into()))
 }
 
-/// Opens the container for its instance. After this the process is in the container's mount namespace.
+/// Opens the container for its instance. After this the process is in the container's mount
+/// namespace.
 fn enter(
     host: &dyn Host,
-    state: &State,
+    state: &ContainerState,
     config: &Config,
     gpus: &[Gpu],
     tenant: &Tenant,
 ) -> Result<(), PathError> {
     let name = tenant.name.as_str().unwrap_or_default();
-    let nodes = container::devices(name, &tenant.instances);
+    let nodes = container::host_nodes(name, &tenant.instances);
     let take = |mount: &Mount| {
         Ok((
             root::loose(Path::new(&mount.source))?,
             mount.destination.clone(),
         ))
     };
-    let twins = container::twins(name, &tenant.instances);
-    let twins = twins
+    let proxy_nodes = container::proxy_nodes(name, &tenant.instances);
+    let proxy_nodes = proxy_nodes
         .iter()
         .map(take)
         .collect::<Result<Vec<_>, PathError>>()?;
@@ -253,7 +262,7 @@ fn enter(
     let file = File::open(&namespace).map_err(|e| failed("opening", crate::client::errno(&e)))?;
     setns(file, CloneFlags::CLONE_NEWNS).map_err(|errno| failed("entering", errno))?;
     let root = Root::open(&state.root(config))?;
-    for (mount, place) in &twins {
+    for (mount, place) in &proxy_nodes {
         root.put(mount, Path::new(place), Kind::File)?;
     }
     for (mount, place) in &libraries {
@@ -347,7 +356,8 @@ fn open_journal(host: &dyn Host) -> Result<Journal, PathError> {
     Journal::open(&host.path(Path::new(journal::FOLDER)))
 }
 
-/// Removes the instances of containers that are gone. One that is still in use stays for the next time.
+/// Removes the instances of containers that are gone. One that is still in use stays for the next
+/// time.
 fn remove_gone(control: &dyn Control, journal: &Journal, err: &mut dyn Write) {
     for entry in journal.entries() {
         if began(entry.pid) == Some(entry.began) {
@@ -372,14 +382,14 @@ fn remove_gone(control: &dyn Control, journal: &Journal, err: &mut dyn Write) {
 }
 
 /// Removes an instance from all its GPUs.
-fn remove(control: &dyn Control, entry: &Entry) -> Result<(), Problem> {
+fn remove(control: &dyn Control, entry: &JournalEntry) -> Result<(), Problem> {
     let Some(name) = Name::new(&entry.instance) else {
         return Ok(());
     };
     for &minor in &entry.gpus {
         let mut tries = 0;
         loop {
-            match control.destroy(&key(name, minor)) {
+            match control.destroy(&InstanceKey::new(name, minor)) {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENXIO) => break,
                 // The kernel closes the files of a process that was killed a little later.
                 Err(Errno::EBUSY) if tries < TRIES => {

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The user space of the NVIDIA driver on this host: the libraries and programs that a container needs
-//! beside its device files, found as libnvidia-container finds them.
+//! The user space of the NVIDIA driver on this host: the libraries and programs that a container
+//! needs beside its device files, found as libnvidia-container finds them.
 //!
-//! A library counts if the loader's cache has it, its name is in the lists, and the file behind its links
-//! ends in the version of the running driver: a stub or a left-over of another version does not.
+//! A library counts if the loader's cache has it, its name is in the lists, and the file behind its
+//! links ends in the version of the running driver: a stub or a left-over of another version does
+//! not.
 
 pub mod ldcache;
 pub mod lists;
 
-use crate::client::errno;
-use crate::control::PathError;
+use crate::{client::errno, host::PathError};
 use lists::{Capability, LIBRARY_FOLDERS, PROGRAM_FOLDERS, SOCKETS};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{Error, ErrorKind};
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{Error, ErrorKind},
+    path::{Component, Path, PathBuf},
+};
 
 /// How many links a path may go through, as in the kernel.
 const MOST_LINKS: usize = 40;
@@ -166,8 +168,8 @@ pub fn under(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The file behind a path of the searched system, with all links resolved as they are there; `None` if
-/// there is nothing. The result has neither links nor dots.
+/// The file behind a path of the searched system, with all links resolved as they are there; `None`
+/// if there is nothing. The result has neither links nor dots.
 pub fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut done = PathBuf::from("/");
     let mut rest: Vec<PathBuf> = vec![path.to_owned()];
@@ -237,8 +239,8 @@ mod tests {
 
     const LIB: &str = "/usr/lib/x86_64-linux-gnu";
 
-    /// A host with CUDA of one version, a stub, a left-over of another version, and nvidia-smi as Debian
-    /// installs it, behind an alternative.
+    /// A host with CUDA of one version, a stub, a left-over of another version, and nvidia-smi as
+    /// Debian installs it, behind an alternative.
     fn host(name: &str) -> System {
         let host = System::new(name);
         let real = format!("{LIB}/nvidia/current");

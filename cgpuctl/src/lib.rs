@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cgpuctl`, the command line tool of cgpu: makes instances (shares of a GPU), changes and shows
-//! them, and says how to give them to a container.
+//! them, and prints how to give them to a container.
 //!
-//! A command is a function from the host ([`control::Host`], with the control device in it) and its
-//! arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of them.
-//! `cgpu-hook`, which container runtimes call, is [`hook`]. Only `client.rs` and `bpf.rs` have unsafe
-//! code.
+//! A verb ([`verb::Verb`]) is a function from the host ([`host::Host`], with the control device in
+//! it) and its arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of
+//! them. `cgpu-hook`, which container runtimes call, is [`hook`]. Only `client.rs` and `bpf.rs`
+//! have unsafe code.
+//!
+//! Other programs can use the control device through [`control::Control`] and [`client::Client`].
 
 #![deny(unsafe_code)]
 
+pub mod args;
 #[expect(unsafe_code, reason = "bpf(2)")]
 pub mod bpf;
 pub mod capabilities;
@@ -17,12 +20,14 @@ pub mod cli;
 #[expect(unsafe_code, reason = "ioctl(2)")]
 pub mod client;
 pub mod command;
+pub mod compute;
 pub mod container;
 pub mod control;
 pub mod doctor;
 pub mod error;
 pub mod exit;
 pub mod hook;
+pub mod host;
 pub mod installation;
 pub mod json;
 pub mod metrics;
@@ -30,6 +35,8 @@ pub mod output;
 pub mod selector;
 pub mod size;
 pub mod system;
+pub mod text;
+pub mod verb;
 
 use exit::Exit;
 use std::io::{ErrorKind, Write};
@@ -37,22 +44,16 @@ use std::io::{ErrorKind, Write};
 /// Runs a command: its result to `out`, warnings and errors to `err`.
 pub fn run(
     cli: &cli::Cli,
-    host: &dyn control::Host,
+    host: &dyn host::Host,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Exit {
-    let result = match &cli.command {
-        cli::Command::Metrics(cli::Metrics {
-            listen: Some(address),
-        }) => {
-            command::metrics::serve(host, *address, None, err).map(|()| output::Report::default())
-        }
-        cli::Command::Top(args) if command::top::is_live(args, cli.json) => {
-            command::top::watch(host, args).map(|()| output::Report::default())
-        }
-        command => command::run(command, host),
+    let verb = cli.verb();
+    let result = match verb.stay(host, cli.json, err) {
+        Some(ended) => ended.map(|()| output::Report::default()),
+        None => verb.run(host),
     };
-    let (text, exit) = match result {
+    let (text, exit) = match result.map_err(|failure| failure.during(|| verb.attempt())) {
         Ok(report) => {
             for warning in &report.warnings {
                 // Nothing is left to tell it to if stderr is closed.

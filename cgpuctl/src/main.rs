@@ -3,8 +3,10 @@
 
 use cgpuctl::{cli::Cli, run, system::System};
 use clap::Parser;
-use std::io::{stderr, stdout};
-use std::process::ExitCode;
+use std::{
+    io::{stderr, stdout},
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

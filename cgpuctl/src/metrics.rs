@@ -1,203 +1,322 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The figures of a host in the text format of Prometheus, version 0.0.4: families of samples with their
-//! help and type, and labels that tell instances and GPUs apart.
-
-mod compute;
-
-pub use compute::Compute;
+//! The figures of a host in the text format of Prometheus, version 0.0.4: families of samples with
+//! their help and type, and labels that tell instances and GPUs apart.
+//!
+//! To add a figure: a row in one of the tables.
 
 use crate::json::known;
-use cgpu_uapi::{text, Gpu, Instance, Version};
+use cgpu_uapi::{
+    state, text, Gpu, GpuCompute, Instance, InstanceCompute, InstanceKey, Mode, Period, Policy,
+    Version,
+};
 use std::fmt::{Display, Write};
 
-/// What the text is called in HTTP.
+/// The name of the text in HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All that is told.
-pub fn text_of(
-    version: &Version,
-    gpus: &[Gpu],
-    instances: &[Instance],
-    compute: &Compute,
-) -> String {
-    let mut page = Page::default();
-    page.family(
-        "cgpu_info",
-        Kind::Gauge,
-        "Versions of the module and the driver.",
-    );
-    let driver = known(&version.driver).unwrap_or_default();
-    page.sample(
-        "cgpu_info",
-        &[("module", text(&version.module)), ("driver", &driver)],
-        1,
-    );
-    for family in &GPU_FAMILIES {
-        page.family(family.name, family.kind, family.help);
-        for gpu in gpus {
-            let minor = gpu.minor.to_string();
-            let labels = [
-                ("gpu", minor.as_str()),
-                ("uuid", text(&gpu.uuid)),
-                ("pci_address", text(&gpu.pci)),
-            ];
-            page.sample(family.name, &labels, (family.value)(gpu));
-        }
-    }
-    for family in &FAMILIES {
-        page.family(family.name, family.kind, family.help);
-        for instance in instances {
-            let minor = instance.key.gpu_minor.to_string();
-            let name = instance.key.name.as_str().unwrap_or_default();
-            for (label, value) in family.samples {
-                let labels = [("instance", name), ("gpu", &minor), *label];
-                let labels = labels.iter().filter(|(key, _)| !key.is_empty());
-                page.sample(family.name, labels, value(instance));
-            }
-        }
-    }
-    compute.tell(&mut page);
+/// The module's records, of which the figures are made.
+pub struct Figures {
+    /// Versions.
+    pub version: Version,
+    /// The GPUs; none while the driver is away.
+    pub gpus: Vec<Gpu>,
+    /// The instances.
+    pub instances: Vec<Instance>,
+    /// How each GPU is shared.
+    pub gpu_compute: Vec<GpuCompute>,
+    /// The GPU time of each instance.
+    pub instance_compute: Vec<InstanceCompute>,
+}
+
+/// The figures as a page of text.
+pub fn text_of(figures: &Figures) -> String {
+    let mut page = MetricsPage::default();
+    let info = "Versions of the module and the driver.";
+    page.family("cgpu_info", MetricKind::Gauge, info);
+    let (version, driver) = (&figures.version, known(&figures.version.driver));
+    let labels = [
+        ("module", text(&version.module)),
+        ("driver", driver.as_deref().unwrap_or_default()),
+    ];
+    page.sample("cgpu_info", &labels, 1);
+    page.families(&GPU, &figures.gpus, |gpu| {
+        vec![
+            ("gpu", gpu.minor.to_string()),
+            ("uuid", text(&gpu.uuid).to_owned()),
+            ("pci_address", text(&gpu.pci).to_owned()),
+        ]
+    });
+    page.families(&INSTANCE, &figures.instances, |i| labels_of(&i.key));
+    page.families(&GPU_COMPUTE_INFO, &figures.gpu_compute, |gpu| {
+        vec![
+            ("gpu", gpu.minor.to_string()),
+            ("policy", Policy::name_of(gpu.policy).to_owned()),
+            ("period", Period::name_of(gpu.period).to_owned()),
+            ("mode", Mode::name_of(gpu.mode).to_owned()),
+        ]
+    });
+    page.families(&GPU_COMPUTE, &figures.gpu_compute, |gpu| {
+        vec![("gpu", gpu.minor.to_string())]
+    });
+    page.families(&INSTANCE_COMPUTE, &figures.instance_compute, |i| {
+        labels_of(&i.key)
+    });
     page.0
 }
 
-/// What a family's samples are.
+/// Labels of an instance.
+fn labels_of(key: &InstanceKey) -> Vec<(&'static str, String)> {
+    let name = key.name.as_str().unwrap_or_default();
+    vec![
+        ("instance", name.to_owned()),
+        ("gpu", key.gpu_minor.to_string()),
+    ]
+}
+
+/// How a family's samples change.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MetricKind {
     /// Grows only, and its name ends in `_total`.
     Counter,
     /// Goes up and down.
     Gauge,
 }
 
-struct GpuFamily {
+/// A further label, and the value.
+type Sample<T> = ((&'static str, &'static str), fn(&T) -> f64);
+
+/// No further label.
+const PLAIN: (&str, &str) = ("", "");
+
+/// Samples of one name.
+struct Family<T: 'static> {
     name: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
-    value: fn(&Gpu) -> u64,
+    samples: &'static [Sample<T>],
 }
 
-const GPU_FAMILIES: [GpuFamily; 4] = [
-    GpuFamily {
+const GPU: [Family<Gpu>; 4] = [
+    Family {
         name: "cgpu_gpu_memory_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Memory of the GPU.",
-        value: |g| g.memory_bytes,
+        samples: &[(PLAIN, |g| g.memory_bytes as f64)],
     },
-    GpuFamily {
+    Family {
         name: "cgpu_gpu_memory_allotted_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Sum of the limits of the GPU's instances.",
-        value: |g| g.allotted_bytes,
+        samples: &[(PLAIN, |g| g.allotted_bytes as f64)],
     },
-    GpuFamily {
+    Family {
         name: "cgpu_gpu_memory_used_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Memory of the GPU that is charged to its instances, contexts included.",
-        value: |g| g.used_bytes,
+        samples: &[(PLAIN, |g| g.used_bytes as f64)],
     },
-    GpuFamily {
+    Family {
         name: "cgpu_gpu_instances",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Instances on the GPU.",
-        value: |g| g.instances.into(),
+        samples: &[(PLAIN, |g| f64::from(g.instances))],
     },
 ];
 
-/// A further label, or none (empty), and the value.
-type Sample = ((&'static str, &'static str), fn(&Instance) -> u64);
-
-const PLAIN: (&str, &str) = ("", "");
-
-struct Family {
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    samples: &'static [Sample],
-}
-
-const FAMILIES: [Family; 9] = [
+const INSTANCE: [Family<Instance>; 9] = [
     Family {
         name: "cgpu_instance_memory_limit_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Memory limit.",
-        samples: &[(PLAIN, |i| i.memory_limit_bytes)],
+        samples: &[(PLAIN, |i| i.memory_limit_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_used_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Memory charged for the programs' objects.",
-        samples: &[(PLAIN, |i| i.memory_used_bytes)],
+        samples: &[(PLAIN, |i| i.memory_used_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_overhead_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Memory charged for CUDA contexts beside the objects.",
-        samples: &[(PLAIN, |i| i.memory_overhead_bytes)],
+        samples: &[(PLAIN, |i| i.memory_overhead_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_reserved_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Memory reserved by allocations in flight.",
-        samples: &[(PLAIN, |i| i.memory_reserved_bytes)],
+        samples: &[(PLAIN, |i| i.memory_reserved_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_peak_bytes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Highest memory charged for objects so far.",
-        samples: &[(PLAIN, |i| i.memory_peak_bytes)],
+        samples: &[(PLAIN, |i| i.memory_peak_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_refused_total",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         help: "Refused: allocations for want of memory, calls that no table allows.",
         samples: &[
-            (("kind", "memory"), |i| i.memory_refused),
-            (("kind", "call"), |i| i.calls_refused),
+            (("kind", "memory"), |i| i.memory_refused as f64),
+            (("kind", "call"), |i| i.calls_refused as f64),
         ],
     },
     Family {
         name: "cgpu_instance_weight",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Weight, 1 to 100.",
-        samples: &[(PLAIN, |i| i.weight.into())],
+        samples: &[(PLAIN, |i| f64::from(i.weight))],
     },
     Family {
         name: "cgpu_instance_processes",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Processes that hold memory.",
-        samples: &[(PLAIN, |i| i.processes.into())],
+        samples: &[(PLAIN, |i| f64::from(i.processes))],
     },
     Family {
         name: "cgpu_instance_open_files",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         help: "Open files: of the instance's GPU node, of the tenant's control and UVM nodes.",
         samples: &[
-            (("node", "gpu"), |i| i.open_files.into()),
-            (("node", "tenant"), |i| i.tenant_open_files.into()),
+            (("node", "gpu"), |i| f64::from(i.open_files)),
+            (("node", "tenant"), |i| f64::from(i.tenant_open_files)),
         ],
     },
 ];
 
-#[derive(Default)]
-struct Page(String);
+const GPU_COMPUTE_INFO: [Family<GpuCompute>; 1] = [Family {
+    name: "cgpu_gpu_compute_info",
+    kind: MetricKind::Gauge,
+    help: "How the GPU's compute time is shared: policy, base period, and by what at the moment.",
+    samples: &[(PLAIN, |_| 1.0)],
+}];
 
-impl Page {
-    fn family(&mut self, name: &str, kind: Kind, help: &str) {
+const GPU_COMPUTE: [Family<GpuCompute>; 2] = [
+    Family {
+        name: "cgpu_gpu_compute_switches_total",
+        kind: MetricKind::Counter,
+        help: "Changes from one instance's window to another's.",
+        samples: &[(PLAIN, |g| g.switches as f64)],
+    },
+    Family {
+        name: "cgpu_gpu_compute_calls_total",
+        kind: MetricKind::Counter,
+        help: "Calls into the driver that the scheduler made.",
+        samples: &[(PLAIN, |g| g.calls as f64)],
+    },
+];
+
+const INSTANCE_COMPUTE: [Family<InstanceCompute>; 10] = [
+    Family {
+        name: "cgpu_instance_compute_gpu_time_seconds_total",
+        kind: MetricKind::Counter,
+        help: "GPU time of the instance; nothing is added under the policy native.",
+        samples: &[(PLAIN, |i| seconds(i.gpu_time_ns))],
+    },
+    Family {
+        name: "cgpu_instance_compute_blocked_seconds_total",
+        kind: MetricKind::Counter,
+        help: "Time that a task of the instance was blocked at its doorbell.",
+        samples: &[(PLAIN, |i| seconds(i.blocked_ns))],
+    },
+    Family {
+        name: "cgpu_instance_compute_windows_total",
+        kind: MetricKind::Counter,
+        help: "Windows and slices that the instance had.",
+        samples: &[(PLAIN, |i| i.windows as f64)],
+    },
+    Family {
+        name: "cgpu_instance_compute_preemptions_total",
+        kind: MetricKind::Counter,
+        help: "Times that the instance was switched off with work.",
+        samples: &[(PLAIN, |i| i.preemptions as f64)],
+    },
+    Family {
+        name: "cgpu_instance_compute_blocked_tasks",
+        kind: MetricKind::Gauge,
+        help: "Tasks that are blocked at the instance's doorbell.",
+        samples: &[(PLAIN, |i| f64::from(i.blocked_tasks))],
+    },
+    Family {
+        name: "cgpu_instance_compute_high_priority",
+        kind: MetricKind::Gauge,
+        help: "1: of high priority.",
+        samples: &[(PLAIN, |i| is(i, state::HIGH_PRIORITY))],
+    },
+    Family {
+        name: "cgpu_instance_compute_suspended",
+        kind: MetricKind::Gauge,
+        help: "1: kept off the GPU by the operator.",
+        samples: &[(PLAIN, |i| is(i, state::SUSPENDED))],
+    },
+    Family {
+        name: "cgpu_instance_compute_given_seconds_total",
+        kind: MetricKind::Counter,
+        help: "Deprecated: the same as cgpu_instance_compute_gpu_time_seconds_total.",
+        samples: &[(PLAIN, |i| seconds(i.gpu_time_ns))],
+    },
+    Family {
+        name: "cgpu_instance_compute_parked_seconds_total",
+        kind: MetricKind::Counter,
+        help: "Deprecated: the same as cgpu_instance_compute_blocked_seconds_total.",
+        samples: &[(PLAIN, |i| seconds(i.blocked_ns))],
+    },
+    Family {
+        name: "cgpu_instance_compute_parked_tasks",
+        kind: MetricKind::Gauge,
+        help: "Deprecated: the same as cgpu_instance_compute_blocked_tasks.",
+        samples: &[(PLAIN, |i| f64::from(i.blocked_tasks))],
+    },
+];
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn is(instance: &InstanceCompute, bit: u32) -> f64 {
+    f64::from(u8::from(instance.state & bit != 0))
+}
+
+#[derive(Default)]
+struct MetricsPage(String);
+
+impl MetricsPage {
+    /// The samples of some families: one for each record, and more where a family tells them apart.
+    fn families<T>(
+        &mut self,
+        families: &[Family<T>],
+        records: &[T],
+        labels: fn(&T) -> Vec<(&'static str, String)>,
+    ) {
+        for family in families {
+            self.family(family.name, family.kind, family.help);
+            for record in records {
+                let own = labels(record);
+                for ((key, word), value) in family.samples {
+                    let own = own.iter().map(|(key, text)| (*key, text.as_str()));
+                    let further = [(*key, *word)]
+                        .into_iter()
+                        .filter(|(key, _)| !key.is_empty());
+                    let labels: Vec<_> = own.chain(further).collect();
+                    self.sample(family.name, &labels, value(record));
+                }
+            }
+        }
+    }
+
+    fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         };
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
-    fn sample<'a>(
-        &mut self,
-        name: &str,
-        labels: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
-        value: impl Display,
-    ) {
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<_> = labels
-            .into_iter()
+            .iter()
             .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
             .collect();
         self.line(format_args!("{name}{{{}}} {value}\n", labels.join(",")));
@@ -223,10 +342,17 @@ mod tests {
 
     #[test]
     fn counters_end_in_total_and_nothing_else_does() {
-        for family in &FAMILIES {
-            let counter = matches!(family.kind, Kind::Counter);
-            assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
+        fn check<T>(families: &[Family<T>]) {
+            for family in families {
+                let counter = matches!(family.kind, MetricKind::Counter);
+                assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
+            }
         }
+        check(&GPU);
+        check(&INSTANCE);
+        check(&GPU_COMPUTE_INFO);
+        check(&GPU_COMPUTE);
+        check(&INSTANCE_COMPUTE);
     }
 
     #[test]

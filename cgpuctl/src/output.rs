@@ -1,16 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a command says: a table or lines for people, or one JSON object for programs.
+//! The result of a command: text for people, or one JSON object for programs.
 //!
 //! Results go to stdout, warnings and errors to stderr. Nothing is colored.
 
-use crate::error::{Failure, Problem};
-use crate::exit::Exit;
-use crate::json::{self, Document};
+use crate::{
+    error::{Failure, Problem},
+    exit::Exit,
+};
 use nix::errno::Errno;
 use serde::Serialize;
-use std::fmt::Display;
-use tabled::builder::Builder;
-use tabled::settings::{Padding, Style};
+
+/// Number of the schema of docs/json.md. It changes only if a key changes its meaning or goes away.
+const SCHEMA: u32 = 1;
+
+/// A JSON object: the schema's number beside the members of a command.
+#[derive(Serialize)]
+struct Document<T> {
+    schema: u32,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// The members of a failed command.
+#[derive(Serialize)]
+struct ErrorObject {
+    error: ErrorMembers,
+}
+
+#[derive(Serialize)]
+struct ErrorMembers {
+    cause: &'static str,
+    exit_code: u8,
+    message: String,
+}
 
 /// The result of a command, in both forms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +51,11 @@ impl Report {
     /// A result without warnings. `body` becomes the object, beside the schema's number.
     pub fn new(body: impl Serialize, text: String) -> Result<Self, Problem> {
         // Records of numbers and text always become JSON; if ever not, that is a failed output.
-        let json = serde_json::to_string_pretty(&Document::new(body))
+        let document = Document {
+            schema: SCHEMA,
+            body,
+        };
+        let json = serde_json::to_string_pretty(&document)
             .map_err(|_| Problem::Output { errno: Errno::EIO })?;
         Ok(Self {
             text,
@@ -52,84 +78,12 @@ impl Report {
     }
 }
 
-/// The object that stands for a failure.
+/// The JSON object of a failure.
 pub fn failure(failure: &Failure) -> Result<String, Problem> {
-    Ok(Report::new(json::Error::from(failure), String::new())?.json)
-}
-
-/// A table of left-aligned columns; the head is the first row.
-pub fn table<const N: usize>(
-    head: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> String {
-    let mut builder = Builder::default();
-    builder.push_record(head);
-    for row in rows {
-        builder.push_record(row);
-    }
-    let mut table = builder.build();
-    table.with(Style::empty()).with(Padding::new(0, 2, 0, 0));
-    lines(table.to_string().lines().map(str::trim_end))
-}
-
-/// Label and value pairs, one per line, the values in one column.
-pub fn pairs<const N: usize>(pairs: [(&str, String); N]) -> String {
-    let width = pairs
-        .iter()
-        .map(|(label, _)| label.len())
-        .max()
-        .unwrap_or(0);
-    lines(
-        pairs
-            .iter()
-            .map(|(label, value)| format!("{label:width$}  {value}")),
-    )
-}
-
-/// Each with a newline behind it.
-pub fn lines<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> String {
-    lines.into_iter().fold(String::new(), |mut text, line| {
-        text.push_str(line.as_ref());
-        text.push('\n');
-        text
-    })
-}
-
-/// "a", "a and b", "a, b and c".
-pub fn enumerate<T: Display>(items: &[T], word: &str) -> String {
-    let mut text = String::new();
-    for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            text.push_str(if i + 1 == items.len() { " " } else { ", " });
-            if i + 1 == items.len() {
-                text.push_str(word);
-                text.push(' ');
-            }
-        }
-        text.push_str(&item.to_string());
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_read_like_english() {
-        assert_eq!(enumerate::<u32>(&[], "and"), "");
-        assert_eq!(enumerate(&[0], "and"), "0");
-        assert_eq!(enumerate(&[0, 1], "or"), "0 or 1");
-        assert_eq!(enumerate(&[0, 1, 2], "and"), "0, 1 and 2");
-    }
-
-    #[test]
-    fn columns_line_up_without_trailing_blanks() {
-        let rows = [["a".into(), "1".into()], ["long".into(), String::new()]];
-        assert_eq!(table(["NAME", "N"], rows), "NAME  N\na     1\nlong\n");
-        assert_eq!(
-            pairs([("a", "x".into()), ("abc", "y".into())]),
-            "a    x\nabc  y\n"
-        );
-    }
+    let error = ErrorMembers {
+        cause: failure.problem.slug(),
+        exit_code: failure.problem.exit().code(),
+        message: failure.to_string(),
+    };
+    Ok(Report::new(ErrorObject { error }, String::new())?.json)
 }

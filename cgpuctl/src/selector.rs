@@ -4,8 +4,7 @@
 //! digits that nvidia-smi prints).
 
 use cgpu_uapi as uapi;
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 /// A GPU as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,14 +3,16 @@
 //!
 //! On input a unit is required, since `8` has meant bytes, MiB and GiB in tools of this kind. The
 //! binary units count in 1024 (`KiB MiB GiB TiB`), the decimal ones in 1000 (`kB MB GB TB`); case
-//! does not matter, the final `B` does: `8G` is refused because nobody knows which of the two it is.
-//! On output sizes are binary, with two decimals cut off, so that a shown size can be asked for.
+//! does not matter, the final `B` does: `8G` is refused because nobody knows which of the two it
+//! is. On output sizes are binary, with two decimals cut off, so that a shown size can be asked
+//! for.
 
-use std::fmt;
-use std::str::FromStr;
+use serde::Serialize;
+use std::{fmt, str::FromStr};
 
 /// A number of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
 pub struct Bytes(pub u64);
 
 /// 1 GiB, under which a limit is worth a warning.

@@ -1,27 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The real [`Host`]: mounts of cgpufs and the module.
 //!
-//! The twins in cgpufs show the numbers of the real NVIDIA devices, so nobody but root may reach
-//! them by path: they lie below `/run/cgpu`, which has mode 0700, and come to a container only as a
-//! bind mount.
+//! The proxy nodes in cgpufs show the numbers of the real NVIDIA devices, so nobody but root may
+//! reach them by path: they lie below `/run/cgpu`, which has mode 0700, and come to a container
+//! only as a bind mount.
 
-use crate::bpf;
-use crate::client::{errno, Client};
-use crate::control::{Control, Host, Look, PathError, Status, Watch, MODULE};
+use crate::{
+    bpf,
+    client::{errno, Client},
+    control::Control,
+    host::{FileStatus, Host, Look, PathError, Watch, MODULE},
+};
 use cgpu_uapi::{CGPUFS_MOUNT, CGPUFS_TYPE};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use nix::kmod::{delete_module, DeleteModuleFlags};
-use nix::mount::{mount, umount2, MntFlags, MsFlags};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nix::sys::stat::{major, minor};
-use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+    kmod::{delete_module, DeleteModuleFlags},
+    mount::{mount, umount2, MntFlags, MsFlags},
+    sys::{
+        inotify::{AddWatchFlags, InitFlags, Inotify},
+        stat::{major, minor},
+    },
+};
+use std::{
+    ffi::OsString,
+    fs::{self, DirBuilder, File, Permissions},
+    io::ErrorKind,
+    os::unix::{
+        ffi::OsStringExt,
+        fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// This machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,12 +123,12 @@ fn lock_guard_folder() -> Result<Flock<File>, PathError> {
     Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, errno)| failed("locking")(errno))
 }
 
-/// The folder of the honest nodes, which come and go with the instances.
+/// The folder of the host nodes, which come and go with the instances.
 const NODES: &str = "/dev";
 /// An instance has several nodes; those of one command are taken for one change.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Changes of the honest nodes.
+/// Changes of the host nodes.
 struct NodeWatch(Inotify);
 
 impl Watch for NodeWatch {
@@ -239,10 +250,10 @@ impl Look for System {
             .map_err(|e| errno(&e))
     }
 
-    fn status(&self, path: &Path) -> Result<Status, Errno> {
+    fn status(&self, path: &Path) -> Result<FileStatus, Errno> {
         let metadata = fs::metadata(path).map_err(|e| errno(&e))?;
         let number = metadata.rdev();
-        Ok(Status {
+        Ok(FileStatus {
             device: metadata.dev(),
             mode: metadata.mode(),
             uid: metadata.uid(),

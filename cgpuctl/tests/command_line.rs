@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The program itself: help, usage errors, completions. And the documentation, held against the code.
+//! The program itself: help, usage errors, completions. And the documentation, held against the
+//! code.
 
 use cgpu_uapi::{request, Cause};
-use cgpuctl::cli::Cli;
-use cgpuctl::command::man::pages;
-use cgpuctl::control::PathError;
-use cgpuctl::error::{Facts, Problem};
-use cgpuctl::exit::Exit;
+use cgpuctl::{
+    cli::Cli,
+    command::man::pages,
+    error::{Facts, Problem},
+    exit::Exit,
+    host::PathError,
+};
 use clap::CommandFactory;
 use insta::{assert_snapshot, with_settings};
 use nix::errno::Errno;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
 
 fn cgpuctl(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cgpuctl"))
@@ -120,7 +125,7 @@ fn man_pages_say_what_help_says() {
             all(sub, check);
         }
     }
-    let pages = pages().expect("pages");
+    let pages = pages(Cli::command()).expect("pages");
     let mut command = Cli::command();
     command.build();
     let mut checked = 0;
@@ -249,7 +254,7 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::Unexpected { errno: Errno::EIO },
         Problem::Path(path),
         Problem::InstancesInUse { instances: vec![] },
-        Problem::TwinsMounted { paths: vec![] },
+        Problem::ProxyNodesMounted { paths: vec![] },
         Problem::Pinned { what: "it" },
         Problem::BadFile { why: String::new() },
         Problem::NotRestored { faults: vec![] },
@@ -258,7 +263,7 @@ fn exit_codes_and_error_words_are_documented() {
             errno: Errno::EADDRINUSE,
         },
         Problem::NoInstances,
-        Problem::NoSpec,
+        Problem::NoSpec { kind: "" },
         Problem::BadSpec { faults: vec![] },
         Problem::Output { errno: Errno::EIO },
         Problem::Terminal {

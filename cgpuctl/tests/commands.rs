@@ -8,10 +8,7 @@ mod hook;
 mod metrics;
 
 use cgpu_uapi::{capability, refusal, Cause, Refusal, CGPUFS_MOUNT};
-use cgpuctl::cli::Cli;
-use cgpuctl::command::top::Key;
-use cgpuctl::control::Host;
-use cgpuctl::exit::Exit;
+use cgpuctl::{cli::Cli, command::top::Key, exit::Exit, host::Host};
 use clap::Parser;
 use fake::{errno, Fake, Op, H200};
 use insta::{assert_snapshot, with_settings};
@@ -477,7 +474,8 @@ fn unload_leaves_nothing_or_everything() {
     fake.with(|s| s.mounts.push(CGPUFS_MOUNT.into()));
     done(&fake, "unload");
 
-    // A container holds a twin: the kernel refuses, the mount is back, the instance is still there.
+    // A container holds a proxy node: the kernel refuses, the mount is back, the instance is still
+    // there.
     let fake = idle().fail(Op::Unload, 0, Errno::EAGAIN);
     fails(&fake, "unload", Exit::Refused);
     assert_eq!(fake.names(), [("a".to_owned(), 0)]);
@@ -488,7 +486,7 @@ fn unload_leaves_nothing_or_everything() {
     fails(&fake, "unload", Exit::Refused);
     assert!(fake.with(|s| !s.unloaded && s.mounts.len() == 1));
 
-    // A twin is bind-mounted where we see it.
+    // A proxy node is bind-mounted where we see it.
     let fake = idle();
     fake.with(|s| s.mounts.push("/srv/x/nvidia0".into()));
     let sentence = fails(&fake, "unload", Exit::Refused);
@@ -584,7 +582,7 @@ fn compute_is_shared_as_told() {
     golden(
         "gpu_set_policy_all",
         busy_host,
-        "gpu set-policy 0 4 --max-inst 4 --prio-ratio 60",
+        "gpu set-policy 0 4 --max-instances 4 --priority-percent 60",
     );
     golden(
         "inst_set_priority",
@@ -639,13 +637,13 @@ fn weights_that_do_not_fit_are_refused() {
 }
 
 /// A screen that notes what is drawn, and presses keys; where it presses none, time passes.
-struct Screen {
+struct KeyScreen {
     host: Fake,
     frames: Vec<String>,
     keys: Vec<Option<Key>>,
 }
 
-impl cgpuctl::command::top::Screen for Screen {
+impl cgpuctl::command::top::Screen for KeyScreen {
     fn draw(&mut self, frame: &str) -> std::io::Result<()> {
         self.frames.push(frame.to_owned());
         Ok(())
@@ -665,16 +663,13 @@ fn the_live_view_refreshes_and_sorts_and_ends() {
     let fake = sharing_host();
     let control = fake.control().expect("opens");
     let keys = [None, Some(Key::Name), Some(Key::Reverse), Some(Key::Quit)];
-    let mut screen = Screen {
+    let mut screen = KeyScreen {
         host: fake.clone(),
         frames: vec![],
         keys: keys.to_vec(),
     };
-    let args = cgpuctl::cli::Top {
-        interval: 1,
-        once: false,
-    };
-    cgpuctl::command::top::live(&*control, &args, &mut screen).expect("ends");
+    let interval = std::time::Duration::from_secs(1);
+    cgpuctl::command::top::live(&*control, interval, &mut screen).expect("ends");
     let first = |frame: &String| {
         let mut lines = frame.lines().skip_while(|line| !line.starts_with("NAME"));
         lines
@@ -700,7 +695,8 @@ fn the_live_view_refreshes_and_sorts_and_ends() {
     assert!(screen.frames[1].contains("27.0 %"), "{}", screen.frames[0]);
 }
 
-/// What the keys of the terminal mean, and how each orders the instances: no two orders are alike here.
+/// What the keys of the terminal mean, and how each orders the instances: no two orders are alike
+/// here.
 #[test]
 fn the_live_view_sorts_by_what_its_keys_say() {
     use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -725,16 +721,13 @@ fn the_live_view_sorts_by_what_its_keys_say() {
     let key = |c: char| of(KeyCode::Char(c), KeyModifiers::NONE);
     let keys = ['n', 's', 'm', 'w', 'r', 's'].map(key);
     assert!(keys.iter().all(Option::is_some));
-    let mut screen = Screen {
+    let mut screen = KeyScreen {
         host: fake.clone(),
         frames: vec![],
         keys: [[None].as_slice(), &keys, &[key('q')]].concat(),
     };
-    let args = cgpuctl::cli::Top {
-        interval: 1,
-        once: false,
-    };
-    cgpuctl::command::top::live(&*control, &args, &mut screen).expect("ends");
+    let interval = std::time::Duration::from_secs(1);
+    cgpuctl::command::top::live(&*control, interval, &mut screen).expect("ends");
     let order = |frame: &String| {
         let rows = frame.lines().skip_while(|line| !line.starts_with("NAME"));
         let rows = rows.skip(1).take_while(|line| !line.is_empty());

@@ -5,9 +5,11 @@
 mod fake;
 
 use cgpu_uapi::{Cause, Instance, CGPUFS_MOUNT};
-use cgpuctl::control::Status;
-use cgpuctl::doctor::{examine, Finding, State};
-use cgpuctl::exit::Exit;
+use cgpuctl::{
+    doctor::{examine, Finding, FindingState},
+    exit::Exit,
+    host::FileStatus,
+};
 use fake::{errno, Fake, Op};
 use insta::assert_snapshot;
 use nix::errno::Errno;
@@ -18,14 +20,14 @@ const DEVTMPFS: u64 = 6;
 const CGPUFS: u64 = 0x2b;
 
 /// A character device of this number in a filesystem.
-fn node(device: u64, major: u64, minor: u64, mode: u32) -> Status {
-    Status {
+fn node(device: u64, major: u64, minor: u64, mode: u32) -> FileStatus {
+    FileStatus {
         device,
         mode: 0o020_000 | mode,
         is_char_device: true,
         major,
         minor,
-        ..Status::default()
+        ..FileStatus::default()
     }
 }
 
@@ -33,7 +35,7 @@ fn text(fake: &Fake, path: &str, text: &str) {
     fake.with(|s| s.texts.insert(path.into(), text.to_owned()));
 }
 
-fn status(fake: &Fake, path: &str, status: Status) {
+fn status(fake: &Fake, path: &str, status: FileStatus) {
     fake.with(|s| s.statuses.insert(path.into(), status));
 }
 
@@ -76,14 +78,14 @@ fn sound() -> Fake {
         status(&fake, path, node(DEVTMPFS, major, minor, 0o600));
     }
     status(&fake, "/dev/null", node(DEVTMPFS, 1, 3, 0o666));
-    let folder = |device, mode: u32| Status {
+    let folder = |device, mode: u32| FileStatus {
         device,
         mode: 0o040_000 | mode,
-        ..Status::default()
+        ..FileStatus::default()
     };
     status(&fake, "/run/cgpu", folder(7, 0o700));
     status(&fake, CGPUFS_MOUNT, folder(CGPUFS, 0o755));
-    // Holds twins, and something else.
+    // Holds proxy nodes, and something else.
     text(&fake, "/proc/41/comm", "python3\n");
     status(&fake, "/proc/41/fd/3", node(CGPUFS, 195, 0, 0o666));
     status(&fake, "/proc/41/fd/4", node(CGPUFS, 509, 0, 0o666));
@@ -98,24 +100,24 @@ fn sound() -> Fake {
 fn only(fake: &Fake) -> Finding {
     let mut bad: Vec<_> = examine(fake)
         .into_iter()
-        .filter(|f| f.state != State::Ok)
+        .filter(|f| f.state != FindingState::Ok)
         .collect();
     assert_eq!(bad.len(), 1, "{bad:#?}");
     let bad = bad.remove(0);
-    assert!(!bad.mend.is_empty(), "{bad:?}");
+    assert!(!bad.fix.is_empty(), "{bad:?}");
     bad
 }
 
 #[test]
-fn a_sound_host_has_nothing_to_mend() {
+fn a_sound_host_has_nothing_to_fix() {
     let findings = examine(&sound());
     assert!(
-        findings.iter().all(|f| f.state == State::Ok),
+        findings.iter().all(|f| f.state == FindingState::Ok),
         "{findings:#?}"
     );
     // Nothing that is no device of the driver's is looked at.
     assert_eq!(findings.iter().filter(|f| f.check == "nodes").count(), 3);
-    assert!(findings.iter().all(|f| f.mend.is_empty()));
+    assert!(findings.iter().all(|f| f.fix.is_empty()));
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn a_node_that_others_can_open_is_found() {
     let fake = sound();
     status(&fake, "/dev/nvidia0", node(DEVTMPFS, 195, 0, 0o666));
     let bad = only(&fake);
-    assert_eq!((bad.check, bad.state), ("nodes", State::Warning));
+    assert_eq!((bad.check, bad.state), ("nodes", FindingState::Warning));
     assert_eq!(bad.subject, "/dev/nvidia0");
     assert_eq!(bad.found, "195:0, mode 0666, owner 0");
     // A node of any name counts.
@@ -132,8 +134,8 @@ fn a_node_that_others_can_open_is_found() {
     assert_eq!(only(&fake).subject, "/dev/copy");
 }
 
-/// A device program, as runc makes them: character devices of these major numbers, nothing else. `extra` comes
-/// first.
+/// A device program, as runc makes them: character devices of these major numbers, nothing else.
+/// `extra` comes first.
 fn device_program(extra: &[u64], majors: &[i32]) -> Vec<u64> {
     let instruction = |code: u8, registers: u8, offset: i16, value: i32| {
         let ([o0, o1], [v0, v1, v2, v3]) = (offset.to_le_bytes(), value.to_le_bytes());
@@ -183,7 +185,7 @@ fn a_container_that_may_open_a_real_node_is_found() {
     );
     let found = of_container(&fake);
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].state, State::Ok, "{found:?}");
+    assert_eq!(found[0].state, FindingState::Ok, "{found:?}");
     assert_eq!(found[0].subject, "python3 (50)");
     // By one above it, whatever its own allows.
     let fake = container();
@@ -197,7 +199,7 @@ fn a_container_that_may_open_a_real_node_is_found() {
         "/sys/fs/cgroup/pod.slice",
         device_program(&[], &[511]),
     );
-    assert_eq!(of_container(&fake)[0].state, State::Ok);
+    assert_eq!(of_container(&fake)[0].state, FindingState::Ok);
     // Not kept from the GPU and the control node, or from anything.
     let fake = container();
     programs(
@@ -206,7 +208,7 @@ fn a_container_that_may_open_a_real_node_is_found() {
         device_program(&[], &[195]),
     );
     let bad = only(&fake);
-    assert_eq!((bad.check, bad.state), ("containers", State::Failed));
+    assert_eq!((bad.check, bad.state), ("containers", FindingState::Failed));
     assert_eq!(bad.found, "may open 195:0, 195:255");
     assert_eq!(only(&container()).found, "may open 195:0, 195:255, 509:0");
     // To read is enough. The access is masked in the context's own register, as runc does.
@@ -236,8 +238,8 @@ fn a_container_that_may_open_a_real_node_is_found() {
         "/sys/fs/cgroup/pod.slice/one",
         device_program(&[call], &[511]),
     );
-    assert_eq!(only(&fake).state, State::Unknown);
-    // The host's own view of the twins' folder makes nobody a container.
+    assert_eq!(only(&fake).state, FindingState::Unknown);
+    // The host's own view of the proxy nodes' folder makes nobody a container.
     let fake = sound();
     text(&fake, "/proc/1/cgroup", "0::/\n");
     text(
@@ -259,7 +261,7 @@ fn a_holder_of_a_real_node_is_named() {
     status(&fake, "/proc/43/fd/10", node(DEVTMPFS, 195, 0, 0o600));
     status(&fake, "/proc/43/fd/11", node(DEVTMPFS, 509, 0, 0o600));
     let bad = only(&fake);
-    assert_eq!((bad.check, bad.state), ("holders", State::Warning));
+    assert_eq!((bad.check, bad.state), ("holders", FindingState::Warning));
     assert_eq!(bad.subject, "Xorg (43)");
     assert_eq!(bad.found, "has 195:0, 509:0 open");
 }
@@ -275,7 +277,7 @@ fn libraries_that_may_make_nodes_are_warned_of() {
     let bad = only(&fake);
     assert_eq!(
         (bad.check, bad.state),
-        ("modify-device-files", State::Warning)
+        ("modify-device-files", FindingState::Warning)
     );
 }
 
@@ -289,7 +291,7 @@ fn a_mount_point_that_others_can_enter_fails() {
             .mode |= 0o055
     });
     let bad = only(&fake);
-    assert_eq!((bad.check, bad.state), ("cgpufs", State::Failed));
+    assert_eq!((bad.check, bad.state), ("cgpufs", FindingState::Failed));
     assert_eq!(bad.found, "mode 0755, owner 0");
 
     let fake = sound();
@@ -297,7 +299,7 @@ fn a_mount_point_that_others_can_enter_fails() {
     let bad = only(&fake);
     assert_eq!(
         (bad.subject.as_str(), bad.state),
-        ("/mnt/twins", State::Warning)
+        ("/mnt/twins", FindingState::Warning)
     );
 }
 
@@ -320,9 +322,9 @@ fn instances_without_the_drivers_interface_for_the_kernel_fail() {
         found.map(|f| (f.subject, f.state)).collect::<Vec<_>>()
     };
     let found = of_check(&shared(cgpu_uapi::mechanism::DOORBELL));
-    assert_eq!(found, [("GPU 0".to_owned(), State::Failed)]);
+    assert_eq!(found, [("GPU 0".to_owned(), FindingState::Failed)]);
     let found = of_check(&shared(0x1f));
-    assert_eq!(found, [("GPU 0".to_owned(), State::Ok)]);
+    assert_eq!(found, [("GPU 0".to_owned(), FindingState::Ok)]);
     // Nobody has asked for it yet.
     let fake = sound();
     fake.with(|s| {
@@ -337,18 +339,18 @@ fn a_module_or_driver_that_is_missing_fails() {
     let fake = sound().fail(Op::Open, 0, Errno::ENOENT);
     let findings = examine(&fake);
     let state = |check| findings.iter().find(|f| f.check == check).map(|f| f.state);
-    assert_eq!(state("module"), Some(State::Failed));
-    assert_eq!(state("driver"), Some(State::Unknown));
+    assert_eq!(state("module"), Some(FindingState::Failed));
+    assert_eq!(state("driver"), Some(FindingState::Unknown));
 
     let fake = sound().fail(Op::Gpus, 0, errno(Cause::UnknownDriver));
     let bad = only(&fake);
-    assert_eq!((bad.check, bad.state), ("driver", State::Failed));
+    assert_eq!((bad.check, bad.state), ("driver", FindingState::Failed));
     assert_eq!(bad.found, "580.159.04, no tables for its branch");
 
     let fake = sound();
     fake.with(|s| s.assumed = true);
     let bad = only(&fake);
-    assert_eq!((bad.check, bad.state), ("driver", State::Failed));
+    assert_eq!((bad.check, bad.state), ("driver", FindingState::Failed));
     assert_eq!(
         bad.found,
         "580.159.04, of an unknown branch and taken for 580"
@@ -371,35 +373,35 @@ fn what_containers_and_the_next_kernel_need() {
         of.expect(check).state
     };
     for check in ["hook", "libraries", "cdi", "headers"] {
-        assert_eq!(state(&sound(), check), State::Ok, "{check}");
+        assert_eq!(state(&sound(), check), FindingState::Ok, "{check}");
     }
     let root = |fake: &Fake, path: &str| fake.path_of(path);
     let host = sound();
     std::fs::remove_file(root(&host, "/usr/local/sbin/cgpu-hook")).expect("removed");
-    assert_eq!(state(&host, "hook"), State::Warning);
+    assert_eq!(state(&host, "hook"), FindingState::Warning);
     let host = sound();
     text(
         &host,
         "/usr/share/containers/oci/hooks.d/cgpu-remove.json",
         "{}",
     );
-    assert_eq!(state(&host, "hook"), State::Warning);
+    assert_eq!(state(&host, "hook"), FindingState::Warning);
     let host = sound();
     std::fs::remove_dir_all(root(&host, "/usr/lib")).expect("removed");
-    assert_eq!(state(&host, "libraries"), State::Warning);
+    assert_eq!(state(&host, "libraries"), FindingState::Warning);
     let host = sound().fail(Op::Version, 0, Errno::EIO);
-    assert_eq!(state(&host, "libraries"), State::Unknown);
+    assert_eq!(state(&host, "libraries"), FindingState::Unknown);
     let host = sound();
     host.with(|s| {
         s.texts.remove(&PathBuf::from(
             "/lib/modules/7.2.12/build/rust/kernel.rmeta",
         ))
     });
-    assert_eq!(state(&host, "headers"), State::Warning);
+    assert_eq!(state(&host, "headers"), FindingState::Warning);
     text(&host, "/lib/modules/7.2.12/build/Makefile", "");
-    assert_eq!(state(&host, "headers"), State::Warning);
+    assert_eq!(state(&host, "headers"), FindingState::Warning);
     host.with(|s| s.texts.remove(&PathBuf::from("/proc/sys/kernel/osrelease")));
-    assert_eq!(state(&host, "headers"), State::Unknown);
+    assert_eq!(state(&host, "headers"), FindingState::Unknown);
 }
 
 #[test]
@@ -421,17 +423,17 @@ fn the_cdi_file_is_held_against_the_instances() {
     run(&[
         "cgpuctl", "inst", "create", "a", "--gpu", "0", "--mem", "2GiB",
     ]);
-    assert_eq!(state(), State::Warning, "no file");
+    assert_eq!(state(), FindingState::Warning, "no file");
     let spec = run(&["cgpuctl", "cdi", "generate"]);
     text(&host, "/run/cdi/cgpu.json", &spec);
-    assert_eq!(state(), State::Ok);
+    assert_eq!(state(), FindingState::Ok);
     text(&host, "/run/cdi/cgpu.json", &spec.replace("511", "512"));
-    assert_eq!(state(), State::Warning, "other numbers");
+    assert_eq!(state(), FindingState::Warning, "other numbers");
     text(&host, "/run/cdi/cgpu.json", "{\"kind\": \"cgpu.io/gpu\"}");
-    assert_eq!(state(), State::Warning, "no CDI file");
+    assert_eq!(state(), FindingState::Warning, "no CDI file");
     text(&host, "/run/cdi/cgpu.json", &spec);
     text(&host, "/etc/cdi/cgpu.json", &spec);
-    assert_eq!(state(), State::Warning, "two files");
+    assert_eq!(state(), FindingState::Warning, "two files");
 }
 
 #[test]

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # guest.sh [CGPUCTL]: the tool against the loaded module, in the test machine, as root.
 #
-# Wants a driver (the stand-in) with at least two GPUs and their device nodes, and cgpu_km loaded without any
-# instance; unloads cgpu_km at its end. Needs no more than busybox. Ends in "N passed, N failed".
+# Wants a driver (the stand-in) with at least two GPUs and their device nodes, and cgpu_km loaded
+# without any instance; unloads cgpu_km at its end. Needs no more than busybox. Ends in "N passed, N
+# failed".
 
 cgpuctl=${1:-cgpuctl}
 out=$(mktemp -d)
 passed=0
 failed=0
-twins=/run/cgpu/dev
+nodes=/run/cgpu/dev
 
 # check SENTENCE COMMAND...: the sentence holds if the command succeeds.
 check() {
@@ -57,17 +58,19 @@ step 0 gpu list
 check "gpu list has two GPUs" is "$(grep -c GPU- "$out/stdout")" 2
 step 0 inst list
 check "no instance yet" says "No instances."
-check "nothing is mounted before the first instance" not mounted "$twins"
+check "nothing is mounted before the first instance" not mounted "$nodes"
 
 # A folder that is there already is closed.
 mkdir -m 755 /run/cgpu
 step 0 inst create solo --gpu 0 --mem 8GiB --weight 30
-check "an instance has a node" test -c "$(sed -n 's/.* \(\/dev\/cgpu[0-9]*\) .*/\1/p' "$out/stdout")"
+node=$(sed -n 's/.* \(\/dev\/cgpu[0-9]*\) .*/\1/p' "$out/stdout")
+check "an instance has a node" test -c "$node"
 check "only root can enter /run/cgpu" is "$(stat -c '%a %u' /run/cgpu)" "700 0"
-check "cgpufs is mounted" mounted "$twins"
-check "a twin shows NVIDIA's number" is "$(number $twins/solo/nvidia0)" "$(number /dev/nvidia0)"
-check "so does the control twin" is "$(number $twins/solo/nvidiactl)" "$(number /dev/nvidiactl)"
-check "and that of UVM" is "$(number $twins/solo/nvidia-uvm)" "$(number /dev/nvidia-uvm)"
+check "cgpufs is mounted" mounted "$nodes"
+same() { is "$(number "$nodes/solo/$1")" "$(number "/dev/$1")"; }
+check "a proxy node shows NVIDIA's number" same nvidia0
+check "so does that of the control node" same nvidiactl
+check "and that of UVM" same nvidia-uvm
 
 step 6 inst create solo --gpu 0 --mem 1GiB
 check "a name is taken" complains "the name is taken"
@@ -86,7 +89,7 @@ step 0 inst destroy other
 step 6 inst create solo --gpu 1,0 --mem 1GiB
 check "what a failed command made is gone" complains "on GPU 1 was removed again"
 step 0 inst create pair --gpu 0 --gpu 1 --mem 4GiB
-check "a tenant has one folder for both GPUs" test -c $twins/pair/nvidia0 -a -c $twins/pair/nvidia1
+check "a tenant has one folder for both GPUs" test -c $nodes/pair/nvidia0 -a -c $nodes/pair/nvidia1
 step 2 inst set-weight pair 7
 check "a name on two GPUs needs a GPU" complains "GPUs 0 and 1"
 step 0 inst set-weight pair 7 --gpu 0,1
@@ -97,31 +100,33 @@ for node in $(sed -n 's/^  --device=\([^ :]*\).*/\1/p' "$out/stdout" | sort -u);
 	check "$node, which mounts names, exists" test -c "$node"
 done
 step 0 inst mounts pair --json
-check "mounts tells the numbers of the nodes" says "\"minor\": $(printf %d 0x"$(stat -c %T /dev/cgpu-pair-ctl)")"
+minor=$(printf %d 0x"$(stat -c %T /dev/cgpu-pair-ctl)")
+check "mounts tells the numbers of the nodes" says "\"minor\": $minor"
 
-exec 3<>$twins/pair/nvidia1
+exec 3<>$nodes/pair/nvidia1
 step 6 inst destroy pair --gpu 1
 check "an open file keeps an instance" complains "1 open file"
 step 6 unload
 check "and the module" complains "pair on GPU 1 is in use"
 exec 3>&-
-exec 3<>$twins/pair/nvidiactl
+exec 3<>$nodes/pair/nvidiactl
 step 6 unload
 exec 3>&-
 
 touch "$out/nvidia0"
-mount --bind $twins/solo/nvidia0 "$out/nvidia0"
+mount --bind $nodes/solo/nvidia0 "$out/nvidia0"
 step 6 unload
-check "a twin mounted here is named" complains "$out/nvidia0"
+check "a proxy node mounted here is named" complains "$out/nvidia0"
 umount "$out/nvidia0"
-# As a container's runtime does: a mount namespace in which nothing but the twin is left of cgpufs.
+# As a container's runtime does: a mount namespace in which nothing but the proxy node is left of
+# cgpufs.
 unshare -m --propagation private sh -c \
-	"mount --bind $twins/solo/nvidia0 $out/nvidia0 && umount $twins && touch $out/ready && sleep 60" &
+	"mount --bind $nodes/solo/nvidia0 $out/nvidia0 && umount $nodes && touch $out/ready && sleep 60" &
 holder=$!
 while [ ! -e "$out/ready" ]; do sleep 1; done
 step 6 unload
-check "a twin mounted elsewhere keeps the module" complains "something still uses the module"
-check "cgpufs is mounted again" mounted "$twins"
+check "a proxy node mounted elsewhere keeps the module" complains "something still uses the module"
+check "cgpufs is mounted again" mounted "$nodes"
 step 0 inst list
 check "and nothing was destroyed" is "$(grep -c /dev/cgpu "$out/stdout")" 3
 kill "$holder"
@@ -142,11 +147,11 @@ check "a long list is whole" is "$(grep -c /dev/cgpu "$out/stdout")" 66
 
 step 0 inst destroy solo
 step 4 inst destroy solo
-check "its twins are gone" absent $twins/solo
+check "its proxy nodes are gone" absent $nodes/solo
 step 0 unload
 check "idle instances are named" says "pair on GPU 1: destroyed"
 check "the module is unloaded" not grep -q '^cgpu_km ' /proc/modules
-check "nothing is mounted" not mounted "$twins"
+check "nothing is mounted" not mounted "$nodes"
 check "no folder is left" absent /run/cgpu
 check "no node is left" is "$(echo /dev/cgpu*)" "/dev/cgpu*"
 step 3 status

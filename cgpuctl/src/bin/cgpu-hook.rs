@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Entry point of the hook that container runtimes call.
 
-use cgpuctl::hook::{run, Arguments};
-use cgpuctl::system::System;
+use cgpuctl::{
+    hook::{run, Arguments},
+    system::System,
+};
 use clap::Parser;
-use std::fs::{File, OpenOptions};
-use std::io::{stderr, stdin, Write};
-use std::process::ExitCode;
+use std::{
+    fs::{File, OpenOptions},
+    io::{stderr, stdin, Write},
+    process::ExitCode,
+};
 
 /// Stderr and the kernel's log: some runtimes keep what a hook says to themselves.
 struct Said(Option<File>);

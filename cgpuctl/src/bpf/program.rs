@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a device program of a control group answers.
 //!
-//! The kernel asks such a program with `struct bpf_cgroup_dev_ctx` (linux/bpf.h): the kind of device and the
-//! access in one word, the major and the minor number. Engines make them of loads of these three words, moves,
-//! masks, shifts and comparisons; that is what is understood here, and nothing is said about a program
-//! that does more.
+//! The kernel asks such a program with `struct bpf_cgroup_dev_ctx` (linux/bpf.h): the kind of
+//! device and the access in one word, the major and the minor number. Engines make them of loads of
+//! these three words, moves, masks, shifts and comparisons; that is what is understood here, and
+//! nothing is said about a program that does more.
 
 pub(crate) const LOAD_WORD: u8 = 0x61;
 pub(crate) const AND: u8 = 0x57;

@@ -2,156 +2,177 @@
 //! `cdi list` and `cdi validate`: what the CDI files of this host say, and whether it is so.
 
 use super::cdi_generate::spec;
-use crate::cdi::{self, Edits, Spec, SpecDevice, KIND};
-use crate::cli::{CdiValidate, Files};
-use crate::client::errno;
-use crate::control::{Host, PathError};
-use crate::error::{Failure, Problem};
-use crate::output::{table, Report};
+use crate::{
+    args::Files,
+    cdi::{self, Edits, Spec, SpecDevice, KIND},
+    client::errno,
+    error::{Failure, Problem},
+    host::{Host, PathError},
+    output::Report,
+    text::table,
+    verb::Verb,
+};
+use clap::Args;
 use serde::Serialize;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
-#[derive(Serialize)]
-struct Listed {
-    cdi_devices: Vec<Device>,
+/// List the devices that the CDI files in /etc/cdi and /run/cdi have, and whether they are ready.
+#[derive(Args)]
+pub(crate) struct CdiList;
+
+/// Check CDI files: their form, that what they name is there, and that it is the instances of now.
+#[derive(Args)]
+pub(crate) struct CdiValidate {
+    /// The files; those of this host if left out.
+    #[arg(value_name = "FILE")]
+    specs: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
-struct Device {
+struct CdiListMembers {
+    cdi_devices: Vec<CdiDevice>,
+}
+
+#[derive(Serialize)]
+struct CdiDevice {
     name: String,
     spec_path: Option<String>,
     faults: Vec<String>,
 }
 
-/// A file that may be one of ours.
-struct Found {
-    path: PathBuf,
-    spec: Result<Spec, String>,
-}
-
-pub(super) fn list(host: &dyn Host) -> Result<Report, Failure> {
-    list_report(host).map_err(|problem| problem.when("list the CDI devices"))
-}
-
-fn list_report(host: &dyn Host) -> Result<Report, Problem> {
-    let (now, _) = spec(host, &Files::default(), None)?;
-    let mut devices = Vec::new();
-    for found in files(host)? {
-        let Ok(spec) = &found.spec else { continue };
-        for device in &spec.devices {
-            let mut faults: Vec<_> = agreement(device, &now).into_iter().collect();
-            if faults.is_empty() {
-                faults = missing(host, [&device.container_edits, &spec.container_edits]);
-            }
-            devices.push(Device {
-                name: format!("{KIND}={}", device.name),
-                spec_path: Some(found.path.display().to_string()),
-                faults,
-            });
-        }
-    }
-    for device in &now.devices {
-        let name = format!("{KIND}={}", device.name);
-        if !devices.iter().any(|d| d.name == name) {
-            devices.push(Device {
-                name,
-                spec_path: None,
-                faults: vec!["no file has it: run `cgpuctl cdi generate`".to_owned()],
-            });
-        }
-    }
-    let text = if devices.is_empty() {
-        "No CDI devices.\n".to_owned()
-    } else {
-        let rows = devices.iter().map(|d| {
-            [
-                d.name.clone(),
-                d.spec_path.clone().unwrap_or_else(|| "-".to_owned()),
-                if d.faults.is_empty() {
-                    "ready".to_owned()
-                } else {
-                    d.faults.join("; ")
-                },
-            ]
-        });
-        table(["DEVICE", "FILE", "STATE"], rows)
-    };
-    Report::new(
-        Listed {
-            cdi_devices: devices,
-        },
-        text,
-    )
+#[derive(Serialize)]
+struct ValidateMembers {
+    specs: Vec<ValidSpec>,
 }
 
 #[derive(Serialize)]
-struct Validated {
-    specs: Vec<Valid>,
-}
-
-#[derive(Serialize)]
-struct Valid {
+struct ValidSpec {
     path: String,
     cdi_devices: Vec<String>,
 }
 
-pub(super) fn validate(host: &dyn Host, args: &CdiValidate) -> Result<Report, Failure> {
-    validate_report(host, args).map_err(|problem| problem.when("call the CDI files valid"))
+/// A file that may be one of ours.
+struct FoundSpec {
+    path: PathBuf,
+    spec: Result<Spec, String>,
 }
 
-fn validate_report(host: &dyn Host, args: &CdiValidate) -> Result<Report, Problem> {
-    let all = if args.specs.is_empty() {
-        files(host)?
-    } else {
-        let named = args.specs.iter().map(|path| read(host, path));
-        named.collect::<Result<Vec<_>, _>>()?
-    };
-    if all.is_empty() {
-        return Err(Problem::NoSpec);
+impl Verb for CdiList {
+    fn attempt(&self) -> String {
+        "list the CDI devices".to_owned()
     }
-    let (now, _) = spec(host, &Files::default(), None)?;
-    let mut faults = Vec::new();
-    let mut valid = Vec::new();
-    for found in &all {
-        let path = found.path.display();
-        match &found.spec {
-            Err(why) => faults.push(format!("{path} {why}")),
-            Ok(spec) => {
-                let mut said = cdi::faults(spec);
-                let edits = spec.devices.iter().map(|d| &d.container_edits);
-                said.extend(missing(host, edits.chain([&spec.container_edits])));
-                for device in &spec.devices {
-                    if spec.kind == KIND {
-                        let stale = agreement(device, &now);
-                        said.extend(stale.map(|why| format!("{}: {why}", device.name)));
-                    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let (now, _) = spec(host, &Files::default(), None)?;
+        let mut devices = Vec::new();
+        for found in files(host)? {
+            let Ok(spec) = &found.spec else { continue };
+            for device in &spec.devices {
+                let mut faults: Vec<_> = agreement(device, &now).into_iter().collect();
+                if faults.is_empty() {
+                    faults = missing(host, [&device.container_edits, &spec.container_edits]);
                 }
-                faults.extend(said.iter().map(|said| format!("{path}: {said}")));
-                valid.push(Valid {
-                    path: path.to_string(),
-                    cdi_devices: spec
-                        .devices
-                        .iter()
-                        .map(|d| format!("{}={}", spec.kind, d.name))
-                        .collect(),
+                devices.push(CdiDevice {
+                    name: format!("{KIND}={}", device.name),
+                    spec_path: Some(found.path.display().to_string()),
+                    faults,
                 });
             }
         }
+        for device in &now.devices {
+            let name = format!("{KIND}={}", device.name);
+            if !devices.iter().any(|d| d.name == name) {
+                devices.push(CdiDevice {
+                    name,
+                    spec_path: None,
+                    faults: vec!["no file has it: run `cgpuctl cdi generate`".to_owned()],
+                });
+            }
+        }
+        let text = if devices.is_empty() {
+            "No CDI devices.\n".to_owned()
+        } else {
+            let rows = devices.iter().map(|d| {
+                [
+                    d.name.clone(),
+                    d.spec_path.clone().unwrap_or_else(|| "-".to_owned()),
+                    if d.faults.is_empty() {
+                        "ready".to_owned()
+                    } else {
+                        d.faults.join("; ")
+                    },
+                ]
+            });
+            table(["DEVICE", "FILE", "STATE"], rows)
+        };
+        let members = CdiListMembers {
+            cdi_devices: devices,
+        };
+        Ok(Report::new(members, text)?)
     }
-    if !faults.is_empty() {
-        return Err(Problem::BadSpec { faults });
+}
+
+impl Verb for CdiValidate {
+    fn attempt(&self) -> String {
+        "call the CDI files valid".to_owned()
     }
-    let text = valid
-        .iter()
-        .map(|v| format!("{}: valid ({})\n", v.path, v.cdi_devices.join(" ")))
-        .collect();
-    Report::new(Validated { specs: valid }, text)
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let all = if self.specs.is_empty() {
+            files(host)?
+        } else {
+            let named = self.specs.iter().map(|path| read(host, path));
+            named.collect::<Result<Vec<_>, _>>()?
+        };
+        if all.is_empty() {
+            return Err(Problem::NoSpec { kind: KIND }.into());
+        }
+        let (now, _) = spec(host, &Files::default(), None)?;
+        let mut faults = Vec::new();
+        let mut valid = Vec::new();
+        for found in &all {
+            let path = found.path.display();
+            match &found.spec {
+                Err(why) => faults.push(format!("{path} {why}")),
+                Ok(spec) => {
+                    let mut said = cdi::faults(spec);
+                    let edits = spec.devices.iter().map(|d| &d.container_edits);
+                    said.extend(missing(host, edits.chain([&spec.container_edits])));
+                    for device in &spec.devices {
+                        if spec.kind == KIND {
+                            let stale = agreement(device, &now);
+                            said.extend(stale.map(|why| format!("{}: {why}", device.name)));
+                        }
+                    }
+                    faults.extend(said.iter().map(|said| format!("{path}: {said}")));
+                    valid.push(ValidSpec {
+                        path: path.to_string(),
+                        cdi_devices: spec
+                            .devices
+                            .iter()
+                            .map(|d| format!("{}={}", spec.kind, d.name))
+                            .collect(),
+                    });
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(Problem::BadSpec { faults }.into());
+        }
+        let text = valid
+            .iter()
+            .map(|v| format!("{}: valid ({})\n", v.path, v.cdi_devices.join(" ")))
+            .collect();
+        Ok(Report::new(ValidateMembers { specs: valid }, text)?)
+    }
 }
 
 /// The files of our kind where engines look.
-fn files(host: &dyn Host) -> Result<Vec<Found>, Problem> {
+fn files(host: &dyn Host) -> Result<Vec<FoundSpec>, Problem> {
     let mut all = Vec::new();
     for folder in cdi::FOLDERS.map(Path::new) {
         let mut names: Vec<_> = fs::read_dir(host.path(folder))
@@ -171,13 +192,13 @@ fn files(host: &dyn Host) -> Result<Vec<Found>, Problem> {
     Ok(all)
 }
 
-fn read(host: &dyn Host, path: &Path) -> Result<Found, Problem> {
+fn read(host: &dyn Host, path: &Path) -> Result<FoundSpec, Problem> {
     let bytes = fs::read(host.path(path)).map_err(|e| PathError {
         action: "reading",
         path: path.to_owned(),
         errno: errno(&e),
     })?;
-    Ok(Found {
+    Ok(FoundSpec {
         path: path.to_owned(),
         spec: serde_json::from_slice(&bytes).map_err(|e| format!("is no CDI file in JSON: {e}")),
     })

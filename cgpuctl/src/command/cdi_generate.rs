@@ -1,51 +1,73 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `cdi generate`: the file by which container engines know the instances.
 
-use super::info::driver;
-use super::{inst_list, open};
-use crate::cdi::{self, Spec, Surroundings};
-use crate::cli::{CdiGenerate, Files};
-use crate::client::errno;
-use crate::container;
-use crate::control::{Host, PathError};
-use crate::error::{Failure, Problem};
-use crate::installation::find;
-use crate::output::Report;
+use super::{info::driver, inst_list, target};
+use crate::{
+    args::Files,
+    cdi::{self, Spec, Surroundings},
+    client::errno,
+    container,
+    error::{Failure, Problem},
+    host::{Host, PathError},
+    installation::find,
+    output::Report,
+    verb::Verb,
+};
 use cgpu_uapi::text;
+use clap::Args;
 use nix::errno::Errno;
 use serde::Serialize;
-use std::fs;
-use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::{
+    fs,
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+/// Write a CDI file with a device for each instance (those of one name on several GPUs are one).
+#[derive(Args)]
+pub(crate) struct CdiGenerate {
+    /// Write this file instead of stdout, whole or not at all; without instances, remove it.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Stay, and write it again whenever an instance comes or goes.
+    #[arg(long, requires = "output")]
+    watch: bool,
+    /// Folder of the containers that takes the libraries; the host's folders if left out.
+    #[arg(long, value_name = "FOLDER")]
+    library_folder: Option<String>,
+    #[command(flatten)]
+    files: Files,
+}
 
 #[derive(Serialize)]
-struct Body {
+struct CdiMembers {
     output: Option<String>,
     cdi_devices: Vec<String>,
     spec: Option<Spec>,
     warnings: Vec<String>,
 }
 
-pub(super) fn run(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Failure> {
-    report(host, args).map_err(|problem| problem.when("make a CDI file"))
-}
+impl Verb for CdiGenerate {
+    fn attempt(&self) -> String {
+        "make a CDI file".to_owned()
+    }
 
-fn report(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
-    // Before the first look, so that no change falls between the two.
-    let watch = args.watch.then(|| host.watch()).transpose()?;
-    let mut made = once(host, args)?;
-    if let Some(mut watch) = watch {
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        // Before the first look, so that no change falls between the two.
+        let watch = self.watch.then(|| host.watch()).transpose()?;
+        let made = once(host, self)?;
+        let Some(mut watch) = watch else {
+            return Ok(made);
+        };
         loop {
             watch.wait()?;
-            made = match once(host, args) {
+            match once(host, self) {
                 // The module goes away and comes back; so do the instances.
-                Err(Problem::NotLoaded | Problem::DriverMissing) => continue,
-                made => made?,
-            };
-            drop(made);
+                Ok(_) | Err(Problem::NotLoaded | Problem::DriverMissing) => {}
+                Err(problem) => return Err(problem.into()),
+            }
         }
     }
-    Ok(made)
 }
 
 fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
@@ -72,22 +94,22 @@ fn once(host: &dyn Host, args: &CdiGenerate) -> Result<Report, Problem> {
             }
         }
     };
-    let body = Body {
+    let members = CdiMembers {
         output: args.output.as_ref().map(|p| p.display().to_string()),
         cdi_devices: names,
         spec: args.output.is_none().then_some(spec),
         warnings: warnings.clone(),
     };
-    Ok(Report::new(body, said)?.warn(warnings))
+    Ok(Report::new(members, said)?.warn(warnings))
 }
 
 /// The file's contents for the host as it is now, and what is odd about them.
-pub(super) fn spec(
+pub(crate) fn spec(
     host: &dyn Host,
     files: &Files,
     library_folder: Option<&str>,
 ) -> Result<(Spec, Vec<String>), Problem> {
-    let control = open(host)?;
+    let control = target::open(host)?;
     let (version, gpus) = driver(&*control)?;
     let tenants = cdi::tenants(inst_list::all(&*control)?);
     drop(control);
@@ -112,7 +134,8 @@ pub(super) fn spec(
     }
     if hook.is_none() {
         warnings.push(
-            "cgpu-hook is not installed beside cgpuctl: containers will see all GPUs in /proc/driver/nvidia"
+            "cgpu-hook is not installed beside cgpuctl: containers will see all GPUs in \
+             /proc/driver/nvidia"
                 .to_owned(),
         );
     }
@@ -135,7 +158,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> P
 }
 
 /// Writes a file that others may read at any time: it appears whole or not at all.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Problem> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Problem> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed("making the folder", folder))?;
     }

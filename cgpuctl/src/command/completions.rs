@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `completions`.
 
-use crate::cli::Cli;
-use crate::error::Failure;
-use crate::json;
-use crate::output::Report;
-use clap::CommandFactory;
+use crate::{error::Problem, output::Report};
+use clap::{Args, Command};
 use clap_complete::Shell;
+use serde::Serialize;
 
-pub(super) fn run(shell: Shell) -> Result<Report, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "cgpuctl", &mut script);
-    let script = String::from_utf8_lossy(&script).into_owned();
-    let body = json::Completions {
-        shell: shell.to_string(),
-        script: script.clone(),
-    };
-    Report::new(body, script).map_err(|problem| problem.when("print the completions"))
+/// Print a script that completes this tool's command lines.
+#[derive(Args)]
+pub(crate) struct Completions {
+    /// For which shell.
+    shell: Shell,
+}
+
+#[derive(Serialize)]
+struct CompletionsMembers {
+    shell: String,
+    script: String,
+}
+
+impl Completions {
+    /// The script for this grammar.
+    pub(crate) fn report(&self, grammar: &mut Command) -> Result<Report, Problem> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, grammar, "cgpuctl", &mut script);
+        let script = String::from_utf8_lossy(&script).into_owned();
+        let members = CompletionsMembers {
+            shell: self.shell.to_string(),
+            script: script.clone(),
+        };
+        Report::new(members, script)
+    }
 }

@@ -1,37 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `gpu list`.
 
-use super::open;
-use crate::control::Host;
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{table, Report};
-use crate::size::Bytes;
+use super::target;
+use crate::{
+    error::Failure,
+    host::Host,
+    json::{self, known},
+    output::Report,
+    size::Bytes,
+    text::table,
+    verb::Verb,
+};
 use cgpu_uapi::{text, Gpu, Policy};
+use clap::Args;
+use serde::Serialize;
 
-pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
-    report(host).map_err(|problem| problem.when("list the GPUs"))
+/// List the GPUs: what they have and what of it is given out.
+#[derive(Args)]
+pub(crate) struct GpuList;
+
+#[derive(Serialize)]
+struct GpuListMembers {
+    gpus: Vec<json::Gpu>,
 }
 
-fn report(host: &dyn Host) -> Result<Report, Problem> {
-    let gpus = open(host)?
-        .gpus()
-        .map_err(|errno| Problem::explain(errno, &Facts::default()))?;
-    let body = json::Gpus {
-        gpus: gpus.iter().map(json::Gpu::from).collect(),
-    };
-    Report::new(body, gpu_table(&gpus))
+impl Verb for GpuList {
+    fn attempt(&self) -> String {
+        "list the GPUs".to_owned()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let gpus = target::open(host)?.gpus()?;
+        let members = GpuListMembers {
+            gpus: gpus.iter().map(json::Gpu::from).collect(),
+        };
+        Ok(Report::new(members, gpu_table(&gpus))?)
+    }
 }
 
 /// The GPUs, for people.
-pub(super) fn gpu_table(gpus: &[Gpu]) -> String {
+pub(crate) fn gpu_table(gpus: &[Gpu]) -> String {
     if gpus.is_empty() {
         return "No GPUs.\n".to_owned();
     }
     let rows = gpus.iter().map(|gpu| {
         [
             gpu.minor.to_string(),
-            json::known(&gpu.name).unwrap_or_else(|| "-".to_owned()),
+            known(&gpu.name).unwrap_or_else(|| "-".to_owned()),
             text(&gpu.pci).to_owned(),
             text(&gpu.uuid).to_owned(),
             Bytes(gpu.memory_bytes).to_string(),

@@ -1,85 +1,139 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `gpu set-policy`.
 
-use super::{open, target};
-use crate::cli::SetPolicy;
-use crate::control::{Control, Host};
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{lines, Report};
+use super::target;
+use crate::{
+    args::{periods, policies},
+    compute,
+    control::Control,
+    error::{Facts, Failure, Problem},
+    host::Host,
+    output::Report,
+    selector::Selector,
+    text::lines,
+    verb::Verb,
+};
 use cgpu_uapi::{set, GpuCompute, GpuSetCompute, Period, Policy};
+use clap::Args;
+use serde::Serialize;
 use std::slice;
 use zerocopy::FromZeros;
 
-pub(super) fn run(host: &dyn Host, args: &SetPolicy) -> Result<Report, Failure> {
-    report(host, args).map_err(|problem| problem.when(format!("set the policy of {}", args.gpu)))
+/// Change how a GPU's compute time is shared, also while programs run.
+#[derive(Args)]
+pub(crate) struct GpuSetPolicy {
+    /// GPU, by minor number, UUID or PCI address.
+    #[arg(value_name = "GPU")]
+    pub(crate) gpu: Selector,
+    /// Policy, by name or number.
+    #[arg(value_name = "POLICY", value_parser = policies())]
+    pub(crate) policy: Policy,
+    /// Short turns that wait less, or long ones that lose less.
+    #[arg(long, value_parser = periods())]
+    pub(crate) period: Option<Period>,
+    /// Instances among which the policy fair divides the GPU.
+    #[arg(
+        long,
+        alias = "max-inst",
+        value_name = "1-64",
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub(crate) max_instances: Option<u32>,
+    /// What instances of high priority may take before weights count again, percent.
+    #[arg(
+        long,
+        alias = "prio-ratio",
+        value_name = "1-99",
+        value_parser = clap::value_parser!(u32).range(1..=99)
+    )]
+    pub(crate) priority_percent: Option<u32>,
 }
 
-fn report(host: &dyn Host, args: &SetPolicy) -> Result<Report, Problem> {
-    let control = open(host)?;
-    let explain = |errno| Problem::explain(errno, &Facts::default());
-    let gpus = control.gpus().map_err(explain)?;
-    let minors = target::select(&gpus, slice::from_ref(&args.gpu))?;
-    let minor = minors.first().copied().unwrap_or_default();
-    let before = one(&*control, minor)?;
-    control
-        .set_gpu_compute(&request(args, minor))
-        .map_err(|errno| {
-            let facts = Facts {
-                gpu: Some(minor),
-                instances: control.instances().unwrap_or_default(),
-                gpus,
-                ..Facts::default()
-            };
-            Problem::explain(errno, &facts)
-        })?;
-    let after = one(&*control, minor)?;
-    let text = lines([format!(
-        "GPU {minor}: policy {}, was {}; period {}, max_inst {}, priority ratio {} %",
-        named(&after),
-        named(&before),
-        Period::name_of(after.period),
-        after.max_instances,
-        after.priority_percent
-    )]);
-    let body = json::PolicySet {
-        gpu: (&after).into(),
-        previous_policy: before.policy,
-        previous_policy_name: Policy::name_of(before.policy),
-    };
-    Report::new(body, text)
+#[derive(Serialize)]
+struct PolicyMembers {
+    #[serde(flatten)]
+    gpu: compute::GpuCompute,
+    previous_policy: u32,
+    previous_policy_name: &'static str,
+}
+
+impl Verb for GpuSetPolicy {
+    fn attempt(&self) -> String {
+        format!("set the policy of {}", self.gpu)
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let gpus = control.gpus()?;
+        let minors = target::select(&gpus, slice::from_ref(&self.gpu))?;
+        let minor = minors.first().copied().unwrap_or_default();
+        let before = one(&*control, minor)?;
+        control
+            .set_gpu_compute(&self.request(minor))
+            .map_err(|errno| {
+                let facts = Facts {
+                    gpu: Some(minor),
+                    instances: control.instances().unwrap_or_default(),
+                    gpus,
+                    ..Facts::default()
+                };
+                Problem::explain(errno, &facts)
+            })?;
+        let after = one(&*control, minor)?;
+        let text = lines([format!(
+            "GPU {minor}: policy {}, was {}; period {}, max_instances {}, priority_percent {}",
+            named(&after),
+            named(&before),
+            Period::name_of(after.period),
+            after.max_instances,
+            after.priority_percent
+        )]);
+        let members = PolicyMembers {
+            gpu: (&after).into(),
+            previous_policy: before.policy,
+            previous_policy_name: Policy::name_of(before.policy),
+        };
+        Ok(Report::new(members, text)?)
+    }
+}
+
+impl GpuSetPolicy {
+    /// The request for one GPU.
+    pub(crate) fn request(&self, minor: u32) -> GpuSetCompute {
+        let mut request = GpuSetCompute::new_zeroed();
+        request.gpu_minor = minor;
+        request.set = set::POLICY;
+        request.policy = self.policy.number();
+        let period = self.period.map(Period::number);
+        for (bit, field, value) in [
+            (set::PERIOD, &mut request.period, period),
+            (
+                set::MAX_INSTANCES,
+                &mut request.max_instances,
+                self.max_instances,
+            ),
+            (
+                set::PRIORITY_PERCENT,
+                &mut request.priority_percent,
+                self.priority_percent,
+            ),
+        ] {
+            if let Some(value) = value {
+                request.set |= bit;
+                *field = value;
+            }
+        }
+        request
+    }
 }
 
 fn named(gpu: &GpuCompute) -> String {
     format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
 }
 
-/// What to ask of the module for one GPU.
-pub(super) fn request(args: &SetPolicy, minor: u32) -> GpuSetCompute {
-    let mut request = GpuSetCompute::new_zeroed();
-    request.gpu_minor = minor;
-    request.set = set::POLICY;
-    request.policy = args.policy.number();
-    if let Some(period) = args.period {
-        request.set |= set::PERIOD;
-        request.period = period.number();
-    }
-    if let Some(number) = args.max_inst {
-        request.set |= set::MAX_INSTANCES;
-        request.max_instances = number;
-    }
-    if let Some(percent) = args.prio_ratio {
-        request.set |= set::PRIORITY_PERCENT;
-        request.priority_percent = percent;
-    }
-    request
-}
-
 /// How a GPU is shared now.
 fn one(control: &dyn Control, minor: u32) -> Result<GpuCompute, Problem> {
-    let all = control
-        .gpu_compute()
-        .map_err(|errno| Problem::explain(errno, &Facts::default()))?;
+    let all = control.gpu_compute()?;
     let found = all.into_iter().find(|gpu| gpu.minor == minor);
     found.ok_or_else(|| Problem::NoSuchGpu {
         wanted: format!("GPU {minor}"),

@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `info`: the driver and the GPUs, as libnvidia-container's `info` tells them.
 
-use super::open;
-use crate::control::{Control, Host};
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{pairs, table, Report};
-use crate::size::Bytes;
+use super::target;
+use crate::{
+    control::Control,
+    error::{Failure, Problem},
+    host::Host,
+    json::known,
+    output::Report,
+    size::Bytes,
+    text::{pairs, table},
+    verb::Verb,
+};
 use cgpu_uapi::{mig, text, Gpu, Version};
+use clap::Args;
 use serde::Serialize;
 use std::path::Path;
 
+/// The driver's version, CUDA's, and what kind of GPUs there are.
+#[derive(Args)]
+pub(crate) struct Info;
+
 #[derive(Serialize)]
-struct Body {
-    driver: Driver,
+struct InfoMembers {
+    driver: DriverInfo,
     gpus: Vec<GpuInfo>,
 }
 
 #[derive(Serialize)]
-struct Driver {
+struct DriverInfo {
     version: Option<String>,
     branch: Option<u32>,
     kernel_modules: Option<&'static str>,
@@ -37,74 +47,79 @@ struct GpuInfo {
     memory_bytes: u64,
 }
 
-pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
-    report(host).map_err(|problem| problem.when("tell about the driver"))
-}
+impl Verb for Info {
+    fn attempt(&self) -> String {
+        "report on the driver".to_owned()
+    }
 
-fn report(host: &dyn Host) -> Result<Report, Problem> {
-    let (version, gpus) = driver(&*open(host)?)?;
-    let body = Body {
-        driver: Driver {
-            version: json::known(&version.driver),
-            branch: Some(version.branch).filter(|branch| *branch != 0),
-            kernel_modules: kernel_modules(host),
-            cuda_version: cuda_version(version.branch),
-        },
-        gpus: gpus.iter().map(info).collect(),
-    };
-    let unknown = || "not known".to_owned();
-    let head = pairs([
-        (
-            "NVIDIA driver",
-            body.driver.version.clone().unwrap_or_else(unknown),
-        ),
-        (
-            "kernel modules",
-            body.driver
-                .kernel_modules
-                .map_or_else(unknown, str::to_owned),
-        ),
-        (
-            "CUDA",
-            body.driver.cuda_version.map_or_else(unknown, str::to_owned),
-        ),
-    ]);
-    let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
-    let rows = body.gpus.iter().map(|gpu| {
-        [
-            gpu.minor.to_string(),
-            dash(gpu.name.as_deref()),
-            gpu.pci_address.clone(),
-            gpu.uuid.clone(),
-            dash(gpu.architecture),
-            dash(gpu.mig_mode),
-            Bytes(gpu.memory_bytes).to_string(),
-        ]
-    });
-    let list = if gpus.is_empty() {
-        "No GPUs.\n".to_owned()
-    } else {
-        table(
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let (version, gpus) = driver(&*target::open(host)?)?;
+        let members = InfoMembers {
+            driver: DriverInfo {
+                version: known(&version.driver),
+                branch: Some(version.branch).filter(|branch| *branch != 0),
+                kernel_modules: kernel_modules(host),
+                cuda_version: cuda_version(version.branch),
+            },
+            gpus: gpus.iter().map(info).collect(),
+        };
+        let unknown = || "not known".to_owned();
+        let head = pairs([
+            (
+                "NVIDIA driver",
+                members.driver.version.clone().unwrap_or_else(unknown),
+            ),
+            (
+                "kernel modules",
+                members
+                    .driver
+                    .kernel_modules
+                    .map_or_else(unknown, str::to_owned),
+            ),
+            (
+                "CUDA",
+                members
+                    .driver
+                    .cuda_version
+                    .map_or_else(unknown, str::to_owned),
+            ),
+        ]);
+        let dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+        let rows = members.gpus.iter().map(|gpu| {
             [
-                "GPU",
-                "NAME",
-                "PCI",
-                "UUID",
-                "ARCHITECTURE",
-                "MIG",
-                "MEMORY",
-            ],
-            rows,
-        )
-    };
-    Report::new(body, format!("{head}\n{list}"))
+                gpu.minor.to_string(),
+                dash(gpu.name.as_deref()),
+                gpu.pci_address.clone(),
+                gpu.uuid.clone(),
+                dash(gpu.architecture),
+                dash(gpu.mig_mode),
+                Bytes(gpu.memory_bytes).to_string(),
+            ]
+        });
+        let list = if gpus.is_empty() {
+            "No GPUs.\n".to_owned()
+        } else {
+            table(
+                [
+                    "GPU",
+                    "NAME",
+                    "PCI",
+                    "UUID",
+                    "ARCHITECTURE",
+                    "MIG",
+                    "MEMORY",
+                ],
+                rows,
+            )
+        };
+        Ok(Report::new(members, format!("{head}\n{list}"))?)
+    }
 }
 
 /// Version and GPUs. The GPUs first: looking for them is what makes the module ask for the version.
-pub(super) fn driver(control: &dyn Control) -> Result<(Version, Vec<Gpu>), Problem> {
-    let explain = |errno| Problem::explain(errno, &Facts::default());
-    let gpus = control.gpus().map_err(explain)?;
-    Ok((control.version().map_err(explain)?, gpus))
+pub(crate) fn driver(control: &dyn Control) -> Result<(Version, Vec<Gpu>), Problem> {
+    let gpus = control.gpus()?;
+    Ok((control.version()?, gpus))
 }
 
 fn info(gpu: &Gpu) -> GpuInfo {
@@ -112,7 +127,7 @@ fn info(gpu: &Gpu) -> GpuInfo {
         minor: gpu.minor,
         uuid: text(&gpu.uuid).to_owned(),
         pci_address: text(&gpu.pci).to_owned(),
-        name: json::known(&gpu.name),
+        name: known(&gpu.name),
         architecture: architecture(gpu.architecture),
         chip: (gpu.architecture != 0)
             .then(|| format!("{:#x}", gpu.architecture | gpu.implementation)),

@@ -1,56 +1,139 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst create`: an instance on one GPU, or one on each of several, all or none.
 
-use super::{open, small_limit, target};
-use crate::cli::Create;
-use crate::control::{Control, Host};
-use crate::error::{gpus, Facts, Failure, Problem};
-use crate::json;
-use crate::output::{table, Report};
-use crate::size::Bytes;
-use cgpu_uapi::{InstanceCreate, ManagedMode, CGPUFS_MOUNT, FLAG_OVERCOMMIT};
+use super::target;
+use crate::{
+    args::{managed_modes, name, weight},
+    capabilities::Capabilities,
+    control::Control,
+    error::{gpus, Facts, Failure, Problem},
+    host::Host,
+    json::{device_path, InstanceId},
+    output::Report,
+    selector::Selector,
+    size::{Bytes, CONTEXT, GIB},
+    text::table,
+    verb::Verb,
+};
+use cgpu_uapi::{
+    InstanceCreate, InstanceKey, ManagedMode, Name, CGPUFS_MOUNT, FLAG_OVERCOMMIT, WEIGHT_DEFAULT,
+};
+use clap::Args;
+use serde::Serialize;
 use std::path::Path;
 use zerocopy::FromZeros;
 
-pub(super) fn run(host: &dyn Host, args: &Create) -> Result<Report, Failure> {
-    let attempt = format!("create {}", target::called(&args.name));
-    let fail = |problem: Problem| problem.when(attempt.as_str());
-    let control = open(host).map_err(fail)?;
-    let present = control
-        .gpus()
-        .map_err(|errno| fail(Problem::explain(errno, &Facts::default())))?;
-    let minors = target::select(&present, &args.gpus).map_err(fail)?;
-    // First, so that an instance that was made can be given to a container.
-    let mounted = host.mount_cgpufs().map_err(|e| fail(e.into()))?;
-    let requests = minors.iter().map(|&minor| {
-        let mut request = request(args.name, minor, args.mem, args.weight);
-        request.managed_mode = args.managed.number();
-        request.capabilities = args.caps.0;
-        request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
-        request
-    });
-    let made = create_all(&*control, requests.collect()).inspect_err(|_| {
-        if mounted {
-            // The failure to report is the other one; a mount left over does no harm.
-            let _ = host.unmount_cgpufs(Path::new(CGPUFS_MOUNT));
-            host.remove_mount_point();
-        }
-    })?;
-    report(args, &made).map_err(fail)
+/// Make an instance on one GPU or, as one tenant, on several.
+#[derive(Args)]
+pub(crate) struct InstCreate {
+    /// Name of the instance: 1 to 63 letters, digits, dots, underscores, hyphens.
+    #[arg(value_parser = name)]
+    name: Name,
+    /// GPU, by minor number, UUID or PCI address; several make one tenant.
+    #[arg(
+        long = "gpu",
+        value_name = "MINOR|UUID|PCI",
+        required = true,
+        value_delimiter = ','
+    )]
+    gpus: Vec<Selector>,
+    /// Memory limit on each of the GPUs, like 8GiB or 500MB.
+    #[arg(long, value_name = "SIZE")]
+    mem: Bytes,
+    /// Share of the compute, relative to the other instances' weights.
+    #[arg(long, value_name = "1-100", default_value_t = WEIGHT_DEFAULT, value_parser = weight())]
+    weight: u32,
+    /// Let the limits on a GPU add up to more than its memory.
+    #[arg(long)]
+    overcommit: bool,
+    /// What becomes of managed memory (cudaMallocManaged) that does not fit.
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = managed_modes(),
+        default_value = ManagedMode::Spill.name()
+    )]
+    managed: ManagedMode,
+    /// What it is for: compute, utility, graphics, video, profiling, rdma.
+    #[arg(long, value_name = "SET,…", default_value = "compute,utility")]
+    caps: Capabilities,
 }
 
-/// What makes an instance of this name on one GPU.
-pub(crate) fn request(
-    name: cgpu_uapi::Name,
-    minor: u32,
-    limit: Bytes,
+#[derive(Serialize)]
+struct CreateMembers {
+    instances: Vec<CreatedInstance>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct CreatedInstance {
+    #[serde(flatten)]
+    id: InstanceId,
     weight: u32,
-) -> InstanceCreate {
+    memory_limit_bytes: u64,
+    managed_mode: &'static str,
+}
+
+impl Verb for InstCreate {
+    fn attempt(&self) -> String {
+        format!("create {}", target::called(&self.name))
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let minors = target::select(&control.gpus()?, &self.gpus)?;
+        // First, so that an instance that was made can be given to a container.
+        let mounted = host.mount_cgpufs()?;
+        let requests = minors.iter().map(|&minor| {
+            let key = InstanceKey::new(self.name, minor);
+            let mut request = request(key, self.mem, self.weight);
+            request.managed_mode = self.managed.number();
+            request.capabilities = self.caps.0;
+            request.flags = flags(self.overcommit);
+            request
+        });
+        let made = create_all(&*control, requests.collect()).inspect_err(|_| {
+            if mounted {
+                // The failure to report is the other one; a mount left over does no harm.
+                let _ = host.unmount_cgpufs(Path::new(CGPUFS_MOUNT));
+                host.remove_mount_point();
+            }
+        })?;
+        Ok(report(small_limit(self.mem), &made)?)
+    }
+}
+
+/// The flags of a request that sets a limit.
+pub(crate) fn flags(overcommit: bool) -> u32 {
+    if overcommit {
+        FLAG_OVERCOMMIT
+    } else {
+        0
+    }
+}
+
+/// The request for an instance.
+pub(crate) fn request(key: InstanceKey, limit: Bytes, weight: u32) -> InstanceCreate {
     let mut request = InstanceCreate::new_zeroed();
-    request.key = target::key(name, minor);
+    request.key = key;
     request.memory_limit_bytes = limit.0;
     request.weight = weight;
     request
+}
+
+/// The warning that a small limit deserves.
+pub(crate) fn small_limit(limit: Bytes) -> Option<String> {
+    if limit >= GIB {
+        return None;
+    }
+    let what = if limit < CONTEXT {
+        "no CUDA program will start"
+    } else {
+        "little is left for the program"
+    };
+    Some(format!(
+        "a limit of {limit} is under 1 GiB: a bare CUDA context takes {CONTEXT} of it, so {what}"
+    ))
 }
 
 /// Makes the instances in turn. When one fails, those before it are removed again.
@@ -73,14 +156,14 @@ pub(crate) fn create_all(
     Ok(made)
 }
 
-/// Removes what was made; tells what became of it.
+/// Removes what was made, and says what became of it.
 fn undo(control: &dyn Control, made: &[InstanceCreate]) -> Option<String> {
     let (removed, kept): (Vec<_>, Vec<_>) = made
         .iter()
         .rev()
         .map(|request| &request.key)
         .partition(|key| control.destroy(key).is_ok());
-    let minors = |keys: Vec<&cgpu_uapi::InstanceKey>| {
+    let minors = |keys: Vec<&InstanceKey>| {
         let mut minors: Vec<_> = keys.iter().map(|key| key.gpu_minor).collect();
         minors.sort_unstable();
         gpus(&minors)
@@ -98,13 +181,13 @@ fn undo(control: &dyn Control, made: &[InstanceCreate]) -> Option<String> {
     }
 }
 
-fn report(args: &Create, made: &[InstanceCreate]) -> Result<Report, Problem> {
-    let warnings: Vec<_> = small_limit(args.mem).into_iter().collect();
-    let body = json::Created {
+fn report(warning: Option<String>, made: &[InstanceCreate]) -> Result<Report, Problem> {
+    let warnings: Vec<_> = warning.into_iter().collect();
+    let members = CreateMembers {
         instances: made
             .iter()
-            .map(|request| json::CreatedInstance {
-                id: json::InstanceId::new(&request.key, request.id),
+            .map(|request| CreatedInstance {
+                id: InstanceId::new(&request.key, request.id),
                 weight: request.weight,
                 memory_limit_bytes: request.memory_limit_bytes,
                 managed_mode: ManagedMode::name_of(request.managed_mode),
@@ -114,13 +197,27 @@ fn report(args: &Create, made: &[InstanceCreate]) -> Result<Report, Problem> {
     };
     let rows = made.iter().map(|request| {
         [
-            args.name.as_str().unwrap_or_default().to_owned(),
+            request.key.name.as_str().unwrap_or_default().to_owned(),
             request.key.gpu_minor.to_string(),
-            json::device_path(request.id),
+            device_path(request.id),
             Bytes(request.memory_limit_bytes).to_string(),
             request.weight.to_string(),
         ]
     });
     let text = table(["NAME", "GPU", "DEVICE", "LIMIT", "WEIGHT"], rows);
-    Ok(Report::new(body, text)?.warn(warnings))
+    Ok(Report::new(members, text)?.warn(warnings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_under_a_gib_draws_a_warning() {
+        assert_eq!(small_limit(GIB), None);
+        let warning = |bytes| small_limit(Bytes(bytes)).expect("a warning");
+        assert!(warning(GIB.0 - 1).ends_with("little is left for the program"));
+        assert!(warning(CONTEXT.0).ends_with("little is left for the program"));
+        assert!(warning(CONTEXT.0 - 1).ends_with("no CUDA program will start"));
+    }
 }

@@ -1,37 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst list`.
 
-use super::open;
-use crate::control::{Control, Host};
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{table, Report};
-use crate::size::Bytes;
+use super::target;
+use crate::{
+    control::Control,
+    error::{Failure, Problem},
+    host::Host,
+    json::{self, device_path},
+    output::Report,
+    size::Bytes,
+    text::table,
+    verb::Verb,
+};
 use cgpu_uapi::Instance;
+use clap::Args;
 
-pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
-    report(host).map_err(|problem| problem.when("list the instances"))
-}
+/// List all instances.
+#[derive(Args)]
+pub(crate) struct InstList;
 
-fn report(host: &dyn Host) -> Result<Report, Problem> {
-    let instances = all(&*open(host)?)?;
-    let body = json::Instances {
-        instances: instances.iter().map(json::Instance::from).collect(),
-    };
-    Report::new(body, instance_table(&instances))
+impl Verb for InstList {
+    fn attempt(&self) -> String {
+        "list the instances".to_owned()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let instances = all(&*target::open(host)?)?;
+        let members = json::Instances::from(&instances[..]);
+        Ok(Report::new(members, instance_table(&instances))?)
+    }
 }
 
 /// All instances, by name and GPU.
-pub(super) fn all(control: &dyn Control) -> Result<Vec<Instance>, Problem> {
-    let mut instances = control
-        .instances()
-        .map_err(|errno| Problem::explain(errno, &Facts::default()))?;
+pub(crate) fn all(control: &dyn Control) -> Result<Vec<Instance>, Problem> {
+    let mut instances = control.instances()?;
     instances.sort_by_key(|i| (i.key.name.0, i.key.gpu_minor));
     Ok(instances)
 }
 
 /// The instances, for people.
-pub(super) fn instance_table(instances: &[Instance]) -> String {
+pub(crate) fn instance_table(instances: &[Instance]) -> String {
     if instances.is_empty() {
         return "No instances.\n".to_owned();
     }
@@ -39,7 +47,7 @@ pub(super) fn instance_table(instances: &[Instance]) -> String {
         [
             i.key.name.as_str().unwrap_or_default().to_owned(),
             i.key.gpu_minor.to_string(),
-            json::device_path(i.id),
+            device_path(i.id),
             Bytes(i.memory_limit_bytes).to_string(),
             Bytes(i.memory_used_bytes).to_string(),
             Bytes(i.memory_peak_bytes).to_string(),

@@ -1,64 +1,95 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst mounts`: how a container gets a tenant, in the words of the engines.
 
-use super::{open, target};
-use crate::cli::{Format, Mounts};
-use crate::container::{devices, twins, Device, Mount};
-use crate::control::Host;
-use crate::error::{Failure, Problem};
-use crate::output::Report;
+use super::target;
+use crate::{
+    args::name,
+    container::{host_nodes, proxy_nodes, HostNode, Mount},
+    error::{Failure, Problem},
+    host::Host,
+    output::Report,
+    verb::Verb,
+};
+use cgpu_uapi::Name;
+use clap::{Args, ValueEnum};
 use nix::errno::Errno;
 use serde::Serialize;
 use serde_json::{json, Value};
 
-/// What a container needs, for programs.
+/// Print what to give to podman, docker or containerd for a container with this instance.
+#[derive(Args)]
+pub(crate) struct InstMounts {
+    /// Name of the instance.
+    #[arg(value_parser = name)]
+    name: Name,
+    /// Print only what this runtime takes, ready for use: one line of arguments, or JSON to merge
+    /// into an OCI configuration.
+    #[arg(long, conflicts_with = "json")]
+    format: Option<Format>,
+}
+
+/// Container runtimes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Arguments of `podman run`.
+    Podman,
+    /// Arguments of `docker run`.
+    Docker,
+    /// Members of an OCI runtime configuration, JSON.
+    Containerd,
+}
+
 #[derive(Serialize)]
-struct Body {
+struct MountsMembers {
     name: String,
-    devices: Vec<Device>,
+    devices: Vec<HostNode>,
     mounts: Vec<Mount>,
     podman_arguments: Vec<String>,
     docker_arguments: Vec<String>,
     oci: Value,
 }
 
-pub(super) fn run(host: &dyn Host, args: &Mounts) -> Result<Report, Failure> {
-    report(host, args).map_err(|problem| {
-        problem.when(format!("tell the mounts of {}", target::called(&args.name)))
-    })
+impl Verb for InstMounts {
+    fn attempt(&self) -> String {
+        format!("tell the mounts of {}", target::called(&self.name))
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let instances = target::tenant(&*control, &self.name)?;
+        // What is printed must exist, also after somebody has unmounted it.
+        host.mount_cgpufs()?;
+        let name = self.name.as_str().unwrap_or_default();
+        let nodes = host_nodes(name, &instances);
+        let mounts = proxy_nodes(name, &instances);
+        let members = MountsMembers {
+            name: name.to_owned(),
+            podman_arguments: arguments(&nodes, &mounts, podman_mount),
+            docker_arguments: arguments(&nodes, &mounts, docker_mount),
+            oci: oci(&nodes, &mounts),
+            devices: nodes,
+            mounts,
+        };
+        let text = text_of(self.format, &members)?;
+        Ok(Report::new(members, text)?)
+    }
 }
 
-fn report(host: &dyn Host, args: &Mounts) -> Result<Report, Problem> {
-    let control = open(host)?;
-    let instances = target::tenant(&*control, &args.name)?;
-    // What is printed must exist, also after somebody has unmounted it.
-    host.mount_cgpufs()?;
-    let name = args.name.as_str().unwrap_or_default();
-    let devices = devices(name, &instances);
-    let mounts = twins(name, &instances);
-    let body = Body {
-        name: name.to_owned(),
-        podman_arguments: arguments(&devices, &mounts, podman_mount),
-        docker_arguments: arguments(&devices, &mounts, docker_mount),
-        oci: oci(&devices, &mounts),
-        devices,
-        mounts,
-    };
-    // For people an argument per line, for `podman run $(cgpuctl inst mounts …)` all in one: no name
-    // has a byte that a shell would take apart.
-    let text = match args.format {
-        Some(Format::Podman) => body.podman_arguments.join(" ") + "\n",
-        Some(Format::Docker) => body.docker_arguments.join(" ") + "\n",
-        Some(Format::Containerd) => oci_text(&body)?,
+/// For people an argument a line, for `podman run $(cgpuctl inst mounts …)` all in one: no name has
+/// a byte that a shell would take apart.
+fn text_of(format: Option<Format>, members: &MountsMembers) -> Result<String, Problem> {
+    Ok(match format {
+        Some(Format::Podman) => members.podman_arguments.join(" ") + "\n",
+        Some(Format::Docker) => members.docker_arguments.join(" ") + "\n",
+        Some(Format::Containerd) => oci_text(&members.oci)?,
         None => format!(
             "podman run \\\n  {}\n\ndocker run \\\n  {}\n\n\
              containerd: merge into the OCI configuration\n{}",
-            body.podman_arguments.join(" \\\n  "),
-            body.docker_arguments.join(" \\\n  "),
-            oci_text(&body)?
+            members.podman_arguments.join(" \\\n  "),
+            members.docker_arguments.join(" \\\n  "),
+            oci_text(&members.oci)?
         ),
-    };
-    Report::new(body, text)
+    })
 }
 
 /// Podman mounts volumes `nodev` unless told otherwise.
@@ -74,7 +105,7 @@ fn docker_mount(mount: &Mount) -> String {
 }
 
 fn arguments(
-    devices: &[Device],
+    devices: &[HostNode],
     mounts: &[Mount],
     mount: impl Fn(&Mount) -> String,
 ) -> Vec<String> {
@@ -87,8 +118,8 @@ fn arguments(
 }
 
 /// Members of `config.json` of the OCI runtime specification. No `linux.devices`: the container
-/// needs the right to the numbers, not the honest nodes.
-fn oci(devices: &[Device], mounts: &[Mount]) -> Value {
+/// needs the right to the numbers, not the host nodes.
+fn oci(devices: &[HostNode], mounts: &[Mount]) -> Value {
     let rules: Vec<_> = devices
         .iter()
         .map(|device| {
@@ -115,7 +146,7 @@ fn oci(devices: &[Device], mounts: &[Mount]) -> Value {
     json!({"linux": {"resources": {"devices": rules}}, "mounts": mounts})
 }
 
-fn oci_text(body: &Body) -> Result<String, Problem> {
-    let text = serde_json::to_string_pretty(&body.oci);
+fn oci_text(oci: &Value) -> Result<String, Problem> {
+    let text = serde_json::to_string_pretty(oci);
     Ok(text.map_err(|_| Problem::Output { errno: Errno::EIO })? + "\n")
 }

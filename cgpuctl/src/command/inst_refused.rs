@@ -1,62 +1,81 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `inst show --refused`: which calls of an instance's programs did not reach the driver, and why, so
-//! that an operator can see what a program that fails would need.
+//! `inst show --refused`: which calls of an instance's programs did not reach the driver, and why.
+//! An operator sees in it what a program that fails would need.
 
-use super::{open, target};
-use crate::capabilities::Capabilities;
-use crate::cli::Show;
-use crate::control::{Control, Host};
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{table, Report};
+use super::target;
+use crate::{
+    capabilities::Capabilities,
+    control::Control,
+    error::Problem,
+    json::{known, InstanceId},
+    output::Report,
+    text::table,
+};
 use cgpu_uapi::{refusal, Instance, Refusal};
-use std::time::{Duration, UNIX_EPOCH};
+use serde::Serialize;
+use std::{
+    cmp::Reverse,
+    time::{Duration, UNIX_EPOCH},
+};
 
-pub(super) fn run(host: &dyn Host, args: &Show) -> Result<Report, Failure> {
-    report(host, args).map_err(|problem| {
-        problem.when(format!(
-            "show what {} was refused",
-            target::called(&args.name)
-        ))
-    })
-}
-
-/// An instance and what it was refused, the most frequent first.
-struct Of {
+/// An instance and its refused calls, the most frequent first.
+struct RefusedCalls {
     instance: Instance,
     refusals: Vec<Refusal>,
     others: u64,
 }
 
-fn report(host: &dyn Host, args: &Show) -> Result<Report, Problem> {
-    let control = open(host)?;
-    let instances = target::shown(&*control, args)?;
-    let all: Vec<_> = instances
+#[derive(Serialize)]
+struct RefusedMembers {
+    instances: Vec<RefusedInstance>,
+}
+
+#[derive(Serialize)]
+struct RefusedInstance {
+    #[serde(flatten)]
+    id: InstanceId,
+    refusals: Vec<RefusedCall>,
+    other_refusal_count: u64,
+    wanted_capabilities: Capabilities,
+}
+
+#[derive(Serialize)]
+struct RefusedCall {
+    call: &'static str,
+    number: u32,
+    call_name: Option<String>,
+    reason: &'static str,
+    allowed_by: Capabilities,
+    count: u64,
+    last_time_s: u64,
+    last_pid: u32,
+}
+
+/// What these instances were refused.
+pub(crate) fn report(control: &dyn Control, instances: Vec<Instance>) -> Result<Report, Problem> {
+    let refused = |instance: Instance| {
+        let (mut refusals, others) = control.refusals(&instance.key)?;
+        refusals.sort_by_key(|r| (Reverse(r.count), r.kind, r.number));
+        Ok(RefusedCalls {
+            instance,
+            refusals,
+            others,
+        })
+    };
+    let all = instances
         .into_iter()
-        .map(|instance| of(&*control, instance))
-        .collect::<Result<_, _>>()?;
-    let body = json::Refused {
+        .map(refused)
+        .collect::<Result<Vec<_>, Problem>>()?;
+    let members = RefusedMembers {
         instances: all.iter().map(record).collect(),
     };
     let text: Vec<_> = all.iter().map(block).collect();
-    Report::new(body, text.join("\n"))
+    Report::new(members, text.join("\n"))
 }
 
-fn of(control: &dyn Control, instance: Instance) -> Result<Of, Problem> {
-    let (mut refusals, others) = control
-        .refusals(&instance.key)
-        .map_err(|errno| Problem::explain(errno, &Facts::default()))?;
-    refusals.sort_by_key(|r| (std::cmp::Reverse(r.count), r.kind, r.number));
-    Ok(Of {
-        instance,
-        refusals,
-        others,
-    })
-}
-
-impl Of {
-    /// The least that has to be added so that each call that can be allowed is: of those sets that would
-    /// do for a call, the first in the order of their names' list.
+impl RefusedCalls {
+    /// The least that has to be added so that each call that can be allowed is: of those sets that
+    /// would do for a call, the first in the order of their names' list.
     fn wanted(&self) -> Capabilities {
         let mut bits = self.instance.capabilities;
         for refused in &self.refusals {
@@ -92,33 +111,33 @@ fn reason(reason: u32) -> &'static str {
     }
 }
 
-fn record(of: &Of) -> json::RefusedOf {
-    json::RefusedOf {
+fn record(of: &RefusedCalls) -> RefusedInstance {
+    RefusedInstance {
         id: (&of.instance).into(),
         refusals: of
             .refusals
             .iter()
-            .map(|r| json::Refusal {
+            .map(|r| RefusedCall {
                 call: call(r.kind),
                 number: r.number,
-                call_name: json::known(&r.name),
+                call_name: known(&r.name),
                 reason: reason(r.reason),
-                allowed_by: Capabilities(r.capabilities).names(),
+                allowed_by: Capabilities(r.capabilities),
                 count: r.count,
                 last_time_s: r.last_seconds,
                 last_pid: r.last_process,
             })
             .collect(),
         other_refusal_count: of.others,
-        wanted_capabilities: of.wanted().names(),
+        wanted_capabilities: of.wanted(),
     }
 }
 
-fn block(of: &Of) -> String {
+fn block(of: &RefusedCalls) -> String {
     let i = &of.instance;
     let name = i.key.name.as_str().unwrap_or_default();
     let own = Capabilities(i.capabilities);
-    let mut text = format!("{name} on GPU {}, for {own}\n", i.key.gpu_minor);
+    let mut text = format!("{}, for {own}\n", target::label(i));
     if of.refusals.is_empty() {
         text.push_str("nothing was refused\n");
         return text;
@@ -129,11 +148,12 @@ fn block(of: &Of) -> String {
             r.count.to_string(),
             call(r.kind).to_owned(),
             format!("{:#x}", r.number),
-            json::known(&r.name).unwrap_or_else(|| "-".to_owned()),
+            known(&r.name).unwrap_or_else(|| "-".to_owned()),
             reason(r.reason).to_owned(),
-            match allowed_by.is_empty() {
-                true => "-".to_owned(),
-                false => allowed_by,
+            if allowed_by.is_empty() {
+                "-".to_owned()
+            } else {
+                allowed_by
             },
             time(r.last_seconds),
             r.last_process.to_string(),

@@ -1,64 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-mem`.
 
-use super::{open, small_limit, target};
-use crate::cli::SetMem;
-use crate::control::Host;
-use crate::error::{Failure, Problem};
-use crate::json;
-use crate::output::{lines, Report};
-use crate::size::Bytes;
-use cgpu_uapi::{Instance, InstanceSetMemory, FLAG_OVERCOMMIT};
+use super::{
+    inst_create::{flags, small_limit},
+    setting::{Before, Setting},
+};
+use crate::{args::Target, control::Control, size::Bytes};
+use cgpu_uapi::{InstanceKey, InstanceSetMemory};
+use clap::Args;
+use nix::errno::Errno;
 use zerocopy::FromZeros;
 
-const VERB: &str = "set the memory limit of";
-
-pub(super) fn run(host: &dyn Host, args: &SetMem) -> Result<Report, Failure> {
-    let name = &args.target.name;
-    let fail = |problem: Problem| problem.when(format!("{VERB} {}", target::called(name)));
-    let control = open(host).map_err(fail)?;
-    let instances = target::instances(&*control, name, &args.target.gpus).map_err(fail)?;
-    target::each(&*control, &instances, (VERB, "set"), |instance| {
-        let mut request = InstanceSetMemory::new_zeroed();
-        request.key = target::key(*name, instance.key.gpu_minor);
-        request.memory_limit_bytes = args.mem.0;
-        request.flags = if args.overcommit { FLAG_OVERCOMMIT } else { 0 };
-        control.set_memory(&request)
-    })?;
-    report(args, &instances).map_err(fail)
+/// Change a memory limit, also while programs run.
+///
+/// A limit below what is used is accepted: new allocations fail until enough was freed.
+#[derive(Args)]
+pub(crate) struct InstSetMem {
+    #[command(flatten)]
+    target: Target,
+    /// New memory limit, like 8GiB or 500MB.
+    #[arg(value_name = "SIZE")]
+    mem: Bytes,
+    /// Let the limits on a GPU add up to more than its memory.
+    #[arg(long)]
+    overcommit: bool,
 }
 
-/// `before`: the instances as they were.
-fn report(args: &SetMem, before: &[Instance]) -> Result<Report, Problem> {
-    let used = |i: &Instance| i.memory_used_bytes.saturating_add(i.memory_overhead_bytes);
-    let over = before.iter().filter(|i| used(i) > args.mem.0).map(|i| {
-        format!(
-            "{} are in use on GPU {}: new allocations fail until {} are freed",
-            Bytes(used(i)),
-            i.key.gpu_minor,
-            Bytes(used(i) - args.mem.0)
-        )
-    });
-    let warnings: Vec<_> = small_limit(args.mem).into_iter().chain(over).collect();
-    let body = json::MemorySet {
-        instances: before
-            .iter()
-            .map(|i| json::MemorySetInstance {
-                id: i.into(),
-                memory_limit_bytes: args.mem.0,
-                previous_memory_limit_bytes: i.memory_limit_bytes,
-            })
-            .collect(),
-        warnings: warnings.clone(),
-    };
-    let text = lines(before.iter().map(|i| {
-        format!(
-            "{} on GPU {}: limit {}, was {}",
-            i.key.name.as_str().unwrap_or_default(),
-            i.key.gpu_minor,
-            args.mem,
-            Bytes(i.memory_limit_bytes)
-        )
-    }));
-    Ok(Report::new(body, text)?.warn(warnings))
+impl Setting for InstSetMem {
+    const ATTEMPT: &'static str = "set the memory limit of";
+    const KEY: &'static str = "memory_limit_bytes";
+    const LABEL: &'static str = "limit ";
+    type Value = Bytes;
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn value(&self) -> Bytes {
+        self.mem
+    }
+
+    fn before(was: &Before) -> Bytes {
+        Bytes(was.instance.memory_limit_bytes)
+    }
+
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+        let mut request = InstanceSetMemory::new_zeroed();
+        request.key = key;
+        request.memory_limit_bytes = self.mem.0;
+        request.flags = flags(self.overcommit);
+        control.set_memory(&request)
+    }
+
+    fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
+        let over = before.iter().filter_map(|Before { instance: i, .. }| {
+            let used = i.memory_used_bytes.saturating_add(i.memory_overhead_bytes);
+            let excess = used.checked_sub(self.mem.0).filter(|excess| *excess > 0)?;
+            Some(format!(
+                "{} are in use on GPU {}: new allocations fail until {} are freed",
+                Bytes(used),
+                i.key.gpu_minor,
+                Bytes(excess)
+            ))
+        });
+        Some(small_limit(self.mem).into_iter().chain(over).collect())
+    }
 }

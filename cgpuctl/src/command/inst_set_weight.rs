@@ -1,51 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-weight`.
 
-use super::{open, target};
-use crate::cli::SetWeight;
-use crate::control::Host;
-use crate::error::{Failure, Problem};
-use crate::json;
-use crate::output::{lines, Report};
-use cgpu_uapi::{Instance, InstanceSetWeight};
+use super::setting::{Before, Setting};
+use crate::{
+    args::{weight, Target},
+    control::Control,
+};
+use cgpu_uapi::{InstanceKey, InstanceSetWeight};
+use clap::Args;
+use nix::errno::Errno;
 use zerocopy::FromZeros;
 
-const VERB: &str = "set the weight of";
-
-pub(super) fn run(host: &dyn Host, args: &SetWeight) -> Result<Report, Failure> {
-    let name = &args.target.name;
-    let fail = |problem: Problem| problem.when(format!("{VERB} {}", target::called(name)));
-    let control = open(host).map_err(fail)?;
-    let instances = target::instances(&*control, name, &args.target.gpus).map_err(fail)?;
-    target::each(&*control, &instances, (VERB, "set"), |instance| {
-        let mut request = InstanceSetWeight::new_zeroed();
-        request.key = target::key(*name, instance.key.gpu_minor);
-        request.weight = args.weight;
-        control.set_weight(&request)
-    })?;
-    report(args, &instances).map_err(fail)
+/// Change a weight, also while programs run.
+#[derive(Args)]
+pub(crate) struct InstSetWeight {
+    #[command(flatten)]
+    target: Target,
+    /// New weight.
+    #[arg(value_name = "1-100", value_parser = weight())]
+    weight: u32,
 }
 
-/// `before`: the instances as they were.
-fn report(args: &SetWeight, before: &[Instance]) -> Result<Report, Problem> {
-    let body = json::WeightSet {
-        instances: before
-            .iter()
-            .map(|i| json::WeightSetInstance {
-                id: i.into(),
-                weight: args.weight,
-                previous_weight: i.weight,
-            })
-            .collect(),
-    };
-    let text = lines(before.iter().map(|i| {
-        format!(
-            "{} on GPU {}: weight {}, was {}",
-            i.key.name.as_str().unwrap_or_default(),
-            i.key.gpu_minor,
-            args.weight,
-            i.weight
-        )
-    }));
-    Report::new(body, text)
+impl Setting for InstSetWeight {
+    const ATTEMPT: &'static str = "set the weight of";
+    const KEY: &'static str = "weight";
+    const LABEL: &'static str = "weight ";
+    type Value = u32;
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn value(&self) -> u32 {
+        self.weight
+    }
+
+    fn before(was: &Before) -> u32 {
+        was.instance.weight
+    }
+
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+        let mut request = InstanceSetWeight::new_zeroed();
+        (request.key, request.weight) = (key, self.weight);
+        control.set_weight(&request)
+    }
 }

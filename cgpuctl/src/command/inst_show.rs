@@ -1,36 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst show`: everything about an instance, on each GPU that has one of this name.
 
-use super::{open, target};
-use crate::capabilities::Capabilities;
-use crate::cli::Show;
-use crate::control::Host;
-use crate::error::{Failure, Problem};
-use crate::json;
-use crate::output::{pairs, Report};
-use crate::size::Bytes;
-use cgpu_uapi::{Instance, ManagedMode};
+use super::{inst_refused, target};
+use crate::{
+    args::name,
+    capabilities::Capabilities,
+    error::Failure,
+    host::Host,
+    json::{self, device_path},
+    output::Report,
+    selector::Selector,
+    size::Bytes,
+    text::pairs,
+    verb::Verb,
+};
+use cgpu_uapi::{Instance, ManagedMode, Name};
+use clap::Args;
 
-pub(super) fn run(host: &dyn Host, args: &Show) -> Result<Report, Failure> {
-    report(host, args)
-        .map_err(|problem| problem.when(format!("show {}", target::called(&args.name))))
+/// Show everything about an instance.
+#[derive(Args)]
+pub(crate) struct InstShow {
+    /// Name of the instance.
+    #[arg(value_parser = name)]
+    name: Name,
+    /// Only on this GPU (minor number, UUID or PCI address); all GPUs with this name if left out.
+    #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
+    gpus: Vec<Selector>,
+    /// Show instead which calls were refused, how often, and which capabilities would allow them.
+    #[arg(long)]
+    refused: bool,
 }
 
-fn report(host: &dyn Host, args: &Show) -> Result<Report, Problem> {
-    let control = open(host)?;
-    let instances = target::shown(&*control, args)?;
-    let body = json::Instances {
-        instances: instances.iter().map(json::Instance::from).collect(),
-    };
-    let text: Vec<_> = instances.iter().map(block).collect();
-    Report::new(body, text.join("\n"))
+impl Verb for InstShow {
+    fn attempt(&self) -> String {
+        let which = target::called(&self.name);
+        if self.refused {
+            format!("show what {which} was refused")
+        } else {
+            format!("show {which}")
+        }
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let instances = target::tenant_on(&*control, &self.name, &self.gpus)?;
+        if self.refused {
+            return Ok(inst_refused::report(&*control, instances)?);
+        }
+        let text: Vec<_> = instances.iter().map(block).collect();
+        let members = json::Instances::from(&instances[..]);
+        Ok(Report::new(members, text.join("\n"))?)
+    }
 }
 
 fn block(i: &Instance) -> String {
     pairs([
         ("name", i.key.name.as_str().unwrap_or_default().to_owned()),
         ("GPU", i.key.gpu_minor.to_string()),
-        ("device", json::device_path(i.id)),
+        ("device", device_path(i.id)),
         ("weight", i.weight.to_string()),
         ("capabilities", Capabilities(i.capabilities).to_string()),
         ("memory limit", Bytes(i.memory_limit_bytes).to_string()),

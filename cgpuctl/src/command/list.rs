@@ -1,32 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `list`: the files, nodes and sockets of this host that have to do with GPUs in containers, as
-//! libnvidia-container's `list` tells them. What a container with an instance does not get is there too,
-//! with the reason.
+//! `list`: the files, nodes and sockets of this host that concern GPUs in containers, as
+//! libnvidia-container's `list` prints them. What a container with an instance does not get is
+//! there too, with the reason.
 
-use super::info::driver;
-use super::{inst_list, open};
-use crate::cdi::tenants;
-use crate::cli::List;
-use crate::container::{devices, twins, Device, Mount};
-use crate::control::Host;
-use crate::error::{Failure, Problem};
-use crate::installation::{find, Installation, Linked};
-use crate::output::{table, Report};
+use super::{info, inst_list, target};
+use crate::{
+    args::Files,
+    cdi::tenants,
+    container::{host_nodes, proxy_nodes, HostNode, Mount},
+    error::Failure,
+    host::Host,
+    installation::{find, Installation, Linked},
+    output::Report,
+    text::table,
+    verb::Verb,
+};
 use cgpu_uapi::text;
+use clap::Args;
 use serde::Serialize;
 
+/// The nodes, files and sockets of this host that containers with GPUs have to do with.
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    files: Files,
+}
+
 #[derive(Serialize)]
-struct Body {
-    devices: Vec<Device>,
+struct ListMembers {
+    devices: Vec<HostNode>,
     mounts: Vec<Mount>,
-    libraries: Vec<File>,
-    programs: Vec<File>,
+    libraries: Vec<InstalledFile>,
+    programs: Vec<InstalledFile>,
     firmware: Vec<String>,
     sockets: Vec<Socket>,
 }
 
 #[derive(Serialize)]
-struct File {
+struct InstalledFile {
     path: String,
     links: Vec<String>,
 }
@@ -37,37 +48,36 @@ struct Socket {
     withheld: &'static str,
 }
 
-pub(super) fn run(host: &dyn Host, args: &List) -> Result<Report, Failure> {
-    report(host, args).map_err(|problem| problem.when("list what containers need"))
-}
-
-fn report(host: &dyn Host, args: &List) -> Result<Report, Problem> {
-    let control = open(host)?;
-    let (version, _) = driver(&*control)?;
-    let (mut nodes, mut mounts) = (vec![], vec![]);
-    for tenant in tenants(inst_list::all(&*control)?) {
-        let name = tenant.name.as_str().unwrap_or_default();
-        nodes.extend(devices(name, &tenant.instances));
-        mounts.extend(twins(name, &tenant.instances));
+impl Verb for List {
+    fn attempt(&self) -> String {
+        "list what containers need".to_owned()
     }
-    let found = find(
-        &host.path(&args.files.root()),
-        text(&version.driver),
-        &args.files.wanted(),
-    )?;
-    let body = body(nodes, mounts, &found);
-    Report::new(&body, text_of(&body))
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let (version, _) = info::driver(&*control)?;
+        let (mut nodes, mut mounts) = (vec![], vec![]);
+        for tenant in tenants(inst_list::all(&*control)?) {
+            let name = tenant.name.as_str().unwrap_or_default();
+            nodes.extend(host_nodes(name, &tenant.instances));
+            mounts.extend(proxy_nodes(name, &tenant.instances));
+        }
+        let root = host.path(&self.files.root());
+        let found = find(&root, text(&version.driver), &self.files.wanted())?;
+        let members = members(nodes, mounts, &found);
+        Ok(Report::new(&members, text_of(&members))?)
+    }
 }
 
-fn body(devices: Vec<Device>, mounts: Vec<Mount>, found: &Installation) -> Body {
+fn members(devices: Vec<HostNode>, mounts: Vec<Mount>, found: &Installation) -> ListMembers {
     let files = |files: &[Linked]| {
-        let file = |file: &Linked| File {
+        let file = |file: &Linked| InstalledFile {
             path: file.path.display().to_string(),
             links: file.links.iter().map(|l| l.display().to_string()).collect(),
         };
         files.iter().map(file).collect()
     };
-    Body {
+    ListMembers {
         devices,
         mounts,
         libraries: files(&found.libraries),
@@ -88,16 +98,27 @@ fn body(devices: Vec<Device>, mounts: Vec<Mount>, found: &Installation) -> Body 
     }
 }
 
-fn text_of(body: &Body) -> String {
+fn text_of(members: &ListMembers) -> String {
     let row = |kind: &str, path: &str, note: String| [kind.to_owned(), path.to_owned(), note];
     let mut rows = Vec::new();
-    for d in &body.devices {
-        rows.push(row("node", &d.path, format!("{}:{}", d.major, d.minor)));
+    for d in &members.devices {
+        rows.push(row(
+            "host node",
+            &d.path,
+            format!("{}:{}", d.major, d.minor),
+        ));
     }
-    for m in &body.mounts {
-        rows.push(row("twin", &m.source, format!("at {}", m.destination)));
+    for m in &members.mounts {
+        rows.push(row(
+            "proxy node",
+            &m.source,
+            format!("at {}", m.destination),
+        ));
     }
-    for (kind, files) in [("library", &body.libraries), ("program", &body.programs)] {
+    for (kind, files) in [
+        ("library", &members.libraries),
+        ("program", &members.programs),
+    ] {
         for f in files {
             rows.push(row(kind, &f.path, String::new()));
             for link in &f.links {
@@ -105,10 +126,10 @@ fn text_of(body: &Body) -> String {
             }
         }
     }
-    for path in &body.firmware {
+    for path in &members.firmware {
         rows.push(row("firmware", path, "for the kernel".to_owned()));
     }
-    for s in &body.sockets {
+    for s in &members.sockets {
         rows.push(row(
             "socket",
             &s.path,

@@ -1,57 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `man`: manual pages, made from the same grammar as `--help`.
 
-use crate::cli::Cli;
-use crate::client::errno;
-use crate::control::{Host, PathError};
-use crate::error::{Failure, Problem};
-use crate::hook::Arguments;
-use crate::output::{lines, Report};
-use clap::CommandFactory;
-use clap_mangen::Man;
+use crate::{
+    client::errno,
+    error::Problem,
+    hook,
+    host::{Host, PathError},
+    output::Report,
+    text::lines,
+};
+use clap::{Args, Command, CommandFactory};
+use clap_mangen::Man as Roff;
 use nix::errno::Errno;
 use serde::Serialize;
-use std::fs;
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// The manual's section for the administrator's programs.
 const SECTION: &str = "8";
 
+/// Print this tool's manual page, or write those of all its commands.
+#[derive(Args)]
+pub(crate) struct Man {
+    /// Write all of them into this folder instead.
+    #[arg(long, short, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
 #[derive(Serialize)]
-struct Body {
-    pages: Vec<Page>,
+struct ManMembers {
+    pages: Vec<ManPage>,
 }
 
 /// A manual page.
 #[derive(Clone, Debug, Serialize)]
-pub struct Page {
+pub struct ManPage {
     /// Name of its file, like `cgpuctl-inst-create.8`.
     pub file: String,
     /// In roff.
     pub text: String,
 }
 
-pub(super) fn run(host: &dyn Host, folder: Option<&Path>) -> Result<Report, Failure> {
-    report(host, folder).map_err(|problem| problem.when("make the manual pages"))
+impl Man {
+    /// The pages for this grammar, written if a folder was named.
+    pub(crate) fn report(&self, host: &dyn Host, grammar: Command) -> Result<Report, Problem> {
+        let pages = pages(grammar)?;
+        let text = match &self.output {
+            None => pages.first().map(|p| p.text.clone()).unwrap_or_default(),
+            Some(folder) => {
+                write(&host.path(folder), &pages)?;
+                lines(
+                    pages
+                        .iter()
+                        .map(|p| folder.join(&p.file).display().to_string()),
+                )
+            }
+        };
+        Report::new(ManMembers { pages }, text)
+    }
 }
 
-fn report(host: &dyn Host, folder: Option<&Path>) -> Result<Report, Problem> {
-    let pages = pages()?;
-    let text = match folder {
-        None => pages.first().map(|p| p.text.clone()).unwrap_or_default(),
-        Some(folder) => {
-            write(&host.path(folder), &pages)?;
-            lines(
-                pages
-                    .iter()
-                    .map(|p| folder.join(&p.file).display().to_string()),
-            )
-        }
-    };
-    Report::new(Body { pages }, text)
-}
-
-fn write(folder: &Path, pages: &[Page]) -> Result<(), Problem> {
+fn write(folder: &Path, pages: &[ManPage]) -> Result<(), Problem> {
     let failed = |action, path: &Path, e: &std::io::Error| {
         Problem::from(PathError {
             action,
@@ -67,28 +78,28 @@ fn write(folder: &Path, pages: &[Page]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A page for each command, that of the tool first.
-pub fn pages() -> Result<Vec<Page>, Problem> {
+/// A page for each command of `cgpuctl`, by its grammar, and for `cgpu-hook`.
+pub fn pages(grammar: Command) -> Result<Vec<ManPage>, Problem> {
     let mut pages = Vec::new();
-    for mut command in [Cli::command(), Arguments::command()] {
+    for mut command in [grammar, hook::Arguments::command()] {
         command.build();
         add(&command, &mut pages)?;
     }
     Ok(pages)
 }
 
-fn add(command: &clap::Command, pages: &mut Vec<Page>) -> Result<(), Problem> {
+fn add(command: &Command, pages: &mut Vec<ManPage>) -> Result<(), Problem> {
     let title = command
         .get_display_name()
         .unwrap_or(command.get_name())
         .to_owned();
     let mut roff = Vec::new();
-    Man::new(command.clone())
+    Roff::new(command.clone())
         .title(title.as_str())
         .section(SECTION)
         .render(&mut roff)
         .map_err(|_| Problem::Output { errno: Errno::EIO })?;
-    pages.push(Page {
+    pages.push(ManPage {
         file: format!("{title}.{SECTION}"),
         text: String::from_utf8_lossy(&roff).into_owned(),
     });

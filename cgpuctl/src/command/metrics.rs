@@ -1,59 +1,85 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `metrics`: the figures for Prometheus, once or over HTTP.
 
-use super::info::driver;
-use super::{inst_list, open};
-use crate::client::errno;
-use crate::control::Host;
-use crate::error::{Failure, Problem};
-use crate::metrics::{text_of, Compute, CONTENT_TYPE};
-use crate::output::Report;
+use super::{info, inst_list, target};
+use crate::{
+    client::errno,
+    error::{Failure, Problem},
+    host::Host,
+    metrics::{text_of, Figures, CONTENT_TYPE},
+    output::Report,
+    verb::Verb,
+};
+use clap::Args;
 use serde::Serialize;
-use std::io::Write;
-use std::net::SocketAddr;
+use std::{io::Write, net::SocketAddr};
 use tiny_http::{Header, Method, Request, Response, Server};
 
+/// Print the figures of all instances as Prometheus reads them.
+#[derive(Args)]
+pub(crate) struct Metrics {
+    /// Serve them over HTTP instead, at /metrics of this loopback address, until stopped.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback, conflicts_with = "json")]
+    listen: Option<SocketAddr>,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "an address and a port are needed, like 127.0.0.1:9400 or [::1]:9400")?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("only this machine may ask: take 127.0.0.1 or [::1], and a proxy that asks who it is")
+    }
+}
+
 #[derive(Serialize)]
-struct Body {
+struct MetricsMembers {
     content_type: &'static str,
     text: String,
 }
 
-pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
-    once(host)
-        .and_then(|text| {
-            let body = Body {
-                content_type: CONTENT_TYPE,
-                text: text.clone(),
-            };
-            Report::new(body, text)
-        })
-        .map_err(|problem| problem.when("tell the metrics"))
+impl Verb for Metrics {
+    fn attempt(&self) -> String {
+        "tell the metrics".to_owned()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let text = once(host)?;
+        let members = MetricsMembers {
+            content_type: CONTENT_TYPE,
+            text: text.clone(),
+        };
+        Ok(Report::new(members, text)?)
+    }
+
+    fn stay(&self, host: &dyn Host, _: bool, err: &mut dyn Write) -> Option<Result<(), Failure>> {
+        self.listen.map(|address| serve(host, address, None, err))
+    }
 }
 
 fn once(host: &dyn Host) -> Result<String, Problem> {
-    let control = open(host)?;
-    let (version, gpus) = match driver(&*control) {
+    let control = target::open(host)?;
+    let (version, gpus) = match info::driver(&*control) {
         // Idle instances outlive the driver, and so do their figures.
-        Err(Problem::DriverMissing) => {
-            let version = control
-                .version()
-                .map_err(|errno| Problem::explain(errno, &Default::default()))?;
-            (version, vec![])
-        }
-        told => told?,
+        Err(Problem::DriverMissing) => (control.version()?, vec![]),
+        read => read?,
     };
     let instances = inst_list::all(&*control)?;
-    let explain = |errno| Problem::explain(errno, &Default::default());
-    let compute = Compute {
-        // As above: without the driver there are no GPUs to tell of.
-        gpus: match gpus.is_empty() {
-            true => vec![],
-            false => control.gpu_compute().map_err(explain)?,
+    let figures = Figures {
+        // Without the driver there are no GPUs to report on.
+        gpu_compute: if gpus.is_empty() {
+            vec![]
+        } else {
+            control.gpu_compute()?
         },
-        instances: control.instance_compute().map_err(explain)?,
+        instance_compute: control.instance_compute()?,
+        version,
+        gpus,
+        instances,
     };
-    Ok(text_of(&version, &gpus, &instances, &compute))
+    Ok(text_of(&figures))
 }
 
 /// Serves the figures over HTTP, as they are at each request, until the program is stopped or, for

@@ -1,117 +1,193 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `status`: module, driver, GPUs and instances at a glance. It also answers where the NVIDIA driver
-//! is missing, since the module loads without it.
+//! `status`: module, driver, GPUs and instances at a glance. It also answers where the NVIDIA
+//! driver is missing, because the module loads without it.
 
-use super::gpu_list::gpu_table;
-use super::inst_list::{all, instance_table};
-use super::open;
-use crate::control::Host;
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{pairs, table, Report};
-use cgpu_uapi::{text, Cause, GpuCompute, InstanceCompute, CGPUFS_MOUNT};
+use super::{gpu_list::gpu_table, inst_list, target};
+use crate::{
+    compute,
+    error::{Failure, Problem},
+    host::Host,
+    json::{self, known},
+    output::Report,
+    text::{pairs, table},
+    verb::Verb,
+};
+use cgpu_uapi::{
+    text, Gpu, GpuCompute, Instance, InstanceCompute, Priority, Version, CGPUFS_MOUNT,
+};
+use clap::Args;
+use serde::Serialize;
 use std::path::Path;
 
-pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
-    report(host).map_err(|problem| problem.when("tell the status"))
+/// Module, driver, GPUs and instances at a glance.
+#[derive(Args)]
+pub(crate) struct Status;
+
+/// The module's records, and the mount.
+struct Seen {
+    version: Version,
+    /// None while the driver is away.
+    gpus: Option<Vec<Gpu>>,
+    instances: Vec<Instance>,
+    gpu_compute: Vec<GpuCompute>,
+    instance_compute: Vec<InstanceCompute>,
+    mounted: bool,
 }
 
-fn report(host: &dyn Host) -> Result<Report, Problem> {
-    let control = open(host)?;
-    let explain = |errno| Problem::explain(errno, &Facts::default());
+#[derive(Serialize)]
+struct StatusMembers {
+    module: ModuleMembers,
+    driver: DriverMembers,
+    cgpufs: CgpufsMembers,
+    gpus: Vec<json::Gpu>,
+    instances: Vec<json::Instance>,
+    compute: ComputeMembers,
+}
+
+#[derive(Serialize)]
+struct ModuleMembers {
+    version: String,
+    abi_version: u32,
+}
+
+#[derive(Serialize)]
+struct DriverMembers {
+    loaded: bool,
+    version: Option<String>,
+    branch: Option<u32>,
+    branch_assumed: bool,
+}
+
+#[derive(Serialize)]
+struct CgpufsMembers {
+    mount_point: &'static str,
+    mounted: bool,
+}
+
+#[derive(Serialize)]
+struct ComputeMembers {
+    gpus: Vec<compute::GpuCompute>,
+    instances: Vec<compute::InstanceCompute>,
+}
+
+impl Verb for Status {
+    fn attempt(&self) -> String {
+        "report the status".to_owned()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let seen = look(host)?;
+        let members = members(&seen);
+        let text = text_of(&seen, &members.driver);
+        Ok(Report::new(members, text)?)
+    }
+}
+
+fn look(host: &dyn Host) -> Result<Seen, Problem> {
+    let control = target::open(host)?;
     // Before the version: looking for GPUs is what makes the module ask the driver for its own.
-    let (gpus, loaded) = match control.gpus() {
-        Ok(gpus) => (gpus, true),
-        // CAST: `Errno` is `repr(i32)` with the kernel's numbers.
-        Err(errno) if Cause::from_errno(errno as i32) == Some(Cause::DriverMissing) => {
-            (vec![], false)
-        }
-        Err(errno) => return Err(explain(errno)),
+    let gpus = match control.gpus().map_err(Problem::from) {
+        Ok(gpus) => Some(gpus),
+        Err(Problem::DriverMissing) => None,
+        Err(problem) => return Err(problem),
     };
-    let version = control.version().map_err(explain)?;
-    let instances = all(&*control)?;
-    let compute = match loaded {
-        true => control.gpu_compute().map_err(explain)?,
-        false => vec![],
-    };
-    let served = control.instance_compute().map_err(explain)?;
-    let mounted = host
-        .cgpufs_mounts()?
-        .iter()
-        .any(|path| path == Path::new(CGPUFS_MOUNT));
-    let driver = json::Driver {
-        loaded,
-        version: json::known(&version.driver),
-        branch: Some(version.branch).filter(|branch| *branch != 0),
-        branch_assumed: version.branch_assumed != 0,
-    };
-    let head = pairs([
-        (
-            "module",
-            format!("{} (ABI {})", text(&version.module), version.abi),
-        ),
-        ("NVIDIA driver", driver_text(&driver)),
-        (
-            "twins",
-            if mounted {
-                format!("mounted at {CGPUFS_MOUNT}")
-            } else {
-                "not mounted".to_owned()
-            },
-        ),
-    ]);
-    let text_form = format!(
-        "{head}\n{}\n{}\n{}",
-        gpu_table(&gpus),
-        instance_table(&instances),
-        compute_text(&compute, &served)
-    );
-    let body = json::Status {
-        module: json::Module {
+    let mounts = host.cgpufs_mounts()?;
+    Ok(Seen {
+        version: control.version()?,
+        instances: inst_list::all(&*control)?,
+        gpu_compute: if gpus.is_some() {
+            control.gpu_compute()?
+        } else {
+            vec![]
+        },
+        gpus,
+        instance_compute: control.instance_compute()?,
+        mounted: mounts.iter().any(|path| path == Path::new(CGPUFS_MOUNT)),
+    })
+}
+
+fn members(seen: &Seen) -> StatusMembers {
+    let (version, gpus) = (&seen.version, seen.gpus.as_deref().unwrap_or_default());
+    StatusMembers {
+        module: ModuleMembers {
             version: text(&version.module).to_owned(),
             abi_version: version.abi,
         },
-        driver,
-        cgpufs: json::Cgpufs {
+        driver: DriverMembers {
+            loaded: seen.gpus.is_some(),
+            version: known(&version.driver),
+            branch: Some(version.branch).filter(|branch| *branch != 0),
+            branch_assumed: version.branch_assumed != 0,
+        },
+        cgpufs: CgpufsMembers {
             mount_point: CGPUFS_MOUNT,
-            mounted,
+            mounted: seen.mounted,
         },
         gpus: gpus.iter().map(json::Gpu::from).collect(),
-        instances: instances.iter().map(json::Instance::from).collect(),
-        compute: json::Compute {
-            gpus: compute.iter().map(json::GpuCompute::from).collect(),
-            instances: served.iter().map(json::InstanceCompute::from).collect(),
+        instances: seen.instances.iter().map(json::Instance::from).collect(),
+        compute: ComputeMembers {
+            gpus: seen
+                .gpu_compute
+                .iter()
+                .map(compute::GpuCompute::from)
+                .collect(),
+            instances: seen
+                .instance_compute
+                .iter()
+                .map(compute::InstanceCompute::from)
+                .collect(),
         },
-    };
-    Report::new(body, text_form)
+    }
 }
 
-/// How compute time is shared, and what each instance had of it.
+fn text_of(seen: &Seen, driver: &DriverMembers) -> String {
+    let version = &seen.version;
+    let module = format!("{} (ABI {})", text(&version.module), version.abi);
+    let nodes = if seen.mounted {
+        format!("mounted at {CGPUFS_MOUNT}")
+    } else {
+        "not mounted".to_owned()
+    };
+    let head = pairs([
+        ("module", module),
+        ("NVIDIA driver", driver_text(driver)),
+        ("proxy nodes", nodes),
+    ]);
+    format!(
+        "{head}\n{}\n{}\n{}",
+        gpu_table(seen.gpus.as_deref().unwrap_or_default()),
+        inst_list::instance_table(&seen.instances),
+        compute_text(&seen.gpu_compute, &seen.instance_compute)
+    )
+}
+
+/// How compute time is shared, and the GPU time of each instance.
 fn compute_text(gpus: &[GpuCompute], instances: &[InstanceCompute]) -> String {
-    let gpus = gpus.iter().map(|gpu| json::compute_line(gpu) + "\n");
+    let gpus = gpus.iter().map(|gpu| compute::compute_line(gpu) + "\n");
     let mut text: String = gpus.collect();
     if instances.is_empty() {
         return text;
     }
-    let head = ["NAME", "GPU", "PRIORITY", "COMPUTE", "GIVEN", "PARKED"];
+    let head = ["NAME", "GPU", "PRIORITY", "COMPUTE", "GPU TIME", "BLOCKED"];
     let rows = instances.iter().map(|i| {
         [
             i.key.name.as_str().unwrap_or_default().to_owned(),
             i.key.gpu_minor.to_string(),
-            json::priority(i.state).name().to_owned(),
-            json::doing(i.state).to_owned(),
-            json::seconds(i.gpu_time_ns),
-            json::seconds(i.blocked_ns),
+            Priority::of(i.state).name().to_owned(),
+            compute::doing(i.state).to_owned(),
+            compute::seconds(i.gpu_time_ns),
+            compute::seconds(i.blocked_ns),
         ]
     });
     text.push_str(&table(head, rows));
     text
 }
 
-fn driver_text(driver: &json::Driver) -> String {
+fn driver_text(driver: &DriverMembers) -> String {
     match (&driver.version, driver.branch) {
         (Some(version), Some(branch)) if driver.branch_assumed => format!(
-            "{version} (of an unknown branch and taken for {branch}: limits and isolation may not hold)"
+            "{version} (of an unknown branch and taken for {branch}: limits and isolation may not \
+             hold)"
         ),
         (Some(version), Some(branch)) => format!("{version} (tables of branch {branch})"),
         (Some(version), None) => format!("{version} (no tables for it)"),

@@ -1,24 +1,96 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `top`: who uses the GPUs, refreshed until somebody ends it.
 //!
-//! A reading is what the module says at one moment; a frame is the difference of two. The live view draws
-//! frames on a [`Screen`], which is the terminal or, for tests, a list of them.
+//! A reading is what the module says at one moment; a frame is the difference of two. The live view
+//! draws frames on a [`Screen`], which is the terminal or, for tests, a list of them.
 
-use super::{inst_list, open};
-use crate::cli::Top;
-use crate::client::errno;
-use crate::control::{Control, Host};
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{table, Report};
-use crate::size::Bytes;
-use cgpu_uapi::{GpuCompute, Instance, InstanceCompute};
-use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use crossterm::{cursor, execute, queue, style, terminal};
-use std::cmp::Reverse;
-use std::io::{self, IsTerminal, Write};
-use std::thread;
-use std::time::{Duration, Instant};
+use super::{inst_list, target};
+use crate::{
+    client::errno,
+    compute,
+    control::Control,
+    error::{Failure, Problem},
+    host::Host,
+    output::Report,
+    size::Bytes,
+    text::table,
+    verb::Verb,
+};
+use cgpu_uapi::{GpuCompute, Instance, InstanceCompute, Policy, Priority};
+use clap::Args;
+use crossterm::{
+    cursor,
+    event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+    execute, queue, style, terminal,
+};
+use serde::Serialize;
+use std::{
+    cmp::Reverse,
+    io::{self, IsTerminal, Write},
+    mem, thread,
+    time::{Duration, Instant},
+};
+
+/// Watch who uses the GPUs: shares of compute time and memory, refreshed until `q`.
+///
+/// Where stdout is no terminal, or with --once or --json, it prints one reading and ends. Keys: s,
+/// m, w, n sort by share, memory, weight, name; r turns the order round; q ends.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Seconds between readings.
+    #[arg(
+        long,
+        short,
+        value_name = "SECONDS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=60)
+    )]
+    interval: u64,
+    /// Print one reading and end.
+    #[arg(long)]
+    once: bool,
+}
+
+/// One reading.
+#[derive(Serialize)]
+struct TopMembers {
+    gpus: Vec<compute::GpuCompute>,
+    instances: Vec<TopInstance>,
+}
+
+#[derive(Serialize)]
+struct TopInstance {
+    #[serde(flatten)]
+    compute: compute::InstanceCompute,
+    weight: u32,
+    /// The part of the time between two readings in which it had the GPU; `null` under the policy
+    /// `native`, where that is not known.
+    share: Option<f64>,
+    memory_used_bytes: u64,
+    memory_limit_bytes: u64,
+}
+
+impl Verb for Top {
+    fn attempt(&self) -> String {
+        "show who uses the GPUs".to_owned()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        Ok(once(host, self.pause())?)
+    }
+
+    fn stay(&self, host: &dyn Host, json: bool, _: &mut dyn Write) -> Option<Result<(), Failure>> {
+        // The live view needs a terminal on both sides.
+        let live = !self.once && !json && io::stdout().is_terminal() && io::stdin().is_terminal();
+        live.then(|| Ok(watch(host, self.pause())?))
+    }
+}
+
+impl Top {
+    fn pause(&self) -> Duration {
+        Duration::from_secs(self.interval)
+    }
+}
 
 /// How the instances are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,14 +161,11 @@ struct Row {
     windows: u64,
 }
 
-const NATIVE: u32 = 5;
-
 impl Reading {
     fn take(control: &dyn Control) -> Result<Self, Problem> {
-        let explain = |errno| Problem::explain(errno, &Facts::default());
-        let mut gpus = control.gpu_compute().map_err(explain)?;
+        let mut gpus = control.gpu_compute()?;
         gpus.sort_by_key(|gpu| gpu.minor);
-        let compute = control.instance_compute().map_err(explain)?;
+        let compute = control.instance_compute()?;
         // One that came or went in between is in one of the two only.
         let instances = inst_list::all(control)?.into_iter().filter_map(|instance| {
             let found = compute.iter().find(|c| c.id == instance.id)?;
@@ -123,7 +192,7 @@ impl Reading {
                 (Some(now), Some(then)) => now.now_ns.saturating_sub(then.now_ns),
                 _ => 0,
             };
-            let known = gpu.is_some_and(|gpu| gpu.policy != NATIVE) && time > 0;
+            let known = gpu.is_some_and(|gpu| gpu.policy != Policy::Native.number()) && time > 0;
             let had = compute.gpu_time_ns.saturating_sub(given);
             Row {
                 compute: *compute,
@@ -136,26 +205,22 @@ impl Reading {
     }
 }
 
-pub(super) fn run(host: &dyn Host, args: &Top) -> Result<Report, Failure> {
-    once(host, args).map_err(|problem| problem.when("show who uses the GPUs"))
-}
-
 /// One frame, from two readings.
-fn once(host: &dyn Host, args: &Top) -> Result<Report, Problem> {
-    let control = open(host)?;
+fn once(host: &dyn Host, pause: Duration) -> Result<Report, Problem> {
+    let control = target::open(host)?;
     let before = Reading::take(&*control)?;
-    thread::sleep(host.pause(Duration::from_secs(args.interval)));
+    thread::sleep(host.pause(pause));
     let now = Reading::take(&*control)?;
     let rows = now.since(&before);
-    let body = json::Top {
-        gpus: now.gpus.iter().map(json::GpuCompute::from).collect(),
-        instances: rows.iter().map(told).collect(),
+    let body = TopMembers {
+        gpus: now.gpus.iter().map(compute::GpuCompute::from).collect(),
+        instances: rows.iter().map(record).collect(),
     };
     Report::new(body, frame(&now, &before, rows, Order::Share, false))
 }
 
-fn told(row: &Row) -> json::TopInstance {
-    json::TopInstance {
+fn record(row: &Row) -> TopInstance {
+    TopInstance {
         compute: (&row.compute).into(),
         weight: row.compute.weight,
         share: row.share.map(|share| (share * 1e4).round() / 1e4),
@@ -176,7 +241,7 @@ fn frame(now: &Reading, before: &Reading, mut rows: Vec<Row>, by: Order, turned:
         };
         text.push_str(&format!(
             "{}; {} switches/s, {} calls/s\n",
-            json::compute_line(gpu),
+            compute::compute_line(gpu),
             rate(gpu.switches, then.switches),
             rate(gpu.calls, then.calls),
         ));
@@ -207,8 +272,8 @@ fn frame(now: &Reading, before: &Reading, mut rows: Vec<Row>, by: Order, turned:
         "STATE",
         "WINDOWS",
         "PREEMPTED",
-        "PARKED",
-        "GIVEN",
+        "BLOCKED",
+        "GPU TIME",
         "USED",
         "LIMIT",
     ];
@@ -223,32 +288,24 @@ fn cells(row: &Row) -> [String; 12] {
         instance.key.gpu_minor.to_string(),
         row.share.map_or_else(|| "-".to_owned(), share),
         compute.weight.to_string(),
-        json::priority(compute.state).name().to_owned(),
-        json::doing(compute.state).to_owned(),
+        Priority::of(compute.state).name().to_owned(),
+        compute::doing(compute.state).to_owned(),
         row.windows.to_string(),
         compute.preemptions.to_string(),
-        json::seconds(compute.blocked_ns),
-        json::seconds(compute.gpu_time_ns),
+        compute::seconds(compute.blocked_ns),
+        compute::seconds(compute.gpu_time_ns),
         Bytes(instance.memory_used_bytes).to_string(),
         Bytes(instance.memory_limit_bytes).to_string(),
     ]
 }
 
-/// Whether the live view is meant and possible: a terminal on both sides.
-pub fn is_live(args: &Top, json: bool) -> bool {
-    !args.once && !json && io::stdout().is_terminal() && io::stdin().is_terminal()
-}
-
 /// The live view on the terminal.
-pub fn watch(host: &dyn Host, args: &Top) -> Result<(), Failure> {
-    let failed = |problem: Problem| problem.when("show who uses the GPUs");
+fn watch(host: &dyn Host, pause: Duration) -> Result<(), Problem> {
     // Before the screen is taken: what fails here is a sentence on it.
-    let control = open(host).map_err(failed)?;
-    Reading::take(&*control).map_err(failed)?;
-    let mut screen = Terminal::take().map_err(|e| failed(broken(&e)))?;
-    let ended = live(&*control, args, &mut screen);
-    drop(screen);
-    ended.map_err(failed)
+    let control = target::open(host)?;
+    Reading::take(&*control)?;
+    let mut screen = Terminal::take().map_err(|e| broken(&e))?;
+    live(&*control, pause, &mut screen)
 }
 
 fn broken(error: &io::Error) -> Problem {
@@ -258,8 +315,11 @@ fn broken(error: &io::Error) -> Problem {
 }
 
 /// Draws frames until a key ends it.
-pub fn live(control: &dyn Control, args: &Top, screen: &mut dyn Screen) -> Result<(), Problem> {
-    let interval = Duration::from_secs(args.interval);
+pub fn live(
+    control: &dyn Control,
+    interval: Duration,
+    screen: &mut dyn Screen,
+) -> Result<(), Problem> {
     let (mut by, mut turned) = (Order::Share, false);
     let mut before = Reading::take(control)?;
     let mut now = Reading::take(control)?;
@@ -279,7 +339,7 @@ pub fn live(control: &dyn Control, args: &Top, screen: &mut dyn Screen) -> Resul
             Some(Key::Name) => by = Order::Name,
             Some(Key::Reverse) => turned = !turned,
             None => {
-                before = std::mem::replace(&mut now, Reading::take(control)?);
+                before = mem::replace(&mut now, Reading::take(control)?);
                 due = Instant::now() + interval;
             }
         }

@@ -1,20 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `unload`: unmounts the twins and unloads the module, or leaves everything as it was.
+//! `unload`: unmounts the proxy nodes and unloads the module, or leaves everything as it was.
 //!
-//! Nothing is destroyed before it is certain that the module goes: the idle instances go with it,
-//! and if a container still holds a twin, the kernel refuses and the mount is put back.
+//! Nothing is destroyed before it is certain that the module goes: the idle instances go with it.
+//! If a container still holds a proxy node, the kernel refuses and the mount is put back.
 
-use super::open;
-use crate::control::{Host, MODULE};
-use crate::error::{Facts, Failure, Problem};
-use crate::json;
-use crate::output::{lines, Report};
+use super::{inst_list, target};
+use crate::{
+    error::{Failure, Problem},
+    host::{Host, MODULE},
+    json::InstanceId,
+    output::Report,
+    text::lines,
+    verb::Verb,
+};
 use cgpu_uapi::{Instance, CGPUFS_MOUNT};
+use clap::Args;
 use nix::errno::Errno;
+use serde::Serialize;
 use std::path::Path;
 
-pub(super) fn run(host: &dyn Host) -> Result<Report, Failure> {
-    report(host).map_err(|problem| problem.when("unload the module"))
+/// Unmount the proxy nodes and unload the module.
+///
+/// Refused while an instance is in use. Idle instances go with the module; they are named.
+#[derive(Args)]
+pub(crate) struct Unload;
+
+#[derive(Serialize)]
+struct UnloadMembers {
+    destroyed: Vec<InstanceId>,
+    unmounted: Vec<String>,
+}
+
+impl Verb for Unload {
+    fn attempt(&self) -> String {
+        "unload the module".to_owned()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        Ok(report(host)?)
+    }
 }
 
 fn in_use(instance: &Instance) -> bool {
@@ -25,21 +49,17 @@ fn in_use(instance: &Instance) -> bool {
         || instance.memory_reserved_bytes != 0
 }
 
-fn label(instance: &Instance) -> String {
-    format!(
-        "{} on GPU {}",
-        instance.key.name.as_str().unwrap_or_default(),
-        instance.key.gpu_minor
-    )
-}
-
 fn report(host: &dyn Host) -> Result<Report, Problem> {
     // The open control device would keep the module; it is closed at the end of the block.
     let instances = {
-        let control = open(host)?;
-        super::inst_list::all(&*control)?
+        let control = target::open(host)?;
+        inst_list::all(&*control)?
     };
-    let busy: Vec<_> = instances.iter().filter(|i| in_use(i)).map(label).collect();
+    let busy: Vec<_> = instances
+        .iter()
+        .filter(|i| in_use(i))
+        .map(target::label)
+        .collect();
     if !busy.is_empty() {
         return Err(Problem::InstancesInUse { instances: busy });
     }
@@ -49,7 +69,7 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
         .into_iter()
         .partition(|path| path == point);
     if !other.is_empty() {
-        return Err(Problem::TwinsMounted {
+        return Err(Problem::ProxyNodesMounted {
             paths: other.iter().map(|p| p.display().to_string()).collect(),
         });
     }
@@ -67,17 +87,17 @@ fn report(host: &dyn Host) -> Result<Report, Problem> {
         return Err(match errno {
             Errno::EAGAIN | Errno::EBUSY => Problem::Pinned { what: "the module" },
             Errno::ENOENT => Problem::NotLoaded,
-            errno => Problem::explain(errno, &Facts::default()),
+            errno => errno.into(),
         });
     }
     host.remove_mount_point();
-    let body = json::Unloaded {
-        destroyed: instances.iter().map(json::InstanceId::from).collect(),
+    let body = UnloadMembers {
+        destroyed: instances.iter().map(InstanceId::from).collect(),
         unmounted: own.iter().map(|p| p.display().to_string()).collect(),
     };
     let gone = instances
         .iter()
-        .map(|i| format!("{}: destroyed (it was idle)", label(i)));
+        .map(|i| format!("{}: destroyed (it was idle)", target::label(i)));
     let unmounted = own.iter().map(|p| format!("{}: unmounted", p.display()));
     let text = lines(gone.chain(unmounted).chain([format!("{MODULE}: unloaded")]));
     Report::new(body, text)

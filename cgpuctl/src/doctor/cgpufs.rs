@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The twins: where they are mounted, and who can walk there.
+//! The proxy nodes: where they are mounted, and who can walk there.
 //!
-//! A twin shows the number of the real device. A tool that copies a node by its number, run by
-//! anybody who sees the twin, makes the real device out of it.
+//! A proxy node shows the number of the real device. A tool that copies a node by its number, run
+//! by anybody who sees the proxy node, makes the real device out of it.
 
-use super::{Finding, Scene};
+use super::scene::{Finding, Scene};
 use cgpu_uapi::CGPUFS_MOUNT;
 use nix::errno::Errno;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub(super) fn mount(scene: &Scene<'_>) -> Vec<Finding> {
                         "cgpufs",
                         other.display().to_string(),
                         "mounted in the host's own namespace",
-                        "twins nowhere but at their mount point and in containers",
+                        "proxy nodes nowhere but at their mount point and in containers",
                     )
                     .warning(format!("umount {}", other.display())),
                 );

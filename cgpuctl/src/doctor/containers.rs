@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Whether containers with an instance are kept from the real nodes by their control group's devices.
+//! Whether containers with an instance are kept from the real nodes by their control group's
+//! devices.
 //!
-//! A container that may make nodes makes one of the real GPU's number; what stops it is that its engine let
-//! it open the instance's numbers alone. A process is one of a container with an instance when a single
-//! twin is mounted where it lives (`/proc/PID/mountinfo`).
+//! A container that may make nodes makes one of the real GPU's number; what stops it is that its
+//! engine let it open the instance's numbers alone. A process is one of a container with an
+//! instance when a single proxy node is mounted where it lives (`/proc/PID/mountinfo`).
 
-use super::{process_name, processes, uvm_major, Finding, Scene, NVIDIA_MAJOR};
+use super::scene::{process_name, processes, uvm_major, Finding, Scene, NVIDIA_MAJOR};
 use crate::hook::devices::may_open;
 use nix::errno::Errno;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 /// `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE` (nv-chardev-numbers.h).
 const CONTROL_MINOR: u64 = 255;
@@ -30,7 +30,7 @@ pub(super) fn device_groups(scene: &Scene<'_>) -> Vec<Finding> {
     let mut groups: BTreeMap<String, u32> = BTreeMap::new();
     for pid in pids {
         let read = |file: &str| files.read(Path::new(&format!("/proc/{pid}/{file}")));
-        if read("mountinfo").is_ok_and(|mounts| mounts.lines().any(is_twin)) {
+        if read("mountinfo").is_ok_and(|mounts| mounts.lines().any(is_proxy_node)) {
             if let Ok(group) = read("cgroup") {
                 groups.entry(group).or_insert(pid);
             }
@@ -77,9 +77,9 @@ fn text_of(errno: Errno) -> String {
     format!("its control group: {}", errno.desc())
 }
 
-/// Whether a line of mountinfo is a mount of one twin (proc_pid_mountinfo(5): the fourth field is the root
-/// of the mount in its filesystem, whose type stands behind the hyphen).
-fn is_twin(line: &str) -> bool {
+/// Whether a line of mountinfo is a mount of one proxy node (proc_pid_mountinfo(5): the fourth
+/// field is the root of the mount in its filesystem, whose type stands behind the hyphen).
+fn is_proxy_node(line: &str) -> bool {
     let root = line.split(' ').nth(3);
     let kind = line
         .split_once(" - ")

@@ -2,14 +2,13 @@
 //! Who has a real node open, beside the module: such a process uses a GPU without limit, and its
 //! memory is in nobody's accounting.
 //!
-//! A proxied file shows the real device's number too (that is what a twin is for), but lies in
-//! cgpufs, whose device number tells it apart. The module's own files are in no process's table.
+//! A proxied file shows the real device's number too (that is what a proxy node is for), but lies
+//! in cgpufs, whose device number tells it apart. The module's own files are in no process's table.
 
-use super::{is_nvidia, process_name, processes, uvm_major, Finding, Scene};
+use super::scene::{is_nvidia, process_name, processes, uvm_major, Finding, Scene};
 use cgpu_uapi::CGPUFS_MOUNT;
 use nix::errno::Errno;
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 /// Keeps the GPUs initialized; does no work on them.
 const HARMLESS: [&str; 1] = ["nvidia-persiste"];
@@ -20,7 +19,7 @@ pub(super) fn foreign(scene: &Scene<'_>) -> Vec<Finding> {
     let wanted = "only nvidia-persistenced";
     let finding = |found: String| Finding::ok("holders", "real nodes", found, wanted);
     let uvm = uvm_major(files);
-    let twins = files.status(Path::new(CGPUFS_MOUNT)).ok();
+    let proxy_nodes = files.status(Path::new(CGPUFS_MOUNT)).ok();
     let pids = match processes(files) {
         Ok(pids) => pids,
         Err(errno) => {
@@ -45,10 +44,10 @@ pub(super) fn foreign(scene: &Scene<'_>) -> Vec<Finding> {
             let Ok(status) = files.status(&Path::new(&folder).join(fd)) else {
                 continue;
             };
-            let is_twin = twins
+            let is_proxy_node = proxy_nodes
                 .as_ref()
-                .is_some_and(|twins| twins.device == status.device);
-            if is_nvidia(&status, uvm) && !is_twin {
+                .is_some_and(|proxy_nodes| proxy_nodes.device == status.device);
+            if is_nvidia(&status, uvm) && !is_proxy_node {
                 numbers.insert((status.major, status.minor));
             }
         }

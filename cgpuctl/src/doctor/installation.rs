@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What containers and the next kernel need of the installation. None of it holds a limit; without it
-//! something does not start.
+//! What containers and the next kernel need of the installation. None of it holds a limit; without
+//! it something does not start.
 
-use super::{Finding, Scene};
-use crate::cdi::{self, tenants};
-use crate::installation::{find, lists::Capability};
+use super::scene::{Finding, Scene};
+use crate::{
+    cdi::{self, tenants},
+    installation::{find, lists::Capability},
+};
 use cgpu_uapi::text;
 use nix::errno::Errno;
 use std::path::{Path, PathBuf};
@@ -123,11 +125,12 @@ pub(super) fn cdi_file(scene: &Scene<'_>) -> Vec<Finding> {
             finding(&subject, "as the instances are")
         }
         _ => finding(&subject, "not as the instances are")
-            .warning("`cgpuctl cdi validate` says what is wrong, `cgpuctl cdi generate` mends it"),
+            .warning("`cgpuctl cdi validate` says what is wrong, `cgpuctl cdi generate` fixes it"),
     }]
 }
 
-/// The headers of the running kernel have Rust's metadata, which the next build of the module needs.
+/// The headers of the running kernel have Rust's metadata, which the next build of the module
+/// needs.
 pub(super) fn headers(scene: &Scene<'_>) -> Vec<Finding> {
     let wanted = "headers of this kernel, with Rust's metadata";
     let Ok(release) = scene.files().read(Path::new(RELEASE)) else {

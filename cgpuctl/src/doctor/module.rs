@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The module and the driver: whether they are there and know each other.
 
-use super::{Finding, Scene};
-use crate::error::{Facts, Problem};
-use crate::json;
+use super::scene::{Finding, Scene};
+use crate::{
+    error::{Facts, Problem},
+    json,
+};
 use cgpu_uapi::{mechanism, text, Cause, GpuCompute, Instance, ABI_VERSION, CONTROL_PATH};
 use nix::errno::Errno;
 use std::path::Path;
@@ -89,8 +91,8 @@ pub(super) fn driver(scene: &Scene<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Where there are instances, the driver lets the module switch channels off and on. (The module learns that
-/// with the first instance of a GPU; before, nobody knows.)
+/// Where there are instances, the driver lets the module switch channels off and on. (The module
+/// learns that with the first instance of a GPU; before, nobody knows.)
 pub(super) fn kernel_interface(scene: &Scene<'_>) -> Vec<Finding> {
     let shared = scene.compute.iter().filter(|gpu| {
         let here = |instance: &Instance| instance.key.gpu_minor == gpu.minor;

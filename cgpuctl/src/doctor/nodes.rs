@@ -5,11 +5,12 @@
 //! Whoever can open a real node uses the GPU beside all limits. The module opens them as the host's
 //! root, and nobody else has to.
 
-use super::{is_nvidia, uvm_major, Finding, Scene};
+use super::scene::{is_nvidia, uvm_major, Finding, Scene};
 use std::path::Path;
 
 const DEV: &str = "/dev";
-/// What the driver tells its libraries (`nv_procfs_read_params()` in kernel-open/nvidia/nv-procfs.c).
+/// What the driver tells its libraries (`nv_procfs_read_params()` in
+/// kernel-open/nvidia/nv-procfs.c).
 const PARAMS: &str = "/proc/driver/nvidia/params";
 
 /// Only root can open the real nodes.

@@ -2,19 +2,16 @@
 //! What a runtime tells a hook: the container's state on stdin, and its configuration in the bundle
 //! (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
 
-use crate::client::errno;
-use crate::control::PathError;
+use crate::{client::errno, host::PathError};
 use serde::Deserialize;
-use std::fs;
-use std::io::Read;
-use std::path::PathBuf;
+use std::{fs, io::Read, path::PathBuf};
 
 /// NVIDIA's major number: what the real GPUs' nodes have.
 const NVIDIA_MAJOR: i64 = 195;
 
 /// The state of a container.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct State {
+pub(super) struct ContainerState {
     /// The engine's name for it.
     pub(super) id: String,
     /// Its first process; 0 once it has ended.
@@ -29,7 +26,7 @@ pub(super) struct State {
 #[serde(default)]
 pub(super) struct Config {
     process: Process,
-    root: Root,
+    root: RootEntry,
     linux: Linux,
 }
 
@@ -41,7 +38,7 @@ struct Process {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Root {
+struct RootEntry {
     path: PathBuf,
 }
 
@@ -76,7 +73,7 @@ struct Rule {
 }
 
 /// Reads the state.
-pub(super) fn state(input: &mut dyn Read) -> Result<State, String> {
+pub(super) fn state(input: &mut dyn Read) -> Result<ContainerState, String> {
     let mut text = String::new();
     input
         .read_to_string(&mut text)
@@ -85,7 +82,7 @@ pub(super) fn state(input: &mut dyn Read) -> Result<State, String> {
         .map_err(|e| format!("stdin is not the state of a container, as a runtime gives it: {e}"))
 }
 
-impl State {
+impl ContainerState {
     /// Reads the configuration.
     pub(super) fn config(&self) -> Result<Config, String> {
         let path = self.bundle.join("config.json");
@@ -126,7 +123,8 @@ impl Config {
                 && access.contains(['r', 'w'])
         });
         let allowing = last.filter(|rule| rule.allow);
-        // A privileged container is given all of the host's nodes as well, which is not what to mend.
+        // A privileged container is given all of the host's nodes as well, which is not what to
+        // fix.
         if allowing.is_some_and(|rule| rule.major != Some(NVIDIA_MAJOR)) {
             return Some(
                 "its device cgroup allows all devices, as in a privileged container; run it without --privileged"
@@ -151,8 +149,8 @@ impl Config {
     }
 }
 
-/// The instance's name for a container: its id, or the first 12 digits where it is one of those long
-/// hexadecimal ones, as `podman ps` and cGPU have it.
+/// The instance's name for a container: its id, or the first 12 digits where it is one of those
+/// long hexadecimal ones, as `podman ps` and cGPU have it.
 pub(super) fn instance_name(id: &str) -> &str {
     let hexadecimal = id.bytes().all(|b| b.is_ascii_hexdigit());
     match id.get(..12) {
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_named_that_can_be_mended() {
+    fn the_cause_is_named_that_can_be_fixed() {
         let nodes = r#""devices": [{"path": "/dev/nvidia0", "major": 195, "minor": 0}]"#;
         for (rule, said) in [
             (

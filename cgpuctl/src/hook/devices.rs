@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The device cgroup of a container that exists already: lets it open a few more numbers.
 //!
-//! With cgroup v1 that is a line in `devices.allow`. With v2 the runtime has attached a program that
-//! decides, and all programs of a group must allow; so its program is replaced by the same one with our
-//! numbers asked for first.
+//! With cgroup v1 that is a line in `devices.allow`. With v2 the runtime has attached a program
+//! that decides, and all programs of a group must allow; so its program is replaced by the same one
+//! with our numbers asked for first.
 
-use crate::bpf;
-use crate::bpf::program::{
-    self, Question, AND, CHARACTER, EXIT, JUMP_IF_NOT, JUMP_IF_SET, LOAD_WORD, MKNOD, MOVE, READ,
-    SHIFT_RIGHT, WRITE,
+use crate::{
+    bpf::{
+        self,
+        program::{
+            self, Question, AND, CHARACTER, EXIT, JUMP_IF_NOT, JUMP_IF_SET, LOAD_WORD, MKNOD, MOVE,
+            READ, SHIFT_RIGHT, WRITE,
+        },
+    },
+    client::errno,
+    container::HostNode,
+    host::{Look, PathError},
 };
-use crate::client::errno;
-use crate::container::Device;
-use crate::control::{Look, PathError};
 use nix::errno::Errno;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
 
 /// Where control groups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Whether the control groups that a process is in let it read or write a character device, by the text
-/// of its `/proc/PID/cgroup`; `None`: they decide in a way that is not understood.
+/// Whether the control groups that a process is in let it read or write a character device, by the
+/// text of its `/proc/PID/cgroup`; `None`: they decide in a way that is not understood.
 pub(crate) fn may_open(
     files: &dyn Look,
     groups: &str,
@@ -111,7 +117,7 @@ fn group_of(text: &str) -> Option<Group> {
 }
 
 /// Lets the control group of a process open these devices.
-pub(super) fn allow(pid: i32, devices: &[Device]) -> Result<(), PathError> {
+pub(super) fn allow(pid: i32, devices: &[HostNode]) -> Result<(), PathError> {
     let place = PathBuf::from(format!("/proc/{pid}/cgroup"));
     let failed = |action, path: &Path, errno| PathError {
         action,
@@ -134,9 +140,9 @@ pub(super) fn allow(pid: i32, devices: &[Device]) -> Result<(), PathError> {
     }
 }
 
-/// Changes the programs of the process's group or, if it has none, of the nearest group above it that
-/// has: the runtime's may sit above the group that the process is in.
-fn allow_v2(group: &Path, devices: &[Device]) -> Result<(), (PathBuf, Errno)> {
+/// Changes the programs of the process's group or, if it has none, of the nearest group above it
+/// that has: the runtime's may sit above the group that the process is in.
+fn allow_v2(group: &Path, devices: &[HostNode]) -> Result<(), (PathBuf, Errno)> {
     for level in group.ancestors() {
         let path = Path::new(ROOT).join(level);
         let failed = |errno| (path.clone(), errno);
@@ -155,16 +161,17 @@ fn allow_v2(group: &Path, devices: &[Device]) -> Result<(), (PathBuf, Errno)> {
     Ok(())
 }
 
-/// An instruction of BPF. `registers`: the source's number, then the destination's, a half byte each.
+/// An instruction of BPF. `registers`: the source's number, then the destination's, a half byte
+/// each.
 fn instruction(code: u8, registers: u8, offset: i16, value: i32) -> u64 {
     let [o0, o1] = offset.to_le_bytes();
     let [v0, v1, v2, v3] = value.to_le_bytes();
     u64::from_le_bytes([code, registers, o0, o1, v0, v1, v2, v3])
 }
 
-/// The program `old` with these devices allowed first, to be read and written. Register 1 stays what it
-/// is at the start: the question.
-fn extend(devices: &[Device], old: &[u64]) -> Option<Vec<u64>> {
+/// The program `old` with these devices allowed first, to be read and written. Register 1 stays
+/// what it is at the start: the question.
+fn extend(devices: &[HostNode], old: &[u64]) -> Option<Vec<u64>> {
     let number = |n: u32| i32::try_from(n).ok();
     let rules = devices.iter().map(|device| {
         Some([
@@ -228,7 +235,7 @@ mod tests {
 
     #[test]
     fn our_numbers_are_allowed_and_the_rest_is_the_old_programs() {
-        let device = |minor| Device {
+        let device = |minor| HostNode {
             path: String::new(),
             major: 511,
             minor,

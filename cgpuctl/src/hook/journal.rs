@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Which container has which instance: a file for each below `/run/cgpu/hook`, written before the instance
-//! is made and removed after it is gone. So an instance whose container ended without its hook, or whose
-//! hook ended half-way, is found by the next one.
+//! Which container has which instance: a file for each below `/run/cgpu/hook`, written before the
+//! instance is made and removed after it is gone. So an instance whose container ended without its
+//! hook, or whose hook ended half-way, is found by the next one.
 
-use crate::client::errno;
-use crate::control::PathError;
+use crate::{client::errno, host::PathError};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::{
+    fs::{self, DirBuilder, File},
+    io::ErrorKind,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
 
 /// Where the files are. The folder above is closed to everybody but root.
 pub(crate) const FOLDER: &str = "/run/cgpu/hook";
 
 /// A container and its instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct JournalEntry {
     /// The engine's name for the container.
     pub(super) container: String,
     /// Name of the instance.
@@ -74,7 +75,7 @@ impl Journal {
     }
 
     /// Writes an entry down.
-    pub(super) fn add(&self, entry: &Entry) -> Result<(), PathError> {
+    pub(super) fn add(&self, entry: &JournalEntry) -> Result<(), PathError> {
         let path = self.file(&entry.container);
         let text = serde_json::to_vec(entry).unwrap_or_default();
         let fresh = path.with_extension("new");
@@ -100,14 +101,14 @@ impl Journal {
     }
 
     /// All entries. A file that is none, left by a stop in the middle of writing, is no entry.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(super) fn entries(&self) -> Vec<JournalEntry> {
         read(&self.folder)
     }
 }
 
-fn read(folder: &Path) -> Vec<Entry> {
+fn read(folder: &Path) -> Vec<JournalEntry> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut entries: Vec<Entry> = files
+    let mut entries: Vec<JournalEntry> = files
         .map(|file| file.path())
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn what_is_written_is_found_until_it_is_struck() {
         let folder = std::env::temp_dir().join(format!("cgpu-journal-{}", std::process::id()));
-        let entry = |container: &str| Entry {
+        let entry = |container: &str| JournalEntry {
             container: container.to_owned(),
             instance: "i".to_owned(),
             gpus: vec![0, 1],

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `/proc/driver/nvidia` as a container sees it: its own GPUs, and a driver that makes no device nodes.
+//! `/proc/driver/nvidia` as a container sees it: its own GPUs, and a driver that makes no device
+//! nodes.
 //!
-//! The driver lists every GPU there, and libraries read `ModifyDeviceFiles`: where it is 1 they remove a
-//! node whose number they do not like and make another one, that of the real GPU.
+//! The driver lists every GPU there, and libraries read `ModifyDeviceFiles`: where it is 1 they
+//! remove a node whose number they do not like and make another one, that of the real GPU.
 
 use super::root::{filled, Kind, Loose, Root};
-use crate::control::PathError;
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::host::PathError;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// The driver's folder.
 pub(super) const FOLDER: &str = "/proc/driver/nvidia";

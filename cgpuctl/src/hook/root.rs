@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The root of a container that is being made: files are mounted into it before anything runs there.
+//! The root of a container that is being made: files are mounted into it before anything runs
+//! there.
 //!
-//! What is mounted is taken on the host, as a mount that is nowhere yet, and put into the container's
-//! mount namespace by descriptor: no path leads from one to the other. The image decides what lies at a
-//! path in the container, so every path there is resolved below the root, and links cannot lead out.
+//! What is mounted is taken on the host, as a mount that is nowhere yet, and put into the
+//! container's mount namespace by descriptor: no path leads from one to the other. The image
+//! decides what lies at a path in the container, so every path there is resolved below the root,
+//! and links cannot lead out.
 
-use crate::control::PathError;
+use crate::host::PathError;
 use nix::errno::Errno;
-use rustix::fs::{mkdirat, openat2, Mode, OFlags, ResolveFlags, CWD};
-use rustix::mount::{
-    fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
-    fspick, move_mount, open_tree, FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags,
-    MoveMountFlags, OpenTreeFlags,
+use rustix::{
+    fs::{mkdirat, openat2, Mode, OFlags, ResolveFlags, CWD},
+    mount::{
+        fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount,
+        fsopen, fspick, move_mount, open_tree, FsMountFlags, FsOpenFlags, FsPickFlags,
+        MountAttrFlags, MoveMountFlags, OpenTreeFlags,
+    },
 };
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::{
+    fs::File,
+    io::Write,
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+};
 
 fn failed(
     action: &'static str,

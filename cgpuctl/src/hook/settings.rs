@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What a container's environment asks for, in the words of three systems: ours (`CGPU_*`), cGPU's
-//! (`ALIYUN_COM_GPU_*`) and HAMi's (`CUDA_DEVICE_*`). Where several are there, ours goes before cGPU's,
-//! and that before HAMi's.
+//! (`ALIYUN_COM_GPU_*`) and HAMi's (`CUDA_DEVICE_*`). Where several are there, ours goes before
+//! cGPU's, and that before HAMi's.
 //!
 //! | variable | value |
 //! |---|---|
@@ -18,8 +18,7 @@
 //!
 //! A container without a memory setting is none of ours.
 
-use crate::cli::policy;
-use crate::size::Bytes;
+use crate::{args::policy, size::Bytes};
 use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};
 
 /// An instance for a container.
@@ -48,7 +47,8 @@ pub struct BadSetting {
 pub struct Environment<'a>(pub &'a [String]);
 
 impl<'a> Environment<'a> {
-    /// The value of a variable that is set and not empty; the last one, as `getenv` sees after `exec`.
+    /// The value of a variable that is set and not empty; the last one, as `getenv` sees after
+    /// `exec`.
     fn get(self, name: &str) -> Option<&'a str> {
         let values = self.0.iter().filter_map(|entry| entry.split_once('='));
         let mut values = values.filter(|(key, _)| *key == name);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The loader's cache, `/etc/ld.so.cache`: which libraries the host has, by the names that programs ask
-//! for.
+//! The loader's cache, `/etc/ld.so.cache`: which libraries the host has, by the names that programs
+//! ask for.
 //!
-//! The format is glibc's (`elf/dl-cache.h`): the magic `glibc-ld.so.cache1.1`, the number of entries, and
-//! entries of 24 bytes whose names and paths are offsets from the magic. An older cache in front of it,
-//! which glibc before 2.32 wrote, is skipped.
+//! The format is glibc's (`elf/dl-cache.h`): the magic `glibc-ld.so.cache1.1`, the number of
+//! entries, and entries of 24 bytes whose names and paths are offsets from the magic. An older
+//! cache in front of it, which glibc before 2.32 wrote, is skipped.
 
 use std::path::PathBuf;
 
 /// A library as the cache has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CacheEntry {
     /// What programs ask for, like `libcuda.so.1`.
     pub name: String,
     /// Where it is, often a link.
@@ -29,7 +29,7 @@ const ENTRY: usize = 24;
 const X86_64: u32 = 0x0303;
 
 /// The 64-bit entries of a cache, in its order; `None` for what is not a cache.
-pub fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
+pub fn parse(bytes: &[u8]) -> Option<Vec<CacheEntry>> {
     let cache = if bytes.starts_with(OLD_MAGIC) {
         let count = usize::try_from(number(bytes, 12)?).ok()?;
         let end = OLD_HEADER.checked_add(count.checked_mul(OLD_ENTRY)?)?;
@@ -45,7 +45,7 @@ pub fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
     for n in 0..count {
         let at = HEADER.checked_add(n.checked_mul(ENTRY)?)?;
         if number(cache, at)? == X86_64 {
-            entries.push(Entry {
+            entries.push(CacheEntry {
                 name: text(cache, number(cache, at + 4)?)?.to_owned(),
                 path: text(cache, number(cache, at + 8)?)?.into(),
             });

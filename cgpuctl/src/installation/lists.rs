@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What belongs to NVIDIA's user space, by the capabilities that its container tools know
-//! (`NVIDIA_DRIVER_CAPABILITIES`): the names of libraries and programs. The names are libnvidia-container's
-//! (`src/nvc_info.c`, 1.17), without those that only Tegra has.
+//! (`NVIDIA_DRIVER_CAPABILITIES`): the names of libraries and programs. The names are
+//! libnvidia-container's (`src/nvc_info.c`, 1.17), without those that only Tegra has.
 
 use clap::ValueEnum;
 
@@ -66,7 +66,8 @@ impl Capability {
         }
     }
 
-    /// Its programs. Not those of MPS: its server uses the GPU for everybody, outside every instance.
+    /// Its programs. Not those of MPS: its server uses the GPU for everybody, outside every
+    /// instance.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Utility => &["nvidia-smi", "nvidia-debugdump"],

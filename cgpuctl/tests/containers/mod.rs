@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The commands that tell container engines about instances: `info`, `list`, `cdi`.
 
-use super::fake::{errno, Fake, Op};
-use super::{busy_host, done, fails, golden, run};
+use super::{
+    busy_host, done, fails,
+    fake::{errno, Fake, Op},
+    golden, run,
+};
 use cgpu_uapi::Cause;
-use cgpuctl::cdi::{faults, Spec};
-use cgpuctl::exit::Exit;
+use cgpuctl::{
+    cdi::{faults, Spec},
+    exit::Exit,
+};
 use nix::errno::Errno;
 
 /// The busy host with the driver's user space, and the hook.
@@ -77,7 +82,8 @@ fn the_file_is_valid_by_the_rules_of_cdi() {
     let names: Vec<_> = spec.devices.iter().map(|d| d.name.as_str()).collect();
     assert_eq!(names, ["infer", "train"]);
     let train = &spec.devices[1].container_edits;
-    // A tenant on two GPUs: a node for each, its control and its UVM node; and the twins of them.
+    // A tenant on two GPUs: a node for each, its control and its UVM node; and the proxy nodes of
+    // them.
     assert_eq!((train.device_nodes.len(), train.mounts.len()), (4, 4));
     assert!(train.device_nodes.iter().all(|n| n.major == Some(511)));
     for mount in &train.mounts {

@@ -2,8 +2,9 @@
 //! A host in memory: a control device that keeps instances by the rules of the ABI and answers with
 //! its causes, mounts of cgpufs, and a module that can be unloaded.
 //!
-//! Like the module, it checks reserved fields and keys before anything else, so that a command which
-//! fills a record wrongly is found out. A test can have any operation fail with an errno of its choice.
+//! Like the module, it checks reserved fields and keys before anything else, so that a command
+//! which fills a record wrongly is found out. A test can have any operation fail with an errno of
+//! its choice.
 
 use cgpu_uapi::{
     capability, set, state, Cause, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute,
@@ -11,13 +12,18 @@ use cgpu_uapi::{
     InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Reserved, Version,
     ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
-use cgpuctl::control::{Control, Host, Look, PathError, Status, Watch};
+use cgpuctl::{
+    control::Control,
+    host::{FileStatus, Host, Look, PathError, Watch},
+};
 use nix::errno::Errno;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
 use zerocopy::FromZeros;
 
 /// Memory of an H200 as FB_GET_INFO index 0x08 tells it.
@@ -44,7 +50,7 @@ pub(crate) enum Op {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct FakeState {
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) instances: Vec<Instance>,
     /// Beside the GPUs, by minor, and the instances, by number.
@@ -60,7 +66,7 @@ pub(crate) struct State {
     /// Texts of files, by path.
     pub(crate) texts: BTreeMap<PathBuf, String>,
     /// What `stat(2)` tells, by path.
-    pub(crate) statuses: BTreeMap<PathBuf, Status>,
+    pub(crate) statuses: BTreeMap<PathBuf, FileStatus>,
     /// Device programs of control groups.
     pub(crate) programs: BTreeMap<PathBuf, Vec<Vec<u64>>>,
     /// Open control devices, which would keep the module.
@@ -69,21 +75,21 @@ pub(crate) struct State {
     failures: BTreeMap<Op, Vec<(usize, Errno)>>,
     next_id: u32,
     /// Where the host's files are, if it has any.
-    root: Option<Root>,
+    root: Option<FakeRoot>,
     /// What happens while the instances are watched: after the last of them, watching fails.
     pub(crate) changes: Vec<fn(&Fake)>,
 }
 
 /// A folder that goes with the host.
-struct Root(PathBuf);
+struct FakeRoot(PathBuf);
 
-impl Drop for Root {
+impl Drop for FakeRoot {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-impl State {
+impl FakeState {
     fn check(&mut self, op: Op) -> Result<(), Errno> {
         let Some(failures) = self.failures.get_mut(&op) else {
             return Ok(());
@@ -137,10 +143,10 @@ impl State {
 
 /// A host with GPUs.
 #[derive(Clone)]
-pub(crate) struct Fake(Rc<RefCell<State>>);
+pub(crate) struct Fake(Rc<RefCell<FakeState>>);
 
 /// The control device, open.
-struct Device(Rc<RefCell<State>>);
+struct Device(Rc<RefCell<FakeState>>);
 
 impl Drop for Device {
     fn drop(&mut self) {
@@ -160,9 +166,9 @@ fn put(field: &mut [u8], text: &str) {
 impl Fake {
     /// So many H200 with minors 0, 1, …, device instances in the opposite order.
     pub(crate) fn new(gpus: u32) -> Self {
-        let mut state = State {
+        let mut state = FakeState {
             next_id: 3,
-            ..State::default()
+            ..FakeState::default()
         };
         for minor in 0..gpus {
             let mut gpu = Gpu::new_zeroed();
@@ -210,7 +216,7 @@ impl Fake {
                 let n = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 let root = std::env::temp_dir().join(format!("cgpuctl-{}-{n}", std::process::id()));
                 std::fs::create_dir_all(&root).expect("made");
-                Root(root)
+                FakeRoot(root)
             };
             s.root.get_or_insert_with(make).0.clone()
         })
@@ -251,7 +257,7 @@ impl Fake {
     }
 
     /// Runs something on the state.
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut FakeState) -> T) -> T {
         f(&mut self.0.borrow_mut())
     }
 
@@ -637,7 +643,7 @@ impl Look for Fake {
         }
     }
 
-    fn status(&self, path: &Path) -> Result<Status, Errno> {
+    fn status(&self, path: &Path) -> Result<FileStatus, Errno> {
         self.with(|s| s.statuses.get(path).copied().ok_or(Errno::ENOENT))
     }
 }

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `cgpu-hook` on a host in memory, as far as no container is needed: whom it lets alone, what it refuses
-//! and with which words, and that nothing is left of what it refused. Containers are in the test machine.
+//! `cgpu-hook` on a host in memory, as far as no container is needed: whom it lets alone, what it
+//! refuses and with which words, and that nothing is left of what it refused. Containers are in the
+//! test machine.
 
-use super::fake::{errno, Fake, Op};
-use super::{busy_host, done};
+use super::{
+    busy_host, done,
+    fake::{errno, Fake, Op},
+};
 use cgpu_uapi::Cause;
-use cgpuctl::exit::Exit;
-use cgpuctl::hook::{run, Arguments};
+use cgpuctl::{
+    exit::Exit,
+    hook::{run, Arguments},
+};
 use clap::Parser;
 use nix::errno::Errno;
 
@@ -85,7 +90,7 @@ fn what_is_refused_is_said_and_leaves_nothing() {
             Exit::Driver,
             "NVIDIA driver",
         ),
-        // The instance is made, and goes again: there are no twins on this host.
+        // The instance is made, and goes again: there are no proxy nodes on this host.
         (
             Fake::new(1),
             ASKS,

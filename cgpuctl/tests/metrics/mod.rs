@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `metrics`: what it prints is what a parser of Prometheus' format reads, and over HTTP it is the same.
+//! `metrics`: what it prints is what a parser of Prometheus' format reads, and over HTTP it is the
+//! same.
 
-use super::fake::{errno, Fake, Op};
-use super::{busy_host, done, fails, golden};
+use super::{
+    busy_host, done, fails,
+    fake::{errno, Fake, Op},
+    golden,
+};
 use cgpu_uapi::Cause;
-use cgpuctl::command::metrics::serve;
-use cgpuctl::exit::Exit;
+use cgpuctl::{command::metrics::serve, exit::Exit};
 use nix::errno::Errno;
-use openmetrics_parser::prometheus::parse_prometheus;
-use openmetrics_parser::{PrometheusType, PrometheusValue};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use openmetrics_parser::{prometheus::parse_prometheus, PrometheusType, PrometheusValue};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
 
 #[test]
 fn what_metrics_prints() {
@@ -39,7 +43,7 @@ fn value(page: &str, family: &str, labels: &[(&str, &str)]) -> f64 {
 fn a_parser_of_prometheus_reads_the_figures() {
     let page = done(&busy_host(), "metrics");
     let read = parse_prometheus(&page).expect("Prometheus' format");
-    assert_eq!(read.families.len(), 24);
+    assert_eq!(read.families.len(), 27);
     for (name, family) in &read.families {
         assert!(!family.help.is_empty(), "{name}");
         let counter = family.family_type == PrometheusType::Counter;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Arguments that several verbs share, and how their values are read.
+
+use crate::{installation::lists::Capability, selector::Selector};
+use cgpu_uapi::{ManagedMode, Name, Period, Policy, Priority, NAME_RULE, WEIGHT_MAX};
+use clap::{
+    builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser},
+    Args,
+};
+use std::path::{Path, PathBuf};
+
+/// An existing instance, or several of one name.
+#[derive(Args)]
+pub struct Target {
+    /// Name of the instance.
+    #[arg(value_parser = name)]
+    pub name: Name,
+    /// GPU, by minor number, UUID or PCI address; needed if the name is on several GPUs.
+    #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
+    pub gpus: Vec<Selector>,
+}
+
+/// Which of the driver's files, and where they are.
+#[derive(Args, Default)]
+pub struct Files {
+    /// What the containers may want of the driver.
+    #[arg(
+        long,
+        value_name = "CAPABILITIES",
+        value_delimiter = ',',
+        default_value = "compute,utility"
+    )]
+    pub capabilities: Vec<Capability>,
+    /// Folder below which the driver's user space is installed.
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    pub driver_root: PathBuf,
+}
+
+impl Files {
+    /// The capabilities; those that containers get by default if none were named.
+    pub fn wanted(&self) -> Vec<Capability> {
+        if self.capabilities.is_empty() {
+            return vec![Capability::Compute, Capability::Utility];
+        }
+        self.capabilities.clone()
+    }
+
+    /// The folder on the host.
+    pub fn root(&self) -> PathBuf {
+        Path::new("/").join(&self.driver_root)
+    }
+}
+
+/// Reads the name of an instance.
+pub(crate) fn name(text: &str) -> Result<Name, &'static str> {
+    Name::new(text).ok_or(NAME_RULE)
+}
+
+/// Reads a weight.
+pub(crate) fn weight() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(WEIGHT_MAX))
+}
+
+/// The policy with this name or number.
+pub(crate) fn policy(text: &str) -> Option<Policy> {
+    let is = |policy: &Policy| text == policy.name() || text == policy.digits();
+    Policy::ALL.into_iter().find(is)
+}
+
+/// Reads one of the ABI's words by its name. The help lists them all with their meanings.
+fn word<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    describe: fn(T) -> PossibleValue,
+) -> impl TypedValueParser<Value = T> {
+    let values = PossibleValuesParser::new(all.iter().map(|value| describe(*value)));
+    values.try_map(move |text| {
+        let mut all = all.iter().copied();
+        let found = all.find(|value| describe(*value).matches(&text, false));
+        found.ok_or("not one of the possible values")
+    })
+}
+
+/// Reads a policy, by name or number.
+pub(crate) fn policies() -> impl TypedValueParser<Value = Policy> {
+    word(&Policy::ALL, |policy| {
+        let value = PossibleValue::new(policy.name()).alias(policy.digits());
+        value.help(format!("({}) {}", policy.digits(), policy.about()))
+    })
+}
+
+/// Reads a base period.
+pub(crate) fn periods() -> impl TypedValueParser<Value = Period> {
+    word(&Period::ALL, |p| {
+        PossibleValue::new(p.name()).help(p.about())
+    })
+}
+
+/// Reads a mode of managed memory.
+pub(crate) fn managed_modes() -> impl TypedValueParser<Value = ManagedMode> {
+    word(&ManagedMode::ALL, |m| {
+        PossibleValue::new(m.name()).help(m.about())
+    })
+}
+
+/// Reads a priority.
+pub(crate) fn priorities() -> impl TypedValueParser<Value = Priority> {
+    word(&Priority::ALL, |p| {
+        PossibleValue::new(p.name()).help(p.about())
+    })
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `inst set-priority`.
+
+use super::setting::{Before, Setting};
+use crate::{
+    args::{priorities, Target},
+    control::Control,
+};
+use cgpu_uapi::{set, InstanceKey, InstanceSetCompute, Priority};
+use clap::Args;
+use nix::errno::Errno;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use zerocopy::FromZeros;
+
+/// Change a priority, also while programs run.
+#[derive(Args)]
+pub(crate) struct InstSetPriority {
+    #[command(flatten)]
+    target: Target,
+    /// New priority.
+    #[arg(value_parser = priorities())]
+    priority: Priority,
+}
+
+/// `high_priority` in JSON, a word in text.
+pub(crate) struct HighPriority(Priority);
+
+impl fmt::Display for HighPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+impl Serialize for HighPriority {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(self.0 == Priority::High)
+    }
+}
+
+impl Setting for InstSetPriority {
+    const ATTEMPT: &'static str = "set the priority of";
+    const KEY: &'static str = "high_priority";
+    const LABEL: &'static str = "priority ";
+    type Value = HighPriority;
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn value(&self) -> HighPriority {
+        HighPriority(self.priority)
+    }
+
+    fn before(was: &Before) -> HighPriority {
+        HighPriority(Priority::of(was.state))
+    }
+
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+        let mut request = InstanceSetCompute::new_zeroed();
+        (request.key, request.set) = (key, set::HIGH_PRIORITY);
+        request.high_priority = self.priority.number();
+        control.set_instance_compute(&request)
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Settings of an instance: one walk for all verbs that change one.
+
+use super::target;
+use crate::{
+    args::Target,
+    control::Control,
+    error::{Failure, Problem},
+    host::Host,
+    json::InstanceId,
+    output::Report,
+    text::lines,
+    verb::Verb,
+};
+use cgpu_uapi::{Instance, InstanceKey};
+use nix::errno::Errno;
+use serde::{ser::SerializeMap, Serialize, Serializer};
+use std::fmt::Display;
+
+/// An instance as it was before a change.
+pub(crate) struct Before {
+    pub(crate) instance: Instance,
+    /// Bits of [`cgpu_uapi::state`].
+    pub(crate) state: u32,
+}
+
+/// A setting with its new value: the arguments of a verb.
+pub(crate) trait Setting {
+    /// Follows "cannot": `set the weight of`.
+    const ATTEMPT: &'static str;
+    /// What became of the instances before the one that failed: `it was set before`.
+    const DONE: &'static str = "set";
+    /// The key in the JSON output. With `previous_` before it, it is the key of the old value.
+    const KEY: &'static str;
+    /// Stands before the value in text, with a blank at its end.
+    const LABEL: &'static str;
+    /// The value, for text and JSON.
+    type Value: Display + Serialize;
+
+    /// The instances to change.
+    fn target(&self) -> &Target;
+    /// The new value.
+    fn value(&self) -> Self::Value;
+    /// The value before.
+    fn before(was: &Before) -> Self::Value;
+    /// Changes one instance.
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno>;
+    /// Sentences that the new value deserves. `None`: it never does.
+    fn warnings(&self, _: &[Before]) -> Option<Vec<String>> {
+        None
+    }
+}
+
+/// The members of the JSON object.
+#[derive(Serialize)]
+struct SettingMembers<V: Serialize> {
+    instances: Vec<ChangedInstance<V>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warnings: Option<Vec<String>>,
+}
+
+#[derive(Serialize)]
+struct ChangedInstance<V: Serialize> {
+    #[serde(flatten)]
+    id: InstanceId,
+    #[serde(flatten)]
+    change: Change<V>,
+}
+
+/// A value and the one before, under the setting's key.
+struct Change<V> {
+    key: &'static str,
+    now: V,
+    before: V,
+}
+
+impl<V: Serialize> Serialize for Change<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(Some(2))?;
+        members.serialize_entry(self.key, &self.now)?;
+        members.serialize_entry(&format!("previous_{}", self.key), &self.before)?;
+        members.end()
+    }
+}
+
+impl<S: Setting> Verb for S {
+    fn attempt(&self) -> String {
+        format!("{} {}", S::ATTEMPT, target::called(&self.target().name))
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let before = before(&*control, self.target())?;
+        let instances: Vec<_> = before.iter().map(|was| was.instance).collect();
+        target::each(&*control, &instances, (S::ATTEMPT, S::DONE), |key| {
+            self.set(&*control, key)
+        })?;
+        Ok(report(self, &before)?)
+    }
+}
+
+/// The instances that were named, as they are now.
+fn before(control: &dyn Control, target: &Target) -> Result<Vec<Before>, Problem> {
+    let instances = target::instances(control, &target.name, &target.gpus)?;
+    let compute = control.instance_compute()?;
+    let before = instances.into_iter().map(|instance| Before {
+        instance,
+        state: compute
+            .iter()
+            .find(|compute| compute.id == instance.id)
+            .map_or(0, |compute| compute.state),
+    });
+    Ok(before.collect())
+}
+
+fn report<S: Setting>(setting: &S, before: &[Before]) -> Result<Report, Problem> {
+    let change = |was: &Before| Change {
+        key: S::KEY,
+        now: setting.value(),
+        before: S::before(was),
+    };
+    let text = lines(before.iter().map(|was| {
+        let Change { now, before, .. } = change(was);
+        let which = target::label(&was.instance);
+        format!("{which}: {}{now}, was {before}", S::LABEL)
+    }));
+    let warnings = setting.warnings(before);
+    let members = SettingMembers {
+        instances: before
+            .iter()
+            .map(|was| ChangedInstance {
+                id: (&was.instance).into(),
+                change: change(was),
+            })
+            .collect(),
+        warnings: warnings.clone(),
+    };
+    Ok(Report::new(members, text)?.warn(warnings.unwrap_or_default()))
+}
