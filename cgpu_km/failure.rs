@@ -2,7 +2,7 @@
 //! Why a command of the host's root could not be carried out.
 
 use crate::{
-    policy::sched::{Misfit, Refused},
+    policy::sched::{ChangeRefused, Misfit},
     uapi::Cause,
 };
 use kernel::{alloc::AllocError, prelude::*};
@@ -29,13 +29,14 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<ChangeRefused> for Failure {
+    fn from(refused: ChangeRefused) -> Self {
         match refused {
-            Refused::Misfit(Misfit::Weights) => Self::Cause(Cause::WeightsAboveWhole),
-            Refused::Misfit(Misfit::Instances) => Self::Cause(Cause::TooManyForPolicy),
-            Refused::NoSuchInstance => Self::Cause(Cause::NoSuchInstance),
-            Refused::Exhausted => Self::Kernel(ENOMEM),
+            ChangeRefused::Misfit(Misfit::Weights) => Self::Cause(Cause::WeightsAboveWhole),
+            ChangeRefused::Misfit(Misfit::Instances) => Self::Cause(Cause::TooManyForPolicy),
+            ChangeRefused::Misfit(Misfit::OutOfRange) => Self::Cause(Cause::UnknownPolicy),
+            ChangeRefused::NoSuchInstance => Self::Cause(Cause::NoSuchInstance),
+            ChangeRefused::Exhausted => Self::Kernel(ENOMEM),
         }
     }
 }

@@ -47,7 +47,7 @@ pub use backing_file::{BackingFile, DeviceNumber};
 pub use caller::Caller;
 pub use changes::Changes;
 pub use doorbell::Doorbell;
-pub use gate::{Gate, Position};
+pub use gate::Gate;
 pub use held::HeldFile;
 pub use mapping::{Frame, Mapping, Pages, Shown, Unmapped};
 pub use open_file::OpenFile;

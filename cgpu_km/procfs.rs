@@ -162,7 +162,7 @@ impl TextFile for GpuStatus {
     fn show(&self, out: &SeqFile) -> Result {
         let conductor = self.0.conductor();
         let (rules, view) = (conductor.rules(), conductor.view());
-        let can = conductor.capabilities();
+        let can = conductor.mechanisms();
         seq_print!(out, "policy: {}\n", rules.policy.name());
         seq_print!(out, "period: {}\n", rules.period.name());
         seq_print!(out, "mode: {}\n", view.mode.name());
@@ -315,10 +315,10 @@ impl TextFile for Status {
                 u8::from(served.terms.high_priority)
             );
             seq_print!(out, "compute_working: {}\n", u8::from(served.working));
-            seq_print!(out, "compute_given_ns: {}\n", account.given);
+            seq_print!(out, "compute_given_ns: {}\n", account.gpu_time);
             seq_print!(out, "compute_windows: {}\n", account.windows);
             seq_print!(out, "compute_preemptions: {}\n", account.preemptions);
-            seq_print!(out, "compute_parked_ns: {}\n", account.parked);
+            seq_print!(out, "compute_parked_ns: {}\n", account.blocked);
         }
         let gate = instance.gate();
         seq_print!(out, "compute_shut: {}\n", u8::from(gate.is_shut()));

@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scheduler of a GPU at work: [`crate::policy::sched`] with a clock, a thread and the means to act.
+//! The scheduler of a GPU at work: [`crate::policy::sched`] with a clock, a thread, gates and the
+//! driver's kernel interface.
 //!
-//! There is one [`Conductor`] for each GPU, and a thread of it. The thread sleeps, without a timer where the
-//! scheduler names no deadline, until something happens: a doorbell was touched, the operator changed a
-//! rule. Then it asks the scheduler what to do, and does it, without the scheduler's lock.
+//! There is one [`Conductor`] for each GPU, with a thread of its own. The thread sleeps until
+//! something happens: a doorbell was touched, or the operator changed a rule. It has a timer only
+//! if the scheduler names a deadline. Then it asks the scheduler what to do, and does it, without
+//! the scheduler's lock.
 //!
 //! # Locks
 //!
-//! The scheduler's comes after `mmap_lock`, a GPU's division and a gate's state, since whoever touches a
-//! doorbell tells it under these, and whoever makes or frees a channel under a tenant's state. It is held for
-//! computations only. That of the list of gates is taken alone. That of the driver's interface is the innermost of
-//! all, held to look at it. The thread holds `calls` over its calls, with nothing else; who takes the interface away
-//! waits for that. (A program's call that uses the interface keeps it until it is over.)
+//! The scheduler's lock comes after `mmap_lock`, a GPU's division, a tenant's state and a gate's
+//! state: a program that touches a doorbell reports it under these, and so do channels that are
+//! made or freed. It is held for computations only. The locks of the list of gates and of the
+//! boosts are taken alone. The lock of the driver's interface is the innermost of all, held to look
+//! at it.
+//!
+//! The thread holds `calls` over its calls into the driver, with nothing else. If the interface is
+//! taken away, that waits for the call. A program's call that uses the interface keeps it until the
+//! call is over.
 
 use crate::{
     nvidia::status::NvStatus,
     os_interface::{
         rmapi::KernelClient,
         thread::{now, Alarm, Task},
-        Gate, Position,
+        Gate,
     },
     policy::{
         sched::{
-            self, Authority, CallError, Capabilities, Costs, Engine, Event, GpuView, InstanceId,
-            InstanceView, Period, Policy, Refused, RmName, Rules, Scheduler, Terms, SWITCH_MAX,
+            Authority, CallError, ChangeRefused, Costs, Engine, Event, GpuView, InstanceId,
+            InstanceView, Mechanisms, NewChannel, Period, Policy, Position, RmName, Rules,
+            Scheduler, Terms, SWITCH_MAX,
         },
         Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
     },
@@ -43,7 +50,7 @@ const MAX_INSTANCES_DEFAULT: u32 = 16;
 /// What instances of high priority may take together, percent, until told otherwise.
 const PRIORITY_PERCENT_DEFAULT: u32 = 80;
 
-/// Who shares one GPU's time.
+/// The scheduler of one GPU, its thread and what it acts through.
 #[pin_data]
 pub struct Conductor {
     #[pin]
@@ -53,7 +60,7 @@ pub struct Conductor {
     /// What the instances want of the clocks. Taken alone.
     #[pin]
     boosts: Mutex<Boosts>,
-    /// The driver's kernel interface, while the GPU is open and where there is one.
+    /// The driver's kernel interface, while the GPU is open.
     #[pin]
     driver: Mutex<Option<Arc<KernelClient>>>,
     /// Held by the thread while it calls the driver.
@@ -65,7 +72,11 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    /// Without instances; the driver shares the GPU as it likes until a policy is set.
+    /// A conductor without instances; the driver shares the GPU as it likes until a policy is set.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub fn new() -> Result<Arc<Self>> {
         let rules = Rules {
             policy: Policy::Native,
@@ -73,7 +84,7 @@ impl Conductor {
             max_instances: MAX_INSTANCES_DEFAULT,
             priority_percent: PRIORITY_PERCENT_DEFAULT,
         };
-        let scheduler = Scheduler::new(Capabilities::DOORBELL, Costs::MEASURED, rules);
+        let scheduler = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, rules);
         let scheduler = scheduler.map_err(|_| ENOMEM)?;
         Arc::pin_init(
             pin_init!(Self {
@@ -89,7 +100,7 @@ impl Conductor {
         )
     }
 
-    /// Works on the scheduler, with the time, and has the thread look what follows.
+    /// Works on the scheduler, with the time, and wakes the thread, which looks what follows.
     fn change<R>(&self, work: impl FnOnce(&mut Scheduler, u64) -> R) -> R {
         let result = work(&mut self.scheduler.lock(), now());
         self.alarm.ring();
@@ -101,21 +112,21 @@ impl Conductor {
         self.driver.lock().clone()
     }
 
-    /// From now on it can call the driver, for a GPU that was just opened. (What the driver then refuses as
-    /// not supported is left away again.)
+    /// The GPU was just opened: from now on the driver can be called. What it then refuses as not
+    /// supported is not tried again.
     pub fn adopt(&self, driver: Arc<KernelClient>) {
         *self.driver.lock() = Some(driver);
         self.boosts.lock().attach();
-        self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::ALL));
+        self.change(|scheduler, now| scheduler.set_mechanisms(now, Mechanisms::ALL));
     }
 
-    /// Gives the driver's interface back, before the GPU is closed, when no call of the thread's is under way. To
-    /// be dropped without a lock.
+    /// The GPU is to be closed: gives the driver's interface back, when no call of the thread's is
+    /// under way. The caller drops it without a lock.
     pub fn release(&self) -> Option<Arc<KernelClient>> {
         let driver = self.driver.lock().take();
         drop(self.calls.lock());
         self.boosts.lock().detach();
-        self.change(|scheduler, now| scheduler.set_capabilities(now, Capabilities::DOORBELL));
+        self.change(|scheduler, now| scheduler.set_mechanisms(now, Mechanisms::DOORBELL));
         driver
     }
 
@@ -131,16 +142,17 @@ impl Conductor {
                 group,
                 compute,
                 process,
-            } => Event::Channel {
+            } => Event::Channel(NewChannel {
                 instance: id,
                 group: name(group),
                 channel: name(change.object),
-                engine: match compute {
-                    true => Engine::Compute,
-                    false => Engine::Other,
+                engine: if compute {
+                    Engine::Compute
+                } else {
+                    Engine::Other
                 },
                 process,
-            },
+            }),
         };
         let noted = self.scheduler.lock().event(now(), event);
         if noted.is_err() {
@@ -153,11 +165,15 @@ impl Conductor {
     }
 
     /// Adds an instance, whose registers are behind `gate`.
-    pub fn add(&self, id: InstanceId, terms: Terms, gate: Arc<Gate>) -> Result<(), Refused> {
+    ///
+    /// # Errors
+    ///
+    /// The rules cannot give it what they promise, or no memory was left.
+    pub fn add(&self, id: InstanceId, terms: Terms, gate: Arc<Gate>) -> Result<(), ChangeRefused> {
         let added = self.gates.lock().push((id, gate), GFP_KERNEL);
-        added.map_err(|_| Refused::Exhausted)?;
+        added.map_err(|_| ChangeRefused::Exhausted)?;
         let boosts = self.boosts.lock().add(id);
-        let added = boosts.map_err(|_| Refused::Exhausted);
+        let added = boosts.map_err(|_| ChangeRefused::Exhausted);
         let add = |()| self.change(|scheduler, now| scheduler.add(now, id, terms));
         let added = added.and_then(add);
         if added.is_err() {
@@ -180,31 +196,36 @@ impl Conductor {
     }
 
     /// What can be done to the GPU.
-    pub fn capabilities(&self) -> Capabilities {
-        self.scheduler.lock().capabilities()
+    pub fn mechanisms(&self) -> Mechanisms {
+        self.scheduler.lock().mechanisms()
     }
 
-    /// Changes the rules of the GPU. `change` says whether the new ones are rules at all; where it does not, this
-    /// returns `false` and they stay as they were.
-    pub fn set_rules(&self, change: impl FnOnce(&mut Rules) -> bool) -> Result<bool, Refused> {
+    /// Changes the rules of the GPU.
+    ///
+    /// # Errors
+    ///
+    /// The new ones are no rules, or cannot give the instances what they would promise.
+    pub fn set_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<(), ChangeRefused> {
         self.change(|scheduler, now| {
             let mut rules = scheduler.rules();
-            if !change(&mut rules) {
-                return Ok(false);
-            }
-            scheduler.set_rules(now, rules).map(|()| true)
+            change(&mut rules);
+            scheduler.set_rules(now, rules)
         })
     }
 
     /// Changes the terms of an instance.
+    ///
+    /// # Errors
+    ///
+    /// There is no such instance, or the rules cannot give it what they would promise.
     pub fn set_terms(
         &self,
         id: InstanceId,
         change: impl FnOnce(&mut Terms),
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChangeRefused> {
         self.change(|scheduler, now| {
             let view = scheduler.instance_view(now, id);
-            let mut terms = view.ok_or(Refused::NoSuchInstance)?.terms;
+            let mut terms = view.ok_or(ChangeRefused::NoSuchInstance)?.terms;
             change(&mut terms);
             scheduler.set_terms(now, id, terms)
         })
@@ -302,14 +323,14 @@ impl Task for Conductor {
     }
 }
 
-/// What the conductor can do.
+/// How a conductor acts on its GPU.
 struct Hands<'a>(&'a Conductor);
 
 impl Hands<'_> {
     /// Calls the driver.
     fn call(&self, work: impl FnOnce(&KernelClient) -> Result<NvStatus>) -> Result<(), CallError> {
         let _calls = self.0.calls.lock();
-        // It was taken away this very moment.
+        // The interface was taken away this very moment.
         let driver = self.0.driver().ok_or(CallError::Unsupported)?;
         match work(&driver).map_err(|_| CallError::Failed)? {
             NvStatus::NV_OK => Ok(()),
@@ -324,13 +345,6 @@ impl Hands<'_> {
 }
 
 impl Authority for Hands<'_> {
-    fn capabilities(&self) -> Capabilities {
-        match self.0.driver().is_some() {
-            true => Capabilities::ALL,
-            false => Capabilities::DOORBELL,
-        }
-    }
-
     fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError> {
         self.call(|driver| driver.set_timeslice(group, microseconds))
     }
@@ -343,12 +357,7 @@ impl Authority for Hands<'_> {
         self.call(|driver| driver.preempt(group))
     }
 
-    fn set_gate(&mut self, instance: InstanceId, gate: sched::Gate) -> Result<(), CallError> {
-        let position = match gate {
-            sched::Gate::Open => Position::Open,
-            sched::Gate::Armed => Position::Armed,
-            sched::Gate::Shut => Position::Shut,
-        };
+    fn set_gate(&mut self, instance: InstanceId, position: Position) -> Result<(), CallError> {
         match self.0.gate(instance) {
             Some(gate) => gate.set(position).map_err(|_| CallError::Failed),
             // It was destroyed this very moment.

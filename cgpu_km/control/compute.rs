@@ -5,7 +5,7 @@ use super::{read, read_list, write_list};
 use crate::{
     failure::Failure,
     os_interface::{thread::now, UserAddr},
-    policy::sched::{Capabilities, Rules},
+    policy::sched::{Mechanisms, Rules},
     registry::{Gpu, Instance, Registry},
     uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
 };
@@ -86,14 +86,14 @@ fn gpu_record(gpu: &Gpu) -> uapi::GpuCompute {
     record.mode = view.mode.number();
     record.max_instances = rules.max_instances;
     record.priority_percent = rules.priority_percent;
-    record.mechanisms = bits(conductor.capabilities());
+    record.mechanisms = bits(conductor.mechanisms());
     record.switches = view.switches;
     record.calls = view.calls;
     record.now_ns = now();
     record
 }
 
-fn bits(can: Capabilities) -> u32 {
+fn bits(can: Mechanisms) -> u32 {
     [
         (can.timeslice, mechanism::TIMESLICE),
         (can.switch, mechanism::SWITCH),
@@ -121,9 +121,9 @@ fn instance_record(instance: &Instance) -> Option<uapi::InstanceCompute> {
     .into_iter()
     .fold(0, |all, (is, bit)| if is { all | bit } else { all });
     record.blocked_tasks = instance.gate().parked();
-    record.gpu_time_ns = served.account.given;
+    record.gpu_time_ns = served.account.gpu_time;
     record.windows = served.account.windows;
     record.preemptions = served.account.preemptions;
-    record.blocked_ns = served.account.parked;
+    record.blocked_ns = served.account.blocked;
     Some(record)
 }

@@ -27,6 +27,7 @@
 //! handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the locks of mappings.
 
 use super::{extra, session::Endpoint, wait::Completion};
+use crate::policy::sched::Position;
 use core::ptr::NonNull;
 use kernel::{
     bindings, new_mutex,
@@ -36,17 +37,6 @@ use kernel::{
         Arc, Mutex,
     },
 };
-
-/// Where a gate stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    /// Who comes passes, and nobody hears of it once the pages are there.
-    Open,
-    /// Who comes first is told of and passes; then it is open.
-    Armed,
-    /// Who comes is told of and sleeps.
-    Shut,
-}
 
 /// The gate of one instance.
 #[pin_data]

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Who wants the GPU's highest clock, and what the driver is asked for because of that.
 //!
-//! CUDA asks for it when it makes a context (`NV2080_CTRL_CMD_PERF_BOOST`), and a GPU that nobody has asked lowers
-//! its clock in every pause. No container's call gets there; the module asks itself, once for all
-//! programs that want it, and takes it back when the last of them is gone.
+//! CUDA asks for it when it makes a context (`NV2080_CTRL_CMD_PERF_BOOST`), and a GPU that nobody
+//! has asked lowers its clock in every pause. No container's call gets there; the module asks
+//! itself, once for all programs that want it, and takes it back when the last of them is gone.
 //!
 //! # What the driver does
 //!
-//! The control is of a subdevice and wants no privilege (flags `NON_PRIVILEGED` in 535 to 595, g_subdevice_nvoc.c).
-//! `subdeviceCtrlCmdKPerfBoost_IMPL()` (kern_perf_boost.c) hands flags and duration to the firmware as
-//! they are (`PERF_BOOST_SET_2X`), under the handles of the caller's own client and subdevice. "Boosts from different clients are being
-//! tracked independently" (ctrl2080perf.h): the firmware keeps them in its own copy of the subdevice (`perfBoostEntryExists` and its
-//! neighbours, which nothing in the open part reads), and that is freed with the subdevice (`subdeviceDestruct_IMPL()`,
-//! subdevice.c). So a boost of the module's own client ends when the module gives the client back.
+//! The control is of a subdevice and wants no privilege (flags `NON_PRIVILEGED` in 535 to 595,
+//! g_subdevice_nvoc.c). `subdeviceCtrlCmdKPerfBoost_IMPL()` (kern_perf_boost.c) hands flags and
+//! duration to the firmware as they are (`PERF_BOOST_SET_2X`), under the handles of the caller's
+//! own client and subdevice. "Boosts from different clients are being tracked independently"
+//! (ctrl2080perf.h): the firmware keeps them in its own copy of the subdevice
+//! (`perfBoostEntryExists` and its neighbours, which nothing in the open part reads), and that is
+//! freed with the subdevice (`subdeviceDestruct_IMPL()`, subdevice.c). So a boost of the module's
+//! own client ends when the module gives the client back.
 
 use super::sched::InstanceId;
 use crate::store::{Exhausted, List};
@@ -33,7 +35,8 @@ impl Boost {
         Self(u32::try_from(second.clamp(1, most)).unwrap_or(u32::MAX - 1))
     }
 
-    /// As a number, for who keeps it where there are only numbers: the second, 0 for none, the largest for an endless one.
+    /// As a number, for who keeps it where there are only numbers: the second, 0 for none, the
+    /// largest for an endless one.
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -58,8 +61,8 @@ impl Boost {
 pub(super) struct Boosters {
     endless: u64,
     timed: u64,
-    /// No timed one ends later. It is the latest since there was none; so where the one that ends last goes before
-    /// its time, the others have its time.
+    /// No timed one ends later. It is the latest since there was none; so where the one that ends
+    /// last goes before its time, the others have its time.
     latest: Boost,
 }
 
@@ -90,7 +93,8 @@ impl Boosters {
         }
     }
 
-    /// A subdevice has this boost now, and that one no longer. Whether they want something else together with that.
+    /// A subdevice has this boost now, and that one no longer. Whether they want something else
+    /// together with that.
     pub(super) fn replace(&mut self, from: Boost, to: Boost) -> bool {
         let before = self.wish();
         self.leave(from);
@@ -118,7 +122,8 @@ pub enum BoostCall {
     For(u32),
 }
 
-/// How long a boost stays at least, in nanoseconds: so many programs as come and go in it cost one call.
+/// How long a boost stays at least, in nanoseconds: so many programs as come and go in it cost one
+/// call.
 pub const BOOST_STAYS: u64 = 1_000_000_000;
 
 /// Nanoseconds of a second.
@@ -190,8 +195,9 @@ impl Boosts {
         self.standing(now).is_some_and(|asked| asked != Boost::OFF)
     }
 
-    /// What the driver is to be asked for now, in nanoseconds of the system's clock; `None`: nothing. It counts as asked whatever
-    /// the driver answers: a GPU that has no such thing is not asked again before somebody wants something else.
+    /// What the driver is to be asked for now, in nanoseconds of the system's clock; `None`:
+    /// nothing. It counts as asked whatever the driver answers: a GPU that has no such thing is not
+    /// asked again before somebody wants something else.
     pub fn next(&mut self, now: u64) -> Option<BoostCall> {
         let (asked, wish) = (self.standing(now)?, self.wish(now));
         let (asked, call) = match wish {
@@ -202,7 +208,8 @@ impl Boosts {
                 (wish, BoostCall::For(u32::try_from(left).unwrap_or(1)))
             }
             _ if now < self.since.saturating_add(BOOST_STAYS) => return None,
-            // A shorter one is asked for after that: the driver lets a short one not end a long one.
+            // A shorter one is asked for after that: the driver lets a short one not end a long
+            // one.
             _ => (Boost::OFF, BoostCall::Clear),
         };
         self.asked = Some(asked);

@@ -98,16 +98,7 @@ impl Gpu {
     /// Changes how its compute time is shared; refused where a number is none that there is, or the weights
     /// of the instances or their number do not fit.
     pub fn set_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<(), Failure> {
-        let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
-        let change = |rules: &mut Rules| {
-            change(rules);
-            (1..=most).contains(&rules.max_instances) && (1..=99).contains(&rules.priority_percent)
-        };
-        match self.conductor().set_rules(change) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Cause::UnknownPolicy.into()),
-            Err(refused) => Err(refused.into()),
-        }
+        Ok(self.conductor().set_rules(change)?)
     }
 
     /// What the instances' weights leave of the largest weight.

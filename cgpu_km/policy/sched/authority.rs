@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a scheduler may do to a GPU, and through whom.
 //!
-//! The module has two ways to act: the driver's kernel interface (time slices, channels switched off and on,
-//! preemption, samples) and the doorbell (which pages of the usermode region a container's programs have mapped).
-//! [`Capabilities`] say which of it works on this driver and this GPU; the scheduler plans with what there is.
+//! The module has two ways to act: the driver's kernel interface (time slices, channels switched
+//! off and on, preemption, samples) and the doorbell (which pages of the usermode region a
+//! container's programs have mapped). [`Mechanisms`] say which of it works on this driver and this
+//! GPU; the scheduler plans with what there is.
 
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
-/// A time or a length of time in nanoseconds, of whatever monotonic clock the caller keeps to.
-pub type Nanos = u64;
-
-/// One millisecond.
-pub const MS: Nanos = 1_000_000;
-/// One microsecond.
-pub const US: Nanos = 1_000;
-
-/// An instance, by the number that it has for as long as the module is loaded (`N` of `/dev/cgpuN`).
+/// An instance, by the number that it has for as long as the module is loaded (`N` of
+/// `/dev/cgpuN`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstanceId(pub u32);
 
-/// A channel group (`KEPLER_CHANNEL_GROUP_A`) or a channel, by its names in the driver. A channel that
-/// was allocated without a group has one of its own in the driver, which can be addressed through the
-/// channel's own handle.
+/// A channel group (`KEPLER_CHANNEL_GROUP_A`) or a channel, by its names in the driver. A channel
+/// that was allocated without a group has one of its own in the driver, which can be addressed
+/// through the channel's own handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RmName {
     /// hClient.
@@ -35,39 +29,43 @@ pub struct RmName {
 pub enum Engine {
     /// Graphics and compute (`NV2080_ENGINE_TYPE_GRAPHICS`): what is shared by weight.
     Compute,
-    /// Anything else: copy engines, video. Such groups are switched off only with their whole instance.
+    /// Anything else: copy engines, video. Such groups are switched off only with their whole
+    /// instance.
     Other,
 }
 
-/// The state of an instance's doorbells: of every mapping of the usermode region that its processes have.
+/// Where an instance's gate stands: the gate before its doorbells, which are every mapping of the
+/// usermode region that its processes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// Mapped. Ringing costs nothing and nobody hears of it.
+pub enum Position {
+    /// The pages are mapped. Ringing costs nothing and nobody hears of it.
     Open,
-    /// Not mapped. The first access is reported ([`super::Event::Rang`]) and opens the gate.
+    /// The pages are not mapped. The first access is reported ([`super::Event::Rang`]), passes and
+    /// opens the gate.
     Armed,
-    /// Not mapped. An access is reported, and its task sleeps until the gate is set to anything else.
+    /// The pages are not mapped. An access is reported, and its task sleeps until the gate is
+    /// moved.
     Shut,
 }
 
-/// What works here. [`Capabilities::NONE`] leaves everything to the driver.
+/// What works here. [`Mechanisms::NONE`] leaves everything to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
+pub struct Mechanisms {
     /// [`Action::SetTimeslice`] (`NVA06C_CTRL_CMD_SET_TIMESLICE`, 0xa06c0103).
     pub timeslice: bool,
-    /// [`Action::Switch`] (`NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, 0x2080110b). Refused by the driver
-    /// where the GPU runs without its firmware (GSP).
+    /// [`Action::Switch`] (`NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, 0x2080110b). ChangeRefused by
+    /// the driver where the GPU runs without its firmware (GSP).
     pub switch: bool,
     /// [`Action::Preempt`] (`NVA06C_CTRL_CMD_PREEMPT`, 0xa06c0105).
     pub preempt: bool,
     /// [`Action::SetGate`].
     pub doorbell: bool,
-    /// [`Action::ReadSamples`] (`NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`, 0x20802096).
-    /// Not supported while the GPU is divided by MIG.
+    /// [`Action::ReadSamples`] (`NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`,
+    /// 0x20802096). Not supported while the GPU is divided by MIG.
     pub samples: bool,
 }
 
-impl Capabilities {
+impl Mechanisms {
     /// None at all.
     pub const NONE: Self = Self {
         timeslice: false,
@@ -92,9 +90,16 @@ impl Capabilities {
         samples: true,
     };
 
-    /// Whether one instance can be kept from the GPU while another runs.
-    pub const fn windows(self) -> bool {
-        self.switch
+    /// These, but the one that an action needs.
+    pub(super) const fn without(mut self, action: Action) -> Self {
+        match action {
+            Action::SetGate { .. } => self.doorbell = false,
+            Action::SetTimeslice { .. } => self.timeslice = false,
+            Action::Switch { .. } => self.switch = false,
+            Action::Preempt { .. } => self.preempt = false,
+            Action::ReadSamples => self.samples = false,
+        }
+        self
     }
 }
 
@@ -110,7 +115,7 @@ pub enum Action {
         /// Whose.
         instance: InstanceId,
         /// To what.
-        gate: Gate,
+        gate: Position,
     },
     /// Sets the time slice of a channel group. 0 keeps the group off the GPU from its next turn on.
     SetTimeslice {
@@ -119,8 +124,8 @@ pub enum Action {
         /// In microseconds, as the driver takes it.
         microseconds: u32,
     },
-    /// Switches the channels that [`super::Scheduler::switched`] lists off, or on again. Switching off
-    /// preempts them.
+    /// Switches the channels that [`super::Scheduler::switched`] lists off, or on again. Switching
+    /// off preempts them.
     Switch {
         /// Off.
         disable: bool,
@@ -130,8 +135,8 @@ pub enum Action {
         /// The group.
         group: RmName,
     },
-    /// Reads the driver's samples of who used the GPU, and tells them ([`super::Scheduler::samples`]) before the
-    /// answer to this action.
+    /// Reads the driver's samples of who used the GPU, and tells them
+    /// ([`super::Scheduler::samples`]) before the answer to this action.
     ReadSamples,
 }
 
@@ -148,8 +153,6 @@ pub enum CallError {
 
 /// Somebody who can do it.
 pub trait Authority {
-    /// What works here.
-    fn capabilities(&self) -> Capabilities;
     /// [`Action::SetTimeslice`].
     fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError>;
     /// [`Action::Switch`]; at most [`SWITCH_MAX`] channels of one GPU, of any clients.
@@ -157,12 +160,12 @@ pub trait Authority {
     /// [`Action::Preempt`].
     fn preempt(&mut self, group: RmName) -> Result<(), CallError>;
     /// [`Action::SetGate`].
-    fn set_gate(&mut self, instance: InstanceId, gate: Gate) -> Result<(), CallError>;
+    fn set_gate(&mut self, instance: InstanceId, gate: Position) -> Result<(), CallError>;
     /// [`Action::ReadSamples`].
     fn read_samples(&mut self) -> Result<(), CallError>;
 
-    /// Does what the scheduler asked for. `channels` is [`super::Scheduler::switched`], copied while the
-    /// scheduler's lock was held; no lock is held here.
+    /// Does what the scheduler asked for. `channels` is [`super::Scheduler::switched`], copied
+    /// while the scheduler's lock was held; no lock is held here.
     fn perform(&mut self, action: Action, channels: &[RmName]) -> Result<(), CallError> {
         match action {
             Action::SetGate { instance, gate } => self.set_gate(instance, gate),

@@ -1,80 +1,97 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How long a turn is, what part of it each instance is given, and who is next in it.
+//! How long a turn is, what part of it each instance is given, and which one is next in it.
 
-use super::account::{portion, signed, uneven};
-use super::authority::{InstanceId, Nanos};
-use super::fleet::Instance;
-use super::rules::WHOLE;
-use super::Scheduler;
+use super::{
+    authority::InstanceId,
+    instance::SchedInstance,
+    rules::WHOLE,
+    scheduler::Scheduler,
+    time::{portion, signed, uneven, Nanos},
+};
 
-/// A turn grows to this many parts of its length for windows that are worth their calls (13/8: to 52 ms of 32): 38
-/// windows in 2 s, before the calls.
+/// A turn grows to this many parts of its length for windows that are worth their calls.
+///
+/// 13/8, to 52 ms of 32: 38 windows in 2 s, before the calls.
 const LONGER: u64 = 13;
+/// The parts of a turn's length in which [`LONGER`] counts.
 const LONGER_PARTS: u64 = 8;
+/// Parts that are too small for a window add up over so many turns at most.
+const MOST_EMPTY_TURNS: u32 = 64;
 
 impl Scheduler {
-    /// Whether an instance of high priority waits that may have more of this turn.
-    pub(super) fn somebody_urgent(&self) -> bool {
-        let least = signed(self.costs.least_window);
-        self.fleet.instances().any(|i| {
-            i.competes()
-                && i.terms.high_priority
-                && (i.granted != self.turn.number || i.owed >= least)
-        })
+    /// The least that is worth a window.
+    fn least_window(&self) -> i64 {
+        signed(self.costs.least_window)
     }
 
-    /// Chooses who is next, in this turn or a new one. Returns false where there are to be slices.
+    /// Whether an instance of high priority waits that may have more of this turn.
+    pub(super) fn is_somebody_urgent(&self) -> bool {
+        let least = self.least_window();
+        let has_more = |i: &SchedInstance| {
+            !i.balance.has_part_of(self.turn.number) || i.balance.owed() >= least
+        };
+        self.fleet
+            .competing()
+            .any(|i| i.terms.high_priority && has_more(i))
+    }
+
+    /// Chooses the next instance, in this turn or a new one. Returns false if there are to be
+    /// slices.
     pub(super) fn pick(&mut self, now: Nanos) -> bool {
-        self.grant();
+        self.give_parts();
         let mut next = self.next_in_turn();
-        let end = self.turn.began.saturating_add(self.turn.length);
         if next.is_none() {
-            let cap = |i: &Instance| self.rules.cap(i.terms.weight).is_some();
+            let cap = |i: &SchedInstance| self.rules.cap(i.terms.weight).is_some();
             let capped = self.fleet.competing().any(cap);
-            if capped && now < end {
-                self.deadline = Some(end);
+            if capped && now < self.turn.end() {
+                self.deadline = Some(self.turn.end());
                 return true;
             }
             if !capped && self.begin_slices(now) {
                 return false;
             }
-            // What everybody would have had in the pause counts from its end on: a turn that began late
-            // for want of a timer is no gain.
-            let late = now.saturating_sub(end);
-            self.turn.began = if capped && late < self.turn.length {
-                end
-            } else {
-                now
-            };
-            let length = self.turn_length();
-            self.turn.length = length;
-            // Parts that are too small for a window add up over turns.
-            for _ in 0..64 {
-                self.turn.number = self.turn.number.wrapping_add(1);
-                if now < self.uneven_until {
-                    self.turn.length = uneven(length, self.turn.number);
-                }
-                self.grant();
-                next = self.next_in_turn();
-                if next.is_some() || capped {
-                    break;
-                }
-            }
+            next = self.begin_turn(now, capped);
         }
-        self.turn.holder = next;
-        self.turn.since = None;
-        self.turn.free_at = now;
+        self.turn.give_window(now, next);
         true
     }
 
+    /// Begins the next turn in which an instance is owed a window; that instance, if there is one.
+    fn begin_turn(&mut self, now: Nanos, capped: bool) -> Option<InstanceId> {
+        // What all would have had in the pause counts from its end on: a turn that began late for
+        // want of a timer is no gain.
+        let end = self.turn.end();
+        let late = now.saturating_sub(end);
+        self.turn.began = if capped && late < self.turn.length {
+            end
+        } else {
+            now
+        };
+        let length = self.turn_length();
+        self.turn.length = length;
+        for _ in 0..MOST_EMPTY_TURNS {
+            self.turn.number = self.turn.number.wrapping_add(1);
+            if self.doubt.wants_uneven_turns(now) {
+                self.turn.length = uneven(length, self.turn.number);
+            }
+            self.give_parts();
+            let next = self.next_in_turn();
+            if next.is_some() || capped {
+                return next;
+            }
+        }
+        None
+    }
+
+    /// How long a turn of those that compete is.
     pub(super) fn turn_length(&self) -> Nanos {
         let shares = self.fleet.competing();
         let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
         let turn = self.rules.turn();
         let with_least = |window| portion(window, WHOLE, least);
         let mut wanted = with_least(self.costs.shortest_window);
-        // Over a given time a share can be off by what one turn is of it. So turns grow little for the sake
-        // of long windows; a cap, whose windows lose most at their beginning, needs these.
+        // Over a given time a share can be off by what one turn is of it. So turns grow little for
+        // the sake of long windows. A cap, whose windows lose most at their beginning, needs these.
         if !self.rules.policy.is_hard() {
             let longest = turn / LONGER_PARTS * LONGER;
             wanted = wanted.min(longest.max(with_least(self.costs.least_window)));
@@ -83,7 +100,7 @@ impl Scheduler {
     }
 
     /// What an instance that competes should have of the GPU, in parts of [`WHOLE`].
-    fn entitled(&self, instance: &Instance) -> u64 {
+    fn entitled(&self, instance: &SchedInstance) -> u64 {
         if let Some(cap) = self.rules.cap(instance.terms.weight) {
             return cap.max(1);
         }
@@ -97,9 +114,8 @@ impl Scheduler {
             }
         }
         let own = self.rules.parts(instance.terms.weight);
-        let by_weight = portion(WHOLE, own, high + low).max(1);
         if high == 0 || low == 0 {
-            return by_weight;
+            return portion(WHOLE, own, high + low).max(1);
         }
         let privilege = u64::from(self.rules.priority_percent) * WHOLE / 100;
         let for_high = privilege.max(portion(WHOLE, high, high + low));
@@ -110,23 +126,18 @@ impl Scheduler {
         }
     }
 
-    /// The same of this turn.
-    fn part_of_turn(&self, instance: &Instance) -> i64 {
-        signed(portion(self.turn.length, self.entitled(instance), WHOLE))
-    }
-
-    /// Gives everybody who competes the part of this turn, once.
-    fn grant(&mut self) {
+    /// Gives each instance that competes its part of this turn, once.
+    fn give_parts(&mut self) {
         if self.turn.length == 0 {
             return;
         }
         let number = self.turn.number;
         loop {
-            let mut competing = self.fleet.instances();
-            let Some(next) = competing.find(|i| i.competes() && i.granted != number) else {
+            let mut competing = self.fleet.competing();
+            let Some(next) = competing.find(|i| !i.balance.has_part_of(number)) else {
                 break;
             };
-            let part = self.part_of_turn(next);
+            let part = signed(portion(self.turn.length, self.entitled(next), WHOLE));
             let most = part
                 .saturating_mul(2)
                 .max(signed(self.costs.shortest_window));
@@ -135,23 +146,21 @@ impl Scheduler {
             let Some(next) = self.fleet.find_mut(id) else {
                 break;
             };
-            next.owed = next.owed.saturating_add(part).clamp(-most, most + part);
-            next.granted = number;
+            next.balance.give_part(number, part, most);
         }
     }
 
-    /// The next instance of this turn, if anybody is owed a window: those of high priority first.
+    /// The next instance of this turn, if one is owed a window: those of high priority first.
     fn next_in_turn(&self) -> Option<InstanceId> {
         if self.turn.length == 0 {
             return None;
         }
-        let least = signed(self.costs.least_window);
+        let least = self.least_window();
         let waiting = || {
-            let owed = |i: &&Instance| i.competes() && i.owed >= least;
-            self.fleet.instances().filter(owed)
+            let owed = |i: &&SchedInstance| i.balance.owed() >= least;
+            self.fleet.competing().filter(owed)
         };
         let high = waiting().find(|i| i.terms.high_priority);
-        let next = high.or_else(|| waiting().next());
-        next.map(|i| i.id)
+        high.or_else(|| waiting().next()).map(|i| i.id)
     }
 }

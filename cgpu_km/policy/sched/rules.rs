@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who is entitled to how much: the rules of a GPU, the terms of an instance, and the shares that follow.
+//! What each instance is entitled to: the rules of a GPU, the terms of an instance, and the shares
+//! that follow.
 
-use super::authority::{Nanos, MS};
-
-pub use crate::uapi::{Period, Policy};
+use super::time::{Nanos, MS};
+use crate::uapi::{Period, Policy, MAX_INSTANCES_PER_GPU};
 
 /// Shares are counted in parts of this.
 pub const WHOLE: u64 = 1_000_000;
@@ -15,9 +15,10 @@ pub struct Rules {
     pub policy: Policy,
     /// The base period.
     pub period: Period,
-    /// Instances among which [`Policy::Fair`] divides the GPU, at least 1.
+    /// Instances among which [`Policy::Fair`] divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
     pub max_instances: u32,
-    /// What instances of high priority may take together before weights count again, percent, 1 to 99.
+    /// What instances of high priority may take together before weights count again, percent, 1 to
+    /// 99.
     pub priority_percent: u32,
 }
 
@@ -39,11 +40,22 @@ pub enum Misfit {
     Weights,
     /// There would be more instances than [`Policy::Fair`] has parts for.
     Instances,
+    /// A number of the rules is out of its range.
+    OutOfRange,
 }
 
 impl Rules {
-    /// Whether instances of these weights can have what the policy promises.
+    /// Whether these are rules at all, and instances of these weights can have what the policy
+    /// promises.
+    ///
+    /// # Errors
+    ///
+    /// They are not, or they cannot.
     pub fn admit(&self, weights: impl Iterator<Item = u32>) -> Result<(), Misfit> {
+        let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
+        if !(1..=most).contains(&self.max_instances) || !(1..=99).contains(&self.priority_percent) {
+            return Err(Misfit::OutOfRange);
+        }
         let (count, sum) = weights.fold((0u32, 0u32), |(count, sum), weight| {
             (count.saturating_add(1), sum.saturating_add(weight))
         });
@@ -76,8 +88,8 @@ impl Rules {
     pub(super) fn turn(&self) -> Nanos {
         match (self.policy, self.period) {
             (_, Period::Throughput) => 100 * MS,
-            // A window on a GPU that is idle otherwise loses 1 to 1.5 ms to its beginning (measured on an
-            // H200): caps want long ones, which cost nobody anything.
+            // A window on a GPU that is idle otherwise loses 1 to 1.5 ms to its beginning (measured
+            // on an H200): caps want long ones, which cost nobody anything.
             (Policy::Fair | Policy::Fixed, Period::Latency) => 64 * MS,
             (Policy::Soft, Period::Latency) => 60 * MS,
             (_, Period::Latency) => 32 * MS,

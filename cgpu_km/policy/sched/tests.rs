@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scheduler against a backend that does what it is told and notes it. How well the shares hold is
-//! shown on the model of a GPU (`tests/gpu_model`); here is what must hold whatever the GPU does.
+//! The scheduler against a backend that does what it is told and notes it. How well the shares hold
+//! is shown on the model of a GPU (`tests/gpu_model`); here is what must hold whatever the GPU
+//! does.
 
 use super::*;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
+use crate::policy::ProcessId;
 
 mod behaviour;
 mod random;
@@ -49,7 +51,7 @@ struct Bench {
     now: Nanos,
     /// Channels that are off, gates and slices as set.
     off: Vec<RmName>,
-    gates: Vec<(InstanceId, Gate)>,
+    gates: Vec<(InstanceId, Position)>,
     slices: Vec<(RmName, u32)>,
     done: Vec<(Nanos, Action)>,
     /// What the next calls of each kind answer, where not `Ok`.
@@ -57,9 +59,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(policy: Policy, capabilities: Capabilities) -> Self {
+    fn new(policy: Policy, mechanisms: Mechanisms) -> Self {
         Self {
-            sched: Scheduler::new(capabilities, Costs::MEASURED, rules(policy)).expect("room"),
+            sched: Scheduler::new(mechanisms, Costs::MEASURED, rules(policy)).expect("room"),
             now: 0,
             off: Vec::new(),
             gates: Vec::new(),
@@ -73,13 +75,13 @@ impl Bench {
     fn instance(&mut self, id: InstanceId, terms: Terms, channels: u32) {
         self.sched.add(self.now, id, terms).expect("fits");
         for channel in 0..channels {
-            self.event(Event::Channel {
+            self.event(Event::Channel(NewChannel {
                 instance: id,
                 group: name(id, 1),
                 channel: name(id, 100 + channel),
                 engine: Engine::Compute,
                 process: process(id),
-            });
+            }));
         }
     }
 
@@ -87,17 +89,17 @@ impl Bench {
         self.sched.event(self.now, event).expect("room");
     }
 
-    fn gate(&self, id: InstanceId) -> Gate {
+    fn gate(&self, id: InstanceId) -> Position {
         let set = self.gates.iter().rev().find(|(of, _)| *of == id);
-        set.map_or(Gate::Open, |(_, gate)| *gate)
+        set.map_or(Position::Open, |(_, gate)| *gate)
     }
 
     /// A program of the instance launches: heard of where the gate is not open.
     fn ring(&mut self, id: InstanceId) {
         match self.gate(id) {
-            Gate::Open => return,
-            Gate::Armed => self.gates.push((id, Gate::Open)),
-            Gate::Shut => {}
+            Position::Open => return,
+            Position::Armed => self.gates.push((id, Position::Open)),
+            Position::Shut => {}
         }
         self.event(Event::Rang(id));
     }
@@ -158,7 +160,7 @@ impl Bench {
 
     fn given(&self, id: InstanceId) -> Nanos {
         let view = self.sched.instance_view(self.now, id).expect("is there");
-        view.account.given
+        view.account.gpu_time
     }
 
     /// Calls into the driver since the beginning.

@@ -7,8 +7,8 @@ use crate::sys;
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::nvidia::status::NvStatus;
 use cgpu_km::policy::sched::{
-    Action, Authority, CallError, Capabilities, Costs, Engine, Event, Gate, InstanceId, Nanos,
-    RmName, Rules, Sample, Scheduler, Terms,
+    Action, Authority, CallError, Costs, Engine, Event, InstanceId, Mechanisms, Nanos, NewChannel,
+    Position, RmName, Rules, Sample, Scheduler, Terms,
 };
 use cgpu_km::policy::ProcessId;
 use std::collections::{BTreeMap, HashMap};
@@ -75,7 +75,6 @@ struct Counted {
 
 /// The programs' agents, as an authority.
 struct Backend {
-    capabilities: Capabilities,
     competitors: Vec<Competitor>,
     /// Which instance and which agent a client is of.
     owners: HashMap<u32, (usize, usize)>,
@@ -92,9 +91,9 @@ impl Arbiter {
     pub fn new(
         competitors: &[Competitor],
         rules: Rules,
-        capabilities: Capabilities,
+        mechanisms: Mechanisms,
     ) -> Result<Self, String> {
-        let scheduler = Scheduler::new(capabilities, Costs::MEASURED, rules);
+        let scheduler = Scheduler::new(mechanisms, Costs::MEASURED, rules);
         let mut scheduler = scheduler.map_err(|_| "no memory for a scheduler")?;
         for (id, competitor) in competitors.iter().enumerate() {
             let id = u32::try_from(id).map_err(|e| e.to_string())?;
@@ -105,7 +104,6 @@ impl Arbiter {
         Ok(Self {
             scheduler,
             backend: Backend {
-                capabilities,
                 competitors: competitors.to_vec(),
                 owners: HashMap::new(),
                 sample: None,
@@ -232,7 +230,7 @@ impl Arbiter {
                         // CAST: below 64.
                         let owner = (place, agent as usize);
                         self.backend.owners.insert(channel[0], owner);
-                        Event::Channel {
+                        Event::Channel(NewChannel {
                             instance,
                             group: name(group),
                             channel: name(channel),
@@ -241,7 +239,7 @@ impl Arbiter {
                                 false => Engine::Other,
                             },
                             process: process_of(instance),
-                        }
+                        })
                     }
                     News::Freed(freed) => Event::Freed(name(freed)),
                     News::ClientFreed(client) => Event::ClientFreed(ClientHandle(client)),
@@ -266,10 +264,10 @@ impl Arbiter {
             .filter_map(|place| self.scheduler.instance_view(now, InstanceId(place as u32)))
             .map(|view| {
                 serde_json::json!({
-                    "given_ns": view.account.given,
+                    "given_ns": view.account.gpu_time,
                     "windows": view.account.windows,
                     "preemptions": view.account.preemptions,
-                    "parked_ns": view.account.parked,
+                    "parked_ns": view.account.blocked,
                 })
             })
             .collect();
@@ -340,10 +338,6 @@ impl Backend {
 }
 
 impl Authority for Backend {
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
     fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError> {
         self.group_call(group, Request::Timeslice { microseconds })
     }
@@ -383,14 +377,14 @@ impl Authority for Backend {
         self.group_call(group, Request::Preempt)
     }
 
-    fn set_gate(&mut self, instance: InstanceId, gate: Gate) -> Result<(), CallError> {
+    fn set_gate(&mut self, instance: InstanceId, gate: Position) -> Result<(), CallError> {
         // CAST: few.
         let competitor = self.competitors.get(instance.0 as usize);
         let compute = competitor.ok_or(CallError::Failed)?.compute;
         compute.set_gate(match gate {
-            Gate::Open => compute::OPEN,
-            Gate::Armed => compute::ARMED,
-            Gate::Shut => compute::SHUT,
+            Position::Open => compute::OPEN,
+            Position::Armed => compute::ARMED,
+            Position::Shut => compute::SHUT,
         });
         compute.move_gates().then_some(()).ok_or(CallError::Failed)
     }

@@ -4,7 +4,7 @@
 use crate::driven::Driven;
 use crate::world::{alone, Habit};
 use crate::{Nanos, MS, US};
-use cgpu_km::policy::sched::{Capabilities, Period, Policy, Rules, Terms};
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
 use serde::Serialize;
 
 /// The lengths of kernels that the cases use.
@@ -78,19 +78,19 @@ impl Outcome {
 }
 
 /// Programs of these habits in instances of these terms: what came out in each of the times that they were measured.
-pub fn run(capabilities: Capabilities, rules: Rules, programs: &[(Habit, Terms)]) -> Vec<Outcome> {
-    run_from(0, BEFORE, capabilities, rules, programs)
+pub fn run(mechanisms: Mechanisms, rules: Rules, programs: &[(Habit, Terms)]) -> Vec<Outcome> {
+    run_from(0, BEFORE, mechanisms, rules, programs)
 }
 
 /// The same on a GPU that is as old as this, when they have run for so long.
 pub fn run_from(
     age: Nanos,
     before: Nanos,
-    capabilities: Capabilities,
+    mechanisms: Mechanisms,
     rules: Rules,
     programs: &[(Habit, Terms)],
 ) -> Vec<Outcome> {
-    let mut driven = Driven::new(capabilities, rules);
+    let mut driven = Driven::new(mechanisms, rules);
     driven.run(age);
     for (habit, terms) in programs {
         driven.add(*habit, *terms);
@@ -189,20 +189,20 @@ impl Line {
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     name: &'static str,
-    means: Capabilities,
+    means: Mechanisms,
 }
 
 /// All that the driver's kernel interface offers.
 pub const RMAPI: Backend = Backend {
     name: "rmapi",
-    means: Capabilities::ALL,
+    means: Mechanisms::ALL,
 };
 /// The same where the driver tells no samples (a GPU that is divided by MIG).
 pub const NO_SAMPLES: Backend = Backend {
     name: "rmapi-no-samples",
-    means: Capabilities {
+    means: Mechanisms {
         samples: false,
-        ..Capabilities::ALL
+        ..Mechanisms::ALL
     },
 };
 

@@ -7,8 +7,8 @@ use crate::world::{Habit, World};
 use crate::{Nanos, MS, US};
 use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
 use cgpu_km::policy::sched::{
-    Action, Capabilities, Costs, Engine, Event, Gate, InstanceId, RmName, Rules, Sample, Scheduler,
-    Terms,
+    Action, Costs, Engine, Event, InstanceId, Mechanisms, NewChannel, Position, RmName, Rules,
+    Sample, Scheduler, Terms,
 };
 use cgpu_km::policy::ProcessId;
 
@@ -95,10 +95,10 @@ impl Waiting {
 
 impl Driven {
     /// A scheduler with these means and rules, and nobody to schedule.
-    pub fn new(capabilities: Capabilities, rules: Rules) -> Self {
+    pub fn new(mechanisms: Mechanisms, rules: Rules) -> Self {
         Self {
             world: World::new(),
-            sched: Scheduler::new(capabilities, Costs::MEASURED, rules).expect("room"),
+            sched: Scheduler::new(mechanisms, Costs::MEASURED, rules).expect("room"),
             call: None,
             wake_at: Some(0),
             calls: Vec::new(),
@@ -112,13 +112,13 @@ impl Driven {
         let now = self.world.now();
         self.world.programs[program].begin_at(now + MS);
         self.sched.add(now, id_of(program), terms).expect("fits");
-        let channel = Event::Channel {
+        let channel = Event::Channel(NewChannel {
             instance: id_of(program),
             group: group_of(program),
             channel: channel_of(program),
             engine: Engine::Compute,
             process: process(program),
-        };
+        });
         self.sched.event(now, channel).expect("room");
         self.wake();
         program
@@ -281,6 +281,6 @@ impl Driven {
     pub fn is_open(&self, program: usize) -> bool {
         let now = self.world.now();
         let view = self.sched.instance_view(now, id_of(program));
-        view.is_some_and(|v| v.gate == Gate::Open)
+        view.is_some_and(|v| v.gate == Position::Open)
     }
 }

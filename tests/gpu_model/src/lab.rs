@@ -5,7 +5,7 @@
 use crate::gpu::What;
 use crate::world::{alone, Habit, World};
 use crate::{Nanos, MS, US};
-use cgpu_km::policy::sched::Gate;
+use cgpu_km::policy::sched::Position;
 
 /// A command's way to the process that carries it out and back, beside the driver's call.
 const MESSAGE: Nanos = 100 * US;
@@ -83,11 +83,11 @@ impl Lab {
         match drill {
             Drill::Slices(..) => self.sleep(100 * MS),
             Drill::DoorbellTurns(a, b) => {
-                self.gate(1, Gate::Shut);
-                self.gate(0, Gate::Open);
+                self.gate(1, Position::Shut);
+                self.gate(0, Position::Open);
                 self.sleep(a);
-                self.gate(0, Gate::Shut);
-                self.gate(1, Gate::Open);
+                self.gate(0, Position::Shut);
+                self.gate(1, Position::Open);
                 self.sleep(b);
             }
             Drill::Windows(a, b) => {
@@ -111,9 +111,9 @@ impl Lab {
                 self.sleep(off);
             }
             Drill::DoorbellCap(on, off) => {
-                self.gate(0, Gate::Open);
+                self.gate(0, Position::Open);
                 self.sleep(on);
-                self.gate(0, Gate::Shut);
+                self.gate(0, Position::Shut);
                 self.sleep(off);
             }
             Drill::ChannelCap(on, off) => {
@@ -139,7 +139,7 @@ impl Lab {
         self.until(to);
     }
 
-    fn gate(&mut self, program: usize, gate: Gate) {
+    fn gate(&mut self, program: usize, gate: Position) {
         self.world.set_gate(program, gate);
         self.message();
     }

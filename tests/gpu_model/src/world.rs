@@ -3,7 +3,7 @@
 
 use crate::gpu::Gpu;
 use crate::{Nanos, US};
-use cgpu_km::policy::sched::Gate;
+use cgpu_km::policy::sched::Position;
 
 /// A kernel's end to the launch of the next one by a program that waited for it. Follows from the rate of
 /// such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
@@ -32,7 +32,7 @@ pub struct Program {
     /// The channel.
     pub channel: u32,
     /// Its doorbell.
-    gate: Gate,
+    gate: Position,
     /// It sleeps at it.
     parked: bool,
     /// It launches nothing more for the time being.
@@ -87,7 +87,7 @@ impl World {
             habit,
             group,
             channel,
-            gate: Gate::Open,
+            gate: Position::Open,
             parked: false,
             stopped: false,
             outstanding: 0,
@@ -107,11 +107,11 @@ impl World {
     }
 
     /// A program's doorbell is set; who slept at it goes on, if it may.
-    pub fn set_gate(&mut self, program: usize, gate: Gate) {
+    pub fn set_gate(&mut self, program: usize, gate: Position) {
         let now = self.now();
         let program = &mut self.programs[program];
         program.gate = gate;
-        if gate != Gate::Shut && program.parked {
+        if gate != Position::Shut && program.parked {
             program.parked = false;
             program.launch_at = Some(now + WAKE);
         }
@@ -180,16 +180,16 @@ impl World {
             return false;
         }
         match program.gate {
-            Gate::Shut => {
+            Position::Shut => {
                 program.parked = true;
                 true
             }
-            Gate::Armed => {
-                program.gate = Gate::Open;
+            Position::Armed => {
+                program.gate = Position::Open;
                 self.submit(index);
                 true
             }
-            Gate::Open => {
+            Position::Open => {
                 self.submit(index);
                 false
             }

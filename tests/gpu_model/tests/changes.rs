@@ -2,7 +2,7 @@
 //! What the operator changes while the GPU is full is there within one period: which windows there are is taken from the
 //! model, which knows at every moment whose kernel runs. And no kernel is lost.
 
-use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms};
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Terms};
 use gpu_model::cases::{rules, weight, DEEP};
 use gpu_model::driven::Driven;
 use gpu_model::world::Habit;
@@ -124,7 +124,7 @@ const CHANGES: [Change; 4] = [
 ];
 
 fn started(age: Nanos) -> Driven {
-    let mut driven = Driven::new(Capabilities::ALL, rules(Policy::Weight, Period::Latency));
+    let mut driven = Driven::new(Mechanisms::ALL, rules(Policy::Weight, Period::Latency));
     for habit in HABITS {
         driven.add(habit, weight(1));
     }

@@ -5,7 +5,7 @@
 //! A program that is alone does not fill the GPU, if it waits for its kernels. So what its kernels ran is taken as a part of what
 //! they run alone in the same time.
 
-use cgpu_km::policy::sched::{Capabilities, InstanceId, Period, Policy, Terms};
+use cgpu_km::policy::sched::{InstanceId, Mechanisms, Period, Policy, Terms};
 use gpu_model::cases::{rules, weight, DEEP, KERNELS, SHORT};
 use gpu_model::driven::Driven;
 use gpu_model::world::{alone, Habit};
@@ -20,7 +20,7 @@ const WINDOWS: f64 = 0.01;
 fn given(driven: &Driven, program: usize) -> Nanos {
     let id = InstanceId(u32::try_from(program).expect("few"));
     let view = driven.sched.instance_view(driven.world.now(), id);
-    view.expect("is there").account.given
+    view.expect("is there").account.gpu_time
 }
 
 /// By how much `given` is off for each program while `during` goes on, as a fraction of what it should be.
@@ -42,7 +42,7 @@ fn errors(driven: &mut Driven, habits: &[Habit], during: impl FnOnce(&mut Driven
 }
 
 fn started(policy: Policy, programs: &[(Habit, Terms)]) -> Driven {
-    let mut driven = Driven::new(Capabilities::ALL, rules(policy, Period::Latency));
+    let mut driven = Driven::new(Mechanisms::ALL, rules(policy, Period::Latency));
     for (habit, terms) in programs {
         driven.add(*habit, *terms);
     }

@@ -2,7 +2,7 @@
 //! The scheduler on the model: shares while programs come and go, nobody starves, calls are few, and what
 //! the operator changes takes effect without losing work.
 
-use cgpu_km::policy::sched::{Capabilities, Period, Policy, Terms, CALLS_PER_SECOND};
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Terms, CALLS_PER_SECOND};
 use gpu_model::cases::{
     by_weight, cap, longest_wait, pair, rules, run_from, weight, DEEP, KERNELS, RMAPI, SHORT,
 };
@@ -12,7 +12,7 @@ use gpu_model::{Nanos, MS, US};
 use proptest::prelude::*;
 
 fn started(policy: Policy, programs: &[(Habit, Terms)]) -> Driven {
-    let mut driven = Driven::new(Capabilities::ALL, rules(policy, Period::Latency));
+    let mut driven = Driven::new(Mechanisms::ALL, rules(policy, Period::Latency));
     for (habit, terms) in programs {
         driven.add(*habit, *terms);
     }
@@ -149,7 +149,7 @@ fn who_comes_back_borrows_under_soft() {
     };
     let ran = |policy| {
         let rules = rules(policy, Period::Throughput);
-        let mut driven = Driven::new(Capabilities::ALL, rules);
+        let mut driven = Driven::new(Mechanisms::ALL, rules);
         driven.add(LONG, weight(1));
         driven.add(burst, weight(1));
         let mut before = 0;
@@ -188,9 +188,9 @@ fn hard_and_soft_policies_differ_in_what_is_left_over() {
 /// samples help.
 #[test]
 fn kernels_that_become_long_are_no_silence() {
-    let without = Capabilities {
+    let without = Mechanisms {
         samples: false,
-        ..Capabilities::ALL
+        ..Mechanisms::ALL
     };
     let mut driven = Driven::new(without, rules(Policy::Weight, Period::Latency));
     let short = Habit { depth: 8, ..SHORT };
@@ -267,9 +267,9 @@ fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
 /// whatever moments they are taken; without them a neighbour loses what it should have, and a cap does not hold.
 #[test]
 fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
-    let error = |capabilities, age, programs: &[(Habit, Terms)]| {
+    let error = |mechanisms, age, programs: &[(Habit, Terms)]| {
         let rules = rules(Policy::Weight, Period::Latency);
-        let outcomes = run_from(age, 1000 * MS, capabilities, rules, programs);
+        let outcomes = run_from(age, 1000 * MS, mechanisms, rules, programs);
         let weights: Vec<_> = programs.iter().map(|(_, terms)| terms.weight).collect();
         let wanted = by_weight(&weights);
         let worst = outcomes.iter().map(|outcome| outcome.worst(&wanted));
@@ -286,7 +286,7 @@ fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
         for age in (0..8).map(|part| part * 21 * MS) {
             for weights in [[25, 75], [75, 25]] {
                 let programs = [(long, weight(weights[0])), (other, weight(weights[1]))];
-                errors.extend(error(Capabilities::ALL, age, &programs));
+                errors.extend(error(Mechanisms::ALL, age, &programs));
             }
         }
         let line = cap(RMAPI, long);
@@ -301,9 +301,9 @@ fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
         depth: 1,
     };
     let programs = [(long, weight(25)), (SHORT, weight(75))];
-    let without = Capabilities {
+    let without = Mechanisms {
         samples: false,
-        ..Capabilities::ALL
+        ..Mechanisms::ALL
     };
     let errors = error(without, 0, &programs);
     assert!(errors[0] > 0.5, "samples make no difference: {errors:?}");
@@ -418,9 +418,9 @@ fn slices_end_at_once_when_something_changes() {
 /// Where slices cannot be set there are windows.
 #[test]
 fn full_queues_share_by_windows_where_there_are_no_slices() {
-    let without = Capabilities {
+    let without = Mechanisms {
         timeslice: false,
-        ..Capabilities::ALL
+        ..Mechanisms::ALL
     };
     let mut driven = Driven::new(without, rules(Policy::Weight, Period::Latency));
     driven.add(DEEP, weight(3));

@@ -10,24 +10,24 @@ fn off_by(got: Nanos, wanted: Nanos) -> u64 {
 
 #[test]
 fn an_instance_alone_costs_nothing() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.instance(B, terms(3), 8);
     bench.settle();
-    assert_eq!(bench.gate(A), Gate::Armed);
+    assert_eq!(bench.gate(A), Position::Armed);
     bench.ring(A);
     bench.settle();
     let before = bench.done.len();
     bench.run(5000 * MS, &[A]);
     assert_eq!(bench.done.len(), before, "{:?}", bench.done);
-    assert_eq!(bench.gate(A), Gate::Open);
+    assert_eq!(bench.gate(A), Position::Open);
     assert_eq!(bench.sched.deadline(), None);
     assert_eq!(bench.sched.view().mode, Mode::Free);
 }
 
 #[test]
 fn two_share_by_weight_in_windows() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(75), 8);
     bench.instance(B, terms(25), 8);
     bench.run(3000 * MS, &[A, B]);
@@ -39,7 +39,7 @@ fn two_share_by_weight_in_windows() {
 
 #[test]
 fn a_cap_holds_for_one_that_is_alone() {
-    let mut bench = Bench::new(Policy::Fixed, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Fixed, Mechanisms::ALL);
     bench.instance(A, terms(30), 8);
     bench.run(3000 * MS, &[A]);
     let given = bench.given(A);
@@ -50,11 +50,11 @@ fn a_cap_holds_for_one_that_is_alone() {
 /// gate is bound to launch.
 #[test]
 fn who_wakes_late_keeps_competing() {
-    let mut bench = Bench::new(Policy::Fixed, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Fixed, Mechanisms::ALL);
     bench.instance(A, terms(50), 8);
     bench.instance(B, terms(50), 8);
     bench.run(500 * MS, &[A]);
-    assert_eq!(bench.gate(B), Gate::Shut);
+    assert_eq!(bench.gate(B), Position::Shut);
     // A task of B stops at the shut gate, is let go, and gets no processor for the next 60 ms.
     bench.ring(B);
     let windows = |bench: &Bench| {
@@ -70,7 +70,7 @@ fn who_wakes_late_keeps_competing() {
 
 #[test]
 fn who_falls_silent_holds_no_window() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.instance(B, terms(1), 8);
     bench.run(1000 * MS, &[A, B]);
@@ -91,7 +91,7 @@ fn who_falls_silent_holds_no_window() {
 
 #[test]
 fn a_suspended_instance_is_off_at_once_and_back_at_once() {
-    let mut bench = Bench::new(Policy::Native, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Native, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.run(10 * MS, &[A]);
     let suspended = Terms {
@@ -104,7 +104,7 @@ fn a_suspended_instance_is_off_at_once_and_back_at_once() {
         .expect("is there");
     bench.settle();
     assert!(bench.is_off(A));
-    assert_eq!(bench.gate(A), Gate::Shut);
+    assert_eq!(bench.gate(A), Position::Shut);
     bench.ring(A);
     bench.run(1000 * MS, &[]);
     bench
@@ -113,16 +113,16 @@ fn a_suspended_instance_is_off_at_once_and_back_at_once() {
         .expect("is there");
     bench.settle();
     assert!(!bench.is_off(A));
-    assert_eq!(bench.gate(A), Gate::Open);
+    assert_eq!(bench.gate(A), Position::Open);
     let view = bench.sched.instance_view(bench.now, A).expect("is there");
-    assert!(view.account.parked >= 1000 * MS, "{view:?}");
+    assert!(view.account.blocked >= 1000 * MS, "{view:?}");
 }
 
 #[test]
 fn without_the_firmware_a_time_slice_of_0_suspends() {
-    let without = Capabilities {
+    let without = Mechanisms {
         switch: false,
-        ..Capabilities::ALL
+        ..Mechanisms::ALL
     };
     let mut bench = Bench::new(Policy::Weight, without);
     bench.instance(A, terms(1), 8);
@@ -149,11 +149,11 @@ fn without_the_firmware_a_time_slice_of_0_suspends() {
 
 #[test]
 fn weights_that_do_not_fit_are_refused() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(70), 1);
     bench.instance(B, terms(60), 1);
     let refused = bench.sched.set_rules(0, rules(Policy::Fixed));
-    assert_eq!(refused, Err(Refused::Misfit(Misfit::Weights)));
+    assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Weights)));
     assert_eq!(bench.sched.rules().policy, Policy::Weight);
     bench.sched.set_terms(0, B, terms(30)).expect("fits");
     bench
@@ -161,20 +161,20 @@ fn weights_that_do_not_fit_are_refused() {
         .set_rules(0, rules(Policy::Fixed))
         .expect("fits");
     let refused = bench.sched.set_terms(0, B, terms(31));
-    assert_eq!(refused, Err(Refused::Misfit(Misfit::Weights)));
+    assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Weights)));
     let refused = bench.sched.add(0, InstanceId(3), terms(1));
-    assert_eq!(refused, Err(Refused::Misfit(Misfit::Weights)));
+    assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Weights)));
     let fair = Rules {
         max_instances: 1,
         ..rules(Policy::Fair)
     };
     let refused = bench.sched.set_rules(0, fair);
-    assert_eq!(refused, Err(Refused::Misfit(Misfit::Instances)));
+    assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Instances)));
 }
 
 #[test]
 fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.instance(B, terms(1), 8);
     bench.run(100 * MS, &[A, B]);
@@ -182,33 +182,33 @@ fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
     bench.sched.remove(bench.now, A);
     bench.settle();
     assert!(!bench.is_off(B));
-    assert_eq!(bench.gate(B), Gate::Open);
+    assert_eq!(bench.gate(B), Position::Open);
     assert_eq!(bench.sched.deadline(), None);
 }
 
 #[test]
 fn a_channel_that_appears_in_anothers_window_is_switched_off() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.instance(B, terms(1), 8);
     bench.run(100 * MS, &[A, B]);
     let kept_out = if bench.is_off(A) { A } else { B };
     assert!(bench.is_off(kept_out));
     let channel = name(kept_out, 500);
-    bench.event(Event::Channel {
+    bench.event(Event::Channel(NewChannel {
         instance: kept_out,
         group: name(kept_out, 2),
         channel,
         engine: Engine::Compute,
         process: process(kept_out),
-    });
+    }));
     bench.settle();
     assert!(bench.off.contains(&channel));
 }
 
 #[test]
 fn a_channel_that_the_driver_refuses_does_not_hinder_the_others() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     let stale = name(A, 103);
     bench.failing = Box::new(move |action, channels| match action {
         Action::Switch { .. } if channels.contains(&stale) => Err(CallError::Failed),
@@ -224,7 +224,7 @@ fn a_channel_that_the_driver_refuses_does_not_hinder_the_others() {
 
 #[test]
 fn a_channel_that_is_not_there_is_found_out_and_forgotten() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     let stale = name(A, 103);
     let named = std::rc::Rc::new(std::cell::Cell::new(0));
     let count = named.clone();
@@ -246,7 +246,7 @@ fn a_channel_that_is_not_there_is_found_out_and_forgotten() {
 
 #[test]
 fn what_the_driver_cannot_do_is_not_tried_again() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.failing = Box::new(|action, _| match action {
         Action::Switch { .. } => Err(CallError::Unsupported),
         _ => Ok(()),
@@ -256,15 +256,18 @@ fn what_the_driver_cannot_do_is_not_tried_again() {
     bench.run(2000 * MS, &[A, B]);
     let tried = |(_, action): &&(Nanos, Action)| matches!(action, Action::Switch { .. });
     assert_eq!(bench.done.iter().filter(tried).count(), 1);
-    assert!(!bench.sched.capabilities().switch);
+    assert!(!bench.sched.mechanisms().switch);
     // Without it nobody is kept from the GPU.
     assert_eq!(bench.sched.view().mode, Mode::Native);
-    assert_eq!((bench.gate(A), bench.gate(B)), (Gate::Open, Gate::Open));
+    assert_eq!(
+        (bench.gate(A), bench.gate(B)),
+        (Position::Open, Position::Open)
+    );
 }
 
 #[test]
 fn high_priority_interrupts_a_window() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.instance(
         B,
@@ -284,7 +287,7 @@ fn high_priority_interrupts_a_window() {
         bench.run((40 + request) * MS, &[A, third]);
         let asked = bench.now;
         bench.ring(B);
-        while bench.is_off(B) || bench.gate(B) == Gate::Shut || !bench.is_off(A) {
+        while bench.is_off(B) || bench.gate(B) == Position::Shut || !bench.is_off(A) {
             bench.settle();
             bench.now += 10 * US;
             assert!(bench.now < asked + 100 * MS, "not let in");
@@ -296,7 +299,7 @@ fn high_priority_interrupts_a_window() {
 
 #[test]
 fn a_change_of_policy_takes_effect_within_a_turn() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(10), 8);
     bench.instance(B, terms(30), 8);
     bench.run(500 * MS, &[A, B]);
@@ -315,8 +318,8 @@ fn a_change_of_policy_takes_effect_within_a_turn() {
         .expect("fits");
     bench.settle();
     assert!(!bench.is_off(A) && !bench.is_off(B));
-    assert_eq!(bench.gate(A), Gate::Open);
-    assert_eq!(bench.gate(B), Gate::Open);
+    assert_eq!(bench.gate(A), Position::Open);
+    assert_eq!(bench.gate(B), Position::Open);
     assert_eq!(bench.sched.deadline(), None);
 }
 
@@ -337,7 +340,7 @@ fn reads(bench: &Bench) -> Vec<Nanos> {
 #[test]
 fn who_is_seen_at_work_is_not_taken_to_have_none() {
     for seen in [false, true] {
-        let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+        let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
         bench.instance(A, terms(1), 8);
         bench.instance(B, terms(1), 8);
         bench.run(500 * MS, &[A, B]);
@@ -367,7 +370,7 @@ fn who_is_seen_at_work_is_not_taken_to_have_none() {
 /// What the ring says of the time before a program was last heard of is no work of now; nor is what was told before.
 #[test]
 fn old_samples_tell_nothing() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.instance(B, terms(1), 8);
     bench.run(3000 * MS, &[A, B]);
@@ -397,7 +400,7 @@ fn old_samples_tell_nothing() {
 
 #[test]
 fn a_sample_of_a_stranger_is_nobodys() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.settle();
     let stranger = Sample {
@@ -419,15 +422,17 @@ fn a_sample_of_a_stranger_is_nobodys() {
 /// On the host a process can have channels in several instances: a sample of it says nothing of any of them.
 #[test]
 fn a_process_in_two_instances_is_in_neither() {
-    let mut bench = Bench::new(Policy::Weight, Capabilities::ALL);
+    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.instance(A, terms(1), 1);
     bench.instance(B, terms(1), 1);
-    let shared = |id: InstanceId| Event::Channel {
-        instance: id,
-        group: name(id, 2),
-        channel: name(id, 200),
-        engine: Engine::Compute,
-        process: ProcessId(7),
+    let shared = |id: InstanceId| {
+        Event::Channel(NewChannel {
+            instance: id,
+            group: name(id, 2),
+            channel: name(id, 200),
+            engine: Engine::Compute,
+            process: ProcessId(7),
+        })
     };
     bench.event(shared(A));
     bench.now = 1000 * MS;

@@ -36,7 +36,7 @@ enum Step {
     Terms(usize, Terms),
     Rules(Rules),
     /// A driver is found, which can do so much.
-    Adopt(Capabilities),
+    Adopt(Mechanisms),
     /// It goes, and with it all channels.
     Release,
     Channel {
@@ -122,9 +122,9 @@ fn rules() -> impl Strategy<Value = Rules> {
 }
 
 /// The doorbell is always there.
-fn means() -> impl Strategy<Value = Capabilities> {
+fn means() -> impl Strategy<Value = Mechanisms> {
     let bit = || prop::bool::weighted(0.8);
-    (bit(), bit(), bit(), bit()).prop_map(|(timeslice, switch, preempt, samples)| Capabilities {
+    (bit(), bit(), bit(), bit()).prop_map(|(timeslice, switch, preempt, samples)| Mechanisms {
         timeslice,
         switch,
         preempt,

@@ -9,12 +9,12 @@ use cgpu_gpu::record;
 use cgpu_gpu::state::{self, Gpu, State};
 use cgpu_gpu::sys;
 use cgpu_gpu::weigh::{Arbiter, Competitor};
-use cgpu_km::nvidia::capability::Capabilities as NvCapabilities;
+use cgpu_km::nvidia::capability::Capabilities;
 use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
 use cgpu_km::nvidia::nvos;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::sched::{Capabilities, Period, Policy, Rules, Terms};
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
 use cgpu_km::policy::{GpuId, ManagedMode};
 use cgpu_km::uapi::capability::NAMES;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -103,7 +103,7 @@ struct Run {
     managed: Managed,
     /// What the instance is for, with commas between: compute, utility, graphics, video, profiling, rdma
     #[arg(long, value_parser = capabilities)]
-    caps: Option<NvCapabilities>,
+    caps: Option<Capabilities>,
     /// Minors of the GPUs that the instance has; all where none is given
     #[arg(long)]
     gpu: Vec<u32>,
@@ -231,7 +231,7 @@ fn record_to(command: &mut Command, prefix: &Path, found: &Found) {
 }
 
 /// Reads what an instance is for.
-fn capabilities(text: &str) -> Result<NvCapabilities, String> {
+fn capabilities(text: &str) -> Result<Capabilities, String> {
     let bit = |word| {
         let mut names = NAMES.into_iter();
         names.find(|(_, name)| *name == word).map(|(bit, _)| bit)
@@ -239,7 +239,7 @@ fn capabilities(text: &str) -> Result<NvCapabilities, String> {
     let bits = text
         .split(',')
         .try_fold(0, |bits, word| Some(bits | bit(word)?));
-    bits.and_then(NvCapabilities::from_bits)
+    bits.and_then(Capabilities::from_bits)
         .ok_or_else(|| "that is none, or one of them is none".to_owned())
 }
 
@@ -275,7 +275,7 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
         let id = GpuId(gpu.facts.device_instance);
         state.with_accounting(|accounting| {
             accounting.set_managed_mode(id, run.managed.mode());
-            accounting.set_capabilities(id, run.caps.unwrap_or(NvCapabilities::DEFAULT));
+            accounting.set_capabilities(id, run.caps.unwrap_or(Capabilities::DEFAULT));
         });
     }
     let mut clocks = Vec::new();
@@ -343,10 +343,10 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
         max_instances: 16,
         priority_percent: 80,
     };
-    let capabilities = if weigh.native {
-        Capabilities::NONE
+    let mechanisms = if weigh.native {
+        Mechanisms::NONE
     } else {
-        Capabilities::ALL
+        Mechanisms::ALL
     };
     let mut competitors = Vec::new();
     let mut files = Vec::new();
@@ -375,7 +375,7 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
         files.push(file);
         programs.push(program.split(' ').map(OsString::from).collect::<Vec<_>>());
     }
-    let mut arbiter = Arbiter::new(&competitors, rules, capabilities)?;
+    let mut arbiter = Arbiter::new(&competitors, rules, mechanisms)?;
     if let Some(path) = &weigh.log {
         arbiter.log_to(Box::new(BufWriter::new(fs::File::create(path)?)));
     }

@@ -17,14 +17,14 @@ pub(super) struct Member {
     terms: Terms,
     added_at: Nanos,
     /// Where its doorbells are.
-    gate: Gate,
+    gate: Position,
     /// Since when a task of it sleeps there.
     parked: Option<Nanos>,
     /// When a task that slept does what it wanted to do.
     wakes_at: Option<Nanos>,
     /// When its program launches next.
     ring_at: Option<Nanos>,
-    account: account::Account,
+    account: Account,
     /// When it was last as it should be.
     right_at: Nanos,
 }
@@ -65,7 +65,7 @@ pub(super) struct World {
     /// Freed, and not told yet.
     untold: Vec<Event>,
     /// What the driver can do.
-    driver: Capabilities,
+    driver: Mechanisms,
     call: Option<Call>,
     /// When calls into the driver of the last second began.
     calls: VecDeque<Nanos>,
@@ -84,7 +84,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let rules = super::super::rules(Policy::Native);
-        let sched = Scheduler::new(Capabilities::DOORBELL, Costs::MEASURED, rules);
+        let sched = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, rules);
         Self {
             sched: sched.expect("room"),
             now: 1000 * MS,
@@ -93,7 +93,7 @@ impl World {
             groups: Vec::new(),
             channels: Vec::new(),
             untold: Vec::new(),
-            driver: Capabilities::DOORBELL,
+            driver: Mechanisms::DOORBELL,
             call: None,
             calls: VecDeque::new(),
             wakes: VecDeque::new(),
@@ -125,7 +125,7 @@ impl World {
             }
             Step::Adopt(means) => {
                 self.driver = means;
-                self.sched.set_capabilities(self.now, Capabilities::ALL);
+                self.sched.set_mechanisms(self.now, Mechanisms::ALL);
             }
             Step::Release => {
                 for client in 0..self.members.len() {
@@ -133,9 +133,8 @@ impl World {
                 }
                 // The call that is under way is waited for.
                 self.perform(false);
-                self.driver = Capabilities::DOORBELL;
-                self.sched
-                    .set_capabilities(self.now, Capabilities::DOORBELL);
+                self.driver = Mechanisms::DOORBELL;
+                self.sched.set_mechanisms(self.now, Mechanisms::DOORBELL);
             }
             Step::Channel {
                 owner,
@@ -214,11 +213,11 @@ impl World {
             id,
             terms,
             added_at: self.now,
-            gate: Gate::Open,
+            gate: Position::Open,
             parked: None,
             wakes_at: None,
             ring_at: None,
-            account: account::Account::default(),
+            account: Account::default(),
             right_at: self.now,
         });
     }
@@ -280,7 +279,7 @@ impl World {
                 name: group,
                 owner,
                 engine,
-                slice: fleet::DEFAULT_SLICE_US,
+                slice: instance::DEFAULT_SLICE_US,
             });
         }
         self.channels.push(Channel {
@@ -290,13 +289,13 @@ impl World {
             engine,
             off: false,
         });
-        self.event(Event::Channel {
+        self.event(Event::Channel(NewChannel {
             instance: owner,
             group,
             channel,
             engine,
             process,
-        });
+        }));
     }
 
     fn free(&mut self, name: RmName, told: bool) {
@@ -363,9 +362,9 @@ impl World {
         let now = self.now;
         let member = &mut self.members[at];
         match member.gate {
-            Gate::Open => return,
-            Gate::Armed => member.gate = Gate::Open,
-            Gate::Shut => member.parked = member.parked.or(Some(now)),
+            Position::Open => return,
+            Position::Armed => member.gate = Position::Open,
+            Position::Shut => member.parked = member.parked.or(Some(now)),
         }
         let id = member.id;
         self.event(Event::Rang(id));
@@ -472,7 +471,7 @@ impl World {
             Action::SetGate { instance, gate } if result.is_ok() => {
                 if let Some(member) = self.members.iter_mut().find(|m| m.id == instance) {
                     member.gate = gate;
-                    if gate != Gate::Shut && member.parked.take().is_some() {
+                    if gate != Position::Shut && member.parked.take().is_some() {
                         member.wakes_at = Some(now + 20 * US);
                     }
                 }
@@ -607,7 +606,7 @@ impl World {
             let may = busy & (1 << at) != 0 && on && member.parked.is_none();
             if !may {
                 member.ring_at = None;
-            } else if member.gate != Gate::Open {
+            } else if member.gate != Position::Open {
                 member.ring_at = member.ring_at.or(Some(now + pace));
             } else {
                 member.ring_at = None;
@@ -634,7 +633,7 @@ impl World {
 
     /// Everybody is where it should be, or was not for so long at most.
     pub(super) fn is_in_order(&mut self, most: Nanos) -> Checked {
-        let means = self.sched.capabilities();
+        let means = self.sched.mechanisms();
         let mode = self.sched.view().mode;
         let held = matches!(mode, Mode::Windows);
         let now = self.now;
@@ -646,7 +645,7 @@ impl World {
                     .filter(|g| g.owner == member.id && g.engine == Engine::Compute)
             };
             let right = if member.terms.suspended {
-                member.gate == Gate::Shut
+                member.gate == Position::Shut
                     && (!means.switch || channels().all(|c| c.off))
                     && (means.switch || !means.timeslice || groups().all(|g| g.slice == 0))
             } else if held {
@@ -654,9 +653,9 @@ impl World {
                 most == 0 || member.parked.is_none() || channels().next().is_none()
             } else {
                 let slice = |g: &Group| mode != Mode::Slices && g.slice != 0 || g.slice > 0;
-                member.gate != Gate::Shut
+                member.gate != Position::Shut
                     && (mode == Mode::Slices || !means.switch || channels().all(|c| !c.off))
-                    && (mode != Mode::Native || member.gate == Gate::Open)
+                    && (mode != Mode::Native || member.gate == Position::Open)
                     && (!means.timeslice || groups().all(slice))
             };
             if right {
@@ -682,12 +681,12 @@ impl World {
             let (before, account) = (member.account, seen.account);
             let age = self.now - member.added_at;
             prop_assert!(
-                account.parked <= age && account.parked >= before.parked,
+                account.blocked <= age && account.blocked >= before.blocked,
                 "{seen:?}"
             );
             prop_assert!(account.windows >= before.windows);
             prop_assert!(account.preemptions >= before.preemptions);
-            all += account.given;
+            all += account.gpu_time;
             member.account = account;
         }
         // A window that ends early is charged until its channels are off, and others' work is charged to be there from up to
@@ -711,7 +710,7 @@ impl World {
 
     fn forget_given(&mut self) {
         let view = |m: &Member| self.sched.instance_view(self.now, m.id);
-        let given = |m| view(m).map_or(0, |view| view.account.given);
+        let given = |m| view(m).map_or(0, |view| view.account.gpu_time);
         self.given.0 = self.members.iter().map(given).sum();
     }
 
@@ -729,9 +728,9 @@ impl World {
                 .find(|m| m.id == instance.id)
                 .map(|m| m.gate);
             // Who came while it was being armed sleeps, and comes again at once.
-            let comes = (gate, instance.gate) == (Some(Gate::Armed), Gate::Open);
+            let comes = (gate, instance.door.position()) == (Some(Position::Armed), Position::Open);
             prop_assert!(
-                comes || gate == Some(instance.gate),
+                comes || gate == Some(instance.door.position()),
                 "{gate:?}: {instance:?}"
             );
         }
@@ -749,7 +748,7 @@ impl World {
             let real = self.groups.iter().find(|g| g.name == group.name);
             let slice = real.map(|g| g.slice);
             prop_assert!(
-                slice.is_some() && (group.slice.is_none() || group.slice == slice),
+                slice.is_some() && (group.slice_us.is_none() || group.slice_us == slice),
                 "{slice:?}: {group:?}"
             );
         }

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The next call: what differs between what each instance should have and what was done.
+//!
+//! Making room comes first (switching off, shutting gates), then time slices, then letting in: at
+//! no moment does a change give the GPU to more than those that should have it before or after.
+
+use super::{
+    authority::{Action, Engine, Position, RmName, SWITCH_MAX},
+    fleet::{Fleet, SchedChannel, SchedGroup},
+    scheduler::Scheduler,
+    time::{earlier, Nanos},
+};
+use crate::uapi::Mode;
+
+/// Gates and channels are moved in one of two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MoveWay {
+    /// Shut, or switched off: room is made.
+    Out,
+    /// Anything else.
+    In,
+}
+
+/// Something to do, and when to look again for what has to wait.
+struct NextCall<T> {
+    what: Option<T>,
+    retry: Option<Nanos>,
+}
+
+/// Whether a channel should be off.
+fn should_be_off(fleet: &Fleet, channel: &SchedChannel) -> bool {
+    let owner = fleet.find(channel.owner);
+    owner.is_some_and(|owner| owner.wants_off(channel.engine))
+}
+
+impl Scheduler {
+    /// What to do now. Until its [`super::Event::Answer`] has come there is nothing else.
+    pub fn next(&mut self, now: Nanos) -> Option<Action> {
+        if self.pending.is_some() {
+            self.deadline = None;
+            return None;
+        }
+        self.plan(now);
+        let mut action = self.difference(now);
+        if action.is_none() && !self.held_back && self.begin_what_is_due(now) {
+            // With the window's end as the deadline.
+            self.plan(now);
+            action = self.difference(now);
+            if self.turn.is_due() && !self.held_back {
+                // That window was over at once, and the next one is to begin.
+                self.wake_at(now);
+            }
+        }
+        if action.is_some() {
+            self.pending = action;
+            self.deadline = None;
+        }
+        action
+    }
+
+    /// All calls were made: a window or the slices that they were for begin. Whether there may be
+    /// more to do.
+    fn begin_what_is_due(&mut self, now: Nanos) -> bool {
+        match self.mode {
+            Mode::Windows => {
+                self.begin_window(now);
+                true
+            }
+            Mode::Slices => self.open_slices(now),
+            Mode::Native | Mode::Free => false,
+        }
+    }
+
+    fn difference(&mut self, now: Nanos) -> Option<Action> {
+        let wait = self.limit.wait(now);
+        self.held_back = false;
+        let action = self
+            .switch(now, MoveWay::Out, wait)
+            .or_else(|| self.move_gate(now, MoveWay::Out))
+            .or_else(|| self.set_slice(now, wait))
+            .or_else(|| self.switch(now, MoveWay::In, wait))
+            .or_else(|| self.move_gate(now, MoveWay::In))
+            .or_else(|| self.read_samples(now, wait))?;
+        if !matches!(action, Action::SetGate { .. }) {
+            self.limit.take(now);
+        }
+        Some(action)
+    }
+
+    /// Takes what was found, if it may be done now.
+    fn take<T>(&mut self, found: NextCall<T>, wait: Option<Nanos>) -> Option<T> {
+        if let Some(at) = found.retry {
+            self.wake_at(at);
+        }
+        let what = found.what?;
+        if let Some(at) = wait {
+            self.held_back = true;
+            self.wake_at(at);
+            return None;
+        }
+        Some(what)
+    }
+
+    /// Gates to be shut, or the others.
+    fn move_gate(&mut self, now: Nanos, way: MoveWay) -> Option<Action> {
+        if !self.mechanisms.doorbell {
+            return None;
+        }
+        let mut found = NextCall {
+            what: None,
+            retry: None,
+        };
+        for instance in self.fleet.instances_mut() {
+            let door = &mut instance.door;
+            let shuts = door.wanted() == Position::Shut;
+            if !door.is_to_be_moved() || shuts != (way == MoveWay::Out) {
+                continue;
+            }
+            if door.movable_at() > now {
+                found.retry = earlier(found.retry, door.movable_at());
+                continue;
+            }
+            door.begin_move();
+            found.what = Some(Action::SetGate {
+                instance: instance.id,
+                gate: door.position(),
+            });
+            break;
+        }
+        self.take(found, None)
+    }
+
+    /// Channels to be switched off, or on.
+    fn switch(&mut self, now: Nanos, way: MoveWay, wait: Option<Nanos>) -> Option<Action> {
+        if !self.mechanisms.switch {
+            return None;
+        }
+        self.switched.truncate(0);
+        let disable = way == MoveWay::Out;
+        self.list_channels(disable);
+        let mut found = NextCall {
+            what: None,
+            retry: None,
+        };
+        if self.switched.is_empty() {
+            found.retry = self.list_failed_channel(now, disable);
+        }
+        found.what = (!self.switched.is_empty()).then_some(Action::Switch { disable });
+        let action = self.take(found, wait)?;
+        let Self {
+            fleet, switched, ..
+        } = self;
+        for channel in fleet.channels_mut() {
+            channel.in_call = switched.contains(&channel.name);
+        }
+        Some(action)
+    }
+
+    /// Lists the channels to be switched whose last call did not fail, as many as one call can
+    /// name.
+    fn list_channels(&mut self, disable: bool) {
+        for channel in self.fleet.channels() {
+            let due = is_to_be_switched(&self.fleet, channel, disable);
+            if due && !channel.retry.has_failed() && self.switched.len() < SWITCH_MAX {
+                // There is room: SWITCH_MAX places were reserved.
+                let _ = self.switched.push(channel.name);
+            }
+        }
+    }
+
+    /// Lists the first channel to be switched whose last call failed; when to look again. Such
+    /// channels go one by one, so that the one at fault does not hinder the others.
+    fn list_failed_channel(&mut self, now: Nanos, disable: bool) -> Option<Nanos> {
+        let mut retry = None;
+        for channel in self.fleet.channels() {
+            if !is_to_be_switched(&self.fleet, channel, disable) || !channel.retry.has_failed() {
+                continue;
+            }
+            if channel.retry.at() > now {
+                retry = earlier(retry, channel.retry.at());
+                continue;
+            }
+            // There is room: SWITCH_MAX places were reserved.
+            let _ = self.switched.push(channel.name);
+            break;
+        }
+        retry
+    }
+
+    /// A time slice, or the preemption that makes one of 0 take effect.
+    fn set_slice(&mut self, now: Nanos, wait: Option<Nanos>) -> Option<Action> {
+        if !self.mechanisms.timeslice {
+            return None;
+        }
+        let found = self.find_slice(now);
+        let (action, name) = self.take(found, wait)?;
+        for group in self.fleet.groups_mut() {
+            group.in_call = group.name == name;
+        }
+        Some(action)
+    }
+
+    /// The first group whose slice differs, or that is to be preempted.
+    fn find_slice(&self, now: Nanos) -> NextCall<(Action, RmName)> {
+        let mut retry = None;
+        for instance in self.fleet.instances() {
+            let count = self.fleet.count_compute_groups(instance.id);
+            let each = match u32::try_from(count) {
+                Ok(count) if count > 1 => instance.slice_us / count,
+                _ => instance.slice_us,
+            };
+            let own = |g: &&SchedGroup| g.owner == instance.id && g.engine == Engine::Compute;
+            for group in self.fleet.groups().filter(own) {
+                let preempt = group.preempt && self.mechanisms.preempt;
+                let action = if group.slice_us != Some(each) {
+                    Action::SetTimeslice {
+                        group: group.name,
+                        microseconds: each,
+                    }
+                } else if preempt {
+                    Action::Preempt { group: group.name }
+                } else {
+                    continue;
+                };
+                if group.retry.at() > now {
+                    retry = earlier(retry, group.retry.at());
+                    continue;
+                }
+                return NextCall {
+                    what: Some((action, group.name)),
+                    retry,
+                };
+            }
+        }
+        NextCall { what: None, retry }
+    }
+}
+
+/// Whether a channel should be in that state and is not known to be.
+fn is_to_be_switched(fleet: &Fleet, channel: &SchedChannel, disable: bool) -> bool {
+    should_be_off(fleet, channel) == disable && channel.off != Some(disable)
+}

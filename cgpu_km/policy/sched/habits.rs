@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Whether an instance has work, as the moments at which it launches tell it.
+//!
+//! The driver does not say when a channel runs dry. A program in the middle of a long kernel and
+//! one that thinks are silent alike. So the first times a silent instance only gives way and keeps
+//! competing: if it launches while it is off, it was thinking, because no kernel of it can have
+//! ended.
+//!
+//! All times here are of the GPU's time that the instance had: no silence counts while it is off.
+
+use super::time::{Nanos, MS};
+
+/// The gap between launches that a new instance is taken to have.
+const FIRST_GAP: Nanos = 24 * MS;
+/// The least gap of an instance that the driver saw at work in a silence.
+const SEEN_GAP: Nanos = 125 * MS;
+/// No gap is taken to be longer. Samples find a kernel that runs longer without a launch.
+const LONGEST_GAP: Nanos = 500 * MS;
+/// The silence after which an instance has no work, unless the driver has seen it at work.
+pub(super) const LONGEST_SILENCE: Nanos = 100 * MS;
+/// The least that an instance may be silent if the driver saw it at work in a silence. Six samples
+/// a second of its time all miss it once in four hundred times.
+const LEAST_PATIENCE_IF_SEEN: Nanos = 1000 * MS;
+/// The least that any other instance may be silent.
+const LEAST_PATIENCE: Nanos = 2 * MS;
+/// So many samples without anybody at work say that a silence is no long kernel's. One falls
+/// between two windows now and then.
+const SAMPLES_WITHOUT_WORK: u32 = 4;
+/// So many silences are believed of an instance that launched while it was off.
+const SILENCES_BELIEVED_AFTER_THINKING: u32 = 8;
+/// A launch so long after its program was taken to have no work may have followed a kernel, because
+/// its channels were on. Its next silence is not believed at once.
+const LONGEST_THOUGHT: Nanos = 64 * MS;
+/// An instance that launches as often as this may have a queue of short kernels that is never
+/// empty.
+const DENSE_GAP: Nanos = 6 * MS;
+/// The longest dense gap shrinks by one part in so many at each launch that is heard of.
+const DENSE_MEMORY: Nanos = 64;
+
+/// An instance launches densely: no gap was longer than [`DENSE_GAP`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dense {
+    /// Since when.
+    pub(super) since: Nanos,
+    /// The longest gap since then; those of long ago are forgotten.
+    pub(super) gap: Nanos,
+}
+
+/// How an instance launches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habits {
+    /// It was seen to launch, and was not silent for too long since.
+    working: bool,
+    /// The longest recent gap between launches.
+    gap: Nanos,
+    /// How long it has been silent with its gate armed.
+    silent: Nanos,
+    /// Silence before that, in which the driver saw it at work.
+    explained: Nanos,
+    /// The driver is being asked about it once more before it is taken to have no work.
+    asked: bool,
+    /// The driver saw it at work in a long silence, and it has not launched often since.
+    long_kernels: bool,
+    /// So many samples saw nobody at work since it was last heard of, or seen.
+    samples_without_work: u32,
+    heard_at: Nanos,
+    dense: Option<Dense>,
+    /// So many more silences mean that it has no work, because it was seen to think.
+    believed: u32,
+    /// When it was last silent for too long.
+    idle_since: Nanos,
+}
+
+impl Habits {
+    pub(super) const fn new() -> Self {
+        Self {
+            working: false,
+            gap: FIRST_GAP,
+            silent: 0,
+            explained: 0,
+            asked: false,
+            long_kernels: false,
+            samples_without_work: 0,
+            heard_at: 0,
+            dense: None,
+            believed: 0,
+            idle_since: 0,
+        }
+    }
+
+    /// Whether it is taken to have work.
+    pub(super) fn is_working(&self) -> bool {
+        self.working
+    }
+
+    /// When it was last heard of.
+    pub(super) fn heard_at(&self) -> Nanos {
+        self.heard_at
+    }
+
+    /// The longest recent gap between its launches.
+    pub(super) fn gap(&self) -> Nanos {
+        self.gap
+    }
+
+    /// How long it has been silent, without what the driver's samples explain.
+    pub(super) fn silence(&self) -> Nanos {
+        self.silent
+    }
+
+    /// How long it has been silent in all.
+    pub(super) fn whole_silence(&self) -> Nanos {
+        self.silent.saturating_add(self.explained)
+    }
+
+    /// How it launches densely, if it does.
+    pub(super) fn dense(&self) -> Option<Dense> {
+        self.dense
+    }
+
+    /// Whether it launched lately while no kernel of it can have ended.
+    pub(super) fn has_thought(&self) -> bool {
+        self.believed > 0
+    }
+
+    /// Whether its silence is a long kernel's, as far as the driver's samples tell.
+    pub(super) fn has_long_kernels(&self) -> bool {
+        self.long_kernels && self.samples_without_work < SAMPLES_WITHOUT_WORK
+    }
+
+    /// How long it may be silent before it is taken to have no work. `in_kernel`: the samples say
+    /// that it is in a long kernel, and that counts.
+    pub(super) fn patience(&self, in_kernel: bool) -> Nanos {
+        let least = if in_kernel {
+            LEAST_PATIENCE_IF_SEEN
+        } else {
+            LEAST_PATIENCE
+        };
+        self.gap.saturating_mul(2).saturating_add(MS).max(least)
+    }
+
+    /// A program of it touched a doorbell.
+    pub(super) fn touched(&mut self, now: Nanos) {
+        self.heard_at = now;
+    }
+
+    /// Its silence until now was not its kernels'.
+    pub(super) fn excuse_silence(&mut self) {
+        self.silent = 0;
+    }
+
+    /// It was silent for so long in its window.
+    pub(super) fn add_silence(&mut self, silent: Nanos) {
+        self.silent = self.silent.saturating_add(silent);
+    }
+
+    /// It launched, after `silent` more of its time.
+    pub(super) fn launched(&mut self, now: Nanos, silent: Nanos) {
+        let gap = self
+            .silent
+            .saturating_add(silent)
+            .saturating_add(self.explained);
+        self.explained = 0;
+        self.gap = gap.max(self.gap / 2).min(LONGEST_GAP);
+        let dense = self.dense.unwrap_or(Dense { since: now, gap });
+        self.dense = (self.gap <= DENSE_GAP).then_some(Dense {
+            gap: gap.max(dense.gap - dense.gap / DENSE_MEMORY),
+            ..dense
+        });
+        self.long_kernels &= gap >= SEEN_GAP;
+        self.samples_without_work = 0;
+        self.silent = 0;
+        self.working = true;
+    }
+
+    /// It launched while it was off the GPU for so long that no kernel of it can have ended just
+    /// now.
+    pub(super) fn launched_off(&mut self, now: Nanos) {
+        if self.silent == 0 {
+            return self.launched(now, 0);
+        }
+        self.believed = SILENCES_BELIEVED_AFTER_THINKING;
+        // Whatever it had launched has ended in less.
+        self.gap /= 2;
+        self.silent = 0;
+        self.explained = 0;
+        self.dense = None;
+    }
+
+    /// It launched, and was taken to have no work before.
+    pub(super) fn began_work(&mut self, now: Nanos) {
+        if now >= self.idle_since.saturating_add(LONGEST_THOUGHT) {
+            self.believed = 0;
+        }
+        self.silent = 0;
+        self.working = true;
+    }
+
+    /// A sample of the driver's saw it at work: it has work though it launched nothing.
+    pub(super) fn seen(&mut self) {
+        if !self.working {
+            self.believed = 0;
+        }
+        self.dense = None;
+        self.long_kernels = true;
+        self.samples_without_work = 0;
+        self.gap = self.gap.max(SEEN_GAP);
+        self.explained = self.explained.saturating_add(self.silent);
+        self.asked = false;
+        self.silent = 0;
+        self.working = true;
+    }
+
+    /// A sample of the driver's saw nobody at work.
+    pub(super) fn nobody_seen(&mut self) {
+        self.samples_without_work = self.samples_without_work.saturating_add(1);
+    }
+
+    /// It was silent for longer than it may, and samples explain some of its silence: whether the
+    /// driver is to be asked again first. That is done once.
+    pub(super) fn ask_again(&mut self, silent: Nanos) -> bool {
+        if self.explained == 0 || self.asked {
+            return false;
+        }
+        self.asked = true;
+        let all = self.silent.saturating_add(silent);
+        self.silent = all.saturating_sub(LONGEST_SILENCE);
+        true
+    }
+
+    /// It was silent for longer than it may: whether that means that it has no work.
+    pub(super) fn believes_silence(&mut self) -> bool {
+        if self.silent > LONGEST_SILENCE {
+            return true;
+        }
+        if self.believed > 0 {
+            self.believed -= 1;
+            return true;
+        }
+        self.gap = self.gap.max(self.silent);
+        false
+    }
+
+    /// It gives way; `idle`: it is taken to have no work.
+    pub(super) fn gave_way(&mut self, now: Nanos, idle: bool) {
+        self.working = !idle;
+        self.idle_since = now;
+        self.dense = None;
+    }
+}

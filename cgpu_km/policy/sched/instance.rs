@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One instance of a GPU, as its scheduler knows it.
+
+use super::{
+    authority::{CallError, Engine, InstanceId, Mechanisms, Position},
+    balance::Balance,
+    door::{DoorState, Ring},
+    habits::{Habits, LONGEST_SILENCE},
+    rules::Terms,
+    time::{signed, Nanos, MS},
+    trials::SliceTrials,
+    views::Account,
+};
+
+/// What the driver gives a channel group unless told otherwise, in microseconds: 128 us times 2 to
+/// the fourth. CUDA also asks for that (recordings), and 2,048 us were measured.
+pub(super) const DEFAULT_SLICE_US: u32 = 2048;
+/// A launch so soon after an instance was switched off may follow a kernel that ended before.
+const SETTLES_WITHIN: Nanos = 2 * MS;
+/// How long a doorbell stays open in a window until it is armed again.
+const REARM_AFTER: Nanos = 4 * MS;
+/// The same for an instance of high priority, which gives way sooner.
+pub(super) const REARM_HIGH_AFTER: Nanos = MS;
+
+/// Which channels of an instance should be on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChannelsOn {
+    /// All.
+    All,
+    /// All but those for compute and graphics.
+    Others,
+    /// None: it is suspended.
+    None,
+}
+
+/// An instance.
+#[derive(Debug)]
+pub(super) struct SchedInstance {
+    pub(super) id: InstanceId,
+    pub(super) terms: Terms,
+    pub(super) habits: Habits,
+    pub(super) door: DoorState,
+    pub(super) balance: Balance,
+    pub(super) trials: SliceTrials,
+    pub(super) account: Account,
+    /// The channels that should be on.
+    pub(super) channels_on: ChannelsOn,
+    /// The time slice that its compute groups should have together, in microseconds.
+    pub(super) slice_us: u32,
+    /// It had no work until a task of it stopped at its gate, and no window since.
+    pub(super) waits_for_first_window: bool,
+    /// Since when its channels are off, if they are.
+    pub(super) off_since: Option<Nanos>,
+}
+
+impl SchedInstance {
+    pub(super) fn new(id: InstanceId, terms: Terms) -> Self {
+        Self {
+            id,
+            terms,
+            habits: Habits::new(),
+            door: DoorState::new(),
+            balance: Balance::default(),
+            trials: SliceTrials::default(),
+            account: Account::default(),
+            channels_on: ChannelsOn::All,
+            slice_us: DEFAULT_SLICE_US,
+            waits_for_first_window: false,
+            off_since: None,
+        }
+    }
+
+    /// Whether it wants the GPU and may have it.
+    pub(super) fn competes(&self) -> bool {
+        self.habits.is_working() && !self.terms.suspended
+    }
+
+    /// Whether its channels for this engine should be off.
+    pub(super) fn wants_off(&self, engine: Engine) -> bool {
+        match engine {
+            Engine::Compute => self.channels_on != ChannelsOn::All,
+            Engine::Other => self.channels_on == ChannelsOn::None,
+        }
+    }
+
+    /// Whether its channels for compute should be on.
+    pub(super) fn want_compute(&mut self, on: bool) {
+        self.channels_on = if on {
+            ChannelsOn::All
+        } else {
+            ChannelsOn::Others
+        };
+    }
+
+    /// What it should have while another instance has the window.
+    pub(super) fn wait_for_window(&mut self) {
+        if !self.habits.is_working() || self.waits_for_first_window {
+            // No work, or what it has waits at the gate: nothing to switch off.
+            self.door.want(Position::Shut);
+            return;
+        }
+        self.channels_on = ChannelsOn::Others;
+        let stands = self.door.position();
+        self.door
+            .want(if self.terms.high_priority || stands == Position::Shut {
+                Position::Armed
+            } else {
+                stands
+            });
+    }
+
+    /// What it should have while it is suspended.
+    pub(super) fn suspend(&mut self, mechanisms: Mechanisms) {
+        self.door.want(Position::Shut);
+        self.channels_on = ChannelsOn::None;
+        if !mechanisms.switch {
+            self.slice_us = 0;
+        }
+    }
+
+    /// How long after a launch in its window its gate is armed again.
+    pub(super) fn rearm_after(&self) -> Nanos {
+        if self.terms.high_priority {
+            REARM_HIGH_AFTER
+        } else {
+            REARM_AFTER
+        }
+    }
+
+    /// Whether its silence is a long kernel's. High priority keeps others waiting, so it is not
+    /// believed to be busy for so long.
+    pub(super) fn has_long_kernels(&self) -> bool {
+        self.habits.has_long_kernels() && !self.terms.high_priority
+    }
+
+    /// How long it may be silent in a window that began at `since`, in which its gate was armed at
+    /// `armed_at`.
+    ///
+    /// Its gaps reach from the arming of its gate to the next launch, and the gate is armed some
+    /// time after a launch: kernels are longer than the gaps by that time. If the gate was armed
+    /// sooner, as when a window begins, it may be silent for as long as such a kernel takes. An
+    /// instance that was seen to think is not waited for.
+    pub(super) fn patience(&self, since: Nanos, armed_at: Nanos) -> Nanos {
+        let patience = self.habits.patience(self.has_long_kernels());
+        if self.habits.has_thought() {
+            return patience;
+        }
+        let heard_at = self.habits.heard_at().max(since);
+        let open = armed_at.saturating_sub(heard_at);
+        let unseen = self.rearm_after().saturating_sub(open);
+        patience.max(self.habits.gap().saturating_add(unseen).saturating_add(MS))
+    }
+
+    /// How much of its silence before this window counts: none while a task that was let go is
+    /// bound to launch, unless that takes too long.
+    pub(super) fn counted_silence(&self) -> Nanos {
+        if self.is_bound_to_launch() {
+            0
+        } else {
+            self.habits.silence()
+        }
+    }
+
+    fn is_bound_to_launch(&self) -> bool {
+        self.door.has_let_go() && self.habits.silence() <= LONGEST_SILENCE
+    }
+
+    /// It was silent for longer than it may, and `silent` of that in this window: whether it has no
+    /// work.
+    pub(super) fn is_idle(&mut self, silent: Nanos) -> bool {
+        self.habits.add_silence(silent);
+        // High priority is assumed idle sooner, because it keeps the others waiting.
+        if self.terms.high_priority {
+            return true;
+        }
+        !self.is_bound_to_launch() && self.habits.believes_silence()
+    }
+
+    /// It was silent for longer than it may: whether the driver is to be asked for samples first.
+    pub(super) fn is_worth_asking(&mut self, silent: Nanos) -> bool {
+        !self.terms.high_priority && self.habits.ask_again(silent)
+    }
+
+    /// It launched outside its window.
+    pub(super) fn launched_outside(&mut self, now: Nanos) {
+        let settled = |since: Nanos| now >= since.saturating_add(SETTLES_WITHIN);
+        if self.off_since.is_some_and(settled) {
+            self.habits.launched_off(now);
+        } else {
+            self.habits.launched(now, 0);
+        }
+    }
+
+    /// A program of it touched a doorbell.
+    pub(super) fn ring(&mut self, now: Nanos) -> Ring {
+        let ring = self.door.ring(now);
+        self.habits.touched(now);
+        if ring.was_let_go {
+            self.habits.excuse_silence();
+        }
+        ring
+    }
+
+    /// Its doorbells were moved, or are where they were.
+    pub(super) fn door_answered(&mut self, now: Nanos, result: Result<(), CallError>) {
+        let slept = self.door.end_move(now, result);
+        self.account.blocked = self.account.blocked.saturating_add(slept);
+    }
+
+    /// It had so much of the GPU.
+    pub(super) fn had(&mut self, time: Nanos) {
+        self.balance.had(signed(time));
+        self.account.gpu_time = self.account.gpu_time.saturating_add(time);
+    }
+
+    /// It was found only now that it had so much more of the GPU, or less.
+    pub(super) fn had_after_all(&mut self, time: i64) {
+        self.balance.had(time);
+        self.account.gpu_time = self.account.gpu_time.saturating_add_signed(time);
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The plan: how the GPU is shared now, and what each instance should have because of that.
+
+use super::{
+    authority::{InstanceId, Position},
+    instance::{ChannelsOn, SchedInstance, DEFAULT_SLICE_US},
+    scheduler::Scheduler,
+    time::Nanos,
+};
+use crate::uapi::{Mode, Policy};
+
+impl Scheduler {
+    /// A doorbell was touched.
+    pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
+        let in_slices = self.mode == Mode::Slices && self.fleet.competes(id);
+        if in_slices {
+            self.heard_in_slices(now, id);
+        } else {
+            self.charge(now);
+        }
+        let Some(instance) = self.fleet.find_mut(id) else {
+            return;
+        };
+        let ring = instance.ring(now);
+        let holds = self.turn.holder() == Some(id);
+        match self.turn.open_window_mut() {
+            _ if in_slices => instance.habits.excuse_silence(),
+            Some(window) if holds => {
+                let silent = if ring.was_let_go {
+                    0
+                } else {
+                    now.saturating_sub(window.listens_since())
+                };
+                window.rearm_at = now.saturating_add(instance.rearm_after());
+                instance.habits.launched(now, silent);
+            }
+            // Its channels are being switched on: a kernel of it can have ended already.
+            None if holds && instance.habits.is_working() => instance.habits.launched(now, 0),
+            _ if instance.habits.is_working() => instance.launched_outside(now),
+            _ => {
+                instance.habits.began_work(now);
+                instance.waits_for_first_window = ring.blocked;
+                if self.rules.policy == Policy::Soft {
+                    instance.balance.renew_part();
+                }
+            }
+        }
+    }
+
+    /// Decides what each instance should have now.
+    pub(super) fn plan(&mut self, now: Nanos) {
+        // Each round but the last takes an instance for idle or ends a window; more than a few
+        // cannot follow from one moment.
+        for _ in 0..=self.fleet.instances().count().saturating_add(2) {
+            self.deadline = None;
+            let mode = self.choose();
+            if mode != self.mode {
+                self.charge(now);
+                self.end_window(now);
+                self.mode = mode;
+                if mode == Mode::Windows {
+                    self.turn.resume(now);
+                }
+                if mode != Mode::Slices {
+                    self.slices.end();
+                }
+            }
+            let settled = match mode {
+                Mode::Windows => self.advance(now),
+                Mode::Slices => self.watch_slices(now),
+                Mode::Native | Mode::Free => true,
+            };
+            if settled {
+                break;
+            }
+        }
+        self.wish(now);
+    }
+
+    fn choose(&self) -> Mode {
+        if self.rules.policy == Policy::Native || !self.mechanisms.switch {
+            return Mode::Native;
+        }
+        let cap = |i: &SchedInstance| self.rules.cap(i.terms.weight).is_some();
+        let capped = self.fleet.competing().any(cap);
+        match self.fleet.competing().count() {
+            0 => Mode::Free,
+            1 if !capped => Mode::Free,
+            _ if !capped && self.slices_hold() => Mode::Slices,
+            _ => Mode::Windows,
+        }
+    }
+
+    /// Sets what each instance should have.
+    fn wish(&mut self, now: Nanos) {
+        let (mode, mechanisms) = (self.mode, self.mechanisms);
+        let holder = self.turn.holder();
+        for instance in self.fleet.instances_mut() {
+            instance.channels_on = ChannelsOn::All;
+            instance.waits_for_first_window &= mode == Mode::Windows;
+            instance.slice_us = DEFAULT_SLICE_US;
+            match mode {
+                Mode::Native => instance.door.want(Position::Open),
+                Mode::Free | Mode::Slices if instance.habits.is_working() => {
+                    instance.door.want(Position::Open);
+                }
+                Mode::Free | Mode::Slices => instance.door.want(Position::Armed),
+                Mode::Windows if holder == Some(instance.id) => {}
+                Mode::Windows => instance.wait_for_window(),
+            }
+        }
+        if mode == Mode::Windows {
+            self.wish_of_holder(now);
+        }
+        for instance in self.fleet.instances_mut() {
+            if instance.terms.suspended {
+                instance.suspend(mechanisms);
+            }
+            if !mechanisms.doorbell {
+                instance.door.want(Position::Open);
+            }
+        }
+        if mode == Mode::Slices {
+            self.wish_doors_in_slices(now);
+        }
+        self.wish_slices();
+    }
+
+    /// Sets where the doorbells of the window's holder should be: armed when it begins and some
+    /// time after each launch.
+    fn wish_of_holder(&mut self, now: Nanos) {
+        let holder = self.turn.holder().and_then(|id| self.fleet.find_mut(id));
+        let Some(holder) = holder else {
+            return;
+        };
+        let stands = holder.door.position();
+        let Some(window) = self.turn.open_window_mut() else {
+            holder.door.want(Position::Armed);
+            return;
+        };
+        if stands == Position::Open && now < window.rearm_at {
+            holder.door.want(Position::Open);
+            return;
+        }
+        holder.door.want(Position::Armed);
+        if stands != Position::Armed {
+            window.armed_at = now;
+        }
+    }
+}

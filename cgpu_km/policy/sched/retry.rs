@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+//! When a call that failed may be made again.
+
+use super::time::{Nanos, MS};
+
+/// The pause after the first failure. It doubles with each further one.
+const FIRST_PAUSE: Nanos = 10 * MS;
+/// So often it doubles: to 1.28 s.
+const MOST_DOUBLINGS: u32 = 7;
+
+/// How often a call has failed in a row, and the moment from which on it may be made again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    failures: u32,
+    at: Nanos,
+}
+
+impl Retry {
+    /// Of a call that has not failed.
+    pub(super) const NEVER_FAILED: Self = Self { failures: 0, at: 0 };
+
+    /// The moment from which on the call may be made.
+    pub(super) fn at(self) -> Nanos {
+        self.at
+    }
+
+    /// Whether the last call failed.
+    pub(super) fn has_failed(self) -> bool {
+        self.failures > 0
+    }
+
+    /// The call was made.
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::NEVER_FAILED;
+    }
+
+    /// The call failed: the next one waits.
+    pub(super) fn failed(&mut self, now: Nanos) {
+        self.failures = self.failures.saturating_add(1);
+        self.at = now.saturating_add(Self::pause(self.failures));
+    }
+
+    /// A call for several things failed: the next one, for this thing alone, waits from the second
+    /// time on.
+    pub(super) fn failed_together(&mut self, now: Nanos) {
+        self.failures = self.failures.saturating_add(1);
+        self.at = match self.failures {
+            1 => now,
+            failures => now.saturating_add(Self::pause(failures - 1)),
+        };
+    }
+
+    fn pause(failures: u32) -> Nanos {
+        FIRST_PAUSE << failures.saturating_sub(1).min(MOST_DOUBLINGS)
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Where in its turn the GPU is, and whose window it is.
+
+use super::{authority::InstanceId, instance::REARM_HIGH_AFTER, time::Nanos};
+
+/// A window that has begun: its holder has the GPU to itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenWindow {
+    pub(super) holder: InstanceId,
+    /// When the holder had the GPU to itself.
+    pub(super) since: Nanos,
+    /// When the window is to end.
+    pub(super) until: Nanos,
+    /// Since when the holder's silence in it counts: its gate was armed, or its silence was
+    /// counted.
+    pub(super) armed_at: Nanos,
+    /// When the holder's gate is to be armed again.
+    pub(super) rearm_at: Nanos,
+}
+
+impl OpenWindow {
+    /// Since when the holder is listened to.
+    pub(super) fn listens_since(&self) -> Nanos {
+        self.armed_at.max(self.since)
+    }
+}
+
+/// Whose window it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Window {
+    /// Nobody's.
+    Nobody,
+    /// The calls for its holder are being made.
+    Due { holder: InstanceId },
+    /// It has begun.
+    Open(OpenWindow),
+}
+
+/// Where in its turn the GPU is.
+#[derive(Debug)]
+pub(super) struct GpuTurn {
+    pub(super) number: u64,
+    pub(super) began: Nanos,
+    /// 0: the next one begins at once.
+    pub(super) length: Nanos,
+    window: Window,
+    /// The holder of the last window that began.
+    last: Option<InstanceId>,
+    /// When the last call that made room took effect.
+    free_at: Nanos,
+    /// Changes from one instance to another so far.
+    switches: u64,
+}
+
+impl GpuTurn {
+    pub(super) const fn new() -> Self {
+        Self {
+            number: 0,
+            began: 0,
+            length: 0,
+            window: Window::Nobody,
+            last: None,
+            free_at: 0,
+            switches: 0,
+        }
+    }
+
+    /// The instance that has the window, or is to have it.
+    pub(super) fn holder(&self) -> Option<InstanceId> {
+        match self.window {
+            Window::Nobody => None,
+            Window::Due { holder } | Window::Open(OpenWindow { holder, .. }) => Some(holder),
+        }
+    }
+
+    /// The window that has begun, if one has.
+    pub(super) fn open_window(&self) -> Option<OpenWindow> {
+        match self.window {
+            Window::Open(window) => Some(window),
+            Window::Nobody | Window::Due { .. } => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn open_window_mut(&mut self) -> Option<&mut OpenWindow> {
+        match &mut self.window {
+            Window::Open(window) => Some(window),
+            Window::Nobody | Window::Due { .. } => None,
+        }
+    }
+
+    /// Whether an instance is to have a window that has not begun.
+    pub(super) fn is_due(&self) -> bool {
+        matches!(self.window, Window::Due { .. })
+    }
+
+    /// The holder of the last window that began.
+    pub(super) fn last(&self) -> Option<InstanceId> {
+        self.last
+    }
+
+    /// When the last call that made room took effect.
+    pub(super) fn free_at(&self) -> Nanos {
+        self.free_at
+    }
+
+    /// Changes from one instance to another so far.
+    pub(super) fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// The end of the turn.
+    pub(super) fn end(&self) -> Nanos {
+        self.began.saturating_add(self.length)
+    }
+
+    /// An instance is next, or nobody is in this turn.
+    pub(super) fn give_window(&mut self, now: Nanos, holder: Option<InstanceId>) {
+        self.window = holder.map_or(Window::Nobody, |holder| Window::Due { holder });
+        self.free_at = now;
+    }
+
+    /// The window of the holder begins.
+    pub(super) fn open(&mut self, now: Nanos, holder: InstanceId, since: Nanos, until: Nanos) {
+        self.last = Some(holder);
+        self.window = Window::Open(OpenWindow {
+            holder,
+            since,
+            until,
+            armed_at: since,
+            rearm_at: now.saturating_add(REARM_HIGH_AFTER),
+        });
+        self.changes_hands();
+    }
+
+    /// Ends the window; the one that had begun, if it had.
+    pub(super) fn end_window(&mut self) -> Option<OpenWindow> {
+        let open = self.open_window();
+        self.window = Window::Nobody;
+        open
+    }
+
+    /// The GPU goes from one instance to another.
+    pub(super) fn changes_hands(&mut self) {
+        self.switches = self.switches.saturating_add(1);
+    }
+
+    /// An instance is gone.
+    pub(super) fn forget(&mut self, id: InstanceId) {
+        if self.holder() == Some(id) {
+            self.window = Window::Nobody;
+        }
+    }
+
+    /// Windows begin again after a time without. A turn that would be over by now does not go on.
+    pub(super) fn resume(&mut self, now: Nanos) {
+        if now >= self.end() {
+            self.length = 0;
+        }
+    }
+
+    /// A call took effect then.
+    pub(super) fn took_effect(&mut self, at: Nanos) {
+        self.free_at = self.free_at.max(at);
+    }
+
+    /// How much of its present window an instance has used.
+    pub(super) fn used_by(&self, id: InstanceId, now: Nanos) -> Nanos {
+        match self.open_window() {
+            Some(window) if window.holder == id => now.saturating_sub(window.since),
+            _ => 0,
+        }
+    }
+}
