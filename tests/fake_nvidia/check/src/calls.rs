@@ -242,6 +242,15 @@ pub(crate) const DEVICE: u32 = 0x5C00_0001;
 pub(crate) const SUBDEVICE: u32 = 0x5C00_0002;
 
 impl Program {
+    /// On minor 0, with its control file registered at the GPU's.
+    pub(crate) fn registered() -> Self {
+        let program = Self::new();
+        let mut control = words(4, &[(0, program.ctl.0 as u32)]);
+        let registered = escape(&program.gpu, number::REGISTER_FD, &mut control);
+        assert_eq!(registered, Ok(()));
+        program
+    }
+
     /// On minor 0.
     pub(crate) fn new() -> Self {
         let (ctl, gpu) = (ctl(), gpu(0));

@@ -162,6 +162,14 @@ fn with_doorbell() -> Program {
     p
 }
 
+/// Maps its doorbell, readable and writable; the address.
+fn map_doorbell(p: &Program, file: &File) -> u64 {
+    let mapped = map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0);
+    assert_eq!(mapped.0, status::OK);
+    mmap(file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
+        .unwrap_or_else(|e| panic!("errno {e}"))
+}
+
 fn mappings() {
     let p = with_doorbell();
     let file = gpu(0);
@@ -219,12 +227,7 @@ fn doorbell() {
     let p = with_doorbell();
     let before = figure("refs", "files");
     let file = gpu(0);
-    assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
-        status::OK
-    );
-    let at = mmap(&file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
-        .unwrap_or_else(|e| panic!("errno {e}"));
+    let at = map_doorbell(&p, &file);
     drop(file);
     assert_eq!(
         figure("refs", "files"),
@@ -252,12 +255,7 @@ fn doorbell() {
 fn accessed() {
     let p = with_doorbell();
     let file = gpu(0);
-    assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
-        status::OK
-    );
-    let at = mmap(&file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
-        .unwrap_or_else(|e| panic!("errno {e}"));
+    let at = map_doorbell(&p, &file);
     let memory = std::fs::File::options()
         .read(true)
         .write(true)
@@ -273,12 +271,7 @@ fn accessed() {
 fn revoked() {
     let p = with_doorbell();
     let file = gpu(0);
-    assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
-        status::OK
-    );
-    let at = mmap(&file, 0, 0x10000, libc::PROT_READ | libc::PROT_WRITE, 0)
-        .unwrap_or_else(|e| panic!("errno {e}"));
+    let at = map_doorbell(&p, &file);
     let bell = (at + 0x94) as *mut u32;
     // SAFETY: inside the mapping.
     unsafe { bell.write_volatile(7) };

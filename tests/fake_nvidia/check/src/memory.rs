@@ -145,15 +145,7 @@ fn heap_control() {
 }
 
 fn old_call() {
-    let p = Program::new();
-    assert_eq!(
-        escape(
-            &p.gpu,
-            number::REGISTER_FD,
-            &mut words(4, &[(0, p.ctl.0 as u32)])
-        ),
-        Ok(())
-    );
+    let p = Program::registered();
     let ask = || {
         let mut b = words(
             56,
@@ -167,15 +159,7 @@ fn old_call() {
 }
 
 fn pinned() {
-    let p = Program::new();
-    assert_eq!(
-        escape(
-            &p.gpu,
-            number::REGISTER_FD,
-            &mut words(4, &[(0, p.ctl.0 as u32)])
-        ),
-        Ok(())
-    );
+    let p = Program::registered();
     let pages = vec![1_u8; 0x6000];
     let at = (pages.as_ptr() as u64 + 0xFFF) & !0xFFF;
     let ask = |address: u64, handle| {

@@ -38,6 +38,18 @@ pub struct Done {
     pub kills: u64,
 }
 
+impl Done {
+    /// Adds what one worker has done.
+    fn add(&mut self, part: &Self) {
+        self.opens += part.opens;
+        self.failed_opens += part.failed_opens;
+        self.forks += part.forks;
+        self.dups += part.dups;
+        self.passed += part.passed;
+        self.abandoned += part.abandoned;
+    }
+}
+
 /// The result.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HammerReport {
@@ -206,12 +218,7 @@ fn hammer(path: &str, count: u64) -> Result<Done, String> {
         let name = format!("{file}.{seed}");
         let text = std::fs::read_to_string(&name).map_err(|e| format!("{name}: {e}"))?;
         let part: Done = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-        sum.opens += part.opens;
-        sum.failed_opens += part.failed_opens;
-        sum.forks += part.forks;
-        sum.dups += part.dups;
-        sum.passed += part.passed;
-        sum.abandoned += part.abandoned;
+        sum.add(&part);
     }
     bad.map_or(Ok(sum), Err)
 }
@@ -269,12 +276,7 @@ fn hammer_all(count: u64, id: u32, folder: &str) -> Result<HammerReport, String>
             let part = hammer(path, share);
             fail_every(0)?;
             let part = part?;
-            done.opens += part.opens;
-            done.failed_opens += part.failed_opens;
-            done.forks += part.forks;
-            done.dups += part.dups;
-            done.passed += part.passed;
-            done.abandoned += part.abandoned;
+            done.add(&part);
         }
         done.kills = kill_some(folder, twin, (count / 1000).clamp(8, 100))?;
         report.proxies.insert((*twin).to_owned(), done);

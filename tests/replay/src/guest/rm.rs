@@ -296,6 +296,11 @@ impl Client {
         alloc(self.ctl, self.handle, parent, handle, class, params)
     }
 
+    /// RM_CONTROL of an object.
+    pub fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Result<(), Failure> {
+        control(self.ctl, self.handle, object, cmd, params)
+    }
+
     /// Video memory; its size as the driver gave it.
     pub fn memory(&self, handle: u32, bytes: u64) -> Result<u64, Failure> {
         let mut params = memory_params(self.handle, bytes);
@@ -327,7 +332,7 @@ impl Client {
             put_u32(&mut params, 4 + 8 * i, *index);
         }
         let cmd = layout::FB_GET_INFO_V2;
-        control(self.ctl, self.handle, SUBDEVICE_HANDLE, cmd, &mut params)?;
+        self.control(SUBDEVICE_HANDLE, cmd, &mut params)?;
         Ok((0..indices.len())
             .map(|i| u32_at(&params, 8 + 8 * i))
             .collect())

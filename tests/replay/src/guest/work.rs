@@ -57,7 +57,7 @@ impl Work {
         at("group", made)?;
         at("channel", alloc_channel(&client, CHANNEL))?;
         let mut token = [0; 4];
-        let told = rm::control(client.ctl, client.handle, CHANNEL, GET_TOKEN, &mut token);
+        let told = client.control(CHANNEL, GET_TOKEN, &mut token);
         at("token", told)?;
         let address = map_doorbell(instance, &client)?;
         let path = format!("{}/work", standin::DEBUGFS);

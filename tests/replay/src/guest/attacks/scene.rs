@@ -243,13 +243,7 @@ pub(super) struct Attacker {
 impl Attacker {
     /// RM_CONTROL on its own client.
     pub(super) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> Verdict {
-        told(rm::control(
-            self.client.ctl,
-            self.client.handle,
-            object,
-            cmd,
-            params,
-        ))
+        told(self.client.control(object, cmd, params))
     }
 
     /// An escape on its control file.

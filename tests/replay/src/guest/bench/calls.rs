@@ -92,13 +92,7 @@ fn controls(
     let mut params = vec![0; size];
     let client = &side.client;
     let each = timed(count, |_| {
-        let done = rm::control(
-            client.ctl,
-            client.handle,
-            rm::SUBDEVICE_HANDLE,
-            cmd,
-            &mut params,
-        );
+        let done = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut params);
         match expected(&done) {
             true => Ok(()),
             false => Err(format!("{name} on {}: {done:?}", side.folder)),

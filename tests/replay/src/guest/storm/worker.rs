@@ -176,15 +176,7 @@ impl Worker {
         let client = rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []).ok()?;
         let made = self.open_device(client).and_then(|()| match self.space {
             Some(space) => {
-                let class = VA_SPACE;
-                rm::alloc(
-                    ctl,
-                    client,
-                    DEVICE_HANDLE,
-                    SPACE_HANDLE,
-                    class,
-                    &mut [0; 56],
-                )?;
+                self.alloc(client, SPACE_HANDLE, VA_SPACE, &mut [0; 56])?;
                 space.register(&self.setting.uuid, client, SPACE_HANDLE)
             }
             None => Ok(()),
@@ -231,6 +223,17 @@ impl Worker {
         self.next
     }
 
+    /// An object of the client's device.
+    fn alloc(
+        &self,
+        client: u32,
+        handle: u32,
+        class: u32,
+        params: &mut [u8],
+    ) -> Result<u32, Failure> {
+        rm::alloc(self.files.ctl, client, DEVICE_HANDLE, handle, class, params)
+    }
+
     fn note(&mut self, client: u32, handle: u32, asked: u64, result: Result<u64, Failure>) {
         match result {
             Ok(given) => {
@@ -263,15 +266,7 @@ impl Worker {
     fn allocate(&mut self, client: u32) {
         let (handle, size) = (self.handle(), self.size());
         let mut params = rm::memory_params(client, size);
-        let class = rm::VIDEO_MEMORY;
-        let made = rm::alloc(
-            self.files.ctl,
-            client,
-            DEVICE_HANDLE,
-            handle,
-            class,
-            &mut params,
-        );
+        let made = self.alloc(client, handle, rm::VIDEO_MEMORY, &mut params);
         let given = made.map(|_| u64_at(&params, layout::MEMORY_SIZE_AT));
         self.note(client, handle, size, given);
     }
@@ -330,15 +325,7 @@ impl Worker {
         let mut params = [0; 20];
         put_u32(&mut params, 12, 1);
         let handle = self.handle();
-        let class = rm::CHANNEL_GROUP;
-        let made = rm::alloc(
-            self.files.ctl,
-            client,
-            DEVICE_HANDLE,
-            handle,
-            class,
-            &mut params,
-        );
+        let made = self.alloc(client, handle, rm::CHANNEL_GROUP, &mut params);
         if made.is_ok() {
             self.contexts.push(handle);
         }

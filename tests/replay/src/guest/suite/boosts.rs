@@ -38,13 +38,7 @@ fn boost(client: &rm::Client, on: bool) -> Verdict {
     let mut params = [0; 8];
     put_u32(&mut params, 0, if on { 0x12 } else { 0x10 });
     put_u32(&mut params, 4, if on { u32::MAX } else { 0 });
-    let asked = rm::control(
-        client.ctl,
-        client.handle,
-        rm::SUBDEVICE_HANDLE,
-        PERF_BOOST,
-        &mut params,
-    );
+    let asked = client.control(rm::SUBDEVICE_HANDLE, PERF_BOOST, &mut params);
     at("boost", asked)
 }
 

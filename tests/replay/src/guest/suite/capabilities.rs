@@ -172,13 +172,7 @@ fn unseen() -> Verdict {
     let client = one.client()?;
     // Whether the stand-in knows it or not, it is asked.
     let cmd = 0x2080_8777;
-    let _ = rm::control(
-        client.ctl,
-        client.handle,
-        rm::SUBDEVICE_HANDLE,
-        cmd,
-        &mut [0; 8],
-    );
+    let _ = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut [0; 8]);
     let seen = record(&one, cmd)?;
     equal("reason", &seen.reason, &refusal::PASSED_UNSEEN)?;
     equal("refused calls", &one.get()?.calls_refused, &0)?;
@@ -191,13 +185,7 @@ fn storm() -> Verdict {
     let client = one.client()?;
     for number in 0..300 {
         let cmd = 0x2080_0F00 + number;
-        let made = rm::control(
-            client.ctl,
-            client.handle,
-            rm::SUBDEVICE_HANDLE,
-            cmd,
-            &mut [],
-        );
+        let made = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut []);
         holds(&format!("{cmd:#x} works"), made.is_err())?;
     }
     let (records, others) = refusals(&one)?;
@@ -214,13 +202,7 @@ fn logged() -> Verdict {
     let client = one.client()?;
     for _ in 0..12 {
         let cmd = 0x2080_110B;
-        let made = rm::control(
-            client.ctl,
-            client.handle,
-            rm::SUBDEVICE_HANDLE,
-            cmd,
-            &mut [],
-        );
+        let made = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut []);
         holds("it works", made.is_err())?;
     }
     let lines = log.lines();

@@ -226,8 +226,7 @@ fn scheduling() -> Verdict {
         "group",
         client.alloc(rm::DEVICE_HANDLE, OBJECT, 0xa06c, &mut params),
     )?;
-    let run =
-        |cmd: u32, params: &mut [u8]| rm::control(client.ctl, client.handle, OBJECT, cmd, params);
+    let run = |cmd: u32, params: &mut [u8]| client.control(OBJECT, cmd, params);
     let mut slice = [0; 8];
     at("get", run(0xa06c_0104, &mut slice))?;
     equal("default", &u64_at(&slice, 0), &1024)?;

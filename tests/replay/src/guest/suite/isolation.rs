@@ -146,13 +146,7 @@ fn controls() -> Verdict {
     let one = Instance::new("controls", GIB)?;
     let client = one.client()?;
     // FIFO_DISABLE_CHANNELS, which stops any tenant's channels.
-    let stop = rm::control(
-        client.ctl,
-        client.handle,
-        rm::SUBDEVICE_HANDLE,
-        0x2080_110B,
-        &mut [0; 536],
-    );
+    let stop = client.control(rm::SUBDEVICE_HANDLE, 0x2080_110B, &mut [0; 536]);
     holds("FIFO_DISABLE_CHANNELS works", stop.is_err())?;
     // ACCESS_REGISTRY reads and writes the driver's settings.
     let mut access = [0; 56];

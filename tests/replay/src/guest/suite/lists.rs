@@ -49,8 +49,7 @@ fn gpus() -> Verdict {
     let other = other.ok_or("there is no second GPU")?;
     let one = Instance::new("lists", GIB)?;
     let client = one.client()?;
-    let ask =
-        |cmd, params: &mut [u8]| rm::control(client.ctl, client.handle, client.handle, cmd, params);
+    let ask = |cmd, params: &mut [u8]| client.control(client.handle, cmd, params);
 
     let mut ids = [0; 128];
     at("attached", ask(GET_ATTACHED_IDS, &mut ids))?;
@@ -84,13 +83,7 @@ fn gpus() -> Verdict {
 fn listed(client: &rm::Client) -> Result<Vec<u32>, String> {
     let mut params = vec![0; 3812];
     put_u32(&mut params, 4, rm::DEVICE);
-    let control = rm::control(
-        client.ctl,
-        client.handle,
-        rm::SUBDEVICE_HANDLE,
-        GET_PIDS,
-        &mut params,
-    );
+    let control = client.control(rm::SUBDEVICE_HANDLE, GET_PIDS, &mut params);
     at("GET_PIDS", control)?;
     let count = u32_at(&params, 8);
     Ok((0..count as usize)
@@ -104,13 +97,7 @@ fn held(client: &rm::Client, pids: [u32; 2]) -> Result<[u64; 2], String> {
     put_u32(&mut params, 0, 2);
     put_u32(&mut params, 8, pids[0]);
     put_u32(&mut params, 80, pids[1]);
-    let control = rm::control(
-        client.ctl,
-        client.handle,
-        rm::SUBDEVICE_HANDLE,
-        GET_PID_INFO,
-        &mut params,
-    );
+    let control = client.control(rm::SUBDEVICE_HANDLE, GET_PID_INFO, &mut params);
     at("GET_PID_INFO", control)?;
     equal("first", &u32_at(&params, 8), &pids[0])?;
     equal("second", &u32_at(&params, 80), &pids[1])?;
