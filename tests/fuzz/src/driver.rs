@@ -6,9 +6,12 @@
 //! (nvos.h, uvm_ioctl.h). It does less than the real driver, never more: what it does not know
 //! succeeds and keeps nothing.
 
-use crate::stream::{put_u32, put_u64, u32_at, u64_at};
-use crate::uvm::{Memory, Spaces};
 use std::collections::BTreeMap;
+
+use crate::{
+    stream::{put_u32, put_u64, u32_at, u64_at},
+    uvm::{Memory, Spaces},
+};
 
 /// GPUs with a share, by device instance. Another one, [`OTHER_GPU`], is not the tenant's.
 pub const GPUS: [u32; 2] = [0, 1];

@@ -7,14 +7,21 @@
 //! other threads write there. What the driver answers can be overwritten before it is read, as
 //! other threads can do, and other calls can run before and after the driver works on one.
 
-use crate::driver::{Caller, Driver, FOREIGN, GPUS};
-use crate::stream::{put_u32, u32_at, u64_at, Input, Stream};
-use cgpu_km::nvidia::nvos::{card_info, Card};
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::{Accounting, FileId, GpuId, ProcessId};
-use cgpu_km::proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr};
-use cgpu_km::whole;
+use cgpu_km::{
+    nvidia::{
+        nvos::{card_info, Card},
+        tables::Tables,
+        version::Branch,
+    },
+    policy::{Accounting, FileId, GpuId, ProcessId},
+    proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
+    whole,
+};
+
+use crate::{
+    driver::{Caller, Driver, FOREIGN, GPUS},
+    stream::{put_u32, u32_at, u64_at, Input, Stream},
+};
 
 /// Where every call's argument is.
 pub const ARGUMENT: u64 = 0x7000_0000;

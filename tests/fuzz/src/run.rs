@@ -10,14 +10,22 @@
 //!
 //! The first byte of each input chooses the branch of the driver.
 
-use crate::driver::GPUS;
-use crate::program::Program;
-use crate::stream::{put_u32, put_u64, Input};
-use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::GpuId;
 use std::sync::OnceLock;
+
+use cgpu_km::{
+    nvidia::{
+        handle::{ClassId, ControlCmd},
+        tables::Tables,
+        version::Branch,
+    },
+    policy::GpuId,
+};
+
+use crate::{
+    driver::GPUS,
+    program::Program,
+    stream::{put_u32, put_u64, Input},
+};
 
 /// Limit of each GPU in bytes, unless an event changes it.
 pub const LIMIT: u64 = 1 << 30;

@@ -5,13 +5,17 @@
 //! which it is read: that is the form of an input. Handles become those that the driver here gives,
 //! or in the inputs of single calls those of the prologue.
 
-use crate::driver::GPUS;
-use crate::program::{id_of, uuid_of, Program, Recorded};
-use crate::run::{controls, event, handles, prepared, LIMIT, NV_ESC_RM_CONTROL};
-use crate::stream::{put_u32, put_u64, u32_at, Input};
+use std::collections::{BTreeMap, BTreeSet};
+
 use cgpu_km::nvidia::version::Branch;
 use cgpu_replay::record::{Ioctl, NestedKind, Op, Trace};
-use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    driver::GPUS,
+    program::{id_of, uuid_of, Program, Recorded},
+    run::{controls, event, handles, prepared, LIMIT, NV_ESC_RM_CONTROL},
+    stream::{put_u32, put_u64, u32_at, Input},
+};
 
 /// Longest input of a sequence.
 pub const LONGEST: usize = 16 << 10;

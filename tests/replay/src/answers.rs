@@ -4,11 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::bytes::{u32_at, u64_at};
-use crate::decode::Decoded;
-use crate::layout::{self, Kind};
-use crate::record::{NestedKind, Op, Trace};
-use crate::space::words;
+use crate::{
+    bytes::{u32_at, u64_at},
+    decode::Decoded,
+    layout::{self, Kind},
+    record::{NestedKind, Op, Trace},
+    space::words,
+};
 
 const MAGIC: u32 = 0x4156_4E46;
 const VERSION: u32 = 1;

@@ -2,11 +2,13 @@
 //! The user memory of one replayed call: argument, nested parameters, and what those point to, each
 //! in a buffer of its own as real programs have them.
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::decode::Decoded;
-use crate::layout::{self, Effect, Kind, Pointer};
-use crate::record::{Nested, NestedKind};
-use crate::space::ReplaySpace;
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    decode::Decoded,
+    layout::{self, Effect, Kind, Pointer},
+    record::{Nested, NestedKind},
+    space::ReplaySpace,
+};
 
 /// Offset of the nested parameters' pointer in RM_CONTROL and RM_ALLOC.
 const PARAMS_AT: usize = 16;

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::bytes::u64_at;
-use crate::decode::Decoded;
-use crate::layout;
-use crate::nodes::Nodes;
-use crate::record::{NestedKind, Op, Trace};
+use crate::{
+    bytes::u64_at,
+    decode::Decoded,
+    layout,
+    nodes::Nodes,
+    record::{NestedKind, Op, Trace},
+};
 
 /// One kind of call of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -18,9 +18,11 @@
 //!   managed memory, which the GPU fills when it touches it, and what the other processes of the
 //!   replay hold.
 
-use crate::bytes::{put_u32, u32_at};
-use crate::layout;
-use crate::report::Mismatch;
+use crate::{
+    bytes::{put_u32, u32_at},
+    layout,
+    report::Mismatch,
+};
 
 /// Bytes from an offset to another, which is not part of it.
 pub type Span = (usize, usize);

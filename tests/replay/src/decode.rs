@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A recorded `ioctl` together with the layout of its argument.
 
-use crate::bytes::{u32_at, u64_at};
-use crate::layout::{self, Call, Effect};
-use crate::record::{Ioctl, Nested, NestedKind};
+use crate::{
+    bytes::{u32_at, u64_at},
+    layout::{self, Call, Effect},
+    record::{Ioctl, Nested, NestedKind},
+};
 
 /// An `ioctl` of the recording with the layout of its argument.
 pub struct Decoded<'a> {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What came back from a call: compared with the recording, and remembered for later calls.
 
-use crate::buffers::Buffers;
-use crate::bytes::{fd_at, u32_at, u64_at};
-use crate::compare;
-use crate::decode::Decoded;
-use crate::layout::{self, Effect, Kind};
-use crate::play::{differs, Player};
-use crate::record::NestedKind;
-use crate::report::{Outcome, Refused, Told};
+use crate::{
+    buffers::Buffers,
+    bytes::{fd_at, u32_at, u64_at},
+    compare,
+    decode::Decoded,
+    layout::{self, Effect, Kind},
+    play::{differs, Player},
+    record::NestedKind,
+    report::{Outcome, Refused, Told},
+};
 
 /// NV_ERR_NO_MEMORY: what an allocation over the limit gets.
 const NO_MEMORY: u32 = 0x51;

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One process for each recording, one call at a time in the order of the recordings' clock.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{FromRawFd, IntoRawFd};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::{
+        fd::{FromRawFd, IntoRawFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::nodes::Nodes;
-use crate::play::Player;
-use crate::record::{Op, Trace};
-use crate::report::Outcome;
-use crate::sys;
+use crate::{
+    nodes::Nodes,
+    play::Player,
+    record::{Op, Trace},
+    report::Outcome,
+    sys,
+};
 
 /// A call that takes longer hangs (the emulated machine is slow, but not that slow).
 const PATIENCE: Duration = Duration::from_secs(120);

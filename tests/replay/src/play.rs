@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Replaying the calls of one process, in that process.
 
-use crate::buffers::Buffers;
-use crate::bytes::{fd_at, u32_at, u64_at};
-use crate::decode::Decoded;
-use crate::layout::{self, Effect, Kind};
-use crate::nodes::Nodes;
-use crate::record::{Ioctl, Nested, NestedKind, Op, Record};
-use crate::report::{Mismatch, Outcome, Refused};
-use crate::space::{object_name, Mapping, ReplaySpace};
-use crate::standin;
-use crate::sys;
+use crate::{
+    buffers::Buffers,
+    bytes::{fd_at, u32_at, u64_at},
+    decode::Decoded,
+    layout::{self, Effect, Kind},
+    nodes::Nodes,
+    record::{Ioctl, Nested, NestedKind, Op, Record},
+    report::{Mismatch, Outcome, Refused},
+    space::{object_name, Mapping, ReplaySpace},
+    standin, sys,
+};
 
 /// Replays one process.
 pub struct Player<'a> {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Reading recordings: JSON lines, plain or xz, one object per call (tests/traces/README.md).
 
-use std::fmt;
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::{fmt, fs, io, path::Path};
 
 use serde::Deserialize;
 

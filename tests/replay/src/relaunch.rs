@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Starting again with a fixed address layout, so that the addresses of a recording are free.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::{os::unix::process::CommandExt, process::Command};
 
 use crate::sys;
 

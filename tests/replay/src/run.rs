@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 
 use cgpu_uapi as uapi;
 
-use crate::answers;
-use crate::control::{self, Control};
-use crate::nodes::{minor, Nodes};
-use crate::orchestrate;
-use crate::record::{Op, Trace};
-use crate::report::{RefusedCall, Summary};
-use crate::standin::{self, KernelLog};
+use crate::{
+    answers,
+    control::{self, Control},
+    nodes::{minor, Nodes},
+    orchestrate,
+    record::{Op, Trace},
+    report::{RefusedCall, Summary},
+    standin::{self, KernelLog},
+};
 
 /// What to replay where.
 #[derive(Debug, Clone)]

@@ -7,8 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::layout::{Field, Kind};
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    layout::{Field, Kind},
+};
 
 /// An object as the recording names it: client and handle.
 pub type Name = (u32, u32);

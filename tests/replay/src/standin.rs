@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The stand-in driver's debugfs (`tests/fake_nvidia/README.md`) and the kernel's log.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+};
 
 /// Its folder.
 pub const DEBUGFS: &str = "/sys/kernel/debug/fake_nvidia";

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The system calls that the replayer and the guest programs make, with their errno as a value.
 
-use std::ffi::CString;
-use std::io;
+use std::{ffi::CString, io};
 
 /// An errno.
 pub type Errno = i32;

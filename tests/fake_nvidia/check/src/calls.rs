@@ -2,9 +2,7 @@
 //! NVIDIA's calls as plain bytes. Offsets are those of NVIDIA's headers at 580, written here once
 //! more and not taken from the stand-in, whose own numbers they test.
 
-use std::ffi::CString;
-use std::fs;
-use std::io;
+use std::{ffi::CString, fs, io};
 
 /// A test: what it shows, and it panics when that is not so.
 pub(crate) type Test = (&'static str, fn());

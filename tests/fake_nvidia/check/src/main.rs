@@ -11,8 +11,7 @@ mod memory;
 mod objects;
 mod uvm;
 
-use std::panic;
-use std::process::ExitCode;
+use std::{panic, process::ExitCode};
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| ()));

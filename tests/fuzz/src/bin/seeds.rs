@@ -2,11 +2,14 @@
 //! seeds FOLDER RECORDING...: makes a corpus for each target, FOLDER/TARGET/NAME, and
 //! FOLDER/dictionary, out of recordings of real programs.
 
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
 use cgpu_fuzz::seeds;
 use cgpu_replay::record::Trace;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::{env, fs};
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1).map(PathBuf::from);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `cgpu-guest`: programs that run in the test VM.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
-
-use cgpu_replay::guest::{
-    attacks, bench, chaos, demo, hammer, inside, race, rm, scale, soak, storm, suite, weights,
+use cgpu_replay::{
+    answers,
+    guest::{
+        attacks, bench, chaos, demo, hammer, inside, race, rm, scale, soak, storm, suite, weights,
+    },
+    orchestrate,
+    record::Trace,
+    relaunch, size, standin, sys,
 };
-use cgpu_replay::record::Trace;
-use cgpu_replay::{answers, orchestrate, relaunch, size, standin, sys};
+use clap::{Parser, Subcommand};
 
 /// Programs for the test VM.
 #[derive(Parser)]

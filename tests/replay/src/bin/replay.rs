@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `replay`: recordings of CUDA programs against an instance or against the stand-in driver.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
+use cgpu_replay::{
+    check,
+    record::Trace,
+    relaunch,
+    run::{self, RunSettings},
+    size, sys,
+};
 use cgpu_uapi as uapi;
 use clap::{Parser, Subcommand};
-
-use cgpu_replay::record::Trace;
-use cgpu_replay::run::{self, RunSettings};
-use cgpu_replay::{check, relaunch, size, sys};
 
 /// Replays recordings of CUDA programs.
 #[derive(Parser)]

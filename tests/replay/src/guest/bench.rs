@@ -13,11 +13,13 @@ pub(in crate::guest) mod memory;
 mod side;
 mod storm;
 
+use calls::MeasuredCall;
 use cgpu_uapi as uapi;
 
-use crate::control::{self, Control};
-use crate::guest::tools::{sys, GPU};
-use calls::MeasuredCall;
+use crate::{
+    control::{self, Control},
+    guest::tools::{sys, GPU},
+};
 pub use figures::{BenchReport, BenchRow, BenchSettings, Beside, Spread};
 use figures::{ALONE, FEW, LIMIT};
 pub use memory::KernelMemory;

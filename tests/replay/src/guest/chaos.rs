@@ -13,13 +13,14 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::process::spawn;
-use super::rm;
-use crate::bytes::{put_u32, put_u64, u32_at};
-use crate::control::{mount_cgpufs, Control};
-use crate::layout;
-use crate::standin::{self, KernelLog};
-use crate::sys;
+use super::{process::spawn, rm};
+use crate::{
+    bytes::{put_u32, put_u64, u32_at},
+    control::{mount_cgpufs, Control},
+    layout,
+    standin::{self, KernelLog},
+    sys,
+};
 
 const GPU: u32 = 0;
 const MIB: u64 = 1 << 20;

@@ -2,13 +2,14 @@
 //! A container as far as a GPU program sees one: mount, PID and user namespace, a root of its own
 //! with an instance's twins in `/dev`, and a device group that allows nothing else.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::{fs, os::unix::fs::MetadataExt};
 
 use cgpu_uapi as uapi;
 
-use super::cgroup::{Device, Group};
-use super::process::unshare;
+use super::{
+    cgroup::{Device, Group},
+    process::unshare,
+};
 use crate::sys;
 
 /// Major and minor of `/dev/null`, which every container has.

@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `demo`: two containers share a GPU, each with an instance of its own, at the same time.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::mpsc::{channel, Sender};
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::mpsc::{channel, Sender},
+};
 
 use cgpu_uapi as uapi;
 use serde::{Deserialize, Serialize};
 
-use super::container::{look_around, Container};
-use super::process::spawn;
-use crate::control::{self, Control};
-use crate::nodes::Nodes;
-use crate::record::{Ioctl, NestedKind, Op, Trace};
-use crate::report::{Mismatch, Told};
-use crate::size::show;
-use crate::standin::{self, KernelLog};
-use crate::{answers, layout, orchestrate, sys};
+use super::{
+    container::{look_around, Container},
+    process::spawn,
+};
+use crate::{
+    answers,
+    control::{self, Control},
+    layout,
+    nodes::Nodes,
+    orchestrate,
+    record::{Ioctl, NestedKind, Op, Trace},
+    report::{Mismatch, Told},
+    size::show,
+    standin::{self, KernelLog},
+    sys,
+};
 
 /// The GPU that is shared.
 const GPU: u32 = 0;

@@ -2,17 +2,20 @@
 //! `hammer`: opens and closes every proxy very often, in every way in which a file can come and go,
 //! and looks whether the driver's reference counts are where they were.
 
-use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
+use std::{collections::BTreeMap, os::unix::net::UnixStream};
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::{self, Control};
-use crate::guest::process::{receive_fd, send_fd, spawn};
-use crate::guest::rm;
-use crate::layout;
-use crate::standin::{self, KernelLog};
-use crate::sys;
+use crate::{
+    control::{self, Control},
+    guest::{
+        process::{receive_fd, send_fd, spawn},
+        rm,
+    },
+    layout,
+    standin::{self, KernelLog},
+    sys,
+};
 
 /// Name of the instance that is made.
 const NAME: &str = "hammer";

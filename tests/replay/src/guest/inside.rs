@@ -3,15 +3,16 @@
 //! driver's protocol itself: the figures that it is told, the memory that it gets and does not get;
 //! and that nothing but its own GPU is in reach.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use super::container::check_numbers;
-use super::rm::{Client, Failure, NO_MEMORY};
-use crate::nodes::Nodes;
-use crate::record::Trace;
-use crate::size::show;
-use crate::{orchestrate, relaunch, sys};
+use super::{
+    container::check_numbers,
+    rm::{Client, Failure, NO_MEMORY},
+};
+use crate::{nodes::Nodes, orchestrate, record::Trace, relaunch, size::show, sys};
 
 /// FB_GET_INFO index: the GPU's memory, as nvidia-smi shows it.
 const TOTAL: u32 = 0x08;

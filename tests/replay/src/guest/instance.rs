@@ -3,8 +3,10 @@
 
 use cgpu_uapi as uapi;
 
-use super::rm;
-use super::tools::{at, control, device_instance, sys, Verdict, GPU};
+use super::{
+    rm,
+    tools::{at, control, device_instance, sys, Verdict, GPU},
+};
 use crate::control::{folder, Control};
 
 /// An instance that goes away with this value. Tests hold it over everything that uses it.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Processes, and descriptors passed between them.
 
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::{
+    io::{Read, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+};
 
 use crate::sys::{self, Errno};
 

@@ -20,15 +20,17 @@ mod stage;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
-use crate::control::{self, Control};
-use crate::standin::{self, KernelLog};
 use case::{Judge, Method};
 use fields::RacedField;
 use read_log::read_log;
 use scene::{Scene, GPU, NAMES};
+use serde::Serialize;
 use stage::Stage;
+
+use crate::{
+    control::{self, Control},
+    standin::{self, KernelLog},
+};
 
 const LIMIT: u64 = 1 << 30;
 /// Calls between two looks at the log, which holds 4,096.

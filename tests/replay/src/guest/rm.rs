@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A small RM client: just enough of the driver's interface to allocate memory by hand.
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::layout;
-use crate::sys::{self, Errno};
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    layout,
+    sys::{self, Errno},
+};
 
 /// Class NV01_ROOT_CLIENT.
 pub const ROOT: u32 = 0x41;

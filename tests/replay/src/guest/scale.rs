@@ -10,12 +10,16 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::control::{self, folder, Control};
-use crate::guest::process::spawn;
-use crate::guest::rm::{Client, DEVICE_HANDLE};
-use crate::guest::tools::sys;
-use crate::standin::{self, KernelLog};
-use crate::sys as os;
+use crate::{
+    control::{self, folder, Control},
+    guest::{
+        process::spawn,
+        rm::{Client, DEVICE_HANDLE},
+        tools::sys,
+    },
+    standin::{self, KernelLog},
+    sys as os,
+};
 
 const GPU: u32 = 0;
 const NAME: &str = "scale";

@@ -7,14 +7,17 @@
 //! taken whole (the scratch, page tables) are in no cache, so what programs could still have is
 //! compared as well. Each part compares its own counters.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use serde::Serialize;
 
-use crate::guest::bench::memory::kib;
-use crate::guest::{chaos, hammer, storm, suite};
-use crate::sys;
+use crate::{
+    guest::{bench::memory::kib, chaos, hammer, storm, suite},
+    sys,
+};
 
 /// Seconds of each storm in a cycle.
 const STORM_S: u64 = 30;

@@ -12,21 +12,24 @@ mod board;
 mod inject;
 mod worker;
 
-use std::ops::RangeInclusive;
-use std::sync::atomic::Ordering::Relaxed;
+use std::{ops::RangeInclusive, sync::atomic::Ordering::Relaxed};
 
+use board::{Board, PROCESSES, SEATS, TENANTS, THREADS};
 use cgpu_uapi as uapi;
+use inject::Injection;
 use serde::Serialize;
 
-use crate::control::{self, Control};
-use crate::guest::process::spawn;
-use crate::guest::tools::{GPU, MIB};
-use crate::guest::uvm;
-use crate::random::Random;
-use crate::standin::{self, Heap, KernelLog};
-use crate::sys;
-use board::{Board, PROCESSES, SEATS, TENANTS, THREADS};
-use inject::Injection;
+use crate::{
+    control::{self, Control},
+    guest::{
+        process::spawn,
+        tools::{GPU, MIB},
+        uvm,
+    },
+    random::Random,
+    standin::{self, Heap, KernelLog},
+    sys,
+};
 
 /// What each context of a tenant costs beside its objects: 5,696 KiB.
 const CONTEXT: u64 = 5696 << 10;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An address space of UVM: just enough of `/dev/nvidia-uvm` to map memory by hand.
 
-use crate::bytes::{put_u32, put_u64, u32_at};
-use crate::guest::rm::Failure;
-use crate::layout;
-use crate::standin;
-use crate::sys;
+use crate::{
+    bytes::{put_u32, put_u64, u32_at},
+    guest::rm::Failure,
+    layout, standin, sys,
+};
 
 /// Class FERMI_VASPACE_A: a GPU's address space.
 pub const VA_SPACE: u32 = 0x90F1;

@@ -14,13 +14,15 @@ mod priority;
 mod program;
 mod report;
 
-use super::instance::clean_up;
-use super::suite::doorbell::{put, status};
-use super::work::now;
-use crate::control::mount_cgpufs;
-use crate::sys as os;
 use program::{measure, GpuProgram, Habit, MS, NAMES, US};
 use report::{calls, line, mode, ShareLine};
+
+use super::{
+    instance::clean_up,
+    suite::doorbell::{put, status},
+    work::now,
+};
+use crate::{control::mount_cgpufs, sys as os};
 
 /// How long programs run before they are measured, and how long that is, milliseconds.
 const BEFORE: u64 = 1000;

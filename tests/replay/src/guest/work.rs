@@ -2,16 +2,21 @@
 //! Work for the stand-in's GPU: a client with a channel for compute, whose doorbell is mapped
 //! through the module (`tests/fake_nvidia/README.md`, "Work").
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::{
+    fs::File,
+    io::{ErrorKind, Write},
+};
 
-use super::instance::Instance;
-use super::rm;
-use super::suite::mappings::{map_doorbell, write, DOORBELL};
-use super::tools::{at, sys, GPU};
-use crate::bytes::{put_u32, put_u64, u32_at};
-use crate::standin;
-use crate::sys as os;
+use super::{
+    instance::Instance,
+    rm,
+    suite::mappings::{map_doorbell, write, DOORBELL},
+    tools::{at, sys, GPU},
+};
+use crate::{
+    bytes::{put_u32, put_u64, u32_at},
+    standin, sys as os,
+};
 
 /// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
 const BELL: u64 = 0x90;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Handles of another client, in every call that has room for one (nvidia-protocol 6.2).
 
-use super::attack::{attack, Attack, Driver, Sign};
-use super::scene::{escape, told, victims, Attacker, MIB, OWN};
-use crate::bytes::{put_u32, put_u64, u32_at};
-use crate::guest::tools::Verdict;
-use crate::guest::{rm, uvm};
-use crate::layout;
-use crate::sys;
+use super::{
+    attack::{attack, Attack, Driver, Sign},
+    scene::{escape, told, victims, Attacker, MIB, OWN},
+};
+use crate::{
+    bytes::{put_u32, put_u64, u32_at},
+    guest::{rm, tools::Verdict, uvm},
+    layout, sys,
+};
 
 pub(super) const ATTACKS: &[Attack] = &[
     attack(

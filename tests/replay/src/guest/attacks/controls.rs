@@ -4,11 +4,14 @@
 //! What has no handler in the open driver goes to the GPU's firmware as it comes: the function
 //! named then is the one that hands it over.
 
-use super::attack::{attack, Attack, Driver, Sign};
-use super::scene::{victims, Attacker, OWN};
-use crate::bytes::{put_u32, put_u64};
-use crate::guest::rm;
-use crate::guest::tools::Verdict;
+use super::{
+    attack::{attack, Attack, Driver, Sign},
+    scene::{victims, Attacker, OWN},
+};
+use crate::{
+    bytes::{put_u32, put_u64},
+    guest::{rm, tools::Verdict},
+};
 
 const TO_FIRMWARE: &str = "resource.c:rmresControl_Prologue_IMPL";
 

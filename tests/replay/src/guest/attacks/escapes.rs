@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Escapes that containers have no use for (nvidia-protocol 6.3), and UVM's tools.
 
-use super::attack::{attack, Attack, Driver, Sign};
-use super::clients::disable;
-use super::scene::{escape, told, Attacker, MIB, OWN};
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::guest::rm;
-use crate::guest::tools::Verdict;
-use crate::sys;
+use super::{
+    attack::{attack, Attack, Driver, Sign},
+    clients::disable,
+    scene::{escape, told, Attacker, MIB, OWN},
+};
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    guest::{rm, tools::Verdict},
+    sys,
+};
 
 pub(super) const ATTACKS: &[Attack] = &[
     attack(

@@ -5,20 +5,24 @@
 //!
 //! Each says how the attack was refused.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::{fs, os::unix::fs::MetadataExt};
 
-use super::attack::Own;
-use super::scene::{GPU, MIB};
-use crate::bytes::{put_u32, put_u64};
 use cgpu_uapi as uapi;
 
-use crate::control::{folder, Control};
-use crate::guest::cgroup::Group;
-use crate::guest::process::{drop_admin, in_child, unshare};
-use crate::guest::rm;
-use crate::standin;
-use crate::sys;
+use super::{
+    attack::Own,
+    scene::{GPU, MIB},
+};
+use crate::{
+    bytes::{put_u32, put_u64},
+    control::{folder, Control},
+    guest::{
+        cgroup::Group,
+        process::{drop_admin, in_child, unshare},
+        rm,
+    },
+    standin, sys,
+};
 
 pub(super) const ATTACKS: &[Own] = &[
     Own {

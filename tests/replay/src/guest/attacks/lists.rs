@@ -2,13 +2,15 @@
 //! What the driver tells everybody of all GPUs and processes (nvidia-protocol 6.2, the last two
 //! rows).
 
-use super::attack::{attack, Attack, Driver, Sign};
-use super::scene::Attacker;
-use crate::bytes::{put_u32, u32_at, u64_at};
-use crate::guest::rm;
-use crate::guest::tools::Verdict;
-use crate::layout;
-use crate::sys;
+use super::{
+    attack::{attack, Attack, Driver, Sign},
+    scene::Attacker,
+};
+use crate::{
+    bytes::{put_u32, u32_at, u64_at},
+    guest::{rm, tools::Verdict},
+    layout, sys,
+};
 
 pub(super) const ATTACKS: &[Attack] = &[
     attack(

@@ -19,13 +19,14 @@ mod files;
 mod lists;
 mod scene;
 
-use crate::control::{mount_cgpufs, Control};
-use crate::guest::process::in_child;
-use crate::guest::tools::Verdict;
-use crate::standin::{self, KernelLog};
-
 use attack::{Attack, Driver, Sign};
 use scene::{Place, State, Victim};
+
+use crate::{
+    control::{mount_cgpufs, Control},
+    guest::{process::in_child, tools::Verdict},
+    standin::{self, KernelLog},
+};
 
 /// Whether an attack has worked, and what is to be shown of it.
 fn worked(attack: &Attack, told: &Verdict, before: &State, after: &State) -> bool {

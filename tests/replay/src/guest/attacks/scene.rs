@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The attacker, the victim, and what can be seen of both from below.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::sync::OnceLock;
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    sync::OnceLock,
+};
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::control::{folder, Control};
-use crate::guest::process::spawn;
-use crate::guest::rm;
-use crate::guest::tools::Verdict;
-use crate::layout;
-use crate::standin;
-use crate::sys;
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    control::{folder, Control},
+    guest::{process::spawn, rm, tools::Verdict},
+    layout, standin, sys,
+};
 
 /// What a call said, in words.
 pub(super) fn told<T>(result: Result<T, rm::Failure>) -> Verdict {

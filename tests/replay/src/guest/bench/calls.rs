@@ -3,12 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::marks::marked;
-use super::side::{BenchSide, PIECE, SMALL};
-use crate::guest::rm::{self, Failure};
-use crate::guest::tools::GPU;
-use crate::standin;
-use crate::sys;
+use super::{
+    marks::marked,
+    side::{BenchSide, PIECE, SMALL},
+};
+use crate::{
+    guest::{
+        rm::{self, Failure},
+        tools::GPU,
+    },
+    standin, sys,
+};
 
 /// Makes so many calls of a kind, and tells what one took: a name and nanoseconds for each thing
 /// that was timed.

@@ -2,15 +2,21 @@
 //! One caller, and as many at the same time as there are processors: in one instance, in an
 //! instance each.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Instant,
+};
 
 use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT};
-use crate::control::{folder, Control};
-use crate::guest::process::spawn;
-use crate::guest::rm::Client;
-use crate::guest::tools::{sys, GPU};
-use crate::sys as os;
+use crate::{
+    control::{folder, Control},
+    guest::{
+        process::spawn,
+        rm::Client,
+        tools::{sys, GPU},
+    },
+    sys as os,
+};
 
 /// Most callers.
 const MOST: usize = 64;

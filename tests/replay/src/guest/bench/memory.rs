@@ -6,9 +6,10 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::control::folder;
-use crate::guest::rm::Client;
-use crate::guest::tools::GPU;
+use crate::{
+    control::folder,
+    guest::{rm::Client, tools::GPU},
+};
 
 /// Bytes of the module's.
 #[derive(Debug, Default, Clone, Copy, Serialize)]

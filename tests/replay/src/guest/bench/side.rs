@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Who calls: a program on the driver's own nodes or in an instance; and who is there beside it.
 
-use super::figures::{FEW, LIMIT};
-use super::memory::kernel_bytes;
-use crate::control::{folder, Control};
-use crate::guest::process::spawn;
-use crate::guest::rm::{self, Client};
-use crate::guest::tools::{sys, GPU};
-use crate::guest::uvm::{self, Space};
-use crate::sys as os;
+use super::{
+    figures::{FEW, LIMIT},
+    memory::kernel_bytes,
+};
+use crate::{
+    control::{folder, Control},
+    guest::{
+        process::spawn,
+        rm::{self, Client},
+        tools::{sys, GPU},
+        uvm::{self, Space},
+    },
+    sys as os,
+};
 
 /// Handles of the objects that are only there.
 const CROWD: u32 = 0x6000_0000;

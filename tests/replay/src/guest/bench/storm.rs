@@ -3,16 +3,24 @@
 //! GPU or of another one; and beside as many that compute only, which take as much of the
 //! processors. What a storm costs others beyond that is the difference.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
+};
 
-use super::crowd::gather;
-use super::figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT};
-use crate::control::{folder, Control};
-use crate::guest::process::spawn;
-use crate::guest::rm::{Client, Failure};
-use crate::guest::tools::sys;
-use crate::sys as os;
+use super::{
+    crowd::gather,
+    figures::{BenchReport, BenchRow, BenchSettings, Beside, ALONE, LIMIT},
+};
+use crate::{
+    control::{folder, Control},
+    guest::{
+        process::spawn,
+        rm::{Client, Failure},
+        tools::sys,
+    },
+    sys as os,
+};
 
 /// What the others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A call that is raced: its bytes, the field in them, and the way in which that is changed.
 
-use crate::bytes::{put_u32, put_u64};
-use crate::sys;
+use crate::{
+    bytes::{put_u32, put_u64},
+    sys,
+};
 
 pub(super) const PAGE: u64 = 4096;
 /// Where the parameters begin.

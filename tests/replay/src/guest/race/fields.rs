@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is changed: fields of calls, what they may be and what an attacker makes of them.
 
-use super::case::{
-    base, Judge, Method, Patch, RacedCall, FILES, FIRST, LARGE, MARK, ON_MEMORY, PARAMS, SMALL,
+use super::{
+    case::{
+        base, Judge, Method, Patch, RacedCall, FILES, FIRST, LARGE, MARK, ON_MEMORY, PARAMS, SMALL,
+    },
+    read_log::ReadCall,
+    scene::{Scene, FOREIGN_MEMORY},
+    stage::Stage,
 };
-use super::read_log::ReadCall;
-use super::scene::{Scene, FOREIGN_MEMORY};
-use super::stage::Stage;
-use crate::bytes::{put_u32, put_u64};
-use crate::guest::rm::{self, DEVICE_HANDLE, SUBDEVICE_HANDLE};
-use crate::layout;
-use crate::sys;
+use crate::{
+    bytes::{put_u32, put_u64},
+    guest::rm::{self, DEVICE_HANDLE, SUBDEVICE_HANDLE},
+    layout, sys,
+};
 
 /// Beyond every limit; the same as [`SMALL`] in its lower half.
 const HUGE: u64 = 1 << 40 | SMALL;

@@ -4,15 +4,21 @@
 //! Each writes the field, over and over, as it should be and as it should not, where the caller has
 //! it; and now and then what it should not be where the module's scratch has it.
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::{
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+    sync::{
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        Arc,
+    },
+    thread::JoinHandle,
+};
 
 use io_uring::{opcode, types, IoUring};
 
-use super::case::{Method, RacedCall, SwappedFiles, PAGE};
-use super::stage::Stage;
+use super::{
+    case::{Method, RacedCall, SwappedFiles, PAGE},
+    stage::Stage,
+};
 use crate::sys;
 
 /// Every so many writes one goes to the scratch.

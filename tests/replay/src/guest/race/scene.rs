@@ -2,10 +2,14 @@
 //! Whose nodes a race is run on, and what there is to name in its calls.
 
 use super::case::SwappedFiles;
-use crate::control::Control;
-use crate::guest::rm::{self, Client};
-use crate::guest::uvm::{self, Space};
-use crate::standin;
+use crate::{
+    control::Control,
+    guest::{
+        rm::{self, Client},
+        uvm::{self, Space},
+    },
+    standin,
+};
 
 pub(super) const GPU: u32 = 0;
 /// Names of the instances.

@@ -6,8 +6,10 @@
 
 use std::ffi::CString;
 
-use super::case::{Method, RacedCall, PAGE, PARAMS};
-use super::scene::Scene;
+use super::{
+    case::{Method, RacedCall, PAGE, PARAMS},
+    scene::Scene,
+};
 use crate::sys;
 
 /// Pages of a side: three of the argument, one of the parameters.

@@ -4,14 +4,18 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::board::{Board, THREADS};
-use crate::bytes::{put_u32, u64_at};
-use crate::guest::process::spawn;
-use crate::guest::rm::{self, Failure, DEVICE_HANDLE, SUBDEVICE_HANDLE};
-use crate::guest::tools::MIB;
-use crate::guest::uvm::{Space, VA_SPACE};
-use crate::layout;
-use crate::random::Random;
-use crate::sys;
+use crate::{
+    bytes::{put_u32, u64_at},
+    guest::{
+        process::spawn,
+        rm::{self, Failure, DEVICE_HANDLE, SUBDEVICE_HANDLE},
+        tools::MIB,
+        uvm::{Space, VA_SPACE},
+    },
+    layout,
+    random::Random,
+    sys,
+};
 
 const SPACE_HANDLE: u32 = 0x5C00_0004;
 const FIRST_MEMORY: u32 = 0x5C00_0100;

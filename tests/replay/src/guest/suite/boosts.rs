@@ -3,13 +3,16 @@
 //! of it.
 
 use super::doorbell::{proc, wait_for};
-use crate::bytes::put_u32;
-use crate::guest::instance::Instance;
-use crate::guest::process::spawn;
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, sys, Test, Verdict, GIB};
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    bytes::put_u32,
+    guest::{
+        instance::Instance,
+        process::spawn,
+        rm,
+        tools::{at, equal, sys, Test, Verdict, GIB},
+    },
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("boosts: the driver is asked once for all", once),

@@ -3,12 +3,15 @@
 
 use cgpu_uapi::{capability, refusal, text, Cause, Refusal};
 
-use crate::bytes::put_u32;
-use crate::guest::instance::Instance;
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
-use crate::layout;
-use crate::sys as os;
+use crate::{
+    bytes::put_u32,
+    guest::{
+        instance::Instance,
+        rm,
+        tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+    },
+    layout, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     (

@@ -4,10 +4,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::guest::instance::Instance;
-use crate::guest::rm;
-use crate::guest::tools::{at, holds, sys, Test, Verdict, GIB, MIB};
-use crate::sys as os;
+use crate::{
+    guest::{
+        instance::Instance,
+        rm,
+        tools::{at, holds, sys, Test, Verdict, GIB, MIB},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[(
     "clients: a handle that another thread writes is not the new client's",

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls of 32-bit programs: the same requests through the compatibility entry.
 
-use crate::bytes::u32_at;
-use crate::guest::instance::Instance;
-use crate::guest::tools::{equal, holds, sys, Test, Verdict, GIB};
-use crate::sys as os;
+use crate::{
+    bytes::u32_at,
+    guest::{
+        instance::Instance,
+        tools::{equal, holds, sys, Test, Verdict, GIB},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[("compat: a 32-bit program's ioctl works", ioctl)];
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
 
-use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell};
-use crate::guest::instance::Instance;
-use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
-use crate::guest::work::{Account, Work};
-use crate::sys as os;
 use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute};
+
+use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell};
+use crate::{
+    guest::{
+        instance::Instance,
+        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+        work::{Account, Work},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("compute: policies by number", policies),

@@ -4,12 +4,15 @@
 use cgpu_uapi::{self as uapi, request, Cause};
 use zerocopy::FromZeros;
 
-use crate::control::{key, Control};
-use crate::guest::instance::Instance;
-use crate::guest::process::{drop_admin, in_child, unshare};
-use crate::guest::tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    control::{key, Control},
+    guest::{
+        instance::Instance,
+        process::{drop_admin, in_child, unshare},
+        tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB},
+    },
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("control: version and list of GPUs", version_and_gpus),

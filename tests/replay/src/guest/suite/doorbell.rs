@@ -4,20 +4,26 @@
 //! What arrives at the "GPU" is seen through a mapping of the same registers that the test makes
 //! directly at the stand-in driver, as nobody in a container can.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use cgpu_uapi::Cause;
 
 use super::mappings::{
     doorbell_file, map_doorbell_in, map_doorbell_through_bar1, map_file, map_other_page, read,
     write, DOORBELL,
 };
-use crate::guest::instance::Instance;
-use crate::guest::process::{in_child, spawn};
-use crate::guest::rm;
-use crate::guest::tools::{at, device_instance, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
-use crate::standin;
-use crate::sys as os;
-use cgpu_uapi::Cause;
+use crate::{
+    guest::{
+        instance::Instance,
+        process::{in_child, spawn},
+        rm,
+        tools::{at, device_instance, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+    },
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("doorbell: alone it stays mapped", alone),

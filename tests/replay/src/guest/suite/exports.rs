@@ -2,17 +2,24 @@
 //! Memory behind descriptors: shared in a tenant, charged once, and until the last reference is
 //! gone.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::{
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+};
 
-use crate::bytes::put_u32;
-use crate::guest::instance::Instance;
-use crate::guest::process::{in_child, receive_fd, send_fd, spawn};
-use crate::guest::rm::{self, Failure};
-use crate::guest::tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    bytes::put_u32,
+    guest::{
+        instance::Instance,
+        process::{in_child, receive_fd, send_fd, spawn},
+        rm::{self, Failure},
+        tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+    },
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     (

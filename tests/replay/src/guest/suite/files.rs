@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! File operations of the proxies: open, fork, dup, passing, exec, poll, kill.
 
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::os::{fd::AsRawFd, unix::net::UnixStream};
 
-use crate::bytes::u32_at;
-use crate::guest::instance::Instance;
-use crate::guest::process::{in_child, receive_fd, send_fd, spawn};
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, MIB};
-use crate::sys as os;
+use crate::{
+    bytes::u32_at,
+    guest::{
+        instance::Instance,
+        process::{in_child, receive_fd, send_fd, spawn},
+        rm,
+        tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, MIB},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("files: read-only and non-blocking opens", modes),

@@ -2,14 +2,15 @@
 //! What the driver lets everybody do and the module does not: each first done on the driver's own
 //! nodes, where it works, and then through an instance, where it does not and harms nobody.
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::guest::instance::Instance;
-use crate::guest::rm;
-use crate::guest::tools::{
-    at, control, device_instance, equal, holds, Test, Verdict, GIB, GPU, MIB,
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    guest::{
+        instance::Instance,
+        rm,
+        tools::{at, control, device_instance, equal, holds, Test, Verdict, GIB, GPU, MIB},
+    },
+    layout, sys,
 };
-use crate::layout;
-use crate::sys;
 
 pub(super) const TESTS: &[Test] = &[
     (

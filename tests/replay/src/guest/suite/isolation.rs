@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two tenants: neither reaches the other's objects.
 
-use crate::bytes::{put_u32, u32_at};
-use crate::guest::instance::Instance;
-use crate::guest::rm;
-use crate::guest::tools::{at, device_instance, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::sys as os;
+use crate::{
+    bytes::{put_u32, u32_at},
+    guest::{
+        instance::Instance,
+        rm,
+        tools::{at, device_instance, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     (

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver's lists of all GPUs and processes: a tenant sees its own.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Write},
+    os::{
+        fd::AsRawFd,
+        unix::{fs::FileExt, net::UnixStream},
+    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 use super::clients::scratch;
-use crate::bytes::{put_u32, u32_at, u64_at};
-use crate::guest::instance::Instance;
-use crate::guest::process::{in_child, spawn, unshare};
-use crate::guest::rm;
-use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::sys as os;
+use crate::{
+    bytes::{put_u32, u32_at, u64_at},
+    guest::{
+        instance::Instance,
+        process::{in_child, spawn, unshare},
+        rm,
+        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB},
+    },
+    sys as os,
+};
 
 const NV_ESC_CARD_INFO_ONE: u32 = 0xC048_46C8;
 const NV_ESC_ATTACH_GPUS_TO_FD_ONE: u32 = 0xC004_46D4;

@@ -2,15 +2,18 @@
 //! Managed memory through an instance: what its GPU holds, by the stand-in's own figures, is never
 //! more than the limit.
 
-use crate::bytes::{put_u32, put_u64, u32_at};
-use crate::guest::instance::Instance;
-use crate::guest::process;
-use crate::guest::rm;
-use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GPU, MIB};
-use crate::guest::uvm::{uuid, Space, VA_SPACE};
-use crate::standin;
-use crate::sys as os;
 use cgpu_uapi::{Cause, ManagedMode};
+
+use crate::{
+    bytes::{put_u32, put_u64, u32_at},
+    guest::{
+        instance::Instance,
+        process, rm,
+        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GPU, MIB},
+        uvm::{uuid, Space, VA_SPACE},
+    },
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     (

@@ -3,12 +3,17 @@
 
 use std::os::unix::fs::FileExt;
 
-use crate::guest::instance::Instance;
-use crate::guest::process::in_child;
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
-use crate::sys as os;
 use cgpu_uapi::Cause;
+
+use crate::{
+    guest::{
+        instance::Instance,
+        process::in_child,
+        rm,
+        tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("mmap: a page of memory, read and written", page),

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory limit, by hand.
 
-use crate::bytes::{put_u32, put_u64, u64_at};
-use crate::guest::instance::Instance;
-use crate::guest::process::spawn;
-use crate::guest::rm::{self, Failure};
-use crate::guest::tools::{at, control, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::layout;
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    bytes::{put_u32, put_u64, u64_at},
+    guest::{
+        instance::Instance,
+        process::spawn,
+        rm::{self, Failure},
+        tools::{at, control, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+    },
+    layout, standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("memory: granted up to the limit, refused beyond", boundary),

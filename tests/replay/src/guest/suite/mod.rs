@@ -28,11 +28,11 @@ mod turns;
 mod unload;
 mod uvm;
 
-use super::instance::clean_up;
-use super::process::in_child;
-use super::tools::Test;
-use crate::control::mount_cgpufs;
-use crate::standin::{self, KernelLog};
+use super::{instance::clean_up, process::in_child, tools::Test};
+use crate::{
+    control::mount_cgpufs,
+    standin::{self, KernelLog},
+};
 
 /// All tests whose names have `filter` in them.
 fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {

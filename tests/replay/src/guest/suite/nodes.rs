@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Nodes and twins: names, numbers, modes, and what they mean when the instance is gone.
 
-use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+};
 
 use cgpu_uapi as uapi;
 
-use crate::control::folder;
-use crate::guest::instance::Instance;
-use crate::guest::process::in_child;
-use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    control::folder,
+    guest::{
+        instance::Instance,
+        process::in_child,
+        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+    },
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("nodes: honest ones have our numbers and are root's", honest),

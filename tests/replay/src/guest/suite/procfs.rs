@@ -3,10 +3,14 @@
 
 use std::fs;
 
-use crate::guest::instance::Instance;
-use crate::guest::process::{drop_admin, in_child, spawn, unshare};
-use crate::guest::tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::sys as os;
+use crate::{
+    guest::{
+        instance::Instance,
+        process::{drop_admin, in_child, spawn, unshare},
+        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("procfs: files of a GPU", gpu_files),

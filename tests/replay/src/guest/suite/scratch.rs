@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The sealed pages through which parameters reach the driver, from the program's side.
 
-use crate::bytes::{put_u32, put_u64};
-use crate::guest::instance::Instance;
-use crate::guest::race::scratch;
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, fails, holds, Test, Verdict, GIB, MIB};
-use crate::layout;
-use crate::sys as os;
+use crate::{
+    bytes::{put_u32, put_u64},
+    guest::{
+        instance::Instance,
+        race::scratch,
+        rm,
+        tools::{at, equal, fails, holds, Test, Verdict, GIB, MIB},
+    },
+    layout, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     (

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The page of `RM_USER_SHARED_DATA`: a tenant's own, in the place of the GPU's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Barrier,
+    },
+    time::{Duration, Instant},
+};
 
-use crate::guest::instance::Instance;
-use crate::guest::process::in_child;
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, holds, sys, Test, Verdict, GIB, MIB};
-use crate::sys as os;
+use crate::{
+    guest::{
+        instance::Instance,
+        process::in_child,
+        rm,
+        tools::{at, equal, holds, sys, Test, Verdict, GIB, MIB},
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("shared data: memory is the instance's", memory),

@@ -4,12 +4,16 @@
 
 use cgpu_uapi::{self as uapi, Cause};
 
-use crate::control::{folder, Control};
-use crate::guest::instance::Instance;
-use crate::guest::rm;
-use crate::guest::tools::{
-    at, control, device_instance, equal, fails, holds, second_gpu, sys, Test, Verdict, GIB, GPU,
-    MIB,
+use crate::{
+    control::{folder, Control},
+    guest::{
+        instance::Instance,
+        rm,
+        tools::{
+            at, control, device_instance, equal, fails, holds, second_gpu, sys, Test, Verdict, GIB,
+            GPU, MIB,
+        },
+    },
 };
 
 pub(super) const TESTS: &[Test] = &[

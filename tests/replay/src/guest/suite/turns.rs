@@ -3,11 +3,15 @@
 //! are not.
 
 use super::doorbell::{faults, proc, put, status, wait_for, Bell};
-use crate::guest::instance::Instance;
-use crate::guest::process::spawn;
-use crate::guest::tools::{at, equal, sys, Test, Verdict, GIB, GPU};
-use crate::guest::work::Work;
-use crate::sys as os;
+use crate::{
+    guest::{
+        instance::Instance,
+        process::spawn,
+        tools::{at, equal, sys, Test, Verdict, GIB, GPU},
+        work::Work,
+    },
+    sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("turns: who is alone wakes nobody", quiet),

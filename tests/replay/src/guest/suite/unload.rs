@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Taking the module out: refused while it is used, complete when it is not.
 
-use std::ffi::CStr;
-use std::fs;
+use std::{ffi::CStr, fs};
 
 use cgpu_uapi as uapi;
 
-use crate::control::folder;
-use crate::guest::tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU};
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    control::folder,
+    guest::tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+    standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     ("unload: refused while the twins are mounted", mounted),

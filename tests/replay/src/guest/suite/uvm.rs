@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The UVM proxy, by hand.
 
-use crate::bytes::{put_u32, put_u64, u32_at, u64_at};
-use crate::guest::instance::Instance;
-use crate::guest::rm;
-use crate::guest::tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB};
-use crate::guest::uvm::{uuid, Space, VA_SPACE};
-use crate::layout;
-use crate::standin;
-use crate::sys as os;
+use crate::{
+    bytes::{put_u32, put_u64, u32_at, u64_at},
+    guest::{
+        instance::Instance,
+        rm,
+        tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        uvm::{uuid, Space, VA_SPACE},
+    },
+    layout, standin, sys as os,
+};
 
 pub(super) const TESTS: &[Test] = &[
     (

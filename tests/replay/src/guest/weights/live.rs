@@ -2,11 +2,17 @@
 //! What the operator changes while two programs keep the GPU full: each change is there a turn
 //! later, and no kernel is lost by it.
 
-use super::program::{measure, GpuProgram, Habit, MS, NAMES, US};
-use super::report::{calls, line, mode, ShareLine};
-use crate::guest::suite::doorbell::put;
-use crate::guest::work::{now, Account};
-use crate::sys as os;
+use super::{
+    program::{measure, GpuProgram, Habit, MS, NAMES, US},
+    report::{calls, line, mode, ShareLine},
+};
+use crate::{
+    guest::{
+        suite::doorbell::put,
+        work::{now, Account},
+    },
+    sys as os,
+};
 
 /// Until a change must be in effect: a turn.
 const TURN_MS: u64 = 32;

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How long an instance of high priority waits for the GPU, which two others keep full.
 
-use super::program::{GpuProgram, Habit, MS, NAMES, US};
-use super::report::{calls, mode, rounded, ShareLine};
-use crate::guest::suite::doorbell::put;
-use crate::guest::tools::at;
-use crate::guest::work::{now, Work};
-use crate::sys as os;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    time::Instant,
+};
+
+use super::{
+    program::{GpuProgram, Habit, MS, NAMES, US},
+    report::{calls, mode, rounded, ShareLine},
+};
+use crate::{
+    guest::{
+        suite::doorbell::put,
+        tools::at,
+        work::{now, Work},
+    },
+    sys as os,
+};
 
 /// A request: so many kernels of this length, one after the other.
 const KERNELS: u32 = 8;

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Programs that keep a GPU at work, each in an instance of its own.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+};
 
 use cgpu_uapi::Cause;
 
-use crate::guest::instance::Instance;
-use crate::guest::process::spawn;
-use crate::guest::suite::doorbell::{put, wait_for};
-use crate::guest::tools::{at, sys, GIB, GPU};
-use crate::guest::work::{now, Account, Work};
-use crate::sys as os;
+use crate::{
+    guest::{
+        instance::Instance,
+        process::spawn,
+        suite::doorbell::{put, wait_for},
+        tools::{at, sys, GIB, GPU},
+        work::{now, Account, Work},
+    },
+    sys as os,
+};
 
 /// A microsecond, in nanoseconds.
 pub(super) const US: u64 = 1_000;

@@ -5,9 +5,13 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::control::Control;
-use crate::guest::suite::doorbell::proc;
-use crate::guest::tools::{at, sys, GPU};
+use crate::{
+    control::Control,
+    guest::{
+        suite::doorbell::proc,
+        tools::{at, sys, GPU},
+    },
+};
 
 /// One line of the report.
 #[derive(Debug, Serialize)]
