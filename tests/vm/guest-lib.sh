@@ -76,7 +76,7 @@ unload_module() {
 
 # What is open or allocated in the driver once nobody uses it was lost by somebody.
 unload_driver() {
-	local node n
+	local node n before
 	sed -n 's/^\([a-z0-9]*\)_open: \([1-9][0-9]*\)$/\1 \2/p' $FAKE/opens | while read -r node n; do
 		fault "the driver's $node is open $n times at the end"
 	done
@@ -89,9 +89,10 @@ unload_driver() {
 		sleep 0.1
 		n=$((n + 1))
 	done
-	cmp -s $FAKE/leaks /tmp/leaks-before ||
+	cmp -s $FAKE/leaks /tmp/leaks-before || {
 		before=$(tr '\n' ' ' </tmp/leaks-before)
 		fault "the driver's own structures: $before-> $(tr '\n' ' ' <$FAKE/leaks)"
+	}
 	rmmod "$DRIVER" || fault "rmmod $DRIVER (references: $(cat "/sys/module/$DRIVER/refcnt"))"
 	rm -f /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm
 }
