@@ -5,6 +5,7 @@
 #   make package         a Debian package with DKMS, in target/package
 #   make install         build and install on this machine (install.sh), make uninstall
 #   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
+#   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU: a table, and JSON on stdout; says SKIPPED where there is none
 #   make bench           what the proxy costs, in the test machine: a table, and JSON on stdout (quarter of an hour)
@@ -21,7 +22,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install install uninstall package clean clean-cache \
-	lint test test-host test-vm test-debug test-gpu bench soak bench-scale bench-weights demo replay
+	lint test test-host test-vm test-driver test-debug test-gpu bench soak bench-scale bench-weights demo replay
 
 all: modules
 
@@ -61,6 +62,9 @@ test-host:
 
 test-vm:
 	@tests/floors.py vm
+
+test-driver:
+	@tests/floors.py driver
 
 test-debug:
 	@tests/floors.py debug

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py [--again] lint|host|vm|debug ...: runs the tests of these floors one after the other
-and goes on after a failure. Ends in what each step that failed said of it, and "N passed, N
+"""floors.py [--again] lint|host|vm|driver|debug ...: runs the tests of these floors one after the
+other and goes on after a failure. Ends in what each step that failed said of it, and "N passed, N
 failed", which counts every test that a step reports, and the step itself where it reports none.
 
 A step that has passed is not run again as long as neither the tree (all files that git would take)
@@ -211,7 +211,12 @@ DEBUG = (
         guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "3600"]),
     ),
 )
-FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "debug": DEBUG}
+DRIVER = (
+    ("programs for the machine", ["tests/vm/build.sh"]),
+    ("modules of the real driver", ["tests/driver/build.sh"]),
+    ("real driver", ["tests/driver/test.sh"]),
+)
+FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "driver": DRIVER, "debug": DEBUG}
 
 
 def run(command):
@@ -297,7 +302,7 @@ class Before:
 
 def builds(command):
     """Whether a step leaves what later ones need: it knows itself what is to be done."""
-    return command[0] == "tests/vm/build.sh" and "--clippy" not in command
+    return command[0] in ("tests/vm/build.sh", "tests/driver/build.sh") and "--clippy" not in command
 
 
 def have_tools():

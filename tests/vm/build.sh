@@ -103,14 +103,14 @@ if [ -n "$programs" ]; then
 		log "$out/apt.log" apt-get install -y --no-install-recommends gcc libc6-dev
 	fi
 	# Static, so that they run in an initramfs; with a target named, build scripts and macros are
-	# not.
+	# not. The CUDA program loads a library, and is compiled with the real driver (../driver).
 	target=x86_64-unknown-linux-gnu
 	(
 		cd "$CGPU_TREE"
 		export CARGO_ENCODED_RUSTFLAGS="-Ctarget-feature=+crt-static"
 		export CARGO_PROFILE_RELEASE_STRIP=debuginfo CARGO_TERM_COLOR=never
-		cargo build --quiet --release --locked --workspace --bins --target "$target" \
-			--target-dir "$out/../target"
+		cargo build --quiet --release --locked --workspace --exclude cuda-check --bins \
+			--target "$target" --target-dir "$out/../target"
 	) >&2 9>&-
 	rm -rf "${out:?}/bin"
 	mkdir "$out/bin"

@@ -34,15 +34,7 @@ rm -rf "$work"
 mkdir -p "$work"
 
 step "podman, docker, udev, DKMS and cargo (about 60 s)"
-(
-	# The debug kernel's script installs a compiler there.
-	flock 8
-	cp -al "$base" "$work/root"
-	for folder in etc var; do
-		rm -rf "${work:?}/root/$folder"
-		cp -a "$base/$folder" "$work/root/$folder"
-	done
-) 8>"$base/../apt.lock"
+link_folder "$base" "$work/root"
 root=$work/root
 # No service is started, no kernel module built by what is installed here.
 printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"

@@ -20,40 +20,9 @@ fi
 cd / || exit 1
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 
-out=$(mktemp -d)
-passed=0
-failed=0
-check() {
-	sentence=$1
-	shift
-	if "$@" >"$out/check" 2>&1; then
-		passed=$((passed + 1))
-		echo "ok: $sentence"
-	else
-		failed=$((failed + 1))
-		echo "FAILED: $sentence"
-		sed 's/^/    /' "$out/check" "$out/said"
-	fi
-}
-says() { grep -qF -- "$1" "$out/said"; }
+. /files/guest-check.sh
 # A runtime may keep what a hook says to itself: the hook says it to the kernel's log, too.
 told() { says "$1" || dmesg | grep -qF -- "$1"; }
-not() { ! "$@"; }
-# run COMMAND...: keeps what it says.
-run() { "$@" >"$out/said" 2>&1; }
-fails() { ! run "$@"; }
-value() { cgpuctl inst show "$1" --json | sed -n "s/^ *\"$2\": \\([0-9]*\\),\\?\$/\\1/p"; }
-is() { [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
-# within SECONDS COMMAND...: becomes true. The seconds are those of a machine with nothing else to
-# do; an emulated one that has to share its processors gets five times as many.
-within() {
-	end=$(($(date +%s) + 5 * $1))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		[ "$(date +%s)" -lt "$end" ] || return 1
-		sleep 0.2
-	done
-}
 idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
 # kill_now PID...: an engine says 0 of what does not run, and kill takes that for everybody.
 kill_now() {

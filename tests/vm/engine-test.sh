@@ -62,6 +62,6 @@ rc=0
 	--file "$work/image.tar" --file "$work/hooks" --file "$work/operations" \
 	--file "$work/image/trace.jsonl.xz" \
 	--file "$work/cgpu.rules:/usr/lib/udev/rules.d/71-cgpu.rules" \
-	--file "$here/engine-docker.sh" --file "$here/engine-session.sh" \
-	-- sh /files/engine-session.sh || rc=$?
+	--file "$here/guest-check.sh" --file "$here/engine-docker.sh" \
+	--file "$here/engine-session.sh" -- sh /files/engine-session.sh || rc=$?
 exit "$rc"

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=dash
 # What guest-init and commands in the test machine share: loading and unloading the two modules.
-# /vm.conf says how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in driver has.
+# /vm.conf says which driver (DRIVER: nvidia, fake_nvidia, or fake_nvidia_plain, which exports
+# nothing), how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in has.
 FAKE=/sys/kernel/debug/fake_nvidia
-# Which stand-in: fake_nvidia, or fake_nvidia_plain, which exports nothing.
-DRIVER=fake_nvidia
 
 mounted() { grep -q "^[^ ]* $1 " /proc/mounts; }
 # Into the kernel's log, where run.sh reads it.
@@ -25,6 +24,12 @@ real_nodes() {
 }
 
 load_driver() {
+	if [ "$DRIVER" = nvidia ]; then
+		insmod /modules/nvidia.ko || { fault "insmod nvidia"; return 1; }
+		insmod /modules/nvidia-uvm.ko || { fault "insmod nvidia-uvm"; return 1; }
+		real_nodes
+		return
+	fi
 	# shellcheck disable=SC2086  # parameters are words
 	insmod "/modules/$DRIVER.ko" "gpus=$GPUS" $FAKE_PARAMETERS ||
 		{ fault "insmod $DRIVER"; return 1; }
@@ -74,9 +79,15 @@ unload_module() {
 	[ ! -e /proc/cgpu_km ] || fault "/proc/cgpu_km is left behind"
 }
 
-# What is open or allocated in the driver once nobody uses it was lost by somebody.
+# The stand-in counts what is open or allocated once nobody uses it: it was lost by somebody.
 unload_driver() {
 	local node n before
+	if [ "$DRIVER" = nvidia ]; then
+		rmmod nvidia_uvm || fault "rmmod nvidia_uvm (references: $(cat /sys/module/nvidia_uvm/refcnt))"
+		rmmod nvidia || fault "rmmod nvidia (references: $(cat /sys/module/nvidia/refcnt))"
+		rm -f /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm
+		return
+	fi
 	sed -n 's/^\([a-z0-9]*\)_open: \([1-9][0-9]*\)$/\1 \2/p' $FAKE/opens | while read -r node n; do
 		fault "the driver's $node is open $n times at the end"
 	done

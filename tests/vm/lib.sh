@@ -43,6 +43,21 @@ in_root() {
 			LC_ALL=C.UTF-8 "$@"' sh "$@"
 }
 
+# link_folder FROM TO: a second Debian folder beside one that kernel-env.sh made. Files are linked;
+# /etc and /var are copied, because packages will be installed there.
+link_folder() {
+	local folder
+	(
+		# The debug kernel's script installs a compiler there.
+		flock 8
+		cp -al "$1" "$2"
+		for folder in etc var; do
+			rm -rf "${2:?}/$folder"
+			cp -a "$1/$folder" "$2/$folder"
+		done
+	) 8>"$1/../apt.lock"
+}
+
 need_root() {
 	[ "$(id -u)" = 0 ] || die "needs root (it works in a Debian folder with chroot and mount)"
 	unshare --mount true 2>/dev/null || die "needs CAP_SYS_ADMIN: this container may not mount"

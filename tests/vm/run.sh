@@ -5,17 +5,18 @@
 # kernel fault is a failure however the command ended (check-log.sh).
 #
 #   --kernel stock|debug   which kernel (stock)
-#   --gpus N               GPUs of the stand-in driver (1)
+#   --driver stand-in|real our stand-in (the default), or NVIDIA's own on emulated GPUs (../driver)
+#   --gpus N               GPUs (1)
 #   --fake "a=1 b=2"       more parameters for the stand-in driver
 #   --load WORDS           what to load before the command: driver, module ("driver module"); both
 #                          are in /modules, and what is loaded at the end is unloaded
 #   --file FROM[:TO]       puts a file into the machine, at /files/NAME or TO; may be repeated
 #   --limit SECONDS        the machine is stopped after that (120)
-#   --memory MIB           (1024; debug kernel 2048)
+#   --memory MIB           (1024; debug kernel and real driver 2048)
 #   --count-instructions   one processor, whose clock counts its instructions as nanoseconds
 #   --plugin FROM:TO       a plugin of QEMU's (profile.c), and where what it writes is put
 #   --leaks                with the debug kernel: kmemleak before and after (20 s more)
-#   --keep FILE            keeps the console log there
+#   --keep FILE            keeps the console log there, and what the emulator wrote (FILE.gpu.log)
 #   --name NAME            what it is called in messages
 #   --no-build             takes what build.sh built last
 #
@@ -24,12 +25,13 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-kernel=stock gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no plugin='' keep='' \
-	name='' files=() build=yes
+kernel=stock driver=stand-in gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no \
+	plugin='' keep='' name='' files=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
+	--driver) driver=$2; shift ;;
 	--gpus) gpus=$2; shift ;;
 	--fake) fake=$2; shift ;;
 	--load) load=$2; shift ;;
@@ -51,7 +53,8 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || die "no command"
 name=${name:-$1}
-[ "$kernel" = stock ] || memory=${memory:-2048}
+[ "$kernel/$driver" = stock/stand-in ] || memory=${memory:-2048}
+memory=${memory:-1024}
 here=$CGPU_TREE/tests/vm
 need_root
 
@@ -62,18 +65,37 @@ else
 	out=$(cat "$remembered" 2>/dev/null) || die "nothing was built yet"
 fi
 root=$(readlink -f "$out/root")
+# What the machine has for its driver: that one's module, the folder with its QEMU, devices.
+module=fake_nvidia qemu_root=$root HARDWARE=()
+case $driver in
+stand-in) ;;
+real)
+	module=nvidia
+	# shellcheck source=../driver/machine.sh
+	. "$CGPU_TREE/tests/driver/machine.sh"
+	;;
+*) die "no such driver: $driver" ;;
+esac
 
 # In the cache: a /tmp in memory would take from the machine what it needs.
 mkdir -p "$CGPU_CACHE/run"
 work=$(mktemp -d "$CGPU_CACHE/run/XXXXXXXX")
 machine=
 follower=
+keep_logs() {
+	local log
+	cp "$work/console" "$keep" 2>/dev/null || :
+	for log in "$work"/gpu.log* "$work"/emulator.said; do
+		[ ! -e "$log" ] || cp "$log" "$keep.$(basename "$log")"
+	done
+}
 cleanup() {
 	[ -z "$machine" ] || kill -- "-$machine" 2>/dev/null || :
 	[ -z "$machine" ] || wait "$machine" || :
 	[ -z "$follower" ] || kill "$follower" 2>/dev/null || :
 	[ -z "$plugin" ] || cp "$work/plugin.out" "${plugin#*:}" 2>/dev/null || :
-	[ -z "$keep" ] || cp "$work/console" "$keep" 2>/dev/null || :
+	[ "$driver" != real ] || real_kill
+	[ -z "$keep" ] || keep_logs
 	rm -rf "$work"
 }
 trap cleanup EXIT
@@ -100,9 +122,14 @@ for file in "${files[@]}"; do
 	mkdir -p "$stage$(dirname "$to")"
 	cp -rL "$from" "$stage$to"
 done
+if [ "$driver" = real ]; then
+	real_stage "$stage" "$out"
+	qemu_root=$REAL_ROOT
+fi
 # The command's words as they came.
 printf '%q ' "$@" >"$stage/command"
 cat >"$stage/vm.conf" <<END
+DRIVER='$module'
 GPUS='$gpus'
 FAKE_PARAMETERS='$fake'
 LOAD='$load'
@@ -127,20 +154,21 @@ arguments+=" sysctl.kernel.hung_task_timeout_secs=120"
 arguments+=" no_timer_check"
 [ "$kernel" = stock ] || [ "$leaks" = yes ] || arguments+=" kmemleak=off"
 
+[ "$driver" != real ] || real_start "$work" "$out" "$gpus" "$memory"
 step "$name: booting $(cat "$out/release")"
 tail -n +1 -f "$work/progress" >&2 &
 follower=$!
 rc=0
 # In a group of its own, QEMU included: whoever ends this script ends it.
 set -m
-in_root "$root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
-	timeout --foreground --kill-after=5 "$limit" qemu-system-x86_64 "${processors[@]}" \
-	"${plugins[@]}" -cpu max,la57=off \
-	-m "${memory:-1024}" -nodefaults -display none -monitor none -no-reboot \
+in_root "$qemu_root" "$work" /stage rw "$(dirname "$(readlink -f "$out/vmlinuz")")" /build ro -- \
+	timeout --foreground --kill-after=5 "$limit" \
+	qemu-system-x86_64 "${processors[@]}" "${plugins[@]}" -cpu max,la57=off "${HARDWARE[@]}" \
+	-m "$memory" -nodefaults -display none -monitor none -no-reboot \
 	-kernel /build/vmlinuz -initrd /stage/initramfs -append "$arguments" \
 	-serial file:/stage/console \
 	-chardev stdio,id=results,signal=off -serial chardev:results \
-	-serial file:/stage/progress </dev/null &
+	-serial file:/stage/progress </dev/null 2>"$work/qemu.log" &
 machine=$!
 set +m
 wait "$machine" || rc=$?
@@ -148,8 +176,11 @@ machine=
 sleep 0.2
 kill "$follower" 2>/dev/null || :
 follower=
+# A device that is gone makes QEMU say so at every access.
+head -n 20 "$work/qemu.log" >&2
 
 faults=0
+[ "$driver" != real ] || real_end "$work" || faults=1
 "$here/check-log.sh" "$work/console" >&2 || faults=1
 code=$(sed -n 's/.*cgpu-vm: exit \([0-9]*\).*/\1/p' "$work/console" | tail -n 1)
 if [ -z "$code" ]; then

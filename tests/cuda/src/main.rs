@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+//! cuda-check [--device N] [--total BYTES] [CASE...]: what a CUDA program may rely on, asked of an
+//! unmodified libcuda. It prints a line for each case, `NAME: ok` or `NAME: FAILED WHY`, and ends
+//! in "N passed, N failed". Without names it runs all of them.
+//!
+//! `--total` is the memory that the GPU must seem to have. `--list` prints the names. `--peer` is
+//! for itself: the other process of the cases in `sharing`.
+//!
+//! A GPU that does not answer makes a call of libcuda's wait for ever. Then the case and all after
+//! it have failed, and the program ends.
+
+mod api;
+mod cases;
+mod device;
+mod peer;
+mod verdict;
+
+use std::{
+    process::{exit, ExitCode},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc, Arc,
+    },
+    thread,
+    time::Duration,
+};
+
+use api::Cuda;
+use cases::{Case, CASES};
+
+/// A case that takes longer than this hangs. The emulated machine is slow, and may have to share a
+/// slow host: it is far more than any case needs.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// What the command line asks for.
+struct Wanted {
+    device: i32,
+    total: Option<usize>,
+    cases: Vec<&'static Case>,
+}
+
+impl Wanted {
+    fn parse(words: &[String]) -> Result<Wanted, String> {
+        let mut wanted = Wanted {
+            device: 0,
+            total: None,
+            cases: Vec::new(),
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut number = || {
+                let value = words.next().and_then(|value| value.parse::<usize>().ok());
+                value.ok_or_else(|| format!("{word} wants a number"))
+            };
+            match word.as_str() {
+                "--device" => {
+                    wanted.device = i32::try_from(number()?).map_err(|e| e.to_string())?
+                }
+                "--total" => wanted.total = Some(number()?),
+                name => wanted.cases.push(
+                    CASES
+                        .iter()
+                        .find(|case| case.name == name)
+                        .ok_or_else(|| format!("there is no case {name}; --list names them"))?,
+                ),
+            }
+        }
+        if wanted.cases.is_empty() {
+            wanted.cases = CASES.iter().collect();
+        }
+        Ok(wanted)
+    }
+}
+
+/// Ends the program if the case that runs takes longer than `PATIENCE`. A message means "the next".
+fn watch(started: &mpsc::Receiver<&'static str>, passed: &AtomicUsize, all: usize) {
+    let mut running = "";
+    loop {
+        match started.recv_timeout(PATIENCE) {
+            Ok(name) => running = name,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let passed = passed.load(Ordering::Relaxed);
+                println!(
+                    "{running}: FAILED no end after {} s, nor did what follows run",
+                    PATIENCE.as_secs()
+                );
+                println!("{passed} passed, {} failed", all - passed);
+                exit(1);
+            }
+        }
+    }
+}
+
+/// Runs the cases, and returns how many failed.
+fn run(wanted: &Wanted) -> Result<usize, String> {
+    let cuda = Cuda::load()?;
+    cuda.init(0)?;
+    if let Some(expected) = wanted.total {
+        let mut total = 0;
+        cuda.device_total(&mut total, wanted.device)?;
+        if total != expected {
+            return Err(format!("the GPU has {total} bytes instead of {expected}"));
+        }
+    }
+    let (next, started) = mpsc::channel();
+    let all = wanted.cases.len();
+    let passed = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&passed);
+    thread::spawn(move || watch(&started, &counted, all));
+    for case in &wanted.cases {
+        next.send(case.name).map_err(|error| error.to_string())?;
+        match case.verdict(&cuda, wanted.device) {
+            Ok(()) => {
+                println!("{}: ok", case.name);
+                passed.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(why) => println!("{}: FAILED {why}", case.name),
+        }
+    }
+    let passed = passed.load(Ordering::Relaxed);
+    println!("{passed} passed, {} failed", all - passed);
+    Ok(all - passed)
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let ended = match words.first().map(String::as_str) {
+        Some("--list") => {
+            for case in CASES {
+                println!("{}", case.name);
+            }
+            Ok(0)
+        }
+        Some("--peer") => peer::run(&words[1..]).map(|()| 0),
+        _ => Wanted::parse(&words).and_then(|wanted| run(&wanted)),
+    };
+    match ended {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("cuda-check: {why}");
+            ExitCode::from(2)
+        }
+    }
+}

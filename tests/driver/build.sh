@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# build.sh: builds nvidia.ko and nvidia-uvm.ko for the test machine's stock kernel and prints the
+# folder that they are in, with `release`, the driver's version.
+#
+#   NVIDIA_SRC=PATH   another tree of NVIDIA's open-gpu-kernel-modules, of any branch, instead of
+#                     Debian's source package. Its resource manager is compiled too (20 minutes of
+#                     two cores); Debian's package has that as an object file.
+#
+# The sources stay as they are: a copy is built, with linux-compat.h and adapt.py. The result is
+# kept under ~/.cache/cgpu by the hash of all that went into it.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../vm/lib.sh
+. "$(dirname "$0")/../vm/lib.sh"
+
+here=$CGPU_TREE/tests/driver
+root=$("$here/env.sh")
+base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
+kernel=$(cat "$base/../kernel")
+source=${NVIDIA_SRC:-$(dirname "$root")/source}
+rm_source=
+[ ! -e "$source/src/nvidia/Makefile" ] || rm_source=yes
+
+# What a build left in somebody's tree is no source.
+files() {
+	find . -type f ! -path './.git/*' ! -path '*/_out/*' ! -name '*.o' ! -name '*.ko' -print0 |
+		sort -z
+}
+key=$({
+	hash_of_scripts "$0" "$here/adapt.py" "$here/linux-compat.h"
+	cat "$base/../kernel-version"
+	grep -E '^gcc-14 ' "$base/../versions"
+	cd "$source" && files | xargs -0 sha256sum
+} | sha256sum | cut -c1-12)
+final=$CGPU_CACHE/driver-modules-$key
+if [ -e "$final/ready" ]; then
+	echo "$final"
+	exit 0
+fi
+need_root
+lock "$CGPU_CACHE/driver-modules-$key.lock" "the real driver"
+if [ -e "$final/ready" ]; then
+	echo "$final"
+	exit 0
+fi
+work=$CGPU_CACHE/driver-modules-$key.tmp
+rm -rf "$work"
+mkdir -p "$work/tree" "$work/compat"
+(cd "$source" && files | xargs -0 cp --parents -t "$work/tree")
+cp "$here/linux-compat.h" "$work/compat/"
+modules=$work/tree
+[ -z "$rm_source" ] || modules=$work/tree/kernel-open
+release=$(sed -n -E 's/.*-DNV_VERSION_STRING=\\"([0-9.]+)\\".*/\1/p' "$modules/Kbuild")
+[ -n "$release" ] || die "$source says no version of the driver"
+"$here/adapt.py" "$modules" "${release%%.*}" >"$work/adapted" ||
+	die "the driver $release is not adapted to $kernel"
+
+nmake() {
+	log "$work/make.log" in_root "$root" "$work/tree" /build rw "$work/compat" /compat ro -- \
+		make -j"$(nproc)" CC=gcc-14 "$@"
+}
+if [ -n "$rm_source" ]; then
+	step "resource manager of $release (about 20 minutes)"
+	nmake -C /build/src/nvidia
+	cp "$work"/tree/src/nvidia/_out/*/nv-kernel.o "$modules/nvidia/nv-kernel.o_binary"
+fi
+step "nvidia.ko and nvidia-uvm.ko $release for $kernel (about 3 minutes)"
+# Their pahole wrapper is not that of this kernel, and nobody needs BTF of them.
+nmake -C "/build${modules#"$work/tree"}" \
+	SYSSRC="/usr/src/linux-headers-${kernel%-cloud-amd64}-common" \
+	SYSOUT="/usr/src/linux-headers-$kernel" KERNEL_UNAME="$kernel" IGNORE_CC_MISMATCH=1 \
+	NV_EXCLUDE_KERNEL_MODULES="nvidia-drm nvidia-modeset nvidia-peermem" \
+	CONFIG_DEBUG_INFO_BTF_MODULES= CFLAGS_MODULE="-include /compat/linux-compat.h" modules
+for module in nvidia nvidia-uvm; do
+	in_root "$root" "$modules" /build rw -- \
+		strip --strip-debug -o "/build/$module.stripped" "/build/$module.ko"
+	mv "$modules/$module.stripped" "$work/$module.ko"
+done
+rm -rf "$work/tree" "$work/compat"
+echo "$release" >"$work/release"
+mv "$work" "$final"
+touch "$final/ready"
+step "ready: driver $release"
+echo "$final"

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What NVIDIA's modules call and Linux 7.2 no longer has, or has with other arguments. build.sh
+ * puts this header in front of every file of theirs. It goes by KCFLAGS, because their conftest
+ * must see the kernel as it is. What a header cannot do is in adapt.py.
+ */
+#ifndef CGPU_LINUX_COMPAT_H
+#define CGPU_LINUX_COMPAT_H
+
+#include <linux/dma-map-ops.h>
+#include <linux/hardirq.h>
+#include <linux/memremap.h>
+#include <linux/pci.h>
+#include <linux/string.h>
+
+/* In the kernel it is called in_hardirq() since 5.11. */
+#ifndef in_irq
+#define in_irq() in_hardirq()
+#endif
+
+/* The kernel lost strncpy(). Its rule: at most `room` bytes, the rest filled with zeros. */
+static inline char *cgpu_strncpy(char *to, const char *from, size_t room)
+{
+	size_t length = strnlen(from, room);
+
+	memcpy(to, from, length);
+	memset(to + length, 0, room - length);
+	return to;
+}
+#define strncpy cgpu_strncpy
+
+/* The last argument is new: which BARs must stay as they are. */
+#define pci_resize_resource(device, bar, size, ...) pci_resize_resource(device, bar, size, 0)
+
+/* struct dma_map_ops has map_phys, and only whether it is there is asked. */
+#define map_resource map_phys
+
+/* The map and the order are arguments of their own now. */
+#define zone_device_page_init(page, ...) zone_device_page_init(page, page_pgmap(page), 0)
+
+#endif

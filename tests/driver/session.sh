@@ -1,0 +1,138 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# session.sh: NVIDIA's driver and unmodified programs in the test machine (test.sh puts the files
+# there): first without our module, then through an instance, then through two at once, and in the
+# other orders of loading. What programs and the kernel say is compared. Ends in "driver: N passed,
+# N failed".
+# shellcheck disable=SC1091  # paths in the machine
+. /vm.conf
+. /guest-lib.sh
+. /files/guest-check.sh
+
+# inside INSTANCE COMMAND...: with the instance's nodes in the place of the driver's.
+inside() {
+	# shellcheck disable=SC2016  # the inner shell expands
+	unshare -m sh -c '
+		instance=$1
+		shift
+		for node in "/run/cgpu/dev/$instance"/*; do
+			mount --bind "$node" "/dev/${node##*/}" || exit 99
+		done
+		exec "$@"' sh "$@"
+}
+
+# Numbers, such as processes and handles, are others each time.
+nvrm_lines() {
+	dmesg -c | sed -n -E -e 's/0x[0-9a-fA-F]+|[0-9]+/N/g' -e 's/.*(NVRM: .*)/\1/p' | sort -u
+}
+
+# cases WAY FILE: what cuda-check said, a case for each line of its.
+cases() {
+	sed -n -E 's/^([a-z-]+): (ok|FAILED.*)$/\1 \2/p' "$2" >"$out/lines"
+	while read -r name verdict; do
+		check "CUDA $1: $name" is "$verdict" ok
+	done <"$out/lines"
+	cp "$2" "$out/said"
+	check "CUDA $1: it ended" says " 0 failed"
+}
+
+# What nvidia-smi is asked, with its words and the file that keeps the answer.
+while read -r name words; do
+	echo "$name $words"
+done >"$out/questions" <<'END'
+table
+list -L
+all -q
+topology topo -m
+processes pmon -c 1
+monitor dmon -c 1
+query --query-gpu=name,uuid,pci.bus_id,memory.total,memory.free,utilization.gpu --format=csv
+apps --query-compute-apps=pid,used_memory --format=csv
+END
+# ask WAY COMMAND...: all of it, answers and exit codes in $out/WAY.NAME.
+ask() {
+	way=$1
+	shift
+	while read -r name words; do
+		# shellcheck disable=SC2086  # words
+		"$@" nvidia-smi $words >"$out/$way.$name" 2>&1 </dev/null
+		echo "exit code $?" >>"$out/$way.$name"
+	done <"$out/questions"
+}
+
+# What an instance answers otherwise, and is meant to: memory is its limit, some counters are the
+# whole GPU's, and time passes.
+DIFFERENT='Timestamp|^[A-Z][a-z]{2} [A-Z][a-z]{2} |MiB|Addressing Mode|Tx Throughput|Rx Throughput'
+DIFFERENT="$DIFFERENT|Encoder Stats|FBC Stats|Active Sessions|Average (FPS|Latency)"
+# answers_alike NAME
+answers_alike() {
+	for way in direct instance; do
+		grep -v -E "$DIFFERENT" "$out/$way.$1" >"$out/$way"
+	done
+	diff "$out/direct" "$out/instance"
+}
+
+# ---- without the module
+load_driver
+# Somebody has the GPU open: otherwise the driver starts it anew for each program.
+exec 9<>/dev/nvidia0
+check "the GPU starts" grep -q "NVIDIA" /proc/driver/nvidia/gpus/*/information
+check "nvidia-smi names it" run nvidia-smi -L
+check "and its UUID" says "UUID: GPU-"
+ask direct
+dmesg -c >/dev/null
+# shellcheck disable=SC2086  # words
+cuda-check $CASES >"$out/direct.cuda" 2>&1
+cases directly "$out/direct.cuda"
+nvrm_lines >"$out/direct.nvrm"
+
+# ---- through an instance
+load_module
+check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 6GiB
+interface() { cgpuctl doctor | grep -q 'kernel-interface.*used'; }
+check "the module uses the driver's kernel interface" interface
+ask instance inside a
+while read -r name words; do
+	check "nvidia-smi $words: as without the module" answers_alike "$name"
+done <"$out/questions"
+# shellcheck disable=SC2086
+inside a cuda-check --total $((6 << 30)) $CASES >"$out/instance.cuda" 2>&1
+cases "in an instance" "$out/instance.cuda"
+idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
+check "nothing is left of its programs" within 10 idle a
+run cgpuctl inst show a --refused
+sed 's/^/refused: /' "$out/said"
+
+# ---- two at once
+check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 3GiB
+inside b cuda-check --total $((3 << 30)) memory copies out-of-memory >"$out/b.cuda" 2>&1 &
+inside a cuda-check --total $((6 << 30)) memory copies out-of-memory >"$out/a.cuda" 2>&1
+wait $!
+cases "in one of two" "$out/a.cuda"
+cases "in the other" "$out/b.cuda"
+check "nothing is left" within 10 idle a
+check "nothing is left" within 10 idle b
+nvrm_lines >"$out/instance.nvrm"
+no_other_lines() { ! diff "$out/direct.nvrm" "$out/instance.nvrm" | grep '^>'; }
+check "the driver logs nothing that it does not log without the module" no_other_lines
+check "instances go" run cgpuctl inst destroy a
+check "instances go" run cgpuctl inst destroy b
+unload_module
+exec 9>&-
+unload_driver
+
+# ---- the module first; the driver comes, goes and comes back
+load_module
+check "no instance without a driver" fails cgpuctl inst create early --gpu 0 --mem 2GiB
+for time in first second; do
+	load_driver
+	check "the driver comes for the $time time: an instance is made" \
+		run cgpuctl inst create late --gpu 0 --mem 2GiB
+	check "and used" run inside late nvidia-smi -L
+	check "and goes" run cgpuctl inst destroy late
+	unload_driver
+done
+unload_module
+rm -rf "$out"
+echo "driver: $passed passed, $failed failed"
+[ "$failed" = 0 ]
