@@ -26,7 +26,8 @@ pub mod nvidia;
 #[allow(unused_imports)]
 pub mod policy;
 pub mod proxy;
-pub use os_interface::store;
+pub use os_interface::vector;
+pub mod store;
 #[allow(unused_imports)]
 #[path = "uapi/lib.rs"]
 pub mod uapi;

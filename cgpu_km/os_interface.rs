@@ -37,9 +37,9 @@ pub mod rmapi;
 mod scratch;
 mod session;
 pub mod shared_page;
-pub mod store;
 pub mod thread;
 mod user;
+pub mod vector;
 mod wait;
 mod worker;
 

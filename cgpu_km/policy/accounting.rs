@@ -1,50 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The accounting of one tenant: the events that change them.
 
-use super::audit::{Audit, Audited, Notice, Reason};
-use super::channels::ChannelChange;
-use super::charge::{Accounts, Denied};
-use super::descriptor::Exports;
-use super::event::{Alloc, AllocDone, FileId, FreeTicket, GpuId, ProcessId};
-use super::event::{Refusal, RefusalCause, Ticket};
-use super::forest::Forest;
-use super::ledger::Demand;
-use super::managed::Managed;
-use super::mapping::Mappings;
-use super::object::{Life, Object};
-use super::overhead::ContextCost;
-use super::ranges::Ranges;
-use super::slots::{Ref, Slot};
-use crate::nvidia::capability::Capabilities;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
-use crate::nvidia::memory::PageSize;
-use crate::store::Exhausted;
+mod answers;
+mod balance;
+mod exports;
+mod lookup;
+mod managed;
+mod maps;
+mod objects;
+mod ranges;
+
+use crate::{
+    nvidia::capability::Capabilities,
+    policy::{
+        audit::{Audit, Audited, Notice, Reason},
+        channels::ChannelChange,
+        charge::Accounts,
+        descriptor::Exports,
+        forest::Forest,
+        gpu_mapping::GpuMappings,
+        ids::{FileId, GpuId, ProcessId},
+        ledgers::NoSuchShare,
+        managed::Managed,
+        overhead::ContextCost,
+        ranges::Ranges,
+    },
+    store::Exhausted,
+};
 
 /// Everything that one tenant owns on all its GPUs.
 ///
 /// No method blocks. Finding an object takes constant time, freeing one takes time in proportion to
-/// what is below it. Only the `begin_*` methods and [`Accounting::add_share`] allocate and can fail; one
-/// that fails has changed nothing.
+/// what is below it. Only the `begin_*` methods and [`Accounting::add_share`] allocate and can
+/// fail; one that fails has changed nothing.
 #[derive(Debug)]
 pub struct Accounting {
     pub(super) accounts: Accounts,
     pub(super) forest: Forest,
-    pub(super) mappings: Mappings,
+    pub(super) mappings: GpuMappings,
     pub(super) ranges: Ranges,
     pub(super) managed: Managed,
     pub(super) exports: Exports,
     pub(super) audit: Audit,
-}
-
-/// What a copy has of its original.
-pub(super) struct Likeness {
-    pub(super) class: ClassId,
-    pub(super) kind: Kind,
-    pub(super) asked: u64,
-    pub(super) page: PageSize,
-    /// The original's hold on what both cost.
-    pub(super) hold: Option<Slot>,
 }
 
 impl Default for Accounting {
@@ -65,7 +62,7 @@ impl Accounting {
         Self {
             accounts: Accounts::new(seed),
             forest: Forest::new(seed),
-            mappings: Mappings::new(seed),
+            mappings: GpuMappings::new(seed),
             ranges: Ranges::new(seed),
             managed: Managed::new(),
             exports: Exports::new(seed),
@@ -73,8 +70,9 @@ impl Accounting {
         }
     }
 
-    /// The tenant gets a share of a GPU, of `limit` bytes, with the default capabilities. A share that it
-    /// has gets that limit; one that was taken away comes back with what it is still charged.
+    /// The tenant gets a share of a GPU, of `limit` bytes, with the default capabilities. A share
+    /// that it has gets that limit; one that was taken away comes back with what it is still
+    /// charged.
     ///
     /// # Errors
     ///
@@ -85,32 +83,47 @@ impl Accounting {
         Ok(())
     }
 
-    /// The tenant loses its share of a GPU: no new device object, no new memory. What it has there
+    /// The tenant loses its share of a GPU: no new device object, no new memory. Its memory there
     /// is credited as it goes.
     pub fn remove_share(&mut self, gpu: GpuId) {
         self.accounts.ledgers.close(gpu);
     }
 
-    /// Changes a limit, in bytes. Below what is taken, nothing new is granted until enough is freed.
-    /// `false`: the tenant has no share of that GPU.
-    pub fn set_limit(&mut self, gpu: GpuId, limit: u64) -> bool {
+    /// Changes a limit, in bytes. Below what is taken, nothing new is granted until enough is
+    /// freed.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_limit(&mut self, gpu: GpuId, limit: u64) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.set_limit(gpu, limit)
     }
 
-    /// What contexts on a GPU cost from now on. To be said before there is any. `false`: the tenant has no
-    /// share of that GPU.
-    pub fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> bool {
+    /// Sets the cost of contexts on a GPU. To be called before there is any.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.set_context_cost(gpu, cost)
     }
 
-    /// Says what the tenant's share of a GPU is for. `false`: it has no share of that GPU.
-    pub fn set_capabilities(&mut self, gpu: GpuId, capabilities: Capabilities) -> bool {
+    /// Says what the tenant's share of a GPU is for.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_capabilities(
+        &mut self,
+        gpu: GpuId,
+        capabilities: Capabilities,
+    ) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.set_capabilities(gpu, capabilities)
     }
 
-    /// A call by `process` was refused for another reason than the limit, or let through unseen; `gpu`
-    /// `None`: it concerns no GPU in particular. `now` is in seconds since 1970. The kernel log is to
-    /// have a line where there is a [`Notice`].
+    /// A call by `process` was refused for another reason than the limit, or let through unseen;
+    /// `gpu` `None`: it concerns no GPU in particular. `now` is in seconds since 1970. The kernel
+    /// log is to have a line where there is a [`Notice`].
     pub fn note_call(
         &mut self,
         call: &Audited,
@@ -124,8 +137,8 @@ impl Accounting {
         self.audit.note(call, gpu, process, now)
     }
 
-    /// The oldest thing that happened to a channel or a channel group and was not taken yet. To be taken
-    /// whenever the accounting was changed, before they are let go.
+    /// The oldest thing that happened to a channel or a channel group and was not taken yet. To be
+    /// taken whenever the accounting was changed, before it is let go.
     pub fn take_channel_change(&mut self) -> Option<ChannelChange> {
         loop {
             let noted = self.forest.channels.take()?;
@@ -141,190 +154,6 @@ impl Accounting {
         }
     }
 
-    /// An object is about to be asked for. Reserves its memory and every record that it needs. The
-    /// driver must be asked for it under [`Ticket::handle`].
-    ///
-    /// # Errors
-    ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_alloc(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
-        match alloc.kind {
-            Kind::Root => self.begin_client(alloc),
-            _ => self.begin_object(alloc),
-        }
-    }
-
-    /// The driver has answered a call that [`Accounting::begin_alloc`] agreed to; `None`: it refused.
-    pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
-        let Ticket { object, names, .. } = ticket;
-        if let Some(slot) = self.forest.objects.find(object) {
-            self.end(slot, done);
-        }
-        self.release_names(names);
-    }
-
-    /// An object is about to be duplicated (`NV_ESC_RM_DUP_OBJECT`): `client` gets an `object` (0: the
-    /// caller leaves the choice to the driver) below its `parent`, over what `source_object` of
-    /// `source_client` stands for. The new object shares what the old one costs. The driver must be
-    /// asked for it under [`Ticket::handle`].
-    ///
-    /// # Errors
-    ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_dup(
-        &mut self,
-        client: ClientHandle,
-        parent: ObjectHandle,
-        object: ObjectHandle,
-        source_client: ClientHandle,
-        source_object: ObjectHandle,
-    ) -> Result<Ticket, Refusal> {
-        let forest = &self.forest;
-        if forest.client(client).is_none() || forest.client(source_client).is_none() {
-            return Err(RefusalCause::ForeignClient.into());
-        }
-        let source = forest
-            .find(source_client, source_object)
-            .ok_or(RefusalCause::UnknownObject)?;
-        let from = forest
-            .objects
-            .get(source)
-            .ok_or(RefusalCause::UnknownObject)?;
-        if matches!(from.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
-            return Err(RefusalCause::NotCopyable.into());
-        }
-        let likeness = Likeness {
-            class: from.class,
-            kind: from.kind,
-            asked: from.asked,
-            page: from.page,
-            hold: from.hold,
-        };
-        self.begin_copy(client, parent, object, &likeness, Some(source))
-    }
-
-    /// An object of NVLink's fabric is about to be asked for (`NV_MEMORY_FABRIC`), over `memory` of the same
-    /// client. The driver duplicates the memory for itself (`memoryfabricConstruct_IMPL()`, mem_fabric.c), so the object
-    /// shares what that costs, and it takes as many addresses of the GPU's range in the fabric, which all tenants
-    /// use. So a piece of memory has one place there at a time: nobody has more addresses than memory.
-    ///
-    /// # Errors
-    ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_fabric(&mut self, alloc: &Alloc, memory: ObjectHandle) -> Result<Ticket, Refusal> {
-        let forest = &self.forest;
-        if forest.client(alloc.client).is_none() {
-            return Err(RefusalCause::ForeignClient.into());
-        }
-        let source = forest.find(alloc.client, memory);
-        let source = source.ok_or(RefusalCause::UnknownObject)?;
-        let from = forest.objects.get(source);
-        let from = from.ok_or(RefusalCause::UnknownObject)?;
-        let hold = from.hold.filter(|_| from.kind == Kind::VideoMemory);
-        let hold = hold.ok_or(RefusalCause::WrongClass)?;
-        if self.accounts.is_in_fabric(hold) {
-            return Err(RefusalCause::InFabric.into());
-        }
-        let likeness = Likeness {
-            class: alloc.class,
-            kind: alloc.kind,
-            asked: 0,
-            page: from.page,
-            hold: Some(hold),
-        };
-        let (client, parent) = (alloc.client, alloc.parent);
-        let ticket = self.begin_copy(client, parent, alloc.object, &likeness, Some(source))?;
-        let object = self.forest.objects.find(ticket.object);
-        let object = object.and_then(|slot| self.forest.objects.get(slot));
-        if let Some(hold) = object.and_then(|object| object.hold) {
-            self.accounts.enter_fabric(hold);
-        }
-        Ok(ticket)
-    }
-
-    /// A copy of an object is about to be asked for, below a `parent` of the client, under the handle
-    /// `wanted` or one that is free. `source` is the object that the call names, if it names one.
-    pub(super) fn begin_copy(
-        &mut self,
-        client: ClientHandle,
-        parent: ObjectHandle,
-        wanted: ObjectHandle,
-        likeness: &Likeness,
-        source: Option<Slot>,
-    ) -> Result<Ticket, Refusal> {
-        let owner = self.forest.owner(client);
-        let (root, owner) = owner.ok_or(RefusalCause::ForeignClient)?;
-        let process = owner.process;
-        let parent = self
-            .forest
-            .find(client, parent)
-            .ok_or(RefusalCause::UnknownParent)?;
-        let handle = self.new_handle(client, wanted)?;
-        let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
-        // (Of a boost there is nothing to be copied: a subdevice is not.)
-        object.asked = likeness.asked;
-        object.page = likeness.page;
-        self.place(&mut object, parent);
-        self.forest.reserve()?;
-        object.hold = match likeness.hold {
-            Some(hold) => Some(self.accounts.share(hold, process)?),
-            None => None,
-        };
-        self.plant(object, root, parent, source)
-    }
-
-    /// The driver has answered a call that [`Accounting::begin_dup`] agreed to: the new object's handle;
-    /// `None`: it refused.
-    pub fn end_dup(&mut self, ticket: Ticket, done: Option<ObjectHandle>) {
-        let done = done.map(|object| AllocDone { object, bytes: 0 });
-        self.end_alloc(ticket, done);
-    }
-
-    /// An object, or with the client's own handle a client, is about to be freed. An object that the
-    /// accounting does not know is nothing to stop a call for: the driver answers it with success, too
-    /// (rs_server.c, `serverFreeResourceTreeLockAndFindResource`).
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such client.
-    pub fn begin_free(
-        &mut self,
-        client: ClientHandle,
-        object: ObjectHandle,
-    ) -> Result<FreeTicket, Refusal> {
-        let root = self
-            .forest
-            .find_root(client)
-            .ok_or(RefusalCause::ForeignClient)?;
-        let object = self.forest.find(client, object);
-        Ok(FreeTicket {
-            object: object.and_then(|object| self.forest.hold_name(object)),
-            client: self.forest.hold_name(root),
-        })
-    }
-
-    /// The driver has answered a call that [`Accounting::begin_free`] agreed to, and freed the object or
-    /// not.
-    pub fn end_free(&mut self, ticket: FreeTicket, freed: bool) {
-        let FreeTicket { object, client } = ticket;
-        let objects = &self.forest.objects;
-        if let Some(slot) = object.and_then(|object| objects.find(object)) {
-            let here = objects.get(slot).is_some_and(|o| o.life == Life::Here);
-            if freed && here {
-                self.forest.fell(slot, &mut self.accounts);
-            }
-        }
-        self.release_names([object, client, None]);
-    }
-
-    /// The driver has freed an object with all below it, or with the client's own handle a client, and
-    /// no other call for that handle can have been in flight. Otherwise see [`Accounting::begin_free`].
-    pub fn free(&mut self, client: ClientHandle, object: ObjectHandle) {
-        if let Ok(ticket) = self.begin_free(client, object) {
-            self.end_free(ticket, true);
-        }
-    }
-
     /// The driver has released a file, and with it all clients that were made on it, all that was
     /// mapped through it and all that was put into it.
     pub fn close_file(&mut self, file: FileId) {
@@ -337,154 +166,5 @@ impl Accounting {
             self.release_hold(hold);
         }
         self.forest.close_file(file, &mut self.accounts);
-    }
-
-    fn begin_client(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
-        let client = ClientHandle(alloc.object.0);
-        if client.0 != 0 && self.forest.is_taken(client, alloc.object) {
-            return Err(RefusalCause::HandleInUse.into());
-        }
-        self.forest.reserve()?;
-        let process = self.accounts.processes.join(alloc.process)?;
-        let object = Object::coming(client, alloc.object, alloc.class, alloc.kind);
-        let slot = self
-            .forest
-            .plant_client(object, alloc.file, process)
-            .inspect_err(|_| self.accounts.processes.part(process))?;
-        Ok(Ticket {
-            object: self.forest.objects.name(slot).ok_or(Exhausted)?,
-            handle: alloc.object,
-            names: [None; 3],
-        })
-    }
-
-    fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, Refusal> {
-        let owner = self.forest.owner(alloc.client);
-        let (root, owner) = owner.ok_or(RefusalCause::ForeignClient)?;
-        let process = owner.process;
-        let parent = self
-            .forest
-            .find(alloc.client, alloc.parent)
-            .ok_or(RefusalCause::UnknownParent)?;
-        let handle = self.new_handle(alloc.client, alloc.object)?;
-        let mut object = Object::coming(alloc.client, handle, alloc.class, alloc.kind);
-        object.page = alloc.page;
-        self.place(&mut object, parent);
-        if alloc.kind == Kind::Device {
-            let gpu = GpuId(alloc.device_instance.unwrap_or(0));
-            let share = self.accounts.ledgers.of(gpu);
-            object.share = Some(share.ok_or(RefusalCause::NoSuchGpu)?);
-        }
-        self.forest.reserve()?;
-        // The driver makes a group for a channel that has none (kernel_channel.c,
-        // kchannelConstruct_IMPL).
-        let group = self.forest.objects.get(parent).map(|parent| parent.kind);
-        let grouped = alloc.kind == Kind::Channel && group == Some(Kind::ChannelGroup);
-        let context = alloc.context && !grouped;
-        object.compute = match grouped {
-            true => self.forest.objects.get(parent).is_some_and(|p| p.compute),
-            false => alloc.context,
-        };
-        // Memory of which nothing is said yet is charged with what the driver will say, and a range of addresses
-        // with the page tables that come later.
-        let demand = Demand {
-            bytes: alloc.bytes,
-            tables: alloc.tables,
-            context,
-        };
-        let unknown = matches!(alloc.kind, Kind::VideoMemory | Kind::VirtualMemory);
-        let costs = unknown || demand != Demand::default();
-        if costs {
-            let share = object.share.ok_or(RefusalCause::NoDevice)?;
-            if !self.accounts.ledgers.is_active(share) {
-                return Err(RefusalCause::NoSuchGpu.into());
-            }
-            let asked = self.accounts.ask(share, demand, process);
-            object.hold = Some(asked.map_err(|denied| match denied {
-                Denied::Limit(short) => RefusalCause::NoMemory {
-                    wanted: short.wanted,
-                    free: short.free,
-                },
-                Denied::Exhausted => RefusalCause::Exhausted,
-            })?);
-        }
-        self.plant(object, root, parent, None)
-    }
-
-    /// The handle for a new object: the caller's, if it can be had, or one that is free.
-    fn new_handle(
-        &mut self,
-        client: ClientHandle,
-        wanted: ObjectHandle,
-    ) -> Result<ObjectHandle, RefusalCause> {
-        if wanted.0 == 0 {
-            self.forest.choose(client).ok_or(RefusalCause::NoHandle)
-        } else if wanted.0 == client.0 {
-            Err(RefusalCause::HandleOfClient)
-        } else if self.forest.is_taken(client, wanted) {
-            Err(RefusalCause::HandleInUse)
-        } else {
-            Ok(wanted)
-        }
-    }
-
-    /// A new object has the client and the GPU of its parent.
-    fn place(&self, object: &mut Object, parent: Slot) {
-        if let Some(parent) = self.forest.objects.get(parent) {
-            object.owner = parent.owner;
-            object.share = parent.share;
-        }
-    }
-
-    /// Adds an object that is to come, for which there is room, and holds the names that its call uses.
-    fn plant(
-        &mut self,
-        object: Object,
-        root: Slot,
-        parent: Slot,
-        source: Option<Slot>,
-    ) -> Result<Ticket, Refusal> {
-        let handle = object.handle;
-        let (share, hold) = (object.share, object.hold);
-        let slot = self.forest.plant(object, parent).inspect_err(|_| {
-            if let Some(hold) = hold {
-                self.accounts.release(hold);
-            }
-        })?;
-        let ledger = share.and_then(|share| self.accounts.ledgers.get_mut(share));
-        if let Some(ledger) = ledger {
-            ledger.enter();
-        }
-        let forest = &mut self.forest;
-        let names = [Some(root), Some(parent), source];
-        Ok(Ticket {
-            object: forest.objects.name(slot).ok_or(Exhausted)?,
-            handle,
-            names: names.map(|name| name.and_then(|name| forest.hold_name(name))),
-        })
-    }
-
-    fn end(&mut self, slot: Slot, done: Option<AllocDone>) {
-        let Some(object) = self.forest.objects.get(slot) else {
-            return;
-        };
-        match done {
-            Some(done) => {
-                if let Some(hold) = object.hold {
-                    self.accounts.commit(hold, done.bytes);
-                }
-                self.forest.arrive(slot, done.object, &mut self.accounts);
-            }
-            None => {
-                self.forest.detach(slot);
-                self.forest.uproot(slot, &mut self.accounts);
-            }
-        }
-    }
-
-    pub(super) fn release_names(&mut self, names: [Option<Ref>; 3]) {
-        for name in names.into_iter().flatten() {
-            self.forest.release_name(name);
-        }
     }
 }

@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was refused, so that an operator can see why a program fails: which call, how often, why, and
-//! which set of capabilities would allow it.
+//! Notes refused calls, so that an operator can see why a program fails: which call, how often,
+//! why, and which set of capabilities would allow it.
 //!
-//! A tenant chooses the numbers of the calls that it makes. So there is room for a number of kinds, and
-//! what comes after them is counted together; and a kind draws a line in the kernel log on its first,
-//! tenth, hundredth refusal and so on, of all kinds together not more than [`BURST`] in
+//! A tenant chooses the numbers of the calls that it makes. So there is room for a number of kinds,
+//! and what comes after them is counted together; and a kind draws a line in the kernel log on its
+//! first, tenth, hundredth refusal and so on, of all kinds together not more than [`BURST`] in
 //! [`INTERVAL_S`] seconds.
 
-use super::event::{GpuId, ProcessId};
-use crate::nvidia::capability::Capabilities;
-use crate::nvidia::escape::Escape;
-use crate::nvidia::handle::{ClassId, ControlCmd};
-use crate::nvidia::tables::Tables;
-use crate::nvidia::title;
-use crate::store::List;
+use crate::{
+    nvidia::{
+        capability::Capabilities,
+        escape::Escape,
+        handle::{ClassId, ControlCmd},
+        tables::Tables,
+        title,
+    },
+    policy::ids::{GpuId, ProcessId},
+    store::List,
+};
 use core::fmt;
 
 /// Most kinds of calls that are told apart.
 pub const MOST_RECORDS: usize = 128;
-/// Most lines in the log in [`INTERVAL_S`] seconds: the kernel's own default (`DEFAULT_RATELIMIT_BURST`,
-/// linux/ratelimit_types.h).
+/// Most lines in the log in [`INTERVAL_S`] seconds: the kernel's own default
+/// (`DEFAULT_RATELIMIT_BURST`, linux/ratelimit_types.h).
 pub const BURST: u32 = 10;
 /// See [`BURST`].
 pub const INTERVAL_S: u64 = 5;
 
-/// Where a number is one of.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallKind {
     /// An escape.
@@ -58,7 +62,7 @@ pub enum Reason {
 /// A call that is taken note of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audited {
-    /// What its number is one of.
+    /// The kind of its number.
     pub kind: CallKind,
     /// Its number.
     pub number: u32,
@@ -105,7 +109,7 @@ impl fmt::Display for Audited {
     }
 }
 
-/// What follows "refused: ".
+/// The text that follows "refused: ".
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,7 +134,7 @@ pub struct AuditRecord {
     pub count: u64,
     /// When the last one was, in seconds since 1970.
     pub last: u64,
-    /// Who made it.
+    /// The process that made it.
     pub process: ProcessId,
 }
 
@@ -143,7 +147,7 @@ pub struct Notice {
     pub suppressed: u64,
 }
 
-/// What was noted of one tenant.
+/// The refused calls of one tenant.
 #[derive(Debug)]
 pub(super) struct Audit {
     records: List<AuditRecord>,
@@ -166,8 +170,8 @@ impl Audit {
         }
     }
 
-    /// Takes note of a call, and tells whether the log is to have a line. Where no record can be made it
-    /// counts among the others, without a line.
+    /// Takes note of a call, and tells whether the log is to have a line. If no record can be made,
+    /// it counts among the others, without a line.
     pub(super) fn note(
         &mut self,
         call: &Audited,

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Channels and channel groups that came and went, for who shares the GPU's time.
+//! Channels and channel groups that came and went, for the scheduler of the GPU's time.
 //!
-//! What happens to the accounting is noted here in its order and taken out again before the accounting is let go
-//! ([`super::Accounting::take_channel_change`]). A free must not fail, so there is room for every departure from the moment
-//! that an object is asked for; who never takes anything out (a test of something else) loses the rest.
+//! Changes of the accounting are noted here in their order and taken out again before the
+//! accounting is let go (`Accounting::take_channel_change`). A free must not fail, so there is room
+//! for every departure from the moment that an object is asked for. A test that never takes
+//! anything out loses the rest.
 
-use super::ledger::Share;
-use super::{GpuId, ProcessId};
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
-use crate::store::{Exhausted, List};
+use crate::{
+    nvidia::handle::{ClientHandle, ObjectHandle},
+    policy::{
+        count::lower,
+        ids::{GpuId, ProcessId, ShareId},
+    },
+    store::{Exhausted, List},
+};
 
 /// A channel or a channel group came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +24,11 @@ pub struct ChannelChange {
     pub client: ClientHandle,
     /// Its handle.
     pub object: ObjectHandle,
-    /// What it did.
+    /// The change.
     pub what: ChannelEvent,
 }
 
-/// What a channel or a channel group did.
+/// A change of a channel or a channel group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
     /// The driver has made a channel.
@@ -42,13 +47,13 @@ pub enum ChannelEvent {
 /// A change, before its GPU's name is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noted {
-    pub(super) share: Share,
+    pub(super) share: ShareId,
     pub(super) client: ClientHandle,
     pub(super) object: ObjectHandle,
     pub(super) what: ChannelEvent,
 }
 
-/// The changes that nobody has taken yet.
+/// The changes that were not taken yet.
 #[derive(Debug)]
 pub(super) struct Journal {
     /// In the order in which they happened; those before `taken` were taken.
@@ -81,7 +86,7 @@ impl Journal {
 
     /// An object that was asked for is gone, or never came.
     pub(super) fn forget(&mut self) {
-        self.objects = self.objects.saturating_sub(1);
+        lower(&mut self.objects, 1);
     }
 
     /// Notes a change of an object that was asked for.

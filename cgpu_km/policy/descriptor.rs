@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The objects that a tenant has put behind descriptors.
 //!
-//! A control file has places for objects (`nvfp->handles`; os.c). The driver puts a duplicate of its own
-//! there (`RmExportObject()`, rmobjexportimport.c), which stays until the file is closed
-//! (`rm_cleanup_file_private()`, osapi.c), whatever becomes of the object. Each is therefore a hold on
-//! what the object costs.
+//! A control file has places for objects (`nvfp->handles`; os.c). The driver puts a duplicate of
+//! its own there (`RmExportObject()`, rmobjexportimport.c), which stays until the file is closed
+//! (`rm_cleanup_file_private()`, osapi.c), whatever becomes of the object. Each is therefore a hold
+//! on what the object costs.
 //!
-//! Whether the driver has put an object in its place is an output, and not believed: it counts as being
-//! there from before the driver is asked until the file is closed. So that it is always known what an
-//! import gives, a place is used once.
+//! Whether the driver has put an object in its place is an output, and not believed: it counts as
+//! being there from before the driver is asked until the file is closed. So that it is always known
+//! what an import gives, a place is used once.
 
-use super::event::FileId;
-use super::slots::{Named, Ref, Slot, Slots};
-use super::table::{step, Table};
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::ClassId;
-use crate::nvidia::memory::PageSize;
-use crate::store::Exhausted;
+use crate::{
+    nvidia::{class::Kind, handle::ClassId, memory::PageSize},
+    policy::{
+        count::lower,
+        ids::FileId,
+        slot_table::SlotTable,
+        slots::{Named, Ref, Slot, Slots},
+        steps::step,
+    },
+    store::Exhausted,
+};
 
 /// Most objects of one tenant behind descriptors. CUDA puts one behind each.
 const MOST_EXPORTS: usize = 1 << 18;
@@ -26,7 +30,7 @@ const MOST_EXPORTS: usize = 1 << 18;
 pub(super) struct Export {
     pub(super) class: ClassId,
     pub(super) kind: Kind,
-    /// What it keeps charged; `None` for what costs nothing.
+    /// Its hold on what it keeps charged; `None` for what costs nothing.
     pub(super) hold: Option<Slot>,
     pub(super) page: PageSize,
     file: FileId,
@@ -36,7 +40,7 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// What is about to be put into a place of a file.
+    /// A record of an object that is about to be put into a place of a file.
     pub(super) fn new(file: FileId, place: u16, class: ClassId, kind: Kind) -> Self {
         Self {
             class,
@@ -63,18 +67,18 @@ struct Holder {
 #[derive(Debug)]
 pub(super) struct Exports {
     records: Named<Export>,
-    by_place: Table,
+    by_place: SlotTable,
     holders: Slots<Holder>,
-    by_file: Table,
+    by_file: SlotTable,
 }
 
 impl Exports {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             records: Named::new(),
-            by_place: Table::new(seed),
+            by_place: SlotTable::new(seed),
             holders: Slots::new(),
-            by_file: Table::new(seed),
+            by_file: SlotTable::new(seed),
         }
     }
 
@@ -82,7 +86,7 @@ impl Exports {
         self.records.len() == 0 && self.holders.len() == 0
     }
 
-    /// What is, or may be, in a place of a file.
+    /// The object that is, or may be, in a place of a file.
     pub(super) fn find(&self, file: FileId, place: u16) -> Option<Slot> {
         self.by_place.get(key_of(file, place)?)
     }
@@ -136,7 +140,8 @@ impl Exports {
         self.remove(slot)
     }
 
-    /// The driver has closed the file. Gives the hold of one of its objects, as long as there are any.
+    /// The driver has closed the file. Gives the hold of one of its objects, as long as there are
+    /// any.
     pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
         step();
         let holder = self.holders.get(self.by_file.get(file.0)?)?;
@@ -158,7 +163,7 @@ impl Exports {
     pub(super) fn end_import(&mut self, file: FileId) {
         let holder = self.by_file.get(file.0);
         if let Some(holder) = holder.and_then(|holder| self.holders.get_mut(holder)) {
-            holder.importing = holder.importing.saturating_sub(1);
+            lower(&mut holder.importing, 1);
         }
         self.clear(file);
     }

@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the proxy tells the accounting and what it hears from them.
+//! The words between the proxy and the accounting.
 
-use super::audit::Reason;
-use super::slots::Ref;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
-use crate::nvidia::memory::PageSize;
-use crate::nvidia::status::NvStatus;
-use crate::store::{Exhausted, List};
-
-/// One open proxied file. Unique while the module is loaded, never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileId(pub u64);
-
-/// A process: its thread group's id in the initial PID namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessId(pub i32);
-
-/// A GPU by the number that RM calls its device instance: `deviceId` of `NV0080_ALLOC_PARAMETERS`.
-/// It is not the minor of the GPU's node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GpuId(pub u32);
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClassId, ClientHandle, ObjectHandle},
+        memory::PageSize,
+        status::NvStatus,
+    },
+    policy::{
+        audit::Reason,
+        ids::{FileId, GpuId, ProcessId},
+        overhead::ContextCost,
+        slots::Ref,
+    },
+    store::{Exhausted, List},
+};
 
 /// An object that a call is about to make: `NV_ESC_RM_ALLOC`, or function 2 of
 /// `NV_ESC_RM_VID_HEAP_CONTROL`.
@@ -28,21 +23,22 @@ pub struct GpuId(pub u32);
 pub struct Alloc {
     /// The file that the call came through. A client belongs to the file that it was made on.
     pub file: FileId,
-    /// The calling process. A client, and what is charged to it, counts for the process that made it.
+    /// The calling process. A client, and what is charged to it, counts for the process that made
+    /// it.
     pub process: ProcessId,
     /// hRoot: the client; of no meaning for [`Kind::Root`].
     pub client: ClientHandle,
     /// hObjectParent; of no meaning for [`Kind::Root`].
     pub parent: ObjectHandle,
-    /// hObjectNew: the new object's handle, for [`Kind::Root`] that of the new client. 0: the caller
-    /// leaves the choice to the driver; see [`Ticket::handle`].
+    /// hObjectNew: the new object's handle, for [`Kind::Root`] that of the new client. 0: the
+    /// caller leaves the choice to the driver; see [`Ticket::handle`].
     pub object: ObjectHandle,
     /// hClass.
     pub class: ClassId,
-    /// What the class is to us.
+    /// The kind of the class.
     pub kind: Kind,
-    /// `deviceId` of `NV0080_ALLOC_PARAMETERS`, for [`Kind::Device`]. `None` where the caller gave no
-    /// parameters, which the driver takes as 0 (device.c, `deviceConstruct_IMPL`).
+    /// `deviceId` of `NV0080_ALLOC_PARAMETERS`, for [`Kind::Device`]. `None` where the caller gave
+    /// no parameters, which the driver takes as 0 (device.c, `deviceConstruct_IMPL`).
     pub device_instance: Option<u32>,
     /// GPU memory that the object will take, in bytes, rounded as the driver will round it.
     pub bytes: u64,
@@ -50,28 +46,71 @@ pub struct Alloc {
     pub tables: u64,
     /// By what pages it can be mapped at most; of no meaning but for memory.
     pub page: PageSize,
-    /// A channel group for compute, which makes a context; or a channel for compute, which makes one
-    /// where it is in no group. Charged with [`super::ContextCost`].
+    /// A channel group for compute, which makes a context; or a channel for compute, which makes
+    /// one where it is in no group. Charged with [`ContextCost`].
     pub context: bool,
 }
 
 impl Alloc {
-    /// The most that it is charged, its invisible part included, in bytes: what a context takes is the
-    /// less the more there are.
+    /// The most that it is charged, its invisible part included, in bytes: what a context takes is
+    /// the less the more there are.
     pub fn most(&self) -> u64 {
         let contexts = u64::from(self.context);
-        let overhead = super::ContextCost::LARGEST.all(contexts);
+        let overhead = ContextCost::LARGEST.all(contexts);
         self.bytes
             .saturating_add(overhead)
             .saturating_add(self.tables)
     }
 }
 
-/// What the driver said about an object that it made.
+/// Memory that a call is about to map for one GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Map {
+    /// The UVM file.
+    pub file: FileId,
+    /// The GPU that is to reach the memory.
+    pub gpu: GpuId,
+    /// The same, as UVM names it.
+    pub uuid: [u8; 16],
+    /// hClient.
+    pub client: ClientHandle,
+    /// hMemory.
+    pub memory: ObjectHandle,
+    /// The first address.
+    pub base: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Their offset in the memory.
+    pub offset: u64,
+}
+
+/// Objects that a call is about to put into a control file, or to take out of one.
+#[derive(Clone, Copy, Debug)]
+pub struct DescriptorPlaces<'a> {
+    /// The file that the driver will use: held by the caller until the call ends.
+    pub file: FileId,
+    /// The place of the first.
+    pub first: u16,
+    /// hClient.
+    pub client: ClientHandle,
+    /// The handles, one for each place: of the objects that are exported (0: none, its place stays
+    /// as it is), or for those that are imported (0: the caller leaves the choice to the driver).
+    pub objects: &'a [ObjectHandle],
+}
+
+impl DescriptorPlaces<'_> {
+    /// The places and what is said of each; `None` beyond the last place that a file can have.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Option<u16>, ObjectHandle)> + '_ {
+        let places = (usize::from(self.first)..).map(|place| u16::try_from(place).ok());
+        places.zip(self.objects.iter().copied())
+    }
+}
+
+/// The driver's answer about an object that it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocDone {
-    /// A new client's handle, as the call's output has it. Of no meaning where [`Ticket::handle`] named
-    /// one.
+    /// A new client's handle, as the call's output has it. Of no meaning where [`Ticket::handle`]
+    /// named one.
     pub object: ObjectHandle,
     /// The size that the driver says the object has, in bytes; 0 where it says none. It can raise
     /// the charge above what was reserved, not lower it.
@@ -80,8 +119,8 @@ pub struct AllocDone {
 
 /// A call that makes an object and that the accounting has agreed to.
 ///
-/// It stands for reserved memory and held names, and must be handed back to the `end_*` method of the
-/// `begin_*` method that gave it, whatever became of the call.
+/// It stands for reserved memory and held names, and must be handed back to the `end_*` method of
+/// the `begin_*` method that gave it, whatever became of the call.
 #[derive(Debug)]
 #[must_use = "what a ticket reserves stays reserved until it is handed back"]
 pub struct Ticket {
@@ -93,27 +132,27 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The handle under which the driver must be asked for the object, whatever the caller wrote: where
-    /// the caller left the choice to the driver, the accounting has chosen. 0 for a client alone, which
-    /// the driver gives a handle that no client of the whole machine has.
+    /// The handle under which the driver must be asked for the object, whatever the caller wrote:
+    /// where the caller left the choice to the driver, the accounting has chosen. 0 for a client
+    /// alone, which the driver gives a handle that no client of the whole machine has.
     pub fn handle(&self) -> ObjectHandle {
         self.handle
     }
 }
 
 /// A call that frees an object and everything below it. Must be handed back to
-/// [`super::Accounting::end_free`].
+/// `Accounting::end_free`.
 #[derive(Debug)]
 #[must_use = "an object is credited when its ticket is handed back"]
 pub struct FreeTicket {
-    /// What is being freed; `None` where the accounting knows no such object.
+    /// The object that is being freed; `None` where the accounting knows no such object.
     pub(super) object: Option<Ref>,
     /// Its client.
     pub(super) client: Option<Ref>,
 }
 
 /// A call by which RM maps memory into a range of addresses. Must be handed back to
-/// [`super::Accounting::end_rm_map`].
+/// `Accounting::end_rm_map`.
 #[derive(Debug)]
 #[must_use = "both keep their names until the ticket is handed back"]
 pub struct RmMapTicket {
@@ -122,7 +161,7 @@ pub struct RmMapTicket {
 }
 
 /// A call that maps memory through UVM for one GPU. Must be handed back to
-/// [`super::Accounting::end_map`].
+/// `Accounting::end_map`.
 #[derive(Debug)]
 #[must_use = "what a mapping holds stays charged until its ticket is handed back"]
 pub struct MapTicket {
@@ -133,18 +172,18 @@ pub struct MapTicket {
 }
 
 /// A call that puts objects behind a descriptor. Must be handed back to
-/// [`super::Accounting::end_export`].
+/// `Accounting::end_export`.
 #[derive(Debug)]
 #[must_use = "the names that an export uses stay held until its ticket is handed back"]
 pub struct ExportTicket {
     /// Objects that the call names, and their client.
     pub(super) names: List<Ref>,
-    /// What it puts behind the descriptor.
+    /// The objects that it puts behind the descriptor.
     pub(super) exports: List<Ref>,
 }
 
 /// A call that takes objects from behind a descriptor. Must be handed back to
-/// [`super::Accounting::end_import`].
+/// `Accounting::end_import`.
 #[derive(Debug)]
 #[must_use = "what an import makes stays in flight until its ticket is handed back"]
 pub struct ImportTicket {
@@ -154,8 +193,8 @@ pub struct ImportTicket {
 }
 
 impl ImportTicket {
-    /// The handle under which the driver must be asked for what is in one of the places, by its number
-    /// in the call, whatever the caller wrote; `None` where nothing is.
+    /// The handle under which the driver must be asked for what is in one of the places, by its
+    /// number in the call, whatever the caller wrote; `None` where nothing is.
     pub fn handle(&self, number: usize) -> Option<ObjectHandle> {
         Some(self.objects.get(number)?.as_ref()?.handle())
     }
@@ -166,12 +205,12 @@ impl ImportTicket {
 pub enum RefusalCause {
     /// The share has not as much memory left.
     NoMemory {
-        /// What the call would take, its invisible part included, in bytes.
+        /// Bytes that the call would take, its invisible part included.
         wanted: u64,
-        /// What was left, in bytes.
+        /// Bytes that were left.
         free: u64,
     },
-    /// The accounting themselves got no memory from the kernel.
+    /// The accounting itself got no memory from the kernel.
     Exhausted,
     /// The tenant has no such client.
     ForeignClient,
@@ -197,14 +236,14 @@ pub enum RefusalCause {
     InFabric,
     /// The caller left the choice of a handle to the driver, and all of those are taken.
     NoHandle,
-    /// Addresses that are no range: of no bytes, beyond the end of the address space, or of a range that is on its
-    /// way.
+    /// Addresses that are no range: of no bytes, beyond the end of the address space, or of a range
+    /// that is on its way.
     NoRange,
     /// There is a range of these addresses, or of some of them.
     AddressInUse,
     /// Another call maps the same addresses.
     MappingInFlight,
-    /// What a mapping would take the place of must be unmapped before.
+    /// Another mapping lies whole in these addresses and must be unmapped before.
     MappingInTheWay,
     /// The tenant may not have managed memory.
     ManagedDenied,
@@ -217,17 +256,18 @@ pub enum RefusalCause {
 }
 
 impl RefusalCause {
-    /// What the driver answers to the same mistake. File and function are those of
+    /// The driver's answer to the same mistake. File and function are those of
     /// open-gpu-kernel-modules 580.142, in `src/nvidia/src`.
     pub const fn status(self) -> NvStatus {
         match self {
-            // kernel/mem_mgr/vid_mem_alloc.c and below: what a full heap gives; CUDA reads it as out of
-            // memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
+            // kernel/mem_mgr/vid_mem_alloc.c and below: what a full heap gives; CUDA reads it as
+            // out of memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
             Self::NoMemory { .. } | Self::Exhausted => NvStatus::NV_ERR_NO_MEMORY,
-            // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory for it.
+            // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory
+            // for it.
             Self::ManagedDenied => NvStatus::NV_ERR_NO_MEMORY,
-            // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at all.
-            // (For a client that exists on another file, client.c, rmclientValidate_IMPL says
+            // libraries/resserv/src/rs_server.c, _serverLockClientWithLockInfo: no such client at
+            // all. (For a client that exists on another file, client.c, rmclientValidate_IMPL says
             // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)
             Self::ForeignClient => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
             // rs_client.c, clientGetResourceRef_IMPL.
@@ -240,14 +280,16 @@ impl RefusalCause {
             Self::NoDevice => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
             // kernel/gpu/device.c, deviceConstruct_IMPL: the process has no file of that GPU.
             Self::NoSuchGpu => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
-            // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does not say
-            // otherwise (rs_resource.c, resCanCopy_IMPL).
+            // rs_server.c, serverCopyResource: resCanCopy says no, as it does where a class does
+            // not say otherwise (rs_resource.c, resCanCopy_IMPL).
             Self::NotCopyable => NvStatus::NV_ERR_INVALID_ARGUMENT,
             // rs_resource.c, resControlLookup_IMPL: a control that the class has not.
             Self::WrongClass => NvStatus::NV_ERR_NOT_SUPPORTED,
-            // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not made for that.
+            // kernel/gpu/fifo/usermode_api.c, usrmodeGetMemInterMapParams_IMPL: a page that was not
+            // made for that.
             Self::Doorbell => NvStatus::NV_ERR_INVALID_PARAMETER,
-            // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses left.
+            // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
+            // left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
@@ -259,43 +301,27 @@ impl RefusalCause {
             Self::MappingInFlight | Self::MappingInTheWay => NvStatus::NV_ERR_IN_USE,
             // arch/nvalloc/unix/src/os.c, cliresCtrlCmdOsUnixExportObjectsToFd_IMPL.
             Self::NoPlace => NvStatus::NV_ERR_OUT_OF_RANGE,
-            // The same file, _initializeExportObjectFd: a file that has an object. (A list of objects
-            // it would put in the place of those that are there.)
+            // The same file, _initializeExportObjectFd: a file that has an object. (A list of
+            // objects it would put in the place of those that are there.)
             Self::PlaceTaken | Self::FileInFlight => NvStatus::NV_ERR_STATE_IN_USE,
         }
     }
-}
 
-/// A call that must not reach the driver, and what its caller is told instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// For the status field of the call's parameters, all else unchanged; the ioctl itself returns 0.
-    pub status: NvStatus,
-    /// For the records.
-    pub cause: RefusalCause,
-}
-
-impl Refusal {
-    /// Why to take note of it among the refused calls; `None`: the driver would refuse the call as well, or there
-    /// is no memory left for the tenant, which is counted as such.
-    pub const fn reason(&self) -> Option<Reason> {
-        match self.cause {
-            RefusalCause::ForeignClient => Some(Reason::Foreign),
-            RefusalCause::Doorbell | RefusalCause::InFabric => Some(Reason::Parameters),
+    /// Why it is noted among the refused calls.
+    ///
+    /// `None`: the driver would refuse the call as well, or the tenant has no memory left, which is
+    /// counted as such.
+    pub const fn reason(self) -> Option<Reason> {
+        match self {
+            Self::ForeignClient => Some(Reason::Foreign),
+            Self::Doorbell | Self::InFabric => Some(Reason::Parameters),
             _ => None,
         }
     }
 }
 
-impl From<RefusalCause> for Refusal {
-    fn from(cause: RefusalCause) -> Self {
-        let status = cause.status();
-        Self { status, cause }
-    }
-}
-
-impl From<Exhausted> for Refusal {
+impl From<Exhausted> for RefusalCause {
     fn from(_: Exhausted) -> Self {
-        RefusalCause::Exhausted.into()
+        Self::Exhausted
     }
 }

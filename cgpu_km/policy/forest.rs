@@ -1,44 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The RM objects of a tenant: one tree per client, as the driver has it.
 //!
-//! An object is found by its client and handle in constant time; the objects below it hang from it in
-//! a list whose links are in the objects. Clients hang in the same way from the file that they were
-//! made on. To free an object is to walk what is below it, without recursion.
+//! An object is found by its client and handle in constant time; the objects below it hang from it
+//! in a list whose links are in the objects. Clients hang in the same way from the file that they
+//! were made on. To free an object is to walk what is below it, without recursion.
 //!
-//! While a call is in flight, each name (client and handle) that it uses is held: what it names may go,
-//! but nothing else can come to have that name before the call ends. So a name means the same at the
-//! beginning of a call, when the driver executes it, and at its end.
+//! While a call is in flight, each name (client and handle) that it uses is held: what it names may
+//! go, but nothing else can come to have that name before the call ends. So a name means the same
+//! at the beginning of a call, when the driver executes it, and at its end.
 
-use super::boost::Boost;
-use super::channels::{ChannelEvent, Journal, Noted};
-use super::charge::Accounts;
-use super::event::FileId;
-use super::object::{key_of, Client, Entry, Life, Object};
-use super::slots::{Named, Ref, Slot, Slots};
-use super::table::{step, Table};
-use super::MAX_SHARES;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
-use crate::store::Exhausted;
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+    },
+    policy::{
+        boost::Boost,
+        channels::{ChannelEvent, Journal, Noted},
+        charge::Accounts,
+        count::lower,
+        ids::{FileId, MAX_SHARES},
+        object::{key_of, Client, HandleEntry, Object, ObjectLife},
+        slot_table::SlotTable,
+        slots::{Named, Ref, Slot, Slots},
+        steps::step,
+    },
+    store::Exhausted,
+};
 
 /// The clients and objects of a tenant.
 #[derive(Debug)]
 pub(super) struct Forest {
     pub(super) objects: Named<Object>,
     pub(super) clients: Slots<Client>,
-    /// What happened to channels.
+    /// The changes of channels that were not taken yet.
     pub(super) channels: Journal,
     /// How often it was another boost that the tenant wants, on any GPU.
     pub(super) boost_changes: u64,
-    by_handle: Table,
+    by_handle: SlotTable,
     /// First client of each file.
-    by_file: Table,
+    by_file: SlotTable,
 }
 
-/// The handles among which we choose where the caller leaves the choice to the driver: as many as the
-/// driver would choose from, and just behind those (rs_client.h, `RS_UNIQUE_HANDLE_BASE`,
-/// `RS_UNIQUE_HANDLE_RANGE`), since it also makes objects of its own in a client, of which the accounting do
-/// not know.
+/// The handles among which we choose where the caller leaves the choice to the driver: as many as
+/// the driver would choose from, and just behind those (rs_client.h, `RS_UNIQUE_HANDLE_BASE`,
+/// `RS_UNIQUE_HANDLE_RANGE`), since it also makes objects of its own in a client, of which the
+/// accounting does not know.
 const FIRST_CHOICE: u32 = 0xcaf8_0000;
 const CHOICES: u32 = 0x0008_0000;
 
@@ -54,15 +61,15 @@ impl Forest {
             clients: Slots::new(),
             channels: Journal::new(),
             boost_changes: 0,
-            by_handle: Table::new(seed),
-            by_file: Table::new(seed),
+            by_handle: SlotTable::new(seed),
+            by_file: SlotTable::new(seed),
         }
     }
 
     /// The object that the driver has under a handle.
     pub(super) fn find(&self, client: ClientHandle, handle: ObjectHandle) -> Option<Slot> {
         let slot = self.by_handle.get(key_of(client, handle))?;
-        (self.objects.get(slot)?.life == Life::Here).then_some(slot)
+        (self.objects.get(slot)?.life == ObjectLife::Here).then_some(slot)
     }
 
     /// The object that stands for a client.
@@ -95,9 +102,10 @@ impl Forest {
         self.by_file.reserve()
     }
 
-    /// A handle that no object of the client has, for a caller that leaves the choice to the driver:
-    /// the one that the driver would choose (rs_client.c, `clientGenResourceHandle_IMPL`). The driver
-    /// is then asked for it by name, so that no call in flight is without one. `None`: all are taken.
+    /// A handle that no object of the client has, for a caller that leaves the choice to the
+    /// driver: the one that the driver would choose (rs_client.c, `clientGenResourceHandle_IMPL`).
+    /// The driver is then asked for it by name, so that no call in flight is without one. `None`:
+    /// all are taken.
     pub(super) fn choose(&mut self, client: ClientHandle) -> Option<ObjectHandle> {
         let owner = self.objects.get(self.find_root(client)?)?.owner?;
         let mut choice = self.clients.get(owner)?.next_choice;
@@ -163,16 +171,16 @@ impl Forest {
         Ok(root)
     }
 
-    /// Takes an object up, for which there is [room](Forest::reserve), under the handle that its caller chose, or
-    /// promises an entry for the one that the driver will choose.
+    /// Takes an object up, for which there is [room](Forest::reserve), under the handle that its
+    /// caller chose, or promises an entry for the one that the driver will choose.
     fn enter(&mut self, mut object: Object) -> Result<Slot, Exhausted> {
         if object.handle.0 == 0 {
             self.by_handle.promise()?;
-            object.entry = Entry::Promised;
+            object.entry = HandleEntry::Promised;
             self.objects.insert(object)
         } else {
             let key = object.key();
-            object.entry = Entry::Made;
+            object.entry = HandleEntry::Made;
             let slot = self.objects.insert(object)?;
             self.by_handle.insert(key, slot)?;
             Ok(slot)
@@ -190,7 +198,7 @@ impl Forest {
             self.uproot(slot, accounts);
             return;
         }
-        if object.entry == Entry::Promised && !self.name(slot, told) {
+        if object.entry == HandleEntry::Promised && !self.name(slot, told) {
             self.uproot(slot, accounts);
             return;
         }
@@ -199,14 +207,15 @@ impl Forest {
 
     /// Gives a client the handle that the driver chose; whether it can have it. The driver gives a
     /// handle to one client at a time, and again only after all others (rs_server.c,
-    /// `_serverCreateEntryAndLockForNewClient`). So where a client is here that has it, the output is
-    /// not the driver's: the program has overwritten it, and must not get rid of that client's charges.
+    /// `_serverCreateEntryAndLockForNewClient`). So where a client is here that has it, the output
+    /// is not the driver's: the program has overwritten it, and must not get rid of that client's
+    /// charges.
     fn name(&mut self, slot: Slot, told: ObjectHandle) -> bool {
         let key = key_of(ClientHandle(told.0), told);
         let former = self.by_handle.get(key);
         let gone = |former| {
             let object = self.objects.get(former);
-            object.is_none_or(|object| object.life == Life::Gone)
+            object.is_none_or(|object| object.life == ObjectLife::Gone)
         };
         if !former.is_none_or(gone) {
             return false;
@@ -221,14 +230,14 @@ impl Forest {
             Some(held) => {
                 self.by_handle.forget_promise();
                 self.by_handle.set(key, slot);
-                self.set_entry(held, Entry::None);
+                self.set_entry(held, HandleEntry::None);
             }
         }
-        self.set_entry(slot, Entry::Made);
+        self.set_entry(slot, HandleEntry::Made);
         true
     }
 
-    fn set_entry(&mut self, slot: Slot, entry: Entry) {
+    fn set_entry(&mut self, slot: Slot, entry: HandleEntry) {
         if let Some(object) = self.objects.get_mut(slot) {
             object.entry = entry;
         }
@@ -239,7 +248,7 @@ impl Forest {
         let Some(object) = self.objects.get_mut(slot) else {
             return;
         };
-        object.life = Life::Here;
+        object.life = ObjectLife::Here;
         let owner = object.owner;
         self.came(slot, accounts);
         let Some(object) = self.objects.get(slot) else {
@@ -296,8 +305,8 @@ impl Forest {
         });
     }
 
-    /// Takes an object away with everything below it. What is still coming goes to the client's root,
-    /// or is left without a client where the client itself goes.
+    /// Takes an object away with everything below it. Objects that are still coming go to the
+    /// client's root, or are left without a client if the client itself goes.
     pub(super) fn fell(&mut self, top: Slot, accounts: &mut Accounts) {
         self.detach(top);
         let mut at = top;
@@ -308,7 +317,7 @@ impl Forest {
             };
             if let Some(child) = object.child {
                 match self.objects.get(child).map(|child| child.life) {
-                    Some(Life::Here) => at = child,
+                    Some(ObjectLife::Here) => at = child,
                     _ => {
                         self.detach(child);
                         self.rehome(child, top);
@@ -368,10 +377,10 @@ impl Forest {
             return;
         };
         let owner = object.owner.take();
-        object.life = Life::Gone;
+        object.life = ObjectLife::Gone;
         if is_scheduled(object.kind) {
             let (client, handle, share) = (object.client, object.handle, object.share);
-            if let Some(share) = share.filter(|_| was == Life::Here) {
+            if let Some(share) = share.filter(|_| was == ObjectLife::Here) {
                 self.channels.note(Noted {
                     share,
                     client,
@@ -390,15 +399,15 @@ impl Forest {
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner
-                .filter(|_| object.kind == Kind::Device && was == Life::Here)
+                .filter(|_| object.kind == Kind::Device && was == ObjectLife::Here)
                 .and_then(|owner| self.clients.get_mut(owner)?.devices.get_mut(share.index()));
             if let Some(ledger) = ledger {
                 ledger.leave();
-                if was == Life::Here {
+                if was == ObjectLife::Here {
                     ledger.discount_object();
                 }
                 if let Some(devices) = devices {
-                    *devices = devices.saturating_sub(1);
+                    lower(devices, 1);
                     if *devices == 0 {
                         ledger.discount_client();
                     }
@@ -415,7 +424,7 @@ impl Forest {
 
     /// Removes an object that is gone, unless a call in flight still names it.
     fn bury(&mut self, slot: Slot) {
-        let free = |object: &Object| object.life == Life::Gone && object.named == 0;
+        let free = |object: &Object| object.life == ObjectLife::Gone && object.named == 0;
         if self.objects.get(slot).is_some_and(free) {
             self.strike(slot);
             self.objects.remove(slot);
@@ -427,13 +436,13 @@ impl Forest {
         let Some(object) = self.objects.get_mut(slot) else {
             return;
         };
-        match core::mem::replace(&mut object.entry, Entry::None) {
-            Entry::Made => {
+        match core::mem::replace(&mut object.entry, HandleEntry::None) {
+            HandleEntry::Made => {
                 let key = object.key();
                 self.by_handle.remove(key);
             }
-            Entry::Promised => self.by_handle.forget_promise(),
-            Entry::None => {}
+            HandleEntry::Promised => self.by_handle.forget_promise(),
+            HandleEntry::None => {}
         }
     }
 
@@ -463,7 +472,7 @@ impl Forest {
             at = client.next;
             let root = client.root;
             match self.objects.get(root).map(|root| root.life) {
-                Some(Life::Here) => self.fell(root, accounts),
+                Some(ObjectLife::Here) => self.fell(root, accounts),
                 _ => client.closed = true,
             }
         }
@@ -482,7 +491,7 @@ impl Forest {
             return;
         };
         if let Some(object) = self.objects.get_mut(slot) {
-            object.named = object.named.saturating_sub(1);
+            lower(&mut object.named, 1);
         }
         self.bury(slot);
     }

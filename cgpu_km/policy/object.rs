@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is known of one RM object, and of one client.
+//! The records of one RM object and of one client.
 
-use super::boost::Boost;
-use super::event::FileId;
-use super::ledger::Share;
-use super::slots::Slot;
-use super::MAX_SHARES;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
-use crate::nvidia::memory::PageSize;
-use crate::nvidia::params::DEFAULT_TIMESLICE_US;
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClassId, ClientHandle, ObjectHandle},
+        memory::PageSize,
+        params::DEFAULT_TIMESLICE_US,
+    },
+    policy::{
+        boost::Boost,
+        ids::{FileId, ShareId, MAX_SHARES},
+        slots::Slot,
+    },
+};
 
 /// How far an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum ObjectLife {
     /// The driver is being asked for it.
     Coming,
     /// The driver has it.
     Here,
-    /// It is gone; only its name is still taken, since a call in flight uses it.
+    /// It is gone; only its name is still taken, because a call in flight uses it.
     Gone,
 }
 
 /// How an object stands in the table of handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum HandleEntry {
     /// Under its client and handle.
     Made,
     /// Not yet, for the driver chooses its handle; there is room for it.
@@ -40,16 +44,17 @@ pub(super) struct Object {
     pub(super) handle: ObjectHandle,
     pub(super) class: ClassId,
     pub(super) kind: Kind,
-    pub(super) life: Life,
-    pub(super) entry: Entry,
+    pub(super) life: ObjectLife,
+    pub(super) entry: HandleEntry,
     /// Calls in flight that use its name.
     pub(super) named: u32,
     /// The GPU that it belongs to, by way of the device object that it is or is below of.
-    pub(super) share: Option<Share>,
-    /// What it costs.
+    pub(super) share: Option<ShareId>,
+    /// Its hold on what it costs.
     pub(super) hold: Option<Slot>,
-    /// What its program has asked for and believes to have: for a channel group its timeslice, in microseconds; for a
-    /// subdevice the number of its boost; for a doorbell 1, if it was asked for through BAR1 and made through BAR0.
+    /// Its program asked for this and believes to have it: for a channel group its timeslice, in
+    /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
+    /// through BAR1 and made through BAR0.
     pub(super) asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -76,8 +81,8 @@ impl Object {
             handle,
             class,
             kind,
-            life: Life::Coming,
-            entry: Entry::None,
+            life: ObjectLife::Coming,
+            entry: HandleEntry::None,
             named: 0,
             share: None,
             hold: None,
@@ -119,7 +124,7 @@ pub(super) struct Client {
     pub(super) root: Slot,
     /// Its file was closed while it was made.
     pub(super) closed: bool,
-    /// Where to look next for a handle that is free, among those that the driver would choose.
+    /// The next handle to try, among those that the driver would choose.
     pub(super) next_choice: u32,
     /// Its device objects, by share.
     pub(super) devices: [u32; MAX_SHARES],
@@ -127,7 +132,7 @@ pub(super) struct Client {
     pub(super) next: Option<Slot>,
 }
 
-/// Where an object is in the table of handles.
+/// The key of an object in the table of handles.
 pub(super) fn key_of(client: ClientHandle, handle: ObjectHandle) -> u64 {
     u64::from(client.0) << 32 | u64::from(handle.0)
 }

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What compute contexts take without any allocation that shows it: page tables, instance memory, context
-//! buffers.
+//! The cost of compute contexts: page tables, instance memory and context buffers, which no
+//! allocation shows.
 //!
-//! The driver and the GPU's firmware take it when a program makes its first channel group for compute
-//! (or a channel without a group, which gets one), and no call tells how much. It was measured instead:
-//! the fall of what FB_GET_INFO reports as free, less the sum of the objects of class 0x40.
+//! The driver and the GPU's firmware take them when a program makes its first channel group for
+//! compute (or a channel without a group, which gets one), and no call tells how much. It was
+//! measured: by how much the free memory of FB_GET_INFO fell, less the sum of the objects of class
+//! 0x40.
 //!
 //! | architecture | first context of a GPU | each further one | source |
 //! |---|---|---|---|
 //! | Hopper | 9,024 KiB | 5,696 KiB | H200, driver 580.159.04: the recordings `cuda-driver-api` (one context), `ipc-a` with `ipc-b` (two: 14,720 KiB). H100, the same driver: the same figures (docs/measurements) |
 //! | any other | as Hopper | as Hopper | not measured: the largest figures that are known |
 //!
-//! What the first context takes beyond the further ones is the GPU's, not the context's: it is taken once.
-//! Who of the tenants made that first context is not for the others to know, so each is charged it
-//! once, as long as it has a context.
+//! The first context takes more than the further ones. The difference is the GPU's and is taken
+//! once. A tenant must not learn whether another one made the first context, so each tenant is
+//! charged the difference once, as long as it has a context.
 //!
 //! Page tables are charged as well, as far as they are more than what those figures have in them
 //! ([`STARTUP_TABLES`]): see [`super::paging`].
 
-/// What contexts on a GPU cost, in bytes.
+/// The cost of contexts on a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextCost {
     /// Once, as long as there is any context.
@@ -27,16 +28,16 @@ pub struct ContextCost {
     pub each: u64,
 }
 
-/// Bytes of page tables that each context is charged for already, since its program had them when it was
-/// measured. The recordings map 28 to 56 KiB of tables between their start and their first allocation, and make one
-/// address space whose own take 20 KiB.
+/// Bytes of page tables that each context is charged for already, because its program had them when
+/// it was measured. The recordings map 28 to 56 KiB of tables between their start and their first
+/// allocation, and make one address space whose own take 20 KiB.
 pub(super) const STARTUP_TABLES: u64 = 96 << 10;
 
 /// GH100, as `NV2080_CTRL_CMD_MC_GET_ARCH_INFO` names it
 /// (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GH100`, ctrl2080mc.h).
 const HOPPER: u32 = 0x180;
 
-/// What was measured, by architecture.
+/// Measured costs, by architecture.
 const MEASURED: [(u32, ContextCost); 1] = [(
     HOPPER,
     ContextCost {
@@ -52,7 +53,7 @@ impl ContextCost {
         known.map_or(Self::LARGEST, |(_, cost)| *cost)
     }
 
-    /// Where nothing is known: each figure is the largest of those that were measured.
+    /// If nothing is known: each figure is the largest of those that were measured.
     pub const LARGEST: Self = {
         let mut largest = Self { shared: 0, each: 0 };
         let mut rest: &[(u32, Self)] = &MEASURED;

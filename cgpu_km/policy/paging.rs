@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What page tables take of a GPU's memory.
+//! The memory that page tables take of a GPU.
 //!
-//! A mapping takes more than what is mapped: the GPU finds it by tables in its own memory, which no object
-//! shows. A dense one takes next to nothing, but 4 KiB mapped far from everything else take three tables of as
-//! much each. So they are charged, as overhead.
+//! A mapping takes more than what is mapped: the GPU finds it by tables in its own memory, which no
+//! object shows. A dense one takes next to nothing, but 4 KiB mapped far from everything else take
+//! three tables of as much each. So they are charged, as overhead.
 //!
-//! The levels are those of the GPU's MMU since Pascal (`uvm_pascal_mmu.c`, `uvm_hopper_mmu.c`), and were
-//! measured on an H100 (docs/measurements/2026-11-22-page-tables.md):
+//! The levels are those of the GPU's MMU since Pascal (`uvm_pascal_mmu.c`, `uvm_hopper_mmu.c`), and
+//! were measured on an H100 (docs/measurements/2026-11-22-page-tables.md):
 //!
 //! | a table takes | for each | of |
 //! |---|---|---|
@@ -14,10 +14,10 @@
 //! | 256 bytes | 2 MiB that are touched | pages of 64 KiB |
 //! | 4 KiB | 512 MiB, 256 GiB, 128 TiB that are touched | all |
 //!
-//! The root is part of the address space. UVM takes memory for tables 2 MiB at a time and shares that between
-//! programs, so that the GPU can miss up to as much more, once.
+//! The root is part of the address space. UVM takes memory for tables 2 MiB at a time and shares
+//! that between programs, so that the GPU can miss up to as much more, once.
 
-use crate::nvidia::memory::PageSize;
+use crate::{nvidia::memory::PageSize, policy::steps::step};
 
 const KIB: u64 = 1 << 10;
 
@@ -57,23 +57,24 @@ impl Extent {
         count(LEAF) * leaf(self.page) + above.iter().sum::<u64>()
     }
 
-    /// Bytes of the tables that it has together with the next one, which begins behind its end. Between those
-    /// two may lie none: so the sum over all of them, less what neighbours share, is what there is. (Tables of
-    /// pages of one size on both sides of pages of another one count twice.)
+    /// Bytes of the tables that it has together with the next one, which begins behind its end.
+    /// Between those two may lie none: so the sum over all of them, less what neighbours share, is
+    /// what there is. (Tables of pages of one size on both sides of pages of another one count
+    /// twice.)
     pub(super) fn shared(&self, next: &Self) -> u64 {
         let meet = |shift: u32| self.last >> shift == next.base >> shift;
         let above = ABOVE.into_iter().filter(|&shift| meet(shift));
         // CAST: at most three.
         let above = above.count() as u64 * TABLE;
-        match self.page == next.page && meet(LEAF) {
-            true => above + leaf(self.page),
-            false => above,
+        if self.page == next.page && meet(LEAF) {
+            return above + leaf(self.page);
         }
+        above
     }
 }
 
-/// Bytes of the tables of so many bytes, wherever they lie. The driver makes those of 4 KiB pages whatever size is
-/// asked for (131,584 KiB for 64 GiB, measured on an H200).
+/// Bytes of the tables of so many bytes, wherever they lie. The driver makes those of 4 KiB pages
+/// whatever size is asked for (131,584 KiB for 64 GiB, measured on an H200).
 pub fn tables_of(length: u64) -> u64 {
     // It can begin in the middle of a table's addresses.
     let count = |shift: u32| (length >> shift) + 2;
@@ -81,14 +82,14 @@ pub fn tables_of(length: u64) -> u64 {
     count(LEAF) * TABLE + above.iter().sum::<u64>()
 }
 
-/// Bytes of the tables above those of blocks of 2 MiB, for spans in order of their addresses; `from` gives the
-/// first one that ends at or behind an address.
+/// Bytes of the tables above those of blocks of 2 MiB, for spans in order of their addresses;
+/// `from` gives the first one that ends at or behind an address.
 pub(super) fn directories(base: u64, last: u64, from: impl Fn(u64) -> Option<(u64, u64)>) -> u64 {
     let mut tables = 0;
     for shift in ABOVE {
         let (mut next, end) = (base >> shift, last >> shift);
         while let Some((first, behind)) = from(next << shift) {
-            super::table::step();
+            step();
             let (first, behind) = ((first >> shift).max(next), (behind >> shift).min(end));
             if first > end {
                 break;
@@ -121,8 +122,8 @@ mod tests {
 
     #[test]
     fn what_was_measured_comes_out() {
-        // KiB each, on an H100: 4 KiB every 2 MiB, 4 KiB every 512 MiB, 2 MiB every 512 MiB. What lies above is
-        // shared by thousands.
+        // KiB each, on an H100: 4 KiB every 2 MiB, 4 KiB every 512 MiB, 2 MiB every 512 MiB. The
+        // tables above are shared by thousands.
         let each = |stride: u64, length: u64, page| {
             let at = |n: u64| extent(0x100_0000_0000 + n * stride, length, page);
             let all = (0..4096).map(|n| at(n).tables()).sum::<u64>();

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What each process of a tenant holds.
+//! The bytes that each process of a tenant holds.
 
-use super::event::ProcessId;
-use super::ledger::Share;
-use super::slots::{Slot, Slots};
-use super::table::Table;
-use super::MAX_SHARES;
-use crate::store::Exhausted;
+use crate::{
+    policy::{
+        count::lower,
+        ids::{ProcessId, ShareId, MAX_SHARES},
+        slot_table::SlotTable,
+        slots::{Slot, Slots},
+    },
+    store::Exhausted,
+};
 
 #[derive(Debug)]
 struct Process {
@@ -21,14 +24,14 @@ struct Process {
 #[derive(Debug)]
 pub(super) struct Processes {
     records: Slots<Process>,
-    by_id: Table,
+    by_id: SlotTable,
 }
 
 impl Processes {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             records: Slots::new(),
-            by_id: Table::new(seed),
+            by_id: SlotTable::new(seed),
         }
     }
 
@@ -62,7 +65,7 @@ impl Processes {
         let Some(process) = self.records.get_mut(slot) else {
             return;
         };
-        process.users = process.users.saturating_sub(1);
+        lower(&mut process.users, 1);
         if process.users == 0 {
             let key = key_of(process.id);
             self.records.remove(slot);
@@ -70,28 +73,28 @@ impl Processes {
         }
     }
 
-    pub(super) fn charge(&mut self, slot: Slot, share: Share, bytes: u64) {
+    pub(super) fn charge(&mut self, slot: Slot, share: ShareId, bytes: u64) {
         if let Some(sum) = self.bytes_mut(slot, share) {
             *sum = sum.saturating_add(bytes);
         }
     }
 
-    pub(super) fn credit(&mut self, slot: Slot, share: Share, bytes: u64) {
+    pub(super) fn credit(&mut self, slot: Slot, share: ShareId, bytes: u64) {
         if let Some(sum) = self.bytes_mut(slot, share) {
-            *sum = sum.saturating_sub(bytes);
+            lower(sum, bytes);
         }
     }
 
     /// The processes that hold memory of one share, and how many bytes.
-    pub(super) fn holders(&self, share: Share) -> impl Iterator<Item = (ProcessId, u64)> + '_ {
+    pub(super) fn holders(&self, share: ShareId) -> impl Iterator<Item = (ProcessId, u64)> + '_ {
         self.records.iter().filter_map(move |process| {
             let bytes = process.bytes.get(share.index()).copied()?;
             (bytes > 0).then_some((process.id, bytes))
         })
     }
 
-    /// What one process holds of a share, in bytes.
-    pub(super) fn bytes(&self, share: Share, id: ProcessId) -> u64 {
+    /// Bytes of a share that one process holds.
+    pub(super) fn bytes(&self, share: ShareId, id: ProcessId) -> u64 {
         let slot = self.by_id.get(key_of(id));
         let process = slot.and_then(|slot| self.records.get(slot));
         process
@@ -100,7 +103,7 @@ impl Processes {
             .unwrap_or(0)
     }
 
-    /// Whose record this is.
+    /// The process of a record.
     pub(super) fn id(&self, slot: Slot) -> Option<ProcessId> {
         self.records.get(slot).map(|process| process.id)
     }
@@ -113,7 +116,7 @@ impl Processes {
         self.records.len() == 0
     }
 
-    fn bytes_mut(&mut self, slot: Slot, share: Share) -> Option<&mut u64> {
+    fn bytes_mut(&mut self, slot: Slot, share: ShareId) -> Option<&mut u64> {
         self.records.get_mut(slot)?.bytes.get_mut(share.index())
     }
 }

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The accounting of one tenant: the external ranges of its UVM files (`UVM_CREATE_EXTERNAL_RANGE`), the only
-//! addresses to which memory objects are mapped (`uvm_map_external_allocation()`, uvm_map_external.c).
+//! The external ranges of a tenant's UVM files (`UVM_CREATE_EXTERNAL_RANGE`), the only addresses to
+//! which memory objects are mapped (`uvm_map_external_allocation()`, uvm_map_external.c).
 //!
-//! They are known so that the end of one can be believed. The driver frees a range that has just these
-//! addresses, with all that is mapped in it, and can refuse that for none (`uvm_free()`, uvm_va_range.c). So
-//! nobody needs its status, which the program can forge: it is enough that the driver has no external range
-//! that is not here, and none with other addresses than here. No two of a file overlap, as in the driver.
+//! They are known so that the end of one can be believed. The driver frees a range that has just
+//! these addresses, with all that is mapped in it, and cannot refuse that (`uvm_free()`,
+//! uvm_va_range.c). Its status, which the program can forge, is not needed. It is enough that the
+//! driver has no external range that is not here, and none with other addresses than here. No two
+//! ranges of a file overlap, as in the driver.
 //!
-//! * A range is entered before the driver is asked for it. One that the driver may not have made after all does
-//!   no harm: nothing is mapped there.
-//! * Where a call for one failed, by a status that may be a lie, nobody knows what there is. The file is *lost*
-//!   from then on: all about it goes by what is certain without ranges.
-//! * A call for a range that another call is making or freeing is refused, as if it had come before that one, or
-//!   after it.
+//! * A range is entered before the driver is asked for it. A range that the driver has not made
+//!   does no harm: nothing is mapped there.
+//! * If a call for a range failed, the status may be a lie, and the range may be there or not. The
+//!   file is *lost* from then on: its mappings are judged by what is certain without ranges.
+//! * A call for a range that another call is making or freeing is refused, as if it had come before
+//!   that one, or after it.
 
-use super::accounting::Accounting;
-use super::event::{FileId, Refusal, RefusalCause};
-use super::mapping::Span;
-use super::order::{Keyed, Order};
-use super::slots::Ref;
+use crate::policy::{
+    count::lower,
+    event::RefusalCause,
+    ids::FileId,
+    skip_list::{Keyed, SkipList},
+    slots::Ref,
+    span::{last_of, Span},
+};
 
 /// Most ranges of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
 const MOST_RANGES: usize = 1 << 18;
@@ -28,7 +32,7 @@ const ALIGNMENT: u64 = 4096;
 
 /// How far a range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum RangeLife {
     /// The driver is being asked for it.
     Coming,
     /// The driver has it, if it has any there.
@@ -44,7 +48,7 @@ struct Range {
     file: FileId,
     base: u64,
     last: u64,
-    life: Life,
+    life: RangeLife,
 }
 
 impl Keyed for Range {
@@ -61,20 +65,20 @@ const LOST: u64 = u64::MAX;
 /// All ranges of a tenant.
 #[derive(Debug)]
 pub(super) struct Ranges {
-    records: Order<Range>,
+    records: SkipList<Range>,
     /// How many of the records stand for lost files.
     lost: usize,
 }
 
-/// A range that the driver is being asked for. It must be handed back to [`Accounting::end_range`].
+/// A range that the driver is being asked for. It must be handed back to `Accounting::end_range`.
 #[derive(Debug)]
 #[must_use = "a range is not there until its ticket is handed back"]
 pub struct RangeTicket(Option<Ref>);
 
-/// What a call to free a range (`UVM_FREE`) means.
+/// The meaning of a call to free a range (`UVM_FREE`).
 #[derive(Debug)]
 pub enum RangeEnd {
-    /// The range goes, with all in it, for [`Accounting::end_range_free`].
+    /// The range goes, with all in it, for `Accounting::end_range_free`.
     Certain(Going),
     /// There is none of these addresses: nothing that is mapped goes.
     Nothing,
@@ -87,14 +91,16 @@ pub enum RangeEnd {
 #[must_use = "a range stays as it is until it is handed back"]
 pub struct Going {
     range: Ref,
-    span: Span,
-    moment: u64,
+    /// Its addresses.
+    pub(super) span: Span,
+    /// When the call began: what is mapped in the range since then does not go with it.
+    pub(super) moment: u64,
 }
 
 impl Ranges {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Order::new(seed),
+            records: SkipList::new(seed),
             lost: 0,
         }
     }
@@ -112,7 +118,7 @@ impl Ranges {
         found.is_some_and(|range| range.file == file)
     }
 
-    fn set(&mut self, name: Ref, life: Life) {
+    fn set(&mut self, name: Ref, life: RangeLife) {
         let slot = self.records.find(name);
         if let Some(range) = slot.and_then(|slot| self.records.get_mut(slot)) {
             range.life = life;
@@ -126,16 +132,16 @@ impl Ranges {
         let Some((slot, range)) = found else {
             return;
         };
-        if range.life == Life::Lost {
-            self.lost -= 1;
+        if range.life == RangeLife::Lost {
+            lower(&mut self.lost, 1);
         }
         let path = self.records.path(range.key());
         self.records.unlink(slot, &path);
         self.records.discard(slot);
     }
 
-    /// The file of a range is lost. The range's own record says so from now on, since there may be no memory for
-    /// another one.
+    /// The file of a range is lost. The range's own record says so from now on, since there may be
+    /// no memory for another one.
     fn lose(&mut self, name: Ref) {
         let found = self.records.find(name);
         let found = found.and_then(|slot| Some((slot, self.records.get(slot)?)));
@@ -150,11 +156,105 @@ impl Ranges {
         let path = self.records.path(key);
         self.records.unlink(slot, &path);
         if let Some(range) = self.records.get_mut(slot) {
-            (range.base, range.last, range.life) = (LOST, LOST, Life::Lost);
+            (range.base, range.last, range.life) = (LOST, LOST, RangeLife::Lost);
         }
         let path = self.records.path((file.0, LOST));
         self.records.link(slot, &path);
         self.lost += 1;
+    }
+
+    /// A range is about to be made.
+    pub(super) fn begin(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: u64,
+    ) -> Result<RangeTicket, RefusalCause> {
+        let whole = (base | length) % ALIGNMENT == 0 && base != 0;
+        let last = last_of(base, length).filter(|_| whole);
+        let last = last.ok_or(RefusalCause::NoRange)?;
+        if self.is_lost(file) {
+            return Ok(RangeTicket(None));
+        }
+        let path = self.records.path((file.0, base));
+        let of_file = |slot| self.records.get(slot).filter(|range| range.file == file);
+        let before = path.before().and_then(of_file);
+        let behind = self.records.behind(path.before()).and_then(of_file);
+        if before.is_some_and(|range| range.last >= base)
+            || behind.is_some_and(|range| range.base <= last)
+        {
+            return Err(RefusalCause::AddressInUse);
+        }
+        if self.records.len() >= MOST_RANGES {
+            return Err(RefusalCause::Exhausted);
+        }
+        let slot = self.records.insert(Range {
+            file,
+            base,
+            last,
+            life: RangeLife::Coming,
+        })?;
+        self.records.link(slot, &path);
+        Ok(RangeTicket(self.records.name(slot)))
+    }
+
+    /// The driver has answered; `made`: it says that it has the range.
+    pub(super) fn end(&mut self, ticket: RangeTicket, made: bool) {
+        match ticket.0 {
+            Some(range) if made => self.set(range, RangeLife::Here),
+            Some(range) => self.lose(range),
+            None => {}
+        }
+    }
+
+    /// The range that begins there, and has that length, where one is given, is about to be freed.
+    pub(super) fn begin_free(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: Option<u64>,
+        moment: u64,
+    ) -> Result<RangeEnd, RefusalCause> {
+        if self.is_lost(file) {
+            return Ok(RangeEnd::Lost);
+        }
+        let slot = self.records.from((file.0, base));
+        let found = slot.and_then(|slot| {
+            let name = self.records.name(slot)?;
+            Some((name, self.records.get_mut(slot)?))
+        });
+        let found = found.filter(|(_, range)| range.key() == (file.0, base));
+        let Some((name, range)) = found else {
+            return Ok(RangeEnd::Nothing);
+        };
+        if range.life != RangeLife::Here {
+            return Err(RefusalCause::NoRange);
+        }
+        if length.is_some_and(|length| range.last - base != length.wrapping_sub(1)) {
+            return Ok(RangeEnd::Nothing);
+        }
+        range.life = RangeLife::Going;
+        let last = range.last;
+        Ok(RangeEnd::Certain(Going {
+            range: name,
+            span: Span {
+                file,
+                gpu: None,
+                base,
+                last,
+            },
+            moment,
+        }))
+    }
+
+    /// The driver was asked to free a range.
+    pub(super) fn end_free(&mut self, going: Going) {
+        self.take(going.range);
+    }
+
+    /// It is not certain that the driver was asked to free a range.
+    pub(super) fn lose_free(&mut self, going: Going) {
+        self.lose(going.range);
     }
 
     /// The driver has closed the file.
@@ -169,115 +269,5 @@ impl Ranges {
             };
             self.take(name);
         }
-    }
-}
-
-impl Accounting {
-    /// A range is about to be made.
-    ///
-    /// # Errors
-    ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_range(
-        &mut self,
-        file: FileId,
-        base: u64,
-        length: u64,
-    ) -> Result<RangeTicket, Refusal> {
-        let whole = (base | length) % ALIGNMENT == 0 && base != 0;
-        let last = length.checked_sub(1).filter(|_| whole);
-        let last = last.and_then(|more| base.checked_add(more));
-        let last = last.ok_or(RefusalCause::NoRange)?;
-        if self.ranges.is_lost(file) {
-            return Ok(RangeTicket(None));
-        }
-        let ranges = &mut self.ranges.records;
-        let path = ranges.path((file.0, base));
-        let of_file = |slot| ranges.get(slot).filter(|range| range.file == file);
-        let before = path.before().and_then(of_file);
-        let behind = ranges.behind(path.before()).and_then(of_file);
-        if before.is_some_and(|range| range.last >= base)
-            || behind.is_some_and(|range| range.base <= last)
-        {
-            return Err(RefusalCause::AddressInUse.into());
-        }
-        if ranges.len() >= MOST_RANGES {
-            return Err(RefusalCause::Exhausted.into());
-        }
-        let slot = ranges.insert(Range {
-            file,
-            base,
-            last,
-            life: Life::Coming,
-        })?;
-        ranges.link(slot, &path);
-        Ok(RangeTicket(ranges.name(slot)))
-    }
-
-    /// The driver has answered a call that [`Accounting::begin_range`] agreed to; `made`: it says that it has the range.
-    pub fn end_range(&mut self, ticket: RangeTicket, made: bool) {
-        match ticket.0 {
-            Some(range) if made => self.ranges.set(range, Life::Here),
-            Some(range) => self.ranges.lose(range),
-            None => {}
-        }
-    }
-
-    /// A range is about to be freed: the one that begins there, and has that length, where one is given.
-    ///
-    /// # Errors
-    ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_range_free(
-        &mut self,
-        file: FileId,
-        base: u64,
-        length: Option<u64>,
-    ) -> Result<RangeEnd, Refusal> {
-        if self.ranges.is_lost(file) {
-            return Ok(RangeEnd::Lost);
-        }
-        let ranges = &mut self.ranges.records;
-        let slot = ranges.from((file.0, base));
-        let found = slot.and_then(|slot| Some((ranges.name(slot)?, ranges.get_mut(slot)?)));
-        let found = found.filter(|(_, range)| range.key() == (file.0, base));
-        let Some((name, range)) = found else {
-            return Ok(RangeEnd::Nothing);
-        };
-        if range.life != Life::Here {
-            return Err(RefusalCause::NoRange.into());
-        }
-        if length.is_some_and(|length| range.last - base != length.wrapping_sub(1)) {
-            return Ok(RangeEnd::Nothing);
-        }
-        range.life = Life::Going;
-        let last = range.last;
-        Ok(RangeEnd::Certain(Going {
-            range: name,
-            span: Span {
-                file,
-                gpu: None,
-                base,
-                last,
-            },
-            moment: self.moment(),
-        }))
-    }
-
-    /// The driver was asked to free a range; `asked`: for certain.
-    pub fn end_range_free(&mut self, going: Going, asked: bool) {
-        let Going {
-            range,
-            span,
-            moment,
-        } = going;
-        if !asked {
-            return self.ranges.lose(range);
-        }
-        let mut walk = self.mappings.walk(span);
-        while let Some(gone) = self.mappings.take_next(&mut walk, moment) {
-            self.release_mapping(Some(gone));
-        }
-        self.ranges.take(range);
     }
 }

@@ -9,7 +9,7 @@
 //! What was asked for is taken from the parameters as they were checked, not from those that came back:
 //! another thread can have changed which number is which in between.
 
-use super::ledger::FbView;
+use super::share_view::FbView;
 use crate::nvidia::fb;
 
 /// The pairs that the parameters of FB_GET_INFO_V2 or GPU_GET_INFO_V2 ask for: their number, then the pairs. A number

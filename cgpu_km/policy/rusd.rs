@@ -8,7 +8,7 @@
 //! Both pages are read and written by others at the same time, so both are touched word by word, and a
 //! section of the tenant's page is written as the driver writes it: stamp, data, stamp.
 
-use super::ledger::FbView;
+use super::share_view::FbView;
 use crate::nvidia::rusd::{Content, Layout, Section, Stamp};
 use crate::nvidia::rusd::{PAIR_BEGIN, PAIR_END, PAIR_WRAP, SEQ_START, WRITE_IN_PROGRESS};
 

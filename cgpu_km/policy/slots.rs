@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Records of one sort in a list, named by small numbers that stay the same while the record lives.
 
-use crate::store::{Exhausted, List};
+use crate::{
+    policy::count::lower,
+    store::{Exhausted, List},
+};
 use core::num::NonZeroU32;
 
 /// The place of a record, counted from 1 so that an optional one takes no more room.
@@ -45,7 +48,7 @@ impl Marked {
     }
 
     pub(super) fn slot(self) -> Slot {
-        // What is left is the number of a place, and so not 0.
+        // The rest is the number of a place, and so not 0.
         Slot(NonZeroU32::new(self.0.get() & !MARK).unwrap_or(NonZeroU32::MIN))
     }
 
@@ -154,7 +157,7 @@ impl<T> Slots<T> {
     /// A place has become vacant, which knows the one that was before.
     fn vacated(&mut self, slot: Slot) {
         self.vacant = Some(slot);
-        self.taken -= 1;
+        lower(&mut self.taken, 1);
         if self.taken == 0 {
             self.vacant = None;
             self.bodies = List::new();
@@ -249,7 +252,7 @@ impl<T> Named<T> {
         Some(Ref { slot, serial })
     }
 
-    /// Where the record that `name` means is, if it is still there.
+    /// The place of the record that `name` means, if it is still there.
     pub(super) fn find(&self, name: Ref) -> Option<Slot> {
         (self.name(name.slot) == Some(name)).then_some(name.slot)
     }
@@ -257,13 +260,13 @@ impl<T> Named<T> {
 
 #[cfg(test)]
 impl<T> Slots<T> {
-    /// What a record takes.
+    /// Bytes that a record takes.
     pub(super) const BYTES: usize = size_of::<Body<T>>();
 }
 
 #[cfg(test)]
 impl<T> Named<T> {
-    /// What a record takes.
+    /// Bytes that a record takes.
     pub(super) const BYTES: usize = Slots::<Numbered<T>>::BYTES;
 }
 

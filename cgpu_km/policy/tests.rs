@@ -15,7 +15,6 @@ mod races;
 mod ranges;
 mod scale;
 mod smoke;
-pub(super) mod steps;
 
 use super::*;
 use crate::nvidia::class::Kind;
@@ -33,8 +32,8 @@ const CLIENT: ClientHandle = ClientHandle(0xc1d0_0019);
 const DEVICE: ObjectHandle = ObjectHandle(0x5c00_0002);
 const MIB: u64 = 1 << 20;
 
-/// How many cases a property is tried with: as many as PROPTEST_CASES says, or `usual`. None is written
-/// down for the next run; a failure prints its seed and its shrunk steps.
+/// How many cases a property is tried with: as many as PROPTEST_CASES says, or `usual`. None is
+/// written down for the next run; a failure prints its seed and its shrunk steps.
 fn cases(usual: u32) -> ProptestConfig {
     let said = std::env::var("PROPTEST_CASES").ok();
     ProptestConfig {
@@ -121,11 +120,36 @@ fn map(gpu: GpuId, memory: ObjectHandle, base: u64, length: u64) -> Map {
 /// Short forms of the events, each from its beginning to its end.
 impl Accounting {
     /// A call that the driver grants as it was asked.
-    fn alloc(&mut self, alloc: &Alloc) -> Result<(), Refusal> {
+    fn alloc(&mut self, alloc: &Alloc) -> Result<(), RefusalCause> {
         let ticket = self.begin_alloc(alloc)?;
         let (object, bytes) = (ticket.handle(), alloc.bytes);
         self.end_alloc(ticket, Some(AllocDone { object, bytes }));
         Ok(())
+    }
+
+    /// Memory of the client's, below its device.
+    fn memory(&mut self, object: ObjectHandle, bytes: u64) -> Result<(), RefusalCause> {
+        self.alloc(&memory_request(CLIENT, DEVICE, object, bytes))
+    }
+
+    /// A compute context of the client's, below its device.
+    fn context(&mut self, object: ObjectHandle) -> Result<(), RefusalCause> {
+        self.alloc(&context_request(CLIENT, DEVICE, object))
+    }
+
+    /// An object of the client's without memory.
+    fn child(&mut self, parent: ObjectHandle, object: ObjectHandle) -> Result<(), RefusalCause> {
+        self.alloc(&request(CLIENT, parent, object))
+    }
+
+    /// A device object.
+    fn device(
+        &mut self,
+        client: ClientHandle,
+        device: ObjectHandle,
+        gpu: GpuId,
+    ) -> Result<(), RefusalCause> {
+        self.alloc(&device_request(client, device, gpu))
     }
 
     /// A client for which the driver chose the handle.
@@ -142,7 +166,7 @@ impl Accounting {
         object: ObjectHandle,
         source_client: ClientHandle,
         source_object: ObjectHandle,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RefusalCause> {
         let ticket = self.begin_dup(client, parent, object, source_client, source_object)?;
         self.end_dup(ticket, Some(object));
         Ok(())
@@ -165,9 +189,7 @@ fn accounting(limit: u64) -> Accounting {
     let mut accounting = Accounting::new();
     accounting.add_share(GPU, limit).unwrap();
     accounting.client(CLIENT, FILE, PROCESS);
-    accounting
-        .alloc(&device_request(CLIENT, DEVICE, GPU))
-        .unwrap();
+    accounting.device(CLIENT, DEVICE, GPU).unwrap();
     accounting
 }
 

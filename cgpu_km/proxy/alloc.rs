@@ -223,7 +223,7 @@ pub(super) fn alloc<C: Call>(
             if let Some(reason) = refusal.reason() {
                 note(call, reason);
             }
-            return set(envelope.status, outer, refusal.status.0).map(|()| 0);
+            return set(envelope.status, outer, refusal.status().0).map(|()| 0);
         }
     };
     // Where the caller left the handle to the driver, the accounting has chosen it. (There is room for

@@ -23,7 +23,7 @@ use crate::nvidia::params::preempt;
 use crate::nvidia::params::timeslice;
 use crate::nvidia::status::NvStatus;
 use crate::policy::Boost;
-use crate::policy::Refusal;
+use crate::policy::RefusalCause;
 
 /// Answers a control, and fills in what it asks for.
 pub(super) fn answer(
@@ -97,5 +97,8 @@ pub(super) fn answer(
         }
         _ => return Ok(NvStatus::NV_ERR_NOT_SUPPORTED),
     };
-    Ok(done.map_or_else(|refusal: Refusal| refusal.status, |()| NvStatus::NV_OK))
+    Ok(done.map_or_else(
+        |refusal: RefusalCause| refusal.status(),
+        |()| NvStatus::NV_OK,
+    ))
 }

@@ -43,7 +43,7 @@ use crate::nvidia::status::NvStatus;
 use crate::nvidia::wire::Field;
 use crate::nvidia::wire::Items;
 use crate::policy::CallKind;
-use crate::policy::Places;
+use crate::policy::DescriptorPlaces;
 use crate::policy::Reason;
 use crate::store::List;
 
@@ -208,7 +208,7 @@ pub(super) fn control(
     for field in (0..count).filter_map(|number| request.handle(number)) {
         handles.push(ObjectHandle(get(field, bytes)?))?;
     }
-    let places = Places {
+    let places = DescriptorPlaces {
         file: file.session().file,
         first,
         client,
@@ -226,7 +226,7 @@ pub(super) fn control(
         Way::In(_) => {
             let ticket = match call.accounting(|accounting| accounting.begin_export(&places)) {
                 Ok(ticket) => ticket,
-                Err(refusal) => return refuse(driver.outer, refusal.status).map(|()| 0),
+                Err(refusal) => return refuse(driver.outer, refusal.status()).map(|()| 0),
             };
             let returned = driver.ask(call);
             call.accounting(|accounting| accounting.end_export(ticket, returned.is_ok()));
@@ -286,7 +286,7 @@ fn import<C: Call>(
     call: &mut C,
     driver: &mut Driver<'_, C::Held>,
     request: &Request,
-    places: &Places<'_>,
+    places: &DescriptorPlaces<'_>,
     parent: ObjectHandle,
     kinds: Option<Items<u8>>,
 ) -> Result<i32, Errno> {
@@ -294,7 +294,7 @@ fn import<C: Call>(
     let mut made = List::filled(count, false)?;
     let ticket = match call.accounting(|accounting| accounting.begin_import(places, parent)) {
         Ok(ticket) => ticket,
-        Err(refusal) => return set(nvos54::STATUS, driver.outer, refusal.status.0).map(|()| 0),
+        Err(refusal) => return set(nvos54::STATUS, driver.outer, refusal.status().0).map(|()| 0),
     };
     for number in 0..count {
         // Where nothing comes out the driver is given no handle: when it fails at a later place it

@@ -39,7 +39,7 @@ use crate::policy::CallKind;
 use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::Reason;
-use crate::policy::Refusal;
+use crate::policy::RefusalCause;
 
 /// Reads a field of a struct whose size the tables have checked.
 pub(super) fn get<T: Wire>(field: Field<T>, bytes: &[u8]) -> Result<T, Errno> {
@@ -159,13 +159,13 @@ pub(super) fn refused(
     call: &mut impl Call,
     session: &Session,
     code: u32,
-    refusal: &Refusal,
+    refusal: &RefusalCause,
 ) -> NvStatus {
     if let Some(reason) = refusal.reason() {
         let (nr, _) = nvos::request_parts(code);
         note(call, session, CallKind::Escape, u32::from(nr), reason);
     }
-    refusal.status
+    refusal.status()
 }
 
 /// Whether the tenant may make a call on a GPU, or on none in particular, that these sets of

@@ -34,16 +34,16 @@ use crate::nvidia::uvm::UvmEntry;
 use crate::nvidia::uvm::ANY_NODE;
 use crate::nvidia::uvm::CPU_UUID;
 use crate::nvidia::wire::Field;
+use crate::policy::Admission;
 use crate::policy::Alloc;
-use crate::policy::Entry;
 use crate::policy::FileId;
 use crate::policy::GpuId;
 use crate::policy::Location;
-use crate::policy::Order;
-use crate::policy::Refusal;
+use crate::policy::ManagedOrder;
+use crate::policy::ManagedWish;
+use crate::policy::RefusalCause;
 use crate::policy::Run;
 use crate::policy::Ticket;
-use crate::policy::Wish;
 
 /// Largest struct of the calls that are made here.
 const LARGEST: usize = uvm::migrate::SIZE;
@@ -90,7 +90,7 @@ const HOST: Location = Location {
 };
 
 /// Makes a call of our own about an order's piece, and tells whether the driver says that it has worked.
-fn ask(call: &mut impl Call, order: &Order, request: &Request) -> bool {
+fn ask(call: &mut impl Call, order: &ManagedOrder, request: &Request) -> bool {
     let Some(entry) = call.tables().uvm(request.cmd) else {
         return false;
     };
@@ -120,7 +120,7 @@ fn ask(call: &mut impl Call, order: &Order, request: &Request) -> bool {
 }
 
 /// Tells the driver what a program wants for memory that a GPU may hold.
-fn grant(call: &mut impl Call, order: &Order) {
+fn grant(call: &mut impl Call, order: &ManagedOrder) {
     let preferred = order.wish.preferred;
     let mut number = 0;
     while let Some(uuid) = call.look(|accounting| accounting.managed_home(order.file, number)) {
@@ -145,7 +145,7 @@ fn grant(call: &mut impl Call, order: &Order) {
 }
 
 /// Brings a piece to host memory, for good.
-fn put_out(call: &mut impl Call, order: Order) -> bool {
+fn put_out(call: &mut impl Call, order: ManagedOrder) -> bool {
     let done = (!order.wish.duplicated || ask(call, &order, &plain(uvm::DISABLE_READ_DUPLICATION)))
         && ask(call, &order, &prefer(&HOST))
         && ask(call, &order, &TO_CPU);
@@ -209,7 +209,7 @@ pub(super) fn begin_alloc(
     call: &mut impl Call,
     request: &Alloc,
     gpu: Option<GpuId>,
-) -> Result<Ticket, Refusal> {
+) -> Result<Ticket, RefusalCause> {
     let bytes = request.most();
     let begun = call.accounting(|accounting| {
         match gpu.filter(|gpu| accounting.begin_demand(*gpu, bytes)) {
@@ -246,9 +246,9 @@ pub(super) fn register(
         let done = match call
             .accounting(|accounting| accounting.enter_managed(session.file, gpu, &uuid))?
         {
-            Entry::Ready => break,
-            Entry::Crowded(order) => put_out(call, order),
-            Entry::Refused => false,
+            Admission::Ready => break,
+            Admission::Crowded(order) => put_out(call, order),
+            Admission::Refused => false,
         };
         if !done {
             return answer(entry, bytes, NvStatus::NV_ERR_NO_MEMORY);
@@ -319,7 +319,7 @@ impl Wanted {
         }
     }
 
-    fn apply(&self, wish: &mut Wish) {
+    fn apply(&self, wish: &mut ManagedWish) {
         match *self {
             Self::Preferred(place) => wish.preferred = place,
             Self::Duplicated(duplicated) => wish.duplicated = duplicated,

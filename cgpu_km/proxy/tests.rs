@@ -17,7 +17,7 @@ use crate::nvidia::tables::Tables;
 use crate::nvidia::version::Branch;
 use crate::nvidia::wire::Field;
 use crate::policy::{AuditRecord, CallKind, Reason};
-use crate::whole;
+use crate::whole::whole;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -38,7 +38,6 @@ use crate::policy::CallKind;
 use crate::policy::Map;
 use crate::policy::MapTicket;
 use crate::policy::RangeEnd;
-use crate::policy::Refusal;
 use crate::policy::RefusalCause;
 use crate::policy::Span;
 
@@ -115,7 +114,7 @@ pub(super) fn map(
     }
     let begun = maps.iter_mut().try_for_each(|(map, ticket)| {
         *ticket = Some(begin(call, map)?);
-        Ok::<(), Refusal>(())
+        Ok::<(), RefusalCause>(())
     });
     if let Err(refusal) = begun {
         for ticket in maps.iter_mut().filter_map(|(_, ticket)| ticket.take()) {
@@ -124,7 +123,7 @@ pub(super) fn map(
         if let Some(reason) = refusal.reason() {
             note(call, session, CallKind::Uvm, entry.cmd, reason);
         }
-        return answer(entry, bytes, refusal.status);
+        return answer(entry, bytes, refusal.status());
     }
     let mut part = Part::argument(bytes);
     part.gap = gap;
@@ -140,9 +139,9 @@ pub(super) fn map(
 }
 
 /// Enters a mapping in the accounting. What it would take the place of is unmapped before.
-fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, Refusal> {
+fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, RefusalCause> {
     let begun = call.accounting(|accounting| accounting.begin_map(map));
-    let covers = |refusal: &Refusal| refusal.cause == RefusalCause::MappingInTheWay;
+    let covers = |refusal: &RefusalCause| *refusal == RefusalCause::MappingInTheWay;
     let covers = begun.as_ref().is_err_and(covers);
     let Some(last) = last_of(map.base, map.length).filter(|_| covers) else {
         return begun;
@@ -173,7 +172,7 @@ pub(super) fn fixed(
     if let Err(refusal) =
         call.accounting(|accounting| accounting.begin_fixed(session.file, base, length))
     {
-        return answer(entry, bytes, refusal.status);
+        return answer(entry, bytes, refusal.status());
     }
     forward(call, entry.cmd, bytes, Route::Caller)
 }
@@ -223,7 +222,7 @@ pub(super) fn create(
     let ticket =
         match call.accounting(|accounting| accounting.begin_range(session.file, base, length)) {
             Ok(ticket) => ticket,
-            Err(refusal) => return answer(entry, bytes, refusal.status),
+            Err(refusal) => return answer(entry, bytes, refusal.status()),
         };
     let returned = forward(call, entry.cmd, bytes, Route::Caller);
     let made = has_worked(entry, returned, bytes);
@@ -250,7 +249,7 @@ pub(super) fn free(
         }
         Ok(RangeEnd::Nothing) => forward(call, entry.cmd, bytes, Route::Caller),
         Ok(RangeEnd::Lost) => free_lost(call, session, entry, bytes, (base, length)),
-        Err(refusal) => answer(entry, bytes, refusal.status),
+        Err(refusal) => answer(entry, bytes, refusal.status()),
     }
 }
 

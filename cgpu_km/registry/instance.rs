@@ -11,7 +11,7 @@ use crate::{
     os_interface::{DeviceNumber, Gate},
     policy::{
         sched::{InstanceId, InstanceView, Terms},
-        Accounting, AuditRecord, ManagedMode, ProcessId, ShareView, MOST_RECORDS,
+        Accounting, AuditRecord, ManagedMode, NoSuchShare, ProcessId, ShareView, MOST_RECORDS,
     },
     uapi::Cause,
 };
@@ -162,13 +162,13 @@ impl Instance {
     }
 
     /// Changes the accounting, unless the instance is destroyed.
-    fn change(&self, work: impl FnOnce(&mut Accounting) -> bool) -> Result<(), Cause> {
+    fn change(
+        &self,
+        work: impl FnOnce(&mut Accounting) -> Result<(), NoSuchShare>,
+    ) -> Result<(), Cause> {
         self.tenant.with_state(|state| {
-            if state.share(self.id).is_some() && work(&mut state.accounting) {
-                Ok(())
-            } else {
-                Err(Cause::NoSuchInstance)
-            }
+            state.share(self.id).ok_or(Cause::NoSuchInstance)?;
+            work(&mut state.accounting).map_err(|NoSuchShare| Cause::NoSuchInstance)
         })
     }
 

@@ -29,7 +29,7 @@ TAB = 8
 SCRIPT_TAB = 4
 # Types that are defined twice on purpose: the files, and why.
 TWINS = {
-    frozenset(("cgpu_km/os_interface/store.rs", "cgpu_km/store_host.rs")): "kernel or host, by cfg",
+    frozenset(("cgpu_km/os_interface/vector.rs", "cgpu_km/vector_host.rs")): "kernel or host",
 }
 
 

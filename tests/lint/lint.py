@@ -55,7 +55,7 @@ def is_module(path):
         and path.endswith(".rs")
         and "/tests" not in path
         and "/generated" not in path
-        and path not in ("cgpu_km/host.rs", "cgpu_km/store_host.rs", "cgpu_km/store_host")
+        and path not in ("cgpu_km/host.rs", "cgpu_km/vector_host.rs", "cgpu_km/whole.rs")
     )
 
 

@@ -143,9 +143,12 @@ fn calls_have_the_drivers_names() {
 fn a_tenant_may_do_on_a_gpu_what_its_instance_there_may() {
     let mut accounting = two_gpus();
     assert_eq!(accounting.capabilities(Some(GPU)), COMPUTE.or(UTILITY));
-    assert!(accounting.set_capabilities(GPU, GRAPHICS));
-    assert!(accounting.set_capabilities(OTHER_GPU, VIDEO));
-    assert!(!accounting.set_capabilities(GpuId(9), VIDEO));
+    accounting.set_capabilities(GPU, GRAPHICS).unwrap();
+    accounting.set_capabilities(OTHER_GPU, VIDEO).unwrap();
+    assert_eq!(
+        accounting.set_capabilities(GpuId(9), VIDEO),
+        Err(NoSuchShare)
+    );
     assert_eq!(accounting.capabilities(Some(GPU)), GRAPHICS);
     assert_eq!(accounting.capabilities(Some(OTHER_GPU)), VIDEO);
     // A call for no GPU in particular, or for one that is not the tenant's.

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the accounting do, one sentence at a time.
+//! The accounting's behaviour, one sentence at a time.
 
 use super::*;
 use crate::nvidia::status::NvStatus;
 
-fn status(result: Result<(), Refusal>) -> Option<u32> {
-    result.err().map(|refusal| refusal.status.0)
+fn status(result: Result<(), RefusalCause>) -> Option<NvStatus> {
+    result.err().map(RefusalCause::status)
 }
 
 #[test]
 fn memory_is_granted_up_to_the_limit_and_refused_with_0x51_one_byte_beyond() {
-    for (bytes, expected) in [(MIB - 1, None), (MIB, None), (MIB + 1, Some(0x51))] {
+    for (bytes, expected) in [
+        (MIB - 1, None),
+        (MIB, None),
+        (MIB + 1, Some(NvStatus::NV_ERR_NO_MEMORY)),
+    ] {
         let mut accounting = accounting(MIB);
-        let result = accounting.alloc(&memory_request(CLIENT, DEVICE, object(7), bytes));
+        let result = accounting.memory(object(7), bytes);
         assert_eq!(status(result), expected, "{bytes} of {MIB}");
         let share = accounting.share(GPU).unwrap();
         let granted = if expected.is_none() { bytes } else { 0 };
@@ -25,15 +29,13 @@ fn memory_is_granted_up_to_the_limit_and_refused_with_0x51_one_byte_beyond() {
 #[test]
 fn a_refusal_says_what_was_wanted_and_what_was_free() {
     let mut accounting = accounting(10);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 4))
-        .unwrap();
+    accounting.memory(object(7), 4).unwrap();
     let refusal = accounting
         .begin_alloc(&memory_request(CLIENT, DEVICE, object(8), 7))
         .unwrap_err();
-    assert_eq!(refusal.status, NvStatus::NV_ERR_NO_MEMORY);
+    assert_eq!(refusal.status(), NvStatus::NV_ERR_NO_MEMORY);
     let expected = RefusalCause::NoMemory { wanted: 7, free: 6 };
-    assert_eq!(refusal.cause, expected);
+    assert_eq!(refusal, expected);
 }
 
 #[test]
@@ -41,22 +43,22 @@ fn a_context_is_charged_its_overhead_beside_what_is_used() {
     const FIRST: u64 = 9024 << 10;
     const FURTHER: u64 = 5696 << 10;
     for (limit, expected) in [
-        (FIRST - 1, Some(0x51)),
+        (FIRST - 1, Some(NvStatus::NV_ERR_NO_MEMORY)),
         (FIRST, None),
         (FIRST + FURTHER - 1, None),
     ] {
         let mut accounting = accounting(limit);
-        let result = accounting.alloc(&context_request(CLIENT, DEVICE, object(7)));
+        let result = accounting.context(object(7));
         assert_eq!(status(result), expected);
         if expected.is_none() {
             let share = accounting.share(GPU).unwrap();
             assert_eq!((share.used, share.peak), (0, 0));
             assert_eq!(share.overhead, FIRST);
             assert_eq!(accounting.fb_view(GPU).unwrap().free, limit - FIRST);
-            let further = accounting.alloc(&context_request(CLIENT, DEVICE, object(8)));
-            assert_eq!(status(further), Some(0x51));
-            assert!(accounting.set_limit(GPU, FIRST + FURTHER));
-            let further = accounting.alloc(&context_request(CLIENT, DEVICE, object(8)));
+            let further = accounting.context(object(8));
+            assert_eq!(status(further), Some(NvStatus::NV_ERR_NO_MEMORY));
+            accounting.set_limit(GPU, FIRST + FURTHER).unwrap();
+            let further = accounting.context(object(8));
             assert_eq!(status(further), None);
             assert_eq!(accounting.share(GPU).unwrap().overhead, FIRST + FURTHER);
             // Whichever goes first, what is taken once stays.
@@ -77,7 +79,10 @@ fn memory_in_flight_cannot_be_had_twice() {
     let second = memory_request(CLIENT, DEVICE, object(8), 1);
     let ticket = accounting.begin_alloc(&first).unwrap();
     assert_eq!(accounting.share(GPU).unwrap().reserved, MIB);
-    assert_eq!(status(accounting.alloc(&second)), Some(0x51));
+    assert_eq!(
+        status(accounting.alloc(&second)),
+        Some(NvStatus::NV_ERR_NO_MEMORY)
+    );
     accounting.end_alloc(ticket, None);
     assert_eq!(accounting.share(GPU).unwrap().reserved, 0);
     assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
@@ -117,7 +122,10 @@ fn memory_that_was_asked_for_without_a_size_is_charged_with_what_the_driver_says
     accounting.end_alloc(ticket, Some(done));
     assert_eq!(accounting.used(GPU), 2 * MIB);
     let more = memory_request(CLIENT, DEVICE, object(8), 1);
-    assert_eq!(status(accounting.alloc(&more)), Some(0x51));
+    assert_eq!(
+        status(accounting.alloc(&more)),
+        Some(NvStatus::NV_ERR_NO_MEMORY)
+    );
     accounting.free(CLIENT, object(7));
     assert_eq!(accounting.used(GPU), 0);
 }
@@ -127,18 +135,12 @@ fn an_object_goes_with_any_of_its_ancestors() {
     let (subdevice, group, channel) = (object(3), object(4), object(5));
     for gone in [channel, group, subdevice, DEVICE, object(CLIENT.0)] {
         let mut accounting = accounting(MIB);
-        accounting
-            .alloc(&request(CLIENT, DEVICE, subdevice))
-            .unwrap();
-        accounting
-            .alloc(&request(CLIENT, subdevice, group))
-            .unwrap();
+        accounting.child(DEVICE, subdevice).unwrap();
+        accounting.child(subdevice, group).unwrap();
         accounting
             .alloc(&memory_request(CLIENT, group, channel, 100))
             .unwrap();
-        accounting
-            .alloc(&memory_request(CLIENT, DEVICE, object(9), 1))
-            .unwrap();
+        accounting.memory(object(9), 1).unwrap();
         assert_eq!(accounting.gpu_of(CLIENT, channel), Some(GPU));
         accounting.free(CLIENT, gone);
         assert_eq!(accounting.kind_of(CLIENT, channel), None);
@@ -156,9 +158,7 @@ fn a_file_that_is_closed_takes_its_clients_with_it_and_no_others() {
     let other = ClientHandle(0xc1d0_0020);
     accounting.client(other, FileId(12), PROCESS);
     accounting.client(ClientHandle(0xc1d0_0021), FILE, PROCESS);
-    accounting
-        .alloc(&device_request(other, DEVICE, GPU))
-        .unwrap();
+    accounting.device(other, DEVICE, GPU).unwrap();
     for client in [CLIENT, other] {
         accounting
             .alloc(&memory_request(client, DEVICE, object(7), 100))
@@ -182,12 +182,8 @@ fn a_duplicate_is_charged_once_and_credited_with_the_last_of_them() {
     for (first, second) in [(CLIENT, other), (other, CLIENT)] {
         let mut accounting = accounting(MIB);
         accounting.client(other, FileId(12), ProcessId(2000));
-        accounting
-            .alloc(&device_request(other, DEVICE, GPU))
-            .unwrap();
-        accounting
-            .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
-            .unwrap();
+        accounting.device(other, DEVICE, GPU).unwrap();
+        accounting.memory(object(7), 100).unwrap();
         accounting
             .dup(other, DEVICE, object(8), CLIENT, object(7))
             .unwrap();
@@ -217,12 +213,10 @@ fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
         ..request(CLIENT, DEVICE, object)
     };
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
-        .unwrap();
+    accounting.memory(object(7), 100).unwrap();
     let refused = |accounting: &mut Accounting, memory| {
         let begun = accounting.begin_fabric(&fabric(object(20)), memory);
-        begun.unwrap_err().cause
+        begun.unwrap_err()
     };
     assert_eq!(
         refused(&mut accounting, object(5)),
@@ -272,9 +266,7 @@ fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
 #[test]
 fn a_refused_duplicate_leaves_the_charge_as_it_was() {
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
-        .unwrap();
+    accounting.memory(object(7), 100).unwrap();
     let ticket = accounting
         .begin_dup(CLIENT, DEVICE, object(8), CLIENT, object(7))
         .unwrap();
@@ -287,16 +279,17 @@ fn a_refused_duplicate_leaves_the_charge_as_it_was() {
 #[test]
 fn memory_that_is_freed_while_it_is_duplicated_stays_charged_with_the_duplicate() {
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
-        .unwrap();
+    accounting.memory(object(7), 100).unwrap();
     let ticket = accounting
         .begin_dup(CLIENT, DEVICE, object(8), CLIENT, object(7))
         .unwrap();
     accounting.free(CLIENT, object(7));
     // Its handle cannot come to mean other memory while the call is on its way.
     let again = memory_request(CLIENT, DEVICE, object(7), 5);
-    assert_eq!(status(accounting.alloc(&again)), Some(0x19));
+    assert_eq!(
+        status(accounting.alloc(&again)),
+        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
+    );
     assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
     accounting.end_dup(ticket, Some(object(8)));
     assert_eq!(accounting.used(GPU), 100);
@@ -308,18 +301,37 @@ fn memory_that_is_freed_while_it_is_duplicated_stays_charged_with_the_duplicate(
 #[test]
 fn refusals_are_those_of_the_driver() {
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&request(CLIENT, DEVICE, object(3)))
-        .unwrap();
+    accounting.child(DEVICE, object(3)).unwrap();
     let stranger = ClientHandle(0xc1d0_0001);
     let cases = [
-        (request(stranger, DEVICE, object(4)), 0x33),
-        (request(CLIENT, object(99), object(4)), 0x57),
-        (request(CLIENT, DEVICE, object(3)), 0x19),
-        (request(CLIENT, DEVICE, DEVICE), 0x19),
-        (request(CLIENT, DEVICE, object(CLIENT.0)), 0x36),
-        (device_request(CLIENT, object(4), OTHER_GPU), 0x1b),
-        (memory_request(CLIENT, object(CLIENT.0), object(4), 1), 0x36),
+        (
+            request(stranger, DEVICE, object(4)),
+            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+        ),
+        (
+            request(CLIENT, object(99), object(4)),
+            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+        ),
+        (
+            request(CLIENT, DEVICE, object(3)),
+            NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
+        ),
+        (
+            request(CLIENT, DEVICE, DEVICE),
+            NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
+        ),
+        (
+            request(CLIENT, DEVICE, object(CLIENT.0)),
+            NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+        ),
+        (
+            device_request(CLIENT, object(4), OTHER_GPU),
+            NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+        ),
+        (
+            memory_request(CLIENT, object(CLIENT.0), object(4), 1),
+            NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+        ),
     ];
     for (alloc, expected) in cases {
         assert_eq!(
@@ -332,27 +344,42 @@ fn refusals_are_those_of_the_driver() {
         object: object(CLIENT.0),
         ..client_request(FILE, PROCESS)
     };
-    assert_eq!(status(accounting.alloc(&client)), Some(0x19));
+    assert_eq!(
+        status(accounting.alloc(&client)),
+        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
+    );
     let dups = [
-        ((stranger, DEVICE, CLIENT, object(3)), 0x33),
-        ((CLIENT, DEVICE, stranger, object(3)), 0x33),
-        ((CLIENT, object(99), CLIENT, object(3)), 0x57),
-        ((CLIENT, DEVICE, CLIENT, object(99)), 0x57),
-        ((CLIENT, DEVICE, CLIENT, object(CLIENT.0)), 0x1f),
-        ((CLIENT, DEVICE, CLIENT, DEVICE), 0x1f),
+        (
+            (stranger, DEVICE, CLIENT, object(3)),
+            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+        ),
+        (
+            (CLIENT, DEVICE, stranger, object(3)),
+            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+        ),
+        (
+            (CLIENT, object(99), CLIENT, object(3)),
+            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+        ),
+        (
+            (CLIENT, DEVICE, CLIENT, object(99)),
+            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+        ),
+        (
+            (CLIENT, DEVICE, CLIENT, object(CLIENT.0)),
+            NvStatus::NV_ERR_INVALID_ARGUMENT,
+        ),
+        (
+            (CLIENT, DEVICE, CLIENT, DEVICE),
+            NvStatus::NV_ERR_INVALID_ARGUMENT,
+        ),
     ];
     for ((client, parent, source_client, source), expected) in dups {
         let result = accounting.dup(client, parent, object(4), source_client, source);
         assert_eq!(status(result), Some(expected));
     }
-    assert_eq!(
-        accounting
-            .begin_free(stranger, DEVICE)
-            .unwrap_err()
-            .status
-            .0,
-        0x33
-    );
+    let refused = accounting.begin_free(stranger, DEVICE).unwrap_err();
+    assert_eq!(refused.status(), NvStatus::NV_ERR_INVALID_OBJECT_HANDLE);
     accounting.free(CLIENT, object(CLIENT.0));
     assert!(accounting.is_idle());
 }
@@ -363,15 +390,13 @@ fn a_handle_in_flight_is_taken() {
     let ticket = accounting
         .begin_alloc(&request(CLIENT, DEVICE, object(7)))
         .unwrap();
-    let again = accounting.alloc(&request(CLIENT, DEVICE, object(7)));
-    assert_eq!(status(again), Some(0x19));
+    let again = accounting.child(DEVICE, object(7));
+    assert_eq!(status(again), Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME));
     assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
-    let below = accounting.alloc(&request(CLIENT, object(7), object(8)));
-    assert_eq!(status(below), Some(0x57));
+    let below = accounting.child(object(7), object(8));
+    assert_eq!(status(below), Some(NvStatus::NV_ERR_OBJECT_NOT_FOUND));
     accounting.end_alloc(ticket, None);
-    accounting
-        .alloc(&request(CLIENT, DEVICE, object(7)))
-        .unwrap();
+    accounting.child(DEVICE, object(7)).unwrap();
 }
 
 #[test]
@@ -411,9 +436,7 @@ fn where_the_driver_could_choose_the_accounting_choose_the_handle_that_it_would(
 #[test]
 fn an_object_whose_parent_goes_while_it_is_made_goes_with_the_client() {
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&request(CLIENT, DEVICE, object(3)))
-        .unwrap();
+    accounting.child(DEVICE, object(3)).unwrap();
     let ticket = accounting
         .begin_alloc(&memory_request(CLIENT, object(3), object(7), 100))
         .unwrap();
@@ -464,18 +487,24 @@ fn an_object_whose_client_goes_while_it_is_made_is_credited_at_once() {
 fn a_name_that_a_call_in_flight_uses_cannot_come_to_mean_something_else() {
     let mut accounting = accounting(MIB);
     let parent = object(3);
-    accounting.alloc(&request(CLIENT, DEVICE, parent)).unwrap();
+    accounting.child(DEVICE, parent).unwrap();
     let child = memory_request(CLIENT, parent, object(7), 100);
     let ticket = accounting.begin_alloc(&child).unwrap();
     accounting.free(CLIENT, parent);
     let again = request(CLIENT, DEVICE, parent);
-    assert_eq!(status(accounting.alloc(&again)), Some(0x19));
+    assert_eq!(
+        status(accounting.alloc(&again)),
+        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
+    );
     accounting.free(CLIENT, object(CLIENT.0));
     let client = Alloc {
         object: object(CLIENT.0),
         ..client_request(FILE, PROCESS)
     };
-    assert_eq!(status(accounting.alloc(&client)), Some(0x19));
+    assert_eq!(
+        status(accounting.alloc(&client)),
+        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
+    );
     assert!(!accounting.owns_client(CLIENT));
     accounting.end_alloc(ticket, None);
     assert!(accounting.is_idle());
@@ -491,7 +520,10 @@ fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
     let second = accounting.begin_free(CLIENT, object(7)).unwrap();
     accounting.end_free(first, true);
     assert_eq!(accounting.used(GPU), 0);
-    assert_eq!(status(accounting.alloc(&memory)), Some(0x19));
+    assert_eq!(
+        status(accounting.alloc(&memory)),
+        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
+    );
     accounting.end_free(second, true);
     accounting.alloc(&memory).unwrap();
     assert_eq!(accounting.used(GPU), 100);
@@ -500,9 +532,7 @@ fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
 #[test]
 fn a_client_cannot_be_named_away_by_a_new_one() {
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
-        .unwrap();
+    accounting.memory(object(7), 100).unwrap();
     // The handle of a new client is an output, which the program can overwrite.
     accounting.client(CLIENT, FileId(12), PROCESS);
     assert_eq!(accounting.used(GPU), 100);
@@ -516,9 +546,7 @@ fn a_client_cannot_be_named_away_by_a_new_one() {
 #[test]
 fn a_free_that_the_driver_refused_frees_nothing() {
     let mut accounting = accounting(MIB);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
-        .unwrap();
+    accounting.memory(object(7), 100).unwrap();
     let ticket = accounting.begin_free(CLIENT, DEVICE).unwrap();
     accounting.end_free(ticket, false);
     assert_eq!(accounting.used(GPU), 100);
@@ -531,22 +559,23 @@ fn a_free_that_the_driver_refused_frees_nothing() {
 fn below_what_is_used_a_lowered_limit_refuses_and_frees_are_credited() {
     let mut accounting = accounting(MIB);
     for (number, bytes) in [(7, 100), (8, 50)] {
-        accounting
-            .alloc(&memory_request(CLIENT, DEVICE, object(number), bytes))
-            .unwrap();
+        accounting.memory(object(number), bytes).unwrap();
     }
-    assert!(accounting.set_limit(GPU, 149));
+    accounting.set_limit(GPU, 149).unwrap();
     assert!(accounting.share(GPU).unwrap().over());
     assert_eq!(accounting.fb_view(GPU).unwrap().free, 0);
     let one = memory_request(CLIENT, DEVICE, object(9), 1);
-    assert_eq!(status(accounting.alloc(&one)), Some(0x51));
+    assert_eq!(
+        status(accounting.alloc(&one)),
+        Some(NvStatus::NV_ERR_NO_MEMORY)
+    );
     accounting.free(CLIENT, object(8));
     assert!(!accounting.share(GPU).unwrap().over());
     assert_eq!(accounting.fb_view(GPU).unwrap().free, 49);
     accounting.alloc(&one).unwrap();
-    assert!(accounting.set_limit(GPU, 101));
+    accounting.set_limit(GPU, 101).unwrap();
     assert!(!accounting.share(GPU).unwrap().over());
-    assert!(!accounting.set_limit(OTHER_GPU, 1));
+    assert_eq!(accounting.set_limit(OTHER_GPU, 1), Err(NoSuchShare));
 }
 
 #[test]
@@ -560,20 +589,20 @@ fn coming_over_the_limit_and_back_is_counted() {
         (share.over(), share.over_count, accounting.over_changes())
     };
     assert_eq!(seen(&accounting), (false, 0, 0));
-    assert!(accounting.set_limit(GPU, 8 * MIB - 1));
+    accounting.set_limit(GPU, 8 * MIB - 1).unwrap();
     assert_eq!(seen(&accounting), (true, 1, 1));
     // Lower still, and refused: over it is.
-    assert!(accounting.set_limit(GPU, MIB));
+    accounting.set_limit(GPU, MIB).unwrap();
     assert!(accounting.alloc(&memory(9)).is_err());
     accounting.free(CLIENT, object(7));
     assert_eq!(seen(&accounting), (true, 1, 1));
     accounting.free(CLIENT, object(8));
     assert_eq!(seen(&accounting), (false, 1, 2));
     accounting.alloc(&memory(7)).unwrap_err();
-    assert!(accounting.set_limit(GPU, 4 * MIB));
+    accounting.set_limit(GPU, 4 * MIB).unwrap();
     accounting.alloc(&memory(7)).unwrap();
-    assert!(accounting.set_limit(GPU, MIB));
-    assert!(accounting.set_limit(GPU, 4 * MIB));
+    accounting.set_limit(GPU, MIB).unwrap();
+    accounting.set_limit(GPU, 4 * MIB).unwrap();
     assert_eq!(seen(&accounting), (false, 2, 4));
 }
 
@@ -582,13 +611,14 @@ fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
     let mut accounting = accounting(100);
     accounting.add_share(OTHER_GPU, 200).unwrap();
     let other = object(4);
-    accounting
-        .alloc(&device_request(CLIENT, other, OTHER_GPU))
-        .unwrap();
+    accounting.device(CLIENT, other, OTHER_GPU).unwrap();
     let cases = [(DEVICE, 100), (other, 200)];
     for (device, limit) in cases {
         let much = memory_request(CLIENT, device, object(7), limit + 1);
-        assert_eq!(status(accounting.alloc(&much)), Some(0x51));
+        assert_eq!(
+            status(accounting.alloc(&much)),
+            Some(NvStatus::NV_ERR_NO_MEMORY)
+        );
         let all = memory_request(CLIENT, device, object(device.0 + 1), limit);
         accounting.alloc(&all).unwrap();
     }
@@ -614,17 +644,21 @@ fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
 #[test]
 fn a_share_that_was_removed_grants_nothing_and_is_credited_to_the_end() {
     let mut accounting = accounting(100);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(7), 40))
-        .unwrap();
+    accounting.memory(object(7), 40).unwrap();
     accounting.remove_share(GPU);
     assert_eq!(accounting.share(GPU), None);
     assert_eq!(accounting.fb_view(GPU), None);
     assert_eq!(accounting.gpu_of(CLIENT, DEVICE), None);
     let more = memory_request(CLIENT, DEVICE, object(8), 1);
-    assert_eq!(status(accounting.alloc(&more)), Some(0x1b));
+    assert_eq!(
+        status(accounting.alloc(&more)),
+        Some(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS)
+    );
     let device = device_request(CLIENT, object(9), GPU);
-    assert_eq!(status(accounting.alloc(&device)), Some(0x1b));
+    assert_eq!(
+        status(accounting.alloc(&device)),
+        Some(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS)
+    );
     accounting.add_share(GPU, 50).unwrap();
     assert_eq!(accounting.fb_view(GPU).unwrap().free, 10);
     accounting.remove_share(GPU);
@@ -676,9 +710,7 @@ fn objects_and_clients_of_a_gpu_are_counted() {
         (share.objects, share.clients)
     };
     assert_eq!(counts(&accounting), (1, 1));
-    accounting
-        .alloc(&device_request(CLIENT, object(4), GPU))
-        .unwrap();
+    accounting.device(CLIENT, object(4), GPU).unwrap();
     assert_eq!(counts(&accounting), (2, 1));
     let below_root = request(CLIENT, object(CLIENT.0), object(5));
     accounting.alloc(&below_root).unwrap();
@@ -696,7 +728,10 @@ fn a_device_without_parameters_is_the_first_one() {
         device_instance: None,
         ..device_request(CLIENT, object(4), GPU)
     };
-    assert_eq!(status(accounting.alloc(&device)), Some(0x1b));
+    assert_eq!(
+        status(accounting.alloc(&device)),
+        Some(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS)
+    );
     accounting.add_share(GpuId(0), MIB).unwrap();
     accounting.alloc(&device).unwrap();
     assert_eq!(accounting.gpu_of(CLIENT, object(4)), Some(GpuId(0)));

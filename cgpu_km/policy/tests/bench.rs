@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How the accounting's work grows: nanoseconds for each object, client, mapping or process, with a thousand, ten
-//! thousand and a hundred thousand of them, and how much that is more than with a thousand.
+//! How the accounting's work grows: nanoseconds for each object, client, mapping or process, with a
+//! thousand, ten thousand and a hundred thousand of them, and how much that is more than with a
+//! thousand.
 //!
-//! `make bench-scale` prints a JSON line for each kind of event and number. What is constant or proportional
-//! stays near 1, what is logarithmic grows by about 1.3 with each factor of ten (and all of it by what the
-//! processor's caches do no longer hold). The tests (`policy/tests/scale.rs`) count steps instead of time.
+//! `make bench-scale` prints a JSON line for each kind of event and number. What is constant or
+//! proportional stays near 1, what is logarithmic grows by about 1.3 with each factor of ten (and
+//! all of it by what the processor's caches do no longer hold). The tests (`policy/tests/scale.rs`)
+//! count steps instead of time.
 
 use cgpu_km::nvidia::class::Kind;
 use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};

@@ -18,9 +18,7 @@ fn accounting() -> Accounting {
     let mut accounting = Accounting::new();
     accounting.add_share(GPU, 64 << 30).unwrap();
     accounting.client(CLIENT, FILE, PROCESS);
-    accounting
-        .alloc(&device_request(CLIENT, DEVICE, GPU))
-        .unwrap();
+    accounting.device(CLIENT, DEVICE, GPU).unwrap();
     accounting
 }
 
@@ -45,9 +43,7 @@ fn made(group: u32, compute: bool) -> ChannelEvent {
 #[test]
 fn channels_are_told_with_their_group_and_engine() {
     let mut accounting = accounting();
-    accounting
-        .alloc(&context_request(CLIENT, DEVICE, GROUP))
-        .unwrap();
+    accounting.context(GROUP).unwrap();
     // The group's engine counts, not what the channel says.
     accounting.alloc(&channel_request(GROUP, 1, false)).unwrap();
     accounting.alloc(&channel_request(DEVICE, 2, true)).unwrap();
@@ -81,9 +77,7 @@ fn what_the_driver_refuses_is_not_told() {
 fn all_that_goes_at_once_is_told() {
     for close in [false, true] {
         let mut accounting = accounting();
-        accounting
-            .alloc(&context_request(CLIENT, DEVICE, GROUP))
-            .unwrap();
+        accounting.context(GROUP).unwrap();
         for channel in 1..=100 {
             accounting
                 .alloc(&channel_request(GROUP, channel, true))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is behind a descriptor stays charged until its file is closed, and comes out once at a time.
+//! What is behind a descriptor stays charged until its file is closed, and comes out once at a
+//! time.
 
 use super::*;
 
@@ -11,8 +12,8 @@ const READER: ClientHandle = ClientHandle(0xc1d0_0020);
 const READER_FILE: FileId = FileId(12);
 const READER_PROCESS: ProcessId = ProcessId(2000);
 
-fn places(client: ClientHandle, first: u16, objects: &[ObjectHandle]) -> Places<'_> {
-    Places {
+fn places(client: ClientHandle, first: u16, objects: &[ObjectHandle]) -> DescriptorPlaces<'_> {
+    DescriptorPlaces {
         file: HOLDER,
         first,
         client,
@@ -21,13 +22,13 @@ fn places(client: ClientHandle, first: u16, objects: &[ObjectHandle]) -> Places<
 }
 
 impl Accounting {
-    fn export(&mut self, first: u16, objects: &[ObjectHandle]) -> Result<(), Refusal> {
+    fn export(&mut self, first: u16, objects: &[ObjectHandle]) -> Result<(), RefusalCause> {
         let ticket = self.begin_export(&places(CLIENT, first, objects))?;
         self.end_export(ticket, true);
         Ok(())
     }
 
-    fn import(&mut self, first: u16, objects: &[ObjectHandle]) -> Result<usize, Refusal> {
+    fn import(&mut self, first: u16, objects: &[ObjectHandle]) -> Result<usize, RefusalCause> {
         let ticket = self.begin_import(&places(READER, first, objects), DEVICE)?;
         let count = (0..objects.len()).filter(|&n| ticket.handle(n).is_some());
         let count = count.count();
@@ -42,9 +43,7 @@ fn shared() -> Accounting {
     let request = memory_request(CLIENT, DEVICE, MEMORY, 4 * MIB);
     accounting.alloc(&request).unwrap();
     accounting.client(READER, READER_FILE, READER_PROCESS);
-    accounting
-        .alloc(&device_request(READER, DEVICE, GPU))
-        .unwrap();
+    accounting.device(READER, DEVICE, GPU).unwrap();
     accounting
 }
 
@@ -91,7 +90,7 @@ fn the_end_of_the_exporting_process_leaves_what_its_file_holds() {
 #[test]
 fn a_file_can_hold_what_the_clients_made_on_it_have() {
     let mut accounting = shared();
-    let own = Places {
+    let own = DescriptorPlaces {
         file: FILE,
         ..places(CLIENT, 0, &[MEMORY])
     };
@@ -127,7 +126,7 @@ fn the_name_of_what_is_exported_cannot_change_during_the_call() {
     accounting.free(CLIENT, MEMORY);
     let again = memory_request(CLIENT, DEVICE, MEMORY, MIB);
     let refused = accounting.alloc(&again).unwrap_err();
-    assert_eq!(refused.cause, RefusalCause::HandleInUse);
+    assert_eq!(refused, RefusalCause::HandleInUse);
     accounting.end_export(ticket, true);
     accounting.alloc(&again).unwrap();
     assert_eq!(accounting.used(GPU), 5 * MIB);
@@ -138,14 +137,14 @@ fn a_place_is_used_once() {
     let mut accounting = shared();
     accounting.export(3, &[MEMORY]).unwrap();
     let refused = accounting.export(2, &[MEMORY, MEMORY]).unwrap_err();
-    assert_eq!(refused.cause, RefusalCause::PlaceTaken);
+    assert_eq!(refused, RefusalCause::PlaceTaken);
     // The refused call has put nothing anywhere.
     assert_eq!(accounting.import(2, &[object(0)]), Ok(0));
     accounting.export(2, &[MEMORY, object(0)]).unwrap();
     let refused = accounting
         .export(u16::MAX, &[object(0), MEMORY])
         .unwrap_err();
-    assert_eq!(refused.cause, RefusalCause::NoPlace);
+    assert_eq!(refused, RefusalCause::NoPlace);
     accounting.export(u16::MAX, &[MEMORY]).unwrap();
     accounting.free(CLIENT, MEMORY);
     assert_eq!(accounting.used(GPU), 4 * MIB);
@@ -160,7 +159,7 @@ fn nothing_is_put_into_a_file_while_an_import_from_it_is_in_flight() {
     let ticket = ticket.unwrap();
     assert_eq!(ticket.handle(0), None);
     let refused = accounting.export(0, &[MEMORY]).unwrap_err();
-    assert_eq!(refused.cause, RefusalCause::FileInFlight);
+    assert_eq!(refused, RefusalCause::FileInFlight);
     accounting.end_import(ticket, |_| true);
     accounting.export(0, &[MEMORY]).unwrap();
     assert_eq!(accounting.import(0, &[COPY]), Ok(1));
@@ -190,9 +189,9 @@ fn of_a_refused_list_nothing_stays() {
     accounting.export(0, &[MEMORY, object(7)]).unwrap();
     // The second handle is taken by the first.
     let refused = accounting.import(0, &[COPY, COPY]).unwrap_err();
-    assert_eq!(refused.cause, RefusalCause::HandleInUse);
+    assert_eq!(refused, RefusalCause::HandleInUse);
     let refused = accounting.begin_import(&places(READER, 0, &[COPY]), object(0x77));
-    assert_eq!(refused.unwrap_err().cause, RefusalCause::UnknownParent);
+    assert_eq!(refused.unwrap_err(), RefusalCause::UnknownParent);
     assert_eq!(accounting.import(0, &[COPY, object(0)]), Ok(2));
     accounting.close_file(HOLDER);
     accounting.close_file(FILE);
@@ -211,7 +210,7 @@ fn what_is_not_the_clients_or_cannot_be_copied_is_not_exported() {
         (ClientHandle(5), MEMORY, RefusalCause::ForeignClient),
     ] {
         let refused = accounting.begin_export(&places(client, 0, &[object]));
-        assert_eq!(refused.unwrap_err().cause, cause);
+        assert_eq!(refused.unwrap_err(), cause);
     }
     accounting.free(CLIENT, MEMORY);
     assert_eq!(accounting.used(GPU), 0);
@@ -221,9 +220,7 @@ fn what_is_not_the_clients_or_cannot_be_copied_is_not_exported() {
 fn an_exported_channel_group_keeps_its_context_charged() {
     let mut accounting = shared();
     let group = object(9);
-    accounting
-        .alloc(&context_request(CLIENT, DEVICE, group))
-        .unwrap();
+    accounting.context(group).unwrap();
     let overhead = accounting.share(GPU).unwrap().overhead;
     assert!(overhead > 0);
     accounting.export(0, &[group]).unwrap();

@@ -2,6 +2,7 @@
 //! The accounting when the kernel has no memory for them.
 
 use super::*;
+use crate::nvidia::status::NvStatus;
 use crate::store::failing;
 
 /// Runs `event` with its first allocation failing, then its second and so on, until none fails.
@@ -40,8 +41,8 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
                 match accounting.begin_alloc(&request) {
                     Ok(ticket) => accounting.end_alloc(ticket, done(handle, request.bytes)),
                     Err(refusal) => {
-                        assert_eq!(refusal.status.0, 0x51);
-                        assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                        assert_eq!(refusal.status(), NvStatus::NV_ERR_NO_MEMORY);
+                        assert_eq!(refusal, RefusalCause::Exhausted);
                         assert_eq!(before, format!("{:?}", accounting.share(GPU)));
                         refused += 1;
                     }
@@ -52,13 +53,13 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
             match accounting.begin_dup(client, DEVICE, object(10), client, object(7)) {
                 Ok(ticket) => accounting.end_dup(ticket, Some(object(10))),
                 Err(refusal) => {
-                    assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                    assert_eq!(refusal, RefusalCause::Exhausted);
                     refused += 1;
                 }
             }
         });
         let objects = [object(7), object(9)];
-        let places = Places {
+        let places = DescriptorPlaces {
             file: FileId(1000 + u64::from(number)),
             first: 1,
             client,
@@ -68,21 +69,21 @@ fn an_event_for_which_there_is_no_memory_is_refused_with_0x51_and_changes_nothin
             // So that the next try finds the places as this one did.
             Ok(ticket) => accounting.end_export(ticket, false),
             Err(refusal) => {
-                assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                assert_eq!(refusal, RefusalCause::Exhausted);
                 refused += 1;
             }
         });
         let ticket = accounting.begin_export(&places).unwrap();
         accounting.end_export(ticket, true);
         let objects = [object(0), object(0)];
-        let places = Places {
+        let places = DescriptorPlaces {
             objects: &objects,
             ..places
         };
         with_each_allocation_failing(|| match accounting.begin_import(&places, DEVICE) {
             Ok(ticket) => accounting.end_import(ticket, |_| true),
             Err(refusal) => {
-                assert_eq!(refusal.cause, RefusalCause::Exhausted);
+                assert_eq!(refusal, RefusalCause::Exhausted);
                 refused += 1;
             }
         });
@@ -108,7 +109,7 @@ fn a_refused_event_on_empty_accounting_leaves_them_empty() {
         }
         match accounting.begin_alloc(&client_request(FILE, PROCESS)) {
             Ok(ticket) => accounting.end_alloc(ticket, None),
-            Err(refusal) => assert_eq!(refusal.cause, RefusalCause::Exhausted),
+            Err(refusal) => assert_eq!(refusal, RefusalCause::Exhausted),
         }
         assert!(accounting.is_idle());
     });

@@ -2,7 +2,7 @@
 //! Managed memory: what counts, what is spilled, what comes back.
 
 use super::*;
-use crate::policy::managed::{Entry, Location, Order, Wish};
+use crate::policy::{Admission, Location, ManagedOrder, ManagedWish};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn spilling(blocks: u64) -> Accounting {
 fn enter(accounting: &mut Accounting, file: FileId, gpu: GpuId) {
     assert!(matches!(
         accounting.enter_managed(file, gpu, &[1; 16]),
-        Ok(Entry::Ready)
+        Ok(Admission::Ready)
     ));
 }
 
@@ -45,9 +45,7 @@ fn map(
     base: u64,
     length: u64,
 ) -> Result<(), RefusalCause> {
-    let spills = accounting
-        .map_managed(file, base, length)
-        .map_err(|r| r.cause)?;
+    let spills = accounting.map_managed(file, base, length)?;
     let mut told = false;
     while let Some(tell) = accounting.tell(file, base, length, false) {
         accounting.told(tell.order, true);
@@ -143,7 +141,7 @@ fn what_is_spilled_comes_back_with_what_the_program_wants_for_it() {
     let first = accounting.give_back().unwrap();
     assert_eq!(
         (first.base, first.length, first.wish),
-        (second, BLOCK, Wish::default())
+        (second, BLOCK, ManagedWish::default())
     );
     accounting.returned(first);
     let next = accounting.give_back().unwrap();
@@ -153,7 +151,7 @@ fn what_is_spilled_comes_back_with_what_the_program_wants_for_it() {
     accounting.returned(next);
     assert_eq!(managed(&accounting, GPU), (4, BLOCK));
     // A higher limit brings the rest.
-    assert!(accounting.set_limit(GPU, limit(20)));
+    accounting.set_limit(GPU, limit(20)).unwrap();
     assert_eq!(come_back(&mut accounting), [(second + 2 * BLOCK, BLOCK)]);
     assert_eq!(managed(&accounting, GPU), (5, 0));
 }
@@ -173,9 +171,7 @@ fn managed_memory_makes_room_for_memory_objects() {
     assert!(accounting.make_room(GPU, bytes).is_none());
     // Nothing takes the room before the memory object does.
     assert!(accounting.give_back().is_none());
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(9), bytes))
-        .unwrap();
+    accounting.memory(object(9), bytes).unwrap();
     accounting.end_demand();
     assert!(accounting.give_back().is_none());
     assert_eq!(managed(&accounting, GPU), (6, bytes));
@@ -186,9 +182,7 @@ fn managed_memory_makes_room_for_memory_objects() {
 #[test]
 fn what_would_not_be_enough_is_not_moved_and_what_could_not_be_moved_counts() {
     let mut accounting = spilling(10);
-    accounting
-        .alloc(&memory_request(CLIENT, DEVICE, object(9), 4 * BLOCK))
-        .unwrap();
+    accounting.memory(object(9), 4 * BLOCK).unwrap();
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
     assert!(
         !accounting.begin_demand(GPU, 7 * BLOCK),
@@ -210,15 +204,15 @@ fn what_would_not_be_enough_is_not_moved_and_what_could_not_be_moved_counts() {
 fn a_lower_limit_is_made_good_in_mode_spill_alone() {
     let mut accounting = spilling(10);
     map(&mut accounting, UVM, BASE, 10 * BLOCK).unwrap();
-    assert!(accounting.set_limit(GPU, limit(7) + PAGE));
+    accounting.set_limit(GPU, limit(7) + PAGE).unwrap();
     let order = accounting.make_good().unwrap();
     assert_eq!((order.base, order.length), (BASE + 7 * BLOCK, 3 * BLOCK));
     accounting.left(order, true);
     assert!(accounting.make_good().is_none());
     assert_eq!(managed(&accounting, GPU), (7, 3 * BLOCK));
     for mode in [ManagedMode::Charge, ManagedMode::Deny] {
-        assert!(accounting.set_managed_mode(GPU, mode));
-        assert!(accounting.set_limit(GPU, limit(1)));
+        accounting.set_managed_mode(GPU, mode).unwrap();
+        accounting.set_limit(GPU, limit(1)).unwrap();
         assert!(accounting.share(GPU).unwrap().over());
         assert!(accounting.make_good().is_none());
     }
@@ -227,7 +221,9 @@ fn a_lower_limit_is_made_good_in_mode_spill_alone() {
 #[test]
 fn in_mode_charge_all_fits_or_nothing_is_mapped() {
     let mut accounting = spilling(10);
-    accounting.set_managed_mode(GPU, ManagedMode::Charge);
+    accounting
+        .set_managed_mode(GPU, ManagedMode::Charge)
+        .unwrap();
     assert_eq!(map(&mut accounting, UVM, BASE, 10 * BLOCK), Ok(()));
     let refused = map(&mut accounting, UVM, BASE + 20 * BLOCK, PAGE);
     let cause = RefusalCause::NoMemory {
@@ -248,7 +244,9 @@ fn in_mode_deny_nothing_is_mapped_and_the_strictest_mode_holds() {
     let mut accounting = spilling(10);
     accounting.add_share(OTHER_GPU, 10 * BLOCK).unwrap();
     enter(&mut accounting, UVM, OTHER_GPU);
-    accounting.set_managed_mode(OTHER_GPU, ManagedMode::Deny);
+    accounting
+        .set_managed_mode(OTHER_GPU, ManagedMode::Deny)
+        .unwrap();
     let refused = map(&mut accounting, UVM, BASE, PAGE);
     assert_eq!(refused, Err(RefusalCause::ManagedDenied));
     // A file without an address space on that GPU.
@@ -266,7 +264,7 @@ fn memory_counts_on_every_gpu_with_an_address_space() {
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
     assert_eq!(managed(&accounting, OTHER_GPU), (0, 0));
     // The second GPU has no room for all of it.
-    let Ok(Entry::Crowded(order)) = accounting.enter_managed(UVM, OTHER_GPU, &[2; 16]) else {
+    let Ok(Admission::Crowded(order)) = accounting.enter_managed(UVM, OTHER_GPU, &[2; 16]) else {
         panic!("it fits");
     };
     assert_eq!((order.base, order.length), (BASE + 4 * BLOCK, 2 * BLOCK));
@@ -288,9 +286,9 @@ fn a_gpu_that_has_no_room_gets_no_address_space_in_the_other_modes() {
     accounting.add_share(OTHER_GPU, limit(4)).unwrap();
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
     for mode in [ManagedMode::Charge, ManagedMode::Deny] {
-        accounting.set_managed_mode(OTHER_GPU, mode);
+        accounting.set_managed_mode(OTHER_GPU, mode).unwrap();
         let entry = accounting.enter_managed(UVM, OTHER_GPU, &[2; 16]);
-        assert!(matches!(entry, Ok(Entry::Refused)), "{mode:?}");
+        assert!(matches!(entry, Ok(Admission::Refused)), "{mode:?}");
     }
 }
 
@@ -328,7 +326,7 @@ fn memory_of_which_the_driver_could_not_be_told_is_new_until_it_is_unmapped() {
         counts(&mut accounting, UVM, BASE, 3 * BLOCK),
         [(BASE, BLOCK, true), (BASE + BLOCK, 2 * BLOCK, false)]
     );
-    accounting.set_limit(GPU, limit(10));
+    accounting.set_limit(GPU, limit(10)).unwrap();
     assert!(accounting.give_back().is_none());
     accounting.told(tell.order, false);
     assert!(accounting.give_back().is_none());
@@ -383,7 +381,7 @@ const PARTS: u64 = BLOCK / PART;
 
 /// What a property does; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
-enum Step {
+enum ManagedStep {
     Map(u64, u64),
     Unmap(u64, u64),
     Alloc(u32, u64),
@@ -394,32 +392,32 @@ enum Step {
     Settle,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ManagedStep> {
     // Addresses in parts, of a space of 24 blocks.
     let at = 0..24 * PARTS;
     let len = prop_oneof![1..4u64, 1..6 * PARTS, Just(PARTS), Just(2 * PARTS)];
     prop_oneof![
-        4 => (at.clone(), len.clone()).prop_map(|(at, len)| Step::Map(at, len)),
-        3 => (at.clone(), len.clone()).prop_map(|(at, len)| Step::Unmap(at, len)),
-        2 => (0..6u32, 1..8u64).prop_map(|(n, blocks)| Step::Alloc(n, blocks)),
-        1 => (0..6u32).prop_map(Step::Free),
-        1 => (0..24u64).prop_map(Step::Limit),
-        1 => (0..3u8).prop_map(Step::Mode),
-        1 => (at, len).prop_map(|(at, len)| Step::Wish(at, len)),
-        1 => Just(Step::Settle),
+        4 => (at.clone(), len.clone()).prop_map(|(at, len)| ManagedStep::Map(at, len)),
+        3 => (at.clone(), len.clone()).prop_map(|(at, len)| ManagedStep::Unmap(at, len)),
+        2 => (0..6u32, 1..8u64).prop_map(|(n, blocks)| ManagedStep::Alloc(n, blocks)),
+        1 => (0..6u32).prop_map(ManagedStep::Free),
+        1 => (0..24u64).prop_map(ManagedStep::Limit),
+        1 => (0..3u8).prop_map(ManagedStep::Mode),
+        1 => (at, len).prop_map(|(at, len)| ManagedStep::Wish(at, len)),
+        1 => Just(ManagedStep::Settle),
     ]
 }
 
 /// What the driver has of each part: whether a GPU may hold it.
 #[derive(Default)]
-struct Driver(BTreeMap<u64, bool>);
+struct ManagedDriver(BTreeMap<u64, bool>);
 
-impl Driver {
+impl ManagedDriver {
     fn pages(base: u64, length: u64) -> impl Iterator<Item = u64> {
         (base / PART)..((base + length) / PART)
     }
 
-    fn set(&mut self, order: &Order, gpu: bool) {
+    fn set(&mut self, order: &ManagedOrder, gpu: bool) {
         for page in Self::pages(order.base, order.length) {
             if let Some(place) = self.0.get_mut(&page) {
                 *place = gpu;
@@ -454,21 +452,21 @@ impl Driver {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Whatever a program maps, unmaps and allocates and whatever the operator changes: a GPU may never
-    /// hold more than counts, what counts fits the limit (unless that was lowered), and all is clear
-    /// in the end.
+    /// Whatever a program maps, unmaps and allocates and whatever the operator changes: a GPU may
+    /// never hold more than counts, what counts fits the limit (unless that was lowered), and all
+    /// is clear in the end.
     #[test]
     fn a_gpu_may_hold_what_counts_and_no_more(steps in proptest::collection::vec(step(), 1..60)) {
         let mut accounting = spilling(12);
-        let mut driver = Driver::default();
+        let mut driver = ManagedDriver::default();
         for step in steps {
             match step {
-                Step::Map(at, len) => {
+                ManagedStep::Map(at, len) => {
                     let free = (at..at + len).all(|n| !driver.0.contains_key(&(BASE / PART + n)));
                     if free {
                         let (base, length) = (BASE + at * PART, len * PART);
                         if accounting.map_managed(UVM, base, length).is_ok() {
-                            for page in Driver::pages(base, length) {
+                            for page in ManagedDriver::pages(base, length) {
                                 driver.0.insert(page, true);
                             }
                             while let Some(tell) = accounting.tell(UVM, base, length, false) {
@@ -478,12 +476,12 @@ proptest! {
                         }
                     }
                 }
-                Step::Unmap(at, len) => {
+                ManagedStep::Unmap(at, len) => {
                     let (base, length) = (BASE + at * PART, len * PART);
                     driver.0.retain(|page, _| *page < base / PART || *page >= (base + length) / PART);
                     accounting.unmap_managed(UVM, base, length);
                 }
-                Step::Alloc(number, blocks) => {
+                ManagedStep::Alloc(number, blocks) => {
                     let request = memory_request(CLIENT, DEVICE, object(0x100 + number), blocks * BLOCK);
                     let demand = accounting.begin_demand(GPU, blocks * BLOCK);
                     while let Some(order) = demand.then(|| accounting.make_room(GPU, blocks * BLOCK)).flatten() {
@@ -493,27 +491,27 @@ proptest! {
                     let done = accounting.alloc(&request);
                     if demand {
                         accounting.end_demand();
-                        let refused = done.err().map(|refusal| refusal.cause);
+                        let refused = done.err();
                         prop_assert!(matches!(refused, None | Some(RefusalCause::HandleInUse)), "{refused:?}");
                     }
                 }
-                Step::Free(number) => {
+                ManagedStep::Free(number) => {
                     accounting.free(CLIENT, object(0x100 + number));
                     driver.settle(&mut accounting);
                 }
-                Step::Limit(blocks) => {
-                    accounting.set_limit(GPU, limit(blocks));
+                ManagedStep::Limit(blocks) => {
+                    accounting.set_limit(GPU, limit(blocks)).unwrap();
                     driver.settle(&mut accounting);
                 }
-                Step::Mode(mode) => {
+                ManagedStep::Mode(mode) => {
                     let modes = [ManagedMode::Spill, ManagedMode::Charge, ManagedMode::Deny];
-                    accounting.set_managed_mode(GPU, modes[usize::from(mode)]);
+                    accounting.set_managed_mode(GPU, modes[usize::from(mode)]).unwrap();
                 }
-                Step::Wish(at, len) => {
+                ManagedStep::Wish(at, len) => {
                     let (base, length) = (BASE + at * PART, len * PART);
                     if let Some(touch) = accounting.begin_touch(UVM, base, length).unwrap() {
                         for run in touch.runs.iter() {
-                            for page in Driver::pages(run.base, run.length) {
+                            for page in ManagedDriver::pages(run.base, run.length) {
                                 prop_assert_eq!(driver.0.get(&page), Some(&run.counts));
                             }
                         }
@@ -521,7 +519,7 @@ proptest! {
                         accounting.wish(UVM, base, length, |wish| wish.duplicated = true);
                     }
                 }
-                Step::Settle => driver.settle(&mut accounting),
+                ManagedStep::Settle => driver.settle(&mut accounting),
             }
             let share = accounting.share(GPU).unwrap();
             prop_assert_eq!(share.managed, driver.blocks() * BLOCK);

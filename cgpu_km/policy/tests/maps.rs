@@ -24,7 +24,7 @@ fn with_memory(bytes: u64) -> Accounting {
 }
 
 impl Accounting {
-    fn map(&mut self, map: &Map) -> Result<(), Refusal> {
+    fn map(&mut self, map: &Map) -> Result<(), RefusalCause> {
         let ticket = self.begin_map(map)?;
         self.end_map(ticket, true);
         Ok(())
@@ -165,7 +165,7 @@ fn what_was_split_while_it_was_unmapped_stays_charged() {
 #[test]
 fn what_cannot_be_mapped_is_refused_and_changes_nothing() {
     let mut accounting = with_memory(4 * MIB);
-    let cause = |accounting: &mut Accounting, map: &Map| accounting.map(map).unwrap_err().cause;
+    let cause = |accounting: &mut Accounting, map: &Map| accounting.map(map).unwrap_err();
     let unknown = map(GPU, ObjectHandle(1), MIB, MIB);
     assert_eq!(
         cause(&mut accounting, &unknown),
@@ -196,21 +196,21 @@ fn what_cannot_be_mapped_is_refused_and_changes_nothing() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum MapStep {
     Map(usize, u64, u64, usize),
     Unmap(Option<usize>, u64, u64),
     Free(usize),
     Close,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<MapStep>> {
     let step = prop_oneof![
         6 => (0..2usize, 0..24u64, 1..9u64, 0..4usize)
-            .prop_map(|(gpu, base, length, memory)| Step::Map(gpu, base, length, memory)),
+            .prop_map(|(gpu, base, length, memory)| MapStep::Map(gpu, base, length, memory)),
         4 => (prop::option::of(0..2usize), 0..24u64, 1..16u64)
-            .prop_map(|(gpu, base, length)| Step::Unmap(gpu, base, length)),
-        2 => (0..4usize).prop_map(Step::Free),
-        1 => Just(Step::Close),
+            .prop_map(|(gpu, base, length)| MapStep::Unmap(gpu, base, length)),
+        2 => (0..4usize).prop_map(MapStep::Free),
+        1 => Just(MapStep::Close),
     ];
     proptest::collection::vec(step, 300)
 }
@@ -218,8 +218,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// The driver as it is, page by page: which memory each GPU's page is mapped to. What it holds must
-    /// be charged after every step, and nothing is charged when all is over.
+    /// The driver as it is, page by page: which memory each GPU's page is mapped to. What it holds
+    /// must be charged after every step, and nothing is charged when all is over.
     #[test]
     fn what_the_driver_holds_is_charged_after_every_step(steps in steps()) {
         let gpus = [GPU, OTHER_GPU];
@@ -230,11 +230,11 @@ proptest! {
         let mut next = 0;
         for step in steps {
             match step {
-                Step::Map(gpu, base, length, memory) => {
+                MapStep::Map(gpu, base, length, memory) => {
                     let handle = object(100 + u32::try_from(memory).unwrap());
                     let number = *live[memory].get_or_insert_with(|| {
                         next += 1;
-                        accounting.alloc(&memory_request(CLIENT, DEVICE, handle, 1)).unwrap();
+                        accounting.memory(handle, 1).unwrap();
                         next
                     });
                     accounting.unmap(span(Some(gpus[gpu]), base, length));
@@ -243,18 +243,18 @@ proptest! {
                         pages.insert((gpu, page), number);
                     }
                 }
-                Step::Unmap(gpu, base, length) => {
+                MapStep::Unmap(gpu, base, length) => {
                     accounting.unmap(span(gpu.map(|gpu| gpus[gpu]), base, length));
                     pages.retain(|&(on, page), _| {
                         gpu.is_some_and(|gpu| gpu != on) || !(base..base + length).contains(&page)
                     });
                 }
-                Step::Free(memory) => {
+                MapStep::Free(memory) => {
                     if live[memory].take().is_some() {
                         accounting.free(CLIENT, object(100 + u32::try_from(memory).unwrap()));
                     }
                 }
-                Step::Close => {
+                MapStep::Close => {
                     accounting.close_file(UVM);
                     pages.clear();
                 }
@@ -264,7 +264,7 @@ proptest! {
             held.dedup();
             let held = u64::try_from(held.len()).unwrap();
             prop_assert!(accounting.used(GPU) >= held, "{} charged, {held} held", accounting.used(GPU));
-            if pages.is_empty() && matches!(step, Step::Close) {
+            if pages.is_empty() && matches!(step, MapStep::Close) {
                 prop_assert_eq!(accounting.used(GPU), held);
             }
         }

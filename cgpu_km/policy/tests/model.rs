@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The accounting against a model that is too simple to be wrong: objects and costs in plain lists, every
-//! sum computed anew.
+//! The accounting against a model that is too simple to be wrong.
 //!
-//! A step is a whole event or, to have calls in flight, its beginning or its end. After each the two
-//! are compared in every answer that the accounting can give.
+//! * `reference.rs` says what the accounting must do. It can be read alone.
+//! * `choice.rs` makes an event of a step.
+//! * `world.rs` drives the accounting, and compares it with the reference after each step.
+//!
+//! A step is a whole call or, to have calls in flight, its beginning or its end.
 
 use super::*;
 use proptest::prelude::*;
-use world::World;
+use world::ModelWorld;
 
+mod choice;
+mod reference;
 mod world;
 
 const GPUS: [GpuId; 2] = [GpuId(0), GpuId(5)];
@@ -20,7 +24,7 @@ const LIMIT: u64 = 64 * MIB;
 
 /// What the driver is to answer.
 #[derive(Clone, Copy, Debug)]
-enum Answer {
+enum DriverAnswer {
     Granted,
     /// More than was asked for.
     Raised,
@@ -30,7 +34,7 @@ enum Answer {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Class {
+enum ModelClass {
     Device(GpuId),
     Memory(u64),
     Context,
@@ -39,7 +43,7 @@ enum Class {
 
 /// Numbers select among what there is at that moment.
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Client {
         file: u64,
         process: i32,
@@ -51,8 +55,8 @@ enum Step {
         client: usize,
         parent: usize,
         handle: u32,
-        class: Class,
-        answer: Answer,
+        class: ModelClass,
+        answer: DriverAnswer,
         later: bool,
     },
     Dup {
@@ -61,7 +65,7 @@ enum Step {
         handle: u32,
         source_client: usize,
         source: usize,
-        answer: Answer,
+        answer: DriverAnswer,
         later: bool,
     },
     End(usize),
@@ -74,52 +78,78 @@ enum Step {
     Limit(usize, u64),
 }
 
-fn answer() -> impl Strategy<Value = Answer> {
+impl ModelStep {
+    /// What the driver is to answer to a call, and whether later.
+    fn answer(&self) -> (DriverAnswer, bool) {
+        match *self {
+            Self::Alloc { answer, later, .. } | Self::Dup { answer, later, .. } => (answer, later),
+            Self::Client { later, .. } => (DriverAnswer::Granted, later),
+            _ => (DriverAnswer::Granted, false),
+        }
+    }
+}
+
+impl ModelClass {
+    /// A request for an object of the class.
+    fn request(self, client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> Alloc {
+        match self {
+            Self::Device(gpu) => Alloc {
+                parent,
+                ..device_request(client, object, gpu)
+            },
+            Self::Memory(bytes) => memory_request(client, parent, object, bytes),
+            Self::Context => context_request(client, parent, object),
+            Self::Other => request(client, parent, object),
+        }
+    }
+}
+
+fn answer() -> impl Strategy<Value = DriverAnswer> {
     prop_oneof![
-        8 => Just(Answer::Granted),
-        1 => Just(Answer::Raised),
-        1 => Just(Answer::Lowered),
-        2 => Just(Answer::Refused),
+        8 => Just(DriverAnswer::Granted),
+        1 => Just(DriverAnswer::Raised),
+        1 => Just(DriverAnswer::Lowered),
+        2 => Just(DriverAnswer::Refused),
     ]
 }
 
-fn class() -> impl Strategy<Value = Class> {
-    let mib = |range: core::ops::Range<u64>| range.prop_map(|mib| Class::Memory(mib * MIB));
+fn class() -> impl Strategy<Value = ModelClass> {
+    let mib = |range: core::ops::Range<u64>| range.prop_map(|mib| ModelClass::Memory(mib * MIB));
     prop_oneof![
-        4 => (0..2usize).prop_map(|gpu| Class::Device(GPUS[gpu])),
-        1 => Just(Class::Device(FOREIGN)),
+        4 => (0..2usize).prop_map(|gpu| ModelClass::Device(GPUS[gpu])),
+        1 => Just(ModelClass::Device(FOREIGN)),
         8 => mib(1..12),
         1 => mib(30..80),
-        1 => (1..100u64).prop_map(Class::Memory),
-        2 => Just(Class::Context),
-        3 => Just(Class::Other),
+        1 => (1..100u64).prop_map(ModelClass::Memory),
+        2 => Just(ModelClass::Context),
+        3 => Just(ModelClass::Other),
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     let later = prop::bool::weighted(0.25);
     prop_oneof![
         3 => (0..FILES, 0..PROCESSES, 0..4u32, later).prop_map(
-            |(file, process, chosen, later)| Step::Client { file, process, chosen, later }
+            |(file, process, chosen, later)| ModelStep::Client { file, process, chosen, later }
         ),
         20 => (any::<usize>(), any::<usize>(), 0..HANDLES, class(), answer(), later).prop_map(
             |(client, parent, handle, class, answer, later)| {
-                Step::Alloc { client, parent, handle, class, answer, later }
+                ModelStep::Alloc { client, parent, handle, class, answer, later }
             }
         ),
         8 => (
             (any::<usize>(), any::<usize>(), 0..HANDLES),
             (any::<usize>(), any::<usize>(), answer(), later),
         ).prop_map(|((client, parent, handle), (source_client, source, answer, later))| {
-            Step::Dup { client, parent, handle, source_client, source, answer, later }
+            ModelStep::Dup { client, parent, handle, source_client, source, answer, later }
         }),
-        7 => any::<usize>().prop_map(Step::End),
+        7 => any::<usize>().prop_map(ModelStep::End),
         7 => (any::<usize>(), any::<usize>())
-            .prop_map(|(client, object)| Step::Free { client, object }),
-        1 => any::<usize>().prop_map(Step::FreeClient),
-        1 => (0..FILES).prop_map(Step::Close),
-        1 => (0..2usize, 0..LIMIT).prop_map(|(gpu, limit)| Step::Limit(gpu, limit)),
-        1 => (0..2usize).prop_map(|gpu| Step::Limit(gpu, LIMIT)),
+            .prop_map(|(client, object)| ModelStep::Free { client, object }),
+        1 => any::<usize>().prop_map(ModelStep::FreeClient),
+        1 => (0..FILES).prop_map(ModelStep::Close),
+        1 => (0..2usize, 0..LIMIT).prop_map(|(gpu, limit)| ModelStep::Limit(gpu, limit)),
+        1 => (0..2usize).prop_map(|gpu| ModelStep::Limit(gpu, LIMIT)),
     ]
 }
 
@@ -130,10 +160,10 @@ proptest! {
     #![proptest_config(cases(208))]
 
     #[test]
-    fn the_accounting_agree_with_a_naive_model_after_every_step(
+    fn the_accounting_agrees_with_the_reference_after_every_step(
         steps in proptest::collection::vec(step(), STEPS)
     ) {
-        let mut world = World::new();
+        let mut world = ModelWorld::new();
         for (number, step) in steps.iter().enumerate() {
             world.take(step);
             world.compare();

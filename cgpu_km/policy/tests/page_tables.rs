@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Page tables are charged: as overhead, as far as contexts do not have them already, up to the limit.
+//! Page tables are charged: as overhead, as far as contexts do not have them already, up to the
+//! limit.
 
 use super::*;
-use crate::policy::managed::Entry;
+use crate::{nvidia::status::NvStatus, policy::managed::Admission};
 
 const MEMORY: ObjectHandle = ObjectHandle(0x5c00_0010);
 const PAGE: u64 = 4096;
@@ -17,9 +18,7 @@ fn map(base: u64, length: u64) -> Map {
 }
 
 fn made(accounting: &mut Accounting, base: u64, length: u64) -> Result<(), RefusalCause> {
-    let ticket = accounting
-        .begin_map(&map(base, length))
-        .map_err(|r| r.cause)?;
+    let ticket = accounting.begin_map(&map(base, length))?;
     accounting.end_map(ticket, true);
     Ok(())
 }
@@ -144,7 +143,7 @@ fn a_mapping_that_is_refused_leaves_what_it_would_have_taken_parts_of_as_it_was(
     unmap(&mut accounting, whole.start, whole.end - whole.start);
     assert_eq!(overhead(&accounting), 0);
     // With room for them.
-    accounting.set_limit(GPU, 64 * MIB);
+    accounting.set_limit(GPU, 64 * MIB).unwrap();
     made(&mut accounting, whole.start, whole.end - whole.start).unwrap();
     made(&mut accounting, FAR + PAGE, 2 * BLOCK).unwrap();
     assert_eq!(overhead(&accounting), 2 * 12 * KIB + 12 * KIB);
@@ -160,9 +159,7 @@ fn contexts_have_some_already() {
     const FIRST: u64 = 9024 * KIB;
     let mut accounting = with_memory(64 * MIB);
     let group = object(0x30);
-    accounting
-        .alloc(&context_request(CLIENT, DEVICE, group))
-        .unwrap();
+    accounting.context(group).unwrap();
     for number in 0..7 {
         made(&mut accounting, FAR + number * (512 << 30), PAGE).unwrap();
     }
@@ -189,7 +186,7 @@ fn tables_that_come_with_an_object_are_asked_for_and_go_with_it() {
     for number in 1..=3 {
         assert_eq!(accounting.alloc(&space(number)), Ok(()));
     }
-    let refused = accounting.alloc(&space(4)).unwrap_err().cause;
+    let refused = accounting.alloc(&space(4)).unwrap_err();
     let (wanted, free) = (20 * KIB, 4 * KIB);
     assert_eq!(refused, RefusalCause::NoMemory { wanted, free });
     assert_eq!((overhead(&accounting), accounting.used(GPU)), (60 * KIB, 0));
@@ -203,9 +200,7 @@ fn tables_that_come_with_an_object_are_asked_for_and_go_with_it() {
 fn what_a_context_has_in_its_price_is_given_once() {
     const FIRST: u64 = 9024 * KIB;
     let mut accounting = with_memory(BLOCK + FIRST);
-    accounting
-        .alloc(&context_request(CLIENT, DEVICE, object(0x30)))
-        .unwrap();
+    accounting.context(object(0x30)).unwrap();
     assert_eq!(accounting.share(GPU).unwrap().free(), 0);
     // 96 KiB: an address space that is asked for takes of it what a mapping then has not.
     let space = Alloc {
@@ -230,7 +225,7 @@ fn what_a_context_has_in_its_price_is_given_once() {
 fn full() -> Accounting {
     let mut accounting = accounting(8 * BLOCK);
     let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
-    assert!(matches!(entered, Ok(Entry::Ready)));
+    assert!(matches!(entered, Ok(Admission::Ready)));
     accounting.map_managed(UVM, FAR, 8 * BLOCK).unwrap();
     let share = accounting.share(GPU).unwrap();
     assert_eq!((share.managed, share.spilled), (7 * BLOCK, BLOCK));
@@ -279,13 +274,7 @@ fn what_counts_makes_room_for_the_tables_of_what_is_spilled() {
     assert_eq!(relieved, 6);
     // There is no more to make room with than that, and nothing was over the limit meanwhile.
     let refused = accounting.map_managed(UVM, base, 1024 * BLOCK);
-    assert!(matches!(
-        refused,
-        Err(Refusal {
-            cause: RefusalCause::NoMemory { .. },
-            ..
-        })
-    ));
+    assert!(matches!(refused, Err(RefusalCause::NoMemory { .. })));
     assert_eq!(accounting.share(GPU).unwrap().managed_refused, 1);
     assert_eq!(accounting.over_changes(), changes);
     accounting.unmap_managed(UVM, FAR, base - FAR);
@@ -319,15 +308,15 @@ fn what_counts_makes_room_for_the_tables_of_mappings() {
 fn what_the_driver_maps_itself_stays_charged_until_the_file_is_closed() {
     let mut accounting = accounting(10 * ALONE);
     let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
-    assert!(matches!(entered, Ok(Entry::Ready)));
+    assert!(matches!(entered, Ok(Admission::Ready)));
     for number in 1..=10 {
         assert_eq!(accounting.begin_fixed(UVM, FAR, PAGE), Ok(()));
         assert_eq!(overhead(&accounting), number * ALONE);
     }
     let refused = accounting
         .begin_fixed(UVM, FAR, PAGE)
-        .map_err(|r| r.status.0);
-    assert_eq!(refused, Err(0x51));
+        .map_err(RefusalCause::status);
+    assert_eq!(refused, Err(NvStatus::NV_ERR_NO_MEMORY));
     assert!(accounting.begin_fixed(UVM, u64::MAX, 2).is_err());
     assert!(accounting.begin_fixed(UVM, FAR, 0).is_err());
     accounting.close_file(UVM);
@@ -336,7 +325,7 @@ fn what_the_driver_maps_itself_stays_charged_until_the_file_is_closed() {
     accounting.begin_fixed(UVM, FAR, PAGE).unwrap();
     assert_eq!(overhead(&accounting), 0);
     let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
-    assert!(matches!(entered, Ok(Entry::Ready)));
+    assert!(matches!(entered, Ok(Admission::Ready)));
     assert_eq!(overhead(&accounting), ALONE);
 }
 
@@ -370,9 +359,7 @@ fn rm_map(
     length: u64,
 ) -> Result<(), RefusalCause> {
     let ticket = accounting.begin_rm_map(CLIENT, range, DEVICE, length);
-    ticket
-        .map(|ticket| accounting.end_rm_map(ticket))
-        .map_err(|refusal| refusal.cause)
+    ticket.map(|ticket| accounting.end_rm_map(ticket))
 }
 
 #[test]
@@ -432,7 +419,7 @@ fn ranges_with_tables_and_what_is_no_range_grow_by_nothing() {
 fn a_range_is_not_replaced_while_something_is_mapped_into_it() {
     let mut accounting = accounting(1 << 30);
     lazy_range(&mut accounting);
-    accounting.alloc(&request(CLIENT, DEVICE, COPY)).unwrap();
+    accounting.child(DEVICE, COPY).unwrap();
     let ticket = accounting.begin_rm_map(CLIENT, RANGE, COPY, PAGE).unwrap();
     for object in [RANGE, COPY] {
         accounting.free(CLIENT, object);
@@ -440,7 +427,7 @@ fn a_range_is_not_replaced_while_something_is_mapped_into_it() {
         assert!(again.is_err(), "the name was given away");
     }
     accounting.end_rm_map(ticket);
-    accounting.alloc(&request(CLIENT, DEVICE, RANGE)).unwrap();
+    accounting.child(DEVICE, RANGE).unwrap();
 }
 
 #[test]
@@ -453,7 +440,7 @@ fn a_doorbell_is_mapped_by_nobody() {
     };
     accounting.alloc(&bell).unwrap();
     let refused = accounting.begin_rm_map(CLIENT, RANGE, MEMORY, PAGE);
-    assert_eq!(refused.unwrap_err().cause, RefusalCause::Doorbell);
+    assert_eq!(refused.unwrap_err(), RefusalCause::Doorbell);
     assert_eq!(
         made(&mut accounting, FAR, PAGE),
         Err(RefusalCause::Doorbell)

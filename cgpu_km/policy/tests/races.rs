@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls in flight in any order, against a driver with few handles and two GPUs.
 //!
-//! Each call has three moments: it begins in the accounting, the driver executes it, it ends in the accounting.
-//! The steps put the moments of several calls in any order, as threads that can stop each other
-//! anywhere would. Whatever the order is, the accounting must never say less than the driver has.
+//! Each call has three moments: it begins in the accounting, the driver executes it, it ends in the
+//! accounting. The steps put the moments of several calls in any order, as threads that can stop
+//! each other anywhere would. Whatever the order is, the accounting must never say less than the
+//! driver has.
 
 use super::*;
 use proptest::prelude::*;
@@ -31,7 +32,7 @@ enum What {
 
 /// A call on `file`: it makes `handle` below `object` of `client`, or does something to `object`.
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct RaceCall {
     what: What,
     file: u64,
     client: u32,
@@ -41,7 +42,7 @@ struct Call {
 
 /// Numbers select among what there is at that moment.
 #[derive(Clone, Debug)]
-enum Step {
+enum RaceStep {
     Begin {
         what: u8,
         file: u64,
@@ -54,30 +55,32 @@ enum Step {
     Advance(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RaceStep> {
     let place = (any::<usize>(), any::<usize>());
     // Some handles are left to the driver.
     let handle = prop_oneof![1 => Just(0), 4 => 1..=HANDLES];
     let begin = (0..32u8, 0..FILES, place, place, handle, 1..1000u64);
-    let begin = begin.prop_map(|(what, file, place, source, handle, bytes)| Step::Begin {
-        what,
-        file,
-        place,
-        source,
-        handle,
-        bytes,
-    });
-    prop_oneof![2 => begin, 3 => any::<usize>().prop_map(Step::Advance)]
+    let begin = begin.prop_map(
+        |(what, file, place, source, handle, bytes)| RaceStep::Begin {
+            what,
+            file,
+            place,
+            source,
+            handle,
+            bytes,
+        },
+    );
+    prop_oneof![2 => begin, 3 => any::<usize>().prop_map(RaceStep::Advance)]
 }
 
 #[derive(Clone, Copy, Default)]
-struct Object {
+struct RaceObject {
     parent: u32,
     gpu: Option<GpuId>,
     memory: Option<usize>,
 }
 
-struct Memory {
+struct RaceMemory {
     gpu: GpuId,
     bytes: u64,
     references: usize,
@@ -85,25 +88,25 @@ struct Memory {
 
 /// What the driver has, by the rules of its resource server.
 #[derive(Default)]
-struct Driver {
+struct RaceDriver {
     /// The file of each client.
     clients: BTreeMap<u32, u64>,
     /// By client and handle; a client itself is an object of its own handle.
-    objects: BTreeMap<(u32, u32), Object>,
-    memory: Vec<Memory>,
+    objects: BTreeMap<(u32, u32), RaceObject>,
+    memory: Vec<RaceMemory>,
     last_client: u32,
 }
 
-impl Driver {
+impl RaceDriver {
     /// Adds an object below another one, on its GPU if none is named.
-    fn add(&mut self, call: Call, gpu: Option<GpuId>, memory: Option<usize>) -> Option<u32> {
+    fn add(&mut self, call: RaceCall, gpu: Option<GpuId>, memory: Option<usize>) -> Option<u32> {
         let parent = *self.objects.get(&(call.client, call.object))?;
         let key = (call.client, call.handle);
         if self.clients.get(&call.client) != Some(&call.file) || self.objects.contains_key(&key) {
             return None;
         }
         assert_ne!(call.handle, 0, "a call in flight without a handle");
-        let object = Object {
+        let object = RaceObject {
             parent: call.object,
             gpu: gpu.or(parent.gpu),
             memory,
@@ -122,7 +125,7 @@ impl Driver {
         if let Some(memory) = object.memory {
             self.memory[memory].references -= 1;
         }
-        let below = |(key, object): (&(u32, u32), &Object)| {
+        let below = |(key, object): (&(u32, u32), &RaceObject)| {
             (key.0 == client && object.parent == handle).then_some(key.1)
         };
         let below: Vec<u32> = self.objects.iter().filter_map(below).collect();
@@ -143,12 +146,12 @@ impl Driver {
     }
 
     fn taken(&self, gpu: GpuId) -> u64 {
-        let taken = |memory: &&Memory| memory.gpu == gpu && memory.references > 0;
+        let taken = |memory: &&RaceMemory| memory.gpu == gpu && memory.references > 0;
         self.memory.iter().filter(taken).map(|m| m.bytes).sum()
     }
 
     /// Executes a call: the handle of what it made, or whether it did something.
-    fn execute(&mut self, call: Call) -> Option<u32> {
+    fn execute(&mut self, call: RaceCall) -> Option<u32> {
         match call.what {
             What::Client(wanted) => {
                 let mut client = wanted;
@@ -160,14 +163,14 @@ impl Driver {
                     return None;
                 }
                 self.clients.insert(client, call.file);
-                self.objects.insert((client, client), Object::default());
+                self.objects.insert((client, client), RaceObject::default());
                 Some(client)
             }
             What::Device(gpu) => self.add(call, Some(gpu), None),
             What::Memory(bytes) => {
                 let gpu = self.objects.get(&(call.client, call.object))?.gpu?;
                 let references = 0;
-                self.memory.push(Memory {
+                self.memory.push(RaceMemory {
                     gpu,
                     bytes,
                     references,
@@ -201,20 +204,20 @@ enum Paper {
     Close,
 }
 
-struct Flight {
-    call: Call,
+struct RaceFlight {
+    call: RaceCall,
     paper: Paper,
     /// What the driver answered, once it has.
     answer: Option<Option<u32>>,
 }
 
-struct World {
+struct RaceWorld {
     accounting: Accounting,
-    driver: Driver,
-    flights: Vec<Flight>,
+    driver: RaceDriver,
+    flights: Vec<RaceFlight>,
 }
 
-impl World {
+impl RaceWorld {
     fn new() -> Self {
         let mut accounting = Accounting::new();
         for gpu in GPUS {
@@ -222,7 +225,7 @@ impl World {
         }
         let mut world = Self {
             accounting,
-            driver: Driver::default(),
+            driver: RaceDriver::default(),
             flights: Vec::new(),
         };
         // A client with a device object of each GPU to begin with.
@@ -232,7 +235,7 @@ impl World {
             What::Device(GPUS[1]),
         ];
         for (what, handle) in whats.into_iter().zip(0..) {
-            world.begin(Call {
+            world.begin(RaceCall {
                 what,
                 file: 0,
                 client: FIRST_CLIENT,
@@ -245,9 +248,9 @@ impl World {
         world
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &RaceStep) {
         match *step {
-            Step::Begin {
+            RaceStep::Begin {
                 what,
                 file,
                 place,
@@ -286,7 +289,7 @@ impl World {
                     What::Device(_) => client,
                     _ => object,
                 };
-                self.begin(Call {
+                self.begin(RaceCall {
                     what,
                     file,
                     client,
@@ -294,12 +297,12 @@ impl World {
                     handle,
                 });
             }
-            Step::Advance(number) => self.advance(number),
+            RaceStep::Advance(number) => self.advance(number),
         }
     }
 
-    /// A client and one of its objects, mostly of one kind, that the driver or the accounting have; rarely
-    /// what neither has.
+    /// A client and one of its objects, mostly of one kind, that the driver or the accounting have;
+    /// rarely what neither has.
     fn select(&self, (client, object): (usize, usize), kind: Option<Kind>) -> (u32, u32) {
         let mut clients = self.driver.clients.keys();
         let client = match clients.len() {
@@ -336,10 +339,10 @@ impl World {
         (client, object)
     }
 
-    fn begin(&mut self, mut call: Call) {
+    fn begin(&mut self, mut call: RaceCall) {
         // A file is closed when no call on it is in flight, and there is none after that.
-        let close = |call: &Call| matches!(call.what, What::Close);
-        let in_the_way = |flight: &Flight| {
+        let close = |call: &RaceCall| matches!(call.what, What::Close);
+        let in_the_way = |flight: &RaceFlight| {
             flight.call.file == call.file && (close(&call) || close(&flight.call))
         };
         if self.flights.iter().any(in_the_way) {
@@ -384,9 +387,9 @@ impl World {
         }
     }
 
-    fn fly(&mut self, call: Call, paper: Paper) {
+    fn fly(&mut self, call: RaceCall, paper: Paper) {
         let answer = None;
-        self.flights.push(Flight {
+        self.flights.push(RaceFlight {
             call,
             paper,
             answer,
@@ -460,7 +463,7 @@ proptest! {
     fn whatever_the_order_of_calls_in_flight_the_accounting_never_say_less_than_the_driver_has(
         steps in proptest::collection::vec(step(), 0..600)
     ) {
-        let mut world = World::new();
+        let mut world = RaceWorld::new();
         for step in &steps {
             world.take(step);
             world.compare();

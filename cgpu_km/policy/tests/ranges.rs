@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Ranges of addresses that UVM maps memory to: the end of one is believed where all are known, and never where
-//! the driver can still have something mapped.
+//! Ranges of addresses that UVM maps memory to: the end of one is believed where all are known, and
+//! never where the driver can still have something mapped.
 
 use super::*;
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ fn with_range(base: u64, length: u64) -> Accounting {
     accounting
 }
 
-fn cause<T>(result: Result<T, Refusal>) -> Option<RefusalCause> {
-    result.err().map(|refusal| refusal.cause)
+fn cause<T>(result: Result<T, RefusalCause>) -> Option<RefusalCause> {
+    result.err()
 }
 
 #[test]
@@ -133,59 +133,59 @@ fn without_memory_for_a_record_there_is_no_range() {
 }
 
 /// A call in flight: it is asked of the driver, or was.
-enum Flight {
+enum RangeFlight {
     Create(u64, u64, RangeTicket),
     Map(u64, u64, u64, MapTicket),
     Free(u64, u64, RangeEnd),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Request {
+enum RangeRequest {
     Create,
     Map,
     Free,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum RangeStep {
     /// Something that is no external range comes there, or goes.
     Other(u64, u64),
     /// A call begins; with what its status is made to say, if anything, it ends at once.
-    Begin(Request, u64, u64, Option<Option<bool>>),
+    Begin(RangeRequest, u64, u64, Option<Option<bool>>),
     /// The driver does what a call in flight asks for.
     Execute(usize),
     /// The call ends, and the program lets its status say what it likes, or not.
     End(usize, Option<bool>),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RangeStep>> {
     let place = || (1..6u64, 1..4u64);
     let lie = || prop_oneof![3 => Just(None), 1 => any::<bool>().prop_map(Some)];
     let request = prop_oneof![
-        Just(Request::Create),
-        Just(Request::Map),
-        Just(Request::Free)
+        Just(RangeRequest::Create),
+        Just(RangeRequest::Map),
+        Just(RangeRequest::Free)
     ];
     let step = prop_oneof![
-        1 => place().prop_map(|(base, length)| Step::Other(base, length)),
+        1 => place().prop_map(|(base, length)| RangeStep::Other(base, length)),
         9 => (request, place(), prop::option::weighted(0.7, lie()))
-            .prop_map(|(request, (base, length), lie)| Step::Begin(request, base, length, lie)),
-        3 => (0..3usize).prop_map(Step::Execute),
-        2 => (0..3usize, lie()).prop_map(|(which, lie)| Step::End(which, lie)),
+            .prop_map(|(request, (base, length), lie)| RangeStep::Begin(request, base, length, lie)),
+        3 => (0..3usize).prop_map(RangeStep::Execute),
+        2 => (0..3usize, lie()).prop_map(|(which, lie)| RangeStep::End(which, lie)),
     ];
     proptest::collection::vec(step, 300)
 }
 
 /// What the driver has, in pages.
 #[derive(Default)]
-struct Driver {
+struct RangeDriver {
     /// Length, and whether it is an external range.
     ranges: BTreeMap<u64, (u64, bool)>,
     /// The memory that each page is mapped to.
     pages: BTreeMap<u64, u64>,
 }
 
-impl Driver {
+impl RangeDriver {
     fn create(&mut self, base: u64, length: u64, external: bool) -> bool {
         let meets = |(at, (len, _)): (&u64, &(u64, bool))| *at < base + length && base < at + len;
         if self.ranges.iter().any(meets) {
@@ -237,9 +237,9 @@ const BYTES: u64 = 1 << 20;
 /// A tenant whose threads call at once, and its driver.
 struct Trial {
     accounting: Accounting,
-    driver: Driver,
+    driver: RangeDriver,
     /// What is in flight, and what the driver said to it.
-    flights: Vec<(Flight, Option<bool>)>,
+    flights: Vec<(RangeFlight, Option<bool>)>,
     /// The number of the last memory.
     memory: u64,
 }
@@ -255,14 +255,14 @@ impl Trial {
     }
 
     /// Whether the call goes to the driver.
-    fn begin(&mut self, request: Request, base: u64, length: u64) -> bool {
+    fn begin(&mut self, request: RangeRequest, base: u64, length: u64) -> bool {
         let (at, bytes) = (base * PAGE, length * PAGE);
         let flight = match request {
-            Request::Create => {
+            RangeRequest::Create => {
                 let ticket = self.accounting.begin_range(UVM, at, bytes).ok();
-                ticket.map(|ticket| Flight::Create(base, length, ticket))
+                ticket.map(|ticket| RangeFlight::Create(base, length, ticket))
             }
-            Request::Map => {
+            RangeRequest::Map => {
                 self.memory += 1;
                 let handle = object(100 + u32::try_from(self.memory).unwrap());
                 let request = memory_request(CLIENT, DEVICE, handle, BYTES);
@@ -270,11 +270,11 @@ impl Trial {
                 self.clear(whole(base, length));
                 let ticket = self.accounting.begin_map(&map(GPU, handle, at, bytes)).ok();
                 self.accounting.free(CLIENT, handle);
-                ticket.map(|ticket| Flight::Map(base, length, self.memory, ticket))
+                ticket.map(|ticket| RangeFlight::Map(base, length, self.memory, ticket))
             }
-            Request::Free => {
+            RangeRequest::Free => {
                 let end = self.accounting.begin_range_free(UVM, at, Some(bytes)).ok();
-                end.map(|end| Flight::Free(base, length, end))
+                end.map(|end| RangeFlight::Free(base, length, end))
             }
         };
         let begun = flight.is_some();
@@ -288,9 +288,9 @@ impl Trial {
             return;
         };
         *said = Some(match *flight {
-            Flight::Create(base, length, _) => driver.create(base, length, true),
-            Flight::Map(base, length, memory, _) => driver.map(base, length, memory),
-            Flight::Free(base, length, _) => driver.free(base, length),
+            RangeFlight::Create(base, length, _) => driver.create(base, length, true),
+            RangeFlight::Map(base, length, memory, _) => driver.map(base, length, memory),
+            RangeFlight::Free(base, length, _) => driver.free(base, length),
         });
     }
 
@@ -300,18 +300,20 @@ impl Trial {
         };
         let said = lie.unwrap_or(*said);
         match self.flights.remove(which).0 {
-            Flight::Create(_, _, ticket) => self.accounting.end_range(ticket, said),
-            Flight::Map(base, length, _, ticket) => {
+            RangeFlight::Create(_, _, ticket) => self.accounting.end_range(ticket, said),
+            RangeFlight::Map(base, length, _, ticket) => {
                 if !said {
                     self.driver.unmap(base, length);
                 }
                 self.accounting.end_map(ticket, said);
             }
-            Flight::Free(_, _, RangeEnd::Certain(going)) => {
+            RangeFlight::Free(_, _, RangeEnd::Certain(going)) => {
                 self.accounting.end_range_free(going, true)
             }
-            Flight::Free(base, length, RangeEnd::Lost) if said => self.clear(whole(base, length)),
-            Flight::Free(..) => {}
+            RangeFlight::Free(base, length, RangeEnd::Lost) if said => {
+                self.clear(whole(base, length))
+            }
+            RangeFlight::Free(..) => {}
         }
     }
 
@@ -327,19 +329,19 @@ impl Trial {
 proptest! {
     #![proptest_config(cases(500))]
 
-    /// Calls of several threads of a program that lies about what the driver said: what the driver has mapped is
-    /// charged after every step, and nothing when all is over.
+    /// Calls of several threads of a program that lies about what the driver said: what the driver
+    /// has mapped is charged after every step, and nothing when all is over.
     #[test]
     fn what_is_mapped_is_charged_whatever_the_program_says(steps in steps()) {
         let mut trial = Trial {
             accounting: accounting(u64::MAX),
-            driver: Driver::default(),
+            driver: RangeDriver::default(),
             flights: Vec::new(),
             memory: 0,
         };
         for step in steps {
             match step {
-                Step::Other(base, length) => {
+                RangeStep::Other(base, length) => {
                     let ranges = &mut trial.driver.ranges;
                     if ranges.get(&base).is_some_and(|(_, external)| !external) {
                         ranges.remove(&base);
@@ -347,15 +349,15 @@ proptest! {
                         trial.driver.create(base, length, false);
                     }
                 }
-                Step::Begin(request, base, length, ends) => {
+                RangeStep::Begin(request, base, length, ends) => {
                     if let (true, Some(lie)) = (trial.begin(request, base, length), ends) {
                         let last = trial.flights.len() - 1;
                         trial.execute(last);
                         trial.end(last, lie);
                     }
                 }
-                Step::Execute(which) => trial.execute(which),
-                Step::End(which, lie) => trial.end(which, lie),
+                RangeStep::Execute(which) => trial.execute(which),
+                RangeStep::End(which, lie) => trial.end(which, lie),
             }
             let (charged, held) = (trial.accounting.used(GPU), trial.held());
             prop_assert!(charged >= held, "{charged} charged, {held} held after {step:?}");

@@ -8,8 +8,8 @@ use super::*;
 
 #[test]
 fn records_of_an_object_stay_small() {
-    // With an entry of the table, 16 bytes of which at least three eighths are taken, and what lists have
-    // in reserve: less than 200 bytes for each of very many.
+    // With an entry of the table, 16 bytes of which at least three eighths are taken, and what
+    // lists have in reserve: less than 200 bytes for each of very many.
     assert_eq!(Named::<Object>::BYTES, 64);
     assert_eq!(Accounts::BYTES, 24 + 16);
 }
@@ -22,9 +22,7 @@ fn with_100_000_objects_every_event_takes_a_few_steps_and_a_free_as_many_as_it_f
     let ((), steps) = steps::of(|| {
         for number in 0..OBJECTS {
             let handle = object(0x6000_0000 + number);
-            accounting
-                .alloc(&memory_request(CLIENT, DEVICE, handle, 1))
-                .unwrap();
+            accounting.memory(handle, 1).unwrap();
         }
     });
     assert_eq!(accounting.used(GPU), u64::from(OBJECTS));
@@ -45,9 +43,7 @@ fn with_100_000_objects_every_event_takes_a_few_steps_and_a_free_as_many_as_it_f
 
     let other = ClientHandle(0xc1d0_0020);
     accounting.client(other, FileId(12), PROCESS);
-    accounting
-        .alloc(&device_request(other, DEVICE, GPU))
-        .unwrap();
+    accounting.device(other, DEVICE, GPU).unwrap();
     accounting
         .dup(other, DEVICE, object(7), CLIENT, object(0x6000_0000))
         .unwrap();
@@ -67,7 +63,7 @@ fn a_chain_of_100_000_objects_is_freed_without_recursion() {
     let mut parent = DEVICE;
     for number in 0..OBJECTS {
         let handle = object(0x6000_0000 + number);
-        accounting.alloc(&request(CLIENT, parent, handle)).unwrap();
+        accounting.child(parent, handle).unwrap();
         parent = handle;
     }
     let ((), steps) = steps::of(|| accounting.free(CLIENT, DEVICE));
@@ -85,9 +81,7 @@ fn a_thousand_processes_come_and_go() {
         let client = ClientHandle(0xc1d0_0000 + number);
         let process = ProcessId(i32::try_from(number).unwrap());
         accounting.client(client, FileId(u64::from(number)), process);
-        accounting
-            .alloc(&device_request(client, DEVICE, GPU))
-            .unwrap();
+        accounting.device(client, DEVICE, GPU).unwrap();
         let bytes = u64::from(number) + 1;
         accounting
             .alloc(&memory_request(client, DEVICE, object(7), bytes))

@@ -5,9 +5,9 @@ use super::*;
 use proptest::prelude::*;
 
 /// Small numbers from a string of bytes, zeroes at its end.
-struct Bytes<'a>(&'a [u8]);
+struct SmallNumbers<'a>(&'a [u8]);
 
-impl Bytes<'_> {
+impl SmallNumbers<'_> {
     fn next(&mut self) -> u32 {
         match self.0.split_first() {
             Some((first, rest)) => {
@@ -44,7 +44,7 @@ const KINDS: [Kind; 5] = [
 ];
 
 fn drive(bytes: &[u8]) {
-    let mut bytes = Bytes(bytes);
+    let mut bytes = SmallNumbers(bytes);
     let mut accounting = Accounting::with_seed(u64::from(bytes.next()));
     let mut tickets = Vec::new();
     let mut frees = Vec::new();

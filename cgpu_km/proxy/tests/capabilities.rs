@@ -28,7 +28,10 @@ fn with(capabilities: Capabilities) -> Program {
     let made = program.alloc(&nvos64(CLIENT, DEVICE, RANGE, 0x50a0, PARAMS), &range);
     assert_eq!(made, 0);
     program.seen.clear();
-    assert!(program.accounting.set_capabilities(GPU, capabilities));
+    program
+        .accounting
+        .set_capabilities(GPU, capabilities)
+        .unwrap();
     program.driver = Box::new(|_| 0);
     program
 }

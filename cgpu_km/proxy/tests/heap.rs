@@ -173,14 +173,13 @@ fn a_sparse_range_is_for_graphics_alone() {
     const SPARSE: u32 = 0x400_0000;
     for older in [false, true] {
         let mut program = Program::with_subdevice(GIB);
-        assert!(program.accounting.set_capabilities(GPU, COMPUTE));
+        program.accounting.set_capabilities(GPU, COMPUTE).unwrap();
         program.seen.clear();
         let refused = range(&mut program, older, MIB, SPARSE);
         assert_eq!(refused, NvStatus::NV_ERR_NOT_SUPPORTED.0);
         assert!(program.seen.is_empty(), "the driver was asked");
-        assert!(program
-            .accounting
-            .set_capabilities(GPU, COMPUTE.or(GRAPHICS)));
+        let both = COMPUTE.or(GRAPHICS);
+        program.accounting.set_capabilities(GPU, both).unwrap();
         assert_eq!(range(&mut program, older, MIB, SPARSE), 0);
         assert!(program.accounting.share(GPU).unwrap().overhead > 0);
     }

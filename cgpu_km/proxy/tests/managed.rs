@@ -350,7 +350,7 @@ fn a_memory_object_gets_the_room_of_managed_memory() {
 fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
-    assert!(program.accounting.set_limit(GPU, limit(2)));
+    program.accounting.set_limit(GPU, limit(2)).unwrap();
     rebalance(&mut program);
     let upper = BASE + 2 * BLOCK;
     assert_eq!(
@@ -361,7 +361,7 @@ fn a_lower_limit_sends_memory_to_the_host_and_a_higher_one_brings_it_back() {
         ]
     );
     assert_eq!(figures(&program), (2, 2));
-    assert!(program.accounting.set_limit(GPU, limit(4)));
+    program.accounting.set_limit(GPU, limit(4)).unwrap();
     rebalance(&mut program);
     assert_eq!(
         asked(&mut program),
@@ -382,7 +382,7 @@ fn a_gpu_gets_an_address_space_when_what_is_mapped_fits() {
     ] {
         let mut program = Program::with_subdevice(limit(2));
         program.driver = Box::new(|_| 0);
-        program.accounting.set_managed_mode(GPU, mode);
+        program.accounting.set_managed_mode(GPU, mode).unwrap();
         assert!(map(&mut program, BASE, 3 * BLOCK, false));
         assert_eq!(figures(&program), (0, 0), "no GPU can hold it");
         program.seen.clear();

@@ -16,7 +16,10 @@ const FOREIGN: u32 = CLIENT + 1;
 
 fn with(capabilities: Capabilities) -> Program {
     let mut program = Program::with_subdevice(GIB);
-    assert!(program.accounting.set_capabilities(GPU, capabilities));
+    program
+        .accounting
+        .set_capabilities(GPU, capabilities)
+        .unwrap();
     program.driver = Box::new(|_| 0);
     program.seen.clear();
     program

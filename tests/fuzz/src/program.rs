@@ -15,7 +15,7 @@ use cgpu_km::{
     },
     policy::{Accounting, FileId, GpuId, ProcessId},
     proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
-    whole,
+    whole::whole,
 };
 
 use crate::{

@@ -92,7 +92,8 @@ pub fn event(program: &mut Program<'_>) {
         SET_LIMIT => {
             let bytes = u64::from(program.input.word()) << 12;
             let index = node % GPUS.len();
-            program.accounting.set_limit(GpuId(GPUS[index]), bytes);
+            let set = program.accounting.set_limit(GpuId(GPUS[index]), bytes);
+            set.expect("a share of each GPU");
             program.limits[index] = bytes;
             program.limit_moved[index] = true;
         }

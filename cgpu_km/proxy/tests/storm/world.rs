@@ -211,7 +211,7 @@ impl World {
     pub(super) fn set_limit(&mut self, tenant: usize, gpu: usize, limit: u64) {
         if Self::has_share(tenant, gpu) {
             let tenant = &mut self.tenants[tenant];
-            assert!(tenant.accounting.set_limit(id(gpu), limit));
+            tenant.accounting.set_limit(id(gpu), limit).unwrap();
             tenant.limit[gpu] = limit;
             let taken = Self::total(&tenant.accounting, gpu);
             tenant.allowance[gpu] = limit.max(taken);

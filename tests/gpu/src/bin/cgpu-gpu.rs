@@ -274,8 +274,10 @@ fn in_instance(run: &Run) -> Outcome<ExitCode> {
     for gpu in &gpus {
         let id = GpuId(gpu.facts.device_instance);
         state.with_accounting(|accounting| {
-            accounting.set_managed_mode(id, run.managed.mode());
-            accounting.set_capabilities(id, run.caps.unwrap_or(Capabilities::DEFAULT));
+            let caps = run.caps.unwrap_or(Capabilities::DEFAULT);
+            let set = accounting.set_managed_mode(id, run.managed.mode());
+            let set = set.and_then(|()| accounting.set_capabilities(id, caps));
+            set.expect("a share of each GPU");
         });
     }
     let mut clocks = Vec::new();

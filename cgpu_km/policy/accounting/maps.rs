@@ -1,50 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The accounting of one tenant: what is mapped through UVM.
 
-use super::accounting::Accounting;
-use super::event::{FileId, GpuId, MapTicket, Refusal, RefusalCause, RmMapTicket};
-use super::ledger::{Change, Shortage};
-use super::managed::bit;
-use super::mapping::{Conflict, Gone, Mapped, Span};
-use super::object::{Life, Object};
-use super::paging::tables_of;
-use super::slots::Slot;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
-use crate::nvidia::memory::PageSize;
-
-/// Memory that a call is about to map for one GPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Map {
-    /// The UVM file.
-    pub file: FileId,
-    /// The GPU that is to reach the memory.
-    pub gpu: GpuId,
-    /// The same, as UVM names it.
-    pub uuid: [u8; 16],
-    /// hClient.
-    pub client: ClientHandle,
-    /// hMemory.
-    pub memory: ObjectHandle,
-    /// The first address.
-    pub base: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Where in the memory they begin.
-    pub offset: u64,
-}
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+        memory::PageSize,
+    },
+    policy::{
+        accounting::Accounting,
+        event::{Map, MapTicket, RefusalCause, RmMapTicket},
+        gpu_mapping::{Conflict, FoundMapping, Gone},
+        ids::GpuId,
+        ledger::{Change, Shortage},
+        object::{Object, ObjectLife},
+        paging::tables_of,
+        slots::Slot,
+        span::Span,
+    },
+};
 
 impl Accounting {
-    /// A memory object is about to be mapped (`UVM_MAP_EXTERNAL_ALLOCATION`), for one GPU. What it costs
-    /// stays charged from now on, and the page tables that the mapping takes are.
+    /// A memory object is about to be mapped (`UVM_MAP_EXTERNAL_ALLOCATION`), for one GPU. Its cost
+    /// stays charged from now on, and so do the page tables of the mapping.
     ///
-    /// Of mappings that are there the new one may take parts; one that would go whole must be taken away before
-    /// ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
+    /// Of mappings that are there the new one may take parts; one that would go whole must be taken
+    /// away before ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
     ///
     /// # Errors
     ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, Refusal> {
+    /// The refusal that the caller is told. The call is not forwarded.
+    pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, RefusalCause> {
         let (root, client) = self
             .forest
             .owner(map.client)
@@ -61,7 +47,7 @@ impl Accounting {
         let last = last.ok_or(RefusalCause::NoRange)?;
         let object = self.forest.objects.get(memory);
         if object.is_some_and(|object| object.kind == Kind::UserMode) {
-            return Err(RefusalCause::Doorbell.into());
+            return Err(RefusalCause::Doorbell);
         }
         let cost = object.and_then(|object| object.hold);
         let largest = object.map_or(PageSize::Small, |object| object.page);
@@ -90,8 +76,7 @@ impl Accounting {
             return Err(RefusalCause::NoMemory {
                 wanted: short.wanted,
                 free: short.free,
-            }
-            .into());
+            });
         }
         let forest = &mut self.forest;
         Ok(MapTicket {
@@ -100,8 +85,8 @@ impl Accounting {
         })
     }
 
-    /// The driver has answered a call that [`Accounting::begin_map`] agreed to. Not `made`: it certainly has
-    /// no such mapping.
+    /// The driver has answered a call that [`Accounting::begin_map`] agreed to. Not `made`: it
+    /// certainly has no such mapping.
     pub fn end_map(&mut self, ticket: MapTicket, made: bool) {
         let MapTicket { mapping, names } = ticket;
         if made {
@@ -118,40 +103,39 @@ impl Accounting {
         self.mappings.now()
     }
 
-    /// A mapping that lies whole in a span and was there at that moment; `None`: there is none, or no
-    /// more of them.
-    pub fn mapped(&self, span: Span, moment: u64) -> Option<Mapped> {
+    /// A mapping that lies whole in a span and was there at that moment; `None`: there is none, or
+    /// no more of them.
+    pub fn mapped(&self, span: Span, moment: u64) -> Option<FoundMapping> {
         self.mappings.within(span, moment)
     }
 
-    /// Memory is about to be mapped by RM into a range of addresses (`NV_ESC_RM_MAP_MEMORY_DMA`). Where the driver
-    /// did not make the page tables with the range it makes them now. They are charged as if nothing else lay near,
-    /// until the range is gone: too much where mappings have tables in common, are taken away again, or were
-    /// refused. Range and memory keep their names until [`Accounting::end_rm_map`].
+    /// Memory is about to be mapped by RM into a range of addresses (`NV_ESC_RM_MAP_MEMORY_DMA`).
+    /// If the driver did not make the page tables with the range, it makes them now. They are
+    /// charged as if nothing else lay near, until the range is gone: too much where mappings have
+    /// tables in common, are taken away again, or were refused. Range and memory keep their names
+    /// until [`Accounting::end_rm_map`].
     ///
     /// # Errors
     ///
-    /// What to tell the caller instead of forwarding the call.
+    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_rm_map(
         &mut self,
         client: ClientHandle,
         range: ObjectHandle,
         memory: ObjectHandle,
         length: u64,
-    ) -> Result<RmMapTicket, Refusal> {
+    ) -> Result<RmMapTicket, RefusalCause> {
         let (range, into) = self.here(client, range)?;
         let (memory, what) = self.here(client, memory)?;
         if what.kind == Kind::UserMode {
-            return Err(RefusalCause::Doorbell.into());
+            return Err(RefusalCause::Doorbell);
         }
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
         if let Some((hold, share)) = growing {
             let gpu = self.accounts.ledgers.get(share).map(|ledger| ledger.gpu());
             let more = tables_of(length);
-            let taken = gpu.map_or(Ok(()), |gpu| {
-                self.take_tables(gpu, Change { more, less: 0 })
-            });
+            let taken = gpu.map_or(Ok(()), |gpu| self.take_tables(gpu, Change::more(more)));
             taken.map_err(|short| RefusalCause::NoMemory {
                 wanted: short.wanted,
                 free: short.free,
@@ -177,13 +161,13 @@ impl Accounting {
     ) -> Result<(Slot, &Object), RefusalCause> {
         let slot = self.forest.find(client, object);
         let object = slot.and_then(|slot| Some((slot, self.forest.objects.get(slot)?)));
-        let here = object.filter(|(_, object)| object.life == Life::Here);
+        let here = object.filter(|(_, object)| object.life == ObjectLife::Here);
         here.ok_or(RefusalCause::UnknownObject)
     }
 
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone
     /// already, or where a later mapping has taken a part of it: then the driver may have refused.
-    pub fn unmapped(&mut self, mapped: Mapped) {
+    pub fn unmapped(&mut self, mapped: FoundMapping) {
         let gone = self.mappings.drop(mapped.name);
         self.release_mapping(gone);
     }
@@ -196,8 +180,8 @@ impl Accounting {
         }
     }
 
-    /// There are page tables more, if there is room for them or managed memory can make room: then it does so
-    /// when the call ends.
+    /// There are page tables more, if there is room for them or managed memory can make room: then
+    /// it does so when the call ends.
     fn take_tables(&mut self, gpu: GpuId, change: Change) -> Result<(), Shortage> {
         let Some(ledger) = self.accounts.ledgers.known(gpu) else {
             return Ok(());
@@ -207,7 +191,7 @@ impl Accounting {
         };
         let more = change.more.saturating_sub(change.less);
         let share = self.accounts.ledgers.of(gpu);
-        let lends = share.is_some_and(|share| self.makes_room(bit(share), more));
+        let lends = share.is_some_and(|share| self.makes_room(share.bit(), more));
         match self.accounts.ledgers.known(gpu) {
             Some(ledger) if lends => ledger.lend_tables(change),
             Some(ledger) => return Err(ledger.refuse(short)),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the tenant is told of itself without the driver being asked.
+//! Answers about the tenant itself, without asking the driver.
 
-use super::accounting::Accounting;
-use super::boost::Boost;
-use super::event::{Refusal, RefusalCause};
-use super::slots::Slot;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
-use crate::nvidia::params::DEFAULT_TIMESLICE_US;
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+        params::DEFAULT_TIMESLICE_US,
+    },
+    policy::{accounting::Accounting, boost::Boost, event::RefusalCause, slots::Slot},
+};
 
 impl Accounting {
     /// A call names an object of one of the tenant's clients, and wants of it what only objects of
@@ -15,19 +16,19 @@ impl Accounting {
     ///
     /// # Errors
     ///
-    /// What to tell the caller instead.
+    /// The refusal that the caller is told.
     pub fn require(
         &self,
         client: ClientHandle,
         object: ObjectHandle,
         kind: Kind,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RefusalCause> {
         self.required(client, object, kind).map(|_| ())
     }
 
-    /// The program sets the timeslice of a channel group, in microseconds. It is remembered and nothing
-    /// else: how long a tenant's work runs is not for the tenant to say. A copy of the group has a memory
-    /// of its own.
+    /// The program sets the timeslice of a channel group, in microseconds. It is remembered and
+    /// nothing else: how long a tenant's work runs is not for the tenant to say. A copy of the
+    /// group has a memory of its own.
     ///
     /// # Errors
     ///
@@ -37,7 +38,7 @@ impl Accounting {
         client: ClientHandle,
         group: ObjectHandle,
         microseconds: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RefusalCause> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         if let Some(group) = self.forest.objects.get_mut(slot) {
             group.asked = microseconds;
@@ -51,14 +52,19 @@ impl Accounting {
     /// # Errors
     ///
     /// The tenant has no such channel group.
-    pub fn timeslice(&self, client: ClientHandle, group: ObjectHandle) -> Result<u64, Refusal> {
+    pub fn timeslice(
+        &self,
+        client: ClientHandle,
+        group: ObjectHandle,
+    ) -> Result<u64, RefusalCause> {
         let slot = self.required(client, group, Kind::ChannelGroup)?;
         let group = self.forest.objects.get(slot);
         Ok(group.map_or(DEFAULT_TIMESLICE_US, |group| group.asked))
     }
 
-    /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted before. It is
-    /// remembered as long as there is the subdevice; [`Accounting::boost`] is what comes of all of them.
+    /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted
+    /// before. It is remembered as long as there is the subdevice; [`Accounting::boost`] is what
+    /// comes of all of them.
     ///
     /// # Errors
     ///
@@ -68,7 +74,7 @@ impl Accounting {
         client: ClientHandle,
         subdevice: ObjectHandle,
         boost: Boost,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RefusalCause> {
         let slot = self.required(client, subdevice, Kind::Subdevice)?;
         self.forest.set_boost(slot, boost, &mut self.accounts);
         Ok(())
@@ -83,7 +89,7 @@ impl Accounting {
         &mut self,
         client: ClientHandle,
         doorbell: ObjectHandle,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RefusalCause> {
         let slot = self.required(client, doorbell, Kind::UserMode)?;
         if let Some(doorbell) = self.forest.objects.get_mut(slot) {
             doorbell.asked = 1;
@@ -103,9 +109,9 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
         kind: Kind,
-    ) -> Result<Slot, Refusal> {
+    ) -> Result<Slot, RefusalCause> {
         if !self.owns_client(client) {
-            return Err(RefusalCause::ForeignClient.into());
+            return Err(RefusalCause::ForeignClient);
         }
         let slot = self
             .forest
@@ -113,7 +119,7 @@ impl Accounting {
             .ok_or(RefusalCause::UnknownObject)?;
         match self.forest.objects.get(slot) {
             Some(object) if object.kind == kind => Ok(slot),
-            _ => Err(RefusalCause::WrongClass.into()),
+            _ => Err(RefusalCause::WrongClass),
         }
     }
 }

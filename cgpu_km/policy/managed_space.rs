@@ -3,24 +3,27 @@
 //!
 //! A piece is what has the same state and the same wishes of the program throughout. Pieces never
 //! overlap, since the driver's ranges do not. They are kept in one list: a process cannot have more
-//! mappings than Linux allows it (65,530 unless the host says otherwise), and finding one is a binary
-//! search.
+//! mappings than Linux allows it (65,530 unless the host says otherwise), and finding one is a
+//! binary search.
 
-use super::super::event::FileId;
-use super::super::ledger::Share;
-use super::super::paging::{self, MIXED};
-use super::super::table::step;
-use crate::store::{Exhausted, List};
+use crate::{
+    policy::{
+        ids::{FileId, ShareId},
+        paging::{directories, MIXED},
+        steps::step,
+    },
+    store::{Exhausted, List},
+};
 use core::ops::Range;
 
-/// What managed memory is counted in: the driver gives a GPU's memory to it in blocks of this size,
+/// The unit of managed memory: the driver gives a GPU's memory to it in blocks of this size,
 /// which lie at multiples of it (`UVM_VA_BLOCK_SIZE`, uvm_va_block_types.h).
 pub(super) const BLOCK: u64 = 2 << 20;
 
 /// Most pieces of one file. Above what the mappings of a process come to.
 const MOST_PIECES: usize = 1 << 17;
 
-/// Where a program wants memory to be.
+/// A place where a program wants memory to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     /// A GPU, or the CPU, as UVM names them.
@@ -29,9 +32,9 @@ pub struct Location {
     pub node: i32,
 }
 
-/// What a program has asked for a piece, by calls that were forwarded or answered.
+/// The wishes of a program for a piece, by calls that were forwarded or answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct ManagedWish {
     /// `UVM_SET_PREFERRED_LOCATION`.
     pub preferred: Option<Location>,
     /// `UVM_ENABLE_READ_DUPLICATION`.
@@ -40,7 +43,7 @@ pub struct Wish {
 
 /// How a piece is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PieceState {
     /// GPUs may hold it; it counts.
     Counted,
     /// It was just mapped and does not fit; the driver has not been told yet.
@@ -53,7 +56,7 @@ pub(super) enum State {
     Leaving(u64),
 }
 
-impl State {
+impl PieceState {
     pub(super) fn counts(self) -> bool {
         matches!(self, Self::Counted | Self::Leaving(_))
     }
@@ -64,13 +67,13 @@ impl State {
 pub(super) struct Piece {
     pub(super) base: u64,
     pub(super) last: u64,
-    pub(super) state: State,
-    pub(super) wish: Wish,
+    pub(super) state: PieceState,
+    pub(super) wish: ManagedWish,
 }
 
 impl Piece {
     fn continues(&self, before: &Self) -> bool {
-        let settled = matches!(self.state, State::Counted | State::Spilled);
+        let settled = matches!(self.state, PieceState::Counted | PieceState::Spilled);
         let adjacent = before.last.checked_add(1) == Some(self.base);
         settled && adjacent && (self.state, self.wish) == (before.state, before.wish)
     }
@@ -105,11 +108,12 @@ pub(super) struct Space {
     pub(super) prompt: u32,
     /// All of it.
     pub(super) tally: Tally,
-    /// Bytes of page tables of what is not managed memory, on each GPU: see [`super::Accounting::begin_fixed`].
+    /// Bytes of page tables of what is not managed memory, on each GPU: see
+    /// `Accounting::begin_fixed`.
     pub(super) fixed: u64,
     pieces: List<Piece>,
     tokens: List<Token>,
-    homes: List<(Share, [u8; 16])>,
+    homes: List<(ShareId, [u8; 16])>,
 }
 
 impl Space {
@@ -130,8 +134,16 @@ impl Space {
         }
     }
 
+    /// All that stands against the limit of each of its GPUs, other page tables included.
+    pub(super) fn all(&self) -> Tally {
+        Tally {
+            tables: self.tally.tables.saturating_add(self.fixed),
+            ..self.tally
+        }
+    }
+
     /// Takes note of how UVM names the GPU of a share.
-    pub(super) fn name_home(&mut self, share: Share, uuid: [u8; 16]) -> Result<(), Exhausted> {
+    pub(super) fn name_home(&mut self, share: ShareId, uuid: [u8; 16]) -> Result<(), Exhausted> {
         match self.homes.iter_mut().find(|home| home.0 == share) {
             Some(home) => home.1 = uuid,
             None => self.homes.push((share, uuid))?,
@@ -177,7 +189,7 @@ impl Space {
         next > last
     }
 
-    /// What stands in the blocks of a span.
+    /// Counts what stands in the blocks of a span.
     pub(super) fn tally_of(&self, base: u64, last: u64) -> Tally {
         let (first, end) = (base / BLOCK, last / BLOCK);
         let mut tally = Tally::default();
@@ -203,13 +215,14 @@ impl Space {
                 tally.spilled += piece.last.min(behind) - piece.base.max(front) + 1;
             }
         }
-        tally.tables += self.directories(base, last);
+        tally.tables += self.directories_of(base, last);
         tally
     }
 
-    /// Bytes of the page tables above those of blocks, in a span and around it as far as they reach.
-    fn directories(&self, base: u64, last: u64) -> u64 {
-        paging::directories(base, last, |at| {
+    /// Bytes of the page tables above those of blocks, in a span and around it as far as they
+    /// reach.
+    fn directories_of(&self, base: u64, last: u64) -> u64 {
+        directories(base, last, |at| {
             let piece = self.pieces.get(self.place(at))?;
             Some((piece.base, piece.last))
         })
@@ -221,12 +234,12 @@ impl Space {
         let whole = |_| Some((base, last));
         let all = blocks
             .saturating_mul(MIXED)
-            .saturating_add(paging::directories(base, last, whole));
+            .saturating_add(directories(base, last, whole));
         all.saturating_sub(self.tally_of(base, last).tables)
     }
 
-    /// How far a span that does not count yet would count, with so many blocks more; `None`: not its
-    /// first byte.
+    /// How far a span that does not count yet would count, with so many blocks more; `None`: not
+    /// its first byte.
     pub(super) fn reach(&self, base: u64, last: u64, blocks: u64) -> Option<u64> {
         let (first, end) = (base / BLOCK, last / BLOCK);
         // Neighbours may have paid for the first block and for the last one.

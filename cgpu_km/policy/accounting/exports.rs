@@ -1,45 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The accounting of one tenant: what goes behind descriptors, and what comes out of them.
 
-use super::accounting::{Accounting, Likeness};
-use super::descriptor::Export;
-use super::event::{AllocDone, ExportTicket, FileId, ImportTicket, Refusal, RefusalCause, Ticket};
-use super::slots::Slot;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClientHandle, ObjectHandle};
-use crate::nvidia::params::DEFAULT_TIMESLICE_US;
-use crate::store::List;
-
-/// Objects that a call is about to put into a control file, or to take out of one.
-#[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
-    /// The file that the driver will use: held by the caller until the call ends.
-    pub file: FileId,
-    /// The place of the first.
-    pub first: u16,
-    /// hClient.
-    pub client: ClientHandle,
-    /// The handles, one for each place: of the objects that are exported (0: none, its place stays as
-    /// it is), or for those that are imported (0: the caller leaves the choice to the driver).
-    pub objects: &'a [ObjectHandle],
-}
-
-impl Places<'_> {
-    /// The places and what is said of each; `None` beyond the last place that a file can have.
-    fn each(&self) -> impl Iterator<Item = (Option<u16>, ObjectHandle)> + '_ {
-        let places = (usize::from(self.first)..).map(|place| u16::try_from(place).ok());
-        places.zip(self.objects.iter().copied())
-    }
-}
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+        params::DEFAULT_TIMESLICE_US,
+    },
+    policy::{
+        accounting::{objects::Likeness, Accounting},
+        descriptor::Export,
+        event::{AllocDone, DescriptorPlaces, ExportTicket, ImportTicket, RefusalCause, Ticket},
+        slots::Slot,
+    },
+    store::List,
+};
 
 impl Accounting {
     /// Objects are about to be put into places of a control file (`OS_UNIX_EXPORT_OBJECT_TO_FD`,
-    /// `OS_UNIX_EXPORT_OBJECTS_TO_FD`). What they cost stays charged until the file is closed.
+    /// `OS_UNIX_EXPORT_OBJECTS_TO_FD`). Their cost stays charged until the file is closed.
     ///
     /// # Errors
     ///
-    /// What to tell the caller instead of forwarding the call.
-    pub fn begin_export(&mut self, export: &Places<'_>) -> Result<ExportTicket, Refusal> {
+    /// The refusal that the caller is told. The call is not forwarded.
+    pub fn begin_export(
+        &mut self,
+        export: &DescriptorPlaces<'_>,
+    ) -> Result<ExportTicket, RefusalCause> {
         let (client, file) = (export.client, export.file);
         let root = self
             .forest
@@ -56,14 +43,14 @@ impl Accounting {
             let object = object.ok_or(RefusalCause::UnknownObject)?;
             let kind = self.forest.objects.get(object).map(|object| object.kind);
             if matches!(kind, Some(Kind::Root | Kind::Device | Kind::Subdevice)) {
-                return Err(RefusalCause::NotCopyable.into());
+                return Err(RefusalCause::NotCopyable);
             }
             if self.exports.find(file, place).is_some() {
-                return Err(RefusalCause::PlaceTaken.into());
+                return Err(RefusalCause::PlaceTaken);
             }
             if self.exports.is_read(file) {
-                // What that import gives would not be known.
-                return Err(RefusalCause::FileInFlight.into());
+                // The result of that import would not be known.
+                return Err(RefusalCause::FileInFlight);
             }
         }
         let count = export.objects.len();
@@ -83,8 +70,8 @@ impl Accounting {
         Ok(ticket)
     }
 
-    /// The driver has answered a call that [`Accounting::begin_export`] agreed to. Not `asked`: it was not
-    /// reached.
+    /// The driver has answered a call that [`Accounting::begin_export`] agreed to. Not `asked`: it
+    /// was not reached.
     pub fn end_export(&mut self, ticket: ExportTicket, asked: bool) {
         let ExportTicket { mut names, exports } = ticket;
         if !asked {
@@ -98,21 +85,22 @@ impl Accounting {
         }
     }
 
-    /// Objects are about to be taken out of places of a control file (`OS_UNIX_IMPORT_OBJECT_FROM_FD`,
-    /// `OS_UNIX_IMPORT_OBJECTS_FROM_FD`), and put below a `parent` of the client. Each shares what the
-    /// exported object costs. Where nothing was exported nothing comes out. The driver must be asked
-    /// for them under the handles of [`ImportTicket::handle`].
+    /// Objects are about to be taken out of places of a control file
+    /// (`OS_UNIX_IMPORT_OBJECT_FROM_FD`, `OS_UNIX_IMPORT_OBJECTS_FROM_FD`), and put below a
+    /// `parent` of the client. Each shares what the exported object costs. A place to which nothing
+    /// was exported gives nothing. The driver must be asked for them under the handles of
+    /// [`ImportTicket::handle`].
     ///
     /// # Errors
     ///
-    /// What to tell the caller instead of forwarding the call.
+    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_import(
         &mut self,
-        import: &Places<'_>,
+        import: &DescriptorPlaces<'_>,
         parent: ObjectHandle,
-    ) -> Result<ImportTicket, Refusal> {
+    ) -> Result<ImportTicket, RefusalCause> {
         if !self.owns_client(import.client) {
-            return Err(RefusalCause::ForeignClient.into());
+            return Err(RefusalCause::ForeignClient);
         }
         let mut objects = List::new();
         objects.reserve(import.objects.len())?;
@@ -126,7 +114,7 @@ impl Accounting {
             let taken = from.map(|from| self.take(import.client, parent, object, from));
             let pushed = match taken.transpose() {
                 // Room was made above.
-                Ok(taken) => ticket.objects.push(taken).map_err(Refusal::from),
+                Ok(taken) => ticket.objects.push(taken).map_err(RefusalCause::from),
                 Err(refusal) => Err(refusal),
             };
             if let Err(refusal) = pushed {
@@ -137,8 +125,8 @@ impl Accounting {
         Ok(ticket)
     }
 
-    /// The driver has answered a call that [`Accounting::begin_import`] agreed to; `made` says of each place,
-    /// by its number in the call, whether its object is there.
+    /// The driver has answered a call that [`Accounting::begin_import`] agreed to; `made` says of
+    /// each place, by its number in the call, whether its object is there.
     pub fn end_import(&mut self, ticket: ImportTicket, made: impl Fn(usize) -> bool) {
         let ImportTicket { file, mut objects } = ticket;
         while let Some(object) = objects.pop() {
@@ -157,10 +145,10 @@ impl Accounting {
     /// Puts the objects into their places and holds the names that the call uses.
     fn put(
         &mut self,
-        export: &Places<'_>,
+        export: &DescriptorPlaces<'_>,
         process: Slot,
         ticket: &mut ExportTicket,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RefusalCause> {
         for (place, object) in export.each() {
             let (Some(place), false) = (place, object.0 == 0) else {
                 continue;
@@ -201,7 +189,7 @@ impl Accounting {
         parent: ObjectHandle,
         object: ObjectHandle,
         from: Slot,
-    ) -> Result<Ticket, Refusal> {
+    ) -> Result<Ticket, RefusalCause> {
         let from = self.exports.get(from).ok_or(RefusalCause::UnknownObject)?;
         let likeness = Likeness {
             class: from.class,

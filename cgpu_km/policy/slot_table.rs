@@ -5,18 +5,20 @@
 //! marks of former keys pile up. Room can be promised ahead, since what the driver has done can no
 //! longer fail here.
 
-use super::slots::Slot;
-use crate::store::{Exhausted, List};
+use crate::{
+    policy::{count::lower, slots::Slot, steps::step},
+    store::{Exhausted, List},
+};
 use core::num::NonZeroU32;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TableEntry {
     key: u64,
     /// `None`: the entry is free.
     value: Option<NonZeroU32>,
 }
 
-const FREE: Entry = Entry {
+const FREE: TableEntry = TableEntry {
     key: 0,
     value: None,
 };
@@ -26,16 +28,16 @@ const SMALLEST: usize = 16;
 
 /// The table. When the last key and the last promise go, the memory goes with them.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct SlotTable {
     /// Empty, or a power of two of which at most three quarters are taken or promised.
-    entries: List<Entry>,
+    entries: List<TableEntry>,
     taken: usize,
     promised: usize,
     seed: u64,
 }
 
-impl Table {
-    /// An empty table. Whoever chooses the keys must not know the seed, or can make them collide.
+impl SlotTable {
+    /// An empty table. A program that knows the seed could choose keys that collide.
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             entries: List::new(),
@@ -63,7 +65,7 @@ impl Table {
         Ok(())
     }
 
-    /// Keeps room for one key that will come later, by [`Table::insert_promised`].
+    /// Keeps room for one key that will come later, by [`SlotTable::insert_promised`].
     pub(super) fn promise(&mut self) -> Result<(), Exhausted> {
         self.reserve()?;
         self.promised += 1;
@@ -72,14 +74,14 @@ impl Table {
 
     /// Gives the room of one promise back.
     pub(super) fn forget_promise(&mut self) {
-        self.promised = self.promised.saturating_sub(1);
+        lower(&mut self.promised, 1);
         self.release_if_empty();
     }
 
     /// Adds a key that is not in the table yet.
     pub(super) fn insert(&mut self, key: u64, value: Slot) -> Result<(), Exhausted> {
         self.reserve()?;
-        self.place(Entry {
+        self.place(TableEntry {
             key,
             value: Some(value.number()),
         });
@@ -89,8 +91,8 @@ impl Table {
 
     /// Adds a key that is not in the table yet, into the room of one promise.
     pub(super) fn insert_promised(&mut self, key: u64, value: Slot) {
-        self.promised = self.promised.saturating_sub(1);
-        self.place(Entry {
+        lower(&mut self.promised, 1);
+        self.place(TableEntry {
             key,
             value: Some(value.number()),
         });
@@ -134,7 +136,7 @@ impl Table {
             }
         }
         self.put(hole, FREE);
-        self.taken -= 1;
+        lower(&mut self.taken, 1);
         self.release_if_empty();
     }
 
@@ -159,7 +161,7 @@ impl Table {
     }
 
     /// Puts an entry at the first free place from its home on.
-    fn place(&mut self, entry: Entry) {
+    fn place(&mut self, entry: TableEntry) {
         if entry.value.is_none() {
             return;
         }
@@ -174,7 +176,7 @@ impl Table {
         }
     }
 
-    fn put(&mut self, index: usize, entry: Entry) {
+    fn put(&mut self, index: usize, entry: TableEntry) {
         if let Some(place) = self.entries.get_mut(index) {
             *place = entry;
         }
@@ -205,15 +207,6 @@ impl Table {
     }
 }
 
-/// Counts a step of work, for the test that shows how work grows.
-#[cfg(test)]
-pub(super) fn step() {
-    super::tests::steps::count();
-}
-
-#[cfg(not(test))]
-pub(super) fn step() {}
-
 #[cfg(test)]
 mod tests {
     use super::super::slots::Slots;
@@ -239,7 +232,7 @@ mod tests {
             steps in proptest::collection::vec((0..64u64, 0..8usize, 0..5u8), 0..400)
         ) {
             let places = places(8);
-            let mut table = Table::new(seed);
+            let mut table = SlotTable::new(seed);
             let mut map = BTreeMap::new();
             let mut promised = 0;
             for (key, place, what) in steps {
@@ -281,7 +274,7 @@ mod tests {
     #[test]
     fn keys_that_are_taken_out_leave_no_trace() {
         let place = places(1)[0];
-        let mut table = Table::new(0);
+        let mut table = SlotTable::new(0);
         table.insert(0, place).unwrap();
         // A thousand different keys at a place: marks of them would fill the table.
         for key in 1..1000 {

@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The memory objects that a tenant has mapped through UVM.
 //!
-//! UVM duplicates what it maps (`uvm_map_external_allocation_on_gpu()`, uvm_map_external.c), once for each
-//! GPU: the memory stays until the mapping goes, whatever becomes of the object. Each mapping is therefore
-//! a hold on what the object costs.
+//! UVM duplicates what it maps (`uvm_map_external_allocation_on_gpu()`, uvm_map_external.c), once
+//! for each GPU: the memory stays until the mapping goes, whatever becomes of the object. Each
+//! mapping is therefore a hold on what the object costs.
 //!
-//! Mappings are kept in order of file, GPU and address. Those that share file and GPU never
-//! overlap, as in the driver. One of which a later mapping took a part is *split* in the driver; what is
-//! left of it there is not followed, it counts until its file is closed.
+//! GpuMappings are kept in order of file, GPU and address. Those that share file and GPU never
+//! overlap, as in the driver. One of which a later mapping took a part is *split* in the driver;
+//! what is left of it there is not followed, it counts until its file is closed.
 //!
-//! Each mapping takes page tables of its GPU's, which neighbours in the same order share: what a change of
-//! the order changes of them is told to the ledger ([`super::paging`]).
+//! Each mapping takes page tables of its GPU's, which neighbours in the same order share: what a
+//! change of the order changes of them is told to the ledger ([`super::paging`]).
 
-use super::event::{FileId, GpuId};
-use super::ledger::Change;
-use super::maps::Map;
-use super::order::{Keyed, Order, Path};
-use super::paging::Extent;
-use super::slots::{Ref, Slot};
-use super::table::step;
-use crate::nvidia::memory::PageSize;
-use crate::store::Exhausted;
+use crate::{
+    nvidia::memory::PageSize,
+    policy::{
+        event::Map,
+        ids::{FileId, GpuId},
+        ledger::Change,
+        paging::Extent,
+        skip_list::{Keyed, Path, SkipList},
+        slots::{Ref, Slot},
+        span::Span,
+        steps::step,
+    },
+    store::Exhausted,
+};
 
 /// Most mappings of one tenant. CUDA makes one for each piece of memory, of 2 MiB or more.
 pub(super) const MOST_MAPPINGS: usize = 1 << 18;
 
-/// What comes after all GPUs of a file: its split mappings, in order of their serial numbers.
+/// Comes after all GPUs of a file: its split mappings, in order of their serial numbers.
 const SPLIT: u64 = u64::MAX;
 
 /// File, GPU or [`SPLIT`], address or serial number.
-type Key = (u64, u64, u64);
+type MappingKey = (u64, u64, u64);
 
 /// How far a mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum MappingLife {
     /// The driver is being asked for it.
     Coming,
     /// The driver has it, since that moment.
@@ -43,27 +48,27 @@ enum Life {
 }
 
 #[derive(Debug)]
-struct Mapping {
-    key: Key,
+struct GpuMapping {
+    key: MappingKey,
     base: u64,
     length: u64,
-    life: Life,
+    life: MappingLife,
     gpu: GpuId,
     page: PageSize,
     uuid: [u8; 16],
-    /// What it keeps charged; `None` for memory that costs nothing.
+    /// Its hold on what it keeps charged; `None` for memory that costs nothing.
     hold: Option<Slot>,
 }
 
-impl Keyed for Mapping {
-    type Key = Key;
+impl Keyed for GpuMapping {
+    type Key = MappingKey;
 
-    fn key(&self) -> Key {
+    fn key(&self) -> MappingKey {
         self.key
     }
 }
 
-impl Mapping {
+impl GpuMapping {
     /// Its last byte.
     fn last(&self) -> u64 {
         self.base.saturating_add(self.length - 1)
@@ -77,24 +82,24 @@ impl Mapping {
         }
     }
 
-    /// Where it stands in the order that tells which mappings are neighbours; `None`: it is split, and takes
-    /// its tables alone.
+    /// Its place in the order that tells which mappings are neighbours; `None`: it is split,
+    /// and takes its tables alone.
     fn place(&self) -> Option<(u64, u64)> {
         (self.key.1 != SPLIT).then_some((self.key.0, self.key.1))
     }
 }
 
-/// What [`Mappings::prepare`] has split, with what it was before.
+/// The mappings that [`GpuMappings::prepare`] has split, as they were before.
 #[derive(Debug)]
 pub(super) struct Splits {
-    was: [Option<(Slot, Life)>; 2],
+    was: [Option<(Slot, MappingLife)>; 2],
     /// The way to the new one's place; `None`: what was split stood on it.
     path: Option<Path>,
-    /// What that means for the GPU's page tables.
+    /// The change of the GPU's page tables.
     pub(super) tables: Change,
 }
 
-/// Where a walk over the mappings in a span is.
+/// A walk over the mappings in a span.
 #[derive(Debug)]
 pub(super) struct Walk {
     span: Span,
@@ -107,16 +112,16 @@ pub(super) struct Walk {
 /// A mapping that is gone.
 #[derive(Debug)]
 pub(super) struct Gone {
-    /// What is to be released.
+    /// The hold that is to be released.
     pub(super) hold: Option<Slot>,
     pub(super) gpu: GpuId,
-    /// What that means for the GPU's page tables.
+    /// The change of the GPU's page tables.
     pub(super) tables: Change,
 }
 
-/// A mapping of a tenant, as [`super::Accounting::mapped`] tells it.
+/// A mapping of a tenant, as `Accounting::mapped` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct FoundMapping {
     pub(super) name: Ref,
     /// The GPU that it is for, as UVM names it.
     pub uuid: [u8; 16],
@@ -124,19 +129,6 @@ pub struct Mapped {
     pub base: u64,
     /// Its length in bytes.
     pub length: u64,
-}
-
-/// A part of an address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The UVM file, which is the address space.
-    pub file: FileId,
-    /// On this GPU alone.
-    pub gpu: Option<GpuId>,
-    /// The first byte.
-    pub base: u64,
-    /// The last byte.
-    pub last: u64,
 }
 
 /// Why a mapping cannot be made now.
@@ -157,16 +149,16 @@ impl From<Exhausted> for Conflict {
 
 /// All mappings of a tenant.
 #[derive(Debug)]
-pub(super) struct Mappings {
-    records: Order<Mapping>,
+pub(super) struct GpuMappings {
+    records: SkipList<GpuMapping>,
     /// Counts what happens, so that it can be told what was there before.
     clock: u64,
 }
 
-impl Mappings {
+impl GpuMappings {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
-            records: Order::new(seed),
+            records: SkipList::new(seed),
             clock: 0,
         }
     }
@@ -180,8 +172,8 @@ impl Mappings {
         self.clock
     }
 
-    /// Makes room for a mapping, so that [`Mappings::insert`] cannot fail, and splits what it would take
-    /// parts of.
+    /// Makes room for a mapping, so that [`GpuMappings::insert`] cannot fail, and splits what it
+    /// would take parts of.
     pub(super) fn prepare(
         &mut self,
         file: FileId,
@@ -207,7 +199,7 @@ impl Mappings {
         while let Some(slot) = at {
             step();
             let record = self.records.get(slot).ok_or(Exhausted)?;
-            if record.life == Life::Coming {
+            if record.life == MappingLife::Coming {
                 return Err(Conflict::InFlight);
             }
             if record.last() <= last {
@@ -219,7 +211,7 @@ impl Mappings {
         }
         let coming = |slot: Slot| {
             let record = self.records.get(slot);
-            record.is_some_and(|record| record.life == Life::Coming)
+            record.is_some_and(|record| record.life == MappingLife::Coming)
         };
         if left.is_some_and(coming) {
             return Err(Conflict::InFlight);
@@ -236,8 +228,8 @@ impl Mappings {
         Ok(Splits { was, path, tables })
     }
 
-    /// Makes of what was split what it was, nothing having happened since. Gives what that means for the GPU's
-    /// page tables.
+    /// Makes of what was split what it was, nothing having happened since. Gives what that means
+    /// for the GPU's page tables.
     pub(super) fn rejoin(&mut self, splits: &Splits) -> Change {
         let mut tables = Change::default();
         for (slot, life) in splits.was.into_iter().flatten() {
@@ -251,8 +243,8 @@ impl Mappings {
         tables
     }
 
-    /// Adds a mapping that the driver is about to be asked for, for which [`Mappings::prepare`] has made
-    /// room. Gives what that means for the GPU's page tables, too.
+    /// Adds a mapping that the driver is about to be asked for, for which [`GpuMappings::prepare`]
+    /// has made room. Gives what that means for the GPU's page tables, too.
     pub(super) fn insert(
         &mut self,
         map: &Map,
@@ -260,11 +252,11 @@ impl Mappings {
         hold: Option<Slot>,
         splits: &Splits,
     ) -> Result<(Ref, Change), Exhausted> {
-        let slot = self.records.insert(Mapping {
+        let slot = self.records.insert(GpuMapping {
             key: (map.file.0, u64::from(map.gpu.0), map.base),
             base: map.base,
             length: map.length,
-            life: Life::Coming,
+            life: MappingLife::Coming,
             gpu: map.gpu,
             page,
             uuid: map.uuid,
@@ -280,8 +272,8 @@ impl Mappings {
         let now = self.clock;
         let slot = self.records.find(name);
         if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
-            if record.life == Life::Coming {
-                record.life = Life::Here(now);
+            if record.life == MappingLife::Coming {
+                record.life = MappingLife::Here(now);
             }
         }
     }
@@ -289,7 +281,7 @@ impl Mappings {
     /// The driver has the mapping no longer, or never had it.
     pub(super) fn drop(&mut self, name: Ref) -> Option<Gone> {
         let slot = self.records.find(name)?;
-        if self.records.get(slot)?.life == Life::Split {
+        if self.records.get(slot)?.life == MappingLife::Split {
             return None;
         }
         self.remove(slot, None)
@@ -299,17 +291,17 @@ impl Mappings {
     pub(super) fn take_of(&mut self, file: FileId) -> Option<Gone> {
         let slot = self.records.from((file.0, 0, 0))?;
         let record = self.records.get(slot)?;
-        match record.key.0 == file.0 {
-            true => self.remove(slot, None),
-            false => None,
+        if record.key.0 != file.0 {
+            return None;
         }
+        self.remove(slot, None)
     }
 
     /// The first mapping that lies whole in a span and was there at that moment.
-    pub(super) fn within(&self, span: Span, moment: u64) -> Option<Mapped> {
+    pub(super) fn within(&self, span: Span, moment: u64) -> Option<FoundMapping> {
         let slot = self.next_within(&mut self.walk(span), moment)?;
         let record = self.records.get(slot)?;
-        Some(Mapped {
+        Some(FoundMapping {
             name: self.records.name(slot)?,
             uuid: record.uuid,
             base: record.base,
@@ -327,8 +319,8 @@ impl Mappings {
         }
     }
 
-    /// Takes the next mapping of a walk out that lies whole in the span and was there at that moment: the driver has
-    /// it no longer.
+    /// Takes the next mapping of a walk out that lies whole in the span and was there at that
+    /// moment: the driver has it no longer.
     pub(super) fn take_next(&mut self, walk: &mut Walk, moment: u64) -> Option<Gone> {
         let slot = self.next_within(walk, moment)?;
         if self.records.behind(walk.path.before()) != Some(slot) {
@@ -353,7 +345,7 @@ impl Mappings {
                 while let Some(slot) = at.filter(|&at| self.begins(at, file, key.1, span.last)) {
                     step();
                     let record = self.records.get(slot)?;
-                    let old = matches!(record.life, Life::Here(since) if since <= moment);
+                    let old = matches!(record.life, MappingLife::Here(since) if since <= moment);
                     if old && record.last() <= span.last {
                         return Some(slot);
                     }
@@ -383,7 +375,7 @@ impl Mappings {
         let serial = self.clock;
         if let Some(record) = self.records.get_mut(slot) {
             record.key = (record.key.0, SPLIT, serial);
-            record.life = Life::Split;
+            record.life = MappingLife::Split;
         }
         out.and(self.link(slot, None))
     }
@@ -396,8 +388,8 @@ impl Mappings {
         Some(Gone { hold, gpu, tables })
     }
 
-    /// What tables a mapping takes, and what it shares with its neighbours: more than without it, less than
-    /// without it.
+    /// Bytes of tables that a mapping takes or shares with its neighbours: more than without it,
+    /// less than without it.
     fn tables(&self, before: Option<Slot>, slot: Slot, behind: Option<Slot>) -> Change {
         let Some(own) = self.records.get(slot) else {
             return Change::default();

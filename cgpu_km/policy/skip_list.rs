@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Records in the order of their keys: a skip list.
 //!
-//! A record is found, put in and taken out in a time that grows with the logarithm of their number, whatever keys
-//! the tenant chooses: on how many levels one stands is drawn from a seed of which it knows nothing.
+//! A record is found, put in and taken out in a time that grows with the logarithm of their number,
+//! whatever keys the tenant chooses: on how many levels one stands is drawn from a seed of which it
+//! knows nothing.
 
-use super::slots::{Named, Ref, Slot};
-use super::table::step;
-use crate::store::Exhausted;
+use crate::{
+    policy::{
+        slots::{Named, Ref, Slot},
+        steps::step,
+    },
+    store::Exhausted,
+};
 
 /// Enough for 2^18 records, where a quarter of those of each level is on the next.
 const LEVELS: usize = 9;
 type Links = [Option<Slot>; LEVELS];
 
-/// What has a place in an order.
+/// A record that has a place in an order.
 pub(super) trait Keyed {
-    /// What it is ordered by.
+    /// The order is by this.
     type Key: Ord + Copy;
 
     /// Its key. It may change only while the record is out of the order.
@@ -22,7 +27,7 @@ pub(super) trait Keyed {
 }
 
 #[derive(Debug)]
-struct Node<T> {
+struct SkipNode<T> {
     value: T,
     next: Links,
 }
@@ -40,17 +45,18 @@ impl Path {
 
 /// Records that are in order, or for a moment out of it.
 #[derive(Debug)]
-pub(super) struct Order<T> {
-    nodes: Named<Node<T>>,
+pub(super) struct SkipList<T> {
+    nodes: Named<SkipNode<T>>,
     first: Links,
     /// No record is on this level or above.
     levels: usize,
-    /// The way to where a record was put in or taken out last. Who uses addresses one after the other is there already.
+    /// The way to where a record was put in or taken out last. A program that uses addresses one
+    /// after the other is there already.
     recent: Path,
     seed: u64,
 }
 
-impl<T: Keyed> Order<T> {
+impl<T: Keyed> SkipList<T> {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             nodes: Named::new(),
@@ -66,7 +72,7 @@ impl<T: Keyed> Order<T> {
         self.nodes.len()
     }
 
-    /// Makes room, so that the next [`Order::insert`] cannot fail.
+    /// Makes room, so that the next [`SkipList::insert`] cannot fail.
     pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
         self.nodes.reserve()
     }
@@ -139,13 +145,13 @@ impl<T: Keyed> Order<T> {
         Path(path)
     }
 
-    /// Adds a record, which [`Order::link`] puts in its place.
+    /// Adds a record, which [`SkipList::link`] puts in its place.
     pub(super) fn insert(&mut self, value: T) -> Result<Slot, Exhausted> {
         let next = [None; LEVELS];
-        self.nodes.insert(Node { value, next })
+        self.nodes.insert(SkipNode { value, next })
     }
 
-    /// Drops a record that [`Order::unlink`] has taken out of the order.
+    /// Drops a record that [`SkipList::unlink`] has taken out of the order.
     pub(super) fn discard(&mut self, slot: Slot) {
         self.nodes.discard(slot);
         if self.nodes.len() == 0 {
@@ -229,7 +235,7 @@ mod tests {
         }
     }
 
-    fn all(order: &Order<u16>) -> Vec<u16> {
+    fn all(order: &SkipList<u16>) -> Vec<u16> {
         let mut found = Vec::new();
         let mut at = order.behind(None);
         while let Some(slot) = at {
@@ -245,7 +251,7 @@ mod tests {
             keys in proptest::collection::vec((0..200u16, prop::bool::weighted(0.6)), 0..400),
             seed: u64,
         ) {
-            let mut order = Order::new(seed);
+            let mut order = SkipList::new(seed);
             let mut model = BTreeSet::new();
             for (key, goes_in) in keys {
                 let path = order.path(key);

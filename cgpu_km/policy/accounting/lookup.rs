@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The accounting of one tenant: what they can tell.
+//! The accounting of one tenant: what it can tell.
 
-use super::accounting::Accounting;
-use super::audit::AuditRecord;
-use super::boost::Boost;
-use super::event::{FileId, GpuId, ProcessId};
-use super::ledger::{FbView, ShareView};
-use super::object::Object;
-use crate::nvidia::capability::Capabilities;
-use crate::nvidia::class::Kind;
-use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
+use crate::{
+    nvidia::{
+        capability::Capabilities,
+        class::Kind,
+        handle::{ClassId, ClientHandle, ObjectHandle},
+    },
+    policy::{
+        accounting::Accounting,
+        audit::AuditRecord,
+        boost::Boost,
+        ids::{FileId, GpuId, ProcessId},
+        object::Object,
+        share_view::{FbView, ShareView},
+    },
+};
 
 impl Accounting {
     /// The state of the tenant's share of a GPU; `None`: it has none.
     pub fn share(&self, gpu: GpuId) -> Option<ShareView> {
         let share = self.accounts.ledgers.of(gpu)?;
         let ledger = self.accounts.ledgers.get(share)?;
-        Some(*ledger.view())
+        Some(ledger.view())
     }
 
-    /// What the tenant is to be told about a GPU's memory; `None`: it has no share of it.
+    /// The size of a GPU's memory as the tenant is told it; `None`: it has no share of the GPU.
     pub fn fb_view(&self, gpu: GpuId) -> Option<FbView> {
         self.share(gpu).map(|share| FbView {
             limit: share.limit,
@@ -27,13 +33,13 @@ impl Accounting {
         })
     }
 
-    /// What the tenant may do with a GPU; without one, or with one that is not its own, what it may do
-    /// with any of its own.
+    /// The tenant's rights on a GPU; without one, or with one that is not its own, what it may
+    /// do with any of its own.
     pub fn capabilities(&self, gpu: Option<GpuId>) -> Capabilities {
         let ledgers = &self.accounts.ledgers;
         let own = gpu.and_then(|gpu| ledgers.get(ledgers.of(gpu)?));
         match own {
-            Some(ledger) => ledger.capabilities(),
+            Some(ledger) => ledger.capabilities,
             None => ledgers.all_capabilities(),
         }
     }
@@ -50,8 +56,8 @@ impl Accounting {
         self.audit.others()
     }
 
-    /// Calls `each` with every process that holds memory of a GPU, and its bytes. They add up to what
-    /// is `used` of the share. Shared memory counts for the process that has had it longest.
+    /// Calls `each` with every process that holds memory of a GPU, and its bytes. They add up to
+    /// what is `used` of the share. Shared memory counts for the process that has had it longest.
     pub fn processes(&self, gpu: GpuId, mut each: impl FnMut(ProcessId, u64)) {
         if let Some(share) = self.accounts.ledgers.of(gpu) {
             for (process, bytes) in self.accounts.processes.holders(share) {
@@ -77,14 +83,14 @@ impl Accounting {
         ledger.map_or(Boost::OFF, |ledger| ledger.boosters.wish())
     }
 
-    /// What a process holds of a GPU's memory, in bytes: its part of [`Accounting::processes`].
+    /// Bytes of a GPU's memory that a process holds: its part of [`Accounting::processes`].
     pub fn held_by(&self, gpu: GpuId, process: ProcessId) -> u64 {
         let share = self.accounts.ledgers.of(gpu);
         share.map_or(0, |share| self.accounts.processes.bytes(share, process))
     }
 
-    /// Nothing of a GPU is charged or asked for, and no object is at or below a device object of it, or on
-    /// its way there.
+    /// Nothing of a GPU is charged or asked for, and no object is at or below a device object of
+    /// it, or on its way there.
     pub fn is_share_idle(&self, gpu: GpuId) -> bool {
         let share = self.accounts.ledgers.of(gpu);
         let ledger = share.and_then(|share| self.accounts.ledgers.get(share));
@@ -96,8 +102,8 @@ impl Accounting {
         self.accounts.processes.has(process)
     }
 
-    /// Nothing is charged or asked for, and there is no client, no mapping or range for one, no managed
-    /// memory and nothing behind a descriptor.
+    /// Nothing is charged or asked for, and there is no client, no mapping or range for one, no
+    /// managed memory and nothing behind a descriptor.
     pub fn is_idle(&self) -> bool {
         self.forest.is_empty()
             && self.mappings.is_empty()
@@ -114,7 +120,7 @@ impl Accounting {
         self.accounts.ledgers.is_active(share).then(|| ledger.gpu())
     }
 
-    /// What an object's class is to us; `None`: the client has no such object.
+    /// The kind of an object's class; `None`: the client has no such object.
     pub fn kind_of(&self, client: ClientHandle, object: ObjectHandle) -> Option<Kind> {
         Some(self.object(client, object)?.kind)
     }

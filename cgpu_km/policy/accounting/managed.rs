@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The accounting of one tenant: managed memory that programs map and use.
+
+use crate::{
+    nvidia::memory::PageSize,
+    policy::{
+        accounting::Accounting,
+        event::RefusalCause,
+        ids::{FileId, GpuId},
+        ledger::Change,
+        ledgers::NoSuchShare,
+        managed::{
+            account, change_of, grant, ledgers_of, mode, order, put_out, room_beside, Admission,
+            ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
+        },
+        managed_space::{ManagedWish, Piece, PieceState, Tally},
+        paging::Extent,
+        span::last_of,
+    },
+    store::{Exhausted, List},
+    uapi::ManagedMode,
+};
+
+impl Accounting {
+    /// Changes the fate of managed memory that is mapped on a GPU from now on. A spilled piece
+    /// stays so until there is room; a piece that counts goes on counting, and leaves for memory
+    /// objects where the mode is [`ManagedMode::Spill`] alone.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_managed_mode(&mut self, gpu: GpuId, mode: ManagedMode) -> Result<(), NoSuchShare> {
+        self.accounts.ledgers.set_managed_mode(gpu, mode)
+    }
+
+    /// The driver has mapped managed memory. Tells whether some of it does not fit: then
+    /// [`Accounting::tell`] says what the driver is to be told, before the program runs on.
+    ///
+    /// # Errors
+    ///
+    /// The mapping is to be taken away again.
+    pub fn map_managed(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: u64,
+    ) -> Result<bool, RefusalCause> {
+        let last = last_of(base, length).ok_or(RefusalCause::NoRange)?;
+        let ledgers = &mut self.accounts.ledgers;
+        let space = self.managed.enter(file)?;
+        // The driver has these no longer, if it has made place for this.
+        account(space, ledgers, (base, last), |s| s.remove(base, last))?;
+        let (shares, tables) = (space.shares, space.tables_more(base, last));
+        let fits = self.has_room(shares, tables);
+        let ledgers = &mut self.accounts.ledgers;
+        let space = self.managed.enter(file)?;
+        let granted = grant(space, ledgers, (base, last), tables, fits);
+        let counted = granted.inspect_err(|_| {
+            let shares = match space.shares {
+                0 => u32::MAX,
+                shares => shares,
+            };
+            for ledger in ledgers_of(shares, ledgers) {
+                let refused = &mut ledger.refusals.managed;
+                *refused = refused.saturating_add(1);
+            }
+        })?;
+        let piece = |base, last, state| Piece {
+            base,
+            last,
+            state,
+            wish: ManagedWish::default(),
+        };
+        // The whole is entered first, so that nothing is left of it if there is no memory.
+        account(space, ledgers, (base, last), |space| {
+            space.add(piece(base, last, PieceState::New))?;
+            let Some(cut) = counted else {
+                return Ok(());
+            };
+            let counts = |piece: &mut Piece| piece.state = PieceState::Counted;
+            let result = space.change(base, cut, counts);
+            result.inspect_err(|_| space.remove(base, last).unwrap_or(()))
+        })?;
+        Ok(counted != Some(last))
+    }
+
+    /// The driver is about to map memory of its own for all GPUs of a file: a pool of semaphores
+    /// (`UVM_ALLOC_SEMAPHORE_POOL`), the page by which work starts work
+    /// (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`). Its page tables are charged until the file is
+    /// closed: no answer says for certain that it is gone, and programs make one of each.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the caller is told. The call is not forwarded.
+    pub fn begin_fixed(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: u64,
+    ) -> Result<(), RefusalCause> {
+        let last = last_of(base, length).ok_or(RefusalCause::NoRange)?;
+        let page = PageSize::Small;
+        let more = Extent { base, last, page }.tables();
+        let shares = self.managed.enter(file)?.shares;
+        if !self.has_room(shares, more) {
+            let (wanted, free) = (more, 0);
+            return Err(RefusalCause::NoMemory { wanted, free });
+        }
+        let space = self.managed.enter(file)?;
+        space.fixed = space.fixed.saturating_add(more);
+        for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
+            ledger.lend_tables(Change::more(more));
+        }
+        Ok(())
+    }
+
+    /// There is room on every share of a set for so many bytes of page tables, or what counts can
+    /// make it.
+    fn has_room(&self, set: u32, tables: u64) -> bool {
+        let there = room_beside(set, &self.accounts.ledgers, tables).is_some();
+        there || self.makes_room(set, tables)
+    }
+
+    /// The driver has no managed memory there any more. A change that cannot be noted for lack of
+    /// memory changes nothing: it counts too much, never too little.
+    pub fn unmap_managed(&mut self, file: FileId, base: u64, length: u64) {
+        let Some(last) = last_of(base, length) else {
+            return;
+        };
+        let ledgers = &mut self.accounts.ledgers;
+        if let Some(space) = self.managed.space_mut(file) {
+            account(space, ledgers, (base, last), |s| s.remove(base, last)).unwrap_or(());
+        }
+    }
+
+    /// The next order for memory that was just mapped there; `late`: a GPU had
+    /// time to touch it.
+    pub fn tell(&mut self, file: FileId, base: u64, length: u64, late: bool) -> Option<Tell> {
+        let last = last_of(base, length)?;
+        let number = self.managed.next();
+        let space = self.managed.space_mut(file)?;
+        let new = |piece: &&Piece| piece.state == PieceState::New;
+        let piece = *space.within(base, last).iter().find(new)?;
+        let change = |piece: &mut Piece| piece.state = PieceState::Telling(number);
+        space.change(piece.base, piece.last, change).ok()?;
+        let bring = late || space.prompt >= MOST_PROMPT;
+        if !bring {
+            space.prompt += 1;
+        }
+        Some(Tell {
+            order: order(file, &piece, number),
+            bring,
+        })
+    }
+
+    /// The driver was told, or could not be; then the mapping must be taken away.
+    pub fn told(&mut self, order: ManagedOrder, done: bool) {
+        let state = if done {
+            PieceState::Spilled
+        } else {
+            PieceState::New
+        };
+        self.finish(&order, PieceState::Telling(order.number), state);
+    }
+
+    /// A program's call about managed memory, for [`Accounting::end_touch`]; `None`: not all of it
+    /// is managed.
+    ///
+    /// # Errors
+    ///
+    /// No memory.
+    pub fn begin_touch(
+        &mut self,
+        file: FileId,
+        base: u64,
+        length: u64,
+    ) -> Result<Option<ManagedTouch>, Exhausted> {
+        let number = self.managed.next();
+        let place = last_of(base, length).zip(self.managed.space_mut(file));
+        let Some((last, space)) = place else {
+            return Ok(None);
+        };
+        if !space.covers(base, last) {
+            return Ok(None);
+        }
+        let mut runs: List<Run> = List::new();
+        for piece in space.within(base, last) {
+            let (from, to) = (piece.base.max(base), piece.last.min(last));
+            let counts = piece.state == PieceState::Counted;
+            let length = to - from + 1;
+            match runs.last_mut() {
+                Some(run) if run.counts == counts => run.length += length,
+                _ => runs.push(Run {
+                    base: from,
+                    length,
+                    counts,
+                })?,
+            }
+        }
+        if runs.iter().any(|run| run.counts) {
+            space.hold(number, base, last)?;
+        }
+        Ok(Some(ManagedTouch { runs, file, number }))
+    }
+
+    /// The call has ended.
+    pub fn end_touch(&mut self, touch: ManagedTouch) {
+        if let Some(space) = self.managed.space_mut(touch.file) {
+            space.release(touch.number);
+        }
+    }
+
+    /// Notes a program's wish. If there is no memory to note it, it is forgotten.
+    pub fn wish(&mut self, file: FileId, base: u64, length: u64, wish: impl Fn(&mut ManagedWish)) {
+        let place = last_of(base, length).zip(self.managed.space_mut(file));
+        if let Some((last, space)) = place {
+            let change = |piece: &mut Piece| wish(&mut piece.wish);
+            space.change(base, last, change).unwrap_or(());
+        }
+    }
+
+    /// All of a span is managed, and some of it does not count or is next to what does not.
+    pub fn is_spilled_in(&self, file: FileId, base: u64, length: u64) -> bool {
+        let place = last_of(base, length).zip(self.managed.space(file));
+        place.is_some_and(|(last, space)| space.covers(base, last) && space.tally.spilled != 0)
+    }
+
+    /// How UVM names one of the GPUs that have got an address space in a file, counted from 0.
+    pub fn managed_home(&self, file: FileId, number: usize) -> Option<[u8; 16]> {
+        self.managed.space(file)?.home(number)
+    }
+
+    /// A GPU, which UVM names by this UUID, is to get an address space in a UVM file.
+    pub fn enter_managed(
+        &mut self,
+        file: FileId,
+        gpu: GpuId,
+        uuid: &[u8; 16],
+    ) -> Result<Admission, Exhausted> {
+        let Some(share) = self.accounts.ledgers.of(gpu) else {
+            return Ok(Admission::Ready);
+        };
+        let space = self.managed.enter(file)?;
+        space.name_home(share, *uuid)?;
+        if space.shares & share.bit() != 0 {
+            return Ok(Admission::Ready);
+        }
+        let all = space.all();
+        let room = room_beside(share.bit(), &self.accounts.ledgers, all.tables);
+        if room.is_some_and(|room| all.blocks <= room) {
+            space.shares |= share.bit();
+            if let Some(ledger) = self.accounts.ledgers.get_mut(share) {
+                ledger.move_managed(&change_of(Tally::default(), all));
+            }
+            return Ok(Admission::Ready);
+        }
+        let room = room.unwrap_or(0);
+        let mode = mode(share.bit(), &self.accounts.ledgers);
+        if mode != ManagedMode::Spill {
+            return Ok(Admission::Refused);
+        }
+        let number = self.managed.next();
+        let order = self.managed.space_mut(file).and_then(|space| {
+            let excess = space.tally.blocks.saturating_sub(room);
+            put_out(space, excess, number)
+        });
+        Ok(order.map_or(Admission::Refused, Admission::Crowded))
+    }
+
+    /// The driver has closed a file, with all its ranges.
+    pub(super) fn close_managed(&mut self, file: FileId) {
+        let spaces = &mut self.managed.spaces;
+        let Ok(place) = spaces.binary_search_by_key(&file.0, |s| s.file.0) else {
+            return;
+        };
+        if let Some(space) = spaces.get_mut(place) {
+            let gone = change_of(space.all(), Tally::default());
+            for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
+                ledger.move_managed(&gone);
+            }
+        }
+        if let Some(tail) = spaces.get_mut(place..) {
+            tail.rotate_left(1);
+        }
+        spaces.pop();
+    }
+
+    /// Gives the state of an order's piece up for another one, as far as it still has it.
+    pub(super) fn finish(&mut self, order: &ManagedOrder, from: PieceState, to: PieceState) {
+        let ledgers = &mut self.accounts.ledgers;
+        let Some(space) = self.managed.space_mut(order.file) else {
+            return;
+        };
+        let span = (order.base, order.last());
+        let change = |piece: &mut Piece| {
+            if piece.state == from {
+                piece.state = to;
+            }
+        };
+        account(space, ledgers, span, |space| {
+            space.change(span.0, span.1, change)
+        })
+        .unwrap_or(());
+    }
+}

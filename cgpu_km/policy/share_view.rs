@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The view of a tenant's share of a GPU.
+
+use crate::uapi::ManagedMode;
+
+/// The size of a GPU's memory as a tenant is told it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FbView {
+    /// The size that the GPU seems to have.
+    pub limit: u64,
+    /// Bytes of it that are left.
+    pub free: u64,
+}
+
+/// The state of a tenant's share of one GPU. Memory is in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareView {
+    /// The most that may be taken.
+    pub limit: u64,
+    /// Taken by objects that show a size.
+    pub used: u64,
+    /// Asked of the driver and not answered yet.
+    pub reserved: u64,
+    /// Taken invisibly by compute contexts and page tables; counts against the limit as well.
+    pub overhead: u64,
+    /// The most that `used` ever was.
+    pub peak: u64,
+    /// The most that `overhead` ever was.
+    pub overhead_peak: u64,
+    /// How often it came to be over the limit ([`ShareView::over`]).
+    pub over_count: u64,
+    /// Calls refused because the limit was reached.
+    pub refused: u64,
+    /// Calls refused for any other reason; those that concern no GPU in particular count on each.
+    pub refused_calls: u64,
+    /// Live RM objects at or below a device object of this GPU.
+    pub objects: u64,
+    /// RM clients with a device object of this GPU.
+    pub clients: u64,
+    /// The fate of managed memory that does not fit.
+    pub managed_mode: ManagedMode,
+    /// Managed memory that the GPU may hold; counts against the limit, and is not in `used`.
+    pub managed: u64,
+    /// The most that `managed` ever was.
+    pub managed_peak: u64,
+    /// Managed memory that the GPU may not hold, because it did not fit: it is in host memory.
+    pub spilled: u64,
+    /// Mappings of managed memory that were refused.
+    pub managed_refused: u64,
+}
+
+impl ShareView {
+    /// Bytes that may still be taken.
+    pub fn free(&self) -> u64 {
+        self.limit
+            .saturating_sub(self.used)
+            .saturating_sub(self.overhead)
+            .saturating_sub(self.managed)
+            .saturating_sub(self.reserved)
+    }
+
+    /// More is taken than the limit allows, because it was lowered.
+    pub fn over(&self) -> bool {
+        self.excess() > 0
+    }
+
+    /// How much more is taken than the limit allows.
+    pub fn excess(&self) -> u64 {
+        self.used
+            .saturating_add(self.overhead)
+            .saturating_add(self.managed)
+            .saturating_add(self.reserved)
+            .saturating_sub(self.limit)
+    }
+}
