@@ -86,10 +86,15 @@ impl Abi {
         abi
     }
 
-    /// The number behind one of NVIDIA's names; panics if `names.txt` does not ask for it.
+    /// The number behind one of NVIDIA's names, if this release has it.
+    pub fn find(&self, name: &str) -> Option<u64> {
+        self.numbers.get(name).copied()
+    }
+
+    /// The number behind one of NVIDIA's names; panics if this release or `names.txt` lacks it.
     pub fn number(&self, name: &str) -> u64 {
-        let found = self.numbers.get(name);
-        *found.unwrap_or_else(|| panic!("{} has no number {name}", self.version))
+        let found = self.find(name);
+        found.unwrap_or_else(|| panic!("{} has no number {name}", self.version))
     }
 
     /// The same in 32 bits, the size of commands and enumerations.

@@ -72,6 +72,8 @@ pub struct Gpu {
     gsp: Gsp,
     bar1: Window,
     bar2: Window,
+    /// Kernels that were launched.
+    launches: u64,
     /// How often each register was read or written, for the log.
     seen: HashMap<(bool, u64), u64>,
 }
@@ -79,13 +81,9 @@ pub struct Gpu {
 impl Gpu {
     /// A GPU after power on.
     pub fn new(abi: Abi, model: GpuModel, log: Log) -> Self {
-        let engines = engines::of(&model);
         let config = ConfigSpace::new(&model);
-        let facts = Facts {
-            abi,
-            model,
-            engines,
-        };
+        let facts = Facts::new(abi, model);
+        let gsp = Gsp::new(&facts.abi);
         let bar1 = Window::new("bar1", Place::video(facts.bar1_root()));
         let bar2 = Window::new("bar2", Place::video(facts.bar2_root()));
         let units = Units {
@@ -100,9 +98,10 @@ impl Gpu {
             units,
             config,
             fsp: Fsp::default(),
-            gsp: Gsp::default(),
+            gsp,
             bar1,
             bar2,
+            launches: 0,
             seen: HashMap::new(),
         };
         gpu.gsp.prepare();
@@ -361,6 +360,14 @@ impl Gpu {
     /// Does what channels want after they ran.
     fn fulfil(&mut self, wishes: Vec<Wish>) {
         for wish in wishes {
+            for kernel in &wish.launches {
+                self.launches += 1;
+                if worth_a_line(self.launches) {
+                    self.units
+                        .log
+                        .say("compute", format_args!("{kernel:x?} #{}", self.launches));
+                }
+            }
             if wish.non_stall {
                 let runlist = wish.channel.runlist;
                 let vectors: Vec<u32> =

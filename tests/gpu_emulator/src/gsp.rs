@@ -3,6 +3,7 @@
 //! messages come in a queue, and answers go back in another.
 
 pub mod answers;
+pub mod controls;
 pub mod counts;
 pub mod knowledge;
 pub mod objects;
@@ -10,7 +11,7 @@ pub mod queues;
 pub mod recordings;
 pub mod rpc;
 
-use crate::{log::Log, units::Units};
+use crate::{abi::Abi, log::Log, units::Units};
 use counts::Counts;
 use knowledge::Knowledge;
 use objects::Objects;
@@ -25,7 +26,7 @@ struct Partial {
 }
 
 /// GSP: off, or with queues.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gsp {
     queues: Option<Queues>,
     partial: Option<Partial>,
@@ -33,6 +34,15 @@ pub struct Gsp {
 }
 
 impl Gsp {
+    /// GSP after power on, for a driver of this release.
+    pub fn new(abi: &Abi) -> Self {
+        Self {
+            queues: None,
+            partial: None,
+            knowledge: Knowledge::new(abi),
+        }
+    }
+
     /// Reads the recordings, which takes a second, before anyone waits for it.
     pub fn prepare(&mut self) {
         self.knowledge.recordings();

@@ -12,7 +12,7 @@
 //! | [`mmu`] | page tables |
 //! | [`interrupts`] | the tree of interrupts |
 //! | [`fsp`], [`gsp`] | boot, and the firmware's messages |
-//! | [`host`], [`copy_engine`], [`compute`] | channels and engines |
+//! | [`host`], [`copy_engine`], [`compute`], [`qmd`] | channels and engines |
 //! | [`model`], [`engines`], [`abi`] | data: the GPU, its engines, what the driver's headers say |
 //! | [`firmware`] | a firmware file without firmware |
 
@@ -35,6 +35,7 @@ pub mod mmu;
 pub mod model;
 pub mod pci;
 pub mod place;
+pub mod qmd;
 pub mod registers;
 pub mod units;
 pub mod vfio_user;

@@ -94,6 +94,8 @@ pub const ANSWERS: &[(&str, Answer)] = &[
         "NV2080_CTRL_CMD_CE_GET_ALL_PHYSICAL_CAPS",
         all_copy_engine_caps,
     ),
+    ("NV2080_CTRL_CMD_CE_GET_CE_PCE_MASK", physical_copy_engines),
+    ("NV2080_CTRL_CMD_PERF_GET_CURRENT_PSTATE", performance_state),
     ("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", name_string),
     (
         "NV2080_CTRL_CMD_GPU_GET_SHORT_NAME_STRING",
@@ -102,6 +104,16 @@ pub const ANSWERS: &[(&str, Answer)] = &[
 ];
 
 impl Facts {
+    /// What follows from a release and a GPU.
+    pub fn new(abi: Abi, model: GpuModel) -> Self {
+        let engines = engines::of(&model);
+        Self {
+            abi,
+            model,
+            engines,
+        }
+    }
+
     /// The first page table of BAR1, in video memory.
     pub fn bar1_root(&self) -> u64 {
         self.model.memory - BAR1_ROOT
@@ -506,6 +518,23 @@ fn all_copy_engine_caps(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShor
     Ok(0)
 }
 
+/// Each copy engine of the driver's is one of the GPU's.
+fn physical_copy_engines(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
+    let first = facts.abi.word("NV2080_ENGINE_TYPE_COPY0");
+    let mut mask = facts.record("NV2080_CTRL_CE_GET_CE_PCE_MASK_PARAMS", params)?;
+    let engine = mask.word("ceEngineType").wrapping_sub(first);
+    mask.set("pceMask", u64::from(1_u32.checked_shl(engine).unwrap_or(0)));
+    Ok(0)
+}
+
+fn performance_state(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
+    let highest = facts.abi.number("NV2080_CTRL_PERF_PSTATES_P0");
+    facts
+        .record("NV2080_CTRL_PERF_GET_CURRENT_PSTATE_PARAMS", params)?
+        .set("currPstate", highest);
+    Ok(0)
+}
+
 fn name_string(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
     let (flags, text) = params.split_first_chunk_mut::<4>().ok_or(TooShort)?;
     let name = match u32::from_le_bytes(*flags) {
@@ -534,13 +563,7 @@ mod tests {
     use super::*;
 
     fn facts() -> Facts {
-        let model = GpuModel::h200();
-        let engines = engines::of(&model);
-        Facts {
-            abi: Abi::of("550").expect("has a table"),
-            model,
-            engines,
-        }
+        Facts::new(Abi::of("550").expect("has a table"), GpuModel::h200())
     }
 
     #[test]

@@ -1,19 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the firmware knows besides the GPU itself: the driver's objects, and recorded answers.
 
-use super::{counts::Counts, objects::Objects, recordings::Recordings};
+use super::{
+    controls::{self, Control},
+    counts::Counts,
+    objects::Objects,
+    recordings::Recordings,
+};
+use crate::abi::Abi;
+use std::collections::HashMap;
 
 /// What answers depend on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Knowledge {
     /// What the driver has made.
     pub objects: Objects,
     /// How messages were answered.
     pub counts: Counts,
+    /// The controls that the driver's release has and that are known.
+    pub controls: HashMap<u32, Control>,
     recordings: Option<Recordings>,
 }
 
 impl Knowledge {
+    /// What is known when nothing has been made.
+    pub fn new(abi: &Abi) -> Self {
+        Self {
+            objects: Objects::default(),
+            counts: Counts::default(),
+            controls: controls::known(abi),
+            recordings: None,
+        }
+    }
+
     /// The recordings, which are read when they are first asked for.
     pub fn recordings(&mut self) -> &Recordings {
         self.recordings.get_or_insert_with(Recordings::read)

@@ -2,7 +2,8 @@
 //! The messages (rpc_global_enums.h), each by what it does to the GPU.
 
 use super::{
-    answers::{self, ANSWERS},
+    answers,
+    controls::Control,
     counts::{Question, Source},
     knowledge::Knowledge,
     objects::GspObject,
@@ -147,11 +148,11 @@ fn knowing(
     if command == number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS") {
         return Some(disable_channels(units, params));
     }
-    let found = ANSWERS.iter().find(|(name, _)| number(name) == command);
-    if let Some((_, answer)) = found {
-        return Some(answer(&units.facts, params));
+    match gsp.controls.get(&command).copied() {
+        Some(Control::Answer(answer)) => Some(answer(&units.facts, params)),
+        Some(Control::Told | Control::Absent) => Some(Ok(0)),
+        None => None,
     }
-    None
 }
 
 /// The first table of an address space, when the driver hands over its upper levels.

@@ -226,8 +226,15 @@ impl Channel {
             0xc0 => {
                 let state = &self.state;
                 let get = |address| state.get(&(subchannel, address)).copied().unwrap_or(0);
-                let kernel = self.compute.method(memory, space, &get, address, value)?;
-                outcome.launches.extend(kernel);
+                let mut at = compute::Surroundings {
+                    memory,
+                    space,
+                    get: &get,
+                };
+                if let Some(kernel) = self.compute.method(&mut at, address, value)? {
+                    kernel.complete(memory, clock::now())?;
+                    outcome.launches.push(kernel);
+                }
             }
             _ => {}
         }

@@ -17,6 +17,13 @@ pub struct Reduction {
 }
 
 impl Reduction {
+    /// The operation by the number that reports and QMDs have for it (class cbc0, `RED_*`).
+    pub fn of_report(operation: u32, signed: bool) -> Self {
+        // Add, minimum, maximum, increment, decrement, and, or, exclusive or.
+        let operation = [5, 0, 1, 6, 7, 3, 4, 2][operation as usize & 7];
+        Self { operation, signed }
+    }
+
     /// The new value, for numbers of this many bytes.
     fn apply(self, now: u64, payload: u64, bytes: usize) -> u64 {
         let unused = 64 - 8 * bytes as u32;
