@@ -5,9 +5,10 @@ use crate::{
     abi::Abi,
     bar::{Window, WindowAccess},
     clock, engines,
+    faults::Fault,
     fsp::{Fsp, FspRequest},
     gsp::{answers::Facts, Gsp},
-    host::{Host, Wish},
+    host::{channel::ChannelId, Host, Wish},
     interrupts::Interrupts,
     log::{worth_a_line, Log},
     memory::Memory,
@@ -33,6 +34,10 @@ const ENGINE_RESET: u32 = 1;
 const ENGINE_RESET_DEASSERTED: u32 = 2 << 8;
 /// Translations are being forgotten (`NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_TRIGGER`).
 const INVALIDATE_TRIGGER: u32 = 1 << 31;
+/// Events are in the queue (`NV_PFALCON_FALCON_IRQSTAT_SWGEN0`).
+const SWGEN0: u32 = 1 << 6;
+/// The error of an address that leads nowhere (nverror.h, `ROBUST_CHANNEL_FIFO_ERROR_MMU_ERR_FLT`).
+const MMU_FAULT: u32 = 31;
 /// Entries of the access counters' buffer.
 const ACCESS_COUNTERS: u32 = 4096;
 
@@ -72,6 +77,8 @@ pub struct Gpu {
     gsp: Gsp,
     bar1: Window,
     bar2: Window,
+    /// It has fallen off the bus.
+    lost: bool,
     /// Kernels that were launched.
     launches: u64,
     /// How often each register was read or written, for the log.
@@ -101,6 +108,7 @@ impl Gpu {
             gsp,
             bar1,
             bar2,
+            lost: false,
             launches: 0,
             seen: HashMap::new(),
         };
@@ -120,6 +128,8 @@ impl Gpu {
                 FSP_BOOTED,
             ),
             (registers::NV_PGSP_FALCON_ENGINE, ENGINE_RESET_DEASSERTED),
+            (registers::NV_PRISCV_RISCV_IRQMASK, SWGEN0),
+            (registers::NV_PRISCV_RISCV_IRQDEST, SWGEN0),
             (
                 registers::NV_USABLE_FB_SIZE_IN_MB,
                 (model.memory / MIB) as u32,
@@ -147,6 +157,9 @@ impl Gpu {
 
     /// Reads from a region.
     pub fn read(&mut self, region: Region, offset: u64, bytes: &mut [u8]) {
+        if self.lost {
+            return bytes.fill(0xff);
+        }
         match region {
             Region::Config => self.config.read(offset, bytes),
             Region::Bar0 => {
@@ -165,6 +178,9 @@ impl Gpu {
 
     /// Writes to a region.
     pub fn write(&mut self, region: Region, offset: u64, bytes: &[u8]) {
+        if self.lost {
+            return;
+        }
         match region {
             Region::Config => self.config.write(offset, bytes),
             Region::Bar0 => {
@@ -296,6 +312,12 @@ impl Gpu {
             r::NV_PFSP_MSGQ_HEAD_0 => self.fsp.set_message(0, value),
             r::NV_PFSP_MSGQ_TAIL_0 => self.fsp.set_message(1, value),
             r::NV_PGSP_FALCON_ENGINE => self.gsp_reset(value),
+            r::NV_PGSP_FALCON_IRQSCLR => {
+                let pending = self.units.registers.get(r::NV_PGSP_FALCON_IRQSTAT);
+                self.units
+                    .registers
+                    .set(r::NV_PGSP_FALCON_IRQSTAT, pending & !value);
+            }
             r::NV_PGSP_QUEUE_HEAD_0 => {
                 self.units.registers.set(register, value);
                 self.gsp.doorbell(&mut self.units);
@@ -368,6 +390,9 @@ impl Gpu {
                         .say("compute", format_args!("{kernel:x?} #{}", self.launches));
                 }
             }
+            if wish.faulted {
+                self.stop_channel(wish.channel, MMU_FAULT);
+            }
             if wish.non_stall {
                 let runlist = wish.channel.runlist;
                 let vectors: Vec<u32> =
@@ -377,6 +402,46 @@ impl Gpu {
                 }
             }
         }
+    }
+
+    /// Makes a fault happen.
+    pub fn inject(&mut self, fault: Fault) {
+        self.units.log.say("fault", format_args!("{fault:?}"));
+        match fault {
+            Fault::Xid(number, text) => {
+                self.gsp.error_log(&mut self.units, number, None, &text);
+                self.gsp_interrupt();
+            }
+            Fault::Channel(channel, number) => self.stop_channel(channel, number),
+            Fault::Refuse(class, status) => self.gsp.refuse(class, status),
+            Fault::Slow(delay) => self.gsp.slow(delay),
+            Fault::Mute => self.gsp.mute(),
+            Fault::Lost => self.lost = true,
+        }
+    }
+
+    /// Stops a channel with an error, and tells the driver.
+    fn stop_channel(&mut self, channel: ChannelId, number: u32) {
+        let Units { host, memory, .. } = &mut self.units;
+        if let Err(no) = host.fail(channel, number, memory) {
+            self.units
+                .log
+                .say("fault", format_args!("no error notifier: {no}"));
+        }
+        let text = format!("Ch {:08x}", channel.number);
+        self.gsp
+            .error_log(&mut self.units, number, Some(channel), &text);
+        self.gsp.channel_error(&mut self.units, channel, number);
+        self.gsp_interrupt();
+    }
+
+    /// The firmware tells the driver that events are in the queue.
+    fn gsp_interrupt(&mut self) {
+        let pending = self.units.registers.get(registers::NV_PGSP_FALCON_IRQSTAT);
+        self.units
+            .registers
+            .set(registers::NV_PGSP_FALCON_IRQSTAT, pending | SWGEN0);
+        self.units.interrupts.raise(engines::GSP_VECTOR);
     }
 
     /// Lets time pass: channels look at their semaphores again. Returns when to call again, if at

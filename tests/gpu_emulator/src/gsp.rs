@@ -11,11 +11,21 @@ pub mod queues;
 pub mod recordings;
 pub mod rpc;
 
-use crate::{abi::Abi, log::Log, units::Units};
+use crate::{
+    abi::{Abi, Record},
+    engines::Engine,
+    host::channel::ChannelId,
+    log::Log,
+    units::Units,
+};
 use counts::Counts;
 use knowledge::Knowledge;
 use objects::Objects;
 use queues::{Message, Queues};
+use std::{thread, time::Duration};
+
+/// The number of no channel (`INVALID_CHID`).
+const NO_CHANNEL: u32 = u32::MAX;
 
 /// A message whose end is in further ones (CONTINUATION_RECORD).
 #[derive(Debug)]
@@ -31,6 +41,10 @@ pub struct Gsp {
     queues: Option<Queues>,
     partial: Option<Partial>,
     knowledge: Knowledge,
+    /// How much later messages are answered.
+    delay: Duration,
+    /// It answers nothing any more.
+    mute: bool,
 }
 
 impl Gsp {
@@ -40,6 +54,8 @@ impl Gsp {
             queues: None,
             partial: None,
             knowledge: Knowledge::new(abi),
+            delay: Duration::ZERO,
+            mute: false,
         }
     }
 
@@ -80,6 +96,10 @@ impl Gsp {
 
     /// Takes all messages that are in the queue.
     pub fn doorbell(&mut self, units: &mut Units) {
+        if self.mute {
+            return;
+        }
+        thread::sleep(self.delay);
         while let Some(queues) = &mut self.queues {
             match queues.receive(&units.facts.abi, &mut units.memory) {
                 Ok(Some(message)) => self.take(units, message),
@@ -152,6 +172,59 @@ impl Gsp {
             };
             self.send(units, &part);
         }
+    }
+
+    /// The next allocation of this class is refused.
+    pub fn refuse(&mut self, class: u32, status: u32) {
+        self.knowledge.refuse = Some((class, status));
+    }
+
+    /// Messages are answered that much later.
+    pub fn slow(&mut self, delay: Duration) {
+        self.delay = delay;
+    }
+
+    /// Messages are not answered any more.
+    pub fn mute(&mut self) {
+        self.mute = true;
+    }
+
+    /// An error for the driver's log (OS_ERROR_LOG), of a channel or of none.
+    pub fn error_log(
+        &mut self,
+        units: &mut Units,
+        number: u32,
+        channel: Option<ChannelId>,
+        text: &str,
+    ) {
+        let name = "rpc_os_error_log_v17_00";
+        let mut body = vec![0; units.facts.abi.size(name)];
+        let mut record = Record::of(&units.facts.abi, name, &mut body).expect("has its size");
+        record.set("exceptType", u64::from(number));
+        let (runlist, channel) = channel.map_or((0, NO_CHANNEL), |id| (id.runlist, id.number));
+        record.set("runlistId", u64::from(runlist));
+        record.set("chid", u64::from(channel));
+        record.set_bytes("errString", &[], text.as_bytes());
+        self.event(units, "OS_ERROR_LOG", body);
+    }
+
+    /// A channel was stopped with an error (RC_TRIGGERED).
+    pub fn channel_error(&mut self, units: &mut Units, channel: ChannelId, number: u32) {
+        let abi = &units.facts.abi;
+        let runs = |engine: &&Engine| engine.runlist == channel.runlist;
+        let engine = units
+            .facts
+            .engines
+            .iter()
+            .find(runs)
+            .map_or(0, |e| e.rm_type(abi));
+        let name = "rpc_rc_triggered_v17_02";
+        let mut body = vec![0; abi.size(name)];
+        let mut record = Record::of(abi, name, &mut body).expect("has its size");
+        record.set("nv2080EngineType", u64::from(engine));
+        record.set("chid", u64::from(channel.number));
+        record.set("exceptType", u64::from(number));
+        self.event(units, "RC_TRIGGERED", body);
     }
 
     /// Sends an event: a message that answers none.

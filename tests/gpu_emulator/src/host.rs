@@ -6,11 +6,12 @@ pub mod methods;
 pub mod semaphore;
 
 use crate::{
+    clock,
     compute::Kernel,
     log::{worth_a_line, Log},
     memory::Memory,
     mmu::AddressSpace,
-    place::Place,
+    place::{NoMemory, Place},
 };
 use channel::{Channel, ChannelId, ChannelSetup, Outcome, Stop};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -89,6 +90,22 @@ impl Host {
         self.blocked.retain(|id| channels.contains_key(id));
         self.roots.retain(|(known, _)| *known != object);
         self.duplicates.remove(&object);
+    }
+
+    /// Stops a channel for good, and writes the error where its owner looks for it (nvos.h,
+    /// `NvNotification`).
+    pub fn fail(&mut self, id: ChannelId, error: u32, memory: &mut Memory) -> Result<(), NoMemory> {
+        let Some(entry) = self.channels.get_mut(&id) else {
+            return Ok(());
+        };
+        entry.channel.faulted = true;
+        let Some(notifier) = entry.channel.setup.notifier else {
+            return Ok(());
+        };
+        let status = u32::from(u16::MAX) << 16;
+        let words = [clock::now(), u64::from(error) | u64::from(status) << 32];
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        memory.write(notifier, &bytes)
     }
 
     /// Switches a channel off or on again; one that is on runs on at the next doorbell.

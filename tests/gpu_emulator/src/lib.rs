@@ -14,6 +14,7 @@
 //! | [`fsp`], [`gsp`] | boot, and the firmware's messages |
 //! | [`host`], [`copy_engine`], [`compute`], [`qmd`] | channels and engines |
 //! | [`model`], [`engines`], [`abi`] | data: the GPU, its engines, what the driver's headers say |
+//! | [`faults`] | what a test makes go wrong |
 //! | [`firmware`] | a firmware file without firmware |
 
 pub mod abi;
@@ -22,6 +23,7 @@ pub mod clock;
 pub mod compute;
 pub mod copy_engine;
 pub mod engines;
+pub mod faults;
 pub mod firmware;
 pub mod fsp;
 pub mod gpu;

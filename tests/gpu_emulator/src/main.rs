@@ -50,6 +50,9 @@ struct Serve {
     /// Number of GPUs.
     #[arg(long, default_value_t = 1)]
     gpus: u8,
+    /// A socket that takes faults, a line each. Of several GPUs each has its own.
+    #[arg(long)]
+    control: Option<PathBuf>,
     /// The driver's branch or release.
     #[arg(long, default_value = "550")]
     branch: String,
@@ -86,7 +89,11 @@ fn serve(args: &Serve) -> Result<(), Box<dyn Error>> {
     let mut waiting = Vec::new();
     for index in 0..args.gpus {
         let socket = numbered(&args.socket, index, args.gpus);
-        waiting.push(Waiting::bind(&socket, gpu(args, index)?)?);
+        let gpu = Waiting::bind(&socket, gpu(args, index)?)?;
+        if let Some(path) = &args.control {
+            gpu.control(&numbered(path, index, args.gpus))?;
+        }
+        waiting.push(gpu);
     }
     println!("ready");
     let threads: Vec<_> = waiting

@@ -44,6 +44,14 @@ registers! {
     NV_THERM_I2CS_SCRATCH_FSP_BOOT_COMPLETE = 0x02_00bc;
     /// Which 64 KiB of video memory PRAMIN begins at (hopper/gh100/pri_nv_xal_ep.h).
     NV_XAL_EP_BAR0_WINDOW = 0x10_fd40;
+    /// Forgets interrupts of GSP's processor (ampere/ga102/dev_falcon_v4.h).
+    NV_PGSP_FALCON_IRQSCLR = 0x11_0004;
+    /// Pending interrupts of GSP's processor; bit 6 (SWGEN0) says that events are in the queue.
+    NV_PGSP_FALCON_IRQSTAT = 0x11_0008;
+    /// Which interrupts are let through (ampere/ga102/dev_riscv_pri.h).
+    NV_PRISCV_RISCV_IRQMASK = 0x11_1528;
+    /// Which interrupts go to the driver.
+    NV_PRISCV_RISCV_IRQDEST = 0x11_152c;
     /// GSP's mailboxes (ampere/ga102/dev_gsp.h, hopper/gh100/dev_falcon_v4.h).
     NV_PGSP_FALCON_MAILBOX0 = 0x11_0040;
     /// The second mailbox.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device's side of vfio-user, by rust-vmm's server: one connection, until QEMU closes it.
 
-use crate::gpu::{Gpu, Region};
+use crate::{
+    faults::Fault,
+    gpu::{Gpu, Region},
+};
 use std::{
     fs::File,
-    io,
+    io::{self, BufRead as _, BufReader},
+    os::unix::net::UnixListener,
     path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
@@ -144,6 +148,18 @@ fn interrupts() -> Vec<IrqInfo> {
     (0..VFIO_PCI_NUM_IRQS).map(irq).collect()
 }
 
+/// Takes faults from connections to a socket, a line each. It ends with the program.
+fn control(shared: &Shared, listener: &UnixListener) {
+    for connection in listener.incoming().map_while(Result::ok) {
+        for line in BufReader::new(connection).lines().map_while(Result::ok) {
+            match Fault::parse(&line) {
+                Ok(fault) => shared.lock().gpu.inject(fault),
+                Err(_) => eprintln!("gpu-emulator: no such fault: {line}"),
+            }
+        }
+    }
+}
+
 /// Lets time pass for the GPU, until its bus is gone.
 fn clock(shared: &Shared) {
     let mut life = shared.lock();
@@ -181,6 +197,14 @@ impl Waiting {
             written: Condvar::new(),
         });
         Ok(Self { server, shared })
+    }
+
+    /// Takes faults from a socket as long as the program runs.
+    pub fn control(&self, path: &Path) -> io::Result<()> {
+        let listener = UnixListener::bind(path)?;
+        let shared = self.shared.clone();
+        thread::spawn(move || control(&shared, &listener));
+        Ok(())
     }
 
     /// Serves one connection to its end. Returns the lines of the summary.

@@ -19,6 +19,8 @@ pub struct Knowledge {
     pub counts: Counts,
     /// The controls that the driver's release has and that are known.
     pub controls: HashMap<u32, Control>,
+    /// The next allocation of this class has this status.
+    pub refuse: Option<(u32, u32)>,
     recordings: Option<Recordings>,
 }
 
@@ -29,6 +31,7 @@ impl Knowledge {
             objects: Objects::default(),
             counts: Counts::default(),
             controls: controls::known(abi),
+            refuse: None,
             recordings: None,
         }
     }

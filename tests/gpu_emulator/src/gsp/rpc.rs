@@ -288,6 +288,10 @@ fn alloc(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32,
     let size = said.get("paramsSize") as usize;
     let (at, status_at) = (abi.offset(ALLOC, "params"), abi.offset(ALLOC, "status"));
     let params = body.get(at..at + size).ok_or(TooShort)?;
+    if let Some(status) = refused(gsp, class) {
+        body[status_at..status_at + 4].copy_from_slice(&status.to_le_bytes());
+        return Ok(status);
+    }
     let (mut object, mut source) = (
         GspObject {
             parent,
@@ -331,6 +335,12 @@ fn alloc(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32,
     );
     body[status_at..status_at + 4].fill(0);
     Ok(0)
+}
+
+/// Refuses an allocation, if a test wants it: its status, and that of the message.
+fn refused(gsp: &mut Knowledge, class: u32) -> Option<u32> {
+    let (_, status) = gsp.refuse.take_if(|(wanted, _)| *wanted == class)?;
+    Some(status)
 }
 
 /// Classes of channels, since Kepler (`*_CHANNEL_GPFIFO_A`).
@@ -377,6 +387,7 @@ fn channel(
         entries: said.word("gpFifoEntries"),
         userd: place("userdMem"),
         instance: place("instanceMem"),
+        notifier: Some(place("errorNotifierMem")).filter(|place| place.address != 0),
     };
     let handles = [
         said.word("hVASpace"),

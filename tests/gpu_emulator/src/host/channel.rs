@@ -60,6 +60,8 @@ pub struct ChannelSetup {
     pub userd: Place,
     /// The instance block, where the driver writes the address space's root.
     pub instance: Place,
+    /// Where its owner looks for errors.
+    pub notifier: Option<Place>,
 }
 
 /// What happened while a channel ran, for others to act upon.
@@ -307,6 +309,7 @@ mod tests {
             entries: 8,
             userd: Place::video(0x30_0000),
             instance: Place::video(0x30_1000),
+            notifier: None,
         };
         (
             memory,
