@@ -45,9 +45,9 @@ use kernel::{
     },
 };
 
-/// Instances among which the fair policy divides a GPU, until told otherwise.
+/// Instances among which the fair policy divides a GPU by default.
 const MAX_INSTANCES_DEFAULT: u32 = 16;
-/// What instances of high priority may take together, percent, until told otherwise.
+/// The part that instances of high priority may take together by default, percent.
 const PRIORITY_PERCENT_DEFAULT: u32 = 80;
 
 /// The scheduler of one GPU, its thread and what it acts through.
@@ -57,7 +57,7 @@ pub struct Conductor {
     scheduler: Mutex<Scheduler>,
     #[pin]
     gates: Mutex<KVec<(InstanceId, Arc<Gate>)>>,
-    /// What the instances want of the clocks. Taken alone.
+    /// The boosts that the instances want. Taken alone.
     #[pin]
     boosts: Mutex<Boosts>,
     /// The driver's kernel interface, while the GPU is open.
@@ -112,7 +112,7 @@ impl Conductor {
         self.driver.lock().clone()
     }
 
-    /// The GPU was just opened: from now on the driver can be called. What it then refuses as not
+    /// The GPU was just opened: from now on the driver can be called. Whatever it refuses as not
     /// supported is not tried again.
     pub fn adopt(&self, driver: Arc<KernelClient>) {
         *self.driver.lock() = Some(driver);
@@ -195,7 +195,7 @@ impl Conductor {
         self.scheduler.lock().rules()
     }
 
-    /// What can be done to the GPU.
+    /// The mechanisms that work on the GPU.
     pub fn mechanisms(&self) -> Mechanisms {
         self.scheduler.lock().mechanisms()
     }
@@ -275,7 +275,7 @@ impl Conductor {
         }
     }
 
-    /// Does what the scheduler wants until it wants nothing more; when to look again.
+    /// Takes the scheduler's actions until there are no more; when to look again.
     fn conduct(&self, channels: &mut List<RmName>) -> Option<u64> {
         loop {
             let mut scheduler = self.scheduler.lock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who wants the GPU's highest clock, and what the driver is asked for because of that.
+//! The instances that want the GPU's highest clock, and the driver's calls that follow from that.
 //!
 //! CUDA asks for it when it makes a context (`NV2080_CTRL_CMD_PERF_BOOST`), and a GPU that nobody
 //! has asked lowers its clock in every pause. No container's call gets there; the module asks
@@ -19,7 +19,7 @@
 use super::sched::InstanceId;
 use crate::store::{Exhausted, List};
 
-/// How long a boost is wanted. What is greater is wanted for longer.
+/// How long a boost is wanted. A greater value is wanted for longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Boost(u32);
 
@@ -46,7 +46,7 @@ impl Boost {
         Self(number)
     }
 
-    /// What is left of it: one whose time has come is none.
+    /// The part that is left of it: a boost has ended when its time has come.
     fn at(self, second: u64) -> Self {
         match self {
             Self::ENDLESS => self,
@@ -102,7 +102,7 @@ impl Boosters {
         self.wish() != before
     }
 
-    /// What they want together.
+    /// The boost that they want together.
     pub(super) fn wish(&self) -> Boost {
         match self.endless {
             0 => self.latest,
@@ -133,7 +133,7 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Boosts {
     wishes: List<(InstanceId, Boost)>,
-    /// What the driver was asked for; `None`: it cannot be asked.
+    /// The boost that the driver was asked for; `None`: it cannot be asked.
     asked: Option<Boost>,
     /// When that was, in nanoseconds.
     since: u64,
@@ -195,7 +195,7 @@ impl Boosts {
         self.standing(now).is_some_and(|asked| asked != Boost::OFF)
     }
 
-    /// What the driver is to be asked for now, in nanoseconds of the system's clock; `None`:
+    /// The call to make into the driver now, in nanoseconds of the system's clock; `None`:
     /// nothing. It counts as asked whatever the driver answers: a GPU that has no such thing is not
     /// asked again before somebody wants something else.
     pub fn next(&mut self, now: u64) -> Option<BoostCall> {

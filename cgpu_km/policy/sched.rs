@@ -15,12 +15,14 @@
 //!
 //! # How time is shared
 //!
-//! | mode | when | what is done |
-//! | --- | --- | --- |
-//! | native | by policy, or channels cannot be switched | nothing; a suspended instance is held back by its doorbells |
-//! | free | no instance has work, or one that is under no cap | all channels are on, that one's doorbell is open for good, the others are armed. No timer |
-//! | windows | several have work, or one is capped | one instance at a time has its channels on, all others that have work are switched off, which preempts them (`windows.rs`) |
-//! | slices | all that compete keep their queues full of short kernels | all channels are on, and the hardware goes round in proportion (`slices.rs`) |
+//! * **Native**, by policy or because channels cannot be switched: nothing is done. Only a
+//!   suspended instance is held back, by its doorbells.
+//! * **Free**, while no instance has work, or one that is under no cap: all channels are on, the
+//!   doorbell of that one is open for good, the others are armed. No timer.
+//! * **Windows**, while several have work or one is capped: one instance at a time has its channels
+//!   on. All others that have work are switched off, which preempts them (`windows.rs`).
+//! * **Slices**, if all that compete keep their queues full of short kernels: all channels are on,
+//!   and the hardware goes round in proportion (`slices.rs`).
 //!
 //! Windows hold for kernels of every length and for programs that wait for each kernel. Slices cost
 //! no call, and a change costs a fifth; the doorbells tell whether each instance has its part.
@@ -46,7 +48,7 @@
 //!
 //! # Which instances have work
 //!
-//! The driver does not say when a channel runs dry. What can be seen is the doorbell: while it is
+//! The driver does not say when a channel runs dry. The doorbell can be seen: while it is
 //! not mapped, the next launch is an event. So the doorbell of an instance is armed when its window
 //! begins, and every few milliseconds in it. The gaps between launches (in time that the instance
 //! had the GPU) tell how long its kernels are, but for the time that the doorbell was open. An

@@ -2,12 +2,12 @@
 /*
  * A model of how a GPU shares its compute engine, in virtual time.
  *
- * Freestanding, integers only, no allocation, no clock: tests/gpu_model (Rust, on the host) runs it as
- * fast as it can, and a stand-in driver can run the very same file on a clock of its own. The same calls
- * at the same times give the same results, always.
+ * Freestanding, integers only, no allocation, no clock: tests/gpu_model (Rust, on the host) runs it
+ * as fast as it can, and a stand-in driver can run the very same file on a clock of its own. The
+ * same calls at the same times give the same results, always.
  *
  * What is modelled, and measured on a real GPU (docs/compute.md has the tables):
- *  - a runlist of channel groups, round robin, each with a time slice; a switch of groups costs time;
+ *  - a runlist of channel groups, round robin, each with a time slice; a switch costs time;
  *  - a group that runs dry loses the rest of its slice, and its turn comes a whole round later;
  *  - a group alone on the runlist runs on, and goes on without a switch after a pause;
  *  - a group with a time slice of 0 is still visited: two switches, and it runs nothing;
@@ -32,7 +32,7 @@ typedef uint32_t gm_u32;
 #define GM_NEVER (~(gm_time)0)
 #define GM_GROUPS 64
 #define GM_CHANNELS 256
-/* Kernels that a channel can hold; a GPFIFO of CUDA's has 1024 entries, no program here needs them. */
+/* Kernels that a channel can hold. CUDA's GPFIFO has 1024 entries; no program here needs them. */
 #define GM_QUEUE 16
 /* The driver's ring of samples, and how often it takes one: 72 in a little more than 10 seconds. */
 #define GM_SAMPLES 72
@@ -61,14 +61,14 @@ struct gm_group {
 
 struct gm_sample {
 	gm_time at;
-	/* Who was running, or GM_NONE; and how busy the engine was since the last sample, in 1/100 %. */
+	/* The group that ran, or GM_NONE; the engine's load since the last sample, 1/100 %. */
 	gm_u32 group, busy;
 };
 
 /* Costs; gm_init sets what was measured. */
 struct gm_costs {
 	gm_time switch_groups;
-	/* From a group whose channels were switched off: that call has saved its context already. */
+	/* From a group whose channels were switched off: that call saved its context. */
 	gm_time switch_saved;
 	/* To a group that has a time slice of 0. */
 	gm_time switch_empty;
@@ -90,7 +90,7 @@ struct gm_call {
 struct gm_gpu {
 	gm_time now;
 	struct gm_costs costs;
-	/* The group whose context is on the GPU, or GM_NONE; and the channel that runs, or GM_NONE. */
+	/* The group whose context is on the GPU, and the channel that runs; or GM_NONE. */
 	gm_u32 context, running;
 	/* That context was saved when its channels were switched off. */
 	int saved;
@@ -122,7 +122,7 @@ gm_u32 gm_channel_add(struct gm_gpu *gpu, gm_u32 group);
 void gm_channel_remove(struct gm_gpu *gpu, gm_u32 channel);
 /* Removes a group and its channels. */
 void gm_group_remove(struct gm_gpu *gpu, gm_u32 group);
-/* A kernel of this length is ready to run: it was queued, and the doorbell rung. 0: the queue was full. */
+/* A kernel of this length was queued, and the doorbell rung. 0: the queue was full. */
 int gm_submit(struct gm_gpu *gpu, gm_u32 channel, gm_time length);
 /* The effects of calls, at this moment. */
 void gm_set_timeslice(struct gm_gpu *gpu, gm_u32 group, gm_time slice);
@@ -130,10 +130,12 @@ void gm_switch(struct gm_gpu *gpu, gm_u32 channel, int off);
 void gm_preempt(struct gm_gpu *gpu, gm_u32 group);
 /* How long a call will take; different each time, within what was measured. */
 struct gm_call gm_call(struct gm_gpu *gpu, enum gm_what what);
-/* When something will happen by itself: a kernel ends, a slice, a switch. GM_NEVER: nothing will. */
+/* When a kernel, a slice or a switch ends by itself. GM_NEVER: none will. */
 gm_time gm_next(const struct gm_gpu *gpu);
-/* Lets time pass up to `to`, and at most up to the first kernel's end (gm_gpu.finished says whose). Returns
- * where it stopped. */
+/*
+ * Lets time pass up to `to`, and at most up to the first kernel's end (gm_gpu.finished has its
+ * channel). Returns where it stopped.
+ */
 gm_time gm_advance(struct gm_gpu *gpu, gm_time to);
 
 #endif

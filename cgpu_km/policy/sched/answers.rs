@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What became of the call that was made.
+//! The answer to the call that was made.
 
 use super::{
     authority::{Action, CallError, RmName},

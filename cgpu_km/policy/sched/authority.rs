@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a scheduler may do to a GPU, and through whom.
+//! The actions that a scheduler can take on a GPU, and the trait of the code that takes them.
 //!
 //! The module has two ways to act: the driver's kernel interface (time slices, channels switched
 //! off and on, preemption, samples) and the doorbell (which pages of the usermode region a
@@ -24,7 +24,7 @@ pub struct RmName {
     pub object: ObjectHandle,
 }
 
-/// What a channel group runs on.
+/// The engine that a channel group runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// Graphics and compute (`NV2080_ENGINE_TYPE_GRAPHICS`): what is shared by weight.
@@ -34,7 +34,7 @@ pub enum Engine {
     Other,
 }
 
-/// Where an instance's gate stands: the gate before its doorbells, which are every mapping of the
+/// The position of an instance's gate: the one before its doorbells, which are every mapping of the
 /// usermode region that its processes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
@@ -48,7 +48,7 @@ pub enum Position {
     Shut,
 }
 
-/// What works here. [`Mechanisms::NONE`] leaves everything to the driver.
+/// The mechanisms that work here. [`Mechanisms::NONE`] leaves everything to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mechanisms {
     /// [`Action::SetTimeslice`] (`NVA06C_CTRL_CMD_SET_TIMESLICE`, 0xa06c0103).
@@ -112,7 +112,7 @@ pub const SWITCH_MAX: usize = 64;
 pub enum Action {
     /// Sets the doorbells of an instance.
     SetGate {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// To what.
         gate: Position,
@@ -145,7 +145,7 @@ pub enum Action {
 pub enum CallError {
     /// This driver or this GPU cannot do it (`NV_ERR_NOT_SUPPORTED` and the like): not tried again.
     Unsupported,
-    /// What it names is not there any more (of several channels: one of them).
+    /// An object that it names is not there any more (of several channels: one of them).
     Gone,
     /// It failed: an object went at that moment, or the driver had no resources. Tried again later.
     Failed,
@@ -164,8 +164,8 @@ pub trait Authority {
     /// [`Action::ReadSamples`].
     fn read_samples(&mut self) -> Result<(), CallError>;
 
-    /// Does what the scheduler asked for. `channels` is [`super::Scheduler::switched`], copied
-    /// while the scheduler's lock was held; no lock is held here.
+    /// Takes the action that the scheduler asked for. `channels` is [`super::Scheduler::switched`],
+    /// copied while the scheduler's lock was held; no lock is held here.
     fn perform(&mut self, action: Action, channels: &[RmName]) -> Result<(), CallError> {
         match action {
             Action::SetGate { instance, gate } => self.set_gate(instance, gate),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the GPU owes an instance.
+//! The balance of an instance: the time that the GPU owes it.
 
 use super::time::{signed, Nanos};
 
-/// What an instance may still have of a turn, in nanoseconds; below 0 if it had too much.
+/// The time that an instance may still have of a turn, in nanoseconds; below 0 if it had too much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Balance {
     owed: i64,
@@ -14,7 +14,7 @@ pub(super) struct Balance {
 }
 
 impl Balance {
-    /// What it is owed.
+    /// The time that it is owed.
     pub(super) fn owed(&self) -> i64 {
         self.owed
     }
@@ -45,7 +45,7 @@ impl Balance {
         self.owed = self.owed.saturating_add(signed(time));
     }
 
-    /// It loses what it did not use. What it had too much it still owes.
+    /// It loses the time that it did not use. Time that it had too much it still owes.
     pub(super) fn forfeit(&mut self) {
         self.owed = self.owed.min(0);
     }

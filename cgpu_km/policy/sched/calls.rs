@@ -34,7 +34,7 @@ fn should_be_off(fleet: &Fleet, channel: &SchedChannel) -> bool {
 }
 
 impl Scheduler {
-    /// What to do now. Until its [`super::Event::Answer`] has come there is nothing else.
+    /// The action to take now. Until its [`super::Event::Answer`] has come there is nothing else.
     pub fn next(&mut self, now: Nanos) -> Option<Action> {
         if self.pending.is_some() {
             self.deadline = None;

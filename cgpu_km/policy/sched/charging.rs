@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What each instance was given, as far as that can be known.
+//! The GPU time of each instance, as far as that can be known.
 
 use super::{
     authority::{InstanceId, Position},
@@ -58,7 +58,7 @@ impl Scheduler {
         }
     }
 
-    /// What an instance was given that no account shows yet.
+    /// The GPU time of an instance that its account does not show yet.
     fn current_share(&self, instance: &SchedInstance, now: Nanos) -> Nanos {
         if !instance.competes() {
             return 0;

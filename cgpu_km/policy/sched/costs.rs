@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What calls into the driver cost.
+//! The costs of calls into the driver.
 
 use super::time::{Nanos, MS, US};
 
-/// What calls cost and when they take effect. The figures were measured on one H200 with driver
+/// The costs of calls, and when they take effect. The figures were measured on one H200 with driver
 /// 580.159.04, under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {

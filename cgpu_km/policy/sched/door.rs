@@ -18,7 +18,7 @@ enum Sleeper {
     LetGo,
 }
 
-/// Where the doorbells of an instance stand, where they should, and who sleeps at them.
+/// The state of an instance's doorbells: where the gate stands and should stand, and its sleeper.
 ///
 /// While the gate is being moved, it counts as moved already: a program that touches it at once
 /// must find it so. If the move fails, it stands where it was before.
@@ -26,7 +26,7 @@ enum Sleeper {
 pub(super) struct DoorState {
     position: Position,
     wanted: Position,
-    /// Where it stood before the last move.
+    /// Its position before the last move.
     before: Position,
     /// A program touched it since that move began.
     touched: bool,
@@ -34,7 +34,7 @@ pub(super) struct DoorState {
     sleeper: Sleeper,
 }
 
-/// What a program found that touched a doorbell.
+/// The state that a program found when it touched a doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     /// The gate is shut: it sleeps.
@@ -55,12 +55,12 @@ impl DoorState {
         }
     }
 
-    /// Where the gate stands.
+    /// The gate's position.
     pub(super) fn position(&self) -> Position {
         self.position
     }
 
-    /// Where the gate should stand.
+    /// The position that the gate should have.
     pub(super) fn wanted(&self) -> Position {
         self.wanted
     }

@@ -12,8 +12,8 @@ use super::{
     views::Account,
 };
 
-/// What the driver gives a channel group unless told otherwise, in microseconds: 128 us times 2 to
-/// the fourth. CUDA also asks for that (recordings), and 2,048 us were measured.
+/// The time slice that the driver gives a channel group by default, in microseconds: 128 us times 2
+/// to the fourth. CUDA also asks for that (recordings), and 2,048 us were measured.
 pub(super) const DEFAULT_SLICE_US: u32 = 2048;
 /// A launch so soon after an instance was switched off may follow a kernel that ended before.
 const SETTLES_WITHIN: Nanos = 2 * MS;
@@ -92,7 +92,7 @@ impl SchedInstance {
         };
     }
 
-    /// What it should have while another instance has the window.
+    /// Sets what it should have while another instance has the window.
     pub(super) fn wait_for_window(&mut self) {
         if !self.habits.is_working() || self.waits_for_first_window {
             // No work, or what it has waits at the gate: nothing to switch off.
@@ -109,7 +109,7 @@ impl SchedInstance {
             });
     }
 
-    /// What it should have while it is suspended.
+    /// Sets what it should have while it is suspended.
     pub(super) fn suspend(&mut self, mechanisms: Mechanisms) {
         self.door.want(Position::Shut);
         self.channels_on = ChannelsOn::None;

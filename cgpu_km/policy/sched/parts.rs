@@ -58,8 +58,8 @@ impl Scheduler {
 
     /// Begins the next turn in which an instance is owed a window; that instance, if there is one.
     fn begin_turn(&mut self, now: Nanos, capped: bool) -> Option<InstanceId> {
-        // What all would have had in the pause counts from its end on: a turn that began late for
-        // want of a timer is no gain.
+        // The time that all would have had in the pause counts from its end on: a turn that began
+        // late for want of a timer is no gain.
         let end = self.turn.end();
         let late = now.saturating_sub(end);
         self.turn.began = if capped && late < self.turn.length {
@@ -99,7 +99,7 @@ impl Scheduler {
         turn.max(wanted.min(turn.saturating_mul(4)))
     }
 
-    /// What an instance that competes should have of the GPU, in parts of [`WHOLE`].
+    /// The share of the GPU that an instance that competes should have, in parts of [`WHOLE`].
     fn entitled(&self, instance: &SchedInstance) -> u64 {
         if let Some(cap) = self.rules.cap(instance.terms.weight) {
             return cap.max(1);

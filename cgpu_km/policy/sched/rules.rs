@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What each instance is entitled to: the rules of a GPU, the terms of an instance, and the shares
-//! that follow.
+//! The shares that instances are entitled to: the rules of a GPU, the terms of an instance, and the
+//! shares that follow.
 
 use super::time::{Nanos, MS};
 use crate::uapi::{Period, Policy, MAX_INSTANCES_PER_GPU};
@@ -8,7 +8,7 @@ use crate::uapi::{Period, Policy, MAX_INSTANCES_PER_GPU};
 /// Shares are counted in parts of this.
 pub const WHOLE: u64 = 1_000_000;
 
-/// What the operator says of a GPU.
+/// The operator's rules for a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The policy.
@@ -17,12 +17,12 @@ pub struct Rules {
     pub period: Period,
     /// Instances among which [`Policy::Fair`] divides the GPU, 1 to [`MAX_INSTANCES_PER_GPU`].
     pub max_instances: u32,
-    /// What instances of high priority may take together before weights count again, percent, 1 to
+    /// The part that instances of high priority may take before weights count again, percent, 1 to
     /// 99.
     pub priority_percent: u32,
 }
 
-/// What the operator says of an instance.
+/// The operator's terms for an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// 1 to 100: parts, or percent for [`Policy::Fixed`].
@@ -74,7 +74,7 @@ impl Rules {
         }
     }
 
-    /// What an instance may have of the GPU and never more, in parts of [`WHOLE`].
+    /// The share of the GPU that an instance may never exceed, in parts of [`WHOLE`].
     pub(super) fn cap(&self, weight: u32) -> Option<u64> {
         let share = match self.policy {
             Policy::Fair => WHOLE / u64::from(self.max_instances.max(1)),

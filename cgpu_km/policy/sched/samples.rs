@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver's samples tell: that an instance is at work that launches nothing.
+//! The driver's samples: they tell that an instance is at work that launches nothing.
 //!
 //! About six times a second the driver notes whose process is on the compute engine, in a ring of
 //! the last ten seconds. That is too coarse to measure a share by. But a program in the middle of a
@@ -52,7 +52,7 @@ impl Scheduler {
         for Sample { stamp, process } in ring.filter(|sample| sample.stamp > known) {
             let owner = process.and_then(|process| self.fleet.owner_of(process));
             let age = newest.saturating_sub(stamp).saturating_add(PERIOD);
-            // What was seen before an instance was last heard of tells nothing of its silence.
+            // A sample from before an instance was last heard of tells nothing of its silence.
             let at = now.saturating_sub(age);
             let silent_then = |i: &&mut super::instance::SchedInstance| at > i.habits.heard_at();
             for instance in self.fleet.instances_mut().filter(silent_then) {

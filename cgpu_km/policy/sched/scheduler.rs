@@ -35,7 +35,7 @@ pub enum Event {
     Answer {
         /// When the call was begun.
         began: Nanos,
-        /// What became of it.
+        /// The driver's answer.
         result: Result<(), CallError>,
     },
     /// Time has passed.
@@ -115,7 +115,7 @@ impl Scheduler {
         })
     }
 
-    /// What works here: less than at the beginning if the driver refused a call for good.
+    /// The mechanisms that work here: fewer than at first if the driver refused one for good.
     pub fn mechanisms(&self) -> Mechanisms {
         self.mechanisms
     }

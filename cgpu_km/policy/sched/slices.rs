@@ -12,7 +12,7 @@
 //! A program whose queue is full launches when a kernel of it ends, so never while another one has
 //! the GPU. The doorbell of the instance that was heard of last is open, all others are armed: the
 //! next one that is heard of has the GPU from then on. That is an interruption or two for each in a
-//! turn, and what each had is known to half a kernel. What it lacks of its part is carried on as in
+//! turn, and what each had is known to half a kernel. The part that it lacks is carried on as in
 //! windows.
 //!
 //! # What ends them
@@ -38,13 +38,13 @@ const GAPS_IN_SLICE: u64 = 8;
 /// An instance that was heard of is not listened for again so soon: if several launched all the
 /// time, each would interrupt the other at every launch.
 const REARM_AFTER: Nanos = MS;
-/// What is known of each one's time is off by less than one part in so many, beside half a kernel
-/// at each change.
+/// The time that each one is known to have had is off by less than one part in so many, beside half
+/// a kernel at each change.
 const TOLERANCE: u64 = 64;
 /// So many changes may follow each other at once, beside those of a turn.
 const CHANGES_AT_ONCE: u64 = 4;
-/// What an instance may be owed beside the slices of a round: the calls at the beginning take their
-/// time.
+/// The time that an instance may be owed beside the slices of a round: the calls at the beginning
+/// take their time.
 const SLACK: Nanos = 2 * MS;
 
 /// A round of slices of all that compete.
@@ -55,12 +55,12 @@ struct Round {
 }
 
 impl Round {
-    /// What an instance of so many parts has of it.
+    /// The slice of an instance of so many parts.
     fn slice(&self, parts: u64) -> Nanos {
         portion(self.length, parts, self.all)
     }
 
-    /// What it may be owed, or owe, while slices do.
+    /// The time that it may be owed, or owe, while slices do.
     fn slack(&self, parts: u64) -> i64 {
         let most = self.slice(parts.min(self.all.saturating_sub(parts)));
         signed(most.saturating_add(most / 4).saturating_add(SLACK))

@@ -42,7 +42,7 @@ fn name(instance: InstanceId, object: u32) -> RmName {
     }
 }
 
-/// What a call answers.
+/// The answer to a call.
 type Answers = dyn FnMut(&Action, &[RmName]) -> Result<(), CallError>;
 
 /// A scheduler, a clock and what the calls have done.
@@ -54,7 +54,7 @@ struct Bench {
     gates: Vec<(InstanceId, Position)>,
     slices: Vec<(RmName, u32)>,
     done: Vec<(Nanos, Action)>,
-    /// What the next calls of each kind answer, where not `Ok`.
+    /// The answer to each call.
     failing: Box<Answers>,
 }
 
@@ -85,8 +85,66 @@ impl Bench {
         }
     }
 
+    /// Two instances of these weights that share by weight, on a driver that refuses nothing.
+    fn of_two(weights: [u32; 2]) -> Self {
+        let mut bench = Self::new(Policy::Weight, Mechanisms::ALL);
+        bench.instance(A, terms(weights[0]), 8);
+        bench.instance(B, terms(weights[1]), 8);
+        bench
+    }
+
     fn event(&mut self, event: Event) {
         self.sched.event(self.now, event).expect("room");
+    }
+
+    fn set_policy(&mut self, policy: Policy) {
+        let set = self.sched.set_rules(self.now, rules(policy));
+        set.expect("fits");
+    }
+
+    fn set_terms(&mut self, id: InstanceId, terms: Terms) {
+        let set = self.sched.set_terms(self.now, id, terms);
+        set.expect("is there and fits");
+    }
+
+    /// Suspends an instance, and does what follows.
+    fn suspend(&mut self, id: InstanceId) {
+        let terms = self.view(id).terms;
+        self.set_terms(
+            id,
+            Terms {
+                suspended: true,
+                ..terms
+            },
+        );
+        self.settle();
+    }
+
+    /// Resumes an instance, and does what follows.
+    fn resume(&mut self, id: InstanceId) {
+        let terms = self.view(id).terms;
+        self.set_terms(
+            id,
+            Terms {
+                suspended: false,
+                ..terms
+            },
+        );
+        self.settle();
+    }
+
+    /// The driver's ring has these samples.
+    fn see<const N: usize>(&mut self, samples: [Sample; N]) {
+        self.sched.samples(self.now, samples.into_iter());
+    }
+
+    fn view(&self, id: InstanceId) -> InstanceView {
+        let view = self.sched.instance_view(self.now, id);
+        view.expect("is there")
+    }
+
+    fn mode(&self) -> Mode {
+        self.sched.view().mode
     }
 
     fn gate(&self, id: InstanceId) -> Position {
@@ -104,7 +162,7 @@ impl Bench {
         self.event(Event::Rang(id));
     }
 
-    /// Does what is to be done now; each call into the driver takes 0.3 ms.
+    /// Takes the actions that are due now; each call into the driver takes 0.3 ms.
     fn settle(&mut self) {
         while let Some(action) = self.sched.next(self.now) {
             let began = self.now;
@@ -159,8 +217,7 @@ impl Bench {
     }
 
     fn given(&self, id: InstanceId) -> Nanos {
-        let view = self.sched.instance_view(self.now, id).expect("is there");
-        view.account.gpu_time
+        self.view(id).account.gpu_time
     }
 
     /// Calls into the driver since the beginning.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where in its turn the GPU is, and whose window it is.
+//! The turn that the GPU is in, and its window.
 
 use super::{authority::InstanceId, instance::REARM_HIGH_AFTER, time::Nanos};
 
@@ -25,10 +25,10 @@ impl OpenWindow {
     }
 }
 
-/// Whose window it is.
+/// The state of the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Window {
-    /// Nobody's.
+    /// No instance has it.
     Nobody,
     /// The calls for its holder are being made.
     Due { holder: InstanceId },
@@ -36,7 +36,7 @@ pub(super) enum Window {
     Open(OpenWindow),
 }
 
-/// Where in its turn the GPU is.
+/// The turn that the GPU is in.
 #[derive(Debug)]
 pub(super) struct GpuTurn {
     pub(super) number: u64,

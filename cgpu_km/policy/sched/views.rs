@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the scheduler tells of a GPU and its instances.
+//! The views that the scheduler gives of a GPU and its instances.
 
 use super::{
     authority::{InstanceId, Position},
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::uapi::Mode;
 
-/// What one instance was given since it was added.
+/// The account of an instance since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Time that it had the GPU: alone, in its windows or in its slices. Time under
@@ -27,15 +27,15 @@ pub struct Account {
 pub struct InstanceView {
     /// Its number.
     pub id: InstanceId,
-    /// What the operator wants for it.
+    /// The operator's terms for it.
     pub terms: Terms,
     /// It is taken to have work.
     pub working: bool,
     /// It has the GPU: its window, or it is not kept from it.
     pub running: bool,
-    /// Where its doorbells stand.
+    /// The position of its gate.
     pub gate: Position,
-    /// What it was given.
+    /// Its account.
     pub account: Account,
 }
 

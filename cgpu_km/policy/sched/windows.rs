@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Windows: one instance at a time has its channels on.
 //!
-//! A *turn* gives each instance that competes its part, in windows one after the other. What a
-//! window was longer or shorter than it should have been is carried into the next turn, so shares
+//! A *turn* gives each instance that competes its part, in windows one after the other. If a window
+//! was longer or shorter than it should have been, that is carried into the next turn, so shares
 //! hold over time whatever the calls took. Under a hard policy a turn lasts its length though every
 //! instance was served: that is the cap. Otherwise the next one begins at once, and nothing is left
 //! over.
@@ -19,7 +19,7 @@ use super::{
 /// Silence, in time that the instance had the GPU, of which the driver's samples are asked.
 const SILENCE_WORTH_SAMPLES: Nanos = 20 * MS;
 
-/// What is to be looked at in a window.
+/// The things to look at in a window.
 struct Watch {
     /// The holder's silence counts.
     armed: bool,
@@ -73,7 +73,7 @@ impl Scheduler {
         self.turn.holder().is_some() || self.pick(now)
     }
 
-    /// What is to be looked at in a window; `None`: its holder does not compete any more.
+    /// The things to look at in a window; `None`: its holder does not compete any more.
     fn watch(&self, now: Nanos, window: OpenWindow) -> Option<Watch> {
         let holder = self.fleet.find(window.holder).filter(|i| i.competes())?;
         let silent_since = window.listens_since();
@@ -122,7 +122,7 @@ impl Scheduler {
             self.end_window(now);
         }
         if let Some(holder) = self.fleet.find_mut(window.holder) {
-            // What it does not use it loses. But high priority may come back in this turn.
+            // It loses the time that it does not use. But high priority may come back in this turn.
             if !holder.terms.high_priority {
                 holder.balance.forfeit();
             }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory that lies at one address in every process of an instance.
 //!
-//! The accounting is a structure of growable lists. For several processes to work on the same accounting,
-//! everything in them must be in shared memory and every pointer must hold in every process. So the
-//! program's allocator is replaced by [`Allocator`]: while a thread works on the accounting it allocates
-//! in the arena, else where it always would.
+//! The accounting is a structure of growable lists. For several processes to work on the same
+//! accounting, everything in them must be in shared memory and every pointer must hold in every
+//! process. So the program's allocator is replaced by [`Allocator`]: while a thread works on the
+//! accounting it allocates in the arena, else where it always would.
 
 use crate::sys;
 use core::alloc::{GlobalAlloc, Layout};
@@ -156,8 +156,8 @@ fn is_shared(block: *mut u8) -> bool {
     (BASE..BASE + SIZE).contains(&(block as u64))
 }
 
-// SAFETY: Blocks of the arena are as large and aligned as their class, which covers the layout; they
-// are given out once until they come back. All else is the system's allocator.
+// SAFETY: Blocks of the arena are as large and aligned as their class, which covers the layout;
+// they are given out once until they come back. All else is the system's allocator.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if SHARED.get() {

@@ -22,8 +22,8 @@ const LOWEST: u64 = 1 << 16;
 /// `UVM_ALLOC_SEMAPHORE_POOL`.
 const ALLOC_SEMAPHORE_POOL: u64 = 68;
 
-/// The addresses of this process's semaphore pools, which are mapped like managed memory and are none.
-/// (The module sees it by the pages that such a mapping has at once.)
+/// The addresses of this process's semaphore pools, which are mapped like managed memory and are
+/// none. (The module sees it by the pages that such a mapping has at once.)
 static POOLS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// The UVM files of this process that have managed memory: their numbers and descriptors.
 static SPACES: Mutex<Vec<(FileId, i32)>> = Mutex::new(Vec::new());
@@ -38,7 +38,8 @@ struct Proxied {
 /// What is known of a descriptor of this process.
 pub type Find = fn(i32) -> Option<Place>;
 
-/// One of the driver's files. Nothing holds it: a program that is tested here does not close it meanwhile.
+/// One of the driver's files. Nothing holds it: a program that is tested here does not close it
+/// meanwhile.
 struct File(Session);
 
 impl Held for File {
@@ -65,9 +66,9 @@ impl Call for Proxied {
         self.forward(request, parts, Route::Caller)
     }
 
-    /// A plain copy, so that what is measured is close to what the module's copy costs: a system call
-    /// for each took longer than all the rest. A program with a wrong pointer crashes for it, where the
-    /// module would say `EFAULT`.
+    /// A plain copy, so that what is measured is close to what the module's copy costs: a system
+    /// call for each took longer than all the rest. A program with a wrong pointer crashes for it,
+    /// where the module would say `EFAULT`.
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
         if from.0 < LOWEST {
             return Err(Errno::EFAULT);
@@ -88,8 +89,8 @@ impl Call for Proxied {
         Ok(())
     }
 
-    /// Both routes are the same here: the process's own descriptors are of files of the driver, which
-    /// is what the worker of the module is for.
+    /// Both routes are the same here: the process's own descriptors are of files of the driver,
+    /// which is what the worker of the module is for.
     ///
     /// Nobody else knows of the parts, so they go to the driver as they are.
     fn forward(
@@ -186,7 +187,8 @@ impl Call for Proxied {
 impl Proxied {
     /// The driver's answer to a request whose parts are as large as the tables say.
     fn driver(&self, request: u32, argument: *mut u8) -> Result<i32, Errno> {
-        // SAFETY: The argument and what it points to are ours, and as large as the request wants them.
+        // SAFETY: The argument and what it points to are ours, and as large as the request wants
+        // them.
         // CAST: pointers are 64 bits wide.
         let call = || unsafe { sys::ioctl(self.fd, u64::from(request), argument as u64) };
         let answer = times::in_driver(call);
@@ -215,7 +217,8 @@ impl Proxied {
     }
 }
 
-/// Puts a pointer into the part that holds it, and gives what stood there. That it is inside [`pointer_to`] has seen.
+/// Puts a pointer into the part that holds it, and gives what stood there. That it is inside
+/// [`pointer_to`] has seen.
 fn exchange(parts: &mut [Part<'_>], place: PointerAt, pointer: [u8; 8]) -> [u8; 8] {
     let bytes = &mut parts[place.part].bytes[place.offset..][..8];
     let before = bytes.first_chunk().copied().unwrap_or_default();
@@ -236,8 +239,8 @@ fn pointer_to(part: &Part<'_>, parts: &[Part<'_>]) -> Result<Option<PointerAt>, 
     inside.then_some(Some(place)).ok_or(Errno::EINVAL)
 }
 
-/// Runs an `ioctl` of this process on `fd`, which is the open file `place`, as `find` says of any; a negative result is an
-/// errno, as a system call gives it.
+/// Runs an `ioctl` of this process on `fd`, which is the open file `place`, as `find` says of any;
+/// a negative result is an errno, as a system call gives it.
 pub fn ioctl(
     state: &'static State,
     (place, find): (Place, Find),
@@ -266,8 +269,8 @@ pub fn ioctl(
     }
 }
 
-/// The program has mapped a file of the driver. `false`: it is managed memory that the instance has no room
-/// for, and must be unmapped again.
+/// The program has mapped a file of the driver. `false`: it is managed memory that the instance has
+/// no room for, and must be unmapped again.
 pub fn mapped(state: &'static State, place: Place, fd: i32, base: u64, length: u64) -> bool {
     let Some((file, Role::Uvm)) = state.file(place) else {
         return true;

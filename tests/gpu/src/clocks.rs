@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The highest clock of a GPU, which the tool asks the driver for as long as a program of its instances wants it: the
-//! module's own decision ([`cgpu_km::policy::Boosts`]), carried out by a client of the tool's.
+//! The highest clock of a GPU, which the tool asks the driver for as long as a program of its
+//! instances wants it: the module's own decision ([`cgpu_km::policy::Boosts`]), carried out by a
+//! client of the tool's.
 
 use crate::driver::Booster;
 use crate::sys;

@@ -3,8 +3,9 @@
 //!
 //! The scheduler ([`cgpu_km::policy::sched`], the module's own) runs in the tool that started the
 //! instances. The programs tell it of their channels and of the doorbells that they touch
-//! ([`Compute::tell`], [`Compute::ring`]); it asks them, one agent thread in each, to make the driver's
-//! calls on their own clients, since the kernel's interface cannot be reached from user space.
+//! ([`Compute::tell`], [`Compute::ring`]); it asks them, one agent thread in each, to make the
+//! driver's calls on their own clients, since the kernel's interface cannot be reached from user
+//! space.
 
 use crate::arena::Lock;
 use crate::state::GPUS;
@@ -21,8 +22,8 @@ const NEWS: usize = 4096;
 pub const CHANNELS: usize = 64;
 /// How long an agent may take. The driver's calls take less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the doorbells may take: page rights wait for the process's lock on its mappings, which a thread of it
-/// can hold in the driver until work on the GPU has ended.
+/// How long the doorbells may take: page rights wait for the process's lock on its mappings, which
+/// a thread of it can hold in the driver until work on the GPU has ended.
 const GATE_PATIENCE: Duration = Duration::from_millis(50);
 
 /// [`Compute::gate`]: the doorbells are mapped.
@@ -80,8 +81,8 @@ pub enum Request {
     Sample,
 }
 
-/// What an agent is for. They are two threads, since what one waits for may need what the other does: see
-/// [`GATE_PATIENCE`].
+/// What an agent is for. They are two threads, since what one waits for may need what the other
+/// does: see [`GATE_PATIENCE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Duty {
@@ -126,8 +127,8 @@ pub struct Compute {
     agents: [Agent; AGENTS],
 }
 
-// SAFETY: What is not atomic is written under `lock`, or by the one side whose turn it is (an agent's
-// request by who asks, before `asked` is raised, and read after).
+// SAFETY: What is not atomic is written under `lock`, or by the one side whose turn it is (an
+// agent's request by who asks, before `asked` is raised, and read after).
 unsafe impl Sync for Compute {}
 
 impl Compute {
@@ -158,8 +159,8 @@ impl Compute {
         what
     }
 
-    /// A doorbell was touched while the gate was not open: waits for as long as it is shut. The caller may
-    /// be a signal handler.
+    /// A doorbell was touched while the gate was not open: waits for as long as it is shut. The
+    /// caller may be a signal handler.
     pub fn ring(&self) {
         let began = Instant::now();
         let mut told = false;
@@ -256,8 +257,8 @@ impl Compute {
         sys::wake(&agent.asked);
     }
 
-    /// Waits for the answer to the last request: a status; `None` where the process is gone or does not
-    /// answer.
+    /// Waits for the answer to the last request: a status; `None` where the process is gone or does
+    /// not answer.
     pub fn answer(&self, index: usize) -> Option<i32> {
         self.answer_within(index, PATIENCE)
     }
@@ -283,7 +284,8 @@ impl Compute {
         Some(agent.result.load(Ordering::Relaxed))
     }
 
-    /// Makes the doorbells of all processes be what the gate says. `false`: those of one are not yet.
+    /// Makes the doorbells of all processes be what the gate says. `false`: those of one are not
+    /// yet.
     pub fn move_gates(&self) -> bool {
         let agents: Vec<_> = self.agents(Duty::Gates).collect();
         for agent in &agents {

@@ -185,8 +185,8 @@ pub fn free_bytes(found: &Found, gpu: &GpuFacts) -> Result<u64, Error> {
     rm.memory(fb::index::HEAP_FREE)
 }
 
-/// A client of the tool's own, which asks for the highest clock of a GPU: what the module has a client of the
-/// kernel's for.
+/// A client of the tool's own, which asks for the highest clock of a GPU: what the module has a
+/// client of the kernel's for.
 #[derive(Debug)]
 pub struct Booster {
     control: File,

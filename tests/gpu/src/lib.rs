@@ -5,7 +5,8 @@
 //! Kernel modules cannot be loaded on every machine that has a GPU. So [`cgpu_km::proxy`] and
 //! [`cgpu_km::policy`], the very files that are compiled into the module, are run here behind a
 //! preloaded library: it catches `open`, `ioctl`, `mmap` and `close`, takes the place of
-//! `os_interface`, and keeps the tenant's accounting in memory that all processes of an instance share.
+//! `os_interface`, and keeps the tenant's accounting in memory that all processes of an instance
+//! share.
 //!
 //! | module | what |
 //! |---|---|

@@ -2,8 +2,8 @@
 //! Recordings of a program's calls, in the format that `tests/traces/README.md` describes, with the
 //! true sizes of parameters from the module's tables.
 //!
-//! A line is written after its call; a process writes to a file of its own. The UUIDs of the machine's
-//! GPUs, which name it for good, are replaced ([`Hidden`]).
+//! A line is written after its call; a process writes to a file of its own. The UUIDs of the
+//! machine's GPUs, which name it for good, are replaced ([`Hidden`]).
 
 use crate::sys;
 use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
@@ -15,7 +15,8 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The environment variable with the beginning of the names of the files; the process's number follows.
+/// The environment variable with the beginning of the names of the files; the process's number
+/// follows.
 pub const VARIABLE: &str = "CGPU_GPU_RECORD";
 
 /// The most bytes of one struct that are recorded. The largest that programs were seen to have are
@@ -32,8 +33,8 @@ const RM_ALLOC: u8 = 0x2b;
 /// The environment variable with the UUIDs that are replaced: hex digits, separated by commas.
 pub const HIDDEN_VARIABLE: &str = "CGPU_GPU_HIDE";
 
-/// UUIDs and what stands in their place in a recording, as the hex digits of a line: of the bytes, and
-/// of NVIDIA's text for them.
+/// UUIDs and what stands in their place in a recording, as the hex digits of a line: of the bytes,
+/// and of NVIDIA's text for them.
 #[derive(Debug, Default)]
 pub struct Hidden(Vec<(String, String)>);
 

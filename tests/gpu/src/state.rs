@@ -166,8 +166,8 @@ impl State {
         Ok(state)
     }
 
-    /// Makes an instance of which this process keeps the compute part alone. A process has one arena, so
-    /// one that looks after several instances works on the accounting of none.
+    /// Makes an instance of which this process keeps the compute part alone. A process has one
+    /// arena, so one that looks after several instances works on the accounting of none.
     ///
     /// # Errors
     ///
@@ -307,7 +307,8 @@ impl State {
         result
     }
 
-    /// This process puts a descriptor of a file into a socket: the file stays open until it has come out.
+    /// This process puts a descriptor of a file into a socket: the file stays open until it has
+    /// come out.
     pub fn send(&self, place: Place, fd: i32) {
         self.with_flights(|files, flights| {
             let order = flights.iter().map(|flight| flight.order).max().unwrap_or(0) + 1;
@@ -337,8 +338,9 @@ impl State {
         });
     }
 
-    /// A descriptor came out of a socket, and is held by this process from now on. `same` says whether a
-    /// descriptor of another process is the same open file; where its sender has closed it since, none is.
+    /// A descriptor came out of a socket, and is held by this process from now on. `same` says
+    /// whether a descriptor of another process is the same open file; where its sender has closed
+    /// it since, none is.
     pub fn receive(&self, role: Role, same: impl Fn(i32, i32) -> bool) -> Option<Place> {
         let me = sys::process();
         self.with_flights(|files, flights| {
@@ -360,8 +362,8 @@ impl State {
         })
     }
 
-    /// A process has closed a file. With the last one the driver has released it, and the accounting
-    /// credit what was on it.
+    /// A process has closed a file. With the last one the driver has released it, and the
+    /// accounting credit what was on it.
     pub fn close(&self, place: Place) {
         let me = sys::process();
         self.leave(place, |holder| holder == me);
@@ -382,8 +384,8 @@ impl State {
         }
     }
 
-    /// Closes the files that a process has: it is about to run another program, and the driver's files
-    /// are closed on that.
+    /// Closes the files that a process has: it is about to run another program, and the driver's
+    /// files are closed on that.
     pub fn leave_all(&self) {
         for place in 0..FILES {
             self.close(Place(place));
@@ -489,8 +491,8 @@ mod tests {
         });
     }
 
-    /// One test, since there is one arena in a process: what a child writes the parent reads, and what
-    /// it had open is closed when it has ended.
+    /// One test, since there is one arena in a process: what a child writes the parent reads, and
+    /// what it had open is closed when it has ended.
     #[test]
     fn processes_share_the_accounting() {
         let path = std::env::temp_dir().join(format!("cgpu-gpu-test.{}", std::process::id()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! System calls made without the C library, whose functions the preloaded library takes the place of.
+//! System calls made without the C library, whose functions the preloaded library takes the place
+//! of.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -71,8 +72,9 @@ pub fn thread() -> i32 {
 /// What [`own`] gives, once it was asked for; 0: not yet.
 static OWN: AtomicI32 = AtomicI32::new(0);
 
-/// The number of the calling process, asked for once: a system call takes longer than all else that is done with a lock.
-/// In a child of `vfork`, which has its parent's memory, it is the parent, who waits.
+/// The number of the calling process, asked for once: a system call takes longer than all else that
+/// is done with a lock. In a child of `vfork`, which has its parent's memory, it is the parent, who
+/// waits.
 pub fn own() -> i32 {
     match OWN.load(Ordering::Relaxed) {
         0 => {
@@ -84,7 +86,8 @@ pub fn own() -> i32 {
     }
 }
 
-/// To be called in the child of a `fork`: it is somebody else than its parent, whose memory it has a copy of.
+/// To be called in the child of a `fork`: it is somebody else than its parent, whose memory it has
+/// a copy of.
 pub fn forked() {
     OWN.store(0, Ordering::Relaxed);
 }
@@ -103,7 +106,8 @@ pub fn exists(process: i32) -> bool {
     answer != -i64::from(libc::ESRCH)
 }
 
-/// Sleeps while `word` is `value`, but not longer than `most`. Other processes may have the word mapped.
+/// Sleeps while `word` is `value`, but not longer than `most`. Other processes may have the word
+/// mapped.
 pub fn sleep_while(word: &AtomicU32, value: u32, most: Duration) {
     let timeout = libc::timespec {
         // CAST: both are small.
@@ -138,8 +142,8 @@ pub fn wake(word: &AtomicU32) {
     unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Whether a process (or thread) runs no more: it is gone, or waits for nothing but to be counted by its
-/// parent, and the kernel has closed its files.
+/// Whether a process (or thread) runs no more: it is gone, or waits for nothing but to be counted
+/// by its parent, and the kernel has closed its files.
 pub fn has_ended(process: i32) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
         return !exists(process);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How long each `ioctl` of a process took, and how much of that the driver had: what the way through the policy
-//! costs, without what scatters in the driver.
+//! How long each `ioctl` of a process took, and how much of that the driver had: what the way
+//! through the policy costs, without what scatters in the driver.
 //!
-//! Kept in memory and written when the process ends. The clock is the processor's counter, since the C library's takes longer
-//! to be read than some calls' way through the policy.
+//! Kept in memory and written when the process ends. The clock is the processor's counter, since
+//! the C library's takes longer to be read than some calls' way through the policy.
 
 use crate::sys;
 use cgpu_km::nvidia::nvos::{self, nvos54, nvos64};
@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The environment variable with the beginning of the names of the files; the process's number follows. A line is
-/// of one call: kind (`uvm`, or the escape's number), control or class, nanoseconds in all, of them in the driver.
+/// The environment variable with the beginning of the names of the files; the process's number
+/// follows. A line is of one call: kind (`uvm`, or the escape's number), control or class,
+/// nanoseconds in all, of them in the driver.
 pub const VARIABLE: &str = "CGPU_GPU_TIMES";
 
 /// Calls for which there is room from the start.

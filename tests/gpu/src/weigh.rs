@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The module's scheduler over real programs: the loop of its GPU thread, and an authority that asks the
-//! programs' agents to make the driver's calls.
+//! The module's scheduler over real programs: the loop of its GPU thread, and an authority that
+//! asks the programs' agents to make the driver's calls.
 
 use crate::compute::{self, Compute, Duty, News, Request};
 use crate::sys;
@@ -117,8 +117,8 @@ impl Arbiter {
         })
     }
 
-    /// Writes every event and action, with its time in microseconds, to `log`; first what time it is then on the
-    /// system's monotonic clock.
+    /// Writes every event and action, with its time in microseconds, to `log`; first what time it
+    /// is then on the system's monotonic clock.
     pub fn log_to(&mut self, log: Box<dyn Write>) {
         self.log = Some(log);
         let now = (sys::uptime_s() * 1e6).round();
@@ -234,9 +234,10 @@ impl Arbiter {
                             instance,
                             group: name(group),
                             channel: name(channel),
-                            engine: match compute {
-                                true => Engine::Compute,
-                                false => Engine::Other,
+                            engine: if compute {
+                                Engine::Compute
+                            } else {
+                                Engine::Other
                             },
                             process: process_of(instance),
                         })
@@ -308,7 +309,8 @@ fn name([client, object]: compute::Name) -> RmName {
     }
 }
 
-/// What an agent was answered, as the module's `sched.rs` takes it. A process that has ended has no channels.
+/// What an agent was answered, as the module's `sched.rs` takes it. A process that has ended has no
+/// channels.
 fn outcome(compute: &Compute, agent: usize) -> Result<(), CallError> {
     let answer = compute.answer(agent);
     if answer == Some(-libc::ENODEV) || (answer.is_none() && compute.has_ended(agent)) {

@@ -46,7 +46,7 @@ pub const fn weight(weight: u32) -> Terms {
     }
 }
 
-/// What came out in one of the times.
+/// The outcome of one of the times.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The programs' rates, as fractions of what each does alone.
@@ -77,7 +77,8 @@ impl Outcome {
     }
 }
 
-/// Programs of these habits in instances of these terms: what came out in each of the times that they were measured.
+/// Programs of these habits in instances of these terms: what came out in each of the times that
+/// they were measured.
 pub fn run(mechanisms: Mechanisms, rules: Rules, programs: &[(Habit, Terms)]) -> Vec<Outcome> {
     run_from(0, BEFORE, mechanisms, rules, programs)
 }
@@ -126,19 +127,21 @@ pub fn by_weight(weights: &[u32]) -> Vec<f64> {
 /// One line of `make bench-weights`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// `rmapi`: all that the driver's kernel RMAPI offers, and the doorbell. `rmapi-no-samples`: without its samples.
+    /// `rmapi`: all that the driver's kernel RMAPI offers, and the doorbell. `rmapi-no-samples`:
+    /// without its samples.
     pub backend: &'static str,
-    /// What was done.
+    /// The case.
     pub case: String,
     /// The shares, or the figure, that were wanted.
     pub wanted: Vec<f64>,
-    /// What came out in one of the times.
+    /// The shares, or the figure, in one of the times.
     pub got: Vec<f64>,
     /// The worst error, as a fraction of the share that was wanted.
     pub error: f64,
     /// The most that it may be; none where only the figure is told.
     pub bound: Option<f64>,
-    /// All programs together, as a fraction of one alone: the least of the times that they were measured.
+    /// All programs together, as a fraction of one alone: the least of the times that they were
+    /// measured.
     pub throughput: Option<f64>,
     /// Calls into the driver per second: the most.
     pub calls_per_second: Option<f64>,
@@ -241,7 +244,8 @@ pub fn four(habits: [Habit; 4]) -> Line {
     shared(RMAPI, case, &programs, 0.02)
 }
 
-/// Four programs, none of whose kernels are alike: each length with each weight and each depth, in all orders.
+/// Four programs, none of whose kernels are alike: each length with each weight and each depth, in
+/// all orders.
 pub fn mixed() -> impl Iterator<Item = [Habit; 4]> {
     let orders = (0..256).map(|n| [n / 64, n / 16 % 4, n / 4 % 4, n % 4]);
     let orders = orders.filter(|order| (0..4).all(|length| order.contains(&length)));
@@ -289,8 +293,9 @@ fn throughput(period: Period, habit: Habit, wanted: f64) -> Line {
     line
 }
 
-/// The longest that an instance of high priority waits for the GPU while two programs like this share it: from the
-/// launch of the first kernel of a request, of which there is one every 50 ms or so, until it runs.
+/// The longest that an instance of high priority waits for the GPU while two programs like this
+/// share it: from the launch of the first kernel of a request, of which there is one every 50 ms or
+/// so, until it runs.
 pub fn longest_wait(beside: Habit) -> Nanos {
     let high = Terms {
         high_priority: true,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scheduler of `cgpu_km` drives the model, as the module's thread drives a GPU: one call at a time,
-//! each of which takes its time and has its effect within it.
+//! The scheduler of `cgpu_km` drives the model, as the module's thread drives a GPU: one call at a
+//! time, each of which takes its time and has its effect within it.
 
 use crate::gpu::{What, NONE};
 use crate::world::{Habit, World};
@@ -210,7 +210,7 @@ impl Driven {
         });
     }
 
-    /// What is due of the call under way.
+    /// The call under way takes effect, or ends, if that is due.
     fn progress(&mut self) {
         let now = self.world.now();
         let Some(call) = &mut self.call else {

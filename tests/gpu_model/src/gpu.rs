@@ -3,7 +3,7 @@
 
 use crate::Nanos;
 
-/// What the driver is asked to do; how long it takes is the model's.
+/// A call into the driver; the model says how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum What {
@@ -35,7 +35,7 @@ pub struct Call {
 pub struct Sample {
     /// When.
     pub at: Nanos,
-    /// Who was running then; [`NONE`]: nobody.
+    /// The group that ran then, or [`NONE`].
     pub group: u32,
     /// How busy the engine was since the last sample, in hundredths of a percent.
     pub busy: u32,
@@ -93,9 +93,10 @@ impl Default for Gpu {
 /// Calls a function of the model.
 macro_rules! model {
     ($name:ident, $self:ident $(, $arg:expr)*) => {
-        // SAFETY: `memory` has the size that the model says, is aligned for its 64-bit fields and was
-        // initialised by gm_init in `new`; it is borrowed as long as the call lasts, mutably where the
-        // function changes it. Numbers of groups and channels are checked by the functions.
+        // SAFETY: `memory` has the size that the model says, is aligned for its 64-bit fields and
+        // was initialised by gm_init in `new`; it is borrowed as long as the call lasts, mutably
+        // where the function changes it. Numbers of groups and channels are checked by the
+        // functions.
         unsafe { c::$name($self $(, $arg)*) }
     };
 }
@@ -181,8 +182,8 @@ impl Gpu {
         (at != NEVER).then_some(at)
     }
 
-    /// Lets time pass up to `to`, at most up to the first kernel's end; returns the channel whose kernel
-    /// that was.
+    /// Lets time pass up to `to`, at most up to the first kernel's end; returns the channel whose
+    /// kernel that was.
     pub fn advance(&mut self, to: Nanos) -> Option<u32> {
         let model = self.model();
         model!(gm_advance, model, to);

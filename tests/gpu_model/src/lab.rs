@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What was done by hand on a real GPU, done to the model: two programs, and somebody who sends
-//! commands to a process of each. The figures that came out there are in `tests/tables.rs`.
+//! The experiments that were made by hand on a real GPU, on the model: two programs, and somebody
+//! who sends commands to a process of each. The figures that came out there are in
+//! `tests/tables.rs`.
 
 use crate::gpu::What;
 use crate::world::{alone, Habit, World};
@@ -13,10 +14,10 @@ const MESSAGE: Nanos = 100 * US;
 const OVERSLEPT: Nanos = 60 * US;
 /// Channel groups of a CUDA context; the first one computes.
 const GROUPS: u32 = 4;
-/// What the driver gives a group by itself.
+/// The time slice that the driver gives a group by default.
 pub const DEFAULT_SLICE: Nanos = 2048 * US;
 
-/// What somebody did over and over.
+/// The calls that were made over and over.
 #[derive(Clone, Copy, Debug)]
 pub enum Drill {
     /// Nothing; the programs' time slices.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A model of how a GPU shares its compute engine (`model.c`), programs that use it, and the scheduler of
-//! `cgpu_km` that divides it among them. Virtual time, no randomness but a fixed sequence: every run
-//! gives the same figures.
+//! A model of how a GPU shares its compute engine (`model.c`), programs that use it, and the
+//! scheduler of `cgpu_km` that divides it among them. Virtual time, no randomness but a fixed
+//! sequence: every run gives the same figures.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Programs on the model: each keeps up to `depth` kernels launched, and launches the next when one ends.
+//! Programs on the model: each keeps up to `depth` kernels launched, and launches the next when one
+//! ends.
 
 use crate::gpu::Gpu;
 use crate::{Nanos, US};
 use cgpu_km::policy::sched::Position;
 
-/// A kernel's end to the launch of the next one by a program that waited for it. Follows from the rate of
-/// such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
+/// A kernel's end to the launch of the next one by a program that waited for it. Follows from the
+/// rate of such a program beside long kernels: 0.8 % of its rate alone, once in a round of 2.42 ms.
 const REACTION: Nanos = 4_400;
 /// One launch after the other, by a program that does nothing else.
 const LAUNCH: Nanos = 2_200;
 /// A task that slept at its doorbell, from the opening of the gate to its launch.
 const WAKE: Nanos = 20 * US;
 
-/// What a program does.
+/// The habit of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habit {
     /// Length of each kernel.
@@ -25,7 +26,7 @@ pub struct Habit {
 /// A program.
 #[derive(Debug)]
 pub struct Program {
-    /// What it does.
+    /// Its habit.
     pub habit: Habit,
     /// Its channel group, with one channel.
     pub group: u32,
@@ -135,7 +136,8 @@ impl World {
         self.programs[program].outstanding > 0
     }
 
-    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open, and says which one.
+    /// Lets time pass up to `to`; stops where a program touches a doorbell that is not open, and
+    /// says which one.
     pub fn run(&mut self, to: Nanos) -> Option<usize> {
         while self.now() < to {
             let launches = self.programs.iter().enumerate();
@@ -210,7 +212,7 @@ impl World {
     }
 }
 
-/// What a program that is alone on the GPU uses of it, in nanoseconds per second.
+/// The time that a program that is alone on the GPU uses of it, in nanoseconds per second.
 pub fn alone(habit: Habit) -> f64 {
     let mut world = World::new();
     world.add(habit, 2048 * US);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the operator changes while the GPU is full is there within one period: which windows there are is taken from the
-//! model, which knows at every moment whose kernel runs. And no kernel is lost.
+//! A change by the operator while the GPU is full takes effect within one period: which windows
+//! there are is taken from the model, which knows at every moment whose kernel runs. And no kernel
+//! is lost.
 
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Terms};
 use gpu_model::cases::{rules, weight, DEEP};
@@ -10,9 +11,11 @@ use gpu_model::{Nanos, MS, US};
 
 /// A turn of all, in the period `latency`.
 const PERIOD: Nanos = 32 * MS;
-/// A change of windows: two calls, at most 0.7 and 0.32 ms, a switch of the GPU's, 0.18 ms, and the thread.
+/// A change of windows: two calls, at most 0.7 and 0.32 ms, a switch of the GPU's, 0.18 ms, and the
+/// thread.
 const CALLS: Nanos = 1300 * US;
-/// Windows may be shorter than a part of a turn by the calls, and longer or shorter by what the one before was off by.
+/// Windows may be shorter than a part of a turn by the calls, and longer or shorter by what the one
+/// before was off by.
 const UNSURE: Nanos = 2 * MS;
 /// How often it is looked.
 const STEP: Nanos = 50 * US;
@@ -62,8 +65,8 @@ fn windows(driven: &mut Driven, length: Nanos) -> Vec<Window> {
     windows
 }
 
-/// Makes a change so much later than is told, and says whether what the programs have is this, in milliseconds of a turn, from
-/// the first window on, and that begins within one period.
+/// Makes a change so much later than is told, and says whether what the programs have is this, in
+/// milliseconds of a turn, from the first window on, and that begins within one period.
 fn in_effect(
     driven: &mut Driven,
     change: fn(&mut Driven),

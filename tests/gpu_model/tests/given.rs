@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the scheduler says that it gave each instance (`given` in `cgpuctl status` and `top`), against how long the model
-//! says that each one's kernels ran.
+//! The GPU time that the scheduler reports for each instance (`given_ns` in `cgpuctl status` and
+//! `top`), against how long the model says that each one's kernels ran.
 //!
-//! A program that is alone does not fill the GPU, if it waits for its kernels. So what its kernels ran is taken as a part of what
-//! they run alone in the same time.
+//! A program that is alone does not fill the GPU, if it waits for its kernels. So what its kernels
+//! ran is taken as a part of what they run alone in the same time.
 
 use cgpu_km::policy::sched::{InstanceId, Mechanisms, Period, Policy, Terms};
 use gpu_model::cases::{rules, weight, DEEP, KERNELS, SHORT};
@@ -13,8 +13,9 @@ use gpu_model::{Nanos, MS, US};
 
 /// How long it is compared.
 const LENGTH: Nanos = 4000 * MS;
-/// When a window begins and ends is known from calls, whose effects are known to 0.1 ms each (`Costs`: 0.2 of 0.43 to 0.70 ms, 0.2
-/// of 0.26 to 0.32 ms); the shortest window here is 8 ms, and lengths that are off to both sides make up for each other.
+/// When a window begins and ends is known from calls, whose effects are known to 0.1 ms each
+/// (`Costs`: 0.2 of 0.43 to 0.70 ms, 0.2 of 0.26 to 0.32 ms); the shortest window here is 8 ms, and
+/// lengths that are off to both sides make up for each other.
 const WINDOWS: f64 = 0.01;
 
 fn given(driven: &Driven, program: usize) -> Nanos {
@@ -23,7 +24,8 @@ fn given(driven: &Driven, program: usize) -> Nanos {
     view.expect("is there").account.gpu_time
 }
 
-/// By how much `given` is off for each program while `during` goes on, as a fraction of what it should be.
+/// By how much `given` is off for each program while `during` goes on, as a fraction of what it
+/// should be.
 fn errors(driven: &mut Driven, habits: &[Habit], during: impl FnOnce(&mut Driven)) -> Vec<f64> {
     let told = |driven: &Driven| {
         let each = |program| (given(driven, program), driven.world.ran(program));
@@ -66,12 +68,15 @@ fn what_is_given_is_what_ran() {
             let errors = errors(&mut driven, &[a, b], |driven| driven.run(LENGTH));
             let slices = driven.sched.view().mode.name() == "slices";
             sliced += u32::from(slices);
-            // At each change of slices it is not known for how much of a kernel who is heard of had the GPU already: half of one
-            // is reckoned with. A slice is 24 ms or 8 ms.
+            // At each change of slices it is not known for how much of a kernel who is heard of had
+            // the GPU already: half of one is reckoned with. A slice is 24 ms or 8 ms.
             let half = a.kernel.max(b.kernel) as f64 / 2.0;
-            let bound = |slice: Nanos| match slices {
-                true => WINDOWS + half / slice as f64,
-                false => WINDOWS,
+            let bound = |slice: Nanos| {
+                if slices {
+                    WINDOWS + half / slice as f64
+                } else {
+                    WINDOWS
+                }
             };
             let within = errors[0] <= bound(24 * MS) && errors[1] <= bound(8 * MS);
             assert!(within, "{errors:?} of {programs:?}, slices: {slices}");
@@ -97,7 +102,8 @@ fn what_is_given_under_caps_and_to_four_is_what_ran() {
     assert!(errors.iter().all(|error| *error <= bound), "{errors:?}");
 }
 
-/// Who is alone has all the time but that in which it was suspended, had no work or did not have the GPU for another's sake.
+/// An instance that is alone has all the time but that in which it was suspended, had no work or
+/// did not have the GPU for another's sake.
 #[test]
 fn nothing_is_given_while_suspended_or_without_work() {
     let suspended = Terms {

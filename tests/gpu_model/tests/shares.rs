@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scheduler on the model: shares while programs come and go, nobody starves, calls are few, and what
-//! the operator changes takes effect without losing work.
+//! The scheduler on the model: shares while programs come and go, nobody starves, calls are few,
+//! and what the operator changes takes effect without losing work.
 
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Terms, CALLS_PER_SECOND};
 use gpu_model::cases::{
@@ -19,7 +19,7 @@ fn started(policy: Policy, programs: &[(Habit, Terms)]) -> Driven {
     driven
 }
 
-/// What each program gets in the next `length`, as a fraction of what it does alone.
+/// The rate of each program in the next `length`, as a fraction of what it does alone.
 fn measured(driven: &mut Driven, habits: &[Habit], length: Nanos) -> Vec<f64> {
     let before: Vec<Nanos> = (0..habits.len()).map(|i| driven.world.ran(i)).collect();
     driven.run(length);
@@ -46,7 +46,8 @@ fn a_program_that_waits_for_each_kernel_has_its_share_beside_long_ones() {
     }
 }
 
-/// The gate is armed 4 ms after a launch: of kernels that are a little longer only what is beyond that is seen.
+/// The gate is armed 4 ms after a launch: of kernels that are a little longer only what is beyond
+/// that is seen.
 #[test]
 fn kernels_a_little_longer_than_a_gate_is_open_are_no_silence() {
     let deep = Habit {
@@ -140,7 +141,8 @@ fn a_change_takes_effect_within_a_turn() {
     assert!((share - 0.5).abs() < 0.02, "{got:?}");
 }
 
-/// Who was taken to have no work waits for the next turn; under the policy `soft` it has a whole part at once.
+/// An instance that was taken to have no work waits for the next turn; under the policy `soft` it
+/// has a whole part at once.
 #[test]
 fn who_comes_back_borrows_under_soft() {
     let burst = Habit {
@@ -167,7 +169,7 @@ fn who_comes_back_borrows_under_soft() {
     assert!(soft > weight / 2 * 3, "{soft} {weight}");
 }
 
-/// What one instance leaves unused the others have; under a hard policy nobody has it.
+/// The others have what one instance leaves unused; under a hard policy no instance has it.
 #[test]
 fn hard_and_soft_policies_differ_in_what_is_left_over() {
     let habits = [SHORT, LONG];
@@ -184,8 +186,8 @@ fn hard_and_soft_policies_differ_in_what_is_left_over() {
     assert!(got[1] > 0.99, "{got:?}");
 }
 
-/// A program of short kernels whose kernels become long: what was learnt of it is wrong then, and no
-/// samples help.
+/// A program of short kernels whose kernels become long: what was learnt of it is wrong then, and
+/// no samples help.
 #[test]
 fn kernels_that_become_long_are_no_silence() {
     let without = Mechanisms {
@@ -204,8 +206,8 @@ fn kernels_that_become_long_are_no_silence() {
     assert!((share - 0.5).abs() < 0.02, "{got:?}");
 }
 
-/// A program that thinks for 30 ms between short bursts: its silence is believed, so that the other one
-/// has what it leaves.
+/// A program that thinks for 30 ms between short bursts: its silence is believed, so that the other
+/// one has what it leaves.
 #[test]
 fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
     let burst = Habit {
@@ -232,7 +234,8 @@ fn a_program_that_thinks_leaves_the_gpu_to_the_others() {
     );
 }
 
-/// What one window is of its time in 2 s is what a share can be off by, so the moment at which one looks matters.
+/// A share can be off by what one window is of its time in 2 s, so the moment at which one
+/// looks matters.
 #[test]
 fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
     let habit = Habit {
@@ -263,8 +266,9 @@ fn sixteen_of_unequal_weight_have_their_shares_whenever_one_looks() {
     }
 }
 
-/// In a kernel of a second a program is as silent as one that has stopped. The driver's samples tell them apart, at
-/// whatever moments they are taken; without them a neighbour loses what it should have, and a cap does not hold.
+/// In a kernel of a second a program is as silent as one that has stopped. The driver's samples
+/// tell them apart, at whatever moments they are taken; without them a neighbour loses what it
+/// should have, and a cap does not hold.
 #[test]
 fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
     let error = |mechanisms, age, programs: &[(Habit, Terms)]| {
@@ -292,7 +296,8 @@ fn kernels_of_seconds_have_their_share_by_the_drivers_samples() {
         let line = cap(RMAPI, long);
         assert!(line.error <= 0.03, "{line:?}");
     }
-    // Now and then no sample falls into the windows of one that is doubted, which then shares as the driver likes.
+    // Now and then no sample falls into the windows of one that is doubted, which then shares as
+    // the driver likes.
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
     let worst = errors.iter().copied().fold(0.0, f64::max);
     assert!(mean < 0.04 && worst < 0.45, "{mean} {worst}: {errors:?}");
@@ -320,8 +325,8 @@ fn share(driven: &mut Driven, habits: &[Habit; 2]) -> f64 {
     got[0] / (got[0] + got[1])
 }
 
-/// Queues that are full are shared by the hardware's own time slices, without a call; a program that waits for its
-/// kernels from now on is not left with what these would give it.
+/// Queues that are full are shared by the hardware's own time slices, without a call; a program
+/// that waits for its kernels from now on is not left with what these would give it.
 #[test]
 fn full_queues_share_by_slices_until_one_is_not_full() {
     let habits = [SHORT, DEEP].map(|habit| Habit { depth: 8, ..habit });
@@ -357,8 +362,8 @@ fn full_queues_share_by_slices_until_one_is_not_full() {
     assert!((share_of_first - 0.75).abs() < 0.02, "{share_of_first}");
 }
 
-/// While the first one's channels are being switched on nobody has the GPU, however long that takes: it is not charged to
-/// the first one, whose slice may be shorter.
+/// While the first one's channels are being switched on nobody has the GPU, however long that
+/// takes: it is not charged to the first one, whose slice may be shorter.
 #[test]
 fn slices_begin_though_calls_are_slow() {
     let full = Habit { depth: 8, ..SHORT };
@@ -378,7 +383,7 @@ fn slices_begin_though_calls_are_slow() {
     }
 }
 
-/// What changes while there are slices is there at once, as in windows.
+/// A change while there are slices takes effect at once, as in windows.
 #[test]
 fn slices_end_at_once_when_something_changes() {
     let mut driven = started(Policy::Weight, &[(DEEP, weight(1)), (DEEP, weight(1))]);
@@ -415,7 +420,7 @@ fn slices_end_at_once_when_something_changes() {
     change(&mut driven, &arrival, &[0.375, 0.125, 0.5]);
 }
 
-/// Where slices cannot be set there are windows.
+/// If slices cannot be set there are windows.
 #[test]
 fn full_queues_share_by_windows_where_there_are_no_slices() {
     let without = Mechanisms {
@@ -431,8 +436,8 @@ fn full_queues_share_by_windows_where_there_are_no_slices() {
     assert!((share - 0.75).abs() < 0.015, "{share}");
 }
 
-/// It launches a kernel of 100 us every 150 us, up to 12 ahead: when its doorbell is touched says nothing of who has the
-/// GPU. Slices are tried, and left before that costs it much.
+/// It launches a kernel of 100 us every 150 us, up to 12 ahead: when its doorbell is touched says
+/// nothing of who has the GPU. Slices are tried, and left before that costs it much.
 #[test]
 fn a_program_that_launches_ahead_is_not_taken_to_have_the_gpu() {
     let ahead = Habit {
@@ -460,8 +465,9 @@ fn habits() -> impl Strategy<Value = Habit> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Programs stop and go on as they like for 3 s. Whoever has work all the time is never without the
-    /// GPU for long, and 2.5 s after the last change the shares are those of the weights.
+    /// Programs stop and go on as they like for 3 s. An instance that has work all the time is
+    /// never without the GPU for long, and 2.5 s after the last change the shares are those of the
+    /// weights.
     #[test]
     fn shares_hold_while_programs_come_and_go(
         programs in prop::collection::vec((habits(), 1..=4u32), 2..=6),
@@ -487,7 +493,8 @@ proptest! {
                 prop_assert!(waits < 190 * MS, "starved for {waits} ns: {programs:?}");
             }
         }
-        // Who stopped ends what it has queued, and is then asked about, all in its own windows.
+        // An instance that stopped ends what it has queued, and is then asked about, all in its own
+        // windows.
         driven.run(2500 * MS);
         let got = measured(&mut driven, &habits, 2000 * MS);
         let busy = || runs.iter().enumerate().filter(|(_, runs)| **runs).map(|(i, _)| i);
@@ -498,7 +505,8 @@ proptest! {
             let error = (got[i] / shares - wanted).abs() / wanted;
             prop_assert!(error < 0.06, "{i}: {got:?} of {programs:?}, {runs:?}");
         }
-        // Up to six with windows of a few milliseconds, and some of those who stopped are still asked about.
+        // Up to six with windows of a few milliseconds, and some of those who stopped are still
+        // asked about.
         let stopped = runs.iter().filter(|runs| !**runs).count() as f64;
         let all: f64 = got.iter().sum();
         prop_assert!(all > 0.8 - 0.1 * stopped, "{got:?} of {programs:?}, {runs:?}");
@@ -519,8 +527,9 @@ proptest! {
     }
 }
 
-/// A program that thinks for 20 to 60 ms between kernels of 15 us has no work for nearly all of the time: its neighbour, which
-/// has, keeps nearly three quarters of the GPU. (Each time it asks, it may be silent for a moment before that is believed.)
+/// A program that thinks for 20 to 60 ms between kernels of 15 us has no work for nearly all of the
+/// time: its neighbour, which has, keeps nearly three quarters of the GPU. (Each time it asks, it
+/// may be silent for a moment before that is believed.)
 #[test]
 fn who_thinks_most_of_the_time_leaves_the_gpu_to_others() {
     let request = Habit {
@@ -542,8 +551,8 @@ fn who_thinks_most_of_the_time_leaves_the_gpu_to_others() {
     }
 }
 
-/// A kernel of 2 s takes 8 s of a quarter, in which its program is silent. From when the driver's samples have found it for the first
-/// time its weight holds, whenever they are taken.
+/// A kernel of 2 s takes 8 s of a quarter, in which its program is silent. From when the driver's
+/// samples have found it for the first time its weight holds, whenever they are taken.
 #[test]
 fn kernels_longer_than_any_silence_keep_to_their_weights() {
     for phase in 0..6 {

@@ -129,7 +129,7 @@ fn throughput_of_two_by_length_of_slice() {
     }
 }
 
-/// What was done, and what A and B got of what each does alone, for each pair.
+/// The calls that were made, and what A and B got of what each does alone, for each pair.
 type Row = (&'static str, Drill, [(f64, f64); 3]);
 
 /// Programs that wait for each kernel, in the three pairs that were measured.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an operator, a program and a driver that refuses can count on.
+//! The behaviour that an operator, a program and a driver that refuses can count on.
 
 use super::*;
 
@@ -10,9 +10,7 @@ fn off_by(got: Nanos, wanted: Nanos) -> u64 {
 
 #[test]
 fn an_instance_alone_costs_nothing() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(1), 8);
-    bench.instance(B, terms(3), 8);
+    let mut bench = Bench::of_two([1, 3]);
     bench.settle();
     assert_eq!(bench.gate(A), Position::Armed);
     bench.ring(A);
@@ -22,16 +20,14 @@ fn an_instance_alone_costs_nothing() {
     assert_eq!(bench.done.len(), before, "{:?}", bench.done);
     assert_eq!(bench.gate(A), Position::Open);
     assert_eq!(bench.sched.deadline(), None);
-    assert_eq!(bench.sched.view().mode, Mode::Free);
+    assert_eq!(bench.mode(), Mode::Free);
 }
 
 #[test]
 fn two_share_by_weight_in_windows() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(75), 8);
-    bench.instance(B, terms(25), 8);
+    let mut bench = Bench::of_two([75, 25]);
     bench.run(3000 * MS, &[A, B]);
-    assert_eq!(bench.sched.view().mode, Mode::Windows);
+    assert_eq!(bench.mode(), Mode::Windows);
     let (a, b) = (bench.given(A), bench.given(B));
     assert!(off_by(a * 25, b * 75) <= 2, "{a} {b}");
     assert!(a + b > 2500 * MS, "{a} {b}");
@@ -46,8 +42,8 @@ fn a_cap_holds_for_one_that_is_alone() {
     assert!(off_by(given, 900 * MS) <= 3, "{given}");
 }
 
-/// Its processor is busy when its window begins: it is not taken to have no work, because the task that slept at the
-/// gate is bound to launch.
+/// Its processor is busy when its window begins: it is not taken to have no work, because the task
+/// that slept at the gate is bound to launch.
 #[test]
 fn who_wakes_late_keeps_competing() {
     let mut bench = Bench::new(Policy::Fixed, Mechanisms::ALL);
@@ -58,7 +54,7 @@ fn who_wakes_late_keeps_competing() {
     // A task of B stops at the shut gate, is let go, and gets no processor for the next 60 ms.
     bench.ring(B);
     let windows = |bench: &Bench| {
-        let view = bench.sched.instance_view(bench.now, B).expect("is there");
+        let view = bench.view(B);
         (view.working, view.account.windows)
     };
     let (_, before) = windows(&bench);
@@ -70,17 +66,15 @@ fn who_wakes_late_keeps_competing() {
 
 #[test]
 fn who_falls_silent_holds_no_window() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(1), 8);
-    bench.instance(B, terms(1), 8);
+    let mut bench = Bench::of_two([1, 1]);
     bench.run(1000 * MS, &[A, B]);
     let before = bench.given(A);
     bench.run(1000 * MS, &[A]);
     let given = bench.given(A) - before;
-    // All but the silence that was not believed, and the calls: it is asked about at 2, 5, 11, 23, 47 and 95 ms, and
-    // the next time, at 191 ms, it is over the longest.
+    // All but the silence that was not believed, and the calls: it is asked about at 2, 5, 11, 23,
+    // 47 and 95 ms, and the next time, at 191 ms, it is over the longest.
     assert!(given > 780 * MS, "{given}");
-    assert_eq!(bench.sched.view().mode, Mode::Free);
+    assert_eq!(bench.mode(), Mode::Free);
     assert!(!bench.is_off(A) && !bench.is_off(B));
     // It comes back at once.
     let before = bench.given(B);
@@ -94,27 +88,15 @@ fn a_suspended_instance_is_off_at_once_and_back_at_once() {
     let mut bench = Bench::new(Policy::Native, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.run(10 * MS, &[A]);
-    let suspended = Terms {
-        suspended: true,
-        ..terms(1)
-    };
-    bench
-        .sched
-        .set_terms(bench.now, A, suspended)
-        .expect("is there");
-    bench.settle();
+    bench.suspend(A);
     assert!(bench.is_off(A));
     assert_eq!(bench.gate(A), Position::Shut);
     bench.ring(A);
     bench.run(1000 * MS, &[]);
-    bench
-        .sched
-        .set_terms(bench.now, A, terms(1))
-        .expect("is there");
-    bench.settle();
+    bench.resume(A);
     assert!(!bench.is_off(A));
     assert_eq!(bench.gate(A), Position::Open);
-    let view = bench.sched.instance_view(bench.now, A).expect("is there");
+    let view = bench.view(A);
     assert!(view.account.blocked >= 1000 * MS, "{view:?}");
 }
 
@@ -127,23 +109,11 @@ fn without_the_firmware_a_time_slice_of_0_suspends() {
     let mut bench = Bench::new(Policy::Weight, without);
     bench.instance(A, terms(1), 8);
     bench.settle();
-    let suspended = Terms {
-        suspended: true,
-        ..terms(1)
-    };
-    bench
-        .sched
-        .set_terms(bench.now, A, suspended)
-        .expect("is there");
-    bench.settle();
+    bench.suspend(A);
     assert_eq!(bench.slices.last(), Some(&(name(A, 1), 0)));
     let preempt = Action::Preempt { group: name(A, 1) };
     assert!(bench.done.iter().any(|(_, action)| *action == preempt));
-    bench
-        .sched
-        .set_terms(bench.now, A, terms(1))
-        .expect("is there");
-    bench.settle();
+    bench.resume(A);
     assert_eq!(bench.slices.last(), Some(&(name(A, 1), 2048)));
 }
 
@@ -155,11 +125,8 @@ fn weights_that_do_not_fit_are_refused() {
     let refused = bench.sched.set_rules(0, rules(Policy::Fixed));
     assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Weights)));
     assert_eq!(bench.sched.rules().policy, Policy::Weight);
-    bench.sched.set_terms(0, B, terms(30)).expect("fits");
-    bench
-        .sched
-        .set_rules(0, rules(Policy::Fixed))
-        .expect("fits");
+    bench.set_terms(B, terms(30));
+    bench.set_policy(Policy::Fixed);
     let refused = bench.sched.set_terms(0, B, terms(31));
     assert_eq!(refused, Err(ChangeRefused::Misfit(Misfit::Weights)));
     let refused = bench.sched.add(0, InstanceId(3), terms(1));
@@ -174,9 +141,7 @@ fn weights_that_do_not_fit_are_refused() {
 
 #[test]
 fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(1), 8);
-    bench.instance(B, terms(1), 8);
+    let mut bench = Bench::of_two([1, 1]);
     bench.run(100 * MS, &[A, B]);
     bench.event(Event::ClientFreed(ClientHandle(A.0)));
     bench.sched.remove(bench.now, A);
@@ -188,9 +153,7 @@ fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
 
 #[test]
 fn a_channel_that_appears_in_anothers_window_is_switched_off() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(1), 8);
-    bench.instance(B, terms(1), 8);
+    let mut bench = Bench::of_two([1, 1]);
     bench.run(100 * MS, &[A, B]);
     let kept_out = if bench.is_off(A) { A } else { B };
     assert!(bench.is_off(kept_out));
@@ -258,7 +221,7 @@ fn what_the_driver_cannot_do_is_not_tried_again() {
     assert_eq!(bench.done.iter().filter(tried).count(), 1);
     assert!(!bench.sched.mechanisms().switch);
     // Without it nobody is kept from the GPU.
-    assert_eq!(bench.sched.view().mode, Mode::Native);
+    assert_eq!(bench.mode(), Mode::Native);
     assert_eq!(
         (bench.gate(A), bench.gate(B)),
         (Position::Open, Position::Open)
@@ -299,23 +262,15 @@ fn high_priority_interrupts_a_window() {
 
 #[test]
 fn a_change_of_policy_takes_effect_within_a_turn() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(10), 8);
-    bench.instance(B, terms(30), 8);
+    let mut bench = Bench::of_two([10, 30]);
     bench.run(500 * MS, &[A, B]);
-    bench
-        .sched
-        .set_rules(bench.now, rules(Policy::Preemptive))
-        .expect("fits");
+    bench.set_policy(Policy::Preemptive);
     bench.run(40 * MS, &[A, B]);
     let (a, b) = (bench.given(A), bench.given(B));
     bench.run(1000 * MS, &[A, B]);
     let (a, b) = (bench.given(A) - a, bench.given(B) - b);
     assert!(off_by(a, b) <= 3, "{a} {b}");
-    bench
-        .sched
-        .set_rules(bench.now, rules(Policy::Native))
-        .expect("fits");
+    bench.set_policy(Policy::Native);
     bench.settle();
     assert!(!bench.is_off(A) && !bench.is_off(B));
     assert_eq!(bench.gate(A), Position::Open);
@@ -336,13 +291,12 @@ fn reads(bench: &Bench) -> Vec<Nanos> {
     read.map(|(at, _)| *at).collect()
 }
 
-/// A kernel of a second is no pause: the driver has seen its process at work since it was last heard of.
+/// A kernel of a second is no pause: the driver has seen its process at work since it was last
+/// heard of.
 #[test]
 fn who_is_seen_at_work_is_not_taken_to_have_none() {
     for seen in [false, true] {
-        let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-        bench.instance(A, terms(1), 8);
-        bench.instance(B, terms(1), 8);
+        let mut bench = Bench::of_two([1, 1]);
         bench.run(500 * MS, &[A, B]);
         let before = reads(&bench).len();
         assert_eq!(before, 0, "nobody was doubted");
@@ -350,9 +304,9 @@ fn who_is_seen_at_work_is_not_taken_to_have_none() {
         for second in 1..=20 {
             bench.run(100 * MS, &[B]);
             // The driver's clock is its own.
-            let ring = [sample(7_000 * MS + second * 100 * MS, seen.then_some(A))];
+            let newest = sample(7_000 * MS + second * 100 * MS, seen.then_some(A));
             if reads(&bench).len() > before {
-                bench.sched.samples(bench.now, ring.into_iter());
+                bench.see([newest]);
             }
         }
         let read = reads(&bench).split_off(before);
@@ -360,19 +314,19 @@ fn who_is_seen_at_work_is_not_taken_to_have_none() {
         let apart = read.windows(2).map(|pair| pair[1] - pair[0]).min();
         assert!(apart.is_none_or(|apart| apart >= 350 * MS), "{read:?}");
         let given = bench.given(A) - given;
-        match seen {
-            true => assert!(given > 800 * MS, "{given}"),
-            false => assert!(given < 220 * MS, "{given}"),
+        if seen {
+            assert!(given > 800 * MS, "{given}");
+        } else {
+            assert!(given < 220 * MS, "{given}");
         }
     }
 }
 
-/// What the ring says of the time before a program was last heard of is no work of now; nor is what was told before.
+/// Samples from before a program was last heard of are no work of now; nor is what
+/// was told before.
 #[test]
 fn old_samples_tell_nothing() {
-    let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
-    bench.instance(A, terms(1), 8);
-    bench.instance(B, terms(1), 8);
+    let mut bench = Bench::of_two([1, 1]);
     bench.run(3000 * MS, &[A, B]);
     // A had all of the last seconds, and stops now.
     let stopped = bench.now;
@@ -394,8 +348,7 @@ fn old_samples_tell_nothing() {
     assert!(told > 1);
     let given = bench.given(A) - given;
     assert!(given < 220 * MS, "{given}");
-    let view = bench.sched.instance_view(bench.now, A).expect("is there");
-    assert!(!view.working);
+    assert!(!bench.view(A).working);
 }
 
 #[test]
@@ -408,18 +361,14 @@ fn a_sample_of_a_stranger_is_nobodys() {
         process: Some(ProcessId(1)),
     };
     bench.now = 1000 * MS;
-    let ring = [stranger, sample(2, None)];
-    bench.sched.samples(bench.now, ring.into_iter());
-    let view = bench.sched.instance_view(bench.now, A).expect("is there");
-    assert!(!view.working);
-    bench
-        .sched
-        .samples(bench.now, [sample(3, Some(A))].into_iter());
-    let view = bench.sched.instance_view(bench.now, A).expect("is there");
-    assert!(view.working);
+    bench.see([stranger, sample(2, None)]);
+    assert!(!bench.view(A).working);
+    bench.see([sample(3, Some(A))]);
+    assert!(bench.view(A).working);
 }
 
-/// On the host a process can have channels in several instances: a sample of it says nothing of any of them.
+/// On the host a process can have channels in several instances: a sample of it says nothing of any
+/// of them.
 #[test]
 fn a_process_in_two_instances_is_in_neither() {
     let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
@@ -440,14 +389,11 @@ fn a_process_in_two_instances_is_in_neither() {
         stamp,
         process: Some(ProcessId(7)),
     };
-    let working = |bench: &Bench, id| {
-        let view = bench.sched.instance_view(bench.now, id);
-        view.expect("is there").working
-    };
+    let working = |bench: &Bench, id| bench.view(id).working;
     bench.event(shared(B));
-    bench.sched.samples(bench.now, [of_shared(1)].into_iter());
+    bench.see([of_shared(1)]);
     assert!(!working(&bench, A) && !working(&bench, B));
     bench.event(Event::ClientFreed(ClientHandle(B.0)));
-    bench.sched.samples(bench.now, [of_shared(2)].into_iter());
+    bench.see([of_shared(2)]);
     assert!(working(&bench, A) && !working(&bench, B));
 }

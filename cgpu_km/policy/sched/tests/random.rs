@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Everything that can happen, in any order and at any moment, against a driver that keeps to what it was told, fails now
-//! and then, or knows only a part of the calls.
+//! Everything that can happen, in any order and at any moment, against a driver that keeps to what
+//! it was told, fails now and then, or knows only a part of the calls.
 //!
-//! After every step what the scheduler believes is compared with what was done, and what it says with what happened. Then
-//! it is left in peace, and must bring everything to where the operator wants it; and then nothing happens any more, and
-//! it must come to rest.
+//! After every step what the scheduler believes is compared with what was done, and what it says
+//! with what happened. Then it is left in peace, and must bring everything to where the operator
+//! wants it; and then nothing happens any more, and it must come to rest.
 
 use super::*;
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
@@ -16,16 +16,17 @@ mod world;
 
 /// Calls that may follow each other at once (`limit.rs`).
 const BURST: usize = 64;
-/// A call that failed is made again after this, at the latest (`next.rs`: 10 ms, doubled seven times), and by then what
-/// was held back by the limit was made, too.
+/// A call that failed is made again after this, at the latest (`next.rs`: 10 ms, doubled seven
+/// times), and by then what was held back by the limit was made, too.
 const MENDED: Nanos = 2000 * MS;
-/// Who is held back has a window within this: in 5 instances a part of one in a hundred is 3 ms of a turn of 256 ms, four
-/// of high priority that have all of theirs first and what was had too much is owed for eight parts at most.
+/// An instance that is held back has a window within this: in 5 instances a part of one in a
+/// hundred is 3 ms of a turn of 256 ms, four of high priority that have all of theirs first and
+/// what was had too much is owed for eight parts at most.
 const STARVED: Nanos = 4000 * MS;
 /// How late the thread is at most, and how long a call takes.
 const LATE: Nanos = 50 * MS;
-/// Until who stopped is taken to have no work: its silence counts in its own windows only, 1000 ms (twice the longest gap) of
-/// which are 100 s where it has one part in a hundred.
+/// Until who stopped is taken to have no work: its silence counts in its own windows only, 1000 ms
+/// (twice the longest gap) of which are 100 s where it has one part in a hundred.
 const RESTLESS: Nanos = 300_000 * MS;
 
 /// Numbers select among what there is at that moment.
@@ -48,20 +49,20 @@ enum Step {
         engine: Engine,
         process: i32,
     },
-    /// What is freed is told at once, or later.
+    /// The scheduler hears of it at once, or later.
     FreeChannel(usize, bool),
     FreeGroup(usize, bool),
     FreeClient(usize),
-    /// What the call under way is for is freed and made anew.
+    /// The object of the call under way is freed and made anew.
     Remake,
-    /// What was freed is told.
+    /// The scheduler hears of all that was freed.
     Tell,
     Ring(usize),
     /// Processes that the driver saw at work, the latest first.
     Samples(Vec<i32>),
     Tick,
     Pass(Nanos),
-    /// What to do is asked for.
+    /// The scheduler is asked what to do.
     Ask,
     /// It is done, but not answered yet.
     Perform,
@@ -76,7 +77,7 @@ enum Step {
 struct Work {
     /// How long a call takes.
     call: Nanos,
-    /// Whose programs are busy, one bit each.
+    /// The instances whose programs are busy, one bit each.
     busy: u32,
     /// How long after they were let go they launch.
     pace: Nanos,
@@ -209,9 +210,10 @@ fn config() -> Config {
             800
         },
         // The same in every run, so that a failure is one of what was changed.
-        rng_seed: match said("PROPTEST_RNG_SEED") {
-            true => usual.rng_seed,
-            false => RngSeed::Fixed(5),
+        rng_seed: if said("PROPTEST_RNG_SEED") {
+            usual.rng_seed
+        } else {
+            RngSeed::Fixed(5)
         },
         max_shrink_iters: 20_000,
         ..usual
@@ -240,7 +242,8 @@ proptest! {
         world.step(Step::Terms(at, terms))?;
         world.step(Step::Rules(rules))?;
         world.work(50 * MS, Work { fails: 1, ..BUSY })?;
-        // In peace, when nothing wakes the thread but the scheduler's deadlines, and then when all are busy.
+        // In peace, when nothing wakes the thread but the scheduler's deadlines, and then when all
+        // are busy.
         world.step(Step::Tell)?;
         world.work(MENDED, QUIET)?;
         world.is_in_order(0)?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The process's part in scheduling: it learns of its channels and doorbells from the calls that pass,
-//! and does to them what the scheduler asks for.
+//! The process's part in scheduling: it learns of its channels and doorbells from the calls that
+//! pass, and does to them what the scheduler asks for.
 //!
-//! A doorbell is gated by taking the rights to its page away. The touch is a `SIGSEGV`, whose handler
-//! waits for as long as the gate is shut: what the fault handler of the module does in the kernel.
+//! A doorbell is gated by taking the rights to its page away. The touch is a `SIGSEGV`, whose
+//! handler waits for as long as the gate is shut: what the fault handler of the module does in the
+//! kernel.
 
 use crate::setting;
 use cgpu_gpu::compute::{Duty, Name, News, Request, OPEN};
@@ -27,7 +28,8 @@ const SET_TIMESLICE: u32 = 0xa06c_0103;
 /// `NVA06C_CTRL_CMD_PREEMPT`.
 const PREEMPT: u32 = 0xa06c_0105;
 /// `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2` (ctrl2080perf.h), its size, where its
-/// list begins and how large that and a sample are, and where a sample names the process on the compute engine.
+/// list begins and how large that and a sample are, and where a sample names the process on the
+/// compute engine.
 const GET_SAMPLES: u32 = 0x2080_2096;
 const SAMPLES_SIZE: usize = 55888;
 const SAMPLES_AT: usize = 16;
@@ -192,7 +194,8 @@ fn protect(state: &State) {
             let at = start.load(Ordering::Acquire);
             if at != 0 {
                 let len = length.load(Ordering::Relaxed);
-                // SAFETY: The mapping is one of the driver's registers, in which nothing of ours is.
+                // SAFETY: The mapping is one of the driver's registers, in which nothing of ours
+                // is.
                 // CAST: rights are small.
                 unsafe { sys::call(libc::SYS_mprotect, [at, len, rights as u64, 0, 0, 0]) };
             }
@@ -291,8 +294,8 @@ fn perform(state: &State, request: &Request, names: &[Name]) -> i32 {
     }
 }
 
-/// The process on the compute engine in the newest of the driver's samples, one each 139 ms; 0: none, or
-/// none yet; negative: an errno or a status.
+/// The process on the compute engine in the newest of the driver's samples, one each 139 ms; 0:
+/// none, or none yet; negative: an errno or a status.
 fn last_sample() -> i32 {
     let any = with_known(|known| known.subdevices.first().copied());
     let Some((subdevice, fd)) = any.flatten() else {

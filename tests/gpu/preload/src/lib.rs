@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The preloaded library: takes the place of the C library's functions that open, call, map and close
-//! the driver's files, and runs the module's code there.
+//! The preloaded library: takes the place of the C library's functions that open, call, map and
+//! close the driver's files, and runs the module's code there.
 //!
 //! What it does is said by the environment: an instance (`CGPU_GPU_STATE`), a recording
-//! (`CGPU_GPU_RECORD`), both or neither. NVIDIA's libraries are linked with the C library, so this sees
-//! all that they do; a program with system calls of its own goes past it. It must not be linked with
-//! anything: a program that has it has these functions for all its files, and for all but the driver's
-//! they do what they always did.
+//! (`CGPU_GPU_RECORD`), both or neither. NVIDIA's libraries are linked with the C library, so this
+//! sees all that they do; a program with system calls of its own goes past it. It must not be
+//! linked with anything: a program that has it has these functions for all its files, and for all
+//! but the driver's they do what they always did.
 //!
 //! The C library's functions are variadic. On x86-64 a variadic argument is passed as any other, so
 //! they can be defined with all the arguments that they may have.
@@ -179,7 +179,8 @@ fn gpu_of(state: &State, node: u32) -> Option<&Gpu> {
     state.gpus().iter().find(|gpu| gpu.facts.minor == minor)
 }
 
-/// Whether a container has no such file: the node of a GPU that the instance has no share of, a capability's.
+/// Whether a container has no such file: the node of a GPU that the instance has no share of, a
+/// capability's.
 fn is_absent(path: &CStr) -> bool {
     // First: what is asked of other files may be asked while the setting is being made.
     if !path.to_bytes().starts_with(b"/dev/nvidia") {
@@ -381,8 +382,8 @@ fn mmap_fd(call: Mmap) -> i64 {
     at
 }
 
-/// Takes away what was mapped, as a kernel does whose file refuses it: a place that the program has chosen
-/// stays reserved (`vms_abort_munmap_vmas()` in mm/vma.c, since 6.12).
+/// Takes away what was mapped, as a kernel does whose file refuses it: a place that the program has
+/// chosen stays reserved (`vms_abort_munmap_vmas()` in mm/vma.c, since 6.12).
 fn give_up(start: u64, pages: u64, flags: c_int) {
     // CAST: registers are 64 bits wide.
     let reserve = [

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Descriptors of the driver's files that go through a socket: the sender's call says which file is on its way,
-//! the receiver's finds out which of those on their way it has got, by comparing the two descriptors.
+//! Descriptors of the driver's files that go through a socket: the sender's call says which file is
+//! on its way, the receiver's finds out which of those on their way it has got, by comparing the
+//! two descriptors.
 
 use crate::{descriptor, gpu_of, known, node, path_of, place, setting, to_c, GPU, USES, UVM};
 use cgpu_gpu::state::{Place, State};

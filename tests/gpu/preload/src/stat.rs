@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a program looks at before it opens it: nodes that a container does not have are not there.
 //!
-//! On x86-64 the C library's `struct stat` and `struct stat64` are the kernel's, in every version of it.
+//! On x86-64 the C library's `struct stat` and `struct stat64` are the kernel's, in every version
+//! of it.
 
 use crate::{is_absent, result};
 use cgpu_gpu::sys;
@@ -63,7 +64,8 @@ stats! {
     fstatat(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) = folder, path, into, flags;
     /// `fstatat64(3)`.
     fstatat64(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) = folder, path, into, flags;
-    /// What `stat` is in programs that were linked with a C library before 2.33, NVIDIA's among them.
+    /// What `stat` is in programs that were linked with a C library before 2.33, NVIDIA's among
+    /// them.
     __xstat(_version: c_int, path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, 0;
     /// The same of `stat64`.
     __xstat64(_version: c_int, path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A program starts in an instance whose accounting somebody works on at that moment: it waits, and goes on.
+//! A program starts in an instance whose accounting somebody works on at that moment: it waits, and
+//! goes on.
 //!
-//! While it waits it looks whether the other one still lives, and what it looks with is taken the place of by the library
-//! itself, whose setting is just being made.
+//! While it waits it looks whether the other one still lives, and what it looks with is taken the
+//! place of by the library itself, whose setting is just being made.
 
 use cgpu_gpu::arena::Allocator;
 use cgpu_gpu::driver::GpuFacts;

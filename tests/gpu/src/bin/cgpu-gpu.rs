@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `cgpu-gpu`: runs programs in an instance made of the module's code in user space, records them, and
-//! checks recordings against the module's tables. See `tests/gpu/README.md`.
+//! `cgpu-gpu`: runs programs in an instance made of the module's code in user space, records them,
+//! and checks recordings against the module's tables. See `tests/gpu/README.md`.
 
 use cgpu_gpu::arena::Allocator;
 use cgpu_gpu::clocks::Clocks;
@@ -50,7 +50,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Run a program in an instance of its own, and print what the accounting says when it has ended
+    /// Run a program in an instance of its own, and print what the accounting says when it has
+    /// ended
     Run(Run),
     /// Run a program and record its calls
     Record {
@@ -101,7 +102,8 @@ struct Run {
     /// What becomes of managed memory that does not fit
     #[arg(long, value_enum, default_value_t = Managed::Spill)]
     managed: Managed,
-    /// What the instance is for, with commas between: compute, utility, graphics, video, profiling, rdma
+    /// What the instance is for, with commas between: compute, utility, graphics, video, profiling,
+    /// rdma
     #[arg(long, value_parser = capabilities)]
     caps: Option<Capabilities>,
     /// Minors of the GPUs that the instance has; all where none is given
@@ -147,9 +149,10 @@ struct Weigh {
     /// Seconds before the programs begin to count
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
-    /// WEIGHT:PROGRAM..., for each instance; the words of the program are separated by spaces. A weight that
-    /// ends in + has high priority. The program says "ready", is told in a line when it begins to count (seconds of the
-    /// monotonic clock), prints JSON, and goes on until its input ends
+    /// WEIGHT:PROGRAM..., for each instance; the words of the program are separated by spaces. A
+    /// weight that ends in + has high priority. The program says "ready", is told in a line when it
+    /// begins to count (seconds of the monotonic clock), prints JSON, and goes on until its input
+    /// ends
     #[arg(required = true)]
     instances: Vec<String>,
 }
@@ -333,6 +336,56 @@ struct Runner {
     _file: SharedFile,
 }
 
+/// An instance that competes: the file of its shared memory, and its program.
+struct Entrant {
+    file: SharedFile,
+    program: Vec<OsString>,
+}
+
+/// Makes instance number `place` on a GPU, from `WEIGHT:PROGRAM`.
+fn enter(
+    place: usize,
+    text: &str,
+    facts: &GpuFacts,
+    branch: Branch,
+) -> Outcome<(Entrant, Competitor)> {
+    let (weight, program) = text.split_once(':').ok_or("WEIGHT:PROGRAM is wanted")?;
+    let (weight, high_priority) = match weight.strip_suffix('+') {
+        Some(weight) => (weight, true),
+        None => (weight, false),
+    };
+    let name = format!("/dev/shm/cgpu-gpu.{}.{place}", std::process::id());
+    let file = SharedFile(PathBuf::from(name));
+    let gpu = Gpu {
+        facts: *facts,
+        limit_bytes: facts.memory_bytes / 32,
+    };
+    let compute = State::create_outside(&file.0, branch, &[gpu])?;
+    let terms = Terms {
+        weight: weight.parse()?,
+        high_priority,
+        suspended: false,
+    };
+    let program = program.split(' ').map(OsString::from).collect();
+    Ok((Entrant { file, program }, Competitor { compute, terms }))
+}
+
+/// Starts the program of an instance.
+fn start(entrant: Entrant) -> Outcome<Runner> {
+    let mut command = preloaded(&entrant.program)?;
+    command
+        .env(state::VARIABLE, &entrant.file.0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn()?;
+    let output = child.stdout.take().ok_or("no output")?;
+    Ok(Runner {
+        child,
+        output: BufReader::new(output),
+        _file: entrant.file,
+    })
+}
+
 /// Runs programs under the scheduler and prints what they and the scheduler say.
 fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     let found = driver::find()?;
@@ -351,56 +404,26 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
         Mechanisms::ALL
     };
     let mut competitors = Vec::new();
-    let mut files = Vec::new();
-    let mut programs = Vec::new();
+    let mut entries = Vec::new();
     for (place, text) in weigh.instances.iter().enumerate() {
-        let (weight, program) = text.split_once(':').ok_or("WEIGHT:PROGRAM is wanted")?;
-        let (weight, high_priority) = match weight.strip_suffix('+') {
-            Some(weight) => (weight, true),
-            None => (weight, false),
-        };
-        let name = format!("/dev/shm/cgpu-gpu.{}.{place}", std::process::id());
-        let file = SharedFile(PathBuf::from(name));
-        let gpu = Gpu {
-            facts: *facts,
-            limit_bytes: facts.memory_bytes / 32,
-        };
-        let compute = State::create_outside(&file.0, found.branch, &[gpu])?;
-        competitors.push(Competitor {
-            compute,
-            terms: Terms {
-                weight: weight.parse()?,
-                high_priority,
-                suspended: false,
-            },
-        });
-        files.push(file);
-        programs.push(program.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let (entry, competitor) = enter(place, text, facts, found.branch)?;
+        entries.push(entry);
+        competitors.push(competitor);
     }
     let mut arbiter = Arbiter::new(&competitors, rules, mechanisms)?;
     if let Some(path) = &weigh.log {
         arbiter.log_to(Box::new(BufWriter::new(fs::File::create(path)?)));
     }
     let wanted = competitors.iter().map(|one| &one.compute.boosts[0]);
-    let mut clocks = match weigh.no_boost {
-        true => None,
-        false => Some(Clocks::new(Booster::new(&found, facts)?, wanted.collect())?),
+    let mut clocks = if weigh.no_boost {
+        None
+    } else {
+        Some(Clocks::new(Booster::new(&found, facts)?, wanted.collect())?)
     };
-    let mut runners = Vec::new();
-    for (file, program) in files.into_iter().zip(&programs) {
-        let mut command = preloaded(program)?;
-        command
-            .env(state::VARIABLE, &file.0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let output = child.stdout.take().ok_or("no output")?;
-        runners.push(Runner {
-            child,
-            output: BufReader::new(output),
-            _file: file,
-        });
-    }
+    let mut runners = entries
+        .into_iter()
+        .map(start)
+        .collect::<Outcome<Vec<_>>>()?;
     let stopped = Arc::new(AtomicBool::new(false));
     let counting = Arc::new(AtomicBool::new(false));
     let told = {
@@ -425,8 +448,8 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until all programs are ready, lets them count, and takes what they print. `counting` is true from then on until
-/// the first one has ended.
+/// Waits until all programs are ready, lets them count, and takes what they print. `counting` is
+/// true from then on until the first one has ended.
 fn listen(
     runners: &mut [Runner],
     warm_up: Duration,
@@ -437,7 +460,8 @@ fn listen(
         runner.output.read_line(&mut line)?;
     }
     std::thread::sleep(warm_up);
-    // All count in one span, whenever each gets to read of it: one with long kernels does at the end of one.
+    // All count in one span, whenever each gets to read of it: one with long kernels does at the
+    // end of one.
     let begins = format!("{}\n", sys::uptime_s() + LEAD.as_secs_f64());
     for runner in runners.iter_mut() {
         if let Some(input) = &mut runner.child.stdin {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How well shares hold on the model of a GPU: JSON lines, one a case, the same in every run.
 //!
-//! `bench-weights [--check]`: with `--check` it exits with 1 if a case is over its bound. What the
-//! fields mean stands in docs/compute.md.
+//! `bench-weights [--check]`: with `--check` it exits with 1 if a case is over its bound. The
+//! fields are described in README.md.
 
 use gpu_model::cases::{all, Line};
 use std::io::{self, BufWriter, Write};

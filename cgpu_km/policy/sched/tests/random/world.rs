@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What there is, and what was done to it: instances with their doorbells, channels as the driver has them, programs that
-//! launch, and the thread that does what the scheduler wants.
+//! The world around the scheduler, and what was done to it: instances with their doorbells,
+//! channels as the driver has them, programs that launch, and the thread that does what the
+//! scheduler wants.
 
 use super::*;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ pub(super) struct Member {
     id: InstanceId,
     terms: Terms,
     added_at: Nanos,
-    /// Where its doorbells are.
+    /// The position of its doorbells.
     gate: Position,
     /// Since when a task of it sleeps there.
     parked: Option<Nanos>,
@@ -64,7 +65,7 @@ pub(super) struct World {
     channels: Vec<Channel>,
     /// Freed, and not told yet.
     untold: Vec<Event>,
-    /// What the driver can do.
+    /// The mechanisms that the driver has.
     driver: Mechanisms,
     call: Option<Call>,
     /// When calls into the driver of the last second began.
@@ -73,7 +74,7 @@ pub(super) struct World {
     wakes: VecDeque<Nanos>,
     /// Actions named since something happened or time passed.
     actions: usize,
-    /// What all were given when the windows were so many.
+    /// The time that all were given, at this number of windows.
     given: (Nanos, u64, Nanos),
     answers: u32,
     stamp: Nanos,
@@ -307,7 +308,7 @@ impl World {
         }
     }
 
-    /// What the call under way is for goes, and another of its name comes.
+    /// The object of the call under way goes, and another of its name comes.
     fn remake(&mut self) {
         let Some(call) = &self.call else {
             return;
@@ -384,8 +385,8 @@ impl World {
         let channels = self.sched.switched().to_vec();
         self.is_there(action, &channels)?;
         self.actions += 1;
-        // Nobody's doorbell is moved more than twice, nobody's channels are switched twice in one direction, and a group gets a
-        // slice and a preemption; and samples are read.
+        // No doorbell is moved more than twice, no channel is switched twice in one
+        // direction, and a group gets a slice and a preemption; and samples are read.
         let most = 2 * self.members.len() + 2 * self.channels.len() + 2 * self.groups.len() + 1;
         prop_assert!(
             self.actions <= most + self.untold.len(),
@@ -411,7 +412,7 @@ impl World {
         Ok(true)
     }
 
-    /// What an action names is there, but for what was freed and not told.
+    /// The objects of an action are there, but for those that were freed and not told.
     fn is_there(&self, action: Action, channels: &[RmName]) -> Checked {
         let freed = |name: RmName| {
             self.untold.iter().any(|event| match event {
@@ -440,7 +441,7 @@ impl World {
         Ok(())
     }
 
-    /// Does what was asked for, or fails.
+    /// Performs the call, or fails.
     fn perform(&mut self, fails: bool) {
         let now = self.now;
         let Some(call) = self.call.as_mut().filter(|call| call.done.is_none()) else {
@@ -597,7 +598,8 @@ impl World {
         self.actions = 0;
     }
 
-    /// Who is busy, does not sleep and has the GPU launches again; that is heard of where its gate is not open.
+    /// A program that is busy, does not sleep and has the GPU launches again; that is heard of
+    /// where its gate is not open.
     fn plan_rings(&mut self, busy: u32, pace: Nanos) {
         let now = self.now;
         for (at, member) in (0u32..).zip(&mut self.members) {
@@ -667,7 +669,7 @@ impl World {
         Ok(())
     }
 
-    /// What has to hold at any moment.
+    /// Checks what has to hold at any moment.
     fn check(&mut self) -> Checked {
         self.believes_what_is()?;
         let view = self.sched.view();
@@ -689,8 +691,8 @@ impl World {
             all += account.gpu_time;
             member.account = account;
         }
-        // A window that ends early is charged until its channels are off, and others' work is charged to be there from up to
-        // 300 us before it was heard of.
+        // A window that ends early is charged until its channels are off, and others' work is
+        // charged to be there from up to 300 us before it was heard of.
         let (given, switches, at) = self.given;
         let slack = (view.switches - switches + 4) * 600 * US;
         let passed = self.now - at;
@@ -698,7 +700,8 @@ impl World {
             all <= given + passed + slack,
             "{all} given, before {given}, in {passed}"
         );
-        // Who has the GPU while a call is made is charged when that is over, or when its window begins.
+        // An instance that has the GPU while a call is made is charged when that is over, or when
+        // its window begins.
         if passed > 0 && self.call.is_none() && !self.sched.turn.is_due() {
             self.given = (all, view.switches, self.now);
         }
@@ -714,7 +717,7 @@ impl World {
         self.given.0 = self.members.iter().map(given).sum();
     }
 
-    /// What the scheduler takes to be done was done, but for what is under way.
+    /// All that the scheduler takes to be done was done, but for what is under way.
     fn believes_what_is(&self) -> Checked {
         if self.call.is_some() || !self.untold.is_empty() {
             return Ok(());
@@ -727,7 +730,7 @@ impl World {
                 .iter()
                 .find(|m| m.id == instance.id)
                 .map(|m| m.gate);
-            // Who came while it was being armed sleeps, and comes again at once.
+            // A task that came while it was being armed sleeps, and comes again at once.
             let comes = (gate, instance.door.position()) == (Some(Position::Armed), Position::Open);
             prop_assert!(
                 comes || gate == Some(instance.door.position()),
