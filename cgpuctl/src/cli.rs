@@ -21,7 +21,7 @@ use crate::{
         inst_set_priority::InstSetPriority,
         inst_set_weight::InstSetWeight,
         inst_show::InstShow,
-        inst_suspend::{InstResume, InstSuspend},
+        inst_suspend::Suspension,
         list::List,
         man::Man,
         metrics::Metrics,
@@ -148,8 +148,10 @@ noun! {
         SetManaged(InstSetManaged),
         SetCaps(InstSetCaps),
         SetPriority(InstSetPriority),
-        Suspend(InstSuspend),
-        Resume(InstResume),
+        /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
+        Suspend(Suspension<true>),
+        /// Let a suspended instance on again.
+        Resume(Suspension<false>),
         Destroy(InstDestroy),
         Mounts(InstMounts),
         Save(InstSave),

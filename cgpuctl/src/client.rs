@@ -212,59 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn the_codes_are_those_of_the_abi() {
-        let size = size_of::<InstanceCreate>();
-        assert_eq!(
-            ioctl_sys::iorw!(MAGIC, nr::INSTANCE_CREATE, size),
-            request::INSTANCE_CREATE
-        );
-        assert_eq!(
-            ioctl_sys::ior!(MAGIC, nr::VERSION, size_of::<Version>()),
-            request::VERSION
-        );
-        assert_eq!(
-            ioctl_sys::iorw!(MAGIC, nr::GPU_LIST, size_of::<List>()),
-            request::GPU_LIST
-        );
-        assert_eq!(
-            ioctl_sys::iorw!(MAGIC, nr::INSTANCE_LIST, size_of::<List>()),
-            request::INSTANCE_LIST
-        );
-        assert_eq!(
-            ioctl_sys::iow!(MAGIC, nr::INSTANCE_DESTROY, size_of::<InstanceKey>()),
-            request::INSTANCE_DESTROY
-        );
-        assert_eq!(
-            ioctl_sys::iorw!(MAGIC, nr::INSTANCE_GET, size_of::<InstanceGet>()),
-            request::INSTANCE_GET
-        );
-        assert_eq!(
-            ioctl_sys::iow!(
-                MAGIC,
-                nr::INSTANCE_SET_MEMORY,
-                size_of::<InstanceSetMemory>()
-            ),
-            request::INSTANCE_SET_MEMORY
-        );
-        assert_eq!(
-            ioctl_sys::iow!(
-                MAGIC,
-                nr::INSTANCE_SET_WEIGHT,
-                size_of::<InstanceSetWeight>()
-            ),
-            request::INSTANCE_SET_WEIGHT
-        );
-        assert_eq!(
-            ioctl_sys::iow!(
-                MAGIC,
-                nr::INSTANCE_SET_MANAGED,
-                size_of::<InstanceSetManaged>()
-            ),
-            request::INSTANCE_SET_MANAGED
-        );
-    }
-
-    #[test]
     fn the_errno_of_a_refused_call_comes_back() {
         let null = on("/dev/null");
         assert_eq!(null.version().err(), Some(Errno::ENOTTY));

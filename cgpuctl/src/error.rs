@@ -379,84 +379,55 @@ fn are(instances: &[String]) -> String {
 }
 
 impl Problem {
-    /// The exit code it ends the tool with.
-    pub fn exit(&self) -> Exit {
+    /// The word in the JSON output, and how the tool exits.
+    fn ending(&self) -> (&'static str, Exit) {
         match self {
-            Self::NotLoaded => Exit::NotLoaded,
-            Self::NotPermitted => Exit::NotPermitted,
-            Self::NoSuchInstance { .. }
-            | Self::NoSuchGpu { .. }
-            | Self::NoInstances
-            | Self::NoSpec { .. } => Exit::NotFound,
-            Self::Busy { .. }
-            | Self::NameTaken
-            | Self::LimitAboveGpu { .. }
-            | Self::LimitsAboveGpu { .. }
-            | Self::TooMany
-            | Self::WeightsAboveWhole { .. }
-            | Self::TooManyForPolicy
-            | Self::InstancesInUse { .. }
-            | Self::ProxyNodesMounted { .. }
-            | Self::Pinned { .. } => Exit::Refused,
-            Self::GpuTwice { .. }
-            | Self::LimitZero
-            | Self::WeightOutOfRange
-            | Self::UnknownCapability
-            | Self::Ambiguous { .. }
-            | Self::BadName => Exit::Usage,
-            Self::DriverMissing | Self::UnknownDriver | Self::NoKernelInterface => Exit::Driver,
-            Self::Mismatch { .. }
-            | Self::UnknownPolicy
-            | Self::Terminal { .. }
-            | Self::Unexpected { .. }
-            | Self::Path(_)
-            | Self::BadSpec { .. }
-            | Self::BadFile { .. }
-            | Self::NotRestored { .. }
-            | Self::Listen { .. }
-            | Self::Output { .. } => Exit::Failed,
+            Self::NotLoaded => ("module_not_loaded", Exit::NotLoaded),
+            Self::NotPermitted => ("not_permitted", Exit::NotPermitted),
+            Self::NoSuchInstance { .. } => ("no_such_instance", Exit::NotFound),
+            Self::NoSuchGpu { .. } => ("no_such_gpu", Exit::NotFound),
+            Self::GpuTwice { .. } => ("gpu_named_twice", Exit::Usage),
+            Self::Busy { .. } => ("busy", Exit::Refused),
+            Self::NameTaken => ("name_taken", Exit::Refused),
+            Self::DriverMissing => ("driver_missing", Exit::Driver),
+            Self::UnknownDriver => ("unknown_driver", Exit::Driver),
+            Self::NoKernelInterface => ("no_kernel_interface", Exit::Driver),
+            Self::Mismatch { .. } => ("version_mismatch", Exit::Failed),
+            Self::LimitAboveGpu { .. } => ("limit_above_gpu", Exit::Refused),
+            Self::LimitsAboveGpu { .. } => ("limits_above_gpu", Exit::Refused),
+            Self::LimitZero => ("limit_zero", Exit::Usage),
+            Self::WeightOutOfRange => ("weight_out_of_range", Exit::Usage),
+            Self::UnknownCapability => ("unknown_capability", Exit::Usage),
+            Self::Ambiguous { .. } => ("ambiguous", Exit::Usage),
+            Self::BadName => ("bad_name", Exit::Usage),
+            Self::TooMany => ("too_many", Exit::Refused),
+            Self::WeightsAboveWhole { .. } => ("weights_above_whole", Exit::Refused),
+            Self::TooManyForPolicy => ("too_many_for_policy", Exit::Refused),
+            Self::UnknownPolicy => ("unknown_policy", Exit::Failed),
+            Self::Terminal { .. } => ("terminal", Exit::Failed),
+            Self::Unexpected { .. } => ("unexpected", Exit::Failed),
+            Self::Path(_) => ("path", Exit::Failed),
+            Self::InstancesInUse { .. } => ("instances_in_use", Exit::Refused),
+            Self::ProxyNodesMounted { .. } => ("twins_mounted", Exit::Refused),
+            Self::Pinned { .. } => ("pinned", Exit::Refused),
+            Self::BadFile { .. } => ("bad_file", Exit::Failed),
+            Self::NotRestored { .. } => ("not_restored", Exit::Failed),
+            Self::Listen { .. } => ("listen", Exit::Failed),
+            Self::NoInstances => ("no_instances", Exit::NotFound),
+            Self::NoSpec { .. } => ("no_spec", Exit::NotFound),
+            Self::BadSpec { .. } => ("bad_spec", Exit::Failed),
+            Self::Output { .. } => ("output", Exit::Failed),
         }
     }
 
-    /// Its word in the JSON output.
+    /// The exit code of the tool.
+    pub fn exit(&self) -> Exit {
+        self.ending().1
+    }
+
+    /// The word in the JSON output. It never changes.
     pub fn slug(&self) -> &'static str {
-        match self {
-            Self::NotLoaded => "module_not_loaded",
-            Self::NotPermitted => "not_permitted",
-            Self::NoSuchInstance { .. } => "no_such_instance",
-            Self::NoSuchGpu { .. } => "no_such_gpu",
-            Self::GpuTwice { .. } => "gpu_named_twice",
-            Self::Busy { .. } => "busy",
-            Self::NameTaken => "name_taken",
-            Self::DriverMissing => "driver_missing",
-            Self::UnknownDriver => "unknown_driver",
-            Self::NoKernelInterface => "no_kernel_interface",
-            Self::Mismatch { .. } => "version_mismatch",
-            Self::LimitAboveGpu { .. } => "limit_above_gpu",
-            Self::LimitsAboveGpu { .. } => "limits_above_gpu",
-            Self::LimitZero => "limit_zero",
-            Self::WeightOutOfRange => "weight_out_of_range",
-            Self::UnknownCapability => "unknown_capability",
-            Self::Ambiguous { .. } => "ambiguous",
-            Self::BadName => "bad_name",
-            Self::TooMany => "too_many",
-            Self::WeightsAboveWhole { .. } => "weights_above_whole",
-            Self::TooManyForPolicy => "too_many_for_policy",
-            Self::UnknownPolicy => "unknown_policy",
-            Self::Terminal { .. } => "terminal",
-            Self::Unexpected { .. } => "unexpected",
-            Self::Path(_) => "path",
-            Self::InstancesInUse { .. } => "instances_in_use",
-            Self::ProxyNodesMounted { .. } => "twins_mounted",
-            Self::Pinned { .. } => "pinned",
-            Self::BadFile { .. } => "bad_file",
-            Self::NotRestored { .. } => "not_restored",
-            Self::Listen { .. } => "listen",
-            Self::NoInstances => "no_instances",
-            Self::NoSpec { .. } => "no_spec",
-            Self::BadSpec { .. } => "bad_spec",
-            Self::Output { .. } => "output",
-        }
+        self.ending().0
     }
 
     /// The problem behind an errno of the control device, told with what is known of the host.

@@ -32,7 +32,7 @@ pub struct Figures {
 pub fn text_of(figures: &Figures) -> String {
     let mut page = MetricsPage::default();
     let info = "Versions of the module and the driver.";
-    page.family("cgpu_info", MetricKind::Gauge, info);
+    page.family("cgpu_info", info);
     let (version, driver) = (&figures.version, known(&figures.version.driver));
     let labels = [
         ("module", text(&version.module)),
@@ -73,15 +73,6 @@ fn labels_of(key: &InstanceKey) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How a family's samples change.
-#[derive(Clone, Copy)]
-enum MetricKind {
-    /// Grows only, and its name ends in `_total`.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-}
-
 /// A further label, and the value.
 type Sample<T> = ((&'static str, &'static str), fn(&T) -> f64);
 
@@ -91,7 +82,6 @@ const PLAIN: (&str, &str) = ("", "");
 /// Samples of one name.
 struct Family<T: 'static> {
     name: &'static str,
-    kind: MetricKind,
     help: &'static str,
     samples: &'static [Sample<T>],
 }
@@ -99,25 +89,21 @@ struct Family<T: 'static> {
 const GPU: [Family<Gpu>; 4] = [
     Family {
         name: "cgpu_gpu_memory_bytes",
-        kind: MetricKind::Gauge,
         help: "Memory of the GPU.",
         samples: &[(PLAIN, |g| g.memory_bytes as f64)],
     },
     Family {
         name: "cgpu_gpu_memory_allotted_bytes",
-        kind: MetricKind::Gauge,
         help: "Sum of the limits of the GPU's instances.",
         samples: &[(PLAIN, |g| g.allotted_bytes as f64)],
     },
     Family {
         name: "cgpu_gpu_memory_used_bytes",
-        kind: MetricKind::Gauge,
         help: "Memory of the GPU that is charged to its instances, contexts included.",
         samples: &[(PLAIN, |g| g.used_bytes as f64)],
     },
     Family {
         name: "cgpu_gpu_instances",
-        kind: MetricKind::Gauge,
         help: "Instances on the GPU.",
         samples: &[(PLAIN, |g| f64::from(g.instances))],
     },
@@ -126,37 +112,31 @@ const GPU: [Family<Gpu>; 4] = [
 const INSTANCE: [Family<Instance>; 9] = [
     Family {
         name: "cgpu_instance_memory_limit_bytes",
-        kind: MetricKind::Gauge,
         help: "Memory limit.",
         samples: &[(PLAIN, |i| i.memory_limit_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_used_bytes",
-        kind: MetricKind::Gauge,
         help: "Memory charged for the programs' objects.",
         samples: &[(PLAIN, |i| i.memory_used_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_overhead_bytes",
-        kind: MetricKind::Gauge,
         help: "Memory charged for CUDA contexts beside the objects.",
         samples: &[(PLAIN, |i| i.memory_overhead_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_reserved_bytes",
-        kind: MetricKind::Gauge,
         help: "Memory reserved by allocations in flight.",
         samples: &[(PLAIN, |i| i.memory_reserved_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_memory_peak_bytes",
-        kind: MetricKind::Gauge,
         help: "Highest memory charged for objects so far.",
         samples: &[(PLAIN, |i| i.memory_peak_bytes as f64)],
     },
     Family {
         name: "cgpu_instance_refused_total",
-        kind: MetricKind::Counter,
         help: "Refused: allocations for want of memory, calls that no table allows.",
         samples: &[
             (("kind", "memory"), |i| i.memory_refused as f64),
@@ -165,19 +145,16 @@ const INSTANCE: [Family<Instance>; 9] = [
     },
     Family {
         name: "cgpu_instance_weight",
-        kind: MetricKind::Gauge,
         help: "Weight, 1 to 100.",
         samples: &[(PLAIN, |i| f64::from(i.weight))],
     },
     Family {
         name: "cgpu_instance_processes",
-        kind: MetricKind::Gauge,
         help: "Processes that hold memory.",
         samples: &[(PLAIN, |i| f64::from(i.processes))],
     },
     Family {
         name: "cgpu_instance_open_files",
-        kind: MetricKind::Gauge,
         help: "Open files: of the instance's GPU node, of the tenant's control and UVM nodes.",
         samples: &[
             (("node", "gpu"), |i| f64::from(i.open_files)),
@@ -188,7 +165,6 @@ const INSTANCE: [Family<Instance>; 9] = [
 
 const GPU_COMPUTE_INFO: [Family<GpuCompute>; 1] = [Family {
     name: "cgpu_gpu_compute_info",
-    kind: MetricKind::Gauge,
     help: "How the GPU's compute time is shared: policy, base period, and by what at the moment.",
     samples: &[(PLAIN, |_| 1.0)],
 }];
@@ -196,13 +172,11 @@ const GPU_COMPUTE_INFO: [Family<GpuCompute>; 1] = [Family {
 const GPU_COMPUTE: [Family<GpuCompute>; 2] = [
     Family {
         name: "cgpu_gpu_compute_switches_total",
-        kind: MetricKind::Counter,
         help: "Changes from one instance's window to another's.",
         samples: &[(PLAIN, |g| g.switches as f64)],
     },
     Family {
         name: "cgpu_gpu_compute_calls_total",
-        kind: MetricKind::Counter,
         help: "Calls into the driver that the scheduler made.",
         samples: &[(PLAIN, |g| g.calls as f64)],
     },
@@ -211,61 +185,51 @@ const GPU_COMPUTE: [Family<GpuCompute>; 2] = [
 const INSTANCE_COMPUTE: [Family<InstanceCompute>; 10] = [
     Family {
         name: "cgpu_instance_compute_gpu_time_seconds_total",
-        kind: MetricKind::Counter,
         help: "GPU time of the instance; nothing is added under the policy native.",
         samples: &[(PLAIN, |i| seconds(i.gpu_time_ns))],
     },
     Family {
         name: "cgpu_instance_compute_blocked_seconds_total",
-        kind: MetricKind::Counter,
         help: "Time that a task of the instance was blocked at its doorbell.",
         samples: &[(PLAIN, |i| seconds(i.blocked_ns))],
     },
     Family {
         name: "cgpu_instance_compute_windows_total",
-        kind: MetricKind::Counter,
         help: "Windows and slices that the instance had.",
         samples: &[(PLAIN, |i| i.windows as f64)],
     },
     Family {
         name: "cgpu_instance_compute_preemptions_total",
-        kind: MetricKind::Counter,
         help: "Times that the instance was switched off with work.",
         samples: &[(PLAIN, |i| i.preemptions as f64)],
     },
     Family {
         name: "cgpu_instance_compute_blocked_tasks",
-        kind: MetricKind::Gauge,
         help: "Tasks that are blocked at the instance's doorbell.",
         samples: &[(PLAIN, |i| f64::from(i.blocked_tasks))],
     },
     Family {
         name: "cgpu_instance_compute_high_priority",
-        kind: MetricKind::Gauge,
         help: "1: of high priority.",
         samples: &[(PLAIN, |i| is(i, state::HIGH_PRIORITY))],
     },
     Family {
         name: "cgpu_instance_compute_suspended",
-        kind: MetricKind::Gauge,
         help: "1: kept off the GPU by the operator.",
         samples: &[(PLAIN, |i| is(i, state::SUSPENDED))],
     },
     Family {
         name: "cgpu_instance_compute_given_seconds_total",
-        kind: MetricKind::Counter,
         help: "Deprecated: the same as cgpu_instance_compute_gpu_time_seconds_total.",
         samples: &[(PLAIN, |i| seconds(i.gpu_time_ns))],
     },
     Family {
         name: "cgpu_instance_compute_parked_seconds_total",
-        kind: MetricKind::Counter,
         help: "Deprecated: the same as cgpu_instance_compute_blocked_seconds_total.",
         samples: &[(PLAIN, |i| seconds(i.blocked_ns))],
     },
     Family {
         name: "cgpu_instance_compute_parked_tasks",
-        kind: MetricKind::Gauge,
         help: "Deprecated: the same as cgpu_instance_compute_blocked_tasks.",
         samples: &[(PLAIN, |i| f64::from(i.blocked_tasks))],
     },
@@ -291,7 +255,7 @@ impl MetricsPage {
         labels: fn(&T) -> Vec<(&'static str, String)>,
     ) {
         for family in families {
-            self.family(family.name, family.kind, family.help);
+            self.family(family.name, family.help);
             for record in records {
                 let own = labels(record);
                 for ((key, word), value) in family.samples {
@@ -306,10 +270,12 @@ impl MetricsPage {
         }
     }
 
-    fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
-        let kind = match kind {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
+    /// A family that only grows is a counter, and its name ends so.
+    fn family(&mut self, name: &str, help: &str) {
+        let kind = if name.ends_with("_total") {
+            "counter"
+        } else {
+            "gauge"
         };
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
@@ -339,21 +305,6 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_end_in_total_and_nothing_else_does() {
-        fn check<T>(families: &[Family<T>]) {
-            for family in families {
-                let counter = matches!(family.kind, MetricKind::Counter);
-                assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
-            }
-        }
-        check(&GPU);
-        check(&INSTANCE);
-        check(&GPU_COMPUTE_INFO);
-        check(&GPU_COMPUTE);
-        check(&INSTANCE_COMPUTE);
-    }
 
     #[test]
     fn a_label_cannot_end_its_line() {

@@ -10,16 +10,9 @@ use serde::Serialize;
 use std::fmt;
 use zerocopy::FromZeros;
 
-/// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
+/// Suspends an instance, or resumes it.
 #[derive(Args)]
-pub(crate) struct InstSuspend {
-    #[command(flatten)]
-    target: Target,
-}
-
-/// Let a suspended instance on again.
-#[derive(Args)]
-pub(crate) struct InstResume {
+pub(crate) struct Suspension<const ON: bool> {
     #[command(flatten)]
     target: Target,
 }
@@ -29,28 +22,15 @@ pub(crate) struct InstResume {
 #[serde(transparent)]
 pub(crate) struct Suspended(bool);
 
-impl Suspended {
-    fn of(was: &Before) -> Self {
-        Self(was.state & state::SUSPENDED != 0)
-    }
-
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
-        let mut request = InstanceSetCompute::new_zeroed();
-        (request.key, request.set) = (key, set::SUSPENDED);
-        request.suspended = u32::from(self.0);
-        control.set_instance_compute(&request)
-    }
-}
-
 impl fmt::Display for Suspended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0 { "suspended" } else { "not suspended" })
     }
 }
 
-impl Setting for InstSuspend {
-    const ATTEMPT: &'static str = "suspend";
-    const DONE: &'static str = "suspended";
+impl<const ON: bool> Setting for Suspension<ON> {
+    const ATTEMPT: &'static str = if ON { "suspend" } else { "resume" };
+    const DONE: &'static str = if ON { "suspended" } else { "resumed" };
     const KEY: &'static str = "suspended";
     const LABEL: &'static str = "";
     type Value = Suspended;
@@ -60,38 +40,17 @@ impl Setting for InstSuspend {
     }
 
     fn value(&self) -> Suspended {
-        Suspended(true)
+        Suspended(ON)
     }
 
     fn before(was: &Before) -> Suspended {
-        Suspended::of(was)
+        Suspended(was.state & state::SUSPENDED != 0)
     }
 
     fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
-        self.value().set(control, key)
-    }
-}
-
-impl Setting for InstResume {
-    const ATTEMPT: &'static str = "resume";
-    const DONE: &'static str = "resumed";
-    const KEY: &'static str = "suspended";
-    const LABEL: &'static str = "";
-    type Value = Suspended;
-
-    fn target(&self) -> &Target {
-        &self.target
-    }
-
-    fn value(&self) -> Suspended {
-        Suspended(false)
-    }
-
-    fn before(was: &Before) -> Suspended {
-        Suspended::of(was)
-    }
-
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
-        self.value().set(control, key)
+        let mut request = InstanceSetCompute::new_zeroed();
+        (request.key, request.set) = (key, set::SUSPENDED);
+        request.suspended = u32::from(ON);
+        control.set_instance_compute(&request)
     }
 }

@@ -18,7 +18,7 @@ use cgpuctl::{
 };
 use nix::errno::Errno;
 use std::{
-    cell::RefCell,
+    cell::{RefCell, RefMut},
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     path::{Path, PathBuf},
@@ -271,6 +271,18 @@ impl Fake {
     }
 }
 
+impl Device {
+    /// The state, for a request whose reserved fields are zero.
+    fn asked(&self, op: Op, request: &impl Reserved) -> Result<RefMut<'_, FakeState>, Errno> {
+        let mut state = self.0.borrow_mut();
+        state.check(op)?;
+        if !request.is_clean() {
+            return Err(errno(Cause::Malformed));
+        }
+        Ok(state)
+    }
+}
+
 impl Control for Device {
     fn version(&self) -> Result<Version, Errno> {
         let mut state = self.0.borrow_mut();
@@ -369,11 +381,7 @@ impl Control for Device {
     }
 
     fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno> {
-        let mut state = self.0.borrow_mut();
-        state.check(Op::SetMemory)?;
-        if !request.is_clean() {
-            return Err(errno(Cause::Malformed));
-        }
+        let mut state = self.asked(Op::SetMemory, request)?;
         let n = state.find(&request.key)?;
         let minor = state.instances[n].key.gpu_minor;
         let own = state.instances[n].memory_limit_bytes;
@@ -385,11 +393,7 @@ impl Control for Device {
     }
 
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno> {
-        let mut state = self.0.borrow_mut();
-        state.check(Op::SetWeight)?;
-        if !request.is_clean() {
-            return Err(errno(Cause::Malformed));
-        }
+        let mut state = self.asked(Op::SetWeight, request)?;
         let n = state.find(&request.key)?;
         if !(1..=WEIGHT_MAX).contains(&request.weight) {
             return Err(errno(Cause::WeightOutOfRange));
@@ -399,22 +403,14 @@ impl Control for Device {
     }
 
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
-        let mut state = self.0.borrow_mut();
-        state.check(Op::SetManaged)?;
-        if !request.is_clean() {
-            return Err(errno(Cause::Malformed));
-        }
+        let mut state = self.asked(Op::SetManaged, request)?;
         let n = state.find(&request.key)?;
         state.instances[n].managed_mode = request.managed_mode;
         Ok(())
     }
 
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {
-        let mut state = self.0.borrow_mut();
-        state.check(Op::SetCapabilities)?;
-        if !request.is_clean() {
-            return Err(errno(Cause::Malformed));
-        }
+        let mut state = self.asked(Op::SetCapabilities, request)?;
         let n = state.find(&request.key)?;
         if request.capabilities == 0 || request.capabilities & !capability::ALL != 0 {
             return Err(errno(Cause::UnknownCapability));
@@ -430,11 +426,7 @@ impl Control for Device {
     }
 
     fn set_gpu_compute(&self, request: &GpuSetCompute) -> Result<(), Errno> {
-        let mut state = self.0.borrow_mut();
-        state.check(Op::SetCompute)?;
-        if !request.is_clean() {
-            return Err(errno(Cause::Malformed));
-        }
+        let mut state = self.asked(Op::SetCompute, request)?;
         state.gpu(request.gpu_minor)?;
         let on = |i: &&Instance| i.key.gpu_minor == request.gpu_minor;
         let weights: u32 = state.instances.iter().filter(on).map(|i| i.weight).sum();
@@ -468,11 +460,7 @@ impl Control for Device {
     }
 
     fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno> {
-        let mut state = self.0.borrow_mut();
-        state.check(Op::SetCompute)?;
-        if !request.is_clean() {
-            return Err(errno(Cause::Malformed));
-        }
+        let mut state = self.asked(Op::SetCompute, request)?;
         let n = state.find(&request.key)?;
         let id = state.instances[n].id;
         let compute = state.compute.get_mut(&id).expect("beside the instance");
