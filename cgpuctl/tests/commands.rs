@@ -197,7 +197,7 @@ fn what_each_command_prints() {
         ("inst_show_gpu", "inst show train --gpu 0000:2a:00.0"),
         (
             "inst_create",
-            "inst create new --gpu 1 --mem 16GiB --weight 5",
+            "inst create new --gpu 1 --mem 16GiB --weight 5 --managed deny --caps graphics,compute",
         ),
         ("inst_create_small", "inst create new --gpu 1 --mem 512MiB"),
         ("inst_create_tenant", "inst create new --gpu 1,0 --mem 16GB"),
@@ -211,15 +211,7 @@ fn what_each_command_prints() {
             "inst_set_managed",
             "inst set-managed train charge --gpu 0 --gpu 1",
         ),
-        (
-            "inst_create_managed",
-            "inst create new --gpu 1 --mem 16GiB --managed deny",
-        ),
         ("inst_set_caps", "inst set-caps infer video,compute"),
-        (
-            "inst_create_caps",
-            "inst create new --gpu 1 --mem 16GiB --caps graphics,compute",
-        ),
         ("inst_show_refused", "inst show infer --refused"),
         ("inst_destroy", "inst destroy infer"),
         ("inst_mounts", "inst mounts train"),
@@ -577,12 +569,7 @@ fn compute_is_shared_as_told() {
     golden(
         "gpu_set_policy",
         busy_host,
-        "gpu set-policy 1 fixed --period throughput",
-    );
-    golden(
-        "gpu_set_policy_all",
-        busy_host,
-        "gpu set-policy 0 4 --max-instances 4 --priority-percent 60",
+        "gpu set-policy 0 4 --period throughput --max-instances 4 --priority-percent 60",
     );
     golden(
         "inst_set_priority",
@@ -606,6 +593,11 @@ fn what_the_operator_says_of_compute_is_what_the_module_hears() {
     let gpu = fake.with(|s| s.gpu_compute[&0]);
     assert_eq!((gpu.policy, gpu.period, gpu.priority_percent), (4, 1, 33));
     assert_eq!(gpu.max_instances, 16);
+    // The names that these options had once.
+    done(&fake, "gpu set-policy 1 fixed --max-inst 5 --prio-ratio 40");
+    let gpu = fake.with(|s| s.gpu_compute[&1]);
+    let set = (gpu.policy, gpu.max_instances, gpu.priority_percent);
+    assert_eq!(set, (3, 5, 40));
     done(&fake, "inst set-priority infer high");
     done(&fake, "inst suspend infer");
     let state = |fake: &Fake| {

@@ -73,9 +73,10 @@ pub(super) fn mount(scene: &Scene<'_>) -> Vec<Finding> {
                 found,
                 "mode 0700, owner 0",
             );
-            findings.push(match sound {
-                true => finding,
-                false => finding.failed(format!("chown 0:0 {0}; chmod 0700 {0}", guard.display())),
+            findings.push(if sound {
+                finding
+            } else {
+                finding.failed(format!("chown 0:0 {0}; chmod 0700 {0}", guard.display()))
             });
         }
     }

@@ -304,6 +304,12 @@ fn how_compute_time_is_shared_is_saved_and_restored() {
         let suspended = |c: &cgpu_uapi::InstanceCompute| c.state & cgpu_uapi::state::SUSPENDED != 0;
         assert!(!s.compute.values().any(suspended));
     });
+    // A file of an earlier release.
+    let old = "[[gpu]]\ngpu = \"0\"\npolicy = \"4\"\nmax_inst = 3\nprio_ratio = 7\n";
+    let host = Fake::new(1).file("/etc/a.toml", old);
+    done(&host, "inst restore /etc/a.toml");
+    let gpu = host.with(|s| s.gpu_compute[&0]);
+    assert_eq!((gpu.max_instances, gpu.priority_percent), (3, 7));
     for (bad, said) in [
         ("policy = \"quick\"", "take fair"),
         ("policy = \"fair\"\nperiod = \"long\"", "period"),

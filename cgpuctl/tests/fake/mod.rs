@@ -9,7 +9,7 @@
 use cgpu_uapi::{
     capability, set, state, Cause, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute,
     InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities, InstanceSetCompute,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Reserved, Version,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Policy, Refusal, Reserved, Version,
     ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::{
@@ -431,10 +431,11 @@ impl Control for Device {
         let on = |i: &&Instance| i.key.gpu_minor == request.gpu_minor;
         let weights: u32 = state.instances.iter().filter(on).map(|i| i.weight).sum();
         let means = |bit| request.set & bit != 0;
-        if means(set::POLICY) && request.policy > 5 {
+        let policy = Policy::from_number(request.policy);
+        if policy.is_none() {
             return Err(errno(Cause::UnknownPolicy));
         }
-        if means(set::POLICY) && request.policy == 3 && weights > 100 {
+        if means(set::POLICY) && policy == Some(Policy::Fixed) && weights > 100 {
             return Err(errno(Cause::WeightsAboveWhole));
         }
         let gpu = state.gpu_compute.get_mut(&request.gpu_minor);
@@ -625,10 +626,10 @@ impl Look for Fake {
                 .filter_map(|path| Some(path.iter().next()?.to_owned()))
                 .collect()
         });
-        match names.is_empty() {
-            true => Err(Errno::ENOENT),
-            false => Ok(names.into_iter().collect()),
+        if names.is_empty() {
+            return Err(Errno::ENOENT);
         }
+        Ok(names.into_iter().collect())
     }
 
     fn status(&self, path: &Path) -> Result<FileStatus, Errno> {
