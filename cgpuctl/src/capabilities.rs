@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What an instance is for, as it is written on the command line: `compute,utility`.
+//! The capabilities of an instance, as they are written on the command line: `compute,utility`.
 
 use crate::text::enumerate;
 use cgpu_uapi::capability::NAMES;

@@ -20,7 +20,7 @@ const VERSIONS: [&str; 11] = [
     "0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
     "1.2.0",
 ];
-/// Where engines look, the first before the second (CDI: `DefaultSpecDirs`).
+/// The folders in which engines look, the first before the second (CDI: `DefaultSpecDirs`).
 pub const FOLDERS: [&str; 2] = ["/etc/cdi", "/run/cdi"];
 
 /// A CDI file.
@@ -31,9 +31,9 @@ pub struct Spec {
     pub cdi_version: String,
     /// Vendor and class.
     pub kind: String,
-    /// What an engine may be asked for.
+    /// The devices that an engine may be asked for.
     pub devices: Vec<SpecDevice>,
-    /// What every one of them brings along.
+    /// Changes that each of them brings along.
     #[serde(default, skip_serializing_if = "Edits::is_empty")]
     pub container_edits: Edits,
 }
@@ -44,7 +44,7 @@ pub struct Spec {
 pub struct SpecDevice {
     /// Its name, for us the tenant's.
     pub name: String,
-    /// What it brings along.
+    /// Changes that it brings along.
     pub container_edits: Edits,
 }
 
@@ -121,7 +121,7 @@ pub struct Hook {
     pub args: Vec<String>,
 }
 
-/// What of a host goes into its CDI file beside the instances.
+/// The parts of a host that go into its CDI file beside the instances.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// The driver's libraries and programs.
@@ -241,7 +241,7 @@ fn hook_arguments(instances: &[Instance], gpus: &[Gpu]) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with a file by the rules of CDI (`pkg/cdi/validate`, `pkg/parser`), a sentence
+/// The faults of a file by the rules of CDI (`pkg/cdi/validate`, `pkg/parser`), a sentence
 /// each.
 pub fn faults(spec: &Spec) -> Vec<String> {
     let mut faults = Vec::new();

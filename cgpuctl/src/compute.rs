@@ -32,7 +32,7 @@ fn mechanisms(bits: u32) -> Vec<&'static str> {
     there.map(|(_, name)| *name).collect()
 }
 
-/// What an instance does, by its state.
+/// The word for an instance's state.
 pub fn doing(bits: u32) -> &'static str {
     if bits & state::SUSPENDED != 0 {
         "suspended"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a container gets of a tenant, whatever engine runs it.
+//! The nodes and files that a container gets of a tenant, by any engine.
 //!
 //! Two things are needed. The device cgroup must allow the tenant's own numbers, which is what
 //! `--device` of a host node does (the node itself comes along and is of no use to CUDA). And the

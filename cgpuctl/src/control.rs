@@ -54,6 +54,6 @@ pub trait Control {
     fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno>;
     /// How the compute time of each GPU is shared.
     fn gpu_compute(&self) -> Result<Vec<GpuCompute>, Errno>;
-    /// What compute time each instance was given.
+    /// The GPU time of each instance.
     fn instance_compute(&self) -> Result<Vec<InstanceCompute>, Errno>;
 }

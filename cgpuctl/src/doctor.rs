@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What must be true of a host so that the limits hold, and whether it is.
+//! Checks of what must be true of a host so that the limits hold.
 //!
 //! A check is a function from the [`Scene`] to [`Finding`]s, one for each thing that it looked at;
 //! the list is [`CHECKS`]. It looks through [`Look`], never at the machine itself, so that the
 //! tests can show it any host. To add one: write the function in a file below, put it into the
 //! list, describe it in docs/cgpuctl.md.
 //!
-//! What a check cannot find out is [`FindingState::Unknown`], with the reason; it never passes for
-//! sound.
+//! A fact that a check cannot find out is [`FindingState::Unknown`], with the reason; it never
+//! passes for sound.
 
 mod cgpufs;
 mod containers;

@@ -14,7 +14,7 @@ use cgpu_uapi::{
 };
 use nix::errno::Errno;
 
-/// What is known of the host when an errno has to be explained; empty where nothing is.
+/// Facts of the host that help to explain an errno; empty where nothing is known.
 #[derive(Default)]
 pub struct Facts {
     /// Name of the instance that the command was about.
@@ -57,7 +57,7 @@ impl Facts {
         self.of_name().map(|i| i.key.gpu_minor).collect()
     }
 
-    /// What the instance's limit can be without overcommitting the GPU, and the GPU's memory.
+    /// The highest limit for the instance without overcommitting the GPU, and the GPU's memory.
     fn left(&self) -> Option<(Bytes, Bytes)> {
         let gpu = self.gpu()?;
         let own = self.instance().map_or(0, |i| i.memory_limit_bytes);
@@ -139,7 +139,7 @@ pub enum Problem {
          from the same release"
     )]
     Mismatch {
-        /// What the module answered.
+        /// The module's answer.
         errno: Errno,
     },
     /// [`Cause::LimitAboveGpu`].
@@ -154,7 +154,7 @@ pub enum Problem {
         room(.left)
     )]
     LimitsAboveGpu {
-        /// What can be asked for at most, and the GPU's memory, if known.
+        /// The highest limit that can be had, and the GPU's memory, if known.
         left: Option<(Bytes, Bytes)>,
     },
     /// [`Cause::LimitZero`].
@@ -176,7 +176,7 @@ pub enum Problem {
         weights(.all)
     )]
     WeightsAboveWhole {
-        /// What they are, if known.
+        /// The weights, if known.
         all: Vec<u32>,
     },
     /// [`Cause::TooManyForPolicy`].
@@ -222,7 +222,7 @@ pub enum Problem {
         describe(.errno)
     )]
     Unexpected {
-        /// What it was.
+        /// The errno.
         errno: Errno,
     },
     /// Something about the mount of the proxy nodes.
@@ -237,7 +237,7 @@ pub enum Problem {
     /// `unload` found proxy nodes mounted elsewhere in this mount namespace.
     #[error("proxy nodes are mounted at {}; unmount them first", enumerate(.paths, "and"))]
     ProxyNodesMounted {
-        /// Where.
+        /// The place.
         paths: Vec<String>,
     },
     /// `unload` found the mount point or the module in use by somebody whom it cannot name.
@@ -246,7 +246,7 @@ pub enum Problem {
          with a proxy node mounted; stop it first"
     )]
     Pinned {
-        /// What is used.
+        /// The thing in use.
         what: &'static str,
     },
     /// `inst restore`: the file is wrong.
@@ -255,7 +255,7 @@ pub enum Problem {
          wanted, weight and overcommit"
     )]
     BadFile {
-        /// What the parser says.
+        /// The parser's words.
         why: String,
     },
     /// `inst restore`: some could not be made; the others were.
@@ -267,7 +267,7 @@ pub enum Problem {
     /// `metrics --listen` cannot.
     #[error("listening at {address} failed: {}; name another port", describe(.errno))]
     Listen {
-        /// Where.
+        /// The place.
         address: std::net::SocketAddr,
         /// Why.
         errno: Errno,
@@ -526,11 +526,11 @@ impl From<PathError> for Problem {
     aftermath.as_deref().unwrap_or_default()
 )]
 pub struct Failure {
-    /// What was attempted, on what: follows "cannot". `None`: what the command is for.
+    /// The attempt and its object: follows "cannot". `None`: the command's own purpose.
     pub attempt: Option<String>,
     /// Why it did not work, what to do.
     pub problem: Problem,
-    /// What of the command had been done before; begins with its own punctuation.
+    /// The part of the command that had been done before; begins with its own punctuation.
     pub aftermath: Option<String>,
 }
 

@@ -194,7 +194,7 @@ fn create_runtime(
     journal.add(&entry).map_err(|e| problem(&e.into()))?;
     let made = give(host, &*control, &state, &config, &gpus, name, &wish);
     if made.is_err() && remove(&*control, &entry).is_ok() {
-        // What is left of it is found by the journal.
+        // The journal finds the rest of it.
         let _ = journal.strike(&entry.container);
     }
     made
@@ -266,7 +266,7 @@ fn enter(
         root.put(mount, Path::new(place), Kind::File)?;
     }
     for (mount, place) in &libraries {
-        // What the image brings along is its own choice.
+        // An image may bring files of its own; they stay.
         if !root.has(Path::new(place)) {
             root.put(mount, Path::new(place), Kind::File)?;
         }

@@ -16,7 +16,7 @@ pub const MODULE: &str = "cgpu_km";
 /// A file operation of the host that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathError {
-    /// What was tried, as in "… failed".
+    /// The action that failed, as in "… failed".
     pub action: &'static str,
     /// On what.
     pub path: PathBuf,
@@ -40,14 +40,14 @@ pub trait Host {
     fn path(&self, path: &Path) -> PathBuf {
         path.to_owned()
     }
-    /// Where the program `cgpu-hook` of this installation is, if it is installed.
+    /// The path of this installation's `cgpu-hook`, if it is installed.
     fn hook(&self) -> Option<PathBuf>;
     /// Begins to watch the instances come and go.
     fn watch(&self) -> Result<Box<dyn Watch>, PathError>;
     /// Opens the control device.
     fn control(&self) -> Result<Box<dyn Control>, Errno>;
-    /// Where cgpufs, or a file of it, is mounted in this mount namespace; a path that is mounted
-    /// over twice is listed twice.
+    /// The places at which cgpufs, or a file of it, is mounted in this mount namespace; a path that
+    /// is mounted over twice is listed twice.
     fn cgpufs_mounts(&self) -> Result<Vec<PathBuf>, PathError>;
     /// Mounts cgpufs at [`cgpu_uapi::CGPUFS_MOUNT`], below a folder that only root can enter,
     /// unless it is mounted there. Tells whether it did.
@@ -62,7 +62,7 @@ pub trait Host {
     fn look(&self) -> &dyn Look;
 }
 
-/// What `stat(2)` tells of a file.
+/// A file's facts, as `stat(2)` reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileStatus {
     /// Device number of the filesystem that it lies in.
@@ -85,7 +85,7 @@ pub trait Look {
     fn read(&self, path: &Path) -> Result<String, Errno>;
     /// The names in a folder.
     fn names(&self, folder: &Path) -> Result<Vec<OsString>, Errno>;
-    /// What a path leads to.
+    /// The facts of the file that a path leads to.
     fn status(&self, path: &Path) -> Result<FileStatus, Errno>;
     /// The instructions of the device programs of a control group itself.
     fn device_programs(&self, group: &Path) -> Result<Vec<Vec<u64>>, Errno>;

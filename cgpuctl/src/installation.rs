@@ -21,7 +21,8 @@ use std::{
 /// How many links a path may go through, as in the kernel.
 const MOST_LINKS: usize = 40;
 
-/// What was found. Paths are as programs see them, without the root that was searched.
+/// The driver's files on a host. Paths are as programs see them, without the root that was
+/// searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installation {
     /// By path.
@@ -64,7 +65,7 @@ pub fn find(
             if candidate != file {
                 links.insert(candidate);
             }
-            // What a program is linked with while it is built, which the cache may lack.
+            // The link for building programs; the cache may lack it.
             if let Some(folder) = file.parent() {
                 let plain = folder.join(stem);
                 if plain != file {

@@ -17,7 +17,7 @@ pub enum Selector {
     Pci(PciAddress),
 }
 
-/// Where a GPU sits on the PCI bus.
+/// The place of a GPU on the PCI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciAddress {
     domain: u32,

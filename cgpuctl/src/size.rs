@@ -18,7 +18,7 @@ pub struct Bytes(pub u64);
 /// 1 GiB, under which a limit is worth a warning.
 pub const GIB: Bytes = Bytes(1 << 30);
 
-/// What a bare CUDA context takes of the limit on an H200 with driver 580 (measured), bytes.
+/// Memory that a bare CUDA context takes of the limit on an H200 with driver 580 (measured), bytes.
 pub const CONTEXT: Bytes = Bytes(527 << 20);
 
 /// Units, the longest of each family last, so that output takes the largest that fits.

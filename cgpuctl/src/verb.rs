@@ -10,7 +10,7 @@ use std::io::Write;
 
 /// A verb with its arguments.
 pub trait Verb {
-    /// What is attempted: follows "cannot" in a sentence.
+    /// The attempt: follows "cannot" in a sentence.
     fn attempt(&self) -> String;
 
     /// Does it. A failure that does not say what was attempted gets [`Self::attempt`].

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a device program of a control group answers.
+//! The answer of a control group's device program.
 //!
 //! The kernel asks such a program with `struct bpf_cgroup_dev_ctx` (linux/bpf.h): the kind of
 //! device and the access in one word, the major and the minor number. Engines make them of loads of
@@ -39,7 +39,7 @@ fn half(value: u64) -> u64 {
     value & 0xffff_ffff
 }
 
-/// What a program leaves in its result; `None`: it has an instruction that is not known here.
+/// The result of a program; `None`: it has an instruction that is not known here.
 pub(crate) fn answer(code: &[u64], asked: Question) -> Option<u64> {
     let context = [
         asked.kind | asked.access << 16,

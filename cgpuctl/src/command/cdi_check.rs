@@ -215,7 +215,7 @@ fn agreement(device: &SpecDevice, now: &Spec) -> Option<String> {
     }
 }
 
-/// What these edits name and the host does not have.
+/// The paths that these edits name and the host lacks.
 fn missing<'a>(host: &dyn Host, edits: impl IntoIterator<Item = &'a Edits>) -> Vec<String> {
     let mut paths = BTreeSet::new();
     for edits in edits {

@@ -114,7 +114,7 @@ pub(crate) fn spec(
     let tenants = cdi::tenants(inst_list::all(&*control)?);
     drop(control);
     if !tenants.is_empty() {
-        // What is named must exist, also after somebody has unmounted it.
+        // The paths in the file must exist, also after somebody has unmounted it.
         host.mount_cgpufs()?;
     }
     let mut warnings: Vec<_> = tenants

@@ -57,7 +57,7 @@ impl Verb for InstMounts {
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let control = target::open(host)?;
         let instances = target::tenant(&*control, &self.name)?;
-        // What is printed must exist, also after somebody has unmounted it.
+        // The printed paths must exist, also after somebody has unmounted it.
         host.mount_cgpufs()?;
         let name = self.name.as_str().unwrap_or_default();
         let nodes = host_nodes(name, &instances);

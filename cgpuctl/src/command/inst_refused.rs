@@ -51,7 +51,7 @@ struct RefusedCall {
     last_pid: u32,
 }
 
-/// What these instances were refused.
+/// Prints the refused calls of these instances.
 pub(crate) fn report(control: &dyn Control, instances: Vec<Instance>) -> Result<Report, Problem> {
     let refused = |instance: Instance| {
         let (mut refusals, others) = control.refusals(&instance.key)?;

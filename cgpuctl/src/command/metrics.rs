@@ -133,7 +133,7 @@ fn answer(host: &dyn Host, request: Request) {
     if let Ok(header) = Header::from_bytes("Content-Type", kind) {
         response = response.with_header(header);
     }
-    // Who asked has gone; that is no failure of ours.
+    // The client has gone; that is no failure of the server.
     let _ = request.respond(response);
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Before {
 pub(crate) trait Setting {
     /// Follows "cannot": `set the weight of`.
     const ATTEMPT: &'static str;
-    /// What became of the instances before the one that failed: `it was set before`.
+    /// Says what became of the instances before the one that failed: `it was set before`.
     const DONE: &'static str = "set";
     /// The key in the JSON output. With `previous_` before it, it is the key of the old value.
     const KEY: &'static str;

@@ -119,7 +119,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// What a key of the terminal means, if anything.
+    /// The meaning of a key of the terminal, if it has one.
     pub fn of(key: &KeyEvent) -> Option<Self> {
         if key.kind == KeyEventKind::Release {
             return None;
@@ -138,7 +138,7 @@ impl Key {
     }
 }
 
-/// Where frames are drawn and keys come from.
+/// A place to draw frames on, from which keys come.
 pub trait Screen {
     /// Draws a frame in place of the one before.
     fn draw(&mut self, frame: &str) -> io::Result<()>;
@@ -146,7 +146,7 @@ pub trait Screen {
     fn key(&mut self, wait: Duration) -> io::Result<Option<Key>>;
 }
 
-/// What the module said at one moment.
+/// The module's records at one moment.
 struct Reading {
     gpus: Vec<GpuCompute>,
     instances: Vec<(InstanceCompute, Instance)>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Who has a real node open, beside the module: such a process uses a GPU without limit, and its
-//! memory is in nobody's accounting.
+//! The processes that have a real node open, beside the module: such a process uses a GPU without
+//! limit, and its memory is in nobody's accounting.
 //!
 //! A proxied file shows the real device's number too (that is what a proxy node is for), but lies
 //! in cgpufs, whose device number tells it apart. The module's own files are in no process's table.

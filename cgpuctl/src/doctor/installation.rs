@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What containers and the next kernel need of the installation. None of it holds a limit; without
-//! it something does not start.
+//! The parts of the installation that containers and the next kernel need. None of it holds a
+//! limit; without it something does not start.
 
 use super::scene::{Finding, Scene};
 use crate::{
@@ -11,7 +11,7 @@ use cgpu_uapi::text;
 use nix::errno::Errno;
 use std::path::{Path, PathBuf};
 
-/// Where podman and CRI-O look for hooks.
+/// The folders in which podman and CRI-O look for hooks.
 const HOOKS: [&str; 2] = [
     "/usr/share/containers/oci/hooks.d",
     "/etc/containers/oci/hooks.d",

@@ -91,7 +91,7 @@ pub(super) fn driver(scene: &Scene<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Where there are instances, the driver lets the module switch channels off and on. (The module
+/// On GPUs with instances the driver lets the module switch channels off and on. (The module
 /// learns that with the first instance of a GPU; before, nobody knows.)
 pub(super) fn kernel_interface(scene: &Scene<'_>) -> Vec<Finding> {
     let shared = scene.compute.iter().filter(|gpu| {

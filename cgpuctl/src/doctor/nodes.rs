@@ -2,14 +2,14 @@
 //! The real nodes in the host's `/dev`: who may open them, and whether the driver's libraries would
 //! make more of them.
 //!
-//! Whoever can open a real node uses the GPU beside all limits. The module opens them as the host's
-//! root, and nobody else has to.
+//! A process that can open a real node uses the GPU beside all limits. The module opens them as the
+//! host's root, and nobody else has to.
 
 use super::scene::{is_nvidia, uvm_major, Finding, Scene};
 use std::path::Path;
 
 const DEV: &str = "/dev";
-/// What the driver tells its libraries (`nv_procfs_read_params()` in
+/// The file in which the driver tells its libraries (`nv_procfs_read_params()` in
 /// kernel-open/nvidia/nv-procfs.c).
 const PARAMS: &str = "/proc/driver/nvidia/params";
 

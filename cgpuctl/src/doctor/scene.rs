@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What the checks look at, and what they find.
+//! The scene that the checks look at, and their findings.
 
 use crate::{
     control::Control,
@@ -40,7 +40,7 @@ impl FindingState {
     }
 }
 
-/// What a check found about one thing.
+/// The result of a check for one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Which check: a word that never changes.
@@ -49,9 +49,9 @@ pub struct Finding {
     pub subject: String,
     /// How it is.
     pub state: FindingState,
-    /// What was found.
+    /// How it was found.
     pub found: String,
-    /// What should be.
+    /// How it should be.
     pub wanted: String,
     /// How to get there; empty where nothing is to be done.
     pub fix: String,
@@ -97,11 +97,11 @@ impl Finding {
     }
 }
 
-/// What the checks look at.
+/// The host and the module as they were when the checks began.
 pub struct Scene<'a> {
     /// The host around the module.
     pub host: &'a dyn Host,
-    /// What the module says of itself and the driver; the errno where the control device cannot be
+    /// The module's words on itself and the driver; the errno where the control device cannot be
     /// opened or does not answer.
     pub version: Result<Version, Errno>,
     /// Its GPUs; the errno where it cannot say.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a runtime tells a hook: the container's state on stdin, and its configuration in the bundle
-//! (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
+//! The input of a hook from its runtime: the container's state on stdin, and its configuration in
+//! the bundle (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
 
 use crate::{client::errno, host::PathError};
 use serde::Deserialize;

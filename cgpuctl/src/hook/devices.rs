@@ -23,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where control groups are mounted.
+/// The mount point of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// Whether the control groups that a process is in let it read or write a character device, by the
@@ -88,7 +88,7 @@ fn is_listed(list: &str, major: u64, minor: u64) -> bool {
     })
 }
 
-/// Where a process is, in the text of its `/proc/PID/cgroup` (cgroups(7)).
+/// The control group of a process, by the text of its `/proc/PID/cgroup` (cgroups(7)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Group {
     V1(PathBuf),

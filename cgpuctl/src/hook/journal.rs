@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the files are. The folder above is closed to everybody but root.
+/// The folder of the files. The folder above is closed to everybody but root.
 pub(crate) const FOLDER: &str = "/run/cgpu/hook";
 
 /// A container and its instance.

@@ -14,11 +14,11 @@ use std::{
 
 /// The driver's folder.
 pub(super) const FOLDER: &str = "/proc/driver/nvidia";
-/// What is shown of it, and of the folder of each GPU (nv-procfs.c).
+/// The files that are shown of it, and of the folder of each GPU (nv-procfs.c).
 const FILES: [&str; 3] = ["version", "params", "registry"];
 const GPU_FILES: [&str; 4] = ["information", "registry", "power", "numa_status"];
 
-/// What the container is to see: paths below the folder, and texts.
+/// The files that the container is to see: paths below the folder, and texts.
 pub(super) fn contents(folder: &Path, gpus: &[String]) -> Vec<(PathBuf, Vec<u8>)> {
     let of_gpus = gpus.iter().flat_map(|address| {
         let gpu = Path::new("gpus").join(address.to_ascii_lowercase());
@@ -28,7 +28,7 @@ pub(super) fn contents(folder: &Path, gpus: &[String]) -> Vec<(PathBuf, Vec<u8>)
         .iter()
         .map(PathBuf::from)
         .chain(of_gpus)
-        // What this branch of the driver does not have, or does not let be read, is not there.
+        // A file that this branch lacks, or does not let be read, is left out.
         .filter_map(|path| Some((fs::read(folder.join(&path)).ok()?, path)))
         .map(|(text, path)| {
             let text = if path == Path::new("params") {

@@ -2,7 +2,7 @@
 //! The root of a container that is being made: files are mounted into it before anything runs
 //! there.
 //!
-//! What is mounted is taken on the host, as a mount that is nowhere yet, and put into the
+//! A mount is taken on the host, as a mount that is nowhere yet, and put into the
 //! container's mount namespace by descriptor: no path leads from one to the other. The image
 //! decides what lies at a path in the container, so every path there is resolved below the root,
 //! and links cannot lead out.
@@ -78,7 +78,7 @@ pub(super) fn filled(files: &[(PathBuf, Vec<u8>)]) -> Result<Loose, PathError> {
     Ok(Loose(mount))
 }
 
-/// What a mount is put on.
+/// The kind of file that a mount is put on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A file, made if it is not there.

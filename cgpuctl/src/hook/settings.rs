@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What a container's environment asks for, in the words of three systems: ours (`CGPU_*`), cGPU's
+//! The wishes in a container's environment, in the words of three systems: ours (`CGPU_*`), cGPU's
 //! (`ALIYUN_COM_GPU_*`) and HAMi's (`CUDA_DEVICE_*`). Where several are there, ours goes before
 //! cGPU's, and that before HAMi's.
 //!
@@ -38,7 +38,7 @@ pub struct BadSetting {
     pub variable: String,
     /// Its value.
     pub value: String,
-    /// What is wrong, what to do.
+    /// The fault, and what to do.
     pub why: String,
 }
 
@@ -91,7 +91,7 @@ const MEMORY_LIMIT: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 const ALIYUN_DEVICES: &str = "ALIYUN_COM_GPU_VISIBLE_DEVICES";
 const NVIDIA_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// What the environment asks for on these GPUs; `None` if it is nothing.
+/// The wish of the environment on these GPUs; `None` if it is nothing.
 pub fn wish(environment: Environment<'_>, gpus: &[Gpu]) -> Result<Option<Wish>, BadSetting> {
     if !environment.asks() {
         return Ok(None);

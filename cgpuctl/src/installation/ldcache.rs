@@ -11,9 +11,9 @@ use std::path::PathBuf;
 /// A library as the cache has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheEntry {
-    /// What programs ask for, like `libcuda.so.1`.
+    /// The name that programs ask for, like `libcuda.so.1`.
     pub name: String,
-    /// Where it is, often a link.
+    /// Its path, often a link.
     pub path: PathBuf,
 }
 

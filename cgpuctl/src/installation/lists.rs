@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! What belongs to NVIDIA's user space, by the capabilities that its container tools know
+//! The files of NVIDIA's user space, by the capabilities that its container tools know
 //! (`NVIDIA_DRIVER_CAPABILITIES`): the names of libraries and programs. The names are
 //! libnvidia-container's (`src/nvc_info.c`, 1.17), without those that only Tegra has.
 
@@ -76,7 +76,7 @@ impl Capability {
     }
 }
 
-/// Where programs are looked for.
+/// The folders in which programs are looked for.
 pub const PROGRAM_FOLDERS: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -86,7 +86,7 @@ pub const PROGRAM_FOLDERS: [&str; 6] = [
     "/bin",
 ];
 
-/// Where libraries are looked for on a host without a loader's cache.
+/// The folders in which libraries are looked for on a host without a loader's cache.
 pub const LIBRARY_FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
 /// Sockets of NVIDIA's daemons, and why a container with an instance does not get them.
