@@ -63,7 +63,7 @@ pub struct Buffers {
     sent: Vec<u8>,
     nested: Option<Memory>,
     nested_sent: Vec<u8>,
-    /// What pointers point to; kept alive until the call is over.
+    /// The targets of pointers, kept alive until the call is over.
     #[allow(
         dead_code,
         reason = "the kernel reads and writes it through its address"
@@ -191,7 +191,7 @@ impl Buffers {
             }
         }
         if let Effect::Free(at) = d.call.effect {
-            // What was freed is not known any more; the handles come back as they were sent.
+            // A freed object is unknown by now; the handles come back as they were sent.
             bytes[..at + 4].copy_from_slice(&self.sent[..at + 4]);
         }
         if d.io.nested.is_some() {
@@ -226,7 +226,7 @@ impl Buffers {
     }
 }
 
-/// What a pointer inside a control's parameters points to. Its content was not recorded: zeros,
+/// The target of a pointer inside a control's parameters. Its content was not recorded: zeros,
 /// except for the list of channels, which CUDA asks for right after it made one.
 fn target(
     control: u32,

@@ -16,9 +16,9 @@ use crate::{
 pub struct Row {
     /// How often.
     pub count: usize,
-    /// What is mapped: handles, descriptors, pointers.
+    /// The parts that are mapped: handles, descriptors, pointers.
     pub mapped: String,
-    /// What a replay does not know about it.
+    /// The parts that a replay does not know.
     pub unknown: Option<String>,
 }
 
@@ -72,7 +72,7 @@ fn mapped(d: &Decoded<'_>) -> String {
     parts.join(", ")
 }
 
-/// What a replay cannot do right about a call.
+/// The parts of a call that a replay cannot do right.
 fn unknown(d: &Decoded<'_>) -> Option<String> {
     if !d.known {
         return Some("unknown request: no status, no handles".to_owned());

@@ -53,7 +53,7 @@ const PLACES: [Span; 64] = {
 /// Output bytes of a class's parameters that are not compared.
 pub fn volatile_class(class: u32) -> &'static [Span] {
     match class {
-        // Where in video memory the object lies: offset, limit, address.
+        // The object's place in video memory: offset, limit, address.
         0x3E | 0x40 | 0x50A0 => &[(80, 104)],
         // The channel's number.
         _ if layout::is_channel(class) => &[(132, 136)],
@@ -77,7 +77,7 @@ pub fn volatile_control(control: u32) -> &'static [Span] {
     }
 }
 
-/// What takes memory without a call of the recording.
+/// Takes memory without a call of the recording.
 pub struct Unseen<'a> {
     /// Bytes that processes held which are not part of the replay, learned from the first answer.
     pub others: &'a mut Option<u64>,

@@ -55,7 +55,7 @@ impl Control {
         found.ok_or(libc::ENXIO)
     }
 
-    /// What compute time an instance was given.
+    /// The compute time that an instance was given.
     pub fn compute(&self, name: &str, gpu: u32) -> Result<uapi::InstanceCompute, Errno> {
         let all: Vec<uapi::InstanceCompute> =
             self.list(uapi::request::INSTANCE_COMPUTE, uapi::MAX_INSTANCES_PER_GPU)?;

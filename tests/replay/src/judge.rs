@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What came back from a call: compared with the recording, and remembered for later calls.
+//! The result of a call: compared with the recording, and remembered for later calls.
 
 use crate::{
     buffers::Buffers,

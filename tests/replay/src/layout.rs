@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Where handles, descriptors, pointers and statuses are in the driver's parameters, as far as a
+//! Places of handles, descriptors, pointers and statuses in the driver's parameters, as far as a
 //! replay must know: branch 580, from NVIDIA's headers (`nvos.h`, `nv-ioctl*.h`, `uvm_ioctl.h`,
 //! `ctrl/*.h`, `resource_list.h` of 580.142).
 //!
 //! Written for the replayer alone, not taken from the module's tables, so that a wrong offset there
 //! cannot cancel out here.
 
-/// What a field of a call's argument is.
+/// The kind of a field in a call's argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An RM client's handle.
@@ -34,7 +34,7 @@ pub enum Kind {
 pub struct Field {
     /// Offset in bytes.
     pub at: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -42,7 +42,7 @@ const fn f(at: usize, kind: Kind) -> Field {
     Field { at, kind }
 }
 
-/// What a call does to the driver's objects, as far as later calls depend on it.
+/// A call's effect on the driver's objects, as far as later calls depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing that a later call depends on.
@@ -72,7 +72,7 @@ pub struct Call {
     pub status: Option<usize>,
     /// Handles, descriptors and addresses.
     pub fields: &'static [Field],
-    /// What it does.
+    /// Its effect.
     pub effect: Effect,
 }
 
@@ -403,7 +403,7 @@ pub const MEMORY_SIZE_AT: usize = 64;
 /// NV01_EVENT_OS_EVENT.
 pub const CLASS_OS_EVENT: u32 = 0x79;
 
-/// Where process ids are in a control's parameters: the first one and the distance to the next.
+/// Places of process ids in a control's parameters: the first one and the distance to the next.
 pub fn pids(control: u32) -> Option<(usize, usize)> {
     match control {
         // GPU_GET_PID_INFO: entries of 72 bytes that begin with the process id.

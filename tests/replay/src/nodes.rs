@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which real file a path of the recording stands for.
 
-/// Where the device files are.
+/// The folder of the device files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nodes {
     /// The driver's own.

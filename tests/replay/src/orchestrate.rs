@@ -23,7 +23,7 @@ use crate::{
 /// A call that takes longer hangs (the emulated machine is slow, but not that slow).
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the parent asks of a child: make one call.
+/// The parent's request to a child: make one call.
 #[derive(Serialize, Deserialize)]
 struct Order {
     index: usize,
@@ -35,7 +35,7 @@ struct Order {
     company: bool,
     /// Processes of the recordings, once: recorded id and real one.
     pids: Vec<(u32, u32)>,
-    /// Who keeps the descriptor that this call gets out of a socket, and as which.
+    /// The process that keeps the descriptor that this call gets out of a socket, and its number.
     parcel: Option<(i32, i32)>,
     /// Descriptors of this process that others have taken by now.
     taken: Vec<i32>,
@@ -339,7 +339,7 @@ mod tests {
             };
         }
         let order = merged(&[sender, receiver]);
-        // What nobody sends does not hold anything up.
+        // A descriptor that nobody sends holds nothing up.
         assert_eq!(order, [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (1, 2)]);
     }
 

@@ -17,7 +17,7 @@ use crate::{
 pub struct Player<'a> {
     records: &'a [Record],
     pub(crate) nodes: Nodes,
-    /// What exists here.
+    /// The objects, files and mappings of this process.
     pub space: ReplaySpace,
     /// Bytes that the recording's GPU was short of at the first question, held by processes that
     /// are not part of the replay.

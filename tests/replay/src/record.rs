@@ -5,7 +5,7 @@ use std::{fmt, fs, io, path::Path};
 
 use serde::Deserialize;
 
-/// What `mmap` returns in a recording when it failed, and what a null pointer reads as.
+/// A failed `mmap`'s result in a recording, and the value of a null pointer.
 const MAP_FAILED: u64 = u64::MAX;
 
 /// A recording of one process.
@@ -84,7 +84,7 @@ pub enum Op {
         addr: u64,
         /// Length in bytes.
         len: u64,
-        /// What the call returned.
+        /// The call's result.
         ret: i32,
     },
 }
@@ -98,7 +98,7 @@ pub struct Ioctl {
     pub path: String,
     /// Request code.
     pub request: u32,
-    /// What the call returned.
+    /// The call's result.
     pub ret: i32,
     /// The errno of a failed call, else 0.
     pub errno: i32,

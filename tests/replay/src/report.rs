@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a replay says: of each call, and all together.
+//! The report of a replay: of each call, and of all together.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,8 @@ pub struct Mismatch {
     pub index: usize,
     /// The call, for people.
     pub call: String,
-    /// What differs: `ret`, `status`, `out`, `nout`, `tail` (written beyond the parameters),
-    /// `result`.
+    /// The part that differs: `ret`, `status`, `out`, `nout`, `tail` (written beyond the
+    /// parameters), `result`.
     pub what: String,
     /// Offset of the first different byte of `out` and `nout`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -41,7 +41,7 @@ pub struct Refused {
     pub status: String,
 }
 
-/// What `nvidia-smi` and `cuMemGetInfo` were told last.
+/// The last answers to `nvidia-smi` and `cuMemGetInfo`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// FB_GET_INFO index 0x08 (total memory), bytes.
@@ -64,7 +64,7 @@ impl Told {
     }
 }
 
-/// What became of one call.
+/// The outcome of one call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// It depended on something that does not exist here.
@@ -78,7 +78,7 @@ pub struct Outcome {
     /// Objects (client and handle, as recorded) that do not exist though the recording has them, or
     /// exist again.
     pub missing: Vec<((u32, u32), bool)>,
-    /// What an answer about memory told.
+    /// An answer about memory.
     pub told: Told,
     /// Whether the call may have changed what is charged.
     pub charges: bool,
@@ -111,13 +111,13 @@ pub struct Summary {
     pub spilled_bytes: u64,
     /// Most that the stand-in's GPUs held: objects, contexts, managed memory with data.
     pub on_gpu_bytes: u64,
-    /// What is charged after the processes have exited.
+    /// The charge after the processes have exited.
     pub final_bytes: u64,
     /// The instance's limit; the GPU's memory when there is no instance.
     pub limit_bytes: u64,
     /// Lines of the kernel's log that tell of a fault in the kernel.
     pub kernel_warnings: usize,
-    /// What the programs were told about memory last.
+    /// The last answers to programs about memory.
     pub told: Told,
     /// Calls that the module refused for another reason than memory, or let through unseen.
     pub refused_calls: Vec<RefusedCall>,

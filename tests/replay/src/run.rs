@@ -15,7 +15,7 @@ use crate::{
     standin::{self, KernelLog},
 };
 
-/// What to replay where.
+/// Recordings, and the place of their replay.
 #[derive(Debug, Clone)]
 pub struct RunSettings {
     /// Directly on the stand-in's nodes.
@@ -24,7 +24,7 @@ pub struct RunSettings {
     pub limit: Option<u64>,
     /// A number of [`uapi::ManagedMode`].
     pub managed_mode: u32,
-    /// What the instance is for: bits of [`uapi::capability`], 0 for the default.
+    /// The instance's capabilities: bits of [`uapi::capability`], 0 for the default.
     pub capabilities: u32,
     /// The instance's name.
     pub name: String,
@@ -48,7 +48,7 @@ pub fn minors(traces: &[Trace]) -> BTreeSet<u32> {
     minors
 }
 
-/// Where the charges are read.
+/// The source of the charges.
 enum Accounting {
     Standin { managed: bool },
     Module { control: Control, name: String },

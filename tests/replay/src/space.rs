@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a replayed process knows: which recorded handle, descriptor, address is which real one, and
+//! The knowledge of a replayed process: real handles, descriptors, addresses for recorded ones, and
 //! what does not exist because a call that would have made it was refused or passed over.
 //!
 //! Descriptors and addresses of mappings are not translated: they are made to be the recorded ones
@@ -20,7 +20,7 @@ pub type Name = (u32, u32);
 pub struct Mapping {
     /// Length in bytes.
     pub len: u64,
-    /// Where it really is; `None` if the call was passed over.
+    /// Its real place; `None` if the call was passed over.
     pub real: Option<u64>,
     /// Whether it is managed memory (a UVM file's).
     pub managed: bool,

@@ -73,7 +73,7 @@ pub fn put_away() -> Result<(), String> {
     opened.map(drop).map_err(|e| format!("{path}: {e}"))
 }
 
-/// What a GPU's heap holds now, bytes: objects, contexts, managed memory, page tables.
+/// The content of a GPU's heap now, bytes: objects, contexts, managed memory, page tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heap {
     /// Objects.
@@ -115,7 +115,7 @@ pub fn is_in_reach() -> bool {
     std::path::Path::new(DEBUGFS).exists()
 }
 
-/// What accesses of this process's GPU work would do to managed memory.
+/// Does to managed memory what accesses of this process's GPU work would do.
 pub fn touch(minor: u32, base: u64, length: u64) -> Result<(), String> {
     let path = format!("{DEBUGFS}/gpu_touch");
     fs::write(&path, format!("{minor} {base:#x} {length:#x}")).map_err(|e| format!("{path}: {e}"))
@@ -147,7 +147,7 @@ pub struct KernelLog {
     file: Option<File>,
 }
 
-/// What a line of the kernel's log has that tells of a fault.
+/// Words in a line of the kernel's log that report a fault.
 const FAULTS: &[&str] = &[
     "BUG:",
     "WARNING:",

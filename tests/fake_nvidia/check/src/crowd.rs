@@ -3,7 +3,7 @@
 
 use crate::calls::*;
 
-/// What is shown here.
+/// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[("many processes at once leave nothing behind", crowd)];
 
 const PROCESSES: u64 = 6;
@@ -22,7 +22,7 @@ impl Dice {
     }
 }
 
-/// What fails here by chance fails in all of its ways; only the accounting matters.
+/// Calls fail here by chance, in all ways; only the accounting matters.
 fn wander(mut dice: Dice, shared: &Program) -> u8 {
     let own = Program::new();
     let uvm = uvm();

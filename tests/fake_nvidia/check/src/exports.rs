@@ -4,7 +4,7 @@
 
 use crate::calls::*;
 
-/// What is shown here.
+/// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     ("an exported object outlives its client", outlives),
     ("a descriptor holds one object, or a list", one_or_many),

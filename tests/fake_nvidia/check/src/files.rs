@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::calls::*;
 
-/// What is shown here.
+/// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     ("an escape of another size is EINVAL", sizes),
     ("an escape on the wrong kind of file is EINVAL", kinds),

@@ -5,7 +5,7 @@ use crate::calls::*;
 
 const GIB: u64 = 1 << 30;
 
-/// What is shown here.
+/// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     (
         "sizes are rounded and told, free memory falls by them",

@@ -3,7 +3,7 @@
 
 use crate::calls::*;
 
-/// What is shown here.
+/// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     ("clients count up and belong to their file", clients),
     ("a device needs an open file of its GPU", devices),

@@ -6,7 +6,7 @@ use crate::calls::*;
 const BASE: u64 = 0x20_0000_0000;
 const MIB: u64 = 1 << 20;
 
-/// What is shown here.
+/// The tests of this file.
 pub(crate) const TESTS: &[Test] = &[
     ("nothing works before UVM_INITIALIZE", before),
     ("UVM_MM_INITIALIZE wants a UVM file by its operations", mm),
@@ -266,7 +266,7 @@ fn managed() {
     );
 }
 
-/// What this process's GPU work would do.
+/// Does what this process's GPU work would do.
 fn touch(base: u64, length: u64) {
     let path = "/sys/kernel/debug/fake_nvidia/gpu_touch";
     std::fs::write(path, format!("0 {base:#x} {length:#x}")).unwrap_or_else(|e| panic!("{e}"));
@@ -312,7 +312,7 @@ fn residency() {
     let (_p, file, _mm) = registered();
     let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
     let span = |request, length| call(&file, request, &mut pair(24, BASE, length), 16);
-    // What is preferred on the host comes to the GPU neither by a touch ...
+    // Memory that is preferred on the host comes to the GPU neither by a touch ...
     assert_eq!(with_processor(&file, 42, 4 * MIB, &CPU), status::OK);
     assert_eq!(span(72, 8 * MIB), 0x1E, "the range was cut");
     touch(BASE, 8 * MIB);
@@ -326,12 +326,12 @@ fn residency() {
     assert_eq!(on_gpu(), (8 * MIB, 8 * MIB));
     assert_eq!(span(45, 4 * MIB), status::OK);
     assert_eq!(on_gpu(), (8 * MIB, 6 * MIB), "one copy is left");
-    // What is on the GPU stays there until it is moved.
+    // Memory on the GPU stays there until it is moved.
     assert_eq!(with_processor(&file, 51, 4 * MIB, &CPU), status::OK);
     assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
     touch(BASE, 8 * MIB);
     assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));
-    // What the GPU uses in host memory it has mapped, and does not fault on again ...
+    // The GPU has mapped what it uses in host memory, and does not fault on again ...
     assert_eq!(span(43, 4 * MIB), status::OK);
     touch(BASE, 8 * MIB);
     assert_eq!(on_gpu(), (8 * MIB, 4 * MIB));

@@ -24,7 +24,7 @@ struct GuestArguments {
 
 #[derive(Subcommand)]
 enum GuestCommand {
-    /// What calls cost on the driver's own nodes and through an instance, by turns, and how that
+    /// The cost of calls on the driver's own nodes and through an instance, by turns, and how that
     /// grows. Prints a JSON object.
     Bench {
         /// Rounds of each side, of which the median is taken.
@@ -73,7 +73,7 @@ enum GuestCommand {
         /// How long.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Where random numbers begin, as the last run printed it.
+        /// The seed of the random numbers, as the last run printed it.
         #[arg(long, value_parser = seed)]
         seed: Option<u64>,
         /// Let the module's own allocations fail (needs a kernel with fault injection).
@@ -87,8 +87,8 @@ enum GuestCommand {
         #[arg(long, default_value_t = 3600)]
         seconds: u64,
     },
-    /// What programs get of a GPU's compute time under weights and caps, on the stand-in's model of
-    /// a GPU. A line of JSON for each case; ends in "N passed, N failed".
+    /// The programs' shares of a GPU's compute time under weights and caps, on the stand-in's model
+    /// of a GPU. A line of JSON for each case; ends in "N passed, N failed".
     Weights {
         /// Only cases whose names have this in them.
         #[arg(long, default_value = "")]
@@ -103,7 +103,7 @@ enum GuestCommand {
         #[arg(long)]
         unload: bool,
     },
-    /// What a hostile container does to its neighbour: each attack on the driver's own nodes and
+    /// Attacks of a hostile container on its neighbour: each on the driver's own nodes and
     /// then through an instance, one line each; ends in "N passed, N failed". Needs two GPUs.
     Attacks {
         /// Only attacks whose names have this in them.
@@ -116,7 +116,7 @@ enum GuestCommand {
         /// Seconds.
         #[arg(long, default_value_t = 20)]
         seconds: u64,
-        /// Where chance begins; by default the clock.
+        /// The seed; by default the clock.
         #[arg(long)]
         seed: Option<u64>,
         /// Processes.
@@ -173,7 +173,7 @@ enum GuestCommand {
         /// Limit of the second instance.
         #[arg(long, value_parser = size::parse, default_value = "8GiB")]
         second_limit: u64,
-        /// What the second limit is raised to when it is reached.
+        /// The second limit after it was reached and raised.
         #[arg(long, value_parser = size::parse, default_value = "24GiB")]
         raised_limit: u64,
     },

@@ -35,10 +35,10 @@ enum ReplayCommand {
         /// Memory limit of the instance, like 8GiB; the GPU's whole memory if not given.
         #[arg(long, value_parser = size::parse)]
         mem: Option<u64>,
-        /// What becomes of managed memory that does not fit: spill, charge or deny.
+        /// The treatment of managed memory that does not fit: spill, charge or deny.
         #[arg(long, default_value = "spill", value_parser = managed_mode)]
         managed: u32,
-        /// What the instance is for, like `compute,utility`; the default if not given.
+        /// The instance's capabilities, like `compute,utility`; the default if not given.
         #[arg(long, value_delimiter = ',')]
         caps: Vec<String>,
         /// Name of the instance.

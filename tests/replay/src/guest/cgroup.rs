@@ -6,7 +6,7 @@ use std::fs;
 
 use crate::sys::{self, Errno};
 
-/// Where cgroup v2 is mounted.
+/// The mount point of cgroup v2.
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// A character device's number.

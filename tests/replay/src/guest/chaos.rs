@@ -353,7 +353,7 @@ impl ChaosProgram {
     }
 }
 
-/// What must be again at the end as it was: the driver's counts.
+/// The driver's counts, which must be at the end as they were.
 fn counts() -> Result<Vec<(String, u64)>, String> {
     let mut counts = Vec::new();
     for (file, keys) in [
@@ -376,7 +376,7 @@ fn counts() -> Result<Vec<(String, u64)>, String> {
 /// One process of it.
 fn process(seed: u64, tenant: &str) -> i32 {
     let mut program = ChaosProgram::new(seed, tenant);
-    // What chance would seldom make: a client, a device and a subdevice.
+    // Chance would seldom make these: a client, a device and a subdevice.
     for _ in 0..3 {
         program.open();
     }

@@ -15,7 +15,7 @@ use crate::sys;
 /// Major and minor of `/dev/null`, which every container has.
 const NULL: Device = (1, 3);
 
-/// What a container is made of.
+/// A container: its device group and its root.
 #[derive(Debug)]
 pub struct Container {
     name: String,
@@ -132,7 +132,7 @@ pub fn check_numbers(gpu_minor: u32) -> Result<(), String> {
     expect("/dev/nvidiactl", (195, 255))
 }
 
-/// What a program in a container finds: the twins show the real numbers, the real device is closed.
+/// A program in a container finds this: the twins show the real numbers, the real device is closed.
 pub fn look_around(gpu_minor: u32) -> Result<(), String> {
     check_numbers(gpu_minor)?;
     match sys::open("/dev/real", libc::O_RDWR) {

@@ -34,12 +34,12 @@ const GPU: u32 = 0;
 const WAIT_AFTER: usize = 20;
 /// A line of progress every so many calls.
 const PROGRESS: usize = 300;
-/// What a container says when its limit stops it: it waits for leave to go on.
+/// A container's word when its limit stops it: it waits for leave to go on.
 const FULL: &str = "full";
-/// What it says when it holds most: it waits until the other one does, too.
+/// Its word when it holds most: it waits until the other one does, too.
 const HOLDS: &str = "holds";
 
-/// What the demo runs.
+/// The recordings and limits of the demo.
 #[derive(Debug, Clone)]
 pub struct DemoSettings {
     /// Recording of the first container's program.
@@ -52,11 +52,11 @@ pub struct DemoSettings {
     pub first_limit: u64,
     /// Limit of the second instance, bytes.
     pub second_limit: u64,
-    /// What the second limit is raised to while the program runs.
+    /// The second limit while the program runs, after it was raised.
     pub raised_limit: u64,
 }
 
-/// What a container tells when it is done.
+/// A container's report when it is done.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 struct Finished {
     calls: usize,

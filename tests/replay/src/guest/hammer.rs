@@ -22,7 +22,7 @@ const NAME: &str = "hammer";
 /// Processes that hammer at the same time.
 const WORKERS: u32 = 4;
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Opens that worked.
@@ -58,7 +58,7 @@ impl Done {
 pub struct HammerReport {
     /// Opens of each proxy that were asked for.
     pub count: u64,
-    /// What was done with each proxy.
+    /// The counts of each proxy.
     pub proxies: BTreeMap<String, Done>,
     /// The driver's counts before, and the module's own.
     pub before: BTreeMap<String, String>,

@@ -21,7 +21,7 @@ const DRIVER: &str = "/proc/driver/nvidia";
 const MEMORY: u32 = 0x5C00_0010;
 const MORE: u32 = 0x5C00_0011;
 
-/// What the program expects.
+/// The program's expectations.
 #[derive(Debug, Clone)]
 pub struct InsideSettings {
     /// Minor of its GPU.

@@ -40,7 +40,7 @@ const PLAIN_CHECK: std::time::Duration = std::time::Duration::from_micros(50);
 /// How often a plain forwarder is tried again with what has not changed a call of his.
 const MOST_MORE: u32 = 50;
 
-/// What became of some attacks.
+/// The outcome of some attacks.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Tally {
     /// Calls that were made while others wrote.
@@ -74,13 +74,13 @@ pub struct RaceReport {
     pub plain: BTreeMap<String, Tally>,
     /// Times that what was charged was compared with the heap.
     pub compared: u64,
-    /// What was not as it should be.
+    /// Findings that must not be.
     pub wrong: Vec<String>,
     /// Lines of the kernel's log that tell of a fault in the kernel.
     pub kernel_warnings: usize,
 }
 
-/// Where the module's scratch of this process is.
+/// The address of this process's scratch in the module.
 pub fn scratch() -> Result<u64, String> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|e| e.to_string())?;
     let line = maps.lines().find(|line| line.contains("[cgpu-scratch]"));

@@ -2,7 +2,7 @@
 //! `scale`: very many objects in one client, all instances that a GPU can have, very many
 //! processes.
 //!
-//! What is charged must be right all the time, and nothing may be left. How long things take is
+//! The charge must be right all the time, and nothing may be left. How long things take is
 //! told as ratios of one run, and is no matter of passing: the stand-in driver has its own ways of
 //! being slow.
 
@@ -24,11 +24,11 @@ use crate::{
 const GPU: u32 = 0;
 const NAME: &str = "scale";
 const FIRST: u32 = 0x6000_0000;
-/// What the smallest object takes.
+/// The memory of the smallest object.
 const SMALL: u64 = 64 << 10;
 const LIMIT: u64 = 64 << 30;
 
-/// What was done and seen.
+/// Counts and findings.
 #[derive(Debug, Default, Serialize)]
 pub struct ScaleReport {
     /// Objects of one client.
@@ -43,7 +43,7 @@ pub struct ScaleReport {
     pub instances: u32,
     /// Processes at the same time.
     pub processes: u32,
-    /// What was not as it should be.
+    /// Findings that must not be.
     pub wrong: Vec<String>,
     /// Lines of the kernel's log that tell of a fault in the kernel.
     pub kernel_warnings: usize,

@@ -37,19 +37,19 @@ const TOLERATED_KIB: u64 = 4 << 10;
 /// Bytes of a cache's objects that are in use, by cache.
 type Slabs = BTreeMap<String, u64>;
 
-/// What was seen after one cycle.
+/// The state after one cycle.
 #[derive(Debug, Serialize)]
 pub struct Sample {
     /// Seconds since the beginning.
     pub at_s: u64,
     /// Slab memory that cannot be reclaimed, of the whole kernel, in KiB.
     pub slab_kib: u64,
-    /// What programs could still have, in KiB: without what the module or the kernel keeps, in
-    /// caches or in pages.
+    /// Memory that programs could still have, in KiB: without what the module or the kernel keeps,
+    /// in caches or in pages.
     pub available_kib: u64,
 }
 
-/// What was done and seen.
+/// Counts and findings.
 #[derive(Debug, Default, Serialize)]
 pub struct SoakReport {
     /// One sample for each cycle.
@@ -63,10 +63,10 @@ pub struct SoakReport {
     /// Caches whose least in the last third is above the most in the first: "name: from -> to
     /// bytes".
     pub grown: Vec<String>,
-    /// What is missing of [`Sample::available_kib`]: by how much the most of the last third is
-    /// below the least of the first, KiB.
+    /// The part that is missing of [`Sample::available_kib`]: by how much the most of the last
+    /// third is below the least of the first, KiB.
     pub lost_kib: u64,
-    /// What was not as it should be.
+    /// Findings that must not be.
     pub wrong: Vec<String>,
     /// Lines of the kernel's log that tell of a fault in the kernel.
     pub kernel_warnings: usize,
@@ -107,7 +107,7 @@ fn grown(samples: &[Slabs]) -> Vec<String> {
         .collect()
 }
 
-/// What is missing of all memory in the last third of the samples, KiB.
+/// Memory that is missing in the last third of the samples, KiB.
 fn lost_kib(samples: &[Sample]) -> u64 {
     let third = samples.len() / 3;
     let (first, last) = (&samples[..third], &samples[samples.len() - third..]);
@@ -159,7 +159,7 @@ pub fn run(seconds: u64) -> Result<SoakReport, String> {
     let mut samples = Vec::new();
     while began.elapsed() < Duration::from_secs(seconds) || samples.len() < FEWEST {
         cycle(&mut report)?;
-        // What is freed after a grace period, or by work of the kernel.
+        // Some memory is freed after a grace period, or by work of the kernel.
         sys::sleep_ms(3000);
         samples.push(slabs(&read("/proc/slabinfo")?)?);
         let text = read("/proc/meminfo")?;

@@ -31,28 +31,28 @@ use crate::{
     sys,
 };
 
-/// What each context of a tenant costs beside its objects: 5,696 KiB.
+/// The cost of each context of a tenant beside its objects: 5,696 KiB.
 const CONTEXT: u64 = 5696 << 10;
 /// And what it costs to have any: with it the first one costs 9,024 KiB.
 const ANY_CONTEXT: u64 = 3328 << 10;
 /// How long threads go on before they stand still.
 const ROUND_MS: u64 = 1500;
 
-/// What is to be done.
+/// The length and kind of a storm.
 #[derive(Debug, Clone, Copy)]
 pub struct StormSettings {
     /// How long.
     pub seconds: u64,
-    /// Where random numbers begin; `None`: anywhere.
+    /// The seed of the random numbers; `None`: any.
     pub seed: Option<u64>,
     /// Let allocations in the module fail (a kernel with fault injection).
     pub fail: bool,
 }
 
-/// What was done and seen.
+/// Counts and findings.
 #[derive(Debug, Default, Serialize)]
 pub struct StormReport {
-    /// Where random numbers began.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// Times that all threads stood still.
     pub rounds: u64,
@@ -72,7 +72,7 @@ pub struct StormReport {
     pub most_charged: u64,
     /// Allocations and copies of the module's that were made to fail.
     pub injected: u64,
-    /// What was not as it should be.
+    /// Findings that must not be.
     pub wrong: Vec<String>,
     /// Lines of the kernel's log that tell of a fault in the kernel.
     pub kernel_warnings: usize,
@@ -124,8 +124,8 @@ impl Storm {
         self.patiently(&format!("get {name}"), || self.control.get(name, GPU))
     }
 
-    /// What contexts and page tables may be charged together: of the tables, each context has some
-    /// in its own price, as far as its tenant has so many.
+    /// The range of the charge for contexts and page tables together: of the tables, each context
+    /// has some in its own price, as far as its tenant has so many.
     fn invisible(&self, heap: &Heap, shared: u64) -> Result<RangeInclusive<u64>, String> {
         const IN_CONTEXT: u64 = 96 << 10;
         let contexts = contexts()? - self.idle_contexts;
@@ -185,7 +185,7 @@ impl Storm {
         };
         let name = self.tenants[tenant].name;
         self.patiently("set-mem", || self.control.set_memory(name, GPU, limit))?;
-        // What is charged now was granted under the former limit at the latest.
+        // The present charge was granted under the former limit at the latest.
         let charged = total(&self.get(tenant)?);
         let tenant = &mut self.tenants[tenant];
         tenant.limit = limit;
@@ -237,7 +237,7 @@ impl Storm {
         for _ in 0..100 {
             let heap = standin::heap(GPU)?;
             let mut charged = (0, 0, 0);
-            // What it costs to have any context is charged to each tenant that has one.
+            // The cost of having any context is charged to each tenant that has one.
             let mut shared = 0;
             for tenant in 0..self.tenants.len() {
                 let instance = self.get(tenant)?;
@@ -289,7 +289,7 @@ impl Storm {
         }
         self.compare(!wild && !self.settings.fail)?;
         if wild {
-            // What was freed under others' hands stays charged until its client goes.
+            // Memory that was freed under others' hands stays charged until its client goes.
             for seat in 0..SEATS {
                 self.kill(seat)?;
                 self.seat(seat)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the programs of the test machine share: words for what went wrong, and how it is told.
+//! Shared by the programs of the test machine: verdicts, and words for errors.
 
 use std::fmt::{Debug, Display};
 
@@ -12,7 +12,7 @@ pub(super) const MIB: u64 = 1 << 20;
 /// A gibibyte.
 pub(super) const GIB: u64 = 1 << 30;
 
-/// What a check says: nothing, or why it failed.
+/// The result of a check: nothing, or the reason why it failed.
 pub(super) type Verdict = Result<(), String>;
 
 /// A test: its name, and what it does.

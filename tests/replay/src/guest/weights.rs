@@ -32,16 +32,16 @@ const BEFORE_SLICES: u64 = 3000;
 /// The same for a program that is alone and under no cap.
 const BEFORE_ALONE: u64 = 50;
 const MEASURED_ALONE: u64 = 300;
-/// What the kernel has to do after its boot is over by then, milliseconds.
+/// The kernel's work after its boot is over by then, milliseconds.
 const AFTER_BOOT: u64 = 5000;
-/// What a share may be off by, as a fraction of it.
+/// The largest error of a share, as a fraction of it.
 const BOUND: f64 = 0.1;
 /// The same for kernels of 800 ms, whose shares hang on where the driver's samples fall
 /// (docs/compute.md): far below what it is without any, 1.8 for a cap and 3 for two.
 const SAMPLED_CAP: f64 = 0.5;
 const SAMPLED_PAIR: f64 = 1.0;
 
-/// What a program that is alone uses of the GPU, a part of its time.
+/// The part of the GPU's time that a program alone uses.
 fn alone(habit: Habit) -> Result<f64, String> {
     put("policy", "5")?;
     let program = [GpuProgram::start("alone", 1, habit)?];

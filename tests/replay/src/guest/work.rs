@@ -36,7 +36,7 @@ pub struct Work {
     file: File,
 }
 
-/// What a client had of the GPU, and what it has there.
+/// A client's GPU time so far, and its kernels there now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     /// Nanoseconds that its kernels ran.
@@ -103,7 +103,7 @@ impl Work {
         }
     }
 
-    /// What the client had so far.
+    /// The client's account so far.
     pub fn account(&self) -> Result<Account, String> {
         Account::of(self.client.handle)
     }
@@ -118,7 +118,7 @@ impl Work {
 }
 
 impl Account {
-    /// What the client of this handle had so far.
+    /// The account of the client with this handle.
     pub fn of(client: u32) -> Result<Self, String> {
         let key = format!("gpu{GPU}_{client:#010x}");
         let engine = standin::read("engine")?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an attack is: a call, the sign that it has worked, and what the real driver does.
+//! An attack: a call, the sign that it has worked, and what the real driver does.
 
 use super::scene::Attacker;
 use crate::guest::tools::Verdict;
 
-/// What the real driver does.
+/// The real driver's reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Driver {
     /// It lets the attack through.
@@ -30,7 +30,7 @@ pub(super) enum Sign {
 
 /// An attack by calls.
 pub(super) struct Attack {
-    /// What it tries.
+    /// Its aim.
     pub(super) name: &'static str,
     /// Function of the driver, `file:function`.
     pub(super) function: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Attack {
 /// An attack on the module itself, that has no equal on the driver's nodes or shows it in passing.
 pub(super) struct Own {
     pub(super) name: &'static str,
-    /// What the driver does in the place where the module is attacked, or `-`.
+    /// The driver's function for what is attacked in the module, or `-`.
     pub(super) function: &'static str,
     /// Says how it was refused, or what went wrong.
     pub(super) run: fn() -> Result<String, String>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Controls that act on the whole GPU or on the GPU's time (nvidia-protocol 6.4).
 //!
-//! What has no handler in the open driver goes to the GPU's firmware as it comes: the function
-//! named then is the one that hands it over.
+//! A control without a handler in the open driver goes to the GPU's firmware as it comes: the
+//! function named then is the one that hands it over.
 
 use super::{
     attack::{attack, Attack, Driver, Sign},

@@ -171,7 +171,7 @@ fn new_twin() -> Result<String, String> {
     )?;
     let twin =
         fs::metadata(format!("{}/nvidia{GPU}", folder("twin"))).map_err(|e| e.to_string())?;
-    // What stat shows is the real number; what a device group sees must not be.
+    // `stat` shows the real number; a device group must see another one.
     if libc::major(twin.rdev()) != 195 {
         return Err("the twin does not show the driver's number".to_owned());
     }

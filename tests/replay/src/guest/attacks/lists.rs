@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver tells everybody of all GPUs and processes (nvidia-protocol 6.2, the last two
-//! rows).
+//! Attacks by what the driver tells everybody of all GPUs and processes (nvidia-protocol 6.2, the
+//! last two rows).
 
 use super::{
     attack::{attack, Attack, Driver, Sign},

@@ -14,12 +14,12 @@ use crate::{
     layout, standin, sys,
 };
 
-/// What a call said, in words.
+/// A call's answer, in words.
 pub(super) fn told<T>(result: Result<T, rm::Failure>) -> Verdict {
     result.map(drop).map_err(|failure| failure.to_string())
 }
 
-/// Where an attack in a process of its own leaves what it has to say.
+/// The file in which an attack in its own process leaves its report.
 pub(super) const NOTE: &str = "/tmp/attack-note";
 /// The GPU of all attacks.
 pub(super) const GPU: u32 = 0;
@@ -53,7 +53,7 @@ pub(super) mod victims {
 /// Handles that attackers give to objects of their own.
 pub(super) const OWN: u32 = 0x5c00_0030;
 
-/// Where programs run.
+/// The place where programs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// On the driver's own nodes.
@@ -128,19 +128,19 @@ pub(super) fn escape(fd: i32, nr: u32, outer: &mut [u8], at: usize) -> Result<()
 pub(super) struct Victim {
     place: Place,
     client: rm::Client,
-    /// What attackers guess.
+    /// The attackers' guess.
     pub(super) known: Known,
     control: Control,
 }
 
-/// What everybody can guess of the victim, or find out.
+/// Facts of the victim that everybody can guess or find out.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     /// Its client.
     pub(super) client: u32,
     /// Its process.
     pub(super) process: u32,
-    /// Where its memory is mapped, as the driver names the place.
+    /// The address of its memory, as the driver names it.
     pub(super) mapped: u64,
     /// The GPUs.
     pub(super) gpus: Gpus,
@@ -236,7 +236,7 @@ pub(super) struct Attacker {
     pub(super) client: rm::Client,
     /// The folder of its nodes.
     pub(super) folder: String,
-    /// What it knows of the victim.
+    /// Its knowledge of the victim.
     pub(super) victim: Known,
 }
 
@@ -277,7 +277,7 @@ impl Attacker {
     }
 }
 
-/// What can be seen from below.
+/// The state as it is seen from below.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct State {
     /// The victim's line of `clients`.
@@ -319,7 +319,7 @@ impl State {
         })
     }
 
-    /// What is other in a later state, of the victim and the GPU.
+    /// The differences of a later state, of the victim and the GPU.
     pub(super) fn difference(&self, later: &Self) -> String {
         let mut lines = Vec::new();
         if self.victim != later.victim {

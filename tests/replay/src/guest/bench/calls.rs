@@ -33,7 +33,7 @@ pub(super) const ALL: &[MeasuredCall] = &[
 
 /// Handles of what a call makes and frees.
 const MADE: u32 = 0x7000_0000;
-/// Where UVM maps.
+/// The address of UVM's first mapping.
 const BASE: u64 = 0x20_0000_0000;
 /// Most calls of a round that each map a file.
 const MOST_FILES: u32 = 16;

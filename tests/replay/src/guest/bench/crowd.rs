@@ -21,7 +21,7 @@ use crate::{
 /// Most callers.
 const MOST: usize = 64;
 
-/// Where the callers meet; shared by processes, zeros at first.
+/// The callers' meeting place; shared by processes, zeros at first.
 struct Meeting {
     ready: AtomicU32,
     go: AtomicU32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is measured, beside what, and the figures that come of it.
+//! Settings of a measurement, and its figures.
 
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ impl Spread {
     }
 }
 
-/// What there was beside the call that was measured.
+/// The surroundings of the measured call.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Beside {
     /// Instances of the GPU.
@@ -67,7 +67,7 @@ pub struct Beside {
     pub callers: u32,
     /// Instances that these are in.
     pub in_instances: u32,
-    /// What others do meanwhile, as many as there are processors; empty: there are none.
+    /// The others' work meanwhile, as many as there are processors; empty: there are none.
     pub beside: &'static str,
 }
 
@@ -83,7 +83,7 @@ pub(super) const ALONE: Beside = Beside {
 /// A kind of call in one setting.
 #[derive(Debug, Serialize)]
 pub struct BenchRow {
-    /// What is called.
+    /// The call.
     pub call: &'static str,
     /// Beside what.
     #[serde(flatten)]
@@ -130,9 +130,9 @@ pub struct BenchReport {
     pub processors: u32,
     /// Rounds of each side.
     pub rounds: u32,
-    /// What calls cost.
+    /// The cost of calls.
     pub rows: Vec<BenchRow>,
-    /// What the module keeps.
+    /// The memory that the module keeps.
     pub memory: KernelMemory,
 }
 

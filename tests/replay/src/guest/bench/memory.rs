@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the module keeps, as the kernel's own accounts tell it: what is there with an instance and
-//! not without.
+//! The memory that the module keeps, by the kernel's own accounts: what is there with an instance
+//! and not without.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who calls: a program on the driver's own nodes or in an instance; and who is there beside it.
+//! The caller, on the driver's own nodes or in an instance, and the others beside it.
 
 use super::{
     figures::{FEW, LIMIT},
@@ -19,9 +19,9 @@ use crate::{
 /// Handles of the objects that are only there.
 const CROWD: u32 = 0x6000_0000;
 const SPACE_HANDLE: u32 = 0x5C00_0008;
-/// What the smallest object takes.
+/// The memory of the smallest object.
 pub(super) const SMALL: u64 = 64 << 10;
-/// What UVM maps at a time.
+/// The size of one mapping of UVM.
 pub(super) const PIECE: u64 = 2 << 20;
 /// Memory that stays mapped, and where.
 const MAPPED: u32 = 0x5C00_0009;
@@ -29,7 +29,7 @@ const MAPPED_AT: u64 = 0x10_0000_0000;
 
 /// A program with a client, an address space of UVM and some memory.
 pub(super) struct BenchSide {
-    /// Where its nodes are.
+    /// The folder of its nodes.
     pub(super) folder: String,
     /// Its client.
     pub(super) client: Client,

@@ -22,7 +22,7 @@ use crate::{
     sys as os,
 };
 
-/// What the others do.
+/// The others' work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Noise {
     /// Compute.
@@ -33,7 +33,7 @@ enum Noise {
     Clients,
 }
 
-/// Where somebody calls.
+/// A caller's place.
 #[derive(Clone, Copy, Debug)]
 struct CallerPlace<'a> {
     /// The folder of the nodes.

@@ -7,14 +7,14 @@ use crate::{
 };
 
 pub(super) const PAGE: u64 = 4096;
-/// Where the parameters begin.
+/// The parameters' offset in the caller's pages.
 pub(super) const PARAMS: u64 = 3 * PAGE;
 
 /// Handles of objects that come and go.
 pub(super) const FIRST: u32 = 0x5C00_1000;
 pub(super) const SMALL: u64 = 2 << 20;
 pub(super) const LARGE: u64 = 6 << 20;
-/// Where UVM maps.
+/// The address of UVM's first mapping.
 const BASE: u64 = 0x20_0000_0000;
 
 /// A way of changing it.
@@ -64,7 +64,7 @@ pub(super) enum Judge {
     Accounting,
 }
 
-/// Where the field is, and what stands there.
+/// The field's place, and its values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patch {
     /// 0: in the argument, 1: in what that points to.
@@ -98,7 +98,7 @@ pub(super) const FILES: SwappedFiles = SwappedFiles {
     bad: 202,
 };
 
-/// What marks the caller's file.
+/// The mark of the caller's file.
 pub(super) const MARK: i32 = libc::O_NONBLOCK;
 
 impl SwappedFiles {
@@ -123,7 +123,7 @@ pub(super) struct RacedCall {
     pub(super) request: u32,
     pub(super) outer: Vec<u8>,
     pub(super) params: Vec<u8>,
-    /// What the attacker has in the place of the parameters, if that is not the field alone.
+    /// The attacker's parameters, if they differ in more than the field.
     pub(super) other_params: Option<Vec<u8>>,
     pub(super) patch: Patch,
     /// The field says the same all the time, and what it stands for changes.
@@ -151,9 +151,10 @@ impl RacedCall {
         case
     }
 
-    /// Where the field can be in the scratch of a process that makes one call at a time: the first
-    /// place, and how many there are, two pages apart. Both parts are on one page, another one with
-    /// each call, or each has whole pages, always the same, with a free one before it.
+    /// The places where the field can be in the scratch of a process that makes one call at a time:
+    /// the first place, and how many there are, two pages apart. Both parts are on one page,
+    /// another one with each call, or each has whole pages, always the same, with a free one before
+    /// it.
     pub(super) fn places_in_scratch(&self) -> (u64, u64) {
         let pages = |part: &[u8]| (part.len() as u64).div_ceil(PAGE);
         let second = (self.outer.len() as u64).next_multiple_of(64);
@@ -191,7 +192,7 @@ impl RacedCall {
         (outer, params)
     }
 
-    /// What the driver says of parameters that are as they should be.
+    /// The driver's checksum of parameters that are as they should be.
     pub(super) fn sum(&self) -> u64 {
         let bytes = self.pages(false).1;
         // FNV-1a, as in the stand-in's README.
@@ -201,7 +202,7 @@ impl RacedCall {
     }
 }
 
-/// Where the range of a numbered call is mapped.
+/// The address of a numbered call's range.
 pub(super) fn base(number: u32) -> u64 {
     BASE + u64::from(number) * (LARGE << 4)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is changed: fields of calls, what they may be and what an attacker makes of them.
+//! The fields of calls that are changed: the allowed value, and the attacker's.
 
 use super::{
     case::{
@@ -35,7 +35,7 @@ pub(super) struct RacedField {
     pub(super) judge: Judge,
     /// The ways in which it can be changed.
     pub(super) ways: &'static [Method],
-    /// What the driver says of it can raise the charge.
+    /// The driver's answer about it can raise the charge.
     pub(super) may_raise: bool,
     pub(super) build: fn(&Scene, &Stage) -> RacedCall,
     /// Makes what the call of this number in its batch names.

@@ -24,7 +24,7 @@ use crate::sys;
 /// Every so many writes one goes to the scratch.
 const SCRATCH_EVERY: u64 = 8;
 
-/// What attackers and the caller share.
+/// State that attackers and the caller share.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -32,7 +32,7 @@ struct Shared {
     into_scratch: AtomicU64,
 }
 
-/// Where the attackers write, and what.
+/// The attackers' target: places and bytes.
 #[derive(Clone, Copy)]
 struct Target {
     live: u64,
@@ -47,7 +47,7 @@ struct Target {
 }
 
 impl Target {
-    /// What is to be written where, in the turn of this number.
+    /// The bytes and the place of the write with this number.
     fn turn(&self, number: u64) -> (u64, bool, bool) {
         match self.scratch {
             Some((first, places)) if number % SCRATCH_EVERY == 0 => {
@@ -186,7 +186,7 @@ fn run(method: Method, target: &Target, shared: &Shared, ready: &Ready) -> Resul
                     let flags = libc::MSG_DONTWAIT;
                     let got = libc::recv(receive, at as *mut libc::c_void, width, flags);
                     if got <= 0 {
-                        // What could not be written is still in the socket.
+                        // Bytes that could not be written are still in the socket.
                         let mut rest = [0_u8; 64];
                         libc::recv(receive, rest.as_mut_ptr().cast(), 64, flags);
                     }
@@ -316,7 +316,7 @@ pub(super) fn survive_refused_stores() {
     }
 }
 
-/// What the other process needs; it must not use the thread-local data that it has in common with
+/// The other process's needs; it must not use the thread-local data that it has in common with
 /// us.
 struct CloneOrder {
     target: Target,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the stand-in driver read of the calls that were made.
+//! The stand-in driver's log of what it read of calls.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ impl ReadCall {
     }
 }
 
-/// What the driver has read since the last reset: for this process, or for its client on another
-/// task.
+/// The calls that the driver has read since the last reset: for this process, or for its client on
+/// another task.
 pub(super) fn read_log(client: u32) -> Result<Vec<ReadCall>, String> {
     let path = format!("{}/read_log", standin::DEBUGFS);
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;

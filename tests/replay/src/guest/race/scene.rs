@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whose nodes a race is run on, and what there is to name in its calls.
+//! The nodes that a race runs on, and the objects that its calls name.
 
 use super::case::SwappedFiles;
 use crate::{
@@ -15,7 +15,7 @@ pub(super) const GPU: u32 = 0;
 /// Names of the instances.
 pub(super) const NAMES: [&str; 2] = ["race-one", "race-two"];
 
-/// Whose nodes are used, and what there is to name in a call.
+/// The nodes that are used, and the objects that a call can name.
 pub(super) struct Scene {
     /// The caller's.
     pub(super) own: Client,
@@ -27,7 +27,7 @@ pub(super) struct Scene {
     pub(super) gpu: [u8; 16],
     /// The caller's instance; `None`: the driver's own nodes.
     pub(super) control: Option<Control>,
-    /// What was charged and what the heap held before the first call.
+    /// Charge and heap before the first call, bytes.
     idle: (u64, u64),
 }
 
@@ -73,7 +73,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// What is charged to the caller's instance and what the heap holds, since the beginning.
+    /// Charge of the caller's instance and content of the heap, both since the beginning.
     pub(super) fn charged_and_held(&self) -> Result<(u64, u64), String> {
         let held = standin::heap(GPU)?.used - self.idle.1;
         let Some(control) = &self.control else {

@@ -25,7 +25,7 @@ pub(super) struct Stage {
     pub(super) file: i32,
     /// All pages, for writing: argument and parameters, and both again as they must not be.
     all: u64,
-    /// Where the caller has the argument and, behind it, the parameters.
+    /// The caller's argument and, behind it, its parameters.
     pub(super) live: u64,
 }
 

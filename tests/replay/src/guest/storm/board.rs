@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the processes of a storm share, and how many there are.
+//! State that the processes of a storm share, and their number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -13,7 +13,7 @@ pub(super) const SEATS: usize = TENANTS.len() * PROCESSES;
 /// Threads of each process.
 pub(super) const THREADS: u32 = 3;
 
-/// What all processes share.
+/// State that all processes share.
 #[repr(C)]
 pub(super) struct Board {
     /// Not 0: stand still.

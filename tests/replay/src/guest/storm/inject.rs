@@ -7,7 +7,7 @@
 use std::fs;
 
 const DEBUGFS: &str = "/sys/kernel/debug";
-/// What fails, and of how many per cent of the times.
+/// The calls that fail, and how often, per cent.
 const KINDS: [(&str, u32); 3] = [
     ("failslab", 8),
     ("fail_page_alloc", 8),

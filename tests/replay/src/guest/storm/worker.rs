@@ -23,7 +23,7 @@ const FIRST_MEMORY: u32 = 0x5C00_0100;
 const MOST: usize = 12;
 /// Control files with an object that a thread has at a time.
 const MOST_EXPORTS: usize = 4;
-/// Where UVM maps, and how far the mappings are from each other.
+/// The address of UVM's first mapping, and the distance between two.
 const BASE: u64 = 0x20_0000_0000;
 const STRIDE: u64 = 64 * MIB;
 
@@ -315,7 +315,7 @@ impl Worker {
         }
         let at = self.random.index(self.memory.len());
         let (handle, _) = self.memory[at];
-        // Where copying to user memory fails, it may be gone and not said so.
+        // If copying to user memory fails, it may be gone without a word.
         if rm::free(self.files.ctl, client, handle).is_ok() || self.random.below(4) == 0 {
             self.memory.swap_remove(at);
         }
@@ -402,7 +402,7 @@ impl Worker {
         let Ok(file) = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC) else {
             return;
         };
-        // Where it fails the file may have the object all the same, as far as the accounting knows.
+        // If it fails, the file may have the object all the same, as far as the accounting knows.
         let _ = rm::export(&self.own_client(client), handle, file);
         self.exports.push(file);
     }

@@ -24,7 +24,7 @@ const PERF_BOOST: u32 = 0x2080_200a;
 /// Longer than the module leaves a boost that nobody wants any more.
 const LONG_MS: u64 = 1500;
 
-/// What the driver has seen: boosts of programs, of the kernel, and those that there are.
+/// Boosts that the driver has seen: those of programs, of the kernel, and those that there are.
 fn seen() -> Result<[u64; 3], String> {
     let boosts = standin::read("boosts")?;
     Ok(["programs", "kernel", "boosted"].map(|key| standin::number(&boosts, key)))

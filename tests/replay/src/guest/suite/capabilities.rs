@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an instance is for, and what is told of the calls that were refused.
+//! An instance's capabilities, and the reports of refused calls.
 
 use cgpu_uapi::{capability, refusal, text, Cause, Refusal};
 
@@ -67,7 +67,7 @@ fn classes() -> Verdict {
     equal("allowed by", &seen.capabilities, &capability::UTILITY)?;
     equal("name", &text(&seen.name), &"NV20_SUBDEVICE_DIAG")?;
     equal("on the GPU", &seen.on_gpu, &1)?;
-    // What is made stays, and the rest goes on.
+    // Existing objects stay, and the rest goes on.
     sys("set", set(capability::UTILITY))?;
     at("with utility again", make())?;
     let memory = client.memory(OBJECT + 1, 2 << 20);

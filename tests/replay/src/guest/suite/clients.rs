@@ -34,7 +34,7 @@ pub(super) fn scratch() -> Result<(u64, u64), String> {
     Ok((number(start)?, number(end)?))
 }
 
-/// What came of new clients beside threads that write a neighbour's handle.
+/// The outcome of new clients beside threads that write a neighbour's handle.
 #[derive(Debug)]
 struct Seen {
     /// Writes that arrived in the scratch.

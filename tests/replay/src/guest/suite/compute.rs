@@ -187,7 +187,7 @@ impl Drop for Native {
     }
 }
 
-/// Who is alone is given all the time; under the policy native nobody knows.
+/// An instance alone is given all the time; under the policy native nobody knows.
 fn given() -> Verdict {
     let bell = Bell::new("given")?;
     let c = control()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The doorbell behind its gate: submissions that are held up, and what may happen meanwhile.
 //!
-//! What arrives at the "GPU" is seen through a mapping of the same registers that the test makes
-//! directly at the stand-in driver, as nobody in a container can.
+//! Stores that arrive at the "GPU" are seen through a mapping of the same registers that the test
+//! makes directly at the stand-in driver, as nobody in a container can.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -55,7 +55,7 @@ pub(super) const TESTS: &[Test] = &[
 
 /// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
 const BELL: u64 = 0x90;
-/// What this slow machine may need for what takes a moment.
+/// The time that this slow machine may need for what takes a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(in crate::guest) fn proc(file: &str) -> String {
@@ -269,7 +269,7 @@ fn resumes(bell: &Bell) -> Verdict {
     equal("rung", &bell.direct.rung(), &7)
 }
 
-/// What is mapped is no doorbell, as far as anybody knows; but it is of the GPU's registers, as
+/// The mapping is no doorbell, as far as anybody knows; but it is of the GPU's registers, as
 /// their place says.
 fn other_registers() -> Verdict {
     const PAGE: u64 = 0x3000;

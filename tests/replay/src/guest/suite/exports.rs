@@ -45,7 +45,7 @@ pub(super) const TESTS: &[Test] = &[
 
 const MEMORY: u32 = 0x5C00_0010;
 const COPY: u32 = 0x5C00_0020;
-/// What the driver says to a descriptor that is no file of its own.
+/// The driver's answer to a descriptor that is no file of its own.
 const INVALID_PARAMETER: Failure = Failure::Status(0x3B);
 
 /// A new control file of an instance.
@@ -54,7 +54,7 @@ fn control_file(instance: &Instance) -> Result<i32, String> {
     sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
 }
 
-/// What the accounting and the driver's heap have.
+/// The figures of the accounting and of the driver's heap.
 fn used(instance: &Instance) -> Result<(u64, u64), String> {
     Ok((instance.used()?, standin::heap(GPU)?.used))
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the driver lets everybody do and the module does not: each first done on the driver's own
-//! nodes, where it works, and then through an instance, where it does not and harms nobody.
+//! Calls that the driver lets everybody make and the module does not: each first done on the
+//! driver's own nodes, where it works, and then through an instance, where it does not and harms
+//! nobody.
 
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},

@@ -98,7 +98,7 @@ fn listed(client: &rm::Client) -> Result<Vec<u32>, String> {
         .collect())
 }
 
-/// What two processes hold, as a client sees it.
+/// The memory of two processes, as a client sees it.
 fn held(client: &rm::Client, pids: [u32; 2]) -> Result<[u64; 2], String> {
     let mut params = vec![0; 14408];
     put_u32(&mut params, 0, 2);
@@ -163,7 +163,7 @@ const MOST_LOOKS: u32 = 200 * LOOKS;
 /// Bytes of the scratch that one thread's calls go through (`SLOT_PAGES`, os_interface/scratch.rs).
 const SLOT: u64 = 49 * 4096;
 
-/// What a thread found in the module's scratch.
+/// Finds of a thread in the module's scratch.
 #[derive(Debug, Default)]
 struct InScratch {
     /// Pages with the id of the program's own GPU, which its calls send through the scratch.

@@ -42,7 +42,7 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 const BASE: u64 = 0x30_0000_0000;
-/// What counts as managed memory at the limit of the tests.
+/// Managed memory that counts at the limit of the tests.
 const LIMIT: u64 = 64 * MIB;
 /// Room for page tables beside it, less than managed memory comes in.
 const TABLES: u64 = MIB;
@@ -126,7 +126,7 @@ impl ManagedProgram {
         Ok(u32_at(&params, status_at))
     }
 
-    /// What the instance is said to have of managed memory, on the GPU and spilled.
+    /// The instance's managed memory: on the GPU, and spilled.
     fn figures(&self) -> Result<(u64, u64), String> {
         let instance = self.instance.get()?;
         Ok((instance.memory_managed_bytes, instance.memory_spilled_bytes))
@@ -167,7 +167,7 @@ fn spills() -> Verdict {
     equal("figures", &program.figures()?, &(LIMIT, LIMIT))?;
     equal("validated", &program.ask(72, BASE, length, None)?, &0)?;
     equal("touched", &program.touched(BASE, length)?, &LIMIT)?;
-    // What could undo it: the driver gets none of it for what is spilled.
+    // This could undo it: the driver gets none of it for what is spilled.
     let mut group = [0; 16];
     at("group", program.space.call(23, &mut group, 8))?;
     let mut member = [0; 32];
@@ -240,7 +240,7 @@ fn touched_at_once() -> Verdict {
     for number in 0..MAPPINGS {
         program.map(BASE + number * LIMIT, LIMIT)?;
     }
-    // What counted has made room for the page tables of all.
+    // The memory that counted has made room for the page tables of all.
     let (counted, spilled) = program.figures()?;
     equal("figures", &(counted + spilled), &(MAPPINGS * LIMIT))?;
     let share = program.instance.get()?;

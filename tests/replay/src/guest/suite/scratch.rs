@@ -42,7 +42,7 @@ fn addresses() -> Verdict {
         let alloc = rm::request(layout::NR_ALLOC, 48);
         let called = os::ioctl(client.ctl, alloc, &mut outer);
         fails("parameters in the scratch", called, libc::EFAULT)?;
-        // Where the driver would take what it is not to look at.
+        // The driver would take here what it is not to look at.
         let mut params = rm::memory_params(client.handle, 2 * MIB);
         put_u64(&mut params, 80, place);
         put_u64(&mut outer, 16, params.as_mut_ptr() as u64);

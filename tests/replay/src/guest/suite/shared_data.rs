@@ -50,7 +50,7 @@ const LENGTH: u64 = 2600;
 const FLAGS: u32 = 0x0008_0001;
 const PAGE: u64 = 4096;
 
-/// Where the figures of 580 stand, in words: total and free of `pmaMemoryInfo`, and the stamps
+/// Places of 580's figures, in words: total and free of `pmaMemoryInfo`, and the stamps
 /// before them and of `clkPublicDomainInfos` and `perfDevUtil`.
 const TOTAL: u64 = 3;
 const FREE: u64 = 4;

@@ -60,7 +60,7 @@ fn quiet() -> Verdict {
     let bell = Bell::new("turnquiet")?;
     let idle = Instance::new("turnidle", GIB)?;
     let policy = Policy::set("2")?;
-    // What the policy and the first ring after it had to be done for.
+    // The work for the policy and the first ring after it.
     let mut woken = 0;
     wait_for("it is quiet", || {
         let before = core::mem::replace(&mut woken, wakeups()?);

@@ -67,7 +67,7 @@ fn tools() -> Verdict {
     sys("close", os::close(fd))
 }
 
-/// Where the test maps memory.
+/// The address at which the test maps memory.
 const BASE: u64 = 0x20_0000_0000;
 fn keeps() -> Verdict {
     const MEMORY: u32 = 0x5C00_0100;
@@ -118,7 +118,7 @@ fn keeps() -> Verdict {
 
 /// Flags of an address space as CUDA makes it for UVM: its page tables are UVM's.
 const OF_UVM: u32 = 0x48;
-/// Where nothing else is, for whole address spaces of tests.
+/// An address with nothing near it, for whole address spaces of tests.
 const FAR: u64 = 0x100_0000_0000;
 
 /// An address space of UVM on an instance, with its client.
@@ -172,7 +172,7 @@ fn tables() -> Verdict {
         "over the limit",
         taken <= LIMIT && taken + 16 * 1024 > LIMIT,
     )?;
-    // What is free is told, and can be had again when some of it is gone.
+    // The answer is the free memory, and it can be had again when some of it is gone.
     let free = at("FB_GET_INFO", client.fb_info(&[0x16]))?;
     equal(
         "free",

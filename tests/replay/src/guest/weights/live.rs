@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the operator changes while two programs keep the GPU full: each change is there a turn
+//! Changes by the operator while two programs keep the GPU full: each takes effect a turn
 //! later, and no kernel is lost by it.
 
 use super::{

@@ -28,7 +28,7 @@ const REQUESTS: u64 = 40;
 /// machine adds.
 const BOUND: f64 = 2.0 + ADDED;
 const ADDED: f64 = 0.3;
-/// What the others do.
+/// The others' work.
 const BUSY: Habit = Habit {
     kernel: 16 * MS,
     depth: 8,

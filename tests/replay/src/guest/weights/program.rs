@@ -26,7 +26,7 @@ pub(super) const MS: u64 = 1_000_000;
 /// The instances of two programs that share a GPU.
 pub(super) const NAMES: [&str; 2] = ["weighta", "weightb"];
 
-/// What a program does.
+/// A program's habit: its kernels' length and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Habit {
     /// Length of each kernel, nanoseconds.
@@ -117,7 +117,7 @@ impl GpuProgram {
             ));
         }
         let Instance { control, name, .. } = &self.instance;
-        // What it had open may be closed a moment later.
+        // Its files may be closed a moment later.
         wait_for("closed", || match control.destroy(name, GPU) {
             Err(errno) if errno == Cause::Busy.errno() => Ok(false),
             destroyed => sys("destroy", destroyed).map(|()| true),
@@ -126,7 +126,7 @@ impl GpuProgram {
 }
 
 impl Drop for GpuProgram {
-    /// Where a case came to nothing: the next one has the GPU to itself.
+    /// After a case that failed the next one has the GPU to itself.
     fn drop(&mut self) {
         if self.child != 0 {
             let _ = os::kill(self.child, libc::SIGKILL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is reported of a case: the shares that were wanted, and those that came out.
+//! The report of a case: the shares that were wanted, and those that came out.
 
 use std::fs;
 
