@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# gpu.sh [GROUP...]: builds the real-GPU harness (tests/gpu) and runs its tests, where there is a GPU: a table on stderr,
-# JSON on stdout. Ends with 0 where all passed or there is no GPU, with 1 where one failed, with 2 where they could not be
-# made. What it builds runs on a machine with nothing but the driver, python3 and a C library: --bundle DIR puts it
-# there together, to be carried to such a machine and started with run.py --bin .
+# gpu.sh [GROUP...]: builds the real-GPU harness (tests/gpu) and runs its tests, where there is a
+# GPU: a table on stderr, JSON on stdout. Ends with 0 where all passed or there is no GPU, with 1
+# where one failed, with 2 where they could not be made. What it builds runs on a machine with
+# nothing but the driver, python3 and a C library: --bundle DIR puts it there together, to be
+# carried to such a machine and started with run.py --bin .
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""page_tables.py [MINOR]: how much video memory the driver takes for page tables when one piece of memory is
-mapped through UVM again and again: aligned and not, densely and thinly; when ranges of addresses are made; and for
-pools of semaphores and address spaces. It speaks to the driver itself (RM's
-escapes and UVM's requests as in the headers of 580), as any user may; nothing of cgpu is in between.
+"""page_tables.py [MINOR]: how much video memory the driver takes for page tables when one piece of
+memory is mapped through UVM again and again: aligned and not, densely and thinly; when ranges of
+addresses are made; and for pools of semaphores and address spaces. It speaks to the driver itself
+(RM's escapes and UVM's requests as in the headers of 580), as any user may; nothing of cgpu is in
+between.
 
 Needs the NVIDIA driver and python3. docs/measurements keeps what it said."""
 
@@ -95,7 +96,11 @@ class Rm:
     def free_kib(self):
         """FB_GET_INFO_V2."""
         inner = ctypes.create_string_buffer(struct.pack("<II1020x", 1, HEAP_FREE), 1028)
-        outer = bytearray(struct.pack("<IIIIQII", self.client, SUBDEVICE, 0x20801303, 0, ctypes.addressof(inner), 1028, 0))
+        outer = bytearray(
+            struct.pack(
+                "<IIIIQII", self.client, SUBDEVICE, 0x20801303, 0, ctypes.addressof(inner), 1028, 0
+            )
+        )
         escape(self.ctl, 42, outer)
         checked("FB_GET_INFO_V2", outer, 28)
         return struct.unpack_from("<I", inner, 8)[0]
@@ -110,7 +115,9 @@ class Uvm:
         self.call("UVM_INITIALIZE", 0x30000001, bytearray(16), 8)
         # Without it no address space can be registered (0x5d).
         self.companion = os.open("/dev/nvidia-uvm", os.O_RDWR | os.O_CLOEXEC)
-        fcntl.ioctl(self.companion, 75, bytearray(struct.pack("<iI", self.fd, 0)), True)  # UVM_MM_INITIALIZE
+        fcntl.ioctl(
+            self.companion, 75, bytearray(struct.pack("<iI", self.fd, 0)), True
+        )  # UVM_MM_INITIALIZE
         self.call("UVM_REGISTER_GPU", 37, bytearray(struct.pack("<16s8xi12x", gpu, -1)), 36)
         space = struct.pack("<16siIII", gpu, rm.ctl, rm.client, handle, 0)
         self.call("UVM_REGISTER_GPU_VASPACE", 25, bytearray(space), 28)
@@ -121,7 +128,9 @@ class Uvm:
 
     def map(self, base, length):
         """A range, and the memory in it."""
-        self.call("UVM_CREATE_EXTERNAL_RANGE", 73, bytearray(struct.pack("<QQ8x", base, length)), 16)
+        self.call(
+            "UVM_CREATE_EXTERNAL_RANGE", 73, bytearray(struct.pack("<QQ8x", base, length)), 16
+        )
         params = bytearray(9264)
         struct.pack_into("<QQQ16s", params, 0, base, length, 0, self.gpu)
         struct.pack_into("<QiII", params, 9240, 1, self.rm.ctl, self.rm.client, MEMORY)
@@ -142,7 +151,9 @@ def gpu_of(minor):
     for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
         text = file.read_text()
         if int(re.search(r"Device Minor:\s*(\d+)", text)[1]) == minor:
-            return bytes.fromhex(re.search(r"GPU UUID:\s*GPU-([0-9a-f-]+)", text)[1].replace("-", ""))
+            return bytes.fromhex(
+                re.search(r"GPU UUID:\s*GPU-([0-9a-f-]+)", text)[1].replace("-", "")
+            )
     sys.exit(f"page_tables.py: no GPU with minor {minor} in /proc/driver/nvidia/gpus")
 
 
@@ -156,7 +167,9 @@ def main():
     before = rm.free_kib()
     rm.alloc(DEVICE, MEMORY, 0x40, memory)
     print(f"64 MiB of memory: {before - rm.free_kib()} KiB of the GPU's")
-    print("| mapped | times | taken, KiB | each, KiB | still taken when they are gone, KiB |\n|---|---|---|---|---|")
+    print(
+        "| mapped | times | taken, KiB | each, KiB | still taken when they are gone, KiB |\n|---|---|---|---|---|"
+    )
     for name, base, stride, length, count in CASES:
         before = rm.free_kib()
         for at in range(count):
@@ -164,20 +177,27 @@ def main():
         taken = before - rm.free_kib()
         for at in range(count):
             uvm.free(base + at * stride, length)
-        print(f"| {name} | {count} | {taken} | {taken / count:g} | {before - rm.free_kib()} |", flush=True)
+        print(
+            f"| {name} | {count} | {taken} | {taken / count:g} | {before - rm.free_kib()} |",
+            flush=True,
+        )
     others(rm, uvm)
 
 
 def others(rm, uvm):
     """What else takes page tables."""
-    print("\n| what | times | taken, KiB | each, KiB | still taken when they are gone, KiB |\n|---|---|---|---|---|")
+    print(
+        "\n| what | times | taken, KiB | each, KiB | still taken when they are gone, KiB |\n|---|---|---|---|---|"
+    )
     before = rm.free_kib()
     for at in range(1024):
         uvm.pool(0x800_0000_0000 + at * 512 * MIB)
     taken = before - rm.free_kib()
     for at in range(1024):
         uvm.free(0x800_0000_0000 + at * 512 * MIB, 4096)
-    print(f"| pools of semaphores, every 512 MiB | 1024 | {taken} | {taken / 1024:g} | {before - rm.free_kib()} |")
+    print(
+        f"| pools of semaphores, every 512 MiB | 1024 | {taken} | {taken / 1024:g} | {before - rm.free_kib()} |"
+    )
     for flags, name in ((0, "address spaces"), (EXTERNALLY_OWNED, "address spaces of UVM's")):
         before = rm.free_kib()
         for at in range(256):
@@ -185,16 +205,23 @@ def others(rm, uvm):
         taken = before - rm.free_kib()
         for at in range(256):
             rm.free(0x5D000000 + at)
-        print(f"| {name} | 256 | {taken} | {taken / 256:g} | {before - rm.free_kib()} |", flush=True)
+        print(
+            f"| {name} | 256 | {taken} | {taken / 256:g} | {before - rm.free_kib()} |", flush=True
+        )
     before = rm.free_kib()
     for at in range(256):
-        rm.alloc(DEVICE, 0x5D000000 + at, 0x90F1, struct.pack("<II32xQ8x", 0, EXTERNALLY_OWNED, MIB))
+        rm.alloc(
+            DEVICE, 0x5D000000 + at, 0x90F1, struct.pack("<II32xQ8x", 0, EXTERNALLY_OWNED, MIB)
+        )
     spaces = [Uvm(rm, uvm.gpu, 0x5D000000 + at) for at in range(256)]
     taken = before - rm.free_kib()
     for space in spaces:
         os.close(space.companion)
         os.close(space.fd)
-    print(f"| address spaces in UVM | 256 | {taken} | {taken / 256:g} | {before - rm.free_kib()} |", flush=True)
+    print(
+        f"| address spaces in UVM | 256 | {taken} | {taken / 256:g} | {before - rm.free_kib()} |",
+        flush=True,
+    )
     rm.alloc(DEVICE, 0x5E000000, 0x90F1, struct.pack("<II32xQ8x", 0, 0, MIB))
     for name, size, flags, page in RANGES:
         params = bytearray(128)

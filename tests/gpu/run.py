@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""run.py [--bin DIR] [--json FILE] [GROUP...]: the tests on a real GPU. A table on the standard error output: each case
-says what was wanted and what was seen; the last line is "N passed, N failed". JSON on the standard output, or in FILE.
-Groups: memory, managed, share, programs, cost, weights. Needs only the driver, python3 and a C library; PyTorch, JAX and
-Vulkan's loader are used where they are installed, two GPUs where there are two.
+"""run.py [--bin DIR] [--json FILE] [GROUP...]: the tests on a real GPU. A table on the standard
+error output: each case says what was wanted and what was seen; the last line is "N passed, N
+failed". JSON on the standard output, or in FILE. Groups: memory, managed, share, programs, cost,
+weights. Needs only the driver, python3 and a C library; PyTorch, JAX and Vulkan's loader are used
+where they are installed, two GPUs where there are two.
 
 Ends with 0 where every case passed, 1 where one failed, 2 where the tests could not be made."""
 
@@ -25,7 +26,8 @@ import weights
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 MIB = 1 << 20
-# What an allocation of CUDA is rounded to, and what is left over below the limit at most beside that.
+# What an allocation of CUDA is rounded to, and what is left over below the limit at most beside
+# that.
 GRANULE = 2 * MIB
 SLACK = 2 * MIB
 # Page tables of a context, which are charged beside it (144 KiB were seen for the first).
@@ -37,7 +39,13 @@ STEPS = 300
 # A class, as `times` names it.
 MEMORY_FABRIC = "0xf8"
 # The driver's calls by their numbers (nv_escape.h).
-ESCAPES = {"0x29": "RM_FREE", "0x2a": "RM_CONTROL", "0x2b": "RM_ALLOC", "0x4e": "MAP_MEMORY", "0x4f": "UNMAP_MEMORY"}
+ESCAPES = {
+    "0x29": "RM_FREE",
+    "0x2a": "RM_CONTROL",
+    "0x2b": "RM_ALLOC",
+    "0x4e": "MAP_MEMORY",
+    "0x4f": "UNMAP_MEMORY",
+}
 
 
 def show(text):
@@ -72,20 +80,26 @@ class Bench:
 
     def direct(self, *program, **options):
         """Runs a program without us; its last line of JSON."""
-        return last_json(finish(subprocess.Popen(program, stdout=subprocess.PIPE, text=True, **options)))
+        return last_json(
+            finish(subprocess.Popen(program, stdout=subprocess.PIPE, text=True, **options))
+        )
 
     def preloaded(self, **variables):
         """How a program is started with the library, but in no instance."""
         library = {"LD_PRELOAD": str(self.tool.parent / "libcgpu_preload.so")}
         return {"env": os.environ | library | variables}
 
-    def begin(self, limit_mib, *program, copies=1, managed="spill", caps="compute,utility", **options):
+    def begin(
+        self, limit_mib, *program, copies=1, managed="spill", caps="compute,utility", **options
+    ):
         """Starts a program in an instance of its own."""
         self.free_before = self.free()
         report = tempfile.NamedTemporaryFile(prefix="cgpu-gpu-", suffix=".json", delete=False)
         command = [self.tool, "run", "--mem-mib", str(limit_mib), "--report", report.name]
         command += ["--copies", str(copies), "--managed", managed, "--caps", caps, "--", *program]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        )
         return process, Path(report.name)
 
     def proxied(self, limit_mib, *program, **options):
@@ -124,7 +138,8 @@ def program(name, *arguments):
 
 
 def at_zero(bench, case, report):
-    """The accounting is empty once the programs have ended, and the GPUs have back what was taken since the last `begin`."""
+    """The accounting is empty once the programs have ended, and the GPUs have back what was taken
+    since the last `begin`."""
     names = ("used_bytes", "overhead_bytes", "reserved_bytes", "objects", "clients")
     left = [{key: gpu[key] for key in names if gpu[key]} for gpu in report["gpus"]]
     bench.equal(f"{case}: left in the accounting", 0, left if any(left) else 0)
@@ -144,38 +159,56 @@ def memory(bench):
         charged = gpu["peak_bytes"] + gpu["overhead_peak_bytes"]
         most = SLACK + GRANULE
         bench.row(
-            f"{case}: left when full", f"0..{most}", limit * MIB - charged, 0 <= limit * MIB - charged <= most
+            f"{case}: left when full",
+            f"0..{most}",
+            limit * MIB - charged,
+            0 <= limit * MIB - charged <= most,
         )
-        bench.equal(f"{case}: taken again after freeing", seen.get("freed_pieces"), seen.get("taken_again"))
+        bench.equal(
+            f"{case}: taken again after freeing", seen.get("freed_pieces"), seen.get("taken_again")
+        )
         at_zero(bench, case, report)
         output, _ = bench.proxied(
             limit, "nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"
         )
-        bench.equal(f"{case}: nvidia-smi total of each GPU, MiB", [str(limit)] * len(report["gpus"]), output.split())
+        bench.equal(
+            f"{case}: nvidia-smi total of each GPU, MiB",
+            [str(limit)] * len(report["gpus"]),
+            output.split(),
+        )
     large(bench)
     contexts(bench)
 
 
 def large(bench):
-    """Pieces of 1 GiB. Where a fabric joins GPUs, CUDA makes an object of NV_MEMORY_FABRIC over each from 512 MiB on."""
+    """Pieces of 1 GiB. Where a fabric joins GPUs, CUDA makes an object of NV_MEMORY_FABRIC over
+    each from 512 MiB on."""
     limit, piece = 40960, 1024
     case = f"pieces of {piece} MiB in {limit} MiB"
     with tempfile.TemporaryDirectory() as folder:
-        output, report = bench.proxied(limit, *program("fill.py", piece), env=os.environ | {"CGPU_GPU_TIMES": f"{folder}/calls"})
-        lines = [line for file in Path(folder).glob("calls.*") for line in file.read_text().splitlines()]
+        output, report = bench.proxied(
+            limit,
+            *program("fill.py", piece),
+            env=os.environ | {"CGPU_GPU_TIMES": f"{folder}/calls"},
+        )
+        lines = [
+            line for file in Path(folder).glob("calls.*") for line in file.read_text().splitlines()
+        ]
     seen = last_json(output)
     # A context takes 527 MiB.
     bench.equal(f"{case}: taken", limit // piece - 1, seen.get("pieces"))
     bench.equal(f"{case}: refusal", "CUDA_ERROR_OUT_OF_MEMORY", seen.get("refusal"))
-    bench.equal(f"{case}: taken again after freeing", seen.get("freed_pieces"), seen.get("taken_again"))
+    bench.equal(
+        f"{case}: taken again after freeing", seen.get("freed_pieces"), seen.get("taken_again")
+    )
     asked = sum(line.startswith(f"0x2b {MEMORY_FABRIC} ") for line in lines)
     show(f"     {case}: of {len(lines)} calls {asked} ask for NV_MEMORY_FABRIC")
     at_zero(bench, case, report)
 
 
 def contexts(bench):
-    """What the accounting charges for contexts is what the GPU misses, and the page tables of what they map, which is in what
-    is charged for a context as well."""
+    """What the accounting charges for contexts is what the GPU misses, and the page tables of what
+    they map, which is in what is charged for a context as well."""
     for count in (1, 2, 4):
         before = bench.gpus()["gpus"][0]["free_bytes"]
         process, path = bench.begin(16384, *program("contexts.py", count))
@@ -187,7 +220,12 @@ def contexts(bench):
         charged = gpu["peak_bytes"] + gpu["overhead_peak_bytes"]
         more = charged - (before - during)
         most = count * CONTEXT_TABLES
-        bench.row(f"{count} contexts: charged beyond what the GPU misses", f"0..{most}", more, 0 <= more <= most)
+        bench.row(
+            f"{count} contexts: charged beyond what the GPU misses",
+            f"0..{most}",
+            more,
+            0 <= more <= most,
+        )
         if ready.strip() != "ready":
             bench.equal(f"{count} contexts: program", "ready", ready.strip())
 
@@ -213,14 +251,21 @@ def managed(bench):
         for when, bytes_taken in zip(("full", "device memory freed"), taken):
             # UVM's page tables of what is mapped are in no accounting (docs/managed-memory.md).
             most = limit * MIB + 12 * piece * MIB // 256
-            bench.row(f"{case}: {when}, the GPU holds", f"<= {most}", bytes_taken, 0 < bytes_taken <= most)
+            bench.row(
+                f"{case}: {when}, the GPU holds", f"<= {most}", bytes_taken, 0 < bytes_taken <= most
+            )
         if mode == "spill":
             least = max(0, taken[0] - 512 * MIB)
             bench.row(f"{case}: comes back to freed room", f"> {least}", taken[1], taken[1] > least)
         if mode == "charge":
             # A context takes 527 MiB.
             least = limit * MIB - (1024 + 527 + piece) * MIB
-            bench.row(f"{case}: charged at the most", f">= {least}", gpu["managed_peak_bytes"], gpu["managed_peak_bytes"] >= least)
+            bench.row(
+                f"{case}: charged at the most",
+                f">= {least}",
+                gpu["managed_peak_bytes"],
+                gpu["managed_peak_bytes"] >= least,
+            )
         at_zero(bench, case, report)
 
 
@@ -241,16 +286,30 @@ def share(bench):
     output, report = bench.proxied(8192, *program("ipc.py"))
     seen = last_json(output)
     taken = seen.get("free_before_import", 0) - seen.get("free_after_import", 1)
-    bench.row("IPC: what the import takes, page tables", f"0..{CONTEXT_TABLES}", taken, 0 <= taken <= CONTEXT_TABLES)
+    bench.row(
+        "IPC: what the import takes, page tables",
+        f"0..{CONTEXT_TABLES}",
+        taken,
+        0 <= taken <= CONTEXT_TABLES,
+    )
     bench.equal("IPC: data", True, seen.get("data_is_right"))
     at_zero(bench, "IPC", report)
     output, report = bench.proxied(8192, *program("vmm.py", 256))
     lines = all_json(output)
     imported, made = lines if len(lines) == 2 else ({}, {})
     bench.equal("VMM: made", 256 * MIB, made.get("free_before", 0) - made.get("free_made", 0))
-    bench.equal("VMM: what the import takes", 0, imported.get("free_before", 0) - imported.get("free_imported", 1))
+    bench.equal(
+        "VMM: what the import takes",
+        0,
+        imported.get("free_before", 0) - imported.get("free_imported", 1),
+    )
     kept = made.get("free_before", 0) - made.get("free_released", 0)
-    bench.row("VMM: not given back, page tables", f"0..{CONTEXT_TABLES}", kept, "free_before" in made and 0 <= kept <= CONTEXT_TABLES)
+    bench.row(
+        "VMM: not given back, page tables",
+        f"0..{CONTEXT_TABLES}",
+        kept,
+        "free_before" in made and 0 <= kept <= CONTEXT_TABLES,
+    )
     at_zero(bench, "VMM", report)
     output, report = bench.proxied(8192, *program("fill.py", 16), copies=2)
     gpu = report["gpus"][0]
@@ -263,7 +322,8 @@ def share(bench):
 
 
 def nccl(bench):
-    """Two processes in an instance with a share of two GPUs, each on its own, exchange memory through descriptors."""
+    """Two processes in an instance with a share of two GPUs, each on its own, exchange memory
+    through descriptors."""
     if len(bench.free()) < 2 or not installed("torch"):
         return show("skip NCCL: no two GPUs, or no PyTorch")
     limit = 8192
@@ -290,11 +350,20 @@ def programs(bench):
             seen = last_json(output)
             bench.equal(f"PyTorch in {limit} MiB: total", limit * MIB, seen.get("total"))
             said = seen.get("out_of_memory", "")
-            bench.row(f"PyTorch in {limit} MiB: refusal names the limit", f"{limit >> 10}.00 GiB", said[-60:], f"{limit >> 10}.00 GiB" in said)
+            bench.row(
+                f"PyTorch in {limit} MiB: refusal names the limit",
+                f"{limit >> 10}.00 GiB",
+                said[-60:],
+                f"{limit >> 10}.00 GiB" in said,
+            )
             at_zero(bench, f"PyTorch in {limit} MiB", report)
         if installed("jax"):
             output, report = bench.proxied(limit, *program("jax_sum.py"))
-            bench.equal(f"JAX in {limit} MiB: three quarters", limit * MIB * 3 // 4, last_json(output).get("limit"))
+            bench.equal(
+                f"JAX in {limit} MiB: three quarters",
+                limit * MIB * 3 // 4,
+                last_json(output).get("limit"),
+            )
             at_zero(bench, f"JAX in {limit} MiB", report)
     for missing in (name for name in ("torch", "jax") if not installed(name)):
         show(f"skip {missing}: not installed here")
@@ -306,7 +375,9 @@ def vulkan(bench):
     if not ctypes.util.find_library("vulkan"):
         return show("skip Vulkan: no loader here (libvulkan.so.1)")
     limit, piece = 2048, 64
-    output, report = bench.proxied(limit, *program("vulkan.py", piece), caps="compute,utility,graphics")
+    output, report = bench.proxied(
+        limit, *program("vulkan.py", piece), caps="compute,utility,graphics"
+    )
     seen, gpu = last_json(output), report["gpus"][0]
     bench.equal("Vulkan: data", True, seen.get("data_is_right"))
     bench.equal("Vulkan: heap", [limit * MIB], seen.get("heaps"))
@@ -317,26 +388,37 @@ def vulkan(bench):
     at_zero(bench, "Vulkan", report)
     output, report = bench.proxied(limit, *program("vulkan.py", piece), stderr=subprocess.DEVNULL)
     why = report["gpus"][0]["noted_calls"]
-    bench.row("Vulkan without graphics: none", "graphics named", why[:60], not all_json(output) and "graphics" in why)
+    bench.row(
+        "Vulkan without graphics: none",
+        "graphics named",
+        why[:60],
+        not all_json(output) and "graphics" in why,
+    )
     return at_zero(bench, "Vulkan without graphics", report)
 
 
 def timed(command, **options):
     """What a command takes, microseconds."""
     began = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, **options)
+    subprocess.run(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, **options
+    )
     return (time.perf_counter() - began) * 1e6
 
 
 def cost(bench):
-    """What the calls cost by themselves, with the library preloaded but no instance, and in an instance, in turns, as
-    ratios of medians; and each ioctl. No case: figures alone."""
+    """What the calls cost by themselves, with the library preloaded but no instance, and in an
+    instance, in turns, as ratios of medians; and each ioctl. No case: figures alone."""
     # The tool itself looks for the GPUs, starts the program and looks at it every 10 ms.
     figures = in_turns(
         {
             "direct": lambda: {"nvidia_smi_us": timed(["nvidia-smi"])},
             "preloaded": lambda: {"nvidia_smi_us": timed(["nvidia-smi"], **bench.preloaded())},
-            "proxied": lambda: {"nvidia_smi_us": timed([bench.tool, "run", "--mem-mib", "16384", "--", "nvidia-smi"])},
+            "proxied": lambda: {
+                "nvidia_smi_us": timed(
+                    [bench.tool, "run", "--mem-mib", "16384", "--", "nvidia-smi"]
+                )
+            },
         }
     )
     ioctls = {}
@@ -357,7 +439,9 @@ def cost(bench):
             }
         )
         # With a third of the steps: if as many calls are made as above, steps make none.
-        ioctls[name] = calls(bench, program(name, *(steps // 3 for steps in arguments))) | {"made": made}
+        ioctls[name] = calls(bench, program(name, *(steps // 3 for steps in arguments))) | {
+            "made": made
+        }
         show(f"     ioctls of {name} in an instance, in the rounds above: {made}")
     return {"figures": figures, "ioctls": ioctls}
 
@@ -373,7 +457,10 @@ def in_turns(kinds):
     figures = []
     for key, each in seen.items():
         medians = {kind: statistics.median(values) for kind, values in each.items()}
-        ratios = {f"{kind}_ratio": round(medians[kind] / medians["direct"], 4) for kind in ("preloaded", "proxied")}
+        ratios = {
+            f"{kind}_ratio": round(medians[kind] / medians["direct"], 4)
+            for kind in ("preloaded", "proxied")
+        }
         figures.append({"what": key, **medians, **ratios, "each": each})
         shown = " ".join(f"{kind} {medians[kind]:>10.1f}" for kind in kinds)
         show(f"     {key:<24} {shown} ratios {ratios['preloaded_ratio']} {ratios['proxied_ratio']}")
@@ -381,7 +468,8 @@ def in_turns(kinds):
 
 
 def calls(bench, command):
-    """What each call of a program takes: without an instance, in one, and what of that the driver has not had."""
+    """What each call of a program takes: without an instance, in one, and what of that the driver
+    has not had."""
     with tempfile.TemporaryDirectory() as folder:
         bench.direct(*command, **bench.preloaded(CGPU_GPU_TIMES=f"{folder}/direct"))
         bench.proxied(16384, *command, env=os.environ | {"CGPU_GPU_TIMES": f"{folder}/proxied"})
@@ -392,7 +480,10 @@ def calls(bench, command):
     figures = {
         "calls": [len(direct), len(proxied)],
         "median_us": [median_us(direct), median_us(all_ns for all_ns, _ in proxied)],
-        "added_us": {name: added[int(len(added) * part)] / 1e3 for name, part in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99))},
+        "added_us": {
+            name: added[int(len(added) * part)] / 1e3
+            for name, part in (("median", 0.5), ("90 %", 0.9), ("99 %", 0.99))
+        },
         "kinds": {
             kind: {
                 "calls": len(ones),
@@ -403,14 +494,17 @@ def calls(bench, command):
             for kind, ones in sorted(taken["proxied"].items(), key=lambda item: -len(item[1]))
         },
     }
-    show(f"     ioctls of {Path(command[1]).stem}: {figures['calls'][1]}, median {figures['median_us']} us, added {figures['added_us']} us")
+    show(
+        f"     ioctls of {Path(command[1]).stem}: {figures['calls'][1]}, median {figures['median_us']} us, added {figures['added_us']} us"
+    )
     for kind, figure in figures["kinds"].items():
         show(f"       {kind:<12} {figure}")
     return figures
 
 
 def times(folder, prefix):
-    """Nanoseconds of each call and of it in the driver, by the kind of call, from what the library has written."""
+    """Nanoseconds of each call and of it in the driver, by the kind of call, from what the library
+    has written."""
     kinds = {}
     for file in folder.glob(f"{prefix}.*"):
         for line in file.read_text().splitlines():
@@ -426,17 +520,27 @@ def median_us(nanoseconds):
 
 
 def weighing(bench):
-    """How the module's scheduler shares the GPU: the cases of weights.py. No verdict, but that each comes to an end."""
+    """How the module's scheduler shares the GPU: the cases of weights.py. No verdict, but that each
+    comes to an end."""
     lines = list(weights.measure(bench.tool.parent, weights.default_cases(), 2.0))
     for line in lines:
         if "failed" in line:
             bench.equal(line["case"], "an end", line["failed"])
         else:
-            show(f"     {line['case']:<44} wanted {line['wanted']} share {line['share']} together {line['total']}")
+            show(
+                f"     {line['case']:<44} wanted {line['wanted']} share {line['share']} together {line['total']}"
+            )
     return lines
 
 
-GROUPS = {"memory": memory, "managed": managed, "share": share, "programs": programs, "cost": cost, "weights": weighing}
+GROUPS = {
+    "memory": memory,
+    "managed": managed,
+    "share": share,
+    "programs": programs,
+    "cost": cost,
+    "weights": weighing,
+}
 
 
 def main():
@@ -452,7 +556,9 @@ def main():
     bench = Bench(options.bin.resolve())
     try:
         found = bench.gpus()
-        name = subprocess.check_output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True)
+        name = subprocess.check_output(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], text=True
+        )
     except (OSError, subprocess.SubprocessError) as failure:
         show(f"test-gpu: the driver cannot be asked: {failure}")
         sys.exit(2)

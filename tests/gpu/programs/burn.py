@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Keeps the GPU busy with kernels of one length, so many in its queue, and counts them in a span of time. The work of a
-kernel is a number of steps, so one that was preempted takes longer, as real work does.
+"""Keeps the GPU busy with kernels of one length, so many in its queue, and counts them in a span of
+time. The work of a kernel is a number of steps, so one that was preempted takes longer, as real
+work does.
 
     burn.py KERNEL_US DEPTH SECONDS [STEPS_PER_US]
 
-How many steps a microsecond is, it measures itself where it is not told; it must be told where others
-use the GPU. Says "ready" when it runs, counts as count.py says, and prints JSON."""
+How many steps a microsecond is, it measures itself where it is not told; it must be told where
+others use the GPU. Says "ready" when it runs, counts as count.py says, and prints JSON."""
 
 import ctypes
 import sys

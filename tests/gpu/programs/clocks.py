@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The clock of the GPU while a program has a context and does nothing, and after it was killed.
 
-    clocks.py [COMMAND...]     COMMAND runs the program, as `cgpu-gpu run --mem-mib 4096 --`; by itself without
+    clocks.py [COMMAND...]     COMMAND runs the program, as `cgpu-gpu run --mem-mib 4096 --`;
+                               without it the program runs by itself
 
 Prints JSON: MHz every quarter of a second, before, meanwhile and after."""
 
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import cuda
 
-QUERY = ["nvidia-smi", "--query-gpu=clocks.sm,clocks_event_reasons.active", "--format=csv,noheader,nounits"]
+QUERY = [
+    "nvidia-smi",
+    "--query-gpu=clocks.sm,clocks_event_reasons.active",
+    "--format=csv,noheader,nounits",
+]
 
 
 def clocks(seconds):
@@ -38,12 +43,16 @@ def main():
         child.stdout.readline()
         meanwhile = clocks(4)
         # The program itself, which the tool has started.
-        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split() or [str(child.pid)]
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split() or [
+            str(child.pid)
+        ]
         subprocess.run(["kill", "-9", *children], check=True)
         ended = time.monotonic()
         after = clocks(4)
         child.wait()
-    cuda.say(before=before, meanwhile=meanwhile, after=after, after_s=round(time.monotonic() - ended, 1))
+    cuda.say(
+        before=before, meanwhile=meanwhile, after=after, after_s=round(time.monotonic() - ended, 1)
+    )
 
 
 main()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Makes some contexts, says "ready", and holds them until its standard input ends.
 
-    contexts.py COUNT
+contexts.py COUNT
 """
 
 import ctypes

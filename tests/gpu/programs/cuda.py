@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The CUDA driver API by ctypes: as much of it as the test programs need. No compiler is needed where they run."""
+"""The CUDA driver API by ctypes: as much of it as the test programs need. No compiler is needed
+where they run."""
 
 import ctypes
 import json

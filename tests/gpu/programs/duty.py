@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A program that uses the GPU for a part of each period by itself, with nothing of ours in between: how much
-it does in that time, of what it does in as much time without pauses. What is missing is the GPU's own
-doing, which lowers its clock while it is idle. Prints JSON.
+"""A program that uses the GPU for a part of each period by itself, with nothing of ours in between:
+how much it does in that time, of what it does in as much time without pauses. What is missing is
+the GPU's own doing, which lowers its clock while it is idle. Prints JSON.
 
     duty.py PERIOD_MS PERCENT...
 """
@@ -50,7 +50,12 @@ def main():
     whole = rate(work, steps, period_s, 1)
     for percent in sys.argv[2:]:
         part = rate(work, steps, period_s, float(percent) / 100)
-        cuda.say(period_ms=period_s * 1e3, percent=float(percent), of_full_speed=round(part / whole, 4), clock_mhz_after=clock_mhz())
+        cuda.say(
+            period_ms=period_s * 1e3,
+            percent=float(percent),
+            of_full_speed=round(part / whole, 4),
+            clock_mhz_after=clock_mhz(),
+        )
     cuda.end(device)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Takes GPU memory until it is refused, frees half, and takes it again. Prints what it saw as JSON.
 
-    fill.py [PIECE_MIB]
+fill.py [PIECE_MIB]
 """
 
 import sys

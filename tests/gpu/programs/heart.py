@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A program that launches a short kernel, waits for it, and begins again; it notices when its work is not taken up.
+"""A program that launches a short kernel, waits for it, and begins again; it notices when its work
+is not taken up.
 
     heart.py SECONDS           competes: says "ready", begins at a line of its standard input
     heart.py SECONDS starts    instead of working itself, starts programs that do so 50 times and end
     heart.py 0 once            such a program
 
-A kernel that has not ended after a second is a stall. Then another kernel is launched, which rings the same
-doorbell again, to see whether that ends it. Prints JSON."""
+A kernel that has not ended after a second is a stall. Then another kernel is launched, which rings
+the same doorbell again, to see whether that ends it. Prints JSON."""
 
 import ctypes
 import json
@@ -53,7 +54,14 @@ class Heart:
             self.launch()
             rung = self.ended(PATIENCE_S)
             alive = rung or self.ended(4 * PATIENCE_S)
-            self.stalls.append({"beat": self.beats, "at_s": round(time.monotonic(), 3), "rung": rung, "ended": alive})
+            self.stalls.append(
+                {
+                    "beat": self.beats,
+                    "at_s": round(time.monotonic(), 3),
+                    "rung": rung,
+                    "ended": alive,
+                }
+            )
         self.beats += 1
         self.longest = max(self.longest, time.perf_counter() - began)
         return alive
@@ -80,14 +88,18 @@ def starts(seconds):
     while time.perf_counter() < until:
         started += 1
         command = [sys.executable, __file__, "0", "once"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as child:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        ) as child:
             try:
                 output, _ = child.communicate(timeout=20)
                 stalls += json.loads(output)["stalls"]
             except (subprocess.TimeoutExpired, json.JSONDecodeError):
                 silent += 1
                 child.kill()
-    cuda.say(rate=started / seconds, started=started, silent=silent, stalls=stalls, longest_wait_ms=0)
+    cuda.say(
+        rate=started / seconds, started=started, silent=silent, stalls=stalls, longest_wait_ms=0
+    )
 
 
 def main():
@@ -106,7 +118,12 @@ def main():
     while time.perf_counter() < began + seconds and heart.beat():
         pass
     spent = time.perf_counter() - began
-    cuda.say(rate=heart.beats / spent, beats=heart.beats, stalls=heart.stalls, longest_wait_ms=heart.longest * 1e3)
+    cuda.say(
+        rate=heart.beats / spent,
+        beats=heart.beats,
+        stalls=heart.stalls,
+        longest_wait_ms=heart.longest * 1e3,
+    )
     return None
 
 

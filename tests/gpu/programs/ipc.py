@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Shares a buffer by CUDA IPC between two processes. Prints, as JSON, what is free before and after the
-import.
+"""Shares a buffer by CUDA IPC between two processes. Prints, as JSON, what is free before and after
+the import.
 
     ipc.py [SIZE_MIB]
 """
@@ -50,7 +50,9 @@ def main():
     handle = IpcHandle()
     cuda.cuda("cuIpcGetMemHandle", ctypes.byref(handle), at)
     text = bytes(handle.reserved).hex()
-    done = subprocess.run([sys.executable, os.path.abspath(__file__), "import", text, str(size)], check=False)
+    done = subprocess.run(
+        [sys.executable, os.path.abspath(__file__), "import", text, str(size)], check=False
+    )
     cuda.free(at)
     cuda.end(device)
     sys.exit(done.returncode)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""PyTorch loops that compete for the GPU: training steps of which many are queued, or inference that waits for
-each answer. Counts the steps in a span of time, as burn.py counts kernels.
+"""PyTorch loops that compete for the GPU: training steps of which many are queued, or inference
+that waits for each answer. Counts the steps in a span of time, as burn.py counts kernels.
 
     loop.py train|infer SECONDS
 """

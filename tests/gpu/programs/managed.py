@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Maps managed memory piece by piece, has the GPU write all of it, and reads it back. Says "full" and waits for a
-line, so that others can see what the GPU holds; frees device memory's worth and touches again. Prints JSON.
+"""Maps managed memory piece by piece, has the GPU write all of it, and reads it back. Says "full"
+and waits for a line, so that others can see what the GPU holds; frees device memory's worth and
+touches again. Prints JSON.
 
     managed.py PIECES PIECE_MIB [DEVICE_MIB]
 """
@@ -31,7 +32,10 @@ seen["first_touch_s"] = round(time.monotonic() - began, 3)
 
 def is_right(at):
     """Whether the first, a middle and the last byte are what the GPU wrote."""
-    return all((ctypes.c_ubyte * 1).from_address(at.value + place)[0] == 1 for place in (0, size // 2, size - 1))
+    return all(
+        (ctypes.c_ubyte * 1).from_address(at.value + place)[0] == 1
+        for place in (0, size // 2, size - 1)
+    )
 
 
 # The GPU has it all, as far as it may.

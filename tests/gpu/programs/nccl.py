@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Two processes with a GPU each add up their tensors through NCCL. Prints what each sees as JSON.
 
-    nccl.py
+nccl.py
 """
 
 import os
@@ -34,7 +34,10 @@ def main():
     setting = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29507"}
     # NVLink's multicast can take a host's GPUs from all its users, where they share them.
     setting["NCCL_NVLS_ENABLE"] = "0"
-    ranks = [subprocess.Popen([sys.executable, os.path.abspath(__file__), str(n)], env=setting) for n in range(RANKS)]
+    ranks = [
+        subprocess.Popen([sys.executable, os.path.abspath(__file__), str(n)], env=setting)
+        for n in range(RANKS)
+    ]
     sys.exit(max(process.wait() for process in ranks))
 
 

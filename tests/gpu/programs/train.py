@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A small PyTorch training loop, with and without a CUDA graph, and one that keeps the GPU busy. Prints what a step takes
-as JSON.
+"""A small PyTorch training loop, with and without a CUDA graph, and one that keeps the GPU busy.
+Prints what a step takes as JSON.
 
     train.py [STEPS]
 """
@@ -40,7 +40,9 @@ def timed(work):
         work()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
-    return round(statistics.median(times) * 1e6, 1), round(statistics.quantiles(times, n=10)[0] * 1e6, 1)
+    return round(statistics.median(times) * 1e6, 1), round(
+        statistics.quantiles(times, n=10)[0] * 1e6, 1
+    )
 
 
 side = torch.cuda.Stream()

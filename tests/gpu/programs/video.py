@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Decodes a video on the GPU's decoder, by PyNvVideoCodec. Prints as JSON how many frames there were, and a sum of their
-bytes.
+"""Decodes a video on the GPU's decoder, by PyNvVideoCodec. Prints as JSON how many frames there
+were, and a sum of their bytes.
 
     video.py FILE
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""CUDA virtual memory management: physical memory that is made, shared by a descriptor with a child, and
-released in an order that leaves the child the last. Prints what it sees as JSON.
+"""CUDA virtual memory management: physical memory that is made, shared by a descriptor with a
+child, and released in an order that leaves the child the last. Prints what it sees as JSON.
 
     vmm.py [SIZE_MIB]
 """
@@ -44,7 +44,14 @@ class Access(ctypes.Structure):
 def map_and_use(handle, size):
     """Maps physical memory, writes it, and unmaps it."""
     at = cuda.PTR()
-    cuda.cuda("cuMemAddressReserve", ctypes.byref(at), ctypes.c_size_t(size), ctypes.c_size_t(0), cuda.PTR(0), ctypes.c_uint64(0))
+    cuda.cuda(
+        "cuMemAddressReserve",
+        ctypes.byref(at),
+        ctypes.c_size_t(size),
+        ctypes.c_size_t(0),
+        cuda.PTR(0),
+        ctypes.c_uint64(0),
+    )
     cuda.cuda("cuMemMap", at, ctypes.c_size_t(size), ctypes.c_size_t(0), handle, ctypes.c_uint64(0))
     access = Access(Location(1, 0), 3)
     cuda.cuda("cuMemSetAccess", at, ctypes.c_size_t(size), ctypes.byref(access), ctypes.c_size_t(1))
@@ -61,7 +68,9 @@ def importer(size):
     device = cuda.begin()
     before = cuda.info()[0]
     handle = ctypes.c_uint64()
-    cuda.cuda("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fds[0]), POSIX_FD)
+    cuda.cuda(
+        "cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fds[0]), POSIX_FD
+    )
     os.close(fds[0])
     imported = cuda.info()[0]
     map_and_use(handle, size)
@@ -77,14 +86,30 @@ def main():
     prop = Prop(type=1, requested=POSIX_FD, location=Location(1, 0))
     before = cuda.info()[0]
     handle = ctypes.c_uint64()
-    cuda.cuda("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(prop), ctypes.c_uint64(0))
+    cuda.cuda(
+        "cuMemCreate",
+        ctypes.byref(handle),
+        ctypes.c_size_t(size),
+        ctypes.byref(prop),
+        ctypes.c_uint64(0),
+    )
     made = cuda.info()[0]
     map_and_use(handle, size)
     descriptor = ctypes.c_int()
-    cuda.cuda("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_FD, ctypes.c_uint64(0))
+    cuda.cuda(
+        "cuMemExportToShareableHandle",
+        ctypes.byref(descriptor),
+        handle,
+        POSIX_FD,
+        ctypes.c_uint64(0),
+    )
     here, there = socket.socketpair()
-    child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "import", str(size)], stdin=there)
-    here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor.value]))])
+    child = subprocess.Popen(
+        [sys.executable, os.path.abspath(__file__), "import", str(size)], stdin=there
+    )
+    here.sendmsg(
+        [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor.value]))]
+    )
     os.close(descriptor.value)
     code = child.wait()
     cuda.cuda("cuMemRelease", handle)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A Vulkan program without a display, by ctypes: fills a buffer and clears an image on the GPU, looks at what is in them,
-and takes device memory until it is refused. Needs the loader (libvulkan.so.1). Prints JSON.
+"""A Vulkan program without a display, by ctypes: fills a buffer and clears an image on the GPU,
+looks at what is in them, and takes device memory until it is refused. Needs the loader
+(libvulkan.so.1). Prints JSON.
 
     vulkan.py [PIECE_MIB [MOST_PIECES]]
 """
@@ -8,7 +9,17 @@ and takes device memory until it is refused. Needs the loader (libvulkan.so.1). 
 import ctypes
 import json
 import sys
-from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 
 VK = ctypes.CDLL("libvulkan.so.1")
 OUT_OF_DEVICE_MEMORY = -2
@@ -53,19 +64,43 @@ Application = struct(
     (c_uint32, "engine_version"),
     (c_uint32, "api"),
 )
-Names = ((c_uint32, "layers"), (c_void_p, "layer_names"), (c_uint32, "extensions"), (c_void_p, "extension_names"))
+Names = (
+    (c_uint32, "layers"),
+    (c_void_p, "layer_names"),
+    (c_uint32, "extensions"),
+    (c_void_p, "extension_names"),
+)
 InstanceInfo = struct("InstanceInfo", *FLAGGED, (POINTER(Application), "application"), *Names)
 QueueInfo = struct(
-    "QueueInfo", *FLAGGED, (c_uint32, "family"), (c_uint32, "count"), (POINTER(c_float), "priorities")
+    "QueueInfo",
+    *FLAGGED,
+    (c_uint32, "family"),
+    (c_uint32, "count"),
+    (POINTER(c_float), "priorities"),
 )
 DeviceInfo = struct(
-    "DeviceInfo", *FLAGGED, (c_uint32, "queues"), (POINTER(QueueInfo), "queue_infos"), *Names, (c_void_p, "features")
+    "DeviceInfo",
+    *FLAGGED,
+    (c_uint32, "queues"),
+    (POINTER(QueueInfo), "queue_infos"),
+    *Names,
+    (c_void_p, "features"),
 )
-Family = struct("Family", (c_uint32, "flags"), (c_uint32, "count"), (c_uint32, "bits"), (c_uint32 * 3, "granularity"))
+Family = struct(
+    "Family",
+    (c_uint32, "flags"),
+    (c_uint32, "count"),
+    (c_uint32, "bits"),
+    (c_uint32 * 3, "granularity"),
+)
 MemoryType = struct("MemoryType", (c_uint32, "flags"), (c_uint32, "heap"))
 Heap = struct("Heap", (c_uint64, "size"), (c_uint32, "flags"))
 Memories = struct(
-    "Memories", (c_uint32, "type_count"), (MemoryType * 32, "types"), (c_uint32, "heap_count"), (Heap * 16, "heaps")
+    "Memories",
+    (c_uint32, "type_count"),
+    (MemoryType * 32, "types"),
+    (c_uint32, "heap_count"),
+    (Heap * 16, "heaps"),
 )
 Allocation = struct("Allocation", *HEAD, (c_uint64, "size"), (c_uint32, "memory_type"))
 Needs = struct("Needs", (c_uint64, "size"), (c_uint64, "alignment"), (c_uint32, "types"))
@@ -86,7 +121,9 @@ ImageInfo = struct(
     (c_uint32, "layout"),
 )
 PoolInfo = struct("PoolInfo", *FLAGGED, (c_uint32, "family"))
-CommandsInfo = struct("CommandsInfo", *HEAD, (c_uint64, "pool"), (c_uint32, "level"), (c_uint32, "count"))
+CommandsInfo = struct(
+    "CommandsInfo", *HEAD, (c_uint64, "pool"), (c_uint32, "level"), (c_uint32, "count")
+)
 BeginInfo = struct("BeginInfo", *FLAGGED, (c_void_p, "inheritance"))
 Range = struct(
     "Range",
@@ -167,7 +204,9 @@ class Gpu:
     def memory_type(self, flags, allowed=0xFFFFFFFF):
         """The first kind of memory with these flags."""
         types = range(self.memories.type_count)
-        return next(i for i in types if allowed >> i & 1 and self.memories.types[i].flags & flags == flags)
+        return next(
+            i for i in types if allowed >> i & 1 and self.memories.types[i].flags & flags == flags
+        )
 
     def allocate(self, size, memory_type):
         """Memory."""
@@ -210,7 +249,13 @@ class Gpu:
     def run(self, record):
         """Has the GPU do what `record` writes into a list of commands, and waits."""
         pool = c_uint64()
-        vk("vkCreateCommandPool", self.device, byref(PoolInfo(type=39, family=self.family)), None, byref(pool))
+        vk(
+            "vkCreateCommandPool",
+            self.device,
+            byref(PoolInfo(type=39, family=self.family)),
+            None,
+            byref(pool),
+        )
         commands = c_void_p()
         info = CommandsInfo(type=40, pool=pool, level=0, count=1)
         vk("vkAllocateCommandBuffers", self.device, byref(info), byref(commands))
@@ -227,7 +272,13 @@ def barrier(commands, image=None, old=0, new=0):
     """Everything before is done and seen by everything after; an image changes its layout."""
     every = MemoryBarrier(type=46, before=TRANSFER_WRITE, after=TRANSFER_READ | TRANSFER_WRITE)
     images = ImageBarrier(
-        type=45, before=TRANSFER_WRITE, after=TRANSFER_READ | TRANSFER_WRITE, old=old, new=new, image=image or 0, range=WHOLE
+        type=45,
+        before=TRANSFER_WRITE,
+        after=TRANSFER_READ | TRANSFER_WRITE,
+        old=old,
+        new=new,
+        image=image or 0,
+        range=WHOLE,
     )
     images.from_family = images.to_family = 0xFFFFFFFF
     count = 0 if image is None else 1
@@ -237,7 +288,8 @@ def barrier(commands, image=None, old=0, new=0):
 
 
 def draw(gpu, size):
-    """Fills a buffer, clears an image, and copies both to where they can be looked at: whether they are right."""
+    """Fills a buffer, clears an image, and copies both to where they can be looked at: whether they
+    are right."""
     filled, filled_memory = gpu.buffer(size, DEVICE_LOCAL)
     image, image_memory = gpu.image()
     pixels = SIDE * SIDE * 4
@@ -268,7 +320,8 @@ def draw(gpu, size):
 
 
 def take(gpu, piece, most):
-    """Takes pieces of device memory until it is refused; how many, why no more, and how many again after all were freed."""
+    """Takes pieces of device memory until it is refused; how many, why no more, and how many again
+    after all were freed."""
     kind = gpu.memory_type(DEVICE_LOCAL)
     counts, refusal = [], None
     for _ in range(2):
@@ -277,7 +330,11 @@ def take(gpu, piece, most):
             while len(pieces) < most:
                 pieces.append(gpu.allocate(piece, kind))
         except Failed as failure:
-            refusal = "VK_ERROR_OUT_OF_DEVICE_MEMORY" if failure.code == OUT_OF_DEVICE_MEMORY else failure.code
+            refusal = (
+                "VK_ERROR_OUT_OF_DEVICE_MEMORY"
+                if failure.code == OUT_OF_DEVICE_MEMORY
+                else failure.code
+            )
         counts.append(len(pieces))
         for memory in pieces:
             VK.vkFreeMemory(gpu.device, memory, None)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Thinks for a while, launches one short kernel and waits for it, again and again: how long the program waits
-each time, as JSON. Says "ready" and begins at the first line of its standard input, as burn.py does.
+"""Thinks for a while, launches one short kernel and waits for it, again and again: how long the
+program waits each time, as JSON. Says "ready" and begins at the first line of its standard input,
+as burn.py does.
 
     wake.py KERNEL_US SECONDS STEPS_PER_US [THINK_MS]
 """
@@ -29,7 +30,8 @@ def main():
     waits = []
     began = time.perf_counter()
     while time.perf_counter() < began + seconds:
-        # Between half and one and a half times as long, so that no turn is met at the same place each time.
+        # Between half and one and a half times as long, so that no turn is met at the same place
+        # each time.
         time.sleep(think_s * pauses.uniform(0.5, 1.5))
         at = time.perf_counter()
         work.launch(steps, burn.BLOCKS)

@@ -6,12 +6,15 @@
 //! process. So the program's allocator is replaced by [`Allocator`]: while a thread works on the
 //! accounting it allocates in the arena, else where it always would.
 
-use crate::sys;
-use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::{
+    alloc::{GlobalAlloc, Layout},
+    cell::Cell,
+    ptr::null_mut,
+    sync::atomic::{AtomicI32, AtomicU64, Ordering},
+};
 use std::alloc::System;
+
+use crate::sys;
 
 /// Where it lies. Neither the kernel nor CUDA places anything there of itself (CUDA's ranges in the
 /// recordings begin below 2^37 and above 2^46).

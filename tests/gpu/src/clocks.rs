@@ -3,12 +3,14 @@
 //! instances wants it: the module's own decision ([`cgpu_km::policy::Boosts`]), carried out by a
 //! client of the tool's.
 
-use crate::driver::Booster;
-use crate::sys;
-use cgpu_km::policy::sched::InstanceId;
-use cgpu_km::policy::{Boost, Boosts};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use cgpu_km::policy::{sched::InstanceId, Boost, Boosts};
+
+use crate::{driver::Booster, sys};
 
 /// What asks for one GPU.
 pub struct Clocks {

@@ -7,13 +7,16 @@
 //! driver's calls on their own clients, since the kernel's interface cannot be reached from user
 //! space.
 
-use crate::arena::Lock;
-use crate::state::GPUS;
-use crate::sys;
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
+use crate::{arena::Lock, sys};
+
+/// Most GPUs of an instance.
+pub const GPUS: usize = 16;
 /// Most agents of an instance: two for each process that has channels.
 pub const AGENTS: usize = 128;
 /// News that wait to be heard.

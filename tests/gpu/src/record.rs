@@ -5,15 +5,21 @@
 //! A line is written after its call; a process writes to a file of its own. The UUIDs of the
 //! machine's GPUs, which name it for good, are replaced ([`Hidden`]).
 
-use crate::sys;
-use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
-use cgpu_km::nvidia::nvos::{self, nvos54, nvos64};
-use cgpu_km::nvidia::tables::Tables;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    sync::Mutex,
+    time::Instant,
+};
+
+use cgpu_km::nvidia::{
+    handle::{ClassId, ControlCmd},
+    nvos::{self, nvos54, nvos64},
+    tables::Tables,
+};
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::sync::Mutex;
-use std::time::Instant;
+
+use crate::sys;
 
 /// The environment variable with the beginning of the names of the files; the process's number
 /// follows.

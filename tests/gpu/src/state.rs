@@ -4,20 +4,27 @@
 //! It is a file that every process maps at [`arena::BASE`]. Who starts an instance makes it
 //! ([`State::create`]); the programs in it come to it by the environment ([`State::join`]).
 
-use crate::arena::{self, Arena, Lock};
-use crate::compute::Compute;
-use crate::driver::GpuFacts;
-use crate::sys;
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::{Accounting, FileId, GpuId};
-use cgpu_km::proxy::Role;
-use std::cell::UnsafeCell;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::{
+    cell::UnsafeCell,
+    fs::{File, OpenOptions},
+    io,
+    os::fd::AsRawFd,
+    path::Path,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use cgpu_km::{
+    nvidia::{tables::Tables, version::Branch},
+    policy::{Accounting, FileId, GpuId},
+    proxy::Role,
+};
+
+use crate::{
+    arena::{self, Arena, Lock},
+    compute::{Compute, GPUS},
+    driver::GpuFacts,
+    sys,
+};
 
 /// The environment variable with the file of the instance.
 pub const VARIABLE: &str = "CGPU_GPU_STATE";
@@ -26,8 +33,6 @@ pub const VARIABLE: &str = "CGPU_GPU_STATE";
 pub const FILES: usize = 4096;
 /// Most processes that have one file open.
 const HOLDERS: usize = 64;
-/// Most GPUs of an instance.
-pub const GPUS: usize = 16;
 /// Most descriptors that are in sockets at a time.
 const FLIGHTS: usize = 64;
 /// Written last when an instance is made, so that nobody works on a half-made one.
@@ -154,7 +159,7 @@ impl State {
         // CAST: sizes are 64 bits wide.
         state.arena.begin(size_of::<Self>() as u64);
         for (place, gpu) in gpus.iter().take(GPUS).enumerate() {
-            // SAFETY: As above: nobody else works on it yet.
+            // SAFETY: Nobody else works on it before `magic` is set.
             unsafe { (*state.gpus.get())[place] = *gpu };
             state.gpu_count.fetch_add(1, Ordering::Relaxed);
             let id = GpuId(gpu.facts.device_instance);

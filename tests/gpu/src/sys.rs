@@ -2,9 +2,11 @@
 //! System calls made without the C library, whose functions the preloaded library takes the place
 //! of.
 
-use core::arch::asm;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use core::time::Duration;
+use core::{
+    arch::asm,
+    sync::atomic::{AtomicI32, AtomicU32, Ordering},
+    time::Duration,
+};
 
 /// A system call with six arguments; a negative result is an errno.
 ///

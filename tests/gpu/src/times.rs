@@ -5,15 +5,21 @@
 //! Kept in memory and written when the process ends. The clock is the processor's counter, since
 //! the C library's takes longer to be read than some calls' way through the policy.
 
-use crate::sys;
-use cgpu_km::nvidia::nvos::{self, nvos54, nvos64};
 use core::arch::x86_64::_rdtsc;
-use std::cell::Cell;
-use std::ffi::OsString;
-use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Mutex;
-use std::time::Instant;
+use std::{
+    cell::Cell,
+    ffi::OsString,
+    fmt::Write,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Mutex,
+    },
+    time::Instant,
+};
+
+use cgpu_km::nvidia::nvos::{self, nvos54, nvos64};
+
+use crate::sys;
 
 /// The environment variable with the beginning of the names of the files; the process's number
 /// follows. A line is of one call: kind (`uvm`, or the escape's number), control or class,

@@ -6,17 +6,25 @@
 //! handler waits for as long as the gate is shut: what the fault handler of the module does in the
 //! kernel.
 
-use crate::setting;
-use cgpu_gpu::compute::{Duty, Name, News, Request, OPEN};
-use cgpu_gpu::state::State;
-use cgpu_gpu::sys;
-use cgpu_km::nvidia::class::Kind;
-use cgpu_km::nvidia::handle::ClassId;
-use cgpu_km::nvidia::nvos::{self, nvos00, nvos21, nvos33, nvos54, nvos64};
-use cgpu_km::nvidia::params;
-use cgpu_km::nvidia::tables::Tables;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{
+    atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering},
+    Mutex, OnceLock,
+};
+
+use cgpu_gpu::{
+    compute::{Duty, Name, News, Request, OPEN},
+    state::State,
+    sys,
+};
+use cgpu_km::nvidia::{
+    class::Kind,
+    handle::ClassId,
+    nvos::{self, nvos00, nvos21, nvos33, nvos54, nvos64},
+    params,
+    tables::Tables,
+};
+
+use crate::setting::setting;
 
 const RM_FREE: u8 = 0x29;
 const RM_ALLOC: u8 = 0x2b;
@@ -195,8 +203,7 @@ fn protect(state: &State) {
             if at != 0 {
                 let len = length.load(Ordering::Relaxed);
                 // SAFETY: The mapping is one of the driver's registers, in which nothing of ours
-                // is.
-                // CAST: rights are small.
+                // is. CAST: rights are small.
                 unsafe { sys::call(libc::SYS_mprotect, [at, len, rights as u64, 0, 0, 0]) };
             }
         }

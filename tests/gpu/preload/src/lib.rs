@@ -11,54 +11,40 @@
 //! The C library's functions are variadic. On x86-64 a variadic argument is passed as any other, so
 //! they can be defined with all the arguments that they may have.
 
-use cgpu_gpu::arena::Allocator;
-use cgpu_gpu::call;
-use cgpu_gpu::record::{Mmap, Recorder};
-use cgpu_gpu::state::{Gpu, Place, State};
-use cgpu_gpu::sys;
-use cgpu_gpu::times::Times;
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::GpuId;
-use cgpu_km::proxy::Role;
+use std::{
+    ffi::CStr,
+    sync::{
+        atomic::{AtomicI32, AtomicU64, Ordering},
+        Mutex,
+    },
+};
+
+use cgpu_gpu::{
+    arena::Allocator,
+    call,
+    record::Mmap,
+    state::{Place, State},
+    sys,
+};
+use cgpu_km::{policy::GpuId, proxy::Role};
 use libc::{c_char, c_int, c_long, c_void, msghdr};
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 mod channels;
+mod nodes;
+mod setting;
 mod sockets;
 mod stat;
+
+use nodes::*;
+use setting::{setting, SETTING};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Descriptors that can be the driver's; more than a process has by default.
-const DESCRIPTORS: usize = 1 << 16;
-/// Bits of a [`Descriptor`]: the node, its minor, and the place of the file in the instance.
-const CONTROL: u32 = 1 << 30;
-const UVM: u32 = 2 << 30;
-const GPU: u32 = 3 << 30;
-const MINOR_SHIFT: u32 = 16;
-const PLACE_MASK: u32 = 0xffff;
-
-/// What each descriptor of this process is; 0: not the driver's.
-static DESCRIPTOR: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
-/// How many descriptors of this process each file of the instance has.
-static USES: [AtomicU32; cgpu_gpu::state::FILES] =
-    [const { AtomicU32::new(0) }; cgpu_gpu::state::FILES];
 /// Where the driver's files are mapped: for the recording of `munmap`.
 static MAPPED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static MAPPINGS: AtomicU64 = AtomicU64::new(0);
 
-/// What this process was started with.
-struct Setting {
-    state: Option<&'static State>,
-    recorder: Option<Recorder>,
-    times: Option<Times>,
-}
-
-static SETTING: OnceLock<Setting> = OnceLock::new();
 /// The process whose descriptors these are. A child of `vfork` runs in its parent's memory and has
 /// descriptors of its own until it runs its program: what it closes is none of the parent's.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -91,33 +77,6 @@ extern "C" fn end() {
 #[link_section = ".fini_array"]
 static END: extern "C" fn() = end;
 
-fn setting() -> &'static Setting {
-    SETTING.get_or_init(|| {
-        let state = State::join().unwrap_or_else(|e| fail("the instance", &e));
-        if let Some(state) = state {
-            // This may be another program in the process of a former one, all of whose files of the
-            // driver are closed on that (the driver's programs open them so).
-            state.leave_all();
-        }
-        let tables = state.map(State::tables);
-        let tables = tables.or_else(|| Tables::of(Branch::R580));
-        let recorder = tables.and_then(|tables| {
-            Recorder::begin(tables).unwrap_or_else(|e| fail("the recording", &e))
-        });
-        Setting {
-            state,
-            recorder,
-            times: Times::begin(),
-        }
-    })
-}
-
-/// A program that was to run in an instance, or to be recorded, must not run without.
-fn fail(what: &str, error: &std::io::Error) -> ! {
-    eprintln!("cgpu-gpu: {what} cannot be had: {error}");
-    std::process::abort()
-}
-
 /// In the child of a fork: it has the parent's files, too.
 extern "C" fn forked() {
     sys::forked();
@@ -133,77 +92,6 @@ extern "C" fn forked() {
             }
         }
     }
-}
-
-/// What the C library makes of a system call's result.
-fn result(result: i64) -> c_int {
-    // CAST: what these calls return are descriptors and results of 32 bits.
-    to_c(result) as c_int
-}
-
-fn to_c(result: i64) -> c_long {
-    if (-4095..0).contains(&result) {
-        // SAFETY: The thread's own errno. CAST: it was just compared.
-        unsafe { *libc::__errno_location() = -result as c_int };
-        -1
-    } else {
-        result
-    }
-}
-
-/// The number of a driver's node by its path; `None` for any other file.
-fn node(path: &CStr) -> Option<u32> {
-    let name = path.to_bytes().strip_prefix(b"/dev/nvidia")?;
-    match name {
-        b"ctl" => Some(CONTROL),
-        b"-uvm" => Some(UVM),
-        digits => {
-            let text = core::str::from_utf8(digits).ok()?;
-            let minor: u32 = text.parse().ok().filter(|minor| *minor < 1 << 8)?;
-            Some(GPU | minor << MINOR_SHIFT)
-        }
-    }
-}
-
-fn path_of(node: u32) -> String {
-    match node & GPU {
-        CONTROL => "/dev/nvidiactl".to_owned(),
-        UVM => "/dev/nvidia-uvm".to_owned(),
-        _ => format!("/dev/nvidia{}", node >> MINOR_SHIFT & 0xff),
-    }
-}
-
-/// The GPU of a node, if the instance has it.
-fn gpu_of(state: &State, node: u32) -> Option<&Gpu> {
-    let minor = node >> MINOR_SHIFT & 0xff;
-    state.gpus().iter().find(|gpu| gpu.facts.minor == minor)
-}
-
-/// Whether a container has no such file: the node of a GPU that the instance has no share of, a
-/// capability's.
-fn is_absent(path: &CStr) -> bool {
-    // First: what is asked of other files may be asked while the setting is being made.
-    if !path.to_bytes().starts_with(b"/dev/nvidia") {
-        return false;
-    }
-    let Some(state) = setting().state else {
-        return false;
-    };
-    node(path).is_none_or(|node| node & GPU == GPU && gpu_of(state, node).is_none())
-}
-
-fn descriptor(fd: c_int) -> Option<&'static AtomicU32> {
-    DESCRIPTOR.get(usize::try_from(fd).ok()?)
-}
-
-/// What `fd` is, if it is the driver's.
-fn known(fd: c_int) -> Option<u32> {
-    Some(descriptor(fd)?.load(Ordering::Relaxed)).filter(|node| *node != 0)
-}
-
-fn place(node: u32) -> Place {
-    // CAST: 16 bits.
-    Place::new((node & PLACE_MASK) as usize)
 }
 
 /// `openat(2)`, with what it is to the instance.

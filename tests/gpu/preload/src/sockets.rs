@@ -3,15 +3,19 @@
 //! on its way, the receiver's finds out which of those on their way it has got, by comparing the
 //! two descriptors.
 
-use crate::{descriptor, gpu_of, known, node, path_of, place, setting, to_c, GPU, USES, UVM};
-use cgpu_gpu::state::{Place, State};
-use cgpu_gpu::sys;
-use cgpu_km::policy::GpuId;
-use cgpu_km::proxy::Role;
+use std::{ffi::CString, os::unix::ffi::OsStringExt, sync::atomic::Ordering};
+
+use cgpu_gpu::{
+    state::{Place, State},
+    sys,
+};
+use cgpu_km::{policy::GpuId, proxy::Role};
 use libc::{c_int, msghdr};
-use std::ffi::CString;
-use std::os::unix::ffi::OsStringExt;
-use std::sync::atomic::Ordering;
+
+use crate::{
+    nodes::{descriptor, gpu_of, known, node, path_of, place, to_c, GPU, USES, UVM},
+    setting::setting,
+};
 
 /// `KCMP_FILE`: whether two descriptors are of one open file.
 const KCMP_FILE: u64 = 0;

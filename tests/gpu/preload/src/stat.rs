@@ -4,10 +4,12 @@
 //! On x86-64 the C library's `struct stat` and `struct stat64` are the kernel's, in every version
 //! of it.
 
-use crate::{is_absent, result};
+use std::ffi::CStr;
+
 use cgpu_gpu::sys;
 use libc::{c_char, c_int, c_uint, c_void};
-use std::ffi::CStr;
+
+use crate::nodes::{is_absent, result};
 
 /// A system call that looks at `path`.
 ///
@@ -37,7 +39,11 @@ unsafe fn stat_at(folder: c_int, path: *const c_char, into: *mut c_void, flags: 
 
 /// Defines functions of the C library that are `newfstatat` with some of its arguments.
 macro_rules! stats {
-    ($($(#[$about:meta])* $name:ident($($argument:ident: $type:ty),*) = $folder:expr, $path:ident, $into:ident, $flags:expr;)*) => {$(
+    ($(
+        $(#[$about:meta])*
+        $name:ident($($argument:ident: $type:ty),*)
+            = $folder:expr, $path:ident, $into:ident, $flags:expr;
+    )*) => {$(
         $(#[$about])*
         ///
         /// # Safety
@@ -57,26 +63,36 @@ stats! {
     /// `stat64(3)`.
     stat64(path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, 0;
     /// `lstat(3)`.
-    lstat(path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
+    lstat(path: *const c_char, into: *mut c_void)
+        = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
     /// `lstat64(3)`.
-    lstat64(path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
+    lstat64(path: *const c_char, into: *mut c_void)
+        = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
     /// `fstatat(3)`.
-    fstatat(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) = folder, path, into, flags;
+    fstatat(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
+        = folder, path, into, flags;
     /// `fstatat64(3)`.
-    fstatat64(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) = folder, path, into, flags;
+    fstatat64(folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
+        = folder, path, into, flags;
     /// What `stat` is in programs that were linked with a C library before 2.33, NVIDIA's among
     /// them.
-    __xstat(_version: c_int, path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, 0;
+    __xstat(_version: c_int, path: *const c_char, into: *mut c_void)
+        = libc::AT_FDCWD, path, into, 0;
     /// The same of `stat64`.
-    __xstat64(_version: c_int, path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, 0;
+    __xstat64(_version: c_int, path: *const c_char, into: *mut c_void)
+        = libc::AT_FDCWD, path, into, 0;
     /// The same of `lstat`.
-    __lxstat(_version: c_int, path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
+    __lxstat(_version: c_int, path: *const c_char, into: *mut c_void)
+        = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
     /// The same of `lstat64`.
-    __lxstat64(_version: c_int, path: *const c_char, into: *mut c_void) = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
+    __lxstat64(_version: c_int, path: *const c_char, into: *mut c_void)
+        = libc::AT_FDCWD, path, into, libc::AT_SYMLINK_NOFOLLOW;
     /// The same of `fstatat`.
-    __fxstatat(_version: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) = folder, path, into, flags;
+    __fxstatat(_version: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
+        = folder, path, into, flags;
     /// The same of `fstatat64`.
-    __fxstatat64(_version: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int) = folder, path, into, flags;
+    __fxstatat64(_version: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
+        = folder, path, into, flags;
 }
 
 /// `statx(3)`.

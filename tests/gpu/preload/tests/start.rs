@@ -5,14 +5,18 @@
 //! While it waits it looks whether the other one still lives, and what it looks with is taken the
 //! place of by the library itself, whose setting is just being made.
 
-use cgpu_gpu::arena::Allocator;
-use cgpu_gpu::driver::GpuFacts;
-use cgpu_gpu::state::{self, Gpu, State};
-use cgpu_km::nvidia::nvos::card_info;
-use cgpu_km::nvidia::version::Branch;
-use std::process::Command;
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use cgpu_gpu::{
+    arena::Allocator,
+    driver::GpuFacts,
+    state::{self, Gpu, State},
+};
+use cgpu_km::nvidia::{nvos::card_info, version::Branch};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
