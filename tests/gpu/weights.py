@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [--warm-up S] [CASE...]: how the
-module's scheduler shares a real GPU. A line of JSON for each case: what each program did of what it does alone (`got`),
-its part of what all did together (`share`), the part that it should have (`wanted`), and the error as a fraction of that.
+"""weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [--warm-up S]
+[CASE...]: how the module's scheduler shares a real GPU. A line of JSON for each case: what each
+program did of what it does alone (`got`), its part of what all did together (`share`), the part
+that it should have (`wanted`), and the error as a fraction of that.
 
-A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native or rmapi; `+` after a weight is high
-priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program that thinks, launches
-one short kernel and waits for it. Without cases: those of docs/measurements. --pairs WEIGHTS: two programs of each kind
-in all pairs, `rmapi`. --alone FILE: keeps what each program does alone for the next start on the same machine. Several
---gpu: a case on each of them at a time, which begin and end together.
+A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native or rmapi; `+` after a weight
+is high priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program
+that thinks, launches one short kernel and waits for it. Without cases: those of docs/measurements.
+--pairs WEIGHTS: two programs of each kind in all pairs, `rmapi`. --alone FILE: keeps what each
+program does alone for the next start on the same machine. Several --gpu: a case on each of them at
+a time, which begin and end together.
 """
 
 import argparse
@@ -67,7 +69,9 @@ def weigh(tool, backend, policy, instances, seconds, steps_per_us="", log=None):
     logged = ["--log", log] if log else []
     command = [*tool, "--policy", str(policy), *BACKENDS[backend], *logged, *specs]
     # In a group of their own, so that what does not end leaves nobody behind on the GPU.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             output, _ = process.communicate(timeout=MOST_S)
         finally:
@@ -114,7 +118,11 @@ class Gpu:
     """A GPU, and what each kind of program does alone on it under the driver."""
 
     def __init__(self, folder, minor, kept=None, options=()):
-        self.tool = [folder / "cgpu-gpu", "weigh", *(["--gpu", str(minor)] if minor is not None else [])]
+        self.tool = [
+            folder / "cgpu-gpu",
+            "weigh",
+            *(["--gpu", str(minor)] if minor is not None else []),
+        ]
         self.options = [*map(str, options)]
         self.kept = kept and kept.with_suffix(f".{minor or 0}.json")
         self.alone = json.loads(self.kept.read_text()) if kept and self.kept.exists() else {}
@@ -139,11 +147,16 @@ class Gpu:
         backend, policy, instances = parse(case)
         try:
             tool = [*self.tool, *self.options]
-            seen = weigh(tool, backend, policy, instances, span(instances, seconds), self.steps(), log)
+            seen = weigh(
+                tool, backend, policy, instances, span(instances, seconds), self.steps(), log
+            )
         except (subprocess.SubprocessError, json.JSONDecodeError) as failure:
             return {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-200:]}
         rates = [said["rate"] if said else 0 for said in seen["programs"]]
-        got = [rate / self.alone[f"{kernel}:{depth}"]["rate"] for rate, (_, kernel, depth) in zip(rates, instances)]
+        got = [
+            rate / self.alone[f"{kernel}:{depth}"]["rate"]
+            for rate, (_, kernel, depth) in zip(rates, instances)
+        ]
         parts = [int(weight.rstrip("+")) for weight, _, _ in instances]
         if policy == FIXED:
             wanted = [part / 100 for part in parts]
@@ -159,27 +172,41 @@ class Gpu:
             "got": [round(part, 4) for part in got],
             "error": [round((s - w) / w, 4) for s, w in zip(share, wanted)],
             "total": round(sum(got), 4),
-            "longest_wait_ms": [round(said["longest_wait_ms"], 2) if said else None for said in seen["programs"]],
+            "longest_wait_ms": [
+                round(said["longest_wait_ms"], 2) if said else None for said in seen["programs"]
+            ],
             "waits_ms": [said.get("waits_ms") if said else None for said in seen["programs"]],
             "scheduler": seen["scheduler"],
         }
 
 
 def measure(folder, cases, seconds, gpus=(None,), logs=None, kept=None, options=()):
-    """Runs cases, one on each GPU at a time, which begin together; what came of each. `options` are those of
-    `cgpu-gpu weigh` for the cases."""
+    """Runs cases, one on each GPU at a time, which begin together; what came of each. `options` are
+    those of `cgpu-gpu weigh` for the cases."""
     gpus = [Gpu(folder, minor, kept, options) for minor in gpus]
     # Of one length together, so that nobody starts or ends while another one is measured.
-    cases = sorted(cases, key=lambda case: span(parse(case)[2], seconds)) if len(gpus) > 1 else list(cases)
-    kinds = dict.fromkeys([FIRST_KIND] + [f"{kernel}:{depth}" for case in cases for _, kernel, depth in parse(case)[2]])
+    cases = (
+        sorted(cases, key=lambda case: span(parse(case)[2], seconds))
+        if len(gpus) > 1
+        else list(cases)
+    )
+    kinds = dict.fromkeys(
+        [FIRST_KIND]
+        + [f"{kernel}:{depth}" for case in cases for _, kernel, depth in parse(case)[2]]
+    )
     with concurrent.futures.ThreadPoolExecutor(len(gpus)) as pool:
         for kind in kinds:
             for done in [pool.submit(gpu.know, kind, seconds) for gpu in gpus]:
                 done.result()
         for first in range(0, len(cases), len(gpus)):
             together = cases[first : first + len(gpus)]
-            named = [logs / f"{first + place}.log" if logs else None for place in range(len(together))]
-            begun = [pool.submit(gpu.measure, case, seconds, log) for gpu, case, log in zip(gpus, together, named)]
+            named = [
+                logs / f"{first + place}.log" if logs else None for place in range(len(together))
+            ]
+            begun = [
+                pool.submit(gpu.measure, case, seconds, log)
+                for gpu, case, log in zip(gpus, together, named)
+            ]
             yield from (one.result() for one in begun)
 
 
@@ -188,11 +215,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=Path, default=HERE / "../../target/gpu")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--logs", type=Path, help="folder for a log of the scheduler's for each case")
+    parser.add_argument(
+        "--logs", type=Path, help="folder for a log of the scheduler's for each case"
+    )
     parser.add_argument("--alone", type=Path)
     parser.add_argument("--gpu", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--warm-up", type=float, default=1.0, help="seconds before a case's programs begin to count")
+    parser.add_argument(
+        "--warm-up", type=float, default=1.0, help="seconds before a case's programs begin to count"
+    )
     parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()

@@ -3,7 +3,7 @@
 is not taken up.
 
     heart.py SECONDS           competes: says "ready", begins at a line of its standard input
-    heart.py SECONDS starts    instead of working itself, starts programs that do so 50 times and end
+    heart.py SECONDS starts    starts programs that do so 50 times and end, instead of working
     heart.py 0 once            such a program
 
 A kernel that has not ended after a second is a stall. Then another kernel is launched, which rings

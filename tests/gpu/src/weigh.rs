@@ -2,19 +2,31 @@
 //! The module's scheduler over real programs: the loop of its GPU thread, and an authority that
 //! asks the programs' agents to make the driver's calls.
 
-use crate::compute::{self, Compute, Duty, News, Request};
-use crate::sys;
-use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
-use cgpu_km::nvidia::status::NvStatus;
-use cgpu_km::policy::sched::{
-    Action, Authority, CallError, Costs, Engine, Event, InstanceId, Mechanisms, Nanos, NewChannel,
-    Position, RmName, Rules, Sample, Scheduler, Terms,
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Write,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
 };
-use cgpu_km::policy::ProcessId;
-use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+
+use cgpu_km::{
+    nvidia::{
+        handle::{ClientHandle, ObjectHandle},
+        status::NvStatus,
+    },
+    policy::{
+        sched::{
+            Action, Authority, CallError, Costs, Engine, Event, InstanceId, Mechanisms, Nanos,
+            NewChannel, Position, RmName, Rules, Sample, Scheduler, Terms,
+        },
+        ProcessId,
+    },
+};
+
+use crate::{
+    compute::{self, Compute, Duty, News, Request},
+    sys,
+};
 
 /// Between two looks at what the programs did.
 const LOOK: Duration = Duration::from_micros(50);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cases of `make bench-weights`: what was wanted, what a program got, and how far that is off.
 
-use crate::driven::Driven;
-use crate::world::{alone, Habit};
-use crate::{Nanos, MS, US};
 use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
 use serde::Serialize;
+
+use crate::{
+    driven::Driven,
+    world::{alone, Habit},
+    Nanos, MS, US,
+};
 
 /// The lengths of kernels that the cases use.
 pub const KERNELS: [Nanos; 4] = [15 * US, 800 * US, 16 * MS, 81 * MS];

@@ -2,15 +2,22 @@
 //! The scheduler of `cgpu_km` drives the model, as the module's thread drives a GPU: one call at a
 //! time, each of which takes its time and has its effect within it.
 
-use crate::gpu::{What, NONE};
-use crate::world::{Habit, World};
-use crate::{Nanos, MS, US};
-use cgpu_km::nvidia::handle::{ClientHandle, ObjectHandle};
-use cgpu_km::policy::sched::{
-    Action, Costs, Engine, Event, InstanceId, Mechanisms, NewChannel, Position, RmName, Rules,
-    Sample, Scheduler, Terms,
+use cgpu_km::{
+    nvidia::handle::{ClientHandle, ObjectHandle},
+    policy::{
+        sched::{
+            Action, Costs, Engine, Event, InstanceId, Mechanisms, NewChannel, Position, RmName,
+            Rules, Sample, Scheduler, Terms,
+        },
+        ProcessId,
+    },
 };
-use cgpu_km::policy::ProcessId;
+
+use crate::{
+    gpu::{What, NONE},
+    world::{Habit, World},
+    Nanos, MS, US,
+};
 
 /// From an event or a deadline to the scheduler's thread running.
 const WAKE: Nanos = 50 * US;
@@ -21,7 +28,7 @@ const DEFAULT_SLICE: Nanos = 2048 * US;
 
 /// A call under way.
 #[derive(Debug)]
-struct Call {
+struct CallUnderWay {
     action: Action,
     channels: Vec<RmName>,
     began: Nanos,
@@ -36,7 +43,7 @@ pub struct Driven {
     pub world: World,
     /// The scheduler.
     pub sched: Scheduler,
-    call: Option<Call>,
+    call: Option<CallUnderWay>,
     /// When the thread looks again.
     wake_at: Option<Nanos>,
     /// Calls into the driver, and when each began.
@@ -201,7 +208,7 @@ impl Driven {
         if !matches!(action, Action::SetGate { .. }) {
             self.calls.push(now);
         }
-        self.call = Some(Call {
+        self.call = Some(CallUnderWay {
             action,
             channels,
             began: now,

@@ -3,10 +3,13 @@
 //! who sends commands to a process of each. The figures that came out there are in
 //! `tests/tables.rs`.
 
-use crate::gpu::What;
-use crate::world::{alone, Habit, World};
-use crate::{Nanos, MS, US};
 use cgpu_km::policy::sched::Position;
+
+use crate::{
+    gpu::What,
+    world::{alone, Habit, World},
+    Nanos, MS, US,
+};
 
 /// A command's way to the process that carries it out and back, beside the driver's call.
 const MESSAGE: Nanos = 100 * US;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The model against what was measured on one H200 (driver 580.159.04): each figure within 10 %.
 
-use gpu_model::lab::{measure, Drill, DEFAULT_SLICE};
-use gpu_model::world::Habit;
-use gpu_model::{Nanos, MS, US};
+use gpu_model::{
+    lab::{measure, Drill, DEFAULT_SLICE},
+    world::Habit,
+    Nanos, MS, US,
+};
 
 const SHORT: Nanos = 15 * US;
 const SMALL: Nanos = 800 * US;

@@ -91,7 +91,7 @@ stats! {
     __fxstatat(_version: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
         = folder, path, into, flags;
     /// The same of `fstatat64`.
-    __fxstatat64(_version: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
+    __fxstatat64(_v: c_int, folder: c_int, path: *const c_char, into: *mut c_void, flags: c_int)
         = folder, path, into, flags;
 }
 

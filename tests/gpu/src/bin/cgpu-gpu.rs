@@ -2,33 +2,46 @@
 //! `cgpu-gpu`: runs programs in an instance made of the module's code in user space, records them,
 //! and checks recordings against the module's tables. See `tests/gpu/README.md`.
 
-use cgpu_gpu::arena::Allocator;
-use cgpu_gpu::clocks::Clocks;
-use cgpu_gpu::driver::{self, Booster, Found, GpuFacts};
-use cgpu_gpu::record;
-use cgpu_gpu::state::{self, Gpu, State};
-use cgpu_gpu::sys;
-use cgpu_gpu::weigh::{Arbiter, Competitor};
-use cgpu_km::nvidia::capability::Capabilities;
-use cgpu_km::nvidia::handle::{ClassId, ControlCmd};
-use cgpu_km::nvidia::nvos;
-use cgpu_km::nvidia::tables::Tables;
-use cgpu_km::nvidia::version::Branch;
-use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
-use cgpu_km::policy::{GpuId, ManagedMode};
-use cgpu_km::uapi::capability::NAMES;
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    ffi::OsString,
+    fs,
+    io::{BufRead, BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitCode, Stdio},
+    sync::{
+        atomic::{AtomicBool, Ordering::Relaxed},
+        Arc,
+    },
+    time::Duration,
+};
+
+use cgpu_gpu::{
+    arena::Allocator,
+    clocks::Clocks,
+    driver::{self, Booster, Found, GpuFacts},
+    record,
+    state::{self, Gpu, State},
+    sys,
+    weigh::{Arbiter, Competitor},
+};
+use cgpu_km::{
+    nvidia::{
+        capability::Capabilities,
+        handle::{ClassId, ControlCmd},
+        nvos,
+        tables::Tables,
+        version::Branch,
+    },
+    policy::{
+        sched::{Mechanisms, Period, Policy, Rules, Terms},
+        GpuId, ManagedMode,
+    },
+    uapi::capability::NAMES,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
-use std::error::Error;
-use std::ffi::OsString;
-use std::fs;
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::Arc;
-use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -443,7 +456,11 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
         }
     }
     let said = told.join().map_err(|_| "a program was not heard")??;
-    let report = json!({ "programs": said, "scheduler": arbiter.accounts(), "boosts": clocks.map(|clocks| clocks.account()) });
+    let report = json!({
+        "programs": said,
+        "scheduler": arbiter.accounts(),
+        "boosts": clocks.map(|clocks| clocks.account()),
+    });
     println!("{}", serde_json::to_string(&report)?);
     Ok(ExitCode::SUCCESS)
 }
@@ -613,7 +630,12 @@ mod tests {
 
     #[test]
     fn calls_that_the_tables_do_not_know_are_named() {
-        let control = |cmd: &str, size: u64| json!({ "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc020462a", "kind": "control", "cmd": cmd, "nsize": size });
+        let control = |cmd: &str, size: u64| {
+            json!({
+                "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc020462a",
+                "kind": "control", "cmd": cmd, "nsize": size
+            })
+        };
         // GPU_GET_ID_INFO has 40 bytes.
         assert_eq!(said(&control("0x202", 40)), None);
         assert_eq!(
@@ -626,7 +648,12 @@ mod tests {
         );
         // To the firmware: nobody knows those.
         assert_eq!(said(&control("0x20808165", 1)), None);
-        let class = |cmd: &str| json!({ "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc030462b", "kind": "alloc", "cmd": cmd });
+        let class = |cmd: &str| {
+            json!({
+                "op": "ioctl", "path": "/dev/nvidiactl", "req": "0xc030462b",
+                "kind": "alloc", "cmd": cmd
+            })
+        };
         assert_eq!(said(&class("0x40")), None);
         assert_eq!(said(&class("0xf9")).as_deref(), Some("class 0xf9"));
         let other = |path: &str, req: &str| json!({ "op": "ioctl", "path": path, "req": req });

@@ -4,9 +4,12 @@
 //! `bench-weights [--check]`: with `--check` it exits with 1 if a case is over its bound. The
 //! fields are described in README.md.
 
+use std::{
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+
 use gpu_model::cases::{all, Line};
-use std::io::{self, BufWriter, Write};
-use std::process::ExitCode;
 
 fn main() -> io::Result<ExitCode> {
     let check = std::env::args().any(|arg| arg == "--check");
