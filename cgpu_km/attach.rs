@@ -255,7 +255,8 @@ pub fn shared_data(
     check(status)?;
     // A file of its own: the driver gives each file one mapping.
     let mapped = open_control()?;
-    rm.prepare_map(SUBDEVICE, SHARED_DATA, rusd::length(driver.branch), &mapped)?;
+    let length = rusd::length(driver.tables.shared_data);
+    rm.prepare_map(SUBDEVICE, SHARED_DATA, length, &mapped)?;
     Ok(Some(DriverPage::of_mapping(&mapped)?))
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From a file operation to a proxied call: a process in an ioctl and the tenant whose file it holds
-//! are, together, what [`crate::proxy`] works on.
+//! From a file operation to a proxied call: a process in an ioctl and the tenant whose file it
+//! holds are, together, what [`crate::proxy`] works on.
 
 mod endpoint;
 
@@ -8,19 +8,17 @@ use crate::{
     nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
     os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
-    proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
+    proxy::{self, Call, Errno, FileAt, Held, Host, Part, Role, Route, Session, UserAddr},
     registry::{Endpoint, File, Tenant, Unbalanced},
 };
 use kernel::prelude::*;
 
-/// A process inside an ioctl on a tenant's file.
-struct TenantCall<'a, 'b> {
+/// A call for a tenant. `C` is the process inside an ioctl on one of its files, or `()` for what
+/// the host's root changes.
+struct TenantCall<'a, C> {
     tenant: &'a Tenant,
-    caller: &'a Caller<'b>,
+    caller: C,
 }
-
-/// No process's call: what the host's root changes for a tenant.
-struct Upkeep<'a>(&'a Tenant);
 
 impl Held for HeldFile<Endpoint> {
     fn session(&self) -> Session {
@@ -28,7 +26,7 @@ impl Held for HeldFile<Endpoint> {
     }
 }
 
-impl TenantCall<'_, '_> {
+impl TenantCall<'_, &Caller<'_>> {
     /// Calls the driver.
     fn pass(
         &self,
@@ -41,7 +39,52 @@ impl TenantCall<'_, '_> {
     }
 }
 
-impl Call for TenantCall<'_, '_> {
+impl<C> Host for TenantCall<'_, C> {
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        let file = self.tenant.uvm_file(file).ok_or(Errno::EBADF)?;
+        file.forward(request, parts).map_err(errno)
+    }
+
+    fn has_doorbell(&self, gpu: GpuId) -> bool {
+        self.tenant.has_doorbell(gpu)
+    }
+
+    /// The clock by which the GPU's thread looks.
+    fn uptime_s(&self) -> u64 {
+        os_interface::thread::now() / 1_000_000_000
+    }
+
+    fn tables(&self) -> &'static Tables {
+        self.tenant.tables()
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        self.tenant.gpu_by_uuid(uuid)
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        self.tenant.gpu_by_id(id)
+    }
+
+    fn card(&self, number: usize) -> Option<Card> {
+        self.tenant.card(number)
+    }
+
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        self.tenant.with_accounting(work)
+    }
+
+    fn look<R>(&mut self, work: impl FnOnce(&Accounting) -> R) -> R {
+        self.tenant.look(work)
+    }
+}
+
+impl Call for TenantCall<'_, &Caller<'_>> {
     type Held = HeldFile<Endpoint>;
 
     fn hold(&mut self, descriptor: i32) -> Option<HeldFile<Endpoint>> {
@@ -94,15 +137,6 @@ impl Call for TenantCall<'_, '_> {
         }
     }
 
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
-        forward_on(self.tenant, file, request, parts)
-    }
-
     fn unmap(&mut self, base: u64, length: u64) {
         let gone = self.caller.unmap(os_interface::UserAddr::new(base), length);
         // The task is being killed: its memory goes with it.
@@ -121,10 +155,6 @@ impl Call for TenantCall<'_, '_> {
         driver.passing_client().map(Some).map_err(|_| Errno::ENOMEM)
     }
 
-    fn has_doorbell(&self, gpu: GpuId) -> bool {
-        self.tenant.has_doorbell(gpu)
-    }
-
     fn show_doorbell(&mut self, descriptor: i32) {
         if let Some(held) = self.hold(descriptor) {
             held.file().show_doorbell();
@@ -133,26 +163,6 @@ impl Call for TenantCall<'_, '_> {
 
     fn process(&self) -> ProcessId {
         ProcessId(self.caller.process())
-    }
-
-    fn uptime_s(&self) -> u64 {
-        uptime_s()
-    }
-
-    fn tables(&self) -> &'static Tables {
-        self.tenant.tables()
-    }
-
-    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
-        self.tenant.gpu_by_uuid(uuid)
-    }
-
-    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
-        self.tenant.gpu_by_id(id)
-    }
-
-    fn card(&self, number: usize) -> Option<Card> {
-        self.tenant.card(number)
     }
 
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
@@ -185,103 +195,6 @@ impl Call for TenantCall<'_, '_> {
             );
         }
     }
-
-    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
-        self.tenant.with_accounting(work)
-    }
-
-    fn look<R>(&mut self, work: impl FnOnce(&Accounting) -> R) -> R {
-        self.tenant.look(work)
-    }
-}
-
-impl Call for Upkeep<'_> {
-    type Held = HeldFile<Endpoint>;
-
-    /// There is no program whose descriptors they could be.
-    fn hold(&mut self, _descriptor: i32) -> Option<HeldFile<Endpoint>> {
-        None
-    }
-
-    fn forward_holding(
-        &mut self,
-        _: u32,
-        _: &mut [Part<'_>],
-        _: FileAt<'_, HeldFile<Endpoint>>,
-    ) -> Result<i32, Errno> {
-        Err(Errno::EINVAL)
-    }
-
-    fn read(&mut self, _from: UserAddr, _into: &mut [u8]) -> Result<(), Errno> {
-        Err(Errno::EFAULT)
-    }
-
-    fn write(&mut self, _to: UserAddr, _from: &[u8]) -> Result<(), Errno> {
-        Err(Errno::EFAULT)
-    }
-
-    fn forward(&mut self, _: u32, _: &mut [Part<'_>], _: Route) -> Result<i32, Errno> {
-        Err(Errno::EINVAL)
-    }
-
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
-        forward_on(self.0, file, request, parts)
-    }
-
-    fn unmap(&mut self, _base: u64, _length: u64) {}
-
-    fn process(&self) -> ProcessId {
-        // Nobody's: 0 is the number of no process.
-        ProcessId(0)
-    }
-
-    fn uptime_s(&self) -> u64 {
-        uptime_s()
-    }
-
-    fn tables(&self) -> &'static Tables {
-        self.0.tables()
-    }
-
-    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
-        self.0.gpu_by_uuid(uuid)
-    }
-
-    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
-        self.0.gpu_by_id(id)
-    }
-
-    fn card(&self, number: usize) -> Option<Card> {
-        self.0.card(number)
-    }
-
-    fn process_by_number(&self, _number: u32) -> Option<ProcessId> {
-        None
-    }
-
-    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
-        self.0.with_accounting(work)
-    }
-}
-
-fn forward_on(
-    tenant: &Tenant,
-    file: FileId,
-    request: u32,
-    parts: &mut [Part<'_>],
-) -> Result<i32, Errno> {
-    let file = tenant.uvm_file(file).ok_or(Errno::EBADF)?;
-    file.forward(request, parts).map_err(errno)
-}
-
-/// The clock by which the GPU's thread looks.
-fn uptime_s() -> u64 {
-    os_interface::thread::now() / 1_000_000_000
 }
 
 /// The errno of a failed operation, as the pure code knows it.
@@ -310,14 +223,15 @@ fn ioctl(
 ) -> Result<i32> {
     let mut call = TenantCall {
         tenant: file.tenant(),
-        caller,
+        caller: &*caller,
     };
     let answer = proxy::ioctl(&mut call, &session(file), request, UserAddr(argument.get()));
     answer.map_err(|Errno(errno)| Error::from_errno(-errno))
 }
 
-/// A mapping of a tenant's UVM file was made. Where the driver has put pages in at once it is none of
-/// managed memory (`uvm_mem_map_cpu_user()` of a semaphore pool, uvm_mem.c), whose pages come with faults.
+/// A mapping of a tenant's UVM file was made. Where the driver has put pages in at once it is none
+/// of managed memory (`uvm_mem_map_cpu_user()` of a semaphore pool, uvm_mem.c), whose pages come
+/// with faults.
 fn mapped<'a>(
     file: &File,
     tenant: &Tenant,
@@ -340,7 +254,10 @@ fn mapped<'a>(
 /// Before the program gets the address of a mapping that [`mapped`] said this of.
 fn settle(file: &File, caller: &mut Caller<'_>, made: &Mapping, late: bool) {
     let tenant = file.tenant();
-    let mut call = TenantCall { tenant, caller };
+    let mut call = TenantCall {
+        tenant,
+        caller: &*caller,
+    };
     proxy::settle(&mut call, file.id(), made.start.get(), made.length, late);
 }
 
@@ -355,5 +272,8 @@ fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
 
 /// Has the driver follow a changed limit or mode of a tenant.
 pub fn rebalance(changed: Unbalanced<'_>) {
-    proxy::rebalance(&mut Upkeep(changed.tenant()));
+    proxy::rebalance(&mut TenantCall {
+        tenant: changed.tenant(),
+        caller: (),
+    });
 }

@@ -2,8 +2,8 @@
 //! What an instance is for: sets of calls, by the names that NVIDIA's containers know them by
 //! (`NVIDIA_DRIVER_CAPABILITIES`), and as gVisor's nvproxy divides the driver's calls among them.
 //!
-//! Each entry of the tables says which of the sets allow it, any of them. The lists in `tests/abi` say
-//! what belongs where.
+//! Each entry of the tables says which of the sets allow it, any of them. The lists in `tests/abi`
+//! say what belongs where.
 
 use crate::uapi::capability;
 use core::fmt;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The classes of objects that containers may have, with the size of their parameters.
 
-use super::capability::Capabilities;
-use super::handle::ClassId;
+use super::{capability::Capabilities, handle::ClassId};
 
-/// What an object is to the module. Classes of one kind differ in the GPU's generation only.
+/// What an object is to the module. Classes of one kind differ only in the GPU's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A client. Made without a parent.
@@ -64,6 +63,15 @@ pub const NV01_MEMORY_SYSTEM_OS_DESCRIPTOR: ClassId = ClassId(0x71);
 /// A range of an address space.
 pub const NV50_MEMORY_VIRTUAL: ClassId = ClassId(0x50a0);
 
+/// Whether the driver takes a class without parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// A null pointer will do.
+    Optional,
+    /// It refuses a null pointer.
+    Required,
+}
+
 /// One class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassEntry {
@@ -75,14 +83,14 @@ pub struct ClassEntry {
     pub params: u32,
     /// What it is.
     pub kind: Kind,
-    /// Whether the driver takes no parameters (a null pointer) too.
-    pub optional: bool,
+    /// Whether the parameters may be left out.
+    pub presence: Presence,
     /// The sets of capabilities that allow it.
     pub capabilities: Capabilities,
-    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own. The driver
-    /// asks for none of them whose it is: a device takes over the address space of any client
-    /// (`deviceInitClientShare()` in src/nvidia/src/kernel/gpu/device_share.c), a debugger reads the
-    /// memory of any.
+    /// Where its parameters name a client (`u32`): 0, or one that must be the caller's own. The
+    /// driver asks for none of them whose it is: a device takes over the address space of any
+    /// client (`deviceInitClientShare()` in src/nvidia/src/kernel/gpu/device_share.c), a debugger
+    /// reads the memory of any.
     pub clients: &'static [usize],
 }
 
@@ -91,7 +99,7 @@ pub(super) const fn entry(
     name: &'static str,
     params: u32,
     kind: Kind,
-    optional: bool,
+    presence: Presence,
     capabilities: Capabilities,
     clients: &'static [usize],
 ) -> ClassEntry {
@@ -100,7 +108,7 @@ pub(super) const fn entry(
         name,
         params,
         kind,
-        optional,
+        presence,
         capabilities,
         clients,
     }

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The controls that containers may use, with the size of their parameters and the pointers in them.
+//! The controls that containers may use, with the size of their parameters and the pointers in
+//! them.
 
-use super::capability::Capabilities;
-use super::handle::ControlCmd;
-use super::wire::Field;
+use super::{
+    capability::Capabilities,
+    class::Kind,
+    fb::FbReport,
+    handle::ControlCmd,
+    names::{GpuNames, ProcessNames},
+    wire::Field,
+};
 
-/// Most bytes of parameters that a control may have here: a piece of a call must fit a slot of the
-/// module's scratch memory. The driver's own limit is 1 MiB (`RMAPI_PARAM_COPY_MAX_PARAMS_SIZE`,
-/// src/nvidia/inc/kernel/rmapi/param_copy.h); of the controls in the tables none comes near. The largest that a
-/// program was seen to use is nvidia-smi -q's to the firmware, 0x2080a0a4 with 67,396 bytes.
+/// Most bytes of a control's parameters, and of a list behind a pointer in them: each must fit a
+/// slot of the module's scratch memory. `tests/abi/generate.py` reads this number.
+///
+/// The driver's own limit is 1 MiB (`RMAPI_PARAM_COPY_MAX_PARAMS_SIZE`,
+/// src/nvidia/inc/kernel/rmapi/param_copy.h); no control in the tables comes near. The largest that
+/// a program was seen to use is nvidia-smi -q's to the firmware, 0x2080a0a4 with 67,396 bytes.
 pub const LARGEST_PARAMS: u32 = 96 << 10;
 
 /// Which way the bytes behind a pointer go.
@@ -32,7 +40,7 @@ pub enum Length {
         at: usize,
         /// Bytes of one element.
         elem: usize,
-        /// Most elements: what the driver takes, or what fits a piece of 64 KiB if that is less.
+        /// Most elements: what the driver takes, or what fits [`LARGEST_PARAMS`] if that is less.
         max: usize,
     },
     /// The same for the square of the `u32` at `at`: a table of pairs.
@@ -46,8 +54,9 @@ pub enum Length {
     },
 }
 
-/// A pointer in a control's parameters, behind which the driver reads or writes (it copies them as
-/// `embedded_param_copy.c` or the handlers of deprecated controls say). A null pointer passes nothing.
+/// A pointer in a control's parameters, behind which the driver reads or writes. (It copies them as
+/// `embedded_param_copy.c` or the handlers of deprecated controls say.) A null pointer passes
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
     /// Where the pointer (`u64`) lies in the parameters.
@@ -74,58 +83,87 @@ impl Pointer {
     }
 }
 
-/// Sets how long a channel group runs before another one has its turn.
-pub const SET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0103);
-/// Asks for it.
-pub const GET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0104);
-/// Takes a channel group off the GPU.
-pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
-/// Reserves the GPU for one client, where the administrator has set it to exclusive use
-/// (`subdeviceCtrlCmdGpuAcquireComputeModeReservation_IMPL()`, subdevice_ctrl_gpu_kernel.c).
-pub const ACQUIRE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0145);
-/// Ends that.
-pub const RELEASE_COMPUTE_MODE_RESERVATION: ControlCmd = ControlCmd(0x2080_0146);
-/// Keeps the clocks of the whole GPU down while a program wants it.
-pub const PERF_CUDA_LIMIT: ControlCmd = ControlCmd(0x0080_1909);
-/// Makes the timestamps of the whole GPU finer while a program wants it.
-pub const SET_GR_TICK_FREQ: ControlCmd = ControlCmd(0x2080_0407);
-/// What the processes of the GPU did in the last seconds.
-pub const GPUMON_SAMPLES: ControlCmd = ControlCmd(0x2080_2096);
-/// Raises the GPU's clocks.
-pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
-
-/// Puts an object behind a descriptor.
-pub const EXPORT_OBJECT_TO_FD: ControlCmd = ControlCmd(0x3d05);
-/// Takes it from there.
-pub const IMPORT_OBJECT_FROM_FD: ControlCmd = ControlCmd(0x3d06);
-/// Asks what is behind a descriptor.
-pub const GET_EXPORT_OBJECT_INFO: ControlCmd = ControlCmd(0x3d08);
-/// Puts objects behind a descriptor.
-pub const EXPORT_OBJECTS_TO_FD: ControlCmd = ControlCmd(0x3d0b);
-/// Takes them from there.
-pub const IMPORT_OBJECTS_FROM_FD: ControlCmd = ControlCmd(0x3d0c);
-
-/// What is to be watched about a control, beside its client, object and sizes. Nothing that these
-/// say makes one safe by itself: it is for the code that acts on it.
+/// What is done about a control beside checking its client, object, sizes and pointers. Each row of
+/// `tests/abi/controls.txt` says it, and the proxy does what the row says.
+///
+/// To add a control: see CONTRIBUTING.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Care {
-    /// Nothing.
+    /// Nothing: it passes as it is.
     Plain,
-    /// It names GPUs, in what it takes or gives: those of other tenants too.
-    Gpus,
-    /// It names processes.
-    Processes,
-    /// It tells how much memory there is.
-    Memory,
+    /// It names GPUs, in what it takes or in what it reports. The tenant sees its own.
+    Gpus(GpuNames),
+    /// It names processes. The tenant sees its own.
+    Processes(ProcessNames),
+    /// It reports how much memory there is. The tenant sees its share.
+    Memory(FbReport),
+    /// It reports what the GPU can do. The tenant's GPU has no dma-bufs.
+    Features,
     /// It gives others the use of an object.
     Share,
-    /// It puts objects behind a descriptor, or takes them from one: memory that outlives its object.
-    Export,
-    /// It changes how channels are scheduled.
+    /// It puts objects behind a descriptor, or takes them from one: memory that outlives its
+    /// object.
+    Export(Exported),
+    /// It puts channels on the runlist.
     Schedule,
-    /// It never reaches the driver, and the program is told that it has worked: it would take the GPU,
-    /// or time on it, from others, or tell of them, and programs use it as a matter of course.
-    Answer,
+    /// It never reaches the driver, and the program is told that it has worked. It would take the
+    /// GPU, or time on it, from others, or report what they do, and programs use it as a matter of
+    /// course.
+    Answer(Answered),
+}
+
+impl Care {
+    /// Whether the driver's report has more in it than is the tenant's: all GPUs or processes, a
+    /// GPU's whole memory. Such a report is cut down before the program can read it.
+    ///
+    /// None of these controls has an address among its parameters, but for [`FbReport::Info`] that
+    /// of its list.
+    pub const fn tells_too_much(self) -> bool {
+        match self {
+            Self::Gpus(names) => names.given().is_empty(),
+            Self::Processes(ProcessNames::Listed) | Self::Memory(_) => true,
+            // It reports on what it is given alone.
+            Self::Processes(ProcessNames::Given) => false,
+            Self::Plain
+            | Self::Features
+            | Self::Share
+            | Self::Export(_)
+            | Self::Schedule
+            | Self::Answer(_) => false,
+        }
+    }
+}
+
+/// A control that puts objects behind a descriptor, or takes them from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exported {
+    /// Puts one object behind it.
+    Put,
+    /// Puts several objects behind it.
+    PutMany,
+    /// Takes one object from behind it.
+    Take,
+    /// Takes several objects from behind it.
+    TakeMany,
+    /// Asks what is behind it.
+    Ask,
+}
+
+/// A control that is answered in the driver's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answered {
+    /// Has no effect on an object of this kind, and is refused on others.
+    Ignored(Kind),
+    /// Sets how long a channel group runs before another one has its turn. It is remembered.
+    SetTimeslice,
+    /// Asks for that.
+    GetTimeslice,
+    /// Takes a channel group off the GPU. Its limits are checked, and it has no effect.
+    Preempt,
+    /// Raises the GPU's clocks. The module does so itself when programs wait for work.
+    PerfBoost,
+    /// Asks what the processes of the GPU did in the last seconds. It has no sample.
+    Samples,
 }
 
 /// One control.
@@ -137,7 +175,7 @@ pub struct ControlEntry {
     pub name: &'static str,
     /// Bytes of its parameters: the driver refuses any other size. 0: it has none.
     pub params: u32,
-    /// What is to be watched.
+    /// What is done about it.
     pub care: Care,
     /// The pointers in them.
     pub pointers: &'static [Pointer],

@@ -2,8 +2,11 @@
 //! The escapes: requests of `/dev/nvidiactl` and `/dev/nvidiaN`, told apart by the number in the
 //! request code (nv_escape.h, nv-ioctl-numbers.h, nv-ioctl-numa.h).
 
-use super::capability::{Capabilities, BASE, GRAPHICS, VIDEO, WORK};
-use super::nvos::{self, *};
+use super::{
+    capability::{Capabilities, BASE, GRAPHICS, VIDEO, WORK},
+    nvos::{self, *},
+    wire::Field,
+};
 
 /// On which of the devices the driver takes an escape (`NV_CTL_DEVICE_ONLY` and
 /// `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`).
@@ -101,6 +104,36 @@ macro_rules! escapes {
             }
         }
     };
+}
+
+impl Escape {
+    /// Where the driver's status stands in an argument of `size` bytes; `None` for an escape that
+    /// fails with an errno alone.
+    pub const fn status(self, size: usize) -> Option<Field<u32>> {
+        Some(match self {
+            Self::RmAllocMemory => nvos02::STATUS,
+            Self::RmFree => nvos00::STATUS,
+            Self::RmControl => nvos54::STATUS,
+            Self::RmAlloc if size == nvos21::SIZE => nvos21::STATUS,
+            Self::RmAlloc => nvos64::STATUS,
+            Self::RmDupObject => nvos55::STATUS,
+            Self::RmShare => nvos57::STATUS,
+            Self::RmIdleChannels => nvos30::STATUS,
+            Self::RmVidHeapControl => nvos32::STATUS,
+            Self::RmMapMemory => nvos33::STATUS,
+            Self::RmUnmapMemory => nvos34::STATUS,
+            Self::RmAllocContextDma2 => nvos39::STATUS,
+            Self::RmUpdateDeviceMappingInfo => nvos56::STATUS,
+            Self::AllocOsEvent => os_event::STATUS,
+            Self::FreeOsEvent => free_os_event::STATUS,
+            // Structs that have grown with the branches: the last field, before four bytes of
+            // padding.
+            Self::RmMapMemoryDma | Self::RmUnmapMemoryDma | Self::ExportToDmabufFd => {
+                Field::at(size.saturating_sub(8))
+            }
+            _ => return None,
+        })
+    }
 }
 
 escapes! {
@@ -226,18 +259,18 @@ use Devices::{Both, Control, Gpu};
 use Escape::*;
 use Verdict::{Forward, Inspect};
 
-/// The escapes, by number: the same in all branches (535 has no `NV_ESC_WAIT_OPEN_COMPLETE`, and says so
-/// itself). Why some are refused:
+/// The escapes, by number: the same in all branches (535 has no `NV_ESC_WAIT_OPEN_COMPLETE`, and
+/// says so itself). Why some are refused:
 ///
-/// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status, interrupt
-///   register, NUMA onlining; idling of anybody's channels, which is answered where graphics is allowed (Vulkan
-///   asks for it and does without);
+/// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status,
+///   interrupt register, NUMA onlining; idling of anybody's channels, which is answered where
+///   graphics is allowed (Vulkan asks for it and does without);
 /// * displays alone use them: vblank callbacks, event data, binding of context DMA;
 /// * superseded: allocation without parameters, export and import outside of controls.
 ///
-/// Memory that leaves by a dma-buf would leave the tenant too: whoever imports it (another driver) keeps it
-/// alive where nobody is charged, and the driver looks up the client whose memory it is as the kernel,
-/// whoever asks. So that is answered as on a GPU that has none.
+/// Memory that leaves by a dma-buf would leave the tenant too: whoever imports it (another driver)
+/// keeps it alive where nobody is charged, and the driver looks up the client whose memory it is as
+/// the kernel, whoever asks. So that is answered as on a GPU that has none.
 pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
     entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect).only(WORK),
     refused(RmAllocObject),

@@ -1,38 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The controls that tell how much memory a GPU has, and what it can do with it: a list of index and
-//! number. The index says what the number is; the numbers of memory are in KiB.
+//! The controls that report how much memory a GPU has, and what it can do with it: a list of index
+//! and number. The index says what the number is. The numbers of memory are in KiB.
 
 pub use super::generated::params::{fb_region, fb_regions};
 
-use super::generated::params::{fb_get_info, fb_get_info_v2, fb_pair};
-use super::handle::ControlCmd;
-use super::wire::Field;
+use super::{
+    generated::params::{fb_get_info, fb_get_info_v2, fb_pair},
+    handle::ControlCmd,
+    wire::Field,
+};
 
-/// The list lies behind [`fb_get_info::FB_INFO_LIST`].
+/// A report of how much memory there is (ctrl2080fb.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FbReport {
+    /// Pairs behind [`fb_get_info::FB_INFO_LIST`].
+    Info,
+    /// Pairs in the parameters, from [`LIST_V2`] on.
+    InfoV2,
+    /// The pieces that the memory has: a list in the parameters ([`fb_regions`]).
+    Regions,
+}
+
+/// The control of [`FbReport::Info`].
 pub const FB_GET_INFO: ControlCmd = ControlCmd(0x2080_1301);
-/// The list lies in the parameters, from [`LIST_V2`] on.
+/// The control of [`FbReport::InfoV2`], which the module calls itself.
 pub const FB_GET_INFO_V2: ControlCmd = ControlCmd(0x2080_1303);
 
-/// The pieces that the memory has: a list in the parameters ([`fb_regions`]).
-pub const FB_GET_REGIONS: ControlCmd = ControlCmd(0x2080_1320);
-/// What a GPU can do, in a list of the same form as that of [`FB_GET_INFO_V2`]
-/// (`NV2080_CTRL_CMD_GPU_GET_INFO_V2`, ctrl2080gpu.h).
-pub const GPU_GET_INFO_V2: ControlCmd = ControlCmd(0x2080_0102);
-/// The bits of its [`INDEX`] that say which number (`NV2080_CTRL_GPU_INFO_INDEX_INDEX`).
+/// The bits of an [`INDEX`] of `NV2080_CTRL_CMD_GPU_GET_INFO_V2` that say which number
+/// (`NV2080_CTRL_GPU_INFO_INDEX_INDEX`, ctrl2080gpu.h). Its list has the form of
+/// [`FbReport::InfoV2`]'s.
 pub const GPU_INDEX_MASK: u32 = 0x00ff_ffff;
 /// Whether memory can be given to other devices by a dma-buf
 /// (`NV2080_CTRL_GPU_INFO_INDEX_DMABUF_CAPABILITY`; the same in 535 to 595).
 pub const GPU_DMABUF_CAPABILITY: u32 = 0x3d;
 
-/// How many pieces the list of [`FB_GET_REGIONS`] has room for
-/// (`NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO_MAX_ENTRIES`; the same in 535 to 595, which differ in the length of one).
+/// How many pieces the list of [`FbReport::Regions`] has room for
+/// (`NV2080_CTRL_CMD_FB_GET_FB_REGION_INFO_MAX_ENTRIES`). 535 to 595 have the same number, and
+/// differ in the length of a piece.
 pub const MOST_REGIONS: usize = 16;
 
-/// How many pairs the list of [`FB_GET_INFO`] has.
+/// How many pairs the list of [`FbReport::Info`] has.
 pub const COUNT: Field<u32> = fb_get_info::FB_INFO_LIST_SIZE;
-/// How many pairs the list of [`FB_GET_INFO_V2`] has.
+/// How many pairs the list of [`FbReport::InfoV2`] has.
 pub const COUNT_V2: Field<u32> = fb_get_info_v2::FB_INFO_LIST_SIZE;
-/// Where the list of [`FB_GET_INFO_V2`] begins in its parameters.
+/// Where the list of [`FbReport::InfoV2`] begins in its parameters.
 pub const LIST_V2: usize = fb_get_info_v2::FB_INFO_LIST;
 /// Bytes of a pair.
 pub const PAIR: usize = fb_pair::SIZE;

@@ -36,8 +36,8 @@ number! {
     ClientHandle
 }
 impl ClientHandle {
-    /// Where the numbers of clients begin that are not the driver's own (`RS_CLIENT_HANDLE_BASE`, resserv.h); the
-    /// kernel's have the same.
+    /// Where the numbers of clients begin that are not the driver's own (`RS_CLIENT_HANDLE_BASE`,
+    /// resserv.h); the kernel's have the same.
     pub const BASE: u32 = 0xc1d0_0000;
     /// After so many clients (`RS_CLIENT_HANDLE_MAX`) they begin anew.
     const COUNT: u32 = 0x10_0000;
@@ -75,7 +75,8 @@ impl ClientHandle {
 
 impl ControlCmd {
     /// Set in the controls that the driver hands on unseen to the GPU's own firmware
-    /// (`RM_GSS_LEGACY_MASK` in rmapi_gss_legacy_control.c); their parameters have no public layout.
+    /// (`RM_GSS_LEGACY_MASK` in rmapi_gss_legacy_control.c); their parameters have no public
+    /// layout.
     pub const GSS_LEGACY: u32 = 0x8000;
 
     /// Set as well in those of them that the driver takes from administrators alone

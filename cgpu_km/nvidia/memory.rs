@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How much video memory an allocation takes.
 //!
-//! `vidmemConstruct_IMPL()` (src/nvidia/src/kernel/mem_mgr/video_mem.c) takes pages from the physical
-//! memory allocator (PMA), of a size that `memmgrDeterminePageSize_IMPL()`
+//! `vidmemConstruct_IMPL()` (src/nvidia/src/kernel/mem_mgr/video_mem.c) takes pages from the
+//! physical memory allocator (PMA), of a size that `memmgrDeterminePageSize_IMPL()`
 //! (gpu/mem_mgr/mem_mgr.c) chooses, and tells the size of the object afterwards. What is sure, for
 //! every GPU of the open driver (Turing and later), in 535 to 595:
 //!
 //! * `attr` names a page size, or the driver chooses: 2 MiB for 2 MiB and more, 64 KiB below.
-//! * PMA gives no less than 64 KiB at a time. An object of 4 KiB pages tells a size in steps of 4 KiB
-//!   all the same, so the told size can be less than what is gone: a charge must not follow it down.
-//! * The alignment moves an object and makes none bigger, but at a fixed address, where both ends are
-//!   rounded to it.
+//! * PMA gives no less than 64 KiB at a time. An object of 4 KiB pages tells a size in steps of 4
+//!   KiB all the same, so the told size can be less than what is gone: a charge must not follow it
+//!   down.
+//! * The alignment moves an object and makes none bigger, but at a fixed address, where both ends
+//!   are rounded to it.
 //! * Compression rounds to its own unit, of at most 256 KiB. This only matters below 2 MiB.
 //! * Size 0 is refused; the width, height and pitch of a picture are not looked at for the size.
 //!
 //! The recordings (H200) have the second case of the first rule only: each of their allocations, of
-//! 2 MiB to 1 GiB, took its size rounded to 2 MiB. Not covered: memory that is also the host's (NUMA
-//! machines), where contiguous pieces come in powers of two.
+//! 2 MiB to 1 GiB, took its size rounded to 2 MiB. Not covered: memory that is also the host's
+//! (NUMA machines), where contiguous pieces come in powers of two.
 
 /// Bytes, in and out: what was taken.
 pub use super::generated::params::memory::LEN as SIZE;
@@ -26,15 +27,16 @@ pub use super::generated::params::memory::{ALIGNMENT, ATTR, ATTR2, FLAGS};
 pub const FLAGS_FIXED_ADDRESS: u32 = 0x0000_0010;
 /// In [`FLAGS`]: [`ALIGNMENT`] counts (`NVOS32_ALLOC_FLAGS_ALIGNMENT_HINT` and `_FORCE`).
 pub const FLAGS_ALIGNMENT: u32 = 0x0000_0180;
-/// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`). The class of
-/// video memory refuses it.
+/// In [`FLAGS`]: a range of an address space, no memory (`NVOS32_ALLOC_FLAGS_VIRTUAL`). The class
+/// of video memory refuses it.
 pub const FLAGS_VIRTUAL: u32 = 0x0008_0000;
-/// In [`FLAGS`], of a range: its page tables are made as they are needed (`NVOS32_ALLOC_FLAGS_LAZY`), are
-/// somebody else's (`NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED`).
+/// In [`FLAGS`], of a range: its page tables are made as they are needed
+/// (`NVOS32_ALLOC_FLAGS_LAZY`), are somebody else's (`NVOS32_ALLOC_FLAGS_EXTERNALLY_MANAGED`).
 pub const FLAGS_LAZY: u32 = 0x0000_0400;
 /// See [`FLAGS_LAZY`].
 pub const FLAGS_EXTERNALLY_MANAGED: u32 = 0x0040_0000;
-/// In [`FLAGS`], of a range: it reads as zeros where nothing is mapped (`NVOS32_ALLOC_FLAGS_SPARSE`).
+/// In [`FLAGS`], of a range: it reads as zeros where nothing is mapped
+/// (`NVOS32_ALLOC_FLAGS_SPARSE`).
 pub const FLAGS_SPARSE: u32 = 0x0400_0000;
 /// In the flags of the older heap interface: the caller chose the handle
 /// (`NVOS32_ALLOC_FLAGS_MEMORY_HANDLE_PROVIDED`).
@@ -49,9 +51,9 @@ const HUGE: u64 = 2 * MIB;
 /// The largest unit of compression (`comprPageSize`).
 const COMPRESSION: u64 = 256 * KIB;
 
-/// Whether memory is asked for in video memory (`NVOS32_ATTR_LOCATION` is `VIDMEM`). With the others
-/// (`PCI`, `ANY`) the class of video memory refuses, and the older heap interface makes memory of the
-/// host (`_rmVidHeapControlAllocCommon()`).
+/// Whether memory is asked for in video memory (`NVOS32_ATTR_LOCATION` is `VIDMEM`). With the
+/// others (`PCI`, `ANY`) the class of video memory refuses, and the older heap interface makes
+/// memory of the host (`_rmVidHeapControlAllocCommon()`).
 pub const fn is_video(attr: u32) -> bool {
     (attr >> 25) & 0x3 == 0
 }
@@ -62,8 +64,8 @@ pub const fn uses_egm(attr2: u32) -> bool {
     attr2 & 1 << 24 != 0
 }
 
-/// Bytes of a page of the memory (`NVOS32_ATTR_PAGE_SIZE`, `NVOS32_ATTR2_PAGE_SIZE_HUGE`), but at least
-/// what PMA gives.
+/// Bytes of a page of the memory (`NVOS32_ATTR_PAGE_SIZE`, `NVOS32_ATTR2_PAGE_SIZE_HUGE`), but at
+/// least what PMA gives.
 const fn page(size: u64, attr: u32, attr2: u32) -> u64 {
     match ((attr >> 23) & 0x3, (attr2 >> 20) & 0x3) {
         // Default.
@@ -90,8 +92,8 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// The largest that all of some numbers are multiples of; the numbers are or-ed together. So the driver
-    /// chooses (`uvm_map_external_allocation_on_gpu()`, uvm_map_external.c).
+    /// The largest that all of some numbers are multiples of; the numbers are or-ed together. So
+    /// the driver chooses (`uvm_map_external_allocation_on_gpu()`, uvm_map_external.c).
     pub const fn dividing(numbers: u64) -> Self {
         if numbers % BIG != 0 {
             Self::Small
@@ -130,14 +132,15 @@ pub fn page_size_of(params: &[u8]) -> PageSize {
 }
 
 /// Whether the driver makes the page tables of a range of addresses with the range
-/// (`virtmemConstruct_IMPL()` in virtual_mem.c, `gvaspaceAlloc_IMPL()` in gpu_vaspace.c), and not when something
-/// is mapped there. CUDA asks for none. Sparse ranges are taken for such; their tables are fewer.
+/// (`virtmemConstruct_IMPL()` in virtual_mem.c, `gvaspaceAlloc_IMPL()` in gpu_vaspace.c), and not
+/// when something is mapped there. CUDA asks for none. Sparse ranges are taken for such; their
+/// tables are fewer.
 pub const fn makes_tables(flags: u32) -> bool {
     flags & FLAGS_SPARSE != 0 || flags & (FLAGS_LAZY | FLAGS_EXTERNALLY_MANAGED) == 0
 }
 
-/// Bytes that the driver takes for a request for `size`; more than there can be where no `u64` holds
-/// them.
+/// Bytes that the driver takes for a request for `size`; more than there can be where no `u64`
+/// holds them.
 pub fn taken(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) -> u64 {
     let mut unit = page(size, attr, attr2);
     // NVOS32_ATTR_COMPR

@@ -2,7 +2,6 @@
 //! The arguments of the escapes, and the request codes that carry them.
 
 pub use super::generated::nvos::*;
-use super::wire::Field;
 
 /// Type ("magic") of the request codes (`NV_IOCTL_MAGIC`, nv-ioctl-numbers.h).
 pub const MAGIC: u8 = b'F';
@@ -15,13 +14,9 @@ pub type Card = [u8; card_info::SIZE];
 /// Bytes of one GPU id in the argument of `NV_ESC_ATTACH_GPUS_TO_FD`.
 pub const GPU_ID_SIZE: usize = 4;
 
-/// Sizes of the argument of `NV_ESC_EXPORT_TO_DMABUF_FD` (`nv_ioctl_export_to_dma_buf_fd_t`, nv-ioctl.h):
-/// before 570, and since.
+/// Sizes of the argument of `NV_ESC_EXPORT_TO_DMABUF_FD` (`nv_ioctl_export_to_dma_buf_fd_t`,
+/// nv-ioctl.h): before 570, and since.
 pub const DMA_BUF_SIZES: [usize; 2] = [2600, 2608];
-/// Where its status stands, 32 bits wide before the padding at the end.
-pub const fn dma_buf_status(size: usize) -> Field<u32> {
-    Field::at(size.saturating_sub(8))
-}
 
 /// [`nvos32::FUNCTION`]: allocate.
 pub const FUNCTION_ALLOC_SIZE: u32 = 2;
@@ -41,7 +36,8 @@ pub const IDLE_CHANNELS_WHICH: u32 = 0xf0;
 /// [`nvos46::FLAGS`]: what was mapped before in the same place stays in use by the GPU
 /// (`NVOS46_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
-/// [`nvos47::FLAGS`]: what is unmapped stays in use by the GPU (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
+/// [`nvos47::FLAGS`]: what is unmapped stays in use by the GPU
+/// (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
 
 /// Number and argument size in a request code. The driver looks at nothing else in it
@@ -52,8 +48,8 @@ pub fn request_parts(code: u32) -> (u8, usize) {
     (nr, usize::from(u16::from_le_bytes([low, high & 0x3f])))
 }
 
-/// The request code of an escape with an argument of `size` bytes, both read and written; `None` for
-/// a size that no code can hold (16 KiB and more).
+/// The request code of an escape with an argument of `size` bytes, both read and written; `None`
+/// for a size that no code can hold (16 KiB and more).
 pub fn request_code(nr: u8, size: usize) -> Option<u32> {
     let size = u16::try_from(size).ok().filter(|size| *size < 1 << 14)?;
     let [low, high] = size.to_le_bytes();

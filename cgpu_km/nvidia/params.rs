@@ -27,7 +27,8 @@ pub const PERF_BOOST_FLAGS_CMD: u32 = 0x3;
 pub const PERF_BOOST_CLEAR: u32 = 0;
 /// [`PERF_BOOST_FLAGS_CMD`]: to the highest (`_CMD_BOOST_TO_MAX`).
 pub const PERF_BOOST_TO_MAX: u32 = 2;
-/// [`perf_boost::FLAGS`]: for CUDA (`NV2080_CTRL_PERF_BOOST_FLAGS_CUDA_YES`). CUDA boosts and clears with it.
+/// [`perf_boost::FLAGS`]: for CUDA (`NV2080_CTRL_PERF_BOOST_FLAGS_CUDA_YES`). CUDA boosts and
+/// clears with it.
 pub const PERF_BOOST_CUDA: u32 = 1 << 4;
 /// Most of [`perf_boost::DURATION`], in seconds.
 pub const MOST_PERF_BOOST_S: u32 = 3600;
@@ -46,15 +47,15 @@ pub const IMPORT_TYPE_NONE: u8 = 0;
 pub const GPU_ID_END: u32 = 0xffff_ffff;
 
 /// Whether host memory that is registered with these flags of `NV_ESC_RM_ALLOC_MEMORY` is cached
-/// (`NVOS02_FLAGS_COHERENCY` is `CACHED` or `WRITE_BACK`, which the driver takes for the same). Without
-/// it the driver takes what is at the address for registers of a device too, by their frames and not by
-/// pages (`osCreateOsDescriptorFromIoMemory()`, osmemdesc.c).
+/// (`NVOS02_FLAGS_COHERENCY` is `CACHED` or `WRITE_BACK`, which the driver takes for the same).
+/// Without it the driver takes what is at the address for registers of a device too, by their
+/// frames and not by pages (`osCreateOsDescriptorFromIoMemory()`, osmemdesc.c).
 pub const fn is_cached_host_memory(flags: u32) -> bool {
     matches!((flags >> 12) & 0xf, 1 | 5)
 }
 
-/// Whether these flags of `NV_ESC_RM_ALLOC_MEMORY` ask for an object alone (`NVOS02_FLAGS_ALLOC` is `NONE`), and
-/// not for memory behind it.
+/// Whether these flags of `NV_ESC_RM_ALLOC_MEMORY` ask for an object alone (`NVOS02_FLAGS_ALLOC` is
+/// `NONE`), and not for memory behind it.
 pub const fn is_without_memory(flags: u32) -> bool {
     (flags >> 16) & 3 == 1
 }
@@ -65,8 +66,8 @@ const fn is_compute_engine(engine: u32) -> bool {
     engine < ENGINE_TYPE_COPY0
 }
 
-/// Whether a group of channels, or a channel, with these parameters is for compute: a program has one
-/// such group for each context.
+/// Whether a group of channels, or a channel, with these parameters is for compute: a program has
+/// one such group for each context.
 pub fn is_compute(kind: Kind, params: &[u8]) -> bool {
     let engine = match kind {
         Kind::ChannelGroup => nva06c::ENGINE_TYPE,
@@ -76,8 +77,8 @@ pub fn is_compute(kind: Kind, params: &[u8]) -> bool {
     engine.get(params).is_some_and(is_compute_engine)
 }
 
-/// The memory for which an object of NVLink's fabric is to be made; `None` where the parameters leave that for later
-/// (`NV00F8_ALLOC_FLAGS_FLEXIBLE_FLA`, cl00f8.h), which CUDA does not.
+/// The memory for which an object of NVLink's fabric is to be made; `None` where the parameters
+/// leave that for later (`NV00F8_ALLOC_FLAGS_FLEXIBLE_FLA`, cl00f8.h), which CUDA does not.
 pub fn fabric_memory(params: &[u8]) -> Option<ObjectHandle> {
     const FLEXIBLE: u32 = 1;
     let memory = fabric::H_VID_MEM
@@ -87,9 +88,10 @@ pub fn fabric_memory(params: &[u8]) -> Option<ObjectHandle> {
     sticks.then_some(ObjectHandle(memory))
 }
 
-/// What the page tables of a new address space take, in bytes, as measured on an H200 with driver 580
-/// (docs/measurements/2026-11-22-page-tables.md): nothing where they are somebody else's
-/// (`NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED`, nvos.h), UVM's above all, which are charged as they come.
+/// What the page tables of a new address space take, in bytes, as measured on an H200 with driver
+/// 580 (docs/measurements/2026-11-22-page-tables.md): nothing where they are somebody else's
+/// (`NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED`, nvos.h), UVM's above all, which are charged
+/// as they come.
 pub fn address_space_tables(params: &[u8]) -> u64 {
     const EXTERNALLY_OWNED: u32 = 1 << 3;
     match vaspace::FLAGS.get(params) {

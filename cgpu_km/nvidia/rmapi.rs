@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The interface that the driver has for other kernel modules, which nvidia-modeset uses: the same calls
-//! that programs make, with parameters in kernel memory and the rights of the kernel.
+//! The interface that the driver has for other kernel modules, which nvidia-modeset uses: the same
+//! calls that programs make, with parameters in kernel memory and the rights of the kernel.
 //!
-//! `nvidia_get_rm_ops()` (kernel-open/nvidia/nv-modeset-interface.c) gives a table of functions to who knows the
-//! driver's version. One of them takes a struct (`nvidia_kernel_rmapi_ops_t`, nv-kernel-rmapi-ops.h): which
-//! call, and a union of the calls' own structs.
+//! `nvidia_get_rm_ops()` (kernel-open/nvidia/nv-modeset-interface.c) gives a table of functions to
+//! who knows the driver's version. One of them takes a struct (`nvidia_kernel_rmapi_ops_t`,
+//! nv-kernel-rmapi-ops.h): which call, and a union of the calls' own structs.
 
 pub use super::generated::kernel::{disable_channels, operations, request, sample};
 
-use super::fb;
-use super::handle::ControlCmd;
-use super::names::{names, Names};
-use super::params::gpumon;
-use super::version::Branch;
-use super::wire::Field;
+use super::{handle::ControlCmd, params::gpumon, tables::Tables, version::Branch, wire::Field};
 
 /// Where the number of the call stands.
 pub const OPERATION: Field<u32> = request::OP;
@@ -31,30 +26,21 @@ pub const MAP: u32 = 0x21;
 /// `NV04_CONTROL`, with NVOS54.
 pub const CONTROL: u32 = 0x36;
 
-/// [`nvos33::FLAGS`](super::nvos::nvos33::FLAGS) for a mapping whose physical address is told, for whoever puts it into
-/// programs' memory as nvidia-drm does (`NVOS33_FLAGS_MEM_SPACE_USER`), and that is written to
-/// (`NVOS33_FLAGS_ACCESS_WRITE_ONLY`), as CUDA maps a doorbell.
+/// [`nvos33::FLAGS`](super::nvos::nvos33::FLAGS) for a mapping whose physical address is told, for
+/// whoever puts it into programs' memory as nvidia-drm does (`NVOS33_FLAGS_MEM_SPACE_USER`), and
+/// that is written to (`NVOS33_FLAGS_ACCESS_WRITE_ONLY`), as CUDA maps a doorbell.
 pub const MAP_FOR_PROGRAMS: u32 = 1 << 14 | 2;
+
+/// Whether a branch's control [reports more](super::control::Care::tells_too_much) than is a
+/// tenant's.
+pub fn tells_too_much(branch: Branch, cmd: ControlCmd) -> bool {
+    let entry = Tables::of(branch).and_then(|tables| tables.control(cmd));
+    entry.is_some_and(|entry| entry.care.tells_too_much())
+}
 
 /// Whether `NV04_ALLOC` takes NVOS64, as it does since 580.
 pub const fn has_long_alloc(branch: Branch) -> bool {
     matches!(branch, Branch::R580 | Branch::R595)
-}
-
-/// Controls that tell a program more than is its own: of all GPUs and processes, of a GPU's whole memory. None
-/// has an address among its parameters, but for [`fb::FB_GET_INFO`] that of its list.
-pub const fn tells_too_much(cmd: ControlCmd) -> bool {
-    use Names::*;
-    let has_memory = matches!(
-        cmd,
-        fb::FB_GET_INFO | fb::FB_GET_INFO_V2 | fb::FB_GET_REGIONS
-    );
-    let lists = names(cmd);
-    has_memory
-        || matches!(
-            lists,
-            Some(Attached | Probed | Instances | Active | Groups | Processes)
-        )
 }
 
 /// `NVA06C_CTRL_CMD_SET_TIMESLICE`, with [`timeslice`](super::params::timeslice).
@@ -63,6 +49,11 @@ pub const SET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0103);
 pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, with [`disable_channels`].
 pub const DISABLE_CHANNELS: ControlCmd = ControlCmd(0x2080_110b);
+
+/// `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`, with [`gpumon`].
+pub const GPUMON_SAMPLES: ControlCmd = ControlCmd(0x2080_2096);
+/// `NV2080_CTRL_CMD_PERF_BOOST`, with [`perf_boost`](super::params::perf_boost).
+pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
 
 /// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL`: samples of who was on the engines.
 pub const SAMPLE_TYPE: u8 = 2;
@@ -104,7 +95,8 @@ impl SampleLayout {
         }
     }
 
-    /// Fills in what the driver wants to find in the parameters, of which there are [`Self::ring`] bytes.
+    /// Fills in what the driver wants to find in the parameters, of which there are [`Self::ring`]
+    /// bytes.
     pub fn ask(self, params: &mut [u8]) {
         gpumon::TYPE.set(params, SAMPLE_TYPE);
         // CAST: below 2^16.
@@ -112,8 +104,8 @@ impl SampleLayout {
         gpumon::BUF_SIZE.set(params, bytes);
     }
 
-    /// What came back: when each sample was taken, by the driver's clock, and the process that was on the compute
-    /// engine then. In no order; the places that no sample is in yet are left out.
+    /// What came back: when each sample was taken, by the driver's clock, and the process that was
+    /// on the compute engine then. In no order; the places that no sample is in yet are left out.
     pub fn samples(self, params: &[u8]) -> impl Iterator<Item = (u64, Option<u32>)> + Clone + '_ {
         (0..SAMPLES).filter_map(move |index| {
             let at = gpumon::SAMPLES.checked_add(self.sample.checked_mul(index)?)?;

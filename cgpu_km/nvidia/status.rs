@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Statuses as the driver puts them into the answered structs (nvstatuscodes.h). The numbers are the
-//! same in all branches.
+//! Statuses as the driver puts them into the answered structs (nvstatuscodes.h). The numbers are
+//! the same in all branches.
 
 use core::fmt;
 

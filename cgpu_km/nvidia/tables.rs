@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The tables of each branch of the driver. Branches differ in little, so one has whole tables and the
-//! others what is other in them.
+//! The tables of each branch of the driver. Branches differ in little, so one has whole tables.
+//! Each other branch has what differs from its base.
 
-use super::class::ClassEntry;
-use super::control::ControlEntry;
-use super::escape::{self, EscapeEntry};
-use super::generated::{r535, r550, r570, r580, r595};
-use super::handle::{ClassId, ControlCmd};
-use super::uvm::UvmEntry;
-use super::version::{Branch, DriverVersion};
+use super::{
+    class::ClassEntry,
+    control::ControlEntry,
+    escape::{self, EscapeEntry},
+    handle::{ClassId, ControlCmd},
+    rusd::Layout,
+    uvm::UvmEntry,
+    version::DriverVersion,
+};
 
 /// Everything that is known of one branch.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub struct Tables {
     pub(super) controls: &'static [ControlEntry],
     /// Sorted by command.
     pub(super) uvm: &'static [UvmEntry],
+    /// The sections of `RM_USER_SHARED_DATA`. They are this branch's own, whatever its base has.
+    pub shared_data: Layout,
     /// What the base has and this branch has not.
     pub(super) absent: &'static Absent,
 }
@@ -36,18 +40,6 @@ pub(super) struct Absent {
 }
 
 impl Tables {
-    /// The tables of `branch`. `None`: they were not made, so a GPU with such a driver is refused
-    /// when it is attached.
-    pub const fn of(branch: Branch) -> Option<&'static Self> {
-        Some(match branch {
-            Branch::R535 => &r535::TABLES,
-            Branch::R550 => &r550::TABLES,
-            Branch::R570 => &r570::TABLES,
-            Branch::R580 => &r580::TABLES,
-            Branch::R595 => &r595::TABLES,
-        })
-    }
-
     /// The escape with this number; `None` for one that the driver does not know.
     pub fn escape(&self, nr: u8) -> Option<&'static EscapeEntry> {
         find(&escape::TABLE, |entry| entry.nr, nr)
@@ -63,8 +55,8 @@ impl Tables {
 
     /// The control; `None` for one that is refused (`NV_ERR_NOT_SUPPORTED`).
     ///
-    /// Controls of the firmware ([`ControlCmd::is_gss_legacy`]) have no public layout, so none is in
-    /// the tables; their parameters have the size that the caller says.
+    /// Controls of the firmware ([`ControlCmd::is_gss_legacy`]) have no public layout, so none is
+    /// in the tables; their parameters have the size that the caller says.
     pub fn control(&self, cmd: ControlCmd) -> Option<&'static ControlEntry> {
         find(self.controls, |entry| entry.cmd, cmd).or_else(|| {
             let base = self.base.filter(|_| !has(self.absent.controls, cmd))?;

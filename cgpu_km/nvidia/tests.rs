@@ -3,18 +3,21 @@
 
 mod docs;
 
-use super::class::Kind;
-use super::control::{Care, Direction, Length, LARGEST_PARAMS};
-use super::control::{ACQUIRE_COMPUTE_MODE_RESERVATION, RELEASE_COMPUTE_MODE_RESERVATION};
-use super::control::{GET_TIMESLICE, GPUMON_SAMPLES, PERF_BOOST, PREEMPT, SET_TIMESLICE};
-use super::escape::{self, Escape, Verdict};
-use super::handle::{ClassId, ClientHandle, ControlCmd};
-use super::status::NvStatus;
-use super::tables::Tables;
-use super::uvm::UvmKind;
-use super::version::{Branch, DriverVersion};
-use super::wire::{Field, Items, Wire};
-use super::{fb, memory, names, nvos, params, rmapi, uvm};
+use super::{
+    class::{Kind, Presence},
+    control::{Answered, Care, Direction, Exported, Length, LARGEST_PARAMS},
+    escape::{self, Escape, Verdict},
+    fb::{self, FbReport},
+    handle::{ClassId, ClientHandle, ControlCmd},
+    memory,
+    names::{GpuNames, ProcessNames},
+    nvos, params, rmapi,
+    status::NvStatus,
+    tables::Tables,
+    uvm::{self, UvmKind},
+    version::{Branch, DriverVersion},
+    wire::{Field, Items, Wire},
+};
 use proptest::prelude::*;
 
 fn r580() -> &'static Tables {
@@ -136,10 +139,12 @@ fn branches_differ_where_nvidia_changed_something() {
 
 #[test]
 fn everything_fits_a_scratch_slot() {
+    let largest = usize::try_from(LARGEST_PARAMS).expect("small");
     for (_, tables) in all() {
         for entry in tables.classes {
             assert!(entry.params <= LARGEST_PARAMS, "{}", entry.name);
-            assert!(entry.optional || entry.params > 0, "{}", entry.name);
+            let may_lack = entry.presence == Presence::Optional;
+            assert!(may_lack || entry.params > 0, "{}", entry.name);
         }
         for entry in tables.controls {
             assert!(entry.params <= LARGEST_PARAMS, "{}", entry.name);
@@ -151,7 +156,7 @@ fn everything_fits_a_scratch_slot() {
                 let end = u32::try_from(at + u32::SIZE).expect("small");
                 assert!(end <= entry.params, "{}", entry.name);
                 assert!(
-                    (1..=64 << 10).contains(&(elem * max)),
+                    (1..=largest).contains(&(elem * max)),
                     "{}: {elem} * {max}",
                     entry.name
                 );
@@ -253,21 +258,21 @@ fn request_codes_carry_number_and_size() {
 fn classes_of_580_are_those_of_the_recordings() {
     let class = |number| {
         let entry = r580().class(ClassId(number)).expect("allowed");
-        (entry.params, entry.kind, entry.optional)
+        (entry.params, entry.kind, entry.presence)
     };
-    assert_eq!(class(0x0), (4, Kind::Root, true));
-    assert_eq!(class(0x40), (128, Kind::VideoMemory, false));
-    assert_eq!(class(0x3e), (128, Kind::SystemMemory, false));
-    assert_eq!(class(0x73), (0, Kind::Inert, true));
-    assert_eq!(class(0x79), (24, Kind::Event, false));
-    assert_eq!(class(0x80), (56, Kind::Device, true));
-    assert_eq!(class(0xde), (8, Kind::SharedData, false));
-    assert_eq!(class(0x2080), (4, Kind::Subdevice, true));
-    assert_eq!(class(0x90f1), (56, Kind::VaSpace, false));
-    assert_eq!(class(0xa06c), (20, Kind::ChannelGroup, false));
-    assert_eq!(class(0xc86f), (368, Kind::Channel, false));
-    assert_eq!(class(0xc661), (2, Kind::UserMode, true));
-    assert_eq!(class(0xcbc0), (16, Kind::Engine, true));
+    assert_eq!(class(0x0), (4, Kind::Root, Presence::Optional));
+    assert_eq!(class(0x40), (128, Kind::VideoMemory, Presence::Required));
+    assert_eq!(class(0x3e), (128, Kind::SystemMemory, Presence::Required));
+    assert_eq!(class(0x73), (0, Kind::Inert, Presence::Optional));
+    assert_eq!(class(0x79), (24, Kind::Event, Presence::Required));
+    assert_eq!(class(0x80), (56, Kind::Device, Presence::Optional));
+    assert_eq!(class(0xde), (8, Kind::SharedData, Presence::Required));
+    assert_eq!(class(0x2080), (4, Kind::Subdevice, Presence::Optional));
+    assert_eq!(class(0x90f1), (56, Kind::VaSpace, Presence::Required));
+    assert_eq!(class(0xa06c), (20, Kind::ChannelGroup, Presence::Required));
+    assert_eq!(class(0xc86f), (368, Kind::Channel, Presence::Required));
+    assert_eq!(class(0xc661), (2, Kind::UserMode, Presence::Optional));
+    assert_eq!(class(0xcbc0), (16, Kind::Engine, Presence::Optional));
 }
 
 #[test]
@@ -318,27 +323,33 @@ fn controls_that_reach_beyond_the_tenant_are_refused() {
 }
 
 #[test]
-fn care_marks_what_names_others() {
+fn rows_say_what_is_done_about_controls() {
     let care = |number| r580().control(ControlCmd(number)).map(|entry| entry.care);
-    assert_eq!(care(0x201), Some(Care::Gpus));
-    assert_eq!(care(0xd04), Some(Care::Share));
-    assert_eq!(care(0x3d05), Some(Care::Export));
-    assert_eq!(care(0x2080_018d), Some(Care::Processes));
-    assert_eq!(care(fb::FB_GET_INFO_V2.0), Some(Care::Memory));
-    assert_eq!(care(fb::FB_GET_INFO.0), Some(Care::Memory));
-    assert_eq!(care(0xa06c_0101), Some(Care::Schedule));
-    for cmd in [
-        SET_TIMESLICE,
-        GET_TIMESLICE,
-        PREEMPT,
-        PERF_BOOST,
-        ACQUIRE_COMPUTE_MODE_RESERVATION,
-        RELEASE_COMPUTE_MODE_RESERVATION,
-        GPUMON_SAMPLES,
+    let subdevice = Care::Answer(Answered::Ignored(Kind::Subdevice));
+    for (number, expected) in [
+        (0x201, Care::Gpus(GpuNames::Attached)),
+        (0x215, Care::Gpus(GpuNames::Attach)),
+        (0xd04, Care::Share),
+        (0x3d05, Care::Export(Exported::Put)),
+        (0x3d0c, Care::Export(Exported::TakeMany)),
+        (0x2080_018d, Care::Processes(ProcessNames::Listed)),
+        (0x2080_018e, Care::Processes(ProcessNames::Given)),
+        (fb::FB_GET_INFO_V2.0, Care::Memory(FbReport::InfoV2)),
+        (fb::FB_GET_INFO.0, Care::Memory(FbReport::Info)),
+        (0x2080_1320, Care::Memory(FbReport::Regions)),
+        (0x2080_0102, Care::Features),
+        (0xa06c_0101, Care::Schedule),
+        (0xa06c_0103, Care::Answer(Answered::SetTimeslice)),
+        (0xa06c_0104, Care::Answer(Answered::GetTimeslice)),
+        (0xa06c_0105, Care::Answer(Answered::Preempt)),
+        (0x2080_200a, Care::Answer(Answered::PerfBoost)),
+        (0x2080_0145, subdevice),
+        (0x2080_0146, subdevice),
+        (0x2080_2096, Care::Answer(Answered::Samples)),
+        (0x2080_0110, Care::Plain),
     ] {
-        assert_eq!(care(cmd.0), Some(Care::Answer));
+        assert_eq!(care(number), Some(expected), "{number:#x}");
     }
-    assert_eq!(care(0x2080_0110), Some(Care::Plain));
 }
 
 /// The kernel's own calls have kernel addresses where a program's have its own.
@@ -347,17 +358,16 @@ fn what_the_kernel_asks_for_programs_has_no_address_that_is_not_known() {
     for (_, tables) in all() {
         let mut found = 0;
         for number in (0..0x1000).chain(0x2080_0000..0x2080_4000) {
-            let cmd = ControlCmd(number);
-            let Some(entry) = tables.control(cmd).filter(|_| rmapi::tells_too_much(cmd)) else {
+            let entry = tables.control(ControlCmd(number));
+            let Some(entry) = entry.filter(|entry| entry.care.tells_too_much()) else {
                 continue;
             };
             found += 1;
             let places: Vec<usize> = entry.pointers.iter().map(|pointer| pointer.at).collect();
             let list = params::fb_get_info::FB_INFO_LIST.offset();
-            let wanted = if cmd == fb::FB_GET_INFO {
-                vec![list]
-            } else {
-                vec![]
+            let wanted = match entry.care {
+                Care::Memory(FbReport::Info) => vec![list],
+                _ => vec![],
             };
             assert_eq!(places, wanted, "{}", entry.name);
         }
@@ -366,16 +376,24 @@ fn what_the_kernel_asks_for_programs_has_no_address_that_is_not_known() {
 }
 
 #[test]
-fn it_is_known_where_controls_name_gpus_and_processes() {
+fn given_gpus_lie_inside_the_parameters() {
     for (_, tables) in all() {
-        for number in (0..0x1000).chain(0x2080_0000..0x2080_4000) {
-            let cmd = ControlCmd(number);
-            let Some(entry) = tables.control(cmd) else {
+        let mut found = 0;
+        for number in 0..0x1000 {
+            let Some(entry) = tables.control(ControlCmd(number)) else {
                 continue;
             };
-            let is_one = matches!(entry.care, Care::Gpus | Care::Processes);
-            assert_eq!(names::names(cmd).is_some(), is_one, "{}", entry.name);
+            let Care::Gpus(names) = entry.care else {
+                continue;
+            };
+            let bytes = vec![0; usize::try_from(entry.params).expect("small")];
+            for list in names.given() {
+                let last = list.ids.item(list.ids.count() - 1).expect("inside");
+                assert!(last.get(&bytes).is_some(), "{}", entry.name);
+            }
+            found += 1;
         }
+        assert!(found >= 15, "{found}");
     }
 }
 
@@ -573,7 +591,8 @@ proptest! {
         let controls = r580().controls;
         let entry = controls.get(number % controls.len()).expect("inside");
         for pointer in entry.pointers {
-            prop_assert!(pointer.bytes(&bytes).is_none_or(|len| len <= 64 << 10));
+            let largest = usize::try_from(LARGEST_PARAMS).expect("small");
+            prop_assert!(pointer.bytes(&bytes).is_none_or(|len| len <= largest));
         }
     }
 
@@ -585,13 +604,16 @@ proptest! {
     }
 }
 
-/// Each branch's samples fill its ring, and are found where they are put; places that are empty are left out.
+/// Each branch's samples fill its ring, and are found where they are put; places that are empty are
+/// left out.
 #[test]
 fn samples_are_read_as_the_branch_writes_them() {
     for branch in Branch::ALL {
         let layout = rmapi::SampleLayout::of(branch);
         let tables = Tables::of(branch).expect("one of all");
-        let control = tables.control(GPUMON_SAMPLES).expect("is in the tables");
+        let control = tables
+            .control(rmapi::GPUMON_SAMPLES)
+            .expect("is in the tables");
         assert_eq!(usize::try_from(control.params).expect("small"), layout.ring);
         assert_eq!(
             layout.ring,

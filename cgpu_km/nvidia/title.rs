@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! NVIDIA's names of calls that no table has, for people. Where a branch's own tables have a call, its
-//! name stands there.
+//! NVIDIA's names of calls that no table has, for people. Where a branch's own tables have a call,
+//! its name stands there.
 
 use super::generated::titles::{CLASSES, CONTROLS, UVM};
 use super::handle::{ClassId, ControlCmd};

@@ -2,15 +2,14 @@
 //! The commands of `/dev/nvidia-uvm` that containers may use. A request is the bare command: its
 //! size is not in it, so it is here.
 
-use super::capability::Capabilities;
-use super::wire::Field;
+use super::{capability::Capabilities, wire::Field};
 
 pub use super::generated::uvm::*;
 
-/// What a command is to the module.
+/// What is done about a command. Each row of `tests/abi/uvm.txt` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UvmKind {
-    /// `UVM_INITIALIZE`.
+    /// `UVM_INITIALIZE`: is made one that processes share.
     Initialize,
     /// `UVM_DEINITIALIZE`: takes no argument.
     Deinitialize,
@@ -18,22 +17,47 @@ pub enum UvmKind {
     MmInitialize,
     /// `UVM_REGISTER_GPU`: needs the driver's own file in the caller's table.
     RegisterGpu,
-    /// `UVM_UNREGISTER_GPU`.
+    /// A GPU gives up an address space, or goes altogether, with all that is mapped for it.
     UnregisterGpu,
-    /// Gives UVM an address space.
+    /// A GPU gets an address space, and from then on can hold managed memory.
     RegisterVaSpace,
     /// Gives UVM a channel.
     RegisterChannel,
     /// Takes it back.
     UnregisterChannel,
+    /// Reserves addresses for mappings.
+    CreateRange,
+    /// Maps something of UVM's own, whose page tables stay.
+    FixedRange,
     /// Maps a memory object, which UVM keeps alive until the mapping ends.
     MapExternal,
     /// Ends a mapping.
     UnmapExternal,
     /// Ends all mappings of a range.
     Free,
-    /// Names no client.
+    /// Brings managed memory onto a GPU, or changes what the program wants of it.
+    Touch(UvmWish),
+    /// Migrates ranges that the call does not name.
+    MigrateGroup,
+    /// Asks whether there is a range.
+    Validate,
+    /// Nothing: it passes as it is.
     Plain,
+}
+
+/// What a program wants of its managed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UvmWish {
+    /// To be at one place if possible.
+    Prefer,
+    /// To be anywhere.
+    Unprefer,
+    /// To be at several places while it is only read.
+    Duplicate,
+    /// To be at one place at a time.
+    Unduplicate,
+    /// To be brought to one place now.
+    Migrate,
 }
 
 /// One command.
@@ -73,17 +97,8 @@ impl UvmEntry {
     }
 }
 
-/// `UVM_UNREGISTER_GPU_VASPACE`: a GPU gives up the address space, with all that is mapped for it.
-pub const UNREGISTER_GPU_VASPACE: u32 = 26;
-/// `UVM_UNREGISTER_GPU`: a GPU goes altogether.
-pub const UNREGISTER_GPU: u32 = 38;
-/// `UVM_UNMAP_EXTERNAL`.
+/// `UVM_UNMAP_EXTERNAL`, which the module calls itself, as those below.
 pub const UNMAP_EXTERNAL: u32 = 66;
-/// `UVM_CREATE_EXTERNAL_RANGE`: addresses for mappings.
-pub const CREATE_EXTERNAL_RANGE: u32 = 73;
-
-/// `UVM_REGISTER_GPU_VASPACE`: a GPU gets an address space, and from then on can hold managed memory.
-pub const REGISTER_GPU_VASPACE: u32 = 25;
 /// `UVM_SET_PREFERRED_LOCATION`.
 pub const SET_PREFERRED_LOCATION: u32 = 42;
 /// `UVM_UNSET_PREFERRED_LOCATION`.
@@ -94,14 +109,6 @@ pub const ENABLE_READ_DUPLICATION: u32 = 44;
 pub const DISABLE_READ_DUPLICATION: u32 = 45;
 /// `UVM_MIGRATE`.
 pub const MIGRATE: u32 = 51;
-/// `UVM_MIGRATE_RANGE_GROUP`.
-pub const MIGRATE_RANGE_GROUP: u32 = 53;
-/// `UVM_VALIDATE_VA_RANGE`.
-pub const VALIDATE_VA_RANGE: u32 = 72;
-/// `UVM_ALLOC_SEMAPHORE_POOL`.
-pub const ALLOC_SEMAPHORE_POOL: u32 = 68;
-/// `UVM_MAP_DYNAMIC_PARALLELISM_REGION`.
-pub const MAP_DYNAMIC_PARALLELISM_REGION: u32 = 65;
 
 /// The CPU, where GPUs are named by their UUIDs (`NV_PROCESSOR_UUID_CPU_DEFAULT`,
 /// kernel-open/nvidia-uvm/nvCpuUuid.c).
@@ -117,7 +124,8 @@ pub const ANY_NODE: i32 = -1;
 pub const MIGRATE_FLAG_ASYNC: u32 = 0x1;
 
 /// In `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS`, the GPUs that the memory is mapped for
-/// (`UvmGpuMappingAttributes`, uvm_types.h): as many as the branch has room for, each begins with its UUID.
+/// (`UvmGpuMappingAttributes`, uvm_types.h): as many as the branch has room for, each begins with
+/// its UUID.
 pub mod map_gpus {
     /// Where they begin.
     pub const AT: usize = 24;

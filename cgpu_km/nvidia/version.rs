@@ -49,10 +49,10 @@ impl fmt::Display for DriverVersion {
     }
 }
 
-/// A branch of the driver. Within one, NVIDIA keeps the interface to user space as it is: the tables were
-/// compared among some 30 releases of these branches (`tests/abi/README.md`), and the recordings of
-/// 580.159.04 agree in every size with the headers of 580.142. Of the other branches the headers are all
-/// that is known here; no recording of them was there to compare.
+/// A branch of the driver. Within one, NVIDIA keeps the interface to user space as it is: the
+/// tables were compared among some 30 releases of these branches (`tests/abi/README.md`), and the
+/// recordings of 580.159.04 agree in every size with the headers of 580.142. Of the other branches
+/// the headers are all that is known here; no recording of them was there to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Branch {
     /// 535.x
@@ -71,8 +71,8 @@ impl Branch {
     /// Every branch, oldest first.
     pub const ALL: [Self; 5] = [Self::R535, Self::R550, Self::R570, Self::R580, Self::R595];
 
-    /// The branch of a version. `None` for one that is not known: of another branch, or older than what
-    /// the branch's tables hold for.
+    /// The branch of a version. `None` for one that is not known: of another branch, or older than
+    /// what the branch's tables hold for.
     pub fn of(version: DriverVersion) -> Option<Self> {
         Self::named(version.major).filter(|branch| version.minor >= branch.oldest_minor())
     }
@@ -82,8 +82,8 @@ impl Branch {
         Self::ALL.into_iter().find(|branch| branch.major() == major)
     }
 
-    /// The second part of its oldest version for which the tables hold. A number below it can also be
-    /// a newer one from the line for developers (535.43); those are not told apart.
+    /// The second part of its oldest version for which the tables hold. A number below it can also
+    /// be a newer one from the line for developers (535.43); those are not told apart.
     const fn oldest_minor(self) -> u32 {
         match self {
             // 535.54 has smaller parameters of channels.

@@ -31,14 +31,15 @@ macro_rules! number {
 }
 number!(u8, u16, u32, i32, u64);
 
-/// Whether a 64-bit number of at least `base` and less than `base + length` stands anywhere in `bytes`, on
-/// a multiple of 4: NVIDIA's structs have their 64-bit pointers (`NvP64`) on a multiple of 8, and packed ones
-/// on 4.
+/// Whether a 64-bit number of at least `base` and less than `base + length` stands anywhere in
+/// `bytes`, on a multiple of 4: NVIDIA's structs have their 64-bit pointers (`NvP64`) on a multiple
+/// of 8, and packed ones on 4.
 ///
 /// Every byte that goes to the driver passes here.
 pub fn points_into(bytes: &[u8], base: u64, length: u32) -> bool {
     let is_inside = |number: u64| number.wrapping_sub(base) < u64::from(length);
-    // Before the first number there is none: with this half, no upper half makes one that is inside.
+    // Before the first number there is none: with this half, no upper half makes one that is
+    // inside.
     let mut before = base.wrapping_sub(1) << 32;
     let numbers = bytes.chunks_exact(8);
     let half = numbers.remainder().first_chunk().copied();

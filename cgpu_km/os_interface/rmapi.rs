@@ -18,7 +18,6 @@ use super::{
 };
 use crate::{
     nvidia::{
-        control::{GPUMON_SAMPLES, PERF_BOOST},
         fb,
         handle::{ClientHandle, ControlCmd, ObjectHandle},
         nvos::{nvos00, nvos21, nvos33, nvos54, nvos64},
@@ -138,6 +137,7 @@ impl SampleRing {
 /// The functions are those of the module that `_driver` is a file of.
 pub struct KernelClient {
     operations: Operations,
+    branch: Branch,
     has_long_alloc: bool,
     sample_layout: SampleLayout,
     client: u32,
@@ -190,6 +190,7 @@ impl KernelClient {
         // INVARIANT: The function lies in the module that `gpu` is a file of, and told its own.
         let mut this = Self {
             operations,
+            branch,
             has_long_alloc: rmapi::has_long_alloc(branch),
             sample_layout: SampleLayout::of(branch),
             client: 0,
@@ -303,7 +304,7 @@ impl KernelClient {
         let bytes = ring.bytes_mut();
         layout.ask(bytes);
         // SAFETY: The driver writes what addresses are in it, and follows none. Words begin at a multiple of 8.
-        let status = unsafe { self.control(self.subdevice(), GPUMON_SAMPLES, bytes) }?;
+        let status = unsafe { self.control(self.subdevice(), rmapi::GPUMON_SAMPLES, bytes) }?;
         Ok((status, ring))
     }
 
@@ -335,7 +336,7 @@ impl KernelClient {
         argument.0 = *whole.ok_or(EINVAL)?;
         let cmd = ControlCmd(nvos54::CMD.get(&argument.0).ok_or(EINVAL)?);
         let mut list = match lists {
-            [] if cmd != fb::FB_GET_INFO && rmapi::tells_too_much(cmd) => None,
+            [] if cmd != fb::FB_GET_INFO && rmapi::tells_too_much(self.branch, cmd) => None,
             [list] if cmd == fb::FB_GET_INFO && is_list_of(params, list) => Some(list),
             _ => return Err(EINVAL),
         };
@@ -392,7 +393,7 @@ impl KernelClient {
         perf_boost::FLAGS.set(&mut params.0, command | params::PERF_BOOST_CUDA);
         perf_boost::DURATION.set(&mut params.0, seconds);
         // SAFETY: There is no address in it.
-        unsafe { self.control(self.subdevice(), PERF_BOOST, &mut params.0) }
+        unsafe { self.control(self.subdevice(), rmapi::PERF_BOOST, &mut params.0) }
     }
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.

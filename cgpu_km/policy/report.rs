@@ -2,18 +2,19 @@
 //! What the driver reports about a GPU's memory, rewritten to what the tenant's share allows.
 //!
 //! `NV2080_CTRL_CMD_FB_GET_INFO` and `_V2` answer a list of pairs, index and number
-//! (kern_mem_sys_ctrl.c). Measured on an H200: nvidia-smi takes its total from index 0x08, CUDA from
-//! 0x09, and nvidia-smi shows the difference as reserved. With both at the limit the two agree, and
-//! what nvidia-smi shows as used, the total less what is free, is what the share is charged.
+//! (kern_mem_sys_ctrl.c). Measured on an H200: nvidia-smi takes its total from index 0x08, CUDA
+//! from 0x09, and nvidia-smi shows the difference as reserved. With both at the limit the two
+//! agree, and what nvidia-smi shows as used, the total less what is free, is what the share is
+//! charged.
 //!
-//! What was asked for is taken from the parameters as they were checked, not from those that came back:
-//! another thread can have changed which number is which in between.
+//! What was asked for is taken from the parameters as they were checked, not from those that came
+//! back: another thread can have changed which number is which in between.
 
 use super::share_view::FbView;
 use crate::nvidia::fb;
 
-/// The pairs that the parameters of FB_GET_INFO_V2 or GPU_GET_INFO_V2 ask for: their number, then the pairs. A number
-/// beyond the buffer ends with the buffer.
+/// The pairs that the parameters of FB_GET_INFO_V2 or GPU_GET_INFO_V2 ask for: their number, then
+/// the pairs. A number beyond the buffer ends with the buffer.
 pub fn fb_info_v2_pairs(params: &[u8]) -> &[u8] {
     let count = fb::COUNT_V2.get(params).unwrap_or(0);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -22,16 +23,16 @@ pub fn fb_info_v2_pairs(params: &[u8]) -> &[u8] {
     pairs.get(..wanted).unwrap_or_default()
 }
 
-/// Rewrites the parameters of a successful FB_GET_INFO_V2; `asked` is what [`fb_info_v2_pairs`] gave
-/// before the call.
+/// Rewrites the parameters of a successful FB_GET_INFO_V2; `asked` is what [`fb_info_v2_pairs`]
+/// gave before the call.
 pub fn rewrite_fb_info_v2(view: FbView, asked: &[u8], params: &mut [u8]) {
     if let Some(pairs) = params.get_mut(fb::LIST_V2..) {
         rewrite_fb_info(view, asked, pairs);
     }
 }
 
-/// Rewrites the pairs of a successful FB_GET_INFO, which its parameters point to; `asked` is the list
-/// as it was before the call. Bytes after the last whole pair stay as they are.
+/// Rewrites the pairs of a successful FB_GET_INFO, which its parameters point to; `asked` is the
+/// list as it was before the call. Bytes after the last whole pair stay as they are.
 pub fn rewrite_fb_info(view: FbView, asked: &[u8], pairs: &mut [u8]) {
     let asked = asked.chunks_exact(fb::PAIR);
     for (pair, asked) in pairs.chunks_exact_mut(fb::PAIR).zip(asked) {
@@ -43,8 +44,8 @@ pub fn rewrite_fb_info(view: FbView, asked: &[u8], pairs: &mut [u8]) {
     }
 }
 
-/// Rewrites the parameters of a successful GPU_GET_INFO_V2, whose list is of the same form; `asked` as for
-/// [`rewrite_fb_info_v2`]. The GPU has no dma-bufs: what asks for one is answered so.
+/// Rewrites the parameters of a successful GPU_GET_INFO_V2, whose list is of the same form; `asked`
+/// as for [`rewrite_fb_info_v2`]. The GPU has no dma-bufs: what asks for one is answered so.
 pub fn rewrite_gpu_info_v2(asked: &[u8], params: &mut [u8]) {
     let pairs = params.get_mut(fb::LIST_V2..).unwrap_or_default();
     let asked = asked.chunks_exact(fb::PAIR);
@@ -56,8 +57,9 @@ pub fn rewrite_gpu_info_v2(asked: &[u8], params: &mut [u8]) {
     }
 }
 
-/// Rewrites the parameters of a successful FB_GET_FB_REGION_INFO: pieces of memory that lie one after the other,
-/// as far as the limit reaches. What is set aside in them is the GPU's, and is not told.
+/// Rewrites the parameters of a successful FB_GET_FB_REGION_INFO: pieces of memory that lie one
+/// after the other, as far as the limit reaches. What is set aside in them is the GPU's, and is not
+/// told.
 pub fn rewrite_regions(view: FbView, params: &mut [u8]) {
     use fb::fb_region::{BASE, LIMIT, RESERVED};
     use fb::fb_regions::{FB_REGION, NUM_FB_REGIONS};

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The tenant's own page of `RM_USER_SHARED_DATA`, made of the driver's.
 //!
-//! What stands in the driver's page is true of the whole GPU. In the tenant's, memory is that of its
-//! share, as in FB_GET_INFO; the state of the hardware is copied; what programs do together is left out,
-//! as data that the GPU does not have, since it tells of other tenants.
+//! What stands in the driver's page is true of the whole GPU. In the tenant's, memory is that of
+//! its share, as in FB_GET_INFO; the state of the hardware is copied; what programs do together is
+//! left out, as data that the GPU does not have, since it tells of other tenants.
 //!
-//! Both pages are read and written by others at the same time, so both are touched word by word, and a
-//! section of the tenant's page is written as the driver writes it: stamp, data, stamp.
+//! Both pages are read and written by others at the same time, so both are touched word by word,
+//! and a section of the tenant's page is written as the driver writes it: stamp, data, stamp.
 
 use super::share_view::FbView;
 use crate::nvidia::rusd::{Content, Layout, Section, Stamp};
 use crate::nvidia::rusd::{PAIR_BEGIN, PAIR_END, PAIR_WRAP, SEQ_START, WRITE_IN_PROGRESS};
 
-/// How often a section is read that the driver writes meanwhile; as often as NVIDIA's own readers do
-/// (`RUSD_READ_DATA`, cl00de.h).
+/// How often a section is read that the driver writes meanwhile; as often as NVIDIA's own readers
+/// do (`RUSD_READ_DATA`, cl00de.h).
 const ATTEMPTS: usize = 10;
 /// Words of the largest section.
 const MOST_WORDS: usize = 256;
@@ -30,8 +30,8 @@ pub trait WordsMut: Words {
     fn set(&self, index: usize, word: u64);
 }
 
-/// Brings the tenant's page up to date. A section that the driver is writing all the time stays as it is.
-/// There is one at a time who does that.
+/// Brings the tenant's page up to date. A section that the driver is writing all the time stays as
+/// it is. There is one at a time who does that.
 pub fn refresh(layout: Layout, view: FbView, theirs: &impl Words, ours: &impl WordsMut) {
     let mut words = [0; MOST_WORDS];
     for section in layout {
@@ -149,8 +149,7 @@ fn publish(section: &Section, ours: &impl WordsMut, words: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvidia::rusd::{layout, PAGE};
-    use crate::nvidia::version::Branch;
+    use crate::nvidia::{rusd::PAGE, tables::Tables, version::Branch};
     use std::cell::{Cell, RefCell};
 
     const BRANCHES: [Branch; 5] = [
@@ -164,6 +163,10 @@ mod tests {
         limit: 8 << 30,
         free: 3 << 30,
     };
+
+    fn layout(branch: Branch) -> Layout {
+        Tables::of(branch).expect("made").shared_data
+    }
 
     struct Page(Vec<Cell<u64>>);
 

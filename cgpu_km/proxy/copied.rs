@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Structs out of the program's memory.
 
-use super::Call;
-use super::Errno;
-use super::Gap;
-use super::UserAddr;
+use super::{
+    call::{Call, Errno, UserAddr},
+    part::Gap,
+};
 use crate::store::List;
-use core::ops::Deref;
-use core::ops::DerefMut;
+use core::ops::{Deref, DerefMut};
 
-/// Bytes of most of RM's outer structs, which cost the least to set to zero.
+/// Bytes of most of RM's outer structs: the fewer, the less it costs to set them to zero.
 const SHORT: usize = 48;
-/// Bytes that are kept without an allocation: all of RM's outer structs but one, and the parameters of
-/// most classes and controls.
+/// Bytes that are kept without an allocation: all of RM's outer structs but one, and the parameters
+/// of most classes and controls.
 const INLINE: usize = 128;
 
 /// Bytes of one struct.
@@ -21,7 +20,7 @@ pub(super) enum Bytes {
     Short([u8; SHORT], usize),
     /// The first so many of these.
     Inline([u8; INLINE], usize),
-    /// Those that are too many for that.
+    /// Those that do not fit there.
     Allocated(List<u8>),
 }
 
@@ -37,8 +36,8 @@ impl Bytes {
         })
     }
 
-    /// Makes room for `len` bytes in the place of what was here, in place: a struct of this size that is
-    /// handed on costs more than what is done with it.
+    /// Makes room for `len` bytes instead of those here. In place, because to hand on a struct of
+    /// this size costs more than what is done with it.
     fn resize(&mut self, len: usize) -> Result<(), Errno> {
         match self {
             Self::Short(_, here) if len <= SHORT => *here = len,
@@ -75,7 +74,7 @@ impl DerefMut for Bytes {
 pub(super) struct Copied {
     pub(super) at: UserAddr,
     pub(super) bytes: Bytes,
-    /// What of it was not copied.
+    /// The stretch of it that was not copied.
     pub(super) gap: Gap,
 }
 
@@ -90,7 +89,7 @@ impl Copied {
         }
     }
 
-    /// Copies `len` bytes to here; `EFAULT` where they cannot be read, `ENOMEM`.
+    /// Copies `len` bytes to here; `EFAULT` if they cannot be read, `ENOMEM`.
     pub(super) fn take(
         &mut self,
         call: &mut impl Call,
@@ -103,7 +102,7 @@ impl Copied {
         call.read(at, &mut self.bytes)
     }
 
-    /// Copies a struct without a gap, of which what is behind that was copied before.
+    /// Copies a struct without its gap. The bytes `behind` it were copied before.
     pub(super) fn take_around(
         &mut self,
         call: &mut impl Call,
@@ -127,7 +126,7 @@ impl Copied {
         Ok(copied)
     }
 
-    /// Copies back what can have changed; `EFAULT` where that cannot be written.
+    /// Copies back what can have changed; `EFAULT` if that cannot be written.
     pub(super) fn write_back(&self, call: &mut impl Call) -> Result<(), Errno> {
         let (place, at) = self.gap.results();
         let results = self.bytes.get(at..).unwrap_or_default();

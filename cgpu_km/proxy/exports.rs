@@ -1,53 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The controls that put objects behind a descriptor, or take them from there: how CUDA shares memory
-//! that it maps itself (`cuMemExportToShareableHandle()`).
+//! The controls that put objects behind a descriptor, or take them from there: how CUDA shares
+//! memory that it maps itself (`cuMemExportToShareableHandle()`).
 //!
-//! The descriptor is a number in the parameters, and what it stands for is the driver's to find out,
-//! later than the module has looked. Another thread can give the number another file in between. So
-//! the module takes hold of the file first, decides on that, and has the driver asked by a task in
-//! whose descriptor table the program changes nothing ([`Call::forward_holding`]).
+//! The descriptor is a number in the parameters. The driver finds out what it stands for after the
+//! module has looked, and another thread can give the number another file in between. So the module
+//! holds the file first, decides on that, and has the driver asked by a task whose descriptor table
+//! the program cannot change ([`Call::forward_holding`]).
 //!
 //! Memory behind a dma-buf is another matter: see [`dma_buf`].
 //!
-//! The file must be the tenant's own control file. Another tenant's, come over a socket, is as good as
-//! none: what is behind it is charged to the other one.
+//! The file must be the tenant's own control file. Another tenant's file, come over a socket, is as
+//! good as none: what is behind it is charged to the other tenant.
 
-use super::control::PARAMS_AT;
-use super::frontend::check_file;
-use super::frontend::get;
-use super::frontend::is_made;
-use super::frontend::note;
-use super::frontend::set;
-use super::Call;
-use super::Errno;
-use super::FileAt;
-use super::Held;
-use super::Part;
-use super::Role;
-use super::Session;
-use crate::nvidia::class::Kind;
-use crate::nvidia::control;
-use crate::nvidia::escape::Escape;
-use crate::nvidia::handle::ClientHandle;
-use crate::nvidia::handle::ControlCmd;
-use crate::nvidia::handle::ObjectHandle;
-use crate::nvidia::nvos;
-use crate::nvidia::nvos::nvos54;
-use crate::nvidia::params;
-use crate::nvidia::params::export_info;
-use crate::nvidia::params::export_object;
-use crate::nvidia::params::export_objects;
-use crate::nvidia::params::import_object;
-use crate::nvidia::params::import_objects;
-use crate::nvidia::status::NvStatus;
-use crate::nvidia::wire::Field;
-use crate::nvidia::wire::Items;
-use crate::policy::CallKind;
-use crate::policy::DescriptorPlaces;
-use crate::policy::Reason;
-use crate::store::List;
+use super::{
+    call::{Call, Errno, Held, Role},
+    owned::check_file,
+    part::{FileAt, Part, CONTROL_PARAMS},
+    sent::DriverAnswer,
+    stop::{get, Asked, Stop},
+};
+use crate::{
+    nvidia::{
+        class::Kind,
+        control::Exported,
+        handle::{ClientHandle, ObjectHandle},
+        nvos::nvos54,
+        params::{self, export_info, export_object, export_objects, import_object, import_objects},
+        status::NvStatus,
+        wire::{Field, Items},
+    },
+    policy::{DescriptorPlaces, Reason},
+    store::List,
+};
 
-/// What one of these controls says, wherever it says it.
+/// Where one of these controls says what.
 struct Request {
     file: Field<i32>,
     /// The handles: one field, or an array with their number and the place of the first.
@@ -68,21 +54,21 @@ enum Objects {
 enum Way {
     /// Into the file, with the device that the file is for.
     In(Field<u32>),
-    /// Out of it, below this parent; what is told of each.
+    /// Out of it, below this parent; and the place of each object's type.
     Out(Field<u32>, Option<Items<u8>>),
     /// Neither.
     Ask,
 }
 
 impl Request {
-    fn of(cmd: ControlCmd) -> Option<Self> {
-        Some(match cmd {
-            control::EXPORT_OBJECT_TO_FD => Self {
+    fn of(exported: Exported) -> Self {
+        match exported {
+            Exported::Put => Self {
                 file: export_object::FD,
                 objects: Objects::One(export_object::H_OBJECT),
                 way: Way::In(export_object::H_DEVICE),
             },
-            control::EXPORT_OBJECTS_TO_FD => Self {
+            Exported::PutMany => Self {
                 file: export_objects::FD,
                 objects: Objects::Many {
                     handles: export_objects::OBJECTS,
@@ -91,12 +77,12 @@ impl Request {
                 },
                 way: Way::In(export_objects::H_DEVICE),
             },
-            control::IMPORT_OBJECT_FROM_FD => Self {
+            Exported::Take => Self {
                 file: import_object::FD,
                 objects: Objects::One(import_object::H_OBJECT),
                 way: Way::Out(import_object::H_PARENT, None),
             },
-            control::IMPORT_OBJECTS_FROM_FD => Self {
+            Exported::TakeMany => Self {
                 file: import_objects::FD,
                 objects: Objects::Many {
                     handles: import_objects::OBJECTS,
@@ -105,16 +91,15 @@ impl Request {
                 },
                 way: Way::Out(import_objects::H_PARENT, Some(import_objects::OBJECT_TYPES)),
             },
-            control::GET_EXPORT_OBJECT_INFO => Self {
+            Exported::Ask => Self {
                 file: export_info::FD,
                 objects: Objects::None,
                 way: Way::Ask,
             },
-            _ => return None,
-        })
+        }
     }
 
-    /// How many places it is about, and which is the first.
+    /// The number of places that it is about, and the first.
     fn places(&self, bytes: &[u8]) -> Result<(usize, u16), Errno> {
         Ok(match &self.objects {
             Objects::None => (0, 0),
@@ -134,73 +119,66 @@ impl Request {
         }
     }
 
-    /// Why the driver would refuse it whatever is behind the descriptor: the checks of
+    /// Refuses what the driver would refuse whatever is behind the descriptor: the checks of
     /// `cliresCtrlCmdOsUnix*_IMPL()` in src/nvidia/arch/nvalloc/unix/src/os.c. What is refused here
     /// is not charged until the file is closed.
     fn check(
         &self,
         call: &mut impl Call,
-        cmd: ControlCmd,
+        exported: Exported,
         client: ClientHandle,
         bytes: &[u8],
-    ) -> Result<Result<(), NvStatus>, Errno> {
-        let plain = match cmd {
-            control::EXPORT_OBJECT_TO_FD => {
+    ) -> Result<(), Stop> {
+        let invalid = Err(Stop::status(NvStatus::NV_ERR_INVALID_PARAMETER));
+        let is_plain = match exported {
+            Exported::Put => {
                 get(export_object::TYPE, bytes)? == params::EXPORT_TYPE_RM
                     && get(export_object::FLAGS, bytes)? & params::EXPORT_FLAG_EMPTY == 0
             }
-            control::IMPORT_OBJECT_FROM_FD => {
-                get(import_object::TYPE, bytes)? == params::EXPORT_TYPE_RM
-            }
-            _ => true,
+            Exported::Take => get(import_object::TYPE, bytes)? == params::EXPORT_TYPE_RM,
+            Exported::PutMany | Exported::TakeMany | Exported::Ask => true,
         };
         let most = match &self.objects {
             Objects::Many { handles, .. } => handles.count(),
             Objects::None | Objects::One(_) => 1,
         };
-        if !plain || self.places(bytes)?.0 > most {
-            return Ok(Err(NvStatus::NV_ERR_INVALID_PARAMETER));
+        if !is_plain || self.places(bytes)?.0 > most {
+            return invalid;
         }
-        if let Way::In(device) = &self.way {
-            let device = ObjectHandle(get(*device, bytes)?);
-            if device.0 != 0 {
-                match call.look(|accounting| accounting.kind_of(client, device)) {
-                    Some(Kind::Device) => {}
-                    Some(_) => return Ok(Err(NvStatus::NV_ERR_INVALID_PARAMETER)),
-                    None => return Ok(Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND)),
-                }
-            }
+        let Way::In(device) = &self.way else {
+            return Ok(());
+        };
+        let device = ObjectHandle(get(*device, bytes)?);
+        if device.0 == 0 {
+            return Ok(());
         }
-        Ok(Ok(()))
+        match call.look(|accounting| accounting.kind_of(client, device)) {
+            Some(Kind::Device) => Ok(()),
+            Some(_) => invalid,
+            None => Err(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND)),
+        }
     }
 }
 
-/// Runs one of these controls, `bytes` being its parameters.
+/// Runs one of these controls, of which `outer` and `bytes` are the outer struct and the
+/// parameters.
 pub(super) fn control(
     call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    outer: &mut [u8],
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    let cmd = ControlCmd(get(nvos54::CMD, outer)?);
-    let client = ClientHandle(get(nvos54::H_CLIENT, outer)?);
-    let refuse = |outer: &mut [u8], status: NvStatus| set(nvos54::STATUS, outer, status.0);
-    let Some(request) = Request::of(cmd) else {
-        note(call, session, CallKind::Control, cmd.0, Reason::Forbidden);
-        return refuse(outer, NvStatus::NV_ERR_NOT_SUPPORTED).map(|()| 0);
-    };
-    if let Err(status) = check_file(call, session, client) {
-        return refuse(outer, status).map(|()| 0);
-    }
-    if let Err(status) = request.check(call, cmd, client, bytes)? {
-        return refuse(outer, status).map(|()| 0);
-    }
+    asked: &Asked<'_>,
+    exported: Exported,
+    client: ClientHandle,
+    (outer, bytes): (&mut [u8], &mut [u8]),
+) -> Result<i32, Stop> {
+    let request = Request::of(exported);
+    check_file(call, asked.session, client)?;
+    request.check(call, exported, client, bytes)?;
     let file = call.hold(get(request.file, bytes)?);
     let Some(file) = file.filter(|file| file.session().role == Role::Control) else {
         // As for a descriptor that is none of the driver's.
-        note(call, session, CallKind::Control, cmd.0, Reason::Foreign);
-        return refuse(outer, NvStatus::NV_ERR_INVALID_PARAMETER).map(|()| 0);
+        return Err(Stop::refused(
+            NvStatus::NV_ERR_INVALID_PARAMETER,
+            Reason::Foreign,
+        ));
     };
     let (count, first) = request.places(bytes)?;
     let mut handles = List::new();
@@ -215,45 +193,25 @@ pub(super) fn control(
         objects: &handles,
     };
     let mut driver = Driver {
-        code,
+        code: asked.code,
         outer,
         bytes,
         file: &file,
         at: request.file.offset(),
     };
     match &request.way {
-        Way::Ask => driver.ask(call),
+        Way::Ask => Ok(driver.ask(call)?),
         Way::In(_) => {
-            let ticket = match call.accounting(|accounting| accounting.begin_export(&places)) {
-                Ok(ticket) => ticket,
-                Err(refusal) => return refuse(driver.outer, refusal.status()).map(|()| 0),
-            };
+            let ticket = call.accounting(|accounting| accounting.begin_export(&places))?;
             let returned = driver.ask(call);
             call.accounting(|accounting| accounting.end_export(ticket, returned.is_ok()));
-            returned
+            Ok(returned?)
         }
-        Way::Out(parent, kinds) => {
+        Way::Out(parent, types) => {
             let parent = ObjectHandle(get(*parent, driver.bytes)?);
-            import(call, &mut driver, &request, &places, parent, *kinds)
+            import(call, &mut driver, &request, &places, parent, *types)
         }
     }
-}
-
-/// `NV_ESC_EXPORT_TO_DMABUF_FD`: memory for other devices. Answered as on a GPU whose driver cannot do it
-/// (`nv_dma_buf_create()` in kernel-open/nvidia/nv-dmabuf.c), which is what `GPU_GET_INFO_V2` says of it,
-/// too ([`crate::policy::report`]).
-///
-/// What imports a dma-buf keeps the memory, with every file of the tenant closed: nothing here could tell
-/// when to credit it.
-pub(super) fn dma_buf(
-    call: &mut impl Call,
-    session: &Session,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    let number = u32::from(Escape::ExportToDmabufFd.nr());
-    note(call, session, CallKind::Escape, number, Reason::Forbidden);
-    let status = nvos::dma_buf_status(bytes.len());
-    set(status, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
 }
 
 /// A call that is ready for the driver.
@@ -275,7 +233,7 @@ impl<H: Held> Driver<'_, H> {
         };
         let mut parts = [
             Part::argument(self.outer),
-            Part::pointed(self.bytes, PARAMS_AT),
+            Part::pointed(self.bytes, CONTROL_PARAMS),
         ];
         call.forward_holding(self.code, &mut parts, file)
     }
@@ -288,47 +246,51 @@ fn import<C: Call>(
     request: &Request,
     places: &DescriptorPlaces<'_>,
     parent: ObjectHandle,
-    kinds: Option<Items<u8>>,
-) -> Result<i32, Errno> {
+    types: Option<Items<u8>>,
+) -> Result<i32, Stop> {
     let count = places.objects.len();
     let mut made = List::filled(count, false)?;
-    let ticket = match call.accounting(|accounting| accounting.begin_import(places, parent)) {
-        Ok(ticket) => ticket,
-        Err(refusal) => return set(nvos54::STATUS, driver.outer, refusal.status().0).map(|()| 0),
-    };
+    let ticket = call.accounting(|accounting| accounting.begin_import(places, parent))?;
     for number in 0..count {
-        // Where nothing comes out the driver is given no handle: when it fails at a later place it
-        // frees what has the handles of the earlier ones.
+        // If nothing comes out of a place, the driver is given no handle for it. When it fails at a
+        // later place, it frees what has the handles of the earlier ones.
         let handle = ticket.handle(number).unwrap_or(ObjectHandle(0));
         if let Some(field) = request.handle(number) {
             let _ = field.set(driver.bytes, handle.0);
         }
     }
     let returned = driver.ask(call);
-    let told = nvos54::STATUS.get(driver.outer);
+    let answer = DriverAnswer::new(returned, nvos54::STATUS.get(driver.outer));
     for (number, made) in made.iter_mut().enumerate() {
         let Some(handle) = ticket.handle(number) else {
             continue;
         };
-        let kind = kinds.and_then(|kinds| kinds.item(number)?.get(driver.bytes));
-        let told = match (told.map(NvStatus), kind) {
+        let kind = types.and_then(|types| types.item(number)?.get(driver.bytes));
+        let mut answer = answer;
+        if answer.status == Some(NvStatus::NV_OK) && kind == Some(params::IMPORT_TYPE_NONE) {
             // The place is empty: the driver says that it has done nothing.
-            (Some(NvStatus::NV_OK), Some(params::IMPORT_TYPE_NONE)) => {
-                Some(NvStatus::NV_ERR_OBJECT_NOT_FOUND.0)
-            }
-            _ => told,
-        };
-        let client = places.client;
-        *made = is_made(call, Kind::VideoMemory, client, handle, returned, told);
+            answer.status = Some(NvStatus::NV_ERR_OBJECT_NOT_FOUND);
+        }
+        *made = answer.has_made(call, Kind::VideoMemory, places.client, handle);
     }
     let is_there = |number: usize| made.get(number).copied().unwrap_or(false);
-    let ok = returned == Ok(0) && told == Some(NvStatus::NV_OK.0);
     for (number, written) in places.objects.iter().enumerate() {
-        let handle = ticket.handle(number).filter(|_| ok && is_there(number));
+        let handle = ticket.handle(number);
+        let handle = handle.filter(|_| answer.is_ok() && is_there(number));
         if let Some(field) = request.handle(number) {
             let _ = field.set(driver.bytes, handle.unwrap_or(*written).0);
         }
     }
     call.accounting(|accounting| accounting.end_import(ticket, is_there));
-    returned
+    Ok(answer.returned?)
+}
+
+/// `NV_ESC_EXPORT_TO_DMABUF_FD`: memory for other devices. Answered as on a GPU whose driver cannot
+/// do it (`nv_dma_buf_create()` in kernel-open/nvidia/nv-dmabuf.c), which is what `GPU_GET_INFO_V2`
+/// says of it, too ([`crate::policy::report`]).
+///
+/// The importer of a dma-buf keeps the memory, with every file of the tenant closed: nothing here
+/// could tell when to credit it.
+pub(super) fn dma_buf() -> Stop {
+    Stop::refused(NvStatus::NV_ERR_NOT_SUPPORTED, Reason::Forbidden)
 }

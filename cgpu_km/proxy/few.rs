@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A list that is mostly of one value: that takes no memory of its own.
+//! A list that mostly has one value, for which it takes no memory of its own.
 
-use crate::store::Exhausted;
-use crate::store::List;
+use crate::store::{Exhausted, List};
 
+/// A list that keeps its first value in place.
 #[derive(Debug)]
 pub(super) struct Few<T> {
     first: Option<T>,

@@ -6,200 +6,156 @@
 //! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
 //! rmapi_deprecated_allocmemory.c), and the accounting sees those.
 
-use super::alloc::{may_be_made, tables, Surroundings};
-use super::frontend::allowed;
-use super::frontend::check_file;
-use super::frontend::freed;
-use super::frontend::get;
-use super::frontend::is_elsewhere;
-use super::frontend::is_made;
-use super::frontend::note;
-use super::frontend::plain;
-use super::frontend::refused;
-use super::frontend::set;
-use super::handles::owns;
-use super::handles::FOREIGN;
-use super::managed;
-use super::Call;
-use super::Errno;
-use super::Session;
-use crate::nvidia::capability::GRAPHICS;
-use crate::nvidia::class;
-use crate::nvidia::class::Kind;
-use crate::nvidia::escape::Escape;
-use crate::nvidia::handle::ClassId;
-use crate::nvidia::handle::ClientHandle;
-use crate::nvidia::handle::ObjectHandle;
-use crate::nvidia::memory;
-use crate::nvidia::memory::PageSize;
-use crate::nvidia::nvos;
-use crate::nvidia::params;
-use crate::nvidia::status::NvStatus;
-use crate::nvidia::wire::Field;
-use crate::policy::Alloc;
-use crate::policy::AllocDone;
-use crate::policy::CallKind;
-use crate::policy::Reason;
-
-/// The number of the older heap interface, by which its refusals are noted.
-// CAST: to a wider number.
-const HEAP: u32 = Escape::RmVidHeapControl.nr() as u32;
+use super::{
+    alloc::Surroundings,
+    call::{Call, Errno},
+    objects::free_object,
+    odd::{check_range, with_range},
+    orders::begin_alloc,
+    owned::{allowed, check_file, check_made_on, owns, FOREIGN},
+    sent::{plain, DriverAnswer},
+    stop::{get, set, Asked, Stop},
+};
+use crate::{
+    nvidia::{
+        capability::GRAPHICS,
+        class::{self, Kind},
+        handle::{ClassId, ClientHandle, ObjectHandle},
+        memory::{self, FLAGS_MEMORY_HANDLE_PROVIDED},
+        nvos::{self, nvos02, nvos32, nvos32::alloc_size},
+        params,
+        status::NvStatus,
+        wire::Field,
+    },
+    policy::{Alloc, AllocDone, CallKind, Reason, RefusalCause},
+};
 
 /// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE), 3 (FREE) and 5 (INFO) pass.
 pub(super) fn vid_heap_control(
     call: &mut impl Call,
-    session: &Session,
-    code: u32,
+    asked: &Asked<'_>,
     bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos32::*;
-    match get(FUNCTION, bytes)? {
-        nvos::FUNCTION_ALLOC_SIZE => alloc_size(call, session, code, bytes),
-        nvos::FUNCTION_FREE => free(call, session, code, bytes),
-        nvos::FUNCTION_INFO => info(call, session, code, bytes),
-        _ => {
-            note(call, session, CallKind::Escape, HEAP, Reason::Unlisted);
-            set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0)
+) -> Result<i32, Stop> {
+    match get(nvos32::FUNCTION, bytes)? {
+        nvos::FUNCTION_ALLOC_SIZE => allocate(call, asked, bytes),
+        nvos::FUNCTION_FREE => {
+            let client = ClientHandle(get(nvos32::H_ROOT, bytes)?);
+            let object = ObjectHandle(get(nvos32::free::H_MEMORY, bytes)?);
+            free_object(call, asked, bytes, (client, object), nvos32::STATUS)
         }
+        nvos::FUNCTION_INFO => info(call, asked, bytes),
+        _ => Err(Stop::refused(
+            NvStatus::NV_ERR_NOT_SUPPORTED,
+            Reason::Unlisted,
+        )),
     }
 }
 
-/// Allocates: compare `_nvos32FunctionAllocSize()`, which chooses the class by flags and location.
-fn alloc_size(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos32::*;
+/// Allocates: compare `_nvos32FunctionAllocSize()`.
+fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
     let flags = get(alloc_size::FLAGS, bytes)?;
-    let attr = get(alloc_size::ATTR, bytes)?;
-    let attr2 = get(alloc_size::ATTR2, bytes)?;
-    let (class, kind) = if flags & memory::FLAGS_VIRTUAL != 0 {
-        (class::NV50_MEMORY_VIRTUAL, Kind::VirtualMemory)
-    } else if memory::uses_egm(attr2) {
-        // Memory of another kind of machine, which no table of ours allows.
-        note(call, session, CallKind::Escape, HEAP, Reason::Parameters);
-        return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
-    } else if memory::is_video(attr) {
-        (class::NV01_MEMORY_LOCAL_USER, Kind::VideoMemory)
-    } else {
-        (class::NV01_MEMORY_SYSTEM, Kind::SystemMemory)
-    };
+    let (class, kind) = class_of(bytes)?;
     let below = (
-        ClientHandle(get(H_ROOT, bytes)?),
-        ObjectHandle(get(H_OBJECT_PARENT, bytes)?),
+        ClientHandle(get(nvos32::H_ROOT, bytes)?),
+        ObjectHandle(get(nvos32::H_OBJECT_PARENT, bytes)?),
     );
     let around = call.accounting(|accounting| Surroundings::of(accounting, below));
-    if kind == Kind::VirtualMemory && !may_be_made(&around, flags) {
-        note(call, session, CallKind::Escape, HEAP, Reason::Parameters);
-        return set(STATUS, bytes, NvStatus::NV_ERR_NOT_SUPPORTED.0).map(|()| 0);
+    if kind == Kind::VirtualMemory {
+        check_range(around.capabilities, flags)?;
     }
     // Without this flag the driver ignores the handle and makes one.
-    let requested = match flags & memory::FLAGS_MEMORY_HANDLE_PROVIDED {
+    let provided = flags & FLAGS_MEMORY_HANDLE_PROVIDED;
+    let handle = match provided {
         0 => 0,
         _ => get(alloc_size::H_MEMORY, bytes)?,
     };
-    let request = Alloc {
-        file: session.file,
-        process: call.process(),
-        client: below.0,
-        parent: below.1,
-        object: ObjectHandle(requested),
-        class,
-        kind,
-        device_instance: None,
-        bytes: match kind {
-            Kind::VideoMemory => memory::taken(
-                get(alloc_size::SIZE, bytes)?,
-                flags,
-                attr,
-                attr2,
-                get(alloc_size::ALIGNMENT, bytes)?,
-            ),
-            _ => 0,
-        },
-        tables: match kind {
-            Kind::VirtualMemory => tables(flags, get(alloc_size::SIZE, bytes)?),
-            _ => 0,
-        },
-        page: match kind {
-            Kind::VideoMemory => memory::page_size(get(alloc_size::SIZE, bytes)?, attr, attr2),
-            _ => PageSize::Small,
-        },
-        context: false,
-    };
-    // The accounting chooses the handle where the driver would; it must take that one.
-    set(
-        alloc_size::FLAGS,
-        bytes,
-        flags | memory::FLAGS_MEMORY_HANDLE_PROVIDED,
-    )?;
-    let returned = charged(
-        call,
-        session,
-        code,
-        bytes,
-        &request,
-        &around,
-        &Places {
-            status: STATUS,
-            handle: alloc_size::H_MEMORY,
-            size: Some(alloc_size::SIZE),
-        },
+    let request = Alloc::of(
+        asked.session,
+        call.process(),
+        below,
+        ObjectHandle(handle),
+        (class, kind),
     );
-    let told = get(alloc_size::FLAGS, bytes)?;
-    let provided = flags & memory::FLAGS_MEMORY_HANDLE_PROVIDED;
+    let request = complete(request, bytes)?;
+    // The accounting chooses the handle if the driver would; the driver must take that one.
     set(
         alloc_size::FLAGS,
         bytes,
-        told & !memory::FLAGS_MEMORY_HANDLE_PROVIDED | provided,
+        flags | FLAGS_MEMORY_HANDLE_PROVIDED,
+    )?;
+    let places = OutputPlaces {
+        status: nvos32::STATUS,
+        handle: alloc_size::H_MEMORY,
+        size: Some(alloc_size::SIZE),
+    };
+    let returned = charged(call, asked, bytes, &request, &around, &places);
+    let told = get(alloc_size::FLAGS, bytes)?;
+    set(
+        alloc_size::FLAGS,
+        bytes,
+        told & !FLAGS_MEMORY_HANDLE_PROVIDED | provided,
     )?;
     returned
 }
 
-/// Frees: the same as `NV_ESC_RM_FREE` of the memory object.
-fn free(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos32::*;
-    let client = ClientHandle(get(H_ROOT, bytes)?);
-    let object = ObjectHandle(get(free::H_MEMORY, bytes)?);
-    freed(call, session, code, bytes, client, object, STATUS)
+/// The class that the driver chooses by flags and location.
+fn class_of(bytes: &[u8]) -> Result<(ClassId, Kind), Stop> {
+    if get(alloc_size::FLAGS, bytes)? & memory::FLAGS_VIRTUAL != 0 {
+        Ok((class::NV50_MEMORY_VIRTUAL, Kind::VirtualMemory))
+    } else if memory::uses_egm(get(alloc_size::ATTR2, bytes)?) {
+        // Memory of another kind of machine, which no table of ours allows.
+        Err(Stop::refused(
+            NvStatus::NV_ERR_NOT_SUPPORTED,
+            Reason::Parameters,
+        ))
+    } else if memory::is_video(get(alloc_size::ATTR, bytes)?) {
+        Ok((class::NV01_MEMORY_LOCAL_USER, Kind::VideoMemory))
+    } else {
+        Ok((class::NV01_MEMORY_SYSTEM, Kind::SystemMemory))
+    }
+}
+
+/// Completes a request that costs nothing yet by what the struct of ALLOC_SIZE says.
+fn complete(request: Alloc, bytes: &[u8]) -> Result<Alloc, Errno> {
+    let flags = get(alloc_size::FLAGS, bytes)?;
+    let size = get(alloc_size::SIZE, bytes)?;
+    if request.kind == Kind::VirtualMemory {
+        return Ok(with_range(request, flags, size));
+    }
+    if request.kind != Kind::VideoMemory {
+        return Ok(request);
+    }
+    let (attr, attr2) = (
+        get(alloc_size::ATTR, bytes)?,
+        get(alloc_size::ATTR2, bytes)?,
+    );
+    let alignment = get(alloc_size::ALIGNMENT, bytes)?;
+    Ok(Alloc {
+        bytes: memory::taken(size, flags, attr, attr2, alignment),
+        page: memory::page_size(size, attr, attr2),
+        ..request
+    })
 }
 
 /// Tells of the heap what `FB_GET_INFO` tells of it, from which the driver takes it
-/// (`_nvos32FunctionInfo()`). For the other functions it tells nothing: it writes zeros there.
-fn info(
-    call: &mut impl Call,
-    session: &Session,
-    code: u32,
-    bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos32::*;
+/// (`_nvos32FunctionInfo()`). For the other functions the driver writes zeros there.
+fn info(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+    use nvos32::*;
     let client = ClientHandle(get(H_ROOT, bytes)?);
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
-    if let Err(refused) = check_file(call, session, client) {
-        return set(STATUS, bytes, refused.0).map(|()| 0);
-    }
-    let gpu = call.look(|accounting| accounting.gpu_of(client, parent));
-    let Some(gpu) = gpu else {
+    check_file(call, asked.session, client)?;
+    let Some(gpu) = call.look(|accounting| accounting.gpu_of(client, parent)) else {
         // The device is not there, or not the tenant's any more.
-        let known = call.look(|accounting| accounting.owns_client(client));
-        let status = match known {
-            true => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
-            false => super::handles::FOREIGN,
-        };
-        return set(STATUS, bytes, status.0).map(|()| 0);
+        return Err(if owns(call, client.0) {
+            Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND)
+        } else {
+            Stop::status(RefusalCause::ForeignClient.status())
+        });
     };
-    let returned = plain(call, code, bytes)?;
+    let returned = plain(call, asked.code, bytes)?;
     // Whatever the status says, which another thread can have written: nothing else is told.
-    let Some(view) = call.look(|accounting| accounting.fb_view(gpu)) else {
-        return Err(Errno::EINVAL);
-    };
+    let view = call.look(|accounting| accounting.fb_view(gpu));
+    let view = view.ok_or(Errno::EINVAL)?;
     for (field, most) in [
         (TOTAL, view.limit),
         (FREE, view.free),
@@ -213,58 +169,47 @@ fn info(
 
 /// Runs `NV_ESC_RM_ALLOC_MEMORY`.
 ///
-/// Host memory passes. Class 0x40 allocates nothing for an ordinary client: it tells the size of the
-/// heap (`_rmAllocMemoryLocalUser()`), which is the instance's limit here.
+/// Host memory passes. Class 0x40 allocates nothing for an ordinary client: it tells the size of
+/// the heap (`_rmAllocMemoryLocalUser()`), which is the instance's limit here.
 pub(super) fn alloc_memory(
     call: &mut impl Call,
-    session: &Session,
-    code: u32,
+    asked: &mut Asked<'_>,
     bytes: &mut [u8],
-) -> Result<i32, Errno> {
-    use nvos::nvos02::*;
+) -> Result<i32, Stop> {
+    use nvos02::*;
     let class = ClassId(get(H_CLASS, bytes)?);
     let kind = match class {
         class::NV01_MEMORY_SYSTEM => Kind::SystemMemory,
         class::NV01_MEMORY_SYSTEM_OS_DESCRIPTOR => Kind::OsDescriptor,
         class::NV01_MEMORY_LOCAL_USER => Kind::Inert,
-        class::NV01_MEMORY_LOCAL_PRIVILEGED => return registers(call, session, bytes),
+        class::NV01_MEMORY_LOCAL_PRIVILEGED => return registers(call, asked, bytes),
         _ => {
-            note(call, session, CallKind::Class, class.0, Reason::Unlisted);
-            return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
+            asked.name(CallKind::Class, class.0, None);
+            let status = NvStatus::NV_ERR_INVALID_CLASS;
+            return Err(Stop::refused(status, Reason::Unlisted));
         }
     };
     if kind == Kind::OsDescriptor && !params::is_cached_host_memory(get(FLAGS, bytes)?) {
-        note(call, session, CallKind::Class, class.0, Reason::Parameters);
-        return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_FLAGS.0).map(|()| 0);
+        asked.name(CallKind::Class, class.0, None);
+        let status = NvStatus::NV_ERR_INVALID_FLAGS;
+        return Err(Stop::refused(status, Reason::Parameters));
     }
     let client = ClientHandle(get(H_ROOT, bytes)?);
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
-    let request = Alloc {
-        file: session.file,
-        process: call.process(),
-        client,
-        parent,
-        object: ObjectHandle(get(H_OBJECT_NEW, bytes)?),
-        class,
-        kind,
-        device_instance: None,
-        bytes: 0,
-        tables: 0,
-        page: PageSize::Small,
-        context: false,
-    };
-    let places = Places {
+    let handle = ObjectHandle(get(H_OBJECT_NEW, bytes)?);
+    let below = (client, parent);
+    let request = Alloc::of(asked.session, call.process(), below, handle, (class, kind));
+    let places = OutputPlaces {
         status: STATUS,
         handle: H_OBJECT_NEW,
         size: None,
     };
-    let around = call.accounting(|accounting| Surroundings::of(accounting, (client, parent)));
-    let returned = charged(call, session, code, bytes, &request, &around, &places)?;
+    let around = call.accounting(|accounting| Surroundings::of(accounting, below));
+    let returned = charged(call, asked, bytes, &request, &around, &places)?;
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
         let view = call.accounting(|accounting| {
-            accounting
-                .gpu_of(client, parent)
-                .and_then(|gpu| accounting.fb_view(gpu))
+            let gpu = accounting.gpu_of(client, parent);
+            gpu.and_then(|gpu| accounting.fb_view(gpu))
         });
         // Whatever the status says, which another thread can have written.
         if let Some(view) = view {
@@ -275,43 +220,36 @@ pub(super) fn alloc_memory(
     Ok(returned)
 }
 
-/// `RM_ALLOC_MEMORY` of `NV01_MEMORY_LOCAL_PRIVILEGED`, the registers of a GPU: answered as the driver answers Vulkan,
-/// which makes one for each GPU and never names it again (recorded on an H200). There is none: the driver shows it to
-/// administrators alone (`memMap_IMPL()` in mapping_cpu.c), and nothing of a container's is to reach registers.
-fn registers(call: &mut impl Call, session: &Session, bytes: &mut [u8]) -> Result<i32, Errno> {
-    use nvos::nvos02::*;
-    let class = class::NV01_MEMORY_LOCAL_PRIVILEGED.0;
+/// `RM_ALLOC_MEMORY` of `NV01_MEMORY_LOCAL_PRIVILEGED`, the registers of a GPU.
+///
+/// Answered as the driver answers Vulkan, which makes one for each GPU and never names it again
+/// (recorded on an H200). No object is made: the driver shows it to administrators alone
+/// (`memMap_IMPL()` in mapping_cpu.c), and nothing of a container's may reach registers.
+fn registers(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+    use nvos02::*;
+    let class = class::NV01_MEMORY_LOCAL_PRIVILEGED;
+    asked.name(CallKind::Class, class.0, None);
     let client = ClientHandle(get(H_ROOT, bytes)?);
     let parent = ObjectHandle(get(H_OBJECT_PARENT, bytes)?);
-    if let Err(reason) = allowed(call, session.gpu(), GRAPHICS) {
-        note(call, session, CallKind::Class, class, reason);
-        return set(STATUS, bytes, NvStatus::NV_ERR_INVALID_CLASS.0).map(|()| 0);
-    }
+    allowed(call, asked.session.gpu(), GRAPHICS)
+        .map_err(|reason| Stop::refused(NvStatus::NV_ERR_INVALID_CLASS, reason))?;
     if !owns(call, client.0) {
-        note(call, session, CallKind::Class, class, Reason::Foreign);
-        return set(STATUS, bytes, FOREIGN.0).map(|()| 0);
+        return Err(FOREIGN);
     }
-    let status = match check_file(call, session, client) {
-        Err(refused) => refused,
-        // Compare `_rmAllocMemoryLocalPrivileged()`.
-        Ok(()) if !params::is_without_memory(get(FLAGS, bytes)?) => NvStatus::NV_ERR_INVALID_FLAGS,
-        Ok(())
-            if call
-                .look(|accounting| accounting.gpu_of(client, parent))
-                .is_none() =>
-        {
-            NvStatus::NV_ERR_OBJECT_NOT_FOUND
-        }
-        Ok(()) => {
-            set(LIMIT, bytes, u64::from(u32::MAX))?;
-            NvStatus::NV_OK
-        }
-    };
-    set(STATUS, bytes, status.0).map(|()| 0)
+    check_file(call, asked.session, client)?;
+    // Compare `_rmAllocMemoryLocalPrivileged()`.
+    if !params::is_without_memory(get(FLAGS, bytes)?) {
+        return Err(Stop::status(NvStatus::NV_ERR_INVALID_FLAGS));
+    }
+    let gpu = call.look(|accounting| accounting.gpu_of(client, parent));
+    gpu.ok_or(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND))?;
+    set(LIMIT, bytes, u64::from(u32::MAX))?;
+    set(STATUS, bytes, NvStatus::NV_OK.0)?;
+    Ok(0)
 }
 
-/// Where the fields of a flat struct are that allocates.
-struct Places {
+/// Where the outputs are in a flat struct that allocates.
+struct OutputPlaces {
     status: Field<u32>,
     handle: Field<u32>,
     size: Option<Field<u64>>,
@@ -320,45 +258,30 @@ struct Places {
 /// Reserves, forwards a flat struct, and records what became of it.
 fn charged(
     call: &mut impl Call,
-    session: &Session,
-    code: u32,
+    asked: &Asked<'_>,
     bytes: &mut [u8],
     request: &Alloc,
     around: &Surroundings,
-    places: &Places,
-) -> Result<i32, Errno> {
-    let Places {
-        status,
-        handle,
-        size,
-    } = *places;
-    if is_elsewhere(session, around.made_on) {
-        return set(status, bytes, NvStatus::NV_ERR_INVALID_CLIENT.0).map(|()| 0);
-    }
-    let ticket = match managed::begin_alloc(call, request, around.gpu) {
-        Ok(ticket) => ticket,
-        Err(refusal) => {
-            let told = refused(call, session, code, &refusal);
-            return set(status, bytes, told.0).map(|()| 0);
-        }
-    };
-    let asked = handle.get(bytes).unwrap_or(0);
-    let _ = handle.set(bytes, ticket.handle().0);
-    let returned = plain(call, code, bytes);
-    let told = status.get(bytes);
-    let ok = returned == Ok(0) && told == Some(NvStatus::NV_OK.0);
-    let (kind, client, object) = (request.kind, request.client, ticket.handle());
-    let made = is_made(call, kind, client, object, returned, told);
-    let done = made.then(|| AllocDone {
+    places: &OutputPlaces,
+) -> Result<i32, Stop> {
+    check_made_on(asked.session, around.made_on)?;
+    let ticket = begin_alloc(call, request, around.gpu)?;
+    let written = places.handle.get(bytes).unwrap_or(0);
+    let object = ticket.handle();
+    let _ = places.handle.set(bytes, object.0);
+    let returned = plain(call, asked.code, bytes);
+    let answer = DriverAnswer::new(returned, places.status.get(bytes));
+    let is_made = answer.has_made(call, request.kind, request.client, object);
+    let done = is_made.then(|| AllocDone {
         object,
-        bytes: match (kind, size) {
+        bytes: match (request.kind, places.size) {
             (Kind::VideoMemory, Some(size)) => size.get(bytes).unwrap_or(0),
             _ => 0,
         },
     });
     call.accounting(|accounting| accounting.end_alloc(ticket, done));
-    if !ok {
-        set(handle, bytes, asked)?;
+    if !answer.is_ok() {
+        set(places.handle, bytes, written)?;
     }
-    returned
+    Ok(answer.returned?)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Calls from end to end against a driver that is a closure: what is forwarded, what is not, and what
-//! the program sees.
+//! Calls from end to end against a driver that is a closure: what is forwarded, what is not, and
+//! what the program sees.
 
 mod answers;
 mod capabilities;
@@ -12,12 +12,14 @@ mod heap;
 mod uvm_maps;
 
 use super::*;
-use crate::nvidia::status::NvStatus;
-use crate::nvidia::tables::Tables;
-use crate::nvidia::version::Branch;
-use crate::nvidia::wire::Field;
-use crate::policy::{AuditRecord, CallKind, Reason};
-use crate::whole::whole;
+use crate::{
+    nvidia::{
+        handle::ClientHandle, nvos::Card, status::NvStatus, tables::Tables, version::Branch,
+        wire::Field,
+    },
+    policy::{Accounting, AuditRecord, CallKind, FileId, GpuId, ProcessId, Reason},
+    whole::whole,
+};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -124,6 +126,46 @@ impl Held for Open {
     }
 }
 
+impl Host for Program {
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        assert_eq!(file, UVM.file, "the only UVM file");
+        self.forward(request, parts, Route::Caller)
+    }
+
+    fn has_doorbell(&self, gpu: GpuId) -> bool {
+        self.has_doorbell && gpu == GPU
+    }
+
+    fn uptime_s(&self) -> u64 {
+        self.uptime_s
+    }
+
+    fn tables(&self) -> &'static Tables {
+        Tables::of(self.branch).expect("a known branch")
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        (*uuid == UUID).then_some(GPU)
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        (id == lists::OWN).then_some(GPU)
+    }
+
+    fn card(&self, number: usize) -> Option<Card> {
+        self.cards.get(number).copied()
+    }
+
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        work(&mut self.accounting)
+    }
+}
+
 impl Call for Program {
     type Held = Open;
 
@@ -177,16 +219,6 @@ impl Call for Program {
         })
     }
 
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
-        assert_eq!(file, UVM.file, "the only UVM file");
-        self.forward(request, parts, Route::Caller)
-    }
-
     fn unmap(&mut self, base: u64, length: u64) {
         // As munmap(): the driver closes the mapping, and tells.
         self.unmapped.push((base, length));
@@ -202,45 +234,17 @@ impl Call for Program {
         Ok(Some(ClientHandle(handle)))
     }
 
-    fn has_doorbell(&self, gpu: GpuId) -> bool {
-        self.has_doorbell && gpu == GPU
-    }
-
     fn show_doorbell(&mut self, descriptor: i32) {
         self.shown.push(descriptor);
-    }
-
-    fn uptime_s(&self) -> u64 {
-        self.uptime_s
     }
 
     fn process(&self) -> ProcessId {
         ProcessId(77)
     }
 
-    fn tables(&self) -> &'static Tables {
-        Tables::of(self.branch).expect("a known branch")
-    }
-
-    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
-        (*uuid == UUID).then_some(GPU)
-    }
-
-    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
-        (id == lists::OWN).then_some(GPU)
-    }
-
-    fn card(&self, number: usize) -> Option<Card> {
-        self.cards.get(number).copied()
-    }
-
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
         // In a namespace of its own, this program is number 7.
         (number < 1000).then(|| ProcessId(i32::try_from(number).expect("small") + 70))
-    }
-
-    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
-        work(&mut self.accounting)
     }
 }
 
@@ -445,11 +449,11 @@ fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
     // What the driver refuses, the program finds as it was.
     program.driver = Box::new(|parts| {
         if parts[0].bytes.len() == 48 {
-            put32(parts[0].bytes, 40, 0x51);
+            put32(parts[0].bytes, 40, NvStatus::NV_ERR_NO_MEMORY.0);
         }
         0
     });
-    assert_eq!(program.memory(0, 2 * MIB), 0x51);
+    assert_eq!(program.memory(0, 2 * MIB), NvStatus::NV_ERR_NO_MEMORY.0);
     assert_eq!(get32(program.at(OUTER), 8), 0);
 }
 
@@ -458,11 +462,14 @@ fn memory_that_the_driver_refuses_is_not_charged() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
         if parts[0].bytes.len() == 48 {
-            put32(parts[0].bytes, 40, 0x51);
+            put32(parts[0].bytes, 40, NvStatus::NV_ERR_NO_MEMORY.0);
         }
         0
     });
-    assert_eq!(program.memory(0x5c00_0010, 64 * MIB), 0x51);
+    assert_eq!(
+        program.memory(0x5c00_0010, 64 * MIB),
+        NvStatus::NV_ERR_NO_MEMORY.0
+    );
     assert_eq!(program.used(), 0);
     program.driver = Box::new(|parts| if parts[0].bytes.len() == 48 { -22 } else { 0 });
     program.put(OUTER, &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS));
@@ -493,10 +500,10 @@ fn a_free_credits_the_object_and_what_hangs_under_it() {
     assert_eq!(free(&mut program, 0x5c00_0010), 0);
     assert_eq!(program.used(), 32 * MIB);
     program.driver = Box::new(|parts| {
-        put32(parts[0].bytes, 12, 0x3f);
+        put32(parts[0].bytes, 12, NvStatus::NV_ERR_INVALID_STATE.0);
         0
     });
-    assert_eq!(free(&mut program, DEVICE), 0x3f);
+    assert_eq!(free(&mut program, DEVICE), NvStatus::NV_ERR_INVALID_STATE.0);
     assert_eq!(program.used(), 32 * MIB, "the driver did not free it");
     program.driver = Box::new(|_| 0);
     assert_eq!(free(&mut program, DEVICE), 0);
@@ -669,10 +676,13 @@ fn a_list_stays_as_it_was_when_the_driver_refuses() {
     program.put(0x20_0000, &[7; 16]);
     program.driver = Box::new(|parts| {
         parts[2].bytes.fill(9);
-        put32(parts[0].bytes, 28, 0x56);
+        put32(parts[0].bytes, 28, NvStatus::NV_ERR_NOT_SUPPORTED.0);
         0
     });
-    assert_eq!(control(&mut program, CLIENT, 0x2080_1201, &params), 0x56);
+    assert_eq!(
+        control(&mut program, CLIENT, 0x2080_1201, &params),
+        NvStatus::NV_ERR_NOT_SUPPORTED.0
+    );
     assert_eq!(program.at(0x20_0000), [7; 16]);
 }
 

@@ -2,42 +2,36 @@
 //! `ioctl` on `/dev/nvidia-uvm`.
 //!
 //! UVM's request codes are plain numbers without a size; each has one struct with a status inside
-//! (kernel-open/nvidia-uvm/uvm_ioctl.h). Some of them need more than forwarding:
+//! (kernel-open/nvidia-uvm/uvm_ioctl.h). What is done about each is in its row in the tables:
+//! [`UvmKind`].
 //!
-//! * `UVM_INITIALIZE` gets the flag for sharing between processes, and gives it back cleared: it
-//!   detaches the VA space from the process's memory, which the driver would otherwise tie to a file
-//!   that it must recognise as its own (`uvm_api_mm_initialize()`, `uvm_file_is_nvidia_uvm()`).
+//! * `UVM_INITIALIZE` gets the flag for sharing between processes, and gives it back cleared. The
+//!   flag detaches the VA space from the process's memory. Otherwise the driver would tie that to a
+//!   file that it must recognise as its own (`uvm_api_mm_initialize()`,
+//!   `uvm_file_is_nvidia_uvm()`).
 //! * `UVM_MM_INITIALIZE` is then answered here as the driver answers it for such a VA space:
 //!   "not required, no loss of functionality".
-//! * What keeps memory or gives it up is in [`super::uvm_map`], what concerns managed memory in
-//!   [`super::managed`].
 //! * `UVM_REGISTER_GPU` looks for a file of the GPU in the caller's descriptor table, so the GPU's
-//!   worker runs it. Calls that name a client must stay with the caller: the driver compares process
-//!   ids.
+//!   worker runs it. Calls that name a client must stay with the caller: the driver compares
+//!   process ids.
 
-use super::frontend::allowed;
-use super::frontend::get;
-use super::frontend::note;
-use super::frontend::set;
-use super::handles;
-use super::managed;
-use super::uvm_map;
-use super::Call;
-use super::Copied;
-use super::Errno;
-use super::Part;
-use super::Route;
-use super::Session;
-use super::UserAddr;
-use crate::nvidia::status::NvStatus;
-use crate::nvidia::uvm;
-use crate::nvidia::uvm::UvmEntry;
-use crate::nvidia::uvm::UvmKind;
-use crate::policy::CallKind;
-use crate::policy::Reason;
-
-/// What `uvm_test_ioctl()` gives for a request that is in no table (ENOSYS).
-const UNKNOWN: Errno = Errno(38);
+use super::{
+    call::{Call, Errno, Route, Session, UserAddr},
+    copied::Copied,
+    managed,
+    orders::rebalance,
+    owned::{allowed, owns, FOREIGN},
+    stop::{get, set, Asked, Stop},
+    uvm_call::UvmCall,
+    uvm_map,
+};
+use crate::{
+    nvidia::{
+        status::NvStatus,
+        uvm::{self, UvmEntry, UvmKind},
+    },
+    policy::{CallKind, Reason},
+};
 
 /// Runs one request.
 pub(super) fn ioctl(
@@ -46,16 +40,12 @@ pub(super) fn ioctl(
     request: u32,
     argument: UserAddr,
 ) -> Result<i32, Errno> {
-    let Some(entry) = call.tables().uvm(request) else {
-        note(call, session, CallKind::Uvm, request, Reason::Unlisted);
-        return Err(UNKNOWN);
+    let asked = Asked::new(session, request, CallKind::Uvm, request);
+    let entry = match admit(call, request) {
+        Ok(entry) => entry,
+        Err(stop) => return asked.end(call, Err(stop), &mut [], None),
     };
-    if let Err(reason) = allowed(call, None, entry.capabilities) {
-        note(call, session, CallKind::Uvm, request, reason);
-        return Err(UNKNOWN);
-    }
-    if entry.size == 0 {
-        // UVM_DEINITIALIZE takes no parameters.
+    if entry.kind == UvmKind::Deinitialize {
         return call.forward(request, &mut [], Route::Caller);
     }
     let size = usize::try_from(entry.size).map_err(|_| Errno::EINVAL)?;
@@ -69,112 +59,84 @@ pub(super) fn ioctl(
         params.take(call, argument, size)?;
         entry
     };
-    let gap = params.gap;
-    let bytes = &mut params.bytes;
-    if names_another(call, entry, bytes)? {
-        note(call, session, CallKind::Uvm, request, Reason::Foreign);
-        set(entry.status, bytes, handles::FOREIGN.0)?;
-        return params.write_back(call).map(|()| 0);
-    }
-    let returned = match entry.kind {
-        UvmKind::Initialize => initialize(call, request, bytes),
-        UvmKind::MmInitialize => set(
-            uvm::mm_initialize::RM_STATUS,
-            bytes,
-            NvStatus::NV_WARN_NOTHING_TO_DO.0,
-        )
-        .map(|()| 0),
-        UvmKind::RegisterGpu => register_gpu(call, request, bytes),
-        UvmKind::MapExternal => uvm_map::map(call, session, entry, bytes, gap),
-        UvmKind::UnmapExternal => uvm_map::unmap(call, session, entry, bytes),
-        UvmKind::Free => uvm_map::free(call, session, entry, bytes),
-        _ if entry.cmd == uvm::REGISTER_GPU_VASPACE => {
-            managed::register(call, session, entry, bytes)
-        }
-        _ if matches!(
-            entry.cmd,
-            uvm::SET_PREFERRED_LOCATION
-                | uvm::UNSET_PREFERRED_LOCATION
-                | uvm::ENABLE_READ_DUPLICATION
-                | uvm::DISABLE_READ_DUPLICATION
-                | uvm::MIGRATE
-        ) =>
-        {
-            managed::touch(call, session, entry, bytes)
-        }
-        _ if matches!(
-            entry.cmd,
-            uvm::ALLOC_SEMAPHORE_POOL | uvm::MAP_DYNAMIC_PARALLELISM_REGION
-        ) =>
-        {
-            uvm_map::fixed(call, session, entry, bytes)
-        }
-        _ if entry.cmd == uvm::CREATE_EXTERNAL_RANGE => {
-            uvm_map::create(call, session, entry, bytes)
-        }
-        _ if entry.cmd == uvm::MIGRATE_RANGE_GROUP => managed::migrate_group(call, entry, bytes),
-        _ if entry.cmd == uvm::VALIDATE_VA_RANGE => managed::validate(call, session, entry, bytes),
-        _ if matches!(entry.cmd, uvm::UNREGISTER_GPU | uvm::UNREGISTER_GPU_VASPACE) => {
-            uvm_map::unregister(call, session, entry, bytes)
-        }
-        _ => forward(call, request, bytes, Route::Caller),
-    }?;
+    let mut request = UvmCall {
+        file: session.file,
+        entry,
+        bytes: &mut params.bytes,
+        gap: params.gap,
+    };
+    let returned = run(call, &mut request);
+    let returned = asked.end(call, returned, &mut params.bytes, Some(entry.status))?;
     params.write_back(call)?;
-    managed::rebalance(call);
+    rebalance(call);
     Ok(returned)
 }
 
-/// Whether a call names a client that is not the tenant's. The driver asks whether it is the calling process's
-/// (`RS_SHARE_TYPE_PID`, `cliresShareCallback_IMPL()` in client_resource.c), or one that shares with all.
-fn names_another(call: &mut impl Call, entry: &UvmEntry, bytes: &[u8]) -> Result<bool, Errno> {
-    let Some(client) = entry.client else {
-        return Ok(false);
+/// The request's row, if the tenant may make it.
+fn admit(call: &mut impl Call, request: u32) -> Result<&'static UvmEntry, Stop> {
+    let unknown = |reason| Stop::unknown(Errno::ENOSYS, reason);
+    let entry = call.tables().uvm(request);
+    let entry = entry.ok_or(unknown(Reason::Unlisted))?;
+    allowed(call, None, entry.capabilities).map_err(unknown)?;
+    Ok(entry)
+}
+
+/// Does what the request's row says.
+fn run(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+    check_client(call, request)?;
+    match request.entry.kind {
+        UvmKind::Initialize => initialize(call, request),
+        UvmKind::MmInitialize => {
+            let status = NvStatus::NV_WARN_NOTHING_TO_DO.0;
+            set(uvm::mm_initialize::RM_STATUS, request.bytes, status)?;
+            Ok(0)
+        }
+        UvmKind::RegisterGpu => {
+            let uuid = request.uuid(uvm::register_gpu::UUID.start)?;
+            // A GPU that is not the tenant's: the driver itself finds no file of it and refuses.
+            let route = call.gpu_by_uuid(&uuid).map_or(Route::Caller, Route::Worker);
+            Ok(request.forward_by(call, route)?)
+        }
+        UvmKind::UnregisterGpu => uvm_map::unregister(call, request),
+        UvmKind::RegisterVaSpace => managed::register(call, request),
+        UvmKind::CreateRange => uvm_map::create(call, request),
+        UvmKind::FixedRange => uvm_map::fixed(call, request),
+        UvmKind::MapExternal => uvm_map::map(call, request),
+        UvmKind::UnmapExternal => uvm_map::unmap(call, request),
+        UvmKind::Free => uvm_map::free(call, request),
+        UvmKind::Touch(wish) => managed::touch(call, request, wish),
+        UvmKind::MigrateGroup => managed::migrate_group(call, request),
+        UvmKind::Validate => managed::validate(call, request),
+        UvmKind::Deinitialize
+        | UvmKind::RegisterChannel
+        | UvmKind::UnregisterChannel
+        | UvmKind::Plain => Ok(request.forward(call)?),
+    }
+}
+
+/// Refuses a request that names a client that is not the tenant's. The driver asks whether it is
+/// the calling process's (`RS_SHARE_TYPE_PID`, `cliresShareCallback_IMPL()` in client_resource.c),
+/// or one that shares with all.
+fn check_client(call: &mut impl Call, request: &UvmCall<'_>) -> Result<(), Stop> {
+    let Some(client) = request.entry.client else {
+        return Ok(());
     };
-    let client = get(client, bytes)?;
+    let client = get(client, request.bytes)?;
     // CUDA registers a GPU without a client: it is there for partitions of one.
-    let none = client == 0 && entry.kind == UvmKind::RegisterGpu;
-    Ok(!none && !handles::owns(call, client))
+    let is_none = client == 0 && request.entry.kind == UvmKind::RegisterGpu;
+    if is_none || owns(call, client) {
+        Ok(())
+    } else {
+        Err(FOREIGN)
+    }
 }
 
-pub(super) fn forward(
-    call: &mut impl Call,
-    request: u32,
-    bytes: &mut [u8],
-    route: Route,
-) -> Result<i32, Errno> {
-    let mut parts = [Part::argument(bytes)];
-    call.forward(request, &mut parts, route)
-}
-
-/// Answers in the driver's place.
-pub(super) fn answer(entry: &UvmEntry, bytes: &mut [u8], status: NvStatus) -> Result<i32, Errno> {
-    set(entry.status, bytes, status.0).map(|()| 0)
-}
-
-/// Whether a request was made and the driver says that it has worked.
-pub(super) fn has_worked(entry: &UvmEntry, returned: Result<i32, Errno>, bytes: &[u8]) -> bool {
-    returned == Ok(0) && entry.status.get(bytes) == Some(NvStatus::NV_OK.0)
-}
-
-fn initialize(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
-    use uvm::initialize::*;
-    let wanted = get(FLAGS, bytes)?;
-    set(FLAGS, bytes, wanted | uvm::FLAG_MULTI_PROCESS_SHARING_MODE)?;
-    let returned = forward(call, request, bytes, Route::Caller);
-    set(FLAGS, bytes, wanted)?;
-    returned
-}
-
-fn register_gpu(call: &mut impl Call, request: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
-    use uvm::register_gpu::*;
-    let uuid = bytes
-        .get(UUID)
-        .and_then(|uuid| <[u8; 16]>::try_from(uuid).ok())
-        .ok_or(Errno::EINVAL)?;
-    // A GPU that is not the tenant's: the driver itself finds no file of it and refuses.
-    let route = match call.gpu_by_uuid(&uuid) {
-        Some(gpu) => Route::Worker(gpu),
-        None => Route::Caller,
-    };
-    forward(call, request, bytes, route)
+fn initialize(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+    use uvm::initialize::FLAGS;
+    let wanted = get(FLAGS, request.bytes)?;
+    let shared = wanted | uvm::FLAG_MULTI_PROCESS_SHARING_MODE;
+    set(FLAGS, request.bytes, shared)?;
+    let returned = request.forward(call);
+    set(FLAGS, request.bytes, wanted)?;
+    Ok(returned?)
 }

@@ -7,10 +7,7 @@
 
 use super::tenant::Tenant;
 use crate::{
-    nvidia::{
-        rusd::{self, Layout},
-        version::Branch,
-    },
+    nvidia::rusd::Layout,
     os_interface::shared_page::{DriverPage, Refresh, Shadow, ShownPage},
     policy::{
         rusd::{refresh, Words, WordsMut},
@@ -34,12 +31,12 @@ impl SharedData {
         gpu: GpuId,
         page: Arc<DriverPage>,
     ) -> Result<Shadow<Self>> {
-        let branch = Branch::of(tenant.tables().release).ok_or(ENODEV)?;
+        let layout = tenant.tables().shared_data;
         Shadow::start(Self {
             tenant,
             gpu,
             page,
-            layout: rusd::layout(branch),
+            layout,
         })
     }
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""What the tree has of NVIDIA's numbers: read back from the Rust files, generated and written by hand, and
-said in the same words as what headers say (parity.py)."""
+"""What the tree has of NVIDIA's numbers, read back from the Rust files, generated and written by
+hand. It is said in the same words as what headers say (parity.py)."""
 
 import os
 import re
@@ -17,8 +17,15 @@ def read(*path):
         return f.read()
 
 
+def largest_params():
+    """The most bytes of a control's parameters, or of a list behind a pointer in them."""
+    line = r"pub const LARGEST_PARAMS: u32 = (\d+) << (\d+);"
+    number, shift = re.search(line, read("control.rs")).groups()
+    return int(number) << int(shift)
+
+
 def tables(branch):
-    """{word: number and sizes} of a branch's classes, controls and UVM commands, with its base's."""
+    """{word: number and sizes} of a branch's classes, controls and UVM commands."""
     text = read("generated", f"r{branch}.rs")
     found = {}
     base = re.search(r"base: Some\(&super::r(\d+)::TABLES\)", text)
@@ -28,18 +35,23 @@ def tables(branch):
     for kind, name in (("class", "classes"), ("control", "controls"), ("uvm", "uvm")):
         listed = re.search(rf"{name}: &\[(.*?)\]", absent, re.S)[1]
         gone = {int(n, 0) for n in re.findall(r"0x[0-9a-f]+|\b\d+\b", listed)}
-        found = {w: v for w, v in found.items() if not (w.startswith(f"{kind} ") and v[0] in gone)}
+        found = without(found, kind, gone)
         # A number that changes its name must not stay under the old one.
         for number, title, rest in entries(text, kind):
-            found = {w: v for w, v in found.items() if not (w.startswith(f"{kind} ") and v[0] == number)}
+            found = without(found, kind, {number})
             found[f"{kind} {title}"] = (number, *rest)
     return found
+
+
+def without(found, kind, numbers):
+    """The words but those of a kind that have one of these numbers."""
+    return {w: v for w, v in found.items() if w.split()[0] != kind or v[0] not in numbers}
 
 
 def entries(text, kind):
     """(number, name, sizes) of the entries of a table."""
     rest = {
-        "class": r"(\d+)\s*,\s*(\w+)\s*,\s*(true|false)",
+        "class": r"(\d+)\s*,\s*(\w+)\s*,\s*(Optional|Required)",
         "control": r"(\d+)",
         "uvm": r"(\d+)\s*,\s*(\d+)\s*,\s*(None|Some\(\[[^\]]*\]\))",
     }[kind]
@@ -53,13 +65,15 @@ def entries(text, kind):
 
 
 def fields():
-    """{word: (offset, size)} of the fields, {word: (size,)} of the structs that are the same everywhere."""
+    """{word: (offset, size)} of the fields, {word: (size,)} of the structs that are the same in all
+    branches."""
     found = {}
     for file in layouts.parse(os.path.join(HERE, "layouts.txt")):
         text = read("generated", file["name"])
         for mod in file["mods"]:
             struct = mod["struct"]
-            body = re.search(rf"^pub mod {mod['sections'][0]['name']} \{{(.*?)^\}}", text, re.S | re.M)[1]
+            name = mod["sections"][0]["name"]
+            body = re.search(rf"^pub mod {name} \{{(.*?)^\}}", text, re.S | re.M)[1]
             if not mod["varies"]:
                 size = re.search(r"^    pub const SIZE: usize = (\d+);", body, re.M)
                 found[f"struct {struct}"] = (int(size[1]),)
@@ -67,7 +81,8 @@ def fields():
                 inner = section is not mod["sections"][0]
                 part = body
                 if inner:
-                    part = re.search(rf"pub mod {section['name']} \{{(.*?)^    \}}", body, re.S | re.M)[1]
+                    begin = rf"pub mod {section['name']} \{{"
+                    part = re.search(begin + r"(.*?)^    \}", body, re.S | re.M)[1]
                 for path, kind, _ in section["fields"]:
                     name = layouts.constant(path)
                     name = "LEN" if name == "SIZE" and not inner else name
@@ -87,6 +102,13 @@ def place(kind, line):
     if kind.endswith("[]"):
         return numbers[0], numbers[1] * SIZES[kind.removesuffix("[]")]
     return numbers[0], SIZES[kind]
+
+
+def shared_data(branch):
+    """{word: (first byte, length)} of the sections of RM_USER_SHARED_DATA, counted."""
+    text = read("generated", f"r{branch}.rs")
+    sections = re.findall(r"^    section\((\d+), (\d+),", text, re.M)
+    return {f"section {i}": (int(at), int(length)) for i, (at, length) in enumerate(sections)}
 
 
 def numbers():
@@ -110,7 +132,7 @@ REQUEST = "nvidia_kernel_rmapi_ops_t"
 
 
 def kernel(branch):
-    """What a branch's kernel interface looks like: the parts of rmapi.rs that differ between branches."""
+    """A branch's kernel interface: the parts of rmapi.rs that differ between branches."""
     text = read("rmapi.rs")
     names, ring, sample, process = re.search(
         rf"((?:Branch::R\d+[ |]*)*Branch::R{branch}\b[^=]*)=> Self \{{\s*"
@@ -120,7 +142,8 @@ def kernel(branch):
     long = re.search(r"fn has_long_alloc.*?matches!\(branch, ([^)]*)\)", text, re.S)[1]
     layout = "nvos64" if re.search(rf"Branch::R{branch}\b", long) else "nvos21"
     sizes = {word: size for word, (size, *_) in fields().items() if word.startswith("struct NVOS")}
-    at = int(re.search(r"pub const ARGUMENT: usize = request::PARAMS;", text) and fields()[f"field {REQUEST}.params"][0])
+    assert "pub const ARGUMENT: usize = request::PARAMS;" in text
+    at = fields()[f"field {REQUEST}.params"][0]
     return {
         f"struct {RING}": (int(ring),),
         f"struct {SAMPLE}": (int(sample),),
@@ -136,4 +159,4 @@ def request_size():
 
 def everything(branch):
     """All of it for a branch, by word."""
-    return {**tables(branch), **fields(), **kernel(branch), **numbers()}
+    return {**tables(branch), **fields(), **kernel(branch), **shared_data(branch), **numbers()}

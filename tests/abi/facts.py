@@ -16,12 +16,14 @@ FILE = os.path.join(HERE, "facts.txt")
 
 def tables(headers):
     found = {}
-    for number, name, size, _, optional, *_ in generate.class_table(headers)[0]:
-        found[f"class {name}"] = (number, size, str(optional).lower())
+    for number, name, size, _, presence, *_ in generate.class_table(headers)[0]:
+        found[f"class {name}"] = (number, size, presence)
     for number, name, size, *_ in generate.control_table(headers)[0]:
         found[f"control {name}"] = (number, size)
     for number, name, size, status, names, *_ in generate.uvm_table(headers)[0]:
         found[f"uvm {name}"] = (number, size, status, *names)
+    for number, (at, length, *_) in enumerate(generate.shared_data(headers)):
+        found[f"section {number}"] = (at, length)
     return found
 
 
@@ -82,24 +84,25 @@ def differences(have, say, partly=False):
         kind, name = word.split()
         said = say.get(word)
         if said is None:
-            # A struct or a field that a branch lacks is no other thing there: it lies beyond the end.
+            # A struct or a field that a branch lacks is no other thing there: it lies beyond the
+            # end.
             if kind == "field" and f"struct {name.split('.')[0]}" in say:
                 struct = name.split(".")[0]
-                # Or it lies where the branch has the status of the call: an output, so nothing is said with
-                # it, and the tables tell who reads it which of the two it is.
+                # Or it lies where the branch has the status of the call: an output, so nothing is
+                # said with it, and the tables tell who reads it which of the two it is.
                 status = say.get(f"uvm {struct.removesuffix('_PARAMS')}", (0, 0, -1))[2]
                 if int(value[0]) == int(status):
                     continue
                 if value[0] < say[f"struct {struct}"][0]:
                     wrong.append(f"{word}: the headers have no such member, and something else there")
-            elif kind in ("class", "control", "uvm") and not partly:
+            elif kind in ("class", "control", "uvm", "section") and not partly:
                 wrong.append(f"{word}: not in the headers")
             continue
         compared += len(value)
         if tuple(map(str, said)) != tuple(map(str, value)):
             wrong.append(f"{word}: {shown(value)} here, {shown(said)} in the headers")
     for word in sorted(say):
-        if word.split()[0] in ("class", "control", "uvm") and word not in have:
+        if word.split()[0] in ("class", "control", "uvm", "section") and word not in have:
             wrong.append(f"{word}: in the headers, not in the tables")
     return wrong, compared
 
@@ -114,7 +117,7 @@ def write(releases):
     words = sorted({word for facts in releases.values() for word in facts})
     with open(FILE, "w") as f:
         f.write("# What the headers and sources of these releases say; written by `parity.py --facts`.\n")
-        f.write("# class: number, bytes of parameters, optional; control: number, bytes; uvm: number, bytes, offset of\n")
+        f.write("# class: number, bytes of parameters, whether they may be left out; control: number, bytes; uvm: number, bytes, offset of\n")
         f.write("# the status, of client and object; struct: bytes; field: offset, bytes; escape, status: number.\n")
         f.write(f"releases {' '.join(names)}\n")
         for word in words:

@@ -3,8 +3,8 @@
 """Writes cgpu_km/nvidia/generated/ from NVIDIA's headers and sources.
 
     generate.py SOURCE             writes the layouts, and the tables of SOURCE's branch
-    generate.py SOURCE BASE        writes what SOURCE's branch has other than BASE's, and checks that
-                                   the layouts hold for it too
+    generate.py SOURCE BASE        writes how SOURCE's branch differs from BASE's, and checks that the
+                                   layouts hold for it too
     ... --check                    writes nothing; fails where what is there differs
 
 SOURCE and BASE are folders with releases of NVIDIA's open-gpu-kernel-modules. 580 stands alone; 570
@@ -20,16 +20,19 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 
+import committed
 import layouts
 import sources
 from headers import Headers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = os.path.join(HERE, "../../cgpu_km/nvidia/generated")
-# The most that a scratch slot of the module holds (nvidia::control::LARGEST_PARAMS).
-LARGEST = 64 << 10
-# (control or class, member) of pointers that the driver does not follow, and of clients that it does not look up.
+# The most that a scratch slot of the module holds, in bytes.
+LARGEST = committed.largest_params()
+# (control or class, member) of pointers that the driver does not follow, and of clients that it
+# does not look up.
 UNUSED = set()
 # Words for sets of capabilities (nvidia::capability::Capabilities).
 SETS = ("compute", "utility", "graphics", "video", "profiling", "rdma")
@@ -46,7 +49,7 @@ def lists(name):
 
 
 def capabilities(word):
-    """The Rust expression for a column of the lists: base, work, or sets with commas between them."""
+    """The Rust expression for a column of the lists: base, work, or sets with commas between."""
     if word in WORDS:
         return WORDS[word]
     names = word.split(",")
@@ -75,18 +78,19 @@ def class_table(headers):
     known = sources.classes(headers.source)
     structs = sources.structs(headers.source)
     sizes = {known[n][0] for n in wanted if n in known} - {None}
-    questions = [f"offsetof({known[n][0]}, {m})" for n in wanted if n in known for m in wanted[n][2]]
+    there = [n for n in wanted if n in known]
+    questions = [f"offsetof({known[n][0]}, {m})" for n in there for m in wanted[n][2]]
     values = headers.ask([*wanted, *(f"sizeof({s})" for s in sizes), *questions])
     table, missing = [], []
     for name, (caps, kind, clients) in wanted.items():
         if name not in known or name not in values:
             missing.append(name)
             continue
-        struct, optional = known[name]
+        struct, presence = known[name]
         size = values[f"sizeof({struct})"] if struct else 0
         clients = describe_clients(name, struct, clients, structs)
         clients = [values[f"offsetof({struct}, {m})"] for m in clients]
-        table.append((values[name], name, size, kind, optional, caps, clients))
+        table.append((values[name], name, size, kind, presence, caps, clients))
     return sorted(table), missing
 
 
@@ -115,7 +119,7 @@ def uvm_table(headers):
 
 
 def control_list():
-    """[(care, name, number, size, [pointer], [client], capabilities)]; number and size only where no
+    """[(care, name, number, size, [pointer], [client], capabilities)]; number and size only if no
     header has them."""
     found = []
     for words in lists("controls.txt"):
@@ -188,7 +192,8 @@ def control_table(headers):
             squared = "*" in pointer[1]
             if asked["max"] * asked["elem"] > LARGEST:
                 raise SystemExit(f"{name}: {pointer[0]} can be too long")
-            parts.append((asked["at"], squared, asked["count"], asked["elem"], asked["max"], pointer[3]))
+            numbers = [asked[k] for k in ("count", "elem", "max")]
+            parts.append((asked["at"], squared, *numbers, pointer[3]))
         clients = [values[f"offsetof({struct}, {client})"] for client in clients]
         table.append((number, name, size, care, parts, caps, clients))
     return sorted(table), missing
@@ -230,8 +235,8 @@ def describe(name, struct, pointers, embedded, old, structs):
 
 
 def describe_clients(name, struct, clients, structs):
-    """Those of `clients` that the parameters have: not every release has all. Stops where the parameters name
-    one that the lists do not say."""
+    """Those of `clients` that the parameters have: not every release has all. Stops if the
+    parameters name one that the lists do not say."""
     unused = {member for of, member in UNUSED if of == name}
     real = sources.clients(structs, struct) if struct else []
     if set(real) - unused - set(clients):
@@ -250,11 +255,19 @@ def changes(ours, theirs):
     return changed, sorted(set(there) - {entry[0] for entry in ours})
 
 
-def rust(headers, base, classes, controls, uvm, gone):
+def row(function, number, name, *columns):
+    """One row of a table, in several lines if one is too long."""
+    head, rest = f'    {function}({number}, "{name}",', ", ".join(map(str, columns))
+    line = f"{head} {rest}),"
+    return line if len(line) <= 100 else "\n        ".join([head, *textwrap.wrap(f"{rest}),", 92)])
+
+
+def rust(headers, base, classes, controls, uvm, gone, shared):
     number, minor, patch = (*map(int, headers.version.split(".")), 0)[:3]
     out = ["// SPDX-License-Identifier: GPL-2.0 OR MIT"]
     if base:
-        out.append(f"//! What branch {number} lets through, as far as it is other than in branch {major(base)}.")
+        of = f"as far as it is other than in branch {major(base)}"
+        out.append(f"//! What branch {number} lets through, {of}.")
         of = f"{headers.version} and {base.version}"
     else:
         out.append(f"//! What branch {number} lets through.")
@@ -269,7 +282,8 @@ def rust(headers, base, classes, controls, uvm, gone):
     body.append("release: DriverVersion {")
     body.append(f"major: {number}, minor: {minor}, patch: {patch} }},")
     body.append(f"base: {f'Some(&super::r{major(base)}::TABLES)' if base else 'None'},")
-    body.append("classes: &CLASSES, controls: &CONTROLS, uvm: &UVM, absent: &ABSENT };")
+    body.append("classes: &CLASSES, controls: &CONTROLS, uvm: &UVM,")
+    body.append("shared_data: &SHARED_DATA, absent: &ABSENT };")
     body.append("")
     body.append("/// What the base has and this branch has not: classes, controls, commands of UVM.")
     body.append("static ABSENT: Absent = Absent {")
@@ -277,17 +291,17 @@ def rust(headers, base, classes, controls, uvm, gone):
     body.append(f"controls: &[{', '.join(f'ControlCmd({n:#010x})' for n in gone[1])}],")
     body.append(f"uvm: &[{', '.join(str(n) for n in gone[2])}] }};")
     body.append("")
-    body.append("/// The classes: number, name, bytes of parameters, kind, whether they may be left out, whom they are for,")
-    body.append("/// places of clients in the parameters.")
+    body.append("/// The classes: number, name, bytes of parameters, kind, whether these may be left out,")
+    body.append("/// capabilities that allow it, places of clients in the parameters.")
     body.append("#[rustfmt::skip]")
     body.append(f"static CLASSES: [ClassEntry; {len(classes)}] = [")
-    for entry, name, size, kind, optional, caps, clients in classes:
-        body.append(f'    class({entry:#06x}, "{name}", {size}, {kind}, {str(optional).lower()}, {caps}, &{clients}),')
+    for entry, name, size, kind, presence, caps, clients in classes:
+        body.append(row("class", f"{entry:#06x}", name, size, kind, presence, caps, f"&{clients}"))
     body.append("];")
     body.append("")
     # A line each: rustfmt would make six of it.
-    body.append("/// The controls: number, name, bytes of parameters, care, pointers in them, whom they are for, places of")
-    body.append("/// clients in them.")
+    body.append("/// The controls: number, name, bytes of parameters, what is done, pointers in them,")
+    body.append("/// capabilities that allow it, places of clients in them.")
     body.append("#[rustfmt::skip]")
     body.append(f"static CONTROLS: [ControlEntry; {len(controls)}] = [")
     for entry, name, size, care, pointers, caps, clients in controls:
@@ -295,16 +309,25 @@ def rust(headers, base, classes, controls, uvm, gone):
         for at, square, count, elem, most, direction in pointers:
             how = "squared" if square else "counted"
             listed.append(f"{how}({at}, {count}, {elem}, {most}, {direction})")
-        body.append(f'    control({entry:#010x}, "{name}", {size}, {care}, &[{", ".join(listed)}], {caps}, &{clients}),')
+        pointers = f"&[{', '.join(listed)}]"
+        number = f"{entry:#010x}"
+        body.append(row("control", number, name, size, care, pointers, caps, f"&{clients}"))
     body.append("];")
     body.append("")
-    body.append("/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and")
-    body.append("/// object, kind, whom they are for.")
+    body.append("/// The commands of UVM: number, name, bytes of the argument, places of the status and of client")
+    body.append("/// and object, what is done, capabilities that allow it.")
     body.append("#[rustfmt::skip]")
     body.append(f"static UVM: [UvmEntry; {len(uvm)}] = [")
     for entry, name, size, status, names, kind, caps in uvm:
         names = f"Some({names})" if names else "None"
-        body.append(f'    uvm({entry}, "{name}", {size}, {status}, {names}, UvmKind::{kind}, {caps}),')
+        body.append(row("uvm", entry, name, size, status, names, f"UvmKind::{kind}", caps))
+    body.append("];")
+    body.append("")
+    body.append("/// The sections of `RM_USER_SHARED_DATA`: first byte, length, stamp, content.")
+    body.append("#[rustfmt::skip]")
+    body.append(f"static SHARED_DATA: [Section; {len(shared)}] = [")
+    for at, length, stamp, content, member in shared:
+        body.append(f"    section({at}, {length}, Stamp::{stamp}, Content::{content}), // {member}")
     body.append("];")
     return "\n".join(out + imports("\n".join(body)) + [""] + body) + "\n"
 
@@ -313,7 +336,16 @@ def imports(body):
     """The imports that a table needs, which depend on what is in it."""
     known = [
         ("capability", [], [("*", f" {entry}(") for entry in ("class", "control", "uvm")]),
-        ("class", ["ClassEntry"], [("entry as class", "class(")]),
+        (
+            "class",
+            ["ClassEntry"],
+            [
+                ("entry as class", "class("),
+                ("Kind::*", "class("),
+                ("Kind::*", "Ignored("),
+                ("Presence::*", "class("),
+            ],
+        ),
         (
             "control",
             ["ControlEntry"],
@@ -321,24 +353,65 @@ def imports(body):
                 ("counted", "counted("),
                 ("entry as control", "control("),
                 ("squared", "squared("),
+                ("Answered::*", "Answer("),
                 ("Care::*", "control("),
-                ("Direction::*", "&[c"),
-                ("Direction::*", "&[s"),
+                ("Direction::*", "&[counted("),
+                ("Direction::*", "&[squared("),
+                ("Exported::*", "Export("),
             ],
         ),
+        ("fb", [], [("FbReport::*", "Memory(")]),
         ("handle", [], [("ClassId", "ClassId("), ("ControlCmd", "ControlCmd(")]),
+        ("names", [], [("GpuNames::*", "Gpus("), ("ProcessNames::*", "Processes(")]),
+        ("rusd", ["section", "Content", "Section", "Stamp"], []),
         ("tables", ["Absent", "Tables"], []),
-        ("uvm", ["UvmEntry"], [("entry as uvm", "uvm("), ("UvmKind", "UvmKind::")]),
+        (
+            "uvm",
+            ["UvmEntry"],
+            [
+                ("entry as uvm", " uvm("),
+                ("UvmWish::*", "Touch("),
+                ("UvmKind", "UvmKind::"),
+            ],
+        ),
         ("version", ["DriverVersion"], []),
     ]
     lines = []
     for module, always, sometimes in known:
-        names = sorted({*always, *(name for name, sign in sometimes if sign in body)})
-        if module == "class" and "class(" in body:
-            names.append("Kind::*")
+        names = {*always, *(name for name, sign in sometimes if sign in body)}
         if names:
-            lines.append(f"use crate::nvidia::{module}::{{{', '.join(names)}}};")
-    return lines
+            lines.append(f"{module}::{{{', '.join(sorted(names))}}},")
+    return ["use crate::nvidia::{", *lines, "};"]
+
+
+def shared_data(headers):
+    """[(first byte, length, stamp, content, member)] of the sections of shared.txt that a release
+    has. Stops if they do not lie side by side from the first byte to the last."""
+    struct = "NV00DE_SHARED_DATA"
+    wanted = [(*words, *member.split("..")) for *words, member in lists("shared.txt")]
+    questions = {f"sizeof({struct})"}
+    for _, _, *ends in wanted:
+        for member in (end.removesuffix("[]") for end in ends):
+            at = f"(({struct} *)0)->{member}"
+            questions |= {f"offsetof({struct}, {member})", f"sizeof({at})"}
+            if f"{member}[]" in ends:
+                questions.add(f"sizeof({at}[0])")
+    known = headers.ask(sorted(questions))
+    found, end = [], 0
+    for stamp, content, *ends in wanted:
+        first, last = (member.removesuffix("[]") for member in (ends[0], ends[-1]))
+        start, behind = (known.get(f"offsetof({struct}, {member})") for member in (first, last))
+        if start is None or behind is None:
+            continue
+        if start != end:
+            raise SystemExit(f"{struct}: {first} is at {start}, the section before ends at {end}")
+        end = behind + known[f"sizeof((({struct} *)0)->{last})"]
+        step = known.get(f"sizeof((({struct} *)0)->{first}[0])", end - start)
+        found += [(at, step, stamp, content, first) for at in range(start, end, step)]
+    size = known[f"sizeof({struct})"]
+    if end != size:
+        raise SystemExit(f"{struct} has {size} bytes, its sections in shared.txt end at {end}")
+    return found
 
 
 def tables(headers):
@@ -348,7 +421,8 @@ def tables(headers):
     for name in no_class + no_control + no_uvm:
         print(f"not in {headers.version}: {name}", file=sys.stderr)
     print(
-        f"{headers.version}: {len(classes)} classes, {len(controls)} controls, {len(uvm)} UVM commands",
+        f"{headers.version}: {len(classes)} classes, {len(controls)} controls, "
+        f"{len(uvm)} UVM commands",
         file=sys.stderr,
     )
     return classes, controls, uvm
@@ -379,7 +453,7 @@ def main():
         names = [] if base else layouts.write(headers, spec, tmp)
         names.append(f"r{major(headers)}.rs")
         with open(os.path.join(tmp, names[-1]), "w") as f:
-            f.write(rust(headers, base, *ours, gone))
+            f.write(rust(headers, base, *ours, gone, shared_data(headers)))
         subprocess.run(
             ["rustfmt", "--edition", "2021", *(os.path.join(tmp, n) for n in names)], check=True
         )

@@ -3,6 +3,7 @@
 
 import os
 import re
+import textwrap
 
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8}
 HEADS = {
@@ -83,9 +84,13 @@ def field(struct, path, kind, known):
     return "crate::nvidia::wire::Field", f"Field<{base}> = Field::at({offset})"
 
 
+def documented(text, *inside):
+    """Lines of documentation for an item that is inside so many modules."""
+    return [f"/// {line}" for line in textwrap.wrap(text, 96 - 4 * sum(inside), break_on_hyphens=False)]
+
+
 def section(lines, struct, part, known, size, inner, nested=False):
-    for doc in part["doc"]:
-        lines.append(f"/// {doc}")
+    lines += documented(" ".join(part["doc"]), nested)
     lines.append(f"pub mod {part['name']} {{")
     fields = [(constant(p), doc, *field(struct, p, k, known)) for p, k, doc in part["fields"]]
     for use in sorted({use for _, _, use, _ in fields} - {None}):
@@ -94,7 +99,7 @@ def section(lines, struct, part, known, size, inner, nested=False):
         lines.append(f"/// Size of `{struct}` in bytes.")
         lines.append(f"pub const SIZE: usize = {size};")
     for name, doc, _, value in fields:
-        lines.append(f"/// {doc[0].upper()}{doc[1:]}.")
+        lines += documented(f"{doc[0].upper()}{doc[1:]}.", True, nested)
         # The name is the struct's own size.
         name = "LEN" if name == "SIZE" and not nested else name
         lines.append(f"pub const {name}: {value};")
@@ -130,7 +135,8 @@ def differences(headers, base, spec):
             struct = mod["struct"]
             size = ours.get(f"sizeof({struct})")
             if size is None:
-                # The call does not exist there; its number is in no table, or the driver refuses it.
+                # The call does not exist there; its number is in no table, or the driver refuses
+                # it.
                 continue
             if not mod["varies"] and size != theirs[f"sizeof({struct})"]:
                 yield f"{struct} has {size} bytes, not {theirs[f'sizeof({struct})']}"

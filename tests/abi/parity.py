@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Compares the numbers in the tree with NVIDIA's: classes, controls, UVM commands, escapes, statuses, sizes
-of structs, offsets and sizes of fields, of every branch.
+"""Compares the numbers in the tree with NVIDIA's: classes, controls, UVM commands, escapes,
+statuses, sizes of structs, offsets and sizes of fields, of every branch.
 
-    parity.py                    with the driver's source packages in Debian's contrib section (535, 550), and
-                                 with what the headers of the tables' releases said (facts.txt)
+    parity.py                    with the driver's source packages in Debian's contrib section
+                                 (535, 550), and with what the headers of the tables' releases
+                                 said (facts.txt)
     parity.py SOURCE...          with folders of releases of NVIDIA's open-gpu-kernel-modules
     parity.py --facts SOURCE...  writes facts.txt
     parity.py --self-test        makes numbers wrong, one of each kind, and wants each to be found
 
-Ends in "N passed, N failed", one for each comparison, and one for each release in facts.txt that it speaks of
-all that the tree has. Debian's packages come from the mirror that this
-machine's apt uses, or CGPU_DEBIAN_MIRROR, and are kept under ~/.cache/cgpu by their version. Where a mirror
-has no source package, the headers in the binary package of the kernel's side are compared (UVM and the
-escapes' own structs), and that is said.
+Ends in "N passed, N failed": one for each comparison, and one for each release in facts.txt that
+it speaks of all that the tree has. Debian's packages come from the mirror that this machine's apt
+uses, or CGPU_DEBIAN_MIRROR, and are kept under ~/.cache/cgpu by their version. If a mirror has no
+source package, the headers in the binary package of the kernel's side are compared (UVM and the
+escapes' own structs), and the output says so.
 """
 
 import hashlib
@@ -83,7 +84,8 @@ class Apt:
             for suite in suites
             for kind in ("deb-src", "deb [arch=amd64]")
         ]
-        lines = [re.sub(r"\] \[signed-by", " signed-by", line.replace("[arch=amd64] [", "[arch=amd64 ")) for line in lines]
+        lines = [line.replace("[arch=amd64] [", "[arch=amd64 ") for line in lines]
+        lines = [re.sub(r"\] \[signed-by", " signed-by", line) for line in lines]
         (self.folder / "sources.list").write_text("".join(lines))
         self.options = [
             f"-oDir::Etc::SourceList={self.folder}/sources.list",
@@ -126,8 +128,10 @@ def fetch(branch):
             good, why = apt.get("source", "--download-only", "--tar-only", f"{SOURCE}={version}")
             tar = apt.got("*.orig.tar.*")
             if good and tar:
-                return keep(branch, version, "source", lambda to: run("tar", "-xf", tar, "-C", to, "--strip-components=1"))
-            said.append(f"{SOURCE} {version}: " + "; ".join(re.findall(r"\b\d{3} +[A-Z][\w ]+", why)[:1]))
+                untar = ("tar", "--strip-components=1", "-xf", tar, "-C")
+                return keep(branch, version, "source", lambda to: run(*untar, to))
+            answers = re.findall(r"\b\d{3} +[A-Z][\w ]+", why)
+            said.append(f"{SOURCE} {version}: " + "; ".join(answers[:1]))
         for version in apt.versions(BINARY, branch):
             good, why = apt.get("download", f"{BINARY}={version}")
             deb = apt.got("*.deb")
@@ -135,7 +139,8 @@ def fetch(branch):
                 print(f"{branch}: no source package on this mirror ({', '.join(said)})")
                 return keep(branch, version, "binary", lambda to: unpack(deb, to))
             said.append(f"{BINARY} {version}")
-        raise SystemExit(f"{branch}: nothing of it can be had from {', '.join(SUITES[branch])} contrib: {', '.join(said) or 'no such package'}")
+        suites, why = ", ".join(SUITES[branch]), ", ".join(said) or "no such package"
+        raise SystemExit(f"{branch}: nothing of it can be had from {suites} contrib: {why}")
 
 
 def unpack(deb, to):
@@ -183,7 +188,8 @@ def of_debian(branch):
         told = computed(folder.name, lambda: facts.of(Headers(str(folder))))
         return f"Debian's source package {SOURCE} {version}", told, kind
     headers = KernelHeaders(folder, version)
-    told = computed(folder.name, lambda: {**uvm(headers), **facts.structs(headers), **facts.named(headers)})
+    parts = (uvm, facts.structs, facts.named)
+    told = computed(folder.name, lambda: {w: v for part in parts for w, v in part(headers).items()})
     return f"Debian's {BINARY} {version}, the headers of the kernel's side alone", told, kind
 
 
@@ -216,7 +222,8 @@ def check_standin(told, planted=None):
         if said is None:
             wrong.append(f"{word}: facts.txt has nothing of it")
         elif tuple(map(str, said)) != tuple(map(str, value)):
-            wrong.append(f"{word}: {facts.shown(value)} in the stand-in, {facts.shown(said)} in the headers")
+            ours, theirs = facts.shown(value), facts.shown(said)
+            wrong.append(f"{word}: {ours} in the stand-in, {theirs} in the headers")
     return wrong, len(have)
 
 
@@ -236,12 +243,14 @@ def check():
         for word in missing:
             print(f"  {word}: not in facts.txt; write it anew (parity.py --facts)")
         results.append(not missing)
-        results.append(compare(f"the headers of {release} (facts.txt)", release.split(".")[0], told))
+        branch = release.split(".")[0]
+        results.append(compare(f"the headers of {release} (facts.txt)", branch, told))
         if release == standin.RELEASE:
             wrong, compared = check_standin(told)
             for line in wrong:
                 print(f"  {line}")
-            print(f"{'FAILED' if wrong else 'ok'}  the stand-in: {compared} structs and fields of {release}")
+            verdict = "FAILED" if wrong else "ok"
+            print(f"{verdict}  the stand-in: {compared} structs and fields of {release}")
             results.append(not wrong)
     return tally(results)
 
@@ -252,18 +261,23 @@ def self_test():
     have = committed.everything("580")
     same, compared = facts.differences(have, told)
     results = [not same]
-    print(f"{'ok' if not same else 'FAILED'}  580 as it is: {compared} numbers are those of {release}")
-    for kind in ("class", "control", "uvm", "struct", "field", "escape", "status", "call"):
+    verdict = "FAILED" if same else "ok"
+    print(f"{verdict}  580 as it is: {compared} numbers are those of {release}")
+    listed = ("class", "control", "uvm")
+    for kind in (*listed, "section", "struct", "field", "escape", "status", "call"):
         word = next(w for w in sorted(have) if w.startswith(f"{kind} ") and w in told)
         for place, value in enumerate(have[word]):
-            wrong = "false" if value == "true" else "true" if value == "false" else value + 4
+            other = {"Optional": "Required", "Required": "Optional"}
+            wrong = value + 4 if isinstance(value, int) else other[value]
             planted = {**have, word: (*have[word][:place], wrong, *have[word][place + 1:])}
             found, _ = facts.differences(planted, told)
             good = [line.split(":")[0] for line in found] == [word]
             results.append(good)
-            print(f"{'ok' if good else 'FAILED'}  {word}: number {place} made {wrong}: {found[0] if found else 'not found'}")
-        if kind in ("class", "control", "uvm"):
-            for left, right in (({w: v for w, v in have.items() if w != word}, told), (have, {w: v for w, v in told.items() if w != word})):
+            verdict, said = "ok" if good else "FAILED", found[0] if found else "not found"
+            print(f"{verdict}  {word}: number {place} made {wrong}: {said}")
+        if kind in listed:
+            without = [{w: v for w, v in of.items() if w != word} for of in (have, told)]
+            for left, right in ((without[0], told), (have, without[1])):
                 good = len(facts.differences(left, right)[0]) == 1
                 results.append(good)
                 print(f"{'ok' if good else 'FAILED'}  {word}: left out")
@@ -274,7 +288,8 @@ def self_test():
         found, _ = check_standin(told, planted)
         good = [line.split(":")[0] for line in found] == [word]
         results.append(good)
-        print(f"{'ok' if good else 'FAILED'}  the stand-in's {word} made wrong: {found[0] if found else 'not found'}")
+        verdict, said = "ok" if good else "FAILED", found[0] if found else "not found"
+        print(f"{verdict}  the stand-in's {word} made wrong: {said}")
     return tally(results)
 
 

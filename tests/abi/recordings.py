@@ -67,23 +67,24 @@ class Tables:
     """What the Rust sources say."""
 
     def __init__(self):
-        text = read("generated/r580.rs")
+        # A long row stands in several lines.
+        text = re.sub(r",\n {8}", ", ", read("generated/r580.rs"))
         self.classes = {
-            int(number, 16): (name, int(size), optional == "true", capabilities(caps))
-            for number, name, size, optional, caps in re.findall(
+            int(number, 16): (name, int(size), presence == "Optional", capabilities(caps))
+            for number, name, size, presence, caps in re.findall(
                 r'class\((0x[0-9a-f]+), "(\w+)", (\d+), \w+, (\w+), ([^&]+), &', text
             )
         }
         self.controls = {
             int(number, 16): (name, int(size), capabilities(caps))
             for number, name, size, caps in re.findall(
-                r'control\((0x[0-9a-f]+), "(\w+)", (\d+), \w+, &\[.*?\], ([^&]+), &', text
+                r'control\((0x[0-9a-f]+), "(\w+)", (\d+), [\w()]+, &\[.*?\], ([^&]+), &', text
             )
         }
         self.uvm = {
             int(number): (name, int(size), int(status), capabilities(caps))
             for number, name, size, status, caps in re.findall(
-                r'uvm\((\d+), "(\w+)", (\d+), (\d+), .*, UvmKind::\w+, (.+)\),', text
+                r'uvm\((\d+), "(\w+)", (\d+), (\d+), .*, UvmKind::[\w()]+, (.+)\),', text
             )
         }
         self.escapes = self.read_escapes()

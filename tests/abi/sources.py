@@ -12,14 +12,14 @@ def read(source, path):
 
 
 def classes(source):
-    """{class name: (C type of its parameters or None, whether null is taken)} (resource_list.h)."""
+    """{class name: (C type of its parameters or None, Optional or Required)} (resource_list.h)."""
     text = read(source, "src/nvidia/src/kernel/rmapi/resource_list.h")
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
     found = {}
     for entry in re.findall(r"RS_ENTRY\((.*?)\n\)", text, flags=re.S):
         name = entry.split(",")[0].strip()
         info = re.search(r"RS_(REQUIRED|OPTIONAL|NONE)(?:\((\w+)\))?", entry)
-        found[name] = (info.group(2), info.group(1) != "REQUIRED")
+        found[name] = (info.group(2), "Required" if info.group(1) == "REQUIRED" else "Optional")
     return found
 
 

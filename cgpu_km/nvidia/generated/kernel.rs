@@ -38,7 +38,8 @@ pub mod request {
     pub const PARAMS: usize = 8;
 }
 
-/// Control `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`. No program's call with it is let through, so it is in no table.
+/// Control `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`. No program's call with it is let through, so it
+/// is in no table.
 pub mod disable_channels {
     use crate::nvidia::wire::Field;
     use crate::nvidia::wire::Items;
@@ -54,7 +55,8 @@ pub mod disable_channels {
     pub const H_CHANNEL_LIST: Items<u32> = Items::at(280, 64);
 }
 
-/// A sample of [`gpumon`](crate::nvidia::params::gpumon); what it says of engines lies elsewhere in each branch.
+/// A sample of [`gpumon`](crate::nvidia::params::gpumon); what it says of engines lies elsewhere in
+/// each branch.
 pub mod sample {
     use crate::nvidia::wire::Field;
     /// When it was taken, in nanoseconds; 0: no sample is here.

@@ -206,7 +206,8 @@ pub mod nvos54 {
     pub const H_OBJECT: Field<u32> = Field::at(4);
     /// Which control.
     pub const CMD: Field<u32> = Field::at(8);
-    /// [`CONTROL_FLAG_FINN_SERIALIZED`](crate::nvidia::nvos::CONTROL_FLAG_FINN_SERIALIZED) and others.
+    /// [`CONTROL_FLAG_FINN_SERIALIZED`](crate::nvidia::nvos::CONTROL_FLAG_FINN_SERIALIZED) and
+    /// others.
     pub const FLAGS: Field<u32> = Field::at(12);
     /// Address of the control's parameters.
     pub const PARAMS: Field<u64> = Field::at(16);
@@ -246,7 +247,8 @@ pub mod nvos39 {
     pub const STATUS: Field<u32> = Field::at(48);
 }
 
-/// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory for the GPU. The status is the last field but for padding.
+/// `NV_ESC_RM_MAP_MEMORY_DMA`: maps memory for the GPU. The status is the last field but for
+/// padding.
 pub mod nvos46 {
     use crate::nvidia::wire::Field;
     /// The client.

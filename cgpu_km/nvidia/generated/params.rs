@@ -485,7 +485,8 @@ pub mod arch_info {
     pub const IMPLEMENTATION: Field<u32> = Field::at(4);
 }
 
-/// Control `NV2080_CTRL_CMD_GPU_GET_INFO_V2`; its entries are pairs like [`fb_pair`](super::fb_pair).
+/// Control `NV2080_CTRL_CMD_GPU_GET_INFO_V2`; its entries are pairs like
+/// [`fb_pair`](super::fb_pair).
 pub mod gpu_info {
     use crate::nvidia::wire::Field;
     /// Entries.

@@ -9,7 +9,9 @@ pub mod initialize {
     use crate::nvidia::wire::Field;
     /// Size of `UVM_INITIALIZE_PARAMS` in bytes.
     pub const SIZE: usize = 16;
-    /// In and out: [`FLAG_MULTI_PROCESS_SHARING_MODE`](crate::nvidia::uvm::FLAG_MULTI_PROCESS_SHARING_MODE) and others.
+    /// In and out:
+    /// [`FLAG_MULTI_PROCESS_SHARING_MODE`](crate::nvidia::uvm::FLAG_MULTI_PROCESS_SHARING_MODE) and
+    /// others.
     pub const FLAGS: Field<u64> = Field::at(0);
     /// Result.
     pub const RM_STATUS: Field<u32> = Field::at(8);

@@ -33,8 +33,11 @@ fn free(program: &mut Program, session: &Session, object: u32) -> u32 {
 #[test]
 fn an_object_that_is_said_to_be_refused_is_freed() {
     let mut program = Program::with_subdevice(GIB);
-    program.driver = answers(0x51, 0);
-    assert_eq!(program.memory(MEMORY, 64 * MIB), 0x51);
+    program.driver = answers(NvStatus::NV_ERR_NO_MEMORY.0, 0);
+    assert_eq!(
+        program.memory(MEMORY, 64 * MIB),
+        NvStatus::NV_ERR_NO_MEMORY.0
+    );
     assert_eq!(program.used(), 0);
     let seen = program.seen.last().expect("freed");
     assert_eq!((program.seen.len(), seen.request), (2, NV_ESC_RM_FREE));
@@ -44,7 +47,8 @@ fn an_object_that_is_said_to_be_refused_is_freed() {
 
 #[test]
 fn an_object_that_could_not_be_freed_counts_until_it_is() {
-    // A killed program: the driver makes the object and finds no way to say so, nor to be asked again.
+    // A killed program: the driver makes the object and finds no way to say so, nor to be asked
+    // again.
     let mut program = Program::with_subdevice(GIB);
     program.driver = answers(0, -14);
     program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY, 0x40, PARAMS));
@@ -81,13 +85,16 @@ fn a_duplicate_that_is_said_to_be_refused_is_freed() {
     program.put(OUTER, &outer);
     program.driver = Box::new(|parts| {
         if parts[0].bytes.len() == 28 {
-            put32(parts[0].bytes, 24, 0x1f);
+            put32(parts[0].bytes, 24, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
         }
         0
     });
     let dup = NV_ESC_RM_DUP_OBJECT;
     assert_eq!(ioctl(&mut program, &CONTROL, dup, UserAddr(OUTER)), Ok(0));
-    assert_eq!(get32(program.at(OUTER), 24), 0x1f);
+    assert_eq!(
+        get32(program.at(OUTER), 24),
+        NvStatus::NV_ERR_INVALID_ARGUMENT.0
+    );
     let seen = program.seen.last().expect("freed");
     assert_eq!(seen.request, NV_ESC_RM_FREE);
     assert_eq!(get32(&seen.parts[0], 8), MEMORY + 1);
@@ -169,7 +176,7 @@ fn a_new_client_takes_no_other_ones_place() {
 }
 
 #[test]
-fn a_report_of_memory_for_an_object_that_the_accounting_do_not_know_is_not_asked_for() {
+fn a_memory_report_for_an_unknown_object_is_not_asked_for() {
     // The driver may have it: another thread's call is just making it, or freeing it. What it would
     // tell is of the whole GPU.
     let mut program = Program::with_subdevice(GIB);

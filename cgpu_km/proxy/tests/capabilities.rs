@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What each set of capabilities allows and the others do not, what is noted of it, and the calls that
-//! graphics alone makes.
+//! What each set of capabilities allows and the others do not, what is noted of it, and the calls
+//! that graphics alone makes.
 
 use super::*;
 use crate::nvidia::capability::{
@@ -192,7 +192,8 @@ fn what_nothing_is_known_of_passes_on_own_objects_and_is_counted() {
     assert_eq!(noted(&program)[1], last);
 }
 
-/// An argument of `size` bytes that names a client, and memory at 12, and the status that comes back.
+/// An argument of `size` bytes that names a client, and memory at 12, and the status that comes
+/// back.
 fn dma(program: &mut Program, code: u32, size: usize, client: u32, memory: u32) -> u32 {
     let mut outer = vec![0; size];
     put32(&mut outer, 0, client);

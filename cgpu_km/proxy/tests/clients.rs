@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A new client's handle is what the driver told the kernel, whatever a thread of the program writes.
+//! A new client's handle is what the driver told the kernel, whatever a thread of the program
+//! writes.
 
 use super::*;
 
 const VICTIM: u32 = 0xc1d0_0007;
 const NV_ESC_RM_FREE_NR: u32 = 0x29;
 
-/// What happens in a call for a new client: how many clients others make before it and after it, what the driver
-/// says, and what another thread then writes.
+/// What happens in a call for a new client: how many clients others make before it and after it,
+/// what the driver says, and what another thread then writes.
 #[derive(Clone, Copy, Default)]
 struct Scene {
     before: u32,
@@ -16,8 +17,8 @@ struct Scene {
     forged: Option<(u32, u32)>,
 }
 
-/// A tenant without clients, and a driver that numbers those from this one on. Scenes come one after the other, and
-/// the last one stays.
+/// A tenant without clients, and a driver that numbers those from this one on. Scenes come one
+/// after the other, and the last one stays.
 fn program(first: u32, scenes: Vec<Scene>) -> (Program, Rc<Cell<u32>>) {
     let mut program = Program::new(GIB);
     let row = Rc::new(Cell::new(first));

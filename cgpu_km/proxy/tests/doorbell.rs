@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program is not to get hold of: doorbells for its GPU's work, registers as if they were memory, and
-//! addresses in the kernel.
+//! What a program is not to get hold of: doorbells for its GPU's work, registers as if they were
+//! memory, and addresses in the kernel.
 
 use super::*;
 
@@ -69,10 +69,13 @@ fn a_mapping_that_the_driver_refuses_shows_nothing() {
     program.has_doorbell = true;
     assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0);
     program.driver = Box::new(|parts| {
-        put32(parts[0].bytes, 40, 0x63);
+        put32(parts[0].bytes, 40, NvStatus::NV_ERR_STATE_IN_USE.0);
         0
     });
-    assert_eq!(map(&mut program, DOORBELL, 33), 0x63);
+    assert_eq!(
+        map(&mut program, DOORBELL, 33),
+        NvStatus::NV_ERR_STATE_IN_USE.0
+    );
     program.driver = Box::new(|_| -22);
     map(&mut program, DOORBELL, 33);
     assert_eq!(program.shown, []);
@@ -114,12 +117,19 @@ fn the_program_finds_its_parameters_also_when_the_driver_refuses_the_doorbell() 
         if parts.len() == 1 {
             return 0;
         }
-        put32(parts[0].bytes, 40, 0x1b);
+        put32(
+            parts[0].bytes,
+            40,
+            NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0,
+        );
         0
     });
     for (has_doorbell, given) in [(false, [1, 0]), (true, [0, 0])] {
         program.has_doorbell = has_doorbell;
-        assert_eq!(doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]), 0x1b);
+        assert_eq!(
+            doorbell(&mut program, HOPPER_USERMODE_A, &[1, 0]),
+            NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS.0
+        );
         assert_eq!(program.seen[0].parts[1], given);
         assert_eq!(program.at(PARAMS), [1, 0]);
     }
@@ -215,7 +225,7 @@ fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
 
 #[test]
 fn the_address_of_an_event_in_the_kernel_does_not_reach_the_program() {
-    for status in [0, 0x1f] {
+    for status in [0, NvStatus::NV_ERR_INVALID_ARGUMENT.0] {
         let mut program = Program::with_subdevice(GIB);
         program.driver = Box::new(move |parts| {
             put64(parts[1].bytes, 16, 0xffff_8880_1234_5678);
@@ -271,7 +281,8 @@ fn host_memory_is_registered_cached_as_recorded() {
 fn host_memory_that_is_not_cached_is_not_registered() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
-    // UNCACHED, which is how registers pass, WRITE_COMBINE, WRITE_THROUGH, WRITE_PROTECT, no meaning.
+    // UNCACHED, which is how registers pass, WRITE_COMBINE, WRITE_THROUGH, WRITE_PROTECT, no
+    // meaning.
     for coherency in [0, 2, 3, 4, 6, 15] {
         let told = register(&mut program, 0x5c00_0020, 0x4000_0010 | coherency << 12);
         assert_eq!(told, NvStatus::NV_ERR_INVALID_FLAGS.0, "{coherency}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Handles of other tenants, in every call that has room for one. Each refused call differs from one that
-//! passes in this handle alone.
+//! Handles of other tenants, in every call that has room for one. Each refused call differs from
+//! one that passes in this handle alone.
 
 use super::*;
 
@@ -36,8 +36,8 @@ fn foreign(code: u32) -> (CallKind, u32, Reason) {
     (CallKind::Escape, code & 0xff, Reason::Foreign)
 }
 
-/// A call with the tenant's own client at `client` passes, and with a foreign one there it gets `refusal`
-/// and does not reach the driver.
+/// A call with the tenant's own client at `client` passes, and with a foreign one there it gets
+/// `refusal` and does not reach the driver.
 fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);

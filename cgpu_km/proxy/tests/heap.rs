@@ -59,7 +59,7 @@ fn the_heap_is_as_large_as_the_limit_and_as_much_of_it_is_free() {
                 put64(parts[0].bytes, at, bytes);
             }
             // Another thread says that it was refused.
-            put32(parts[0].bytes, 20, 0x51);
+            put32(parts[0].bytes, 20, NvStatus::NV_ERR_NO_MEMORY.0);
             0
         });
         heap_control(&mut program, 5, DEVICE);

@@ -154,11 +154,14 @@ fn groups_of_gpus_are_shown_if_all_are_the_tenants() {
 fn a_list_is_filtered_whatever_the_status_says() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|parts| {
-        put32(parts[0].bytes, 28, 0x56);
+        put32(parts[0].bytes, 28, NvStatus::NV_ERR_NOT_SUPPORTED.0);
         parts[1].bytes.copy_from_slice(&list(&HOST, 32));
         0
     });
-    assert_eq!(control(&mut program, CLIENT, 0x201, &[0; 128]), 0x56);
+    assert_eq!(
+        control(&mut program, CLIENT, 0x201, &[0; 128]),
+        NvStatus::NV_ERR_NOT_SUPPORTED.0
+    );
     assert_eq!(program.at(PARAMS), list(&[OWN], 32));
 }
 
@@ -178,14 +181,22 @@ fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
             let mut program = Program::with_subdevice(GIB);
             program.driver = Box::new(move |parts| {
                 if get32(parts[1].bytes, 0) != OWN {
-                    put32(parts[0].bytes, 28, 0x1f);
+                    put32(parts[0].bytes, 28, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
                 }
                 0
             });
             let mut params = vec![0; size];
             put32(&mut params, 0, named);
             let status = control(&mut program, CLIENT, cmd, &params);
-            assert_eq!(status, if named == OWN { 0 } else { 0x1f }, "{cmd:#x}");
+            assert_eq!(
+                status,
+                if named == OWN {
+                    0
+                } else {
+                    NvStatus::NV_ERR_INVALID_ARGUMENT.0
+                },
+                "{cmd:#x}"
+            );
             assert_eq!(get32(&program.seen[0].parts[1], 0), told);
             assert_eq!(program.at(PARAMS), params, "{cmd:#x}");
         }

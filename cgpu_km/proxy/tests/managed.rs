@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Managed memory: what programs ask that is forwarded, answered or changed, and what is asked for them.
+//! Managed memory: what programs ask that is forwarded, answered or changed, and what is asked for
+//! them.
 
 use super::*;
 use crate::policy::ManagedMode;
@@ -21,17 +22,18 @@ fn limit(blocks: u64) -> u64 {
 const BASE: u64 = 0x7f00_0000_0000;
 const SECOND: u64 = BASE + GIB;
 const MEMORY: u32 = 0x5c00_0010;
-const INVALID_ADDRESS: u32 = 0x1e;
-const NO_MEMORY: u32 = 0x51;
+const INVALID_ADDRESS: u32 = NvStatus::NV_ERR_INVALID_ADDRESS.0;
+const NO_MEMORY: u32 = NvStatus::NV_ERR_NO_MEMORY.0;
 /// a65e0f4e-d7d4-7ba2-5047-412c142a7773 as its bytes stand in a call.
 const CPU: [u8; 16] = [
     0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73,
 ];
 
-/// A call that the driver saw: request, address, length, and the UUID of the requests that have one.
-type Asked = (u32, u64, u64, Option<[u8; 16]>);
+/// A call that the driver saw: request, address, length, and the UUID of the requests that have
+/// one.
+type SeenRequest = (u32, u64, u64, Option<[u8; 16]>);
 
-fn asked(program: &mut Program) -> Vec<Asked> {
+fn asked(program: &mut Program) -> Vec<SeenRequest> {
     let seen = core::mem::take(&mut program.seen);
     let of = |seen: &Seen| {
         let first = &seen.parts[0];
@@ -204,7 +206,10 @@ fn calls_about_what_is_spilled_are_answered_and_those_about_both_are_cut() {
     assert_eq!(migrate(&mut program, spilled, BLOCK, CPU), 0);
     assert_eq!(asked(&mut program), [(MIGRATE, spilled, BLOCK, Some(CPU))]);
     // A GPU that nobody has.
-    assert_eq!(prefer(&mut program, spilled, BLOCK, [9; 16]), 0x26);
+    assert_eq!(
+        prefer(&mut program, spilled, BLOCK, [9; 16]),
+        NvStatus::NV_ERR_INVALID_DEVICE.0
+    );
     assert_eq!(asked(&mut program), []);
 }
 
@@ -226,10 +231,13 @@ fn the_semaphore_of_a_cut_migration_is_written_when_all_runs_are_there() {
     assert_eq!(program.at(OUTER)[..52], params[..52], "the program's own");
     // Where the driver refuses a run, the semaphore is not written.
     program.driver = Box::new(|parts| {
-        put32(parts[0].bytes, 72, 0x2e);
+        put32(parts[0].bytes, 72, NvStatus::NV_ERR_INVALID_LIMIT.0);
         0
     });
-    assert_eq!(call(&mut program, MIGRATE, &params, 72), 0x2e);
+    assert_eq!(
+        call(&mut program, MIGRATE, &params, 72),
+        NvStatus::NV_ERR_INVALID_LIMIT.0
+    );
     assert_eq!(program.seen.len(), 1);
 }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A million steps through the whole pipeline, against a driver that is a few lists.
 //!
-//! Several tenants, processes that fork, pass files on, put memory behind descriptors and are killed in the middle of calls, a driver
-//! that refuses, fails and makes things without being able to say so, accounting that get no memory, limits
-//! that change: whatever the order, the driver never has more for a tenant than is charged, nor more
-//! than its limit allows, and at the end nothing is left. Where one call comes after the other, the accounting
-//! are what there is, byte for byte. Where threads of the program write over the driver's results, the
-//! accounting may say more, never less.
+//! Several tenants, processes that fork, pass files on, put memory behind descriptors and are
+//! killed in the middle of calls, a driver that refuses, fails and makes things without being able
+//! to say so, accounting that get no memory, limits that change: whatever the order, the driver
+//! never has more for a tenant than is charged, nor more than its limit allows, and at the end
+//! nothing is left. Where one call comes after the other, the accounting are what there is, byte
+//! for byte. Where threads of the program write over the driver's results, the accounting may say
+//! more, never less.
 //!
-//! A step is a number, and all that it does comes from that number and from what there is. A world is a
-//! kind and a list of steps. `STORM_STEPS` says how many steps are made (1,000,000), `STORM_SEED` with
-//! which number they begin; it is printed. A failure is shrunk to few steps, and printed as a line for
-//! `storm/corpus.txt`, whose worlds are run first.
+//! A step is a number, and all that it does comes from that number and from what there is. A world
+//! is a kind and a list of steps. `STORM_STEPS` says how many steps are made (1,000,000),
+//! `STORM_SEED` with which number they begin; it is printed. A failure is shrunk to few steps, and
+//! printed as a line for `storm/corpus.txt`, whose worlds are run first.
 
 mod calls;
 mod crew;
@@ -102,6 +103,42 @@ impl Held for Session {
     }
 }
 
+impl Host for Caller<'_> {
+    fn forward_on(&mut self, _: FileId, _: u32, _: &mut [Part<'_>]) -> Result<i32, Errno> {
+        // Nobody has managed memory here, about which such calls are.
+        Err(Errno::EBADF)
+    }
+
+    /// Nothing here lasts as long as a second.
+    fn uptime_s(&self) -> u64 {
+        0
+    }
+
+    fn tables(&self) -> &'static Tables {
+        Tables::of(Branch::R580).expect("the branch of the recordings")
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        let own = |&gpu: &usize| World::has_share(self.task.tenant, gpu);
+        let gpu = (0..GPUS)
+            .filter(own)
+            .find(|&gpu| machine::uuid(gpu) == *uuid)?;
+        u32::try_from(gpu).ok().map(GpuId)
+    }
+
+    fn gpu_by_id(&self, _: u32) -> Option<GpuId> {
+        None
+    }
+
+    fn card(&self, _: usize) -> Option<Card> {
+        None
+    }
+
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        work(&mut lock(self.world).tenants[self.task.tenant].accounting)
+    }
+}
+
 impl Call for Caller<'_> {
     type Held = Session;
 
@@ -150,48 +187,14 @@ impl Call for Caller<'_> {
         answer
     }
 
-    fn forward_on(&mut self, _: FileId, _: u32, _: &mut [Part<'_>]) -> Result<i32, Errno> {
-        // Nobody has managed memory here, about which such calls are.
-        Err(Errno::EBADF)
-    }
-
     fn unmap(&mut self, _: u64, _: u64) {}
-
-    /// Nothing here lasts as long as a second.
-    fn uptime_s(&self) -> u64 {
-        0
-    }
 
     fn process(&self) -> ProcessId {
         ProcessId(self.task.process)
     }
 
-    fn tables(&self) -> &'static Tables {
-        Tables::of(Branch::R580).expect("the branch of the recordings")
-    }
-
-    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
-        let own = |&gpu: &usize| World::has_share(self.task.tenant, gpu);
-        let gpu = (0..GPUS)
-            .filter(own)
-            .find(|&gpu| machine::uuid(gpu) == *uuid)?;
-        u32::try_from(gpu).ok().map(GpuId)
-    }
-
-    fn gpu_by_id(&self, _: u32) -> Option<GpuId> {
-        None
-    }
-
-    fn card(&self, _: usize) -> Option<Card> {
-        None
-    }
-
     fn process_by_number(&self, _: u32) -> Option<ProcessId> {
         None
-    }
-
-    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
-        work(&mut lock(self.world).tenants[self.task.tenant].accounting)
     }
 }
 

@@ -14,7 +14,7 @@ use cgpu_km::{
         version::Branch,
     },
     policy::{Accounting, FileId, GpuId, ProcessId},
-    proxy::{self, Call, Errno, FileAt, Held, Part, Role, Route, Session, UserAddr},
+    proxy::{self, Call, Errno, FileAt, Held, Host, Part, Role, Route, Session, UserAddr},
     whole::whole,
 };
 
@@ -277,6 +277,45 @@ impl Held for NoFile {
     }
 }
 
+impl Host for Program<'_> {
+    fn forward_on(
+        &mut self,
+        _: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        self.forward(request, parts, Route::Caller)
+    }
+
+    /// Nothing that is looked at depends on it.
+    fn uptime_s(&self) -> u64 {
+        1
+    }
+
+    fn tables(&self) -> &'static Tables {
+        self.tables
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        let known = |gpu: &u32| uuid_of(*gpu) == *uuid;
+        GPUS.into_iter().find(known).map(GpuId)
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        GPUS.into_iter().find(|gpu| id_of(*gpu) == id).map(GpuId)
+    }
+
+    /// As many as the tenant could have; the size that the program gives says how many there is
+    /// room for.
+    fn card(&self, number: usize) -> Option<Card> {
+        (number < GPUS.len()).then_some([1; card_info::SIZE])
+    }
+
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        work(&mut self.accounting)
+    }
+}
+
 impl Call for Program<'_> {
     type Held = NoFile;
 
@@ -330,15 +369,6 @@ impl Call for Program<'_> {
             true => Err(Errno::EFAULT),
             false => Ok(()),
         }
-    }
-
-    fn forward_on(
-        &mut self,
-        _: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
-        self.forward(request, parts, Route::Caller)
     }
 
     fn unmap(&mut self, _: u64, _: u64) {
@@ -397,32 +427,8 @@ impl Call for Program<'_> {
         Ok(returned)
     }
 
-    /// Nothing that is looked at depends on it.
-    fn uptime_s(&self) -> u64 {
-        1
-    }
-
     fn process(&self) -> ProcessId {
         ProcessId(self.nodes.get(self.at).map_or(0, |node| node.process))
-    }
-
-    fn tables(&self) -> &'static Tables {
-        self.tables
-    }
-
-    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
-        let known = |gpu: &u32| uuid_of(*gpu) == *uuid;
-        GPUS.into_iter().find(known).map(GpuId)
-    }
-
-    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
-        GPUS.into_iter().find(|gpu| id_of(*gpu) == id).map(GpuId)
-    }
-
-    /// As many as the tenant could have; the size that the program gives says how many there is
-    /// room for.
-    fn card(&self, number: usize) -> Option<Card> {
-        (number < GPUS.len()).then_some([1; card_info::SIZE])
     }
 
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
@@ -430,10 +436,6 @@ impl Call for Program<'_> {
             .ok()
             .filter(|number| *number < 1000)
             .map(ProcessId)
-    }
-
-    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
-        work(&mut self.accounting)
     }
 }
 

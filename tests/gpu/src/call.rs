@@ -9,7 +9,7 @@ use cgpu_km::nvidia::nvos::Card;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::policy::{Accounting, FileId, GpuId, ProcessId};
 use cgpu_km::proxy::{
-    self, Call, Errno, FileAt, Held, Part, PointerAt, Role, Route, Session, UserAddr,
+    self, Call, Errno, FileAt, Held, Host, Part, PointerAt, Role, Route, Session, UserAddr,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
@@ -45,6 +45,51 @@ struct File(Session);
 impl Held for File {
     fn session(&self) -> Session {
         self.0
+    }
+}
+
+impl Host for Proxied {
+    /// On this process's files alone: what another one has spilled comes back at its own next call.
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno> {
+        let known = |spaces: &[(FileId, i32)]| spaces.iter().find(|space| space.0 == file).copied();
+        let space = SPACES.lock().ok().and_then(|spaces| known(&spaces));
+        let (_, fd) = space.ok_or(Errno::EBADF)?;
+        let (state, find) = (self.state, self.find);
+        Self { state, fd, find }.forward(request, parts, Route::Caller)
+    }
+
+    fn uptime_s(&self) -> u64 {
+        // CAST: whole seconds of a clock that begins with the machine.
+        sys::uptime_s() as u64
+    }
+
+    fn tables(&self) -> &'static Tables {
+        self.state.tables()
+    }
+
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
+        let mut gpus = self.state.gpus().iter();
+        let gpu = gpus.find(|gpu| gpu.facts.uuid == *uuid)?;
+        Some(GpuId(gpu.facts.device_instance))
+    }
+
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
+        let mut gpus = self.state.gpus().iter();
+        let gpu = gpus.find(|gpu| gpu.facts.gpu_id == id)?;
+        Some(GpuId(gpu.facts.device_instance))
+    }
+
+    fn card(&self, number: usize) -> Option<Card> {
+        Some(self.state.gpus().get(number)?.facts.card)
+    }
+
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
+        self.state.with_accounting(work)
     }
 }
 
@@ -126,61 +171,18 @@ impl Call for Proxied {
         answer
     }
 
-    /// On this process's files alone: what another one has spilled comes back at its own next call.
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
-        let known = |spaces: &[(FileId, i32)]| spaces.iter().find(|space| space.0 == file).copied();
-        let space = SPACES.lock().ok().and_then(|spaces| known(&spaces));
-        let (_, fd) = space.ok_or(Errno::EBADF)?;
-        let (state, find) = (self.state, self.find);
-        Self { state, fd, find }.forward(request, parts, Route::Caller)
-    }
-
     fn unmap(&mut self, base: u64, length: u64) {
         // SAFETY: The program has not been told yet that anything is mapped there.
         unsafe { sys::call(libc::SYS_munmap, [base, length, 0, 0, 0, 0]) };
         unmapped(self.state, base, length);
     }
 
-    fn uptime_s(&self) -> u64 {
-        // CAST: whole seconds of a clock that begins with the machine.
-        sys::uptime_s() as u64
-    }
-
     fn process(&self) -> ProcessId {
         ProcessId(sys::own())
     }
 
-    fn tables(&self) -> &'static Tables {
-        self.state.tables()
-    }
-
-    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId> {
-        let mut gpus = self.state.gpus().iter();
-        let gpu = gpus.find(|gpu| gpu.facts.uuid == *uuid)?;
-        Some(GpuId(gpu.facts.device_instance))
-    }
-
-    fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
-        let mut gpus = self.state.gpus().iter();
-        let gpu = gpus.find(|gpu| gpu.facts.gpu_id == id)?;
-        Some(GpuId(gpu.facts.device_instance))
-    }
-
-    fn card(&self, number: usize) -> Option<Card> {
-        Some(self.state.gpus().get(number)?.facts.card)
-    }
-
     fn process_by_number(&self, number: u32) -> Option<ProcessId> {
         i32::try_from(number).ok().map(ProcessId)
-    }
-
-    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R {
-        self.state.with_accounting(work)
     }
 }
 

@@ -3,12 +3,12 @@
 //! `cgpu_km/attach.rs`.
 
 use crate::sys;
-use cgpu_km::nvidia::control;
 use cgpu_km::nvidia::escape::Escape;
 use cgpu_km::nvidia::fb;
 use cgpu_km::nvidia::handle::ControlCmd;
 use cgpu_km::nvidia::nvos::{self, card_info, nvos54, nvos64, version, Card};
 use cgpu_km::nvidia::params::{self, gid_info, id_info, nv0080, perf_boost};
+use cgpu_km::nvidia::rmapi;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::nvidia::version::{Branch, DriverVersion};
 use cgpu_km::policy::BoostCall;
@@ -230,7 +230,7 @@ impl Booster {
         perf_boost::FLAGS.set(&mut params, command | params::PERF_BOOST_CUDA);
         perf_boost::DURATION.set(&mut params, seconds);
         let began = Instant::now();
-        let ControlCmd(cmd) = control::PERF_BOOST;
+        let ControlCmd(cmd) = rmapi::PERF_BOOST;
         control_of(&self.control, (self.client, SUBDEVICE), cmd, &mut params)?;
         Ok(began.elapsed())
     }

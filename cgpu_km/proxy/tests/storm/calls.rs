@@ -13,8 +13,8 @@ const ALLOC_MEMORY: u32 = 0xc038_4627;
 const FB_GET_INFO: u32 = 0x2080_1303;
 /// Handles that programs choose; few, so that they meet.
 const HANDLES: u64 = 24;
-/// Where UVM's ranges are, each of this size, in pieces of 2 MiB: side by side and far apart, so that they share
-/// page tables and do not.
+/// Where UVM's ranges are, each of this size, in pieces of 2 MiB: side by side and far apart, so
+/// that they share page tables and do not.
 const RANGES: [u64; 4] = [
     0x20_0000_0000,
     0x20_0100_0000,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Calls in flight: threads of which one runs at a time, and the test says which.
 //!
-//! A call that is to stand still in the middle runs on a thread of its own and stops wherever it comes
-//! to the driver, before and after. So the beginnings, the driver's work and the ends of several calls
-//! can come in any order, and in the same order again.
+//! A call that is to stand still in the middle runs on a thread of its own and stops wherever it
+//! comes to the driver, before and after. So the beginnings, the driver's work and the ends of
+//! several calls can come in any order, and in the same order again.
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::mpsc::{channel, Receiver, Sender};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The reference model: a driver that has nothing but lists of what exists.
 //!
-//! It makes those of the real driver's checks on which the accounting leans (a client is used through its own
-//! file, a handle is given once, a duplicate is made of what is there), keeps memory as long as an object
-//! or a mapping refers to it, and adds up who has how much. It reads the bytes that it was given and
-//! knows nothing of the accounting.
+//! It makes those of the real driver's checks on which the accounting leans (a client is used
+//! through its own file, a handle is given once, a duplicate is made of what is there), keeps
+//! memory as long as an object or a mapping refers to it, and adds up who has how much. It reads
+//! the bytes that it was given and knows nothing of the accounting.
 
 use super::super::*;
 use super::world::{GPUS, TENANTS};
@@ -44,8 +44,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Bytes of its contexts, of which the first of a GPU takes more than the others, and of page tables beyond
-    /// what those have.
+    /// Bytes of its contexts, of which the first of a GPU takes more than the others, and of page
+    /// tables beyond what those have.
     pub(super) fn overhead(&self) -> u64 {
         let contexts = match self.contexts {
             0 => 0,
@@ -227,8 +227,8 @@ impl Machine {
 
     /// What the driver has no reason to refuse that a program could bring about: a free through the
     /// client's own file (`rmapiFreeWithSecInfo()`; it fails while the GPU is reset or asleep), an
-    /// unmapping of just what is mapped, where there is nothing to split, and the end of an external range
-    /// (`uvm_free()`).
+    /// unmapping of just what is mapped, where there is nothing to split, and the end of an
+    /// external range (`uvm_free()`).
     fn must_work(&self, task: &Task, request: u32, told: &[Vec<u8>], hostile: bool) -> bool {
         let outer = &told[0];
         if !task.uvm {

@@ -16,7 +16,8 @@ const SHARES: [&[usize]; TENANTS] = [&[0, 1], &[0]];
 /// How much of the world can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One call at a time, to a driver that refuses now and then: the accounting equals what there is.
+    /// One call at a time, to a driver that refuses now and then: the accounting equals what there
+    /// is.
     Exact,
     /// Calls in flight, kills, mappings in parts: the accounting may say more, never less.
     Loose,
@@ -252,8 +253,9 @@ impl World {
             let gpu = usize::try_from(gpu).expect("small");
             assert!(Self::has_share(task.tenant, gpu), "another tenant's worker");
         }
-        // What the module asks of its own accord the driver has no reason to refuse.
-        // Whether the driver has put something behind a descriptor is not believed: the accounting says more, then.
+        // What the module asks of its own accord the driver has no reason to refuse. Whether the
+        // driver has put something behind a descriptor is not believed: the accounting says more,
+        // then.
         let exports = request & 0xff == 0x2a && get32(parts[0].bytes, 8) == EXPORT;
         let fate = match rng.below(32) {
             _ if exports && self.kind == Kind::Exact => Fate::Done,

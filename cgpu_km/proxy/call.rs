@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a proxied call needs from the system it runs on.
+//!
+//! [`Host`] is what is there without a program: a tenant, its GPUs, the accounting. [`Call`] adds
+//! the calling program: its memory, its descriptors, and the way on to the driver.
+
+use super::part::{FileAt, Part};
+use crate::{
+    nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
+    policy::{Accounting, Audited, FileId, GpuId, ProcessId},
+    store::Exhausted,
+};
+
+/// An address in the memory of the calling program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserAddr(pub u64);
+
+impl UserAddr {
+    /// Whether this is the null pointer.
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The address `offset` bytes further on; `EFAULT` beyond the end of the address space.
+    pub(super) fn behind(self, offset: usize) -> Result<Self, Errno> {
+        let offset = u64::try_from(offset).ok();
+        let address = offset.and_then(|offset| self.0.checked_add(offset));
+        address.map(Self).ok_or(Errno::EFAULT)
+    }
+}
+
+/// A positive errno for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// UVM returns it while the machine is suspended.
+    pub const EAGAIN: Self = Self(11);
+    /// The file is closed.
+    pub const EBADF: Self = Self(9);
+    /// Not enough host memory.
+    pub const ENOMEM: Self = Self(12);
+    /// A bad address in the program's memory.
+    pub const EFAULT: Self = Self(14);
+    /// `nvidia_ioctl()` returns it for every request that it does not take.
+    pub const EINVAL: Self = Self(22);
+    /// `uvm_test_ioctl()` returns it for a request that it does not know.
+    pub const ENOSYS: Self = Self(38);
+}
+
+impl From<Exhausted> for Errno {
+    fn from(_: Exhausted) -> Self {
+        Self::ENOMEM
+    }
+}
+
+/// Which task runs the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The calling task itself: the driver binds UVM calls to its process.
+    Caller,
+    /// The worker of this GPU, in the caller's memory. It holds a file of the driver's own, for
+    /// which `nv_is_gpu_accessible()` (kernel-open/nvidia/nv.c) searches the task's descriptor
+    /// table.
+    Worker(GpuId),
+    /// The calling task, but by the driver's kernel interface if there is one. The parameters are
+    /// in memory that no program can read before the report is cut down to what is the tenant's
+    /// own.
+    Unseen,
+}
+
+/// An open file of the tenant's, which stays open for as long as this exists.
+pub trait Held {
+    /// What it is to the proxy.
+    fn session(&self) -> Session;
+}
+
+/// The driver and one tenant's share of it.
+pub trait Host {
+    /// The tables of the running driver.
+    fn tables(&self) -> &'static Tables;
+
+    /// The tenant's GPU with this UUID, as UVM names GPUs.
+    fn gpu_by_uuid(&self, uuid: &[u8; 16]) -> Option<GpuId>;
+
+    /// The tenant's GPU with this id, as RM names GPUs.
+    fn gpu_by_id(&self, id: u32) -> Option<GpuId>;
+
+    /// The driver's record of one of the tenant's GPUs, counted from 0 in the order of their
+    /// minors. `None`: there are not so many.
+    fn card(&self, number: usize) -> Option<Card>;
+
+    /// Whether this GPU has a module-owned doorbell page in BAR1 that programs can be shown.
+    /// Without one their doorbells go through BAR0, which works, but slower.
+    fn has_doorbell(&self, _gpu: GpuId) -> bool {
+        false
+    }
+
+    /// Seconds of a clock that nobody sets.
+    fn uptime_s(&self) -> u64;
+
+    /// Works on the tenant's accounting, alone.
+    fn accounting<R>(&mut self, work: impl FnOnce(&mut Accounting) -> R) -> R;
+
+    /// Reads the tenant's accounting, alone.
+    fn look<R>(&mut self, work: impl FnOnce(&Accounting) -> R) -> R {
+        self.accounting(|accounting| work(accounting))
+    }
+
+    /// Issues `request` on a file that the tenant has open, as [`Call::forward`] with
+    /// [`Route::Caller`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Call::forward`], and `EBADF` when the file is closed.
+    fn forward_on(
+        &mut self,
+        file: FileId,
+        request: u32,
+        parts: &mut [Part<'_>],
+    ) -> Result<i32, Errno>;
+}
+
+/// A program inside an `ioctl` on one of the tenant's files.
+pub trait Call: Host {
+    /// A file that is held.
+    type Held: Held;
+
+    /// Copies from the program's memory.
+    fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno>;
+
+    /// Copies to the program's memory.
+    fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno>;
+
+    /// Issues `request` on the backing file with the first part as its argument. Returns the
+    /// driver's return value. (A negative errno is a value here, because the driver was reached.)
+    ///
+    /// # Errors
+    ///
+    /// The driver was not reached: the parts are too large, the caller was killed while it waited,
+    /// or no memory was left.
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route)
+        -> Result<i32, Errno>;
+
+    /// As [`Call::forward`], by a task whose descriptor table the program cannot change. The driver
+    /// finds `file` there. The file's number replaces the program's own during the call.
+    ///
+    /// Not for calls that the driver binds to the caller's process.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Call::forward`].
+    fn forward_holding(
+        &mut self,
+        request: u32,
+        parts: &mut [Part<'_>],
+        file: FileAt<'_, Self::Held>,
+    ) -> Result<i32, Errno>;
+
+    /// Takes a mapping out of the calling program's memory.
+    fn unmap(&mut self, base: u64, length: u64);
+
+    /// The file that one of the program's descriptors stands for at this moment. `None`: it stands
+    /// for no file, or for one that is not this tenant's.
+    fn hold(&mut self, descriptor: i32) -> Option<Self::Held>;
+
+    /// Works while nobody else makes a client of the driver's through the proxy. The default is for
+    /// a system on which one program at a time makes clients.
+    ///
+    /// # Errors
+    ///
+    /// The caller was killed while it waited.
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
+        Ok(work(self))
+    }
+
+    /// Makes and frees a client of the kernel's, and returns the handle that the driver gave it. No
+    /// program can write to that handle. `None` in a harness that has no such client: what the
+    /// driver tells the program is believed.
+    ///
+    /// # Errors
+    ///
+    /// The driver made no client.
+    fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
+        Ok(None)
+    }
+
+    /// Has the file behind a descriptor show the module's doorbell page in its later mappings. The
+    /// default is for a [`Host`] that [has no such page](Host::has_doorbell).
+    fn show_doorbell(&mut self, _descriptor: i32) {}
+
+    /// The calling process.
+    fn process(&self) -> ProcessId;
+
+    /// The process that has this number in the PID namespace of the calling process. (The driver
+    /// gives processes the numbers of the caller's namespace.)
+    fn process_by_number(&self, number: u32) -> Option<ProcessId>;
+
+    /// Notes a call that was refused, or let through unseen; see [`Accounting::note_call`]. A
+    /// system with a clock and a log uses both.
+    fn audit(&mut self, noted: &Audited, gpu: Option<GpuId>) {
+        let process = self.process();
+        self.accounting(|accounting| accounting.note_call(noted, gpu, process, 0));
+    }
+}
+
+/// Which of the driver's nodes a proxied file stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// `/dev/nvidiactl`.
+    Control,
+    /// `/dev/nvidiaN`.
+    Gpu(GpuId),
+    /// `/dev/nvidia-uvm`.
+    Uvm,
+}
+
+/// One open proxied file.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    /// Its number, never used twice.
+    pub file: FileId,
+    /// The node that it stands for.
+    pub role: Role,
+}
+
+impl Session {
+    /// The GPU that it stands for; `None` for the nodes that a tenant has once.
+    pub(super) fn gpu(&self) -> Option<GpuId> {
+        match self.role {
+            Role::Gpu(gpu) => Some(gpu),
+            Role::Control | Role::Uvm => None,
+        }
+    }
+}

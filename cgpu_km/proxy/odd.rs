@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The classes that need more than their entry in the tables, one after the other.
+//!
+//! To add a class: a row in `tests/abi/classes.txt` is all for one that takes no memory and whose
+//! parameters may say anything; read its constructor, which `resource_list.h` names. Otherwise the
+//! row's kind gets an [`Odd`] here, and [`Odd::of`] does not compile before it has.
+
+use super::{
+    call::Errno,
+    stop::{get, Stop},
+};
+use crate::{
+    nvidia::{
+        capability::{Capabilities, GRAPHICS},
+        class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
+        handle::ClassId,
+        memory,
+        params::{self, nv0005, usermode},
+        status::NvStatus,
+    },
+    policy::{tables_of, Alloc, Reason},
+};
+
+/// What is done for the objects of one kind, beside looking up their class.
+pub(super) struct Odd {
+    /// Refuses what no container's parameters may say, beside other tenants' clients.
+    pub(super) check: fn(ClassId, Capabilities, &[u8]) -> Result<(), Stop>,
+    /// Completes a request that costs nothing yet by what the parameters say.
+    pub(super) complete: fn(Alloc, &[u8]) -> Result<Alloc, Errno>,
+    /// The field that the program finds as it left it.
+    pub(super) keep: fn(&[u8]) -> KeptField,
+}
+
+/// Nothing at all.
+const PLAIN: Odd = Odd {
+    check: |_, _, _| Ok(()),
+    complete: |request, _| Ok(request),
+    keep: |_| KeptField::Nothing,
+};
+
+static ORDINARY: Odd = PLAIN;
+
+/// A device names its GPU, whose worker makes it.
+static DEVICE: Odd = Odd {
+    complete: |request, params| {
+        Ok(Alloc {
+            // Without parameters the first GPU, as deviceConstruct_IMPL() has it
+            // (src/nvidia/src/kernel/gpu/device.c).
+            device_instance: Some(params::DEVICE_ID.get(params).unwrap_or(0)),
+            ..request
+        })
+    },
+    ..PLAIN
+};
+
+/// Video memory costs what the driver rounds its size to.
+static VIDEO_MEMORY: Odd = Odd {
+    complete: |request, params| {
+        Ok(Alloc {
+            bytes: memory::taken_bytes(params).ok_or(Errno::EINVAL)?,
+            page: memory::page_size_of(params),
+            ..request
+        })
+    },
+    ..PLAIN
+};
+
+/// A range of addresses costs its page tables.
+static VIRTUAL_MEMORY: Odd = Odd {
+    check: |class, capabilities, params| {
+        if class != NV50_MEMORY_VIRTUAL {
+            return Ok(());
+        }
+        check_range(capabilities, get(memory::FLAGS, params)?)
+    },
+    complete: |request, params| {
+        if request.class != NV50_MEMORY_VIRTUAL {
+            return Ok(request);
+        }
+        let (flags, length) = (get(memory::FLAGS, params)?, get(memory::SIZE, params)?);
+        Ok(with_range(request, flags, length))
+    },
+    ..PLAIN
+};
+
+/// An address space costs its first page tables.
+static VA_SPACE: Odd = Odd {
+    complete: |request, params| {
+        Ok(Alloc {
+            tables: params::address_space_tables(params),
+            ..request
+        })
+    },
+    ..PLAIN
+};
+
+/// A channel or a group of channels may be one of compute, for which the driver makes a context.
+static CHANNEL: Odd = Odd {
+    complete: |request, params| {
+        Ok(Alloc {
+            context: params::is_compute(request.kind, params),
+            ..request
+        })
+    },
+    ..PLAIN
+};
+
+/// A place in NVLink's fabric must be for memory of its own client from the beginning.
+static FABRIC_MEMORY: Odd = Odd {
+    check: |_, _, params| match params::fabric_memory(params) {
+        Some(_) => Ok(()),
+        None => Err(Stop::refused(
+            NvStatus::NV_ERR_NOT_SUPPORTED,
+            Reason::Parameters,
+        )),
+    },
+    ..PLAIN
+};
+
+/// An event of the general class is one of the class that its parameters name
+/// (`rmapiFixupAllocParams()` in rmapi_specific.c). Any other than the one for programs would be a
+/// callback in the kernel.
+static EVENT: Odd = Odd {
+    check: |class, _, params| {
+        let wanted = nv0005::H_CLASS.get(params);
+        if class == NV01_EVENT && wanted != Some(NV01_EVENT_OS_EVENT.0) {
+            return Err(Stop::refused(
+                NvStatus::NV_ERR_INVALID_CLASS,
+                Reason::Parameters,
+            ));
+        }
+        Ok(())
+    },
+    keep: |params| {
+        nv0005::DATA
+            .get(params)
+            .map_or(KeptField::Nothing, KeptField::EventData)
+    },
+    ..PLAIN
+};
+
+/// The doorbell page of the privileged is refused here as the driver refuses it
+/// (`usrmodeConstruct_IMPL()` in usermode_api.c), whatever it takes the caller for.
+///
+/// # The doorbell page, and BAR1
+///
+/// CUDA asks for it through BAR1 since Hopper, and has to have it there. Through BAR0, work of a
+/// program was not taken up until its next ring whenever another program started (seen on an H200;
+/// the ring seems to overtake what is written through BAR1 before it). But an object that is made
+/// so could be mapped into a GPU's address space (`usrmodeGetMemInterMapParams_IMPL()` there).
+///
+/// So the program's object is made through BAR0. Its mapping shows the page through BAR1 of an
+/// object that is no program's ([`Call::show_doorbell`](super::call::Call::show_doorbell)), by
+/// which rings arrive as well (docs/measurements/2026-11-22-doorbell.md). Before
+/// Hopper there is none, and the program's is made as asked for. To map either for the GPU is
+/// refused by the escape that would.
+static USER_MODE: Odd = Odd {
+    check: |_, _, params| {
+        let is_for_privileged = usermode::B_PRIV.get(params).is_some_and(|is| is != 0);
+        if !is_for_privileged {
+            return Ok(());
+        }
+        let status = match usermode::B_BAR1_MAPPING.get(params) {
+            None | Some(0) => NvStatus::NV_ERR_INVALID_PARAMETER,
+            Some(_) => NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+        };
+        Err(Stop::refused(status, Reason::Parameters))
+    },
+    keep: |params| {
+        let wanted = usermode::B_BAR1_MAPPING.get(params);
+        wanted.map_or(KeptField::Nothing, KeptField::Bar1Mapping)
+    },
+    ..PLAIN
+};
+
+impl Odd {
+    /// What is done for a kind.
+    pub(super) const fn of(kind: Kind) -> &'static Self {
+        match kind {
+            Kind::Device => &DEVICE,
+            Kind::VideoMemory => &VIDEO_MEMORY,
+            Kind::VirtualMemory => &VIRTUAL_MEMORY,
+            Kind::VaSpace => &VA_SPACE,
+            Kind::ChannelGroup | Kind::Channel => &CHANNEL,
+            Kind::FabricMemory => &FABRIC_MEMORY,
+            Kind::Event => &EVENT,
+            Kind::UserMode => &USER_MODE,
+            // A client has no parent, and is told its handle: see `super::alloc`.
+            Kind::Root
+            | Kind::Subdevice
+            | Kind::SystemMemory
+            | Kind::OsDescriptor
+            | Kind::ContextShare
+            | Kind::Engine
+            | Kind::SharedData
+            | Kind::Debugger
+            | Kind::PeerMemory
+            | Kind::Inert => &ORDINARY,
+        }
+    }
+}
+
+/// Refuses a range of addresses that reads as zeros, unless it is for graphics.
+///
+/// The driver keeps such a range's page tables after its end, until something else happens in its
+/// address space (seen on an H200). No accounting has them. Nothing but graphics needs such ranges.
+pub(super) fn check_range(capabilities: Capabilities, flags: u32) -> Result<(), Stop> {
+    if flags & memory::FLAGS_SPARSE == 0 || capabilities.meets(GRAPHICS) {
+        return Ok(());
+    }
+    Err(Stop::refused(
+        NvStatus::NV_ERR_NOT_SUPPORTED,
+        Reason::Parameters,
+    ))
+}
+
+/// A request for a range of addresses, with the page tables that the driver makes for it. It makes
+/// them at once, unless it is asked not to.
+pub(super) fn with_range(request: Alloc, flags: u32, length: u64) -> Alloc {
+    let makes = memory::makes_tables(flags);
+    Alloc {
+        tables: if makes { tables_of(length) } else { 0 },
+        ..request
+    }
+}
+
+/// A field of the parameters that the program finds as it left it, whatever the driver was given in
+/// its place or has written there.
+pub(super) enum KeptField {
+    /// No field.
+    Nothing,
+    /// Whether a doorbell page is asked for through BAR1.
+    Bar1Mapping(u8),
+    /// Where an event's descriptor number stands, the driver leaves the kernel address of its event
+    /// object.
+    EventData(u64),
+}
+
+impl KeptField {
+    /// Writes the field, to give the program its own word back.
+    pub(super) fn put_back(&self, params: &mut [u8]) {
+        // Parameters without the field have nothing to be put back.
+        let _ = match *self {
+            Self::Nothing => None,
+            Self::Bar1Mapping(wanted) => usermode::B_BAR1_MAPPING.set(params, wanted),
+            Self::EventData(data) => nv0005::DATA.set(params, data),
+        };
+    }
+
+    /// Whether a doorbell page is asked for through BAR1.
+    pub(super) fn wants_bar1(&self) -> bool {
+        matches!(*self, Self::Bar1Mapping(wanted) if wanted != 0)
+    }
+}

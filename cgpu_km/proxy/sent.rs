@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls of the driver, and what of its answers is believed.
+
+use super::{
+    call::{Call, Errno, Route},
+    part::Part,
+};
+use crate::nvidia::{
+    class::Kind,
+    escape::Escape,
+    handle::{ClientHandle, ObjectHandle},
+    nvos,
+    status::NvStatus,
+};
+
+/// The driver's answer to a call that makes or changes something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DriverAnswer {
+    /// The return value, if the driver was reached.
+    pub(super) returned: Result<i32, Errno>,
+    /// The status that stood in the argument afterwards. Other threads of the program can have
+    /// written it.
+    pub(super) status: Option<NvStatus>,
+}
+
+impl DriverAnswer {
+    /// The answer with the status field's number.
+    pub(super) fn new(returned: Result<i32, Errno>, status: Option<u32>) -> Self {
+        let status = status.map(NvStatus);
+        Self { returned, status }
+    }
+
+    /// Whether the driver was reached and says that the call has worked.
+    pub(super) fn is_ok(&self) -> bool {
+        self.returned == Ok(0) && self.status == Some(NvStatus::NV_OK)
+    }
+
+    /// What became of a call that makes an object, as far as it can be believed.
+    ///
+    /// A status is an output: threads of the program can overwrite it before we read it. "Made" is
+    /// believed, because it can only raise what is charged. "Refused" is made true: the object is
+    /// freed, whether it is there or not, so the driver has none that the accounting does not know.
+    /// A program cannot stop that call, but can be killed before it. Then the object counts as made
+    /// until its client goes.
+    ///
+    /// This is for objects that cost something, that tell which GPU those belong to, or that may
+    /// not be taken for another. Other objects that the accounting does not know do no harm:
+    /// nothing can be made below them or copied from them.
+    pub(super) fn has_made(
+        &self,
+        call: &mut impl Call,
+        kind: Kind,
+        client: ClientHandle,
+        object: ObjectHandle,
+    ) -> bool {
+        let matters = matches!(
+            kind,
+            Kind::VideoMemory
+                | Kind::VirtualMemory
+                | Kind::VaSpace
+                | Kind::UserMode
+                | Kind::FabricMemory
+                | Kind::Device
+                | Kind::Subdevice
+                | Kind::ChannelGroup
+                | Kind::Channel
+        );
+        match (self.returned, self.status) {
+            // The driver was not reached.
+            (Err(_), _) => false,
+            (Ok(0), Some(NvStatus::NV_OK)) => true,
+            _ if !matters => false,
+            // If that is true, the object of that handle may have come out of a descriptor, and is
+            // not to be freed.
+            (Ok(0), Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)) => true,
+            _ => !is_freed(call, client, object),
+        }
+    }
+}
+
+/// Forwards a struct that holds no pointer and decides nothing.
+pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+    call.forward(code, &mut [Part::argument(bytes)], Route::Caller)
+}
+
+/// Frees an object that may not be there, and tells whether the driver got to it. (The driver
+/// answers that there is no such object with success, too.)
+pub(super) fn is_freed(call: &mut impl Call, client: ClientHandle, object: ObjectHandle) -> bool {
+    use nvos::nvos00;
+    let mut bytes = [0; nvos00::SIZE];
+    let filled = nvos00::H_ROOT.set(&mut bytes, client.0).is_some()
+        && nvos00::H_OBJECT_OLD.set(&mut bytes, object.0).is_some();
+    match nvos::request_code(Escape::RmFree.nr(), nvos00::SIZE) {
+        Some(code) if filled => plain(call, code, &mut bytes) == Ok(0),
+        _ => false,
+    }
+}
