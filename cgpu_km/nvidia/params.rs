@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The parameters of classes and controls that are looked at.
 
-use super::class::Kind;
 pub use super::generated::params::*;
-use super::handle::ObjectHandle;
+use super::{class::Kind, handle::ObjectHandle};
 
 /// The GPU that a new `NV01_DEVICE_0` stands for.
 pub use super::generated::params::nv0080::DEVICE_ID;

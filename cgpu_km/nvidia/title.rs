@@ -2,8 +2,10 @@
 //! NVIDIA's names of calls that no table has, for people. Where a branch's own tables have a call,
 //! its name stands there.
 
-use super::generated::titles::{CLASSES, CONTROLS, UVM};
-use super::handle::{ClassId, ControlCmd};
+use super::{
+    generated::titles::{CLASSES, CONTROLS, UVM},
+    handle::{ClassId, ControlCmd},
+};
 
 /// The name of a class; `None` for one that NVIDIA's sources do not name.
 pub fn of_class(class: ClassId) -> Option<&'static str> {

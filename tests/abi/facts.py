@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""What a release's headers and sources say of everything that the tree has: the same words as committed.py,
-computed with a C compiler. Also kept for the releases of the tables, in facts.txt, so that they can be
-compared where no headers are."""
+"""What a release's headers and sources say of everything that the tree has, in the same words as
+committed.py, computed with a C compiler. It is kept for the releases of the tables in facts.txt, so
+that they can be compared where no headers are."""
 
 import os
-import re
 
 import generate
 import layouts
@@ -12,6 +11,12 @@ from committed import REQUEST, RING, SAMPLE, fields, numbers, request_size
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE = os.path.join(HERE, "facts.txt")
+HEAD = """\
+# What the headers and sources of these releases say; written by `parity.py --facts`.
+# class: number, bytes of parameters, whether they may be left out; control: number, bytes;
+# uvm: number, bytes, offset of the status, of client and object; section: offset, bytes;
+# struct: bytes; field: offset, bytes; escape, status, call: number.
+"""
 
 
 def tables(headers):
@@ -57,7 +62,7 @@ def kernel(headers):
     for expression, value in headers.ask(wanted).items():
         found[wanted[expression]] = (value,)
     if found.get(f"struct {REQUEST}", (0,))[0] > request_size():
-        raise SystemExit(f"{headers.version}: {REQUEST} is larger than what the module has room for")
+        raise SystemExit(f"{headers.version}: the module has no room for {REQUEST}")
     for struct, path in ((SAMPLE, "gr.procId"), (REQUEST, "params.alloc")):
         at, size = f"offsetof({struct}, {path})", f"sizeof((({struct} *)0)->{path})"
         known = headers.ask([at, size])
@@ -77,8 +82,8 @@ def of(headers):
 
 
 def differences(have, say, partly=False):
-    """Where what the tree has is not what headers say: one line for each. `partly`: what the headers do not
-    speak of is passed over. Returns the lines, and how many numbers were compared."""
+    """One line for each number of the tree that is not what headers say. `partly`: what the headers
+    do not speak of is passed over. Returns the lines, and how many numbers were compared."""
     wrong, compared = [], 0
     for word, value in sorted(have.items()):
         kind, name = word.split()
@@ -94,7 +99,7 @@ def differences(have, say, partly=False):
                 if int(value[0]) == int(status):
                     continue
                 if value[0] < say[f"struct {struct}"][0]:
-                    wrong.append(f"{word}: the headers have no such member, and something else there")
+                    wrong.append(f"{word}: the headers have no such member, but another there")
             elif kind in ("class", "control", "uvm", "section") and not partly:
                 wrong.append(f"{word}: not in the headers")
             continue
@@ -108,7 +113,8 @@ def differences(have, say, partly=False):
 
 
 def shown(value):
-    return " ".join(f"{v:#x}" if isinstance(v, int) and i == 0 else str(v) for i, v in enumerate(value))
+    first, *others = value
+    return " ".join([f"{first:#x}" if isinstance(first, int) else first, *map(str, others)])
 
 
 def write(releases):
@@ -116,9 +122,7 @@ def write(releases):
     names = list(releases)
     words = sorted({word for facts in releases.values() for word in facts})
     with open(FILE, "w") as f:
-        f.write("# What the headers and sources of these releases say; written by `parity.py --facts`.\n")
-        f.write("# class: number, bytes of parameters, whether they may be left out; control: number, bytes; uvm: number, bytes, offset of\n")
-        f.write("# the status, of client and object; struct: bytes; field: offset, bytes; escape, status: number.\n")
+        f.write(HEAD)
         f.write(f"releases {' '.join(names)}\n")
         for word in words:
             columns = [",".join(map(str, releases[name].get(word, "-"))) for name in names]
@@ -149,6 +153,6 @@ def kept():
             columns = words[2:] if len(words) > 3 else words[2:] * len(releases)
             for name, column in zip(releases, columns):
                 if column != "-":
-                    value = tuple(int(v) if re.fullmatch(r"\d+", v) else v for v in column.split(","))
+                    value = tuple(int(v) if v.isdigit() else v for v in column.split(","))
                     found[name][f"{words[0]} {words[1]}"] = value
     return found

@@ -5,8 +5,9 @@
     recordings.py [FILE...]      without a file: tests/traces/*.jsonl.xz
 
 Fails where a recording has an escape, a class, a control or a UVM command that the tables do not
-let through, or an argument of another size; or one that takes other capabilities than those that the program is
-for: utility for nvidia-smi, graphics for Vulkan, compute and utility for PyTorch and JAX, compute for all others.
+let through, or an argument of another size; or one that takes other capabilities than those that
+the program is for: utility for nvidia-smi, graphics for Vulkan, compute and utility for PyTorch and
+JAX, compute for all others.
 """
 
 import collections
@@ -105,7 +106,9 @@ class Tables:
         }
         found = {}
         for name, listed, devices, _, only in re.findall(
-            r"entry\(\s*(\w+),\s*&\[([^\]]*)\],\s*(\w+),\s*(\w+),?\s*\)(?:\s*\.only\(([\w.()]+)\))?,", text
+            r"entry\(\s*(\w+),\s*&\[([^\]]*)\],\s*(\w+),\s*(\w+),?\s*\)"
+            r"(?:\s*\.only\(([\w.()]+)\))?,",
+            text,
         ):
             of = [sizes[a][b] for a, b in re.findall(r"(\w+)::(\w+)", listed)]
             of += [int(n) for n in re.findall(r"\b\d+\b", listed)]

@@ -60,7 +60,8 @@ def embedded(source):
         ):
             _, member, count, element = split(arguments)
             count = counts.get(count, count)
-            flags = re.findall(rf"paramCopies\[{index}\]\.flags \|= RMAPI_PARAM_COPY_FLAGS_(\w+)", body)
+            flag = rf"paramCopies\[{index}\]\.flags \|= RMAPI_PARAM_COPY_FLAGS_(\w+)"
+            flags = re.findall(flag, body)
             copied_in, copied_out = "SKIP_COPYIN" not in flags, "SKIP_COPYOUT" not in flags
             direction = {(1, 1): "InOut", (1, 0): "In", (0, 1): "Out"}[copied_in, copied_out]
             element = re.sub(r"sizeof\((\w+)\)", r"\1", element)
@@ -129,7 +130,7 @@ def structs(source):
 
 
 def pointers(known, name, unused=(), seen=()):
-    """Whether a type holds a pointer, itself or in what it holds, other than its members `unused`."""
+    """Whether a type holds a pointer, itself or in its members, but for those in `unused`."""
     body = known.get(name, "")
     for member in unused:
         body = re.sub(rf"NvP64\s+{member}\b", "", body)

@@ -68,8 +68,8 @@ static CLASSES: [ClassEntry; 9] = [
     class(0xc9fa, "NVC9FA_VIDEO_OFA", 8, Engine, Optional, VIDEO, &[]),
 ];
 
-/// The controls: number, name, bytes of parameters, what is done, pointers in them,
-/// capabilities that allow it, places of clients in them.
+/// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
+/// that allow it, places of clients in them.
 #[rustfmt::skip]
 static CONTROLS: [ControlEntry; 16] = [
     control(0x00000127, "NV0000_CTRL_CMD_SYSTEM_GET_P2P_CAPS",
@@ -95,8 +95,8 @@ static CONTROLS: [ControlEntry; 16] = [
         5, Plain, &[], WORK, &[]),
 ];
 
-/// The commands of UVM: number, name, bytes of the argument, places of the status and of client
-/// and object, what is done, capabilities that allow it.
+/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and
+/// object, what is done, capabilities that allow it.
 #[rustfmt::skip]
 static UVM: [UvmEntry; 3] = [
     uvm(33, "UVM_MAP_EXTERNAL_ALLOCATION",

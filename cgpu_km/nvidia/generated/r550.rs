@@ -77,8 +77,8 @@ static CLASSES: [ClassEntry; 4] = [
     class(0xc86f, "HOPPER_CHANNEL_GPFIFO_A", 360, Channel, Required, WORK, &[]),
 ];
 
-/// The controls: number, name, bytes of parameters, what is done, pointers in them,
-/// capabilities that allow it, places of clients in them.
+/// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
+/// that allow it, places of clients in them.
 #[rustfmt::skip]
 static CONTROLS: [ControlEntry; 14] = [
     control(0x00000102, "NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO", 104, Plain, &[], BASE, &[]),
@@ -103,8 +103,8 @@ static CONTROLS: [ControlEntry; 14] = [
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 5896, Plain, &[], BASE, &[]),
 ];
 
-/// The commands of UVM: number, name, bytes of the argument, places of the status and of client
-/// and object, what is done, capabilities that allow it.
+/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and
+/// object, what is done, capabilities that allow it.
 #[rustfmt::skip]
 static UVM: [UvmEntry; 0] = [
 ];

@@ -53,8 +53,8 @@ static CLASSES: [ClassEntry; 1] = [
     class(0x90f1, "FERMI_VASPACE_A", 48, VaSpace, Required, WORK, &[]),
 ];
 
-/// The controls: number, name, bytes of parameters, what is done, pointers in them,
-/// capabilities that allow it, places of clients in them.
+/// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
+/// that allow it, places of clients in them.
 #[rustfmt::skip]
 static CONTROLS: [ControlEntry; 17] = [
     control(0x00000214, "NV0000_CTRL_CMD_GPU_GET_PROBED_IDS", 256, Gpus(Probed), &[], BASE, &[]),
@@ -81,8 +81,8 @@ static CONTROLS: [ControlEntry; 17] = [
     control(0xc56f010b, "NVC56F_CTRL_CMD_GET_KMB", 128, Plain, &[], WORK, &[]),
 ];
 
-/// The commands of UVM: number, name, bytes of the argument, places of the status and of client
-/// and object, what is done, capabilities that allow it.
+/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and
+/// object, what is done, capabilities that allow it.
 #[rustfmt::skip]
 static UVM: [UvmEntry; 0] = [
 ];

@@ -141,8 +141,8 @@ static CLASSES: [ClassEntry; 94] = [
     class(0xd1fa, "NVD1FA_VIDEO_OFA", 12, Engine, Optional, VIDEO, &[]),
 ];
 
-/// The controls: number, name, bytes of parameters, what is done, pointers in them,
-/// capabilities that allow it, places of clients in them.
+/// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
+/// that allow it, places of clients in them.
 #[rustfmt::skip]
 static CONTROLS: [ControlEntry; 207] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION",
@@ -440,8 +440,8 @@ static CONTROLS: [ControlEntry; 207] = [
         8, Plain, &[], WORK, &[]),
 ];
 
-/// The commands of UVM: number, name, bytes of the argument, places of the status and of client
-/// and object, what is done, capabilities that allow it.
+/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and
+/// object, what is done, capabilities that allow it.
 #[rustfmt::skip]
 static UVM: [UvmEntry; 31] = [
     uvm(23, "UVM_CREATE_RANGE_GROUP", 16, 8, None, UvmKind::Plain, WORK),

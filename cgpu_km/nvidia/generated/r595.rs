@@ -43,8 +43,8 @@ static CLASSES: [ClassEntry; 1] = [
     class(0x503b, "NV50_P2P", 88, PeerMemory, Required, WORK, &[]),
 ];
 
-/// The controls: number, name, bytes of parameters, what is done, pointers in them,
-/// capabilities that allow it, places of clients in them.
+/// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
+/// that allow it, places of clients in them.
 #[rustfmt::skip]
 static CONTROLS: [ControlEntry; 4] = [
     control(0x20800110, "NV2080_CTRL_CMD_GPU_GET_NAME_STRING", 68, Plain, &[], BASE, &[]),
@@ -53,8 +53,8 @@ static CONTROLS: [ControlEntry; 4] = [
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 13864, Plain, &[], BASE, &[]),
 ];
 
-/// The commands of UVM: number, name, bytes of the argument, places of the status and of client
-/// and object, what is done, capabilities that allow it.
+/// The commands of UVM: number, name, bytes of the argument, places of the status and of client and
+/// object, what is done, capabilities that allow it.
 #[rustfmt::skip]
 static UVM: [UvmEntry; 2] = [
     uvm(28, "UVM_UNREGISTER_CHANNEL", 12, 8, Some([0, 4]), UvmKind::UnregisterChannel, WORK),

@@ -2,10 +2,11 @@
 //! What nvidia-smi -q, nvidia-smi pmon and Vulkan ask for beside what CUDA does.
 
 use super::*;
-use crate::nvidia::capability::{Capabilities, GRAPHICS, UTILITY};
-use crate::nvidia::fb;
-use crate::nvidia::handle::ObjectHandle;
-use crate::policy::{CallKind, Reason};
+use crate::nvidia::{
+    capability::{Capabilities, GRAPHICS, UTILITY},
+    fb,
+    handle::ObjectHandle,
+};
 
 const GPUMON_SAMPLES: u32 = 0x2080_2096;
 const FB_GET_REGIONS: u32 = 0x2080_1320;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a step asks for: the bytes of a call, built from what exists at that moment.
 
-use super::super::*;
-use super::machine::{uuid, Object, CHANNEL_GROUP, EXPORT, IMPORT, VA_SPACE, VIDEO_MEMORY};
-use super::world::{Kind, World, GPUS};
-use super::Rng;
+use super::{
+    super::*,
+    machine::{uuid, Object, CHANNEL_GROUP, EXPORT, IMPORT, VA_SPACE, VIDEO_MEMORY},
+    world::{Kind, World, GPUS},
+    Rng,
+};
 
 const NVOS21: u32 = 0xc020_462b;
 const DUP: u32 = 0xc01c_4634;

@@ -6,8 +6,10 @@
 //! memory as long as an object or a mapping refers to it, and adds up who has how much. It reads
 //! the bytes that it was given and knows nothing of the accounting.
 
-use super::super::*;
-use super::world::{GPUS, TENANTS};
+use super::{
+    super::*,
+    world::{GPUS, TENANTS},
+};
 
 /// Who makes a call, and through which file.
 #[derive(Clone, Copy, Debug)]

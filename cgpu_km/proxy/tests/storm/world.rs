@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Tenants with their accounting, processes with their files, and the driver behind them.
 
-use super::super::*;
-use super::machine::{Fate, Machine, Task, EXPORT};
-use super::Rng;
+use super::{
+    super::*,
+    machine::{Fate, Machine, Task, EXPORT},
+    Rng,
+};
 use crate::policy::ShareView;
 
 pub(super) const TENANTS: usize = 2;
