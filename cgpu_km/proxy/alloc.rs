@@ -13,7 +13,7 @@ use super::{
     orders::begin_alloc,
     owned::{check_clients, check_made_on},
     part::{Part, PointerAt},
-    sent::DriverAnswer,
+    sent::DriverReply,
     stop::{get, set, Asked, Stop},
 };
 use crate::{
@@ -79,7 +79,7 @@ pub(super) fn alloc(
         }
     };
     let answer = match sent {
-        Ok(returned) => DriverAnswer::new(returned, status_in(outer).get(outer)),
+        Ok(returned) => DriverReply::new(returned, status_in(outer).get(outer)),
         Err(killed) => {
             call.accounting(|accounting| accounting.end_alloc(ticket, None));
             return Err(killed.into());
@@ -280,7 +280,7 @@ fn done(
     call: &mut impl Call,
     request: &Alloc,
     ticket: &Ticket,
-    answer: &DriverAnswer,
+    answer: &DriverReply,
     (outer, params): (&[u8], &[u8]),
 ) -> Option<AllocDone> {
     let is_made = answer.has_made(call, request.kind, request.client, ticket.handle());

@@ -16,7 +16,7 @@ use super::{
     call::{Call, Errno, Held, Role},
     owned::check_file,
     part::{FileAt, Part, CONTROL_PARAMS},
-    sent::DriverAnswer,
+    sent::DriverReply,
     stop::{get, Asked, Stop},
 };
 use crate::{
@@ -260,7 +260,7 @@ fn import<C: Call>(
         }
     }
     let returned = driver.ask(call);
-    let answer = DriverAnswer::new(returned, nvos54::STATUS.get(driver.outer));
+    let answer = DriverReply::new(returned, nvos54::STATUS.get(driver.outer));
     for (number, made) in made.iter_mut().enumerate() {
         let Some(handle) = ticket.handle(number) else {
             continue;

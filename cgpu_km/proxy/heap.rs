@@ -13,7 +13,7 @@ use super::{
     odd::{check_range, with_range},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
-    sent::{plain, DriverAnswer},
+    sent::{plain, DriverReply},
     stop::{get, set, Asked, Stop},
 };
 use crate::{
@@ -270,7 +270,7 @@ fn charged(
     let object = ticket.handle();
     let _ = places.handle.set(bytes, object.0);
     let returned = plain(call, asked.code, bytes);
-    let answer = DriverAnswer::new(returned, places.status.get(bytes));
+    let answer = DriverReply::new(returned, places.status.get(bytes));
     let is_made = answer.has_made(call, request.kind, request.client, object);
     let done = is_made.then(|| AllocDone {
         object,

@@ -5,7 +5,7 @@ use super::{
     call::Call,
     orders::rebalance,
     owned::check_file,
-    sent::{plain, DriverAnswer},
+    sent::{plain, DriverReply},
     stop::{get, set, Asked, Stop},
 };
 use crate::nvidia::{
@@ -37,7 +37,7 @@ pub(super) fn free_object(
     check_file(call, asked.session, client)?;
     let ticket = call.accounting(|accounting| accounting.begin_free(client, object))?;
     let returned = plain(call, asked.code, bytes);
-    let is_freed = DriverAnswer::new(returned, status.get(bytes)).is_ok();
+    let is_freed = DriverReply::new(returned, status.get(bytes)).is_ok();
     call.accounting(|accounting| accounting.end_free(ticket, is_freed));
     rebalance(call);
     Ok(returned?)
@@ -58,7 +58,7 @@ pub(super) fn dup(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> 
     let made = ticket.handle();
     let _ = nvos55::H_OBJECT.set(bytes, made.0);
     let returned = plain(call, asked.code, bytes);
-    let answer = DriverAnswer::new(returned, nvos55::STATUS.get(bytes));
+    let answer = DriverReply::new(returned, nvos55::STATUS.get(bytes));
     // A duplicate is what its source is.
     let kind = call.look(|accounting| accounting.kind_of(source_client, source));
     let kind = kind.unwrap_or(Kind::VideoMemory);

@@ -15,7 +15,7 @@ use crate::nvidia::{
 
 /// The driver's answer to a call that makes or changes something.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DriverAnswer {
+pub(super) struct DriverReply {
     /// The return value, if the driver was reached.
     pub(super) returned: Result<i32, Errno>,
     /// The status that stood in the argument afterwards. Other threads of the program can have
@@ -23,7 +23,7 @@ pub(super) struct DriverAnswer {
     pub(super) status: Option<NvStatus>,
 }
 
-impl DriverAnswer {
+impl DriverReply {
     /// The answer with the status field's number.
     pub(super) fn new(returned: Result<i32, Errno>, status: Option<u32>) -> Self {
         let status = status.map(NvStatus);
