@@ -3,7 +3,11 @@
 //! channels as the driver has them, programs that launch, and the thread that does what the
 //! scheduler wants.
 
-use super::*;
+use super::{
+    super::*,
+    steps::{Step, Work, BURST, LATE, QUIET, RESTLESS, STARVED},
+};
+use proptest::prelude::*;
 use std::collections::VecDeque;
 
 /// The group and the channel of who makes and frees it, and how long each takes.
@@ -49,14 +53,14 @@ struct Channel {
 
 /// An action that was named and not answered.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct OpenCall {
     action: Action,
     channels: Vec<RmName>,
     began: Nanos,
     done: Option<Result<(), CallError>>,
 }
 
-pub(super) struct World {
+pub(super) struct SchedWorld {
     pub(super) sched: Scheduler,
     now: Nanos,
     next_id: u32,
@@ -67,7 +71,7 @@ pub(super) struct World {
     untold: Vec<Event>,
     /// The mechanisms that the driver has.
     driver: Mechanisms,
-    call: Option<Call>,
+    call: Option<OpenCall>,
     /// When calls into the driver of the last second began.
     calls: VecDeque<Nanos>,
     /// The thread's wakes of the last second that nothing but a deadline was the reason of.
@@ -82,9 +86,9 @@ pub(super) struct World {
     at_peace: bool,
 }
 
-impl World {
+impl SchedWorld {
     pub(super) fn new() -> Self {
-        let rules = super::super::rules(Policy::Native);
+        let rules = rules(Policy::Native);
         let sched = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, rules);
         Self {
             sched: sched.expect("room"),
@@ -403,7 +407,7 @@ impl World {
                 self.calls.len()
             );
         }
-        self.call = Some(Call {
+        self.call = Some(OpenCall {
             action,
             channels,
             began: self.now,
