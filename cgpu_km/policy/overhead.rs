@@ -9,8 +9,10 @@
 //!
 //! | architecture | first context of a GPU | each further one | source |
 //! |---|---|---|---|
-//! | Hopper | 9,024 KiB | 5,696 KiB | H200, driver 580.159.04: the recordings `cuda-driver-api` (one context), `ipc-a` with `ipc-b` (two: 14,720 KiB). H100, the same driver: the same figures (docs/measurements) |
+//! | Hopper | 9,024 KiB | 5,696 KiB | H200 and H100, driver 580.159.04 (docs/measurements) |
 //! | any other | as Hopper | as Hopper | not measured: the largest figures that are known |
+//!
+//! The recordings are `cuda-driver-api` (one context), and `ipc-a` with `ipc-b` (two: 14,720 KiB).
 //!
 //! The first context takes more than the further ones. The difference is the GPU's and is taken
 //! once. A tenant must not learn whether another one made the first context, so each tenant is

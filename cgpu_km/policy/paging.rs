@@ -221,8 +221,10 @@ mod tests {
                 let one = extents.iter().find(|one| one.last >= at);
                 one.map(|one| (one.base, one.last))
             };
-            let leaves: BTreeSet<u64> = extents.iter().flat_map(|one| one.base >> LEAF..=one.last >> LEAF).collect();
-            let blocks: Vec<Extent> = leaves.iter().map(|&n| extent(n << LEAF, 1 << LEAF, PageSize::Huge)).collect();
+            let leaves = extents.iter().flat_map(|one| one.base >> LEAF..=one.last >> LEAF);
+            let leaves: BTreeSet<u64> = leaves.collect();
+            let block = |&n: &u64| extent(n << LEAF, 1 << LEAF, PageSize::Huge);
+            let blocks: Vec<Extent> = leaves.iter().map(block).collect();
             prop_assert_eq!(directories(0, u64::MAX, from), naive(&blocks));
         }
     }

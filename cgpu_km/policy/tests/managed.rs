@@ -478,13 +478,18 @@ proptest! {
                 }
                 ManagedStep::Unmap(at, len) => {
                     let (base, length) = (BASE + at * PART, len * PART);
-                    driver.0.retain(|page, _| *page < base / PART || *page >= (base + length) / PART);
+                    let gone = base / PART..(base + length) / PART;
+                    driver.0.retain(|page, _| !gone.contains(page));
                     accounting.unmap_managed(UVM, base, length);
                 }
                 ManagedStep::Alloc(number, blocks) => {
-                    let request = memory_request(CLIENT, DEVICE, object(0x100 + number), blocks * BLOCK);
+                    let (object, bytes) = (object(0x100 + number), blocks * BLOCK);
+                    let request = memory_request(CLIENT, DEVICE, object, bytes);
                     let demand = accounting.begin_demand(GPU, blocks * BLOCK);
-                    while let Some(order) = demand.then(|| accounting.make_room(GPU, blocks * BLOCK)).flatten() {
+                    while let Some(order) = demand
+                        .then(|| accounting.make_room(GPU, bytes))
+                        .flatten()
+                    {
                         driver.set(&order, false);
                         accounting.left(order, true);
                     }
@@ -492,7 +497,8 @@ proptest! {
                     if demand {
                         accounting.end_demand();
                         let refused = done.err();
-                        prop_assert!(matches!(refused, None | Some(RefusalCause::HandleInUse)), "{refused:?}");
+                        let in_use = matches!(refused, None | Some(RefusalCause::HandleInUse));
+                        prop_assert!(in_use, "{refused:?}");
                     }
                 }
                 ManagedStep::Free(number) => {

@@ -259,11 +259,13 @@ proptest! {
                     pages.clear();
                 }
             }
-            let mut held: Vec<u64> = pages.values().copied().chain(live.into_iter().flatten()).collect();
+            let held = pages.values().copied();
+            let mut held: Vec<u64> = held.chain(live.into_iter().flatten()).collect();
             held.sort_unstable();
             held.dedup();
             let held = u64::try_from(held.len()).unwrap();
-            prop_assert!(accounting.used(GPU) >= held, "{} charged, {held} held", accounting.used(GPU));
+            let charged = accounting.used(GPU);
+            prop_assert!(charged >= held, "{charged} charged, {held} held");
             if pages.is_empty() && matches!(step, MapStep::Close) {
                 prop_assert_eq!(accounting.used(GPU), held);
             }

@@ -169,7 +169,9 @@ fn steps() -> impl Strategy<Value = Vec<RangeStep>> {
     let step = prop_oneof![
         1 => place().prop_map(|(base, length)| RangeStep::Other(base, length)),
         9 => (request, place(), prop::option::weighted(0.7, lie()))
-            .prop_map(|(request, (base, length), lie)| RangeStep::Begin(request, base, length, lie)),
+            .prop_map(|(request, (base, length), lie)| {
+                RangeStep::Begin(request, base, length, lie)
+            }),
         3 => (0..3usize).prop_map(RangeStep::Execute),
         2 => (0..3usize, lie()).prop_map(|(which, lie)| RangeStep::End(which, lie)),
     ];
