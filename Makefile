@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 # The front door. Kbuild describes the module; what the tests do is in tests/floors.py and tests/vm.
 #
-#   make                 the module for the running kernel (KDIR: another kernel's headers with Rust)
+#   make                 the module for the running kernel (KDIR: headers of another, with Rust)
 #   make package         a Debian package with DKMS, in target/package
 #   make install         build and install on this machine (install.sh), make uninstall
-#   make test            lint, host tests and tests in the test machine: needs root, apt, cargo, python3
+#   make test            lint, host tests, tests in the test machine (root, apt, cargo, python3)
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
-#   make test-gpu        tests on a real GPU: a table, and JSON on stdout; says SKIPPED where there is none
-#   make bench           what the proxy costs, in the test machine: a table, and JSON on stdout (quarter of an hour)
-#   make soak            an hour of mixed load in the test machine, on the debug kernel (SOAK=3600 seconds)
+#   make test-gpu        tests on a real GPU: a table, JSON on stdout; SKIPPED if there is none
+#   make bench           the proxy's cost, in the test machine: a table, JSON on stdout (15 minutes)
+#   make soak            an hour of mixed load on the debug kernel (SOAK=3600 seconds)
 #   make bench-scale     how the accounting's work grows with their objects: JSON lines
-#   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines, 1 if over a bound
+#   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines,
+#                        exit code 1 if over a bound
 #   make demo            two containers share a GPU
-#   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=charge] [CAPS=compute,graphics] [DIRECT=1]   JSON on stdout
+#   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=charge]
+#        [CAPS=compute,graphics] [DIRECT=1]   JSON on stdout
 #
 # Files of the test machine are kept under ~/.cache/cgpu; `make clean-cache` removes them.
 
@@ -22,7 +24,8 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install install uninstall package clean clean-cache \
-	lint test test-host test-vm test-driver test-debug test-gpu bench soak bench-scale bench-weights demo replay
+	lint test test-host test-vm test-driver test-debug test-gpu \
+	bench soak bench-scale bench-weights demo replay
 
 all: modules
 
@@ -44,8 +47,9 @@ package:
 # Without the kernel's help, so that it also works where its headers are gone.
 clean:
 	@find . -type f ! -path './target/*' ! -path './.git/*' \
-		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' -o -name '.*.cmd' -o -name '*.rmeta' \
-		-o -name '*_generated.rs' -o -name Module.symvers -o -name modules.order -o -name '.*.d' \) -delete
+		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
+		-o -name '.*.cmd' -o -name '*.rmeta' -o -name '*_generated.rs' -o -name Module.symvers \
+		-o -name modules.order -o -name '.*.d' \) -delete
 	@rm -rf target
 
 clean-cache:
@@ -77,8 +81,8 @@ bench:
 
 soak:
 	@tests/vm/build.sh --kernel debug >/dev/null
-	@tests/vm/run.sh --no-build --kernel debug --name soak --leaks --limit $$(($(SOAK) * 2 + 1800)) -- \
-		cgpu-guest soak --seconds $(SOAK)
+	@tests/vm/run.sh --no-build --kernel debug --name soak --leaks \
+		--limit $$(($(SOAK) * 2 + 1800)) -- cgpu-guest soak --seconds $(SOAK)
 
 bench-scale:
 	@cargo bench --quiet --locked -p cgpu_km --bench scale
@@ -90,4 +94,6 @@ demo:
 	@tests/vm/demo.sh
 
 replay:
-	@tests/vm/replay.sh $(if $(MEM),--mem '$(MEM)') $(if $(MANAGED),--managed '$(MANAGED)') $(if $(CAPS),--caps '$(CAPS)') $(if $(filter-out 0,$(DIRECT)),--direct) $(if $(V),--verbose) $(TRACE)
+	@tests/vm/replay.sh $(if $(MEM),--mem '$(MEM)') $(if $(MANAGED),--managed '$(MANAGED)') \
+		$(if $(CAPS),--caps '$(CAPS)') $(if $(filter-out 0,$(DIRECT)),--direct) \
+		$(if $(V),--verbose) $(TRACE)

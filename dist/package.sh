@@ -45,7 +45,8 @@ find "$work/root/usr/share/man" -name '*.8' -exec gzip -9n {} +
 
 source=/usr/src/cgpu-$version
 (cd "$tree" && find Kbuild Makefile LICENSES cgpu_km -type f \( \
-	-path '*/tests/*' -o -name 'tests*' -o -name '*_generated.rs' -o -name '*.o' -o -name '.*' \) -prune -o -type f -print) | while IFS= read -r path; do
+	-path '*/tests/*' -o -name 'tests*' -o -name '*_generated.rs' -o -name '*.o' -o -name '.*' \) \
+	-prune -o -type f -print) | while IFS= read -r path; do
 	file "$tree/$path" "$source/$path" 644
 done
 sed "s/@VERSION@/$version/" "$dist/dkms.conf" >"$work/dkms.conf"

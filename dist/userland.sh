@@ -38,6 +38,7 @@ userland() {
 	file "$built/made/cgpu.service" "$prefix/lib/systemd/system/cgpu.service" 644
 	# The only folder in which podman and CRI-O look unless told otherwise.
 	for from in "$dist"/hooks/*.json; do
-		file "$built/made/$(basename "$from")" "/usr/share/containers/oci/hooks.d/$(basename "$from")" 644
+		file "$built/made/$(basename "$from")" \
+			"/usr/share/containers/oci/hooks.d/$(basename "$from")" 644
 	done
 }

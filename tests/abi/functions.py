@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 """The functions of the driver that the attacks name (`cgpu-guest attacks`) exist in its sources.
 
-    functions.py             compares the attacks with functions.txt: all that they name must be there, in the
-                             release that the stand-in driver is like, and nothing else
+    functions.py             compares the attacks with functions.txt: all that they name must be
+                             there, in the release that the stand-in driver is like, and no more
     functions.py SOURCE...   writes functions.txt from releases of NVIDIA's open-gpu-kernel-modules
 
 functions.txt has a line for each function: file, function, and the releases that have it there.

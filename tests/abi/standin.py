@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""The structs of the stand-in driver that the module's kernel client gives it, as a C compiler lays them out, in
-the words of facts.py: whose are compared is in standin.txt."""
+"""The structs of the stand-in driver that the module's kernel client gives it, as a C compiler lays
+them out, in the words of facts.py. standin.txt lists those that are compared."""
 
 import os
 import re
@@ -16,7 +16,8 @@ TYPES = """
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-typedef uint8_t u8; typedef uint16_t u16; typedef uint32_t u32; typedef uint64_t u64; typedef int32_t s32;
+typedef uint8_t u8; typedef uint16_t u16; typedef uint32_t u32; typedef uint64_t u64;
+typedef int32_t s32;
 #include "model.h"
 """
 
@@ -85,6 +86,7 @@ def have():
         with open(source, "w") as f:
             f.write(program)
         model = os.path.join(HERE, "../gpu_model")
-        subprocess.run([os.environ.get("CC", "cc"), "-w", "-I", model, "-o", binary, source], check=True)
+        compiler = os.environ.get("CC", "cc")
+        subprocess.run([compiler, "-w", "-I", model, "-o", binary, source], check=True)
         out = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
     return {word: tuple(map(int, line.split())) for word, line in zip(words, out.splitlines())}

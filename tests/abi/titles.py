@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-"""Writes cgpu_km/nvidia/generated/titles.rs: NVIDIA's names of classes, controls and UVM commands, those that
-no table has too, for what is told of a refused call.
+"""Writes cgpu_km/nvidia/generated/titles.rs: NVIDIA's names of classes, controls and UVM commands,
+those that no table has too, for the report of a refused call.
 
-    titles.py SOURCE... [--check]    SOURCE: folders of releases; where they differ, the last one is right
+    titles.py SOURCE... [--check]    SOURCE: folders of releases; if they differ, the last is right
 """
 
 import argparse

@@ -38,18 +38,22 @@ if [ ! -x "$root/usr/bin/$COMPILER" ]; then
 		# The folder is shared by every work tree: one package manager at a time.
 		flock 8
 		log "$work/apt.log" in_root "$root" -- apt-get update
-		log "$work/apt.log" in_root "$root" -- apt-get install -y --no-install-recommends "$COMPILER"
+		log "$work/apt.log" in_root "$root" -- apt-get install -y \
+			--no-install-recommends "$COMPILER"
 	) 8>"$root/../apt.lock"
 fi
 step "source"
 series=$(sed -E 's/^([0-9]+\.[0-9]+).*/\1/' "$root/../kernel")
-[ -n "$(ls -A "$root/var/lib/apt/lists" 2>/dev/null)" ] || log "$work/apt.log" in_root "$root" -- apt-get update
+[ -n "$(ls -A "$root/var/lib/apt/lists" 2>/dev/null)" ] ||
+	log "$work/apt.log" in_root "$root" -- apt-get update
 # shellcheck disable=SC2016  # the inner shell expands
 log "$work/apt.log" in_root "$root" "$work/debs" /stage rw -- sh -c \
-	'cd /stage && apt-get download -o APT::Sandbox::User=root "$1"' sh "linux-source-$series=$version"
+	'cd /stage && apt-get download -o APT::Sandbox::User=root "$1"' sh \
+	"linux-source-$series=$version"
 dpkg-deb --fsys-tarfile "$work"/debs/*.deb | tar -xO --wildcards '*.tar.xz' |
 	tar -C "$work/ksrc" --strip-components=1 -xJf - \
-		--exclude="linux-source-$series/Documentation/*/*" --exclude="linux-source-$series/tools/testing/*"
+		--exclude="linux-source-$series/Documentation/*/*" \
+		--exclude="linux-source-$series/tools/testing/*"
 rm -rf "$work/debs"
 
 kmake() {
@@ -64,9 +68,10 @@ log "$work/make.log" in_root "$root" "$work/ksrc" /ksrc ro "$work/out" /kout rw 
 	'cd /kout && /ksrc/scripts/kconfig/merge_config.sh -O /kout -m .config debug-base.config debug-checks.config'
 kmake olddefconfig
 # An option whose dependency is missing vanishes without a word: what the tests stand on is checked.
-for option in RUST MODULES KASAN PROVE_LOCKING DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK KCOV DEBUG_FS DEVTMPFS \
-	SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE USER_NS PID_NS IO_URING EPOLL MULTIUSER TMPFS IA32_EMULATION \
-	USERFAULTFD CROSS_MEMORY_ATTACH DMA_SHARED_BUFFER FAILSLAB FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS \
+for option in RUST MODULES KASAN PROVE_LOCKING DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK KCOV DEBUG_FS \
+	DEVTMPFS SERIAL_8250_CONSOLE CGROUP_BPF CGROUP_DEVICE USER_NS PID_NS IO_URING EPOLL MULTIUSER \
+	TMPFS IA32_EMULATION USERFAULTFD CROSS_MEMORY_ATTACH DMA_SHARED_BUFFER FAILSLAB \
+	FAIL_PAGE_ALLOC FAULT_INJECTION_DEBUG_FS \
 	FAULT_INJECTION_STACKTRACE_FILTER FAULT_INJECTION_USERCOPY; do
 	grep -q "^CONFIG_$option=y" "$work/out/.config" || die "the configuration lost CONFIG_$option"
 done

@@ -129,7 +129,7 @@ impl Call for Proxied {
         if to.0 < LOWEST {
             return Err(Errno::EFAULT);
         }
-        // SAFETY: As above.
+        // SAFETY: The program says that it has a parameter there; `from` is ours.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to.0 as *mut u8, from.len()) };
         Ok(())
     }
