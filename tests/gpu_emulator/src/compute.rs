@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The compute engine's methods (class cbc0, `NVCBC0_*`), as far as a launch's completion.
 //!
-//! A kernel itself does not run: there are no multiprocessors. A launch names a QMD, a block of
-//! memory that says what runs ([`crate::qmd`]). [`Kernel`] carries that to the engine's time
-//! keeper: the seam for `tests/gpu_model`. Today every kernel ends at once.
+//! A kernel itself does not run: there are no multiprocessors, but for [`crate::fills`]. A launch
+//! names a QMD, a block of memory that says what runs ([`crate::qmd`]). [`Kernel`] carries that
+//! to the engine's time keeper: the seam for `tests/gpu_model`. Today every kernel ends at once.
 
 use crate::{
     clock,
+    fills::{self, Fill},
     host::semaphore::{Reduction, Semaphore, SemaphoreAction},
     memory::Memory,
     mmu::{AddressSpace, MmuFault},
@@ -55,6 +56,8 @@ pub struct Kernel {
     pub address: u64,
     /// What it is.
     pub qmd: Qmd,
+    /// A hash of its program's code.
+    pub program: u64,
     /// The channel's address space.
     pub space: AddressSpace,
 }
@@ -64,15 +67,22 @@ impl Kernel {
     fn read(memory: &mut Memory, space: AddressSpace, address: u64) -> Result<Self, MmuFault> {
         let mut bytes = [0; QMD_BYTES];
         space.read(memory, address, &mut bytes)?;
+        let qmd = Qmd::of(&bytes);
+        let program = fills::hash_of(memory, space, qmd.program)?;
         Ok(Self {
             address,
-            qmd: Qmd::of(&bytes),
+            qmd,
+            program,
             space,
         })
     }
 
-    /// The kernel has ended: releases its semaphores. The time is in nanoseconds.
+    /// The kernel has ended: it has filled memory if it is one that fills, and its semaphores are
+    /// released. The time is in nanoseconds.
     pub fn complete(&self, memory: &mut Memory, now: u64) -> Result<(), MmuFault> {
+        if let Some(fill) = Fill::of(memory, self.space, &self.qmd, self.program)? {
+            fill.run(memory, self.space)?;
+        }
         for release in &self.qmd.releases {
             release.execute(memory, self.space, now)?;
         }

@@ -12,7 +12,7 @@
 //! | [`mmu`] | page tables |
 //! | [`interrupts`] | the tree of interrupts |
 //! | [`fsp`], [`gsp`] | boot, and the firmware's messages |
-//! | [`host`], [`copy_engine`], [`compute`], [`qmd`] | channels and engines |
+//! | [`host`], [`copy_engine`], [`compute`], [`qmd`], [`fills`] | channels and engines |
 //! | [`model`], [`engines`], [`abi`] | data: the GPU, its engines, what the driver's headers say |
 //! | [`faults`] | what a test makes go wrong |
 //! | [`firmware`] | a firmware file without firmware |
@@ -24,6 +24,7 @@ pub mod compute;
 pub mod copy_engine;
 pub mod engines;
 pub mod faults;
+pub mod fills;
 pub mod firmware;
 pub mod fsp;
 pub mod gpu;
