@@ -16,9 +16,12 @@ const PARAMETERS: u64 = 0x210;
 /// Bytes that are written at once.
 const PIECE: usize = 64 << 10;
 
-/// Programs of libcuda 550.163.01 by the hash of their code, and the size of the elements they
-/// write.
-const PROGRAMS: [(u64, usize); 2] = [(0xda63_9fc6_97c4_9165, 4), (0xd010_cf1a_20d3_463a, 1)];
+/// Bytes of the value that repeat, whatever the unit.
+const PATTERN: usize = 4;
+
+/// Programs of libcuda 550.163.01 by the hash of their code, and the unit in which they count. The
+/// one that counts bytes also fills with 16 bits at addresses that are not aligned to 32.
+const PROGRAMS: [(u64, u64); 2] = [(0xda63_9fc6_97c4_9165, 4), (0xd010_cf1a_20d3_463a, 1)];
 
 /// FNV-1a.
 fn hash(bytes: &[u8]) -> u64 {
@@ -32,11 +35,10 @@ fn hash(bytes: &[u8]) -> u64 {
 pub struct Fill {
     /// Virtual address of the first row.
     to: u64,
-    /// The value, and how many bytes of it are an element.
+    /// The value: its low bytes repeat.
     value: u64,
-    element: usize,
-    /// Elements of a row.
-    count: u64,
+    /// Bytes of a row.
+    length: u64,
     /// Bytes from a row to the next.
     pitch: u64,
     rows: u64,
@@ -60,7 +62,7 @@ impl Fill {
         qmd: &Qmd,
         program: u64,
     ) -> Result<Option<Self>, MmuFault> {
-        let Some((_, element)) = PROGRAMS.iter().find(|(known, _)| *known == program) else {
+        let Some((_, unit)) = PROGRAMS.iter().find(|(known, _)| *known == program) else {
             return Ok(None);
         };
         let mut parameters = [0; 32];
@@ -72,8 +74,7 @@ impl Fill {
         Ok(Some(Self {
             to: parameter(0),
             value: parameter(1),
-            element: *element,
-            count: parameter(2),
+            length: parameter(2) * *unit,
             pitch: parameter(3),
             rows: u64::from(qmd.grid[1].max(1)),
         }))
@@ -81,10 +82,10 @@ impl Fill {
 
     /// Does it.
     pub fn run(&self, memory: &mut Memory, space: AddressSpace) -> Result<(), MmuFault> {
-        let element = &self.value.to_le_bytes()[..self.element];
-        let bytes: Vec<u8> = element.iter().copied().cycle().take(PIECE).collect();
+        let pattern = &self.value.to_le_bytes()[..PATTERN];
+        let bytes: Vec<u8> = pattern.iter().copied().cycle().take(PIECE).collect();
         for row in 0..self.rows {
-            let (mut at, mut left) = (self.to + row * self.pitch, self.count * self.element as u64);
+            let (mut at, mut left) = (self.to + row * self.pitch, self.length);
             while left > 0 {
                 let piece = left.min(PIECE as u64);
                 space.write(memory, at, &bytes[..piece as usize])?;
@@ -110,8 +111,7 @@ mod tests {
         let fill = Fill {
             to: 4,
             value: 0x4433_2211,
-            element: 4,
-            count: 2,
+            length: 8,
             pitch: 12,
             rows: 2,
         };

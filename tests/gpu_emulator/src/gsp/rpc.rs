@@ -34,6 +34,14 @@ const DEVICE: u32 = 0x80;
 /// Class of a subcontext (cl9067.h).
 const CONTEXT_SHARE: u32 = 0x9067;
 
+/// Classes whose objects need no more than to be remembered: an allocation has no answer but the
+/// status. Clients, virtual memory, events, devices, subdevices, diagnostics, I2C, the debugger, 2D,
+/// two of UVM's, copy engines, 3D, compute (class/*.h).
+const PLAIN: [u32; 17] = [
+    0x0000, 0x0041, 0x0070, 0x0079, 0x007e, 0x0005, 0x0080, 0x2080, 0x2081, 0x402c, 0x83de, 0x902d,
+    0xc076, 0xc574, 0xc8b5, 0xcb97, 0xcbc0,
+];
+
 /// Lists of index and value whose values are looked up one by one (GPU_GET_INFO_V2 and the like).
 const LISTS: [u32; 3] = [0x2080_0102, 0x2080_1823, 0x2080_1303];
 /// Of these, the one of the GPU. The driver marks what the firmware is to answer, and wants the
@@ -324,6 +332,9 @@ fn alloc(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32,
             format_args!("channel {number} of runlist {runlist}: {setup:x?}"),
         );
         units.host.add(id, setup, spaces);
+        source = Source::Known;
+    }
+    if PLAIN.contains(&class) {
         source = Source::Known;
     }
     gsp.objects.add(id, object);
