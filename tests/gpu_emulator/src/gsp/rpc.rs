@@ -35,8 +35,8 @@ const DEVICE: u32 = 0x80;
 const CONTEXT_SHARE: u32 = 0x9067;
 
 /// Classes whose objects need no more than to be remembered: an allocation has no answer but the
-/// status. Clients, virtual memory, events, devices, subdevices, diagnostics, I2C, the debugger, 2D,
-/// two of UVM's, copy engines, 3D, compute (class/*.h).
+/// status. Clients, virtual memory, events, devices, subdevices, diagnostics, I2C, the debugger,
+/// 2D, two of UVM's, copy engines, 3D, compute (class/*.h).
 const PLAIN: [u32; 17] = [
     0x0000, 0x0041, 0x0070, 0x0079, 0x007e, 0x0005, 0x0080, 0x2080, 0x2081, 0x402c, 0x83de, 0x902d,
     0xc076, 0xc574, 0xc8b5, 0xcb97, 0xcbc0,
