@@ -56,7 +56,7 @@ impl<C> Host for TenantCall<'_, C> {
 
     /// The clock by which the GPU's thread looks.
     fn uptime_s(&self) -> u64 {
-        os_interface::thread::now() / 1_000_000_000
+        os_interface::clock::now() / 1_000_000_000
     }
 
     fn tables(&self) -> &'static Tables {
@@ -88,7 +88,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
     type Held = HeldFile<Endpoint>;
 
     fn hold(&mut self, descriptor: i32) -> Option<HeldFile<Endpoint>> {
-        let held = self.caller.hold::<Endpoint>(descriptor)?;
+        let held = HeldFile::<Endpoint>::of(self.caller, descriptor)?;
         let is_own = core::ptr::eq::<Tenant>(&**held.file().tenant(), self.tenant);
         is_own.then_some(held)
     }

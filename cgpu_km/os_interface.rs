@@ -16,62 +16,40 @@
 //!   [`Worker`] that stops it.
 //! * Each unsafe block holds one operation and says why it is allowed.
 
-mod backing_file;
-mod caller;
-pub mod cgpufs;
-mod changes;
-pub mod clock;
-pub mod control_device;
-mod creds;
-mod doorbell;
+mod base;
+mod calls;
+mod driver;
+mod files;
 mod gate;
-mod held;
-mod mapping;
-pub mod nodes;
-mod open_file;
-mod printed;
-pub mod procfs;
-mod random;
-mod registers;
-pub mod rmapi;
+mod host;
+mod nodes;
 mod scratch;
-mod session;
-pub mod shared_page;
-pub mod thread;
-mod user;
 pub mod vector;
-mod wait;
-mod worker;
 
-pub use backing_file::{BackingFile, DeviceNumber};
-pub use caller::Caller;
-pub use changes::Changes;
-pub use doorbell::Doorbell;
-pub use gate::Gate;
-pub use held::HeldFile;
-pub use mapping::{Frame, Mapping, Pages, Shown, Unmapped};
-pub use open_file::OpenFile;
-pub use printed::Printed;
-pub use random::random;
+pub use base::{
+    clock,
+    frame::Frame,
+    printed::Printed,
+    random::random,
+    thread,
+    user::UserAddr,
+    wait::{OwnTurn, Turn},
+};
+pub use calls::{
+    caller::Caller,
+    open_file::OpenFile,
+    worker::{QueueKey, Route, Worker},
+};
+pub use driver::{
+    backing_file::{BackingFile, DeviceNumber},
+    rmapi, shared_page,
+};
+pub use files::{
+    held::HeldFile,
+    mapping::{Mapping, Pages, Shown, Unmapped},
+    session::Endpoint,
+};
+pub use gate::{doorbell::Doorbell, Gate};
+pub use host::{changes::Changes, control_device, procfs};
+pub use nodes::{cgpufs, devices};
 pub use scratch::Scratch;
-pub use session::Endpoint;
-pub use user::UserAddr;
-pub use wait::{OwnTurn, Turn};
-pub use worker::{QueueKey, Route, Worker};
-
-/// Bindings for what the kernel's own `bindings` crate lacks, and for the C shims (see Kbuild).
-#[allow(
-    dead_code,
-    missing_docs,
-    non_camel_case_types,
-    non_snake_case,
-    non_upper_case_globals,
-    unused_imports,
-    unreachable_pub,
-    improper_ctypes,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks
-)]
-mod extra {
-    include!(env!("CGPU_EXTRA"));
-}

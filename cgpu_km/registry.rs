@@ -39,7 +39,7 @@ use crate::{
     failure::Failure,
     os_interface::{
         cgpufs::{Cgpufs, Twin, TwinFile},
-        nodes::{Node, Nodes, MINORS},
+        devices::{Node, Nodes, MINORS},
         procfs::Folder,
         rmapi::KernelClient,
         BackingFile, Changes, Gate, Turn, Worker,

@@ -22,8 +22,9 @@
 use crate::{
     nvidia::status::NvStatus,
     os_interface::{
+        clock::now,
         rmapi::KernelClient,
-        thread::{now, Alarm, Task},
+        thread::{Alarm, Task},
         Gate,
     },
     policy::{

@@ -9,7 +9,7 @@ use crate::{
         nvos::{self, nvos00, nvos33, nvos54, nvos64},
         tables::Tables,
     },
-    os_interface::{shared_page::with_descriptor, BackingFile, Route},
+    os_interface::{BackingFile, Route},
     proxy::{Part, PointerAt},
     uapi::Cause,
 };
@@ -117,7 +117,7 @@ impl<'a> Rm<'a> {
         nvos33::H_MEMORY.set(&mut argument, object);
         nvos33::LENGTH.set(&mut argument, length);
         nvos33::FLAGS.set(&mut argument, MAP_FLAGS);
-        with_descriptor(file, |fd| {
+        file.with_descriptor(|fd| {
             nvos33::FD.set(&mut argument, fd);
             escape(self.control, Escape::RmMapMemory, &mut argument)
         })??;

@@ -4,7 +4,7 @@
 use super::{read, read_list, write_list};
 use crate::{
     failure::Failure,
-    os_interface::{thread::now, UserAddr},
+    os_interface::{clock::now, UserAddr},
     policy::sched::{Mechanisms, Rules},
     registry::{Gpu, Instance, Registry},
     uapi::{self, mechanism, request, set, state, Cause, Period, Policy},

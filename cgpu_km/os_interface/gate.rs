@@ -23,10 +23,16 @@
 //!
 //! # Locks
 //!
-//! `mmap_lock`, [`Gate::state`], then what [`Endpoint::rang`] takes (the scheduler's) and what the driver's fault
+//! `mmap_lock`, [`Gate::state`], then what the report of an access takes (the scheduler's) and what the driver's fault
 //! handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the locks of mappings.
 
-use super::{extra, session::Endpoint, wait::Completion};
+pub(super) mod doorbell;
+
+use super::base::{
+    file_ref::FileRef,
+    vma::{FaultHandler, PageFault},
+    wait::Completion,
+};
 use crate::policy::sched::Position;
 use core::ptr::NonNull;
 use kernel::{
@@ -42,7 +48,7 @@ use kernel::{
 #[pin_data]
 pub struct Gate {
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     #[pin]
     files: Mutex<KVec<FileMappings>>,
     /// Tasks that sleep now.
@@ -53,7 +59,7 @@ pub struct Gate {
     is_shut: Atomic<bool>,
 }
 
-struct State {
+struct GateState {
     position: Position,
     /// What ends the sleep of those who come now. There is one exactly while the gate is shut.
     opened: Option<Arc<Completion>>,
@@ -71,7 +77,7 @@ struct FileMappings(NonNull<bindings::address_space>);
 unsafe impl Send for FileMappings {}
 
 /// What is to be done with a fault.
-enum Touch {
+enum Touched {
     Passed(bindings::vm_fault_t),
     Wait(Arc<Completion>),
 }
@@ -81,7 +87,7 @@ impl Gate {
     pub fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                state <- new_mutex!(State {
+                state <- new_mutex!(GateState {
                     position: Position::Open,
                     opened: None,
                 }),
@@ -150,38 +156,38 @@ impl Gate {
     }
 
     /// A fault in a mapping of registers: `pass` is the driver's handler, `rang` tells of it.
-    fn touch(&self, rang: impl FnOnce(), pass: impl FnOnce() -> bindings::vm_fault_t) -> Touch {
+    fn touch(&self, rang: impl FnOnce(), pass: impl FnOnce() -> bindings::vm_fault_t) -> Touched {
         let mut state = self.state.lock();
         match (state.position, &state.opened) {
             (Position::Shut, Some(opened)) => {
                 let opened = opened.clone();
                 rang();
-                Touch::Wait(opened)
+                Touched::Wait(opened)
             }
             (Position::Armed, _) => {
                 state.position = Position::Open;
                 rang();
-                Touch::Passed(pass())
+                Touched::Passed(pass())
             }
-            _ => Touch::Passed(pass()),
+            _ => Touched::Passed(pass()),
         }
     }
 }
 
 /// The entry of a file at a gate.
-pub(super) struct Entry {
+pub(super) struct GatedFile {
     gate: Arc<Gate>,
     file: FileMappings,
     /// It was taken out again.
     left: Atomic<bool>,
 }
 
-impl Entry {
+impl GatedFile {
     /// Enters the mappings of `file`.
     ///
     /// # Safety
     ///
-    /// `file` is open, and [`Entry::leave`] is called before it is not.
+    /// `file` is open, and [`GatedFile::leave`] is called before it is not.
     pub(super) unsafe fn new(gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result<Self> {
         // SAFETY: The caller promises that it is open.
         let mappings = NonNull::new(unsafe { (*file.as_ptr()).f_mapping }).ok_or(EINVAL)?;
@@ -213,58 +219,59 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for GatedFile {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-/// A fault in a mapping whose registers are behind the gate of `entry`.
+/// Serves a fault in a mapping of `file`, whose registers are behind its gate. `rang` reports an
+/// access while the gate is not open.
 ///
 /// # Safety
 ///
-/// `vmf` is that of a fault which is being served, `handler` the driver's for its mapping, and `file` what
-/// the endpoint keeps of the mapping's file.
-pub(super) unsafe fn fault<E: Endpoint>(
-    entry: &Entry,
-    file: &E::File,
-    handler: unsafe extern "C" fn(*mut bindings::vm_fault) -> bindings::vm_fault_t,
-    vmf: *mut bindings::vm_fault,
+/// `handler` is for the fault's mapping. If this returns `VM_FAULT_RETRY`, neither the fault nor what
+/// its mapping holds is used any more.
+pub(super) unsafe fn fault(
+    file: &GatedFile,
+    rang: impl FnOnce(),
+    handler: FaultHandler,
+    fault: PageFault<'_>,
 ) -> bindings::vm_fault_t {
-    // SAFETY: The caller promises that it is the driver's, for this mapping.
-    let pass = || unsafe { handler(vmf) };
-    let opened = match entry.gate.touch(|| E::rang(file), pass) {
-        Touch::Passed(result) => return result,
-        Touch::Wait(opened) => opened,
+    // SAFETY: The handler is for this mapping, as this function's contract says.
+    let pass = || unsafe { fault.serve(handler) };
+    let opened = match file.gate.touch(rang, pass) {
+        Touched::Passed(result) => return result,
+        Touched::Wait(opened) => opened,
     };
-    // SAFETY: The fault is being served.
-    let flags = unsafe { (*vmf).flags };
-    if flags & bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY == 0 {
+    if !fault.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
-    if flags & bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT != 0 {
+    if fault.has(bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT) {
         return bindings::vm_fault_reason_VM_FAULT_RETRY;
     }
-    let gate = entry.gate.clone();
-    // SAFETY: As above: its mapping holds its file.
-    let held = unsafe { bindings::get_file((*(*vmf).__bindgen_anon_1.vma).vm_file) };
-    // SAFETY: The fault may be done anew, so its lock is ours to release. From here on the mapping, the
-    // entry and the endpoint's file may go, but for what is held above.
-    unsafe { extra::cgpu_shim_release_fault_lock(vmf) };
+    let by_program = fault.has(bindings::fault_flag_FAULT_FLAG_USER)
+        && fault.has(bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE);
+    let gate = file.gate.clone();
+    let held = NonNull::new(fault.file());
+    // SAFETY: The mapping holds its file until the lock is released.
+    let held = held.map(|file| unsafe { FileRef::get(file) });
+    // SAFETY: The fault may be done anew, and nothing of it is used below. From here on the mapping,
+    // `file` and its endpoint may go, but for what is held above.
+    unsafe { fault.release_lock() };
     gate.parked.fetch_add(1, Relaxed);
     gate.parkings.fetch_add(1, Relaxed);
-    let by_program =
-        bindings::fault_flag_FAULT_FLAG_USER | bindings::fault_flag_FAULT_FLAG_INTERRUPTIBLE;
     // Whatever ends it, the kernel does the fault anew, after the signal if there is one.
-    let _ = match flags & by_program == by_program {
-        true => opened.wait_interruptible(),
-        false => opened.wait_killable(),
+    let _ = if by_program {
+        opened.wait_interruptible()
+    } else {
+        opened.wait_killable()
     };
     gate.parked.fetch_sub(1, Relaxed);
     drop(opened);
     drop(gate);
-    // SAFETY: Taken above. If it is the last one the file is closed, and with that this module may go,
-    // only when this task leaves the kernel.
-    unsafe { bindings::fput(held) };
+    // If it is the last reference, the file is closed, and with that this module may go, only when
+    // this task leaves the kernel.
+    drop(held);
     bindings::vm_fault_reason_VM_FAULT_RETRY
 }

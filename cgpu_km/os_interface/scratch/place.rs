@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Where the parts of a call lie among its pages.
 
-use super::{ALIGNMENT, CELL_PAGES};
+use super::layout::{ALIGNMENT, CELL_PAGES};
 use crate::proxy::{Part, PointerAt};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 /// A place among the pages of a call.
 #[derive(Clone, Copy)]
-pub(in crate::os_interface) struct Place {
+pub(in crate::os_interface) struct ScratchPlace {
     /// Pages after the first one.
     pub(super) page: usize,
     /// Bytes from there.
     pub(super) offset: usize,
 }
 
-impl Place {
+impl ScratchPlace {
     /// The first one.
     pub(super) const START: Self = Self { page: 0, offset: 0 };
 
@@ -55,18 +55,18 @@ pub(super) fn pointer(parts: &[Part<'_>], at: PointerAt) -> Option<[u8; 8]> {
 
 /// Where part `number` of `parts` begins, in pages after the first one, with a page that belongs to none
 /// after each; for a number beyond the last: where another one would.
-pub(super) fn place(parts: &[Part<'_>], number: usize) -> Place {
+pub(super) fn place(parts: &[Part<'_>], number: usize) -> ScratchPlace {
     if number == 0 {
-        return Place::START;
+        return ScratchPlace::START;
     }
     let shared = shared_page(parts);
     if let (1, Some(offset)) = (number, shared) {
-        return Place { page: 0, offset };
+        return ScratchPlace { page: 0, offset };
     }
     let before = parts.iter().enumerate().take(number);
     let before = before.filter(|(other, _)| *other != 1 || shared.is_none());
     let pages = before.map(|(_, part)| part.size().div_ceil(PAGE_SIZE) + 1);
-    Place {
+    ScratchPlace {
         page: pages.sum(),
         offset: 0,
     }
@@ -138,6 +138,6 @@ pub(super) fn put_back(parts: &mut [Part<'_>], at: PointerAt, pointer: &[u8; 8])
 }
 
 /// A place in part `number`.
-pub(super) fn inside(parts: &[Part<'_>], number: usize, offset: usize) -> Place {
+pub(super) fn inside(parts: &[Part<'_>], number: usize, offset: usize) -> ScratchPlace {
     place(parts, number).behind(offset)
 }

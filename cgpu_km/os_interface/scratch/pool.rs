@@ -1,63 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The scratch of one address space: its mapping and its slots.
+//! The scratch of one address space: its slots, and where its mapping is.
 
 use super::{
-    mapping, table, ALL_CELLS, CELLS_AT, CELL_STRIDE, ROUND, SLOTS, SLOT_PAGES, SLOT_STRIDE,
+    layout::{SLOTS, SLOT_STRIDE},
+    slot::Slot,
 };
-use crate::os_interface::{creds::Kept, wait::Semaphore};
-use core::{cell::UnsafeCell, ops::Range, ptr::null_mut};
+use crate::os_interface::base::wait::Semaphore;
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
     list::ListLinks,
     mm::MmWithUser,
     new_mutex,
-    page::Page,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Relaxed, Release},
-        Arc, Mutex, SetOnce,
+        atomic::{Acquire, Atomic, Relaxed},
+        Mutex,
     },
 };
+use pin_init::init_array_from_fn;
 
-/// Pages for one call at a time.
-pub(super) struct Slot {
-    /// The task that may touch the pages now; null between calls.
-    pub(super) owner: Atomic<*mut bindings::task_struct>,
-    /// A bit per page that belongs to the call. Written while there is no owner.
-    pub(super) live: Atomic<u64>,
-    /// The first page that no call has had since all were unmapped. Written while there is no owner.
-    pub(super) next: Atomic<usize>,
-    /// The first cell that no call has had since. Written while there is no owner.
-    pub(super) cell: Atomic<usize>,
-    /// A bit per page that may be mapped. Written by the owner's faults, and while there is none.
-    pub(super) mapped: Atomic<u64>,
-    pub(super) pages: [SetOnce<Page>; SLOT_PAGES],
-    /// The reduced credentials of the last call. Whoever has the slot's bit in `taken` may use it.
-    pub(super) creds: UnsafeCell<Option<Kept>>,
-}
-
-impl Slot {
-    const fn new() -> Self {
-        Self {
-            owner: Atomic::new(null_mut()),
-            live: Atomic::new(0),
-            next: Atomic::new(1),
-            cell: Atomic::new(0),
-            mapped: Atomic::new(0),
-            pages: [const { SetOnce::new() }; SLOT_PAGES],
-            creds: UnsafeCell::new(None),
-        }
-    }
-}
-
-/// Where a pool's mapping is.
+/// How far a pool has come.
 #[derive(Clone, Copy)]
-enum Place {
-    /// Not made yet.
-    None,
-    /// At the pool's `base`, until `close`.
+pub(super) enum Stage {
+    /// Its mapping is not made yet.
+    New,
+    /// Its mapping is at `base`, until `close`.
     Made,
-    /// It could not be made, or is gone: the pool is out of the table, and useless.
+    /// Its mapping could not be made, or is gone: the pool is out of the table, and useless.
     Dead,
 }
 
@@ -74,7 +43,7 @@ pub(super) struct Pool {
     mm: *const bindings::mm_struct,
     pub(super) base: Atomic<usize>,
     #[pin]
-    mapping: Mutex<Place>,
+    pub(super) stage: Mutex<Stage>,
     /// One place per slot without its bit in `taken`.
     #[pin]
     pub(super) free: Semaphore,
@@ -105,71 +74,17 @@ impl Pool {
         try_pin_init!(Self {
             mm: mm.as_raw().cast_const(),
             base: Atomic::new(0),
-            mapping <- new_mutex!(Place::None),
+            stage <- new_mutex!(Stage::New),
             free <- Semaphore::new(places),
             taken: Atomic::new(0),
-            slots: [const { Slot::new() }; SLOTS],
+            slots <- init_array_from_fn(|_| Slot::new()),
             links <- ListLinks::new(),
         })
-    }
-
-    /// The pool of `mm`, the current task's address space, and where its mapping is.
-    pub(super) fn current(mm: &MmWithUser) -> Result<(Arc<Self>, usize)> {
-        loop {
-            let pool = table::find_or_insert(mm)?;
-            if let Some(base) = pool.ready()? {
-                return Ok((pool, base));
-            }
-        }
-    }
-
-    /// The mapping is closed.
-    pub(super) fn close(&self) {
-        self.base.store(0, Release);
-        table::remove(self);
     }
 
     /// Whether this is the pool of `mm`.
     pub(super) fn is_of(&self, mm: &MmWithUser) -> bool {
         core::ptr::eq(self.mm, mm.as_raw())
-    }
-
-    /// Where the mapping is, in the current task's address space; it is made if it is not there yet. `None` if
-    /// the pool is dead and another one is to be made.
-    fn ready(self: &Arc<Self>) -> Result<Option<usize>> {
-        let base = self.base.load(Acquire);
-        if base != 0 {
-            return Ok(Some(base));
-        }
-        let mut place = self.mapping.lock();
-        match *place {
-            Place::Dead => return Ok(None),
-            Place::Made => {
-                let base = self.base.load(Acquire);
-                if base != 0 {
-                    return Ok(Some(base));
-                }
-                // Nothing can take a sealed mapping away; if something did, start anew.
-                *place = Place::Dead;
-                drop(place);
-                table::remove(self);
-                return Ok(None);
-            }
-            Place::None => {}
-        }
-        match mapping::make(self) {
-            Ok(base) => {
-                *place = Place::Made;
-                self.base.store(base, Release);
-                Ok(Some(base))
-            }
-            Err(e) => {
-                *place = Place::Dead;
-                drop(place);
-                table::remove(self);
-                Err(e)
-            }
-        }
     }
 
     /// The address space, as a key.
@@ -187,58 +102,5 @@ impl Pool {
         // Acquire: what `Lease::fill` set up for this owner is seen with him.
         let is_owner = core::ptr::eq(slot.owner.load(Acquire), current);
         (is_owner && slot.live.load(Relaxed) & 1 << page != 0).then_some((slot, page))
-    }
-}
-
-impl Slot {
-    /// A page, which is allocated if it is not there yet.
-    pub(super) fn page(&self, number: usize) -> Result<&Page> {
-        let place = self.pages.get(number).ok_or(E2BIG)?;
-        if let Some(page) = place.as_ref() {
-            return Ok(page);
-        }
-        place.populate(Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?);
-        place.as_ref().ok_or(ENOMEM)
-    }
-
-    /// Pages, a bit each, are going to be mapped.
-    pub(super) fn maps(&self, pages: u64) {
-        self.mapped
-            .store(self.mapped.load(Relaxed) | pages, Relaxed);
-    }
-
-    /// The pages that may be written once one of them is: all of the argument, if it is one of its. The driver has copied
-    /// the whole of that before it writes any of it back (`__UVM_ROUTE_CMD_ALLOC()`, uvm_api.h).
-    pub(super) fn written_with(&self, number: usize) -> Range<usize> {
-        // The first pages of a call, up to one that it has not.
-        let live = self.live.load(Relaxed);
-        // CAST: at most 64.
-        let first = live.trailing_zeros() as usize;
-        let rest = live.checked_shr(live.trailing_zeros()).unwrap_or(0);
-        // CAST: at most 64.
-        let pages = first..first + rest.trailing_ones() as usize;
-        match pages.contains(&number) {
-            true => pages,
-            false => number..number + 1,
-        }
-    }
-
-    /// A bit for each page that a read maps, if it is allocated: those of the call, and where that has a page of the round
-    /// or a cell, what the next such calls will have until all are unmapped.
-    pub(super) fn readable(&self) -> u64 {
-        let live = self.live.load(Relaxed);
-        // CAST: at most that of all pages.
-        let from = |page: usize| u64::MAX.checked_shl(page as u32).unwrap_or(0);
-        let later = match self.cell.load(Relaxed) {
-            _ if live.count_ones() == 1 => ROUND & from(self.next.load(Relaxed)),
-            0 => 0,
-            cell => ALL_CELLS & from(CELLS_AT + cell * CELL_STRIDE),
-        };
-        live | later
-    }
-
-    /// A page, if it is there.
-    pub(super) fn present(&self, number: usize) -> Option<&Page> {
-        self.pages.get(number)?.as_ref()
     }
 }

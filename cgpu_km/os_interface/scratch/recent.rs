@@ -7,7 +7,7 @@
 //! A pool whose mapping is there is that of the address space which it was made for, as in the [`table`](super::table). One
 //! whose mapping is gone stays here, with its pages, until the next call or the end of the file.
 
-use super::pool::Pool;
+use super::{current::current, pool::Pool};
 use core::ptr::{null_mut, NonNull};
 use kernel::{
     mm::MmWithUser,
@@ -58,7 +58,7 @@ impl Recent {
         let (base, pool) = match last {
             Some((base, pool)) if base != 0 => (base, pool),
             _ => {
-                let (pool, base) = Pool::current(mm)?;
+                let (pool, base) = current(mm)?;
                 (base, pool)
             }
         };

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What everything else here is made of: user memory, waiting, threads, clocks, credentials, frames,
+//! and the bindings.
+
+pub mod clock;
+pub(super) mod creds;
+pub(super) mod extra;
+pub(super) mod file_ref;
+pub(super) mod frame;
+pub(super) mod printed;
+pub(super) mod random;
+pub mod thread;
+pub(super) mod user;
+pub(super) mod vma;
+pub(super) mod wait;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Bindings for what the kernel's own `bindings` crate lacks, and for the C shims (see Kbuild).
+
+#![allow(
+    dead_code,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unused_imports,
+    unreachable_pub,
+    improper_ctypes,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
+)]
+
+include!(env!("CGPU_EXTRA"));

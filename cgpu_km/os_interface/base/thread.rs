@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Kernel threads, and sleeping in one until a moment or until somebody wakes it.
+
+use super::extra;
+use core::ptr::{null_mut, NonNull};
+use kernel::{
+    bindings,
+    error::from_err_ptr,
+    new_spinlock,
+    prelude::*,
+    sync::{Arc, SpinLock},
+};
+
+/// What a thread does.
+pub trait Task: Send + Sync + 'static {
+    /// Runs on the thread, until [`Task::stop`] was called.
+    fn run(&self);
+
+    /// Makes [`Task::run`] return soon, or at once if it is not there yet.
+    fn stop(&self);
+}
+
+/// A kernel thread, which ends when this is dropped.
+///
+/// # Invariants
+///
+/// The pointer is a thread that runs [`main`], and we hold a reference of its `task_struct`.
+pub struct Thread<T: Task> {
+    task: Arc<T>,
+    thread: NonNull<bindings::task_struct>,
+}
+
+// SAFETY: The thread is only stopped and put through this pointer, by the one who drops this.
+unsafe impl<T: Task> Send for Thread<T> {}
+// SAFETY: What is shared with the thread is `Sync`.
+unsafe impl<T: Task> Sync for Thread<T> {}
+
+unsafe extern "C" fn main<T: Task>(data: *mut c_void) -> c_int {
+    // SAFETY: `Thread::start` made this pointer from an `Arc` that it left to the thread.
+    let task = unsafe { Arc::from_raw(data.cast::<T>().cast_const()) };
+    task.run();
+    0
+}
+
+/// How a thread is served among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// As any other.
+    Normal,
+    /// Before all that is not realtime: it works for some microseconds, and being late has a price.
+    Prompt,
+}
+
+impl<T: Task> Thread<T> {
+    /// Starts the thread `NAME/NUMBER`.
+    pub fn start(name: &CStr, number: u32, priority: Priority, task: Arc<T>) -> Result<Self> {
+        let data = Arc::into_raw(task.clone());
+        // SAFETY: `main` takes what `data` is; the format takes a string and an `unsigned int`.
+        let thread = from_err_ptr(unsafe {
+            bindings::kthread_create_on_node(
+                Some(main::<T>),
+                data.cast_mut().cast(),
+                bindings::NUMA_NO_NODE,
+                c"%s/%u".as_char_ptr(),
+                name.as_char_ptr(),
+                number,
+            )
+        })
+        .and_then(|thread| NonNull::new(thread).ok_or(ENOMEM))
+        .inspect_err(|_| {
+            // SAFETY: No thread was made that could have taken the reference.
+            drop(unsafe { Arc::from_raw(data) })
+        })?;
+        // The thread ends by itself when it is told to; our own reference keeps `kthread_stop`
+        // valid after that.
+        // SAFETY: A new thread does not run, let alone end, before it is woken.
+        unsafe { bindings::get_task_struct(thread.as_ptr()) };
+        if priority == Priority::Prompt {
+            // SAFETY: As above.
+            unsafe { bindings::sched_set_fifo_low(thread.as_ptr()) };
+        }
+        // SAFETY: As above.
+        unsafe { bindings::wake_up_process(thread.as_ptr()) };
+        // INVARIANT: The reference was taken above.
+        Ok(Self { task, thread })
+    }
+
+    /// What it does.
+    pub fn task(&self) -> &T {
+        &self.task
+    }
+}
+
+impl<T: Task> Drop for Thread<T> {
+    fn drop(&mut self) {
+        self.task.stop();
+        // SAFETY: By the invariant our reference keeps the task valid, running or ended.
+        let exit = unsafe { bindings::kthread_stop(self.thread.as_ptr()) };
+        if exit != 0 {
+            // `main` returns 0, so this is the kernel's `EINTR` for a thread that was stopped before
+            // it ran at all: it never took the reference that `start` left to it.
+            // SAFETY: That reference came from `Arc::into_raw` of this very `Arc`.
+            drop(unsafe { Arc::from_raw(Arc::as_ptr(&self.task)) });
+        }
+        // SAFETY: The reference was ours.
+        unsafe { bindings::put_task_struct(self.thread.as_ptr()) };
+    }
+}
+
+/// What one thread sleeps at, and others wake it.
+#[pin_data]
+pub struct Alarm {
+    #[pin]
+    state: SpinLock<AlarmState>,
+}
+
+struct AlarmState {
+    /// Somebody woke it since it slept last.
+    woken: bool,
+    /// Who sleeps; valid while it stands here, since he takes it out himself.
+    sleeper: *mut bindings::task_struct,
+}
+
+// SAFETY: The task is only woken through the pointer, which any task may do.
+unsafe impl Send for AlarmState {}
+
+/// How much later than asked for the thread may be woken, so that timers can be put together.
+const SLACK_NS: u64 = 20_000;
+
+impl Alarm {
+    /// Nobody sleeps.
+    pub fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            state <- new_spinlock!(AlarmState {
+                woken: false,
+                sleeper: null_mut(),
+            }),
+        })
+    }
+
+    /// Wakes who sleeps, or else who will do so next.
+    pub fn ring(&self) {
+        let mut state = self.state.lock();
+        state.woken = true;
+        if !state.sleeper.is_null() {
+            // SAFETY: He is still asleep, or about to be: he takes himself out under this lock.
+            unsafe { bindings::wake_up_process(state.sleeper) };
+        }
+    }
+
+    /// Sleeps until [`Alarm::ring`], or until [`now`](super::clock::now) is `deadline`. For one kernel thread.
+    pub fn sleep(&self, deadline: Option<u64>) {
+        // SAFETY: There is no precondition.
+        self.state.lock().sleeper = unsafe { bindings::get_current() };
+        let mut until = deadline.map(|deadline| i64::try_from(deadline).unwrap_or(i64::MAX));
+        let until = until.as_mut().map_or(null_mut(), |until| until);
+        loop {
+            // SAFETY: The current task's own state. It is not asleep before it is looked whether it
+            // was woken, so no ring is missed.
+            unsafe { extra::cgpu_shim_become_idle() };
+            if self.state.lock().woken {
+                break;
+            }
+            let mode = bindings::hrtimer_mode_HRTIMER_MODE_ABS;
+            // SAFETY: Null, or a time in a place of our own.
+            let left = unsafe { bindings::schedule_hrtimeout_range(until, SLACK_NS, mode) };
+            if left == 0 && !until.is_null() {
+                break;
+            }
+        }
+        // SAFETY: The current task's own state.
+        unsafe { extra::cgpu_shim_become_running() };
+        let mut state = self.state.lock();
+        state.sleeper = null_mut();
+        state.woken = false;
+    }
+}

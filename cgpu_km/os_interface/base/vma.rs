@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mappings in a program's memory under their lock, the entries of their page tables, and faults.
+
+use super::{extra, frame::Frame};
+use core::{
+    ops::{ControlFlow, Deref},
+    ptr::null_mut,
+};
+use kernel::{bindings, error::to_result, mm::virt::VmaRef, page::Page, prelude::*, types::Opaque};
+
+/// A table of operations in a static.
+pub(in crate::os_interface) struct StaticTable<T>(pub(in crate::os_interface) T);
+// SAFETY: It is a table of function pointers that is never written.
+unsafe impl<T> Sync for StaticTable<T> {}
+
+/// A mapping that is locked, so that it and its page tables stay.
+///
+/// # Invariants
+///
+/// `mmap_lock` or the mapping's own lock is held for as long as this exists.
+#[derive(Clone, Copy)]
+pub(in crate::os_interface) struct LockedVma<'a>(&'a VmaRef);
+
+impl Deref for LockedVma<'_> {
+    type Target = VmaRef;
+
+    fn deref(&self) -> &VmaRef {
+        self.0
+    }
+}
+
+impl<'a> LockedVma<'a> {
+    /// A mapping that an operation was handed.
+    ///
+    /// # Safety
+    ///
+    /// The mapping is valid, and locked for `'a`.
+    pub(in crate::os_interface) unsafe fn new(vma: *mut bindings::vm_area_struct) -> Self {
+        // INVARIANT: This function's contract.
+        // SAFETY: The mapping is valid and locked, as this function's contract says.
+        Self(unsafe { VmaRef::from_raw(vma) })
+    }
+
+    /// Its length in bytes.
+    pub(in crate::os_interface) fn length(self) -> usize {
+        self.end().saturating_sub(self.start())
+    }
+
+    /// Whether each access reaches the device by itself and in order, as those to registers must.
+    pub(in crate::os_interface) fn is_uncached(self) -> bool {
+        // SAFETY: By the type's invariant the mapping is valid.
+        unsafe { extra::cgpu_shim_is_uncached(self.as_ptr()) }
+    }
+
+    /// Calls `each` for the entries of the addresses from `start` to `end`, until it breaks.
+    pub(in crate::os_interface) fn each_entry<F>(self, start: usize, end: usize, each: F)
+    where
+        F: FnMut(PageEntry<'_>) -> ControlFlow<()>,
+    {
+        struct Walk<'a, F> {
+            vma: LockedVma<'a>,
+            each: F,
+        }
+        unsafe extern "C" fn step<F: FnMut(PageEntry<'_>) -> ControlFlow<()>>(
+            entry: *mut bindings::pte_t,
+            address: c_ulong,
+            walk: *mut c_void,
+        ) -> c_int {
+            // SAFETY: `each_entry` passes a walk of this type, which nobody else uses meanwhile.
+            let walk = unsafe { &mut *walk.cast::<Walk<'_, F>>() };
+            // INVARIANT: `apply_to_page_range` has locked the table of this entry.
+            let entry = PageEntry {
+                vma: walk.vma,
+                address,
+                entry,
+            };
+            c_int::from((walk.each)(entry).is_break())
+        }
+        let end = end.min(self.end());
+        let length = end.saturating_sub(start);
+        if length == 0 {
+            return;
+        }
+        let mut walk = Walk { vma: self, each };
+        // What it returns is what `each` said, or an errno where a table could not be made: such a
+        // table holds no page.
+        // SAFETY: The range lies in the mapping, whose lock is held by the type's invariant; `step`
+        // takes the walk for what it is, and the kernel keeps neither.
+        unsafe {
+            bindings::apply_to_page_range(
+                (*self.as_ptr()).vm_mm,
+                start,
+                length,
+                Some(step::<F>),
+                (&raw mut walk).cast(),
+            )
+        };
+    }
+
+    /// Entries that are made from now on give nobody access.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes the mapping's protection until it is restored.
+    pub(in crate::os_interface) unsafe fn take_access(self) {
+        // SAFETY: The mapping is valid, and its protection is ours by this function's contract.
+        unsafe { extra::cgpu_shim_take_access(self.as_ptr()) };
+    }
+
+    /// Entries that are made from now on give the access that the mapping's flags name.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::take_access`].
+    pub(in crate::os_interface) unsafe fn restore_access(self) {
+        // SAFETY: The mapping is valid, and its protection is ours by this function's contract.
+        unsafe { extra::cgpu_shim_restore_protection(self.as_ptr()) };
+    }
+}
+
+/// A handler of faults.
+pub(in crate::os_interface) type FaultHandler =
+    unsafe extern "C" fn(*mut bindings::vm_fault) -> bindings::vm_fault_t;
+
+/// A page fault that is being served.
+///
+/// # Invariants
+///
+/// The fault is valid and its mapping locked for `'a`.
+#[derive(Clone, Copy)]
+pub(in crate::os_interface) struct PageFault<'a>(&'a Opaque<bindings::vm_fault>);
+
+impl<'a> PageFault<'a> {
+    /// The fault that a handler was handed.
+    ///
+    /// # Safety
+    ///
+    /// The handler runs for `'a`, and `vmf` is its argument.
+    pub(in crate::os_interface) unsafe fn new(vmf: *mut bindings::vm_fault) -> Self {
+        // INVARIANT: The kernel calls a handler with a valid fault, whose mapping it has locked.
+        // SAFETY: The argument is valid while the handler runs.
+        Self(unsafe { &*vmf.cast() })
+    }
+
+    /// Its fields.
+    pub(in crate::os_interface) fn fields(self) -> &'a bindings::vm_fault {
+        // SAFETY: By the type's invariant it is valid; the handler that it was handed to is the only
+        // one that changes it, and does so through `serve` alone.
+        unsafe { &*self.0.get() }
+    }
+
+    /// Whether it has this flag.
+    pub(in crate::os_interface) fn has(self, flag: c_uint) -> bool {
+        self.fields().flags & flag != 0
+    }
+
+    /// The mapping that it is in.
+    pub(in crate::os_interface) fn vma(self) -> LockedVma<'a> {
+        // SAFETY: By the type's invariant the mapping is locked for as long.
+        unsafe { LockedVma::new(self.fields().__bindgen_anon_1.vma) }
+    }
+
+    /// The mapping's file; open as long as the fault is served.
+    pub(in crate::os_interface) fn file(self) -> *mut bindings::file {
+        // SAFETY: By the type's invariant the mapping is valid, and holds its file.
+        unsafe { (*self.vma().as_ptr()).vm_file }
+    }
+
+    /// Has a handler serve it.
+    ///
+    /// # Safety
+    ///
+    /// The handler is one for this mapping.
+    pub(in crate::os_interface) unsafe fn serve(self, by: FaultHandler) -> bindings::vm_fault_t {
+        // SAFETY: The fault is valid by the type's invariant; see this function's contract.
+        unsafe { by(self.0.get()) }
+    }
+
+    /// Gives up the lock under which it is served. Its handler returns `VM_FAULT_RETRY` then, and the
+    /// kernel does the fault anew.
+    ///
+    /// # Safety
+    ///
+    /// The fault may be done anew (`FAULT_FLAG_ALLOW_RETRY`), and neither it nor its mapping is used
+    /// any more.
+    pub(in crate::os_interface) unsafe fn release_lock(self) {
+        // SAFETY: The lock is held by the type's invariant, and may be given up by the contract.
+        unsafe { extra::cgpu_shim_release_fault_lock(self.0.get()) };
+    }
+}
+
+/// An entry of a page table that is locked as long as this exists.
+///
+/// # Invariants
+///
+/// `entry` is that of `address` in `vma`, and its table is locked.
+pub(in crate::os_interface) struct PageEntry<'a> {
+    vma: LockedVma<'a>,
+    address: c_ulong,
+    entry: *mut bindings::pte_t,
+}
+
+impl PageEntry<'_> {
+    /// The frame that it refers to; `None` if it is empty.
+    pub(in crate::os_interface) fn frame(&self) -> Option<Frame> {
+        let mut frame = 0;
+        // SAFETY: By the type's invariant the entry is valid and locked.
+        let present = unsafe { extra::cgpu_shim_pte_frame(self.entry, &raw mut frame) };
+        // CAST: `c_ulong` is 64 bits wide.
+        present.then(|| Frame::new(frame as u64))
+    }
+
+    /// Has it refer to another frame, with the access that the mapping's flags name. It refers to one
+    /// already, to which nobody has access, or to this one.
+    pub(in crate::os_interface) fn set_frame(&self, frame: Frame) {
+        // CAST: `c_ulong` is 64 bits wide.
+        let frame = frame.number() as c_ulong;
+        let vma = self.vma.as_ptr();
+        // SAFETY: By the type's invariant the entry is valid and locked, and of this mapping.
+        unsafe { extra::cgpu_shim_set_frame(vma, self.address, self.entry, frame) };
+    }
+
+    /// Gives the frame that it refers to, if it does, the access that the mapping's flags name.
+    pub(in crate::os_interface) fn give_access(&self) {
+        let vma = self.vma.as_ptr();
+        // SAFETY: By the type's invariant the entry is valid and locked, and of this mapping.
+        unsafe { extra::cgpu_shim_give_access(vma, self.address, self.entry) };
+    }
+}
+
+/// A mapping that the current task is making: the program cannot use it yet.
+///
+/// # Invariants
+///
+/// `mmap_lock` is held for writing for as long as this exists, so the mapping's fields and pages may
+/// be changed.
+#[derive(Clone, Copy)]
+pub(in crate::os_interface) struct NewVma<'a>(LockedVma<'a>);
+
+impl<'a> Deref for NewVma<'a> {
+    type Target = LockedVma<'a>;
+
+    fn deref(&self) -> &LockedVma<'a> {
+        &self.0
+    }
+}
+
+impl NewVma<'_> {
+    /// The mapping that an `mmap` or `mapped` operation was handed.
+    ///
+    /// # Safety
+    ///
+    /// The operation is running, and the mapping is its argument.
+    pub(in crate::os_interface) unsafe fn new(vma: *mut bindings::vm_area_struct) -> Self {
+        // INVARIANT: The kernel calls both operations with the lock held for writing.
+        // SAFETY: The mapping is valid during the operation, as this function's contract says.
+        Self(unsafe { LockedVma::new(vma) })
+    }
+
+    /// Its operations, null if it has none.
+    pub(in crate::os_interface) fn operations(self) -> *const bindings::vm_operations_struct {
+        // SAFETY: By the type's invariant the mapping is valid.
+        unsafe { (*self.as_ptr()).vm_ops }
+    }
+
+    /// Gives it operations.
+    ///
+    /// # Safety
+    ///
+    /// They are valid as long as the mapping's file is open, and are for such a mapping.
+    pub(in crate::os_interface) unsafe fn set_operations(
+        self,
+        operations: *const bindings::vm_operations_struct,
+    ) {
+        // SAFETY: By the type's invariant the field may be changed; see this function's contract.
+        unsafe { (*self.as_ptr()).vm_ops = operations };
+    }
+
+    /// Takes out the pages of a mapping of page frames.
+    pub(in crate::os_interface) fn zap_frames(self) {
+        let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
+        // SAFETY: The whole mapping, whose pages may be changed by the type's invariant.
+        unsafe { bindings::zap_special_vma_range(vma, start, length) };
+    }
+
+    /// Lets nobody read or write through the entries that are made from now on.
+    pub(in crate::os_interface) fn forbid_access(self) {
+        // SAFETY: Flags without a right; there is no precondition.
+        let none = unsafe { bindings::vm_get_page_prot(0) };
+        // SAFETY: By the type's invariant the field may be changed.
+        unsafe { (*self.as_ptr()).vm_page_prot = none };
+    }
+
+    /// The opposite: the entries that are there get the access that the mapping's flags name, and so
+    /// do those that are made later.
+    pub(in crate::os_interface) fn allow_access(self) {
+        // SAFETY: By the type's invariant nobody else uses the mapping.
+        unsafe { self.restore_access() };
+        self.each_entry(self.start(), self.end(), |entry| {
+            entry.give_access();
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading. What
+    /// made the mapping has nothing to do with it any more.
+    pub(in crate::os_interface) fn show(self, page: &Page) -> Result {
+        let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
+        if length != kernel::page::PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        // SAFETY: The whole mapping, whose pages may be changed by the type's invariant.
+        unsafe { bindings::zap_vma_range(vma, start, length) };
+        // SAFETY: By the type's invariant the field may be changed.
+        unsafe { (*vma).vm_private_data = null_mut() };
+        // CAST: bit masks.
+        let write = (bindings::VM_WRITE | bindings::VM_MAYWRITE) as c_ulong;
+        // SAFETY: By the type's invariant the flags may be changed.
+        unsafe { extra::cgpu_shim_vm_flags_clear(vma, write) };
+        // SAFETY: There is no precondition.
+        let read = unsafe { bindings::vm_get_page_prot(bindings::VM_READ | bindings::VM_SHARED) };
+        // SAFETY: By the type's invariant the field may be changed.
+        unsafe { (*vma).vm_page_prot = read };
+        // SAFETY: The address is the mapping's, which takes a reference of the page.
+        to_result(unsafe { bindings::vm_insert_page(vma, start, page.as_ptr()) })
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Waiting that a fatal signal ends, which the kernel's Rust types do not offer.
+//!
+//! A program must be killable wherever it waits for others. An ordinary signal must not end the
+//! wait, though: CUDA programs do not expect `EINTR` from their ioctls.
+
+use super::extra;
+use kernel::{bindings, error::to_result, prelude::*, sync::Arc, types::Opaque};
+
+/// A count of free places, handed out in the order of asking.
+#[pin_data]
+pub(in crate::os_interface) struct Semaphore {
+    #[pin]
+    inner: Opaque<bindings::semaphore>,
+}
+
+// SAFETY: The kernel's semaphore has a lock of its own.
+unsafe impl Send for Semaphore {}
+// SAFETY: As above.
+unsafe impl Sync for Semaphore {}
+
+impl Semaphore {
+    /// A semaphore with `places` free places.
+    pub(in crate::os_interface) fn new(places: c_int) -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(move |slot: *mut bindings::semaphore| {
+                // SAFETY: `slot` is a valid, pinned place for a semaphore.
+                unsafe { extra::cgpu_shim_sema_init(slot, places) };
+            }),
+        })
+    }
+
+    /// Takes a place; `EINTR` if the calling task is killed while it waits for one.
+    pub(in crate::os_interface) fn take(&self) -> Result {
+        // SAFETY: `new` initialized the semaphore.
+        to_result(unsafe { bindings::down_killable(self.inner.get()) })
+    }
+
+    /// Takes a place, whatever comes.
+    pub(in crate::os_interface) fn take_always(&self) {
+        // SAFETY: `new` initialized the semaphore.
+        unsafe { bindings::down(self.inner.get()) };
+    }
+
+    /// Gives a taken place back.
+    pub(in crate::os_interface) fn give(&self) {
+        // SAFETY: `new` initialized the semaphore.
+        unsafe { bindings::up(self.inner.get()) };
+    }
+}
+
+/// What one task does at a time, and others wait for killably.
+#[pin_data]
+pub struct Turn {
+    #[pin]
+    inner: Semaphore,
+}
+
+/// It is the turn of the task that has this.
+pub struct OwnTurn<'a>(&'a Turn);
+
+impl Turn {
+    /// Nobody's turn.
+    ///
+    /// # Errors
+    ///
+    /// No memory.
+    pub fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(pin_init!(Self { inner <- Semaphore::new(1) }), GFP_KERNEL)
+    }
+
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: the calling task was killed while it waited.
+    pub fn take(&self) -> Result<OwnTurn<'_>> {
+        self.inner.take()?;
+        Ok(OwnTurn(self))
+    }
+}
+
+impl Drop for OwnTurn<'_> {
+    fn drop(&mut self) {
+        self.0.inner.give();
+    }
+}
+
+/// Something that happens once.
+#[pin_data]
+pub(in crate::os_interface) struct Completion {
+    #[pin]
+    inner: Opaque<bindings::completion>,
+}
+
+// SAFETY: The kernel's completion has a lock of its own.
+unsafe impl Send for Completion {}
+// SAFETY: As above.
+unsafe impl Sync for Completion {}
+
+impl Completion {
+    /// A completion that did not happen yet.
+    pub(in crate::os_interface) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(|slot: *mut bindings::completion| {
+                // SAFETY: `slot` is a valid, pinned place for a completion.
+                unsafe { bindings::init_completion(slot) };
+            }),
+        })
+    }
+
+    /// It has happened; everything written before is seen by those who waited.
+    pub(in crate::os_interface) fn complete(&self) {
+        // SAFETY: `new` initialized the completion.
+        unsafe { bindings::complete_all(self.inner.get()) };
+    }
+
+    /// Waits until it happens; `ERESTARTSYS` if the calling task is killed before.
+    pub(in crate::os_interface) fn wait_killable(&self) -> Result {
+        // SAFETY: `new` initialized the completion.
+        to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get()) })
+    }
+
+    /// Waits until it happens; `ERESTARTSYS` if a signal comes for the calling task before.
+    pub(in crate::os_interface) fn wait_interruptible(&self) -> Result {
+        // SAFETY: `new` initialized the completion.
+        to_result(unsafe { bindings::wait_for_completion_interruptible(self.inner.get()) })
+    }
+
+    /// Waits until it happens, whatever comes.
+    pub(in crate::os_interface) fn wait(&self) {
+        // SAFETY: `new` initialized the completion.
+        unsafe { bindings::wait_for_completion(self.inner.get()) };
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A process inside a proxied call: its memory, and the way on to the driver.
+
+use super::worker::{DriverCall, Inserted, QueueKey, Route};
+use crate::{
+    os_interface::{
+        base::{extra, user::UserAddr},
+        driver::backing_file::BackingFile,
+        scratch::{lease::Lease, recent::Recent},
+    },
+    proxy::Part,
+};
+use core::{marker::PhantomData, ptr::NonNull};
+use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
+
+/// The calling task, inside an ioctl on a proxied file.
+pub struct Caller<'a> {
+    file: NonNull<bindings::file>,
+    backing: &'a BackingFile,
+    queue: QueueKey,
+    recent: &'a Recent,
+    /// The call is that of the task that made it: its memory, its address space.
+    _task: PhantomData<NotThreadSafe>,
+}
+
+impl<'a> Caller<'a> {
+    /// The current task, in an ioctl on `file`.
+    ///
+    /// # Safety
+    ///
+    /// `file` was opened by the driver behind `backing`, and is open for as long as this exists.
+    pub(in crate::os_interface) unsafe fn new(
+        file: NonNull<bindings::file>,
+        backing: &'a BackingFile,
+        queue: QueueKey,
+        recent: &'a Recent,
+    ) -> Self {
+        Self {
+            file,
+            backing,
+            queue,
+            recent,
+            _task: PhantomData,
+        }
+    }
+
+    /// The process: its thread group, as the initial PID namespace numbers it.
+    pub fn process(&self) -> i32 {
+        // SAFETY: The current task is valid, and its thread group id never changes while it runs.
+        unsafe { (*bindings::get_current()).tgid }
+    }
+
+    /// The process that has this number in the PID namespace of the calling one, as the initial
+    /// namespace numbers it; `None` where there is none.
+    pub fn process_by_number(&self, number: u32) -> Option<i32> {
+        let number = i32::try_from(number).ok()?;
+        // SAFETY: Any number may be asked for; the current task runs, so it has a PID namespace.
+        let process = unsafe { extra::cgpu_shim_pid_by_vnr(number) };
+        (process > 0).then_some(process)
+    }
+
+    /// Copies from the process; `EFAULT` where that cannot be read. The bytes may be others a
+    /// moment later: read once, decide on the copy, forward the copy.
+    pub fn read(&self, from: UserAddr, bytes: &mut [u8]) -> Result {
+        from.read(bytes)
+    }
+
+    /// Copies to the process; `EFAULT` where that cannot be written.
+    pub fn write(&self, to: UserAddr, bytes: &[u8]) -> Result {
+        to.write(bytes)
+    }
+
+    /// Takes a mapping out of the process's memory, as `munmap(2)` does.
+    pub fn unmap(&self, base: UserAddr, length: u64) -> Result {
+        // CAST: `c_ulong` and `usize` are 64 bits wide.
+        let (base, length) = (base.get() as c_ulong, length as usize);
+        // SAFETY: Any range may be asked for; the current task is in a call, so it has memory.
+        to_result(unsafe { bindings::vm_munmap(base, length) })
+    }
+
+    /// Calls the driver with copies of `parts`, which nobody can change on the way: see
+    /// `scratch.rs`. The first part is the argument; with no parts the argument is 0.
+    ///
+    /// The value is what the driver returned, a negative errno included: the call was made, and
+    /// `parts` hold what the driver left.
+    ///
+    /// # Errors
+    ///
+    /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task was
+    /// killed while it waited for its turn, `E2BIG` for a part above 64 KiB, more than 16
+    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an earlier part
+    /// or a descriptor that is not inside its part,
+    /// `EFAULT` for a task without memory of its own or an address of the process's scratch in the
+    /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
+        // SAFETY: `new`'s caller promised that the file is open and the driver's.
+        unsafe {
+            forward(
+                self.file,
+                (self.backing, Some(self.recent)),
+                self.queue,
+                cmd,
+                parts,
+                route,
+            )
+        }
+    }
+}
+
+impl BackingFile {
+    /// Calls the driver's `ioctl` on this very file, for the calling task, with `parts` in the
+    /// scratch of its address space. For the probe of a GPU: it runs in the context of the host's
+    /// root, but without the capabilities that every forwarded call lacks.
+    ///
+    /// As [`Caller::forward`], but an errno of the driver is an error here
+    /// as well.
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
+        // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
+        // than the call lasts.
+        let answer = unsafe {
+            forward(
+                self.as_non_null(),
+                (self, None),
+                QueueKey::HOST,
+                cmd,
+                parts,
+                route,
+            )
+        };
+        let answer = answer?;
+        if answer < 0 {
+            return Err(Error::from_errno(answer));
+        }
+        Ok(answer)
+    }
+}
+
+/// Makes a call on `file` with `parts` in the current task's scratch, which is the one in `recent`, as a rule; see
+/// [`Caller::forward`].
+///
+/// # Safety
+///
+/// `file` is an open file of the driver behind `backing`, and stays open during the call.
+pub(in crate::os_interface) unsafe fn forward(
+    file: NonNull<bindings::file>,
+    (backing, recent): (&BackingFile, Option<&Recent>),
+    queue: QueueKey,
+    cmd: u32,
+    parts: &mut [Part<'_>],
+    route: Route<'_>,
+) -> Result<i32> {
+    let mut arg = 0;
+    let mut lease = None;
+    let mut inserted = None;
+    if !parts.is_empty() {
+        let mut slot = Lease::take(recent)?;
+        arg = slot.fill(parts)?;
+        if let Route::Holding(_, descriptor) = route {
+            let place = Lease::place(parts, descriptor.part, descriptor.offset)?;
+            inserted = Some(Inserted { descriptor, place });
+        }
+        lease = Some(slot);
+    }
+    let request = DriverCall {
+        file,
+        backing,
+        cmd,
+        arg,
+        lease: lease.as_ref(),
+        inserted,
+    };
+    let answer = match route {
+        // SAFETY: The caller promises that the file is open; the lease is of this address space.
+        Route::Caller => unsafe { request.execute_reduced() },
+        // SAFETY: As above.
+        Route::Worker(worker) | Route::Holding(worker, _) => unsafe {
+            worker.call(queue, &request)
+        },
+    }?;
+    let own = inserted.and_then(|i| i.descriptor.number(parts).copied());
+    if let Some(slot) = &mut lease {
+        slot.finish(parts)?;
+    }
+    if let Some((inserted, own)) = inserted.zip(own) {
+        if let Some(number) = inserted.descriptor.number_mut(parts) {
+            *number = own;
+        }
+    }
+    Ok(answer)
+}
+
+/// The same from the calling task itself, also while it is being killed.
+///
+/// # Safety
+///
+/// As for [`forward`].
+pub(in crate::os_interface) unsafe fn forward_always(
+    file: NonNull<bindings::file>,
+    backing: &BackingFile,
+    cmd: u32,
+    parts: &mut [Part<'_>],
+) -> Result<i32> {
+    let mut slot = Lease::take_always()?;
+    let request = DriverCall {
+        file,
+        backing,
+        cmd,
+        arg: slot.fill(parts)?,
+        lease: Some(&slot),
+        inserted: None,
+    };
+    // SAFETY: The caller promises that the file is open; the lease is of this address space.
+    let answer = unsafe { request.execute_reduced() }?;
+    slot.finish(parts)?;
+    Ok(answer)
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls on a proxied file from outside its own ioctls, by another call of the same tenant.
+
+use super::caller::forward_always;
+use crate::{
+    os_interface::{base::file_ref::FileRef, driver::backing_file::BackingFile},
+    proxy::Part,
+};
+use core::ptr::NonNull;
+use kernel::{
+    bindings, new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+/// An open proxied file, as long as it is open. Does not keep it open.
+#[derive(Clone)]
+pub struct OpenFile(Arc<OpenFileShared>);
+
+#[pin_data]
+struct OpenFileShared {
+    /// There while the file is open.
+    #[pin]
+    file: Mutex<Option<ProxiedFile>>,
+    backing: Arc<BackingFile>,
+}
+
+/// A proxied file, which may be on its way to be released.
+struct ProxiedFile(NonNull<bindings::file>);
+
+// SAFETY: A `struct file` may be used by any task.
+unsafe impl Send for ProxiedFile {}
+
+impl OpenFile {
+    /// A handle of a file that is not open yet.
+    pub(in crate::os_interface) fn new(backing: Arc<BackingFile>) -> Result<Self> {
+        let shared = Arc::pin_init(
+            pin_init!(OpenFileShared {
+                file <- new_mutex!(None),
+                backing,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        Ok(Self(shared))
+    }
+
+    /// The driver has opened the file.
+    ///
+    /// # Safety
+    ///
+    /// The file is open, of the driver behind the handle's backing file, and [`Self::close`] is called
+    /// before it is freed.
+    pub(in crate::os_interface) unsafe fn set(&self, file: NonNull<bindings::file>) {
+        *self.0.file.lock() = Some(ProxiedFile(file));
+    }
+
+    /// The file is being released.
+    pub(in crate::os_interface) fn close(&self) {
+        *self.0.file.lock() = None;
+    }
+
+    /// As [`Caller::forward`](super::caller::Caller::forward) on this file, for the calling task, which need
+    /// not have it open, and which makes the call also while it is being killed. `EBADF` once the file is
+    /// closed.
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>]) -> Result<i32> {
+        let held = {
+            let file = self.0.file.lock();
+            let file = file.as_ref().ok_or(EBADF)?.0;
+            // SAFETY: The file is not freed before `close` has taken the lock that is held here.
+            unsafe { FileRef::get_active(file) }.ok_or(EBADF)?
+        };
+        // SAFETY: The reference keeps the file open, which is of this driver.
+        unsafe { forward_always(held.as_non_null(), &self.0.backing, cmd, parts) }
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A kernel thread that makes calls for a process, with the real file in its descriptor table.
+//!
+//! Since driver 550 a few calls (RM_ALLOC of NV01_DEVICE_0, UVM_REGISTER_GPU, multicast attach) walk
+//! the calling task's descriptor table for a file whose operations are the driver's own
+//! (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a real one must
+//! never be within reach of a container. A kernel thread has a table that no container has: it holds
+//! the GPU's template file up there as a decoy, just for the call, and makes the call in the memory
+//! and under the (reduced) credentials of the process that asked. Calls that depend on the caller's
+//! PID must not go this way.
+//!
+//! Calls that name a file by its descriptor are made here too, with that file in the table instead of
+//! the decoy: what the number stands for cannot change between the check and the driver.
+//!
+//! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
+//! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with any
+//! number of threads, delays another one's next job by one job of his at most.
+//!
+//! # Waiting
+//!
+//! A job works in its caller's memory and on its caller's file. So a caller waits, unconditionally,
+//! while his job runs; while it is still queued a kill withdraws it.
+
+use super::descriptor::Descriptor;
+use crate::os_interface::{
+    base::{
+        creds::{self, Reduced},
+        extra,
+        file_ref::InstalledFile,
+        thread::{Priority, Task, Thread},
+        wait::Completion,
+    },
+    driver::backing_file::BackingFile,
+    scratch::{lease::Lease, place::ScratchPlace},
+};
+use core::{cmp::Ordering, fmt, ptr::NonNull};
+use kernel::{
+    bindings, impl_list_arc_safe, impl_list_item,
+    list::{List, ListArc, ListLinks},
+    new_condvar, new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc, CondVar, Mutex,
+    },
+};
+
+/// In whose turn a job is served: the tenant's number, unique among tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueKey(u64);
+
+impl QueueKey {
+    /// The host's own jobs.
+    pub const HOST: Self = Self(0);
+
+    /// The key of the tenant with this number, which is not 0.
+    pub const fn tenant(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// Which task makes a call into the driver.
+#[derive(Clone, Copy)]
+pub enum Route<'a> {
+    /// The calling task itself.
+    Caller,
+    /// The worker of a GPU, for the calls that look for a real file of that GPU.
+    Worker(&'a Worker),
+    /// A worker, for a call in which a descriptor is to stand for a file that is held.
+    Holding(&'a Worker, Descriptor<'a>),
+}
+
+impl fmt::Debug for Route<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Caller => "caller",
+            Self::Worker(_) => "worker",
+            Self::Holding(..) => "worker with a file of the caller's",
+        })
+    }
+}
+
+/// A descriptor that is made for a call.
+#[derive(Clone, Copy)]
+pub(super) struct Inserted<'a> {
+    /// The file, and where its number stands.
+    pub(super) descriptor: Descriptor<'a>,
+    /// Where that is in the scratch.
+    pub(super) place: ScratchPlace,
+}
+
+/// A call that is to be made.
+///
+/// # Invariants
+///
+/// Everything behind the pointers stays valid until the job is done or withdrawn, because
+/// [`Worker::call`] does not return before.
+pub(super) struct DriverCall<'a> {
+    /// The file that the call is made on; open during the call.
+    pub(super) file: NonNull<bindings::file>,
+    /// The driver's side of it.
+    pub(super) backing: &'a BackingFile,
+    /// DriverCall code.
+    pub(super) cmd: u32,
+    /// Argument.
+    pub(super) arg: u64,
+    /// The scratch that holds the parameters, if there are any.
+    pub(super) lease: Option<&'a Lease>,
+    /// The descriptor that is made for it. For a worker.
+    pub(super) inserted: Option<Inserted<'a>>,
+}
+
+impl DriverCall<'_> {
+    /// Makes the call in the current task, which owns the scratch meanwhile, with the credentials
+    /// that are installed now. The value is the driver's; an error says that the call was not made.
+    ///
+    /// # Safety
+    ///
+    /// `self.file` is open and of the driver behind `self.backing`; the current address space is
+    /// the one that `self.arg` and `self.lease` belong to.
+    unsafe fn execute(&self) -> Result<i32> {
+        let _grant = self.lease.map(Lease::grant);
+        // SAFETY: The caller promises it.
+        unsafe { self.backing.ioctl(self.file, self.cmd, self.arg) }
+    }
+
+    /// As [`Self::execute`], without the withheld capabilities.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::execute`].
+    pub(super) unsafe fn execute_reduced(&self) -> Result<i32> {
+        // SAFETY: The caller promises it.
+        let execute = || unsafe { self.execute() };
+        match self.lease {
+            Some(lease) => lease.reduced(execute)?,
+            None => creds::reduced(execute)?,
+        }
+    }
+}
+
+/// A queued request.
+#[pin_data]
+struct Job {
+    /// Whose turn it takes.
+    key: QueueKey,
+    /// The round that it is served in. Written once, before the job is in the queue.
+    round: Atomic<u64>,
+    /// The caller's request; valid until `done`.
+    request: NonNull<DriverCall<'static>>,
+    /// The caller's address space; valid until `done`.
+    mm: NonNull<bindings::mm_struct>,
+    /// The caller's credentials, reduced.
+    creds: Reduced,
+    /// What the driver answered. Written before `done`.
+    answer: Atomic<i32>,
+    /// Or else, not 0, the negative errno for which it was not asked. Written before `done`.
+    failure: Atomic<i32>,
+    #[pin]
+    done: Completion,
+    #[pin]
+    links: ListLinks,
+}
+
+// SAFETY: The pointers are used by the worker only between queueing and `done`, when by the
+// invariant of `DriverCall` they are valid, and are not changed.
+unsafe impl Send for Job {}
+// SAFETY: As above; the other fields are `Sync`.
+unsafe impl Sync for Job {}
+
+impl_list_arc_safe! {
+    impl ListArcSafe<0> for Job { untracked; }
+}
+impl_list_item! {
+    impl ListItem<0> for Job { using ListLinks { self.links }; }
+}
+
+impl Job {
+    /// Makes the call, in the worker's task.
+    fn run(&self, template: &BackingFile) {
+        match self.call(template) {
+            Ok(answer) => self.answer.store(answer, Relaxed),
+            Err(e) => self.failure.store(e.to_errno(), Relaxed),
+        }
+        self.done.complete();
+    }
+
+    fn call(&self, template: &BackingFile) -> Result<i32> {
+        // SAFETY: The job is not done, so by the invariant of `DriverCall` it is still there.
+        let request = unsafe { self.request.as_ref() };
+        let _entry = match request.inserted {
+            Some(inserted) => {
+                // SAFETY: The descriptor has a reference of its file.
+                let entry = unsafe { InstalledFile::new(inserted.descriptor.file.as_ptr()) }?;
+                let lease = request.lease.ok_or(EINVAL)?;
+                lease.put(inserted.place, entry.number()?)?;
+                entry
+            }
+            // SAFETY: A backing file is open.
+            None => unsafe { InstalledFile::new(template.as_ptr()) }?,
+        };
+        let _mm = BorrowedMm::enter(self.mm);
+        self.creds.with(|| {
+            // SAFETY: `forward` made the request for an open file of its backing file; `_mm` made
+            // the caller's address space the current one.
+            unsafe { request.execute() }
+        })
+    }
+}
+
+/// The caller's address space as the worker's own.
+struct BorrowedMm(NonNull<bindings::mm_struct>);
+
+impl BorrowedMm {
+    fn enter(mm: NonNull<bindings::mm_struct>) -> Self {
+        // SAFETY: A kernel thread without an address space; the caller of the job keeps `mm` in
+        // use, since he waits inside an ioctl of his.
+        unsafe { extra::kthread_use_mm(mm.as_ptr()) };
+        Self(mm)
+    }
+}
+
+impl Drop for BorrowedMm {
+    fn drop(&mut self) {
+        // SAFETY: `enter` did the opposite on this same thread.
+        unsafe { extra::kthread_unuse_mm(self.0.as_ptr()) };
+    }
+}
+
+/// Jobs that wait, and the order in which they go.
+///
+/// Each job has a round: one more than the last waiting job of the same key, or else the round that
+/// is being served. The next job is the first one of the lowest round, so each key with jobs is
+/// served once per round.
+struct JobQueue {
+    jobs: List<Job>,
+    round: u64,
+    stopping: bool,
+}
+
+impl JobQueue {
+    fn push(&mut self, job: ListArc<Job>) {
+        let last = self.jobs.iter().filter(|other| other.key == job.key);
+        let last = last.map(|other| other.round.load(Relaxed)).max();
+        let round = last.map_or(self.round, |last| last.wrapping_add(1));
+        job.round.store(round, Relaxed);
+        self.jobs.push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Arc<Job>> {
+        let rounds = self.jobs.iter().map(|job| job.round.load(Relaxed));
+        self.round = rounds.min()?;
+        let mut cursor = self.jobs.cursor_front();
+        while let Some(next) = cursor.peek_next() {
+            match next.round.load(Relaxed).cmp(&self.round) {
+                Ordering::Equal => return Some(next.remove().into_arc()),
+                _ => cursor.move_next(),
+            };
+        }
+        None
+    }
+
+    /// Takes a job out; whether it was still waiting.
+    fn withdraw(&mut self, job: &Job) -> bool {
+        // SAFETY: A job is put into one queue only, that of the worker that it was made for.
+        unsafe { self.jobs.remove(job) }.is_some()
+    }
+}
+
+#[pin_data]
+struct WorkerShared {
+    template: Arc<BackingFile>,
+    /// Held for list operations only, never over a call, an allocation or a fault.
+    #[pin]
+    queue: Mutex<JobQueue>,
+    /// A job came, or the worker is to stop.
+    #[pin]
+    wake: CondVar,
+}
+
+impl WorkerShared {
+    /// The next job; `None` when the worker is to stop.
+    fn next(&self) -> Option<Arc<Job>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(job) = queue.pop() {
+                return Some(job);
+            }
+            if queue.stopping {
+                return None;
+            }
+            // A kernel thread gets no signal; waiting "interruptibly" only keeps it out of the load
+            // average.
+            let _ = self.wake.wait_interruptible(&mut queue);
+        }
+    }
+}
+
+impl Task for WorkerShared {
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            job.run(&self.template);
+        }
+    }
+
+    fn stop(&self) {
+        self.queue.lock().stopping = true;
+        self.wake.notify_one();
+    }
+}
+
+/// The worker of one GPU.
+pub struct Worker {
+    // No job waits or runs when it is dropped: each one's caller borrows the worker.
+    thread: Thread<WorkerShared>,
+    // After the thread.
+    _flush: FlushFiles,
+}
+
+/// A kernel thread's last `fput` of a file is deferred to a work item: dropping this has it done, so that the
+/// driver can be unloaded right after.
+struct FlushFiles;
+
+impl Drop for FlushFiles {
+    fn drop(&mut self) {
+        // SAFETY: May be called from any context that can sleep.
+        unsafe { bindings::flush_delayed_fput() };
+    }
+}
+
+impl Worker {
+    /// Starts the worker of the GPU with this minor number; `template` is the GPU's device.
+    pub fn start(minor: u32, template: Arc<BackingFile>) -> Result<Self> {
+        let shared = Arc::pin_init(
+            try_pin_init!(WorkerShared {
+                template,
+                queue <- new_mutex!(JobQueue {
+                    jobs: List::new(),
+                    round: 0,
+                    stopping: false,
+                }),
+                wake <- new_condvar!(),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            thread: Thread::start(c"cgpu-worker", minor, Priority::Normal, shared)?,
+            _flush: FlushFiles,
+        })
+    }
+
+    /// Has `request` executed by the worker in the calling task's address space, and waits for it.
+    ///
+    /// The value is the driver's. An error says that the call was not made: `ERESTARTSYS` if the
+    /// calling task was killed before its turn, `ENOMEM`, `EMFILE` where the worker has no descriptor
+    /// left, or `EFAULT` for a task without an address space.
+    ///
+    /// # Safety
+    ///
+    /// As for [`DriverCall::execute`], with the calling task's address space.
+    pub(super) unsafe fn call(&self, key: QueueKey, request: &DriverCall<'_>) -> Result<i32> {
+        // SAFETY: The current task is valid, and its address space cannot go while it is in here.
+        let mm = unsafe { (*bindings::get_current()).mm };
+        let mm = NonNull::new(mm).ok_or(EFAULT)?;
+        let creds = Reduced::of_caller()?;
+        let job = ListArc::pin_init(
+            try_pin_init!(Job {
+                key,
+                round: Atomic::new(0),
+                request: NonNull::from(request).cast(),
+                mm,
+                creds,
+                answer: Atomic::new(0),
+                failure: Atomic::new(0),
+                done <- Completion::new(),
+                links <- ListLinks::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let waiter = job.clone_arc();
+        self.thread.task().queue.lock().push(job);
+        self.thread.task().wake.notify_one();
+        if let Err(killed) = waiter.done.wait_killable() {
+            if self.thread.task().queue.lock().withdraw(&waiter) {
+                return Err(killed);
+            }
+            waiter.done.wait();
+        }
+        match waiter.failure.load(Relaxed) {
+            0 => Ok(waiter.answer.load(Relaxed)),
+            errno => Err(Error::from_errno(errno)),
+        }
+    }
+}

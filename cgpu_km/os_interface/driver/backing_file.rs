@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Files of the NVIDIA driver that the module opened itself.
+//!
+//! A node's backing file is opened once, in the context of the host's root who configures it, and
+//! is never looked up by a path again: a container's mounts cannot redirect it. It is the template
+//! of every proxied file of that node: it gives them the real inode and the driver's operations, it
+//! keeps both alive, and the worker holds it up as the decoy that the driver looks for.
+
+use super::vm_tables::VmTables;
+use crate::os_interface::base::file_ref::InstalledFile;
+use core::ptr::NonNull;
+use kernel::{bindings, error::from_err_ptr, prelude::*, sync::Arc};
+
+/// The number of a character device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// Major number, 195 for NVIDIA's control and GPU devices.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// A file of the NVIDIA driver, open as long as this exists.
+///
+/// # Invariants
+///
+/// `file` is one of a character device that `filp_open` returned, and its reference is
+/// ours.
+pub struct BackingFile {
+    file: NonNull<bindings::file>,
+    tables: VmTables,
+}
+
+// SAFETY: A `struct file` may be used and put by any task.
+unsafe impl Send for BackingFile {}
+// SAFETY: As above; what the driver keeps in the file is behind the driver's own locks.
+unsafe impl Sync for BackingFile {}
+
+impl BackingFile {
+    /// Opens the device at `path` for reading and writing, in the mount namespace and with the
+    /// rights of the calling task, who must be the host's root. Opening a GPU's device initializes
+    /// the GPU, and it stays initialized until the file is closed.
+    ///
+    /// `ENODEV` where `path` is no character device, else what the driver's `open` says (`ENOENT`
+    /// or `ENXIO` where the driver is not loaded).
+    pub fn open(path: &CStr) -> Result<Arc<Self>> {
+        let flags = bindings::O_RDWR | bindings::O_CLOEXEC;
+        // CAST: a bit mask below 2^31.
+        let flags = flags as c_int;
+        // SAFETY: `path` is a NUL-terminated string.
+        let file = from_err_ptr(unsafe { bindings::filp_open(path.as_char_ptr(), flags, 0) })?;
+        let file = NonNull::new(file).ok_or(ENODEV)?;
+        // INVARIANT: `filp_open` gave us the reference; that it is a device is checked below.
+        let this = Self {
+            file,
+            tables: VmTables::new(),
+        };
+        // SAFETY: The inode of an open file is valid.
+        let mode = u32::from(unsafe { (*this.inode()).i_mode });
+        if mode & bindings::S_IFMT != bindings::S_IFCHR {
+            return Err(ENODEV);
+        }
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// The number of the device.
+    pub fn number(&self) -> DeviceNumber {
+        // SAFETY: The inode of an open file is valid, and its number never changes.
+        let number = unsafe { (*self.inode()).i_rdev };
+        DeviceNumber {
+            major: number >> bindings::MINORBITS,
+            minor: number & ((1 << bindings::MINORBITS) - 1),
+        }
+    }
+
+    /// Calls `work` with a descriptor of this file in the calling task's table, that of the host's root
+    /// who uses the control device. It is closed afterwards.
+    pub fn with_descriptor<T>(&self, work: impl FnOnce(i32) -> T) -> Result<T> {
+        // SAFETY: By the type's invariant this is an open file.
+        let installed = unsafe { InstalledFile::new(self.file.as_ptr()) }?;
+        Ok(work(installed.number()?))
+    }
+
+    /// The file; open as long as `self`.
+    pub(in crate::os_interface) fn as_non_null(&self) -> NonNull<bindings::file> {
+        self.file
+    }
+
+    /// The file; open as long as `self`.
+    pub(in crate::os_interface) fn as_ptr(&self) -> *mut bindings::file {
+        self.file.as_ptr()
+    }
+
+    /// What stands in front of the driver's operations of mappings.
+    pub(in crate::os_interface) fn tables(&self) -> &VmTables {
+        &self.tables
+    }
+
+    /// The real inode; valid as long as `self`.
+    pub(in crate::os_interface) fn inode(&self) -> *mut bindings::inode {
+        // SAFETY: By the type's invariant this is an open file.
+        unsafe { (*self.file.as_ptr()).f_inode }
+    }
+
+    /// The driver's operations; valid as long as `self`, since the open file holds the driver.
+    pub(in crate::os_interface) fn operations(&self) -> &bindings::file_operations {
+        // SAFETY: By the type's invariant this is an open file.
+        let table = unsafe { (*self.file.as_ptr()).f_op };
+        // SAFETY: The operations of an open file are valid as long as the file is open.
+        unsafe { &*table }
+    }
+
+    /// Calls the driver's `ioctl` for `file` with the credentials that are installed now, and gives
+    /// what that returns.
+    ///
+    /// # Safety
+    ///
+    /// `file` is an open file of this driver (this one, or one that its `open` was called for), and
+    /// stays open during the call.
+    pub(in crate::os_interface) unsafe fn ioctl(
+        &self,
+        file: NonNull<bindings::file>,
+        cmd: u32,
+        arg: u64,
+    ) -> Result<i32> {
+        let ioctl = self.operations().unlocked_ioctl.ok_or(ENOTTY)?;
+        // CAST: c_ulong is 64 bits wide.
+        let arg = arg as c_ulong;
+        // SAFETY: The caller promises that `file` is open and the driver's.
+        let result = unsafe { ioctl(file.as_ptr(), cmd, arg) };
+        // The driver's ioctls return 0 or a negative errno; no number beyond an `int` ever reaches
+        // user space.
+        i32::try_from(result).map_err(|_| EIO)
+    }
+}
+
+impl Drop for BackingFile {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours, and nobody has the file in a descriptor table of his.
+        unsafe { bindings::filp_close(self.file.as_ptr(), core::ptr::null_mut()) };
+    }
+}

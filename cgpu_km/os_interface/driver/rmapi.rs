@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver's interface for other kernel modules (`nvidia_get_rm_ops`), for the few calls by which a
+//! GPU's time is shared. `crate::nvidia::rmapi` says what it looks like.
+//!
+//! The function is looked for when a GPU is opened, so it does not matter which module was loaded first:
+//! among the symbols that modules export to modules of our licence, else by its address, since a proprietary
+//! driver exports it to its own parts. It must lie in the module whose file we have open, and that file
+//! keeps the module there. It tells its table only to who knows the driver's exact version.
+//!
+//! # Locks
+//!
+//! Every call takes the driver's own locks and may sleep for as long as the GPU's firmware takes. It is made
+//! with no spinlock, no lock that a proxied call takes, and not under `mmap_lock`.
+
+use super::backing_file::BackingFile;
+use crate::{
+    nvidia::{
+        fb,
+        handle::{ClientHandle, ControlCmd, ObjectHandle},
+        nvos::{nvos00, nvos21, nvos33, nvos54, nvos64},
+        params::{self, fb_get_info, nv0080, nv2080, perf_boost, preempt, timeslice, usermode},
+        rmapi::{self, disable_channels, SampleLayout},
+        status::NvStatus,
+        version::Branch,
+        wire::Field,
+    },
+    os_interface::{
+        base::{extra, frame::Frame},
+        gate::doorbell::{Doorbell, PAGES},
+    },
+    policy::{
+        sched::{RmName, Sample},
+        BoostCall, ProcessId,
+    },
+    proxy::{Part, PointerAt},
+    store::List,
+};
+use core::{mem::offset_of, ptr::null_mut};
+use kernel::{alloc::KVVec, prelude::*, sync::Arc};
+
+/// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments of
+/// functions that are not called here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Operations {
+    version_string: *const c_char,
+    allow_write_combining: u8,
+    alloc_stack: Option<unsafe extern "C" fn(*mut *mut c_void) -> c_int>,
+    free_stack: Option<unsafe extern "C" fn(*mut c_void)>,
+    enumerate_gpus: *const c_void,
+    open_gpu: *const c_void,
+    close_gpu: *const c_void,
+    op: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    set_callbacks: *const c_void,
+}
+
+const _: () = {
+    use rmapi::operations;
+    assert!(size_of::<Operations>() == operations::SIZE);
+    assert!(offset_of!(Operations, version_string) == operations::VERSION_STRING.offset());
+    assert!(offset_of!(Operations, alloc_stack) == operations::ALLOC_STACK.offset());
+    assert!(offset_of!(Operations, free_stack) == operations::FREE_STACK.offset());
+    assert!(offset_of!(Operations, op) == operations::OP.offset());
+};
+
+/// Bytes that the driver takes for a struct of its own.
+#[repr(C, align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+/// Why there is no [`KernelClient`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The driver has no such function, or it cannot be found.
+    Function,
+    /// It is of another version than it said before.
+    Version,
+    /// It refused to make the client or its objects, with this status.
+    Refused(NvStatus),
+    /// No memory.
+    Memory,
+}
+
+const NV01_ROOT: u32 = 0x0000;
+const NV01_DEVICE_0: u32 = 0x0080;
+const NV20_SUBDEVICE_0: u32 = 0x2080;
+/// The first class of doorbells that can be made through BAR1; all later GPUs have it too.
+const HOPPER_USERMODE_A: u32 = 0xc661;
+/// Handles of our client's objects. Any number but 0 and the client's will do.
+const DEVICE: u32 = 0xc690_0080;
+const SUBDEVICE: u32 = 0xc690_2080;
+/// A doorbell through BAR0, and one through BAR1.
+const REGISTERS: u32 = 0xc690_c660;
+const WINDOW: u32 = 0xc690_c661;
+/// The most that the driver copies of the parameters of a class that is allocated here.
+const CLASS_PARAMS: usize = 64;
+
+const _: () = assert!(
+    nv0080::SIZE <= CLASS_PARAMS && nv2080::SIZE <= CLASS_PARAMS && usermode::SIZE <= CLASS_PARAMS
+);
+
+/// The driver's samples, as they came.
+pub struct SampleRing {
+    layout: SampleLayout,
+    /// Too large for a stack; words, so that it is aligned.
+    words: KVVec<u64>,
+}
+
+impl SampleRing {
+    /// Each sample, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Sample> + Clone + '_ {
+        let samples = self.layout.samples(self.bytes());
+        samples.map(|(stamp, process)| Sample {
+            stamp,
+            // The driver has it from a number with a sign.
+            process: process.map(|number| ProcessId(i32::from_ne_bytes(number.to_ne_bytes()))),
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let words: &[u64] = &self.words;
+        // SAFETY: The words' own bytes, borrowed as long as they are.
+        unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let words: &mut [u64] = &mut self.words;
+        let size = size_of_val(words);
+        // SAFETY: As above, alone; any bytes make words.
+        unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size) }
+    }
+}
+
+/// A client of the driver that is the kernel's, with a device and a subdevice of one GPU; freed when this is
+/// dropped.
+///
+/// # Invariants
+///
+/// The functions are those of the module that `_driver` is a file of.
+pub struct KernelClient {
+    operations: Operations,
+    branch: Branch,
+    has_long_alloc: bool,
+    sample_layout: SampleLayout,
+    client: u32,
+    /// Of the GPU, if there is one through BAR1. What it says is so as long as there is the client.
+    doorbell: Option<Doorbell>,
+    _driver: Arc<BackingFile>,
+}
+
+// SAFETY: The pointers are to code and constants of the driver; it takes calls of any task.
+unsafe impl Send for KernelClient {}
+// SAFETY: As above, of several at once.
+unsafe impl Sync for KernelClient {}
+
+impl KernelClient {
+    /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of this
+    /// device instance. `is_register` and `is_window` say of a frame whether it lies in the GPU's BAR0 and in its BAR1.
+    pub fn new(
+        gpu: Arc<BackingFile>,
+        version: &CStr,
+        branch: Branch,
+        device_instance: u32,
+        is_register: impl Fn(Frame) -> bool,
+        is_window: impl Fn(Frame) -> bool,
+    ) -> core::result::Result<Self, Missing> {
+        let owner = gpu.operations().owner;
+        let name = c"nvidia_get_rm_ops".as_char_ptr();
+        // SAFETY: The open file holds its module; the name is a string.
+        let found = unsafe { extra::cgpu_shim_find_function(name, owner) };
+        if found.is_null() {
+            return Err(Missing::Function);
+        }
+        // SAFETY: The driver has this one function of that name, with this signature in all branches.
+        let get: unsafe extern "C" fn(*mut Operations) -> c_int =
+            unsafe { core::mem::transmute(found) };
+        let mut operations = Operations {
+            version_string: version.as_char_ptr(),
+            allow_write_combining: 0,
+            alloc_stack: None,
+            free_stack: None,
+            enumerate_gpus: null_mut(),
+            open_gpu: null_mut(),
+            close_gpu: null_mut(),
+            op: None,
+            set_callbacks: null_mut(),
+        };
+        // SAFETY: It reads the version and fills in the table, whose size is that of all branches.
+        if unsafe { get(&raw mut operations) } != 0 {
+            return Err(Missing::Version);
+        }
+        // INVARIANT: The function lies in the module that `gpu` is a file of, and told its own.
+        let mut this = Self {
+            operations,
+            branch,
+            has_long_alloc: rmapi::has_long_alloc(branch),
+            sample_layout: SampleLayout::of(branch),
+            client: 0,
+            doorbell: None,
+            _driver: gpu,
+        };
+        this.client = this.alloc(0, 0, 0, NV01_ROOT, None)?;
+        let mut params = Aligned([0; CLASS_PARAMS]);
+        nv0080::DEVICE_ID.set(&mut params.0, device_instance);
+        this.alloc(
+            this.client,
+            this.client,
+            DEVICE,
+            NV01_DEVICE_0,
+            Some(&mut params),
+        )?;
+        let mut params = Aligned([0; CLASS_PARAMS]);
+        this.alloc(
+            this.client,
+            DEVICE,
+            SUBDEVICE,
+            NV20_SUBDEVICE_0,
+            Some(&mut params),
+        )?;
+        let found = this.find_doorbell();
+        this.doorbell = found.filter(|doorbell| doorbell.lies_in(is_register, is_window));
+        Ok(this)
+    }
+
+    /// A doorbell of ours, to be shown in the place of programs'. `None`: the GPU has none through BAR1, as those before
+    /// Hopper, or the driver does not map it there.
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.doorbell.as_ref()
+    }
+
+    /// Makes the doorbell through BAR0 and through BAR1, and asks where they are.
+    ///
+    /// The driver may put a mapping's pages in several places of BAR1, and tells only of the first. So each page is mapped
+    /// for itself; the whole before that, since where all is in one place already a page is found there
+    /// (`kbusMapFbAperture_GM107()` in kern_bus_gm107.c), and programs' mappings are as well.
+    fn find_doorbell(&self) -> Option<Doorbell> {
+        let made = |object, bar1| {
+            let mut params = Aligned([0; CLASS_PARAMS]);
+            usermode::B_BAR1_MAPPING.set(&mut params.0, bar1);
+            let (client, params) = (self.client, Some(&mut params));
+            self.alloc(client, SUBDEVICE, object, HOPPER_USERMODE_A, params)
+        };
+        made(REGISTERS, 0).ok()?;
+        made(WINDOW, 1).ok()?;
+        // CAST: a page's size, and few of them.
+        let (page, pages) = (kernel::page::PAGE_SIZE as u64, PAGES as u64);
+        let length = page.saturating_mul(pages);
+        let registers = self.map(REGISTERS, 0, length)?;
+        self.map(WINDOW, 0, length)?;
+        let mut window = [0; PAGES];
+        for (place, index) in window.iter_mut().zip(0..) {
+            *place = self.map(WINDOW, page.saturating_mul(index), page)?;
+        }
+        Doorbell::new(registers, window)
+    }
+
+    /// Maps bytes of an object of ours for programs; the physical address of the first.
+    fn map(&self, object: u32, offset: u64, length: u64) -> Option<u64> {
+        let mut argument = Aligned([0; nvos33::SIZE]);
+        nvos33::H_CLIENT.set(&mut argument.0, self.client);
+        nvos33::H_DEVICE.set(&mut argument.0, SUBDEVICE);
+        nvos33::H_MEMORY.set(&mut argument.0, object);
+        nvos33::OFFSET.set(&mut argument.0, offset);
+        nvos33::LENGTH.set(&mut argument.0, length);
+        nvos33::FLAGS.set(&mut argument.0, rmapi::MAP_FOR_PROGRAMS);
+        // SAFETY: Its one address is an output.
+        unsafe { self.call(rmapi::MAP, &mut argument.0) }.ok()?;
+        let is_mapped = nvos33::STATUS.get(&argument.0) == Some(NvStatus::NV_OK.0);
+        let address = nvos33::P_LINEAR_ADDRESS.get(&argument.0);
+        address.filter(|_| is_mapped)
+    }
+
+    /// Switches channels of any clients of this GPU off, which preempts them, or on.
+    pub fn switch(&self, channels: &[RmName], disable: bool) -> Result<NvStatus> {
+        let mut params = Aligned([0; disable_channels::SIZE]);
+        let count = u32::try_from(channels.len()).map_err(|_| EINVAL)?;
+        for (i, name) in channels.iter().enumerate() {
+            let client = disable_channels::H_CLIENT_LIST.item(i).ok_or(EINVAL)?;
+            let channel = disable_channels::H_CHANNEL_LIST.item(i).ok_or(EINVAL)?;
+            client.set(&mut params.0, name.client.0);
+            channel.set(&mut params.0, name.object.0);
+        }
+        disable_channels::B_DISABLE.set(&mut params.0, u8::from(disable));
+        disable_channels::NUM_CHANNELS.set(&mut params.0, count);
+        // SAFETY: Its one address, of an event, is null.
+        unsafe { self.control(self.subdevice(), rmapi::DISABLE_CHANNELS, &mut params.0) }
+    }
+
+    /// Our own subdevice.
+    fn subdevice(&self) -> RmName {
+        RmName {
+            client: self.client.into(),
+            object: ObjectHandle(SUBDEVICE),
+        }
+    }
+
+    /// Reads the driver's samples of who was on the engines in the last ten seconds. Processes are named as the
+    /// kernel's first namespace names them, since the scheduler's thread asks.
+    pub fn samples(&self) -> Result<(NvStatus, SampleRing)> {
+        let layout = self.sample_layout;
+        let words = layout.ring.div_ceil(size_of::<u64>());
+        let mut ring = SampleRing {
+            layout,
+            words: KVVec::from_elem(0, words, GFP_KERNEL)?,
+        };
+        let bytes = ring.bytes_mut();
+        layout.ask(bytes);
+        // SAFETY: The driver writes what addresses are in it, and follows none. Words begin at a multiple of 8.
+        let status = unsafe { self.control(self.subdevice(), rmapi::GPUMON_SAMPLES, bytes) }?;
+        Ok((status, ring))
+    }
+
+    /// Sets the time slice of a channel group, in microseconds.
+    pub fn set_timeslice(&self, group: RmName, microseconds: u32) -> Result<NvStatus> {
+        let mut params = Aligned([0; timeslice::SIZE]);
+        timeslice::TIMESLICE_US.set(&mut params.0, u64::from(microseconds));
+        // SAFETY: There is no address in it.
+        unsafe { self.control(group, rmapi::SET_TIMESLICE, &mut params.0) }
+    }
+
+    /// Takes a channel group off the GPU, in favour of the next.
+    pub fn preempt(&self, group: RmName) -> Result<NvStatus> {
+        let mut params = Aligned([0; preempt::SIZE]);
+        // SAFETY: As above.
+        unsafe { self.control(group, rmapi::PREEMPT, &mut params.0) }
+    }
+
+    /// Calls a control of a program's client for it, with parameters that no program sees: for those that
+    /// [tell too much](rmapi::tells_too_much). `parts` are the parts of the program's own call.
+    ///
+    /// `EINVAL` for another control or other parts, `ENOMEM`.
+    pub fn control_for(&self, parts: &mut [Part<'_>]) -> Result {
+        let [outer, params, lists @ ..] = parts else {
+            return Err(EINVAL);
+        };
+        let mut argument = Aligned([0; nvos54::SIZE]);
+        let whole = outer.bytes.first_chunk::<{ nvos54::SIZE }>();
+        argument.0 = *whole.ok_or(EINVAL)?;
+        let cmd = ControlCmd(nvos54::CMD.get(&argument.0).ok_or(EINVAL)?);
+        let mut list = match lists {
+            [] if cmd != fb::FB_GET_INFO && rmapi::tells_too_much(self.branch, cmd) => None,
+            [list] if cmd == fb::FB_GET_INFO && is_list_of(params, list) => Some(list),
+            _ => return Err(EINVAL),
+        };
+        match &mut list {
+            None if params.bytes.as_ptr().addr() % size_of::<u64>() == 0 => {
+                // SAFETY: There is no address in them.
+                unsafe { self.told(&mut argument, params.bytes) }?;
+            }
+            None => {
+                let mut whole = copy(params.bytes)?;
+                // SAFETY: As above.
+                unsafe { self.told(&mut argument, &mut whole) }?;
+                params.bytes.copy_from_slice(&whole);
+            }
+            Some(list) => {
+                let (mut whole, mut pairs) = (copy(params.bytes)?, copy(list.bytes)?);
+                let own = LIST.get(&whole).ok_or(EINVAL)?;
+                // CAST: an address of the kernel's, of 64 bits.
+                LIST.set(&mut whole, pairs.as_mut_ptr() as u64);
+                // SAFETY: Their only address is that of as many pairs as they tell.
+                unsafe { self.told(&mut argument, &mut whole) }?;
+                list.bytes.copy_from_slice(&pairs);
+                LIST.set(&mut whole, own);
+                params.bytes.copy_from_slice(&whole);
+            }
+        }
+        let status = nvos54::STATUS.get(&argument.0).ok_or(EIO)?;
+        nvos54::STATUS.set(outer.bytes, status).ok_or(EINVAL)
+    }
+
+    /// Calls a control whose struct is `argument`, with parameters that are aligned for 8 bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::control`].
+    unsafe fn told(&self, argument: &mut Aligned<{ nvos54::SIZE }>, params: &mut [u8]) -> Result {
+        let size = u32::try_from(params.len()).map_err(|_| EINVAL)?;
+        nvos54::PARAMS_SIZE.set(&mut argument.0, size);
+        // CAST: an address of the kernel's, of 64 bits.
+        nvos54::PARAMS.set(&mut argument.0, params.as_mut_ptr() as u64);
+        // SAFETY: The parameters live until the call is over, and the driver refuses a control of another size;
+        // for the rest the caller speaks.
+        unsafe { self.call(rmapi::CONTROL, &mut argument.0) }
+    }
+
+    /// Asks for the GPU's highest clock, as CUDA does, or takes that back.
+    pub fn boost(&self, call: BoostCall) -> Result<NvStatus> {
+        let (command, seconds) = match call {
+            BoostCall::Clear => (params::PERF_BOOST_CLEAR, 0),
+            BoostCall::Endless => (params::PERF_BOOST_TO_MAX, params::PERF_BOOST_INFINITE),
+            BoostCall::For(seconds) => (params::PERF_BOOST_TO_MAX, seconds),
+        };
+        let mut params = Aligned([0; perf_boost::SIZE]);
+        perf_boost::FLAGS.set(&mut params.0, command | params::PERF_BOOST_CUDA);
+        perf_boost::DURATION.set(&mut params.0, seconds);
+        // SAFETY: There is no address in it.
+        unsafe { self.control(self.subdevice(), rmapi::PERF_BOOST, &mut params.0) }
+    }
+
+    /// Makes a client, frees it again, and tells what handle it had: what no program can write.
+    pub fn passing_client(&self) -> core::result::Result<ClientHandle, Missing> {
+        let handle = self.alloc(0, 0, 0, NV01_ROOT, None)?;
+        self.free(handle);
+        Ok(ClientHandle(handle))
+    }
+
+    /// Makes an object of a client, or a client.
+    fn alloc(
+        &self,
+        client: u32,
+        parent: u32,
+        object: u32,
+        class: u32,
+        params: Option<&mut Aligned<CLASS_PARAMS>>,
+    ) -> core::result::Result<u32, Missing> {
+        let address = params.map_or(null_mut(), |params| params.0.as_mut_ptr());
+        let mut argument = Aligned([0; nvos64::SIZE]);
+        // Both forms begin alike; they differ in where the status stands.
+        nvos64::H_ROOT.set(&mut argument.0, client);
+        nvos64::H_OBJECT_PARENT.set(&mut argument.0, parent);
+        nvos64::H_OBJECT_NEW.set(&mut argument.0, object);
+        nvos64::H_CLASS.set(&mut argument.0, class);
+        // CAST: an address of the kernel's, of 64 bits.
+        nvos64::P_ALLOC_PARMS.set(&mut argument.0, address as u64);
+        let (size, status) = match self.has_long_alloc {
+            true => (nvos64::SIZE, nvos64::STATUS),
+            false => (nvos21::SIZE, nvos21::STATUS),
+        };
+        let bytes = argument.0.get_mut(..size).ok_or(Missing::Memory)?;
+        // SAFETY: The parameters are null or larger than those of the classes above, and live until the
+        // call is over.
+        unsafe { self.call(rmapi::ALLOC, bytes) }.map_err(|_| Missing::Memory)?;
+        match status.get(&argument.0).map(NvStatus) {
+            Some(NvStatus::NV_OK) => Ok(nvos64::H_OBJECT_NEW.get(&argument.0).unwrap_or(0)),
+            refused => Err(Missing::Refused(refused.unwrap_or(NvStatus::NV_OK))),
+        }
+    }
+
+    /// Calls a control of an object of any client.
+    ///
+    /// # Safety
+    ///
+    /// Addresses in the parameters are null, or of what the control may read and write; the parameters begin at a
+    /// multiple of 8.
+    unsafe fn control(&self, name: RmName, cmd: ControlCmd, params: &mut [u8]) -> Result<NvStatus> {
+        let mut argument = Aligned([0; nvos54::SIZE]);
+        nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
+        nvos54::H_OBJECT.set(&mut argument.0, name.object.0);
+        nvos54::CMD.set(&mut argument.0, cmd.0);
+        // SAFETY: The caller speaks for the addresses; the parameters are aligned.
+        unsafe { self.told(&mut argument, params) }?;
+        nvos54::STATUS.get(&argument.0).map(NvStatus).ok_or(EIO)
+    }
+
+    /// Makes a call; its own struct is `argument`, in and out.
+    ///
+    /// # Safety
+    ///
+    /// Addresses in it are null, or of what the call may read and write.
+    unsafe fn call(&self, operation: u32, argument: &mut [u8]) -> Result {
+        let Operations {
+            alloc_stack: Some(alloc_stack),
+            free_stack: Some(free_stack),
+            op: Some(op),
+            ..
+        } = self.operations
+        else {
+            return Err(ENODEV);
+        };
+        let mut request = Aligned([0; rmapi::SIZE]);
+        rmapi::OPERATION.set(&mut request.0, operation);
+        let end = rmapi::ARGUMENT.saturating_add(argument.len());
+        let place = rmapi::ARGUMENT..end;
+        let room = request.0.get_mut(place.clone()).ok_or(EINVAL)?;
+        room.copy_from_slice(argument);
+        let mut stack = null_mut();
+        // SAFETY: The driver's function, by the invariant; the place is there.
+        if unsafe { alloc_stack(&raw mut stack) } != 0 {
+            return Err(ENOMEM);
+        }
+        // SAFETY: As above. The request is as large as it is in any branch, and the caller promises the
+        // rest; it may sleep here.
+        unsafe { op(stack, request.0.as_mut_ptr().cast()) };
+        // SAFETY: It was made above.
+        unsafe { free_stack(stack) };
+        argument.copy_from_slice(request.0.get(place).ok_or(EINVAL)?);
+        Ok(())
+    }
+
+    /// Frees a client of ours.
+    fn free(&self, client: u32) {
+        let mut argument = Aligned([0; nvos00::SIZE]);
+        nvos00::H_ROOT.set(&mut argument.0, client);
+        nvos00::H_OBJECT_OLD.set(&mut argument.0, client);
+        // SAFETY: There is no address in it.
+        let freed = unsafe { self.call(rmapi::FREE, &mut argument.0) };
+        if freed.is_err() || nvos00::STATUS.get(&argument.0) != Some(0) {
+            pr_warn!("the driver keeps a client of this module\n");
+        }
+    }
+}
+
+/// Where the parameters of [`fb::FB_GET_INFO`] have the address of their list.
+const LIST: Field<u64> = fb_get_info::FB_INFO_LIST;
+
+/// Whether a part is that list.
+fn is_list_of(params: &Part<'_>, list: &Part<'_>) -> bool {
+    let place = PointerAt {
+        part: 1,
+        offset: LIST.offset(),
+    };
+    let pairs = fb::COUNT.get(params.bytes);
+    let size = pairs.and_then(|pairs| usize::try_from(pairs).ok()?.checked_mul(fb::PAIR));
+    list.pointer == Some(place) && size == Some(list.bytes.len()) && size != Some(0)
+}
+
+/// A copy for the driver to work on. Whatever kmalloc() gives is aligned for 8 bytes (ARCH_KMALLOC_MINALIGN).
+fn copy(bytes: &[u8]) -> Result<List<u8>> {
+    let mut copy = List::zeros(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.copy_from_slice(bytes);
+    Ok(copy)
+}
+
+impl Drop for KernelClient {
+    fn drop(&mut self) {
+        if self.client != 0 {
+            self.free(self.client);
+        }
+    }
+}

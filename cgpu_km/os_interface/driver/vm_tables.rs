@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Operations of mappings that stand in front of the driver's.
+//!
+//! They are kept in the backing file of the file that was mapped. Every mapping holds its file, from
+//! `mmap` or fork or split until after `close`, and the file holds its session, which has the backing
+//! file, this module and the driver. So nothing is counted here, and the driver may give a mapping
+//! operations without ours at any time, as UVM does in a child (`uvm_disable_vma()`).
+
+use crate::os_interface::base::vma::{FaultHandler, LockedVma};
+use kernel::{bindings, prelude::*, sync::SetOnce};
+
+/// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools, device
+/// memory for peers, and disabled ones.
+const KINDS: usize = 4;
+
+/// What stands in front of the driver's operations for one kind of mapping.
+///
+/// # Invariants
+///
+/// `original` are operations of the driver, which are valid as long as a file of it is open.
+#[repr(C)]
+pub(in crate::os_interface) struct VmTable {
+    /// First, so that a pointer to it is one to the table.
+    operations: bindings::vm_operations_struct,
+    original: *const bindings::vm_operations_struct,
+    gated: bool,
+}
+
+// SAFETY: The pointer is to a static of the driver's; nothing is written after it was made.
+unsafe impl Send for VmTable {}
+// SAFETY: A shared table is only read, as its static is.
+unsafe impl Sync for VmTable {}
+
+impl VmTable {
+    /// The table whose operations a mapping has.
+    ///
+    /// # Safety
+    ///
+    /// The mapping has operations of a [`VmTables`].
+    pub(in crate::os_interface) unsafe fn of(vma: LockedVma<'_>) -> &Self {
+        // SAFETY: The mapping is locked.
+        let operations = unsafe { (*vma.as_ptr()).vm_ops };
+        // SAFETY: They are the first field of a table, as this function's contract says, and the
+        // mapping holds it by way of its file.
+        unsafe { &*operations.cast() }
+    }
+
+    /// Ours.
+    pub(in crate::os_interface) fn operations(&self) -> *const bindings::vm_operations_struct {
+        &raw const self.operations
+    }
+
+    /// The driver's handler of faults.
+    pub(in crate::os_interface) fn original_fault(&self) -> Option<FaultHandler> {
+        // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.
+        unsafe { (*self.original).fault }
+    }
+
+    /// Tells the driver that a mapping is closed.
+    ///
+    /// # Safety
+    ///
+    /// The driver has made the mapping, or was told of it by `open`.
+    pub(in crate::os_interface) unsafe fn close_original(&self, vma: LockedVma<'_>) {
+        // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.
+        if let Some(close) = unsafe { (*self.original).close } {
+            // SAFETY: The mapping is one of the driver's, as this function's contract says.
+            unsafe { close(vma.as_ptr()) };
+        }
+    }
+}
+
+/// The tables for all mappings of a backing file's sessions, made when they are needed.
+pub(in crate::os_interface) struct VmTables([SetOnce<KBox<VmTable>>; KINDS]);
+
+impl VmTables {
+    /// None yet.
+    pub(super) const fn new() -> Self {
+        Self([const { SetOnce::new() }; KINDS])
+    }
+
+    /// The table that stands in front of `original`, which `ours` makes of them at its first use. All
+    /// callers have the same `ours` for the same `gated`.
+    ///
+    /// `EMFILE` if there are more kinds than there can be, `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `original` are operations of a mapping of the driver that the backing file is of.
+    pub(in crate::os_interface) unsafe fn replacing(
+        &self,
+        original: *const bindings::vm_operations_struct,
+        gated: bool,
+        ours: impl Fn(bindings::vm_operations_struct) -> bindings::vm_operations_struct,
+    ) -> Result<&VmTable> {
+        for slot in &self.0 {
+            if slot.as_ref().is_none() {
+                // Another thread may be faster: its table is looked at like any other, or, if it is
+                // not there yet, the next place is taken.
+                // INVARIANT: This function's contract.
+                let table = VmTable {
+                    // SAFETY: They are the driver's, and valid while its file is mapped.
+                    operations: ours(unsafe { *original }),
+                    original,
+                    gated,
+                };
+                slot.populate(KBox::new(table, GFP_KERNEL)?);
+            }
+            let same = |table: &&KBox<VmTable>| table.original == original && table.gated == gated;
+            if let Some(table) = slot.as_ref().filter(same) {
+                return Ok(table);
+            }
+        }
+        Err(EMFILE)
+    }
+}

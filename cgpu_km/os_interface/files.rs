@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Proxied files and their mappings: what the kernel calls for an open file of a node.
+
+pub(super) mod file_operations;
+pub(super) mod held;
+pub(super) mod mapping;
+mod opening;
+mod registers;
+pub(super) mod session;
+mod settle;
+mod vm_operations;

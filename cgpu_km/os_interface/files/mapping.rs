@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is known of a mapping of a proxied file, and what a file keeps for its mappings.
+
+use crate::os_interface::{
+    base::{
+        frame::Frame,
+        user::UserAddr,
+        vma::{LockedVma, NewVma},
+    },
+    driver::shared_page::ShownPage,
+    gate::{Gate, GatedFile},
+};
+use core::{ops::ControlFlow, ptr::NonNull};
+use kernel::{
+    bindings,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{Arc, SetOnce},
+};
+
+/// A part of a program's address space that a file is mapped to, or is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Its first byte.
+    pub start: UserAddr,
+    /// Its length in bytes, whole pages.
+    pub length: u64,
+    /// From which byte of the file on.
+    pub offset: u64,
+    /// The program can read it.
+    pub readable: bool,
+    /// The program can write to it.
+    pub writable: bool,
+    /// The program can make it writable, if it is not.
+    pub may_be_writable: bool,
+    /// It is the file's own memory, not a copy made on writing.
+    pub shared: bool,
+}
+
+impl Mapping {
+    pub(super) fn of(vma: LockedVma<'_>) -> Self {
+        use kernel::mm::virt::flags;
+        let flags = vma.flags();
+        // SAFETY: The mapping is locked.
+        let page = unsafe { (*vma.as_ptr()).vm_pgoff };
+        // CAST: `c_ulong` and `usize` are 64 bits wide.
+        Self {
+            start: UserAddr::new(vma.start() as u64),
+            length: vma.length() as u64,
+            offset: (page as u64).saturating_mul(PAGE_SIZE as u64),
+            readable: flags & flags::READ != 0,
+            writable: flags & flags::WRITE != 0,
+            may_be_writable: flags & flags::MAYWRITE != 0,
+            shared: flags & flags::SHARED != 0,
+        }
+    }
+}
+
+/// How a mapping, or a part of one, went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmapped {
+    /// The program unmapped or replaced it, moved it, or executed another program.
+    ByProgram,
+    /// The program ended. UVM keeps the managed memory of such a mapping until the file is closed
+    /// (`uvm_vm_close_managed()`, uvm.c: a range becomes a zombie where nobody's address space is
+    /// that of the current task).
+    ByExit,
+}
+
+/// What a program gets for its `mmap`.
+#[derive(Clone, Copy)]
+pub enum Shown<'a> {
+    /// What the driver made.
+    AsMade,
+    /// The same, after the endpoint has settled it, in the same task and without a lock.
+    Later,
+    /// What the driver made, behind the file's gate. While that is not open, the mapping has no
+    /// pages; they come with faults that the gate lets pass.
+    Gated,
+    /// This page, for reading, in the place of the driver's one. `EINVAL` for a mapping of more than
+    /// a page.
+    Instead(&'a ShownPage),
+}
+
+/// What the driver put into a mapping that it has just made.
+pub struct Pages<'a>(pub(super) NewVma<'a>);
+
+impl Pages<'_> {
+    /// The frame of the first page; `None` if there is none yet and pages come with faults, as for
+    /// UVM's managed memory. (Its semaphore pools have their pages at once.)
+    pub fn first(&self) -> Option<Frame> {
+        let mut found = None;
+        let here = self.0.start();
+        self.look(here, here.saturating_add(PAGE_SIZE), |frame| {
+            found = Some(frame);
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    /// Whether each access reaches the device by itself and in order, as those to registers must.
+    pub fn are_uncached(&self) -> bool {
+        self.0.is_uncached()
+    }
+
+    /// Whether there is a page whose frame is one that is asked for.
+    pub fn any(&self, wanted: impl Fn(Frame) -> bool) -> bool {
+        let mut found = false;
+        self.look(self.0.start(), self.0.end(), |frame| {
+            found = wanted(frame);
+            if found {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        found
+    }
+
+    /// Calls `each` for the frames from `start` to `end`, until it breaks.
+    fn look(&self, start: usize, end: usize, mut each: impl FnMut(Frame) -> ControlFlow<()>) {
+        self.0.each_entry(start, end, |entry| match entry.frame() {
+            Some(frame) => each(frame),
+            None => ControlFlow::Continue(()),
+        });
+    }
+}
+
+/// What a session keeps for the mappings of its file.
+pub(super) struct Mappings {
+    /// If it maps registers.
+    gate: SetOnce<GatedFile>,
+}
+
+impl Mappings {
+    /// The file has no mappings.
+    pub(super) fn new() -> Self {
+        Self {
+            gate: SetOnce::new(),
+        }
+    }
+
+    /// The file behind its gate, if it maps registers.
+    pub(super) fn gated(&self) -> Option<&GatedFile> {
+        self.gate.as_ref()
+    }
+
+    /// The file is going to be closed; nothing of it is mapped any more.
+    pub(super) fn leave(&self) {
+        if let Some(file) = self.gate.as_ref() {
+            file.leave();
+        }
+    }
+
+    /// Puts the file behind a gate, if it is not there yet.
+    ///
+    /// # Safety
+    ///
+    /// `file` is open, and [`Mappings::leave`] is called before it is not.
+    pub(super) unsafe fn enter(&self, gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result {
+        if self.gate.as_ref().is_some() {
+            return Ok(());
+        }
+        // SAFETY: `GatedFile` asks for what this function's contract says.
+        let file = unsafe { GatedFile::new(gate, file) }?;
+        // Another thread may be faster, with the same gate: then this one goes.
+        self.gate.populate(file);
+        Ok(())
+    }
+}

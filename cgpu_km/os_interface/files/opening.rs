@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A file while it is opened or closed, when nobody else can see it.
+
+use crate::os_interface::driver::backing_file::BackingFile;
+use core::ptr::{null_mut, NonNull};
+use kernel::{bindings, prelude::*};
+
+/// What a file was of before it became one of the driver's.
+///
+/// # Invariants
+///
+/// The inode is that of the file's path, which pins it until after the file's `release`; the
+/// operations are a static table of this module.
+pub(super) struct NodeSide {
+    inode: NonNull<bindings::inode>,
+    operations: NonNull<bindings::file_operations>,
+}
+
+// SAFETY: What is pinned may be used by any task.
+unsafe impl Send for NodeSide {}
+// SAFETY: Neither is changed through this.
+unsafe impl Sync for NodeSide {}
+
+/// A file that nobody else can see: in its `open` operation, or in its `release`.
+///
+/// # Invariants
+///
+/// No other task uses the file's fields for as long as this exists.
+pub(super) struct OwnedFile(NonNull<bindings::file>);
+
+impl OwnedFile {
+    /// The file that `open` or `release` was handed.
+    ///
+    /// # Safety
+    ///
+    /// The operation is running, and the file is its argument.
+    pub(super) unsafe fn new(file: NonNull<bindings::file>) -> Self {
+        // INVARIANT: An `open` is called before anybody else has the file, a `release` when nobody
+        // has it any more.
+        Self(file)
+    }
+
+    /// The file.
+    pub(super) fn as_non_null(&self) -> NonNull<bindings::file> {
+        self.0
+    }
+
+    /// What it is of now: a node, whose inode is `inode`.
+    ///
+    /// # Safety
+    ///
+    /// It is being opened on `inode` and not changed yet; its operations are a static table.
+    pub(super) unsafe fn node(&self, inode: *mut bindings::inode) -> Result<NodeSide> {
+        // SAFETY: By the type's invariant the file is ours to read.
+        let operations = unsafe { (*self.0.as_ptr()).f_op };
+        // INVARIANT: A file that is opened on an inode has a path that pins it.
+        Ok(NodeSide {
+            inode: NonNull::new(inode).ok_or(EINVAL)?,
+            operations: NonNull::new(operations.cast_mut()).ok_or(EINVAL)?,
+        })
+    }
+
+    /// Makes it one of the device that `backing` is of, as the driver's `open` finds one.
+    pub(super) fn become_real(&self, backing: &BackingFile) {
+        self.set_inode(backing.inode());
+    }
+
+    /// Makes it one of its node again.
+    pub(super) fn become_node(&self, node: &NodeSide) {
+        self.set_inode(node.inode.as_ptr());
+        self.set_operations(node.operations.as_ptr());
+    }
+
+    /// Gives it operations, which are valid until the file has others.
+    pub(super) fn set_operations(&self, operations: *const bindings::file_operations) {
+        // SAFETY: By the type's invariant the file is ours to change.
+        unsafe { (*self.0.as_ptr()).f_op = operations };
+    }
+
+    fn set_inode(&self, inode: *mut bindings::inode) {
+        // SAFETY: The callers have an inode that is pinned for longer than it stands in the file.
+        let mapping = unsafe { (*inode).i_mapping };
+        // SAFETY: By the type's invariant the file is ours to change.
+        let file = unsafe { &mut *self.0.as_ptr() };
+        file.f_inode = inode;
+        file.f_mapping = mapping;
+        file.private_data = null_mut();
+    }
+}
+
+impl NodeSide {
+    /// The module that owns its operations.
+    pub(super) fn owner(&self) -> *mut bindings::module {
+        // SAFETY: By the type's invariant it is a static table.
+        unsafe { self.operations.as_ref() }.owner
+    }
+
+    /// Its inode.
+    pub(super) fn inode(&self) -> *mut bindings::inode {
+        self.inode.as_ptr()
+    }
+}

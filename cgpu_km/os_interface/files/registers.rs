@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mappings of files that may show registers: made when the kernel has entered them.
+//!
+//! Who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of its files, which the kernel finds by the
+//! file. In the `mmap` operation a mapping cannot be found yet: a page that the driver puts in there would stay,
+//! if the gate is shut before the kernel has entered the mapping, for as long as the program keeps the task
+//! from going on. So pages would have to be taken out again each time, and the first store of a program that is alone
+//! would fault, which both cost more than all else here (docs/performance.md).
+//!
+//! These files have `mmap_prepare` instead, which is asked before there is a mapping, and the mapping has the operation
+//! `mapped`, which the kernel calls when it has entered it and nobody could use it yet. There the driver
+//! makes what it always makes in `mmap`:
+//!
+//! | gate | pages of registers |
+//! |---|---|
+//! | open | stay. It is held open until they are there; who shuts it afterwards finds them |
+//! | open, and [a doorbell of ours](crate::os_interface::gate::doorbell) is shown | are put in without access, and get it with the frames of that |
+//! | not open | are put in without access, and taken out: the processor never lets one through |
+//!
+//! # What the driver may do to a mapping that is entered
+//!
+//! `mmap_lock` and the mapping are locked for writing, so its flags, protection and pages may be changed, as in
+//! `mmap`. Two things may not, since the kernel keeps the mapping by them. Where it begins in the file:
+//! `remap_pfn_range()` changes that of private mappings, which are refused here; the driver makes sense of shared ones
+//! only. And whether it counts as writable: the driver takes that from a mapping of registers for
+//! reading, so the count is put right.
+
+use super::{
+    mapping::Mapping,
+    session::{session, Endpoint},
+    vm_operations::{make, AtOnce},
+};
+use crate::os_interface::base::{
+    extra,
+    vma::{NewVma, StaticTable},
+};
+use core::{marker::PhantomData, ptr::NonNull};
+use kernel::{bindings, error::from_result, prelude::*};
+
+/// The most that a mapping of a doorbell has, bytes: `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later classes.
+/// Larger ones, which would hold a gate up for long, are made as if it were not open.
+const DOORBELL: u64 = 0x10000;
+
+/// The operations of a mapping that the driver has not made yet.
+struct Entered<E>(PhantomData<E>);
+
+impl<E: Endpoint> Entered<E> {
+    const OPERATIONS: &'static StaticTable<bindings::vm_operations_struct> =
+        &StaticTable(bindings::vm_operations_struct {
+            mapped: Some(mapped::<E>),
+            ..pin_init::zeroed()
+        });
+}
+
+/// The `mmap_prepare` operation.
+///
+/// # Errors
+///
+/// `EINVAL` for a private mapping.
+///
+/// # Safety
+///
+/// `wanted` is the argument of that operation, of a proxied file of `E`.
+pub(super) unsafe fn prepare<E: Endpoint>(wanted: *mut bindings::vm_area_desc) -> Result {
+    // SAFETY: The operation's argument is valid while it runs.
+    if !unsafe { extra::cgpu_shim_is_shared(wanted) } {
+        return Err(EINVAL);
+    }
+    // The driver sets this too, but when a neighbour could have swallowed the mapping.
+    // SAFETY: The operation's argument is its to change.
+    unsafe { extra::cgpu_shim_never_merge(wanted) };
+    // SAFETY: The operation's argument is its to change.
+    unsafe { (*wanted).vm_ops = &raw const Entered::<E>::OPERATIONS.0 };
+    Ok(())
+}
+
+/// The kernel has entered a mapping. An error takes it away again.
+unsafe extern "C" fn mapped<E: Endpoint>(
+    start: c_ulong,
+    _end: c_ulong,
+    _page: c_ulong,
+    file: *const bindings::file,
+    private: *mut *mut c_void,
+) -> c_int {
+    from_result(|| {
+        let file = NonNull::new(file.cast_mut()).ok_or(EINVAL)?;
+        // SAFETY: The current task is making the mapping, and has the lock of its address space.
+        let vma = unsafe { bindings::find_vma((*bindings::get_current()).mm, start) };
+        // SAFETY: It is a mapping of that address space, if there is one, which the lock keeps.
+        if vma.is_null() || unsafe { (*vma).vm_file != file.as_ptr() } {
+            return Err(EINVAL);
+        }
+        // SAFETY: It is the mapping that this operation is called for, whose lock is held for writing.
+        let new = unsafe { NewVma::new(vma) };
+        // SAFETY: These operations are given to mappings of files of `E` alone.
+        let result = unsafe { enter::<E>(file, new) };
+        // SAFETY: The kernel gives the mapping what is there afterwards.
+        unsafe { *private = (*vma).vm_private_data };
+        result
+    })
+}
+
+/// Has the driver make a mapping that the kernel has entered.
+///
+/// # Safety
+///
+/// The mapping is of `file`, an open proxied file of `E`.
+unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> Result<c_int> {
+    // SAFETY: The file is one of `E`, as this function's contract says.
+    let session = unsafe { session::<E>(file.as_ptr()) };
+    let gate = E::gate(&session.file).ok_or(EINVAL)?;
+    let before = Mapping::of(*vma);
+    let make = |registers| {
+        // SAFETY: The mapping is of this file, and the session is the file's.
+        unsafe { make(session, file, vma, registers) }
+    };
+    let without_access = |registers| {
+        // Nobody can use the pages until their entries get access.
+        vma.forbid_access();
+        let result = make(registers);
+        vma.allow_access();
+        result
+    };
+    let result = if before.length <= DOORBELL {
+        gate.hold(|is_open| match (is_open, E::doorbell(&session.file)) {
+            (true, Some(_)) => without_access(AtOnce::Kept),
+            (true, None) => make(AtOnce::Kept),
+            (false, _) => without_access(AtOnce::TakenOut),
+        })
+    } else {
+        without_access(AtOnce::TakenOut)
+    };
+    let after = Mapping::of(*vma);
+    if before.may_be_writable && !after.may_be_writable {
+        // SAFETY: The mapping counted as writable when it was entered, and will not when it goes.
+        unsafe { extra::cgpu_shim_unmap_writable(file.as_ptr()) };
+    }
+    result
+}

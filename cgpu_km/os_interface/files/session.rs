@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What an open file of a node is: the [`Endpoint`] behind the node, and the [`Session`] of the file.
+//!
+//! A file that the driver fills has no place for what is ours of it. A session embeds the file's own
+//! table of operations instead, so it is found from `f_op`: no lookup, no lock.
+
+use super::{
+    mapping::{Mapping, Mappings, Pages, Shown, Unmapped},
+    opening::{NodeSide, OwnedFile},
+};
+use crate::os_interface::{
+    base::{creds::KeptCreds, user::UserAddr},
+    calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
+    driver::backing_file::BackingFile,
+    gate::{doorbell::Doorbell, Gate},
+    scratch::recent::Recent,
+};
+use core::ptr::NonNull;
+use kernel::{bindings, prelude::*, sync::Arc};
+
+/// What a node stands for.
+pub trait Endpoint: Send + Sync + 'static {
+    /// What belongs to one open file.
+    type File: Send + Sync + 'static;
+
+    /// The real device behind the node; `ENODEV` once the endpoint is destroyed.
+    fn backing(&self) -> Result<Arc<BackingFile>>;
+
+    /// In whose turn the jobs of its files go to a worker.
+    fn queue(&self) -> QueueKey;
+
+    /// A file is opened. [`Endpoint::release`] is called for what this returns, always: also when
+    /// the driver's `open` refuses afterwards. `handle` is for calls on the file from elsewhere.
+    fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<Self::File>;
+
+    /// A call, native or of a 32-bit process. The result is what the program gets.
+    fn ioctl(file: &Self::File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32>;
+
+    /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`] is an error.
+    fn gate(_file: &Self::File) -> Option<&Arc<Gate>> {
+        None
+    }
+
+    /// The doorbell that a file's mappings show in the place of the driver's own: for a file, there is none, or the same
+    /// from some moment on.
+    fn doorbell(_file: &Self::File) -> Option<&Doorbell> {
+        None
+    }
+
+    /// The driver has made a mapping: what the program is to have. An error takes it away again, and
+    /// is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
+    /// [`vm_operations`](super::vm_operations).
+    fn mapped<'a>(_file: &'a Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result<Shown<'a>> {
+        Ok(Shown::AsMade)
+    }
+
+    /// What is left to do before the program gets a mapping of which [`Endpoint::mapped`] said
+    /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
+    fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &Mapping, _late: bool) {}
+
+    /// A program touched registers whose gate is not open. Under the gate's lock.
+    fn rang(_file: &Self::File) {}
+
+    /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
+    /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
+    /// child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
+    fn unmapped(_file: &Self::File, _gone: &Mapping, _how: Unmapped) {}
+
+    /// The file is closed, and the driver's `release` has run.
+    fn release(file: Self::File);
+}
+
+/// An open proxied file.
+///
+/// # Invariants
+///
+/// While a file's `f_op` points to `operations`, the session is pinned in a box that the file owns,
+/// and `backing` is what the file was opened on.
+#[repr(C)]
+pub(super) struct Session<E: Endpoint> {
+    /// First, so that a pointer to it is one to the session.
+    pub(super) operations: bindings::file_operations,
+    /// The node that the file was opened on, and is of again in `release`.
+    pub(super) node: NodeSide,
+    pub(super) backing: Arc<BackingFile>,
+    pub(super) queue: QueueKey,
+    pub(super) mappings: Mappings,
+    /// The scratch of the last call.
+    pub(super) recent: Recent,
+    /// Reduced, if there was anything to reduce.
+    pub(super) opener: Option<KeptCreds>,
+    pub(super) handle: OpenFile,
+    pub(super) file: E::File,
+}
+
+/// The session of an open file.
+///
+/// # Safety
+///
+/// `file` is open for `'a`, and a proxied file of `E`: `file_operations::open_endpoint` of the same
+/// `E` succeeded on it.
+pub(super) unsafe fn session<'a, E: Endpoint>(file: *mut bindings::file) -> &'a Session<E> {
+    // SAFETY: The file is open, as this function's contract says.
+    let operations = unsafe { (*file).f_op };
+    // SAFETY: `open_endpoint` set `f_op` to the first field of a session, which lives until
+    // `release` changes it back.
+    unsafe { &*operations.cast() }
+}
+
+/// Whether a file is a proxied one of `E`. No other file has its `release`.
+///
+/// # Safety
+///
+/// `file` is open.
+pub(super) unsafe fn is_of<E: Endpoint>(file: *mut bindings::file) -> bool {
+    // SAFETY: The file is open. Its operations change in `open`, before anybody else can see it, and
+    // in `release`.
+    let operations = unsafe { (*file).f_op };
+    // SAFETY: The operations of an open file are valid.
+    let theirs = unsafe { (*operations).release };
+    let ours: unsafe extern "C" fn(*mut bindings::inode, *mut bindings::file) -> c_int =
+        release::<E>;
+    theirs.is_some_and(|theirs| core::ptr::fn_addr_eq(theirs, ours))
+}
+
+/// The `release` operation: the driver's, and everything that `open` took over is put back.
+pub(super) unsafe extern "C" fn release<E: Endpoint>(
+    inode: *mut bindings::inode,
+    file: *mut bindings::file,
+) -> c_int {
+    let Some(file) = NonNull::new(file) else {
+        return EINVAL.to_errno();
+    };
+    // SAFETY: The argument of a `release` that runs.
+    let closing = unsafe { OwnedFile::new(file) };
+    // SAFETY: The VFS calls this through the session's own operations.
+    let operations = unsafe { (*file.as_ptr()).f_op };
+    // SAFETY: By the session's invariant the operations are the start of a box that the file owns,
+    // and nobody else has the file any more.
+    let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<Session<E>>()) };
+    session.handle.close();
+    session.mappings.leave();
+    let result = match session.backing.operations().release {
+        // SAFETY: `inode` is the driver's, which `__fput` read from the file.
+        Some(release) => unsafe { release(inode, file.as_ptr()) },
+        None => 0,
+    };
+    closing.become_node(&session.node);
+    let Session { backing, file, .. } = KBox::into_inner(session);
+    E::release(file);
+    drop(backing);
+    result
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What is left to do before a program runs on after its `mmap`.
+
+use super::{
+    mapping::Mapping,
+    session::{session, Endpoint},
+};
+use crate::os_interface::{base::file_ref::FileRef, calls::caller::Caller};
+use core::ptr::{null_mut, NonNull};
+use kernel::{
+    bindings,
+    error::to_result,
+    prelude::*,
+    time::{Instant, Monotonic},
+};
+
+/// What a GPU can touch of a new mapping in so little time is not worth the work of bringing all of it to
+/// host memory: a fault alone takes tens of microseconds. In nanoseconds.
+const LATE: i64 = 250_000;
+
+/// What is left to do before a program runs on after its `mmap`.
+#[repr(C)]
+struct Settlement {
+    /// First, so that a pointer to it is one to the whole.
+    head: bindings::callback_head,
+    file: FileRef,
+    mapping: Mapping,
+    since: Instant<Monotonic>,
+}
+
+/// Has [`Endpoint::settle`] called in this task, before it returns to the program and without
+/// `mmap_lock`. `ESRCH` where the task is ending.
+///
+/// # Safety
+///
+/// `file` is an open proxied file of `E`, and held meanwhile.
+pub(super) unsafe fn settle_later<E: Endpoint>(
+    file: NonNull<bindings::file>,
+    mapping: Mapping,
+) -> Result {
+    let settlement = Settlement {
+        head: bindings::callback_head {
+            next: null_mut(),
+            func: Some(run::<E>),
+        },
+        // SAFETY: The file is open, as this function's contract says.
+        file: unsafe { FileRef::get(file) },
+        mapping,
+        since: Instant::now(),
+    };
+    let place = KBox::into_raw(KBox::new(settlement, GFP_KERNEL_ACCOUNT)?);
+    let mode = bindings::task_work_notify_mode_TWA_RESUME;
+    // SAFETY: The current task is valid; the box is given to the task until `run` takes it.
+    let added = unsafe { bindings::task_work_add(bindings::get_current(), place.cast(), mode) };
+    to_result(added).inspect_err(|_| {
+        // SAFETY: The task has not taken the box, which was made above.
+        drop(unsafe { KBox::from_raw(place) });
+    })
+}
+
+unsafe extern "C" fn run<E: Endpoint>(head: *mut bindings::callback_head) {
+    // SAFETY: `settle_later` gave the task the box that this is the first field of.
+    let settlement = unsafe { KBox::from_raw(head.cast::<Settlement>()) };
+    let file = settlement.file.as_non_null();
+    // SAFETY: `settle_later` is called for files of `E` alone; the reference keeps this one open.
+    let session = unsafe { session::<E>(file.as_ptr()) };
+    // SAFETY: The session's backing file is the one that the file was opened on.
+    let mut caller = unsafe { Caller::new(file, &session.backing, session.queue, &session.recent) };
+    let late = settlement.since.elapsed().as_nanos() > LATE;
+    E::settle(&session.file, &mut caller, &settlement.mapping, late);
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A doorbell page of ours, through BAR1, in the place of the one through BAR0 that the driver maps.
+//!
+//! Why programs are shown one is said in `proxy/alloc.rs`. What the driver has put into a mapping is looked at entry by
+//! entry: a frame of the doorbell in BAR0 becomes the one of ours in BAR1, with the same caching, and any other
+//! frame stays. The driver knows nothing of it and need not: what it takes out of a mapping (when the GPU
+//! is to sleep) are entries, and it never reads them.
+//!
+//! # No ring goes through BAR0 meanwhile
+//!
+//! Other threads could ring between the driver's entries and ours, whatever locks are held: the processor asks for none. So
+//! the driver is shown a mapping to which nobody has access, and its entries, which have none, get it together with
+//! their new frame. The mapping's protection is what is changed for that, back and forth: in a fault under the
+//! [gate](super::gate)'s lock and a read lock of `mmap_lock`, since the kernel writes it under the write lock only, and reads it
+//! where it makes entries. A processor never remembers an entry without access, so nothing has to be flushed.
+
+use crate::os_interface::base::{frame::Frame, vma::LockedVma};
+use core::ops::ControlFlow;
+use kernel::page::PAGE_SIZE;
+
+/// Pages of a doorbell's region: 64 KiB, `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later classes.
+pub(in crate::os_interface) const PAGES: usize = 16;
+
+/// Where a GPU's doorbell is.
+pub struct Doorbell {
+    /// Its first frame in BAR0; the others follow.
+    registers: u64,
+    /// The frame of each of its pages in BAR1.
+    window: [u64; PAGES],
+}
+
+impl Doorbell {
+    /// One whose region begins at a physical address in BAR0, and of whose pages each is at one in BAR1. `None` where
+    /// one is no page's.
+    pub(in crate::os_interface) fn new(registers: u64, window: [u64; PAGES]) -> Option<Self> {
+        // CAST: a page's size.
+        let page = PAGE_SIZE as u64;
+        let whole = registers % page == 0 && window.iter().all(|address| address % page == 0);
+        whole.then(|| Self {
+            registers: registers / page,
+            window: window.map(|address| address / page),
+        })
+    }
+
+    /// Whether its frames are what they are to be: each one through BAR0 a register, each one through BAR1 there.
+    pub(in crate::os_interface) fn lies_in(
+        &self,
+        is_register: impl Fn(Frame) -> bool,
+        is_window: impl Fn(Frame) -> bool,
+    ) -> bool {
+        let mut registers = (self.registers..).take(PAGES);
+        registers.all(|frame| is_register(Frame::new(frame)))
+            && self
+                .window
+                .iter()
+                .all(|frame| is_window(Frame::new(*frame)))
+    }
+
+    /// The frame that stands for this one; itself, if it is none of the doorbell in BAR0.
+    fn instead_of(&self, frame: Frame) -> Frame {
+        let page = frame.number().checked_sub(self.registers);
+        let page = page.and_then(|page| usize::try_from(page).ok());
+        let instead = page.and_then(|page| self.window.get(page));
+        instead.map_or(frame, |instead| Frame::new(*instead))
+    }
+
+    /// Puts its frames in the place of those through BAR0, and gives each entry the access that the
+    /// mapping's flags name.
+    ///
+    /// # Safety
+    ///
+    /// The mapping is one of page frames, and no processor remembers an entry of it.
+    pub(in crate::os_interface) unsafe fn show(&self, vma: LockedVma<'_>) {
+        vma.each_entry(vma.start(), vma.end(), |entry| {
+            if let Some(frame) = entry.frame() {
+                entry.set_frame(self.instead_of(frame));
+            }
+            ControlFlow::Continue(())
+        });
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The control device: a misc device for the host's root alone.
+//!
+//! The kernel crate has misc devices, but its file operations name no owner, so that the module
+//! could be unloaded under an open file; these do. To open it and for each of its commands a caller
+//! needs CAP_SYS_ADMIN in the initial user namespace, whatever the mode of the node says and
+//! whoever passed the file on.
+//!
+//! A file can be polled: it is readable (POLLIN, POLLPRI) when something has changed since a command on it told
+//! the state last, or since it was opened.
+
+use super::changes::Changes;
+use crate::os_interface::base::user::UserAddr;
+use core::ptr::NonNull;
+use kernel::{
+    bindings, container_of,
+    error::to_result,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+    types::Opaque,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// What carries out the commands.
+pub trait Control: Send + Sync + 'static {
+    /// One command, by a caller who has CAP_SYS_ADMIN; called by many tasks at once.
+    fn ioctl(&self, cmd: u32, arg: UserAddr) -> Result<i32>;
+
+    /// What files of the device can be polled for.
+    fn changes(&self) -> &Changes;
+
+    /// Whether a command tells the state in which something may have changed.
+    fn tells(cmd: u32) -> bool;
+}
+
+/// An open file of the device.
+struct Opened {
+    /// The device, as `misc_open` knows it.
+    device: NonNull<c_void>,
+    /// How much of the changes has been told through this file.
+    seen: Atomic<u64>,
+}
+
+/// Copies a record from the caller, once.
+pub fn read_record<T: FromBytes + IntoBytes>(from: UserAddr) -> Result<T> {
+    let mut record = T::new_zeroed();
+    from.read(record.as_mut_bytes())?;
+    Ok(record)
+}
+
+/// Copies a record to the caller.
+pub fn write_record<T: IntoBytes + Immutable>(to: UserAddr, record: &T) -> Result {
+    to.write(record.as_bytes())
+}
+
+/// Whether the caller has CAP_SYS_ADMIN in the initial user namespace.
+pub fn is_host_admin() -> bool {
+    // CAST: a capability's number.
+    let capability = bindings::CAP_SYS_ADMIN as c_int;
+    // SAFETY: No requirement.
+    unsafe { bindings::capable(capability) }
+}
+
+/// The registered device; it goes when this is dropped.
+///
+/// # Invariants
+///
+/// `device` is registered with `operations` as its operations.
+#[pin_data(PinnedDrop)]
+pub struct ControlDevice<C: Control> {
+    #[pin]
+    device: Opaque<bindings::miscdevice>,
+    operations: bindings::file_operations,
+    control: C,
+}
+
+// SAFETY: `device` and `operations` are never changed between registration and removal, but by the
+// kernel under its own lock; `C` may be used by any task.
+unsafe impl<C: Control> Send for ControlDevice<C> {}
+// SAFETY: As above.
+unsafe impl<C: Control> Sync for ControlDevice<C> {}
+
+impl<C: Control> ControlDevice<C> {
+    /// Makes `/dev/<name>`, mode 0600.
+    pub fn register(name: &'static CStr, control: C) -> Result<Arc<Self>> {
+        // INVARIANT: `device` is the last field that is initialized.
+        Arc::pin_init(
+            try_pin_init!(&this in Self {
+                operations: bindings::file_operations {
+                    owner: crate::THIS_MODULE.as_ptr(),
+                    open: Some(Self::open),
+                    release: Some(Self::release),
+                    poll: Some(Self::poll),
+                    unlocked_ioctl: Some(Self::ioctl),
+                    // The records have one layout for 32-bit and 64-bit callers.
+                    #[cfg(CONFIG_COMPAT)]
+                    compat_ioctl: bindings::compat_ptr_ioctl,
+                    ..pin_init::zeroed()
+                },
+                control,
+                device <- Opaque::try_ffi_init(|device: *mut bindings::miscdevice| {
+                    let options = bindings::miscdevice {
+                        // CAST: 255, which asks for any free minor.
+                        minor: bindings::MISC_DYNAMIC_MINOR as c_int,
+                        name: name.as_char_ptr(),
+                        // SAFETY: `this` is the pinned place; `operations` was written above.
+                        fops: unsafe { &raw const (*this.as_ptr()).operations },
+                        mode: 0o600,
+                        ..pin_init::zeroed()
+                    };
+                    // SAFETY: `device` is the place to initialize.
+                    unsafe { device.write(options) };
+                    // SAFETY: It is initialized, and stays where it is.
+                    to_result(unsafe { bindings::misc_register(device) })
+                }),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// # Safety
+    ///
+    /// `file` is being opened on a device of a `ControlDevice<C>`.
+    unsafe extern "C" fn open(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: The caller promises it.
+        match unsafe { Self::opened(file) } {
+            Ok(()) => 0,
+            Err(e) => e.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::open`].
+    unsafe fn opened(file: *mut bindings::file) -> Result {
+        if !is_host_admin() {
+            return Err(EPERM);
+        }
+        // SAFETY: The file is being opened; `misc_open` has put the device into its private data.
+        let device = NonNull::new(unsafe { (*file).private_data }).ok_or(ENODEV)?;
+        // SAFETY: As above.
+        let this = unsafe { Self::of(device) };
+        let seen = Atomic::new(this.control.changes().count());
+        let opened = KBox::new(Opened { device, seen }, GFP_KERNEL)?;
+        // SAFETY: The file is being opened, so nobody else uses it.
+        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// `file` was opened by [`Self::open`], and nobody uses it any more.
+    unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: `open` put a box there, which nobody has taken.
+        drop(unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) });
+        0
+    }
+
+    /// # Safety
+    ///
+    /// `device` is a device of a `ControlDevice<C>` as `misc_open` has it, and a file of it is open.
+    unsafe fn of<'a>(device: NonNull<c_void>) -> &'a Self {
+        // SAFETY: That is the device of a `ControlDevice<C>`, which goes with the module only, and
+        // the open file holds the module.
+        unsafe {
+            &*container_of!(
+                Opaque::cast_from(device.as_ptr().cast::<bindings::miscdevice>()),
+                Self,
+                device
+            )
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `file` was opened by [`Self::open`], and is open for as long as the result is used.
+    unsafe fn parts<'a>(file: *mut bindings::file) -> (&'a Self, &'a Opened) {
+        // SAFETY: `open` put a box there, which stays until `release`.
+        let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
+        // SAFETY: `open` found the device.
+        (unsafe { Self::of(opened.device) }, opened)
+    }
+
+    /// # Safety
+    ///
+    /// The arguments are those of a `poll` of a file that was opened by [`Self::open`].
+    unsafe extern "C" fn poll(
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table,
+    ) -> bindings::__poll_t {
+        if !is_host_admin() {
+            return bindings::POLLERR;
+        }
+        // SAFETY: The caller promises it.
+        let (this, opened) = unsafe { Self::parts(file) };
+        let changes = this.control.changes();
+        // SAFETY: The caller promises it.
+        unsafe { changes.wait(file, table) };
+        match changes.count() == opened.seen.load(Relaxed) {
+            true => 0,
+            false => bindings::POLLIN | bindings::POLLRDNORM | bindings::POLLPRI,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `file` was opened by [`Self::open`].
+    unsafe extern "C" fn ioctl(file: *mut bindings::file, cmd: c_uint, arg: c_ulong) -> c_long {
+        // CAST: an errno.
+        let refuse = |e: Error| e.to_errno() as c_long;
+        if !is_host_admin() {
+            return refuse(EPERM);
+        }
+        // SAFETY: The caller promises it.
+        let (this, opened) = unsafe { Self::parts(file) };
+        if C::tells(cmd) {
+            // Before the state is looked at: what changes meanwhile is told once more.
+            let count = this.control.changes().count();
+            opened.seen.store(count, Relaxed);
+        }
+        // CAST: `c_ulong` is 64 bits wide on every architecture that the module is built for.
+        let arg = UserAddr::new(arg as u64);
+        match this.control.ioctl(cmd, arg) {
+            // CAST: `c_long` is at least as wide.
+            Ok(value) => value as c_long,
+            Err(e) => refuse(e),
+        }
+    }
+}
+
+#[pinned_drop]
+impl<C: Control> PinnedDrop for ControlDevice<C> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: It is registered by the type's invariant.
+        unsafe { bindings::misc_deregister(self.device.get()) };
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Folders and text files in `/proc`, for the host alone.
+//!
+//! A container's `/proc` shows these entries too, so `open` refuses (`EPERM`) a caller who is not
+//! in the initial user namespace and the initial PID namespace, and writing needs CAP_SYS_ADMIN.
+//!
+//! Removing an entry waits for the calls that are in it, and no call begins afterwards. So whoever
+//! drops a [`Folder`] must hold no lock that [`TextFile::show`] or [`TextFile::store`] takes.
+
+use super::control_device::is_host_admin;
+use crate::os_interface::base::{extra, user::UserAddr};
+use core::ptr::{null_mut, NonNull};
+use kernel::{bindings, prelude::*, seq_file::SeqFile, sync::Arc, types::ForeignOwnable};
+
+/// Longest text that can be written to a file, bytes.
+const STORE_MAX: usize = 64;
+
+/// The content of a file.
+pub trait TextFile: Send + Sync + 'static {
+    /// Prints the content; an error is what `read` then gives.
+    fn show(&self, out: &SeqFile) -> Result;
+
+    /// Takes what was written, without the white space around it. `EACCES` where the file is not to
+    /// be written, which its mode says too.
+    fn store(&self, _text: &str) -> Result {
+        Err(EACCES)
+    }
+}
+
+/// Who may do what with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody reads (mode 0444).
+    Read,
+    /// Everybody reads, the owner (root) writes (mode 0644).
+    ReadWrite,
+}
+
+/// A folder with its files. Both are removed when it is dropped, after the folders in it, each of
+/// which holds it.
+///
+/// # Invariants
+///
+/// `entry` is a folder that is registered; the data of its files are in `files`.
+pub struct Folder {
+    entry: NonNull<bindings::proc_dir_entry>,
+    files: KVec<Data>,
+    _parent: Option<Arc<Folder>>,
+}
+
+// SAFETY: The entry is only used to add to it and to remove it, which the kernel does under its own
+// lock.
+unsafe impl Send for Folder {}
+// SAFETY: As above; a shared folder cannot be changed.
+unsafe impl Sync for Folder {}
+
+impl Folder {
+    /// Makes a folder in `parent`, or in `/proc` itself. The name must be free: the kernel warns
+    /// where it is not.
+    pub fn new(parent: Option<&Arc<Folder>>, name: &CStr) -> Result<Self> {
+        let place = parent.map_or(null_mut(), |p| p.entry.as_ptr());
+        // SAFETY: The name is a string; the parent is registered by its invariant.
+        let entry = unsafe { extra::proc_mkdir(name.as_char_ptr(), place) };
+        Ok(Self {
+            entry: NonNull::new(entry).ok_or(ENOMEM)?,
+            files: KVec::new(),
+            _parent: parent.cloned(),
+        })
+    }
+
+    /// Adds a file.
+    pub fn add<F: TextFile>(&mut self, name: &CStr, access: Access, file: F) -> Result {
+        let mode = match access {
+            Access::Read => 0o444,
+            Access::ReadWrite => 0o644,
+        };
+        // INVARIANT: The data are in the list before the file exists.
+        self.files.push(Data::new(file)?, GFP_KERNEL)?;
+        let data = self.files.last().map_or(null_mut(), |d| d.pointer);
+        // SAFETY: The name is a string, the folder is registered; the operations are static and
+        // made for data of this type, which live until the folder has been removed.
+        let entry = unsafe {
+            extra::proc_create_data(
+                name.as_char_ptr(),
+                mode,
+                self.entry.as_ptr(),
+                &Operations::<F>::TABLE,
+                data,
+            )
+        };
+        if entry.is_null() {
+            self.files.pop();
+            return Err(ENOMEM);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // SAFETY: It is registered by the type's invariant. This removes the files too, and waits
+        // for the calls in them; their data are dropped after it.
+        unsafe { extra::proc_remove(self.entry.as_ptr()) };
+    }
+}
+
+/// The data of a file, of a type that only its operations know.
+///
+/// # Invariants
+///
+/// `pointer` owns what `drop` drops.
+struct Data {
+    pointer: *mut c_void,
+    drop: unsafe fn(*mut c_void),
+}
+
+impl Data {
+    fn new<F: TextFile>(file: F) -> Result<Self> {
+        // INVARIANT: `drop` takes back what `into_foreign` gave.
+        Ok(Self {
+            pointer: KBox::new(file, GFP_KERNEL)?.into_foreign(),
+            drop: Self::take_back::<F>,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// `pointer` came from `into_foreign` of a box of this type, and is not used any more.
+    unsafe fn take_back<F: TextFile>(pointer: *mut c_void) {
+        // SAFETY: The caller promises it.
+        drop(unsafe { KBox::<F>::from_foreign(pointer) });
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant, and this is the only call.
+        unsafe { (self.drop)(self.pointer) };
+    }
+}
+
+/// The operations of files with data of type `F`.
+struct Operations<F>(core::marker::PhantomData<F>);
+
+impl<F: TextFile> Operations<F> {
+    const TABLE: extra::proc_ops = extra::proc_ops {
+        proc_open: Some(Self::open),
+        proc_read: Some(bindings::seq_read),
+        proc_write: Some(Self::write),
+        proc_lseek: Some(bindings::seq_lseek),
+        proc_release: Some(bindings::single_release),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// `file` is being opened on `inode`, whose entry has data of type `F`.
+    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: No requirement.
+        if !unsafe { extra::cgpu_shim_in_initial_namespaces() } {
+            return EPERM.to_errno();
+        }
+        // SAFETY: The file is valid.
+        let access = unsafe { (*file).f_flags } & bindings::O_ACCMODE;
+        if access != bindings::O_RDONLY && !is_host_admin() {
+            return EPERM.to_errno();
+        }
+        // SAFETY: procfs keeps the entry's data in the inode; the caller promises their type.
+        unsafe { bindings::single_open(file, Some(Self::show), (*inode).i_private) }
+    }
+
+    /// # Safety
+    ///
+    /// `seq` is of a file that [`Self::open`] opened.
+    unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
+        // SAFETY: `open` passed the entry's data, which outlive every call of its operations.
+        let data = unsafe { &*(*seq).private.cast::<F>() };
+        // SAFETY: The kernel passes a valid file.
+        match data.show(unsafe { SeqFile::from_raw(seq) }) {
+            Ok(()) => 0,
+            Err(e) => e.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `file` was opened by [`Self::open`].
+    unsafe extern "C" fn write(
+        file: *mut bindings::file,
+        from: *const c_char,
+        len: usize,
+        _position: *mut bindings::loff_t,
+    ) -> isize {
+        if !is_host_admin() {
+            // CAST: an errno.
+            return EPERM.to_errno() as isize;
+        }
+        // SAFETY: procfs keeps the entry's data in the inode; the entry exists during the call.
+        let data = unsafe { &*(*(*file).f_inode).i_private.cast::<F>() };
+        // CAST: an address is as wide as `usize`, which fits `u64`.
+        let from = UserAddr::new(from.addr() as u64);
+        match store(data, from, len) {
+            // CAST: `len` is at most `STORE_MAX`.
+            Ok(()) => len as isize,
+            // CAST: an errno.
+            Err(e) => e.to_errno() as isize,
+        }
+    }
+}
+
+/// Hands what was written to the file.
+fn store<F: TextFile>(file: &F, from: UserAddr, len: usize) -> Result {
+    let mut buffer = [0; STORE_MAX];
+    let bytes = buffer.get_mut(..len).ok_or(EINVAL)?;
+    from.read(bytes)?;
+    let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
+    file.store(text.trim())
+}

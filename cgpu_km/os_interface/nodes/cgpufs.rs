@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The twins: a small filesystem whose device files show the numbers of NVIDIA's devices.
+//!
+//! CUDA refuses a device whose number is not the real one, but a node in `/dev` that shows a false
+//! number would be a hole: every tool that copies nodes by number would hand out the real GPU. So
+//! the false numbers are shown only here, by `getattr`; the file is handed to a container as a bind
+//! mount. What opens it, and what a device cgroup sees (`i_rdev`), is our own number.
+//!
+//! * There is one superblock. The host's root mounts it (`mount -t cgpufs`), user namespaces
+//!   cannot; the root folder lets only root in. A mount, also a bind mount of a single file, holds
+//!   the module.
+//! * Nothing can be made, removed, renamed or changed by a user, not even a mode: it is shared by
+//!   everybody who has it mounted. A twin's mode is 0666, as that of NVIDIA's devices: who can reach
+//!   it is decided by who has it mounted.
+//! * The files exist whether it is mounted or not. An inode holds its endpoint, not a number: a bind
+//!   mount that outlives the file opens what it always stood for, and that then says `ENODEV`.
+//!
+//! Lock order: `s_umount` of the superblock, then [`Cgpufs::tree`], then the folders' inode locks.
+//! Dropping an endpoint happens under `tree` (with its inode), so an endpoint's drop must not come
+//! back here.
+
+mod entry;
+
+use super::devices::encoded;
+use crate::os_interface::{
+    base::extra,
+    driver::backing_file::DeviceNumber,
+    files::{file_operations::open_endpoint, session::Endpoint},
+};
+use core::ptr::{null_mut, NonNull};
+use entry::{make, setattr, unmake, DIRECTORY};
+use kernel::{
+    bindings,
+    error::to_result,
+    new_mutex,
+    prelude::*,
+    str::CString,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        Arc, Mutex,
+    },
+    types::ForeignOwnable,
+};
+
+/// What `statfs` calls the filesystem ("cgpu").
+const MAGIC: usize = 0x7570_6763;
+/// Mode of a twin.
+const TWIN_MODE: bindings::umode_t = 0o666;
+/// Mode of the root folder, which no container gets to see.
+const ROOT_MODE: bindings::umode_t = 0o700;
+/// Mode of a tenant's folder.
+const FOLDER_MODE: bindings::umode_t = 0o755;
+
+/// What a twin stands for and shows.
+pub struct Twin<E: Endpoint> {
+    /// What opening it opens.
+    pub endpoint: Arc<E>,
+    /// Its number for the device cgroup: that of the honest node.
+    pub number: DeviceNumber,
+    /// The number that `stat` shows.
+    pub shown: DeviceNumber,
+}
+
+impl<E: Endpoint> Clone for Twin<E> {
+    fn clone(&self) -> Self {
+        Self {
+            endpoint: self.endpoint.clone(),
+            number: self.number,
+            shown: self.shown,
+        }
+    }
+}
+
+/// The registered filesystem; the type is removed when this is dropped.
+///
+/// # Invariants
+///
+/// It is the one that [`REGISTERED`] names, from the end of `register` on.
+#[pin_data(PinnedDrop)]
+pub struct Cgpufs<E: Endpoint> {
+    operations: bindings::file_operations,
+    #[pin]
+    tree: Mutex<Tree<E>>,
+}
+
+// SAFETY: `operations` is never changed, and the rest is a lock that may be used by any task.
+unsafe impl<E: Endpoint> Send for Cgpufs<E> {}
+// SAFETY: As above.
+unsafe impl<E: Endpoint> Sync for Cgpufs<E> {}
+
+/// Everything that is to be seen.
+///
+/// # Invariants
+///
+/// While `mounted` is not null it is our superblock, alive, and the entries of the folders and
+/// files are in it; else they are null.
+struct Tree<E: Endpoint> {
+    mounted: *mut bindings::super_block,
+    folders: KVec<Folder<E>>,
+    next_id: u64,
+}
+
+// SAFETY: The pointers are used only under the tree's lock, as its invariant says.
+unsafe impl<E: Endpoint> Send for Tree<E> {}
+
+struct Folder<E: Endpoint> {
+    name: CString,
+    entry: *mut bindings::dentry,
+    files: KVec<File<E>>,
+}
+
+struct File<E: Endpoint> {
+    id: u64,
+    name: CString,
+    twin: Twin<E>,
+    entry: *mut bindings::dentry,
+}
+
+/// A file, removed when this is dropped, and its folder with the last one. Bind mounts of it stay.
+pub struct TwinFile<E: Endpoint> {
+    fs: Arc<Cgpufs<E>>,
+    id: u64,
+}
+
+/// The `Cgpufs` that is registered, null while there is none.
+static REGISTERED: Atomic<*mut c_void> = Atomic::new(null_mut());
+
+impl<E: Endpoint> Cgpufs<E> {
+    const INODE: bindings::inode_operations = bindings::inode_operations {
+        getattr: Some(Self::getattr),
+        setattr: Some(setattr),
+        ..pin_init::zeroed()
+    };
+    const SUPER: bindings::super_operations = bindings::super_operations {
+        statfs: Some(bindings::simple_statfs),
+        drop_inode: Some(bindings::inode_just_drop),
+        evict_inode: Some(Self::evict_inode),
+        ..pin_init::zeroed()
+    };
+    /// Registers the type, under `name`. There can be one at a time; `EBUSY` else.
+    pub fn register(name: &'static CStr) -> Result<Arc<Self>> {
+        let this: Arc<Self> = Arc::pin_init(
+            pin_init!(Self {
+                operations: bindings::file_operations {
+                    owner: crate::THIS_MODULE.as_ptr(),
+                    open: Some(Self::open),
+                    ..pin_init::zeroed()
+                },
+                tree <- new_mutex!(Tree {
+                    mounted: null_mut(),
+                    folders: KVec::new(),
+                    next_id: 0,
+                }),
+            }),
+            GFP_KERNEL,
+        )?;
+        let state = Arc::as_ptr(&this).cast_mut().cast::<c_void>();
+        if REGISTERED.cmpxchg(null_mut(), state, Full).is_err() {
+            return Err(EBUSY);
+        }
+        // SAFETY: Nothing is registered, and nobody else can register anything before
+        // `REGISTERED` is empty again. On failure the drop of `this` empties it.
+        to_result(unsafe {
+            extra::cgpu_shim_register_filesystem(
+                name.as_char_ptr(),
+                Some(Self::fill_super),
+                Some(Self::kill_sb),
+            )
+        })?;
+        Ok(this)
+    }
+
+    /// Makes the file `name` in `folder`, which is made with its first file.
+    ///
+    /// `EEXIST` where there is one of this name.
+    pub fn add(self: &Arc<Self>, folder: &CStr, name: &CStr, twin: Twin<E>) -> Result<TwinFile<E>> {
+        let mut guard = self.tree.lock();
+        let tree = &mut *guard;
+        let id = tree.next_id;
+        tree.next_id += 1;
+        if !tree.folders.iter().any(|f| *f.name == *folder) {
+            let folder = Folder {
+                name: folder.to_cstring()?,
+                entry: null_mut(),
+                files: KVec::new(),
+            };
+            tree.folders.push(folder, GFP_KERNEL)?;
+        }
+        let place = tree.folders.iter_mut().find(|f| *f.name == *folder);
+        let place = place.ok_or(ENOENT)?;
+        let file = File {
+            id,
+            name: name.to_cstring()?,
+            twin,
+            entry: null_mut(),
+        };
+        let result = if place.files.iter().any(|f| *f.name == *name) {
+            Err(EEXIST)
+        } else {
+            place.files.push(file, GFP_KERNEL).map_err(Error::from)
+        };
+        let result = result.and_then(|()| match NonNull::new(tree.mounted) {
+            Some(mounted) => self.show(mounted, place),
+            None => Ok(()),
+        });
+        if let Err(e) = result {
+            tree.remove(id);
+            return Err(e);
+        }
+        drop(guard);
+        Ok(TwinFile {
+            fs: self.clone(),
+            id,
+        })
+    }
+
+    /// Makes the folder and those of its files that are not to be seen yet.
+    ///
+    /// The tree is locked, and `mounted` is the superblock in it.
+    fn show(&self, mounted: NonNull<bindings::super_block>, folder: &mut Folder<E>) -> Result {
+        // SAFETY: The superblock is alive, and has a root from `fill_super` on.
+        let root = unsafe { (*mounted.as_ptr()).s_root };
+        if folder.entry.is_null() {
+            // SAFETY: The superblock is alive; the operations are static.
+            let inode = unsafe {
+                extra::cgpu_shim_new_directory(
+                    mounted.as_ptr(),
+                    FOLDER_MODE,
+                    &raw const DIRECTORY.0,
+                )
+            };
+            // SAFETY: `root` is a folder of this superblock, the inode is a new one of it.
+            folder.entry = unsafe { make(root, &folder.name, inode) }?;
+            // SAFETY: A folder's inode; only this and the removal change its count, under the lock
+            // of the tree.
+            unsafe { bindings::inc_nlink((*root).d_inode) };
+        }
+        for file in &mut folder.files {
+            if file.entry.is_null() {
+                let inode = self.device(mounted, &file.twin)?;
+                // SAFETY: The folder is one of this superblock, the inode is a new one of it.
+                file.entry = unsafe { make(folder.entry, &file.name, inode) }?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A new inode that stands for the twin; null where there is no memory.
+    fn device(
+        &self,
+        mounted: NonNull<bindings::super_block>,
+        twin: &Twin<E>,
+    ) -> Result<*mut bindings::inode> {
+        let private = KBox::new(twin.clone(), GFP_KERNEL)?.into_foreign();
+        // SAFETY: The superblock is alive. The operations are static, and part of this, which goes
+        // with the module; `evict_inode` takes `private` back.
+        let inode = unsafe {
+            extra::cgpu_shim_new_device(
+                mounted.as_ptr(),
+                TWIN_MODE,
+                encoded(twin.number),
+                &Self::INODE,
+                &raw const self.operations,
+                private,
+            )
+        };
+        if inode.is_null() {
+            // SAFETY: No inode took it.
+            drop(unsafe { KBox::<Twin<E>>::from_foreign(private) });
+        }
+        Ok(inode)
+    }
+
+    /// The `Cgpufs` that is registered.
+    ///
+    /// # Safety
+    ///
+    /// Only in a call of the registered type's operations, and where that was registered by a
+    /// `Cgpufs<E>`.
+    unsafe fn registered<'a>() -> &'a Self {
+        // SAFETY: `register` put it there before the type was registered; it stays until after the
+        // last superblock, which holds the module.
+        unsafe { &*REGISTERED.load(Acquire).cast::<Self>() }
+    }
+
+    /// Fills a new superblock; `s_umount` is held.
+    ///
+    /// # Safety
+    ///
+    /// `sb` is a new superblock of the registered type.
+    unsafe extern "C" fn fill_super(sb: *mut bindings::super_block) -> c_int {
+        // SAFETY: A call of the registered type.
+        let this = unsafe { Self::registered() };
+        // SAFETY: The superblock is valid, and nobody else's yet.
+        let fields = unsafe { &mut *sb };
+        // Devices work here; nothing is to be executed.
+        // CAST: flags, in a word that is at least as wide; both lines.
+        fields.s_iflags &= !(bindings::SB_I_NODEV as c_ulong);
+        fields.s_iflags |= bindings::SB_I_NOEXEC as c_ulong;
+        fields.s_magic = MAGIC;
+        fields.s_blocksize = bindings::PAGE_SIZE;
+        // CAST: a number of bits.
+        fields.s_blocksize_bits = bindings::PAGE_SHIFT as u8;
+        fields.s_time_gran = 1;
+        fields.s_op = &Self::SUPER;
+        // SAFETY: The superblock is valid; the operations are static.
+        let inode =
+            unsafe { extra::cgpu_shim_new_directory(sb, ROOT_MODE, &raw const DIRECTORY.0) };
+        // SAFETY: The inode is null or a new folder of this superblock; `d_make_root` takes it,
+        // also where it fails.
+        let root = unsafe { bindings::d_make_root(inode) };
+        if root.is_null() {
+            return ENOMEM.to_errno();
+        }
+        // SAFETY: As above.
+        unsafe { (*sb).s_root = root };
+        let Some(mounted) = NonNull::new(sb) else {
+            return EINVAL.to_errno();
+        };
+        let mut guard = this.tree.lock();
+        let tree = &mut *guard;
+        // INVARIANT: It is alive until `kill_sb`, which empties this; that is called too where
+        // what follows fails.
+        tree.mounted = sb;
+        for folder in &mut tree.folders {
+            if let Err(e) = this.show(mounted, folder) {
+                return e.to_errno();
+            }
+        }
+        0
+    }
+
+    /// Removes a superblock that has no mount any more; `s_umount` is held.
+    ///
+    /// # Safety
+    ///
+    /// `sb` is a superblock of the registered type.
+    unsafe extern "C" fn kill_sb(sb: *mut bindings::super_block) {
+        // SAFETY: A call of the registered type.
+        let this = unsafe { Self::registered() };
+        let mut tree = this.tree.lock();
+        if tree.mounted == sb {
+            // INVARIANT: All pointers into it are forgotten before it goes.
+            tree.mounted = null_mut();
+            for folder in &mut tree.folders {
+                folder.entry = null_mut();
+                for file in &mut folder.files {
+                    file.entry = null_mut();
+                }
+            }
+        }
+        drop(tree);
+        // SAFETY: `sb` was made as an anonymous superblock, and is removed once.
+        unsafe { bindings::kill_anon_super(sb) };
+    }
+
+    /// # Safety
+    ///
+    /// `inode` is one of this filesystem, and nobody uses it any more.
+    unsafe extern "C" fn evict_inode(inode: *mut bindings::inode) {
+        // SAFETY: The inode is valid, and going; its pages (there are none) must go first.
+        unsafe { bindings::truncate_inode_pages_final(&raw mut (*inode).i_data) };
+        // SAFETY: As above; this is the last thing that is done with it here.
+        unsafe { bindings::clear_inode(inode) };
+        // SAFETY: Nobody else uses the inode's data any more.
+        let private = unsafe { core::mem::replace(&mut (*inode).i_private, null_mut()) };
+        if !private.is_null() {
+            // SAFETY: Only twins have such data, and this is the only place that takes them back.
+            drop(unsafe { KBox::<Twin<E>>::from_foreign(private) });
+        }
+    }
+
+    /// `stat` of a twin: the number of NVIDIA's device.
+    ///
+    /// # Safety
+    ///
+    /// `path` is a twin, `stat` a valid place.
+    unsafe extern "C" fn getattr(
+        idmap: *mut bindings::mnt_idmap,
+        path: *const bindings::path,
+        stat: *mut bindings::kstat,
+        mask: u32,
+        _flags: c_uint,
+    ) -> c_int {
+        // SAFETY: The caller holds the path.
+        let inode = unsafe { (*(*path).dentry).d_inode };
+        // SAFETY: The inode is a twin's: it has these data until it is evicted.
+        let twin = unsafe { &*(*inode).i_private.cast::<Twin<E>>() };
+        // SAFETY: The arguments are those of this operation.
+        unsafe { bindings::generic_fillattr(idmap, mask, inode, stat) };
+        // SAFETY: `stat` is a valid place.
+        unsafe { (*stat).rdev = encoded(twin.shown) };
+        0
+    }
+
+    /// `open` of a twin. It leaves the file to the session, which installs its own operations.
+    ///
+    /// # Safety
+    ///
+    /// `file` is being opened on `inode`, which is a twin's.
+    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: A twin's inode has these data until it is evicted, and `file` holds it.
+        let endpoint = unsafe { (*(*inode).i_private.cast::<Twin<E>>()).endpoint.clone() };
+        // SAFETY: The caller promises that `file` is being opened on `inode`; its operations are
+        // those of the inode, which stay as long as the module.
+        match unsafe { open_endpoint(inode, file, &endpoint) } {
+            Ok(()) => 0,
+            Err(e) => e.to_errno(),
+        }
+    }
+}
+
+#[pinned_drop]
+impl<E: Endpoint> PinnedDrop for Cgpufs<E> {
+    fn drop(self: Pin<&mut Self>) {
+        let me: *const Self = &*self;
+        if REGISTERED.load(Relaxed) == me.cast_mut().cast() {
+            // SAFETY: `register` registered it; where that failed, this does nothing.
+            unsafe { extra::cgpu_shim_unregister_filesystem() };
+            REGISTERED.store(null_mut(), Release);
+        }
+    }
+}
+
+impl<E: Endpoint> Tree<E> {
+    /// Removes a file, and its folder with the last one.
+    fn remove(&mut self, id: u64) {
+        let Some(place) = self
+            .folders
+            .iter()
+            .position(|folder| folder.files.iter().any(|f| f.id == id))
+        else {
+            return self.remove_empty();
+        };
+        if let Some(folder) = self.folders.get_mut(place) {
+            if let Some(at) = folder.files.iter().position(|f| f.id == id) {
+                if let Ok(file) = folder.files.remove(at) {
+                    // SAFETY: An entry that is not null is alive, by the tree's invariant.
+                    unsafe { unmake(file.entry) };
+                }
+            }
+        }
+        self.remove_empty();
+    }
+
+    fn remove_empty(&mut self) {
+        while let Some(place) = self.folders.iter().position(|f| f.files.is_empty()) {
+            if let Ok(folder) = self.folders.remove(place) {
+                // SAFETY: An entry that is not null is alive, by the tree's invariant.
+                unsafe { unmake(folder.entry) };
+            }
+        }
+    }
+}
+
+impl<E: Endpoint> Drop for TwinFile<E> {
+    fn drop(&mut self) {
+        self.fs.tree.lock().remove(self.id);
+    }
+}

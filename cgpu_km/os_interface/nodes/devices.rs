@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The honest nodes: character devices with numbers of our own in devtmpfs.
+//!
+//! One region of minors, one `cdev` and one class (`/sys/class/cgpu`) serve them all. A number
+//! stands for one endpoint and is never given to another while the module is loaded: a copy of a
+//! node that somebody made finds nothing once its endpoint is gone, never a stranger's. Numbers are
+//! the caller's to choose, below [`MINORS`].
+//!
+//! These are the numbers for a device cgroup. What a container sees is the twin in
+//! [`cgpufs`](super::cgpufs), which shares the number and shows another.
+
+use crate::os_interface::{
+    base::extra,
+    driver::backing_file::DeviceNumber,
+    files::{file_operations::open_endpoint, session::Endpoint},
+};
+use core::ptr::NonNull;
+use kernel::{
+    bindings, container_of,
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::Arc,
+    types::Opaque,
+    xarray::{AllocKind, XArray},
+};
+
+/// Minors of the region: all that one major number has.
+pub const MINORS: u32 = 1 << bindings::MINORBITS;
+
+/// Owner and group may open a node (they are root, until udev or an administrator says otherwise).
+const MODE: bindings::umode_t = 0o660;
+
+/// The region, and which endpoint each number stands for.
+///
+/// # Invariants
+///
+/// `cdev` is registered for all of `region`, with `operations` as its operations.
+#[pin_data(PinnedDrop)]
+pub struct Nodes<E: Endpoint> {
+    #[pin]
+    cdev: Opaque<bindings::cdev>,
+    operations: bindings::file_operations,
+    #[pin]
+    endpoints: XArray<Arc<E>>,
+    class: Class,
+    region: Region,
+}
+
+// SAFETY: What is behind the pointers is never changed after the registration, or is behind the
+// kernel's own locks; the endpoints may be used by any task.
+unsafe impl<E: Endpoint> Send for Nodes<E> {}
+// SAFETY: As above.
+unsafe impl<E: Endpoint> Sync for Nodes<E> {}
+
+impl<E: Endpoint> Nodes<E> {
+    /// Takes a major number and makes the class. No node exists yet.
+    pub fn register() -> Result<Arc<Self>> {
+        let region = Region::new()?;
+        let class = Class::new()?;
+        let first = region.0;
+        // INVARIANT: `cdev` is the last field that is initialized.
+        Arc::pin_init(
+            try_pin_init!(&this in Self {
+                operations: bindings::file_operations {
+                    owner: crate::THIS_MODULE.as_ptr(),
+                    open: Some(Self::open),
+                    ..pin_init::zeroed()
+                },
+                endpoints <- XArray::new(AllocKind::Alloc),
+                class,
+                region,
+                cdev <- Opaque::try_ffi_init(|cdev: *mut bindings::cdev| {
+                    // SAFETY: `this` is the pinned place; `operations` was written above.
+                    let operations = unsafe { &raw const (*this.as_ptr()).operations };
+                    // SAFETY: `cdev` is a place that stays; the operations stay as long.
+                    unsafe { bindings::cdev_init(cdev, operations) };
+                    // SAFETY: As above.
+                    unsafe { (*cdev).owner = crate::THIS_MODULE.as_ptr() };
+                    // SAFETY: It was just initialized, and the numbers are ours.
+                    to_result(unsafe { bindings::cdev_add(cdev, first, MINORS) })
+                }),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The number of the node with this minor.
+    pub fn number(&self, minor: u32) -> DeviceNumber {
+        DeviceNumber {
+            major: self.region.0 >> bindings::MINORBITS,
+            minor,
+        }
+    }
+
+    /// Makes `/dev/<name>` with this minor, standing for `endpoint`.
+    ///
+    /// `EINVAL` where the minor is not below [`MINORS`], `EEXIST` where it or the name is in use.
+    pub fn add(self: &Arc<Self>, minor: u32, name: &CStr, endpoint: Arc<E>) -> Result<Node<E>> {
+        if minor >= MINORS {
+            return Err(EINVAL);
+        }
+        // The table is filled first: udev may open the node at once.
+        {
+            let mut endpoints = self.endpoints.lock();
+            if endpoints.get(index(minor)).is_some() {
+                return Err(EEXIST);
+            }
+            endpoints.store(index(minor), endpoint, GFP_KERNEL)?;
+        }
+        // Its drop undoes what was done so far.
+        let mut node = Node {
+            nodes: self.clone(),
+            minor,
+            is_shown: false,
+        };
+        // SAFETY: The class is registered; the format takes one string, and `name` is one.
+        from_err_ptr(unsafe {
+            bindings::device_create(
+                self.class.0.as_ptr(),
+                core::ptr::null_mut(),
+                self.region.0 | minor,
+                core::ptr::null_mut(),
+                c"%s".as_char_ptr(),
+                name.as_char_ptr(),
+            )
+        })?;
+        node.is_shown = true;
+        Ok(node)
+    }
+
+    fn endpoint(&self, minor: u32) -> Option<Arc<E>> {
+        self.endpoints.lock().get(index(minor)).map(Into::into)
+    }
+
+    /// `open` of every node. It leaves the file to the session, which installs its own operations.
+    ///
+    /// # Safety
+    ///
+    /// Only for the `cdev` of a `Nodes<E>`: `file` is being opened on `inode`, which is of it.
+    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+        // SAFETY: The inode is valid; `chrdev_open` put the device there and holds it.
+        let cdev = unsafe { extra::cgpu_shim_node_cdev(inode) };
+        // SAFETY: The caller promises that the device lies in a `Nodes<E>`; that goes only with the
+        // module, which `chrdev_open` holds.
+        let this = unsafe { &*container_of!(Opaque::cast_from(cdev), Self, cdev) };
+        // SAFETY: The inode is valid.
+        let minor = unsafe { (*inode).i_rdev } & (MINORS - 1);
+        let Some(endpoint) = this.endpoint(minor) else {
+            return ENODEV.to_errno();
+        };
+        // SAFETY: The caller promises that `file` is being opened on `inode`; its operations are
+        // those of the device.
+        match unsafe { open_endpoint(inode, file, &endpoint) } {
+            Ok(()) => 0,
+            Err(e) => e.to_errno(),
+        }
+    }
+}
+
+#[pinned_drop]
+impl<E: Endpoint> PinnedDrop for Nodes<E> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: It is registered by the type's invariant. No file is open: such a file holds the
+        // module, and the nodes go with the module only.
+        unsafe { bindings::cdev_del(self.cdev.get()) };
+    }
+}
+
+/// A node, removed when this is dropped. Whoever made a copy of it then finds no device behind it.
+pub struct Node<E: Endpoint> {
+    nodes: Arc<Nodes<E>>,
+    minor: u32,
+    is_shown: bool,
+}
+
+impl<E: Endpoint> Node<E> {
+    /// Its number.
+    pub fn number(&self) -> DeviceNumber {
+        self.nodes.number(self.minor)
+    }
+}
+
+impl<E: Endpoint> Drop for Node<E> {
+    fn drop(&mut self) {
+        if self.is_shown {
+            // SAFETY: `Nodes::add` made the device, and only this removes it.
+            unsafe {
+                bindings::device_destroy(
+                    self.nodes.class.0.as_ptr(),
+                    self.nodes.region.0 | self.minor,
+                )
+            };
+        }
+        // The endpoint is dropped when the lock, under which nothing may sleep, is not held.
+        let endpoint = self.nodes.endpoints.lock().remove(index(self.minor));
+        drop(endpoint);
+    }
+}
+
+/// A number as the kernel writes it.
+pub(super) const fn encoded(number: DeviceNumber) -> bindings::dev_t {
+    number.major << bindings::MINORBITS | number.minor
+}
+
+/// The place of a minor in the table.
+fn index(minor: u32) -> usize {
+    // CAST: `usize` has at least 32 bits on every architecture that has Rust in the kernel.
+    minor as usize
+}
+
+/// Numbers that were reserved; the first one.
+struct Region(bindings::dev_t);
+
+impl Region {
+    fn new() -> Result<Self> {
+        let mut first = 0;
+        // SAFETY: `first` is a valid place, the name a static string.
+        to_result(unsafe {
+            bindings::alloc_chrdev_region(&mut first, 0, MINORS, c"cgpu".as_char_ptr())
+        })?;
+        Ok(Self(first))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: `new` reserved these numbers.
+        unsafe { bindings::unregister_chrdev_region(self.0, MINORS) };
+    }
+}
+
+/// The class of the nodes.
+struct Class(NonNull<bindings::class>);
+
+impl Class {
+    fn new() -> Result<Self> {
+        // SAFETY: The name is a static string.
+        let class = from_err_ptr(unsafe { bindings::class_create(c"cgpu".as_char_ptr()) })?;
+        let class = NonNull::new(class).ok_or(ENOMEM)?;
+        // SAFETY: The class was just made, and has no device that would ask for a mode.
+        unsafe { (*class.as_ptr()).devnode = Some(devnode) };
+        Ok(Self(class))
+    }
+}
+
+impl Drop for Class {
+    fn drop(&mut self) {
+        // SAFETY: `new` made it; its devices are gone, since each of them holds the `Nodes`.
+        unsafe { bindings::class_destroy(self.0.as_ptr()) };
+    }
+}
+
+/// Tells devtmpfs the mode of a node.
+///
+/// # Safety
+///
+/// `mode` is null or a valid place.
+unsafe extern "C" fn devnode(
+    _device: *const bindings::device,
+    mode: *mut bindings::umode_t,
+) -> *mut c_char {
+    // SAFETY: The caller promises that it is valid where it is not null.
+    if let Some(mode) = unsafe { mode.as_mut() } {
+        *mode = MODE;
+    }
+    core::ptr::null_mut()
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The scratch of the calling task's address space: found, or made and mapped.
+
+use super::{
+    pool::{Pool, Stage},
+    table, window,
+};
+use kernel::{
+    mm::MmWithUser,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Release},
+        Arc,
+    },
+};
+
+/// The pool of `mm`, the current task's address space, and where its mapping is.
+pub(super) fn current(mm: &MmWithUser) -> Result<(Arc<Pool>, usize)> {
+    loop {
+        let pool = table::find_or_insert(mm)?;
+        if let Some(base) = base_of(&pool)? {
+            return Ok((pool, base));
+        }
+    }
+}
+
+/// The address of a pool's mapping, which is made if it is not there yet. `None` if the pool is dead
+/// and another one is to be made.
+fn base_of(pool: &Arc<Pool>) -> Result<Option<usize>> {
+    let base = pool.base.load(Acquire);
+    if base != 0 {
+        return Ok(Some(base));
+    }
+    let mut stage = pool.stage.lock();
+    let made = match *stage {
+        Stage::Dead => return Ok(None),
+        Stage::Made => match pool.base.load(Acquire) {
+            // Nothing can take a sealed mapping away; if something did, start anew.
+            0 => Ok(None),
+            base => return Ok(Some(base)),
+        },
+        Stage::New => window::make(pool).map(Some),
+    };
+    if let Ok(Some(base)) = made {
+        *stage = Stage::Made;
+        pool.base.store(base, Release);
+    } else {
+        *stage = Stage::Dead;
+        drop(stage);
+        table::remove(pool);
+    }
+    made
+}
