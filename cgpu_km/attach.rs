@@ -34,7 +34,7 @@ use crate::{
     os_interface::{
         rmapi::{KernelClient, Missing},
         shared_page::DriverPage,
-        BackingFile, DeviceNumber, Frame, Route, Worker,
+        BackingFile, CallRoute, DeviceNumber, Frame, Worker,
     },
     uapi::{self, put_text, Cause},
 };
@@ -239,7 +239,7 @@ pub fn shared_data(
     let rm = Rm::new(&control, driver.tables)?;
     let mut device = [0; nv0080::SIZE];
     nv0080::DEVICE_ID.set(&mut device, facts.device_instance);
-    let route = Route::Worker(worker);
+    let route = CallRoute::Worker(worker);
     rm.alloc(rm.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
     let mut subdevice = [0; nv2080::SIZE];
     rm.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
@@ -248,7 +248,13 @@ pub fn shared_data(
     let size = usize::try_from(size).map_err(|_| EINVAL)?;
     let mut params = KVec::from_elem(0, size, GFP_KERNEL)?;
     let class = RM_USER_SHARED_DATA.0;
-    let (status, _) = rm.try_alloc(SUBDEVICE, SHARED_DATA, class, &mut params, Route::Caller)?;
+    let (status, _) = rm.try_alloc(
+        SUBDEVICE,
+        SHARED_DATA,
+        class,
+        &mut params,
+        CallRoute::Caller,
+    )?;
     if status == Some(NvStatus::NV_ERR_NOT_SUPPORTED.0) {
         return Ok(None);
     }
@@ -324,7 +330,7 @@ impl Rm<'_> {
 
         let mut device = [0; nv0080::SIZE];
         nv0080::DEVICE_ID.set(&mut device, device_instance);
-        let route = Route::Worker(&worker);
+        let route = CallRoute::Worker(&worker);
         self.alloc(self.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
         let asked = self.examine_device(&worker);
         let freed = self.free(DEVICE);
@@ -357,7 +363,7 @@ impl Rm<'_> {
     fn examine_device(&self, worker: &Worker) -> Result<Told, Failure> {
         let missing = Cause::DriverMissing;
         let mut subdevice = [0; nv2080::SIZE];
-        let route = Route::Worker(worker);
+        let route = CallRoute::Worker(worker);
         self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
 
         let mut memory = self.params(fb::FB_GET_INFO_V2.0)?;

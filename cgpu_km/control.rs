@@ -6,22 +6,23 @@
 //! [`crate::os_interface::control_device`].
 
 mod compute;
+mod records;
 
 use crate::{
     dispatch::rebalance,
     failure::Failure,
     nvidia::{capability::Capabilities, tables::Tables},
     os_interface::{
-        control_device::{read_record, write_record, Control},
+        control_device::{write_record, Control},
         Changes, UserAddr,
     },
     policy::{AuditRecord, CallKind, ManagedMode, Reason},
-    registry::{Gpu, Instance, Overcommit, Registry, ShareTerms, Wish, VERSION},
-    uapi::{self, put_text, request, Cause, Reserved},
+    registry::{HostGpu, InstanceWish, Overcommit, Registry, ShareTerms, TenantInstance, VERSION},
+    uapi::{self, put_text, request, Cause},
 };
-use core::mem::size_of;
 use kernel::{alloc::KVVec, prelude::*, str::CString, sync::Arc};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+use records::{check_size, fill_list, read, read_list, write_list};
+use zerocopy::FromZeros;
 
 /// The commands, on the registry.
 pub struct Commands(Arc<Registry>);
@@ -94,7 +95,7 @@ impl Commands {
 
     fn create(&self, at: UserAddr) -> Result<(), Failure> {
         let mut create: uapi::InstanceCreate = read(at)?;
-        let instance = self.0.create(&Wish {
+        let instance = self.0.create(&InstanceWish {
             name: create.key.name,
             gpu_minor: create.key.gpu_minor,
             weight: create.weight,
@@ -165,57 +166,6 @@ impl Control for Commands {
     }
 }
 
-/// A caller's record whose reserved fields are zero.
-fn read<T: FromBytes + IntoBytes + Reserved>(at: UserAddr) -> Result<T, Failure> {
-    let record: T = read_record(at)?;
-    if record.is_clean() {
-        Ok(record)
-    } else {
-        Err(Cause::Malformed.into())
-    }
-}
-
-/// A caller's list of records of type `T`.
-fn read_list<T>(at: UserAddr) -> Result<uapi::List, Failure> {
-    let list: uapi::List = read(at)?;
-    check_size::<T>(&list).map(|()| list)
-}
-
-/// Whether a list is one of records of type `T`. The size is asked for so that a tool of another version
-/// is told, not misled.
-fn check_size<T>(list: &uapi::List) -> Result<(), Failure> {
-    match usize::try_from(list.record_size).ok() == Some(size_of::<T>()) {
-        true => Ok(()),
-        false => Err(Cause::Malformed.into()),
-    }
-}
-
-/// Gives the caller as many records as there is room for, and says how many there are.
-fn write_list<T: IntoBytes + Immutable>(
-    at: UserAddr,
-    mut list: uapi::List,
-    records: &[T],
-) -> Result<(), Failure> {
-    fill_list(&mut list, records)?;
-    Ok(write_record(at, &list)?)
-}
-
-/// The same but for the list itself, which may be part of a larger record.
-fn fill_list<T: IntoBytes + Immutable>(
-    list: &mut uapi::List,
-    records: &[T],
-) -> Result<(), Failure> {
-    list.count = u32::try_from(records.len()).map_err(|_| EOVERFLOW)?;
-    let room = usize::try_from(list.capacity).unwrap_or(usize::MAX);
-    let mut to = UserAddr::new(list.records);
-    for record in records.iter().take(room) {
-        write_record(to, record)?;
-        // CAST: the size of a record.
-        to = to.offset(size_of::<T>() as u64);
-    }
-    Ok(())
-}
-
 /// What an instance is asked to be for.
 fn capabilities(bits: u32) -> Result<Capabilities, Failure> {
     let capabilities = Capabilities::from_bits(bits);
@@ -266,7 +216,7 @@ fn managed_mode(number: u32) -> Result<ManagedMode, Failure> {
     ManagedMode::from_number(number).ok_or(Cause::Malformed.into())
 }
 
-fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
+fn gpu_record(gpu: &HostGpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     let facts = gpu.facts();
     let mut record = uapi::Gpu::new_zeroed();
     record.minor = facts.minor;
@@ -290,7 +240,7 @@ fn gpu_record(gpu: &Gpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
 }
 
 /// An instance as it is now; one that was destroyed this very moment has nothing any more.
-fn instance_record(instance: &Instance) -> uapi::Instance {
+fn instance_record(instance: &TenantInstance) -> uapi::Instance {
     let mut record = uapi::Instance::new_zeroed();
     record.key.name = *instance.tenant().name();
     record.key.gpu_minor = instance.gpu().facts().minor;

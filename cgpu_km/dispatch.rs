@@ -6,10 +6,10 @@ mod endpoint;
 
 use crate::{
     nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
-    os_interface::{self, Caller, HeldFile, Mapping, Pages, Printed, Shown, Unmapped},
+    os_interface::{self, CallRoute, Caller, HeldFile, ProgramMapping, Pages, Printed, Shown, Unmapped},
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Host, Part, Role, Route, Session, UserAddr},
-    registry::{Endpoint, File, Tenant, Unbalanced},
+    registry::{TenantNode, TenantFile, Tenant, Unbalanced},
 };
 use kernel::prelude::*;
 
@@ -20,7 +20,7 @@ struct TenantCall<'a, C> {
     caller: C,
 }
 
-impl Held for HeldFile<Endpoint> {
+impl Held for HeldFile<TenantNode> {
     fn session(&self) -> Session {
         session(self.file())
     }
@@ -32,7 +32,7 @@ impl TenantCall<'_, &Caller<'_>> {
         &self,
         request: u32,
         parts: &mut [Part<'_>],
-        route: os_interface::Route<'_>,
+        route: CallRoute<'_>,
     ) -> Result<i32, Errno> {
         let answer = self.caller.forward(request, parts, route);
         answer.map_err(errno)
@@ -85,10 +85,10 @@ impl<C> Host for TenantCall<'_, C> {
 }
 
 impl Call for TenantCall<'_, &Caller<'_>> {
-    type Held = HeldFile<Endpoint>;
+    type Held = HeldFile<TenantNode>;
 
-    fn hold(&mut self, descriptor: i32) -> Option<HeldFile<Endpoint>> {
-        let held = HeldFile::<Endpoint>::of(self.caller, descriptor)?;
+    fn hold(&mut self, descriptor: i32) -> Option<HeldFile<TenantNode>> {
+        let held = HeldFile::<TenantNode>::of(self.caller, descriptor)?;
         let is_own = core::ptr::eq::<Tenant>(&**held.file().tenant(), self.tenant);
         is_own.then_some(held)
     }
@@ -97,22 +97,20 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         &mut self,
         request: u32,
         parts: &mut [Part<'_>],
-        file: FileAt<'_, HeldFile<Endpoint>>,
+        file: FileAt<'_, HeldFile<TenantNode>>,
     ) -> Result<i32, Errno> {
         // The last instance was destroyed while the call was under way.
         let worker = self.tenant.any_worker().ok_or(Errno::EINVAL)?;
         let descriptor = file.file.at(file.part, file.offset);
-        let route = os_interface::Route::Holding(&worker, descriptor);
+        let route = CallRoute::Holding(&worker, descriptor);
         self.pass(request, parts, route)
     }
 
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
-        let from = os_interface::UserAddr::new(from.0);
         self.caller.read(from, into).map_err(errno)
     }
 
     fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno> {
-        let to = os_interface::UserAddr::new(to.0);
         self.caller.write(to, from).map_err(errno)
     }
 
@@ -123,11 +121,11 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         route: Route,
     ) -> Result<i32, Errno> {
         match route {
-            Route::Caller => self.pass(request, parts, os_interface::Route::Caller),
+            Route::Caller => self.pass(request, parts, CallRoute::Caller),
             Route::Worker(gpu) => {
                 // The instance was destroyed while the call was under way.
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
-                self.pass(request, parts, os_interface::Route::Worker(&worker))
+                self.pass(request, parts, CallRoute::Worker(&worker))
             }
             Route::Unseen => {
                 // The instance was destroyed while the call was under way.
@@ -138,7 +136,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
     }
 
     fn unmap(&mut self, base: u64, length: u64) {
-        let gone = self.caller.unmap(os_interface::UserAddr::new(base), length);
+        let gone = self.caller.unmap(UserAddr(base), length);
         // The task is being killed: its memory goes with it.
         gone.unwrap_or(());
     }
@@ -203,29 +201,29 @@ fn errno(error: Error) -> Errno {
 }
 
 /// What an open file is to the proxy.
-fn session(file: &File) -> Session {
+fn session(file: &TenantFile) -> Session {
     Session {
         file: file.id(),
         role: match file.endpoint() {
-            Endpoint::Gpu(instance) => Role::Gpu(instance.gpu().id()),
-            Endpoint::Control(_) => Role::Control,
-            Endpoint::Uvm(_) => Role::Uvm,
+            TenantNode::Gpu(instance) => Role::Gpu(instance.gpu().id()),
+            TenantNode::Control(_) => Role::Control,
+            TenantNode::Uvm(_) => Role::Uvm,
         },
     }
 }
 
 /// Runs an ioctl on a proxied file.
 fn ioctl(
-    file: &File,
+    file: &TenantFile,
     caller: &mut Caller<'_>,
     request: u32,
-    argument: os_interface::UserAddr,
+    argument: UserAddr,
 ) -> Result<i32> {
     let mut call = TenantCall {
         tenant: file.tenant(),
         caller: &*caller,
     };
-    let answer = proxy::ioctl(&mut call, &session(file), request, UserAddr(argument.get()));
+    let answer = proxy::ioctl(&mut call, &session(file), request, argument);
     answer.map_err(|Errno(errno)| Error::from_errno(-errno))
 }
 
@@ -233,9 +231,9 @@ fn ioctl(
 /// of managed memory (`uvm_mem_map_cpu_user()` of a semaphore pool, uvm_mem.c), whose pages come
 /// with faults.
 fn mapped<'a>(
-    file: &File,
+    file: &TenantFile,
     tenant: &Tenant,
-    made: &Mapping,
+    made: &ProgramMapping,
     pages: &Pages<'_>,
 ) -> Result<Shown<'a>> {
     if pages.first().is_some() {
@@ -252,7 +250,7 @@ fn mapped<'a>(
 }
 
 /// Before the program gets the address of a mapping that [`mapped`] said this of.
-fn settle(file: &File, caller: &mut Caller<'_>, made: &Mapping, late: bool) {
+fn settle(file: &TenantFile, caller: &mut Caller<'_>, made: &ProgramMapping, late: bool) {
     let tenant = file.tenant();
     let mut call = TenantCall {
         tenant,
@@ -262,9 +260,9 @@ fn settle(file: &File, caller: &mut Caller<'_>, made: &Mapping, late: bool) {
 }
 
 /// A mapping of a tenant's file, or a part of one, is gone.
-fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
+fn unmapped(file: &TenantFile, gone: &ProgramMapping, how: Unmapped) {
     // Of a program that has ended, the driver keeps the memory until the file is closed.
-    if let (Endpoint::Uvm(tenant), Unmapped::ByProgram) = (file.endpoint(), how) {
+    if let (TenantNode::Uvm(tenant), Unmapped::ByProgram) = (file.endpoint(), how) {
         let (base, length) = (gone.start.get(), gone.length);
         tenant.with_accounting(|accounting| accounting.unmap_managed(file.id(), base, length));
     }

@@ -26,19 +26,19 @@ mod nodes;
 mod scratch;
 pub mod vector;
 
+pub use crate::proxy::UserAddr;
 pub use base::{
     clock,
     frame::Frame,
     printed::Printed,
     random::random,
     thread,
-    user::UserAddr,
-    wait::{OwnTurn, Turn},
+    wait::{OwnTurn, TaskTurn},
 };
 pub use calls::{
     caller::Caller,
     open_file::OpenFile,
-    worker::{QueueKey, Route, Worker},
+    worker::{CallRoute, QueueKey, Worker},
 };
 pub use driver::{
     backing_file::{BackingFile, DeviceNumber},
@@ -46,7 +46,7 @@ pub use driver::{
 };
 pub use files::{
     held::HeldFile,
-    mapping::{Mapping, Pages, Shown, Unmapped},
+    mapping::{Pages, ProgramMapping, Shown, Unmapped},
     session::Endpoint,
 };
 pub use gate::{doorbell::Doorbell, Gate};

@@ -27,27 +27,27 @@ use crate::{
     dispatch::rebalance,
     failure::Failure,
     os_interface::{
-        procfs::{Access, Folder, TextFile},
+        procfs::{Access, ProcFolder, TextFile},
         Printed,
     },
     policy::sched::Policy,
-    registry::{Gpu, Instance, Overcommit, VERSION},
+    registry::{HostGpu, Overcommit, TenantInstance, VERSION},
     uapi,
 };
 use core::{num::IntErrorKind, str::FromStr};
 use kernel::{prelude::*, seq_file::SeqFile, seq_print, str::CString, sync::Arc};
 
 /// Makes `/proc/cgpu_km`.
-pub fn root() -> Result<Folder> {
-    let mut folder = Folder::new(None, c"cgpu_km")?;
-    folder.add(c"version", Access::Read, Version)?;
+pub fn root() -> Result<ProcFolder> {
+    let mut folder = ProcFolder::new(None, c"cgpu_km")?;
+    folder.add(c"version", Access::Read, ModuleVersion)?;
     Ok(folder)
 }
 
 /// Makes the folder of a GPU.
-pub fn gpu_folder(root: &Arc<Folder>, gpu: &Arc<Gpu>) -> Result<Folder> {
+pub fn gpu_folder(root: &Arc<ProcFolder>, gpu: &Arc<HostGpu>) -> Result<ProcFolder> {
     let name = CString::try_from_fmt(fmt!("{}", gpu.facts().minor))?;
-    let mut folder = Folder::new(Some(root), &name)?;
+    let mut folder = ProcFolder::new(Some(root), &name)?;
     folder.add(c"policy", Access::ReadWrite, Compute(gpu.clone()))?;
     folder.add(c"max_inst", Access::ReadWrite, MaxInstances(gpu.clone()))?;
     folder.add(c"prio_ratio", Access::ReadWrite, PriorityRatio(gpu.clone()))?;
@@ -57,11 +57,14 @@ pub fn gpu_folder(root: &Arc<Folder>, gpu: &Arc<Gpu>) -> Result<Folder> {
 }
 
 /// Makes the folder of an instance in that of its GPU.
-pub fn instance_folder(gpu: &Arc<Folder>, instance: &Arc<Instance>) -> Result<Folder> {
+pub fn instance_folder(
+    gpu: &Arc<ProcFolder>,
+    instance: &Arc<TenantInstance>,
+) -> Result<ProcFolder> {
     let name = instance.tenant().name().as_str().ok_or(EINVAL)?;
     let name = CString::try_from_fmt(fmt!("{name}"))?;
-    let mut folder = Folder::new(Some(gpu), &name)?;
-    folder.add(c"id", Access::Read, Id(instance.clone()))?;
+    let mut folder = ProcFolder::new(Some(gpu), &name)?;
+    folder.add(c"id", Access::Read, InstanceNumber(instance.clone()))?;
     folder.add(c"memsize", Access::ReadWrite, MemSize(instance.clone()))?;
     folder.add(c"meminfo", Access::Read, MemInfo(instance.clone()))?;
     folder.add(c"weight", Access::ReadWrite, Weight(instance.clone()))?;
@@ -92,9 +95,9 @@ fn switch(text: &str) -> Result<bool> {
     }
 }
 
-struct Version;
+struct ModuleVersion;
 
-impl TextFile for Version {
+impl TextFile for ModuleVersion {
     fn show(&self, out: &SeqFile) -> Result {
         seq_print!(out, "{VERSION}\n");
         Ok(())
@@ -102,7 +105,7 @@ impl TextFile for Version {
 }
 
 /// The compute policy, by number.
-struct Compute(Arc<Gpu>);
+struct Compute(Arc<HostGpu>);
 
 impl TextFile for Compute {
     fn show(&self, out: &SeqFile) -> Result {
@@ -117,7 +120,7 @@ impl TextFile for Compute {
     }
 }
 
-struct MaxInstances(Arc<Gpu>);
+struct MaxInstances(Arc<HostGpu>);
 
 impl TextFile for MaxInstances {
     fn show(&self, out: &SeqFile) -> Result {
@@ -140,7 +143,7 @@ fn out_of_range(failure: Failure) -> Failure {
     }
 }
 
-struct PriorityRatio(Arc<Gpu>);
+struct PriorityRatio(Arc<HostGpu>);
 
 impl TextFile for PriorityRatio {
     fn show(&self, out: &SeqFile) -> Result {
@@ -156,7 +159,7 @@ impl TextFile for PriorityRatio {
     }
 }
 
-struct GpuStatus(Arc<Gpu>);
+struct GpuStatus(Arc<HostGpu>);
 
 impl TextFile for GpuStatus {
     fn show(&self, out: &SeqFile) -> Result {
@@ -178,7 +181,7 @@ impl TextFile for GpuStatus {
     }
 }
 
-struct FreeWeight(Arc<Gpu>);
+struct FreeWeight(Arc<HostGpu>);
 
 impl TextFile for FreeWeight {
     fn show(&self, out: &SeqFile) -> Result {
@@ -187,16 +190,16 @@ impl TextFile for FreeWeight {
     }
 }
 
-struct Id(Arc<Instance>);
+struct InstanceNumber(Arc<TenantInstance>);
 
-impl TextFile for Id {
+impl TextFile for InstanceNumber {
     fn show(&self, out: &SeqFile) -> Result {
         seq_print!(out, "{}\n", self.0.id());
         Ok(())
     }
 }
 
-struct MemSize(Arc<Instance>);
+struct MemSize(Arc<TenantInstance>);
 
 impl TextFile for MemSize {
     fn show(&self, out: &SeqFile) -> Result {
@@ -211,7 +214,7 @@ impl TextFile for MemSize {
     }
 }
 
-struct MemInfo(Arc<Instance>);
+struct MemInfo(Arc<TenantInstance>);
 
 impl TextFile for MemInfo {
     fn show(&self, out: &SeqFile) -> Result {
@@ -223,7 +226,7 @@ impl TextFile for MemInfo {
     }
 }
 
-struct Weight(Arc<Instance>);
+struct Weight(Arc<TenantInstance>);
 
 impl TextFile for Weight {
     fn show(&self, out: &SeqFile) -> Result {
@@ -238,7 +241,7 @@ impl TextFile for Weight {
     }
 }
 
-struct Suspended(Arc<Instance>);
+struct Suspended(Arc<TenantInstance>);
 
 impl TextFile for Suspended {
     fn show(&self, out: &SeqFile) -> Result {
@@ -253,7 +256,7 @@ impl TextFile for Suspended {
     }
 }
 
-struct HighPriority(Arc<Instance>);
+struct HighPriority(Arc<TenantInstance>);
 
 impl TextFile for HighPriority {
     fn show(&self, out: &SeqFile) -> Result {
@@ -268,7 +271,7 @@ impl TextFile for HighPriority {
     }
 }
 
-struct Status(Arc<Instance>);
+struct Status(Arc<TenantInstance>);
 
 impl TextFile for Status {
     fn show(&self, out: &SeqFile) -> Result {

@@ -29,20 +29,20 @@ mod instance;
 mod shared_data;
 mod tenant;
 
-pub use endpoint::{Endpoint, File};
-pub use gpu::{Gpu, Overcommit};
-pub use instance::{Instance, Unbalanced};
+pub use endpoint::{TenantFile, TenantNode};
+pub use gpu::{HostGpu, Overcommit};
+pub use instance::{TenantInstance, Unbalanced};
 pub use tenant::{ShareTerms, Tenant};
 
 use crate::{
     attach::{self, Driver},
     failure::Failure,
     os_interface::{
-        cgpufs::{Cgpufs, Twin, TwinFile},
-        devices::{Node, Nodes, MINORS},
-        procfs::Folder,
+        cgpufs::{Cgpufs, ProxyNode, ProxyNodeFile},
+        devices::{HostNode, HostNodes, MINORS},
+        procfs::ProcFolder,
         rmapi::KernelClient,
-        BackingFile, Changes, Gate, Turn, Worker,
+        BackingFile, Changes, Gate, TaskTurn, Worker,
     },
     uapi::{self, Cause, Name},
 };
@@ -53,7 +53,7 @@ use kernel::{
     str::CString,
     sync::{Arc, Mutex},
 };
-use tenant::{Condition, Door, OpenGpu, Share};
+use tenant::{Condition, Door, OpenGpu, TenantShare};
 
 /// The module's version.
 pub const VERSION: &str = "0.1.0";
@@ -73,11 +73,11 @@ pub struct Settings {
 /// Makes the folders in `/proc`, whose files read the registry and stand above it.
 pub struct Views {
     /// The folder of the module.
-    pub root: fn() -> Result<Folder>,
+    pub root: fn() -> Result<ProcFolder>,
     /// The folder of a GPU, in that of the module.
-    pub gpu: fn(&Arc<Folder>, &Arc<Gpu>) -> Result<Folder>,
+    pub gpu: fn(&Arc<ProcFolder>, &Arc<HostGpu>) -> Result<ProcFolder>,
     /// The folder of an instance, in that of its GPU.
-    pub instance: fn(&Arc<Folder>, &Arc<Instance>) -> Result<Folder>,
+    pub instance: fn(&Arc<ProcFolder>, &Arc<TenantInstance>) -> Result<ProcFolder>,
 }
 
 /// All there is.
@@ -85,12 +85,12 @@ pub struct Views {
 pub struct Registry {
     #[pin]
     admin: Mutex<Admin>,
-    nodes: Arc<Nodes<Endpoint>>,
-    twins: Arc<Cgpufs<Endpoint>>,
-    proc_root: Arc<Folder>,
+    nodes: Arc<HostNodes<TenantNode>>,
+    proxy_nodes: Arc<Cgpufs<TenantNode>>,
+    proc_root: Arc<ProcFolder>,
     settings: Settings,
     changes: Arc<Changes>,
-    clients: Arc<Turn>,
+    clients: Arc<TaskTurn>,
 }
 
 struct Admin {
@@ -106,8 +106,8 @@ struct Admin {
 
 /// A GPU and its folder in `/proc`.
 struct GpuRecord {
-    gpu: Arc<Gpu>,
-    folder: Arc<Folder>,
+    gpu: Arc<HostGpu>,
+    folder: Arc<ProcFolder>,
 }
 
 /// A tenant and what is to be seen of it.
@@ -120,35 +120,35 @@ struct TenantRecord {
 /// An instance and what is to be seen of it.
 struct InstanceRecord {
     _faces: InstanceFaces,
-    instance: Arc<Instance>,
+    instance: Arc<TenantInstance>,
 }
 
-/// The nodes and twins of a tenant.
+/// The nodes and proxy_nodes of a tenant.
 struct TenantFaces {
-    control: Node<Endpoint>,
-    uvm: Node<Endpoint>,
-    _control_twin: TwinFile<Endpoint>,
-    _uvm_twin: TwinFile<Endpoint>,
+    control: HostNode<TenantNode>,
+    uvm: HostNode<TenantNode>,
+    _control_proxy: ProxyNodeFile<TenantNode>,
+    _uvm_proxy: ProxyNodeFile<TenantNode>,
 }
 
-/// The node, the twin and the `/proc` folder of an instance.
+/// The node, the proxy_node and the `/proc` folder of an instance.
 struct InstanceFaces {
-    _folder: Folder,
-    _twin: TwinFile<Endpoint>,
-    _node: Node<Endpoint>,
+    _folder: ProcFolder,
+    _proxy_node: ProxyNodeFile<TenantNode>,
+    _node: HostNode<TenantNode>,
 }
 
 /// Where a new instance goes.
-struct Place {
+struct NewInstance {
     id: u32,
     terms: ShareTerms,
-    gpu: Arc<Gpu>,
-    folder: Arc<Folder>,
+    gpu: Arc<HostGpu>,
+    folder: Arc<ProcFolder>,
     gate: Arc<Gate>,
 }
 
 /// What is asked for with a new instance.
-pub struct Wish {
+pub struct InstanceWish {
     /// Its name.
     pub name: Name,
     /// The GPU's minor.
@@ -164,11 +164,11 @@ pub struct Wish {
 impl Registry {
     /// Registers nodes, filesystem and `/proc` folder; there is nothing in them yet.
     pub fn new(settings: Settings) -> Result<Arc<Self>> {
-        let nodes = Nodes::register()?;
-        let twins = Cgpufs::register(c"cgpufs")?;
+        let nodes = HostNodes::register()?;
+        let proxy_nodes = Cgpufs::register(c"cgpufs")?;
         let proc_root = Arc::new((settings.views.root)()?, GFP_KERNEL)?;
         let changes = Changes::new()?;
-        let clients = Turn::new()?;
+        let clients = TaskTurn::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 admin <- new_mutex!(Admin {
@@ -179,7 +179,7 @@ impl Registry {
                     next_tenant: 0,
                 }),
                 nodes,
-                twins,
+                proxy_nodes,
                 proc_root,
                 settings,
                 changes,
@@ -201,7 +201,7 @@ impl Registry {
 
     /// The GPUs, each with the number of its instances and the bytes charged to them. Asks the driver
     /// if nothing holds it.
-    pub fn gpus(&self, mut each: impl FnMut(&Gpu, u32, u64) -> Result) -> Result<(), Failure> {
+    pub fn gpus(&self, mut each: impl FnMut(&HostGpu, u32, u64) -> Result) -> Result<(), Failure> {
         let mut admin = self.admin.lock();
         self.attach(&mut admin)?;
         for record in &admin.gpus {
@@ -223,7 +223,7 @@ impl Registry {
     }
 
     /// A GPU, by the minor number of its node.
-    pub fn gpu(&self, minor: u32) -> Result<Arc<Gpu>, Failure> {
+    pub fn gpu(&self, minor: u32) -> Result<Arc<HostGpu>, Failure> {
         let mut admin = self.admin.lock();
         self.attach(&mut admin)?;
         let record = admin.gpu(minor).ok_or(Cause::NoSuchGpu)?;
@@ -231,7 +231,10 @@ impl Registry {
     }
 
     /// Works on every instance.
-    pub fn instances(&self, mut each: impl FnMut(&Instance) -> Result) -> Result<(), Failure> {
+    pub fn instances(
+        &self,
+        mut each: impl FnMut(&TenantInstance) -> Result,
+    ) -> Result<(), Failure> {
         let admin = self.admin.lock();
         for instance in admin.instances() {
             each(instance)?;
@@ -241,12 +244,12 @@ impl Registry {
 
     /// The instance of this name on this GPU, or on the only one that has it for
     /// [`uapi::GPU_ANY`].
-    pub fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<Instance>, Failure> {
+    pub fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<TenantInstance>, Failure> {
         Ok(self.admin.lock().find(name, gpu_minor)?)
     }
 
     /// Makes an instance.
-    pub fn create(&self, wish: &Wish) -> Result<Arc<Instance>, Failure> {
+    pub fn create(&self, wish: &InstanceWish) -> Result<Arc<TenantInstance>, Failure> {
         let text = wish.name.as_str().ok_or(Cause::BadName)?;
         if uapi::RESERVED_NAMES.contains(&text) {
             return Err(Cause::BadName.into());
@@ -268,7 +271,7 @@ impl Registry {
         gpu.allot(id, wish.terms.limit, wish.weight, wish.overcommit, &gate)?;
         // From here on the number is used up: a node may be seen, whatever becomes of it.
         admin.next_instance += 1;
-        let place = Place {
+        let place = NewInstance {
             id,
             terms: wish.terms,
             gpu,
@@ -289,8 +292,8 @@ impl Registry {
         &self,
         admin: &mut Admin,
         name: &Name,
-        place: &Place,
-    ) -> Result<Arc<Instance>, Failure> {
+        place: &NewInstance,
+    ) -> Result<Arc<TenantInstance>, Failure> {
         let opened = admin.open_gpu(&place.gpu)?;
         admin.introduce(&place.gpu, &opened)?;
         if !admin.tenants.iter().any(|r| r.tenant.name() == name) {
@@ -333,26 +336,26 @@ impl Registry {
             self.changes.clone(),
             self.clients.clone(),
         )?;
-        let control = Arc::new(Endpoint::Control(tenant.clone()), GFP_KERNEL)?;
-        let uvm = Arc::new(Endpoint::Uvm(tenant.clone()), GFP_KERNEL)?;
+        let control = Arc::new(TenantNode::Control(tenant.clone()), GFP_KERNEL)?;
+        let uvm = Arc::new(TenantNode::Uvm(tenant.clone()), GFP_KERNEL)?;
         let text = name.as_str().ok_or(Cause::BadName)?;
         let folder = CString::try_from_fmt(fmt!("{text}"))?;
         let control_name = CString::try_from_fmt(fmt!("cgpu-{text}-ctl"))?;
         let uvm_name = CString::try_from_fmt(fmt!("cgpu-{text}-uvm"))?;
-        let control_twin = Twin {
+        let control_proxy = ProxyNode {
             endpoint: control.clone(),
             number: self.nodes.number(control_minor),
             shown: control_shown,
         };
-        let uvm_twin = Twin {
+        let uvm_proxy = ProxyNode {
             endpoint: uvm.clone(),
             number: self.nodes.number(uvm_minor),
             shown: uvm_shown,
         };
         let show = || -> Result<TenantFaces> {
             Ok(TenantFaces {
-                _control_twin: self.twins.add(&folder, c"nvidiactl", control_twin)?,
-                _uvm_twin: self.twins.add(&folder, c"nvidia-uvm", uvm_twin)?,
+                _control_proxy: self.proxy_nodes.add(&folder, c"nvidiactl", control_proxy)?,
+                _uvm_proxy: self.proxy_nodes.add(&folder, c"nvidia-uvm", uvm_proxy)?,
                 control: self.nodes.add(control_minor, &control_name, control)?,
                 uvm: self.nodes.add(uvm_minor, &uvm_name, uvm)?,
             })
@@ -368,9 +371,9 @@ impl Registry {
     fn make_instance(
         &self,
         record: &mut TenantRecord,
-        place: &Place,
+        place: &NewInstance,
         opened: OpenGpu,
-    ) -> Result<Arc<Instance>, Failure> {
+    ) -> Result<Arc<TenantInstance>, Failure> {
         record.instances.reserve(1, GFP_KERNEL)?;
         let tenant = record.tenant.clone();
         let (id, gpu) = (place.id, &place.gpu);
@@ -379,17 +382,18 @@ impl Registry {
             control: record.faces.control.number(),
             uvm: record.faces.uvm.number(),
         };
-        let instance = Instance::new(id, gpu.clone(), tenant.clone(), nodes, place.gate.clone());
+        let instance =
+            TenantInstance::new(id, gpu.clone(), tenant.clone(), nodes, place.gate.clone());
         let instance = Arc::new(instance, GFP_KERNEL)?;
-        let endpoint = Arc::new(Endpoint::Gpu(instance.clone()), GFP_KERNEL)?;
-        let twin = Twin {
+        let endpoint = Arc::new(TenantNode::Gpu(instance.clone()), GFP_KERNEL)?;
+        let proxy_node = ProxyNode {
             endpoint,
             number: nodes.own,
             shown: opened.backing.number(),
         };
-        let share = Share::new(id, gpu.clone(), opened);
+        let share = TenantShare::new(id, gpu.clone(), opened);
         tenant.add(share, &place.terms)?;
-        match self.show_instance(&instance, twin, &place.folder) {
+        match self.show_instance(&instance, proxy_node, &place.folder) {
             Ok(faces) => {
                 let record_of_it = InstanceRecord {
                     _faces: faces,
@@ -408,19 +412,21 @@ impl Registry {
     /// Makes what is to be seen of an instance.
     fn show_instance(
         &self,
-        instance: &Arc<Instance>,
-        twin: Twin<Endpoint>,
-        gpu_folder: &Arc<Folder>,
+        instance: &Arc<TenantInstance>,
+        proxy_node: ProxyNode<TenantNode>,
+        gpu_folder: &Arc<ProcFolder>,
     ) -> Result<InstanceFaces> {
         let id = instance.id();
         let text = instance.tenant().name().as_str().ok_or(EINVAL)?;
         let folder_name = CString::try_from_fmt(fmt!("{text}"))?;
-        let twin_name = CString::try_from_fmt(fmt!("nvidia{}", twin.shown.minor))?;
+        let proxy_name = CString::try_from_fmt(fmt!("nvidia{}", proxy_node.shown.minor))?;
         let node_name = CString::try_from_fmt(fmt!("cgpu{id}"))?;
-        let endpoint = twin.endpoint.clone();
+        let endpoint = proxy_node.endpoint.clone();
         Ok(InstanceFaces {
             _folder: (self.settings.views.instance)(gpu_folder, instance)?,
-            _twin: self.twins.add(&folder_name, &twin_name, twin)?,
+            _proxy_node: self
+                .proxy_nodes
+                .add(&folder_name, &proxy_name, proxy_node)?,
             _node: self.nodes.add(id, &node_name, endpoint)?,
         })
     }
@@ -464,7 +470,7 @@ impl Registry {
             if admin.gpus.iter().any(|record| record.gpu.facts() == facts) {
                 continue;
             }
-            let gpu = Gpu::new(facts.clone())?;
+            let gpu = HostGpu::new(facts.clone())?;
             let folder = (self.settings.views.gpu)(&self.proc_root, &gpu)?;
             let folder = Arc::new(folder, GFP_KERNEL)?;
             // In the order of their minors, by insertion: core's sort can panic.
@@ -483,7 +489,7 @@ impl Registry {
 }
 
 impl Admin {
-    fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
+    fn instances(&self) -> impl Iterator<Item = &Arc<TenantInstance>> {
         let records = self
             .tenants
             .iter()
@@ -495,7 +501,7 @@ impl Admin {
         self.gpus.iter().find(|r| r.gpu.facts().minor == minor)
     }
 
-    fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<Instance>, Cause> {
+    fn find(&self, name: &Name, gpu_minor: u32) -> Result<Arc<TenantInstance>, Cause> {
         name.as_str().ok_or(Cause::BadName)?;
         let mut named = self.instances().filter(|i| i.tenant().name() == name);
         if gpu_minor == uapi::GPU_ANY {
@@ -524,7 +530,7 @@ impl Admin {
     /// Gives the conductor of a GPU that is open the driver's kernel interface, if it has none yet.
     /// Without one there is no instance: what the driver tells the kernel alone keeps tenants apart
     /// (see SECURITY.md), and channels cannot be switched.
-    fn introduce(&self, gpu: &Gpu, opened: &OpenGpu) -> Result<(), Failure> {
+    fn introduce(&self, gpu: &HostGpu, opened: &OpenGpu) -> Result<(), Failure> {
         let Some(driver) = self.driver.filter(|_| gpu.conductor().driver().is_none()) else {
             return Ok(());
         };
@@ -548,7 +554,7 @@ impl Admin {
     }
 
     /// Takes the driver's kernel interface from the conductor of a GPU without instances.
-    fn part(&self, gpu: &Arc<Gpu>) -> Option<Arc<KernelClient>> {
+    fn part(&self, gpu: &Arc<HostGpu>) -> Option<Arc<KernelClient>> {
         match self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
             true => None,
             false => gpu.conductor().release(),
@@ -556,7 +562,7 @@ impl Admin {
     }
 
     /// A GPU's device and what hangs on its being open: what is there already, or all anew.
-    fn open_gpu(&self, gpu: &Gpu) -> Result<OpenGpu, Failure> {
+    fn open_gpu(&self, gpu: &HostGpu) -> Result<OpenGpu, Failure> {
         let mut tenants = self.tenants.iter();
         if let Some(opened) = tenants.find_map(|r| r.tenant.opened(gpu)) {
             return Ok(opened);

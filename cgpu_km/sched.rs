@@ -24,7 +24,7 @@ use crate::{
     os_interface::{
         clock::now,
         rmapi::KernelClient,
-        thread::{Alarm, Task},
+        thread::{Alarm, ThreadTask},
         Gate,
     },
     policy::{
@@ -303,7 +303,7 @@ impl Conductor {
     }
 }
 
-impl Task for Conductor {
+impl ThreadTask for Conductor {
     fn run(&self) {
         let mut channels = List::new();
         if channels.reserve(SWITCH_MAX).is_err() {

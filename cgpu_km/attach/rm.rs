@@ -9,7 +9,7 @@ use crate::{
         nvos::{self, nvos00, nvos33, nvos54, nvos64},
         tables::Tables,
     },
-    os_interface::{BackingFile, Route},
+    os_interface::{BackingFile, CallRoute},
     proxy::{Part, PointerAt},
     uapi::Cause,
 };
@@ -27,14 +27,14 @@ pub(super) fn escape(
     argument: &mut [u8],
 ) -> Result<(), Failure> {
     let parts = &mut [Part::argument(argument)];
-    forward(file, escape, parts, Route::Caller)
+    forward(file, escape, parts, CallRoute::Caller)
 }
 
 fn forward(
     file: &BackingFile,
     escape: Escape,
     parts: &mut [Part<'_>],
-    route: Route<'_>,
+    route: CallRoute<'_>,
 ) -> Result<(), Failure> {
     let size = parts.first().map_or(0, |part| part.bytes.len());
     let code = nvos::request_code(escape.nr(), size).ok_or(EINVAL)?;
@@ -62,7 +62,7 @@ impl<'a> Rm<'a> {
             tables,
             client: 0,
         };
-        this.client = this.alloc(0, 0, NV01_ROOT, &mut [], Route::Caller)?;
+        this.client = this.alloc(0, 0, NV01_ROOT, &mut [], CallRoute::Caller)?;
         Ok(this)
     }
 
@@ -73,7 +73,7 @@ impl<'a> Rm<'a> {
         object: u32,
         class: u32,
         params: &mut [u8],
-        route: Route<'_>,
+        route: CallRoute<'_>,
     ) -> Result<u32, Failure> {
         let (status, handle) = self.try_alloc(parent, object, class, params, route)?;
         check(status)?;
@@ -87,7 +87,7 @@ impl<'a> Rm<'a> {
         object: u32,
         class: u32,
         params: &mut [u8],
-        route: Route<'_>,
+        route: CallRoute<'_>,
     ) -> Result<(Option<u32>, u32), Failure> {
         let mut outer = [0; nvos64::SIZE];
         nvos64::H_ROOT.set(&mut outer, self.client);
@@ -144,7 +144,7 @@ impl<'a> Rm<'a> {
             Part::argument(&mut outer),
             Part::pointed(params, argument(nvos54::PARAMS.offset())),
         ];
-        forward(self.control, Escape::RmControl, parts, Route::Caller)?;
+        forward(self.control, Escape::RmControl, parts, CallRoute::Caller)?;
         check(nvos54::STATUS.get(&outer))
     }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The commands about compute time.
 
-use super::{read, read_list, write_list};
+use super::records::{read, read_list, write_list};
 use crate::{
     failure::Failure,
     os_interface::{clock::now, UserAddr},
     policy::sched::{Mechanisms, Rules},
-    registry::{Gpu, Instance, Registry},
+    registry::{HostGpu, Registry, TenantInstance},
     uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
 };
 use kernel::{alloc::KVVec, prelude::*};
@@ -76,7 +76,7 @@ fn rules(wish: uapi::GpuSetCompute) -> Result<impl FnOnce(&mut Rules), Failure> 
     })
 }
 
-fn gpu_record(gpu: &Gpu) -> uapi::GpuCompute {
+fn gpu_record(gpu: &HostGpu) -> uapi::GpuCompute {
     let conductor = gpu.conductor();
     let (rules, view) = (conductor.rules(), conductor.view());
     let mut record = uapi::GpuCompute::new_zeroed();
@@ -105,7 +105,7 @@ fn bits(can: Mechanisms) -> u32 {
     .fold(0, |all, (is, bit)| if is { all | bit } else { all })
 }
 
-fn instance_record(instance: &Instance) -> Option<uapi::InstanceCompute> {
+fn instance_record(instance: &TenantInstance) -> Option<uapi::InstanceCompute> {
     let served = instance.served()?;
     let mut record = uapi::InstanceCompute::new_zeroed();
     record.key.name = *instance.tenant().name();

@@ -5,16 +5,16 @@
 use super::{ioctl, mapped, settle, unmapped};
 use crate::{
     os_interface::{
-        self, BackingFile, Caller, Doorbell, Gate, Mapping, OpenFile, Pages, QueueKey, Shown,
-        Unmapped, UserAddr,
+        self, BackingFile, Caller, Doorbell, Gate, OpenFile, Pages, ProgramMapping, QueueKey,
+        Shown, Unmapped, UserAddr,
     },
     policy::sched::InstanceId,
-    registry::{Endpoint, File},
+    registry::{TenantFile, TenantNode},
 };
 use kernel::{prelude::*, sync::Arc};
 
-impl os_interface::Endpoint for Endpoint {
-    type File = File;
+impl os_interface::Endpoint for TenantNode {
+    type File = TenantFile;
 
     fn backing(&self) -> Result<Arc<BackingFile>> {
         Self::backing(self)
@@ -24,26 +24,30 @@ impl os_interface::Endpoint for Endpoint {
         self.tenant().queue()
     }
 
-    fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<File> {
+    fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
         Self::open(self, handle)
     }
 
-    fn ioctl(file: &File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32> {
+    fn ioctl(file: &TenantFile, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32> {
         ioctl(file, call, cmd, arg)
     }
 
-    fn gate(file: &File) -> Option<&Arc<Gate>> {
+    fn gate(file: &TenantFile) -> Option<&Arc<Gate>> {
         match file.endpoint() {
             Self::Gpu(instance) => Some(instance.gate()),
             Self::Control(_) | Self::Uvm(_) => None,
         }
     }
 
-    fn doorbell(file: &File) -> Option<&Doorbell> {
+    fn doorbell(file: &TenantFile) -> Option<&Doorbell> {
         file.doorbell()
     }
 
-    fn mapped<'a>(file: &'a File, made: &Mapping, pages: &Pages<'_>) -> Result<Shown<'a>> {
+    fn mapped<'a>(
+        file: &'a TenantFile,
+        made: &ProgramMapping,
+        pages: &Pages<'_>,
+    ) -> Result<Shown<'a>> {
         match file.endpoint() {
             Self::Gpu(instance) => {
                 // While the GPU sleeps there are no pages, and it is not known what they will be.
@@ -69,22 +73,22 @@ impl os_interface::Endpoint for Endpoint {
         }
     }
 
-    fn rang(file: &File) {
+    fn rang(file: &TenantFile) {
         if let Self::Gpu(instance) = file.endpoint() {
             let conductor = instance.gpu().conductor();
             conductor.rang(InstanceId(instance.id()));
         }
     }
 
-    fn settle(file: &File, call: &mut Caller<'_>, made: &Mapping, late: bool) {
+    fn settle(file: &TenantFile, call: &mut Caller<'_>, made: &ProgramMapping, late: bool) {
         settle(file, call, made, late);
     }
 
-    fn unmapped(file: &File, gone: &Mapping, how: Unmapped) {
+    fn unmapped(file: &TenantFile, gone: &ProgramMapping, how: Unmapped) {
         unmapped(file, gone, how);
     }
 
-    fn release(file: File) {
+    fn release(file: TenantFile) {
         file.close();
     }
 }

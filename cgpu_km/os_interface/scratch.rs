@@ -46,7 +46,7 @@
 //! 2. A fault takes no lock but that of its page table: it reads atomics and pages that are set once.
 //! 3. `close` runs under `mmap_lock` and takes the lock of a table shard. So nothing that faults or
 //!    takes `mmap_lock` runs under a shard's lock; it is a spin lock, held for list operations.
-//! 4. A pool's [`Stage`](pool::Pool) is locked before `mmap_lock` (by `vm_mmap`), never by a callback.
+//! 4. A pool's [`PoolStage`](pool::Pool) is locked before `mmap_lock` (by `vm_mmap`), never by a callback.
 //! 5. The driver does not copy to or from user memory with `mmap_lock` held; it never could.
 
 mod current;

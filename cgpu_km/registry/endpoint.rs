@@ -2,9 +2,9 @@
 //! What a node of a tenant stands for, and its open files.
 
 use super::{
-    instance::Instance,
+    instance::TenantInstance,
     shared_data::SharedData,
-    tenant::{Door, State, Tenant},
+    tenant::{Door, Tenant, TenantState},
 };
 use crate::{
     os_interface::{
@@ -26,16 +26,16 @@ use kernel::{
 static NEXT_FILE: Atomic<u64> = Atomic::new(0);
 
 /// What a node stands for.
-pub enum Endpoint {
+pub enum TenantNode {
     /// The GPU of an instance.
-    Gpu(Arc<Instance>),
+    Gpu(Arc<TenantInstance>),
     /// The control device, for a tenant.
     Control(Arc<Tenant>),
     /// The UVM device, for a tenant.
     Uvm(Arc<Tenant>),
 }
 
-impl Endpoint {
+impl TenantNode {
     /// Whose it is.
     pub fn tenant(&self) -> &Arc<Tenant> {
         match self {
@@ -50,9 +50,9 @@ impl Endpoint {
         self.door(&mut state).ok_or(ENODEV)?.backing()
     }
 
-    /// Opens a file of it; `ENODEV` once it is destroyed. [`File::close`] is called for what this
+    /// Opens a file of it; `ENODEV` once it is destroyed. [`TenantFile::close`] is called for what this
     /// returns.
-    pub fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<File> {
+    pub fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
         let mut state = self.tenant().state.lock();
         let id = FileId(NEXT_FILE.fetch_add(1, Relaxed));
         let is_uvm = matches!(**self, Self::Uvm(_));
@@ -64,7 +64,7 @@ impl Endpoint {
             // Room was made above.
             let _ = state.uvm_files.push_within_capacity((id, handle.clone()));
         }
-        Ok(File {
+        Ok(TenantFile {
             id,
             endpoint: self.clone(),
             shared_data: SetOnce::new(),
@@ -73,7 +73,7 @@ impl Endpoint {
     }
 
     /// Its door; `None` once it is destroyed.
-    fn door<'a>(&self, state: &'a mut State) -> Option<&'a mut Door> {
+    fn door<'a>(&self, state: &'a mut TenantState) -> Option<&'a mut Door> {
         match self {
             Self::Gpu(instance) => Some(&mut state.share_mut(instance.id())?.door),
             Self::Control(_) => Some(&mut state.control),
@@ -83,9 +83,9 @@ impl Endpoint {
 }
 
 /// An open file of a node.
-pub struct File {
+pub struct TenantFile {
     id: FileId,
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<TenantNode>,
     /// The page that it maps in the place of the driver's shared data, once it has done so.
     shared_data: SetOnce<Shadow<SharedData>>,
     /// The client whose doorbell it maps in the place of the driver's, once it is to do so. While
@@ -93,14 +93,14 @@ pub struct File {
     doorbell: SetOnce<Arc<KernelClient>>,
 }
 
-impl File {
+impl TenantFile {
     /// Its number, never used twice.
     pub fn id(&self) -> FileId {
         self.id
     }
 
     /// What it was opened on.
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &TenantNode {
         &self.endpoint
     }
 
@@ -111,7 +111,7 @@ impl File {
 
     /// Has it show the module's own doorbell of its GPU, if there is one.
     pub fn show_doorbell(&self) {
-        if let Endpoint::Gpu(instance) = self.endpoint() {
+        if let TenantNode::Gpu(instance) = self.endpoint() {
             let driver = instance.gpu().conductor().driver();
             if let Some(driver) = driver.filter(|driver| driver.doorbell().is_some()) {
                 // It may do so already.

@@ -23,7 +23,7 @@ use kernel::{
 
 /// A GPU of this host.
 #[pin_data]
-pub struct Gpu {
+pub struct HostGpu {
     facts: GpuFacts,
     /// Runs the conductor.
     thread: Thread<Conductor>,
@@ -53,7 +53,7 @@ pub enum Overcommit {
     Refused,
 }
 
-impl Gpu {
+impl HostGpu {
     /// A GPU without instances.
     pub(super) fn new(facts: GpuFacts) -> Result<Arc<Self>> {
         let conductor = Conductor::new()?;

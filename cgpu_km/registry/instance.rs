@@ -2,7 +2,7 @@
 //! An instance: a tenant's share of one GPU, as the host's root sees and changes it.
 
 use super::{
-    gpu::{Gpu, Overcommit},
+    gpu::{HostGpu, Overcommit},
     tenant::Tenant,
 };
 use crate::{
@@ -52,9 +52,9 @@ impl Unbalanced<'_> {
 }
 
 /// A tenant's share of one GPU.
-pub struct Instance {
+pub struct TenantInstance {
     id: u32,
-    gpu: Arc<Gpu>,
+    gpu: Arc<HostGpu>,
     tenant: Arc<Tenant>,
     nodes: InstanceNodes,
     /// Before the registers that its programs map.
@@ -72,10 +72,10 @@ pub struct InstanceNodes {
     pub uvm: DeviceNumber,
 }
 
-impl Instance {
+impl TenantInstance {
     pub(super) fn new(
         id: u32,
-        gpu: Arc<Gpu>,
+        gpu: Arc<HostGpu>,
         tenant: Arc<Tenant>,
         nodes: InstanceNodes,
         gate: Arc<Gate>,
@@ -95,7 +95,7 @@ impl Instance {
     }
 
     /// Its GPU.
-    pub fn gpu(&self) -> &Arc<Gpu> {
+    pub fn gpu(&self) -> &Arc<HostGpu> {
         &self.gpu
     }
 
@@ -188,7 +188,7 @@ impl Instance {
     }
 
     /// Changes its priority, or whether it is kept off the GPU. (Its weight is changed by
-    /// [`Instance::set_weight`].)
+    /// [`TenantInstance::set_weight`].)
     pub fn set_terms(&self, change: impl FnOnce(&mut Terms)) -> Result<(), Failure> {
         let conductor = self.gpu.conductor();
         Ok(conductor.set_terms(InstanceId(self.id), change)?)

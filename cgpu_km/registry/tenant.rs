@@ -2,16 +2,16 @@
 //! A tenant: what everything of one name has in common.
 //!
 //! A tenant is a name: its instances, one on a GPU, share one control and one UVM node, since a
-//! program has one of each for all its GPUs. Everything that changes is in one [`State`] per tenant:
+//! program has one of each for all its GPUs. Everything that changes is in one [`TenantState`] per tenant:
 //! who may open what, how many files are open, and the accounting. So "is it in use?" and "take it away"
 //! are one step, and no file can be opened in between.
 
-use super::gpu::Gpu;
+use super::gpu::HostGpu;
 use crate::{
     nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
     os_interface::{
         self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, Frame, OpenFile,
-        OwnTurn, QueueKey, Turn, Worker,
+        OwnTurn, QueueKey, TaskTurn, Worker,
     },
     policy::{sched::InstanceId, Accounting, ContextCost, FileId, GpuId, ManagedMode},
     uapi::{Cause, Name},
@@ -31,15 +31,15 @@ pub struct Tenant {
     /// Told when a share comes to be over its limit, or no longer is.
     changes: Arc<Changes>,
     /// Of all tenants: who makes a client of the driver's.
-    clients: Arc<Turn>,
+    clients: Arc<TaskTurn>,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<TenantState>,
 }
 
 /// What changes of a tenant.
-pub(super) struct State {
+pub(super) struct TenantState {
     pub(super) accounting: Accounting,
     /// [`Accounting::over_changes`] and [`Accounting::boost_changes`] of which those who wait for them were told.
     over_told: u64,
@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) control: Door,
     pub(super) uvm: Door,
     /// In the order of the GPUs' minors.
-    shares: KVec<Share>,
+    shares: KVec<TenantShare>,
     /// Open files of the UVM node, for calls on them from elsewhere.
     pub(super) uvm_files: KVec<(FileId, OpenFile)>,
 }
@@ -60,9 +60,9 @@ pub(super) struct Door {
 }
 
 /// What an instance adds to its tenant: a GPU.
-pub(super) struct Share {
+pub(super) struct TenantShare {
     instance: u32,
-    gpu: Arc<Gpu>,
+    gpu: Arc<HostGpu>,
     worker: Arc<Worker>,
     shared_data: Option<Arc<DriverPage>>,
     card: Card,
@@ -96,7 +96,7 @@ pub(super) struct OpenGpu {
 /// What was taken from a tenant. It is to be dropped without any lock: files are closed, and the
 /// last one of a GPU ends its worker.
 pub(super) struct Withdrawn {
-    _share: Share,
+    _share: TenantShare,
     _control: Option<Arc<BackingFile>>,
     _uvm: Option<Arc<BackingFile>>,
 }
@@ -143,8 +143,8 @@ impl Door {
     }
 }
 
-impl Share {
-    pub(super) fn new(instance: u32, gpu: Arc<Gpu>, opened: OpenGpu) -> Self {
+impl TenantShare {
+    pub(super) fn new(instance: u32, gpu: Arc<HostGpu>, opened: OpenGpu) -> Self {
         Self {
             instance,
             gpu,
@@ -165,7 +165,7 @@ impl Tenant {
         control: Door,
         uvm: Door,
         changes: Arc<Changes>,
-        clients: Arc<Turn>,
+        clients: Arc<TaskTurn>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -174,7 +174,7 @@ impl Tenant {
                 tables,
                 changes,
                 clients,
-                state <- new_mutex!(State {
+                state <- new_mutex!(TenantState {
                     accounting: Accounting::with_seed(os_interface::random()),
                     over_told: 0,
                     boosts_told: 0,
@@ -215,7 +215,7 @@ impl Tenant {
 
     /// Works on all that changes, and tells who waits for it where a share has come to be over its limit
     /// by that, or no longer is.
-    pub(super) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with_state<R>(&self, work: impl FnOnce(&mut TenantState) -> R) -> R {
         let mut state = self.state.lock();
         let result = work(&mut state);
         let over = state.accounting.over_changes();
@@ -320,13 +320,13 @@ impl Tenant {
     }
 
     /// Whether one of its instances is on this GPU.
-    pub(super) fn has(&self, gpu: &Gpu) -> bool {
+    pub(super) fn has(&self, gpu: &HostGpu) -> bool {
         let state = self.state.lock();
         state.shares.iter().any(|s| s.gpu.id() == gpu.id())
     }
 
     /// Adds a share with these terms.
-    pub(super) fn add(&self, share: Share, terms: &ShareTerms) -> Result {
+    pub(super) fn add(&self, share: TenantShare, terms: &ShareTerms) -> Result {
         let mut state = self.state.lock();
         state.shares.reserve(1, GFP_KERNEL)?;
         let (gpu, accounting) = (share.gpu.id(), &mut state.accounting);
@@ -394,7 +394,7 @@ impl Tenant {
     }
 
     /// The same of one of its GPUs.
-    pub(super) fn opened(&self, gpu: &Gpu) -> Option<OpenGpu> {
+    pub(super) fn opened(&self, gpu: &HostGpu) -> Option<OpenGpu> {
         let state = self.state.lock();
         let share = state.shares.iter().find(|s| s.gpu.id() == gpu.id())?;
         Some(OpenGpu {
@@ -406,14 +406,14 @@ impl Tenant {
     }
 }
 
-impl State {
+impl TenantState {
     /// The share of an instance; `None` once it is destroyed.
-    pub(super) fn share(&self, instance: u32) -> Option<&Share> {
+    pub(super) fn share(&self, instance: u32) -> Option<&TenantShare> {
         self.shares.iter().find(|s| s.instance == instance)
     }
 
     /// The same, to be changed.
-    pub(super) fn share_mut(&mut self, instance: u32) -> Option<&mut Share> {
+    pub(super) fn share_mut(&mut self, instance: u32) -> Option<&mut TenantShare> {
         self.shares.iter_mut().find(|s| s.instance == instance)
     }
 }

@@ -12,11 +12,11 @@ use kernel::{
 };
 
 /// What a thread does.
-pub trait Task: Send + Sync + 'static {
-    /// Runs on the thread, until [`Task::stop`] was called.
+pub trait ThreadTask: Send + Sync + 'static {
+    /// Runs on the thread, until [`ThreadTask::stop`] was called.
     fn run(&self);
 
-    /// Makes [`Task::run`] return soon, or at once if it is not there yet.
+    /// Makes [`ThreadTask::run`] return soon, or at once if it is not there yet.
     fn stop(&self);
 }
 
@@ -25,17 +25,17 @@ pub trait Task: Send + Sync + 'static {
 /// # Invariants
 ///
 /// The pointer is a thread that runs [`main`], and we hold a reference of its `task_struct`.
-pub struct Thread<T: Task> {
+pub struct Thread<T: ThreadTask> {
     task: Arc<T>,
     thread: NonNull<bindings::task_struct>,
 }
 
 // SAFETY: The thread is only stopped and put through this pointer, by the one who drops this.
-unsafe impl<T: Task> Send for Thread<T> {}
+unsafe impl<T: ThreadTask> Send for Thread<T> {}
 // SAFETY: What is shared with the thread is `Sync`.
-unsafe impl<T: Task> Sync for Thread<T> {}
+unsafe impl<T: ThreadTask> Sync for Thread<T> {}
 
-unsafe extern "C" fn main<T: Task>(data: *mut c_void) -> c_int {
+unsafe extern "C" fn main<T: ThreadTask>(data: *mut c_void) -> c_int {
     // SAFETY: `Thread::start` made this pointer from an `Arc` that it left to the thread.
     let task = unsafe { Arc::from_raw(data.cast::<T>().cast_const()) };
     task.run();
@@ -51,7 +51,7 @@ pub enum Priority {
     Prompt,
 }
 
-impl<T: Task> Thread<T> {
+impl<T: ThreadTask> Thread<T> {
     /// Starts the thread `NAME/NUMBER`.
     pub fn start(name: &CStr, number: u32, priority: Priority, task: Arc<T>) -> Result<Self> {
         let data = Arc::into_raw(task.clone());
@@ -91,7 +91,7 @@ impl<T: Task> Thread<T> {
     }
 }
 
-impl<T: Task> Drop for Thread<T> {
+impl<T: ThreadTask> Drop for Thread<T> {
     fn drop(&mut self) {
         self.task.stop();
         // SAFETY: By the invariant our reference keeps the task valid, running or ended.

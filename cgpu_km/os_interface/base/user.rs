@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Memory of the calling process.
 
-use core::fmt;
+use crate::proxy::UserAddr;
 use kernel::{
     prelude::*,
     uaccess::{UserPtr, UserSlice},
 };
 
-/// An address in the calling process. Nothing is known of it: it may be unmapped, change under our
-/// eyes, or point into the kernel, which every access refuses.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct UserAddr(u64);
-
+// Nothing is known of an address: it may be unmapped, change under our eyes, or point into the
+// kernel, which every access refuses.
 impl UserAddr {
     /// An address as it came in a register or in a parameter struct.
     pub const fn new(address: u64) -> Self {
@@ -21,11 +18,6 @@ impl UserAddr {
     /// The number, to be put into a parameter struct.
     pub const fn get(self) -> u64 {
         self.0
-    }
-
-    /// Whether this is the null pointer, by which callers say that there is nothing.
-    pub const fn is_null(self) -> bool {
-        self.0 == 0
     }
 
     /// The address `bytes` further; an overflow wraps round and is refused by the access.
@@ -53,11 +45,5 @@ impl UserAddr {
             return Ok(());
         }
         self.slice(bytes.len())?.writer().write_slice(bytes)
-    }
-}
-
-impl fmt::Debug for UserAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.0)
     }
 }

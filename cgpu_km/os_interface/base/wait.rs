@@ -51,15 +51,15 @@ impl Semaphore {
 
 /// What one task does at a time, and others wait for killably.
 #[pin_data]
-pub struct Turn {
+pub struct TaskTurn {
     #[pin]
     inner: Semaphore,
 }
 
 /// It is the turn of the task that has this.
-pub struct OwnTurn<'a>(&'a Turn);
+pub struct OwnTurn<'a>(&'a TaskTurn);
 
-impl Turn {
+impl TaskTurn {
     /// Nobody's turn.
     ///
     /// # Errors

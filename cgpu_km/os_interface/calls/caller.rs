@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A process inside a proxied call: its memory, and the way on to the driver.
 
-use super::worker::{DriverCall, Inserted, QueueKey, Route};
+use super::worker::{CallRoute, DriverCall, Inserted, QueueKey};
 use crate::{
     os_interface::{
-        base::{extra, user::UserAddr},
+        base::extra,
         driver::backing_file::BackingFile,
         scratch::{lease::Lease, recent::Recent},
     },
-    proxy::Part,
+    proxy::{Part, UserAddr},
 };
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
@@ -92,7 +92,7 @@ impl<'a> Caller<'a> {
     /// or a descriptor that is not inside its part,
     /// `EFAULT` for a task without memory of its own or an address of the process's scratch in the
     /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
-    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe {
             forward(
@@ -114,7 +114,7 @@ impl BackingFile {
     ///
     /// As [`Caller::forward`], but an errno of the driver is an error here
     /// as well.
-    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: Route<'_>) -> Result<i32> {
+    pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
         // than the call lasts.
         let answer = unsafe {
@@ -147,7 +147,7 @@ pub(in crate::os_interface) unsafe fn forward(
     queue: QueueKey,
     cmd: u32,
     parts: &mut [Part<'_>],
-    route: Route<'_>,
+    route: CallRoute<'_>,
 ) -> Result<i32> {
     let mut arg = 0;
     let mut lease = None;
@@ -155,7 +155,7 @@ pub(in crate::os_interface) unsafe fn forward(
     if !parts.is_empty() {
         let mut slot = Lease::take(recent)?;
         arg = slot.fill(parts)?;
-        if let Route::Holding(_, descriptor) = route {
+        if let CallRoute::Holding(_, descriptor) = route {
             let place = Lease::place(parts, descriptor.part, descriptor.offset)?;
             inserted = Some(Inserted { descriptor, place });
         }
@@ -171,9 +171,9 @@ pub(in crate::os_interface) unsafe fn forward(
     };
     let answer = match route {
         // SAFETY: The caller promises that the file is open; the lease is of this address space.
-        Route::Caller => unsafe { request.execute_reduced() },
+        CallRoute::Caller => unsafe { request.execute_reduced() },
         // SAFETY: As above.
-        Route::Worker(worker) | Route::Holding(worker, _) => unsafe {
+        CallRoute::Worker(worker) | CallRoute::Holding(worker, _) => unsafe {
             worker.call(queue, &request)
         },
     }?;

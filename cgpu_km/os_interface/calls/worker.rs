@@ -27,7 +27,7 @@ use crate::os_interface::{
         creds::{self, Reduced},
         extra,
         file_ref::InstalledFile,
-        thread::{Priority, Task, Thread},
+        thread::{Priority, Thread, ThreadTask},
         wait::Completion,
     },
     driver::backing_file::BackingFile,
@@ -61,7 +61,7 @@ impl QueueKey {
 
 /// Which task makes a call into the driver.
 #[derive(Clone, Copy)]
-pub enum Route<'a> {
+pub enum CallRoute<'a> {
     /// The calling task itself.
     Caller,
     /// The worker of a GPU, for the calls that look for a real file of that GPU.
@@ -70,7 +70,7 @@ pub enum Route<'a> {
     Holding(&'a Worker, Descriptor<'a>),
 }
 
-impl fmt::Debug for Route<'_> {
+impl fmt::Debug for CallRoute<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Caller => "caller",
@@ -296,7 +296,7 @@ impl WorkerShared {
     }
 }
 
-impl Task for WorkerShared {
+impl ThreadTask for WorkerShared {
     fn run(&self) {
         while let Some(job) = self.next() {
             job.run(&self.template);

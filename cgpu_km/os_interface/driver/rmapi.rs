@@ -42,7 +42,7 @@ use kernel::{alloc::KVVec, prelude::*, sync::Arc};
 /// functions that are not called here.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Operations {
+struct RmOperations {
     version_string: *const c_char,
     allow_write_combining: u8,
     alloc_stack: Option<unsafe extern "C" fn(*mut *mut c_void) -> c_int>,
@@ -56,11 +56,11 @@ struct Operations {
 
 const _: () = {
     use rmapi::operations;
-    assert!(size_of::<Operations>() == operations::SIZE);
-    assert!(offset_of!(Operations, version_string) == operations::VERSION_STRING.offset());
-    assert!(offset_of!(Operations, alloc_stack) == operations::ALLOC_STACK.offset());
-    assert!(offset_of!(Operations, free_stack) == operations::FREE_STACK.offset());
-    assert!(offset_of!(Operations, op) == operations::OP.offset());
+    assert!(size_of::<RmOperations>() == operations::SIZE);
+    assert!(offset_of!(RmOperations, version_string) == operations::VERSION_STRING.offset());
+    assert!(offset_of!(RmOperations, alloc_stack) == operations::ALLOC_STACK.offset());
+    assert!(offset_of!(RmOperations, free_stack) == operations::FREE_STACK.offset());
+    assert!(offset_of!(RmOperations, op) == operations::OP.offset());
 };
 
 /// Bytes that the driver takes for a struct of its own.
@@ -137,7 +137,7 @@ impl SampleRing {
 ///
 /// The functions are those of the module that `_driver` is a file of.
 pub struct KernelClient {
-    operations: Operations,
+    operations: RmOperations,
     branch: Branch,
     has_long_alloc: bool,
     sample_layout: SampleLayout,
@@ -171,9 +171,9 @@ impl KernelClient {
             return Err(Missing::Function);
         }
         // SAFETY: The driver has this one function of that name, with this signature in all branches.
-        let get: unsafe extern "C" fn(*mut Operations) -> c_int =
+        let get: unsafe extern "C" fn(*mut RmOperations) -> c_int =
             unsafe { core::mem::transmute(found) };
-        let mut operations = Operations {
+        let mut operations = RmOperations {
             version_string: version.as_char_ptr(),
             allow_write_combining: 0,
             alloc_stack: None,
@@ -458,7 +458,7 @@ impl KernelClient {
     ///
     /// Addresses in it are null, or of what the call may read and write.
     unsafe fn call(&self, operation: u32, argument: &mut [u8]) -> Result {
-        let Operations {
+        let RmOperations {
             alloc_stack: Some(alloc_stack),
             free_stack: Some(free_stack),
             op: Some(op),

@@ -23,19 +23,21 @@
 use super::{
     opening::{NodeSide, OwnedFile},
     registers,
-    session::{release, session, Endpoint, Session},
+    session::{release, session, Endpoint, FileSession},
     vm_operations::{make, AtOnce},
 };
-use crate::os_interface::{
-    base::{
-        creds::{self, KeptCreds},
-        user::UserAddr,
-        vma::NewVma,
+use crate::{
+    os_interface::{
+        base::{
+            creds::{self, KeptCreds},
+            vma::NewVma,
+        },
+        calls::{caller::Caller, open_file::OpenFile},
+        driver::backing_file::BackingFile,
+        files::mapping::SessionMappings,
+        scratch::recent::Recent,
     },
-    calls::{caller::Caller, open_file::OpenFile},
-    driver::backing_file::BackingFile,
-    files::mapping::Mappings,
-    scratch::recent::Recent,
+    proxy::UserAddr,
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -66,19 +68,19 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
     let backing = endpoint.backing()?;
     let handle = OpenFile::new(backing.clone())?;
     let file = endpoint.open(&handle)?;
-    let mut session = Session::<E> {
+    let mut session = FileSession::<E> {
         operations: operations::<E>(&backing, node.owner(), E::gate(&file).is_some()),
         node,
         queue: endpoint.queue(),
         backing,
-        mappings: Mappings::new(),
+        mappings: SessionMappings::new(),
         recent: Recent::new(),
         opener: None,
         handle,
         file,
     };
     // The session must be there before the driver's `open`, after which nothing may fail.
-    let place = match KBox::<Session<E>>::new_uninit(GFP_KERNEL_ACCOUNT) {
+    let place = match KBox::<FileSession<E>>::new_uninit(GFP_KERNEL_ACCOUNT) {
         Ok(place) => place,
         Err(e) => {
             E::release(session.file);

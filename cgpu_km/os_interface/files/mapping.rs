@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is known of a mapping of a proxied file, and what a file keeps for its mappings.
 
-use crate::os_interface::{
-    base::{
-        frame::Frame,
-        user::UserAddr,
-        vma::{LockedVma, NewVma},
+use crate::{
+    os_interface::{
+        base::{
+            frame::Frame,
+            vma::{LockedVma, NewVma},
+        },
+        driver::shared_page::ShownPage,
+        gate::{Gate, GatedFile},
     },
-    driver::shared_page::ShownPage,
-    gate::{Gate, GatedFile},
+    proxy::UserAddr,
 };
 use core::{ops::ControlFlow, ptr::NonNull};
 use kernel::{
@@ -20,7 +22,7 @@ use kernel::{
 
 /// A part of a program's address space that a file is mapped to, or is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct ProgramMapping {
     /// Its first byte.
     pub start: UserAddr,
     /// Its length in bytes, whole pages.
@@ -37,7 +39,7 @@ pub struct Mapping {
     pub shared: bool,
 }
 
-impl Mapping {
+impl ProgramMapping {
     pub(super) fn of(vma: LockedVma<'_>) -> Self {
         use kernel::mm::virt::flags;
         let flags = vma.flags();
@@ -127,12 +129,12 @@ impl Pages<'_> {
 }
 
 /// What a session keeps for the mappings of its file.
-pub(super) struct Mappings {
+pub(super) struct SessionMappings {
     /// If it maps registers.
     gate: SetOnce<GatedFile>,
 }
 
-impl Mappings {
+impl SessionMappings {
     /// The file has no mappings.
     pub(super) fn new() -> Self {
         Self {
@@ -156,7 +158,7 @@ impl Mappings {
     ///
     /// # Safety
     ///
-    /// `file` is open, and [`Mappings::leave`] is called before it is not.
+    /// `file` is open, and [`SessionMappings::leave`] is called before it is not.
     pub(super) unsafe fn enter(&self, gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result {
         if self.gate.as_ref().is_some() {
             return Ok(());

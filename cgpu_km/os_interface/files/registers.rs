@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Mappings of files that may show registers: made when the kernel has entered them.
+//! SessionMappings of files that may show registers: made when the kernel has entered them.
 //!
 //! Who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of its files, which the kernel finds by the
 //! file. In the `mmap` operation a mapping cannot be found yet: a page that the driver puts in there would stay,
@@ -26,7 +26,7 @@
 //! reading, so the count is put right.
 
 use super::{
-    mapping::Mapping,
+    mapping::ProgramMapping,
     session::{session, Endpoint},
     vm_operations::{make, AtOnce},
 };
@@ -109,7 +109,7 @@ unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> 
     // SAFETY: The file is one of `E`, as this function's contract says.
     let session = unsafe { session::<E>(file.as_ptr()) };
     let gate = E::gate(&session.file).ok_or(EINVAL)?;
-    let before = Mapping::of(*vma);
+    let before = ProgramMapping::of(*vma);
     let make = |registers| {
         // SAFETY: The mapping is of this file, and the session is the file's.
         unsafe { make(session, file, vma, registers) }
@@ -130,7 +130,7 @@ unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> 
     } else {
         without_access(AtOnce::TakenOut)
     };
-    let after = Mapping::of(*vma);
+    let after = ProgramMapping::of(*vma);
     if before.may_be_writable && !after.may_be_writable {
         // SAFETY: The mapping counted as writable when it was entered, and will not when it goes.
         unsafe { extra::cgpu_shim_unmap_writable(file.as_ptr()) };

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an open file of a node is: the [`Endpoint`] behind the node, and the [`Session`] of the file.
+//! What an open file of a node is: the [`Endpoint`] behind the node, and the [`FileSession`] of the file.
 //!
 //! A file that the driver fills has no place for what is ours of it. A session embeds the file's own
 //! table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
-    mapping::{Mapping, Mappings, Pages, Shown, Unmapped},
+    mapping::{Pages, ProgramMapping, SessionMappings, Shown, Unmapped},
     opening::{NodeSide, OwnedFile},
 };
-use crate::os_interface::{
-    base::{creds::KeptCreds, user::UserAddr},
-    calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
-    driver::backing_file::BackingFile,
-    gate::{doorbell::Doorbell, Gate},
-    scratch::recent::Recent,
+use crate::{
+    os_interface::{
+        base::creds::KeptCreds,
+        calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
+        driver::backing_file::BackingFile,
+        gate::{doorbell::Doorbell, Gate},
+        scratch::recent::Recent,
+    },
+    proxy::UserAddr,
 };
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*, sync::Arc};
@@ -50,13 +53,17 @@ pub trait Endpoint: Send + Sync + 'static {
     /// The driver has made a mapping: what the program is to have. An error takes it away again, and
     /// is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
     /// [`vm_operations`](super::vm_operations).
-    fn mapped<'a>(_file: &'a Self::File, _made: &Mapping, _pages: &Pages<'_>) -> Result<Shown<'a>> {
+    fn mapped<'a>(
+        _file: &'a Self::File,
+        _made: &ProgramMapping,
+        _pages: &Pages<'_>,
+    ) -> Result<Shown<'a>> {
         Ok(Shown::AsMade)
     }
 
     /// What is left to do before the program gets a mapping of which [`Endpoint::mapped`] said
     /// [`Shown::Later`]. `late`: more time has passed since than the driver's own calls take.
-    fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &Mapping, _late: bool) {}
+    fn settle(_file: &Self::File, _call: &mut Caller<'_>, _made: &ProgramMapping, _late: bool) {}
 
     /// A program touched registers whose gate is not open. Under the gate's lock.
     fn rang(_file: &Self::File) {}
@@ -64,7 +71,7 @@ pub trait Endpoint: Send + Sync + 'static {
     /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
     /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
     /// child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
-    fn unmapped(_file: &Self::File, _gone: &Mapping, _how: Unmapped) {}
+    fn unmapped(_file: &Self::File, _gone: &ProgramMapping, _how: Unmapped) {}
 
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
@@ -77,14 +84,14 @@ pub trait Endpoint: Send + Sync + 'static {
 /// While a file's `f_op` points to `operations`, the session is pinned in a box that the file owns,
 /// and `backing` is what the file was opened on.
 #[repr(C)]
-pub(super) struct Session<E: Endpoint> {
+pub(super) struct FileSession<E: Endpoint> {
     /// First, so that a pointer to it is one to the session.
     pub(super) operations: bindings::file_operations,
     /// The node that the file was opened on, and is of again in `release`.
     pub(super) node: NodeSide,
     pub(super) backing: Arc<BackingFile>,
     pub(super) queue: QueueKey,
-    pub(super) mappings: Mappings,
+    pub(super) mappings: SessionMappings,
     /// The scratch of the last call.
     pub(super) recent: Recent,
     /// Reduced, if there was anything to reduce.
@@ -99,7 +106,7 @@ pub(super) struct Session<E: Endpoint> {
 ///
 /// `file` is open for `'a`, and a proxied file of `E`: `file_operations::open_endpoint` of the same
 /// `E` succeeded on it.
-pub(super) unsafe fn session<'a, E: Endpoint>(file: *mut bindings::file) -> &'a Session<E> {
+pub(super) unsafe fn session<'a, E: Endpoint>(file: *mut bindings::file) -> &'a FileSession<E> {
     // SAFETY: The file is open, as this function's contract says.
     let operations = unsafe { (*file).f_op };
     // SAFETY: `open_endpoint` set `f_op` to the first field of a session, which lives until
@@ -137,7 +144,7 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     let operations = unsafe { (*file.as_ptr()).f_op };
     // SAFETY: By the session's invariant the operations are the start of a box that the file owns,
     // and nobody else has the file any more.
-    let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<Session<E>>()) };
+    let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<FileSession<E>>()) };
     session.handle.close();
     session.mappings.leave();
     let result = match session.backing.operations().release {
@@ -146,7 +153,7 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
         None => 0,
     };
     closing.become_node(&session.node);
-    let Session { backing, file, .. } = KBox::into_inner(session);
+    let FileSession { backing, file, .. } = KBox::into_inner(session);
     E::release(file);
     drop(backing);
     result

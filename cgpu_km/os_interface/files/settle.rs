@@ -2,7 +2,7 @@
 //! What is left to do before a program runs on after its `mmap`.
 
 use super::{
-    mapping::Mapping,
+    mapping::ProgramMapping,
     session::{session, Endpoint},
 };
 use crate::os_interface::{base::file_ref::FileRef, calls::caller::Caller};
@@ -24,7 +24,7 @@ struct Settlement {
     /// First, so that a pointer to it is one to the whole.
     head: bindings::callback_head,
     file: FileRef,
-    mapping: Mapping,
+    mapping: ProgramMapping,
     since: Instant<Monotonic>,
 }
 
@@ -36,7 +36,7 @@ struct Settlement {
 /// `file` is an open proxied file of `E`, and held meanwhile.
 pub(super) unsafe fn settle_later<E: Endpoint>(
     file: NonNull<bindings::file>,
-    mapping: Mapping,
+    mapping: ProgramMapping,
 ) -> Result {
     let settlement = Settlement {
         head: bindings::callback_head {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Mappings of proxied files: our operations in front of the driver's.
+//! SessionMappings of proxied files: our operations in front of the driver's.
 //!
 //! The driver makes a mapping (`nvidia_mmap`, kernel-open/nvidia/nv-mmap.c; `uvm_mmap`,
 //! kernel-open/nvidia-uvm/uvm.c) and gives it operations of its own. Right after that, still inside
@@ -27,8 +27,8 @@
 //! anybody who does.
 
 use super::{
-    mapping::{Mapping, Pages, Shown, Unmapped},
-    session::{session, Endpoint, Session},
+    mapping::{Pages, ProgramMapping, Shown, Unmapped},
+    session::{session, Endpoint, FileSession},
     settle::settle_later,
 };
 use crate::os_interface::{
@@ -53,8 +53,8 @@ pub(super) enum AtOnce {
 }
 
 /// A mapping that the driver has just made, of a file of ours.
-struct Made<'a, E: Endpoint> {
-    session: &'a Session<E>,
+struct MadeMapping<'a, E: Endpoint> {
+    session: &'a FileSession<E>,
     file: NonNull<bindings::file>,
     vma: NewVma<'a>,
     /// The driver's operations of it.
@@ -67,7 +67,7 @@ struct Made<'a, E: Endpoint> {
 ///
 /// The mapping is of `file`, which is open, and whose session is `session`.
 pub(super) unsafe fn make<E: Endpoint>(
-    session: &Session<E>,
+    session: &FileSession<E>,
     file: NonNull<bindings::file>,
     vma: NewVma<'_>,
     registers: AtOnce,
@@ -85,14 +85,14 @@ pub(super) unsafe fn make<E: Endpoint>(
     if original.is_null() {
         return Ok(0);
     }
-    let made = Made {
+    let made = MadeMapping {
         session,
         file,
         vma,
         original,
     };
     // The driver may have changed the flags.
-    let mapping = Mapping::of(*vma);
+    let mapping = ProgramMapping::of(*vma);
     let shown = E::mapped(&session.file, &mapping, &Pages(vma));
     let put_in_place = match shown {
         Ok(Shown::AsMade) => made.cover(false),
@@ -115,7 +115,7 @@ pub(super) unsafe fn make<E: Endpoint>(
     }
 }
 
-impl<E: Endpoint> Made<'_, E> {
+impl<E: Endpoint> MadeMapping<'_, E> {
     /// Puts operations of ours in front of the driver's.
     fn cover(&self, gated: bool) -> Result {
         let ours = |theirs| ours::<E>(theirs, gated);
@@ -129,7 +129,7 @@ impl<E: Endpoint> Made<'_, E> {
     }
 
     /// As [`Self::cover`], and has [`Endpoint::settle`] called before the program goes on.
-    fn settle(&self, mapping: Mapping) -> Result {
+    fn settle(&self, mapping: ProgramMapping) -> Result {
         self.cover(false)?;
         // SAFETY: The file is being mapped, so it is open, and its session is one of `E`.
         unsafe { settle_later::<E>(self.file, mapping) }
@@ -251,7 +251,7 @@ unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
     let vma = unsafe { LockedVma::new(vma) };
     // SAFETY: This operation stands in tables of ours alone.
     let table = unsafe { VmTable::of(vma) };
-    let range = Mapping::of(vma);
+    let range = ProgramMapping::of(vma);
     // SAFETY: The mapping is locked.
     let file = unsafe { (*vma.as_ptr()).vm_file };
     // SAFETY: The driver made the mapping, or was told of it by `open`.

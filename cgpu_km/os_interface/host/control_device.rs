@@ -10,7 +10,7 @@
 //! the state last, or since it was opened.
 
 use super::changes::Changes;
-use crate::os_interface::base::user::UserAddr;
+use crate::proxy::UserAddr;
 use core::ptr::NonNull;
 use kernel::{
     bindings, container_of,

@@ -5,10 +5,10 @@
 //! in the initial user namespace and the initial PID namespace, and writing needs CAP_SYS_ADMIN.
 //!
 //! Removing an entry waits for the calls that are in it, and no call begins afterwards. So whoever
-//! drops a [`Folder`] must hold no lock that [`TextFile::show`] or [`TextFile::store`] takes.
+//! drops a [`ProcFolder`] must hold no lock that [`TextFile::show`] or [`TextFile::store`] takes.
 
 use super::control_device::is_host_admin;
-use crate::os_interface::base::{extra, user::UserAddr};
+use crate::{os_interface::base::extra, proxy::UserAddr};
 use core::ptr::{null_mut, NonNull};
 use kernel::{bindings, prelude::*, seq_file::SeqFile, sync::Arc, types::ForeignOwnable};
 
@@ -42,22 +42,22 @@ pub enum Access {
 /// # Invariants
 ///
 /// `entry` is a folder that is registered; the data of its files are in `files`.
-pub struct Folder {
+pub struct ProcFolder {
     entry: NonNull<bindings::proc_dir_entry>,
-    files: KVec<Data>,
-    _parent: Option<Arc<Folder>>,
+    files: KVec<ProcData>,
+    _parent: Option<Arc<ProcFolder>>,
 }
 
 // SAFETY: The entry is only used to add to it and to remove it, which the kernel does under its own
 // lock.
-unsafe impl Send for Folder {}
+unsafe impl Send for ProcFolder {}
 // SAFETY: As above; a shared folder cannot be changed.
-unsafe impl Sync for Folder {}
+unsafe impl Sync for ProcFolder {}
 
-impl Folder {
+impl ProcFolder {
     /// Makes a folder in `parent`, or in `/proc` itself. The name must be free: the kernel warns
     /// where it is not.
-    pub fn new(parent: Option<&Arc<Folder>>, name: &CStr) -> Result<Self> {
+    pub fn new(parent: Option<&Arc<ProcFolder>>, name: &CStr) -> Result<Self> {
         let place = parent.map_or(null_mut(), |p| p.entry.as_ptr());
         // SAFETY: The name is a string; the parent is registered by its invariant.
         let entry = unsafe { extra::proc_mkdir(name.as_char_ptr(), place) };
@@ -75,7 +75,7 @@ impl Folder {
             Access::ReadWrite => 0o644,
         };
         // INVARIANT: The data are in the list before the file exists.
-        self.files.push(Data::new(file)?, GFP_KERNEL)?;
+        self.files.push(ProcData::new(file)?, GFP_KERNEL)?;
         let data = self.files.last().map_or(null_mut(), |d| d.pointer);
         // SAFETY: The name is a string, the folder is registered; the operations are static and
         // made for data of this type, which live until the folder has been removed.
@@ -84,7 +84,7 @@ impl Folder {
                 name.as_char_ptr(),
                 mode,
                 self.entry.as_ptr(),
-                &Operations::<F>::TABLE,
+                &ProcOperations::<F>::TABLE,
                 data,
             )
         };
@@ -96,7 +96,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ProcFolder {
     fn drop(&mut self) {
         // SAFETY: It is registered by the type's invariant. This removes the files too, and waits
         // for the calls in them; their data are dropped after it.
@@ -109,12 +109,12 @@ impl Drop for Folder {
 /// # Invariants
 ///
 /// `pointer` owns what `drop` drops.
-struct Data {
+struct ProcData {
     pointer: *mut c_void,
     drop: unsafe fn(*mut c_void),
 }
 
-impl Data {
+impl ProcData {
     fn new<F: TextFile>(file: F) -> Result<Self> {
         // INVARIANT: `drop` takes back what `into_foreign` gave.
         Ok(Self {
@@ -132,7 +132,7 @@ impl Data {
     }
 }
 
-impl Drop for Data {
+impl Drop for ProcData {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant, and this is the only call.
         unsafe { (self.drop)(self.pointer) };
@@ -140,9 +140,9 @@ impl Drop for Data {
 }
 
 /// The operations of files with data of type `F`.
-struct Operations<F>(core::marker::PhantomData<F>);
+struct ProcOperations<F>(core::marker::PhantomData<F>);
 
-impl<F: TextFile> Operations<F> {
+impl<F: TextFile> ProcOperations<F> {
     const TABLE: extra::proc_ops = extra::proc_ops {
         proc_open: Some(Self::open),
         proc_read: Some(bindings::seq_read),

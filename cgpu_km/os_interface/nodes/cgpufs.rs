@@ -45,14 +45,14 @@ use kernel::{
 /// What `statfs` calls the filesystem ("cgpu").
 const MAGIC: usize = 0x7570_6763;
 /// Mode of a twin.
-const TWIN_MODE: bindings::umode_t = 0o666;
+const PROXY_NODE_MODE: bindings::umode_t = 0o666;
 /// Mode of the root folder, which no container gets to see.
 const ROOT_MODE: bindings::umode_t = 0o700;
 /// Mode of a tenant's folder.
 const FOLDER_MODE: bindings::umode_t = 0o755;
 
 /// What a twin stands for and shows.
-pub struct Twin<E: Endpoint> {
+pub struct ProxyNode<E: Endpoint> {
     /// What opening it opens.
     pub endpoint: Arc<E>,
     /// Its number for the device cgroup: that of the honest node.
@@ -61,7 +61,7 @@ pub struct Twin<E: Endpoint> {
     pub shown: DeviceNumber,
 }
 
-impl<E: Endpoint> Clone for Twin<E> {
+impl<E: Endpoint> Clone for ProxyNode<E> {
     fn clone(&self) -> Self {
         Self {
             endpoint: self.endpoint.clone(),
@@ -80,7 +80,7 @@ impl<E: Endpoint> Clone for Twin<E> {
 pub struct Cgpufs<E: Endpoint> {
     operations: bindings::file_operations,
     #[pin]
-    tree: Mutex<Tree<E>>,
+    tree: Mutex<CgpufsTree<E>>,
 }
 
 // SAFETY: `operations` is never changed, and the rest is a lock that may be used by any task.
@@ -94,30 +94,30 @@ unsafe impl<E: Endpoint> Sync for Cgpufs<E> {}
 ///
 /// While `mounted` is not null it is our superblock, alive, and the entries of the folders and
 /// files are in it; else they are null.
-struct Tree<E: Endpoint> {
+struct CgpufsTree<E: Endpoint> {
     mounted: *mut bindings::super_block,
-    folders: KVec<Folder<E>>,
+    folders: KVec<CgpufsFolder<E>>,
     next_id: u64,
 }
 
 // SAFETY: The pointers are used only under the tree's lock, as its invariant says.
-unsafe impl<E: Endpoint> Send for Tree<E> {}
+unsafe impl<E: Endpoint> Send for CgpufsTree<E> {}
 
-struct Folder<E: Endpoint> {
+struct CgpufsFolder<E: Endpoint> {
     name: CString,
     entry: *mut bindings::dentry,
-    files: KVec<File<E>>,
+    files: KVec<CgpufsFile<E>>,
 }
 
-struct File<E: Endpoint> {
+struct CgpufsFile<E: Endpoint> {
     id: u64,
     name: CString,
-    twin: Twin<E>,
+    twin: ProxyNode<E>,
     entry: *mut bindings::dentry,
 }
 
 /// A file, removed when this is dropped, and its folder with the last one. Bind mounts of it stay.
-pub struct TwinFile<E: Endpoint> {
+pub struct ProxyNodeFile<E: Endpoint> {
     fs: Arc<Cgpufs<E>>,
     id: u64,
 }
@@ -146,7 +146,7 @@ impl<E: Endpoint> Cgpufs<E> {
                     open: Some(Self::open),
                     ..pin_init::zeroed()
                 },
-                tree <- new_mutex!(Tree {
+                tree <- new_mutex!(CgpufsTree {
                     mounted: null_mut(),
                     folders: KVec::new(),
                     next_id: 0,
@@ -173,13 +173,18 @@ impl<E: Endpoint> Cgpufs<E> {
     /// Makes the file `name` in `folder`, which is made with its first file.
     ///
     /// `EEXIST` where there is one of this name.
-    pub fn add(self: &Arc<Self>, folder: &CStr, name: &CStr, twin: Twin<E>) -> Result<TwinFile<E>> {
+    pub fn add(
+        self: &Arc<Self>,
+        folder: &CStr,
+        name: &CStr,
+        twin: ProxyNode<E>,
+    ) -> Result<ProxyNodeFile<E>> {
         let mut guard = self.tree.lock();
         let tree = &mut *guard;
         let id = tree.next_id;
         tree.next_id += 1;
         if !tree.folders.iter().any(|f| *f.name == *folder) {
-            let folder = Folder {
+            let folder = CgpufsFolder {
                 name: folder.to_cstring()?,
                 entry: null_mut(),
                 files: KVec::new(),
@@ -188,7 +193,7 @@ impl<E: Endpoint> Cgpufs<E> {
         }
         let place = tree.folders.iter_mut().find(|f| *f.name == *folder);
         let place = place.ok_or(ENOENT)?;
-        let file = File {
+        let file = CgpufsFile {
             id,
             name: name.to_cstring()?,
             twin,
@@ -208,7 +213,7 @@ impl<E: Endpoint> Cgpufs<E> {
             return Err(e);
         }
         drop(guard);
-        Ok(TwinFile {
+        Ok(ProxyNodeFile {
             fs: self.clone(),
             id,
         })
@@ -217,7 +222,11 @@ impl<E: Endpoint> Cgpufs<E> {
     /// Makes the folder and those of its files that are not to be seen yet.
     ///
     /// The tree is locked, and `mounted` is the superblock in it.
-    fn show(&self, mounted: NonNull<bindings::super_block>, folder: &mut Folder<E>) -> Result {
+    fn show(
+        &self,
+        mounted: NonNull<bindings::super_block>,
+        folder: &mut CgpufsFolder<E>,
+    ) -> Result {
         // SAFETY: The superblock is alive, and has a root from `fill_super` on.
         let root = unsafe { (*mounted.as_ptr()).s_root };
         if folder.entry.is_null() {
@@ -249,7 +258,7 @@ impl<E: Endpoint> Cgpufs<E> {
     fn device(
         &self,
         mounted: NonNull<bindings::super_block>,
-        twin: &Twin<E>,
+        twin: &ProxyNode<E>,
     ) -> Result<*mut bindings::inode> {
         let private = KBox::new(twin.clone(), GFP_KERNEL)?.into_foreign();
         // SAFETY: The superblock is alive. The operations are static, and part of this, which goes
@@ -257,7 +266,7 @@ impl<E: Endpoint> Cgpufs<E> {
         let inode = unsafe {
             extra::cgpu_shim_new_device(
                 mounted.as_ptr(),
-                TWIN_MODE,
+                PROXY_NODE_MODE,
                 encoded(twin.number),
                 &Self::INODE,
                 &raw const self.operations,
@@ -266,7 +275,7 @@ impl<E: Endpoint> Cgpufs<E> {
         };
         if inode.is_null() {
             // SAFETY: No inode took it.
-            drop(unsafe { KBox::<Twin<E>>::from_foreign(private) });
+            drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
         }
         Ok(inode)
     }
@@ -366,7 +375,7 @@ impl<E: Endpoint> Cgpufs<E> {
         let private = unsafe { core::mem::replace(&mut (*inode).i_private, null_mut()) };
         if !private.is_null() {
             // SAFETY: Only twins have such data, and this is the only place that takes them back.
-            drop(unsafe { KBox::<Twin<E>>::from_foreign(private) });
+            drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
         }
     }
 
@@ -385,7 +394,7 @@ impl<E: Endpoint> Cgpufs<E> {
         // SAFETY: The caller holds the path.
         let inode = unsafe { (*(*path).dentry).d_inode };
         // SAFETY: The inode is a twin's: it has these data until it is evicted.
-        let twin = unsafe { &*(*inode).i_private.cast::<Twin<E>>() };
+        let twin = unsafe { &*(*inode).i_private.cast::<ProxyNode<E>>() };
         // SAFETY: The arguments are those of this operation.
         unsafe { bindings::generic_fillattr(idmap, mask, inode, stat) };
         // SAFETY: `stat` is a valid place.
@@ -400,7 +409,11 @@ impl<E: Endpoint> Cgpufs<E> {
     /// `file` is being opened on `inode`, which is a twin's.
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: A twin's inode has these data until it is evicted, and `file` holds it.
-        let endpoint = unsafe { (*(*inode).i_private.cast::<Twin<E>>()).endpoint.clone() };
+        let endpoint = unsafe {
+            (*(*inode).i_private.cast::<ProxyNode<E>>())
+                .endpoint
+                .clone()
+        };
         // SAFETY: The caller promises that `file` is being opened on `inode`; its operations are
         // those of the inode, which stay as long as the module.
         match unsafe { open_endpoint(inode, file, &endpoint) } {
@@ -422,7 +435,7 @@ impl<E: Endpoint> PinnedDrop for Cgpufs<E> {
     }
 }
 
-impl<E: Endpoint> Tree<E> {
+impl<E: Endpoint> CgpufsTree<E> {
     /// Removes a file, and its folder with the last one.
     fn remove(&mut self, id: u64) {
         let Some(place) = self
@@ -453,7 +466,7 @@ impl<E: Endpoint> Tree<E> {
     }
 }
 
-impl<E: Endpoint> Drop for TwinFile<E> {
+impl<E: Endpoint> Drop for ProxyNodeFile<E> {
     fn drop(&mut self) {
         self.fs.tree.lock().remove(self.id);
     }

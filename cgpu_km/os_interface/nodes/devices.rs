@@ -36,27 +36,27 @@ const MODE: bindings::umode_t = 0o660;
 ///
 /// `cdev` is registered for all of `region`, with `operations` as its operations.
 #[pin_data(PinnedDrop)]
-pub struct Nodes<E: Endpoint> {
+pub struct HostNodes<E: Endpoint> {
     #[pin]
     cdev: Opaque<bindings::cdev>,
     operations: bindings::file_operations,
     #[pin]
     endpoints: XArray<Arc<E>>,
-    class: Class,
+    class: DeviceClass,
     region: Region,
 }
 
 // SAFETY: What is behind the pointers is never changed after the registration, or is behind the
 // kernel's own locks; the endpoints may be used by any task.
-unsafe impl<E: Endpoint> Send for Nodes<E> {}
+unsafe impl<E: Endpoint> Send for HostNodes<E> {}
 // SAFETY: As above.
-unsafe impl<E: Endpoint> Sync for Nodes<E> {}
+unsafe impl<E: Endpoint> Sync for HostNodes<E> {}
 
-impl<E: Endpoint> Nodes<E> {
+impl<E: Endpoint> HostNodes<E> {
     /// Takes a major number and makes the class. No node exists yet.
     pub fn register() -> Result<Arc<Self>> {
         let region = Region::new()?;
-        let class = Class::new()?;
+        let class = DeviceClass::new()?;
         let first = region.0;
         // INVARIANT: `cdev` is the last field that is initialized.
         Arc::pin_init(
@@ -95,7 +95,7 @@ impl<E: Endpoint> Nodes<E> {
     /// Makes `/dev/<name>` with this minor, standing for `endpoint`.
     ///
     /// `EINVAL` where the minor is not below [`MINORS`], `EEXIST` where it or the name is in use.
-    pub fn add(self: &Arc<Self>, minor: u32, name: &CStr, endpoint: Arc<E>) -> Result<Node<E>> {
+    pub fn add(self: &Arc<Self>, minor: u32, name: &CStr, endpoint: Arc<E>) -> Result<HostNode<E>> {
         if minor >= MINORS {
             return Err(EINVAL);
         }
@@ -108,7 +108,7 @@ impl<E: Endpoint> Nodes<E> {
             endpoints.store(index(minor), endpoint, GFP_KERNEL)?;
         }
         // Its drop undoes what was done so far.
-        let mut node = Node {
+        let mut node = HostNode {
             nodes: self.clone(),
             minor,
             is_shown: false,
@@ -136,11 +136,11 @@ impl<E: Endpoint> Nodes<E> {
     ///
     /// # Safety
     ///
-    /// Only for the `cdev` of a `Nodes<E>`: `file` is being opened on `inode`, which is of it.
+    /// Only for the `cdev` of a `HostNodes<E>`: `file` is being opened on `inode`, which is of it.
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: The inode is valid; `chrdev_open` put the device there and holds it.
         let cdev = unsafe { extra::cgpu_shim_node_cdev(inode) };
-        // SAFETY: The caller promises that the device lies in a `Nodes<E>`; that goes only with the
+        // SAFETY: The caller promises that the device lies in a `HostNodes<E>`; that goes only with the
         // module, which `chrdev_open` holds.
         let this = unsafe { &*container_of!(Opaque::cast_from(cdev), Self, cdev) };
         // SAFETY: The inode is valid.
@@ -158,7 +158,7 @@ impl<E: Endpoint> Nodes<E> {
 }
 
 #[pinned_drop]
-impl<E: Endpoint> PinnedDrop for Nodes<E> {
+impl<E: Endpoint> PinnedDrop for HostNodes<E> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: It is registered by the type's invariant. No file is open: such a file holds the
         // module, and the nodes go with the module only.
@@ -167,23 +167,23 @@ impl<E: Endpoint> PinnedDrop for Nodes<E> {
 }
 
 /// A node, removed when this is dropped. Whoever made a copy of it then finds no device behind it.
-pub struct Node<E: Endpoint> {
-    nodes: Arc<Nodes<E>>,
+pub struct HostNode<E: Endpoint> {
+    nodes: Arc<HostNodes<E>>,
     minor: u32,
     is_shown: bool,
 }
 
-impl<E: Endpoint> Node<E> {
+impl<E: Endpoint> HostNode<E> {
     /// Its number.
     pub fn number(&self) -> DeviceNumber {
         self.nodes.number(self.minor)
     }
 }
 
-impl<E: Endpoint> Drop for Node<E> {
+impl<E: Endpoint> Drop for HostNode<E> {
     fn drop(&mut self) {
         if self.is_shown {
-            // SAFETY: `Nodes::add` made the device, and only this removes it.
+            // SAFETY: `HostNodes::add` made the device, and only this removes it.
             unsafe {
                 bindings::device_destroy(
                     self.nodes.class.0.as_ptr(),
@@ -230,9 +230,9 @@ impl Drop for Region {
 }
 
 /// The class of the nodes.
-struct Class(NonNull<bindings::class>);
+struct DeviceClass(NonNull<bindings::class>);
 
-impl Class {
+impl DeviceClass {
     fn new() -> Result<Self> {
         // SAFETY: The name is a static string.
         let class = from_err_ptr(unsafe { bindings::class_create(c"cgpu".as_char_ptr()) })?;
@@ -243,9 +243,9 @@ impl Class {
     }
 }
 
-impl Drop for Class {
+impl Drop for DeviceClass {
     fn drop(&mut self) {
-        // SAFETY: `new` made it; its devices are gone, since each of them holds the `Nodes`.
+        // SAFETY: `new` made it; its devices are gone, since each of them holds the `HostNodes`.
         unsafe { bindings::class_destroy(self.0.as_ptr()) };
     }
 }

@@ -2,7 +2,7 @@
 //! The scratch of the calling task's address space: found, or made and mapped.
 
 use super::{
-    pool::{Pool, Stage},
+    pool::{Pool, PoolStage},
     table, window,
 };
 use kernel::{
@@ -33,19 +33,19 @@ fn base_of(pool: &Arc<Pool>) -> Result<Option<usize>> {
     }
     let mut stage = pool.stage.lock();
     let made = match *stage {
-        Stage::Dead => return Ok(None),
-        Stage::Made => match pool.base.load(Acquire) {
+        PoolStage::Dead => return Ok(None),
+        PoolStage::Made => match pool.base.load(Acquire) {
             // Nothing can take a sealed mapping away; if something did, start anew.
             0 => Ok(None),
             base => return Ok(Some(base)),
         },
-        Stage::New => window::make(pool).map(Some),
+        PoolStage::New => window::make(pool).map(Some),
     };
     if let Ok(Some(base)) = made {
-        *stage = Stage::Made;
+        *stage = PoolStage::Made;
         pool.base.store(base, Release);
     } else {
-        *stage = Stage::Dead;
+        *stage = PoolStage::Dead;
         drop(stage);
         table::remove(pool);
     }

@@ -10,7 +10,7 @@ use super::{
     place::{fits_cell, inside, place, pointer, put_back, shared_page, Alone, ScratchPlace},
     pool::Pool,
     recent::Recent,
-    slot::Slot,
+    slot::ScratchSlot,
     window,
 };
 use crate::{
@@ -62,7 +62,7 @@ enum Shape {
 }
 
 /// While this exists, the task that made it may touch the lease's pages.
-pub(in crate::os_interface) struct Grant<'a>(&'a Slot);
+pub(in crate::os_interface) struct Grant<'a>(&'a ScratchSlot);
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
@@ -119,7 +119,7 @@ impl Lease {
         }
     }
 
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &ScratchSlot {
         // INDEX: `take` found the number below SLOTS.
         &self.pool.slots[self.slot % SLOTS]
     }

@@ -3,7 +3,7 @@
 
 use super::{
     layout::{SLOTS, SLOT_STRIDE},
-    slot::Slot,
+    slot::ScratchSlot,
 };
 use crate::os_interface::base::wait::Semaphore;
 use kernel::{
@@ -21,7 +21,7 @@ use pin_init::init_array_from_fn;
 
 /// How far a pool has come.
 #[derive(Clone, Copy)]
-pub(super) enum Stage {
+pub(super) enum PoolStage {
     /// Its mapping is not made yet.
     New,
     /// Its mapping is at `base`, until `close`.
@@ -43,13 +43,13 @@ pub(super) struct Pool {
     mm: *const bindings::mm_struct,
     pub(super) base: Atomic<usize>,
     #[pin]
-    pub(super) stage: Mutex<Stage>,
+    pub(super) stage: Mutex<PoolStage>,
     /// One place per slot without its bit in `taken`.
     #[pin]
     pub(super) free: Semaphore,
     /// A bit per slot in use.
     pub(super) taken: Atomic<u32>,
-    pub(super) slots: [Slot; SLOTS],
+    pub(super) slots: [ScratchSlot; SLOTS],
     #[pin]
     links: ListLinks,
 }
@@ -74,10 +74,10 @@ impl Pool {
         try_pin_init!(Self {
             mm: mm.as_raw().cast_const(),
             base: Atomic::new(0),
-            stage <- new_mutex!(Stage::New),
+            stage <- new_mutex!(PoolStage::New),
             free <- Semaphore::new(places),
             taken: Atomic::new(0),
-            slots <- init_array_from_fn(|_| Slot::new()),
+            slots <- init_array_from_fn(|_| ScratchSlot::new()),
             links <- ListLinks::new(),
         })
     }
@@ -94,7 +94,7 @@ impl Pool {
 
     /// The slot that page `index` of the mapping is in, and its number there, if the current task may touch
     /// it now.
-    pub(super) fn admits(&self, index: usize) -> Option<(&Slot, usize)> {
+    pub(super) fn admits(&self, index: usize) -> Option<(&ScratchSlot, usize)> {
         // SAFETY: Reads a per-CPU variable; there is no precondition.
         let current = unsafe { bindings::get_current() };
         let slot = self.slots.get(index / SLOT_STRIDE)?;

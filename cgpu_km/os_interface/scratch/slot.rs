@@ -16,7 +16,7 @@ use kernel::{
 use pin_init::init_array_from_fn;
 
 /// Pages for one call at a time.
-pub(super) struct Slot {
+pub(super) struct ScratchSlot {
     /// The task that may touch the pages now; null between calls.
     pub(super) owner: Atomic<*mut bindings::task_struct>,
     /// A bit per page that belongs to the call. Written while there is no owner.
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     pub(super) creds: UnsafeCell<Option<KeptCreds>>,
 }
 
-impl Slot {
+impl ScratchSlot {
     /// A slot without pages, made in its place: it would fill half of what a stack has left.
     pub(super) fn new() -> impl Init<Self> {
         init!(Self {

@@ -31,9 +31,9 @@ struct Shard {
 }
 
 /// The table. There is one, from [`Scratch::start`] until the module is unloaded.
-static TABLE: Atomic<*mut Table> = Atomic::new(null_mut());
+static TABLE: Atomic<*mut PoolTable> = Atomic::new(null_mut());
 
-struct Table(KVec<Pin<KBox<Shard>>>);
+struct PoolTable(KVec<Pin<KBox<Shard>>>);
 
 /// Keeps the scratch usable; the module owns one for as long as it is loaded.
 pub struct Scratch(());
@@ -51,7 +51,7 @@ impl Scratch {
             )?;
             shards.push(shard, GFP_KERNEL)?;
         }
-        let table = KBox::new(Table(shards), GFP_KERNEL)?;
+        let table = KBox::new(PoolTable(shards), GFP_KERNEL)?;
         TABLE.store(KBox::into_raw(table), Release);
         Ok(Self(()))
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The sealed mapping of a [`Pool`]: how it is made, and what the kernel calls for it.
 
-use super::{layout::POOL_BYTES, pool::Pool, slot::Slot, table};
+use super::{layout::POOL_BYTES, pool::Pool, slot::ScratchSlot, table};
 use crate::os_interface::base::extra;
 use core::ptr::{null_mut, without_provenance_mut};
 use kernel::{
@@ -155,7 +155,7 @@ unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulo
 /// # Safety
 ///
 /// `vmf` is that of a fault in a mapping with our operations.
-unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<(&'a Slot, usize)> {
+unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<(&'a ScratchSlot, usize)> {
     // SAFETY: The caller promises that the fault is being served.
     let vmf = unsafe { &*vmf };
     if vmf.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
@@ -177,14 +177,14 @@ fn frame(page: &Page) -> c_ulong {
 /// # Invariants
 ///
 /// `entry` is that of the fault's address, number `number` of the table.
-struct Table<'a> {
+struct FaultTable<'a> {
     vmf: &'a bindings::vm_fault,
     entry: *mut bindings::pte_t,
     number: usize,
     lock: *mut bindings::spinlock_t,
 }
 
-impl<'a> Table<'a> {
+impl<'a> FaultTable<'a> {
     /// `None`: there is no table yet.
     ///
     /// # Safety
@@ -220,7 +220,7 @@ impl<'a> Table<'a> {
     }
 }
 
-impl Drop for Table<'_> {
+impl Drop for FaultTable<'_> {
     fn drop(&mut self) {
         // SAFETY: `lock` took it.
         unsafe { extra::cgpu_shim_unlock_entry(self.lock) };
@@ -237,9 +237,9 @@ const ENTRIES: usize = PAGE_SIZE / size_of::<bindings::pte_t>();
 /// # Safety
 ///
 /// `vmf` is that of a fault that is being served, at page `index` of the slot.
-unsafe fn show(vmf: &bindings::vm_fault, slot: &Slot, index: usize) -> bool {
+unsafe fn show(vmf: &bindings::vm_fault, slot: &ScratchSlot, index: usize) -> bool {
     // SAFETY: The caller promises it.
-    let Some(table) = (unsafe { Table::lock(vmf) }) else {
+    let Some(table) = (unsafe { FaultTable::lock(vmf) }) else {
         return false;
     };
     // SAFETY: A fault's mapping is valid while it is served.
@@ -301,7 +301,7 @@ unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_f
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
     // SAFETY: The fault is being served.
-    let Some(table) = (unsafe { Table::lock(&*vmf) }) else {
+    let Some(table) = (unsafe { FaultTable::lock(&*vmf) }) else {
         // The table has gone, and the page with it: the driver's next try faults anew.
         return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     };
