@@ -7,12 +7,12 @@
 //! 1. `NV_ESC_CHECK_VERSION_STR` tells the driver's version, and that the tables to use; with a
 //!    driver whose branch is unknown nothing else is asked (`osapi.c`, `rm_perform_version_check`).
 //! 2. `NV_ESC_CARD_INFO` lists the GPUs with their minors, RM's names for them and PCI addresses.
-//! 3. Opening a GPU's device initializes it. A client, a device and a subdevice object then give its
-//!    device instance, memory, UUID and name.
+//! 3. Opening a GPU's device initializes it. A client, a device and a subdevice object then give
+//!    its device instance, memory, UUID and name.
 //!
-//! A GPU that is opened for its first instance is asked once more: its record in the list is kept for
-//! the programs that ask for it, and its page of shared data is mapped, so that it is known by its
-//! place.
+//! A GPU that is opened for its first instance is asked once more: its record in the list is kept
+//! for the programs that ask for it, and its page of shared data is mapped, so that it is known by
+//! its place.
 //!
 //! All that is made on the way is freed again. A GPU that does not answer is left out.
 
@@ -228,8 +228,8 @@ pub fn card(facts: &GpuFacts) -> Result<Card, Failure> {
     Ok(*cards.iter().find(is_it).ok_or(Cause::NoSuchGpu)?)
 }
 
-/// The page of `RM_USER_SHARED_DATA` of a GPU that stays open while the page is used. It is mapped once,
-/// as a program maps it, to learn where it is. `None` if the driver has none for this GPU.
+/// The page of `RM_USER_SHARED_DATA` of a GPU that stays open while the page is used. It is mapped
+/// once, as a program maps it, to learn where it is. `None` if the driver has none for this GPU.
 pub fn shared_data(
     driver: &Driver,
     facts: &GpuFacts,

@@ -17,11 +17,11 @@
 //! <minor>/NAME/status    everything else, one "key: value" a line
 //! ```
 //!
-//! `<minor>` is the GPU's, `N` of `/dev/nvidiaN`. A container's `/proc` shows the names, but opening
-//! a file fails there (see `os_interface/procfs.rs`).
+//! `<minor>` is the GPU's, `N` of `/dev/nvidiaN`. A container's `/proc` shows the names, but
+//! opening a file fails there (see `os_interface/procfs.rs`).
 //!
-//! The files take a GPU's and a tenant's lock and never the registry's, under which they are removed:
-//! the removal waits for them.
+//! The files take a GPU's and a tenant's lock and never the registry's, under which they are
+//! removed: the removal waits for them.
 
 use crate::{
     dispatch::rebalance,

@@ -3,9 +3,9 @@
 //!
 //! # Locks, in the order in which they are taken
 //!
-//! 1. [`Registry::admin`]: one command of the control device at a time. Held while nodes and `/proc`
-//!    entries are made and removed and while the driver is asked about its GPUs; so nothing that
-//!    those wait for may take it: no file operation of a node, nothing in `/proc`.
+//! 1. [`Registry::admin`]: one command of the control device at a time. Held while nodes and
+//!    `/proc` entries are made and removed and while the driver is asked about its GPUs; so nothing
+//!    that those wait for may take it: no file operation of a node, nothing in `/proc`.
 //! 2. A GPU's division (`registry/gpu.rs`).
 //! 3. A tenant's state (`registry/tenant.rs`).
 //!
@@ -199,8 +199,8 @@ impl Registry {
         self.admin.lock().driver
     }
 
-    /// The GPUs, each with the number of its instances and the bytes charged to them. Asks the driver
-    /// if nothing holds it.
+    /// The GPUs, each with the number of its instances and the bytes charged to them. Asks the
+    /// driver if nothing holds it.
     pub fn gpus(&self, mut each: impl FnMut(&HostGpu, u32, u64) -> Result) -> Result<(), Failure> {
         let mut admin = self.admin.lock();
         self.attach(&mut admin)?;
@@ -286,8 +286,8 @@ impl Registry {
         made
     }
 
-    /// Makes an instance whose part of the GPU is allotted, and its tenant if it is the first of its
-    /// name.
+    /// Makes an instance whose part of the GPU is allotted, and its tenant if it is the first of
+    /// its name.
     fn make(
         &self,
         admin: &mut Admin,

@@ -16,8 +16,8 @@ use crate::{
 use kernel::prelude::*;
 
 const NV01_ROOT: u32 = 0x0000;
-/// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`), the
-/// caching and the address are the driver's choice.
+/// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`),
+/// the caching and the address are the driver's choice.
 const MAP_FLAGS: u32 = 0x0008_0001;
 
 /// Issues an escape on a file that the module opened itself.

@@ -29,8 +29,8 @@ pub(super) fn read_list<T>(at: UserAddr) -> Result<uapi::List, Failure> {
     check_size::<T>(&list).map(|()| list)
 }
 
-/// Whether a list is one of records of type `T`. The size is asked for so that a tool of another version
-/// is told, not misled.
+/// Whether a list is one of records of type `T`. The size is asked for so that a tool of another
+/// version is told, not misled.
 pub(super) fn check_size<T>(list: &uapi::List) -> Result<(), Failure> {
     if usize::try_from(list.record_size) == Ok(size_of::<T>()) {
         Ok(())

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Gates before a GPU's registers: the doorbell by which programs submit work.
 //!
-//! A mapping of registers is made without pages. The first access faults; what becomes of it depends on the
-//! [`Position`] of its instance's gate: the driver's own fault handler puts the pages in (it also
-//! wakes a sleeping GPU), or the task sleeps until the gate is opened. When the gate leaves `Open`, the
-//! pages are taken out of every mapping of every process, children of fork included, by way of the
-//! files that are mapped (`unmap_mapping_range`).
+//! A mapping of registers is made without pages. The first access faults; what becomes of it
+//! depends on the [`Position`] of its instance's gate: the driver's own fault handler puts the
+//! pages in (it also wakes a sleeping GPU), or the task sleeps until the gate is opened. When the
+//! gate leaves `Open`, the pages are taken out of every mapping of every process, children of fork
+//! included, by way of the files that are mapped (`unmap_mapping_range`).
 //!
 //! # No page stays behind
 //!
-//! Whether to let a task pass and the driver's fault handler are one step under [`Gate::state`]. So when
-//! the position was changed, every page that was put in before is there to be taken out, and no further
-//! one comes.
+//! Whether to let a task pass and the driver's fault handler are one step under [`Gate::state`]. So
+//! when the position was changed, every page that was put in before is there to be taken out, and
+//! no further one comes.
 //!
 //! # Who sleeps
 //!
-//! A task sleeps without `mmap_lock`, so other threads of its process map, unmap and fault as they like; the
-//! mapping itself may go meanwhile. It holds the file, which holds this module, and looks at nothing else
-//! of the mapping afterwards: the kernel does the fault anew. A kill ends the sleep; so does any signal, if
-//! the program itself made the access. Where the kernel cannot do a fault anew (a futex on such an address)
-//! it fails: to let it pass would put the page in for all.
+//! A task sleeps without `mmap_lock`, so other threads of its process map, unmap and fault as they
+//! like; the mapping itself may go meanwhile. It holds the file, which holds this module, and looks
+//! at nothing else of the mapping afterwards: the kernel does the fault anew. A kill ends the
+//! sleep; so does any signal, if the program itself made the access. Where the kernel cannot do a
+//! fault anew (a futex on such an address) it fails: to let it pass would put the page in for all.
 //!
 //! # Locks
 //!
-//! `mmap_lock`, [`Gate::state`], then what the report of an access takes (the scheduler's) and what the driver's fault
-//! handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the locks of mappings.
+//! `mmap_lock`, [`Gate::state`], then what the report of an access takes (the scheduler's) and what
+//! the driver's fault handler takes. [`Gate::files`] is taken under `mmap_lock` too, and over the
+//! locks of mappings.
 
 pub(super) mod doorbell;
 
@@ -125,8 +126,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether it was shut, and nobody passes any more. As good as the moment: it is moved by its GPU's
-    /// scheduler, a moment after an instance is suspended, say.
+    /// Whether it was shut, and nobody passes any more. As good as the moment: it is moved by its
+    /// GPU's scheduler, a moment after an instance is suspended, say.
     pub fn is_shut(&self) -> bool {
         self.is_shut.load(Relaxed)
     }
@@ -230,8 +231,8 @@ impl Drop for GatedFile {
 ///
 /// # Safety
 ///
-/// `handler` is for the fault's mapping. If this returns `VM_FAULT_RETRY`, neither the fault nor what
-/// its mapping holds is used any more.
+/// `handler` is for the fault's mapping. If this returns `VM_FAULT_RETRY`, neither the fault nor
+/// what its mapping holds is used any more.
 pub(super) unsafe fn fault(
     file: &GatedFile,
     rang: impl FnOnce(),
@@ -256,8 +257,8 @@ pub(super) unsafe fn fault(
     let held = NonNull::new(fault.file());
     // SAFETY: The mapping holds its file until the lock is released.
     let held = held.map(|file| unsafe { FileRef::get(file) });
-    // SAFETY: The fault may be done anew, and nothing of it is used below. From here on the mapping,
-    // `file` and its endpoint may go, but for what is held above.
+    // SAFETY: The fault may be done anew, and nothing of it is used below. From here on the
+    // mapping, `file` and its endpoint may go, but for what is held above.
     unsafe { fault.release_lock() };
     gate.parked.fetch_add(1, Relaxed);
     gate.parkings.fetch_add(1, Relaxed);

@@ -50,8 +50,8 @@ impl TenantNode {
         self.door(&mut state).ok_or(ENODEV)?.backing()
     }
 
-    /// Opens a file of it; `ENODEV` once it is destroyed. [`TenantFile::close`] is called for what this
-    /// returns.
+    /// Opens a file of it; `ENODEV` once it is destroyed. [`TenantFile::close`] is called for what
+    /// this returns.
     pub fn open(self: &Arc<Self>, handle: &OpenFile) -> Result<TenantFile> {
         let mut state = self.tenant().state.lock();
         let id = FileId(NEXT_FILE.fetch_add(1, Relaxed));

@@ -95,8 +95,8 @@ impl HostGpu {
         self.conductor().rules().policy
     }
 
-    /// Changes how its compute time is shared; refused where a number is none that there is, or the weights
-    /// of the instances or their number do not fit.
+    /// Changes how its compute time is shared; refused where a number is none that there is, or the
+    /// weights of the instances or their number do not fit.
     pub fn set_rules(&self, change: impl FnOnce(&mut Rules)) -> Result<(), Failure> {
         Ok(self.conductor().set_rules(change)?)
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The page of `RM_USER_SHARED_DATA` as a tenant's programs see it.
 //!
-//! The driver's page is known by its frame since the GPU was opened (`attach::shared_data`), so it is
-//! recognised in whatever file and by whatever object or duplicate a program maps it. Each file that
-//! maps it gets a page of its own, which is made anew for as long as the file is open or mapped.
+//! The driver's page is known by its frame since the GPU was opened (`attach::shared_data`), so it
+//! is recognised in whatever file and by whatever object or duplicate a program maps it. Each file
+//! that maps it gets a page of its own, which is made anew for as long as the file is open or
+//! mapped.
 
 use super::tenant::Tenant;
 use crate::{

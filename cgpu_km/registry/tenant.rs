@@ -2,9 +2,9 @@
 //! A tenant: what everything of one name has in common.
 //!
 //! A tenant is a name: its instances, one on a GPU, share one control and one UVM node, since a
-//! program has one of each for all its GPUs. Everything that changes is in one [`TenantState`] per tenant:
-//! who may open what, how many files are open, and the accounting. So "is it in use?" and "take it away"
-//! are one step, and no file can be opened in between.
+//! program has one of each for all its GPUs. Everything that changes is in one [`TenantState`] per
+//! tenant: who may open what, how many files are open, and the accounting. So "is it in use?" and
+//! "take it away" are one step, and no file can be opened in between.
 
 use super::gpu::HostGpu;
 use crate::{
@@ -41,7 +41,8 @@ pub struct Tenant {
 /// What changes of a tenant.
 pub(super) struct TenantState {
     pub(super) accounting: Accounting,
-    /// [`Accounting::over_changes`] and [`Accounting::boost_changes`] of which those who wait for them were told.
+    /// [`Accounting::over_changes`] and [`Accounting::boost_changes`] of which those who wait for
+    /// them were told.
     over_told: u64,
     boosts_told: u64,
     pub(super) control: Door,
@@ -80,16 +81,18 @@ pub struct ShareTerms {
     pub capabilities: Capabilities,
 }
 
-/// A GPU's device while somebody has it open, which keeps the GPU initialized; shared by its instances.
+/// A GPU's device while somebody has it open, which keeps the GPU initialized; shared by its
+/// instances.
 pub(super) struct OpenGpu {
     /// The device.
     pub(super) backing: Arc<BackingFile>,
     /// Makes the calls that need the device in a descriptor table.
     pub(super) worker: Arc<Worker>,
-    /// The page of `RM_USER_SHARED_DATA`, if the GPU has one: the same as long as it is initialized.
+    /// The page of `RM_USER_SHARED_DATA`, if the GPU has one: the same as long as it is
+    /// initialized.
     pub(super) shared_data: Option<Arc<DriverPage>>,
-    /// What the driver's list has of it, which changes only when it is initialized (its interrupt, by MSI) or
-    /// taken out of the machine.
+    /// What the driver's list has of it, which changes only when it is initialized (its interrupt,
+    /// by MSI) or taken out of the machine.
     pub(super) card: Card,
 }
 
@@ -213,8 +216,8 @@ impl Tenant {
         self.with_state(|state| work(&mut state.accounting))
     }
 
-    /// Works on all that changes, and tells who waits for it where a share has come to be over its limit
-    /// by that, or no longer is.
+    /// Works on all that changes, and tells who waits for it where a share has come to be over its
+    /// limit by that, or no longer is.
     pub(super) fn with_state<R>(&self, work: impl FnOnce(&mut TenantState) -> R) -> R {
         let mut state = self.state.lock();
         let result = work(&mut state);
@@ -266,8 +269,8 @@ impl Tenant {
         Some(share.worker.clone())
     }
 
-    /// The worker of any of its GPUs, for what is no GPU's in particular; `None` once all its instances
-    /// are destroyed.
+    /// The worker of any of its GPUs, for what is no GPU's in particular; `None` once all its
+    /// instances are destroyed.
     pub fn any_worker(&self) -> Option<Arc<Worker>> {
         let state = self.state.lock();
         Some(state.shares.first()?.worker.clone())
@@ -380,8 +383,8 @@ impl Tenant {
         Ok(withdrawn)
     }
 
-    /// Takes the devices behind the nodes of a tenant that never got an instance: who has opened one of
-    /// the nodes meanwhile must not keep the driver.
+    /// Takes the devices behind the nodes of a tenant that never got an instance: who has opened
+    /// one of the nodes meanwhile must not keep the driver.
     pub(super) fn shut(&self) -> (Option<Arc<BackingFile>>, Option<Arc<BackingFile>>) {
         let mut state = self.state.lock();
         (state.control.backing.take(), state.uvm.backing.take())

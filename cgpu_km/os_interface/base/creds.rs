@@ -56,8 +56,8 @@ impl Drop for Reduced {
     }
 }
 
-/// The reduced form of some credentials, and whose that is, so that the next call under the same ones need not
-/// make it anew.
+/// The reduced form of some credentials, and whose that is, so that the next call under the same
+/// ones need not make it anew.
 pub(in crate::os_interface) struct KeptCreds {
     /// What was reduced. A reference is held: as long as it is, no others get the same address, and
     /// credentials that are in use never change.
@@ -87,8 +87,8 @@ fn too_many() -> Option<NonNull<bindings::cred>> {
     ((fields.cap_effective.val | fields.cap_permitted.val) & WITHHELD != 0).then_some(now)
 }
 
-/// Runs `call` with the calling task's credentials less the withheld capabilities. What is `kept` is used,
-/// and brought up to date.
+/// Runs `call` with the calling task's credentials less the withheld capabilities. What is `kept`
+/// is used, and brought up to date.
 pub(in crate::os_interface) fn reduced_by<R>(
     kept: &mut Option<KeptCreds>,
     call: impl FnOnce() -> R,

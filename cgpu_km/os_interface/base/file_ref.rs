@@ -101,8 +101,8 @@ impl InstalledFile {
 
 impl Drop for InstalledFile {
     fn drop(&mut self) {
-        // SAFETY: Closes what `new` opened in this same table. If the task has closed it itself, this
-        // fails, or closes what the task has opened since.
+        // SAFETY: Closes what `new` opened in this same table. If the task has closed it itself,
+        // this fails, or closes what the task has opened since.
         unsafe { bindings::close_fd(self.0) };
     }
 }

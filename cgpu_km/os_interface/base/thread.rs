@@ -97,8 +97,8 @@ impl<T: ThreadTask> Drop for Thread<T> {
         // SAFETY: By the invariant our reference keeps the task valid, running or ended.
         let exit = unsafe { bindings::kthread_stop(self.thread.as_ptr()) };
         if exit != 0 {
-            // `main` returns 0, so this is the kernel's `EINTR` for a thread that was stopped before
-            // it ran at all: it never took the reference that `start` left to it.
+            // `main` returns 0, so this is the kernel's `EINTR` for a thread that was stopped
+            // before it ran at all: it never took the reference that `start` left to it.
             // SAFETY: That reference came from `Arc::into_raw` of this very `Arc`.
             drop(unsafe { Arc::from_raw(Arc::as_ptr(&self.task)) });
         }
@@ -148,7 +148,8 @@ impl Alarm {
         }
     }
 
-    /// Sleeps until [`Alarm::ring`], or until [`now`](super::clock::now) is `deadline`. For one kernel thread.
+    /// Sleeps until [`Alarm::ring`], or until [`now`](super::clock::now) is `deadline`. For one
+    /// kernel thread.
     pub fn sleep(&self, deadline: Option<u64>) {
         // SAFETY: There is no precondition.
         self.state.lock().sleeper = unsafe { bindings::get_current() };

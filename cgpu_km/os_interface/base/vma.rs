@@ -144,8 +144,8 @@ impl<'a> PageFault<'a> {
 
     /// Its fields.
     pub(in crate::os_interface) fn fields(self) -> &'a bindings::vm_fault {
-        // SAFETY: By the type's invariant it is valid; the handler that it was handed to is the only
-        // one that changes it, and does so through `serve` alone.
+        // SAFETY: By the type's invariant it is valid; the handler that it was handed to is the
+        // only one that changes it, and does so through `serve` alone.
         unsafe { &*self.0.get() }
     }
 
@@ -176,13 +176,13 @@ impl<'a> PageFault<'a> {
         unsafe { by(self.0.get()) }
     }
 
-    /// Gives up the lock under which it is served. Its handler returns `VM_FAULT_RETRY` then, and the
-    /// kernel does the fault anew.
+    /// Gives up the lock under which it is served. Its handler returns `VM_FAULT_RETRY` then, and
+    /// the kernel does the fault anew.
     ///
     /// # Safety
     ///
-    /// The fault may be done anew (`FAULT_FLAG_ALLOW_RETRY`), and neither it nor its mapping is used
-    /// any more.
+    /// The fault may be done anew (`FAULT_FLAG_ALLOW_RETRY`), and neither it nor its mapping is
+    /// used any more.
     pub(in crate::os_interface) unsafe fn release_lock(self) {
         // SAFETY: The lock is held by the type's invariant, and may be given up by the contract.
         unsafe { extra::cgpu_shim_release_fault_lock(self.0.get()) };
@@ -210,8 +210,8 @@ impl PageEntry<'_> {
         present.then(|| Frame::new(frame as u64))
     }
 
-    /// Has it refer to another frame, with the access that the mapping's flags name. It refers to one
-    /// already, to which nobody has access, or to this one.
+    /// Has it refer to another frame, with the access that the mapping's flags name. It refers to
+    /// one already, to which nobody has access, or to this one.
     pub(in crate::os_interface) fn set_frame(&self, frame: Frame) {
         // CAST: `c_ulong` is 64 bits wide.
         let frame = frame.number() as c_ulong;
@@ -232,8 +232,8 @@ impl PageEntry<'_> {
 ///
 /// # Invariants
 ///
-/// `mmap_lock` is held for writing for as long as this exists, so the mapping's fields and pages may
-/// be changed.
+/// `mmap_lock` is held for writing for as long as this exists, so the mapping's fields and pages
+/// may be changed.
 #[derive(Clone, Copy)]
 pub(in crate::os_interface) struct NewVma<'a>(LockedVma<'a>);
 
@@ -291,8 +291,8 @@ impl NewVma<'_> {
         unsafe { (*self.as_ptr()).vm_page_prot = none };
     }
 
-    /// The opposite: the entries that are there get the access that the mapping's flags name, and so
-    /// do those that are made later.
+    /// The opposite: the entries that are there get the access that the mapping's flags name, and
+    /// so do those that are made later.
     pub(in crate::os_interface) fn allow_access(self) {
         // SAFETY: By the type's invariant nobody else uses the mapping.
         unsafe { self.restore_access() };
@@ -302,8 +302,8 @@ impl NewVma<'_> {
         });
     }
 
-    /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading. What
-    /// made the mapping has nothing to do with it any more.
+    /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading.
+    /// What made the mapping has nothing to do with it any more.
     pub(in crate::os_interface) fn show(self, page: &Page) -> Result {
         let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
         if length != kernel::page::PAGE_SIZE {

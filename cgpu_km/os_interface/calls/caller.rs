@@ -86,12 +86,12 @@ impl<'a> Caller<'a> {
     ///
     /// # Errors
     ///
-    /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task was
-    /// killed while it waited for its turn, `E2BIG` for a part above 64 KiB, more than 16
-    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an earlier part
-    /// or a descriptor that is not inside its part,
-    /// `EFAULT` for a task without memory of its own or an address of the process's scratch in the
-    /// parameters, `ENOMEM`, `ENOTTY` where the driver has no ioctls.
+    /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task
+    /// was killed while it waited for its turn, `E2BIG` for a part above 64 KiB, more than 16
+    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an
+    /// earlier part or a descriptor that is not inside its part, `EFAULT` for a task without memory
+    /// of its own or an address of the process's scratch in the parameters, `ENOMEM`, `ENOTTY`
+    /// where the driver has no ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe {
@@ -135,8 +135,8 @@ impl BackingFile {
     }
 }
 
-/// Makes a call on `file` with `parts` in the current task's scratch, which is the one in `recent`, as a rule; see
-/// [`Caller::forward`].
+/// Makes a call on `file` with `parts` in the current task's scratch, which is the one in `recent`,
+/// as a rule; see [`Caller::forward`].
 ///
 /// # Safety
 ///

@@ -48,8 +48,8 @@ impl OpenFile {
     ///
     /// # Safety
     ///
-    /// The file is open, of the driver behind the handle's backing file, and [`Self::close`] is called
-    /// before it is freed.
+    /// The file is open, of the driver behind the handle's backing file, and [`Self::close`] is
+    /// called before it is freed.
     pub(in crate::os_interface) unsafe fn set(&self, file: NonNull<bindings::file>) {
         *self.0.file.lock() = Some(ProxiedFile(file));
     }
@@ -59,9 +59,9 @@ impl OpenFile {
         *self.0.file.lock() = None;
     }
 
-    /// As [`Caller::forward`](super::caller::Caller::forward) on this file, for the calling task, which need
-    /// not have it open, and which makes the call also while it is being killed. `EBADF` once the file is
-    /// closed.
+    /// As [`Caller::forward`](super::caller::Caller::forward) on this file, for the calling task,
+    /// which need not have it open, and which makes the call also while it is being killed. `EBADF`
+    /// once the file is closed.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>]) -> Result<i32> {
         let held = {
             let file = self.0.file.lock();

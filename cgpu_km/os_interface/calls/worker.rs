@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A kernel thread that makes calls for a process, with the real file in its descriptor table.
 //!
-//! Since driver 550 a few calls (RM_ALLOC of NV01_DEVICE_0, UVM_REGISTER_GPU, multicast attach) walk
-//! the calling task's descriptor table for a file whose operations are the driver's own
+//! Since driver 550 a few calls (RM_ALLOC of NV01_DEVICE_0, UVM_REGISTER_GPU, multicast attach)
+//! walk the calling task's descriptor table for a file whose operations are the driver's own
 //! (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a real one must
-//! never be within reach of a container. A kernel thread has a table that no container has: it holds
-//! the GPU's template file up there as a decoy, just for the call, and makes the call in the memory
-//! and under the (reduced) credentials of the process that asked. Calls that depend on the caller's
-//! PID must not go this way.
+//! never be within reach of a container. A kernel thread has a table that no container has: it
+//! holds the GPU's template file up there as a decoy, just for the call, and makes the call in the
+//! memory and under the (reduced) credentials of the process that asked. Calls that depend on the
+//! caller's PID must not go this way.
 //!
-//! Calls that name a file by its descriptor are made here too, with that file in the table instead of
-//! the decoy: what the number stands for cannot change between the check and the driver.
+//! Calls that name a file by its descriptor are made here too, with that file in the table instead
+//! of the decoy: what the number stands for cannot change between the check and the driver.
 //!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
-//! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with any
-//! number of threads, delays another one's next job by one job of his at most.
+//! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with
+//! any number of threads, delays another one's next job by one job of his at most.
 //!
 //! # Waiting
 //!
@@ -317,8 +317,8 @@ pub struct Worker {
     _flush: FlushFiles,
 }
 
-/// A kernel thread's last `fput` of a file is deferred to a work item: dropping this has it done, so that the
-/// driver can be unloaded right after.
+/// A kernel thread's last `fput` of a file is deferred to a work item: dropping this has it done,
+/// so that the driver can be unloaded right after.
 struct FlushFiles;
 
 impl Drop for FlushFiles {
@@ -352,8 +352,8 @@ impl Worker {
     /// Has `request` executed by the worker in the calling task's address space, and waits for it.
     ///
     /// The value is the driver's. An error says that the call was not made: `ERESTARTSYS` if the
-    /// calling task was killed before its turn, `ENOMEM`, `EMFILE` where the worker has no descriptor
-    /// left, or `EFAULT` for a task without an address space.
+    /// calling task was killed before its turn, `ENOMEM`, `EMFILE` where the worker has no
+    /// descriptor left, or `EFAULT` for a task without an address space.
     ///
     /// # Safety
     ///

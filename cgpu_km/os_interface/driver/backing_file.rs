@@ -73,8 +73,8 @@ impl BackingFile {
         }
     }
 
-    /// Calls `work` with a descriptor of this file in the calling task's table, that of the host's root
-    /// who uses the control device. It is closed afterwards.
+    /// Calls `work` with a descriptor of this file in the calling task's table, that of the host's
+    /// root who uses the control device. It is closed afterwards.
     pub fn with_descriptor<T>(&self, work: impl FnOnce(i32) -> T) -> Result<T> {
         // SAFETY: By the type's invariant this is an open file.
         let installed = unsafe { InstalledFile::new(self.file.as_ptr()) }?;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The driver's interface for other kernel modules (`nvidia_get_rm_ops`), for the few calls by which a
-//! GPU's time is shared. `crate::nvidia::rmapi` says what it looks like.
+//! The driver's interface for other kernel modules (`nvidia_get_rm_ops`), for the few calls by
+//! which a GPU's time is shared. `crate::nvidia::rmapi` says what it looks like.
 //!
-//! The function is looked for when a GPU is opened, so it does not matter which module was loaded first:
-//! among the symbols that modules export to modules of our licence, else by its address, since a proprietary
-//! driver exports it to its own parts. It must lie in the module whose file we have open, and that file
-//! keeps the module there. It tells its table only to who knows the driver's exact version.
+//! The function is looked for when a GPU is opened, so it does not matter which module was loaded
+//! first: among the symbols that modules export to modules of our licence, else by its address,
+//! since a proprietary driver exports it to its own parts. It must lie in the module whose file we
+//! have open, and that file keeps the module there. It tells its table only to who knows the
+//! driver's exact version.
 //!
 //! # Locks
 //!
-//! Every call takes the driver's own locks and may sleep for as long as the GPU's firmware takes. It is made
-//! with no spinlock, no lock that a proxied call takes, and not under `mmap_lock`.
+//! Every call takes the driver's own locks and may sleep for as long as the GPU's firmware takes.
+//! It is made with no spinlock, no lock that a proxied call takes, and not under `mmap_lock`.
 
 use super::backing_file::BackingFile;
 use crate::{
@@ -38,8 +39,8 @@ use crate::{
 use core::{mem::offset_of, ptr::null_mut};
 use kernel::{alloc::KVVec, prelude::*, sync::Arc};
 
-/// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments of
-/// functions that are not called here.
+/// `nvidia_modeset_rm_ops_t` (nv-modeset-interface.h), the same in all branches but for arguments
+/// of functions that are not called here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RmOperations {
@@ -130,8 +131,8 @@ impl SampleRing {
     }
 }
 
-/// A client of the driver that is the kernel's, with a device and a subdevice of one GPU; freed when this is
-/// dropped.
+/// A client of the driver that is the kernel's, with a device and a subdevice of one GPU; freed
+/// when this is dropped.
 ///
 /// # Invariants
 ///
@@ -153,8 +154,9 @@ unsafe impl Send for KernelClient {}
 unsafe impl Sync for KernelClient {}
 
 impl KernelClient {
-    /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of this
-    /// device instance. `is_register` and `is_window` say of a frame whether it lies in the GPU's BAR0 and in its BAR1.
+    /// Finds the interface of the driver that `gpu` is a file of, and makes a client for the GPU of
+    /// this device instance. `is_register` and `is_window` say of a frame whether it lies in the
+    /// GPU's BAR0 and in its BAR1.
     pub fn new(
         gpu: Arc<BackingFile>,
         version: &CStr,
@@ -170,7 +172,8 @@ impl KernelClient {
         if found.is_null() {
             return Err(Missing::Function);
         }
-        // SAFETY: The driver has this one function of that name, with this signature in all branches.
+        // SAFETY: The driver has this one function of that name, with this signature in all
+        // branches.
         let get: unsafe extern "C" fn(*mut RmOperations) -> c_int =
             unsafe { core::mem::transmute(found) };
         let mut operations = RmOperations {
@@ -221,17 +224,18 @@ impl KernelClient {
         Ok(this)
     }
 
-    /// A doorbell of ours, to be shown in the place of programs'. `None`: the GPU has none through BAR1, as those before
-    /// Hopper, or the driver does not map it there.
+    /// A doorbell of ours, to be shown in the place of programs'. `None`: the GPU has none through
+    /// BAR1, as those before Hopper, or the driver does not map it there.
     pub fn doorbell(&self) -> Option<&Doorbell> {
         self.doorbell.as_ref()
     }
 
     /// Makes the doorbell through BAR0 and through BAR1, and asks where they are.
     ///
-    /// The driver may put a mapping's pages in several places of BAR1, and tells only of the first. So each page is mapped
-    /// for itself; the whole before that, since where all is in one place already a page is found there
-    /// (`kbusMapFbAperture_GM107()` in kern_bus_gm107.c), and programs' mappings are as well.
+    /// The driver may put a mapping's pages in several places of BAR1, and tells only of the first.
+    /// So each page is mapped for itself; the whole before that, since where all is in one place
+    /// already a page is found there (`kbusMapFbAperture_GM107()` in kern_bus_gm107.c), and
+    /// programs' mappings are as well.
     fn find_doorbell(&self) -> Option<Doorbell> {
         let made = |object, bar1| {
             let mut params = Aligned([0; CLASS_PARAMS]);
@@ -293,8 +297,8 @@ impl KernelClient {
         }
     }
 
-    /// Reads the driver's samples of who was on the engines in the last ten seconds. Processes are named as the
-    /// kernel's first namespace names them, since the scheduler's thread asks.
+    /// Reads the driver's samples of who was on the engines in the last ten seconds. Processes are
+    /// named as the kernel's first namespace names them, since the scheduler's thread asks.
     pub fn samples(&self) -> Result<(NvStatus, SampleRing)> {
         let layout = self.sample_layout;
         let words = layout.ring.div_ceil(size_of::<u64>());
@@ -304,7 +308,8 @@ impl KernelClient {
         };
         let bytes = ring.bytes_mut();
         layout.ask(bytes);
-        // SAFETY: The driver writes what addresses are in it, and follows none. Words begin at a multiple of 8.
+        // SAFETY: The driver writes what addresses are in it, and follows none. Words begin at a
+        // multiple of 8.
         let status = unsafe { self.control(self.subdevice(), rmapi::GPUMON_SAMPLES, bytes) }?;
         Ok((status, ring))
     }
@@ -324,8 +329,9 @@ impl KernelClient {
         unsafe { self.control(group, rmapi::PREEMPT, &mut params.0) }
     }
 
-    /// Calls a control of a program's client for it, with parameters that no program sees: for those that
-    /// [tell too much](rmapi::tells_too_much). `parts` are the parts of the program's own call.
+    /// Calls a control of a program's client for it, with parameters that no program sees: for
+    /// those that [tell too much](rmapi::tells_too_much). `parts` are the parts of the program's
+    /// own call.
     ///
     /// `EINVAL` for another control or other parts, `ENOMEM`.
     pub fn control_for(&self, parts: &mut [Part<'_>]) -> Result {
@@ -378,8 +384,8 @@ impl KernelClient {
         nvos54::PARAMS_SIZE.set(&mut argument.0, size);
         // CAST: an address of the kernel's, of 64 bits.
         nvos54::PARAMS.set(&mut argument.0, params.as_mut_ptr() as u64);
-        // SAFETY: The parameters live until the call is over, and the driver refuses a control of another size;
-        // for the rest the caller speaks.
+        // SAFETY: The parameters live until the call is over, and the driver refuses a control of
+        // another size; for the rest the caller speaks.
         unsafe { self.call(rmapi::CONTROL, &mut argument.0) }
     }
 
@@ -427,8 +433,8 @@ impl KernelClient {
             false => (nvos21::SIZE, nvos21::STATUS),
         };
         let bytes = argument.0.get_mut(..size).ok_or(Missing::Memory)?;
-        // SAFETY: The parameters are null or larger than those of the classes above, and live until the
-        // call is over.
+        // SAFETY: The parameters are null or larger than those of the classes above, and live until
+        // the call is over.
         unsafe { self.call(rmapi::ALLOC, bytes) }.map_err(|_| Missing::Memory)?;
         match status.get(&argument.0).map(NvStatus) {
             Some(NvStatus::NV_OK) => Ok(nvos64::H_OBJECT_NEW.get(&argument.0).unwrap_or(0)),
@@ -440,8 +446,8 @@ impl KernelClient {
     ///
     /// # Safety
     ///
-    /// Addresses in the parameters are null, or of what the control may read and write; the parameters begin at a
-    /// multiple of 8.
+    /// Addresses in the parameters are null, or of what the control may read and write; the
+    /// parameters begin at a multiple of 8.
     unsafe fn control(&self, name: RmName, cmd: ControlCmd, params: &mut [u8]) -> Result<NvStatus> {
         let mut argument = Aligned([0; nvos54::SIZE]);
         nvos54::H_CLIENT.set(&mut argument.0, name.client.0);
@@ -478,8 +484,8 @@ impl KernelClient {
         if unsafe { alloc_stack(&raw mut stack) } != 0 {
             return Err(ENOMEM);
         }
-        // SAFETY: As above. The request is as large as it is in any branch, and the caller promises the
-        // rest; it may sleep here.
+        // SAFETY: As above. The request is as large as it is in any branch, and the caller promises
+        // the rest; it may sleep here.
         unsafe { op(stack, request.0.as_mut_ptr().cast()) };
         // SAFETY: It was made above.
         unsafe { free_stack(stack) };
@@ -514,7 +520,8 @@ fn is_list_of(params: &Part<'_>, list: &Part<'_>) -> bool {
     list.pointer == Some(place) && size == Some(list.bytes.len()) && size != Some(0)
 }
 
-/// A copy for the driver to work on. Whatever kmalloc() gives is aligned for 8 bytes (ARCH_KMALLOC_MINALIGN).
+/// A copy for the driver to work on. Whatever kmalloc() gives is aligned for 8 bytes
+/// (ARCH_KMALLOC_MINALIGN).
 fn copy(bytes: &[u8]) -> Result<List<u8>> {
     let mut copy = List::zeros(bytes.len()).map_err(|_| ENOMEM)?;
     copy.copy_from_slice(bytes);

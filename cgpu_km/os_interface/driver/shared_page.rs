@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pages that the driver shows to programs, and pages that are shown in their place.
 //!
-//! A [`DriverPage`] is host memory of the driver's, found through a mapping of it. A [`Shadow`] is a page of
-//! ours that stands for such a one in a file's mappings: read-only, made anew every [`PERIOD_MS`] for as
-//! long as the shadow exists, which is as long as the file that was mapped.
+//! A [`DriverPage`] is host memory of the driver's, found through a mapping of it. A [`Shadow`] is
+//! a page of ours that stands for such a one in a file's mappings: read-only, made anew every
+//! [`PERIOD_MS`] for as long as the shadow exists, which is as long as the file that was mapped.
 //!
-//! Both are read and written while others do the same, in words of 64 bits: a word is read or written
-//! whole, and in the order of the calls.
+//! Both are read and written while others do the same, in words of 64 bits: a word is read or
+//! written whole, and in the order of the calls.
 
 use super::backing_file::BackingFile;
 use crate::os_interface::base::{extra, frame::Frame};
@@ -38,8 +38,8 @@ unsafe fn word<'a>(page: *mut bindings::page, index: usize) -> Option<&'a Atomic
     // SAFETY: The caller promises that it is a page.
     let address = unsafe { extra::cgpu_shim_page_address(page) };
     let word = address.cast::<u64>().wrapping_add(index);
-    // SAFETY: Within the page and aligned; the caller promises that it lives long enough. Whoever else
-    // writes it is outside of the kernel's memory model: the driver, or nobody.
+    // SAFETY: Within the page and aligned; the caller promises that it lives long enough. Whoever
+    // else writes it is outside of the kernel's memory model: the driver, or nobody.
     Some(unsafe { Atomic::from_ptr(word) })
 }
 
@@ -56,13 +56,14 @@ unsafe impl Send for DriverPage {}
 unsafe impl Sync for DriverPage {}
 
 impl DriverPage {
-    /// The page that the driver maps for `file`, which was prepared for that (`NV_ESC_RM_MAP_MEMORY`). It
-    /// is mapped into the calling task's memory for a moment.
+    /// The page that the driver maps for `file`, which was prepared for that
+    /// (`NV_ESC_RM_MAP_MEMORY`). It is mapped into the calling task's memory for a moment.
     pub fn of_mapping(file: &BackingFile) -> Result<Self> {
         // CAST: small bit masks.
         let protection = extra::PROT_READ as c_ulong;
         let shared = extra::MAP_SHARED as c_ulong;
-        // SAFETY: `file` is open; the calling task has an address space, and holds none of its locks.
+        // SAFETY: `file` is open; the calling task has an address space, and holds none of its
+        // locks.
         let base = unsafe { bindings::vm_mmap(file.as_ptr(), 0, PAGE_SIZE, protection, shared, 0) };
         // An address, or an errno in the way of an error pointer.
         let base = from_err_ptr(core::ptr::without_provenance_mut::<c_void>(base))?.addr();
@@ -182,8 +183,8 @@ impl<R: Refresh> ShadowInner<R> {
 }
 
 unsafe extern "C" fn run<R: Refresh>(work: *mut bindings::work_struct) {
-    // SAFETY: The work is the beginning of a delayed work, and that of an `ShadowInner` of this type, which is
-    // there until `drop` has waited for the end of this.
+    // SAFETY: The work is the beginning of a delayed work, and that of an `ShadowInner` of this
+    // type, which is there until `drop` has waited for the end of this.
     let inner = unsafe { &*work.cast_const().cast::<ShadowInner<R>>() };
     inner.content.refresh(&inner.page);
     inner.again();

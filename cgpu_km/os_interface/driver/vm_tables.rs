@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Operations of mappings that stand in front of the driver's.
 //!
-//! They are kept in the backing file of the file that was mapped. Every mapping holds its file, from
-//! `mmap` or fork or split until after `close`, and the file holds its session, which has the backing
-//! file, this module and the driver. So nothing is counted here, and the driver may give a mapping
-//! operations without ours at any time, as UVM does in a child (`uvm_disable_vma()`).
+//! They are kept in the backing file of the file that was mapped. Every mapping holds its file,
+//! from `mmap` or fork or split until after `close`, and the file holds its session, which has the
+//! backing file, this module and the driver. So nothing is counted here, and the driver may give a
+//! mapping operations without ours at any time, as UVM does in a child (`uvm_disable_vma()`).
 
 use crate::os_interface::base::vma::{FaultHandler, LockedVma};
 use kernel::{bindings, prelude::*, sync::SetOnce};
 
-/// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools, device
-/// memory for peers, and disabled ones.
+/// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools,
+/// device memory for peers, and disabled ones.
 const KINDS: usize = 4;
 
 /// What stands in front of the driver's operations for one kind of mapping.
@@ -79,8 +79,8 @@ impl VmTables {
         Self([const { SetOnce::new() }; KINDS])
     }
 
-    /// The table that stands in front of `original`, which `ours` makes of them at its first use. All
-    /// callers have the same `ours` for the same `gated`.
+    /// The table that stands in front of `original`, which `ours` makes of them at its first use.
+    /// All callers have the same `ours` for the same `gated`.
     ///
     /// `EMFILE` if there are more kinds than there can be, `ENOMEM`.
     ///

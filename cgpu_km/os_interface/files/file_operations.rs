@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The file operations of every proxied node: an open file that the NVIDIA driver takes for its own.
+//! The file operations of every proxied node: an open file that the NVIDIA driver takes for its
+//! own.
 //!
 //! The driver knows its files by their inode's number and by what it put into `private_data`. So
 //! `open` lets the file of the caller take over the backing file's inode and calls the driver's
@@ -47,8 +48,8 @@ use kernel::{
     sync::Arc,
 };
 
-/// Opens `filp`, a file of the node that `inode` is, as a proxied file of `endpoint`: what the `open`
-/// operation of a node returns.
+/// Opens `filp`, a file of the node that `inode` is, as a proxied file of `endpoint`: what the
+/// `open` operation of a node returns.
 ///
 /// # Safety
 ///
@@ -98,7 +99,8 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
     // INVARIANT: The box is leaked to the file until `release`.
     // SAFETY: The box is initialized.
     opening.set_operations(unsafe { &raw const (*session).operations });
-    // SAFETY: The box is initialized; the driver has opened the file, and `release` closes the handle.
+    // SAFETY: The box is initialized; the driver has opened the file, and `release` closes the
+    // handle.
     unsafe { (*session).handle.set(filp) };
     Ok(())
 }
@@ -122,8 +124,9 @@ fn operations<E: Endpoint>(
     }
 }
 
-/// Makes a file one of the driver: takes the inode over and has the driver open it. Returned are the
-/// credentials under which it did so, if they had to be reduced. On failure everything is as before.
+/// Makes a file one of the driver: takes the inode over and has the driver open it. Returned are
+/// the credentials under which it did so, if they had to be reduced. On failure everything is as
+/// before.
 fn take_over(
     opening: &OwnedFile,
     node: &NodeSide,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A file of a program that is held, and how the driver finds it.
 //!
-//! Some calls name a file by its descriptor. The driver looks the number up in the table of the task
-//! that makes the call, after we did, and the program's threads can change what it stands for in
-//! between. So the file is held, and the call made by the [worker](crate::os_interface::calls::worker): it puts the file into
-//! its own table, in which nobody else opens or closes anything of his, and its number there into the
-//! parameters.
+//! Some calls name a file by its descriptor. The driver looks the number up in the table of the
+//! task that makes the call, after we did, and the program's threads can change what it stands for
+//! in between. So the file is held, and the call made by the
+//! [worker](crate::os_interface::calls::worker): it puts the file into its own table, in which
+//! nobody else opens or closes anything of his, and its number there into the parameters.
 
 use super::session::{is_of, session, Endpoint};
 use crate::os_interface::{
@@ -39,7 +39,8 @@ impl<E: Endpoint> HeldFile<E> {
 
     /// What belongs to it.
     pub fn file(&self) -> &E::File {
-        // SAFETY: By the type's invariants it is open, for as long as `self` is there, and an `E`'s.
+        // SAFETY: By the type's invariants it is open, for as long as `self` is there, and an
+        // `E`'s.
         &unsafe { session::<E>(self.file.as_ptr()) }.file
     }
 

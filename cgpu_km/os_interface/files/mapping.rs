@@ -79,8 +79,8 @@ pub enum Shown<'a> {
     /// What the driver made, behind the file's gate. While that is not open, the mapping has no
     /// pages; they come with faults that the gate lets pass.
     Gated,
-    /// This page, for reading, in the place of the driver's one. `EINVAL` for a mapping of more than
-    /// a page.
+    /// This page, for reading, in the place of the driver's one. `EINVAL` for a mapping of more
+    /// than a page.
     Instead(&'a ShownPage),
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! SessionMappings of files that may show registers: made when the kernel has entered them.
 //!
-//! Who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of its files, which the kernel finds by the
-//! file. In the `mmap` operation a mapping cannot be found yet: a page that the driver puts in there would stay,
-//! if the gate is shut before the kernel has entered the mapping, for as long as the program keeps the task
-//! from going on. So pages would have to be taken out again each time, and the first store of a program that is alone
-//! would fault, which both cost more than all else here (docs/performance.md).
+//! Who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of its files,
+//! which the kernel finds by the file. In the `mmap` operation a mapping cannot be found yet: a
+//! page that the driver puts in there would stay, if the gate is shut before the kernel has entered
+//! the mapping, for as long as the program keeps the task from going on. So pages would have to be
+//! taken out again each time, and the first store of a program that is alone would fault, which
+//! both cost more than all else here (docs/performance.md).
 //!
-//! These files have `mmap_prepare` instead, which is asked before there is a mapping, and the mapping has the operation
-//! `mapped`, which the kernel calls when it has entered it and nobody could use it yet. There the driver
-//! makes what it always makes in `mmap`:
+//! These files have `mmap_prepare` instead, which is asked before there is a mapping, and the
+//! mapping has the operation `mapped`, which the kernel calls when it has entered it and nobody
+//! could use it yet. There the driver makes what it always makes in `mmap`:
 //!
 //! | gate | pages of registers |
 //! |---|---|
@@ -19,11 +20,11 @@
 //!
 //! # What the driver may do to a mapping that is entered
 //!
-//! `mmap_lock` and the mapping are locked for writing, so its flags, protection and pages may be changed, as in
-//! `mmap`. Two things may not, since the kernel keeps the mapping by them. Where it begins in the file:
-//! `remap_pfn_range()` changes that of private mappings, which are refused here; the driver makes sense of shared ones
-//! only. And whether it counts as writable: the driver takes that from a mapping of registers for
-//! reading, so the count is put right.
+//! `mmap_lock` and the mapping are locked for writing, so its flags, protection and pages may be
+//! changed, as in `mmap`. Two things may not, since the kernel keeps the mapping by them. Where it
+//! begins in the file: `remap_pfn_range()` changes that of private mappings, which are refused
+//! here; the driver makes sense of shared ones only. And whether it counts as writable: the driver
+//! takes that from a mapping of registers for reading, so the count is put right.
 
 use super::{
     mapping::ProgramMapping,
@@ -37,8 +38,9 @@ use crate::os_interface::base::{
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{bindings, error::from_result, prelude::*};
 
-/// The most that a mapping of a doorbell has, bytes: `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later classes.
-/// Larger ones, which would hold a gate up for long, are made as if it were not open.
+/// The most that a mapping of a doorbell has, bytes: `NVC361_NV_USERMODE__SIZE` (clc361.h), as all
+/// later classes. Larger ones, which would hold a gate up for long, are made as if it were not
+/// open.
 const DOORBELL: u64 = 0x10000;
 
 /// The operations of a mapping that the driver has not made yet.
@@ -90,7 +92,8 @@ unsafe extern "C" fn mapped<E: Endpoint>(
         if vma.is_null() || unsafe { (*vma).vm_file != file.as_ptr() } {
             return Err(EINVAL);
         }
-        // SAFETY: It is the mapping that this operation is called for, whose lock is held for writing.
+        // SAFETY: It is the mapping that this operation is called for, whose lock is held for
+        // writing.
         let new = unsafe { NewVma::new(vma) };
         // SAFETY: These operations are given to mappings of files of `E` alone.
         let result = unsafe { enter::<E>(file, new) };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an open file of a node is: the [`Endpoint`] behind the node, and the [`FileSession`] of the file.
+//! What an open file of a node is: the [`Endpoint`] behind the node, and the [`FileSession`] of the
+//! file.
 //!
-//! A file that the driver fills has no place for what is ours of it. A session embeds the file's own
-//! table of operations instead, so it is found from `f_op`: no lookup, no lock.
+//! A file that the driver fills has no place for what is ours of it. A session embeds the file's
+//! own table of operations instead, so it is found from `f_op`: no lookup, no lock.
 
 use super::{
     mapping::{Pages, ProgramMapping, SessionMappings, Shown, Unmapped},
@@ -39,19 +40,20 @@ pub trait Endpoint: Send + Sync + 'static {
     /// A call, native or of a 32-bit process. The result is what the program gets.
     fn ioctl(file: &Self::File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32>;
 
-    /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`] is an error.
+    /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`]
+    /// is an error.
     fn gate(_file: &Self::File) -> Option<&Arc<Gate>> {
         None
     }
 
-    /// The doorbell that a file's mappings show in the place of the driver's own: for a file, there is none, or the same
-    /// from some moment on.
+    /// The doorbell that a file's mappings show in the place of the driver's own: for a file, there
+    /// is none, or the same from some moment on.
     fn doorbell(_file: &Self::File) -> Option<&Doorbell> {
         None
     }
 
-    /// The driver has made a mapping: what the program is to have. An error takes it away again, and
-    /// is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
+    /// The driver has made a mapping: what the program is to have. An error takes it away again,
+    /// and is what `mmap` gives. For this one and [`Endpoint::unmapped`] see the rules on locks in
     /// [`vm_operations`](super::vm_operations).
     fn mapped<'a>(
         _file: &'a Self::File,
@@ -68,9 +70,9 @@ pub trait Endpoint: Send + Sync + 'static {
     /// A program touched registers whose gate is not open. Under the gate's lock.
     fn rang(_file: &Self::File) {}
 
-    /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap` and a
-    /// split make mappings that nobody tells of, and whose end is told. (Of UVM's managed memory a
-    /// child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
+    /// A mapping, or the part of one that this says, is gone, for the driver too. Fork, `mremap`
+    /// and a split make mappings that nobody tells of, and whose end is told. (Of UVM's managed
+    /// memory a child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
     fn unmapped(_file: &Self::File, _gone: &ProgramMapping, _how: Unmapped) {}
 
     /// The file is closed, and the driver's `release` has run.
@@ -120,8 +122,8 @@ pub(super) unsafe fn session<'a, E: Endpoint>(file: *mut bindings::file) -> &'a 
 ///
 /// `file` is open.
 pub(super) unsafe fn is_of<E: Endpoint>(file: *mut bindings::file) -> bool {
-    // SAFETY: The file is open. Its operations change in `open`, before anybody else can see it, and
-    // in `release`.
+    // SAFETY: The file is open. Its operations change in `open`, before anybody else can see it,
+    // and in `release`.
     let operations = unsafe { (*file).f_op };
     // SAFETY: The operations of an open file are valid.
     let theirs = unsafe { (*operations).release };

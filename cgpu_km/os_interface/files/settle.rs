@@ -14,8 +14,8 @@ use kernel::{
     time::{Instant, Monotonic},
 };
 
-/// What a GPU can touch of a new mapping in so little time is not worth the work of bringing all of it to
-/// host memory: a fault alone takes tens of microseconds. In nanoseconds.
+/// What a GPU can touch of a new mapping in so little time is not worth the work of bringing all of
+/// it to host memory: a fault alone takes tens of microseconds. In nanoseconds.
 const LATE: i64 = 250_000;
 
 /// What is left to do before a program runs on after its `mmap`.

@@ -13,8 +13,8 @@
 //! | `fault` | of registers: past the [gate](gate), then the driver's, and [a doorbell of ours](gate::doorbell) |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
-//! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and at
-//! `vm_private_data`, and at none of its operations. (One function of UVM compares them,
+//! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and
+//! at `vm_private_data`, and at none of its operations. (One function of UVM compares them,
 //! `uvm_vma_is_managed()`, for HMM alone, which is off in a proxied address space: see
 //! `proxy/uvm.rs` on UVM_INITIALIZE.)
 //!
@@ -22,9 +22,9 @@
 //!
 //! # Locks
 //!
-//! [`Endpoint::mapped`] and [`Endpoint::unmapped`] run under the program's `mmap_lock`, mostly for writing, and the
-//! first of them under [`Gate::state`](gate) too: they must not touch the program's memory, nor wait for
-//! anybody who does.
+//! [`Endpoint::mapped`] and [`Endpoint::unmapped`] run under the program's `mmap_lock`, mostly for
+//! writing, and the first of them under [`Gate::state`](gate) too: they must not touch the
+//! program's memory, nor wait for anybody who does.
 
 use super::{
     mapping::{Pages, ProgramMapping, Shown, Unmapped},
@@ -122,8 +122,8 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         let tables = self.session.backing.tables();
         // SAFETY: The driver has just given the mapping these operations.
         let table = unsafe { tables.replacing(self.original, gated, ours) }?;
-        // SAFETY: The session lives as long as the file, which the mapping holds, and has the backing
-        // file with its tables.
+        // SAFETY: The session lives as long as the file, which the mapping holds, and has the
+        // backing file with its tables.
         unsafe { self.vma.set_operations(table.operations()) };
         Ok(())
     }
@@ -142,8 +142,8 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         unsafe { self.session.mappings.enter(gate, self.file) }?;
         self.cover(true)?;
         match (registers, E::doorbell(&self.session.file)) {
-            // SAFETY: A mapping of page frames, and `registers` has seen to it that its entries have
-            // no access.
+            // SAFETY: A mapping of page frames, and `registers` has seen to it that its entries
+            // have no access.
             (AtOnce::Kept, Some(doorbell)) => unsafe { doorbell.show(*self.vma) },
             (AtOnce::Kept, None) => {}
             (AtOnce::TakenOut, _) => self.vma.zap_frames(),
@@ -151,8 +151,8 @@ impl<E: Endpoint> MadeMapping<'_, E> {
         Ok(())
     }
 
-    /// What the driver made goes. (The kernel takes the pages out of a mapping that failed, but does
-    /// not call `close` for it.)
+    /// What the driver made goes. (The kernel takes the pages out of a mapping that failed, but
+    /// does not call `close` for it.)
     fn undo(&self) {
         // SAFETY: They are the driver's operations, which are valid while its file is mapped.
         if let Some(close) = unsafe { (*self.original).close } {

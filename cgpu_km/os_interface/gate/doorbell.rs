@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A doorbell page of ours, through BAR1, in the place of the one through BAR0 that the driver maps.
+//! A doorbell page of ours, through BAR1, in the place of the one through BAR0 that the driver
+//! maps.
 //!
-//! Why programs are shown one is said in `proxy/alloc.rs`. What the driver has put into a mapping is looked at entry by
-//! entry: a frame of the doorbell in BAR0 becomes the one of ours in BAR1, with the same caching, and any other
-//! frame stays. The driver knows nothing of it and need not: what it takes out of a mapping (when the GPU
-//! is to sleep) are entries, and it never reads them.
+//! Why programs are shown one is said in `proxy/alloc.rs`. What the driver has put into a mapping
+//! is looked at entry by entry: a frame of the doorbell in BAR0 becomes the one of ours in BAR1,
+//! with the same caching, and any other frame stays. The driver knows nothing of it and need not:
+//! what it takes out of a mapping (when the GPU is to sleep) are entries, and it never reads them.
 //!
 //! # No ring goes through BAR0 meanwhile
 //!
-//! Other threads could ring between the driver's entries and ours, whatever locks are held: the processor asks for none. So
-//! the driver is shown a mapping to which nobody has access, and its entries, which have none, get it together with
-//! their new frame. The mapping's protection is what is changed for that, back and forth: in a fault under the
-//! [gate](super::gate)'s lock and a read lock of `mmap_lock`, since the kernel writes it under the write lock only, and reads it
-//! where it makes entries. A processor never remembers an entry without access, so nothing has to be flushed.
+//! Other threads could ring between the driver's entries and ours, whatever locks are held: the
+//! processor asks for none. So the driver is shown a mapping to which nobody has access, and its
+//! entries, which have none, get it together with their new frame. The mapping's protection is what
+//! is changed for that, back and forth: in a fault under the [gate](super::gate)'s lock and a read
+//! lock of `mmap_lock`, since the kernel writes it under the write lock only, and reads it where it
+//! makes entries. A processor never remembers an entry without access, so nothing has to be
+//! flushed.
 
 use crate::os_interface::base::{frame::Frame, vma::LockedVma};
 use core::ops::ControlFlow;
 use kernel::page::PAGE_SIZE;
 
-/// Pages of a doorbell's region: 64 KiB, `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later classes.
+/// Pages of a doorbell's region: 64 KiB, `NVC361_NV_USERMODE__SIZE` (clc361.h), as all later
+/// classes.
 pub(in crate::os_interface) const PAGES: usize = 16;
 
 /// Where a GPU's doorbell is.
@@ -30,8 +34,8 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// One whose region begins at a physical address in BAR0, and of whose pages each is at one in BAR1. `None` where
-    /// one is no page's.
+    /// One whose region begins at a physical address in BAR0, and of whose pages each is at one in
+    /// BAR1. `None` where one is no page's.
     pub(in crate::os_interface) fn new(registers: u64, window: [u64; PAGES]) -> Option<Self> {
         // CAST: a page's size.
         let page = PAGE_SIZE as u64;
@@ -42,7 +46,8 @@ impl Doorbell {
         })
     }
 
-    /// Whether its frames are what they are to be: each one through BAR0 a register, each one through BAR1 there.
+    /// Whether its frames are what they are to be: each one through BAR0 a register, each one
+    /// through BAR1 there.
     pub(in crate::os_interface) fn lies_in(
         &self,
         is_register: impl Fn(Frame) -> bool,

@@ -6,8 +6,8 @@
 //! needs CAP_SYS_ADMIN in the initial user namespace, whatever the mode of the node says and
 //! whoever passed the file on.
 //!
-//! A file can be polled: it is readable (POLLIN, POLLPRI) when something has changed since a command on it told
-//! the state last, or since it was opened.
+//! A file can be polled: it is readable (POLLIN, POLLPRI) when something has changed since a
+//! command on it told the state last, or since it was opened.
 
 use super::changes::Changes;
 use crate::proxy::UserAddr;
@@ -161,7 +161,8 @@ impl<C: Control> ControlDevice<C> {
 
     /// # Safety
     ///
-    /// `device` is a device of a `ControlDevice<C>` as `misc_open` has it, and a file of it is open.
+    /// `device` is a device of a `ControlDevice<C>` as `misc_open` has it, and a file of it is
+    /// open.
     unsafe fn of<'a>(device: NonNull<c_void>) -> &'a Self {
         // SAFETY: That is the device of a `ControlDevice<C>`, which goes with the module only, and
         // the open file holds the module.

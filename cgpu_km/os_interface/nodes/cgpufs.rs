@@ -10,10 +10,10 @@
 //!   cannot; the root folder lets only root in. A mount, also a bind mount of a single file, holds
 //!   the module.
 //! * Nothing can be made, removed, renamed or changed by a user, not even a mode: it is shared by
-//!   everybody who has it mounted. A twin's mode is 0666, as that of NVIDIA's devices: who can reach
-//!   it is decided by who has it mounted.
-//! * The files exist whether it is mounted or not. An inode holds its endpoint, not a number: a bind
-//!   mount that outlives the file opens what it always stood for, and that then says `ENODEV`.
+//!   everybody who has it mounted. A twin's mode is 0666, as that of NVIDIA's devices: who can
+//!   reach it is decided by who has it mounted.
+//! * The files exist whether it is mounted or not. An inode holds its endpoint, not a number: a
+//!   bind mount that outlives the file opens what it always stood for, and that then says `ENODEV`.
 //!
 //! Lock order: `s_umount` of the superblock, then [`Cgpufs::tree`], then the folders' inode locks.
 //! Dropping an endpoint happens under `tree` (with its inode), so an endpoint's drop must not come

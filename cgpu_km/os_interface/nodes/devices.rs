@@ -140,8 +140,8 @@ impl<E: Endpoint> HostNodes<E> {
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: The inode is valid; `chrdev_open` put the device there and holds it.
         let cdev = unsafe { extra::cgpu_shim_node_cdev(inode) };
-        // SAFETY: The caller promises that the device lies in a `HostNodes<E>`; that goes only with the
-        // module, which `chrdev_open` holds.
+        // SAFETY: The caller promises that the device lies in a `HostNodes<E>`; that goes only with
+        // the module, which `chrdev_open` holds.
         let this = unsafe { &*container_of!(Opaque::cast_from(cdev), Self, cdev) };
         // SAFETY: The inode is valid.
         let minor = unsafe { (*inode).i_rdev } & (MINORS - 1);

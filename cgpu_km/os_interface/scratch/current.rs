@@ -24,8 +24,8 @@ pub(super) fn current(mm: &MmWithUser) -> Result<(Arc<Pool>, usize)> {
     }
 }
 
-/// The address of a pool's mapping, which is made if it is not there yet. `None` if the pool is dead
-/// and another one is to be made.
+/// The address of a pool's mapping, which is made if it is not there yet. `None` if the pool is
+/// dead and another one is to be made.
 fn base_of(pool: &Arc<Pool>) -> Result<Option<usize>> {
     let base = pool.base.load(Acquire);
     if base != 0 {

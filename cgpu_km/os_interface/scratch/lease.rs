@@ -35,8 +35,9 @@ use kernel::{
 /// # Invariants
 ///
 /// The slot's bit in `taken` is ours. Between calls, and so before [`Lease::grant`] and after
-/// [`Lease::finish`], the slot has no owner, and no page from its `next` on to the end of the round, and none of
-/// its cells from `cell` on, was written to by the driver since it was last unmapped.
+/// [`Lease::finish`], the slot has no owner, and no page from its `next` on to the end of the
+/// round, and none of its cells from `cell` on, was written to by the driver since it was last
+/// unmapped.
 pub(in crate::os_interface) struct Lease {
     pool: Arc<Pool>,
     /// Where the mapping is.
@@ -71,8 +72,8 @@ impl Drop for Grant<'_> {
 }
 
 impl Lease {
-    /// Takes a slot of the current address space, waiting for one if all are in use. `recent`: of the file that the call is
-    /// made on, if it keeps one.
+    /// Takes a slot of the current address space, waiting for one if all are in use. `recent`: of
+    /// the file that the call is made on, if it keeps one.
     ///
     /// `EINTR` if the task is killed while it waits, `ENOMEM`, or `EFAULT` for a task without an
     /// address space.
@@ -132,18 +133,19 @@ impl Lease {
         address as u64
     }
 
-    /// Whether an address inside the mapping stands anywhere in `bytes` where a pointer can stand. Numbers
-    /// that are no pointers hit the mapping's part of the address space by chance only.
+    /// Whether an address inside the mapping stands anywhere in `bytes` where a pointer can stand.
+    /// Numbers that are no pointers hit the mapping's part of the address space by chance only.
     fn is_named_in(&self, bytes: &[u8]) -> bool {
         // CAST: usize is 64 bits wide, and a pool is far smaller than 4 GiB.
         points_into(bytes, self.base as u64, POOL_BYTES as u32)
     }
 
-    /// Puts `parts` into the slot, with the pointers between them turned to where they are, and gives the
-    /// address of the first one.
+    /// Puts `parts` into the slot, with the pointers between them turned to where they are, and
+    /// gives the address of the first one.
     ///
-    /// `E2BIG` where a part, their number or their sum is too large, `EINVAL` where a pointer is not
-    /// inside an earlier part, `EFAULT` where an address in a part lies in the scratch, `ENOMEM`.
+    /// `E2BIG` where a part, their number or their sum is too large, `EINVAL` where a pointer is
+    /// not inside an earlier part, `EFAULT` where an address in a part lies in the scratch,
+    /// `ENOMEM`.
     pub(in crate::os_interface) fn fill(&mut self, parts: &[Part<'_>]) -> Result<u64> {
         if parts.len() > PARTS_MAX || parts.iter().any(|part| part.size() > PART_MAX) {
             return Err(E2BIG);
@@ -241,7 +243,8 @@ impl Lease {
         Ok(self.address(ScratchPlace::START))
     }
 
-    /// Where the 4 bytes at `offset` of part number `part` are among the pages of a call with `parts`.
+    /// Where the 4 bytes at `offset` of part number `part` are among the pages of a call with
+    /// `parts`.
     ///
     /// `EINVAL` where they are not inside.
     pub(in crate::os_interface) fn place(
@@ -277,8 +280,8 @@ impl Lease {
         creds::reduced_by(kept, call)
     }
 
-    /// Reads `parts` back, as the driver left them, the pointers as the caller gave them. They are those that
-    /// [`Lease::fill`] was given.
+    /// Reads `parts` back, as the driver left them, the pointers as the caller gave them. They are
+    /// those that [`Lease::fill`] was given.
     pub(in crate::os_interface) fn finish(&mut self, parts: &mut [Part<'_>]) -> Result {
         match self.shape {
             Shape::Page { end } => return self.finish_page(parts, end),
@@ -380,8 +383,8 @@ impl Lease {
         })
     }
 
-    /// Works on so many bytes from a place on, page by page: with the page, the offset there, and which of the bytes are
-    /// there.
+    /// Works on so many bytes from a place on, page by page: with the page, the offset there, and
+    /// which of the bytes are there.
     fn each_page(
         &self,
         mut place: ScratchPlace,

@@ -53,8 +53,8 @@ pub(super) fn pointer(parts: &[Part<'_>], at: PointerAt) -> Option<[u8; 8]> {
     holder.bytes.get(at.offset..)?.first_chunk().copied()
 }
 
-/// Where part `number` of `parts` begins, in pages after the first one, with a page that belongs to none
-/// after each; for a number beyond the last: where another one would.
+/// Where part `number` of `parts` begins, in pages after the first one, with a page that belongs to
+/// none after each; for a number beyond the last: where another one would.
 pub(super) fn place(parts: &[Part<'_>], number: usize) -> ScratchPlace {
     if number == 0 {
         return ScratchPlace::START;

@@ -56,7 +56,8 @@ pub(super) struct Pool {
 
 // SAFETY: `mm` and the owners are never dereferenced, only compared.
 unsafe impl Send for Pool {}
-// SAFETY: As above; everything that changes is atomic, set once, behind a lock or of whoever has a slot.
+// SAFETY: As above; everything that changes is atomic, set once, behind a lock or of whoever has a
+// slot.
 unsafe impl Sync for Pool {}
 
 impl_list_arc_safe! {
@@ -92,8 +93,8 @@ impl Pool {
         self.mm.addr()
     }
 
-    /// The slot that page `index` of the mapping is in, and its number there, if the current task may touch
-    /// it now.
+    /// The slot that page `index` of the mapping is in, and its number there, if the current task
+    /// may touch it now.
     pub(super) fn admits(&self, index: usize) -> Option<(&ScratchSlot, usize)> {
         // SAFETY: Reads a per-CPU variable; there is no precondition.
         let current = unsafe { bindings::get_current() };

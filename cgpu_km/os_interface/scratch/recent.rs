@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The scratch of whoever made the last call on a file.
 //!
-//! Almost always that is who makes the next one. So a file keeps it at hand, and a call takes no lock to find it, nor looks
-//! through those of other processes: the table is for the first call, and for files that several processes use by turns.
+//! Almost always that is who makes the next one. So a file keeps it at hand, and a call takes no
+//! lock to find it, nor looks through those of other processes: the table is for the first call,
+//! and for files that several processes use by turns.
 //!
-//! A pool whose mapping is there is that of the address space which it was made for, as in the [`table`](super::table). One
-//! whose mapping is gone stays here, with its pages, until the next call or the end of the file.
+//! A pool whose mapping is there is that of the address space which it was made for, as in the
+//! [`table`](super::table). One whose mapping is gone stays here, with its pages, until the next
+//! call or the end of the file.
 
 use super::{current::current, pool::Pool};
 use core::ptr::{null_mut, NonNull};
@@ -35,7 +37,8 @@ impl Recent {
         Self(Atomic::new(null_mut()))
     }
 
-    /// Takes what is here, and leaves nothing: another thread that calls meanwhile finds it in the table.
+    /// Takes what is here, and leaves nothing: another thread that calls meanwhile finds it in the
+    /// table.
     fn take(&self) -> Option<Arc<Pool>> {
         let pool = NonNull::new(self.0.xchg(null_mut(), Full))?;
         // SAFETY: By the invariant it came from there, and the reference is ours now.

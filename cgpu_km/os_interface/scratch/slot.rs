@@ -21,7 +21,8 @@ pub(super) struct ScratchSlot {
     pub(super) owner: Atomic<*mut bindings::task_struct>,
     /// A bit per page that belongs to the call. Written while there is no owner.
     pub(super) live: Atomic<u64>,
-    /// The first page that no call has had since all were unmapped. Written while there is no owner.
+    /// The first page that no call has had since all were unmapped. Written while there is no
+    /// owner.
     pub(super) next: Atomic<usize>,
     /// The first cell that no call has had since. Written while there is no owner.
     pub(super) cell: Atomic<usize>,
@@ -62,8 +63,9 @@ impl ScratchSlot {
             .store(self.mapped.load(Relaxed) | pages, Relaxed);
     }
 
-    /// The pages that may be written once one of them is: all of the argument, if it is one of its. The driver has copied
-    /// the whole of that before it writes any of it back (`__UVM_ROUTE_CMD_ALLOC()`, uvm_api.h).
+    /// The pages that may be written once one of them is: all of the argument, if it is one of its.
+    /// The driver has copied the whole of that before it writes any of it back
+    /// (`__UVM_ROUTE_CMD_ALLOC()`, uvm_api.h).
     pub(super) fn written_with(&self, number: usize) -> Range<usize> {
         // The first pages of a call, up to one that it has not.
         let live = self.live.load(Relaxed);
@@ -78,8 +80,9 @@ impl ScratchSlot {
         }
     }
 
-    /// A bit for each page that a read maps, if it is allocated: those of the call, and where that has a page of the round
-    /// or a cell, what the next such calls will have until all are unmapped.
+    /// A bit for each page that a read maps, if it is allocated: those of the call, and where that
+    /// has a page of the round or a cell, what the next such calls will have until all are
+    /// unmapped.
     pub(super) fn readable(&self) -> u64 {
         let live = self.live.load(Relaxed);
         // CAST: at most that of all pages.

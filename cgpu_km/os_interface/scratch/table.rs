@@ -23,7 +23,8 @@ const SHARD_BITS: u32 = 6;
 
 /// # Invariants
 ///
-/// Taken for list operations only: it nests in `mmap_lock` (see the lock rules in [`scratch`](super)).
+/// Taken for list operations only: it nests in `mmap_lock` (see the lock rules in
+/// [`scratch`](super)).
 #[pin_data]
 struct Shard {
     #[pin]

@@ -48,8 +48,8 @@ pub(super) fn make(pool: &Arc<Pool>) -> Result<usize> {
     Ok(base.addr())
 }
 
-/// Runs `f` with the mapping of `pool` in `mm`, if it is there, at `base`. The mapping's own lock is
-/// held meanwhile, or `mmap_lock` for reading.
+/// Runs `f` with the mapping of `pool` in `mm`, if it is there, at `base`. The mapping's own lock
+/// is held meanwhile, or `mmap_lock` for reading.
 pub(super) fn with<R>(
     pool: &Pool,
     mm: &MmWithUser,
@@ -196,7 +196,8 @@ impl<'a> FaultTable<'a> {
         // SAFETY: The caller promises it, and nothing of it is changed.
         let entry = unsafe { extra::cgpu_shim_lock_entry(fault, &raw mut lock) };
         let page = vmf.__bindgen_anon_1.address / PAGE_SIZE;
-        // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of their number.
+        // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of
+        // their number.
         (!entry.is_null()).then(|| Self {
             vmf,
             entry,
@@ -205,8 +206,8 @@ impl<'a> FaultTable<'a> {
         })
     }
 
-    /// The entry and the address of page `page` of a slot of which the fault's is page `index`; `None` where that is
-    /// in another table.
+    /// The entry and the address of page `page` of a slot of which the fault's is page `index`;
+    /// `None` where that is in another table.
     fn entry(&self, index: usize, page: usize) -> Option<(*mut bindings::pte_t, c_ulong)> {
         let number = (self.number + page).checked_sub(index)?;
         if number >= ENTRIES {
@@ -230,9 +231,10 @@ impl Drop for FaultTable<'_> {
 /// Entries of a page table.
 const ENTRIES: usize = PAGE_SIZE / size_of::<bindings::pte_t>();
 
-/// Lets all pages be read that the slot's call has, and those of later calls that a read is to bring along. (Each by a fault
-/// of its own would cost more, and so would vmf_insert_pfn(), which looks up for each how its memory is to be cached: ours is
-/// memory like any other.) Gives `false` where there is no page table yet.
+/// Lets all pages be read that the slot's call has, and those of later calls that a read is to
+/// bring along. (Each by a fault of its own would cost more, and so would vmf_insert_pfn(), which
+/// looks up for each how its memory is to be cached: ours is memory like any other.) Gives `false`
+/// where there is no page table yet.
 ///
 /// # Safety
 ///
@@ -254,8 +256,8 @@ unsafe fn show(vmf: &bindings::vm_fault, slot: &ScratchSlot, index: usize) -> bo
         let entry = table.entry(index, number);
         if let (Some((entry, address)), Some(page)) = (entry, slot.present(number)) {
             let page = page.as_ptr();
-            // SAFETY: The entry is one of the locked table, for an address in the mapping; the page lives as long as
-            // the mapping's file.
+            // SAFETY: The entry is one of the locked table, for an address in the mapping; the page
+            // lives as long as the mapping's file.
             unsafe { extra::cgpu_shim_set_page(mm, address, entry, page, protection) };
         }
     }
@@ -290,8 +292,8 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
         false => bindings::VM_READ,
     };
     let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
-    // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long as the
-    // mapping's file.
+    // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long
+    // as the mapping's file.
     unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame(page), protection(access)) }
 }
 
