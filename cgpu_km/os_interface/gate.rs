@@ -190,9 +190,9 @@ impl GatedFile {
     ///
     /// `file` is open, and [`GatedFile::leave`] is called before it is not.
     pub(super) unsafe fn new(gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result<Self> {
-        // SAFETY: The caller promises that it is open.
+        // SAFETY: The file is open, as this function's contract says.
         let mappings = NonNull::new(unsafe { (*file.as_ptr()).f_mapping }).ok_or(EINVAL)?;
-        // INVARIANT: The caller promises it.
+        // INVARIANT: `leave` is called before the file is closed, as the contract says.
         let entry = Self {
             gate: gate.clone(),
             file: FileMappings(mappings),

@@ -20,7 +20,7 @@ pub(in crate::os_interface) struct Reduced(*const bindings::cred);
 // SAFETY: Credentials are reference counted and not changed once they are in use; any task may put
 // the reference.
 unsafe impl Send for Reduced {}
-// SAFETY: As above, nothing is ever changed through a shared reference.
+// SAFETY: Nothing is ever changed through a shared reference.
 unsafe impl Sync for Reduced {}
 
 impl Reduced {
@@ -65,9 +65,9 @@ pub(in crate::os_interface) struct KeptCreds {
     reduced: Reduced,
 }
 
-// SAFETY: As for `Reduced`.
+// SAFETY: The credentials are reference counted; any task may put the reference.
 unsafe impl Send for KeptCreds {}
-// SAFETY: As for `Reduced`.
+// SAFETY: Nothing is ever changed through a shared reference.
 unsafe impl Sync for KeptCreds {}
 
 impl Drop for KeptCreds {

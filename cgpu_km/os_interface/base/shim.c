@@ -62,7 +62,7 @@ void *cgpu_shim_page_address(struct page *page)
 	return page_address(page);
 }
 
-/* memcpy() of memory that a program may write to meanwhile, which is nothing that Rust could say. */
+/* memcpy() of memory that a program may write to meanwhile, which Rust cannot express. */
 void cgpu_shim_copy(void *to, const void *from, size_t count)
 {
 	memcpy(to, from, count);
@@ -101,7 +101,8 @@ unsigned long cgpu_shim_aligned_area(struct file *file, unsigned long address, u
 }
 
 /*
- * Locks the page table that holds the entry of a fault's address, and gives that entry. NULL: there is no such table yet.
+ * Locks the page table that holds the entry of a fault's address, and gives that entry. NULL: there
+ * is no such table yet.
  * (pte_offset_map_lock() does the same, for the kernel alone.)
  */
 pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock)
@@ -128,15 +129,15 @@ void cgpu_shim_unlock_entry(spinlock_t *lock)
 	rcu_read_unlock();
 }
 
-/* Has an entry of a locked page table that is empty refer to a page, as vmf_insert_pfn_prot() does. */
-void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry, struct page *page,
-			pgprot_t protection)
+/* Has an empty entry of a locked page table refer to a page, as vmf_insert_pfn_prot() does. */
+void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry,
+			struct page *page, pgprot_t protection)
 {
 	if (pte_none(ptep_get(entry)))
 		set_pte_at(mm, address, entry, pte_mkspecial(pfn_pte(page_to_pfn(page), protection)));
 }
 
-/* Lets an entry of a locked page table that refers to a frame be written through, as finish_mkwrite_fault() does. */
+/* Lets an entry of a locked page table be written through, as finish_mkwrite_fault() does. */
 void cgpu_shim_make_writable(pte_t *entry)
 {
 	pte_t pte = ptep_get(entry);
@@ -181,7 +182,9 @@ void cgpu_shim_unmap_writable(struct file *file)
 }
 
 /* In a page table's entry: who may do what. The rest is where the page is and how it is cached. */
-#define ACCESS_BITS (_PAGE_PRESENT | _PAGE_RW | _PAGE_USER | _PAGE_PROTNONE | _PAGE_NX | _PAGE_ACCESSED | _PAGE_DIRTY)
+#define ACCESS_BITS                                                            \
+	(_PAGE_PRESENT | _PAGE_RW | _PAGE_USER | _PAGE_PROTNONE | _PAGE_NX |  \
+	 _PAGE_ACCESSED | _PAGE_DIRTY)
 
 static pgprot_t with_access(unsigned long bits, pgprot_t access)
 {
@@ -208,14 +211,18 @@ void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pt
 /* Entries that are made from now on are nobody's to use. */
 void cgpu_shim_take_access(struct vm_area_struct *vma)
 {
-	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), vm_get_page_prot(VM_NONE)));
+	pgprot_t none = vm_get_page_prot(VM_NONE);
+
+	WRITE_ONCE(vma->vm_page_prot, with_access(pgprot_val(vma->vm_page_prot), none));
 }
 
 /*
- * Has an entry that refers to a frame refer to another one, for whoever may use the mapping by its flags. One to which
+ * Has an entry that refers to a frame refer to another one, for whoever may use the mapping by its
+ * flags. One to which
  * somebody has access already, of that frame, stays as the processor has it.
  */
-void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame)
+void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry,
+			 unsigned long frame)
 {
 	pte_t pte = ptep_get(entry);
 	pgprot_t protection = with_access(pte_flags(pte), vm_get_page_prot(vma->vm_flags));

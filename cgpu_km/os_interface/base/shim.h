@@ -31,8 +31,8 @@ unsigned long cgpu_shim_aligned_area(struct file *file, unsigned long address, u
 				     unsigned long offset, unsigned long flags);
 pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock);
 void cgpu_shim_unlock_entry(spinlock_t *lock);
-void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry, struct page *page,
-			pgprot_t protection);
+void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry,
+			struct page *page, pgprot_t protection);
 void cgpu_shim_make_writable(pte_t *entry);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
@@ -42,7 +42,8 @@ void cgpu_shim_unmap_writable(struct file *file);
 void cgpu_shim_restore_protection(struct vm_area_struct *vma);
 void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry);
 void cgpu_shim_take_access(struct vm_area_struct *vma);
-void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry, unsigned long frame);
+void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry,
+			 unsigned long frame);
 void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
 void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
 

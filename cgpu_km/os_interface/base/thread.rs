@@ -76,10 +76,10 @@ impl<T: ThreadTask> Thread<T> {
         // SAFETY: A new thread does not run, let alone end, before it is woken.
         unsafe { bindings::get_task_struct(thread.as_ptr()) };
         if priority == Priority::Prompt {
-            // SAFETY: As above.
+            // SAFETY: The reference keeps the task valid.
             unsafe { bindings::sched_set_fifo_low(thread.as_ptr()) };
         }
-        // SAFETY: As above.
+        // SAFETY: The reference keeps the task valid.
         unsafe { bindings::wake_up_process(thread.as_ptr()) };
         // INVARIANT: The reference was taken above.
         Ok(Self { task, thread })

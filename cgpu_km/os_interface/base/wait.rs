@@ -16,7 +16,7 @@ pub(in crate::os_interface) struct Semaphore {
 
 // SAFETY: The kernel's semaphore has a lock of its own.
 unsafe impl Send for Semaphore {}
-// SAFETY: As above.
+// SAFETY: Everything that is shared of it is behind that lock.
 unsafe impl Sync for Semaphore {}
 
 impl Semaphore {
@@ -95,7 +95,7 @@ pub(in crate::os_interface) struct Completion {
 
 // SAFETY: The kernel's completion has a lock of its own.
 unsafe impl Send for Completion {}
-// SAFETY: As above.
+// SAFETY: Everything that is shared of it is behind that lock.
 unsafe impl Sync for Completion {}
 
 impl Completion {

@@ -170,9 +170,9 @@ pub(in crate::os_interface) unsafe fn forward(
         inserted,
     };
     let answer = match route {
-        // SAFETY: The caller promises that the file is open; the lease is of this address space.
+        // SAFETY: The file is open, as the contract says; the lease is of this address space.
         CallRoute::Caller => unsafe { request.execute_reduced() },
-        // SAFETY: As above.
+        // SAFETY: The file is open, as the contract says; the lease is of this address space.
         CallRoute::Worker(worker) | CallRoute::Holding(worker, _) => unsafe {
             worker.call(queue, &request)
         },
@@ -209,7 +209,7 @@ pub(in crate::os_interface) unsafe fn forward_always(
         lease: Some(&slot),
         inserted: None,
     };
-    // SAFETY: The caller promises that the file is open; the lease is of this address space.
+    // SAFETY: The file is open, as the contract says; the lease is of this address space.
     let answer = unsafe { request.execute_reduced() }?;
     slot.finish(parts)?;
     Ok(answer)

@@ -120,7 +120,7 @@ impl DriverCall<'_> {
     /// the one that `self.arg` and `self.lease` belong to.
     unsafe fn execute(&self) -> Result<i32> {
         let _grant = self.lease.map(Lease::grant);
-        // SAFETY: The caller promises it.
+        // SAFETY: The file is open and of this driver, as this function's contract says.
         unsafe { self.backing.ioctl(self.file, self.cmd, self.arg) }
     }
 
@@ -130,7 +130,7 @@ impl DriverCall<'_> {
     ///
     /// As for [`Self::execute`].
     pub(super) unsafe fn execute_reduced(&self) -> Result<i32> {
-        // SAFETY: The caller promises it.
+        // SAFETY: The contract of this function is the same.
         let execute = || unsafe { self.execute() };
         match self.lease {
             Some(lease) => lease.reduced(execute)?,
@@ -165,7 +165,7 @@ struct Job {
 // SAFETY: The pointers are used by the worker only between queueing and `done`, when by the
 // invariant of `DriverCall` they are valid, and are not changed.
 unsafe impl Send for Job {}
-// SAFETY: As above; the other fields are `Sync`.
+// SAFETY: What the pointers refer to is not changed; the other fields are `Sync`.
 unsafe impl Sync for Job {}
 
 impl_list_arc_safe! {

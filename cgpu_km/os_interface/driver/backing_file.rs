@@ -33,7 +33,7 @@ pub struct BackingFile {
 
 // SAFETY: A `struct file` may be used and put by any task.
 unsafe impl Send for BackingFile {}
-// SAFETY: As above; what the driver keeps in the file is behind the driver's own locks.
+// SAFETY: What the driver keeps in the file is behind the driver's own locks.
 unsafe impl Sync for BackingFile {}
 
 impl BackingFile {
@@ -126,7 +126,7 @@ impl BackingFile {
         let ioctl = self.operations().unlocked_ioctl.ok_or(ENOTTY)?;
         // CAST: c_ulong is 64 bits wide.
         let arg = arg as c_ulong;
-        // SAFETY: The caller promises that `file` is open and the driver's.
+        // SAFETY: `file` is open and the driver's, as this function's contract says.
         let result = unsafe { ioctl(file.as_ptr(), cmd, arg) };
         // The driver's ioctls return 0 or a negative errno; no number beyond an `int` ever reaches
         // user space.

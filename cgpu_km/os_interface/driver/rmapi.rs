@@ -126,7 +126,7 @@ impl SampleRing {
     fn bytes_mut(&mut self) -> &mut [u8] {
         let words: &mut [u64] = &mut self.words;
         let size = size_of_val(words);
-        // SAFETY: As above, alone; any bytes make words.
+        // SAFETY: The words' own bytes, borrowed alone; any bytes make words.
         unsafe { core::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size) }
     }
 }
@@ -150,7 +150,7 @@ pub struct KernelClient {
 
 // SAFETY: The pointers are to code and constants of the driver; it takes calls of any task.
 unsafe impl Send for KernelClient {}
-// SAFETY: As above, of several at once.
+// SAFETY: Several tasks may make calls at once.
 unsafe impl Sync for KernelClient {}
 
 impl KernelClient {
@@ -325,7 +325,7 @@ impl KernelClient {
     /// Takes a channel group off the GPU, in favour of the next.
     pub fn preempt(&self, group: RmName) -> Result<NvStatus> {
         let mut params = Aligned([0; preempt::SIZE]);
-        // SAFETY: As above.
+        // SAFETY: There is no address in it.
         unsafe { self.control(group, rmapi::PREEMPT, &mut params.0) }
     }
 

@@ -35,10 +35,10 @@ unsafe fn word<'a>(page: *mut bindings::page, index: usize) -> Option<&'a Atomic
     if index >= WORDS {
         return None;
     }
-    // SAFETY: The caller promises that it is a page.
+    // SAFETY: It is a page of memory that the kernel has mapped.
     let address = unsafe { extra::cgpu_shim_page_address(page) };
     let word = address.cast::<u64>().wrapping_add(index);
-    // SAFETY: Within the page and aligned; the caller promises that it lives long enough. Whoever
+    // SAFETY: Within the page and aligned; the page lives for `'a`. Whoever
     // else writes it is outside of the kernel's memory model: the driver, or nobody.
     Some(unsafe { Atomic::from_ptr(word) })
 }
@@ -52,7 +52,7 @@ pub struct DriverPage(NonNull<bindings::page>);
 
 // SAFETY: A page may be used and unpinned by any task.
 unsafe impl Send for DriverPage {}
-// SAFETY: As above; words are read atomically.
+// SAFETY: A shared page is only read, word by word and atomically.
 unsafe impl Sync for DriverPage {}
 
 impl DriverPage {
@@ -113,7 +113,7 @@ impl ShownPage {
 
     /// Writes a word. Beyond the end of the page nothing is written.
     pub fn set_word(&self, index: usize, value: u64) {
-        // SAFETY: As above.
+        // SAFETY: A page, there as long as `self`.
         if let Some(word) = unsafe { word(self.0.as_ptr(), index) } {
             word.store(value, Release);
         }
@@ -146,7 +146,7 @@ struct ShadowInner<R: Refresh> {
 
 // SAFETY: The work is used by the kernel's functions for it alone, which may be called by any task.
 unsafe impl<R: Refresh> Send for ShadowInner<R> {}
-// SAFETY: As above.
+// SAFETY: What is shared of it is read only, or changed by those functions.
 unsafe impl<R: Refresh> Sync for ShadowInner<R> {}
 
 impl<R: Refresh> Shadow<R> {

@@ -12,10 +12,12 @@
 //!
 //! | | after `open` | why it balances |
 //! |---|---|---|
-//! | `f_inode`, `f_mapping` | the driver's | put back in `release`: `__fput` read `f_inode` before, but gives back the read count (`put_file_access`) after |
-//! | `cdev` of our node, and its module | dropped | `__fput` will not find it, since it looks at the driver's inode |
-//! | `cdev` of the driver, and its module | one more | `__fput` drops it for the inode that it read |
-//! | `f_op` | the session's | the node's table again in `release`, before the session goes; same owner |
+//! | `f_inode`, `f_mapping` | the driver's | put back in `release` (1) |
+//! | `cdev` of our node, and its module | dropped | `__fput` looks at the driver's inode |
+//! | `cdev` of the driver, and its module | one more | `__fput` drops it for that inode |
+//! | `f_op` | the session's | the node's table again in `release`; same owner |
+//!
+//! (1) `__fput` read `f_inode` before, but gives back the read count (`put_file_access`) after.
 //!
 //! All fields are changed before anybody else can see the file (in `open`) or when nobody can any
 //! more (in `release`). The session holds the backing file, and with it the real inode and the

@@ -15,8 +15,8 @@
 //! | gate | pages of registers |
 //! |---|---|
 //! | open | stay. It is held open until they are there; who shuts it afterwards finds them |
-//! | open, and [a doorbell of ours](crate::os_interface::gate::doorbell) is shown | are put in without access, and get it with the frames of that |
-//! | not open | are put in without access, and taken out: the processor never lets one through |
+//! | open, with a doorbell of ours | are put in without access, and get it with its frames |
+//! | not open | are put in without access, and taken out |
 //!
 //! # What the driver may do to a mapping that is entered
 //!

@@ -8,9 +8,9 @@
 //!
 //! | operation | ours |
 //! |---|---|
-//! | `access` | none: the driver's reads and writes registers behind the page tables, for ptrace and `/proc/PID/mem` |
+//! | `access` | none: the driver's reads and writes registers for ptrace and `/proc/PID/mem` |
 //! | `close` | the driver's, then [`Endpoint::unmapped`] |
-//! | `fault` | of registers: past the [gate](gate), then the driver's, and [a doorbell of ours](gate::doorbell) |
+//! | `fault` | of registers: past the [gate], the driver's, and [a doorbell](gate::doorbell) |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
 //! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and

@@ -52,9 +52,9 @@ impl Changes {
     ///
     /// The arguments are those of a `poll` file operation that is running.
     pub(super) unsafe fn wait(&self, file: *mut bindings::file, table: *mut bindings::poll_table) {
-        // SAFETY: The caller promises that the table is that of this `poll`.
+        // SAFETY: The table is that of this `poll`, which is running.
         let table = unsafe { PollTable::from_raw(table) };
-        // SAFETY: The caller promises that the file is open; its position is used by nobody.
+        // SAFETY: A file is open while it is polled; its position is used by nobody.
         let file = unsafe { File::from_raw_file(file) };
         table.register_wait(file, &self.waiters);
     }

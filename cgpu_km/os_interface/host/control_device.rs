@@ -80,7 +80,7 @@ pub struct ControlDevice<C: Control> {
 // SAFETY: `device` and `operations` are never changed between registration and removal, but by the
 // kernel under its own lock; `C` may be used by any task.
 unsafe impl<C: Control> Send for ControlDevice<C> {}
-// SAFETY: As above.
+// SAFETY: What is shared of it is not changed, and `C` is `Sync`.
 unsafe impl<C: Control> Sync for ControlDevice<C> {}
 
 impl<C: Control> ControlDevice<C> {
@@ -125,7 +125,7 @@ impl<C: Control> ControlDevice<C> {
     ///
     /// `file` is being opened on a device of a `ControlDevice<C>`.
     unsafe extern "C" fn open(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: The caller promises it.
+        // SAFETY: The arguments are those of this `open`.
         match unsafe { Self::opened(file) } {
             Ok(()) => 0,
             Err(e) => e.to_errno(),
@@ -141,7 +141,7 @@ impl<C: Control> ControlDevice<C> {
         }
         // SAFETY: The file is being opened; `misc_open` has put the device into its private data.
         let device = NonNull::new(unsafe { (*file).private_data }).ok_or(ENODEV)?;
-        // SAFETY: As above.
+        // SAFETY: It is the device that `misc_open` found, whose file is being opened.
         let this = unsafe { Self::of(device) };
         let seen = Atomic::new(this.control.changes().count());
         let opened = KBox::new(Opened { device, seen }, GFP_KERNEL)?;
@@ -195,10 +195,10 @@ impl<C: Control> ControlDevice<C> {
         if !is_host_admin() {
             return bindings::POLLERR;
         }
-        // SAFETY: The caller promises it.
+        // SAFETY: `open` opened the file, and the VFS holds it open during the call.
         let (this, opened) = unsafe { Self::parts(file) };
         let changes = this.control.changes();
-        // SAFETY: The caller promises it.
+        // SAFETY: The arguments are those of this `poll`.
         unsafe { changes.wait(file, table) };
         match changes.count() == opened.seen.load(Relaxed) {
             true => 0,
@@ -215,7 +215,7 @@ impl<C: Control> ControlDevice<C> {
         if !is_host_admin() {
             return refuse(EPERM);
         }
-        // SAFETY: The caller promises it.
+        // SAFETY: `open` opened the file, and the VFS holds it open during the call.
         let (this, opened) = unsafe { Self::parts(file) };
         if C::tells(cmd) {
             // Before the state is looked at: what changes meanwhile is told once more.

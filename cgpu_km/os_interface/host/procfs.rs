@@ -51,7 +51,7 @@ pub struct ProcFolder {
 // SAFETY: The entry is only used to add to it and to remove it, which the kernel does under its own
 // lock.
 unsafe impl Send for ProcFolder {}
-// SAFETY: As above; a shared folder cannot be changed.
+// SAFETY: A shared folder cannot be changed.
 unsafe impl Sync for ProcFolder {}
 
 impl ProcFolder {
@@ -127,7 +127,7 @@ impl ProcData {
     ///
     /// `pointer` came from `into_foreign` of a box of this type, and is not used any more.
     unsafe fn take_back<F: TextFile>(pointer: *mut c_void) {
-        // SAFETY: The caller promises it.
+        // SAFETY: The pointer is such a box's, and is not used any more, as the contract says.
         drop(unsafe { KBox::<F>::from_foreign(pointer) });
     }
 }
@@ -165,7 +165,8 @@ impl<F: TextFile> ProcOperations<F> {
         if access != bindings::O_RDONLY && !is_host_admin() {
             return EPERM.to_errno();
         }
-        // SAFETY: procfs keeps the entry's data in the inode; the caller promises their type.
+        // SAFETY: procfs keeps the entry's data in the inode; this table is given to entries with
+        // data of type `F` alone.
         unsafe { bindings::single_open(file, Some(Self::show), (*inode).i_private) }
     }
 

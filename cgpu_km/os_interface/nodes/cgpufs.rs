@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The twins: a small filesystem whose device files show the numbers of NVIDIA's devices.
+//! The proxy nodes: a small filesystem whose device files show the numbers of NVIDIA's devices.
 //!
 //! CUDA refuses a device whose number is not the real one, but a node in `/dev` that shows a false
 //! number would be a hole: every tool that copies nodes by number would hand out the real GPU. So
@@ -85,7 +85,7 @@ pub struct Cgpufs<E: Endpoint> {
 
 // SAFETY: `operations` is never changed, and the rest is a lock that may be used by any task.
 unsafe impl<E: Endpoint> Send for Cgpufs<E> {}
-// SAFETY: As above.
+// SAFETY: The tree is behind its lock.
 unsafe impl<E: Endpoint> Sync for Cgpufs<E> {}
 
 /// Everything that is to be seen.
@@ -321,7 +321,7 @@ impl<E: Endpoint> Cgpufs<E> {
         if root.is_null() {
             return ENOMEM.to_errno();
         }
-        // SAFETY: As above.
+        // SAFETY: The superblock is valid, and nobody else's yet.
         unsafe { (*sb).s_root = root };
         let Some(mounted) = NonNull::new(sb) else {
             return EINVAL.to_errno();
@@ -369,7 +369,7 @@ impl<E: Endpoint> Cgpufs<E> {
     unsafe extern "C" fn evict_inode(inode: *mut bindings::inode) {
         // SAFETY: The inode is valid, and going; its pages (there are none) must go first.
         unsafe { bindings::truncate_inode_pages_final(&raw mut (*inode).i_data) };
-        // SAFETY: As above; this is the last thing that is done with it here.
+        // SAFETY: The inode is valid, and this is the last thing that is done with it here.
         unsafe { bindings::clear_inode(inode) };
         // SAFETY: Nobody else uses the inode's data any more.
         let private = unsafe { core::mem::replace(&mut (*inode).i_private, null_mut()) };
@@ -414,7 +414,7 @@ impl<E: Endpoint> Cgpufs<E> {
                 .endpoint
                 .clone()
         };
-        // SAFETY: The caller promises that `file` is being opened on `inode`; its operations are
+        // SAFETY: The arguments are those of this `open`; its operations are
         // those of the inode, which stay as long as the module.
         match unsafe { open_endpoint(inode, file, &endpoint) } {
             Ok(()) => 0,

@@ -49,7 +49,7 @@ pub struct HostNodes<E: Endpoint> {
 // SAFETY: What is behind the pointers is never changed after the registration, or is behind the
 // kernel's own locks; the endpoints may be used by any task.
 unsafe impl<E: Endpoint> Send for HostNodes<E> {}
-// SAFETY: As above.
+// SAFETY: What is shared of it is behind the kernel's own locks.
 unsafe impl<E: Endpoint> Sync for HostNodes<E> {}
 
 impl<E: Endpoint> HostNodes<E> {
@@ -74,7 +74,7 @@ impl<E: Endpoint> HostNodes<E> {
                     let operations = unsafe { &raw const (*this.as_ptr()).operations };
                     // SAFETY: `cdev` is a place that stays; the operations stay as long.
                     unsafe { bindings::cdev_init(cdev, operations) };
-                    // SAFETY: As above.
+                    // SAFETY: `cdev` was just initialized, and nobody else has it yet.
                     unsafe { (*cdev).owner = crate::THIS_MODULE.as_ptr() };
                     // SAFETY: It was just initialized, and the numbers are ours.
                     to_result(unsafe { bindings::cdev_add(cdev, first, MINORS) })
@@ -140,15 +140,15 @@ impl<E: Endpoint> HostNodes<E> {
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: The inode is valid; `chrdev_open` put the device there and holds it.
         let cdev = unsafe { extra::cgpu_shim_node_cdev(inode) };
-        // SAFETY: The caller promises that the device lies in a `HostNodes<E>`; that goes only with
-        // the module, which `chrdev_open` holds.
+        // SAFETY: This is for the `cdev` of a `HostNodes<E>` alone, so the device lies in a
+        // `HostNodes<E>`; that goes only with the module, which `chrdev_open` holds.
         let this = unsafe { &*container_of!(Opaque::cast_from(cdev), Self, cdev) };
         // SAFETY: The inode is valid.
         let minor = unsafe { (*inode).i_rdev } & (MINORS - 1);
         let Some(endpoint) = this.endpoint(minor) else {
             return ENODEV.to_errno();
         };
-        // SAFETY: The caller promises that `file` is being opened on `inode`; its operations are
+        // SAFETY: The arguments are those of this `open`; its operations are
         // those of the device.
         match unsafe { open_endpoint(inode, file, &endpoint) } {
             Ok(()) => 0,
@@ -259,7 +259,7 @@ unsafe extern "C" fn devnode(
     _device: *const bindings::device,
     mode: *mut bindings::umode_t,
 ) -> *mut c_char {
-    // SAFETY: The caller promises that it is valid where it is not null.
+    // SAFETY: The kernel passes null or a valid place.
     if let Some(mode) = unsafe { mode.as_mut() } {
         *mode = MODE;
     }

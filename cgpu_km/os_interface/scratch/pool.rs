@@ -56,7 +56,7 @@ pub(super) struct Pool {
 
 // SAFETY: `mm` and the owners are never dereferenced, only compared.
 unsafe impl Send for Pool {}
-// SAFETY: As above; everything that changes is atomic, set once, behind a lock or of whoever has a
+// SAFETY: Everything that changes is atomic, set once, behind a lock or of whoever has a
 // slot.
 unsafe impl Sync for Pool {}
 

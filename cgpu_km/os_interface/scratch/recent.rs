@@ -29,7 +29,7 @@ pub(in crate::os_interface) struct Recent(Atomic<*mut Pool>);
 
 // SAFETY: A pool may be used and dropped by any task.
 unsafe impl Send for Recent {}
-// SAFETY: As above; what is here changes as a whole.
+// SAFETY: What is here changes as a whole.
 unsafe impl Sync for Recent {}
 
 impl Recent {
@@ -49,7 +49,7 @@ impl Recent {
         let pool = Arc::into_raw(pool).cast_mut();
         // INVARIANT: Just made so.
         if let Some(old) = NonNull::new(self.0.xchg(pool, Full)) {
-            // SAFETY: As in `take`.
+            // SAFETY: By the invariant it came from `into_raw`, and the reference is ours now.
             drop(unsafe { Arc::from_raw(old.as_ptr().cast_const()) });
         }
     }

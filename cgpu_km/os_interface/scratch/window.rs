@@ -59,7 +59,7 @@ pub(super) fn with<R>(
     let ours = |vma: &&VmaRef| {
         // SAFETY: The lock keeps the mapping.
         let operations = unsafe { (*vma.as_ptr()).vm_ops };
-        // SAFETY: As above.
+        // SAFETY: The lock keeps the mapping.
         let private = unsafe { (*vma.as_ptr()).vm_private_data };
         core::ptr::eq(operations, &raw const VM_OPERATIONS.0)
             && core::ptr::eq(private.cast_const().cast(), pool)
@@ -112,9 +112,9 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
     let flags = unsafe { extra::cgpu_shim_scratch_vm_flags };
     // SAFETY: The mapping is new and locked for writing.
     unsafe { extra::cgpu_shim_vm_flags_set(vma, flags) };
-    // SAFETY: As above.
+    // SAFETY: The mapping is new and locked for writing.
     unsafe { (*vma).vm_private_data = pool };
-    // SAFETY: As above.
+    // SAFETY: The mapping is new and locked for writing.
     unsafe { (*vma).vm_ops = &raw const VM_OPERATIONS.0 };
     0
 }
@@ -122,7 +122,7 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
 unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: The last reference of the file is gone; `make` gave it one of the pool.
     let pool = unsafe { (*file).private_data };
-    // SAFETY: As above.
+    // SAFETY: It came from `into_raw`, and is taken back once.
     drop(unsafe { Arc::from_raw(pool.cast::<Pool>().cast_const()) });
     0
 }
@@ -133,7 +133,7 @@ unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::
 ///
 /// `vma` has our operations and is valid for `'a`.
 unsafe fn pool_of<'a>(vma: *mut bindings::vm_area_struct) -> &'a Pool {
-    // SAFETY: The caller promises that the mapping is valid.
+    // SAFETY: The mapping is valid, as this function's contract says.
     let pool = unsafe { (*vma).vm_private_data };
     // SAFETY: `mmap` put the pool there, of which the mapping's file holds a reference.
     unsafe { &*pool.cast_const().cast() }
@@ -156,7 +156,7 @@ unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulo
 ///
 /// `vmf` is that of a fault in a mapping with our operations.
 unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<(&'a ScratchSlot, usize)> {
-    // SAFETY: The caller promises that the fault is being served.
+    // SAFETY: The fault is being served, as this function's contract says.
     let vmf = unsafe { &*vmf };
     if vmf.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
         return None;
@@ -193,7 +193,7 @@ impl<'a> FaultTable<'a> {
     unsafe fn lock(vmf: &'a bindings::vm_fault) -> Option<Self> {
         let mut lock = null_mut();
         let fault = (&raw const *vmf).cast_mut();
-        // SAFETY: The caller promises it, and nothing of it is changed.
+        // SAFETY: The fault is being served, and nothing of it is changed.
         let entry = unsafe { extra::cgpu_shim_lock_entry(fault, &raw mut lock) };
         let page = vmf.__bindgen_anon_1.address / PAGE_SIZE;
         // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of
@@ -240,7 +240,7 @@ const ENTRIES: usize = PAGE_SIZE / size_of::<bindings::pte_t>();
 ///
 /// `vmf` is that of a fault that is being served, at page `index` of the slot.
 unsafe fn show(vmf: &bindings::vm_fault, slot: &ScratchSlot, index: usize) -> bool {
-    // SAFETY: The caller promises it.
+    // SAFETY: The fault is being served, as this function's contract says.
     let Some(table) = (unsafe { FaultTable::lock(vmf) }) else {
         return false;
     };
@@ -278,7 +278,7 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     // SAFETY: The fault is being served.
     let vmf = unsafe { &*vmf };
     let writes = vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
-    // SAFETY: As above.
+    // SAFETY: The fault is being served, at this page of the slot.
     if !writes && unsafe { show(vmf, slot, index) } {
         return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     }

@@ -41,7 +41,7 @@ pub(super) unsafe fn make(
 /// `entry` is null, or one that `make` made, that is still there.
 pub(super) unsafe fn unmake(entry: *mut bindings::dentry) {
     if !entry.is_null() {
-        // SAFETY: The caller promises that it is there.
+        // SAFETY: `make` made it and it is still there, as the contract says.
         unsafe { bindings::simple_recursive_removal(entry, None) };
     }
 }
