@@ -134,7 +134,8 @@ void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entr
 			struct page *page, pgprot_t protection)
 {
 	if (pte_none(ptep_get(entry)))
-		set_pte_at(mm, address, entry, pte_mkspecial(pfn_pte(page_to_pfn(page), protection)));
+		set_pte_at(mm, address, entry,
+			   pte_mkspecial(pfn_pte(page_to_pfn(page), protection)));
 }
 
 /* Lets an entry of a locked page table be written through, as finish_mkwrite_fault() does. */
