@@ -6,10 +6,12 @@ mod endpoint;
 
 use crate::{
     nvidia::{handle::ClientHandle, nvos::Card, tables::Tables},
-    os_interface::{self, CallRoute, Caller, HeldFile, ProgramMapping, Pages, Printed, Shown, Unmapped},
+    os_interface::{
+        self, CallRoute, Caller, HeldFile, Pages, Printed, ProgramMapping, Shown, Unmapped,
+    },
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
     proxy::{self, Call, Errno, FileAt, Held, Host, Part, Role, Route, Session, UserAddr},
-    registry::{TenantNode, TenantFile, Tenant, Unbalanced},
+    registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
 use kernel::prelude::*;
 
