@@ -1,45 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # session.sh: NVIDIA's driver and unmodified programs in the test machine (test.sh puts the files
-# there): first without our module, then through an instance, then through two at once, and in the
-# other orders of loading. What programs and the kernel say is compared. Ends in "driver: N passed,
-# N failed".
+# there): first without our module, then through an instance, then through two at once. What
+# programs and the kernel say is compared. Ends in "session: N passed, N failed".
 # shellcheck disable=SC1091  # paths in the machine
 . /vm.conf
 . /guest-lib.sh
 . /files/guest-check.sh
-
-# inside INSTANCE COMMAND...: with the instance's nodes in the place of the driver's.
-inside() {
-	# shellcheck disable=SC2016  # the inner shell expands
-	unshare -m sh -c '
-		instance=$1
-		shift
-		for node in "/run/cgpu/dev/$instance"/*; do
-			mount --bind "$node" "/dev/${node##*/}" || exit 99
-		done
-		exec "$@"' sh "$@"
-}
+. /files/programs.sh
 
 # Numbers, such as processes and handles, are others each time.
 nvrm_lines() {
 	dmesg -c | sed -n -E -e 's/0x[0-9a-fA-F]+|[0-9]+/N/g' -e 's/.*(NVRM: .*)/\1/p' | sort -u
 }
 
-# cases WAY FILE: what cuda-check said, a case for each line of its.
-cases() {
-	sed -n -E 's/^([a-z-]+): (ok|FAILED.*)$/\1 \2/p' "$2" >"$out/lines"
-	while read -r name verdict; do
-		check "CUDA $1: $name" is "$verdict" ok
-	done <"$out/lines"
-	cp "$2" "$out/said"
-	check "CUDA $1: it ended" says " 0 failed"
-}
-
 # What nvidia-smi is asked, with its words and the file that keeps the answer.
-while read -r name words; do
-	echo "$name $words"
-done >"$out/questions" <<'END'
+cat >"$out/questions" <<'END'
 table
 list -L
 all -q
@@ -120,19 +96,6 @@ check "instances go" run cgpuctl inst destroy b
 unload_module
 exec 9>&-
 unload_driver
-
-# ---- the module first; the driver comes, goes and comes back
-load_module
-check "no instance without a driver" fails cgpuctl inst create early --gpu 0 --mem 2GiB
-for time in first second; do
-	load_driver
-	check "the driver comes for the $time time: an instance is made" \
-		run cgpuctl inst create late --gpu 0 --mem 2GiB
-	check "and used" run inside late nvidia-smi -L
-	check "and goes" run cgpuctl inst destroy late
-	unload_driver
-done
-unload_module
 rm -rf "$out"
-echo "driver: $passed passed, $failed failed"
+echo "session: $passed passed, $failed failed"
 [ "$failed" = 0 ]
