@@ -5,7 +5,7 @@
 # (vfio-user).
 
 # Video memory of a GPU, in MiB. Less than any real one has: the tests fill it.
-REAL_MEMORY=${REAL_MEMORY:-16384}
+REAL_MEMORY=${REAL_MEMORY:-8192}
 
 # The process of the emulator, while it runs.
 EMULATOR=

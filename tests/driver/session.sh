@@ -48,6 +48,10 @@ answers_alike() {
 	diff "$out/direct" "$out/instance"
 }
 
+# The emulator has no multiprocessors: what a kernel computes is not there.
+KERNELS='device-copies|memset'
+CASES=${CASES:-$(cuda-check --list | grep -v -x -E "$KERNELS")}
+
 # ---- without the module
 load_driver
 # Somebody has the GPU open: otherwise the driver starts it anew for each program.
@@ -64,7 +68,7 @@ nvrm_lines >"$out/direct.nvrm"
 
 # ---- through an instance
 load_module
-check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 6GiB
+check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 4GiB
 interface() { cgpuctl doctor | grep -q 'kernel-interface.*used'; }
 check "the module uses the driver's kernel interface" interface
 ask instance inside a
@@ -72,7 +76,7 @@ while read -r name words; do
 	check "nvidia-smi $words: as without the module" answers_alike "$name"
 done <"$out/questions"
 # shellcheck disable=SC2086
-inside a cuda-check --total $((6 << 30)) $CASES >"$out/instance.cuda" 2>&1
+inside a cuda-check --total $((4 << 30)) $CASES >"$out/instance.cuda" 2>&1
 cases "in an instance" "$out/instance.cuda"
 idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
 check "nothing is left of its programs" within 10 idle a
@@ -80,9 +84,9 @@ run cgpuctl inst show a --refused
 sed 's/^/refused: /' "$out/said"
 
 # ---- two at once
-check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 3GiB
-inside b cuda-check --total $((3 << 30)) memory copies out-of-memory >"$out/b.cuda" 2>&1 &
-inside a cuda-check --total $((6 << 30)) memory copies out-of-memory >"$out/a.cuda" 2>&1
+check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 2GiB
+inside b cuda-check --total $((2 << 30)) memory copies out-of-memory >"$out/b.cuda" 2>&1 &
+inside a cuda-check --total $((4 << 30)) memory copies out-of-memory >"$out/a.cuda" 2>&1
 wait $!
 cases "in one of two" "$out/a.cuda"
 cases "in the other" "$out/b.cuda"

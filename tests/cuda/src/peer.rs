@@ -5,6 +5,7 @@
 use std::{
     env,
     io::{stdin, Read, Write},
+    os::fd::{AsFd, AsRawFd},
     process::{Child, Command, Stdio},
 };
 
@@ -92,12 +93,17 @@ fn open(cuda: &Cuda, bytes: usize) -> Result<(), String> {
     Ok(cuda.ipc_close_memory(address)?)
 }
 
-/// Imports the allocation whose descriptor is the standard input.
+/// Imports the allocation whose descriptor is the standard input. libcuda takes the number 0 for no
+/// descriptor: it gets another one.
 fn import(cuda: &Cuda, device: i32, bytes: usize) -> Result<(), String> {
     /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
     const DESCRIPTOR: i32 = 1;
+    let shared = stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| error.to_string())?;
     let (mut allocation, mut address) = (0, 0);
-    cuda.allocation_import(&mut allocation, 0, DESCRIPTOR)?;
+    cuda.allocation_import(&mut allocation, shared.as_raw_fd() as usize, DESCRIPTOR)?;
     cuda.address_reserve(&mut address, bytes, 0, 0, 0)?;
     cuda.allocation_map(address, bytes, 0, allocation, 0)?;
     let location = MemoryLocation { kind: 1, device };
