@@ -81,7 +81,9 @@ real_start() {
 		slot="chassis=$((n + 1)),slot=$((n + 1))"
 		# On the root bus QEMU takes the link's capabilities away from a device.
 		HARDWARE+=(-device "pcie-root-port,id=port$n,$slot,x-speed=32,x-width=16")
+		# A host that is busy may take longer over an answer than the five seconds that QEMU waits.
 		device="\"driver\":\"vfio-user-pci\",\"bus\":\"port$n\",\"rombar\":0"
+		device+=",\"x-msg-timeout\":300000"
 		HARDWARE+=(-device "{$device,\"socket\":{\"path\":\"$socket\",\"type\":\"unix\"}}")
 	done
 }
