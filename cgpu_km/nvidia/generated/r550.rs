@@ -80,7 +80,7 @@ static CLASSES: [ClassEntry; 4] = [
 /// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
 /// that allow it, places of clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 14] = [
+static CONTROLS: [ControlEntry; 15] = [
     control(0x00000102, "NV0000_CTRL_CMD_SYSTEM_GET_CPU_INFO", 104, Plain, &[], BASE, &[]),
     control(0x00800289, "NV0080_CTRL_CMD_GPU_GET_VIRTUALIZATION_MODE", 4, Plain, &[], BASE, &[]),
     control(0x00800292, "NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", 700, Plain, &[], BASE, &[]),
@@ -101,6 +101,7 @@ static CONTROLS: [ControlEntry; 14] = [
         50704, Answer(Samples), &[], UTILITY, &[]),
     control(0x20803001, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_CAPS", 16, Plain, &[], BASE, &[]),
     control(0x20803002, "NV2080_CTRL_CMD_NVLINK_GET_NVLINK_STATUS", 5896, Plain, &[], BASE, &[]),
+    control(0xc36f0101, "NVC36F_CTRL_GET_CLASS_ENGINEID", 16, Plain, &[], WORK, &[]),
 ];
 
 /// The commands of UVM: number, name, bytes of the argument, places of the status and of client and

@@ -144,7 +144,7 @@ static CLASSES: [ClassEntry; 94] = [
 /// The controls: number, name, bytes of parameters, what is done, pointers in them, capabilities
 /// that allow it, places of clients in them.
 #[rustfmt::skip]
-static CONTROLS: [ControlEntry; 207] = [
+static CONTROLS: [ControlEntry; 209] = [
     control(0x00000101, "NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION",
         40, Plain, &[counted(8, 0, 1, 4096, InOut), counted(16, 0, 1, 4096, InOut), counted(24, 0,
         1, 4096, InOut)], BASE, &[]),
@@ -201,7 +201,9 @@ static CONTROLS: [ControlEntry; 207] = [
     control(0x00800288, "NV0080_CTRL_CMD_GPU_QUERY_SW_STATE_PERSISTENCE",
         4, Plain, &[], UTILITY, &[]),
     control(0x00800289, "NV0080_CTRL_CMD_GPU_GET_VIRTUALIZATION_MODE", 8, Plain, &[], BASE, &[]),
+    control(0x0080028e, "NV0080_CTRL_CMD_GPU_GET_VGX_CAPS", 1, Plain, &[], BASE, &[]),
     control(0x00800292, "NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2", 804, Plain, &[], BASE, &[]),
+    control(0x00800294, "NV0080_CTRL_CMD_GPU_GET_BRAND_CAPS", 4, Plain, &[], BASE, &[]),
     control(0x00801102, "NV0080_CTRL_CMD_GR_GET_CAPS",
         16, Plain, &[counted(8, 0, 1, 4096, Out)], GRAPHICS, &[]),
     control(0x00801104, "NV0080_CTRL_CMD_GR_GET_INFO",
