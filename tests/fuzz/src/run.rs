@@ -92,8 +92,10 @@ pub fn event(program: &mut Program<'_>) {
         SET_LIMIT => {
             let bytes = u64::from(program.input.word()) << 12;
             let index = node % GPUS.len();
-            let set = program.accounting.set_limit(GpuId(GPUS[index]), bytes);
-            set.expect("a share of each GPU");
+            let gpu = GpuId(GPUS[index]);
+            let has_share = program.accounting.share(gpu).is_some();
+            let set = program.accounting.set_limit(gpu, bytes);
+            assert_eq!(set.is_ok(), has_share, "a limit is a share's");
             program.limits[index] = bytes;
             program.limit_moved[index] = true;
         }
