@@ -555,7 +555,11 @@ fn numbers_are_shown_as_the_driver_logs_them() {
 
 proptest! {
     #[test]
-    fn fields_stay_inside(offset in prop_oneof![0..80usize, Just(usize::MAX)], mut bytes: Vec<u8>, value: u32) {
+    fn fields_stay_inside(
+        offset in prop_oneof![0..80usize, Just(usize::MAX)],
+        mut bytes: Vec<u8>,
+        value: u32,
+    ) {
         let field = Field::<u32>::at(offset);
         let fits = offset.checked_add(4).is_some_and(|end| end <= bytes.len());
         let before = bytes.clone();
@@ -580,7 +584,13 @@ proptest! {
     }
 
     #[test]
-    fn memory_never_takes_less_than_is_asked(size: u64, flags: u32, attr: u32, attr2: u32, alignment: u64) {
+    fn memory_never_takes_less_than_is_asked(
+        size: u64,
+        flags: u32,
+        attr: u32,
+        attr2: u32,
+        alignment: u64,
+    ) {
         let taken = memory::taken(size, flags, attr, attr2, alignment);
         prop_assert!(taken >= size);
         prop_assert!(taken == u64::MAX || taken % (64 << 10) == 0);

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Where one of these controls says what.
-struct Request {
+struct ExportRequest {
     file: Field<i32>,
     /// The handles: one field, or an array with their number and the place of the first.
     objects: Objects,
@@ -60,7 +60,7 @@ enum Way {
     Ask,
 }
 
-impl Request {
+impl ExportRequest {
     fn of(exported: Exported) -> Self {
         match exported {
             Exported::Put => Self {
@@ -169,7 +169,7 @@ pub(super) fn control(
     client: ClientHandle,
     (outer, bytes): (&mut [u8], &mut [u8]),
 ) -> Result<i32, Stop> {
-    let request = Request::of(exported);
+    let request = ExportRequest::of(exported);
     check_file(call, asked.session, client)?;
     request.check(call, exported, client, bytes)?;
     let file = call.hold(get(request.file, bytes)?);
@@ -192,7 +192,7 @@ pub(super) fn control(
         client,
         objects: &handles,
     };
-    let mut driver = Driver {
+    let mut driver = ReadyCall {
         code: asked.code,
         outer,
         bytes,
@@ -215,7 +215,7 @@ pub(super) fn control(
 }
 
 /// A call that is ready for the driver.
-struct Driver<'a, H> {
+struct ReadyCall<'a, H> {
     code: u32,
     outer: &'a mut [u8],
     bytes: &'a mut [u8],
@@ -224,7 +224,7 @@ struct Driver<'a, H> {
     at: usize,
 }
 
-impl<H: Held> Driver<'_, H> {
+impl<H: Held> ReadyCall<'_, H> {
     fn ask(&mut self, call: &mut impl Call<Held = H>) -> Result<i32, Errno> {
         let file = FileAt {
             file: self.file,
@@ -242,8 +242,8 @@ impl<H: Held> Driver<'_, H> {
 /// Takes objects out of a file.
 fn import<C: Call>(
     call: &mut C,
-    driver: &mut Driver<'_, C::Held>,
-    request: &Request,
+    driver: &mut ReadyCall<'_, C::Held>,
+    request: &ExportRequest,
     places: &DescriptorPlaces<'_>,
     parent: ObjectHandle,
     types: Option<Items<u8>>,

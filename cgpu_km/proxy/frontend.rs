@@ -25,13 +25,13 @@ use crate::{
 };
 
 /// An escape out of its envelope.
-struct Request {
+struct EscapeRequest {
     nr: u8,
     size: usize,
     argument: UserAddr,
 }
 
-impl Request {
+impl EscapeRequest {
     /// Decodes a request code, and opens the envelope if it is one.
     fn decode(call: &mut impl Call, code: u32, argument: UserAddr) -> Result<Self, Errno> {
         let (nr, size) = nvos::request_parts(code);
@@ -61,7 +61,7 @@ pub(super) fn ioctl(
     code: u32,
     argument: UserAddr,
 ) -> Result<i32, Errno> {
-    let request = Request::decode(call, code, argument)?;
+    let request = EscapeRequest::decode(call, code, argument)?;
     let mut asked = Asked::new(session, code, CallKind::Escape, request.nr.into());
     let entry = match admit(call, session, &request) {
         Ok(entry) => entry,
@@ -83,7 +83,7 @@ pub(super) fn ioctl(
 fn admit(
     call: &mut impl Call,
     session: &Session,
-    request: &Request,
+    request: &EscapeRequest,
 ) -> Result<&'static EscapeEntry, Stop> {
     let unknown = |reason| Stop::unknown(Errno::EINVAL, reason);
     let entry = call.tables().escape(request.nr);

@@ -32,6 +32,8 @@ mod storm;
 mod tools;
 
 const GPU: GpuId = GpuId(1);
+/// The id of [`GPU`], in the middle of its host's.
+const OWN: u32 = 0x2900;
 const UUID: [u8; 16] = *b"GPU-under-test-1";
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -46,14 +48,14 @@ struct Seen {
     parts: Vec<Vec<u8>>,
 }
 
-type Driver = Box<dyn FnMut(&mut [Part<'_>]) -> i32>;
+type DriverStub = Box<dyn FnMut(&mut [Part<'_>]) -> i32>;
 
 /// A program's memory, a tenant, and a driver.
 struct Program {
     memory: BTreeMap<u64, Vec<u8>>,
     accounting: Accounting,
     seen: Vec<Seen>,
-    driver: Driver,
+    driver: DriverStub,
     /// What was taken out of the program's memory: address and length.
     unmapped: Vec<(u64, u64)>,
     branch: Branch,
@@ -154,7 +156,7 @@ impl Host for Program {
     }
 
     fn gpu_by_id(&self, id: u32) -> Option<GpuId> {
-        (id == lists::OWN).then_some(GPU)
+        (id == OWN).then_some(GPU)
     }
 
     fn card(&self, number: usize) -> Option<Card> {
@@ -762,11 +764,21 @@ proptest! {
     #[test]
     fn any_call_is_survived(
         calls in prop::collection::vec(
-            (0u8..3, any::<u32>(), 0usize..40, prop::collection::vec(any::<u8>(), 0..600), prop::collection::vec(any::<u8>(), 0..600), any::<u32>()),
+            (
+                0u8..3,
+                any::<u32>(),
+                0usize..40,
+                prop::collection::vec(any::<u8>(), 0..600),
+                prop::collection::vec(any::<u8>(), 0..600),
+                any::<u32>(),
+            ),
             1..40,
         )
     ) {
-        let nrs = [0x27u32, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x4a, 0x4e, 0x4f, 0x5e, 200, 201, 206, 207, 210, 211, 212, 214, 215, 217, 218];
+        let nrs = [
+            0x27u32, 0x29, 0x2a, 0x2b, 0x34, 0x35, 0x4a, 0x4e, 0x4f, 0x5e, 200, 201, 206, 207, 210,
+            211, 212, 214, 215, 217, 218,
+        ];
         let sizes = [0u32, 4, 8, 16, 24, 28, 32, 48, 56, 72, 184, 560, 2304];
         let mut program = Program::with_subdevice(GIB);
         for (role, code, pick, outer, params, word) in calls {
@@ -778,7 +790,10 @@ proptest! {
             let request = match (role, pick) {
                 (1, _) => code % 90,
                 (_, 0) => code,
-                _ => 0xc000_4600 | nrs[pick % nrs.len()] | sizes[usize::try_from(code).expect("64 bit") % sizes.len()] << 16,
+                _ => {
+                    let size = sizes[usize::try_from(code).expect("64 bit") % sizes.len()];
+                    0xc000_4600 | nrs[pick % nrs.len()] | size << 16
+                }
             };
             let mut outer = outer;
             outer.resize(10_000, 0);

@@ -12,7 +12,7 @@ const OTHER_FILE: Session = Session {
 
 /// A driver that answers everything with `status`, at the place that an alloc (48 bytes) and a free
 /// (16 bytes) have for it, or with an errno.
-fn answers(status: u32, returned: i32) -> Driver {
+fn answers(status: u32, returned: i32) -> DriverStub {
     Box::new(move |parts| {
         let at = if parts[0].bytes.len() == 48 { 40 } else { 12 };
         put32(parts[0].bytes, at, status);

@@ -86,7 +86,7 @@ fn free(program: &mut Program, object: u32) {
 }
 
 /// The driver answers every control with `status`.
-fn answering(status: NvStatus) -> super::Driver {
+fn answering(status: NvStatus) -> super::DriverStub {
     Box::new(move |parts| {
         // Not what is freed afterwards.
         if parts.len() > 1 {

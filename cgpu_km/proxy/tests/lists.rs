@@ -3,8 +3,6 @@
 
 use super::*;
 
-/// The id of [`GPU`], in the middle of its host's.
-pub(super) const OWN: u32 = 0x2900;
 const OTHERS: [u32; 2] = [0x1800, 0x3a00];
 const HOST: [u32; 3] = [OTHERS[0], OWN, OTHERS[1]];
 /// The number of [`Program::process`] in its namespace, and one of another tenant's process.

@@ -17,17 +17,19 @@
 mod calls;
 mod crew;
 mod machine;
+mod scale;
 mod world;
 
 use super::*;
 use crate::store::failing;
-use calls::{enveloped, Request, Sense};
+use calls::{enveloped, Sense, StormRequest};
 use crew::{Flight, Turn};
 use machine::{Met, Task};
+use scale::{Rng, GPUS, TENANTS};
 use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use world::{Kind, World, GPUS, LIMIT, TENANTS};
+use world::{StormKind, World, LIMIT};
 
 const STEPS: u64 = 1_000_000;
 /// Steps of a world.
@@ -35,37 +37,8 @@ const LENGTH: u64 = 2_000;
 const PROCESSES: usize = 6;
 const FLIGHTS: usize = 6;
 
-/// splitmix64.
-#[derive(Clone, Debug)]
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(u64::try_from(len).expect("64 bit"))).expect("64 bit")
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        match from.len() {
-            0 => None,
-            len => from.get(self.index(len)),
-        }
-    }
-}
-
 /// A program inside a call.
-struct Caller<'a> {
+struct StormCaller<'a> {
     world: &'a Mutex<World>,
     turn: Option<&'a Turn>,
     task: Task,
@@ -81,7 +54,7 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Caller<'_> {
+impl StormCaller<'_> {
     fn block(&mut self, at: u64, len: usize) -> Result<&mut [u8], Errno> {
         let block = self.blocks.range_mut(..=at).next_back();
         let (base, block) = block.ok_or(Errno::EFAULT)?;
@@ -103,7 +76,7 @@ impl Held for Session {
     }
 }
 
-impl Host for Caller<'_> {
+impl Host for StormCaller<'_> {
     fn forward_on(&mut self, _: FileId, _: u32, _: &mut [Part<'_>]) -> Result<i32, Errno> {
         // Nobody has managed memory here, about which such calls are.
         Err(Errno::EBADF)
@@ -139,7 +112,7 @@ impl Host for Caller<'_> {
     }
 }
 
-impl Call for Caller<'_> {
+impl Call for StormCaller<'_> {
     type Held = Session;
 
     /// A descriptor is the number of its file.
@@ -205,7 +178,7 @@ struct Storm {
 }
 
 impl Storm {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: StormKind) -> Self {
         Self {
             world: Arc::new(Mutex::new(World::new(kind))),
             flights: Vec::new(),
@@ -272,7 +245,7 @@ impl Storm {
                     uvm,
                     process,
                 };
-                let later = world.kind != Kind::Exact && rng.below(6) == 0;
+                let later = world.kind != StormKind::Exact && rng.below(6) == 0;
                 world.enter(&task);
                 drop(world);
                 if later && self.flights.len() < FLIGHTS {
@@ -286,9 +259,9 @@ impl Storm {
     }
 
     /// A call that goes through, now and then with too little memory for the accounting.
-    fn call(&mut self, task: Task, request: Request, mut rng: Rng) {
+    fn call(&mut self, task: Task, request: StormRequest, mut rng: Rng) {
         let hunger = (rng.below(48) == 0).then(|| u32::try_from(rng.below(8)).expect("small"));
-        let mut caller = Caller {
+        let mut caller = StormCaller {
             world: &self.world,
             turn: None,
             task,
@@ -316,17 +289,17 @@ impl Storm {
         if returned == Ok(0) && refused && !forwarded && !hungry {
             world.machine.met.note("beyond the limit");
         }
-        if returned == Ok(0) && !hungry && world.kind != Kind::Hostile {
+        if returned == Ok(0) && !hungry && world.kind != StormKind::Hostile {
             check(&world, &task, request.sense, &blocks, forwarded);
         }
         world.leave(&task);
     }
 
-    fn fly(&mut self, task: Task, request: Request, rng: Rng) {
+    fn fly(&mut self, task: Task, request: StormRequest, rng: Rng) {
         let world = Arc::clone(&self.world);
         lock(&world).machine.met.note("stands still in a call");
         self.flights.extend(Flight::start(move |turn| {
-            let mut caller = Caller {
+            let mut caller = StormCaller {
                 world: &world,
                 turn: Some(turn),
                 task,
@@ -406,7 +379,7 @@ fn check(
 }
 
 /// Makes the steps, and says what was met; a failed assertion is a panic.
-fn run(kind: Kind, steps: &[u64]) -> Met {
+fn run(kind: StormKind, steps: &[u64]) -> Met {
     let mut storm = Storm::new(kind);
     for (number, &step) in steps.iter().enumerate() {
         storm.take(step);
@@ -419,12 +392,12 @@ fn run(kind: Kind, steps: &[u64]) -> Met {
     storm.finish()
 }
 
-fn attempt(kind: Kind, steps: &[u64]) -> Option<Met> {
+fn attempt(kind: StormKind, steps: &[u64]) -> Option<Met> {
     catch_unwind(AssertUnwindSafe(|| run(kind, steps))).ok()
 }
 
 /// Leaves steps out, as long as it fails without them.
-fn shrunk(kind: Kind, mut steps: Vec<u64>) -> Vec<u64> {
+fn shrunk(kind: StormKind, mut steps: Vec<u64>) -> Vec<u64> {
     let mut piece = steps.len().div_ceil(2);
     while piece > 0 {
         let mut at = 0;
@@ -443,7 +416,7 @@ fn shrunk(kind: Kind, mut steps: Vec<u64>) -> Vec<u64> {
 }
 
 /// Runs a world, and says how to run it again if it fails.
-fn run_or_shrink(kind: Kind, steps: Vec<u64>, origin: &str) -> Met {
+fn run_or_shrink(kind: StormKind, steps: Vec<u64>, origin: &str) -> Met {
     if let Some(met) = attempt(kind, &steps) {
         return met;
     }
@@ -477,7 +450,7 @@ const MEETS: [&str; 16] = [
     "results are forged",
 ];
 
-const KINDS: [Kind; 3] = [Kind::Exact, Kind::Loose, Kind::Hostile];
+const KINDS: [StormKind; 3] = [StormKind::Exact, StormKind::Loose, StormKind::Hostile];
 
 #[test]
 fn the_worlds_of_the_corpus_hold() {

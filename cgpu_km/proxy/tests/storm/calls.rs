@@ -3,9 +3,9 @@
 
 use super::{
     super::*,
-    machine::{uuid, Object, CHANNEL_GROUP, EXPORT, IMPORT, VA_SPACE, VIDEO_MEMORY},
-    world::{Kind, World, GPUS},
-    Rng,
+    machine::{uuid, MachineObject, CHANNEL_GROUP, EXPORT, IMPORT, VA_SPACE, VIDEO_MEMORY},
+    scale::{Rng, GPUS},
+    world::{StormKind, World},
 };
 
 const NVOS21: u32 = 0xc020_462b;
@@ -28,7 +28,7 @@ const PIECE: u64 = 2 * MIB;
 
 /// A call as a program makes it.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
+pub(super) struct StormRequest {
     pub(super) code: u32,
     pub(super) argument: u64,
     pub(super) blocks: BTreeMap<u64, Vec<u8>>,
@@ -80,6 +80,11 @@ struct Names {
     handle: u32,
 }
 
+/// What memory and channels are made below.
+fn is_device(object: &MachineObject) -> bool {
+    object.class == 0x80
+}
+
 impl World {
     /// A client of the file, rarely any other, or one that there is not.
     fn client(&self, file: u64, rng: &mut Rng) -> u32 {
@@ -98,7 +103,7 @@ impl World {
     }
 
     /// An object of a client, mostly one that is fit, rarely any or none.
-    fn object(&self, client: u32, rng: &mut Rng, fit: impl Fn(&Object) -> bool) -> u32 {
+    fn object(&self, client: u32, rng: &mut Rng, fit: impl Fn(&MachineObject) -> bool) -> u32 {
         let any = rng.below(16) == 0;
         let objects = self.machine.objects.range((client, 0)..=(client, u32::MAX));
         let found: Vec<u32> = objects
@@ -111,7 +116,7 @@ impl World {
         }
     }
 
-    fn names(&self, file: u64, rng: &mut Rng, fit: impl Fn(&Object) -> bool) -> Names {
+    fn names(&self, file: u64, rng: &mut Rng, fit: impl Fn(&MachineObject) -> bool) -> Names {
         let client = self.client(file, rng);
         let handle = match rng.below(16) {
             0..=3 => 0,
@@ -126,8 +131,7 @@ impl World {
     }
 
     /// Something to do on a control file.
-    pub(super) fn escape(&self, file: u64, rng: &mut Rng) -> Request {
-        let device = |object: &Object| object.class == 0x80;
+    pub(super) fn escape(&self, file: u64, rng: &mut Rng) -> StormRequest {
         // What everything else needs comes first.
         let has = |class: u32| {
             let objects = self.machine.objects.iter();
@@ -153,9 +157,15 @@ impl World {
                 put32(&mut params, 0, u32::try_from(gpu).expect("few"));
                 made(&names, 0x80, params, 0, rng)
             }
-            9..=10 => made(&self.names(file, rng, device), 0x2080, vec![0; 4], 0, rng),
+            9..=10 => made(
+                &self.names(file, rng, is_device),
+                0x2080,
+                vec![0; 4],
+                0,
+                rng,
+            ),
             11 => made(
-                &self.names(file, rng, device),
+                &self.names(file, rng, is_device),
                 VA_SPACE,
                 vec![0; 56],
                 20 << 10,
@@ -168,72 +178,18 @@ impl World {
                     _ => (super::machine::COMPUTE, super::machine::CONTEXT),
                 };
                 put32(&mut params, 12, engine);
-                let names = self.names(file, rng, device);
+                let names = self.names(file, rng, is_device);
                 made(&names, CHANNEL_GROUP, params, context, rng)
             }
             15..=30 => {
-                let names = self.names(file, rng, device);
+                let names = self.names(file, rng, is_device);
                 let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
                 let mut params = memory_params(size);
                 put32(&mut params, 24, 0x1800_0000 | page << 23);
                 made(&names, VIDEO_MEMORY, params, taken(size, page), rng)
             }
-            31..=34 => {
-                let names = self.names(file, rng, device);
-                let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
-                let provided = if names.handle == 0 { 0 } else { 0x4000 };
-                let mut outer = vec![0; 184];
-                put32(&mut outer, 0, names.client);
-                put32(&mut outer, 4, names.parent);
-                put32(&mut outer, 8, 2);
-                put32(&mut outer, 44, names.handle);
-                put32(&mut outer, 52, provided);
-                put32(&mut outer, 56, 0x1800_0000 | page << 23);
-                put64(&mut outer, 88, size);
-                Request {
-                    sense: Sense::Makes {
-                        client: names.client,
-                        parent: names.parent,
-                        handle_at: 44,
-                        status_at: 20,
-                        bytes: taken(size, page),
-                    },
-                    ..one(VID_HEAP, outer)
-                }
-            }
-            35..=43 => {
-                let names = self.names(file, rng, device);
-                // Of any client of the tenant: two processes that share memory.
-                let source_file = match rng.below(3) {
-                    0 => file,
-                    _ => {
-                        let all: Vec<u64> = self.files.keys().copied().collect();
-                        *rng.pick(&all).unwrap_or(&file)
-                    }
-                };
-                let client = self.client(source_file, rng);
-                let source = self.object(client, rng, |object| object.memory.is_some());
-                let mut outer = vec![0; 28];
-                for (at, value) in [
-                    (0, names.client),
-                    (4, names.parent),
-                    (8, names.handle),
-                    (12, client),
-                    (16, source),
-                ] {
-                    put32(&mut outer, at, value);
-                }
-                Request {
-                    sense: Sense::Makes {
-                        client: names.client,
-                        parent: names.parent,
-                        handle_at: 8,
-                        status_at: 24,
-                        bytes: 0,
-                    },
-                    ..one(DUP, outer)
-                }
-            }
+            31..=34 => self.heap(file, rng),
+            35..=43 => self.duplicate(file, rng),
             44..=57 => {
                 let client = self.client(file, rng);
                 // Memory above all; what is higher takes much with it.
@@ -253,7 +209,7 @@ impl World {
                 one(NV_ESC_RM_FREE, outer)
             }
             58 => {
-                let names = self.names(file, rng, device);
+                let names = self.names(file, rng, is_device);
                 let mut outer = vec![0; 56];
                 put32(&mut outer, 0, names.client);
                 put32(&mut outer, 4, names.parent);
@@ -261,38 +217,7 @@ impl World {
                 put32(&mut outer, 12, VIDEO_MEMORY);
                 one(ALLOC_MEMORY, outer)
             }
-            59..=61 => {
-                let names = self.names(file, rng, device);
-                let fit = |number: &&u64| {
-                    let behind = self.machine.is_export(**number);
-                    !self.files[number].uvm && behind == (what == 61)
-                };
-                let files: Vec<u64> = self.files.keys().filter(fit).copied().collect();
-                let behind = u32::try_from(rng.pick(&files).copied().unwrap_or(99)).expect("few");
-                let (cmd, params) = if what == 61 {
-                    let device = self.object(names.client, rng, device);
-                    (
-                        IMPORT,
-                        [behind, 1, device, names.parent, names.handle].to_vec(),
-                    )
-                } else {
-                    let object = self.object(names.client, rng, |object| object.memory.is_some());
-                    (
-                        EXPORT,
-                        [1, names.parent, names.parent, object, behind, 0].to_vec(),
-                    )
-                };
-                let params: Vec<u8> = params.into_iter().flat_map(u32::to_le_bytes).collect();
-                let mut outer = vec![0; 32];
-                put32(&mut outer, 0, names.client);
-                put32(&mut outer, 4, names.client);
-                put32(&mut outer, 8, cmd);
-                put64(&mut outer, 16, PARAMS);
-                put32(&mut outer, 24, u32::try_from(params.len()).expect("few"));
-                let mut request = one(NV_ESC_RM_CONTROL, outer);
-                request.blocks.insert(PARAMS, params);
-                request
-            }
+            59..=61 => self.share(file, rng, what == 61),
             _ => {
                 let client = self.client(file, rng);
                 let object = self.object(client, rng, |object| object.class == 0x2080);
@@ -314,10 +239,104 @@ impl World {
         }
     }
 
+    /// Memory by the older way.
+    fn heap(&self, file: u64, rng: &mut Rng) -> StormRequest {
+        let names = self.names(file, rng, is_device);
+        let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
+        let provided = if names.handle == 0 { 0 } else { 0x4000 };
+        let mut outer = vec![0; 184];
+        put32(&mut outer, 0, names.client);
+        put32(&mut outer, 4, names.parent);
+        put32(&mut outer, 8, 2);
+        put32(&mut outer, 44, names.handle);
+        put32(&mut outer, 52, provided);
+        put32(&mut outer, 56, 0x1800_0000 | page << 23);
+        put64(&mut outer, 88, size);
+        StormRequest {
+            sense: Sense::Makes {
+                client: names.client,
+                parent: names.parent,
+                handle_at: 44,
+                status_at: 20,
+                bytes: taken(size, page),
+            },
+            ..one(VID_HEAP, outer)
+        }
+    }
+
+    /// A second object over memory.
+    fn duplicate(&self, file: u64, rng: &mut Rng) -> StormRequest {
+        let names = self.names(file, rng, is_device);
+        // Of any client of the tenant: two processes that share memory.
+        let source_file = match rng.below(3) {
+            0 => file,
+            _ => {
+                let all: Vec<u64> = self.files.keys().copied().collect();
+                *rng.pick(&all).unwrap_or(&file)
+            }
+        };
+        let client = self.client(source_file, rng);
+        let source = self.object(client, rng, |object| object.memory.is_some());
+        let mut outer = vec![0; 28];
+        for (at, value) in [
+            (0, names.client),
+            (4, names.parent),
+            (8, names.handle),
+            (12, client),
+            (16, source),
+        ] {
+            put32(&mut outer, at, value);
+        }
+        StormRequest {
+            sense: Sense::Makes {
+                client: names.client,
+                parent: names.parent,
+                handle_at: 8,
+                status_at: 24,
+                bytes: 0,
+            },
+            ..one(DUP, outer)
+        }
+    }
+
+    /// Memory into a file, or out of one.
+    fn share(&self, file: u64, rng: &mut Rng, is_import: bool) -> StormRequest {
+        let names = self.names(file, rng, is_device);
+        let fit = |number: &&u64| {
+            let behind = self.machine.is_export(**number);
+            !self.files[number].uvm && behind == (is_import)
+        };
+        let files: Vec<u64> = self.files.keys().filter(fit).copied().collect();
+        let behind = u32::try_from(rng.pick(&files).copied().unwrap_or(99)).expect("few");
+        let (cmd, params) = if is_import {
+            let device = self.object(names.client, rng, is_device);
+            (
+                IMPORT,
+                [behind, 1, device, names.parent, names.handle].to_vec(),
+            )
+        } else {
+            let object = self.object(names.client, rng, |object| object.memory.is_some());
+            (
+                EXPORT,
+                [1, names.parent, names.parent, object, behind, 0].to_vec(),
+            )
+        };
+        let params: Vec<u8> = params.into_iter().flat_map(u32::to_le_bytes).collect();
+        let mut outer = vec![0; 32];
+        put32(&mut outer, 0, names.client);
+        put32(&mut outer, 4, names.client);
+        put32(&mut outer, 8, cmd);
+        put64(&mut outer, 16, PARAMS);
+        put32(&mut outer, 24, u32::try_from(params.len()).expect("few"));
+        let mut request = one(NV_ESC_RM_CONTROL, outer);
+        request.blocks.insert(PARAMS, params);
+        request
+    }
+
     /// Something to do on a UVM file.
-    pub(super) fn uvm(&self, tenant: usize, file: u64, rng: &mut Rng) -> Request {
+    pub(super) fn uvm(&self, tenant: usize, file: u64, rng: &mut Rng) -> StormRequest {
         // In pieces of different sizes one mapping can take a part of another.
-        let whole = self.kind == Kind::Exact;
+        let whole = self.kind == StormKind::Exact;
         let range = RANGES[rng.index(RANGES.len())];
         let base = range + rng.below(RANGE / PIECE) * PIECE;
         let room = (range + RANGE - base) / PIECE;
@@ -393,8 +412,8 @@ impl World {
 }
 
 /// A call with one struct.
-fn one(code: u32, outer: Vec<u8>) -> Request {
-    Request {
+fn one(code: u32, outer: Vec<u8>) -> StormRequest {
+    StormRequest {
         code,
         argument: OUTER,
         blocks: BTreeMap::from([(OUTER, outer)]),
@@ -403,7 +422,7 @@ fn one(code: u32, outer: Vec<u8>) -> Request {
 }
 
 /// An RM_ALLOC of a class, in either envelope.
-fn made(names: &Names, class: u32, params: Vec<u8>, bytes: u64, rng: &mut Rng) -> Request {
+fn made(names: &Names, class: u32, params: Vec<u8>, bytes: u64, rng: &mut Rng) -> StormRequest {
     let mut outer = nvos64(names.client, names.parent, names.handle, class, PARAMS);
     let (code, status_at) = match rng.below(4) {
         0 => {
@@ -425,7 +444,7 @@ fn made(names: &Names, class: u32, params: Vec<u8>, bytes: u64, rng: &mut Rng) -
 }
 
 /// The same call in an envelope.
-pub(super) fn enveloped(mut request: Request) -> Request {
+pub(super) fn enveloped(mut request: StormRequest) -> StormRequest {
     const ENVELOPE: u64 = 0x8000;
     let mut envelope = vec![0; 16];
     put32(&mut envelope, 0, request.code & 0xff);

@@ -8,7 +8,7 @@
 
 use super::{
     super::*,
-    world::{GPUS, TENANTS},
+    scale::{GPUS, TENANTS},
 };
 
 /// Who makes a call, and through which file.
@@ -78,7 +78,7 @@ struct Memory {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Object {
+pub(super) struct MachineObject {
     parent: u32,
     pub(super) class: u32,
     pub(super) gpu: Option<usize>,
@@ -86,7 +86,7 @@ pub(super) struct Object {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Client {
+pub(super) struct MachineClient {
     pub(super) file: u64,
     pub(super) tenant: usize,
 }
@@ -94,9 +94,9 @@ pub(super) struct Client {
 /// The driver.
 #[derive(Debug, Default)]
 pub(super) struct Machine {
-    pub(super) clients: BTreeMap<u32, Client>,
+    pub(super) clients: BTreeMap<u32, MachineClient>,
     /// By client and handle. A client is an object of its own handle.
-    pub(super) objects: BTreeMap<(u32, u32), Object>,
+    pub(super) objects: BTreeMap<(u32, u32), MachineObject>,
     memory: BTreeMap<usize, Memory>,
     /// UVM's ranges: length by file and address.
     pub(super) ranges: BTreeMap<(u64, u64), u64>,
@@ -337,8 +337,8 @@ impl Machine {
                     return Err(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME);
                 }
                 let (file, tenant) = (task.file, task.tenant);
-                self.clients.insert(handle, Client { file, tenant });
-                let root = Object {
+                self.clients.insert(handle, MachineClient { file, tenant });
+                let root = MachineObject {
                     parent: 0,
                     class,
                     gpu: None,
@@ -440,7 +440,7 @@ impl Machine {
         if self.objects.contains_key(&(client, handle)) {
             return Err(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME);
         }
-        let object = Object {
+        let object = MachineObject {
             parent,
             class,
             gpu: gpu.or(above.gpu),
@@ -675,7 +675,8 @@ impl Machine {
 
     /// The last descriptor of a file is gone.
     pub(super) fn close(&mut self, file: u64) {
-        let of = |(handle, client): (&u32, &Client)| (client.file == file).then_some(*handle);
+        let of =
+            |(handle, client): (&u32, &MachineClient)| (client.file == file).then_some(*handle);
         let clients: Vec<u32> = self.clients.iter().filter_map(of).collect();
         for client in clients {
             self.remove(client, client);

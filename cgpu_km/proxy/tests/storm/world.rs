@@ -4,12 +4,10 @@
 use super::{
     super::*,
     machine::{Fate, Machine, Task, EXPORT},
-    Rng,
+    scale::{Rng, GPUS, TENANTS},
 };
 use crate::policy::ShareView;
 
-pub(super) const TENANTS: usize = 2;
-pub(super) const GPUS: usize = 2;
 /// What a share is worth unless a step says otherwise.
 pub(super) const LIMIT: u64 = 192 * MIB;
 /// GPUs of each tenant.
@@ -17,7 +15,7 @@ const SHARES: [&[usize]; TENANTS] = [&[0, 1], &[0]];
 
 /// How much of the world can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StormKind {
     /// One call at a time, to a driver that refuses now and then: the accounting equals what there
     /// is.
     Exact,
@@ -27,7 +25,7 @@ pub(super) enum Kind {
     Hostile,
 }
 
-pub(super) struct Tenant {
+pub(super) struct WorldTenant {
     pub(super) accounting: Accounting,
     pub(super) limit: [u64; GPUS],
     /// The limit, or what was taken when it was lowered, as long as that is more.
@@ -45,7 +43,7 @@ pub(super) struct File {
 }
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct WorldProcess {
     pub(super) tenant: usize,
     pub(super) files: Vec<u64>,
     pub(super) alive: bool,
@@ -53,11 +51,11 @@ pub(super) struct Process {
 }
 
 pub(super) struct World {
-    pub(super) kind: Kind,
+    pub(super) kind: StormKind,
     pub(super) machine: Machine,
-    pub(super) tenants: Vec<Tenant>,
+    pub(super) tenants: Vec<WorldTenant>,
     pub(super) files: BTreeMap<u64, File>,
-    pub(super) processes: BTreeMap<i32, Process>,
+    pub(super) processes: BTreeMap<i32, WorldProcess>,
     next_file: u64,
     next_process: i32,
 }
@@ -73,13 +71,13 @@ fn id(gpu: usize) -> GpuId {
 }
 
 impl World {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: StormKind) -> Self {
         let tenant = |gpus: &&[usize]| {
             let mut accounting = Accounting::with_seed(7);
             for &gpu in *gpus {
                 accounting.add_share(id(gpu), LIMIT).expect("memory");
             }
-            Tenant {
+            WorldTenant {
                 accounting,
                 limit: [LIMIT; GPUS],
                 allowance: [LIMIT; GPUS],
@@ -106,7 +104,7 @@ impl World {
             self.files.get_mut(file).expect("open").holders += 1;
         }
         self.next_process += 1;
-        let process = Process {
+        let process = WorldProcess {
             tenant,
             files,
             alive: true,
@@ -247,7 +245,7 @@ impl World {
     ) -> Result<i32, Errno> {
         let alive = self.processes[&task.process].alive;
         // Out of memory, or killed on the way.
-        if rng.below(if alive { 64 } else { 2 }) == 0 && (first || self.kind != Kind::Exact) {
+        if rng.below(if alive { 64 } else { 2 }) == 0 && (first || self.kind != StormKind::Exact) {
             self.machine.met.note("does not reach the driver");
             return Err(Errno::ENOMEM);
         }
@@ -260,10 +258,10 @@ impl World {
         // then.
         let exports = request & 0xff == 0x2a && get32(parts[0].bytes, 8) == EXPORT;
         let fate = match rng.below(32) {
-            _ if exports && self.kind == Kind::Exact => Fate::Done,
+            _ if exports && self.kind == StormKind::Exact => Fate::Done,
             _ if !alive && rng.below(2) == 0 => Fate::Untold,
             0..=1 if first => Fate::Refused,
-            2 if first || self.kind == Kind::Hostile => Fate::Errno,
+            2 if first || self.kind == StormKind::Hostile => Fate::Errno,
             _ => Fate::Done,
         };
         let pointers: Vec<(PointerAt, u64)> = parts
@@ -271,7 +269,7 @@ impl World {
             .filter_map(|part| part.pointer)
             .map(|at| (at, get64(parts[at.part].bytes, at.offset)))
             .collect();
-        let hostile = self.kind == Kind::Hostile;
+        let hostile = self.kind == StormKind::Hostile;
         let machine = &mut self.machine;
         let returned = machine.execute(task, request, parts, fate, hostile);
         if hostile && rng.below(3) == 0 {
@@ -330,11 +328,11 @@ impl World {
                 assert!(there <= *allowance, "more than {allowance}: {where_}");
                 // What a thread forges can raise a charge beyond the limit, to nobody's profit.
                 assert!(
-                    total <= *allowance || self.kind == Kind::Hostile,
+                    total <= *allowance || self.kind == StormKind::Hostile,
                     "charged more than {allowance}: {where_}"
                 );
                 *allowance = tenant.limit[gpu].max(total.min(*allowance));
-                if self.kind == Kind::Exact {
+                if self.kind == StormKind::Exact {
                     let accounting = (share.used, share.overhead, share.reserved);
                     let model = (taken.bytes, taken.overhead(), 0);
                     assert_eq!(accounting, model, "not equal: {where_}");
