@@ -16,6 +16,8 @@ pub const RESERVED: u64 = 64 * MIB;
 /// reserved.
 const BAR1_ROOT: u64 = 16 * MIB;
 const BAR2_ROOT: u64 = 15 * MIB;
+/// The firmware's own client on the first GPU, beyond those that the driver makes for itself.
+const INTERNAL_CLIENT: u64 = 0xc1e0_f000;
 /// Compute capability 9.0, as the driver has it.
 const SM_VERSION: u64 = 0x900;
 const WARPS: u64 = 64;
@@ -185,7 +187,11 @@ pub fn static_info(facts: &Facts, body: &mut [u8]) -> Result<u32, TooShort> {
     info.set("bar1PdeBase", facts.bar1_root());
     info.set("bar2PdeBase", facts.bar2_root());
     info.set("bSplitVasBetweenServerClientRm", 1);
-    info.set("hInternalClient", 0xc1e0_0001);
+    // The driver finds a GPU by this client and the subdevice: each GPU has a client of its own.
+    info.set(
+        "hInternalClient",
+        INTERNAL_CLIENT + u64::from(model.uuid[15]),
+    );
     info.set("hInternalDevice", 0xabcd_0080);
     info.set("hInternalSubdevice", 0xabcd_2080);
     Ok(0)
