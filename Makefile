@@ -48,8 +48,8 @@ package:
 clean:
 	@find . -type f ! -path './target/*' ! -path './.git/*' \
 		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
-		-o -name '.*.cmd' -o -name '*.rmeta' -o -name '*_generated.rs' -o -name Module.symvers \
-		-o -name modules.order -o -name '.*.d' \) -delete
+		-o -name '.*.cmd' -o -name '*.rmeta' -o -name '*_generated.rs' \
+		-o -name Module.symvers -o -name modules.order -o -name '.*.d' \) -delete
 	@rm -rf target
 
 clean-cache:
