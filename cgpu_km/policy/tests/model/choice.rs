@@ -4,8 +4,9 @@
 
 use super::{
     reference::{ModelEvent, Reference},
-    *,
+    step::*,
 };
+use crate::policy::tests::*;
 
 impl Reference {
     /// What a step means now. The end of a call is the driver's to say.

@@ -6,8 +6,7 @@
 //! makes something is an event when it begins and one when the driver has answered it. In between
 //! it is in flight, and other events happen.
 
-use super::*;
-use crate::nvidia::status::NvStatus;
+use crate::{nvidia::status::NvStatus, policy::tests::*};
 use std::collections::BTreeMap;
 
 /// Objects are numbered in the order in which they are asked for. A client has the number of the

@@ -4,14 +4,15 @@
 
 use super::{
     reference::{Expected, ModelEvent, Reference},
-    *,
+    step::*,
 };
+use crate::policy::tests::*;
 
 pub(super) struct ModelWorld {
     accounting: Accounting,
     reference: Reference,
     /// The tickets of the reference's calls in flight, and what the driver is to answer.
-    tickets: Vec<(Ticket, DriverAnswer)>,
+    tickets: Vec<(Ticket, ModelAnswer)>,
     /// The last handle that the driver gave to a client.
     last_client: u32,
 }
@@ -45,7 +46,7 @@ impl ModelWorld {
     }
 
     /// Gives an event to both; whether a call is in flight because of it.
-    fn begin(&mut self, event: &ModelEvent, answer: DriverAnswer) -> bool {
+    fn begin(&mut self, event: &ModelEvent, answer: ModelAnswer) -> bool {
         let accounting = &mut self.accounting;
         let begun = match *event {
             ModelEvent::Alloc(alloc) => Some((alloc.object, accounting.begin_alloc(&alloc))),
@@ -97,10 +98,10 @@ impl ModelWorld {
         let (ticket, answer) = self.tickets.swap_remove(place);
         let flight = &self.reference.flights[place];
         let bytes = match answer {
-            DriverAnswer::Granted => Some(flight.asked),
-            DriverAnswer::Raised => Some(flight.asked + MIB),
-            DriverAnswer::Lowered => Some(flight.asked / 2),
-            DriverAnswer::Refused => None,
+            ModelAnswer::Granted => Some(flight.asked),
+            ModelAnswer::Raised => Some(flight.asked + MIB),
+            ModelAnswer::Lowered => Some(flight.asked / 2),
+            ModelAnswer::Refused => None,
         };
         let (copies, mut object) = (flight.copies, self.reference.objects[&flight.object].name.1);
         if object.0 == 0 && bytes.is_some() {
