@@ -24,14 +24,14 @@ pub(super) fn read<T: FromBytes + IntoBytes + Reserved>(at: UserAddr) -> Result<
 }
 
 /// A caller's list of records of type `T`.
-pub(super) fn read_list<T>(at: UserAddr) -> Result<uapi::List, Failure> {
-    let list: uapi::List = read(at)?;
+pub(super) fn read_list<T>(at: UserAddr) -> Result<uapi::RecordList, Failure> {
+    let list: uapi::RecordList = read(at)?;
     check_size::<T>(&list).map(|()| list)
 }
 
 /// Whether a list is one of records of type `T`. The size is asked for so that a tool of another
 /// version is told, not misled.
-pub(super) fn check_size<T>(list: &uapi::List) -> Result<(), Failure> {
+pub(super) fn check_size<T>(list: &uapi::RecordList) -> Result<(), Failure> {
     if usize::try_from(list.record_size) == Ok(size_of::<T>()) {
         Ok(())
     } else {
@@ -42,7 +42,7 @@ pub(super) fn check_size<T>(list: &uapi::List) -> Result<(), Failure> {
 /// Gives the caller as many records as there is room for, and says how many there are.
 pub(super) fn write_list<T: IntoBytes + Immutable>(
     at: UserAddr,
-    mut list: uapi::List,
+    mut list: uapi::RecordList,
     records: &[T],
 ) -> Result<(), Failure> {
     fill_list(&mut list, records)?;
@@ -51,7 +51,7 @@ pub(super) fn write_list<T: IntoBytes + Immutable>(
 
 /// The same but for the list itself, which may be part of a larger record.
 pub(super) fn fill_list<T: IntoBytes + Immutable>(
-    list: &mut uapi::List,
+    list: &mut uapi::RecordList,
     records: &[T],
 ) -> Result<(), Failure> {
     list.count = u32::try_from(records.len()).map_err(|_| EOVERFLOW)?;

@@ -74,7 +74,7 @@ impl InstanceKey {
 /// Asks for a list: the caller gives room, the module fills what fits and says how many there are.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct List {
+pub struct RecordList {
     /// In: address of an array of records. May be 0 if `capacity` is 0.
     pub records: u64,
     /// In: number of records there is room for.
@@ -95,7 +95,7 @@ pub trait Reserved {
     fn is_clean(&self) -> bool;
 }
 
-impl Reserved for List {
+impl Reserved for RecordList {
     fn is_clean(&self) -> bool {
         self.reserved0 == 0 && self.reserved == [0; 2]
     }

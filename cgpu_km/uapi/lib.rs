@@ -18,7 +18,7 @@ mod words;
 pub use capability::InstanceSetCapabilities;
 pub use cause::Cause;
 pub use compute::*;
-pub use key::{InstanceKey, List, Name, Reserved, GPU_ANY, NAME_LEN, NAME_RULE};
+pub use key::{InstanceKey, Name, RecordList, Reserved, GPU_ANY, NAME_LEN, NAME_RULE};
 pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
 pub use words::{ManagedMode, Mode, Period, Policy, Priority};
 
@@ -62,7 +62,7 @@ pub const FLAG_OVERCOMMIT: u32 = 1;
 pub mod nr {
     /// [`super::Version`], read.
     pub const VERSION: u8 = 0x01;
-    /// [`super::List`] of [`super::Gpu`], read and write.
+    /// [`super::RecordList`] of [`super::Gpu`], read and write.
     pub const GPU_LIST: u8 = 0x02;
     /// [`super::InstanceCreate`], read and write.
     pub const INSTANCE_CREATE: u8 = 0x10;
@@ -70,7 +70,7 @@ pub mod nr {
     pub const INSTANCE_DESTROY: u8 = 0x11;
     /// [`super::InstanceGet`], read and write.
     pub const INSTANCE_GET: u8 = 0x12;
-    /// [`super::List`] of [`super::Instance`], read and write.
+    /// [`super::RecordList`] of [`super::Instance`], read and write.
     pub const INSTANCE_LIST: u8 = 0x13;
     /// [`super::InstanceSetMemory`], write.
     pub const INSTANCE_SET_MEMORY: u8 = 0x14;
@@ -86,9 +86,9 @@ pub mod nr {
     pub const GPU_SET_COMPUTE: u8 = 0x30;
     /// [`super::InstanceSetCompute`], write.
     pub const INSTANCE_SET_COMPUTE: u8 = 0x31;
-    /// [`super::List`] of [`super::GpuCompute`], read and write.
+    /// [`super::RecordList`] of [`super::GpuCompute`], read and write.
     pub const GPU_COMPUTE: u8 = 0x32;
-    /// [`super::List`] of [`super::InstanceCompute`], read and write.
+    /// [`super::RecordList`] of [`super::InstanceCompute`], read and write.
     pub const INSTANCE_COMPUTE: u8 = 0x33;
 }
 
@@ -106,7 +106,7 @@ pub mod request {
     /// Versions of the ABI, the module and the NVIDIA driver.
     pub const VERSION: u32 = code(READ, nr::VERSION, size_of::<Version>());
     /// GPUs of this host.
-    pub const GPU_LIST: u32 = code(READ | WRITE, nr::GPU_LIST, size_of::<List>());
+    pub const GPU_LIST: u32 = code(READ | WRITE, nr::GPU_LIST, size_of::<RecordList>());
     /// Makes an instance.
     pub const INSTANCE_CREATE: u32 = code(
         READ | WRITE,
@@ -118,7 +118,7 @@ pub mod request {
     /// One instance.
     pub const INSTANCE_GET: u32 = code(READ | WRITE, nr::INSTANCE_GET, size_of::<InstanceGet>());
     /// All instances.
-    pub const INSTANCE_LIST: u32 = code(READ | WRITE, nr::INSTANCE_LIST, size_of::<List>());
+    pub const INSTANCE_LIST: u32 = code(READ | WRITE, nr::INSTANCE_LIST, size_of::<RecordList>());
     /// Changes the memory limit of an instance, also while it is in use.
     pub const INSTANCE_SET_MEMORY: u32 = code(
         WRITE,
@@ -158,9 +158,10 @@ pub mod request {
         size_of::<InstanceSetCompute>(),
     );
     /// How the compute time of each GPU is shared.
-    pub const GPU_COMPUTE: u32 = code(READ | WRITE, nr::GPU_COMPUTE, size_of::<List>());
+    pub const GPU_COMPUTE: u32 = code(READ | WRITE, nr::GPU_COMPUTE, size_of::<RecordList>());
     /// What compute time each instance was given.
-    pub const INSTANCE_COMPUTE: u32 = code(READ | WRITE, nr::INSTANCE_COMPUTE, size_of::<List>());
+    pub const INSTANCE_COMPUTE: u32 =
+        code(READ | WRITE, nr::INSTANCE_COMPUTE, size_of::<RecordList>());
 }
 
 /// The text of a NUL-padded text field, up to its first NUL or its first byte that is not UTF-8.
@@ -435,7 +436,7 @@ impl Reserved for InstanceSetManaged {
 }
 const _: () = {
     assert!(size_of::<Version>() == 136);
-    assert!(size_of::<List>() == 40);
+    assert!(size_of::<RecordList>() == 40);
     assert!(size_of::<Gpu>() == 216);
     assert!(size_of::<InstanceKey>() == 88);
     assert!(size_of::<InstanceCreate>() == 144);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What an instance was refused.
 
-use super::key::{InstanceKey, List, Reserved};
+use super::key::{InstanceKey, RecordList, Reserved};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Asks for the calls of an instance that were refused, and for those that went to the GPU's
@@ -12,7 +12,7 @@ pub struct InstanceRefusals {
     /// In: which.
     pub key: InstanceKey,
     /// In and out: room for [`Refusal`]s.
-    pub list: List,
+    pub list: RecordList,
     /// Out: calls of further kinds, for which the module had no records left.
     pub others: u64,
     /// Must be zero.

@@ -8,8 +8,8 @@ use crate::control::Control;
 use cgpu_uapi::{
     nr, request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
     InstanceGet, InstanceKey, InstanceRefusals, InstanceSetCapabilities, InstanceSetCompute,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, List, Refusal, Version, CONTROL_PATH,
-    MAGIC,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList, Refusal, Version,
+    CONTROL_PATH, MAGIC,
 };
 use nix::errno::Errno;
 use std::{
@@ -36,11 +36,11 @@ macro_rules! commands {
 
 commands! {
     read ior version, VERSION, Version;
-    readwrite iorw gpu_list, GPU_LIST, List;
+    readwrite iorw gpu_list, GPU_LIST, RecordList;
     readwrite iorw instance_create, INSTANCE_CREATE, InstanceCreate;
     write iow instance_destroy, INSTANCE_DESTROY, InstanceKey;
     readwrite iorw instance_get, INSTANCE_GET, InstanceGet;
-    readwrite iorw instance_list, INSTANCE_LIST, List;
+    readwrite iorw instance_list, INSTANCE_LIST, RecordList;
     write iow instance_set_memory, INSTANCE_SET_MEMORY, InstanceSetMemory;
     write iow instance_set_weight, INSTANCE_SET_WEIGHT, InstanceSetWeight;
     write iow instance_set_managed, INSTANCE_SET_MANAGED, InstanceSetManaged;
@@ -48,8 +48,8 @@ commands! {
     readwrite iorw instance_refusals, INSTANCE_REFUSALS, InstanceRefusals;
     write iow gpu_set_compute, GPU_SET_COMPUTE, GpuSetCompute;
     write iow instance_set_compute, INSTANCE_SET_COMPUTE, InstanceSetCompute;
-    readwrite iorw gpu_compute, GPU_COMPUTE, List;
-    readwrite iorw instance_compute, INSTANCE_COMPUTE, List;
+    readwrite iorw gpu_compute, GPU_COMPUTE, RecordList;
+    readwrite iorw instance_compute, INSTANCE_COMPUTE, RecordList;
 }
 
 /// Room for refused calls, to begin with: more kinds than a program that fails makes.
@@ -80,7 +80,7 @@ impl Client {
     /// All records of a list that is a command of its own.
     fn list<T: Copy + FromZeros>(
         &self,
-        call: unsafe fn(i32, *mut List) -> io::Result<()>,
+        call: unsafe fn(i32, *mut RecordList) -> io::Result<()>,
         room: usize,
     ) -> Result<Vec<T>, Errno> {
         Self::records(room, |list| {
@@ -97,12 +97,12 @@ impl Client {
     /// plain integers).
     fn records<T: Copy + FromZeros>(
         room: usize,
-        mut ask: impl FnMut(&mut List) -> Result<(), Errno>,
+        mut ask: impl FnMut(&mut RecordList) -> Result<(), Errno>,
     ) -> Result<Vec<T>, Errno> {
         let mut room = room;
         loop {
             let mut records = vec![T::new_zeroed(); room];
-            let mut list = List::new_zeroed();
+            let mut list = RecordList::new_zeroed();
             // CAST: an address, which has at most 64 bits.
             list.records = records.as_mut_ptr() as u64;
             list.capacity = u32::try_from(room).map_err(|_| Errno::EOVERFLOW)?;

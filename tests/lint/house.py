@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Rules about how the files of the tree stand to each other, and how large their parts are.
 
-Each rule takes the sources and yields (path, line, name, words): the name says which thing of the
-file is meant, so that a known violation can be listed without its line.
+Each rule takes the sources and yields (path, line, words).
 
 What counts as an import, in `circles` and `floors`: a path, in a `use` or in the code, to an item
 that another file of the crate defines. Re-exports are followed to the definition. So `mod child;`
@@ -118,7 +117,7 @@ def told(found, graph):
             way = way_back(graph, file, knot)
             line = found[way[0], way[1]][0]
             steps = [f"{b} ({found[a, b][1]})" for a, b in zip(way, way[1:])]
-            yield file, line, "-", f"circle of {len(knot)} files: {' -> '.join(steps)}"
+            yield file, line, f"circle of {len(knot)} files: {' -> '.join(steps)}"
 
 
 def circles(sources):
@@ -166,7 +165,7 @@ def floors(sources):
     """A file imports only from its own floor and lower ones."""
     listed = floors_of(sources)
     if listed is None:
-        yield ARCHITECTURE, 1, "-", "has no block `floors`"
+        yield ARCHITECTURE, 1, "has no block `floors`"
         return
     standing = {}
     for path in sorted(sources.files):
@@ -175,19 +174,19 @@ def floors(sources):
     for name, prefixes in listed:
         for prefix in prefixes:
             if not any(floor_of(p, [(name, [prefix])])[1] for p in standing):
-                yield ARCHITECTURE, 1, prefix, f"floor {name}: nothing stands at {prefix}"
+                yield ARCHITECTURE, 1, f"floor {name}: nothing stands at {prefix}"
     for folder, found in edges(sources):
         if folder != MODULE:
             continue
         for path in sorted({p for edge in found for p in edge} & set(standing)):
             if standing[path][1] is None:
-                yield path, 1, "-", "stands on no floor"
+                yield path, 1, "stands on no floor"
         for (user, owner), (line, name) in sorted(found.items()):
             if user not in standing or owner not in standing:
                 continue
             (low, mine), (high, theirs) = standing[user], standing[owner]
             if mine and theirs and high > low:
-                yield user, line, owner, f"{mine} imports {name} from {theirs} above ({owner})"
+                yield user, line, f"{mine} imports {name} from {theirs} above ({owner})"
 
 
 def lengths(path, text, sources):
@@ -216,7 +215,7 @@ def functions(sources):
         longest = LONGEST_TEST_FUNCTION if is_test(path) else LONGEST_FUNCTION
         for name, line, lines in lengths(path, text, sources):
             if lines > longest:
-                yield path, line, name, f"`{name}` has {lines} lines, at most {longest} may be"
+                yield path, line, f"`{name}` has {lines} lines, at most {longest} may be"
 
 
 def types(sources):
@@ -239,7 +238,7 @@ def types(sources):
                 others = ", ".join(other for other in sorted(places) if other != file)
                 if (file, name) not in said:
                     said.add((file, name))
-                    yield file, line, name, f"`{name}` is also defined in {others}"
+                    yield file, line, f"`{name}` is also defined in {others}"
 
 
 # Files whose lines stay, and why.
@@ -290,7 +289,7 @@ def lines(sources):
             if code and not line.lstrip().startswith("//"):
                 if len(re.sub(r"  +", " ", code[number - 1].strip())) <= COLUMNS // 2:
                     continue
-            yield path, number, "-", f"{width(path, line)} columns"
+            yield path, number, f"{width(path, line)} columns"
 
 
 def safety(sources):
@@ -304,7 +303,7 @@ def safety(sources):
             if said.startswith("// SAFETY:"):
                 above = said.lower().startswith("// safety: as above")
                 if above and (last is None or own or number - last > 5):
-                    yield path, number, "-", "`As above` without its note in the five lines above"
+                    yield path, number, "`As above` without its note in the five lines above"
                 last, own, within = number, above, True
             elif last and within and said.startswith("//"):
                 last = number
@@ -332,14 +331,14 @@ def code_map(sources):
         found = [p for p in places if p in there or p + "/" in there]
         said.update(found)
         if not found:
-            yield ARCHITECTURE, line, word, f"names {word}, which is not there"
+            yield ARCHITECTURE, line, f"names {word}, which is not there"
     top = {p[len(EDGE) + 1 :].partition("/") for p in sources.files if p.startswith(EDGE + "/")}
     for name, slash, _ in sorted(top):
         near = {f"{EDGE}/{name}", f"{EDGE}/{name}/", f"{EDGE}/{name.removesuffix('.rs')}/"}
         if slash:
             near.add(f"{EDGE}/{name}.rs")
         if not near & said:
-            yield ARCHITECTURE, 1, name, f"does not name {EDGE}/{name}"
+            yield ARCHITECTURE, 1, f"does not name {EDGE}/{name}"
 
 
 RULES = (circles, nests, floors, functions, types, lines, safety, code_map)

@@ -7,12 +7,8 @@ The rules are functions: those about one file are below, those about the whole t
 
 lint.py --self-test: plants a violation of every rule in a small tree (planted.py). Each must be
 found, and nothing in a tree without any, because a rule that cannot fail checks nothing.
-
-lint.py --known: prints the violations of house.py's rules as lines for known.txt. Those listed
-there do not fail: `rule path name count`, and at most so many may be. The list may only shrink.
 """
 
-import collections
 import re
 import subprocess
 import sys
@@ -209,7 +205,6 @@ HOSTS = {
     "registry.npmjs" + ".org",
 }
 RULES = (unsafe, raw_interface, panics, casts, licence, explained, unfinished, length, machine)
-KNOWN = "tests/lint/known.txt"
 
 
 def hosts_of_this_machine():
@@ -245,29 +240,19 @@ def files_of(tree):
 
 
 def violations(tree):
-    """All of a tree, as (rule, path, line, name, words)."""
+    """All of a tree, as (rule, path, line, words)."""
     sources = Sources(dict(files_of(tree)))
     for path, text in sources.files.items():
         code = sources.code(path) if path.endswith(".rs") else text
         for rule in RULES:
             for line, words in rule(path, text, code):
-                yield rule.__name__, path, line, "-", words
+                yield rule.__name__, path, line, words
     for path in UNSAFE_ROOTS:
         if not sources.has(path):
-            yield "unsafe", path, 0, "-", "is not there"
+            yield "unsafe", path, 0, "is not there"
     for rule in house.RULES:
-        for path, line, name, words in rule(sources):
-            yield rule.__name__, path, line, name, words
-
-
-def known(tree):
-    """How many violations of a (rule, path, name) may be."""
-    try:
-        listed = (Path(tree) / KNOWN).read_text().split("\n")
-    except FileNotFoundError:
-        return {}
-    rows = [line.split() for line in listed if line and not line.startswith("#")]
-    return {tuple(row[:3]): int(row[3]) for row in rows}
+        for path, line, words in rule(sources):
+            yield rule.__name__, path, line, words
 
 
 def plant(files):
@@ -307,29 +292,11 @@ def main():
     HOSTS.update(hosts_of_this_machine())
     trees = [word for word in sys.argv[1:] if not word.startswith("--")]
     tree = trees[0] if trees else "."
-    found = collections.defaultdict(list)
-    for violation in violations(tree):
-        rule, path, _, name, _ = violation
-        found[rule, path, name].append(violation)
-    if "--known" in sys.argv:
-        of_house = {rule.__name__ for rule in house.RULES}
-        for key in sorted(k for k in found if k[0] in of_house):
-            print(*key, len(found[key]))
-        return 0
-    may = known(tree)
-    new = {key: told for key, told in found.items() if len(told) > may.get(key, 0)}
-    for key, told in new.items():
-        for rule, path, line, _, words in told:
-            print(f"{path}:{line}: {rule}: {words}")
-        if key in may:
-            print(f"{key[1]}: {len(told)} of {key[0]}, {may[key]} are known")
-    count = sum(map(len, new.values()))
-    gone = sum(len(found.get(key, ())) < most for key, most in may.items())
-    if may:
-        rest = sum(min(len(found.get(key, ())), most) for key, most in may.items())
-        print(f"lint: {rest} known violations; {gone} of {KNOWN}'s lines say too much")
-    print(f"lint: {count} violations", file=sys.stderr)
-    return 1 if count else 0
+    found = list(violations(tree))
+    for rule, path, line, words in found:
+        print(f"{path}:{line}: {rule}: {words}")
+    print(f"lint: {len(found)} violations", file=sys.stderr)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

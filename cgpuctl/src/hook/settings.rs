@@ -9,14 +9,14 @@
 //! | `CGPU_MEM` | limit on each GPU, like `8GiB` |
 //! | `CGPU_WEIGHT` | 1 to 100 |
 //! | `CGPU_POLICY` | number or name; must be the GPU's, which is for the host to set |
-//! | `ALIYUN_COM_GPU_MEM_DEV`, `_CONTAINER` | the limit is this share of the GPU's memory; both or none |
+//! | `ALIYUN_COM_GPU_MEM_DEV`, `_CONTAINER` | the limit is this share of the memory; both or none |
 //! | `ALIYUN_COM_GPU_VISIBLE_DEVICES` | GPUs, goes before NVIDIA's |
 //! | `ALIYUN_COM_GPU_SCHD_WEIGHT` | weight, 1 to 100 |
-//! | `CUDA_DEVICE_MEMORY_LIMIT`, `_N` | limit, of the Nth GPU of the container: `3g`, `3000m`, bytes; 0 is none |
+//! | `CUDA_DEVICE_MEMORY_LIMIT`, `_N` | limit, of the Nth GPU: `3g`, `3000m`, bytes; 0 is none |
 //! | `CUDA_DEVICE_SM_LIMIT` | percent, taken for the weight; 0 is none |
 //! | `NVIDIA_VISIBLE_DEVICES` | GPUs: `all`, indexes in PCI order or UUIDs |
 //!
-//! A container without a memory setting is none of ours.
+//! A container without a memory setting gets no instance.
 
 use crate::{args::policy, size::Bytes};
 use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};

@@ -104,7 +104,7 @@ impl Control {
         room: usize,
     ) -> Result<Vec<T>, Errno> {
         let mut records = vec![T::new_zeroed(); room];
-        let mut list = uapi::List {
+        let mut list = uapi::RecordList {
             records: records.as_mut_ptr() as u64,
             capacity: u32::try_from(room).unwrap_or(0),
             count: 0,

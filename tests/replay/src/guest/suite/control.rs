@@ -148,7 +148,7 @@ fn reserved_fields() -> Verdict {
         control.call(request::INSTANCE_SET_WEIGHT, &mut weight),
         bad,
     )?;
-    let mut list = uapi::List::new_zeroed();
+    let mut list = uapi::RecordList::new_zeroed();
     list.record_size = 8;
     fails("list", control.call(request::GPU_LIST, &mut list), bad)?;
     fails("list", control.call(request::INSTANCE_LIST, &mut list), bad)
@@ -292,7 +292,7 @@ fn lists() -> Verdict {
     let one = Instance::new("list-a", GIB)?;
     let _two = Instance::new("list-b", GIB)?;
     let mut record = uapi::Instance::new_zeroed();
-    let mut list = uapi::List {
+    let mut list = uapi::RecordList {
         records: std::ptr::from_mut(&mut record) as u64,
         capacity: 1,
         count: 0,
