@@ -16,7 +16,7 @@ use crate::{
         control_device::{write_record, Control},
         Changes, UserAddr,
     },
-    policy::{AuditRecord, CallKind, ManagedMode, Reason},
+    policy::{AuditRecord, ManagedMode, Reason},
     registry::{HostGpu, InstanceWish, Overcommit, Registry, ShareTerms, TenantInstance, VERSION},
     uapi::{self, put_text, request, Cause},
 };
@@ -173,26 +173,13 @@ fn capabilities(bits: u32) -> Result<Capabilities, Failure> {
 }
 
 fn refusal_record(noted: &AuditRecord, tables: &Tables) -> uapi::Refusal {
-    use uapi::refusal::*;
     let mut record = uapi::Refusal::new_zeroed();
-    record.kind = match noted.call.kind {
-        CallKind::Escape => ESCAPE,
-        CallKind::Class => CLASS,
-        CallKind::Control => CONTROL,
-        CallKind::Uvm => UVM,
-    };
+    record.kind = noted.call.kind.number();
     record.number = noted.call.number;
-    record.reason = match noted.call.reason {
-        Reason::Unlisted => UNLISTED,
-        Reason::Capability(sets) => {
-            record.capabilities = sets.bits();
-            CAPABILITY
-        }
-        Reason::Foreign => FOREIGN,
-        Reason::Forbidden => FORBIDDEN,
-        Reason::Parameters => PARAMETERS,
-        Reason::PassedUnseen => PASSED_UNSEEN,
-    };
+    record.reason = noted.call.reason.word().number();
+    if let Reason::Capability(sets) = noted.call.reason {
+        record.capabilities = sets.bits();
+    }
     record.count = noted.count;
     record.last_seconds = noted.last;
     record.last_process = u32::try_from(noted.process.0).unwrap_or_default();

@@ -7,14 +7,14 @@ use crate::{
         control_device::{read_record, write_record},
         UserAddr,
     },
-    uapi::{self, Cause, Reserved},
+    uapi::{self, Cause, Clean},
 };
 use core::mem::size_of;
 use kernel::prelude::*;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A caller's record whose reserved fields are zero.
-pub(super) fn read<T: FromBytes + IntoBytes + Reserved>(at: UserAddr) -> Result<T, Failure> {
+pub(super) fn read<T: FromBytes + IntoBytes + Clean>(at: UserAddr) -> Result<T, Failure> {
     let record: T = read_record(at)?;
     if record.is_clean() {
         Ok(record)

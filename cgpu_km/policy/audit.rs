@@ -17,8 +17,11 @@ use crate::{
     },
     policy::ids::{GpuId, ProcessId},
     store::List,
+    uapi::RefusalReason,
 };
 use core::fmt;
+
+pub use crate::uapi::CallKind;
 
 /// Most kinds of calls that are told apart.
 pub const MOST_RECORDS: usize = 128;
@@ -27,19 +30,6 @@ pub const MOST_RECORDS: usize = 128;
 pub const BURST: u32 = 10;
 /// See [`BURST`].
 pub const INTERVAL_S: u64 = 5;
-
-/// The kind of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CallKind {
-    /// An escape.
-    Escape,
-    /// A class of an object to be made.
-    Class,
-    /// A control.
-    Control,
-    /// A command of UVM.
-    Uvm,
-}
 
 /// Why a call did not reach the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +47,20 @@ pub enum Reason {
     /// It did reach the driver: a control for the GPU's firmware of which nothing is known, on an
     /// object of the tenant's own.
     PassedUnseen,
+}
+
+impl Reason {
+    /// The reason as the control device has it.
+    pub fn word(self) -> RefusalReason {
+        match self {
+            Self::Unlisted => RefusalReason::Unlisted,
+            Self::Capability(_) => RefusalReason::Capability,
+            Self::Foreign => RefusalReason::Foreign,
+            Self::Forbidden => RefusalReason::Forbidden,
+            Self::Parameters => RefusalReason::Parameters,
+            Self::PassedUnseen => RefusalReason::PassedUnseen,
+        }
+    }
 }
 
 /// A call that is taken note of.

@@ -2,7 +2,7 @@
 //! What an instance is for: sets of the driver's calls, by the names that NVIDIA's containers know
 //! (`NVIDIA_DRIVER_CAPABILITIES`). A call that no set of an instance allows is refused.
 
-use super::key::{InstanceKey, Reserved};
+use super::key::InstanceKey;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// CUDA, OpenCL.
@@ -40,13 +40,5 @@ pub struct InstanceSetCapabilities {
     /// Bits of the sets above, not 0.
     pub capabilities: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
-}
-
-impl Reserved for InstanceSetCapabilities {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean() && self.reserved0 == 0 && self.reserved == [0; 2]
-    }
+    pub reserved: [u32; 5],
 }

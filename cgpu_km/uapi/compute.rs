@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Records of the commands about compute time.
 
+use super::{key::InstanceKey, words::Priority};
 #[cfg(doc)]
 use super::{
     key::GPU_ANY,
     words::{Mode, Period, Policy},
     MAX_INSTANCES_PER_GPU,
-};
-use super::{
-    key::{InstanceKey, Reserved},
-    words::Priority,
 };
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -65,9 +62,7 @@ pub struct InstanceSetCompute {
     /// 1: kept off the GPU; 0: let on again.
     pub suspended: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
 /// How the compute time of a GPU is shared now.
@@ -168,38 +163,6 @@ impl Priority {
         } else {
             Self::High
         }
-    }
-}
-
-impl Reserved for GpuSetCompute {
-    fn is_clean(&self) -> bool {
-        let meant = |bit, value| self.set & bit != 0 || value == 0;
-        let known = set::POLICY | set::PERIOD | set::MAX_INSTANCES | set::PRIORITY_PERCENT;
-        self.set != 0
-            && self.set & !known == 0
-            && meant(set::POLICY, self.policy)
-            && meant(set::PERIOD, self.period)
-            && meant(set::MAX_INSTANCES, self.max_instances)
-            && meant(set::PRIORITY_PERCENT, self.priority_percent)
-            && self.reserved == [0; 2]
-    }
-}
-impl Reserved for InstanceSetCompute {
-    fn is_clean(&self) -> bool {
-        let meant = |bit, value| {
-            if self.set & bit != 0 {
-                value <= 1
-            } else {
-                value == 0
-            }
-        };
-        self.key.is_clean()
-            && self.set != 0
-            && self.set & !(set::HIGH_PRIORITY | set::SUSPENDED) == 0
-            && meant(set::HIGH_PRIORITY, self.high_priority)
-            && meant(set::SUSPENDED, self.suspended)
-            && self.reserved0 == 0
-            && self.reserved == [0; 2]
     }
 }
 

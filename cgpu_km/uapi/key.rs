@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! How an instance is named, how a list is asked for, and which fields must be zero: what the
-//! records of all commands share.
+//! How an instance is named, and how a list is asked for: what the records of many commands share.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -54,9 +53,7 @@ pub struct InstanceKey {
     /// Its GPU, or [`GPU_ANY`].
     pub gpu_minor: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
 impl InstanceKey {
@@ -65,8 +62,7 @@ impl InstanceKey {
         Self {
             name,
             gpu_minor,
-            reserved0: 0,
-            reserved: [0; 2],
+            reserved: [0; 5],
         }
     }
 }
@@ -84,24 +80,5 @@ pub struct RecordList {
     /// In: size of one record, which must be what the module was built with.
     pub record_size: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
-}
-
-/// A record whose reserved fields can be checked.
-pub trait Reserved {
-    /// Whether every field that must be zero is zero, and no flag is unknown.
-    fn is_clean(&self) -> bool;
-}
-
-impl Reserved for RecordList {
-    fn is_clean(&self) -> bool {
-        self.reserved0 == 0 && self.reserved == [0; 2]
-    }
-}
-impl Reserved for InstanceKey {
-    fn is_clean(&self) -> bool {
-        self.reserved0 == 0 && self.reserved == [0; 2]
-    }
+    pub reserved: [u32; 5],
 }

@@ -10,23 +10,24 @@
 
 pub mod capability;
 mod cause;
+mod clean;
 mod compute;
 mod key;
 mod refusals;
+pub mod request;
 mod words;
 
 pub use capability::InstanceSetCapabilities;
 pub use cause::Cause;
+pub use clean::Clean;
 pub use compute::*;
-pub use key::{InstanceKey, Name, RecordList, Reserved, GPU_ANY, NAME_LEN, NAME_RULE};
-pub use refusals::{refusal, InstanceRefusals, Refusal, TITLE_LEN};
-pub use words::{ManagedMode, Mode, Period, Policy, Priority};
+pub use key::{InstanceKey, Name, RecordList, GPU_ANY, NAME_LEN, NAME_RULE};
+pub use refusals::{InstanceRefusals, Refusal, TITLE_LEN};
+pub use words::{CallKind, ManagedMode, Mode, Period, Policy, Priority, RefusalReason};
 
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The ioctl type ("magic") of every command of the control device.
-pub const MAGIC: u8 = 0xC6;
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
 pub const ABI_VERSION: u32 = 3;
 /// Path of the control device.
@@ -57,112 +58,6 @@ pub const WEIGHT_DEFAULT: u32 = 1;
 /// [`InstanceCreate::flags`], [`InstanceSetMemory::flags`]: let the limits of a GPU's instances add
 /// up to more than its memory.
 pub const FLAG_OVERCOMMIT: u32 = 1;
-
-/// Command numbers (the low byte of a request code).
-pub mod nr {
-    /// [`super::Version`], read.
-    pub const VERSION: u8 = 0x01;
-    /// [`super::RecordList`] of [`super::Gpu`], read and write.
-    pub const GPU_LIST: u8 = 0x02;
-    /// [`super::InstanceCreate`], read and write.
-    pub const INSTANCE_CREATE: u8 = 0x10;
-    /// [`super::InstanceKey`], write.
-    pub const INSTANCE_DESTROY: u8 = 0x11;
-    /// [`super::InstanceGet`], read and write.
-    pub const INSTANCE_GET: u8 = 0x12;
-    /// [`super::RecordList`] of [`super::Instance`], read and write.
-    pub const INSTANCE_LIST: u8 = 0x13;
-    /// [`super::InstanceSetMemory`], write.
-    pub const INSTANCE_SET_MEMORY: u8 = 0x14;
-    /// [`super::InstanceSetWeight`], write.
-    pub const INSTANCE_SET_WEIGHT: u8 = 0x15;
-    /// [`super::InstanceSetManaged`], write.
-    pub const INSTANCE_SET_MANAGED: u8 = 0x16;
-    /// [`super::InstanceSetCapabilities`], write.
-    pub const INSTANCE_SET_CAPABILITIES: u8 = 0x20;
-    /// [`super::InstanceRefusals`], read and write.
-    pub const INSTANCE_REFUSALS: u8 = 0x21;
-    /// [`super::GpuSetCompute`], write.
-    pub const GPU_SET_COMPUTE: u8 = 0x30;
-    /// [`super::InstanceSetCompute`], write.
-    pub const INSTANCE_SET_COMPUTE: u8 = 0x31;
-    /// [`super::RecordList`] of [`super::GpuCompute`], read and write.
-    pub const GPU_COMPUTE: u8 = 0x32;
-    /// [`super::RecordList`] of [`super::InstanceCompute`], read and write.
-    pub const INSTANCE_COMPUTE: u8 = 0x33;
-}
-
-const fn code(direction: u32, nr: u8, size: usize) -> u32 {
-    // CAST: the records are far below the 14 bits that the size has in a request code.
-    direction << 30 | (size as u32) << 16 | (MAGIC as u32) << 8 | nr as u32
-}
-const READ: u32 = 2;
-const WRITE: u32 = 1;
-
-/// Request codes as `ioctl(2)` takes them (x86-64 and every other architecture with the generic
-/// encoding of `asm-generic/ioctl.h`).
-pub mod request {
-    use super::*;
-    /// Versions of the ABI, the module and the NVIDIA driver.
-    pub const VERSION: u32 = code(READ, nr::VERSION, size_of::<Version>());
-    /// GPUs of this host.
-    pub const GPU_LIST: u32 = code(READ | WRITE, nr::GPU_LIST, size_of::<RecordList>());
-    /// Makes an instance.
-    pub const INSTANCE_CREATE: u32 = code(
-        READ | WRITE,
-        nr::INSTANCE_CREATE,
-        size_of::<InstanceCreate>(),
-    );
-    /// Removes an instance.
-    pub const INSTANCE_DESTROY: u32 = code(WRITE, nr::INSTANCE_DESTROY, size_of::<InstanceKey>());
-    /// One instance.
-    pub const INSTANCE_GET: u32 = code(READ | WRITE, nr::INSTANCE_GET, size_of::<InstanceGet>());
-    /// All instances.
-    pub const INSTANCE_LIST: u32 = code(READ | WRITE, nr::INSTANCE_LIST, size_of::<RecordList>());
-    /// Changes the memory limit of an instance, also while it is in use.
-    pub const INSTANCE_SET_MEMORY: u32 = code(
-        WRITE,
-        nr::INSTANCE_SET_MEMORY,
-        size_of::<InstanceSetMemory>(),
-    );
-    /// Changes the weight of an instance, also while it is in use.
-    pub const INSTANCE_SET_WEIGHT: u32 = code(
-        WRITE,
-        nr::INSTANCE_SET_WEIGHT,
-        size_of::<InstanceSetWeight>(),
-    );
-    /// Changes what becomes of managed memory of an instance, also while it is in use.
-    pub const INSTANCE_SET_MANAGED: u32 = code(
-        WRITE,
-        nr::INSTANCE_SET_MANAGED,
-        size_of::<InstanceSetManaged>(),
-    );
-    /// Changes what an instance is for, also while it is in use.
-    pub const INSTANCE_SET_CAPABILITIES: u32 = code(
-        WRITE,
-        nr::INSTANCE_SET_CAPABILITIES,
-        size_of::<InstanceSetCapabilities>(),
-    );
-    /// The calls of an instance that were refused.
-    pub const INSTANCE_REFUSALS: u32 = code(
-        READ | WRITE,
-        nr::INSTANCE_REFUSALS,
-        size_of::<InstanceRefusals>(),
-    );
-    /// Changes how the compute time of a GPU is shared, also while it is in use.
-    pub const GPU_SET_COMPUTE: u32 = code(WRITE, nr::GPU_SET_COMPUTE, size_of::<GpuSetCompute>());
-    /// Changes the priority of an instance, suspends or resumes it, also while it is in use.
-    pub const INSTANCE_SET_COMPUTE: u32 = code(
-        WRITE,
-        nr::INSTANCE_SET_COMPUTE,
-        size_of::<InstanceSetCompute>(),
-    );
-    /// How the compute time of each GPU is shared.
-    pub const GPU_COMPUTE: u32 = code(READ | WRITE, nr::GPU_COMPUTE, size_of::<RecordList>());
-    /// What compute time each instance was given.
-    pub const INSTANCE_COMPUTE: u32 =
-        code(READ | WRITE, nr::INSTANCE_COMPUTE, size_of::<RecordList>());
-}
 
 /// The text of a NUL-padded text field, up to its first NUL or its first byte that is not UTF-8.
 pub fn text(field: &[u8]) -> &str {
@@ -200,9 +95,7 @@ pub struct Version {
     /// module was loaded with `unsafe_assume_branch`.
     pub branch_assumed: u32,
     /// Zero.
-    pub reserved0: u32,
-    /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u32; 7],
 }
 
 /// A GPU of this host.
@@ -245,9 +138,7 @@ pub struct Gpu {
     /// MIG mode when the GPU was attached, plus one, of RM's [`mig`]; 0 where RM does not tell.
     pub mig_mode: u32,
     /// Zero.
-    pub reserved1: u32,
-    /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
 /// [`Gpu::mig_mode`]: `NV2080_CTRL_GPU_INFO_GPU_SMC_MODE_*` plus one.
@@ -285,9 +176,7 @@ pub struct InstanceCreate {
     /// What it is for: bits of [`capability`]; 0: [`capability::DEFAULT`].
     pub capabilities: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u32; 7],
 }
 
 /// One instance, as it is now.
@@ -340,9 +229,7 @@ pub struct Instance {
     /// What it is for: bits of [`capability`].
     pub capabilities: u32,
     /// Zero.
-    pub reserved0: u32,
-    /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
 /// Asks for one instance.
@@ -366,9 +253,7 @@ pub struct InstanceSetMemory {
     /// [`FLAG_OVERCOMMIT`].
     pub flags: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
 /// Changes a weight.
@@ -380,9 +265,7 @@ pub struct InstanceSetWeight {
     /// 1 to [`WEIGHT_MAX`].
     pub weight: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
 /// Changes what becomes of managed memory.
@@ -394,46 +277,9 @@ pub struct InstanceSetManaged {
     /// A number of [`ManagedMode`], for what is mapped from now on.
     pub managed_mode: u32,
     /// Must be zero.
-    pub reserved0: u32,
-    /// Must be zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 5],
 }
 
-impl Reserved for InstanceCreate {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean()
-            && self.flags & !FLAG_OVERCOMMIT == 0
-            && ManagedMode::from_number(self.managed_mode).is_some()
-            && self.reserved0 == 0
-            && self.reserved == [0; 3]
-    }
-}
-impl Reserved for InstanceGet {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean()
-    }
-}
-impl Reserved for InstanceSetMemory {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean()
-            && self.flags & !FLAG_OVERCOMMIT == 0
-            && self.reserved0 == 0
-            && self.reserved == [0; 2]
-    }
-}
-impl Reserved for InstanceSetWeight {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean() && self.reserved0 == 0 && self.reserved == [0; 2]
-    }
-}
-impl Reserved for InstanceSetManaged {
-    fn is_clean(&self) -> bool {
-        self.key.is_clean()
-            && ManagedMode::from_number(self.managed_mode).is_some()
-            && self.reserved0 == 0
-            && self.reserved == [0; 2]
-    }
-}
 const _: () = {
     assert!(size_of::<Version>() == 136);
     assert!(size_of::<RecordList>() == 40);

@@ -105,6 +105,24 @@ words! {
         Normal = 0, "normal", "As the others.";
         High = 1, "high", "Served before the others.";
     }
+
+    /// What a noted call asks for.
+    pub enum CallKind {
+        Escape = 0, "escape", "An `ioctl` of `/dev/nvidiactl` or `/dev/nvidiaN`.";
+        Class = 1, "class", "A class of an object to be made.";
+        Control = 2, "control", "A control of an object.";
+        Uvm = 3, "uvm", "A command of `/dev/nvidia-uvm`.";
+    }
+
+    /// Why a call was noted.
+    pub enum RefusalReason {
+        Unlisted = 0, "unlisted", "No table has it.";
+        Capability = 1, "capability", "The instance has none of the capabilities that allow it.";
+        Foreign = 2, "foreign", "It names a client, GPU or process of another tenant.";
+        Forbidden = 3, "forbidden", "It is kept from every container.";
+        Parameters = 4, "parameters", "Its parameters say what no container may say.";
+        PassedUnseen = 5, "passed_unseen", "It was not refused: it went to the GPU's firmware unseen.";
+    }
 }
 
 impl Policy {

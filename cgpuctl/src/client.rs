@@ -1,56 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The control device `/dev/cgpuctl` behind [`Control`]: one `ioctl(2)` per method.
 //!
-//! The only unsafe code of the tool. The request codes are computed by ioctl-sys from direction,
-//! number and record type, and compared with those of the ABI at compile time.
+//! The only unsafe code of the tool. That a command is called with its own record, and one that
+//! writes to it with one that may change, is checked at compile time.
 
 use crate::control::Control;
 use cgpu_uapi::{
-    nr, request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
+    request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
     InstanceGet, InstanceKey, InstanceRefusals, InstanceSetCapabilities, InstanceSetCompute,
     InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList, Refusal, Version,
-    CONTROL_PATH, MAGIC,
+    CONTROL_PATH,
 };
-use nix::errno::Errno;
+use nix::{errno::Errno, libc};
 use std::{
     fs::{File, OpenOptions},
     io,
     os::fd::AsRawFd,
+    ptr,
 };
 use zerocopy::FromZeros;
-
-/// Declares the call of each command with `ioctl_sys::ioctl!` and holds its code against the ABI's.
-macro_rules! commands {
-    ($($direction:tt $code:ident $name:ident, $number:ident, $record:ty;)*) => {
-        mod call {
-            use super::*;
-            $(ioctl_sys::ioctl!(try $direction $name with MAGIC, nr::$number; $record);)*
-        }
-        const _: () = {
-            $(assert!(
-                ioctl_sys::$code!(MAGIC, nr::$number, size_of::<$record>()) == request::$number
-            );)*
-        };
-    };
-}
-
-commands! {
-    read ior version, VERSION, Version;
-    readwrite iorw gpu_list, GPU_LIST, RecordList;
-    readwrite iorw instance_create, INSTANCE_CREATE, InstanceCreate;
-    write iow instance_destroy, INSTANCE_DESTROY, InstanceKey;
-    readwrite iorw instance_get, INSTANCE_GET, InstanceGet;
-    readwrite iorw instance_list, INSTANCE_LIST, RecordList;
-    write iow instance_set_memory, INSTANCE_SET_MEMORY, InstanceSetMemory;
-    write iow instance_set_weight, INSTANCE_SET_WEIGHT, InstanceSetWeight;
-    write iow instance_set_managed, INSTANCE_SET_MANAGED, InstanceSetManaged;
-    write iow instance_set_capabilities, INSTANCE_SET_CAPABILITIES, InstanceSetCapabilities;
-    readwrite iorw instance_refusals, INSTANCE_REFUSALS, InstanceRefusals;
-    write iow gpu_set_compute, GPU_SET_COMPUTE, GpuSetCompute;
-    write iow instance_set_compute, INSTANCE_SET_COMPUTE, InstanceSetCompute;
-    readwrite iorw gpu_compute, GPU_COMPUTE, RecordList;
-    readwrite iorw instance_compute, INSTANCE_COMPUTE, RecordList;
-}
 
 /// Room for refused calls, to begin with: more kinds than a program that fails makes.
 const REFUSALS_ROOM: usize = 128;
@@ -77,17 +45,34 @@ impl Client {
         Ok(Self { device })
     }
 
+    /// Calls a command that reads its record.
+    fn send<const COMMAND: u32, T>(&self, record: &T) -> Result<(), Errno> {
+        const { assert!(COMMAND >> 30 == 1, "the module writes to the record") };
+        // The module only reads it.
+        self.call::<COMMAND, T>(ptr::from_ref(record).cast_mut())
+    }
+
+    /// Calls a command that writes to its record.
+    fn exchange<const COMMAND: u32, T>(&self, record: &mut T) -> Result<(), Errno> {
+        self.call::<COMMAND, T>(record)
+    }
+
+    fn call<const COMMAND: u32, T>(&self, record: *mut T) -> Result<(), Errno> {
+        const {
+            assert!(
+                COMMAND >> 16 & 0x3fff == size_of::<T>() as u32,
+                "another record"
+            )
+        };
+        // SAFETY: the descriptor is open. The record is borrowed for the call and has the size that
+        // is in the request code, so the module stays inside it.
+        let result = unsafe { libc::ioctl(self.device.as_raw_fd(), COMMAND.into(), record) };
+        Errno::result(result).map(drop)
+    }
+
     /// All records of a list that is a command of its own.
-    fn list<T: Copy + FromZeros>(
-        &self,
-        call: unsafe fn(i32, *mut RecordList) -> io::Result<()>,
-        room: usize,
-    ) -> Result<Vec<T>, Errno> {
-        Self::records(room, |list| {
-            // SAFETY: the descriptor is open and `list` is valid for reads and writes; `records`
-            // made it.
-            unsafe { call(self.device.as_raw_fd(), list) }.map_err(|e| errno(&e))
-        })
+    fn list<const COMMAND: u32, T: Copy + FromZeros>(&self, room: usize) -> Result<Vec<T>, Errno> {
+        Self::records(room, |list| self.exchange::<COMMAND, _>(list))
     }
 
     /// All records of a list. Asks again with more room if the list has grown in between.
@@ -118,56 +103,47 @@ impl Client {
     }
 }
 
-/// Calls one of the functions above with the device and a record.
-macro_rules! call {
-    ($client:expr, $name:ident, $record:expr) => {
-        // SAFETY: the descriptor is open, and the record is borrowed for the call and of the very
-        // type whose size is in the request code, so the module stays inside it.
-        unsafe { call::$name($client.device.as_raw_fd(), $record) }.map_err(|e| errno(&e))
-    };
-}
-
 impl Control for Client {
     fn version(&self) -> Result<Version, Errno> {
         let mut version = Version::new_zeroed();
-        call!(self, version, &mut version)?;
+        self.exchange::<{ request::VERSION }, _>(&mut version)?;
         Ok(version)
     }
 
     fn gpus(&self) -> Result<Vec<Gpu>, Errno> {
-        self.list(call::gpu_list, cgpu_uapi::MAX_GPUS)
+        self.list::<{ request::GPU_LIST }, _>(cgpu_uapi::MAX_GPUS)
     }
 
     fn instances(&self) -> Result<Vec<Instance>, Errno> {
-        self.list(call::instance_list, cgpu_uapi::MAX_INSTANCES_PER_GPU)
+        self.list::<{ request::INSTANCE_LIST }, _>(cgpu_uapi::MAX_INSTANCES_PER_GPU)
     }
 
     fn create(&self, request: &mut InstanceCreate) -> Result<(), Errno> {
-        call!(self, instance_create, request)
+        self.exchange::<{ request::INSTANCE_CREATE }, _>(request)
     }
 
     fn destroy(&self, key: &InstanceKey) -> Result<(), Errno> {
-        call!(self, instance_destroy, key)
+        self.send::<{ request::INSTANCE_DESTROY }, _>(key)
     }
 
     fn get(&self, request: &mut InstanceGet) -> Result<(), Errno> {
-        call!(self, instance_get, request)
+        self.exchange::<{ request::INSTANCE_GET }, _>(request)
     }
 
     fn set_memory(&self, request: &InstanceSetMemory) -> Result<(), Errno> {
-        call!(self, instance_set_memory, request)
+        self.send::<{ request::INSTANCE_SET_MEMORY }, _>(request)
     }
 
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno> {
-        call!(self, instance_set_weight, request)
+        self.send::<{ request::INSTANCE_SET_WEIGHT }, _>(request)
     }
 
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
-        call!(self, instance_set_managed, request)
+        self.send::<{ request::INSTANCE_SET_MANAGED }, _>(request)
     }
 
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {
-        call!(self, instance_set_capabilities, request)
+        self.send::<{ request::INSTANCE_SET_CAPABILITIES }, _>(request)
     }
 
     fn refusals(&self, key: &InstanceKey) -> Result<(Vec<Refusal>, u64), Errno> {
@@ -176,7 +152,7 @@ impl Control for Client {
             let mut request = InstanceRefusals::new_zeroed();
             request.key = *key;
             request.list = *list;
-            call!(self, instance_refusals, &mut request)?;
+            self.exchange::<{ request::INSTANCE_REFUSALS }, _>(&mut request)?;
             *list = request.list;
             others = request.others;
             Ok(())
@@ -185,19 +161,19 @@ impl Control for Client {
     }
 
     fn set_gpu_compute(&self, request: &GpuSetCompute) -> Result<(), Errno> {
-        call!(self, gpu_set_compute, request)
+        self.send::<{ request::GPU_SET_COMPUTE }, _>(request)
     }
 
     fn set_instance_compute(&self, request: &InstanceSetCompute) -> Result<(), Errno> {
-        call!(self, instance_set_compute, request)
+        self.send::<{ request::INSTANCE_SET_COMPUTE }, _>(request)
     }
 
     fn gpu_compute(&self) -> Result<Vec<GpuCompute>, Errno> {
-        self.list(call::gpu_compute, cgpu_uapi::MAX_GPUS)
+        self.list::<{ request::GPU_COMPUTE }, _>(cgpu_uapi::MAX_GPUS)
     }
 
     fn instance_compute(&self) -> Result<Vec<InstanceCompute>, Errno> {
-        self.list(call::instance_compute, cgpu_uapi::MAX_INSTANCES_PER_GPU)
+        self.list::<{ request::INSTANCE_COMPUTE }, _>(cgpu_uapi::MAX_INSTANCES_PER_GPU)
     }
 }
 

@@ -7,7 +7,7 @@ mod fake;
 mod hook;
 mod metrics;
 
-use cgpu_uapi::{capability, refusal, Cause, Refusal, CGPUFS_MOUNT};
+use cgpu_uapi::{capability, CallKind, Cause, Refusal, RefusalReason, CGPUFS_MOUNT};
 use cgpuctl::{cli::Cli, command::top::Key, exit::Exit, host::Host};
 use clap::Parser;
 use fake::{errno, Fake, Op, H200};
@@ -104,41 +104,41 @@ fn refusals() -> Vec<Refusal> {
     let (draw, film) = (capability::GRAPHICS, capability::VIDEO);
     [
         (
-            refusal::CLASS,
+            CallKind::Class.number(),
             0xcb97,
-            refusal::CAPABILITY,
+            RefusalReason::Capability.number(),
             draw,
             1,
             "HOPPER_A",
         ),
         (
-            refusal::CONTROL,
+            CallKind::Control.number(),
             0x80_1109,
-            refusal::CAPABILITY,
+            RefusalReason::Capability.number(),
             draw | film,
             12,
             "NV0080_CTRL_CMD_GR_GET_CAPS_V2",
         ),
         (
-            refusal::ESCAPE,
+            CallKind::Escape.number(),
             0x41,
-            refusal::FORBIDDEN,
+            RefusalReason::Forbidden.number(),
             0,
             2,
             "NV_ESC_RM_IDLE_CHANNELS",
         ),
         (
-            refusal::CONTROL,
+            CallKind::Control.number(),
             0x2080_8777,
-            refusal::PASSED_UNSEEN,
+            RefusalReason::PassedUnseen.number(),
             0,
             7,
             "",
         ),
         (
-            refusal::UVM,
+            CallKind::Uvm.number(),
             62,
-            refusal::UNLISTED,
+            RefusalReason::Unlisted.number(),
             0,
             1,
             "UVM_TOOLS_READ_PROCESS_MEMORY",

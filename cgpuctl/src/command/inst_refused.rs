@@ -11,7 +11,7 @@ use crate::{
     output::Report,
     text::table,
 };
-use cgpu_uapi::{refusal, Instance, Refusal};
+use cgpu_uapi::{CallKind, Instance, Refusal, RefusalReason};
 use serde::Serialize;
 use std::{
     cmp::Reverse,
@@ -79,35 +79,14 @@ impl RefusedCalls {
     fn wanted(&self) -> Capabilities {
         let mut bits = self.instance.capabilities;
         for refused in &self.refusals {
-            if refused.reason == refusal::CAPABILITY && bits & refused.capabilities == 0 {
+            if refused.reason == RefusalReason::Capability.number()
+                && bits & refused.capabilities == 0
+            {
                 // The lowest bit.
                 bits |= refused.capabilities & refused.capabilities.wrapping_neg();
             }
         }
         Capabilities(bits)
-    }
-}
-
-fn call(kind: u32) -> &'static str {
-    match kind {
-        refusal::ESCAPE => "escape",
-        refusal::CLASS => "class",
-        refusal::CONTROL => "control",
-        refusal::UVM => "uvm",
-        _ => "unknown",
-    }
-}
-
-/// The words of json.md.
-fn reason(reason: u32) -> &'static str {
-    match reason {
-        refusal::UNLISTED => "unlisted",
-        refusal::CAPABILITY => "capability",
-        refusal::FOREIGN => "foreign",
-        refusal::FORBIDDEN => "forbidden",
-        refusal::PARAMETERS => "parameters",
-        refusal::PASSED_UNSEEN => "passed_unseen",
-        _ => "unknown",
     }
 }
 
@@ -118,10 +97,10 @@ fn record(of: &RefusedCalls) -> RefusedInstance {
             .refusals
             .iter()
             .map(|r| RefusedCall {
-                call: call(r.kind),
+                call: CallKind::name_of(r.kind),
                 number: r.number,
                 call_name: known(&r.name),
-                reason: reason(r.reason),
+                reason: RefusalReason::name_of(r.reason),
                 allowed_by: Capabilities(r.capabilities),
                 count: r.count,
                 last_time_s: r.last_seconds,
@@ -146,10 +125,10 @@ fn block(of: &RefusedCalls) -> String {
         let allowed_by = Capabilities(r.capabilities).to_string();
         [
             r.count.to_string(),
-            call(r.kind).to_owned(),
+            CallKind::name_of(r.kind).to_owned(),
             format!("{:#x}", r.number),
             known(&r.name).unwrap_or_else(|| "-".to_owned()),
-            reason(r.reason).to_owned(),
+            RefusalReason::name_of(r.reason).to_owned(),
             if allowed_by.is_empty() {
                 "-".to_owned()
             } else {

@@ -7,10 +7,10 @@
 //! its choice.
 
 use cgpu_uapi::{
-    capability, set, state, Cause, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute,
-    InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities, InstanceSetCompute,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Policy, Refusal, Reserved, Version,
-    ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    capability, set, state, Cause, Clean, Gpu, GpuCompute, GpuSetCompute, Instance,
+    InstanceCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
+    InstanceSetCompute, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Policy, Refusal,
+    Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::{
     control::Control,
@@ -273,7 +273,7 @@ impl Fake {
 
 impl Device {
     /// The state, for a request whose reserved fields are zero.
-    fn asked(&self, op: Op, request: &impl Reserved) -> Result<RefMut<'_, FakeState>, Errno> {
+    fn asked(&self, op: Op, request: &impl Clean) -> Result<RefMut<'_, FakeState>, Errno> {
         let mut state = self.0.borrow_mut();
         state.check(op)?;
         if !request.is_clean() {

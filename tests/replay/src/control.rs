@@ -24,12 +24,25 @@ pub fn key(name: &str, gpu_minor: u32) -> uapi::InstanceKey {
     for (to, from) in field.iter_mut().zip(name.bytes()) {
         *to = from;
     }
-    uapi::InstanceKey {
-        name: uapi::Name(field),
-        gpu_minor,
-        reserved0: 0,
-        reserved: [0; 2],
-    }
+    uapi::InstanceKey::new(uapi::Name(field), gpu_minor)
+}
+
+/// At most as many records as there is room for, by a command that fills a list.
+fn records<T: FromBytes + Clone>(
+    room: usize,
+    ask: impl FnOnce(&mut uapi::RecordList) -> Result<(), Errno>,
+) -> Result<Vec<T>, Errno> {
+    let mut records = vec![T::new_zeroed(); room];
+    let mut list = uapi::RecordList {
+        records: records.as_mut_ptr() as u64,
+        capacity: u32::try_from(room).unwrap_or(0),
+        count: 0,
+        record_size: u32::try_from(size_of::<T>()).unwrap_or(0),
+        reserved: [0; 5],
+    };
+    ask(&mut list)?;
+    records.truncate(usize::try_from(list.count).unwrap_or(0));
+    Ok(records)
 }
 
 impl Control {
@@ -103,18 +116,7 @@ impl Control {
         request: u32,
         room: usize,
     ) -> Result<Vec<T>, Errno> {
-        let mut records = vec![T::new_zeroed(); room];
-        let mut list = uapi::RecordList {
-            records: records.as_mut_ptr() as u64,
-            capacity: u32::try_from(room).unwrap_or(0),
-            count: 0,
-            record_size: u32::try_from(size_of::<T>()).unwrap_or(0),
-            reserved0: 0,
-            reserved: [0; 2],
-        };
-        self.call(request, &mut list)?;
-        records.truncate(usize::try_from(list.count).unwrap_or(0));
-        Ok(records)
+        records(room, |list| self.call(request, list))
     }
 
     /// GPUs.
@@ -151,8 +153,7 @@ impl Control {
             managed_mode,
             // The default.
             capabilities: 0,
-            reserved0: 0,
-            reserved: [0; 3],
+            reserved: [0; 7],
         };
         self.call(uapi::request::INSTANCE_CREATE, &mut create)?;
         Ok(create.id)
@@ -163,8 +164,7 @@ impl Control {
         let mut set = uapi::InstanceSetCapabilities {
             key: key(name, gpu),
             capabilities,
-            reserved0: 0,
-            reserved: [0; 2],
+            reserved: [0; 5],
         };
         self.call(uapi::request::INSTANCE_SET_CAPABILITIES, &mut set)
     }
@@ -172,15 +172,14 @@ impl Control {
     /// The refused calls of an instance, at most as many as there are records, and how many more
     /// there were.
     pub fn refusals(&self, name: &str, gpu: u32) -> Result<(Vec<uapi::Refusal>, u64), Errno> {
-        const ROOM: usize = 128;
-        let mut records = vec![uapi::Refusal::new_zeroed(); ROOM];
         let mut ask = uapi::InstanceRefusals::new_zeroed();
         ask.key = key(name, gpu);
-        ask.list.records = records.as_mut_ptr() as u64;
-        ask.list.capacity = u32::try_from(ROOM).unwrap_or(0);
-        ask.list.record_size = u32::try_from(size_of::<uapi::Refusal>()).unwrap_or(0);
-        self.call(uapi::request::INSTANCE_REFUSALS, &mut ask)?;
-        records.truncate(usize::try_from(ask.list.count).unwrap_or(0));
+        let records = records(128, |list| {
+            ask.list = *list;
+            self.call(uapi::request::INSTANCE_REFUSALS, &mut ask)?;
+            *list = ask.list;
+            Ok(())
+        })?;
         Ok((records, ask.others))
     }
 
@@ -220,8 +219,7 @@ impl Control {
             key: key(name, gpu),
             memory_limit_bytes: limit,
             flags: 0,
-            reserved0: 0,
-            reserved: [0; 2],
+            reserved: [0; 5],
         };
         self.call(uapi::request::INSTANCE_SET_MEMORY, &mut set)
     }
@@ -231,8 +229,7 @@ impl Control {
         let mut set = uapi::InstanceSetManaged {
             key: key(name, gpu),
             managed_mode,
-            reserved0: 0,
-            reserved: [0; 2],
+            reserved: [0; 5],
         };
         self.call(uapi::request::INSTANCE_SET_MANAGED, &mut set)
     }
@@ -242,8 +239,7 @@ impl Control {
         let mut set = uapi::InstanceSetWeight {
             key: key(name, gpu),
             weight,
-            reserved0: 0,
-            reserved: [0; 2],
+            reserved: [0; 5],
         };
         self.call(uapi::request::INSTANCE_SET_WEIGHT, &mut set)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An instance's capabilities, and the reports of refused calls.
 
-use cgpu_uapi::{capability, refusal, text, Cause, Refusal};
+use cgpu_uapi::{capability, text, CallKind, Cause, Refusal, RefusalReason};
 
 use crate::{
     bytes::put_u32,
@@ -62,8 +62,8 @@ fn classes() -> Verdict {
     sys("set", set(capability::COMPUTE | capability::GRAPHICS))?;
     equal("without utility", &make(), &Err(INVALID_CLASS))?;
     let seen = record(&one, DIAGNOSTICS)?;
-    equal("kind", &seen.kind, &refusal::CLASS)?;
-    equal("reason", &seen.reason, &refusal::CAPABILITY)?;
+    equal("kind", &seen.kind, &CallKind::Class.number())?;
+    equal("reason", &seen.reason, &RefusalReason::Capability.number())?;
     equal("allowed by", &seen.capabilities, &capability::UTILITY)?;
     equal("name", &text(&seen.name), &"NV20_SUBDEVICE_DIAG")?;
     equal("on the GPU", &seen.on_gpu, &1)?;
@@ -124,30 +124,36 @@ fn told() -> Verdict {
     for (number, kind, reason, count, name) in [
         (
             0x2080_110B,
-            refusal::CONTROL,
-            refusal::UNLISTED,
+            CallKind::Control.number(),
+            RefusalReason::Unlisted.number(),
             3,
             "NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS",
         ),
         (
             layout::FB_GET_INFO_V2,
-            refusal::CONTROL,
-            refusal::FOREIGN,
+            CallKind::Control.number(),
+            RefusalReason::Foreign.number(),
             1,
             "NV2080_CTRL_CMD_FB_GET_INFO_V2",
         ),
-        (0x2080_C001, refusal::CONTROL, refusal::FORBIDDEN, 1, ""),
+        (
+            0x2080_C001,
+            CallKind::Control.number(),
+            RefusalReason::Forbidden.number(),
+            1,
+            "",
+        ),
         (
             0xC637,
-            refusal::CLASS,
-            refusal::UNLISTED,
+            CallKind::Class.number(),
+            RefusalReason::Unlisted.number(),
             1,
             "AMPERE_SMC_PARTITION_REF",
         ),
         (
             0x4d,
-            refusal::ESCAPE,
-            refusal::FORBIDDEN,
+            CallKind::Escape.number(),
+            RefusalReason::Forbidden.number(),
             1,
             "NV_ESC_RM_ACCESS_REGISTRY",
         ),
@@ -177,7 +183,11 @@ fn unseen() -> Verdict {
     let cmd = 0x2080_8777;
     let _ = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut [0; 8]);
     let seen = record(&one, cmd)?;
-    equal("reason", &seen.reason, &refusal::PASSED_UNSEEN)?;
+    equal(
+        "reason",
+        &seen.reason,
+        &RefusalReason::PassedUnseen.number(),
+    )?;
     equal("refused calls", &one.get()?.calls_refused, &0)?;
     client.close();
     Ok(())

@@ -97,7 +97,7 @@ fn reserved_fields() -> Verdict {
     let control = &instance.control;
     let bad = Cause::Malformed.errno();
     let mut dirty = key("reserved", GPU);
-    dirty.reserved0 = 1;
+    dirty.reserved[0] = 1;
     fails(
         "destroy",
         control.call(request::INSTANCE_DESTROY, &mut dirty),
@@ -124,7 +124,7 @@ fn reserved_fields() -> Verdict {
         bad,
     )?;
     create.flags = 0;
-    create.reserved[2] = 1 << 63;
+    create.reserved[6] = 1 << 31;
     fails(
         "create",
         control.call(request::INSTANCE_CREATE, &mut create),
@@ -142,7 +142,7 @@ fn reserved_fields() -> Verdict {
     let mut weight = uapi::InstanceSetWeight::new_zeroed();
     weight.key = key("reserved", GPU);
     weight.weight = 1;
-    weight.reserved0 = 1;
+    weight.reserved[0] = 1;
     fails(
         "set-weight",
         control.call(request::INSTANCE_SET_WEIGHT, &mut weight),
@@ -297,8 +297,7 @@ fn lists() -> Verdict {
         capacity: 1,
         count: 0,
         record_size: u32::try_from(size_of::<uapi::Instance>()).unwrap_or(0),
-        reserved0: 0,
-        reserved: [0; 2],
+        reserved: [0; 5],
     };
     sys("list", one.control.call(request::INSTANCE_LIST, &mut list))?;
     equal("count", &list.count, &2)?;
