@@ -46,7 +46,7 @@ here=$(dirname "$0")
 	load_driver
 	load_module
 	cgpuctl inst create plain --gpu 0 --mem 2GiB >/dev/null
-	grep -q "^means_switch: 1" /proc/cgpu_km/0/status &&
+	grep -q "^mechanism_switch: 1" /proc/cgpu_km/0/status &&
 		echo "ok an interface that the driver does not export is found"
 	cgpuctl inst destroy plain
 	cgpuctl unload >/dev/null

@@ -9,7 +9,7 @@
 use super::vm_tables::VmTables;
 use crate::os_interface::base::file_ref::InstalledFile;
 use core::ptr::NonNull;
-use kernel::{bindings, error::from_err_ptr, prelude::*, sync::Arc};
+use kernel::{bindings, error::from_err_ptr, fmt, prelude::*, sync::Arc};
 
 /// The number of a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,13 @@ pub struct DeviceNumber {
     pub major: u32,
     /// Minor number.
     pub minor: u32,
+}
+
+/// `major:minor`.
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
 }
 
 /// A file of the NVIDIA driver, open as long as this exists.

@@ -5,7 +5,7 @@
 //! in the initial user namespace and the initial PID namespace, and writing needs CAP_SYS_ADMIN.
 //!
 //! Removing an entry waits for the calls that are in it, and no call begins afterwards. So whoever
-//! drops a [`ProcFolder`] must hold no lock that [`TextFile::show`] or [`TextFile::store`] takes.
+//! drops a [`ProcFolder`] must hold no lock that a function of a [`TextFile`] takes.
 
 use super::control_device::is_host_admin;
 use crate::{os_interface::base::extra, proxy::UserAddr};
@@ -15,25 +15,15 @@ use kernel::{bindings, prelude::*, seq_file::SeqFile, sync::Arc, types::ForeignO
 /// Longest text that can be written to a file, bytes.
 const STORE_MAX: usize = 64;
 
-/// The content of a file.
-pub trait TextFile: Send + Sync + 'static {
-    /// Prints the content; an error is what `read` then gives.
-    fn show(&self, out: &SeqFile) -> Result;
-
-    /// Takes what was written, without the white space around it. `EACCES` where the file is not to
-    /// be written, which its mode says too.
-    fn store(&self, _text: &str) -> Result {
-        Err(EACCES)
-    }
-}
-
-/// Who may do what with a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Everybody reads (mode 0444).
-    Read,
-    /// Everybody reads, the owner (root) writes (mode 0644).
-    ReadWrite,
+/// A file about something of type `T`.
+pub struct TextFile<T: 'static> {
+    /// Its name.
+    pub name: &'static CStr,
+    /// Prints the content. An error is what `read` then returns.
+    pub show: fn(&T, &SeqFile) -> Result,
+    /// Takes what the owner (root) wrote, without the white space around it. `None`: the file is
+    /// for reading.
+    pub store: Option<fn(&T, &str) -> Result>,
 }
 
 /// A folder with its files. Both are removed when it is dropped, after the folders in it, each of
@@ -68,29 +58,30 @@ impl ProcFolder {
         })
     }
 
-    /// Adds a file.
-    pub fn add<F: TextFile>(&mut self, name: &CStr, access: Access, file: F) -> Result {
-        let mode = match access {
-            Access::Read => 0o444,
-            Access::ReadWrite => 0o644,
-        };
-        // INVARIANT: The data are in the list before the file exists.
-        self.files.push(ProcData::new(file)?, GFP_KERNEL)?;
-        let data = self.files.last().map_or(null_mut(), |d| d.pointer);
-        // SAFETY: The name is a string, the folder is registered; the operations are static and
-        // made for data of this type, which live until the folder has been removed.
-        let entry = unsafe {
-            extra::proc_create_data(
-                name.as_char_ptr(),
-                mode,
-                self.entry.as_ptr(),
-                &ProcOperations::<F>::TABLE,
-                data,
-            )
-        };
-        if entry.is_null() {
-            self.files.pop();
-            return Err(ENOMEM);
+    /// Adds files about `about`. Everybody reads them (mode 0444 or 0644).
+    pub fn add<T: Send + Sync + 'static>(
+        &mut self,
+        about: &Arc<T>,
+        files: &'static [TextFile<T>],
+    ) -> Result {
+        for file in files {
+            let mode = if file.store.is_some() { 0o644 } else { 0o444 };
+            // INVARIANT: The data are in the list before the file exists.
+            let data = OpenText {
+                about: about.clone(),
+                file,
+            };
+            self.files.push(ProcData::new(data)?, GFP_KERNEL)?;
+            let data = self.files.last().map_or(null_mut(), |d| d.pointer);
+            let (name, folder) = (file.name.as_char_ptr(), self.entry.as_ptr());
+            let table = &ProcOperations::<T>::TABLE;
+            // SAFETY: The name is a string, the folder is registered; the operations are static and
+            // made for data of this type, which live until the folder has been removed.
+            let entry = unsafe { extra::proc_create_data(name, mode, folder, table, data) };
+            if entry.is_null() {
+                self.files.pop();
+                return Err(ENOMEM);
+            }
         }
         Ok(())
     }
@@ -104,7 +95,13 @@ impl Drop for ProcFolder {
     }
 }
 
-/// The data of a file, of a type that only its operations know.
+/// The data of a file.
+struct OpenText<T: 'static> {
+    about: Arc<T>,
+    file: &'static TextFile<T>,
+}
+
+/// The same, of a type that only the file's operations know.
 ///
 /// # Invariants
 ///
@@ -115,20 +112,20 @@ struct ProcData {
 }
 
 impl ProcData {
-    fn new<F: TextFile>(file: F) -> Result<Self> {
+    fn new<T: Send + Sync + 'static>(data: OpenText<T>) -> Result<Self> {
         // INVARIANT: `drop` takes back what `into_foreign` gave.
         Ok(Self {
-            pointer: KBox::new(file, GFP_KERNEL)?.into_foreign(),
-            drop: Self::take_back::<F>,
+            pointer: KBox::new(data, GFP_KERNEL)?.into_foreign(),
+            drop: Self::take_back::<T>,
         })
     }
 
     /// # Safety
     ///
     /// `pointer` came from `into_foreign` of a box of this type, and is not used any more.
-    unsafe fn take_back<F: TextFile>(pointer: *mut c_void) {
+    unsafe fn take_back<T: Send + Sync + 'static>(pointer: *mut c_void) {
         // SAFETY: The pointer is such a box's, and is not used any more, as the contract says.
-        drop(unsafe { KBox::<F>::from_foreign(pointer) });
+        drop(unsafe { KBox::<OpenText<T>>::from_foreign(pointer) });
     }
 }
 
@@ -139,10 +136,10 @@ impl Drop for ProcData {
     }
 }
 
-/// The operations of files with data of type `F`.
-struct ProcOperations<F>(core::marker::PhantomData<F>);
+/// The operations of files about something of type `T`.
+struct ProcOperations<T>(core::marker::PhantomData<T>);
 
-impl<F: TextFile> ProcOperations<F> {
+impl<T: Send + Sync + 'static> ProcOperations<T> {
     const TABLE: extra::proc_ops = extra::proc_ops {
         proc_open: Some(Self::open),
         proc_read: Some(bindings::seq_read),
@@ -154,7 +151,7 @@ impl<F: TextFile> ProcOperations<F> {
 
     /// # Safety
     ///
-    /// `file` is being opened on `inode`, whose entry has data of type `F`.
+    /// `file` is being opened on `inode`, whose entry has an [`OpenText<T>`].
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: No requirement.
         if !unsafe { extra::cgpu_shim_in_initial_namespaces() } {
@@ -166,7 +163,7 @@ impl<F: TextFile> ProcOperations<F> {
             return EPERM.to_errno();
         }
         // SAFETY: procfs keeps the entry's data in the inode; this table is given to entries with
-        // data of type `F` alone.
+        // an [`OpenText<T>`] alone.
         unsafe { bindings::single_open(file, Some(Self::show), (*inode).i_private) }
     }
 
@@ -175,9 +172,9 @@ impl<F: TextFile> ProcOperations<F> {
     /// `seq` is of a file that [`Self::open`] opened.
     unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
         // SAFETY: `open` passed the entry's data, which outlive every call of its operations.
-        let data = unsafe { &*(*seq).private.cast::<F>() };
+        let data = unsafe { &*(*seq).private.cast::<OpenText<T>>() };
         // SAFETY: The kernel passes a valid file.
-        match data.show(unsafe { SeqFile::from_raw(seq) }) {
+        match (data.file.show)(&data.about, unsafe { SeqFile::from_raw(seq) }) {
             Ok(()) => 0,
             Err(e) => e.to_errno(),
         }
@@ -197,10 +194,10 @@ impl<F: TextFile> ProcOperations<F> {
             return EPERM.to_errno() as isize;
         }
         // SAFETY: procfs keeps the entry's data in the inode; the entry exists during the call.
-        let data = unsafe { &*(*(*file).f_inode).i_private.cast::<F>() };
+        let data = unsafe { &*(*(*file).f_inode).i_private.cast::<OpenText<T>>() };
         // CAST: an address is as wide as `usize`, which fits `u64`.
         let from = UserAddr::new(from.addr() as u64);
-        match store(data, from, len) {
+        match data.store(from, len) {
             // CAST: `len` is at most `STORE_MAX`.
             Ok(()) => len as isize,
             // CAST: an errno.
@@ -209,11 +206,15 @@ impl<F: TextFile> ProcOperations<F> {
     }
 }
 
-/// Hands what was written to the file.
-fn store<F: TextFile>(file: &F, from: UserAddr, len: usize) -> Result {
-    let mut buffer = [0; STORE_MAX];
-    let bytes = buffer.get_mut(..len).ok_or(EINVAL)?;
-    from.read(bytes)?;
-    let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
-    file.store(text.trim())
+impl<T: 'static> OpenText<T> {
+    /// Hands what was written to the file.
+    fn store(&self, from: UserAddr, len: usize) -> Result {
+        let mut buffer = [0; STORE_MAX];
+        let bytes = buffer.get_mut(..len).ok_or(EINVAL)?;
+        from.read(bytes)?;
+        let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
+        // The mode says so too, but root may open any file.
+        let store = self.file.store.ok_or(EACCES)?;
+        store(&self.about, text.trim())
+    }
 }

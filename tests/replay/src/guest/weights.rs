@@ -106,8 +106,8 @@ impl Case {
                 "{}: {} windows, {} parkings, given {}",
                 program.habit.name(),
                 status(&program.instance, "compute_windows")?,
-                status(&program.instance, "compute_parkings")?,
-                status(&program.instance, "compute_given_ns")?,
+                status(&program.instance, "compute_blocked_count")?,
+                status(&program.instance, "compute_gpu_time_ns")?,
             );
         }
         for program in programs {

@@ -108,7 +108,7 @@ pub(in crate::guest) fn wait_for(
 
 pub(super) fn wait_parked(instance: &Instance, tasks: u64) -> Verdict {
     wait_for(&format!("{tasks} parked"), || {
-        Ok(status(instance, "compute_parked_tasks")? == tasks)
+        Ok(status(instance, "compute_blocked_tasks")? == tasks)
     })
 }
 
@@ -199,7 +199,7 @@ impl Bell {
         self.direct.close();
         equal(
             "parked",
-            &status(&self.instance, "compute_parked_tasks")?,
+            &status(&self.instance, "compute_blocked_tasks")?,
             &0,
         )?;
         let destroyed = self.instance.control.destroy(self.instance.name, GPU);
@@ -220,7 +220,11 @@ fn alone() -> Verdict {
     }
     equal("faults", &faults()?, &before)?;
     equal("rung", &bell.direct.rung(), &4999)?;
-    equal("parkings", &status(&bell.instance, "compute_parkings")?, &0)?;
+    equal(
+        "parkings",
+        &status(&bell.instance, "compute_blocked_count")?,
+        &0,
+    )?;
     bell.end()
 }
 
@@ -398,7 +402,7 @@ fn others() -> Verdict {
             holds("it took long", began.elapsed() < PATIENCE)?;
             equal(
                 "still parked",
-                &status(&bell.instance, "compute_parked_tasks")?,
+                &status(&bell.instance, "compute_blocked_tasks")?,
                 &1,
             )?;
             suspend(&bell.instance, false)
