@@ -42,12 +42,12 @@ use nix::{
     errno::Errno,
     sched::{setns, CloneFlags},
 };
-use root::{Kind, Loose, Root};
+use root::{Kind, Root};
 use settings::{wish, Environment, Wish};
 use std::{
     fs::File,
     io::{Read, Write},
-    path::Path,
+    path::{Path, PathBuf},
     thread::sleep,
     time::Duration,
 };
@@ -234,33 +234,21 @@ fn enter(
 ) -> Result<(), PathError> {
     let name = tenant.name.as_str().unwrap_or_default();
     let nodes = container::host_nodes(name, &tenant.instances);
-    let take = |mount: &Mount| {
-        Ok((
-            root::loose(Path::new(&mount.source))?,
-            mount.destination.clone(),
-        ))
+    let take = |mounts: Vec<Mount>| -> Result<Vec<_>, PathError> {
+        let taken = mounts.into_iter().map(|mount| {
+            let loose = root::loose(Path::new(&mount.source))?;
+            Ok((loose, mount.destination))
+        });
+        taken.collect()
     };
-    let proxy_nodes = container::proxy_nodes(name, &tenant.instances);
-    let proxy_nodes = proxy_nodes
-        .iter()
-        .map(take)
-        .collect::<Result<Vec<_>, PathError>>()?;
-    let libraries = libraries(host)?;
-    let libraries = libraries
-        .iter()
-        .map(take)
-        .collect::<Result<Vec<_>, PathError>>()?;
+    let proxy_nodes = take(container::proxy_nodes(name, &tenant.instances))?;
+    let libraries = take(libraries(host)?)?;
     let mask = mask::make(&addresses(gpus, &tenant.instances))?;
     devices::allow(state.pid, &nodes)?;
 
-    let namespace = format!("/proc/{}/ns/mnt", state.pid);
-    let failed = |action, errno| PathError {
-        action,
-        path: namespace.clone().into(),
-        errno,
-    };
-    let file = File::open(&namespace).map_err(|e| failed("opening", crate::client::errno(&e)))?;
-    setns(file, CloneFlags::CLONE_NEWNS).map_err(|errno| failed("entering", errno))?;
+    let namespace = PathBuf::from(format!("/proc/{}/ns/mnt", state.pid));
+    let file = File::open(&namespace).map_err(PathError::on("opening", &namespace))?;
+    setns(file, CloneFlags::CLONE_NEWNS).map_err(PathError::on("entering", &namespace))?;
     let root = Root::open(&state.root(config))?;
     for (mount, place) in &proxy_nodes {
         root.put(mount, Path::new(place), Kind::File)?;
@@ -271,11 +259,7 @@ fn enter(
             root.put(mount, Path::new(place), Kind::File)?;
         }
     }
-    put_mask(mask.as_ref(), &root)
-}
-
-fn put_mask(mask: Option<&Loose>, root: &Root) -> Result<(), PathError> {
-    mask.map_or(Ok(()), |mask| mask::put(mask, root))
+    mask.map_or(Ok(()), |mask| mask::put(&mask, &root))
 }
 
 /// The driver's libraries and programs, as the CDI file has them by default.

@@ -2,10 +2,11 @@
 //! The host around the control device, as traits: mounts, the module, files. The real one is in
 //! `system.rs`; the tests put a model in memory behind the same traits.
 
-use crate::control::Control;
+use crate::{client::errno, control::Control};
 use nix::errno::Errno;
 use std::{
     ffi::OsString,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,6 +23,21 @@ pub struct PathError {
     pub path: PathBuf,
     /// Why it failed.
     pub errno: Errno,
+}
+
+impl PathError {
+    /// The failure of an action on a path, for `map_err` on the errors of std, nix and rustix.
+    pub fn on<E: Into<io::Error>>(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(E) -> Self + use<E> {
+        let path = path.to_owned();
+        move |error| Self {
+            action,
+            path,
+            errno: errno(&error.into()),
+        }
+    }
 }
 
 /// Instances being watched.

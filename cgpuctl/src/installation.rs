@@ -9,12 +9,13 @@
 pub mod ldcache;
 pub mod lists;
 
-use crate::{client::errno, host::PathError};
+use crate::host::PathError;
 use lists::{Capability, LIBRARY_FOLDERS, PROGRAM_FOLDERS, SOCKETS};
+use nix::errno::Errno;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{Error, ErrorKind},
+    io::ErrorKind,
     path::{Component, Path, PathBuf},
 };
 
@@ -115,11 +116,9 @@ fn candidates(root: &Path) -> Result<Vec<PathBuf>, PathError> {
     match fs::read(&path) {
         Ok(bytes) => match ldcache::parse(&bytes) {
             Some(entries) => Ok(entries.into_iter().map(|e| e.path).collect()),
-            None => Err(PathError {
-                action: "understanding the loader's cache",
-                path,
-                errno: errno(&Error::from_raw_os_error(nix::libc::EINVAL)),
-            }),
+            None => Err(PathError::on("understanding the loader's cache", &path)(
+                Errno::EINVAL,
+            )),
         },
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(LIBRARY_FOLDERS
             .iter()
@@ -134,11 +133,7 @@ fn candidates(root: &Path) -> Result<Vec<PathBuf>, PathError> {
                     .map(move |entry| Path::new(folder).join(entry.file_name()))
             })
             .collect()),
-        Err(e) => Err(PathError {
-            action: "reading",
-            path,
-            errno: errno(&e),
-        }),
+        Err(e) => Err(PathError::on("reading", &path)(e)),
     }
 }
 

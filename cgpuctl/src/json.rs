@@ -7,48 +7,53 @@ use crate::capabilities::Capabilities;
 use cgpu_uapi as uapi;
 use serde::Serialize;
 
+/// Declares a JSON object of the members of a record: `key: type = value`.
+macro_rules! object {
+    (
+        $(#[$about:meta])*
+        pub struct $name:ident of $record:ident: &$of:ty {
+            $($(#[$note:meta])* $key:ident: $type:ty = $value:expr,)*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(serde::Serialize)]
+        pub struct $name {
+            $($(#[$note])* $key: $type,)*
+        }
+
+        impl From<&$of> for $name {
+            fn from($record: &$of) -> Self {
+                Self {
+                    $($key: $value,)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use object;
+
 /// The text of a field, if there is any.
 pub fn known(field: &[u8]) -> Option<String> {
     Some(uapi::text(field).to_owned()).filter(|text| !text.is_empty())
 }
 
-/// A GPU.
-#[derive(Serialize)]
-pub struct Gpu {
-    minor: u32,
-    uuid: String,
-    pci_address: String,
-    name: Option<String>,
-    gpu_id: u32,
-    device_instance: u32,
-    memory_bytes: u64,
-    memory_allotted_bytes: u64,
-    memory_used_bytes: u64,
-    instance_count: u32,
-    max_instances: u32,
-    policy: u32,
-    policy_name: &'static str,
-    free_weight: u32,
-}
-
-impl From<&uapi::Gpu> for Gpu {
-    fn from(gpu: &uapi::Gpu) -> Self {
-        Self {
-            minor: gpu.minor,
-            uuid: uapi::text(&gpu.uuid).to_owned(),
-            pci_address: uapi::text(&gpu.pci).to_owned(),
-            name: known(&gpu.name),
-            gpu_id: gpu.gpu_id,
-            device_instance: gpu.device_instance,
-            memory_bytes: gpu.memory_bytes,
-            memory_allotted_bytes: gpu.allotted_bytes,
-            memory_used_bytes: gpu.used_bytes,
-            instance_count: gpu.instances,
-            max_instances: gpu.max_instances,
-            policy: gpu.policy,
-            policy_name: uapi::Policy::name_of(gpu.policy),
-            free_weight: gpu.free_weight,
-        }
+object! {
+    /// A GPU.
+    pub struct Gpu of gpu: &uapi::Gpu {
+        minor: u32 = gpu.minor,
+        uuid: String = uapi::text(&gpu.uuid).to_owned(),
+        pci_address: String = uapi::text(&gpu.pci).to_owned(),
+        name: Option<String> = known(&gpu.name),
+        gpu_id: u32 = gpu.gpu_id,
+        device_instance: u32 = gpu.device_instance,
+        memory_bytes: u64 = gpu.memory_bytes,
+        memory_allotted_bytes: u64 = gpu.allotted_bytes,
+        memory_used_bytes: u64 = gpu.used_bytes,
+        instance_count: u32 = gpu.instances,
+        max_instances: u32 = gpu.max_instances,
+        policy: u32 = gpu.policy,
+        policy_name: &'static str = uapi::Policy::name_of(gpu.policy),
+        free_weight: u32 = gpu.free_weight,
     }
 }
 
@@ -89,50 +94,27 @@ impl From<&uapi::Instance> for InstanceId {
     }
 }
 
-/// An instance as it is now.
-#[derive(Serialize)]
-pub struct Instance {
-    #[serde(flatten)]
-    id: InstanceId,
-    weight: u32,
-    capabilities: Capabilities,
-    memory_limit_bytes: u64,
-    memory_used_bytes: u64,
-    memory_overhead_bytes: u64,
-    memory_reserved_bytes: u64,
-    memory_peak_bytes: u64,
-    refused_allocation_count: u64,
-    refused_call_count: u64,
-    open_file_count: u32,
-    tenant_open_file_count: u32,
-    process_count: u32,
-    managed_mode: &'static str,
-    memory_managed_bytes: u64,
-    memory_spilled_bytes: u64,
-    refused_managed_count: u64,
-}
-
-impl From<&uapi::Instance> for Instance {
-    fn from(i: &uapi::Instance) -> Self {
-        Self {
-            id: i.into(),
-            weight: i.weight,
-            capabilities: Capabilities(i.capabilities),
-            memory_limit_bytes: i.memory_limit_bytes,
-            memory_used_bytes: i.memory_used_bytes,
-            memory_overhead_bytes: i.memory_overhead_bytes,
-            memory_reserved_bytes: i.memory_reserved_bytes,
-            memory_peak_bytes: i.memory_peak_bytes,
-            refused_allocation_count: i.memory_refused,
-            refused_call_count: i.calls_refused,
-            open_file_count: i.open_files,
-            tenant_open_file_count: i.tenant_open_files,
-            process_count: i.processes,
-            managed_mode: uapi::ManagedMode::name_of(i.managed_mode),
-            memory_managed_bytes: i.memory_managed_bytes,
-            memory_spilled_bytes: i.memory_spilled_bytes,
-            refused_managed_count: i.managed_refused,
-        }
+object! {
+    /// An instance as it is now.
+    pub struct Instance of i: &uapi::Instance {
+        #[serde(flatten)]
+        id: InstanceId = i.into(),
+        weight: u32 = i.weight,
+        capabilities: Capabilities = Capabilities(i.capabilities),
+        memory_limit_bytes: u64 = i.memory_limit_bytes,
+        memory_used_bytes: u64 = i.memory_used_bytes,
+        memory_overhead_bytes: u64 = i.memory_overhead_bytes,
+        memory_reserved_bytes: u64 = i.memory_reserved_bytes,
+        memory_peak_bytes: u64 = i.memory_peak_bytes,
+        refused_allocation_count: u64 = i.memory_refused,
+        refused_call_count: u64 = i.calls_refused,
+        open_file_count: u32 = i.open_files,
+        tenant_open_file_count: u32 = i.tenant_open_files,
+        process_count: u32 = i.processes,
+        managed_mode: &'static str = uapi::ManagedMode::name_of(i.managed_mode),
+        memory_managed_bytes: u64 = i.memory_managed_bytes,
+        memory_spilled_bytes: u64 = i.memory_spilled_bytes,
+        refused_managed_count: u64 = i.managed_refused,
     }
 }
 

@@ -39,15 +39,15 @@ pub fn text_of(figures: &Figures) -> String {
         ("driver", driver.as_deref().unwrap_or_default()),
     ];
     page.sample("cgpu_info", &labels, 1);
-    page.families(&GPU, &figures.gpus, |gpu| {
+    page.families(GPU, &figures.gpus, |gpu| {
         vec![
             ("gpu", gpu.minor.to_string()),
             ("uuid", text(&gpu.uuid).to_owned()),
             ("pci_address", text(&gpu.pci).to_owned()),
         ]
     });
-    page.families(&INSTANCE, &figures.instances, |i| labels_of(&i.key));
-    page.families(&GPU_COMPUTE_INFO, &figures.gpu_compute, |gpu| {
+    page.families(INSTANCE, &figures.instances, |i| labels_of(&i.key));
+    page.families(GPU_COMPUTE_INFO, &figures.gpu_compute, |gpu| {
         vec![
             ("gpu", gpu.minor.to_string()),
             ("policy", Policy::name_of(gpu.policy).to_owned()),
@@ -55,10 +55,10 @@ pub fn text_of(figures: &Figures) -> String {
             ("mode", Mode::name_of(gpu.mode).to_owned()),
         ]
     });
-    page.families(&GPU_COMPUTE, &figures.gpu_compute, |gpu| {
+    page.families(GPU_COMPUTE, &figures.gpu_compute, |gpu| {
         vec![("gpu", gpu.minor.to_string())]
     });
-    page.families(&INSTANCE_COMPUTE, &figures.instance_compute, |i| {
+    page.families(INSTANCE_COMPUTE, &figures.instance_compute, |i| {
         labels_of(&i.key)
     });
     page.0
@@ -73,11 +73,8 @@ fn labels_of(key: &InstanceKey) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A further label, and the value.
-type Sample<T> = ((&'static str, &'static str), fn(&T) -> f64);
-
-/// No further label.
-const PLAIN: (&str, &str) = ("", "");
+/// A further label, if it takes one, and the value.
+type Sample<T> = (&'static [(&'static str, &'static str)], fn(&T) -> f64);
 
 /// Samples of one name.
 struct Family<T: 'static> {
@@ -86,154 +83,86 @@ struct Family<T: 'static> {
     samples: &'static [Sample<T>],
 }
 
-const GPU: [Family<Gpu>; 4] = [
-    Family {
-        name: "cgpu_gpu_memory_bytes",
-        help: "Memory of the GPU.",
-        samples: &[(PLAIN, |g| g.memory_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_gpu_memory_allotted_bytes",
-        help: "Sum of the limits of the GPU's instances.",
-        samples: &[(PLAIN, |g| g.allotted_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_gpu_memory_used_bytes",
-        help: "Memory of the GPU that is charged to its instances, contexts included.",
-        samples: &[(PLAIN, |g| g.used_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_gpu_instances",
-        help: "Instances on the GPU.",
-        samples: &[(PLAIN, |g| f64::from(g.instances))],
-    },
-];
+/// Declares families of samples of a record: `name: "help", label=word |record| value, ..;`.
+macro_rules! families {
+    ($table:ident of $record:ty; $($name:ident: $help:literal,
+        $($($key:ident=$word:ident)? |$of:tt| $value:expr),+;)*) => {
+        const $table: &[Family<$record>] = &[$(Family {
+            name: stringify!($name),
+            help: $help,
+            samples: &[$((&[$((stringify!($key), stringify!($word)))?], |$of| $value)),+],
+        }),*];
+    };
+}
 
-const INSTANCE: [Family<Instance>; 9] = [
-    Family {
-        name: "cgpu_instance_memory_limit_bytes",
-        help: "Memory limit.",
-        samples: &[(PLAIN, |i| i.memory_limit_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_instance_memory_used_bytes",
-        help: "Memory charged for the programs' objects.",
-        samples: &[(PLAIN, |i| i.memory_used_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_instance_memory_overhead_bytes",
-        help: "Memory charged for CUDA contexts beside the objects.",
-        samples: &[(PLAIN, |i| i.memory_overhead_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_instance_memory_reserved_bytes",
-        help: "Memory reserved by allocations in flight.",
-        samples: &[(PLAIN, |i| i.memory_reserved_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_instance_memory_peak_bytes",
-        help: "Highest memory charged for objects so far.",
-        samples: &[(PLAIN, |i| i.memory_peak_bytes as f64)],
-    },
-    Family {
-        name: "cgpu_instance_refused_total",
-        help: "Refused: allocations for want of memory, calls that no table allows.",
-        samples: &[
-            (("kind", "memory"), |i| i.memory_refused as f64),
-            (("kind", "call"), |i| i.calls_refused as f64),
-        ],
-    },
-    Family {
-        name: "cgpu_instance_weight",
-        help: "Weight, 1 to 100.",
-        samples: &[(PLAIN, |i| f64::from(i.weight))],
-    },
-    Family {
-        name: "cgpu_instance_processes",
-        help: "Processes that hold memory.",
-        samples: &[(PLAIN, |i| f64::from(i.processes))],
-    },
-    Family {
-        name: "cgpu_instance_open_files",
-        help: "Open files: of the instance's GPU node, of the tenant's control and UVM nodes.",
-        samples: &[
-            (("node", "gpu"), |i| f64::from(i.open_files)),
-            (("node", "tenant"), |i| f64::from(i.tenant_open_files)),
-        ],
-    },
-];
+families! { GPU of Gpu;
+    cgpu_gpu_memory_bytes: "Memory of the GPU.",
+        |g| g.memory_bytes as f64;
+    cgpu_gpu_memory_allotted_bytes: "Sum of the limits of the GPU's instances.",
+        |g| g.allotted_bytes as f64;
+    cgpu_gpu_memory_used_bytes: "Memory of the GPU that is charged to its instances, contexts included.",
+        |g| g.used_bytes as f64;
+    cgpu_gpu_instances: "Instances on the GPU.",
+        |g| f64::from(g.instances);
+}
 
-const GPU_COMPUTE_INFO: [Family<GpuCompute>; 1] = [Family {
-    name: "cgpu_gpu_compute_info",
-    help: "How the GPU's compute time is shared: policy, base period, and by what at the moment.",
-    samples: &[(PLAIN, |_| 1.0)],
-}];
+families! { INSTANCE of Instance;
+    cgpu_instance_memory_limit_bytes: "Memory limit.",
+        |i| i.memory_limit_bytes as f64;
+    cgpu_instance_memory_used_bytes: "Memory charged for the programs' objects.",
+        |i| i.memory_used_bytes as f64;
+    cgpu_instance_memory_overhead_bytes: "Memory charged for CUDA contexts beside the objects.",
+        |i| i.memory_overhead_bytes as f64;
+    cgpu_instance_memory_reserved_bytes: "Memory reserved by allocations in flight.",
+        |i| i.memory_reserved_bytes as f64;
+    cgpu_instance_memory_peak_bytes: "Highest memory charged for objects so far.",
+        |i| i.memory_peak_bytes as f64;
+    cgpu_instance_refused_total: "Refused: allocations for want of memory, calls that no table allows.",
+        kind=memory |i| i.memory_refused as f64,
+        kind=call |i| i.calls_refused as f64;
+    cgpu_instance_weight: "Weight, 1 to 100.",
+        |i| f64::from(i.weight);
+    cgpu_instance_processes: "Processes that hold memory.",
+        |i| f64::from(i.processes);
+    cgpu_instance_open_files: "Open files: of the instance's GPU node, of the tenant's control and UVM nodes.",
+        node=gpu |i| f64::from(i.open_files),
+        node=tenant |i| f64::from(i.tenant_open_files);
+}
 
-const GPU_COMPUTE: [Family<GpuCompute>; 2] = [
-    Family {
-        name: "cgpu_gpu_compute_switches_total",
-        help: "Changes from one instance's window to another's.",
-        samples: &[(PLAIN, |g| g.switches as f64)],
-    },
-    Family {
-        name: "cgpu_gpu_compute_calls_total",
-        help: "Calls into the driver that the scheduler made.",
-        samples: &[(PLAIN, |g| g.calls as f64)],
-    },
-];
+families! { GPU_COMPUTE_INFO of GpuCompute;
+    cgpu_gpu_compute_info: "How the GPU's compute time is shared: policy, base period, and by what at the moment.",
+        |_| 1.0;
+}
 
-const INSTANCE_COMPUTE: [Family<InstanceCompute>; 10] = [
-    Family {
-        name: "cgpu_instance_compute_gpu_time_seconds_total",
-        help: "GPU time of the instance; nothing is added under the policy native.",
-        samples: &[(PLAIN, |i| seconds(i.gpu_time_ns))],
-    },
-    Family {
-        name: "cgpu_instance_compute_blocked_seconds_total",
-        help: "Time that a task of the instance was blocked at its doorbell.",
-        samples: &[(PLAIN, |i| seconds(i.blocked_ns))],
-    },
-    Family {
-        name: "cgpu_instance_compute_windows_total",
-        help: "Windows and slices that the instance had.",
-        samples: &[(PLAIN, |i| i.windows as f64)],
-    },
-    Family {
-        name: "cgpu_instance_compute_preemptions_total",
-        help: "Times that the instance was switched off with work.",
-        samples: &[(PLAIN, |i| i.preemptions as f64)],
-    },
-    Family {
-        name: "cgpu_instance_compute_blocked_tasks",
-        help: "Tasks that are blocked at the instance's doorbell.",
-        samples: &[(PLAIN, |i| f64::from(i.blocked_tasks))],
-    },
-    Family {
-        name: "cgpu_instance_compute_high_priority",
-        help: "1: of high priority.",
-        samples: &[(PLAIN, |i| is(i, state::HIGH_PRIORITY))],
-    },
-    Family {
-        name: "cgpu_instance_compute_suspended",
-        help: "1: kept off the GPU by the operator.",
-        samples: &[(PLAIN, |i| is(i, state::SUSPENDED))],
-    },
-    Family {
-        name: "cgpu_instance_compute_given_seconds_total",
-        help: "Deprecated: the same as cgpu_instance_compute_gpu_time_seconds_total.",
-        samples: &[(PLAIN, |i| seconds(i.gpu_time_ns))],
-    },
-    Family {
-        name: "cgpu_instance_compute_parked_seconds_total",
-        help: "Deprecated: the same as cgpu_instance_compute_blocked_seconds_total.",
-        samples: &[(PLAIN, |i| seconds(i.blocked_ns))],
-    },
-    Family {
-        name: "cgpu_instance_compute_parked_tasks",
-        help: "Deprecated: the same as cgpu_instance_compute_blocked_tasks.",
-        samples: &[(PLAIN, |i| f64::from(i.blocked_tasks))],
-    },
-];
+families! { GPU_COMPUTE of GpuCompute;
+    cgpu_gpu_compute_switches_total: "Changes from one instance's window to another's.",
+        |g| g.switches as f64;
+    cgpu_gpu_compute_calls_total: "Calls into the driver that the scheduler made.",
+        |g| g.calls as f64;
+}
+
+families! { INSTANCE_COMPUTE of InstanceCompute;
+    cgpu_instance_compute_gpu_time_seconds_total: "GPU time of the instance; nothing is added under the policy native.",
+        |i| seconds(i.gpu_time_ns);
+    cgpu_instance_compute_blocked_seconds_total: "Time that a task of the instance was blocked at its doorbell.",
+        |i| seconds(i.blocked_ns);
+    cgpu_instance_compute_windows_total: "Windows and slices that the instance had.",
+        |i| i.windows as f64;
+    cgpu_instance_compute_preemptions_total: "Times that the instance was switched off with work.",
+        |i| i.preemptions as f64;
+    cgpu_instance_compute_blocked_tasks: "Tasks that are blocked at the instance's doorbell.",
+        |i| f64::from(i.blocked_tasks);
+    cgpu_instance_compute_high_priority: "1: of high priority.",
+        |i| is(i, state::HIGH_PRIORITY);
+    cgpu_instance_compute_suspended: "1: kept off the GPU by the operator.",
+        |i| is(i, state::SUSPENDED);
+    cgpu_instance_compute_given_seconds_total: "Deprecated: the same as cgpu_instance_compute_gpu_time_seconds_total.",
+        |i| seconds(i.gpu_time_ns);
+    cgpu_instance_compute_parked_seconds_total: "Deprecated: the same as cgpu_instance_compute_blocked_seconds_total.",
+        |i| seconds(i.blocked_ns);
+    cgpu_instance_compute_parked_tasks: "Deprecated: the same as cgpu_instance_compute_blocked_tasks.",
+        |i| f64::from(i.blocked_tasks);
+}
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -258,12 +187,9 @@ impl MetricsPage {
             self.family(family.name, family.help);
             for record in records {
                 let own = labels(record);
-                for ((key, word), value) in family.samples {
+                for (further, value) in family.samples {
                     let own = own.iter().map(|(key, text)| (*key, text.as_str()));
-                    let further = [(*key, *word)]
-                        .into_iter()
-                        .filter(|(key, _)| !key.is_empty());
-                    let labels: Vec<_> = own.chain(further).collect();
+                    let labels: Vec<_> = own.chain(further.iter().copied()).collect();
                     self.sample(family.name, &labels, value(record));
                 }
             }

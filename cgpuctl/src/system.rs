@@ -87,11 +87,9 @@ fn unescape(field: &str) -> PathBuf {
 /// Makes the folder with this mode, or accepts the one that is there.
 fn make_folder(path: &Path, mode: u32) -> Result<(), PathError> {
     match DirBuilder::new().mode(mode).create(path) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(PathError {
-            action: "making the folder",
-            path: path.to_owned(),
-            errno: errno(&e),
-        }),
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+            Err(PathError::on("making the folder", path)(e))
+        }
         _ => Ok(()),
     }
 }
@@ -100,27 +98,23 @@ fn make_folder(path: &Path, mode: u32) -> Result<(), PathError> {
 /// it to everybody else. Gives it back locked, so that two tools do not mount at once.
 fn lock_guard_folder() -> Result<Flock<File>, PathError> {
     let path = guard_folder();
-    let failed = |action| {
-        move |errno| PathError {
-            action,
-            path: path.to_owned(),
-            errno,
-        }
-    };
     make_folder(path, 0o700)?;
-    let folder = fs::symlink_metadata(path).map_err(|e| failed("looking at")(errno(&e)))?;
+    let folder = fs::symlink_metadata(path).map_err(PathError::on("looking at", path))?;
     if !folder.is_dir() {
-        return Err(failed("using as a folder")(Errno::ENOTDIR));
+        return Err(PathError::on("using as a folder", path)(Errno::ENOTDIR));
     }
     if folder.uid() != 0 {
-        return Err(failed("making a folder of root's at")(Errno::EEXIST));
+        return Err(PathError::on("making a folder of root's at", path)(
+            Errno::EEXIST,
+        ));
     }
     if folder.mode() & 0o777 != 0o700 {
         fs::set_permissions(path, Permissions::from_mode(0o700))
-            .map_err(|e| failed("closing to other users")(errno(&e)))?;
+            .map_err(PathError::on("closing to other users", path))?;
     }
-    let folder = File::open(path).map_err(|e| failed("opening")(errno(&e)))?;
-    Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, errno)| failed("locking")(errno))
+    let folder = File::open(path).map_err(PathError::on("opening", path))?;
+    let locked = Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, errno)| errno);
+    locked.map_err(PathError::on("locking", path))
 }
 
 /// The folder of the host nodes, which come and go with the instances.
@@ -131,15 +125,14 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// Changes of the host nodes.
 struct NodeWatch(Inotify);
 
+fn unwatched() -> impl FnOnce(Errno) -> PathError {
+    PathError::on("watching", Path::new(NODES))
+}
+
 impl Watch for NodeWatch {
     fn wait(&mut self) -> Result<(), PathError> {
-        let failed = |errno| PathError {
-            action: "watching",
-            path: NODES.into(),
-            errno,
-        };
         loop {
-            let events = self.0.read_events().map_err(failed)?;
+            let events = self.0.read_events().map_err(unwatched())?;
             let ours = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("cgpu");
             if events.iter().any(|e| e.name.as_ref().is_some_and(ours)) {
                 std::thread::sleep(SETTLE);
@@ -157,14 +150,9 @@ impl Host for System {
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>, PathError> {
-        let failed = |errno| PathError {
-            action: "watching",
-            path: NODES.into(),
-            errno,
-        };
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC).map_err(failed)?;
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC).map_err(unwatched())?;
         let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE;
-        inotify.add_watch(NODES, flags).map_err(failed)?;
+        inotify.add_watch(NODES, flags).map_err(unwatched())?;
         Ok(Box::new(NodeWatch(inotify)))
     }
 
@@ -173,11 +161,7 @@ impl Host for System {
     }
 
     fn cgpufs_mounts(&self) -> Result<Vec<PathBuf>, PathError> {
-        let text = fs::read(MOUNTINFO).map_err(|e| PathError {
-            action: "reading",
-            path: MOUNTINFO.into(),
-            errno: errno(&e),
-        })?;
+        let text = fs::read(MOUNTINFO).map_err(PathError::on("reading", Path::new(MOUNTINFO)))?;
         Ok(mount_points(&String::from_utf8_lossy(&text), CGPUFS_TYPE))
     }
 
@@ -190,27 +174,14 @@ impl Host for System {
         make_folder(point, 0o755)?;
         // Not nodev: the filesystem consists of device nodes.
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-        mount(
-            Some(CGPUFS_TYPE),
-            point,
-            Some(CGPUFS_TYPE),
-            flags,
-            None::<&str>,
-        )
-        .map_err(|errno| PathError {
-            action: "mounting cgpufs at",
-            path: point.to_owned(),
-            errno,
-        })?;
+        let name = Some(CGPUFS_TYPE);
+        mount(name, point, name, flags, None::<&str>)
+            .map_err(PathError::on("mounting cgpufs at", point))?;
         Ok(true)
     }
 
     fn unmount_cgpufs(&self, path: &Path) -> Result<(), PathError> {
-        umount2(path, MntFlags::UMOUNT_NOFOLLOW).map_err(|errno| PathError {
-            action: "unmounting",
-            path: path.to_owned(),
-            errno,
-        })
+        umount2(path, MntFlags::UMOUNT_NOFOLLOW).map_err(PathError::on("unmounting", path))
     }
 
     fn remove_mount_point(&self) {

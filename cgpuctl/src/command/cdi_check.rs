@@ -5,7 +5,6 @@ use super::cdi_generate::spec;
 use crate::{
     args::Files,
     cdi::{self, Edits, Spec, SpecDevice, KIND},
-    client::errno,
     error::{Failure, Problem},
     host::{Host, PathError},
     output::Report,
@@ -193,11 +192,7 @@ fn files(host: &dyn Host) -> Result<Vec<FoundSpec>, Problem> {
 }
 
 fn read(host: &dyn Host, path: &Path) -> Result<FoundSpec, Problem> {
-    let bytes = fs::read(host.path(path)).map_err(|e| PathError {
-        action: "reading",
-        path: path.to_owned(),
-        errno: errno(&e),
-    })?;
+    let bytes = fs::read(host.path(path)).map_err(PathError::on("reading", path))?;
     Ok(FoundSpec {
         path: path.to_owned(),
         spec: serde_json::from_slice(&bytes).map_err(|e| format!("is no CDI file in JSON: {e}")),

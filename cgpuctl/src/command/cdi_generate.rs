@@ -5,7 +5,6 @@ use super::{info::driver, inst_list, target};
 use crate::{
     args::Files,
     cdi::{self, Spec, Surroundings},
-    client::errno,
     container,
     error::{Failure, Problem},
     host::{Host, PathError},
@@ -146,21 +145,10 @@ pub(crate) fn spec(
     Ok((cdi::make(&tenants, &gpus, &around), warnings))
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Problem + use<> {
-    let path = path.to_owned();
-    move |e| {
-        Problem::from(PathError {
-            action,
-            path,
-            errno: errno(&e),
-        })
-    }
-}
-
 /// Writes a file that others may read at any time: it appears whole or not at all.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), Problem> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), PathError> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(failed("making the folder", folder))?;
+        fs::create_dir_all(folder).map_err(PathError::on("making the folder", folder))?;
     }
     // Engines read what ends in .json or .yaml, and nothing else.
     let fresh = path.with_extension(format!("{}.new", std::process::id()));
@@ -173,13 +161,13 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Problem> {
     written.map_err(|e| {
         // The failure to report is the other one.
         let _ = fs::remove_file(&fresh);
-        failed("writing", path)(e)
+        PathError::on("writing", path)(e)
     })
 }
 
-fn remove(path: &Path) -> Result<(), Problem> {
+fn remove(path: &Path) -> Result<(), PathError> {
     match fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(failed("removing", path)(e)),
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
         _ => Ok(()),
     }
 }

@@ -11,7 +11,6 @@ use super::{
 use crate::{
     args::policy,
     capabilities::Capabilities,
-    client::errno,
     control::Control,
     error::{Facts, Failure, Problem},
     hook::journal,
@@ -138,11 +137,7 @@ impl Verb for InstRestore {
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let path = host.path(&self.path);
-        let text = fs::read_to_string(&path).map_err(|e| PathError {
-            action: "reading",
-            path: self.path.clone(),
-            errno: errno(&e),
-        })?;
+        let text = fs::read_to_string(&path).map_err(PathError::on("reading", &self.path))?;
         let saved: SavedFile = toml::from_str(&text).map_err(|e| Problem::BadFile {
             why: e.to_string().trim_end().replace('\n', " "),
         })?;

@@ -2,7 +2,6 @@
 //! `man`: manual pages, made from the same grammar as `--help`.
 
 use crate::{
-    client::errno,
     error::Problem,
     hook,
     host::{Host, PathError},
@@ -63,17 +62,10 @@ impl Man {
 }
 
 fn write(folder: &Path, pages: &[ManPage]) -> Result<(), Problem> {
-    let failed = |action, path: &Path, e: &std::io::Error| {
-        Problem::from(PathError {
-            action,
-            path: path.to_owned(),
-            errno: errno(e),
-        })
-    };
-    fs::create_dir_all(folder).map_err(|e| failed("making the folder", folder, &e))?;
+    fs::create_dir_all(folder).map_err(PathError::on("making the folder", folder))?;
     for page in pages {
         let path = folder.join(&page.file);
-        fs::write(&path, &page.text).map_err(|e| failed("writing", &path, &e))?;
+        fs::write(&path, &page.text).map_err(PathError::on("writing", &path))?;
     }
     Ok(())
 }

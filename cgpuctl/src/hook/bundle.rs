@@ -2,7 +2,7 @@
 //! The input of a hook from its runtime: the container's state on stdin, and its configuration in
 //! the bundle (runtime-spec: `runtime.md`, `config.md`). Only what is needed of it.
 
-use crate::{client::errno, host::PathError};
+use crate::{error::Problem, host::PathError};
 use serde::Deserialize;
 use std::{fs, io::Read, path::PathBuf};
 
@@ -86,16 +86,9 @@ impl ContainerState {
     /// Reads the configuration.
     pub(super) fn config(&self) -> Result<Config, String> {
         let path = self.bundle.join("config.json");
-        let bytes = fs::read(&path).map_err(|e| {
-            let action = "reading";
-            let errno = errno(&e);
-            let error = PathError {
-                action,
-                path: path.clone(),
-                errno,
-            };
-            crate::error::Problem::Path(error).to_string()
-        })?;
+        let bytes = fs::read(&path)
+            .map_err(PathError::on("reading", &path))
+            .map_err(|error| Problem::Path(error).to_string())?;
         serde_json::from_slice(&bytes)
             .map_err(|e| format!("{} is not a container's configuration: {e}", path.display()))
     }

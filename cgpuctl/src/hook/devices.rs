@@ -119,24 +119,21 @@ fn group_of(text: &str) -> Option<Group> {
 /// Lets the control group of a process open these devices.
 pub(super) fn allow(pid: i32, devices: &[HostNode]) -> Result<(), PathError> {
     let place = PathBuf::from(format!("/proc/{pid}/cgroup"));
-    let failed = |action, path: &Path, errno| PathError {
-        action,
-        path: path.to_owned(),
-        errno,
-    };
-    let text = fs::read_to_string(&place).map_err(|e| failed("reading", &place, errno(&e)))?;
+    let text = fs::read_to_string(&place).map_err(PathError::on("reading", &place))?;
     match group_of(&text) {
         Some(Group::V1(group)) => {
             let file = Path::new(ROOT).join(group).join("devices.allow");
             for device in devices {
                 let rule = format!("c {}:{} rw", device.major, device.minor);
-                fs::write(&file, rule).map_err(|e| failed("writing", &file, errno(&e)))?;
+                fs::write(&file, rule).map_err(PathError::on("writing", &file))?;
             }
             Ok(())
         }
         Some(Group::V2(group)) => allow_v2(&group, devices)
-            .map_err(|(path, errno)| failed("changing the device program of", &path, errno)),
-        None => Err(failed("finding a control group in", &place, Errno::ENOENT)),
+            .map_err(|(path, errno)| PathError::on("changing the device program of", &path)(errno)),
+        None => Err(PathError::on("finding a control group in", &place)(
+            Errno::ENOENT,
+        )),
     }
 }
 

@@ -3,7 +3,7 @@
 //! instance is made and removed after it is gone. So an instance whose container ended without its
 //! hook, or whose hook ended half-way, is found by the next one.
 
-use crate::{client::errno, host::PathError};
+use crate::host::PathError;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -41,20 +41,15 @@ pub(super) struct Journal {
 impl Journal {
     /// Opens it, waiting for other hooks.
     pub(super) fn open(folder: &Path) -> Result<Self, PathError> {
-        let failed = |action, errno| PathError {
-            action,
-            path: folder.to_owned(),
-            errno,
-        };
         loop {
             DirBuilder::new()
                 .mode(0o700)
                 .recursive(true)
                 .create(folder)
-                .map_err(|e| failed("making the folder", errno(&e)))?;
-            let file = File::open(folder).map_err(|e| failed("opening", errno(&e)))?;
+                .map_err(PathError::on("making the folder", folder))?;
+            let file = File::open(folder).map_err(PathError::on("opening", folder))?;
             let lock = Flock::lock(file, FlockArg::LockExclusive)
-                .map_err(|(_, errno)| failed("locking", errno))?;
+                .map_err(|(_, errno)| PathError::on("locking", folder)(errno))?;
             // The one before us may have removed the folder that we were waiting at.
             if lock
                 .metadata()
@@ -80,22 +75,14 @@ impl Journal {
         let text = serde_json::to_vec(entry).unwrap_or_default();
         let fresh = path.with_extension("new");
         let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path));
-        written.map_err(|e| PathError {
-            action: "writing",
-            path,
-            errno: errno(&e),
-        })
+        written.map_err(PathError::on("writing", &path))
     }
 
     /// Strikes a container's entry.
     pub(super) fn strike(&self, container: &str) -> Result<(), PathError> {
         let path = self.file(container);
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError {
-                action: "removing",
-                path,
-                errno: errno(&e),
-            }),
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", &path)(e)),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,6 @@
 //! and links cannot lead out.
 
 use crate::host::PathError;
-use nix::errno::Errno;
 use rustix::{
     fs::{mkdirat, openat2, Mode, OFlags, ResolveFlags, CWD},
     mount::{
@@ -24,32 +23,20 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-fn failed(
-    action: &'static str,
-    path: &Path,
-) -> impl FnOnce(rustix::io::Errno) -> PathError + use<> {
-    let path = path.to_owned();
-    move |e| PathError {
-        action,
-        path,
-        errno: Errno::from_raw(e.raw_os_error()),
-    }
-}
-
 /// A mount that is nowhere yet.
 pub(super) struct Loose(OwnedFd);
 
 /// A file of the host, with the flags of the mount it is on.
 pub(super) fn loose(source: &Path) -> Result<Loose, PathError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, source, flags).map_err(failed("taking", source))?;
+    let tree = open_tree(CWD, source, flags).map_err(PathError::on("taking", source))?;
     Ok(Loose(tree))
 }
 
 /// A file system in memory with these files (path and text), which nobody can change.
 pub(super) fn filled(files: &[(PathBuf, Vec<u8>)]) -> Result<Loose, PathError> {
     let name = Path::new("tmpfs");
-    let wrap = || failed("making a file system of the kind", name);
+    let wrap = || PathError::on("making a file system of the kind", name);
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(wrap())?;
     fsconfig_set_string(&context, "mode", "0555").map_err(wrap())?;
     fsconfig_create(&context).map_err(wrap())?;
@@ -59,12 +46,9 @@ pub(super) fn filled(files: &[(PathBuf, Vec<u8>)]) -> Result<Loose, PathError> {
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(wrap())?;
     let inside = Root(mount);
     for (path, text) in files {
-        let mut file = File::from(inside.make(path, Kind::File, 0o444)?);
-        file.write_all(text).map_err(|e| PathError {
-            action: "filling",
-            path: path.clone(),
-            errno: crate::client::errno(&e),
-        })?;
+        let mut file = File::from(inside.make(path, 0o444)?);
+        file.write_all(text)
+            .map_err(PathError::on("filling", path))?;
     }
     let Root(mount) = inside;
     let picked = fspick(
@@ -94,7 +78,8 @@ impl Root {
     /// Opens it, in the mount namespace that this process is in.
     pub(super) fn open(path: &Path) -> Result<Self, PathError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("opening", path))?;
+        let root =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(PathError::on("opening", path))?;
         Ok(Self(root))
     }
 
@@ -108,17 +93,17 @@ impl Root {
         let target = match kind {
             Kind::File => {
                 if !self.has(path) {
-                    self.make(path, kind, 0o644)?;
+                    self.make(path, 0o644)?;
                 }
                 self.find(path, OFlags::PATH)
             }
             Kind::Folder => self.find(path, OFlags::PATH | OFlags::DIRECTORY),
         };
-        let target = target.map_err(failed("finding in the container", path))?;
+        let target = target.map_err(PathError::on("finding in the container", path))?;
         let flags =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&mount.0, "", &target, "", flags)
-            .map_err(failed("mounting in the container at", path))
+            .map_err(PathError::on("mounting in the container at", path))
     }
 
     fn find(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -132,8 +117,8 @@ impl Root {
     }
 
     /// Makes a file and the folders above it.
-    fn make(&self, path: &Path, kind: Kind, mode: u32) -> Result<OwnedFd, PathError> {
-        let wrap = || failed("making in the container", path);
+    fn make(&self, path: &Path, mode: u32) -> Result<OwnedFd, PathError> {
+        let wrap = || PathError::on("making in the container", path);
         let mut above = PathBuf::from("/");
         let mut folder = self
             .find(&above, OFlags::PATH | OFlags::DIRECTORY)
@@ -155,7 +140,6 @@ impl Root {
             };
         }
         let name = path.file_name().unwrap_or_default();
-        debug_assert!(kind == Kind::File);
         openat2(
             &folder,
             name,
