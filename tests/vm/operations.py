@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""operations.py: the commands of README's chapter "Operate" that engine-session.sh runs, a line
-each. A command that another test runs must be in that test; one that none runs is an error."""
+"""operations.py: the commands in README's `sh` blocks that engine-session.sh runs, a line each. A
+command that another test runs must be in that test; one that none runs is an error."""
 
 import re
 import sys
@@ -10,6 +10,7 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parents[2]
 # How a command begins, the test that runs it, and how it is written there.
 ELSEWHERE = (
+    ("make demo", "tests/floors.py", '"tests/vm/demo.sh"'),
     ("./install.sh --dry-run", "tests/vm/install-test.sh", "/files/install.sh --dry-run"),
     ("./install.sh", "tests/vm/package-test.sh", "/tree/install.sh"),
     ("./uninstall.sh", "tests/vm/install-test.sh", "\n/files/uninstall.sh >"),
@@ -17,18 +18,15 @@ ELSEWHERE = (
     ("dpkg --install", "tests/vm/package-test.sh", "dpkg --install"),
     ("dpkg --remove", "tests/vm/package-test.sh", "dpkg --remove cgpu"),
     ("cgpuctl unload", "tests/vm/load-order.sh", "cgpuctl unload"),
+    ("docker run", "tests/vm/engine-docker.sh", "--device cgpu.io/gpu=train"),
 )
 HERE = ("cgpuctl ", "podman ", "cat /proc/cgpu_km/")
 
 
 def main():
     text = (TREE / "README.md").read_text()
-    chapter = re.search(r"^## Operate\n(.*?)^## ", text, re.S | re.M).group(1)
-    commands = [
-        line
-        for block in re.findall(r"^```\n(.*?)^```", chapter, re.S | re.M)
-        for line in block.splitlines()
-    ]
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)
+    commands = [line for block in blocks for line in block.splitlines()]
     if len(commands) < 20:
         sys.exit(f"operations.py: only {len(commands)} commands found in README.md")
     for command in commands:
