@@ -6,7 +6,7 @@
 //! page that the driver puts in there would stay, if the gate is shut before the kernel has entered
 //! the mapping, for as long as the program keeps the task from going on. So pages would have to be
 //! taken out again each time, and the first store of a program that is alone would fault, which
-//! both cost more than all else here (docs/performance.md).
+//! both cost more than all else here (docs/design/call-path.md).
 //!
 //! These files have `mmap_prepare` instead, which is asked before there is a mapping, and the
 //! mapping has the operation `mapped`, which the kernel calls when it has entered it and nobody
