@@ -32,20 +32,11 @@ key=$({
 	grep -E '^gcc-14 ' "$base/../versions"
 	cd "$source" && files | xargs -0 sha256sum
 } | sha256sum | cut -c1-12)
-final=$CGPU_CACHE/driver-modules-$key
-if [ -e "$final/ready" ]; then
+if kept "driver-modules-$key" "the real driver"; then
 	echo "$final"
 	exit 0
 fi
-need_root
-lock "$CGPU_CACHE/driver-modules-$key.lock" "the real driver"
-if [ -e "$final/ready" ]; then
-	echo "$final"
-	exit 0
-fi
-work=$CGPU_CACHE/driver-modules-$key.tmp
-rm -rf "$work"
-mkdir -p "$work/tree" "$work/compat"
+mkdir "$work/tree" "$work/compat"
 (cd "$source" && files | xargs -0 cp --parents -t "$work/tree")
 cp "$here/linux-compat.h" "$work/compat/"
 modules=$work/tree
@@ -78,7 +69,6 @@ for module in nvidia nvidia-uvm; do
 done
 rm -rf "$work/tree" "$work/compat"
 echo "$release" >"$work/release"
-mv "$work" "$final"
-touch "$final/ready"
+keep
 step "ready: driver $release"
 echo "$final"

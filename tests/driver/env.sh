@@ -24,20 +24,10 @@ key=$({
 	hash_of_scripts "$0"
 	basename "$(dirname "$base")"
 } | sha256sum | cut -c1-12)
-final=$CGPU_CACHE/driver-$key
-if [ -e "$final/ready" ]; then
+if kept "driver-$key" "the folder with the real driver"; then
 	echo "$final/root"
 	exit 0
 fi
-need_root
-lock "$CGPU_CACHE/driver-$key.lock" "the folder with the real driver"
-if [ -e "$final/ready" ]; then
-	echo "$final/root"
-	exit 0
-fi
-work=$CGPU_CACHE/driver-$key.tmp
-rm -rf "$work"
-mkdir -p "$work"
 
 step "QEMU with vfio-user, NVIDIA's driver and libraries (about 30 s)"
 link_folder "$base" "$work/root"
@@ -113,7 +103,6 @@ echo "$release" >"$work/release"
 	cat "$work/got"
 	in_root "$root" -- dpkg-query -W -f '${Package} ${Version}\n' qemu-system-x86
 } >"$work/versions"
-mv "$work" "$final"
-touch "$final/ready"
+keep
 step "ready: driver $release, $(tail -n 1 "$final/versions")"
 echo "$final/root"

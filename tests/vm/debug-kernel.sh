@@ -17,20 +17,11 @@ key=$({
 	hash_of_scripts "$0" "$here/debug-base.config" "$here/debug-checks.config"
 	echo "$version $(grep -E '^(rustc|bindgen|gcc-14) ' "$root/../versions")"
 } | sha256sum | cut -c1-12)
-final=$CGPU_CACHE/debug-$key
-if [ -e "$final/ready" ]; then
+if kept "debug-$key" "the debug kernel"; then
 	echo "$final"
 	exit 0
 fi
-need_root
-lock "$CGPU_CACHE/debug-$key.lock" "the debug kernel"
-if [ -e "$final/ready" ]; then
-	echo "$final"
-	exit 0
-fi
-work=$CGPU_CACHE/debug-$key.tmp
-rm -rf "$work"
-mkdir -p "$work/ksrc" "$work/out" "$work/debs"
+mkdir "$work/ksrc" "$work/out" "$work/debs"
 
 if [ ! -x "$root/usr/bin/$COMPILER" ]; then
 	step "$COMPILER"
@@ -83,7 +74,6 @@ cp "$work/out/arch/x86/boot/bzImage" "$work/vmlinuz"
 find "$work/ksrc/drivers" "$work/ksrc/fs" "$work/ksrc/net" "$work/ksrc/sound" -name '*.c' -delete
 find "$work/out" -name '*.o' -not -path '*/scripts/*' -not -path '*/tools/*' -delete
 rm -f "$work"/out/vmlinux "$work"/out/vmlinux.a "$work"/out/.tmp_vmlinux*
-mv "$work" "$final"
-touch "$final/ready"
+keep
 step "ready: debug kernel $version"
 echo "$final"

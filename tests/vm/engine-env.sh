@@ -18,20 +18,10 @@ key=$({
 	hash_of_scripts "$0"
 	basename "$(dirname "$base")"
 } | sha256sum | cut -c1-12)
-final=$CGPU_CACHE/engine-$key
-if [ -e "$final/ready" ]; then
+if kept "engine-$key" "the folder with podman"; then
 	echo "$final/root"
 	exit 0
 fi
-need_root
-lock "$CGPU_CACHE/engine-$key.lock" "the folder with podman"
-if [ -e "$final/ready" ]; then
-	echo "$final/root"
-	exit 0
-fi
-work=$CGPU_CACHE/engine-$key.tmp
-rm -rf "$work"
-mkdir -p "$work"
 
 step "podman, docker, udev, DKMS and cargo (about 60 s)"
 link_folder "$base" "$work/root"
@@ -44,7 +34,6 @@ log "$work/apt.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive \
 	apt-get install -y --no-install-recommends "${PACKAGES[@]}"
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/apt/*.bin "$root"/var/lib/apt/lists/*
 in_root "$root" -- dpkg-query -W -f '${Package} ${Version}\n' >"$work/versions"
-mv "$work" "$final"
-touch "$final/ready"
+keep
 step "ready: $(grep -E '^(podman|crun|docker.io|containerd) ' "$final/versions" | tr '\n' ' ')"
 echo "$final/root"

@@ -73,6 +73,27 @@ lock() {
 	fi
 }
 
+# kept NAME WHAT: whether the folder NAME of the cache is ready; `final` is its path. If it is not,
+# this script holds its lock from now on, and `work` is an empty folder in which it is made. WHAT is
+# said to whoever waits. `keep` then puts it in its place.
+kept() {
+	final=$CGPU_CACHE/$1
+	[ ! -e "$final/ready" ] || return 0
+	need_root
+	lock "$final.lock" "$2"
+	# Somebody else may have made it meanwhile.
+	[ ! -e "$final/ready" ] || return 0
+	work=$final.tmp
+	rm -rf "$work"
+	mkdir -p "$work"
+	return 1
+}
+
+keep() {
+	mv "$work" "$final"
+	touch "$final/ready"
+}
+
 # log FILE COMMAND...: runs it with its output in a file, and shows the end of that if it fails.
 log() {
 	local file=$1 rc=0
