@@ -5,7 +5,7 @@
 //! allocation can fail. The root of the module puts the kernel's vectors behind [`Vector`]
 //! (`os_interface/vector.rs`), the root of the library the host's (`vector_host.rs`).
 
-use crate::vector::Vector;
+use crate::vector::{self, Vector};
 use core::ops::{Deref, DerefMut};
 
 #[cfg(test)]
@@ -28,12 +28,12 @@ impl<T> List<T> {
     /// Appends `value`, growing by a constant factor where needed.
     pub fn push(&mut self, value: T) -> Result<(), Exhausted> {
         self.reserve(1)?;
-        self.0.push_reserved(value).ok_or(Exhausted)
+        vector::push_reserved(&mut self.0, value).ok_or(Exhausted)
     }
 
     /// Makes room for `additional` more values, so that as many [`List::push`] cannot fail.
     pub fn reserve(&mut self, additional: usize) -> Result<(), Exhausted> {
-        self.0.reserve(additional).ok_or(Exhausted)
+        vector::reserve(&mut self.0, additional).ok_or(Exhausted)
     }
 
     /// Takes the last value away.
@@ -60,14 +60,14 @@ impl<T> List<T> {
 impl<T: Clone> List<T> {
     /// A list of `len` times `value`.
     pub fn filled(len: usize, value: T) -> Result<Self, Exhausted> {
-        Vector::filled(len, value).map(Self).ok_or(Exhausted)
+        vector::filled(len, value).map(Self).ok_or(Exhausted)
     }
 }
 
 impl List<u8> {
     /// A list of `len` zeros.
     pub fn zeros(len: usize) -> Result<Self, Exhausted> {
-        Vector::zeros(len).map(Self).ok_or(Exhausted)
+        vector::zeros(len).map(Self).ok_or(Exhausted)
     }
 }
 
@@ -80,12 +80,12 @@ impl<T> Default for List<T> {
 impl<T> Deref for List<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        self.0.as_slice()
+        &self.0
     }
 }
 
 impl<T> DerefMut for List<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.0.as_mut_slice()
+        &mut self.0
     }
 }

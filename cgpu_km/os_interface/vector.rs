@@ -5,13 +5,16 @@
 //! table of 100,000 objects needs no run of free pages. All of it is charged to the memory cgroup
 //! of the task that makes the vector grow, which is the container's.
 
-use core::mem::ManuallyDrop;
+use core::{
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+};
 use kernel::{
     alloc::KVVec,
     prelude::{__GFP_ZERO, GFP_KERNEL_ACCOUNT},
 };
 
-/// A vector. What allocates gives `None` where there is no memory.
+/// A vector of the kernel's.
 #[derive(Debug)]
 pub(crate) struct Vector<T>(ManuallyDrop<KVVec<T>>);
 
@@ -30,54 +33,43 @@ impl<T> Vector<T> {
     pub(crate) const fn new() -> Self {
         Self(ManuallyDrop::new(KVVec::new()))
     }
+}
 
-    /// Makes room for `additional` more values.
-    pub(crate) fn reserve(&mut self, additional: usize) -> Option<()> {
-        self.0.reserve(additional, GFP_KERNEL_ACCOUNT).ok()
-    }
-
-    /// Appends a value, for which there is room.
-    pub(crate) fn push_reserved(&mut self, value: T) -> Option<()> {
-        self.0.push_within_capacity(value).ok()
-    }
-
-    /// Takes the last value away.
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        self.0.pop()
-    }
-
-    /// Drops what lies beyond the first `len` values.
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.0.truncate(len);
-    }
-
-    /// All values.
-    pub(crate) fn as_slice(&self) -> &[T] {
+impl<T> Deref for Vector<T> {
+    type Target = KVVec<T>;
+    fn deref(&self) -> &KVVec<T> {
         &self.0
     }
+}
 
-    /// All values.
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+impl<T> DerefMut for Vector<T> {
+    fn deref_mut(&mut self) -> &mut KVVec<T> {
         &mut self.0
     }
 }
 
-impl<T: Clone> Vector<T> {
-    /// `len` times `value`.
-    pub(crate) fn filled(len: usize, value: T) -> Option<Self> {
-        let values = KVVec::from_elem(value, len, GFP_KERNEL_ACCOUNT).ok()?;
-        Some(Self(ManuallyDrop::new(values)))
-    }
+/// Makes room for `additional` more values; `None` if there is no memory.
+pub(crate) fn reserve<T>(vector: &mut Vector<T>, additional: usize) -> Option<()> {
+    vector.reserve(additional, GFP_KERNEL_ACCOUNT).ok()
 }
 
-impl Vector<u8> {
-    /// `len` zeros.
-    pub(crate) fn zeros(len: usize) -> Option<Self> {
-        // The allocator knows how to fill it, and may have done so anyway.
-        let flags = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
-        let mut bytes = KVVec::with_capacity(len, flags).ok()?;
-        // SAFETY: There is room for as many, all of which were set to 0.
-        unsafe { bytes.inc_len(len) };
-        Some(Self(ManuallyDrop::new(bytes)))
-    }
+/// Appends a value, for which there is room.
+pub(crate) fn push_reserved<T>(vector: &mut Vector<T>, value: T) -> Option<()> {
+    vector.push_within_capacity(value).ok()
+}
+
+/// `len` times `value`; `None` if there is no memory.
+pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Option<Vector<T>> {
+    let values = KVVec::from_elem(value, len, GFP_KERNEL_ACCOUNT).ok()?;
+    Some(Vector(ManuallyDrop::new(values)))
+}
+
+/// `len` zeros; `None` if there is no memory.
+pub(crate) fn zeros(len: usize) -> Option<Vector<u8>> {
+    // The allocator knows how to fill it, and may have done so anyway.
+    let flags = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
+    let mut bytes = KVVec::with_capacity(len, flags).ok()?;
+    // SAFETY: There is room for as many, all of which were set to 0.
+    unsafe { bytes.inc_len(len) };
+    Some(Vector(ManuallyDrop::new(bytes)))
 }

@@ -26,10 +26,6 @@ COLUMNS = 100
 # Tabs in C and in makefiles are as wide as the kernel's style says; in scripts half as much.
 TAB = 8
 SCRIPT_TAB = 4
-# Types that are defined twice on purpose: the files, and why.
-TWINS = {
-    frozenset(("cgpu_km/os_interface/vector.rs", "cgpu_km/vector_host.rs")): "kernel or host",
-}
 
 
 def is_test(path):
@@ -229,9 +225,6 @@ def types(sources):
                 if not braces.depth(found.start()):
                     defined[found.group(2)].setdefault(file, sources.line(file, found.start()))
         for name, places in sorted(defined.items()):
-            for twins in TWINS:
-                if twins <= set(places):
-                    places = {f: l for f, l in places.items() if f != max(twins)}
             if len(places) < 2:
                 continue
             for file, line in sorted(places.items()):
