@@ -245,10 +245,12 @@ fn mapped<'a>(
     let entered =
         tenant.with_accounting(|accounting| accounting.map_managed(file.id(), base, length));
     // What UVM's own mmap gives where there is no memory.
-    match entered.map_err(|_| ENOMEM)? {
-        true => Ok(Shown::Later),
-        false => Ok(Shown::AsMade),
-    }
+    let is_shown_later = entered.map_err(|_| ENOMEM)?;
+    Ok(if is_shown_later {
+        Shown::Later
+    } else {
+        Shown::AsMade
+    })
 }
 
 /// Before the program gets the address of a mapping that [`mapped`] said this of.

@@ -555,9 +555,10 @@ impl Admin {
 
     /// Takes the driver's kernel interface from the conductor of a GPU without instances.
     fn part(&self, gpu: &Arc<HostGpu>) -> Option<Arc<KernelClient>> {
-        match self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
-            true => None,
-            false => gpu.conductor().release(),
+        if self.instances().any(|i| Arc::ptr_eq(i.gpu(), gpu)) {
+            None
+        } else {
+            gpu.conductor().release()
         }
     }
 

@@ -56,17 +56,15 @@ pub(super) fn run(registry: &Registry, cmd: u32, at: UserAddr) -> Result<(), Fai
 /// The change of a GPU's rules that is wished for, all of it or nothing.
 fn rules(wish: uapi::GpuSetCompute) -> Result<impl FnOnce(&mut Rules), Failure> {
     let named = move |bit| wish.set & bit != 0;
-    let policy = match named(set::POLICY) {
-        true => Some(Policy::from_number(wish.policy).ok_or(Cause::UnknownPolicy)?),
-        false => None,
-    };
-    let period = match named(set::PERIOD) {
-        true => Some(Period::from_number(wish.period).ok_or(Cause::UnknownPolicy)?),
-        false => None,
-    };
+    let policy = named(set::POLICY).then(|| Policy::from_number(wish.policy));
+    let period = named(set::PERIOD).then(|| Period::from_number(wish.period));
+    // Named, but not known.
+    if policy == Some(None) || period == Some(None) {
+        return Err(Cause::UnknownPolicy.into());
+    }
     Ok(move |rules: &mut Rules| {
-        rules.policy = policy.unwrap_or(rules.policy);
-        rules.period = period.unwrap_or(rules.period);
+        rules.policy = policy.flatten().unwrap_or(rules.policy);
+        rules.period = period.flatten().unwrap_or(rules.period);
         if named(set::MAX_INSTANCES) {
             rules.max_instances = wish.max_instances;
         }

@@ -38,9 +38,10 @@ impl Capabilities {
 
     /// The sets with these bits; `None` where there is no bit, or one that is no set.
     pub const fn from_bits(bits: u32) -> Option<Self> {
-        match bits != 0 && bits & !capability::ALL == 0 {
-            true => Some(Self(bits)),
-            false => None,
+        if bits != 0 && bits & !capability::ALL == 0 {
+            Some(Self(bits))
+        } else {
+            None
         }
     }
 

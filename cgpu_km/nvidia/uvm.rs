@@ -84,9 +84,12 @@ pub struct UvmEntry {
 impl UvmEntry {
     /// The same for parameters that lack `len` bytes at `at`.
     pub fn without(&self, at: usize, len: usize) -> Self {
-        let moved = |field: Field<u32>| match field.offset() < at {
-            true => field,
-            false => Field::at(field.offset().saturating_sub(len)),
+        let moved = |field: Field<u32>| {
+            if field.offset() < at {
+                field
+            } else {
+                Field::at(field.offset().saturating_sub(len))
+            }
         };
         Self {
             status: moved(self.status),

@@ -359,9 +359,10 @@ impl Tenant {
         let share = state.shares.get(place).ok_or(Cause::NoSuchInstance)?;
         let gpu = share.gpu.id();
         let is_last = state.shares.len() == 1;
-        let files = match is_last {
-            true => share.door.files | state.control.files | state.uvm.files,
-            false => share.door.files,
+        let files = if is_last {
+            share.door.files | state.control.files | state.uvm.files
+        } else {
+            share.door.files
         };
         // What a call in flight is making counts as well.
         let is_busy = files != 0 || !state.accounting.is_share_idle(gpu);

@@ -428,9 +428,10 @@ impl KernelClient {
         nvos64::H_CLASS.set(&mut argument.0, class);
         // CAST: an address of the kernel's, of 64 bits.
         nvos64::P_ALLOC_PARMS.set(&mut argument.0, address as u64);
-        let (size, status) = match self.has_long_alloc {
-            true => (nvos64::SIZE, nvos64::STATUS),
-            false => (nvos21::SIZE, nvos21::STATUS),
+        let (size, status) = if self.has_long_alloc {
+            (nvos64::SIZE, nvos64::STATUS)
+        } else {
+            (nvos21::SIZE, nvos21::STATUS)
         };
         let bytes = argument.0.get_mut(..size).ok_or(Missing::Memory)?;
         // SAFETY: The parameters are null or larger than those of the classes above, and live until

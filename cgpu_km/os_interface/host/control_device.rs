@@ -200,9 +200,10 @@ impl<C: Control> ControlDevice<C> {
         let changes = this.control.changes();
         // SAFETY: The arguments are those of this `poll`.
         unsafe { changes.wait(file, table) };
-        match changes.count() == opened.seen.load(Relaxed) {
-            true => 0,
-            false => bindings::POLLIN | bindings::POLLRDNORM | bindings::POLLPRI,
+        if changes.count() == opened.seen.load(Relaxed) {
+            0
+        } else {
+            bindings::POLLIN | bindings::POLLRDNORM | bindings::POLLPRI
         }
     }
 

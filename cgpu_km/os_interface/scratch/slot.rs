@@ -74,9 +74,10 @@ impl ScratchSlot {
         let rest = live.checked_shr(live.trailing_zeros()).unwrap_or(0);
         // CAST: at most 64.
         let pages = first..first + rest.trailing_ones() as usize;
-        match pages.contains(&number) {
-            true => pages,
-            false => number..number + 1,
+        if pages.contains(&number) {
+            pages
+        } else {
+            number..number + 1
         }
     }
 

@@ -287,9 +287,10 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     };
     slot.maps(1 << index);
     // Read-only until the owner writes: any other task's write finds no way in, then.
-    let access = match writes {
-        true => bindings::VM_READ | bindings::VM_WRITE,
-        false => bindings::VM_READ,
+    let access = if writes {
+        bindings::VM_READ | bindings::VM_WRITE
+    } else {
+        bindings::VM_READ
     };
     let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
     // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long

@@ -232,9 +232,10 @@ impl Storm {
             (_, Some(file)) => {
                 let of = &world.files[&file];
                 let (tenant, uvm) = (of.tenant, of.uvm);
-                let mut request = match uvm {
-                    true => world.uvm(tenant, file, &mut rng),
-                    false => world.escape(file, &mut rng),
+                let mut request = if uvm {
+                    world.uvm(tenant, file, &mut rng)
+                } else {
+                    world.escape(file, &mut rng)
                 };
                 if !uvm && rng.below(16) == 0 {
                     request = enveloped(request);

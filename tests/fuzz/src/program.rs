@@ -365,9 +365,10 @@ impl Call for Program<'_> {
                 recorded.told[offset..].copy_from_slice(from);
             }
         }
-        match BAD.contains(&to.0) || to.0 >> 63 != 0 {
-            true => Err(Errno::EFAULT),
-            false => Ok(()),
+        if BAD.contains(&to.0) || to.0 >> 63 != 0 {
+            Err(Errno::EFAULT)
+        } else {
+            Ok(())
         }
     }
 

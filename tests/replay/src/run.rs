@@ -272,9 +272,10 @@ fn told(refusal: &uapi::Refusal) -> RefusedCall {
     let sets = uapi::capability::NAMES.into_iter();
     let allowing = sets.filter(|(bit, _)| refusal.capabilities & bit != 0);
     RefusedCall {
-        call: match name.is_empty() {
-            true => format!("{:#x}", refusal.number),
-            false => name.to_owned(),
+        call: if name.is_empty() {
+            format!("{:#x}", refusal.number)
+        } else {
+            name.to_owned()
         },
         reason: refusal.reason,
         allowed_by: allowing.map(|(_, name)| name.to_owned()).collect(),

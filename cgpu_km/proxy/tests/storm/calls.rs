@@ -340,9 +340,10 @@ impl World {
         let range = RANGES[rng.index(RANGES.len())];
         let base = range + rng.below(RANGE / PIECE) * PIECE;
         let room = (range + RANGE - base) / PIECE;
-        let length = match whole {
-            true => PIECE,
-            false => (rng.below(room) + 1) * PIECE,
+        let length = if whole {
+            PIECE
+        } else {
+            (rng.below(room) + 1) * PIECE
         };
         match rng.below(32) {
             0..=4 => {

@@ -122,9 +122,10 @@ impl ChaosProgram {
     }
 
     fn file(&mut self) -> i32 {
-        match self.files.is_empty() {
-            true => -1,
-            false => self.dice.pick(&self.files),
+        if self.files.is_empty() {
+            -1
+        } else {
+            self.dice.pick(&self.files)
         }
     }
 

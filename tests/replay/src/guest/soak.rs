@@ -85,9 +85,10 @@ fn slabs(text: &str) -> Result<Slabs, String> {
         };
         *slabs.entry(name.to_owned()).or_default() += used * bytes;
     }
-    match slabs.is_empty() {
-        true => Err("no caches in slabinfo".into()),
-        false => Ok(slabs),
+    if slabs.is_empty() {
+        Err("no caches in slabinfo".into())
+    } else {
+        Ok(slabs)
     }
 }
 

@@ -98,9 +98,10 @@ fn controls(
     let client = &side.client;
     let each = timed(count, |_| {
         let done = client.control(rm::SUBDEVICE_HANDLE, cmd, &mut params);
-        match expected(&done) {
-            true => Ok(()),
-            false => Err(format!("{name} on {}: {done:?}", side.folder)),
+        if expected(&done) {
+            Ok(())
+        } else {
+            Err(format!("{name} on {}: {done:?}", side.folder))
         }
     })?;
     Ok(vec![(name, each)])

@@ -72,9 +72,10 @@ pub(super) fn suspend(instance: &Instance, suspended: bool) -> Verdict {
         &format!("{}/suspended", instance.name),
         if suspended { "1" } else { "0" },
     )?;
-    match suspended {
-        true => wait_shut(instance),
-        false => Ok(()),
+    if suspended {
+        wait_shut(instance)
+    } else {
+        Ok(())
     }
 }
 
