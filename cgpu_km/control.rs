@@ -44,32 +44,29 @@ impl Commands {
             }
             request::INSTANCE_GET => {
                 let mut get: uapi::InstanceGet = read(at)?;
-                let instance = self.0.find(&get.key.name, get.key.gpu_minor)?;
-                get.instance = instance_record(&instance);
+                get.instance = instance_record(&*self.find(&get.key)?);
                 Ok(write_record(at, &get)?)
             }
             request::INSTANCE_LIST => self.list_instances(at),
             request::INSTANCE_SET_MEMORY => {
                 let set: uapi::InstanceSetMemory = read(at)?;
-                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
-                let limit = set.memory_limit_bytes;
-                rebalance(instance.set_limit(limit, overcommit(set.flags))?);
+                let (limit, overcommit) = (set.memory_limit_bytes, overcommit(set.flags));
+                rebalance(self.find(&set.key)?.set_limit(limit, overcommit)?);
                 Ok(())
             }
             request::INSTANCE_SET_WEIGHT => {
                 let set: uapi::InstanceSetWeight = read(at)?;
-                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
-                instance.set_weight(set.weight)
+                self.find(&set.key)?.set_weight(set.weight)
             }
             request::INSTANCE_SET_MANAGED => {
                 let set: uapi::InstanceSetManaged = read(at)?;
-                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                let instance = self.find(&set.key)?;
                 rebalance(instance.set_managed_mode(managed_mode(set.managed_mode)?)?);
                 Ok(())
             }
             request::INSTANCE_SET_CAPABILITIES => {
                 let set: uapi::InstanceSetCapabilities = read(at)?;
-                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                let instance = self.find(&set.key)?;
                 instance.set_capabilities(capabilities(set.capabilities)?)
             }
             request::INSTANCE_REFUSALS => self.list_refusals(at),
@@ -79,6 +76,10 @@ impl Commands {
             | request::INSTANCE_COMPUTE => compute::run(&self.0, cmd, at),
             _ => Err(Cause::UnknownCommand.into()),
         }
+    }
+
+    fn find(&self, key: &uapi::InstanceKey) -> Result<Arc<TenantInstance>, Failure> {
+        self.0.find(&key.name, key.gpu_minor)
     }
 
     fn version(&self) -> uapi::Version {
@@ -127,7 +128,7 @@ impl Commands {
     fn list_refusals(&self, at: UserAddr) -> Result<(), Failure> {
         let mut refusals: uapi::InstanceRefusals = read(at)?;
         check_size::<uapi::Refusal>(&refusals.list)?;
-        let instance = self.0.find(&refusals.key.name, refusals.key.gpu_minor)?;
+        let instance = self.find(&refusals.key)?;
         let noted = instance.noted_calls()?;
         let tables = instance.tenant().tables();
         let mut records = KVVec::with_capacity(noted.records.len(), GFP_KERNEL)?;

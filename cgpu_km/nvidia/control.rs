@@ -30,30 +30,6 @@ pub enum Direction {
     InOut,
 }
 
-/// How many bytes lie behind a pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// `elem` bytes for each of the `u32` at `at` in the parameters; more than `max` of them are
-    /// refused.
-    Counted {
-        /// Where the count lies in the parameters.
-        at: usize,
-        /// Bytes of one element.
-        elem: usize,
-        /// Most elements: what the driver takes, or what fits [`LARGEST_PARAMS`] if that is less.
-        max: usize,
-    },
-    /// The same for the square of the `u32` at `at`: a table of pairs.
-    Squared {
-        /// Where the number lies in the parameters.
-        at: usize,
-        /// Bytes of one element.
-        elem: usize,
-        /// Most elements.
-        max: usize,
-    },
-}
-
 /// A pointer in a control's parameters, behind which the driver reads or writes. (It copies them as
 /// `embedded_param_copy.c` or the handlers of deprecated controls say.) A null pointer passes
 /// nothing.
@@ -61,8 +37,14 @@ pub enum Length {
 pub struct Pointer {
     /// Where the pointer (`u64`) lies in the parameters.
     pub at: usize,
-    /// Bytes behind it.
-    pub length: Length,
+    /// Where the number of elements behind it (`u32`) lies in the parameters.
+    pub count_at: usize,
+    /// There are as many elements as the square of that number: a table of pairs.
+    pub is_squared: bool,
+    /// Bytes of one element.
+    pub elem: usize,
+    /// Most elements: what the driver takes, or what fits [`LARGEST_PARAMS`] if that is less.
+    pub max: usize,
     /// Which way they go.
     pub direction: Direction,
 }
@@ -71,15 +53,11 @@ impl Pointer {
     /// How many bytes lie behind it; `None` where `params` is too short or names more elements than
     /// are allowed.
     pub fn bytes(&self, params: &[u8]) -> Option<usize> {
-        let count = |at| usize::try_from(Field::<u32>::at(at).get(params)?).ok();
-        let (count, elem, max) = match self.length {
-            Length::Counted { at, elem, max } => (count(at)?, elem, max),
-            Length::Squared { at, elem, max } => {
-                let side = count(at)?;
-                (side.checked_mul(side)?, elem, max)
-            }
-        };
-        (count <= max).then(|| count.checked_mul(elem))?
+        let number = Field::<u32>::at(self.count_at).get(params)?;
+        let number = usize::try_from(number).ok()?;
+        let factor = if self.is_squared { number } else { 1 };
+        let count = number.checked_mul(factor)?;
+        (count <= self.max).then(|| count.checked_mul(self.elem))?
     }
 }
 
@@ -205,38 +183,34 @@ pub(super) const fn entry(
     }
 }
 
+/// A pointer to as many elements as the parameters say at `count_at`.
 pub(super) const fn counted(
     at: usize,
-    count: usize,
+    count_at: usize,
     elem: usize,
     max: usize,
     direction: Direction,
 ) -> Pointer {
     Pointer {
         at,
-        length: Length::Counted {
-            at: count,
-            elem,
-            max,
-        },
+        count_at,
+        is_squared: false,
+        elem,
+        max,
         direction,
     }
 }
 
+/// The same for the square of what they say.
 pub(super) const fn squared(
     at: usize,
-    count: usize,
+    count_at: usize,
     elem: usize,
     max: usize,
     direction: Direction,
 ) -> Pointer {
     Pointer {
-        at,
-        length: Length::Squared {
-            at: count,
-            elem,
-            max,
-        },
-        direction,
+        is_squared: true,
+        ..counted(at, count_at, elem, max, direction)
     }
 }

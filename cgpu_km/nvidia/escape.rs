@@ -7,6 +7,8 @@ use super::{
     nvos::{self, *},
     wire::Field,
 };
+use Devices::{Both, Control, Gpu};
+use Verdict::{Forward, Inspect};
 
 /// On which of the devices the driver takes an escape (`NV_CTL_DEVICE_ONLY` and
 /// `NV_ACTUAL_DEVICE_ONLY` in nv.c and escape.c; elsewhere `EINVAL`).
@@ -43,12 +45,8 @@ pub enum Sizes {
 /// One escape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EscapeEntry {
-    /// Its number.
-    pub nr: u8,
     /// Which it is.
     pub escape: Escape,
-    /// NVIDIA's name.
-    pub name: &'static str,
     /// Sizes of its argument.
     pub sizes: Sizes,
     /// Where it is taken.
@@ -67,10 +65,45 @@ impl EscapeEntry {
             Sizes::Records(record) => size != 0 && size.checked_rem(record) == Some(0),
         }
     }
+
+    const fn only(self, capabilities: Capabilities) -> Self {
+        Self {
+            capabilities,
+            ..self
+        }
+    }
 }
 
+const fn entry(
+    escape: Escape,
+    sizes: &'static [usize],
+    devices: Devices,
+    verdict: Verdict,
+) -> EscapeEntry {
+    EscapeEntry {
+        escape,
+        sizes: Sizes::OneOf(sizes),
+        devices,
+        verdict,
+        capabilities: BASE,
+    }
+}
+
+const fn records(escape: Escape, record: usize) -> EscapeEntry {
+    EscapeEntry {
+        sizes: Sizes::Records(record),
+        ..entry(escape, &[], Devices::Control, Verdict::Inspect)
+    }
+}
+
+const fn refused(escape: Escape) -> EscapeEntry {
+    entry(escape, &[], Devices::Both, Verdict::Refuse)
+}
+
+/// Declares the escapes: number, NVIDIA's name, and what becomes of it.
 macro_rules! escapes {
-    ($($(#[$doc:meta])* $escape:ident = $nr:literal $name:literal;)*) => {
+    ($($(#[$doc:meta])* $escape:ident = $nr:literal $name:literal
+        $rule:ident($($argument:expr),*) $(.only($sets:expr))?;)*) => {
         /// An escape.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Escape {
@@ -103,7 +136,109 @@ macro_rules! escapes {
                 }
             }
         }
+
+        /// The escapes, by number: the same in all branches (535 has no
+        /// `NV_ESC_WAIT_OPEN_COMPLETE`, and says so itself). Why some are refused:
+        ///
+        /// * They reach beyond the tenant or the GPU's own side: registry, I2C, log, adapter
+        ///   status, interrupt register, NUMA onlining. Idling of anybody's channels is answered
+        ///   where graphics is allowed (Vulkan asks for it and does without).
+        /// * Displays alone use them: vblank callbacks, event data, binding of context DMA.
+        /// * They are superseded: allocation without parameters, export and import outside of
+        ///   controls.
+        ///
+        /// Memory that leaves by a dma-buf would leave the tenant too. The driver that imports it
+        /// keeps it alive where nobody is charged, and the exporting driver looks up the client
+        /// as the kernel, whoever asks. So the export is answered as on a GPU that has none.
+        pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
+            $($rule(Escape::$escape $(, $argument)*) $(.only($sets))?,)*
+        ];
     };
+}
+
+escapes! {
+    /// Memory of the host, by the older way.
+    RmAllocMemory = 0x27 "NV_ESC_RM_ALLOC_MEMORY" entry(&[nvos02::SIZE], Gpu, Inspect).only(WORK);
+    /// An object without parameters, by the older way.
+    RmAllocObject = 0x28 "NV_ESC_RM_ALLOC_OBJECT" refused();
+    /// Frees an object.
+    RmFree = 0x29 "NV_ESC_RM_FREE" entry(&[nvos00::SIZE], Control, Inspect);
+    /// A control of an object.
+    RmControl = 0x2a "NV_ESC_RM_CONTROL" entry(&[nvos54::SIZE], Control, Inspect);
+    /// A new object.
+    // Events go through either device; `RmIoctl()` in escape.c.
+    RmAlloc = 0x2b "NV_ESC_RM_ALLOC" entry(&[nvos21::SIZE, nvos64::SIZE], Both, Inspect);
+    /// A second object over the same thing.
+    RmDupObject = 0x34 "NV_ESC_RM_DUP_OBJECT" entry(&[nvos55::SIZE], Control, Inspect);
+    /// Lets others use an object.
+    RmShare = 0x35 "NV_ESC_RM_SHARE" entry(&[nvos57::SIZE], Control, Inspect);
+    /// The GPU's I2C busses.
+    RmI2cAccess = 0x39 "NV_ESC_RM_I2C_ACCESS" refused();
+    /// Waits until channels, of any client, are idle.
+    RmIdleChannels = 0x41 "NV_ESC_RM_IDLE_CHANNELS"
+        entry(&[nvos30::SIZE], Control, Inspect).only(GRAPHICS);
+    /// The older heap interface.
+    RmVidHeapControl = 0x4a "NV_ESC_RM_VID_HEAP_CONTROL"
+        entry(&[nvos32::SIZE], Control, Inspect).only(WORK);
+    /// Settings of the driver.
+    RmAccessRegistry = 0x4d "NV_ESC_RM_ACCESS_REGISTRY" refused();
+    /// Prepares a CPU mapping.
+    RmMapMemory = 0x4e "NV_ESC_RM_MAP_MEMORY" entry(&[nvos33::SIZE], Control, Inspect);
+    /// Ends one.
+    RmUnmapMemory = 0x4f "NV_ESC_RM_UNMAP_MEMORY" entry(&[nvos34::SIZE], Control, Inspect);
+    /// Reads an event's data.
+    RmGetEventData = 0x52 "NV_ESC_RM_GET_EVENT_DATA" refused();
+    /// A context for DMA.
+    RmAllocContextDma2 = 0x54 "NV_ESC_RM_ALLOC_CONTEXT_DMA2"
+        entry(&[nvos39::SIZE], Control, Inspect).only(GRAPHICS);
+    /// Display.
+    RmAddVblankCallback = 0x56 "NV_ESC_RM_ADD_VBLANK_CALLBACK" refused();
+    /// Maps an object for the GPU.
+    // Those of 580 on, and of 550 on, are longer: the driver takes its own alone (escape.c).
+    RmMapMemoryDma = 0x57 "NV_ESC_RM_MAP_MEMORY_DMA"
+        entry(&[56, 64], Control, Inspect).only(GRAPHICS.or(VIDEO));
+    /// Ends that.
+    RmUnmapMemoryDma = 0x58 "NV_ESC_RM_UNMAP_MEMORY_DMA"
+        entry(&[40, 48], Control, Inspect).only(GRAPHICS.or(VIDEO));
+    /// Binds a context for DMA.
+    RmBindContextDma = 0x59 "NV_ESC_RM_BIND_CONTEXT_DMA" refused();
+    /// Exports an object, by the older way.
+    RmExportObjectToFd = 0x5c "NV_ESC_RM_EXPORT_OBJECT_TO_FD" refused();
+    /// Imports it.
+    RmImportObjectFromFd = 0x5d "NV_ESC_RM_IMPORT_OBJECT_FROM_FD" refused();
+    /// Says where a mapping lies in the process.
+    RmUpdateDeviceMappingInfo = 0x5e "NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO"
+        entry(&[nvos56::SIZE], Control, Inspect);
+    /// The driver's log.
+    RmLocklessDiagnostic = 0x5f "NV_ESC_RM_LOCKLESS_DIAGNOSTIC" refused();
+    /// All GPUs of the host.
+    CardInfo = 200 "NV_ESC_CARD_INFO" records(card_info::SIZE);
+    /// Binds a GPU's file to a control file.
+    RegisterFd = 201 "NV_ESC_REGISTER_FD" entry(&[register_fd::SIZE], Both, Forward);
+    /// A key for events.
+    AllocOsEvent = 206 "NV_ESC_ALLOC_OS_EVENT" entry(&[os_event::SIZE], Both, Inspect);
+    /// Frees it.
+    FreeOsEvent = 207 "NV_ESC_FREE_OS_EVENT" entry(&[free_os_event::SIZE], Both, Inspect);
+    /// State of an adapter.
+    StatusCode = 209 "NV_ESC_STATUS_CODE" refused();
+    /// Compares versions, or asks for the driver's.
+    CheckVersionStr = 210 "NV_ESC_CHECK_VERSION_STR" entry(&[version::SIZE], Control, Forward);
+    /// Another escape in an envelope.
+    IoctlXferCmd = 211 "NV_ESC_IOCTL_XFER_CMD" entry(&[xfer::SIZE], Both, Inspect);
+    /// Opens GPUs without their files.
+    AttachGpusToFd = 212 "NV_ESC_ATTACH_GPUS_TO_FD" records(nvos::GPU_ID_SIZE);
+    /// Reads an interrupt register.
+    QueryDeviceIntr = 213 "NV_ESC_QUERY_DEVICE_INTR" refused();
+    /// Tells the driver the size of the host's memory blocks.
+    SysParams = 214 "NV_ESC_SYS_PARAMS" entry(&[sys_params::SIZE], Control, Forward);
+    /// GPU memory as a memory node.
+    NumaInfo = 215 "NV_ESC_NUMA_INFO" entry(&[numa_info::SIZE], Gpu, Forward);
+    /// Makes it one.
+    SetNumaStatus = 216 "NV_ESC_SET_NUMA_STATUS" refused();
+    /// Exports memory for other devices.
+    ExportToDmabufFd = 217 "NV_ESC_EXPORT_TO_DMABUF_FD" entry(&nvos::DMA_BUF_SIZES, Gpu, Inspect);
+    /// Waits until the open has come to its end.
+    WaitOpenComplete = 218 "NV_ESC_WAIT_OPEN_COMPLETE" entry(&[wait_open::SIZE], Both, Forward);
 }
 
 impl Escape {
@@ -135,180 +270,3 @@ impl Escape {
         })
     }
 }
-
-escapes! {
-    /// Memory of the host, by the older way.
-    RmAllocMemory = 0x27 "NV_ESC_RM_ALLOC_MEMORY";
-    /// An object without parameters, by the older way.
-    RmAllocObject = 0x28 "NV_ESC_RM_ALLOC_OBJECT";
-    /// Frees an object.
-    RmFree = 0x29 "NV_ESC_RM_FREE";
-    /// A control of an object.
-    RmControl = 0x2a "NV_ESC_RM_CONTROL";
-    /// A new object.
-    RmAlloc = 0x2b "NV_ESC_RM_ALLOC";
-    /// A second object over the same thing.
-    RmDupObject = 0x34 "NV_ESC_RM_DUP_OBJECT";
-    /// Lets others use an object.
-    RmShare = 0x35 "NV_ESC_RM_SHARE";
-    /// The GPU's I2C busses.
-    RmI2cAccess = 0x39 "NV_ESC_RM_I2C_ACCESS";
-    /// Waits until channels, of any client, are idle.
-    RmIdleChannels = 0x41 "NV_ESC_RM_IDLE_CHANNELS";
-    /// The older heap interface.
-    RmVidHeapControl = 0x4a "NV_ESC_RM_VID_HEAP_CONTROL";
-    /// Settings of the driver.
-    RmAccessRegistry = 0x4d "NV_ESC_RM_ACCESS_REGISTRY";
-    /// Prepares a CPU mapping.
-    RmMapMemory = 0x4e "NV_ESC_RM_MAP_MEMORY";
-    /// Ends one.
-    RmUnmapMemory = 0x4f "NV_ESC_RM_UNMAP_MEMORY";
-    /// Reads an event's data.
-    RmGetEventData = 0x52 "NV_ESC_RM_GET_EVENT_DATA";
-    /// A context for DMA.
-    RmAllocContextDma2 = 0x54 "NV_ESC_RM_ALLOC_CONTEXT_DMA2";
-    /// Display.
-    RmAddVblankCallback = 0x56 "NV_ESC_RM_ADD_VBLANK_CALLBACK";
-    /// Maps an object for the GPU.
-    RmMapMemoryDma = 0x57 "NV_ESC_RM_MAP_MEMORY_DMA";
-    /// Ends that.
-    RmUnmapMemoryDma = 0x58 "NV_ESC_RM_UNMAP_MEMORY_DMA";
-    /// Binds a context for DMA.
-    RmBindContextDma = 0x59 "NV_ESC_RM_BIND_CONTEXT_DMA";
-    /// Exports an object, by the older way.
-    RmExportObjectToFd = 0x5c "NV_ESC_RM_EXPORT_OBJECT_TO_FD";
-    /// Imports it.
-    RmImportObjectFromFd = 0x5d "NV_ESC_RM_IMPORT_OBJECT_FROM_FD";
-    /// Says where a mapping lies in the process.
-    RmUpdateDeviceMappingInfo = 0x5e "NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO";
-    /// The driver's log.
-    RmLocklessDiagnostic = 0x5f "NV_ESC_RM_LOCKLESS_DIAGNOSTIC";
-    /// All GPUs of the host.
-    CardInfo = 200 "NV_ESC_CARD_INFO";
-    /// Binds a GPU's file to a control file.
-    RegisterFd = 201 "NV_ESC_REGISTER_FD";
-    /// A key for events.
-    AllocOsEvent = 206 "NV_ESC_ALLOC_OS_EVENT";
-    /// Frees it.
-    FreeOsEvent = 207 "NV_ESC_FREE_OS_EVENT";
-    /// State of an adapter.
-    StatusCode = 209 "NV_ESC_STATUS_CODE";
-    /// Compares versions, or asks for the driver's.
-    CheckVersionStr = 210 "NV_ESC_CHECK_VERSION_STR";
-    /// Another escape in an envelope.
-    IoctlXferCmd = 211 "NV_ESC_IOCTL_XFER_CMD";
-    /// Opens GPUs without their files.
-    AttachGpusToFd = 212 "NV_ESC_ATTACH_GPUS_TO_FD";
-    /// Reads an interrupt register.
-    QueryDeviceIntr = 213 "NV_ESC_QUERY_DEVICE_INTR";
-    /// Tells the driver the size of the host's memory blocks.
-    SysParams = 214 "NV_ESC_SYS_PARAMS";
-    /// GPU memory as a memory node.
-    NumaInfo = 215 "NV_ESC_NUMA_INFO";
-    /// Makes it one.
-    SetNumaStatus = 216 "NV_ESC_SET_NUMA_STATUS";
-    /// Exports memory for other devices.
-    ExportToDmabufFd = 217 "NV_ESC_EXPORT_TO_DMABUF_FD";
-    /// Waits until the open has come to its end.
-    WaitOpenComplete = 218 "NV_ESC_WAIT_OPEN_COMPLETE";
-}
-
-const fn entry(
-    escape: Escape,
-    sizes: &'static [usize],
-    devices: Devices,
-    verdict: Verdict,
-) -> EscapeEntry {
-    EscapeEntry {
-        nr: escape.nr(),
-        escape,
-        name: escape.name(),
-        sizes: Sizes::OneOf(sizes),
-        devices,
-        verdict,
-        capabilities: BASE,
-    }
-}
-
-const fn records(escape: Escape, record: usize) -> EscapeEntry {
-    EscapeEntry {
-        nr: escape.nr(),
-        escape,
-        name: escape.name(),
-        sizes: Sizes::Records(record),
-        devices: Devices::Control,
-        verdict: Verdict::Inspect,
-        capabilities: BASE,
-    }
-}
-
-const fn refused(escape: Escape) -> EscapeEntry {
-    entry(escape, &[], Devices::Both, Verdict::Refuse)
-}
-
-impl EscapeEntry {
-    const fn only(self, capabilities: Capabilities) -> Self {
-        Self {
-            capabilities,
-            ..self
-        }
-    }
-}
-
-use Devices::{Both, Control, Gpu};
-use Escape::*;
-use Verdict::{Forward, Inspect};
-
-/// The escapes, by number: the same in all branches (535 has no `NV_ESC_WAIT_OPEN_COMPLETE`, and
-/// says so itself). Why some are refused:
-///
-/// * reaching beyond the tenant or the GPU's own side: registry, I2C, log, adapter status,
-///   interrupt register, NUMA onlining; idling of anybody's channels, which is answered where
-///   graphics is allowed (Vulkan asks for it and does without);
-/// * displays alone use them: vblank callbacks, event data, binding of context DMA;
-/// * superseded: allocation without parameters, export and import outside of controls.
-///
-/// Memory that leaves by a dma-buf would leave the tenant too: whoever imports it (another driver)
-/// keeps it alive where nobody is charged, and the driver looks up the client whose memory it is as
-/// the kernel, whoever asks. So that is answered as on a GPU that has none.
-pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
-    entry(RmAllocMemory, &[nvos02::SIZE], Gpu, Inspect).only(WORK),
-    refused(RmAllocObject),
-    entry(RmFree, &[nvos00::SIZE], Control, Inspect),
-    entry(RmControl, &[nvos54::SIZE], Control, Inspect),
-    // Events go through either device; `RmIoctl()` in escape.c.
-    entry(RmAlloc, &[nvos21::SIZE, nvos64::SIZE], Both, Inspect),
-    entry(RmDupObject, &[nvos55::SIZE], Control, Inspect),
-    entry(RmShare, &[nvos57::SIZE], Control, Inspect),
-    refused(RmI2cAccess),
-    entry(RmIdleChannels, &[nvos30::SIZE], Control, Inspect).only(GRAPHICS),
-    entry(RmVidHeapControl, &[nvos32::SIZE], Control, Inspect).only(WORK),
-    refused(RmAccessRegistry),
-    entry(RmMapMemory, &[nvos33::SIZE], Control, Inspect),
-    entry(RmUnmapMemory, &[nvos34::SIZE], Control, Inspect),
-    refused(RmGetEventData),
-    entry(RmAllocContextDma2, &[nvos39::SIZE], Control, Inspect).only(GRAPHICS),
-    refused(RmAddVblankCallback),
-    // Those of 580 on, and of 550 on, are longer: the driver takes its own alone (escape.c).
-    entry(RmMapMemoryDma, &[56, 64], Control, Inspect).only(GRAPHICS.or(VIDEO)),
-    entry(RmUnmapMemoryDma, &[40, 48], Control, Inspect).only(GRAPHICS.or(VIDEO)),
-    refused(RmBindContextDma),
-    refused(RmExportObjectToFd),
-    refused(RmImportObjectFromFd),
-    entry(RmUpdateDeviceMappingInfo, &[nvos56::SIZE], Control, Inspect),
-    refused(RmLocklessDiagnostic),
-    records(CardInfo, card_info::SIZE),
-    entry(RegisterFd, &[register_fd::SIZE], Both, Forward),
-    entry(AllocOsEvent, &[os_event::SIZE], Both, Inspect),
-    entry(FreeOsEvent, &[free_os_event::SIZE], Both, Inspect),
-    refused(StatusCode),
-    entry(CheckVersionStr, &[version::SIZE], Control, Forward),
-    entry(IoctlXferCmd, &[xfer::SIZE], Both, Inspect),
-    records(AttachGpusToFd, nvos::GPU_ID_SIZE),
-    refused(QueryDeviceIntr),
-    entry(SysParams, &[sys_params::SIZE], Control, Forward),
-    entry(NumaInfo, &[numa_info::SIZE], Gpu, Forward),
-    refused(SetNumaStatus),
-    entry(ExportToDmabufFd, &nvos::DMA_BUF_SIZES, Gpu, Inspect),
-    entry(WaitOpenComplete, &[wait_open::SIZE], Both, Forward),
-];

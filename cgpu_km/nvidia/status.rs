@@ -119,12 +119,6 @@ impl From<u32> for NvStatus {
     }
 }
 
-impl From<NvStatus> for u32 {
-    fn from(status: NvStatus) -> Self {
-        status.0
-    }
-}
-
 impl fmt::Display for NvStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {

@@ -5,7 +5,7 @@ mod docs;
 
 use super::{
     class::{Kind, Presence},
-    control::{Answered, Care, Direction, Exported, Length, LARGEST_PARAMS},
+    control::{Answered, Care, Direction, Exported, LARGEST_PARAMS},
     escape::{self, Escape, Verdict},
     fb::{self, FbReport},
     handle::{ClassId, ClientHandle, ControlCmd},
@@ -38,13 +38,13 @@ fn sorted<T, K: Ord>(table: &[T], key: impl Fn(&T) -> K) -> bool {
 
 #[test]
 fn tables_are_sorted_and_their_lookup_finds_each_entry() {
-    assert!(sorted(&escape::TABLE, |entry| entry.nr));
+    assert!(sorted(&escape::TABLE, |entry| entry.escape.nr()));
     for (_, tables) in all() {
         assert!(sorted(tables.classes, |entry| entry.class));
         assert!(sorted(tables.controls, |entry| entry.cmd));
         assert!(sorted(tables.uvm, |entry| entry.cmd));
         for entry in &escape::TABLE {
-            assert_eq!(tables.escape(entry.nr), Some(entry));
+            assert_eq!(tables.escape(entry.escape.nr()), Some(entry));
         }
         for entry in tables.classes {
             assert_eq!(tables.class(entry.class), Some(entry));
@@ -151,9 +151,8 @@ fn everything_fits_a_scratch_slot() {
             for pointer in entry.pointers {
                 let end = u32::try_from(pointer.at + u64::SIZE).expect("small");
                 assert!(pointer.at % 8 == 0 && end <= entry.params, "{}", entry.name);
-                let (Length::Counted { at, elem, max } | Length::Squared { at, elem, max }) =
-                    pointer.length;
-                let end = u32::try_from(at + u32::SIZE).expect("small");
+                let (elem, max) = (pointer.elem, pointer.max);
+                let end = u32::try_from(pointer.count_at + u32::SIZE).expect("small");
                 assert!(end <= entry.params, "{}", entry.name);
                 assert!(
                     (1..=largest).contains(&(elem * max)),
@@ -178,7 +177,7 @@ fn escapes_are_numbered_as_nvidia_numbers_them() {
     for &escape in Escape::ALL {
         assert_eq!(Escape::from_nr(escape.nr()), Some(escape));
         let entry = r580().escape(escape.nr()).expect("every escape is known");
-        assert_eq!((entry.escape, entry.name), (escape, escape.name()));
+        assert_eq!(entry.escape, escape);
         assert!(!entry.takes(0));
     }
     assert_eq!(Escape::from_nr(0x2b), Some(Escape::RmAlloc));
@@ -209,7 +208,7 @@ fn escapes_that_reach_beyond_the_tenant_are_refused() {
         Escape::SetNumaStatus,
     ] {
         let entry = r580().escape(escape.nr()).expect("known");
-        assert_eq!(entry.verdict, Verdict::Refuse, "{}", entry.name);
+        assert_eq!(entry.verdict, Verdict::Refuse, "{}", entry.escape.name());
         assert!((0..1 << 14).all(|size| !entry.takes(size)));
     }
 }

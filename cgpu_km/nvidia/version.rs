@@ -54,17 +54,18 @@ impl fmt::Display for DriverVersion {
 /// recordings of 580.159.04 agree in every size with the headers of 580.142. Of the other branches
 /// the headers are all that is known here; no recording of them was there to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
 pub enum Branch {
     /// 535.x
-    R535,
+    R535 = 535,
     /// 550.x
-    R550,
+    R550 = 550,
     /// 570.x
-    R570,
+    R570 = 570,
     /// 580.x
-    R580,
+    R580 = 580,
     /// 595.x
-    R595,
+    R595 = 595,
 }
 
 impl Branch {
@@ -94,12 +95,7 @@ impl Branch {
 
     /// The first part of its versions.
     pub const fn major(self) -> u32 {
-        match self {
-            Self::R535 => 535,
-            Self::R550 => 550,
-            Self::R570 => 570,
-            Self::R580 => 580,
-            Self::R595 => 595,
-        }
+        // CAST: the discriminant of a repr(u32) enum.
+        self as u32
     }
 }

@@ -54,27 +54,11 @@ pub fn points_into(bytes: &[u8], base: u64, length: u32) -> bool {
 }
 
 /// One number in a struct.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<T> {
     offset: usize,
     kind: PhantomData<T>,
 }
-
-impl<T> Clone for Field<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Field<T> {}
-
-impl<T> PartialEq for Field<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.offset == other.offset
-    }
-}
-
-impl<T> Eq for Field<T> {}
 
 impl<T> Field<T> {
     /// The field that begins `offset` bytes into the struct.
@@ -110,20 +94,12 @@ impl<T: Wire> Field<T> {
 }
 
 /// An array of numbers in a struct.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Items<T> {
     offset: usize,
     count: usize,
     kind: PhantomData<T>,
 }
-
-impl<T> Clone for Items<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Items<T> {}
 
 impl<T> Items<T> {
     /// The array of `count` numbers that begins `offset` bytes into the struct.

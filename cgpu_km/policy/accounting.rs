@@ -96,7 +96,8 @@ impl Accounting {
     ///
     /// The tenant has no share of that GPU.
     pub fn set_limit(&mut self, gpu: GpuId, limit: u64) -> Result<(), NoSuchShare> {
-        self.accounts.ledgers.set_limit(gpu, limit)
+        self.accounts.ledgers.active_mut(gpu)?.set_limit(limit);
+        Ok(())
     }
 
     /// Sets the cost of contexts on a GPU. To be called before there is any.
@@ -105,7 +106,8 @@ impl Accounting {
     ///
     /// The tenant has no share of that GPU.
     pub fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> Result<(), NoSuchShare> {
-        self.accounts.ledgers.set_context_cost(gpu, cost)
+        self.accounts.ledgers.active_mut(gpu)?.cost = cost;
+        Ok(())
     }
 
     /// Says what the tenant's share of a GPU is for.
@@ -118,7 +120,8 @@ impl Accounting {
         gpu: GpuId,
         capabilities: Capabilities,
     ) -> Result<(), NoSuchShare> {
-        self.accounts.ledgers.set_capabilities(gpu, capabilities)
+        self.accounts.ledgers.active_mut(gpu)?.capabilities = capabilities;
+        Ok(())
     }
 
     /// A call by `process` was refused for another reason than the limit, or let through unseen;

@@ -6,7 +6,6 @@ use crate::{
     policy::{
         ids::{GpuId, ShareId, MAX_SHARES},
         ledger::Ledger,
-        overhead::ContextCost,
     },
     store::{Exhausted, List},
     uapi::ManagedMode,
@@ -53,38 +52,6 @@ impl Ledgers {
         }
     }
 
-    pub(super) fn set_limit(&mut self, gpu: GpuId, limit: u64) -> Result<(), NoSuchShare> {
-        self.active_mut(gpu)?.set_limit(limit);
-        Ok(())
-    }
-
-    pub(super) fn set_managed_mode(
-        &mut self,
-        gpu: GpuId,
-        mode: ManagedMode,
-    ) -> Result<(), NoSuchShare> {
-        self.active_mut(gpu)?.managed_mode = mode;
-        Ok(())
-    }
-
-    pub(super) fn set_context_cost(
-        &mut self,
-        gpu: GpuId,
-        cost: ContextCost,
-    ) -> Result<(), NoSuchShare> {
-        self.active_mut(gpu)?.cost = cost;
-        Ok(())
-    }
-
-    pub(super) fn set_capabilities(
-        &mut self,
-        gpu: GpuId,
-        capabilities: Capabilities,
-    ) -> Result<(), NoSuchShare> {
-        self.active_mut(gpu)?.capabilities = capabilities;
-        Ok(())
-    }
-
     /// All ledgers with their shares, those of shares that were taken away included.
     pub(super) fn each(&self) -> impl Iterator<Item = (ShareId, &Ledger)> {
         (0..).map(ShareId).zip(self.0.iter())
@@ -111,6 +78,11 @@ impl Ledgers {
     /// The ledger of a GPU, that of a share which was taken away included.
     pub(super) fn known(&mut self, gpu: GpuId) -> Option<&mut Ledger> {
         self.0.iter_mut().find(|ledger| ledger.gpu() == gpu)
+    }
+
+    /// The ledger of a GPU of which the tenant has a share now.
+    pub(super) fn on(&self, gpu: GpuId) -> Option<&Ledger> {
+        self.get(self.of(gpu)?)
     }
 
     pub(super) fn is_active(&self, share: ShareId) -> bool {
@@ -146,7 +118,8 @@ impl Ledgers {
         self.0.iter().all(Ledger::is_clear)
     }
 
-    fn active_mut(&mut self, gpu: GpuId) -> Result<&mut Ledger, NoSuchShare> {
+    /// The ledger of a GPU of which the tenant has a share now.
+    pub(super) fn active_mut(&mut self, gpu: GpuId) -> Result<&mut Ledger, NoSuchShare> {
         let mut ledgers = self.0.iter_mut();
         let active = ledgers.find(|ledger| ledger.active && ledger.gpu() == gpu);
         active.ok_or(NoSuchShare)

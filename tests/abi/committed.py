@@ -114,7 +114,7 @@ def shared_data(branch):
 def numbers():
     """{word: (number,)} of the escapes and statuses, which are written by hand."""
     found = {}
-    for number, name in re.findall(r'= (\w+) "(NV_ESC_\w+)";', read("escape.rs")):
+    for number, name in re.findall(r'= (\w+) "(NV_ESC_\w+)"', read("escape.rs")):
         found[f"escape {name}"] = (int(number, 0),)
     for name, number in re.findall(r"^    (NV_\w+) = (0x[0-9a-f]+);", read("status.rs"), re.M):
         found[f"status {name}"] = (int(number, 0),)

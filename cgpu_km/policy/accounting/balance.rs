@@ -24,10 +24,7 @@ impl Accounting {
     /// [`Accounting::end_demand`]. `false`: there is room, or there would be none.
     pub fn begin_demand(&mut self, gpu: GpuId, bytes: u64) -> bool {
         let ledgers = &self.accounts.ledgers;
-        let Some(share) = ledgers.of(gpu) else {
-            return false;
-        };
-        let Some(ledger) = ledgers.get(share) else {
+        let (Some(share), Some(ledger)) = (ledgers.of(gpu), ledgers.on(gpu)) else {
             return false;
         };
         let free = ledger.free();
@@ -49,7 +46,7 @@ impl Accounting {
     /// free on a GPU; `None`: they are, or no more can be done.
     pub fn make_room(&mut self, gpu: GpuId, bytes: u64) -> Option<ManagedOrder> {
         let share = self.accounts.ledgers.of(gpu)?;
-        let free = self.accounts.ledgers.get(share)?.free();
+        let free = self.accounts.ledgers.on(gpu)?.free();
         let missing = bytes.checked_sub(free).filter(|&missing| missing > 0)?;
         self.put_out_of(share, missing)
     }

@@ -12,6 +12,7 @@ use crate::{
         audit::AuditRecord,
         boost::Boost,
         ids::{FileId, GpuId, ProcessId},
+        ledger::Ledger,
         object::Object,
         share_view::{FbView, ShareView},
     },
@@ -20,9 +21,7 @@ use crate::{
 impl Accounting {
     /// The state of the tenant's share of a GPU; `None`: it has none.
     pub fn share(&self, gpu: GpuId) -> Option<ShareView> {
-        let share = self.accounts.ledgers.of(gpu)?;
-        let ledger = self.accounts.ledgers.get(share)?;
-        Some(ledger.view())
+        self.accounts.ledgers.on(gpu).map(Ledger::view)
     }
 
     /// The size of a GPU's memory as the tenant is told it; `None`: it has no share of the GPU.
@@ -37,11 +36,8 @@ impl Accounting {
     /// do with any of its own.
     pub fn capabilities(&self, gpu: Option<GpuId>) -> Capabilities {
         let ledgers = &self.accounts.ledgers;
-        let own = gpu.and_then(|gpu| ledgers.get(ledgers.of(gpu)?));
-        match own {
-            Some(ledger) => ledger.capabilities,
-            None => ledgers.all_capabilities(),
-        }
+        let own = gpu.and_then(|gpu| ledgers.on(gpu));
+        own.map_or_else(|| ledgers.all_capabilities(), |ledger| ledger.capabilities)
     }
 
     /// The calls that were taken note of, kind by kind: those for a GPU, and those for none in
@@ -78,8 +74,7 @@ impl Accounting {
 
     /// How long the tenant's programs want the highest clock of a GPU.
     pub fn boost(&self, gpu: GpuId) -> Boost {
-        let share = self.accounts.ledgers.of(gpu);
-        let ledger = share.and_then(|share| self.accounts.ledgers.get(share));
+        let ledger = self.accounts.ledgers.on(gpu);
         ledger.map_or(Boost::OFF, |ledger| ledger.boosters.wish())
     }
 
@@ -92,9 +87,7 @@ impl Accounting {
     /// Nothing of a GPU is charged or asked for, and no object is at or below a device object of
     /// it, or on its way there.
     pub fn is_share_idle(&self, gpu: GpuId) -> bool {
-        let share = self.accounts.ledgers.of(gpu);
-        let ledger = share.and_then(|share| self.accounts.ledgers.get(share));
-        ledger.is_none_or(|ledger| ledger.is_clear())
+        self.accounts.ledgers.on(gpu).is_none_or(Ledger::is_clear)
     }
 
     /// Whether a process has a client here, or memory that is still there.

@@ -30,7 +30,8 @@ impl Accounting {
     ///
     /// The tenant has no share of that GPU.
     pub fn set_managed_mode(&mut self, gpu: GpuId, mode: ManagedMode) -> Result<(), NoSuchShare> {
-        self.accounts.ledgers.set_managed_mode(gpu, mode)
+        self.accounts.ledgers.active_mut(gpu)?.managed_mode = mode;
+        Ok(())
     }
 
     /// The driver has mapped managed memory. Tells whether some of it does not fit: then

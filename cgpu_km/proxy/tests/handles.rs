@@ -348,7 +348,7 @@ fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
             crate::nvidia::escape::Sizes::OneOf(sizes) => sizes,
             crate::nvidia::escape::Sizes::Records(_) => &[],
         };
-        if WITHOUT_CLIENT.contains(&entry.nr) {
+        if WITHOUT_CLIENT.contains(&entry.escape.nr()) {
             continue;
         }
         for &size in sizes {
@@ -357,7 +357,7 @@ fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
             let mut outer = vec![0; size];
             put32(&mut outer, 0, FOREIGN);
             put32(&mut outer, 4, DEVICE);
-            match entry.nr {
+            match entry.escape.nr() {
                 // RM_ALLOC of a subdevice, RM_ALLOC_MEMORY of host memory.
                 0x2b => put32(&mut outer, 12, 0x2080),
                 0x27 => put32(&mut outer, 12, 0x3e),
@@ -368,12 +368,16 @@ fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
             }
             program.put(OUTER, &outer);
             let size = u32::try_from(size).expect("small");
-            let code = 0xc000_4600 | size << 16 | u32::from(entry.nr);
+            let code = 0xc000_4600 | size << 16 | u32::from(entry.escape.nr());
             for session in [CONTROL, GPU_NODE] {
                 let _ = ioctl(&mut program, &session, code, UserAddr(OUTER));
-                assert!(program.seen.is_empty(), "{} forwarded", entry.name);
+                assert!(program.seen.is_empty(), "{} forwarded", entry.escape.name());
             }
-            assert!(!noted(&program).is_empty(), "{} not noted", entry.name);
+            assert!(
+                !noted(&program).is_empty(),
+                "{} not noted",
+                entry.escape.name()
+            );
         }
     }
 }
