@@ -19,6 +19,7 @@ pub mod nvos;
 pub mod params;
 pub mod rmapi;
 pub mod rusd;
+pub mod samples;
 pub mod status;
 pub mod tables;
 pub mod title;

@@ -6,9 +6,9 @@
 //! who knows the driver's version. One of them takes a struct (`nvidia_kernel_rmapi_ops_t`,
 //! nv-kernel-rmapi-ops.h): which call, and a union of the calls' own structs.
 
-pub use super::generated::kernel::{disable_channels, operations, request, sample};
+pub use super::generated::kernel::{disable_channels, operations, request};
 
-use super::{handle::ControlCmd, params::gpumon, tables::Tables, version::Branch, wire::Field};
+use super::{handle::ControlCmd, tables::Tables, version::Branch, wire::Field};
 
 /// Where the number of the call stands.
 pub const OPERATION: Field<u32> = request::OP;
@@ -50,71 +50,8 @@ pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, with [`disable_channels`].
 pub const DISABLE_CHANNELS: ControlCmd = ControlCmd(0x2080_110b);
 
-/// `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`, with [`gpumon`].
+/// `NV2080_CTRL_CMD_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2`, with
+/// [`gpumon`](super::params::gpumon).
 pub const GPUMON_SAMPLES: ControlCmd = ControlCmd(0x2080_2096);
 /// `NV2080_CTRL_CMD_PERF_BOOST`, with [`perf_boost`](super::params::perf_boost).
 pub const PERF_BOOST: ControlCmd = ControlCmd(0x2080_200a);
-
-/// `NV2080_CTRL_GPUMON_SAMPLE_TYPE_PERFMON_UTIL`: samples of who was on the engines.
-pub const SAMPLE_TYPE: u8 = 2;
-/// `NV2080_CTRL_PERF_GPUMON_SAMPLE_COUNT_PERFMON_UTIL`: places in the ring.
-pub const SAMPLES: usize = 72;
-/// `NV2080_GPUMON_PID_INVALID`: nobody was on the engine.
-pub const NO_PROCESS: u32 = 0xffff_ffff;
-
-/// How a branch's samples lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SampleLayout {
-    /// Bytes of the control's parameters.
-    pub ring: usize,
-    /// Bytes of a sample.
-    pub sample: usize,
-    /// Where a sample names the process that was on the compute engine.
-    pub process: usize,
-}
-
-impl SampleLayout {
-    /// That of a branch.
-    pub const fn of(branch: Branch) -> Self {
-        match branch {
-            Branch::R535 => Self {
-                ring: 34_000,
-                sample: 472,
-                process: 132,
-            },
-            Branch::R550 => Self {
-                ring: 50_704,
-                sample: 704,
-                process: 132,
-            },
-            Branch::R570 | Branch::R580 | Branch::R595 => Self {
-                ring: 55_888,
-                sample: 776,
-                process: 144,
-            },
-        }
-    }
-
-    /// Fills in what the driver wants to find in the parameters, of which there are [`Self::ring`]
-    /// bytes.
-    pub fn ask(self, params: &mut [u8]) {
-        gpumon::TYPE.set(params, SAMPLE_TYPE);
-        // CAST: below 2^16.
-        let bytes = (self.sample * SAMPLES) as u32;
-        gpumon::BUF_SIZE.set(params, bytes);
-    }
-
-    /// What came back: when each sample was taken, by the driver's clock, and the process that was
-    /// on the compute engine then. In no order; the places that no sample is in yet are left out.
-    pub fn samples(self, params: &[u8]) -> impl Iterator<Item = (u64, Option<u32>)> + Clone + '_ {
-        (0..SAMPLES).filter_map(move |index| {
-            let at = gpumon::SAMPLES.checked_add(self.sample.checked_mul(index)?)?;
-            let stamp = sample::TIME_STAMP
-                .within(at)
-                .and_then(|at| at.get(params))?;
-            let process = Field::<u32>::at(self.process).within(at);
-            let process = process.and_then(|at| at.get(params))?;
-            (stamp != 0).then_some((stamp, (process != NO_PROCESS).then_some(process)))
-        })
-    }
-}

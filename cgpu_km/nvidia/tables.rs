@@ -8,6 +8,7 @@ use super::{
     escape::{self, EscapeEntry},
     handle::{ClassId, ControlCmd},
     rusd::Layout,
+    samples::SampleLayout,
     uvm::UvmEntry,
     version::DriverVersion,
 };
@@ -27,6 +28,8 @@ pub struct Tables {
     pub(super) uvm: &'static [UvmEntry],
     /// The sections of `RM_USER_SHARED_DATA`. They are this branch's own, whatever its base has.
     pub shared_data: Layout,
+    /// Where the samples of this branch lie.
+    pub samples: SampleLayout,
     /// What the base has and this branch has not.
     pub(super) absent: &'static Absent,
 }

@@ -11,7 +11,7 @@ use super::{
     handle::{ClassId, ClientHandle, ControlCmd},
     memory,
     names::{GpuNames, ProcessNames},
-    nvos, params, rmapi,
+    nvos, params, rmapi, samples,
     status::NvStatus,
     tables::Tables,
     uvm::{self, UvmKind},
@@ -618,15 +618,15 @@ proptest! {
 #[test]
 fn samples_are_read_as_the_branch_writes_them() {
     for branch in Branch::ALL {
-        let layout = rmapi::SampleLayout::of(branch);
         let tables = Tables::of(branch).expect("one of all");
+        let layout = tables.samples;
         let control = tables
             .control(rmapi::GPUMON_SAMPLES)
             .expect("is in the tables");
         assert_eq!(usize::try_from(control.params).expect("small"), layout.ring);
         assert_eq!(
             layout.ring,
-            params::gpumon::SAMPLES + rmapi::SAMPLES * layout.sample
+            params::gpumon::SAMPLES + samples::SAMPLES * layout.sample
         );
         assert_eq!(layout.ring % size_of::<u64>(), 0);
         let mut params = vec![0; layout.ring];
@@ -635,13 +635,13 @@ fn samples_are_read_as_the_branch_writes_them() {
         assert_eq!(layout.samples(&params).count(), 0);
         let put = |params: &mut [u8], index: usize, stamp: u64, process: u32| {
             let at = params::gpumon::SAMPLES + index * layout.sample;
-            let stamp_at = rmapi::sample::TIME_STAMP.within(at).expect("near");
+            let stamp_at = samples::sample::TIME_STAMP.within(at).expect("near");
             stamp_at.set(params, stamp).expect("inside");
             let process_at = Field::<u32>::at(at + layout.process);
             process_at.set(params, process).expect("inside");
         };
         put(&mut params, 0, 5, 1234);
-        put(&mut params, 71, 4, rmapi::NO_PROCESS);
+        put(&mut params, 71, 4, samples::NO_PROCESS);
         let found: Vec<_> = layout.samples(&params).collect();
         assert_eq!(found, [(5, Some(1234)), (4, None)]);
         // A shorter answer is no danger.

@@ -120,12 +120,12 @@ def numbers():
         found[f"status {name}"] = (int(number, 0),)
     # What the module itself calls: each constant's documentation begins with NVIDIA's name for it.
     called = r"/// `(NV\w+)`[^\n]*\npub const \w+: \w+ = (?:ControlCmd\()?((?:0x)?[0-9a-f_]+)\)?;"
-    for name, number in re.findall(called, read("rmapi.rs")):
+    for name, number in re.findall(called, read("rmapi.rs") + read("samples.rs")):
         found[f"call {name}"] = (int(number, 0),)
     return found
 
 
-# How rmapi.rs calls what lies elsewhere in each branch.
+# What lies elsewhere in each branch.
 RING = "NV2080_CTRL_PERF_GET_GPUMON_PERFMON_UTIL_SAMPLES_V2_PARAMS"
 SAMPLE = "NV2080_CTRL_PERF_GPUMON_PERFMON_UTIL_SAMPLE"
 REQUEST = "nvidia_kernel_rmapi_ops_t"
@@ -134,10 +134,9 @@ REQUEST = "nvidia_kernel_rmapi_ops_t"
 def kernel(branch):
     """A branch's kernel interface: the parts of rmapi.rs that differ between branches."""
     text = read("rmapi.rs")
-    names, ring, sample, process = re.search(
-        rf"((?:Branch::R\d+[ |]*)*Branch::R{branch}\b[^=]*)=> Self \{{\s*"
-        r"ring: ([\d_]+),\s*sample: ([\d_]+),\s*process: ([\d_]+),",
-        text,
+    ring, sample, process = re.search(
+        r"ring: (\d+),\s*sample: (\d+),\s*process: (\d+)",
+        read("generated", f"r{branch}.rs"),
     ).groups()
     long = re.search(r"fn has_long_alloc.*?matches!\(branch, ([^)]*)\)", text, re.S)[1]
     layout = "nvos64" if re.search(rf"Branch::R{branch}\b", long) else "nvos21"

@@ -7,11 +7,11 @@ import textwrap
 
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8}
 HEADS = {
-    "nvos.rs": "Layouts of the arguments of the escapes (`ioctl`s of the nvidia devices).",
-    "params.rs": "Layouts of parameters of classes and controls: the fields that are looked at.",
-    "kernel.rs": "Layouts of what the driver takes of other kernel modules: the fields that are "
-    "looked at.",
-    "uvm.rs": "Layouts of the arguments of the UVM commands: the fields that are looked at.",
+    "nvos.rs": "Arguments of the escapes (`ioctl`s of the nvidia devices).",
+    "params.rs": "Parameters of classes and controls: the fields that are used.",
+    "kernel.rs": "Structs of the driver's interface for other kernel modules: the fields that are "
+    "used.",
+    "uvm.rs": "Arguments of the UVM commands: the fields that are used.",
 }
 
 
