@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The kernel's side of the module: the only unsafe code, the only C, the only kernel bindings.
 //!
-//! What the rest of the module sees of it takes and returns no raw pointer and no bare address: an
-//! address of a caller is a [`UserAddr`], a file of the NVIDIA driver is a [`BackingFile`], an open
-//! proxied file is whatever the node's [`Endpoint`] makes of it, and a call on it is a [`Caller`].
+//! Its public items take and return no raw pointer and no bare address:
+//!
+//! * [`UserAddr`] is an address in a caller's memory.
+//! * [`BackingFile`] is a file of the NVIDIA driver that the module opened.
+//! * [`Endpoint`] is what a node stands for; it decides what an open proxied file is.
+//! * [`Caller`] is a task inside an ioctl on a proxied file.
 //!
 //! # Why this is sound
 //!
-//! * Pointers that the kernel hands in (`struct file`, `struct inode`, `vm_area_struct`) are used
-//!   inside the operation that they were handed to and stored nowhere, except that a session keeps
-//!   its node's inode, which the file's path pins for longer.
-//! * Everything that C code can reach after the call that registered it (operations, mappings,
-//!   kernel threads) is static, or pinned and owned by the object that C releases, and its owner
-//!   holds the module: a file by its operations' `owner`, a mapping by its file, a thread by the
-//!   [`Worker`] that stops it.
+//! * The kernel passes pointers to an operation (`struct file`, `struct inode`, `vm_area_struct`).
+//!   They are used inside that operation only. One exception: a session keeps its node's inode,
+//!   which the file's path pins for longer.
+//! * C code can reach operations, mappings and threads after they were registered. They are static,
+//!   or pinned and owned by the object that C releases.
+//! * The owner of each such object holds the module: a file by its operations' `owner`, a mapping
+//!   by its file, a thread by the [`Worker`] that stops it.
 //! * Each unsafe block holds one operation and says why it is allowed.
 
 mod base;

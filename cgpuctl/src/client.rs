@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The control device `/dev/cgpuctl` behind [`Control`]: one `ioctl(2)` per method.
 //!
-//! The only unsafe code of the tool. That a command is called with its own record, and one that
-//! writes to it with one that may change, is checked at compile time.
+//! With `bpf.rs` the only unsafe code of the tools. The compiler checks that each command gets a
+//! record of its size, and that the record is mutable if the module writes to it.
 
 use crate::control::Control;
 use cgpu_uapi::{
@@ -20,7 +20,7 @@ use std::{
 };
 use zerocopy::FromZeros;
 
-/// Room for refused calls, to begin with: more kinds than a program that fails makes.
+/// How many kinds of refused calls are asked for at first. Few programs make as many.
 const REFUSALS_ROOM: usize = 128;
 
 /// The open control device.
@@ -29,7 +29,7 @@ pub struct Client {
     device: File,
 }
 
-/// The errno of an I/O error; `EIO` for one that has none, which files never give.
+/// The errno of an I/O error; `EIO` if it has none. (Errors of files always have one.)
 pub(crate) fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
@@ -45,23 +45,28 @@ impl Client {
         Ok(Self { device })
     }
 
-    /// Calls a command that reads its record.
+    /// Runs a command whose record the module only reads.
     fn send<const COMMAND: u32, T>(&self, record: &T) -> Result<(), Errno> {
-        const { assert!(COMMAND >> 30 == 1, "the module writes to the record") };
-        // The module only reads it.
+        const {
+            assert!(
+                COMMAND >> 30 == 1,
+                "use exchange(): the module writes to this record"
+            )
+        };
         self.call::<COMMAND, T>(ptr::from_ref(record).cast_mut())
     }
 
-    /// Calls a command that writes to its record.
+    /// Runs a command whose record the module reads and writes.
     fn exchange<const COMMAND: u32, T>(&self, record: &mut T) -> Result<(), Errno> {
         self.call::<COMMAND, T>(record)
     }
 
+    /// Runs a command with its record.
     fn call<const COMMAND: u32, T>(&self, record: *mut T) -> Result<(), Errno> {
         const {
             assert!(
                 COMMAND >> 16 & 0x3fff == size_of::<T>() as u32,
-                "another record"
+                "the record is not that of the command"
             )
         };
         // SAFETY: the descriptor is open. The record is borrowed for the call and has the size that
@@ -70,16 +75,16 @@ impl Client {
         Errno::result(result).map(drop)
     }
 
-    /// All records of a list that is a command of its own.
+    /// Runs a command that fills a list, and returns all its records.
     fn list<const COMMAND: u32, T: Copy + FromZeros>(&self, room: usize) -> Result<Vec<T>, Errno> {
         Self::records(room, |list| self.exchange::<COMMAND, _>(list))
     }
 
-    /// All records of a list. Asks again with more room if the list has grown in between.
+    /// Returns all records of a list. Asks again with more room if the list was longer than
+    /// `room`.
     ///
-    /// `ask` has the module fill in the list: at most `capacity` records of `record_size` bytes at
-    /// `records`, which is how much there is room for, and any bytes are a valid record (they are
-    /// plain integers).
+    /// `ask` has the module write at most `capacity` records of `record_size` bytes to `records`.
+    /// There is room for them, and a record is plain integers, so any bytes make a valid one.
     fn records<T: Copy + FromZeros>(
         room: usize,
         mut ask: impl FnMut(&mut RecordList) -> Result<(), Errno>,

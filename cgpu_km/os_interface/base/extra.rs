@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Bindings for what the kernel's own `bindings` crate lacks, and for the C shims (see Kbuild).
+//! Bindings of kernel functions that the kernel's own `bindings` crate lacks, and of the C shims.
+//! Kbuild makes them with bindgen from `extra.h` and the shims' headers; `CGPU_EXTRA` names the
+//! file.
 
 #![allow(
     dead_code,

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Memory of the calling process.
+//! Copies from and to the memory of the calling process. They extend [`UserAddr`], which the pure
+//! code passes around.
+//!
+//! Nothing is known about an address. It may be unmapped, or point into the kernel, which every
+//! copy refuses. Another thread may change the bytes at any time.
 
 use crate::proxy::UserAddr;
 use kernel::{
@@ -7,20 +11,19 @@ use kernel::{
     uaccess::{UserPtr, UserSlice},
 };
 
-// Nothing is known of an address: it may be unmapped, change under our eyes, or point into the
-// kernel, which every access refuses.
 impl UserAddr {
-    /// An address as it came in a register or in a parameter struct.
+    /// An address from a register or a parameter struct.
     pub const fn new(address: u64) -> Self {
         Self(address)
     }
 
-    /// The number, to be put into a parameter struct.
+    /// The address as a number, for a parameter struct.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The address `bytes` further; an overflow wraps round and is refused by the access.
+    /// The address `bytes` further on. It may wrap: a copy there reads the process's own memory,
+    /// or fails.
     pub const fn offset(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
@@ -30,8 +33,8 @@ impl UserAddr {
         Ok(UserSlice::new(UserPtr::from_addr(address), len))
     }
 
-    /// Copies `bytes.len()` bytes from here; `EFAULT` where that cannot be read. The bytes may be
-    /// others a moment later: read once, decide on the copy, act on the copy.
+    /// Fills `bytes` from this address; `EFAULT` if the memory cannot be read. Read once, decide
+    /// on the copy, act on the copy.
     pub(in crate::os_interface) fn read(self, bytes: &mut [u8]) -> Result {
         if bytes.is_empty() {
             return Ok(());
@@ -39,7 +42,7 @@ impl UserAddr {
         self.slice(bytes.len())?.reader().read_slice(bytes)
     }
 
-    /// Copies `bytes` to here; `EFAULT` where that cannot be written.
+    /// Copies `bytes` to this address; `EFAULT` if the memory cannot be written.
     pub(in crate::os_interface) fn write(self, bytes: &[u8]) -> Result {
         if bytes.is_empty() {
             return Ok(());

@@ -19,12 +19,12 @@ pub struct Caller<'a> {
     backing: &'a BackingFile,
     queue: QueueKey,
     recent: &'a Recent,
-    /// The call is that of the task that made it: its memory, its address space.
+    /// Not `Send`: the call reads the current task's memory.
     _task: PhantomData<NotThreadSafe>,
 }
 
 impl<'a> Caller<'a> {
-    /// The current task, in an ioctl on `file`.
+    /// The current task, which is in an ioctl on `file`.
     ///
     /// # Safety
     ///
@@ -44,14 +44,14 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The process: its thread group, as the initial PID namespace numbers it.
+    /// The process id (thread group id) in the initial PID namespace.
     pub fn process(&self) -> i32 {
         // SAFETY: The current task is valid, and its thread group id never changes while it runs.
         unsafe { (*bindings::get_current()).tgid }
     }
 
-    /// The process that has this number in the PID namespace of the calling one, as the initial
-    /// namespace numbers it; `None` where there is none.
+    /// Translates a process id of the caller's PID namespace to that of the initial one. `None` if
+    /// there is no such process.
     pub fn process_by_number(&self, number: u32) -> Option<i32> {
         let number = i32::try_from(number).ok()?;
         // SAFETY: Any number may be asked for; the current task runs, so it has a PID namespace.
@@ -59,18 +59,18 @@ impl<'a> Caller<'a> {
         (process > 0).then_some(process)
     }
 
-    /// Copies from the process; `EFAULT` where that cannot be read. The bytes may be others a
-    /// moment later: read once, decide on the copy, forward the copy.
+    /// Copies from the process's memory; `EFAULT` if it cannot be read. Other threads may change
+    /// the bytes at any time: read once, decide on the copy, forward the copy.
     pub fn read(&self, from: UserAddr, bytes: &mut [u8]) -> Result {
         from.read(bytes)
     }
 
-    /// Copies to the process; `EFAULT` where that cannot be written.
+    /// Copies to the process's memory; `EFAULT` if it cannot be written.
     pub fn write(&self, to: UserAddr, bytes: &[u8]) -> Result {
         to.write(bytes)
     }
 
-    /// Takes a mapping out of the process's memory, as `munmap(2)` does.
+    /// Unmaps a range of the process's memory, as `munmap(2)` does.
     pub fn unmap(&self, base: UserAddr, length: u64) -> Result {
         // CAST: `c_ulong` and `usize` are 64 bits wide.
         let (base, length) = (base.get() as c_ulong, length as usize);
@@ -78,20 +78,21 @@ impl<'a> Caller<'a> {
         to_result(unsafe { bindings::vm_munmap(base, length) })
     }
 
-    /// Calls the driver with copies of `parts`, which nobody can change on the way: see
-    /// `scratch.rs`. The first part is the argument; with no parts the argument is 0.
+    /// Calls the driver with copies of `parts` that no program can change (see `scratch.rs`). The
+    /// first part is the argument of the ioctl; without parts the argument is 0.
     ///
-    /// The value is what the driver returned, a negative errno included: the call was made, and
-    /// `parts` hold what the driver left.
+    /// Returns what the driver returned, a negative errno included. `parts` then hold what the
+    /// driver wrote.
     ///
     /// # Errors
     ///
-    /// The call was not made, and `parts` are as they were: `EINTR` or `ERESTARTSYS` if the task
-    /// was killed while it waited for its turn, `E2BIG` for a part above 64 KiB, more than 16
-    /// parts, or parts that together do not fit, `EINVAL` for a pointer that is not inside an
-    /// earlier part or a descriptor that is not inside its part, `EFAULT` for a task without memory
-    /// of its own or an address of the process's scratch in the parameters, `ENOMEM`, `ENOTTY`
-    /// where the driver has no ioctls.
+    /// The driver was not called, and `parts` are unchanged:
+    ///
+    /// * `EINTR`, `ERESTARTSYS`: the task was killed while it waited for its turn.
+    /// * `E2BIG`: the parts do not fit the scratch.
+    /// * `EINVAL`: a pointer lies in no earlier part, or a descriptor not inside its part.
+    /// * `EFAULT`: the task has no memory, or a parameter is an address of the scratch.
+    /// * `ENOMEM`; `ENOTTY`: the driver has no ioctls.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: `new`'s caller promised that the file is open and the driver's.
         unsafe {
@@ -108,12 +109,11 @@ impl<'a> Caller<'a> {
 }
 
 impl BackingFile {
-    /// Calls the driver's `ioctl` on this very file, for the calling task, with `parts` in the
-    /// scratch of its address space. For the probe of a GPU: it runs in the context of the host's
-    /// root, but without the capabilities that every forwarded call lacks.
+    /// Calls the driver's `ioctl` on this file, as [`Caller::forward`] does. An errno of the
+    /// driver is an error here too.
     ///
-    /// As [`Caller::forward`], but an errno of the driver is an error here
-    /// as well.
+    /// The module's own calls (`attach`) run in the context of the host's root, but like every
+    /// forwarded call without the capabilities of an administrator.
     pub fn forward(&self, cmd: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Result<i32> {
         // SAFETY: By the type's invariant this is an open file, and `self` holds it for longer
         // than the call lasts.
@@ -135,8 +135,8 @@ impl BackingFile {
     }
 }
 
-/// Makes a call on `file` with `parts` in the current task's scratch, which is the one in `recent`,
-/// as a rule; see [`Caller::forward`].
+/// Calls the driver on `file`, with copies of `parts` in the current task's scratch; see
+/// [`Caller::forward`]. `recent` has the scratch that was used last, which usually serves again.
 ///
 /// # Safety
 ///
@@ -189,7 +189,7 @@ pub(in crate::os_interface) unsafe fn forward(
     Ok(answer)
 }
 
-/// The same from the calling task itself, also while it is being killed.
+/// As [`forward`] with [`CallRoute::Caller`], but it also works while the task is being killed.
 ///
 /// # Safety
 ///

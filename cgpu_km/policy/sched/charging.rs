@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The GPU time of each instance, as far as that can be known.
+//! What the scheduler reports about a GPU and its instances, and how GPU time is charged.
 
 use super::{
     authority::{InstanceId, Position},
@@ -47,7 +47,8 @@ impl Scheduler {
         self.charged_until = now;
         match self.mode {
             Mode::Slices if self.slices.are_open() => self.charge_slices(spent),
-            // Of one instance; or of those that came until the thread looks.
+            // In this mode one instance has work. Others may have come since the thread last ran:
+            // then all share the time equally.
             Mode::Free => {
                 let each = portion(spent, 1, self.fleet.count_competing());
                 for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
@@ -72,7 +73,7 @@ impl Scheduler {
         }
     }
 
-    /// The parts of all that compete.
+    /// The sum of the parts of all competing instances.
     pub(super) fn competing_parts(&self) -> u64 {
         let parts = |i: &SchedInstance| self.rules.parts(i.terms.weight);
         self.fleet.competing().map(parts).sum()

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt;
 use zerocopy::FromZeros;
 
-/// Suspends an instance, or resumes it.
+/// `inst suspend` if `ON`, else `inst resume`.
 #[derive(Args)]
 pub(crate) struct Suspension<const ON: bool> {
     #[command(flatten)]

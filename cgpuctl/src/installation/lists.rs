@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! The files of NVIDIA's user space, by the capabilities that its container tools know
-//! (`NVIDIA_DRIVER_CAPABILITIES`): the names of libraries and programs. The names are
-//! libnvidia-container's (`src/nvc_info.c`, 1.17), without those that only Tegra has.
+//! The libraries and programs of NVIDIA's user space, grouped by driver capability
+//! (`NVIDIA_DRIVER_CAPABILITIES`). The names are those of libnvidia-container (`src/nvc_info.c`,
+//! 1.17), without those that only Tegra has.
 
 use clap::ValueEnum;
 
-/// What a container may want of the driver.
+/// A driver capability: a group of the driver's files. (An instance's capabilities are sets of
+/// calls: see [`crate::capabilities`].)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Capability {
     /// CUDA and OpenCL.
@@ -66,8 +67,8 @@ impl Capability {
         }
     }
 
-    /// Its programs. Not those of MPS: its server uses the GPU for everybody, outside every
-    /// instance.
+    /// Its programs. Those of MPS are left out, because the MPS server uses the GPU for all its
+    /// clients, outside every instance.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Utility => &["nvidia-smi", "nvidia-debugdump"],
@@ -86,10 +87,11 @@ pub const PROGRAM_FOLDERS: [&str; 6] = [
     "/bin",
 ];
 
-/// The folders in which libraries are looked for on a host without a loader's cache.
+/// The folders in which libraries are looked for if the host has no `ld.so.cache`.
 pub const LIBRARY_FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// Sockets of NVIDIA's daemons, and why a container with an instance does not get them.
+/// Sockets of NVIDIA's daemons that a container with an instance does not get, each with the
+/// reason.
 pub const SOCKETS: [(&str, &str); 3] = [
     (
         "/run/nvidia-persistenced/socket",
