@@ -18,6 +18,14 @@ pub(super) type Verdict = Result<(), String>;
 /// A test: its name, and what it does.
 pub(super) type Test = (&'static str, fn() -> Verdict);
 
+/// Declares the tests of a file: `"name" => function;`.
+macro_rules! tests {
+    ($($name:literal => $run:path;)*) => {
+        pub(super) const TESTS: &[crate::guest::tools::Test] = &[$(($name, $run)),*];
+    };
+}
+pub(super) use tests;
+
 /// Puts what was attempted in front of an error.
 pub(super) fn at<T, E: Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
     result.map_err(|e| format!("{what}: {e}"))

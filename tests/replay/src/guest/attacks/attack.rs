@@ -63,3 +63,17 @@ pub(super) const fn attack(
         run,
     }
 }
+
+/// Declares the attacks of a file: `"name": "file:function", driver, sign, call;`.
+macro_rules! attacks {
+    ($($name:literal: $function:literal, $driver:ident, $sign:ident, $run:expr;)*) => {
+        pub(super) const ATTACKS: &[super::attack::Attack] = &[$(super::attack::attack(
+            $name,
+            $function,
+            super::attack::Driver::$driver,
+            super::attack::Sign::$sign,
+            $run,
+        )),*];
+    };
+}
+pub(super) use attacks;

@@ -2,7 +2,7 @@
 //! Handles of another client, in every call that has room for one (nvidia-protocol 6.2).
 
 use super::{
-    attack::{attack, Attack, Driver, Sign},
+    attack::attacks,
     scene::{escape, told, victims, Attacker, MIB, OWN},
 };
 use crate::{
@@ -11,190 +11,60 @@ use crate::{
     layout, sys,
 };
 
-pub(super) const ATTACKS: &[Attack] = &[
-    attack(
-        "a GSS legacy control on another's subdevice",
-        "rmapi_gss_legacy_control.c:RmGssLegacyRpcCmd",
-        Driver::Passes,
-        Sign::Victim,
-        gss,
-    ),
-    attack(
-        "a GSS legacy control for administrators",
-        "rmapi_gss_legacy_control.c:RmGssLegacyRpcCmd",
-        Driver::Refuses,
-        Sign::Victim,
-        gss_admin,
-    ),
-    attack(
-        "another's channels stopped (FIFO_DISABLE_CHANNELS)",
-        "kernel_fifo_ctrl.c:subdeviceCtrlCmdFifoDisableChannels_IMPL",
-        Driver::Passes,
-        Sign::Victim,
-        disable_channels,
-    ),
-    attack(
-        "another's channels idled (IDLE_CHANNELS)",
-        "kernel_idle_channels.c:RmIdleChannels",
-        Driver::Refuses,
-        Sign::Victim,
-        idle_control,
-    ),
-    attack(
-        "another's address space shared by a device (hClientShare)",
-        "device_share.c:deviceInitClientShare",
-        Driver::Passes,
-        Sign::Told,
-        client_share,
-    ),
-    attack(
-        "a device for another client (hTargetClient)",
-        "device.c:deviceConstruct_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        target_client,
-    ),
-    attack(
-        "another's memory as a dma-buf (EXPORT_TO_DMABUF_FD)",
-        "osapi.c:RmDmabufVerifyMemHandle",
-        Driver::NotModelled,
-        Sign::Told,
-        dmabuf,
-    ),
-    attack(
-        "the key of another's event taken (ALLOC_OS_EVENT)",
-        "osapi.c:allocate_os_event",
-        Driver::Passes,
-        Sign::Victim,
-        take_event_key,
-    ),
-    attack(
-        "the key of another's event freed (FREE_OS_EVENT)",
-        "osapi.c:free_os_event",
-        Driver::Passes,
-        Sign::Victim,
-        free_event_key,
-    ),
-    attack(
-        "an event on another's object (NV0005 hParentClient)",
-        "event.c:eventConstruct_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        event_parent,
-    ),
-    attack(
-        "a debugger on another's compute object (hAppClient)",
-        "kernel_sm_debugger_session.c:ksmdbgssnConstruct_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        debugger,
-    ),
-    attack(
-        "a copy of memory that another shares with all",
-        "rs_client.c:clientCopyResource_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        dup_shared,
-    ),
-    attack(
-        "a copy of memory that another does not share",
-        "rs_client.c:clientCopyResource_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        dup_private,
-    ),
-    attack(
-        "another's object shared with all (RM_SHARE)",
-        "sharing.c:rmapiShareWithSecInfo",
-        Driver::Refuses,
-        Sign::Told,
-        share_theirs,
-    ),
-    attack(
-        "an entry in another's client by sharing with it (RM_SHARE)",
-        "rs_server.c:_serverShareResourceAccessClient",
-        Driver::Passes,
-        Sign::Told,
-        share_with,
-    ),
-    attack(
-        "an entry in another's client by an inherited policy (0xd04)",
-        "client_resource.c:cliresCtrlCmdClientSetInheritedSharePolicy_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        inherit,
-    ),
-    attack(
-        "another's mapping moved (UPDATE_DEVICE_MAPPING_INFO)",
-        "osapi.c:rm_update_device_mapping_info",
-        Driver::Passes,
-        Sign::Victim,
-        move_mapping,
-    ),
-    attack(
-        "another's memory mapped (RM_MAP_MEMORY)",
-        "client.c:rmclientValidate_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        map,
-    ),
-    attack(
-        "another's mapping ended (RM_UNMAP_MEMORY)",
-        "client.c:rmclientValidate_IMPL",
-        Driver::Refuses,
-        Sign::Victim,
-        unmap,
-    ),
-    attack(
-        "another's mapping for the GPU ended (RM_UNMAP_MEMORY_DMA)",
-        "client.c:rmclientValidate_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        unmap_dma,
-    ),
-    attack(
-        "another's memory freed (RM_FREE)",
-        "client.c:rmclientValidate_IMPL",
-        Driver::Refuses,
-        Sign::Victim,
-        free,
-    ),
-    attack(
-        "memory made in another's client (RM_ALLOC)",
-        "client.c:rmclientValidate_IMPL",
-        Driver::Refuses,
-        Sign::Victim,
-        alloc,
-    ),
-    attack(
-        "a control on another's client (RM_CONTROL)",
-        "client.c:rmclientValidate_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        control,
-    ),
-    attack(
-        "another's address space registered with UVM",
-        "client_resource.c:cliresShareCallback_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        uvm_vaspace,
-    ),
-    attack(
-        "another's channel registered with UVM",
-        "client_resource.c:cliresShareCallback_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        uvm_channel,
-    ),
-    attack(
-        "another's memory mapped through UVM",
-        "client_resource.c:cliresShareCallback_IMPL",
-        Driver::Refuses,
-        Sign::Told,
-        uvm_map,
-    ),
-];
+attacks! {
+    "a GSS legacy control on another's subdevice": "rmapi_gss_legacy_control.c:RmGssLegacyRpcCmd",
+        Passes, Victim, gss;
+    "a GSS legacy control for administrators": "rmapi_gss_legacy_control.c:RmGssLegacyRpcCmd",
+        Refuses, Victim, gss_admin;
+    "another's channels stopped (FIFO_DISABLE_CHANNELS)": "kernel_fifo_ctrl.c:subdeviceCtrlCmdFifoDisableChannels_IMPL",
+        Passes, Victim, disable_channels;
+    "another's channels idled (IDLE_CHANNELS)": "kernel_idle_channels.c:RmIdleChannels",
+        Refuses, Victim, idle_control;
+    "another's address space shared by a device (hClientShare)": "device_share.c:deviceInitClientShare",
+        Passes, Told, client_share;
+    "a device for another client (hTargetClient)": "device.c:deviceConstruct_IMPL",
+        Passes, Told, target_client;
+    "another's memory as a dma-buf (EXPORT_TO_DMABUF_FD)": "osapi.c:RmDmabufVerifyMemHandle",
+        NotModelled, Told, dmabuf;
+    "the key of another's event taken (ALLOC_OS_EVENT)": "osapi.c:allocate_os_event",
+        Passes, Victim, take_event_key;
+    "the key of another's event freed (FREE_OS_EVENT)": "osapi.c:free_os_event",
+        Passes, Victim, free_event_key;
+    "an event on another's object (NV0005 hParentClient)": "event.c:eventConstruct_IMPL",
+        Passes, Told, event_parent;
+    "a debugger on another's compute object (hAppClient)": "kernel_sm_debugger_session.c:ksmdbgssnConstruct_IMPL",
+        Refuses, Told, debugger;
+    "a copy of memory that another shares with all": "rs_client.c:clientCopyResource_IMPL",
+        Passes, Told, dup_shared;
+    "a copy of memory that another does not share": "rs_client.c:clientCopyResource_IMPL",
+        Refuses, Told, dup_private;
+    "another's object shared with all (RM_SHARE)": "sharing.c:rmapiShareWithSecInfo",
+        Refuses, Told, share_theirs;
+    "an entry in another's client by sharing with it (RM_SHARE)": "rs_server.c:_serverShareResourceAccessClient",
+        Passes, Told, share_with;
+    "an entry in another's client by an inherited policy (0xd04)": "client_resource.c:cliresCtrlCmdClientSetInheritedSharePolicy_IMPL",
+        Passes, Told, inherit;
+    "another's mapping moved (UPDATE_DEVICE_MAPPING_INFO)": "osapi.c:rm_update_device_mapping_info",
+        Passes, Victim, move_mapping;
+    "another's memory mapped (RM_MAP_MEMORY)": "client.c:rmclientValidate_IMPL",
+        Refuses, Told, map;
+    "another's mapping ended (RM_UNMAP_MEMORY)": "client.c:rmclientValidate_IMPL",
+        Refuses, Victim, unmap;
+    "another's mapping for the GPU ended (RM_UNMAP_MEMORY_DMA)": "client.c:rmclientValidate_IMPL",
+        Refuses, Told, unmap_dma;
+    "another's memory freed (RM_FREE)": "client.c:rmclientValidate_IMPL",
+        Refuses, Victim, free;
+    "memory made in another's client (RM_ALLOC)": "client.c:rmclientValidate_IMPL",
+        Refuses, Victim, alloc;
+    "a control on another's client (RM_CONTROL)": "client.c:rmclientValidate_IMPL",
+        Refuses, Told, control;
+    "another's address space registered with UVM": "client_resource.c:cliresShareCallback_IMPL",
+        Refuses, Told, uvm_vaspace;
+    "another's channel registered with UVM": "client_resource.c:cliresShareCallback_IMPL",
+        Refuses, Told, uvm_channel;
+    "another's memory mapped through UVM": "client_resource.c:cliresShareCallback_IMPL",
+        Refuses, Told, uvm_map;
+}
 
 fn gss(a: &Attacker) -> Verdict {
     gss_with(a, 0x2080_8159)

@@ -2,7 +2,7 @@
 //! Escapes that containers have no use for (nvidia-protocol 6.3), and UVM's tools.
 
 use super::{
-    attack::{attack, Attack, Driver, Sign},
+    attack::attacks,
     clients::disable,
     scene::{escape, told, Attacker, MIB, OWN},
 };
@@ -12,183 +12,58 @@ use crate::{
     sys,
 };
 
-pub(super) const ATTACKS: &[Attack] = &[
-    attack(
-        "the driver's settings read through another's client (ACCESS_REGISTRY)",
-        "osapi.c:RmAccessRegistry",
-        Driver::Passes,
-        Sign::Gpu,
-        |a| registry(a, 1),
-    ),
-    attack(
-        "the driver's settings written (ACCESS_REGISTRY)",
-        "os.c:osWriteRegistryDword",
-        Driver::Refuses,
-        Sign::Gpu,
-        |a| registry(a, 2),
-    ),
-    attack(
-        "another's channels idled (NV_ESC_RM_IDLE_CHANNELS)",
-        "rmapi_deprecated_misc.c:RmDeprecatedIdleChannels",
-        Driver::Refuses,
-        Sign::Victim,
-        idle,
-    ),
-    attack(
-        "a control in an envelope (IOCTL_XFER_CMD)",
-        "nv.c:nvidia_ioctl",
-        Driver::Passes,
-        Sign::Victim,
-        envelope,
-    ),
-    attack(
-        "an object by the oldest way (NV_ESC_RM_ALLOC_OBJECT)",
-        "entry_points.c:Nv01AllocObjectWithSecInfo",
-        Driver::Passes,
-        Sign::Told,
-        alloc_object,
-    ),
-    attack(
-        "the size of the whole heap by the older way (VID_HEAP_CONTROL)",
-        "rmapi_deprecated_vidheapctrl.c:_nvos32FunctionInfo",
-        Driver::Passes,
-        Sign::Told,
-        heap_info,
-    ),
-    attack(
-        "doorbells mapped for the GPU (RM_MAP_MEMORY_DMA)",
-        "usermode_api.c:usrmodeGetMemInterMapParams_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        map_doorbell,
-    ),
-    attack(
-        "the GPU's memory as page tables of a range of addresses (class 0x50a0)",
-        "gpu_vaspace.c:gvaspaceAlloc_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        range_tables,
-    ),
-    attack(
-        "registers as an object (class 0x3f)",
-        "rmapi_deprecated_allocmemory.c:_rmAllocMemoryLocalPrivileged",
-        Driver::NotModelled,
-        Sign::Told,
-        registers,
-    ),
-    attack(
-        "device registers as host memory (class 0x71, uncached)",
-        "osmemdesc.c:osCreateOsDescriptorFromIoMemory",
-        Driver::NotModelled,
-        Sign::Told,
-        io_memory,
-    ),
-    attack(
-        "the interrupt register (QUERY_DEVICE_INTR)",
-        "nv.c:nvidia_ioctl",
-        Driver::Passes,
-        Sign::Gpu,
-        |a| told(escape(a.client.gpu, 213, &mut [0; 8], 4)),
-    ),
-    attack(
-        "the state of any adapter (STATUS_CODE)",
-        "osapi.c:rm_get_adapter_status",
-        Driver::Passes,
-        Sign::Told,
-        adapter,
-    ),
-    attack(
-        "the driver's log (LOCKLESS_DIAGNOSTIC)",
-        "escape.c:RmIoctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| a.escape(0x5f, &mut [0; 64], 0),
-    ),
-    attack(
-        "video memory onlined for the host (SET_NUMA_STATUS)",
-        "nv.c:nvidia_ioctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| told(escape(a.client.gpu, 216, &mut [0; 4], 0)),
-    ),
-    attack(
-        "the I2C busses (NV_ESC_RM_I2C_ACCESS)",
-        "rmapi_deprecated_misc.c:RmDeprecatedI2CAccess",
-        Driver::NotModelled,
-        Sign::Told,
-        |a| told(escape(a.client.gpu, 0x39, &mut [0; 32], 24)),
-    ),
-    attack(
-        "an event's data (NV_ESC_RM_GET_EVENT_DATA)",
-        "escape.c:RmIoctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| a.escape(0x52, &mut [0; 24], 16),
-    ),
-    attack(
-        "a context for DMA (NV_ESC_RM_ALLOC_CONTEXT_DMA2)",
-        "escape.c:RmIoctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| a.escape(0x54, &mut [0; 56], 48),
-    ),
-    attack(
-        "a callback at the screen's refresh (NV_ESC_RM_ADD_VBLANK_CALLBACK)",
-        "escape.c:RmIoctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| a.escape(0x56, &mut [0; 40], 32),
-    ),
-    attack(
-        "a context for DMA bound (NV_ESC_RM_BIND_CONTEXT_DMA)",
-        "escape.c:RmIoctl",
-        Driver::NotModelled,
-        Sign::Told,
-        |a| a.escape(0x59, &mut [0; 16], 12),
-    ),
-    attack(
-        "an object behind a descriptor by the older way (NV_ESC_RM_EXPORT_OBJECT_TO_FD)",
-        "escape.c:RmIoctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| a.escape(0x5c, &mut [0; 24], 20),
-    ),
-    attack(
-        "an object from a descriptor by the older way (NV_ESC_RM_IMPORT_OBJECT_FROM_FD)",
-        "escape.c:RmIoctl",
-        Driver::Refuses,
-        Sign::Told,
-        |a| a.escape(0x5d, &mut [0; 24], 20),
-    ),
-    attack(
-        "a file that is none of the driver's (REGISTER_FD)",
-        "nv.c:nv_get_file_private",
-        Driver::Refuses,
-        Sign::Told,
-        register_null,
-    ),
-    attack(
-        "another process's memory read (UVM_TOOLS_READ_PROCESS_MEMORY)",
-        "uvm_tools.c:uvm_api_tools_read_process_memory",
-        Driver::NotModelled,
-        Sign::Told,
-        |a| uvm_request(a, 62, 32),
-    ),
-    attack(
-        "events of another's address space (UVM_TOOLS_INIT_EVENT_TRACKER)",
-        "uvm_tools.c:uvm_api_tools_init_event_tracker",
-        Driver::NotModelled,
-        Sign::Told,
-        |a| uvm_request(a, 56, 48),
-    ),
-    attack(
-        "what others left (UVM_CLEAN_UP_ZOMBIE_RESOURCES)",
-        "uvm_va_range.c:uvm_api_clean_up_zombie_resources",
-        Driver::NotModelled,
-        Sign::Told,
-        |a| uvm_request(a, 69, 0),
-    ),
-];
+attacks! {
+    "the driver's settings read through another's client (ACCESS_REGISTRY)": "osapi.c:RmAccessRegistry",
+        Passes, Gpu, |a| registry(a, 1);
+    "the driver's settings written (ACCESS_REGISTRY)": "os.c:osWriteRegistryDword",
+        Refuses, Gpu, |a| registry(a, 2);
+    "another's channels idled (NV_ESC_RM_IDLE_CHANNELS)": "rmapi_deprecated_misc.c:RmDeprecatedIdleChannels",
+        Refuses, Victim, idle;
+    "a control in an envelope (IOCTL_XFER_CMD)": "nv.c:nvidia_ioctl",
+        Passes, Victim, envelope;
+    "an object by the oldest way (NV_ESC_RM_ALLOC_OBJECT)": "entry_points.c:Nv01AllocObjectWithSecInfo",
+        Passes, Told, alloc_object;
+    "the size of the whole heap by the older way (VID_HEAP_CONTROL)": "rmapi_deprecated_vidheapctrl.c:_nvos32FunctionInfo",
+        Passes, Told, heap_info;
+    "doorbells mapped for the GPU (RM_MAP_MEMORY_DMA)": "usermode_api.c:usrmodeGetMemInterMapParams_IMPL",
+        Passes, Told, map_doorbell;
+    "the GPU's memory as page tables of a range of addresses (class 0x50a0)": "gpu_vaspace.c:gvaspaceAlloc_IMPL",
+        Passes, Told, range_tables;
+    "registers as an object (class 0x3f)": "rmapi_deprecated_allocmemory.c:_rmAllocMemoryLocalPrivileged",
+        NotModelled, Told, registers;
+    "device registers as host memory (class 0x71, uncached)": "osmemdesc.c:osCreateOsDescriptorFromIoMemory",
+        NotModelled, Told, io_memory;
+    "the interrupt register (QUERY_DEVICE_INTR)": "nv.c:nvidia_ioctl",
+        Passes, Gpu, |a| told(escape(a.client.gpu, 213, &mut [0; 8], 4));
+    "the state of any adapter (STATUS_CODE)": "osapi.c:rm_get_adapter_status",
+        Passes, Told, adapter;
+    "the driver's log (LOCKLESS_DIAGNOSTIC)": "escape.c:RmIoctl",
+        Refuses, Told, |a| a.escape(0x5f, &mut [0; 64], 0);
+    "video memory onlined for the host (SET_NUMA_STATUS)": "nv.c:nvidia_ioctl",
+        Refuses, Told, |a| told(escape(a.client.gpu, 216, &mut [0; 4], 0));
+    "the I2C busses (NV_ESC_RM_I2C_ACCESS)": "rmapi_deprecated_misc.c:RmDeprecatedI2CAccess",
+        NotModelled, Told, |a| told(escape(a.client.gpu, 0x39, &mut [0; 32], 24));
+    "an event's data (NV_ESC_RM_GET_EVENT_DATA)": "escape.c:RmIoctl",
+        Refuses, Told, |a| a.escape(0x52, &mut [0; 24], 16);
+    "a context for DMA (NV_ESC_RM_ALLOC_CONTEXT_DMA2)": "escape.c:RmIoctl",
+        Refuses, Told, |a| a.escape(0x54, &mut [0; 56], 48);
+    "a callback at the screen's refresh (NV_ESC_RM_ADD_VBLANK_CALLBACK)": "escape.c:RmIoctl",
+        Refuses, Told, |a| a.escape(0x56, &mut [0; 40], 32);
+    "a context for DMA bound (NV_ESC_RM_BIND_CONTEXT_DMA)": "escape.c:RmIoctl",
+        NotModelled, Told, |a| a.escape(0x59, &mut [0; 16], 12);
+    "an object behind a descriptor by the older way (NV_ESC_RM_EXPORT_OBJECT_TO_FD)": "escape.c:RmIoctl",
+        Refuses, Told, |a| a.escape(0x5c, &mut [0; 24], 20);
+    "an object from a descriptor by the older way (NV_ESC_RM_IMPORT_OBJECT_FROM_FD)": "escape.c:RmIoctl",
+        Refuses, Told, |a| a.escape(0x5d, &mut [0; 24], 20);
+    "a file that is none of the driver's (REGISTER_FD)": "nv.c:nv_get_file_private",
+        Refuses, Told, register_null;
+    "another process's memory read (UVM_TOOLS_READ_PROCESS_MEMORY)": "uvm_tools.c:uvm_api_tools_read_process_memory",
+        NotModelled, Told, |a| uvm_request(a, 62, 32);
+    "events of another's address space (UVM_TOOLS_INIT_EVENT_TRACKER)": "uvm_tools.c:uvm_api_tools_init_event_tracker",
+        NotModelled, Told, |a| uvm_request(a, 56, 48);
+    "what others left (UVM_CLEAN_UP_ZOMBIE_RESOURCES)": "uvm_va_range.c:uvm_api_clean_up_zombie_resources",
+        NotModelled, Told, |a| uvm_request(a, 69, 0);
+}
 
 /// NVOS38 on the victim's client; 1 reads, 2 writes.
 fn registry(a: &Attacker, access: u32) -> Verdict {

@@ -2,117 +2,49 @@
 //! Attacks by what the driver tells everybody of all GPUs and processes (nvidia-protocol 6.2, the
 //! last two rows).
 
-use super::{
-    attack::{attack, Attack, Driver, Sign},
-    scene::Attacker,
-};
+use super::{attack::attacks, scene::Attacker};
 use crate::{
     bytes::{put_u32, u32_at, u64_at},
     guest::{rm, tools::Verdict},
     layout, sys,
 };
 
-pub(super) const ATTACKS: &[Attack] = &[
-    attack(
-        "another's GPU opened (ATTACH_GPUS_TO_FD)",
-        "nv.c:nvidia_ioctl",
-        Driver::Passes,
-        Sign::Told,
-        attach_escape,
-    ),
-    attack(
-        "another's GPU attached (0x215)",
-        "client_resource.c:cliresCtrlCmdGpuAttachIds_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        attach_control,
-    ),
-    attack(
-        "a device on another's GPU",
-        "nv.c:nv_is_gpu_accessible",
-        Driver::Refuses,
-        Sign::Told,
-        device,
-    ),
-    attack(
-        "the host's other GPUs (CARD_INFO)",
-        "nv.c:nvidia_read_card_info",
-        Driver::Passes,
-        Sign::Told,
-        cards,
-    ),
-    attack(
-        "the host's other GPUs (GET_ATTACHED_IDS)",
-        "client_resource.c:cliresCtrlCmdGpuGetAttachedIds_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        attached,
-    ),
-    attack(
-        "what another's GPU is (GET_ID_INFO_V2)",
-        "client_resource.c:cliresCtrlCmdGpuGetIdInfoV2_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |a| of_the_other(a, 0x205, &mut [0; 32]),
-    ),
-    attack(
-        "what another's GPU is (GET_ID_INFO)",
-        "client_resource.c:cliresCtrlCmdGpuGetIdInfo_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |a| of_the_other(a, 0x202, &mut [0; 40]),
-    ),
-    attack(
-        "whether another's GPU is drained (QUERY_DRAIN_STATE)",
-        "client_resource.c:cliresCtrlCmdGpuQueryGpuDrainState_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |a| of_the_other(a, 0x279, &mut [0; 12]),
-    ),
-    attack(
-        "another's GPU detached (0x216)",
-        "client_resource.c:cliresCtrlCmdGpuDetachIds_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |a| of_the_other(a, 0x216, &mut [0xff; 128]),
-    ),
-    attack(
-        "the host's other GPUs (GET_DEVICE_IDS)",
-        "client_resource.c:cliresCtrlCmdGpuGetDeviceIds_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |a| {
+attacks! {
+    "another's GPU opened (ATTACH_GPUS_TO_FD)": "nv.c:nvidia_ioctl",
+        Passes, Told, attach_escape;
+    "another's GPU attached (0x215)": "client_resource.c:cliresCtrlCmdGpuAttachIds_IMPL",
+        Passes, Told, attach_control;
+    "a device on another's GPU": "nv.c:nv_is_gpu_accessible",
+        Refuses, Told, device;
+    "the host's other GPUs (CARD_INFO)": "nv.c:nvidia_read_card_info",
+        Passes, Told, cards;
+    "the host's other GPUs (GET_ATTACHED_IDS)": "client_resource.c:cliresCtrlCmdGpuGetAttachedIds_IMPL",
+        Passes, Told, attached;
+    "what another's GPU is (GET_ID_INFO_V2)": "client_resource.c:cliresCtrlCmdGpuGetIdInfoV2_IMPL",
+        Passes, Told, |a| of_the_other(a, 0x205, &mut [0; 32]);
+    "what another's GPU is (GET_ID_INFO)": "client_resource.c:cliresCtrlCmdGpuGetIdInfo_IMPL",
+        Passes, Told, |a| of_the_other(a, 0x202, &mut [0; 40]);
+    "whether another's GPU is drained (QUERY_DRAIN_STATE)": "client_resource.c:cliresCtrlCmdGpuQueryGpuDrainState_IMPL",
+        Passes, Told, |a| of_the_other(a, 0x279, &mut [0; 12]);
+    "another's GPU detached (0x216)": "client_resource.c:cliresCtrlCmdGpuDetachIds_IMPL",
+        Passes, Told, |a| of_the_other(a, 0x216, &mut [0xff; 128]);
+    "the host's other GPUs (GET_DEVICE_IDS)": "client_resource.c:cliresCtrlCmdGpuGetDeviceIds_IMPL",
+        Passes, Told, |a| {
             let mut mask = [0; 4];
             a.control(a.client.handle, 0x204, &mut mask)?;
             found(u32_at(&mask, 0) & (1 << a.victim.gpus.other.1) != 0)
-        },
-    ),
-    attack(
-        "the host's other GPUs (GET_PROBED_IDS)",
-        "client_resource.c:cliresCtrlCmdGpuGetProbedIds_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        |a| {
+        };
+    "the host's other GPUs (GET_PROBED_IDS)": "client_resource.c:cliresCtrlCmdGpuGetProbedIds_IMPL",
+        Passes, Told, |a| {
             let mut ids = [0; 384];
             a.control(a.client.handle, 0x214, &mut ids)?;
             found((0..96).any(|id| u32_at(&ids, id * 4) == a.victim.gpus.other.0))
-        },
-    ),
-    attack(
-        "another's processes (GPU_GET_PIDS)",
-        "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPids_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        pids,
-    ),
-    attack(
-        "what another's process holds (GPU_GET_PID_INFO)",
-        "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPidInfo_IMPL",
-        Driver::Passes,
-        Sign::Told,
-        pid_info,
-    ),
-];
+        };
+    "another's processes (GPU_GET_PIDS)": "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPids_IMPL",
+        Passes, Told, pids;
+    "what another's process holds (GPU_GET_PID_INFO)": "subdevice_ctrl_gpu_kernel.c:subdeviceCtrlCmdGpuGetPidInfo_IMPL",
+        Passes, Told, pid_info;
+}
 
 fn found(what: bool) -> Verdict {
     if what {

@@ -8,25 +8,19 @@ use crate::{
     guest::{
         instance::Instance,
         rm,
-        tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+        tools::{at, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
     layout, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "capabilities: a class is made with its set and refused without it",
-        classes,
-    ),
-    ("capabilities: unknown ones are refused", unknown),
-    ("refused calls are told with the driver's names", told),
-    (
-        "refused calls: what goes to the firmware unseen is counted",
-        unseen,
-    ),
-    ("refused calls: as many kinds as there is room for", storm),
-    ("refused calls: the log has a line", logged),
-];
+tests! {
+    "capabilities: a class is made with its set and refused without it" => classes;
+    "capabilities: unknown ones are refused" => unknown;
+    "refused calls are told with the driver's names" => told;
+    "refused calls: what goes to the firmware unseen is counted" => unseen;
+    "refused calls: as many kinds as there is room for" => storm;
+    "refused calls: the log has a line" => logged;
+}
 
 /// NV20_SUBDEVICE_DIAG: utility. It has no parameters.
 const DIAGNOSTICS: u32 = 0x208F;

@@ -8,15 +8,14 @@ use crate::{
     guest::{
         instance::Instance,
         rm,
-        tools::{at, holds, sys, Test, Verdict, GIB, MIB},
+        tools::{at, holds, sys, tests, Verdict, GIB, MIB},
     },
     sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[(
-    "clients: a handle that another thread writes is not the new client's",
-    forged,
-)];
+tests! {
+    "clients: a handle that another thread writes is not the new client's" => forged;
+}
 
 const SHARED: u32 = 0x5C00_0300;
 const STOLEN: u32 = 0x5C00_0301;

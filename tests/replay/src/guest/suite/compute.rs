@@ -7,27 +7,21 @@ use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell
 use crate::{
     guest::{
         instance::Instance,
-        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+        tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
         work::{Account, Work},
     },
     sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("compute: policies by number", policies),
-    ("compute: what does not fit is refused", misfits),
-    ("compute: numbers that mean nothing are refused", unknown),
-    ("compute: priority and suspension", terms),
-    ("compute: what was given is told", given),
-    (
-        "compute: suspended it is off the GPU, resumed it goes on",
-        taken_off,
-    ),
-    (
-        "compute: channels that come and go while it is off",
-        come_and_go,
-    ),
-];
+tests! {
+    "compute: policies by number" => policies;
+    "compute: what does not fit is refused" => misfits;
+    "compute: numbers that mean nothing are refused" => unknown;
+    "compute: priority and suspension" => terms;
+    "compute: what was given is told" => given;
+    "compute: suspended it is off the GPU, resumed it goes on" => taken_off;
+    "compute: channels that come and go while it is off" => come_and_go;
+}
 
 fn policy(number: u32) -> impl Fn(&mut GpuSetCompute) {
     move |wish| {

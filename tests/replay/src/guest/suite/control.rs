@@ -9,30 +9,24 @@ use crate::{
     guest::{
         instance::Instance,
         process::{drop_admin, in_child, unshare},
-        tools::{control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        tools::{control, equal, fails, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
     standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("control: version and list of GPUs", version_and_gpus),
-    ("control: needs CAP_SYS_ADMIN", needs_admin),
-    ("control: needs the initial user namespace", needs_namespace),
-    (
-        "control: unknown commands and sizes are ENOTTY",
-        unknown_commands,
-    ),
-    ("control: reserved fields must be zero", reserved_fields),
-    ("control: every cause has its errno", causes),
-    ("control: limits add up to the GPU at most", overcommit),
-    ("control: an instance as it was asked for", instance_values),
-    ("control: lists say how many there are", lists),
-    ("control: 64 instances on a GPU and no more", sixty_four),
-    (
-        "control: no instance without the driver's kernel interface",
-        no_kernel_interface,
-    ),
-];
+tests! {
+    "control: version and list of GPUs" => version_and_gpus;
+    "control: needs CAP_SYS_ADMIN" => needs_admin;
+    "control: needs the initial user namespace" => needs_namespace;
+    "control: unknown commands and sizes are ENOTTY" => unknown_commands;
+    "control: reserved fields must be zero" => reserved_fields;
+    "control: every cause has its errno" => causes;
+    "control: limits add up to the GPU at most" => overcommit;
+    "control: an instance as it was asked for" => instance_values;
+    "control: lists say how many there are" => lists;
+    "control: 64 instances on a GPU and no more" => sixty_four;
+    "control: no instance without the driver's kernel interface" => no_kernel_interface;
+}
 
 fn version_and_gpus() -> Verdict {
     let control = control()?;

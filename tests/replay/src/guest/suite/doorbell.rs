@@ -20,38 +20,29 @@ use crate::{
         instance::Instance,
         process::{in_child, spawn},
         rm,
-        tools::{at, device_instance, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+        tools::{at, device_instance, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
     standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("doorbell: alone it stays mapped", alone),
-    ("doorbell: suspended it waits, resumed it goes on", resumed),
-    ("doorbell: through BAR1 as well", through_bar1),
-    ("doorbell: other registers wait as well", other_registers),
-    ("doorbell: killed while parked", killed),
-    ("doorbell: a signal is served while parked", signalled),
-    ("doorbell: fork while parked", forked),
-    ("doorbell: what a child has is taken away too", inherited),
-    ("doorbell: other threads go on meanwhile", others),
-    ("doorbell: unmapped while parked", unmapped),
-    ("doorbell: no part of it alone", parts),
-    ("doorbell: a futex does not get past", futex),
-    (
-        "doorbell: mapped again and again while its gate moves",
-        remapped,
-    ),
-    (
-        "doorbell: mapped again and again through BAR1",
-        remapped_through_bar1,
-    ),
-    ("doorbell: no private mapping", private),
-    (
-        "doorbell: the driver takes it away and gives it back",
-        revoked,
-    ),
-];
+tests! {
+    "doorbell: alone it stays mapped" => alone;
+    "doorbell: suspended it waits, resumed it goes on" => resumed;
+    "doorbell: through BAR1 as well" => through_bar1;
+    "doorbell: other registers wait as well" => other_registers;
+    "doorbell: killed while parked" => killed;
+    "doorbell: a signal is served while parked" => signalled;
+    "doorbell: fork while parked" => forked;
+    "doorbell: what a child has is taken away too" => inherited;
+    "doorbell: other threads go on meanwhile" => others;
+    "doorbell: unmapped while parked" => unmapped;
+    "doorbell: no part of it alone" => parts;
+    "doorbell: a futex does not get past" => futex;
+    "doorbell: mapped again and again while its gate moves" => remapped;
+    "doorbell: mapped again and again through BAR1" => remapped_through_bar1;
+    "doorbell: no private mapping" => private;
+    "doorbell: the driver takes it away and gives it back" => revoked;
+}
 
 /// `NV_VIRTUAL_FUNCTION_DOORBELL` in the mapping.
 const BELL: u64 = 0x90;

@@ -16,32 +16,20 @@ use crate::{
         instance::Instance,
         process::{in_child, receive_fd, send_fd, spawn},
         rm::{self, Failure},
-        tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        tools::{at, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
     standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "exports: memory goes over a socket to another process, charged once",
-        between_processes,
-    ),
-    (
-        "exports: the charge goes with the last of object, copy and file",
-        any_order,
-    ),
-    (
-        "exports: a descriptor in a socket keeps memory charged",
-        in_a_socket,
-    ),
-    ("exports: a killed exporter's memory stays", killed),
-    ("exports: another tenant's descriptor is none", other_tenant),
-    ("exports: a list of objects", list),
-    (
-        "exports: a number that changes during the call does not",
-        changing_number,
-    ),
-];
+tests! {
+    "exports: memory goes over a socket to another process, charged once" => between_processes;
+    "exports: the charge goes with the last of object, copy and file" => any_order;
+    "exports: a descriptor in a socket keeps memory charged" => in_a_socket;
+    "exports: a killed exporter's memory stays" => killed;
+    "exports: another tenant's descriptor is none" => other_tenant;
+    "exports: a list of objects" => list;
+    "exports: a number that changes during the call does not" => changing_number;
+}
 
 const MEMORY: u32 = 0x5C00_0010;
 const COPY: u32 = 0x5C00_0020;

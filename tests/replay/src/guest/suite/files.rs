@@ -9,30 +9,24 @@ use crate::{
         instance::Instance,
         process::{in_child, receive_fd, send_fd, spawn},
         rm,
-        tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, MIB},
+        tools::{at, equal, fails, holds, sys, tests, Verdict, GIB, MIB},
     },
     sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("files: read-only and non-blocking opens", modes),
-    ("files: counted while open", counted),
-    (
-        "files: a file lives until its last descriptor",
-        last_descriptor,
-    ),
-    ("files: a child uses what it inherited", inherited),
-    ("files: a passed descriptor works", passed),
-    ("files: exec keeps a file", exec),
-    ("files: poll says what the driver says", poll),
-    (
-        "files: unknown requests fail as in the driver",
-        unknown_request,
-    ),
-    ("files: killed in the middle of calls", killed),
-    ("files: rmmod is refused while a file is open", busy_module),
-    ("files: IOCTL_XFER_CMD does not pass a limit", xfer),
-];
+tests! {
+    "files: read-only and non-blocking opens" => modes;
+    "files: counted while open" => counted;
+    "files: a file lives until its last descriptor" => last_descriptor;
+    "files: a child uses what it inherited" => inherited;
+    "files: a passed descriptor works" => passed;
+    "files: exec keeps a file" => exec;
+    "files: poll says what the driver says" => poll;
+    "files: unknown requests fail as in the driver" => unknown_request;
+    "files: killed in the middle of calls" => killed;
+    "files: rmmod is refused while a file is open" => busy_module;
+    "files: IOCTL_XFER_CMD does not pass a limit" => xfer;
+}
 
 const TWINS: [&str; 3] = ["nvidia0", "nvidiactl", "nvidia-uvm"];
 

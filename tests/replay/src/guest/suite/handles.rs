@@ -8,37 +8,19 @@ use crate::{
     guest::{
         instance::Instance,
         rm,
-        tools::{at, control, device_instance, equal, holds, Test, Verdict, GIB, GPU, MIB},
+        tools::{at, control, device_instance, equal, holds, tests, Verdict, GIB, GPU, MIB},
     },
     layout, sys,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "handles: another tenant's event keys are neither freed nor taken",
-        event_keys,
-    ),
-    (
-        "handles: another tenant's memory is not mapped, nor shared with its client",
-        memory,
-    ),
-    (
-        "handles: an event does not tell an address in the kernel",
-        event_address,
-    ),
-    (
-        "handles: no program's object is a doorbell through BAR1",
-        doorbell,
-    ),
-    (
-        "handles: uncached host memory is not registered",
-        host_memory,
-    ),
-    (
-        "handles: timeslices are remembered, other scheduling is refused",
-        scheduling,
-    ),
-];
+tests! {
+    "handles: another tenant's event keys are neither freed nor taken" => event_keys;
+    "handles: another tenant's memory is not mapped, nor shared with its client" => memory;
+    "handles: an event does not tell an address in the kernel" => event_address;
+    "handles: no program's object is a doorbell through BAR1" => doorbell;
+    "handles: uncached host memory is not registered" => host_memory;
+    "handles: timeslices are remembered, other scheduling is refused" => scheduling;
+}
 
 const ALLOC_OS_EVENT: u32 = 206;
 const FREE_OS_EVENT: u32 = 207;

@@ -6,28 +6,19 @@ use crate::{
     guest::{
         instance::Instance,
         rm,
-        tools::{at, device_instance, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        tools::{at, device_instance, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
     sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "isolation: another tenant's client cannot be used",
-        foreign_client,
-    ),
-    (
-        "isolation: another tenant's memory cannot be copied",
-        foreign_memory,
-    ),
-    ("isolation: a limit is not another's", separate_limits),
-    ("isolation: classes outside the tables are refused", classes),
-    ("isolation: privileged controls are refused", controls),
-    (
-        "isolation: root with all capabilities is no administrator of the driver's",
-        administrator,
-    ),
-];
+tests! {
+    "isolation: another tenant's client cannot be used" => foreign_client;
+    "isolation: another tenant's memory cannot be copied" => foreign_memory;
+    "isolation: a limit is not another's" => separate_limits;
+    "isolation: classes outside the tables are refused" => classes;
+    "isolation: privileged controls are refused" => controls;
+    "isolation: root with all capabilities is no administrator of the driver's" => administrator;
+}
 
 fn two() -> Result<(Instance, Instance), String> {
     Ok((Instance::new("one", GIB)?, Instance::new("two", GIB)?))

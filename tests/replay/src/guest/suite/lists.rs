@@ -18,7 +18,7 @@ use crate::{
         instance::Instance,
         process::{in_child, spawn, unshare},
         rm,
-        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
     sys as os,
 };
@@ -32,22 +32,13 @@ const GET_PIDS: u32 = 0x2080_018D;
 const GET_PID_INFO: u32 = 0x2080_018E;
 const MEMORY: u32 = 0x5C00_0010;
 
-pub(super) const TESTS: &[Test] = &[
-    ("lists: GPUs of others are not there", gpus),
-    ("lists: processes of others are not there", processes),
-    (
-        "lists: processes have the numbers of the caller's namespace",
-        namespace,
-    ),
-    (
-        "lists: what the driver tells of others cannot be read on its way",
-        unseen,
-    ),
-    (
-        "lists: records of others' GPUs are not there to be read",
-        cards_unseen,
-    ),
-];
+tests! {
+    "lists: GPUs of others are not there" => gpus;
+    "lists: processes of others are not there" => processes;
+    "lists: processes have the numbers of the caller's namespace" => namespace;
+    "lists: what the driver tells of others cannot be read on its way" => unseen;
+    "lists: records of others' GPUs are not there to be read" => cards_unseen;
+}
 
 fn gpus() -> Verdict {
     let all = sys("list of GPUs", control()?.gpus())?;

@@ -9,37 +9,22 @@ use crate::{
     guest::{
         instance::Instance,
         process, rm,
-        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GPU, MIB},
+        tools::{at, control, equal, fails, holds, sys, tests, Verdict, GPU, MIB},
         uvm::{uuid, Space, VA_SPACE},
     },
     standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "managed: what does not fit stays in host memory, whatever the program asks",
-        spills,
-    ),
-    (
-        "managed: a GPU that touches it the moment it is there gets no more",
-        touched_at_once,
-    ),
-    (
-        "managed: memory objects get room, and it comes back",
-        makes_room,
-    ),
-    ("managed: limits change while it is mapped", limits),
-    ("managed: refused in modes charge and deny", refused),
-    (
-        "managed: partial, replaced, moved and inherited mappings",
-        mappings,
-    ),
-    (
-        "managed: of a program that has ended, until the file is closed",
-        ended,
-    ),
-    ("managed: threads that map, migrate and allocate", threads),
-];
+tests! {
+    "managed: what does not fit stays in host memory, whatever the program asks" => spills;
+    "managed: a GPU that touches it the moment it is there gets no more" => touched_at_once;
+    "managed: memory objects get room, and it comes back" => makes_room;
+    "managed: limits change while it is mapped" => limits;
+    "managed: refused in modes charge and deny" => refused;
+    "managed: partial, replaced, moved and inherited mappings" => mappings;
+    "managed: of a program that has ended, until the file is closed" => ended;
+    "managed: threads that map, migrate and allocate" => threads;
+}
 
 const BASE: u64 = 0x30_0000_0000;
 /// Managed memory that counts at the limit of the tests.

@@ -10,28 +10,19 @@ use crate::{
         instance::Instance,
         process::in_child,
         rm,
-        tools::{at, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+        tools::{at, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
     sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("mmap: a page of memory, read and written", page),
-    (
-        "mmap: a mapping outlives its descriptor and holds the instance",
-        holds_instance,
-    ),
-    ("mmap: a child has it too", child),
-    ("mmap: the doorbell", doorbell),
-    (
-        "mmap: /proc/PID/mem does not reach the driver's registers and memory",
-        debugged,
-    ),
-    (
-        "mmap: not without RM_MAP_MEMORY, not of another size",
-        unprepared,
-    ),
-];
+tests! {
+    "mmap: a page of memory, read and written" => page;
+    "mmap: a mapping outlives its descriptor and holds the instance" => holds_instance;
+    "mmap: a child has it too" => child;
+    "mmap: the doorbell" => doorbell;
+    "mmap: /proc/PID/mem does not reach the driver's registers and memory" => debugged;
+    "mmap: not without RM_MAP_MEMORY, not of another size" => unprepared;
+}
 
 const HANDLE: u32 = 0x5C00_0010;
 /// NVOS33 flags as CUDA passes them for memory.

@@ -7,41 +7,26 @@ use crate::{
         instance::Instance,
         process::spawn,
         rm::{self, Failure},
-        tools::{at, control, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        tools::{at, control, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
     layout, standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("memory: granted up to the limit, refused beyond", boundary),
-    ("memory: a refusal changes nothing", refusal),
-    (
-        "memory: sizes are charged as the driver rounds them",
-        rounding,
-    ),
-    ("memory: VID_HEAP_CONTROL counts too", vid_heap),
-    (
-        "memory: what is freed with an ancestor is credited",
-        ancestors,
-    ),
-    (
-        "memory: what is freed with the file or process is credited",
-        exits,
-    ),
-    ("memory: a copy shares the charge", duplicates),
-    ("memory: a place in the fabric shares the charge", fabric),
-    ("memory: limits change while in use", live),
-    (
-        "memory: who polls is told that a limit is below what is used",
-        told,
-    ),
-    ("memory: reports show the limit", reports),
-    (
-        "memory: an address that is not there is EFAULT or a status",
-        bad_pointer,
-    ),
-    ("memory: many processes at the limit at once", race),
-];
+tests! {
+    "memory: granted up to the limit, refused beyond" => boundary;
+    "memory: a refusal changes nothing" => refusal;
+    "memory: sizes are charged as the driver rounds them" => rounding;
+    "memory: VID_HEAP_CONTROL counts too" => vid_heap;
+    "memory: what is freed with an ancestor is credited" => ancestors;
+    "memory: what is freed with the file or process is credited" => exits;
+    "memory: a copy shares the charge" => duplicates;
+    "memory: a place in the fabric shares the charge" => fabric;
+    "memory: limits change while in use" => live;
+    "memory: who polls is told that a limit is below what is used" => told;
+    "memory: reports show the limit" => reports;
+    "memory: an address that is not there is EFAULT or a status" => bad_pointer;
+    "memory: many processes at the limit at once" => race;
+}
 
 const FIRST: u32 = 0x5C00_0010;
 

@@ -13,25 +13,19 @@ use crate::{
     guest::{
         instance::Instance,
         process::in_child,
-        tools::{at, control, equal, fails, holds, sys, Test, Verdict, GIB, GPU},
+        tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU},
     },
     standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("nodes: honest ones have our numbers and are root's", honest),
-    ("nodes: twins show the driver's numbers", twins),
-    ("nodes: only root enters the twins' folder", folder_is_roots),
-    (
-        "nodes: the twins' filesystem makes and removes nothing",
-        read_only,
-    ),
-    (
-        "nodes: a twin outlives its instance as ENODEV",
-        twin_after_destroy,
-    ),
-    ("nodes: they go with the instance", gone),
-];
+tests! {
+    "nodes: honest ones have our numbers and are root's" => honest;
+    "nodes: twins show the driver's numbers" => twins;
+    "nodes: only root enters the twins' folder" => folder_is_roots;
+    "nodes: the twins' filesystem makes and removes nothing" => read_only;
+    "nodes: a twin outlives its instance as ENODEV" => twin_after_destroy;
+    "nodes: they go with the instance" => gone;
+}
 
 fn number(path: &str) -> Result<(u32, u32), String> {
     let meta = at(path, fs::metadata(path))?;

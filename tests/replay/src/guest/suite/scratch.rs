@@ -7,18 +7,15 @@ use crate::{
         instance::Instance,
         race::scratch,
         rm,
-        tools::{at, equal, fails, holds, Test, Verdict, GIB, MIB},
+        tools::{at, equal, fails, holds, tests, Verdict, GIB, MIB},
     },
     layout, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "scratch: addresses in it are refused wherever they stand",
-        addresses,
-    ),
-    ("scratch: it cannot be taken away or replaced", sealed),
-];
+tests! {
+    "scratch: addresses in it are refused wherever they stand" => addresses;
+    "scratch: it cannot be taken away or replaced" => sealed;
+}
 
 /// A program that has a scratch, and where.
 fn with_scratch(instance: &Instance) -> Result<(rm::Client, u64), String> {

@@ -14,32 +14,20 @@ use crate::{
         instance::Instance,
         process::in_child,
         rm,
-        tools::{at, equal, holds, sys, Test, Verdict, GIB, MIB},
+        tools::{at, equal, holds, sys, tests, Verdict, GIB, MIB},
     },
     sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("shared data: memory is the instance's", memory),
-    (
-        "shared data: what is allocated and set shows within a second",
-        live,
-    ),
-    (
-        "shared data: the hardware is told, what others do is not",
-        sections,
-    ),
-    ("shared data: nobody writes to it", read_only),
-    ("shared data: each tenant has its own", tenants),
-    (
-        "shared data: by two objects, two mappings, in a child",
-        routes,
-    ),
-    (
-        "shared data: whatever file the descriptor means by then",
-        raced,
-    ),
-];
+tests! {
+    "shared data: memory is the instance's" => memory;
+    "shared data: what is allocated and set shows within a second" => live;
+    "shared data: the hardware is told, what others do is not" => sections;
+    "shared data: nobody writes to it" => read_only;
+    "shared data: each tenant has its own" => tenants;
+    "shared data: by two objects, two mappings, in a child" => routes;
+    "shared data: whatever file the descriptor means by then" => raced;
+}
 
 const HANDLE: u32 = 0x5C00_00DE;
 const SECOND: u32 = 0x5C00_01DE;

@@ -10,23 +10,17 @@ use crate::{
         instance::Instance,
         rm,
         tools::{
-            at, control, device_instance, equal, fails, holds, second_gpu, sys, Test, Verdict, GIB,
-            GPU, MIB,
+            at, control, device_instance, equal, fails, holds, second_gpu, sys, tests, Verdict,
+            GIB, GPU, MIB,
         },
     },
 };
 
-pub(super) const TESTS: &[Test] = &[
-    ("tenants: a name on two GPUs needs the GPU", ambiguous),
-    (
-        "tenants: one control node, a limit for each GPU",
-        two_limits,
-    ),
-    (
-        "tenants: a GPU that is not the tenant's is closed",
-        other_gpu,
-    ),
-];
+tests! {
+    "tenants: a name on two GPUs needs the GPU" => ambiguous;
+    "tenants: one control node, a limit for each GPU" => two_limits;
+    "tenants: a GPU that is not the tenant's is closed" => other_gpu;
+}
 
 /// The second GPU's minor.
 fn second(control: &Control) -> Result<u32, String> {

@@ -6,24 +6,21 @@ use crate::{
     guest::{
         instance::Instance,
         rm,
-        tools::{at, equal, holds, sys, Test, Verdict, GIB, GPU, MIB},
+        tools::{at, equal, holds, sys, tests, Verdict, GIB, GPU, MIB},
         uvm::{uuid, Space, VA_SPACE},
     },
     layout, standin, sys as os,
 };
 
-pub(super) const TESTS: &[Test] = &[
-    (
-        "uvm: initialized in shared mode without showing it",
-        initialize,
-    ),
-    ("uvm: requests of the tools are refused", tools),
-    ("uvm: what is mapped stays charged after its free", keeps),
-    ("uvm: page tables are charged and end at the limit", tables),
-    ("uvm: page tables of what UVM maps itself", fixed_tables),
-    ("uvm: page tables of a range of addresses", range_tables),
-    ("uvm: page tables of what RM maps", rm_tables),
-];
+tests! {
+    "uvm: initialized in shared mode without showing it" => initialize;
+    "uvm: requests of the tools are refused" => tools;
+    "uvm: what is mapped stays charged after its free" => keeps;
+    "uvm: page tables are charged and end at the limit" => tables;
+    "uvm: page tables of what UVM maps itself" => fixed_tables;
+    "uvm: page tables of a range of addresses" => range_tables;
+    "uvm: page tables of what RM maps" => rm_tables;
+}
 
 fn initialize() -> Verdict {
     let instance = Instance::new("uvm", GIB)?;
