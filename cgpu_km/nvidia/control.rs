@@ -115,6 +115,8 @@ impl Care {
 /// A control that puts objects behind a descriptor, or takes them from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exported {
+    /// Makes places behind it, for objects that are put there later.
+    Create,
     /// Puts one object behind it.
     Put,
     /// Puts several objects behind it.

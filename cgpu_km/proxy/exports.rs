@@ -25,7 +25,10 @@ use crate::{
         control::Exported,
         handle::{ClientHandle, ObjectHandle},
         nvos::nvos54,
-        params::{self, export_info, export_object, export_objects, import_object, import_objects},
+        params::{
+            self, export_info, export_object, export_objects, export_places, import_object,
+            import_objects,
+        },
         status::NvStatus,
         wire::{Field, Items},
     },
@@ -63,6 +66,11 @@ enum Way {
 impl ExportRequest {
     fn of(exported: Exported) -> Self {
         match exported {
+            Exported::Create => Self {
+                file: export_places::FD,
+                objects: Objects::None,
+                way: Way::In(export_places::H_DEVICE),
+            },
             Exported::Put => Self {
                 file: export_object::FD,
                 objects: Objects::One(export_object::H_OBJECT),
@@ -136,7 +144,7 @@ impl ExportRequest {
                     && get(export_object::FLAGS, bytes)? & params::EXPORT_FLAG_EMPTY == 0
             }
             Exported::Take => get(import_object::TYPE, bytes)? == params::EXPORT_TYPE_RM,
-            Exported::PutMany | Exported::TakeMany | Exported::Ask => true,
+            Exported::Create | Exported::PutMany | Exported::TakeMany | Exported::Ask => true,
         };
         let most = match &self.objects {
             Objects::Many { handles, .. } => handles.count(),

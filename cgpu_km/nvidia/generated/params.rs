@@ -628,6 +628,17 @@ pub mod export_info {
     pub const FD: Field<i32> = Field::at(0);
 }
 
+/// Control `NV0000_CTRL_CMD_OS_UNIX_CREATE_EXPORT_OBJECT_FD`.
+pub mod export_places {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV0000_CTRL_OS_UNIX_CREATE_EXPORT_OBJECT_FD_PARAMS` in bytes.
+    pub const SIZE: usize = 76;
+    /// The device.
+    pub const H_DEVICE: Field<u32> = Field::at(0);
+    /// The control file that will hold objects.
+    pub const FD: Field<i32> = Field::at(72);
+}
+
 /// Control `NV0000_CTRL_CMD_OS_UNIX_EXPORT_OBJECTS_TO_FD`.
 pub mod export_objects {
     use crate::nvidia::wire::Field;

@@ -51,6 +51,7 @@ static ABSENT: Absent = Absent {
         ControlCmd(0x00801909),
         ControlCmd(0x00801b02),
         ControlCmd(0x00de0001),
+        ControlCmd(0x2080205a),
         ControlCmd(0x20802068),
         ControlCmd(0xa0bc0101),
         ControlCmd(0xa0bc0102),

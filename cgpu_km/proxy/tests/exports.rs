@@ -8,6 +8,7 @@ const COPY: u32 = 0x5c00_0020;
 /// A descriptor of the program, and the file behind it.
 const DESCRIPTOR: i32 = 9;
 const FILE: FileId = FileId(40);
+const CREATE: u32 = 0x3d0a;
 const EXPORT: u32 = 0x3d05;
 const IMPORT: u32 = 0x3d06;
 const EXPORT_MANY: u32 = 0x3d0b;
@@ -44,6 +45,14 @@ fn import(descriptor: i32, object: u32) -> Vec<u8> {
     put32(&mut params, 8, DEVICE);
     put32(&mut params, 12, DEVICE);
     put32(&mut params, 16, object);
+    params
+}
+
+fn create(descriptor: i32, device: u32) -> Vec<u8> {
+    let mut params = vec![0; 76];
+    put32(&mut params, 0, device);
+    params[4..6].copy_from_slice(&16u16.to_le_bytes());
+    params[72..].copy_from_slice(&descriptor.to_le_bytes());
     params
 }
 
@@ -132,6 +141,7 @@ fn memory_behind_a_descriptor_is_charged_once_and_until_the_last_of_its_referenc
 fn the_driver_is_asked_about_the_file_that_was_decided_on() {
     let mut program = with_memory();
     for (cmd, params, at) in [
+        (CREATE, create(DESCRIPTOR, DEVICE), 72),
         (EXPORT, export(DESCRIPTOR, MEMORY), 16),
         (IMPORT, import(DESCRIPTOR, COPY), 0),
         (0x3d08, DESCRIPTOR.to_le_bytes().repeat(20), 0),
@@ -171,6 +181,7 @@ fn a_descriptor_that_is_not_the_tenants_control_file_is_refused_as_one_that_is_n
     // 22: another tenant's, or none; -1: none.
     for descriptor in [20, 21, 22, -1] {
         for (cmd, params) in [
+            (CREATE, create(descriptor, DEVICE)),
             (EXPORT, export(descriptor, MEMORY)),
             (IMPORT, import(descriptor, COPY)),
         ] {
@@ -209,6 +220,11 @@ fn what_the_driver_refuses_whatever_the_file_is_not_charged() {
     };
     let beyond = export_many(&[0, MEMORY], u16::MAX);
     for (cmd, params, status) in [
+        (
+            CREATE,
+            create(DESCRIPTOR, MEMORY),
+            NvStatus::NV_ERR_INVALID_PARAMETER,
+        ),
         (EXPORT, other_type, NvStatus::NV_ERR_INVALID_PARAMETER),
         (EXPORT, empty, NvStatus::NV_ERR_INVALID_PARAMETER),
         (EXPORT, no_device, NvStatus::NV_ERR_INVALID_PARAMETER),

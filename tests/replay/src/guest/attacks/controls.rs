@@ -254,7 +254,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         },
     ),
     attack(
-        "an object for the export of others (CREATE_EXPORT_OBJECT_FD)",
+        "places for objects behind a file of nobody's (CREATE_EXPORT_OBJECT_FD)",
         "os.c:cliresCtrlCmdOsUnixCreateExportObjectFd_IMPL",
         Driver::NotModelled,
         Sign::Told,
