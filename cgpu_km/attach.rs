@@ -25,7 +25,7 @@ use crate::{
         fb,
         handle::ClassId,
         nvos::{card_info, version, Card},
-        params::{self, arch_info, fb_pair, gid_info, gpu_info, gpu_name, id_info, nv0080, nv2080},
+        params::{self, arch_info, fb_pair, gid_info, gpu_info, gpu_name, id_info, nv2080},
         rusd,
         status::NvStatus,
         tables::Tables,
@@ -34,12 +34,12 @@ use crate::{
     os_interface::{
         rmapi::{KernelClient, Missing},
         shared_page::DriverPage,
-        BackingFile, CallRoute, DeviceNumber, Frame, Worker,
+        BackingFile, DeviceNumber, Frame,
     },
     uapi::{self, put_text, Cause},
 };
 use kernel::{fmt, prelude::*, str::CString, sync::Arc};
-use rm::{answer, check, escape, Rm};
+use rm::{answer, check, escape, Rm, DEVICE};
 
 /// Major number of the control and GPU devices (`NV_MAJOR_DEVICE_NUMBER`, nv-chardev-numbers.h).
 const NVIDIA_MAJOR: u32 = 195;
@@ -50,7 +50,6 @@ const CARDS: usize = 32;
 /// [`version::CMD`]: tell the version (`NV_RM_API_VERSION_CMD_QUERY`, nv-ioctl.h).
 const VERSION_QUERY: u32 = 0x32;
 
-const NV01_DEVICE_0: u32 = 0x0080;
 const NV20_SUBDEVICE_0: u32 = 0x2080;
 const RM_USER_SHARED_DATA: ClassId = ClassId(0x00de);
 const GPU_GET_ID_INFO: u32 = 0x0000_0202;
@@ -63,7 +62,6 @@ const MC_GET_ARCH_INFO: u32 = 0x2080_1701;
 const INFO_MIG_MODE: u32 = 0x2a;
 
 /// Handles of the objects of a probe. Any number but 0 and the client's will do.
-const DEVICE: u32 = 0xc690_0080;
 const SUBDEVICE: u32 = 0xc690_2080;
 const SHARED_DATA: u32 = 0xc690_00de;
 
@@ -233,28 +231,19 @@ pub fn card(facts: &GpuFacts) -> Result<Card, Failure> {
 pub fn shared_data(
     driver: &Driver,
     facts: &GpuFacts,
-    worker: &Worker,
+    gpu: &BackingFile,
 ) -> Result<Option<DriverPage>, Failure> {
     let control = open_control()?;
     let rm = Rm::new(&control, driver.tables)?;
-    let mut device = [0; nv0080::SIZE];
-    nv0080::DEVICE_ID.set(&mut device, facts.device_instance);
-    let route = CallRoute::Worker(worker);
-    rm.alloc(rm.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
+    rm.device(gpu, facts.device_instance)?;
     let mut subdevice = [0; nv2080::SIZE];
-    rm.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
+    rm.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice)?;
     let entry = driver.tables.class(RM_USER_SHARED_DATA);
     let size = entry.ok_or(Cause::UnknownDriver)?.params;
     let size = usize::try_from(size).map_err(|_| EINVAL)?;
     let mut params = KVec::from_elem(0, size, GFP_KERNEL)?;
     let class = RM_USER_SHARED_DATA.0;
-    let (status, _) = rm.try_alloc(
-        SUBDEVICE,
-        SHARED_DATA,
-        class,
-        &mut params,
-        CallRoute::Caller,
-    )?;
+    let (status, _) = rm.try_alloc(SUBDEVICE, SHARED_DATA, class, &mut params)?;
     if status == Some(NvStatus::NV_ERR_NOT_SUPPORTED.0) {
         return Ok(None);
     }
@@ -321,18 +310,14 @@ impl Rm<'_> {
         let minor = card_info::MINOR_NUMBER.get(card).ok_or(missing)?;
         let gpu_id = card_info::GPU_ID.get(card).ok_or(missing)?;
         let file = open_gpu(minor)?;
-        let worker = Worker::start(minor, file)?;
 
         let mut ids = [0; id_info::SIZE];
         id_info::GPU_ID.set(&mut ids, gpu_id);
         self.control(self.client, GPU_GET_ID_INFO, &mut ids)?;
         let device_instance = id_info::DEVICE_INSTANCE.get(&ids).ok_or(missing)?;
 
-        let mut device = [0; nv0080::SIZE];
-        nv0080::DEVICE_ID.set(&mut device, device_instance);
-        let route = CallRoute::Worker(&worker);
-        self.alloc(self.client, DEVICE, NV01_DEVICE_0, &mut device, route)?;
-        let asked = self.examine_device(&worker);
+        self.device(&file, device_instance)?;
+        let asked = self.examine_device();
         let freed = self.free(DEVICE);
         let told = asked?;
         freed?;
@@ -360,11 +345,10 @@ impl Rm<'_> {
     }
 
     /// What the GPU of which there is a device object tells through a subdevice.
-    fn examine_device(&self, worker: &Worker) -> Result<Told, Failure> {
+    fn examine_device(&self) -> Result<Told, Failure> {
         let missing = Cause::DriverMissing;
         let mut subdevice = [0; nv2080::SIZE];
-        let route = CallRoute::Worker(worker);
-        self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice, route)?;
+        self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice)?;
 
         let mut memory = self.params(fb::FB_GET_INFO_V2.0)?;
         fb::COUNT_V2.set(&mut memory, 1);

@@ -129,8 +129,13 @@ impl Call for TenantCall<'_, &Caller<'_>> {
                 let worker = self.tenant.worker(gpu).ok_or(Errno::EINVAL)?;
                 self.pass(request, parts, CallRoute::Worker(&worker))
             }
+            Route::Kernel(gpu) => {
+                // As above.
+                let driver = self.tenant.driver_of(gpu).ok_or(Errno::EINVAL)?;
+                driver.device_for(parts).map(|()| 0).map_err(errno)
+            }
             Route::Unseen => {
-                // The instance was destroyed while the call was under way.
+                // As above.
                 let driver = self.tenant.driver().ok_or(Errno::EINVAL)?;
                 driver.control_for(parts).map(|()| 0).map_err(errno)
             }

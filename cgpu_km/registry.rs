@@ -572,7 +572,7 @@ impl Admin {
         let minor = gpu.facts().minor;
         let backing = attach::open_gpu(minor)?;
         let worker = Worker::start(minor, backing.clone())?;
-        let shared_data = match attach::shared_data(&driver, gpu.facts(), &worker)? {
+        let shared_data = match attach::shared_data(&driver, gpu.facts(), &backing)? {
             Some(page) => Some(Arc::new(page, GFP_KERNEL)?),
             None => None,
         };

@@ -7,6 +7,7 @@ use crate::{
         escape::Escape,
         handle::ControlCmd,
         nvos::{self, nvos00, nvos33, nvos54, nvos64},
+        params::nv0080,
         tables::Tables,
     },
     os_interface::{BackingFile, CallRoute},
@@ -16,6 +17,9 @@ use crate::{
 use kernel::prelude::*;
 
 const NV01_ROOT: u32 = 0x0000;
+const NV01_DEVICE_0: u32 = 0x0080;
+/// The handle of a client's device. Any number but 0 and the client's will do.
+pub(super) const DEVICE: u32 = 0xc690_0080;
 /// [`nvos33::FLAGS`] as CUDA passes them for the shared data: for reading (`NVOS33_FLAGS_ACCESS`),
 /// the caching and the address are the driver's choice.
 const MAP_FLAGS: u32 = 0x0008_0001;
@@ -27,18 +31,14 @@ pub(super) fn escape(
     argument: &mut [u8],
 ) -> Result<(), Failure> {
     let parts = &mut [Part::argument(argument)];
-    forward(file, escape, parts, CallRoute::Caller)
+    forward(file, escape, parts)
 }
 
-fn forward(
-    file: &BackingFile,
-    escape: Escape,
-    parts: &mut [Part<'_>],
-    route: CallRoute<'_>,
-) -> Result<(), Failure> {
+fn forward(file: &BackingFile, escape: Escape, parts: &mut [Part<'_>]) -> Result<(), Failure> {
     let size = parts.first().map_or(0, |part| part.bytes.len());
     let code = nvos::request_code(escape.nr(), size).ok_or(EINVAL)?;
-    file.forward(code, parts, route).map_err(answer)?;
+    file.forward(code, parts, CallRoute::Caller)
+        .map_err(answer)?;
     Ok(())
 }
 
@@ -62,7 +62,7 @@ impl<'a> Rm<'a> {
             tables,
             client: 0,
         };
-        this.client = this.alloc(0, 0, NV01_ROOT, &mut [], CallRoute::Caller)?;
+        this.client = this.alloc(0, 0, NV01_ROOT, &mut [])?;
         Ok(this)
     }
 
@@ -73,9 +73,8 @@ impl<'a> Rm<'a> {
         object: u32,
         class: u32,
         params: &mut [u8],
-        route: CallRoute<'_>,
     ) -> Result<u32, Failure> {
-        let (status, handle) = self.try_alloc(parent, object, class, params, route)?;
+        let (status, handle) = self.try_alloc(parent, object, class, params)?;
         check(status)?;
         Ok(handle)
     }
@@ -87,7 +86,6 @@ impl<'a> Rm<'a> {
         object: u32,
         class: u32,
         params: &mut [u8],
-        route: CallRoute<'_>,
     ) -> Result<(Option<u32>, u32), Failure> {
         let mut outer = [0; nvos64::SIZE];
         nvos64::H_ROOT.set(&mut outer, self.client);
@@ -98,9 +96,18 @@ impl<'a> Rm<'a> {
             Part::argument(&mut outer),
             Part::pointed(params, argument(nvos64::P_ALLOC_PARMS.offset())),
         ];
-        forward(self.control, Escape::RmAlloc, parts, route)?;
+        forward(self.control, Escape::RmAlloc, parts)?;
         let handle = nvos64::H_OBJECT_NEW.get(&outer).unwrap_or_default();
         Ok((nvos64::STATUS.get(&outer), handle))
+    }
+
+    /// Makes a device of the GPU that `gpu` is a file of. The driver looks for such a file in the
+    /// calling task's table (`nv_is_gpu_accessible()`, kernel-open/nvidia/nv.c).
+    pub(super) fn device(&self, gpu: &BackingFile, instance: u32) -> Result<(), Failure> {
+        let mut params = [0; nv0080::SIZE];
+        nv0080::DEVICE_ID.set(&mut params, instance);
+        gpu.with_descriptor(|_| self.alloc(self.client, DEVICE, NV01_DEVICE_0, &mut params))??;
+        Ok(())
     }
 
     /// Prepares `file` for a mapping of an object's first bytes, for reading.
@@ -144,7 +151,7 @@ impl<'a> Rm<'a> {
             Part::argument(&mut outer),
             Part::pointed(params, argument(nvos54::PARAMS.offset())),
         ];
-        forward(self.control, Escape::RmControl, parts, CallRoute::Caller)?;
+        forward(self.control, Escape::RmControl, parts)?;
         check(nvos54::STATUS.get(&outer))
     }
 

@@ -75,7 +75,8 @@ pub(super) fn alloc(
             // If the caller left the handle to the driver, the accounting has chosen it. (There is
             // room for it: it was read from here.)
             let _ = H_OBJECT_NEW.set(outer, ticket.handle().0);
-            Ok(structs.send(call, asked.code, outer, route(&request)))
+            let route = route(&request, structs.rights.is_some());
+            Ok(structs.send(call, asked.code, outer, route))
         }
     };
     let answer = match sent {
@@ -258,10 +259,18 @@ fn charge(
     Ok(ticket?)
 }
 
-/// The task that makes an object: a device's is the worker of its GPU.
-fn route(request: &Alloc) -> Route {
+/// The way on which an object is made.
+///
+/// The driver makes a device for a program that has a file of its GPU open (`osIsGpuAccessible()`
+/// in `deviceConstruct_IMPL()`, device.c), or for the kernel. It asks for nothing else because of
+/// who calls: a device has the rights that its client was given. By way of the kernel the task is
+/// the program's own, whose process the driver compares with the client's (`NV_ASSERT` in
+/// `NV_RM_RPC_ALLOC_SHARE_DEVICE`, rpc.h). The kernel's call has no place for rights that are asked
+/// for, so a call that asks for some takes the worker of its GPU.
+fn route(request: &Alloc, asks_for_rights: bool) -> Route {
     match request.device_instance {
-        Some(instance) => Route::Worker(GpuId(instance)),
+        Some(instance) if asks_for_rights => Route::Worker(GpuId(instance)),
+        Some(instance) => Route::Kernel(GpuId(instance)),
         None => Route::Caller,
     }
 }

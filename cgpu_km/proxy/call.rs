@@ -63,6 +63,9 @@ pub enum Route {
     /// which `nv_is_gpu_accessible()` (kernel-open/nvidia/nv.c) searches the task's descriptor
     /// table.
     Worker(GpuId),
+    /// The calling task, by the driver's kernel interface, for a device of this GPU: who calls
+    /// there is the kernel, and need hold no file.
+    Kernel(GpuId),
     /// The calling task, but by the driver's kernel interface if there is one. The parameters are
     /// in memory that no program can read before the report is cut down to what is the tenant's
     /// own.

@@ -339,7 +339,7 @@ impl Program {
         );
         assert_eq!(
             program.seen.last().expect("forwarded").route,
-            Route::Worker(GPU)
+            Route::Kernel(GPU)
         );
         assert_eq!(
             program.alloc(&nvos64(CLIENT, DEVICE, SUBDEVICE, 0x2080, PARAMS), &[0; 4]),

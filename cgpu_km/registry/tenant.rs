@@ -292,11 +292,16 @@ impl Tenant {
         shares.find_map(|share| share.gpu.conductor().driver())
     }
 
+    /// The same, by this one of its GPUs.
+    pub fn driver_of(&self, gpu: GpuId) -> Option<Arc<KernelClient>> {
+        let state = self.state.lock();
+        let share = state.shares.iter().find(|share| share.gpu.id() == gpu)?;
+        share.gpu.conductor().driver()
+    }
+
     /// Whether this one of its GPUs has a doorbell that is nobody's.
     pub fn has_doorbell(&self, gpu: GpuId) -> bool {
-        let state = self.state.lock();
-        let share = state.shares.iter().find(|share| share.gpu.id() == gpu);
-        let driver = share.and_then(|share| share.gpu.conductor().driver());
+        let driver = self.driver_of(gpu);
         driver.is_some_and(|driver| driver.doorbell().is_some())
     }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A kernel thread that makes calls for a process, with the real file in its descriptor table.
 //!
-//! Since driver 550 a few calls (RM_ALLOC of NV01_DEVICE_0, UVM_REGISTER_GPU, multicast attach)
-//! walk the calling task's descriptor table for a file whose operations are the driver's own
-//! (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a real one must
-//! never be within reach of a container. A kernel thread has a table that no container has: it
-//! holds the GPU's template file up there as a decoy, just for the call, and makes the call in the
-//! memory and under the (reduced) credentials of the process that asked. Calls that depend on the
-//! caller's PID must not go this way.
+//! A few calls (UVM_REGISTER_GPU, multicast attach; a device, where the driver's kernel interface
+//! cannot make it) walk the calling task's descriptor table for a file whose operations are the
+//! driver's own (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a
+//! real one must never be within reach of a container. A kernel thread has a table that no
+//! container has: it holds the GPU's template file up there as a decoy, just for the call, and
+//! makes the call in the memory and under the (reduced) credentials of the process that asked.
+//! Calls that depend on the caller's PID must not go this way.
 //!
 //! Calls that name a file by its descriptor are made here too, with that file in the table instead
 //! of the decoy: what the number stands for cannot change between the check and the driver.

@@ -331,6 +331,44 @@ impl KernelClient {
         unsafe { self.control(group, rmapi::PREEMPT, &mut params.0) }
     }
 
+    /// Makes a device for a program, in the program's client: only the kernel needs no file of the
+    /// GPU for it. `parts` are those of the program's own call, with no rights asked for.
+    ///
+    /// `EINVAL` for another class or other parts.
+    pub fn device_for(&self, parts: &mut [Part<'_>]) -> Result {
+        let (outer, mut given) = match parts {
+            [outer] => (outer, None),
+            [outer, params] if params.bytes.len() == nv0080::SIZE => (outer, Some(params)),
+            _ => return Err(EINVAL),
+        };
+        let field = |field: Field<u32>| field.get(outer.bytes).ok_or(EINVAL);
+        let (client, parent) = (field(nvos64::H_ROOT)?, field(nvos64::H_OBJECT_PARENT)?);
+        let (object, class) = (field(nvos64::H_OBJECT_NEW)?, field(nvos64::H_CLASS)?);
+        if class != NV01_DEVICE_0 {
+            return Err(EINVAL);
+        }
+        let mut own = Aligned([0; CLASS_PARAMS]);
+        if let (Some(given), Some(own)) = (&given, own.0.get_mut(..nv0080::SIZE)) {
+            own.copy_from_slice(given.bytes);
+        }
+        let params = given.is_some().then_some(&mut own);
+        let (made, status) = match self.alloc(client, parent, object, class, params) {
+            Ok(made) => (made, NvStatus::NV_OK),
+            Err(Missing::Refused(status)) => (object, status),
+            Err(_) => return Err(EIO),
+        };
+        if let (Some(given), Some(own)) = (&mut given, own.0.get(..nv0080::SIZE)) {
+            given.bytes.copy_from_slice(own);
+        }
+        let is_short = outer.bytes.len() == nvos21::SIZE;
+        let place = match is_short {
+            true => nvos21::STATUS,
+            false => nvos64::STATUS,
+        };
+        place.set(outer.bytes, status.0).ok_or(EINVAL)?;
+        nvos64::H_OBJECT_NEW.set(outer.bytes, made).ok_or(EINVAL)
+    }
+
     /// Calls a control of a program's client for it, with parameters that no program sees: for
     /// those that [tell too much](rmapi::tells_too_much). `parts` are the parts of the program's
     /// own call.

@@ -249,9 +249,9 @@ impl World {
             self.machine.met.note("does not reach the driver");
             return Err(Errno::ENOMEM);
         }
-        if let Route::Worker(GpuId(gpu)) = route {
+        if let Route::Worker(GpuId(gpu)) | Route::Kernel(GpuId(gpu)) = route {
             let gpu = usize::try_from(gpu).expect("small");
-            assert!(Self::has_share(task.tenant, gpu), "another tenant's worker");
+            assert!(Self::has_share(task.tenant, gpu), "another tenant's GPU");
         }
         // What the module asks of its own accord the driver has no reason to refuse. Whether the
         // driver has put something behind a descriptor is not believed: the accounting says more,
