@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The compute engine's methods (class cbc0, `NVCBC0_*`), as far as a launch's completion.
 //!
-//! A kernel itself does not run: there are no multiprocessors, but for [`crate::fills`]. A launch
+//! A kernel itself does not run: there are no multiprocessors, but for [`crate::kernels`]. A launch
 //! names a QMD, a block of memory that says what runs ([`crate::qmd`]). [`Kernel`] carries that
 //! to the engine's time keeper: the seam for `tests/gpu_model`. Today every kernel ends at once.
 
 use crate::{
     clock,
-    fills::{self, Fill},
     host::semaphore::{Reduction, Semaphore, SemaphoreAction},
+    kernels::{self, Parameters, Work},
     memory::Memory,
     mmu::{AddressSpace, MmuFault},
     qmd::{Qmd, QMD_BYTES},
@@ -58,6 +58,8 @@ pub struct Kernel {
     pub qmd: Qmd,
     /// A hash of its program's code.
     pub program: u64,
+    /// Its first parameters, for the log.
+    pub parameters: Parameters,
     /// The channel's address space.
     pub space: AddressSpace,
 }
@@ -68,20 +70,22 @@ impl Kernel {
         let mut bytes = [0; QMD_BYTES];
         space.read(memory, address, &mut bytes)?;
         let qmd = Qmd::of(&bytes);
-        let program = fills::hash_of(memory, space, qmd.program)?;
+        let program = kernels::hash_of(memory, space, qmd.program)?;
+        let parameters = kernels::parameters(memory, space, &qmd)?;
         Ok(Self {
             address,
             qmd,
             program,
+            parameters,
             space,
         })
     }
 
-    /// The kernel has ended: it has filled memory if it is one that fills, and its semaphores are
+    /// The kernel has ended: its work is done if it is one that is known, and its semaphores are
     /// released. The time is in nanoseconds.
     pub fn complete(&self, memory: &mut Memory, now: u64) -> Result<(), MmuFault> {
-        if let Some(fill) = Fill::of(memory, self.space, &self.qmd, self.program)? {
-            fill.run(memory, self.space)?;
+        if let Some(work) = Work::of(self.program, &self.parameters, &self.qmd) {
+            work.run(memory, self.space)?;
         }
         for release in &self.qmd.releases {
             release.execute(memory, self.space, now)?;

@@ -12,7 +12,7 @@
 //! | [`mmu`] | page tables |
 //! | [`interrupts`] | the tree of interrupts |
 //! | [`fsp`], [`gsp`] | boot, and the firmware's messages |
-//! | [`host`], [`copy_engine`], [`compute`], [`qmd`], [`fills`] | channels and engines |
+//! | [`host`], [`copy_engine`], [`compute`], [`qmd`], [`kernels`] | channels and engines |
 //! | [`model`], [`engines`], [`abi`] | data: the GPU, its engines, what the driver's headers say |
 //! | [`faults`] | what a test makes go wrong |
 //! | [`firmware`] | a firmware file without firmware |
@@ -24,13 +24,13 @@ pub mod compute;
 pub mod copy_engine;
 pub mod engines;
 pub mod faults;
-pub mod fills;
 pub mod firmware;
 pub mod fsp;
 pub mod gpu;
 pub mod gsp;
 pub mod host;
 pub mod interrupts;
+pub mod kernels;
 pub mod log;
 pub mod machine;
 pub mod memory;
