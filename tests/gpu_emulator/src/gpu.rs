@@ -348,6 +348,8 @@ impl Gpu {
                 registers.set(registers::NV_PRISCV_RISCV_CPUCTL, CPUCTL_ACTIVE);
                 registers.set(registers::NV_PGSP_FALCON_MAILBOX0, 0);
                 registers.set(registers::NV_PGSP_FALCON_MAILBOX1, 0);
+                // Page tables of an earlier driver lead to pages that are others' now.
+                self.units.memory.video.clear();
                 self.gsp.boot(&mut self.units, arguments);
             }
             FspRequest::Other(kind) => {

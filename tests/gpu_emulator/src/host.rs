@@ -25,13 +25,6 @@ pub struct ObjectId {
     pub handle: u32,
 }
 
-/// In an instance block: the root of the address space, and those of 64 subcontexts
-/// (hopper/gh100/dev_ram.h, `NV_RAMIN_PAGE_DIR_BASE_LO`, `NV_RAMIN_SC_PAGE_DIR_BASE_LO`).
-const PAGE_DIR_BASE: usize = 0x200;
-const SC_PAGE_DIR_BASE: usize = 0x2a0;
-const SUBCONTEXTS: usize = 64;
-const INSTANCE_BLOCK: usize = SC_PAGE_DIR_BASE + 16 * SUBCONTEXTS;
-
 /// What a channel wants of others after it ran.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -68,8 +61,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Adds a channel. Its address space is looked for in its instance block, and then in these
-    /// objects.
+    /// Adds a channel. Its address space is looked for in these objects.
     pub fn add(&mut self, object: ObjectId, setup: ChannelSetup, spaces: Vec<ObjectId>) {
         let id = setup.id;
         let channel = Channel::new(setup);
@@ -139,23 +131,9 @@ impl Host {
         self.roots.push((space, root));
     }
 
-    /// The address space of a channel.
-    fn space(&self, entry: &HostChannel, memory: &Memory) -> Option<AddressSpace> {
-        let block = memory
-            .bytes(entry.channel.setup.instance, INSTANCE_BLOCK)
-            .ok()?;
-        let places = (0..SUBCONTEXTS).map(|index| SC_PAGE_DIR_BASE + 16 * index);
-        for at in [PAGE_DIR_BASE].into_iter().chain(places) {
-            let entry = u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
-            let address = entry & !0xfff;
-            if address != 0 {
-                let root = match entry & 3 {
-                    0 => Place::video(address),
-                    _ => Place::system(address),
-                };
-                return Some(AddressSpace { root });
-            }
-        }
+    /// The address space of a channel. (Its instance block does not say: a driver whose firmware
+    /// runs the GPU leaves that to the firmware, and what stands there is older.)
+    fn space(&self, entry: &HostChannel) -> Option<AddressSpace> {
         let named = entry.spaces.iter().find_map(|object| {
             let space = self.original(*object);
             self.roots.iter().find(|(known, _)| *known == space)
@@ -206,7 +184,7 @@ impl Host {
     }
 
     fn run(&mut self, id: ChannelId, memory: &mut Memory, log: &mut Log) -> Option<Wish> {
-        let space = self.space(self.channels.get(&id)?, memory);
+        let space = self.space(self.channels.get(&id)?);
         let entry = self.channels.get_mut(&id)?;
         self.blocked.remove(&id);
         if entry.channel.disabled || entry.channel.faulted {

@@ -33,6 +33,11 @@ impl VideoMemory {
         self.pieces.len() as u64 * PIECE
     }
 
+    /// Makes it all zeros.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+    }
+
     fn check(&self, address: u64, length: usize) -> Result<(), NoMemory> {
         match address.checked_add(length as u64) {
             Some(end) if end <= self.size => Ok(()),
@@ -96,6 +101,9 @@ mod tests {
         memory.read((1 << 39) - 1000, &mut back).expect("is inside");
         assert_eq!(back, bytes);
         assert_eq!(memory.kept(), 5 * PIECE);
+        memory.clear();
+        memory.read((1 << 39) - 1000, &mut back).expect("is inside");
+        assert_eq!(back, vec![0; bytes.len()]);
     }
 
     #[test]

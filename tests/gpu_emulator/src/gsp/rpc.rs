@@ -397,7 +397,6 @@ fn channel(
         ring: said.get("gpFifoOffset"),
         entries: said.word("gpFifoEntries"),
         userd: place("userdMem"),
-        instance: place("instanceMem"),
         notifier: Some(place("errorNotifierMem")).filter(|place| place.address != 0),
     };
     let handles = [

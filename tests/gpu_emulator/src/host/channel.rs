@@ -58,8 +58,6 @@ pub struct ChannelSetup {
     pub entries: u32,
     /// The page with the ring's pointers.
     pub userd: Place,
-    /// The instance block, where the driver writes the address space's root.
-    pub instance: Place,
     /// Where its owner looks for errors.
     pub notifier: Option<Place>,
 }
@@ -308,7 +306,6 @@ mod tests {
             ring: RING,
             entries: 8,
             userd: Place::video(0x30_0000),
-            instance: Place::video(0x30_1000),
             notifier: None,
         };
         (
