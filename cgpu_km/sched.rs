@@ -31,7 +31,7 @@ use crate::{
         sched::{
             Authority, CallError, ChangeRefused, Costs, Engine, Event, GpuView, InstanceId,
             InstanceView, Mechanisms, NewChannel, Period, Policy, Position, RmName, Rules,
-            Scheduler, Terms, SWITCH_MAX,
+            Scheduler, Terms, BURST_DEFAULT, SWITCH_MAX,
         },
         Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
     },
@@ -84,6 +84,7 @@ impl Conductor {
             period: Period::Latency,
             max_instances: MAX_INSTANCES_DEFAULT,
             priority_percent: PRIORITY_PERCENT_DEFAULT,
+            burst: BURST_DEFAULT,
         };
         let scheduler = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, rules);
         let scheduler = scheduler.map_err(|_| ENOMEM)?;

@@ -70,6 +70,8 @@
 mod answers;
 mod authority;
 mod balance;
+mod budget;
+mod bursts;
 mod calls;
 mod charging;
 mod costs;
@@ -78,6 +80,7 @@ mod doubt;
 mod fleet;
 mod habits;
 mod instance;
+mod lag;
 mod limit;
 mod parts;
 mod plan;
@@ -102,7 +105,7 @@ pub use authority::{
 pub use costs::Costs;
 pub use fleet::NewChannel;
 pub use limit::CALLS_PER_SECOND;
-pub use rules::{Misfit, Rules, Terms, WHOLE};
+pub use rules::{Misfit, Rules, Terms, BURST_DEFAULT, WHOLE};
 pub use samples::Sample;
 pub use scheduler::{ChangeRefused, Event, Scheduler};
 pub use time::{Nanos, MS, US};

@@ -157,6 +157,7 @@ impl HostGpu {
             weight,
             high_priority: false,
             suspended: false,
+            burst: None,
         };
         self.conductor()
             .add(InstanceId(instance), terms, gate.clone())?;

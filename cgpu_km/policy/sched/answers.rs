@@ -87,7 +87,7 @@ impl Scheduler {
             Mode::Native | Mode::Free => false,
         };
         if disable && between {
-            self.overran(effect.saturating_sub(soonest));
+            self.overran(effect.saturating_sub(self.off_soonest(began)));
         }
         self.turn.took_effect(effect);
     }

@@ -71,11 +71,21 @@ impl Scheduler {
         }
     }
 
+    /// Lets the next holder in before the last one is switched off, where calls overlap with work.
+    fn overlap(&mut self, now: Nanos, wait: Option<Nanos>) -> Option<Action> {
+        let changes = self.mode == Mode::Windows && self.turn.is_due();
+        if !self.rules.overlaps() || !changes {
+            return None;
+        }
+        self.switch(now, MoveWay::In, wait)
+    }
+
     fn difference(&mut self, now: Nanos) -> Option<Action> {
         let wait = self.limit.wait(now);
         self.held_back = false;
         let action = self
-            .switch(now, MoveWay::Out, wait)
+            .overlap(now, wait)
+            .or_else(|| self.switch(now, MoveWay::Out, wait))
             .or_else(|| self.move_gate(now, MoveWay::Out))
             .or_else(|| self.set_slice(now, wait))
             .or_else(|| self.switch(now, MoveWay::In, wait))

@@ -43,6 +43,7 @@ impl Scheduler {
     /// Charges the time since the last change of mode to the instances that had the GPU in it.
     /// Windows are charged when they end.
     pub(super) fn charge(&mut self, now: Nanos) {
+        self.grow_lags(now);
         let spent = now.saturating_sub(self.charged_until);
         self.charged_until = now;
         match self.mode {

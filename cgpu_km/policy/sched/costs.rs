@@ -15,6 +15,8 @@ pub struct Costs {
     pub enabled_after: Nanos,
     /// From that moment to the end of the call, at most.
     pub enabled_rest: Nanos,
+    /// A whole call that switches channels on.
+    pub enabled_call: Nanos,
     /// A change of the running channel group.
     pub switch: Nanos,
     /// The same after the channels of the group that ran were switched off, which saves its
@@ -22,9 +24,15 @@ pub struct Costs {
     /// switches them on to the one that switches them off, less 0.03 to 0.09 ms
     /// (docs/measurements/2026-11-22-weights.md).
     pub switch_saved: Nanos,
+    /// What the GPU loses when an instance that wakes takes it, and when it is given back: two
+    /// changes of the running channel group, the call that switches on who had to wait, and the
+    /// silence from which it is known that the instance stopped.
+    pub wake_up: Nanos,
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms
     /// on).
     pub shortest_window: Nanos,
+    /// The same where the calls overlap with work: [`super::CALLS_PER_SECOND`] are not exceeded.
+    pub interactive_window: Nanos,
     /// The shortest window that is begun; a part that is smaller waits for a later turn.
     pub least_window: Nanos,
 }
@@ -36,9 +44,12 @@ impl Costs {
         disabled_rest: 500 * US,
         enabled_after: 200 * US,
         enabled_rest: 240 * US,
+        enabled_call: 290 * US,
         switch: 180 * US,
         switch_saved: 60 * US,
+        wake_up: 800 * US,
         shortest_window: 3 * MS,
+        interactive_window: 3500 * US,
         least_window: 1200 * US,
     };
 }

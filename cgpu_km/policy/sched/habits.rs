@@ -8,7 +8,7 @@
 //!
 //! All times here are of the GPU's time that the instance had: no silence counts while it is off.
 
-use super::time::{Nanos, MS};
+use super::time::{Nanos, MS, US};
 
 /// The gap between launches that a new instance is taken to have.
 const FIRST_GAP: Nanos = 24 * MS;
@@ -34,6 +34,15 @@ const LONGEST_THOUGHT: Nanos = 64 * MS;
 /// An instance that launches as often as this may have a queue of short kernels that is never
 /// empty.
 const DENSE_GAP: Nanos = 6 * MS;
+/// The usual gap in a series shrinks by one part in so many at each launch that is heard of.
+const USUAL_MEMORY: Nanos = 32;
+/// Kernels that are longer than this are no series.
+const LONGEST_IN_SERIES: Nanos = 8 * MS;
+/// The least silence after which a series is over: a program that waits for a kernel launches the
+/// next one sooner.
+const LEAST_PAUSE: Nanos = 100 * US;
+/// A series that goes on so soon after it was taken to be over had not ended.
+const SAME_SERIES: Nanos = MS;
 /// The longest dense gap shrinks by one part in so many at each launch that is heard of.
 const DENSE_MEMORY: Nanos = 64;
 
@@ -69,6 +78,14 @@ pub(super) struct Habits {
     believed: u32,
     /// When it was last silent for too long.
     idle_since: Nanos,
+    /// It gave way for its silence, and was not heard of since.
+    mute: bool,
+    /// It launched in its windows since it woke: one kernel after the other, whose ends it sees.
+    in_series: bool,
+    /// It did so when it was at work before.
+    had_series: bool,
+    /// The longest recent gap in a series.
+    usual: Nanos,
 }
 
 impl Habits {
@@ -85,6 +102,10 @@ impl Habits {
             dense: None,
             believed: 0,
             idle_since: 0,
+            mute: false,
+            in_series: false,
+            had_series: false,
+            usual: 0,
         }
     }
 
@@ -96,6 +117,50 @@ impl Habits {
     /// When it was last heard of.
     pub(super) fn heard_at(&self) -> Nanos {
         self.heard_at
+    }
+
+    /// Whether it was heard of in the last `length`.
+    pub(super) fn was_heard_since(&self, now: Nanos, length: Nanos) -> bool {
+        self.heard_at > 0 && now < self.heard_at.saturating_add(length)
+    }
+
+    /// Whether it gave way for its silence, and was not heard of since.
+    pub(super) fn is_mute(&self) -> bool {
+        self.mute
+    }
+
+    /// Whether it launches kernels that it waits for, one after the other.
+    pub(super) fn is_in_series(&self) -> bool {
+        self.in_series
+    }
+
+    /// Whether it does so, or did when it was at work before.
+    pub(super) fn was_in_series(&self) -> bool {
+        self.in_series || self.had_series
+    }
+
+    /// Whether it launched in series when it was at work before.
+    pub(super) fn had_series(&self) -> bool {
+        self.had_series
+    }
+
+    /// How long it may be silent in a series before that is taken to be over.
+    pub(super) fn pause(&self) -> Nanos {
+        let usual = self.usual.saturating_add(self.usual / 16);
+        usual.saturating_add(LEAST_PAUSE)
+    }
+
+    /// How much of so much silence, after which its series was taken to be over, was no kernel's.
+    pub(super) fn paused(&self, silent: Nanos) -> Nanos {
+        silent.saturating_sub(self.usual)
+    }
+
+    /// It launched in its window, after so much silence there.
+    pub(super) fn goes_on(&mut self, now: Nanos, silent: Nanos) {
+        let gap = self.whole_silence().saturating_add(silent);
+        self.usual = gap.max(self.usual - self.usual / USUAL_MEMORY);
+        self.in_series = self.usual <= LONGEST_IN_SERIES;
+        self.launched(now, silent);
     }
 
     /// The longest recent gap between its launches.
@@ -136,12 +201,17 @@ impl Habits {
         } else {
             LEAST_PATIENCE
         };
-        self.gap.saturating_mul(2).saturating_add(MS).max(least)
+        let twice = self.gap.saturating_mul(2);
+        if self.has_thought() && !in_kernel {
+            return twice.saturating_add(LEAST_PATIENCE / 4);
+        }
+        twice.saturating_add(MS).max(least)
     }
 
     /// A program of it touched a doorbell.
     pub(super) fn touched(&mut self, now: Nanos) {
         self.heard_at = now;
+        self.mute = false;
     }
 
     /// Its silence until now was not its kernels'.
@@ -174,10 +244,11 @@ impl Habits {
     }
 
     /// It launched while it was off the GPU for so long that no kernel of it can have ended just
-    /// now.
-    pub(super) fn launched_off(&mut self, now: Nanos) {
+    /// now. Whether that shows that it was thinking.
+    pub(super) fn launched_off(&mut self, now: Nanos) -> bool {
         if self.silent == 0 {
-            return self.launched(now, 0);
+            self.launched(now, 0);
+            return false;
         }
         self.believed = SILENCES_BELIEVED_AFTER_THINKING;
         // Whatever it had launched has ended in less.
@@ -185,19 +256,35 @@ impl Habits {
         self.silent = 0;
         self.explained = 0;
         self.dense = None;
+        self.in_series = false;
+        true
     }
 
     /// It launched, and was taken to have no work before.
     pub(super) fn began_work(&mut self, now: Nanos) {
+        // A series of kernels that it waited for does not end in a long one.
         if now >= self.idle_since.saturating_add(LONGEST_THOUGHT) {
-            self.believed = 0;
+            // It may have been in a kernel, unless it launched in series before. Then a silence of
+            // a tenth of a second with the GPU to itself was none.
+            self.believed = match (self.in_series, self.silent > LONGEST_SILENCE) {
+                (true, true) => SILENCES_BELIEVED_AFTER_THINKING,
+                (true, false) => self.believed,
+                (false, _) => 0,
+            };
         }
+        if now < self.idle_since.saturating_add(SAME_SERIES) {
+            let pause = now.saturating_sub(self.idle_since);
+            self.usual = self.usual.saturating_add(pause);
+        }
+        self.had_series = self.in_series;
+        self.in_series = false;
         self.silent = 0;
         self.working = true;
     }
 
     /// A sample of the driver's saw it at work: it has work though it launched nothing.
     pub(super) fn seen(&mut self) {
+        self.in_series = false;
         if !self.working {
             self.believed = 0;
         }
@@ -234,7 +321,9 @@ impl Habits {
             return true;
         }
         if self.believed > 0 {
-            self.believed -= 1;
+            self.believed -= u32::from(!self.in_series);
+            // If it thinks, its kernels were shorter than that.
+            self.gap -= self.gap / 4;
             return true;
         }
         self.gap = self.gap.max(self.silent);
@@ -244,6 +333,7 @@ impl Habits {
     /// It gives way; `idle`: it is taken to have no work.
     pub(super) fn gave_way(&mut self, now: Nanos, idle: bool) {
         self.working = !idle;
+        self.mute = true;
         self.idle_since = now;
         self.dense = None;
     }

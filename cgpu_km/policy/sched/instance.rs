@@ -6,8 +6,9 @@ use super::{
     balance::Balance,
     door::{DoorState, Ring},
     habits::{Habits, LONGEST_SILENCE},
+    lag::Lag,
     rules::Terms,
-    time::{signed, Nanos, MS},
+    time::{signed, Nanos, MS, US},
     trials::SliceTrials,
     views::Account,
 };
@@ -19,6 +20,10 @@ pub(super) const DEFAULT_SLICE_US: u32 = 2048;
 const SETTLES_WITHIN: Nanos = 2 * MS;
 /// How long a doorbell stays open in a window until it is armed again.
 const REARM_AFTER: Nanos = 4 * MS;
+/// The same for one that was seen to think: when it stops is to be known soon.
+const REARM_THINKING_AFTER: Nanos = 500 * US;
+/// It is armed this much later at most.
+const ARMED_WITHIN: Nanos = 250 * US;
 /// The same for an instance of high priority, which gives way sooner.
 pub(super) const REARM_HIGH_AFTER: Nanos = MS;
 
@@ -41,6 +46,7 @@ pub(super) struct SchedInstance {
     pub(super) habits: Habits,
     pub(super) door: DoorState,
     pub(super) balance: Balance,
+    pub(super) lag: Lag,
     pub(super) trials: SliceTrials,
     pub(super) account: Account,
     /// The channels that should be on.
@@ -61,6 +67,7 @@ impl SchedInstance {
             habits: Habits::new(),
             door: DoorState::new(),
             balance: Balance::default(),
+            lag: Lag::default(),
             trials: SliceTrials::default(),
             account: Account::default(),
             channels_on: ChannelsOn::All,
@@ -93,7 +100,12 @@ impl SchedInstance {
     }
 
     /// Sets what it should have while another instance has the window.
-    pub(super) fn wait_for_window(&mut self) {
+    pub(super) fn wait_for_window(&mut self, least: Nanos) {
+        if !self.habits.is_working() && self.has_credit(least) {
+            // It has the GPU at once when it wakes, and what it launches need not wait for a call.
+            self.door.want(Position::Armed);
+            return;
+        }
         if !self.habits.is_working() || self.waits_for_first_window {
             // No work, or what it has waits at the gate: nothing to switch off.
             self.door.want(Position::Shut);
@@ -109,6 +121,27 @@ impl SchedInstance {
             });
     }
 
+    /// Whether its silences are pauses: it was seen to think, or is believed to, because it keeps
+    /// others waiting.
+    pub(super) fn thinks(&self) -> bool {
+        self.terms.high_priority || self.habits.has_thought()
+    }
+
+    /// Whether its kernels follow each other with pauses in between.
+    pub(super) fn has_series(&self) -> bool {
+        self.thinks() && self.habits.is_in_series()
+    }
+
+    /// Whether it is owed enough to have the GPU at once when it wakes.
+    fn has_credit(&self, least: Nanos) -> bool {
+        self.thinks() && self.lag.owed() >= least
+    }
+
+    /// Whether it may have windows outside of turns: it has launched since it gave way.
+    pub(super) fn may_burst(&self) -> bool {
+        self.competes() && !self.habits.is_mute()
+    }
+
     /// Sets what it should have while it is suspended.
     pub(super) fn suspend(&mut self, mechanisms: Mechanisms) {
         self.door.want(Position::Shut);
@@ -120,7 +153,9 @@ impl SchedInstance {
 
     /// How long after a launch in its window its gate is armed again.
     pub(super) fn rearm_after(&self) -> Nanos {
-        if self.terms.high_priority {
+        if self.habits.has_thought() || self.thinks() && self.habits.was_in_series() {
+            REARM_THINKING_AFTER
+        } else if self.thinks() {
             REARM_HIGH_AFTER
         } else {
             REARM_AFTER
@@ -141,12 +176,22 @@ impl SchedInstance {
     /// sooner, as when a window begins, it may be silent for as long as such a kernel takes. An
     /// instance that was seen to think is not waited for.
     pub(super) fn patience(&self, since: Nanos, armed_at: Nanos) -> Nanos {
+        let heard_at = self.habits.heard_at().max(since);
+        let open = armed_at.saturating_sub(heard_at);
+        if self.has_series() {
+            // If the gate was open for longer, its last launch may have been a moment ago.
+            let usual = self.rearm_after();
+            let unseen = if open > usual.saturating_add(ARMED_WITHIN) {
+                usual
+            } else {
+                usual.saturating_sub(open)
+            };
+            return self.habits.pause().saturating_add(unseen);
+        }
         let patience = self.habits.patience(self.has_long_kernels());
         if self.habits.has_thought() {
             return patience;
         }
-        let heard_at = self.habits.heard_at().max(since);
-        let open = armed_at.saturating_sub(heard_at);
         let unseen = self.rearm_after().saturating_sub(open);
         patience.max(self.habits.gap().saturating_add(unseen).saturating_add(MS))
     }
@@ -181,13 +226,14 @@ impl SchedInstance {
         !self.terms.high_priority && self.habits.ask_again(silent)
     }
 
-    /// It launched outside its window.
-    pub(super) fn launched_outside(&mut self, now: Nanos) {
+    /// It launched outside its window: whether it wakes.
+    pub(super) fn launched_outside(&mut self, now: Nanos) -> bool {
         let settled = |since: Nanos| now >= since.saturating_add(SETTLES_WITHIN);
         if self.off_since.is_some_and(settled) {
-            self.habits.launched_off(now);
+            self.habits.launched_off(now)
         } else {
             self.habits.launched(now, 0);
+            false
         }
     }
 
@@ -209,7 +255,11 @@ impl SchedInstance {
 
     /// It had so much of the GPU.
     pub(super) fn had(&mut self, time: Nanos) {
-        self.balance.had(signed(time));
+        if self.lag.rules() {
+            self.lag.spend(time);
+        } else {
+            self.balance.had(signed(time));
+        }
         self.account.gpu_time = self.account.gpu_time.saturating_add(time);
     }
 

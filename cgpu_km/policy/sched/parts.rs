@@ -28,7 +28,8 @@ impl Scheduler {
     pub(super) fn is_somebody_urgent(&self) -> bool {
         let least = self.least_window();
         let has_more = |i: &SchedInstance| {
-            !i.balance.has_part_of(self.turn.number) || i.balance.owed() >= least
+            !i.lag.rules()
+                && (!i.balance.has_part_of(self.turn.number) || i.balance.owed() >= least)
         };
         self.fleet
             .competing()
@@ -39,7 +40,7 @@ impl Scheduler {
     /// slices.
     pub(super) fn pick(&mut self, now: Nanos) -> bool {
         self.give_parts();
-        let mut next = self.next_in_turn();
+        let mut next = self.next_burst(now).or_else(|| self.next_in_turn());
         if next.is_none() {
             let cap = |i: &SchedInstance| self.rules.cap(i.terms.weight).is_some();
             let capped = self.fleet.competing().any(cap);
@@ -62,20 +63,23 @@ impl Scheduler {
         // late for want of a timer is no gain.
         let end = self.turn.end();
         let late = now.saturating_sub(end);
-        self.turn.began = if capped && late < self.turn.length {
+        self.turn.begin(if capped && late < self.turn.length {
             end
         } else {
             now
-        };
+        });
         let length = self.turn_length();
         self.turn.length = length;
-        for _ in 0..MOST_EMPTY_TURNS {
+        for empty in 0..MOST_EMPTY_TURNS {
+            if empty == 1 && !capped {
+                self.serve_all_by_turns();
+            }
             self.turn.number = self.turn.number.wrapping_add(1);
             if self.doubt.wants_uneven_turns(now) {
                 self.turn.length = uneven(length, self.turn.number);
             }
             self.give_parts();
-            let next = self.next_in_turn();
+            let next = self.next_burst(now).or_else(|| self.next_in_turn());
             if next.is_some() || capped {
                 return next;
             }
@@ -89,6 +93,10 @@ impl Scheduler {
         let least = shares.map(|i| self.entitled(i)).min().unwrap_or(WHOLE);
         let turn = self.rules.turn();
         let with_least = |window| portion(window, WHOLE, least);
+        if self.rules.overlaps() && !self.rules.policy.is_hard() {
+            let all = self.fleet.count_competing();
+            return turn.max(self.rules.window(&self.costs).saturating_mul(all));
+        }
         let mut wanted = with_least(self.costs.shortest_window);
         // Over a given time a share can be off by what one turn is of it. So turns grow little for
         // the sake of long windows. A cap, whose windows lose most at their beginning, needs these.
@@ -101,11 +109,20 @@ impl Scheduler {
 
     /// The share of the GPU that an instance that competes should have, in parts of [`WHOLE`].
     fn entitled(&self, instance: &SchedInstance) -> u64 {
+        self.share_among(instance, SchedInstance::competes)
+    }
+
+    /// The share of the GPU that an instance should have among these.
+    pub(super) fn share_among(
+        &self,
+        instance: &SchedInstance,
+        among: impl Fn(&SchedInstance) -> bool,
+    ) -> u64 {
         if let Some(cap) = self.rules.cap(instance.terms.weight) {
             return cap.max(1);
         }
         let (mut high, mut low) = (0, 0);
-        for other in self.fleet.competing() {
+        for other in self.fleet.instances().filter(|i| among(i)) {
             let parts = self.rules.parts(other.terms.weight);
             if other.terms.high_priority {
                 high += parts;
@@ -134,13 +151,18 @@ impl Scheduler {
         let number = self.turn.number;
         loop {
             let mut competing = self.fleet.competing();
-            let Some(next) = competing.find(|i| !i.balance.has_part_of(number)) else {
+            let lacks = |i: &&SchedInstance| !i.lag.rules() && !i.balance.has_part_of(number);
+            let Some(next) = competing.find(lacks) else {
                 break;
             };
             let part = signed(portion(self.turn.length, self.entitled(next), WHOLE));
-            let most = part
-                .saturating_mul(2)
-                .max(signed(self.costs.shortest_window));
+            let most = if self.rules.overlaps() {
+                // Who waits less is told by the longest window.
+                (part / 4).max(signed(self.costs.least_window))
+            } else {
+                part.saturating_mul(2)
+                    .max(signed(self.costs.shortest_window))
+            };
             let id = next.id;
             drop(competing);
             let Some(next) = self.fleet.find_mut(id) else {
@@ -157,7 +179,7 @@ impl Scheduler {
         }
         let least = self.least_window();
         let waiting = || {
-            let owed = |i: &&SchedInstance| i.balance.owed() >= least;
+            let owed = |i: &&SchedInstance| !i.lag.rules() && i.balance.owed() >= least;
             self.fleet.competing().filter(owed)
         };
         let high = waiting().find(|i| i.terms.high_priority);

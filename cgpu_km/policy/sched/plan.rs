@@ -12,6 +12,7 @@ use crate::uapi::{Mode, Policy};
 impl Scheduler {
     /// A doorbell was touched.
     pub(super) fn rang(&mut self, now: Nanos, id: InstanceId) {
+        self.grow_lags(now);
         let in_slices = self.mode == Mode::Slices && self.fleet.competes(id);
         if in_slices {
             self.heard_in_slices(now, id);
@@ -21,7 +22,10 @@ impl Scheduler {
         let Some(instance) = self.fleet.find_mut(id) else {
             return;
         };
+        let was_mute = instance.habits.is_mute();
+        let is_first = instance.habits.heard_at() == 0;
         let ring = instance.ring(now);
+        let mut wakes = false;
         let holds = self.turn.holder() == Some(id);
         match self.turn.open_window_mut() {
             _ if in_slices => instance.habits.excuse_silence(),
@@ -32,23 +36,36 @@ impl Scheduler {
                     now.saturating_sub(window.listens_since())
                 };
                 window.rearm_at = now.saturating_add(instance.rearm_after());
-                instance.habits.launched(now, silent);
+                if was_mute {
+                    // Nobody knows whether a kernel ended or it thought.
+                    instance.lag.forget();
+                }
+                instance.habits.goes_on(now, silent);
             }
             // Its channels are being switched on: a kernel of it can have ended already.
             None if holds && instance.habits.is_working() => instance.habits.launched(now, 0),
-            _ if instance.habits.is_working() => instance.launched_outside(now),
+            _ if instance.habits.is_working() => wakes = instance.launched_outside(now),
             _ => {
                 instance.habits.began_work(now);
                 instance.waits_for_first_window = ring.blocked;
                 if self.rules.policy == Policy::Soft {
                     instance.balance.renew_part();
                 }
+                wakes = instance.thinks();
+                if !wakes && !is_first {
+                    // It may have been at work.
+                    instance.lag.forget();
+                }
             }
+        }
+        if wakes {
+            self.wakes(now, id);
         }
     }
 
     /// Decides what each instance should have now.
     pub(super) fn plan(&mut self, now: Nanos) {
+        self.grow_lags(now);
         // Each round but the last takes an instance for idle or ends a window; more than a few
         // cannot follow from one moment.
         for _ in 0..=self.fleet.instances().count().saturating_add(2) {
@@ -95,6 +112,7 @@ impl Scheduler {
     fn wish(&mut self, now: Nanos) {
         let (mode, mechanisms) = (self.mode, self.mechanisms);
         let holder = self.turn.holder();
+        let least = self.costs.least_window;
         for instance in self.fleet.instances_mut() {
             instance.channels_on = ChannelsOn::All;
             instance.waits_for_first_window &= mode == Mode::Windows;
@@ -106,7 +124,7 @@ impl Scheduler {
                 }
                 Mode::Free | Mode::Slices => instance.door.want(Position::Armed),
                 Mode::Windows if holder == Some(instance.id) => {}
-                Mode::Windows => instance.wait_for_window(),
+                Mode::Windows => instance.wait_for_window(least),
             }
         }
         if mode == Mode::Windows {
@@ -135,7 +153,11 @@ impl Scheduler {
         };
         let stands = holder.door.position();
         let Some(window) = self.turn.open_window_mut() else {
-            holder.door.want(Position::Armed);
+            // Who woke was heard of just now.
+            let woke = holder.lag.rules() && stands == Position::Open;
+            holder
+                .door
+                .want(if woke { stands } else { Position::Armed });
             return;
         };
         if stands == Position::Open && now < window.rearm_at {

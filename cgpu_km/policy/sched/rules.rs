@@ -2,8 +2,14 @@
 //! The shares that instances are entitled to: the rules of a GPU, the terms of an instance, and the
 //! shares that follow.
 
-use super::time::{Nanos, MS};
+use super::{
+    costs::Costs,
+    time::{Nanos, MS},
+};
 use crate::uapi::{Period, Policy, MAX_INSTANCES_PER_GPU};
+
+/// The burst of a GPU for which the operator set none.
+pub const BURST_DEFAULT: Nanos = 200 * MS;
 
 /// Shares are counted in parts of this.
 pub const WHOLE: u64 = 1_000_000;
@@ -20,6 +26,8 @@ pub struct Rules {
     /// The part that instances of high priority may take before weights count again, percent, 1 to
     /// 99.
     pub priority_percent: u32,
+    /// The most service that an instance is owed after it had no work, as GPU time; 0: nothing.
+    pub burst: Nanos,
 }
 
 /// The operator's terms for an instance.
@@ -31,6 +39,8 @@ pub struct Terms {
     pub high_priority: bool,
     /// Kept off the GPU until it is resumed.
     pub suspended: bool,
+    /// The most service that it is owed, if that is not the GPU's [`Rules::burst`].
+    pub burst: Option<Nanos>,
 }
 
 /// Why a change of rules was refused.
@@ -84,13 +94,28 @@ impl Rules {
         (share < WHOLE).then_some(share)
     }
 
+    /// Whether the next instance's channels are switched on before those of the last one are
+    /// switched off: the GPU does not wait for a call, and both have it for a moment.
+    pub(super) fn overlaps(&self) -> bool {
+        self.period == Period::Interactive
+    }
+
+    /// The least that a window should be on average, of which a turn grows.
+    pub(super) fn window(&self, costs: &Costs) -> Nanos {
+        match self.period {
+            Period::Interactive => costs.interactive_window,
+            Period::Latency | Period::Throughput => costs.shortest_window,
+        }
+    }
+
     /// The length of a turn of all, while windows or slices share the GPU.
     pub(super) fn turn(&self) -> Nanos {
         match (self.policy, self.period) {
             (_, Period::Throughput) => 100 * MS,
             // A window on a GPU that is idle otherwise loses 1 to 1.5 ms to its beginning (measured
             // on an H200): caps want long ones, which cost nobody anything.
-            (Policy::Fair | Policy::Fixed, Period::Latency) => 64 * MS,
+            (Policy::Fair | Policy::Fixed, Period::Latency | Period::Interactive) => 64 * MS,
+            (_, Period::Interactive) => 7 * MS,
             (Policy::Soft, Period::Latency) => 60 * MS,
             (_, Period::Latency) => 32 * MS,
         }

@@ -57,7 +57,10 @@ impl Scheduler {
             let silent_then = |i: &&mut super::instance::SchedInstance| at > i.habits.heard_at();
             for instance in self.fleet.instances_mut().filter(silent_then) {
                 match process {
-                    Some(_) if owner == Some(instance.id) => instance.habits.seen(),
+                    Some(_) if owner == Some(instance.id) => {
+                        instance.habits.seen();
+                        instance.lag.forget();
+                    }
                     // Under a cap nobody is at work for much of the time.
                     None if !capped(instance.terms) => instance.habits.nobody_seen(),
                     _ => {}

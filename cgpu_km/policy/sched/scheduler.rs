@@ -3,6 +3,7 @@
 
 use super::{
     authority::{Action, CallError, InstanceId, Mechanisms, RmName, SWITCH_MAX},
+    budget::WakeBudget,
     costs::Costs,
     doubt::Doubt,
     fleet::{Fleet, NewChannel},
@@ -83,6 +84,9 @@ pub struct Scheduler {
     /// The channels of the last [`Action::Switch`].
     pub(super) switched: List<RmName>,
     pub(super) limit: CallLimit,
+    pub(super) wake_budget: WakeBudget,
+    /// Lags have grown until then.
+    pub(super) lags_until: Nanos,
     /// A call is due and has to wait for the limit: a window that needs it cannot begin.
     pub(super) held_back: bool,
     pub(super) deadline: Option<Nanos>,
@@ -110,6 +114,8 @@ impl Scheduler {
             pending: None,
             switched,
             limit: CallLimit::new(),
+            wake_budget: WakeBudget::new(),
+            lags_until: 0,
             held_back: false,
             deadline: None,
         })
@@ -143,6 +149,7 @@ impl Scheduler {
             self.presume();
         }
         self.rules = rules;
+        self.limit_lags();
         self.replan(now);
         Ok(())
     }
@@ -199,6 +206,7 @@ impl Scheduler {
             .find_mut(id)
             .ok_or(ChangeRefused::NoSuchInstance)?;
         instance.terms = terms;
+        self.limit_lags();
         self.replan(now);
         Ok(())
     }

@@ -18,6 +18,7 @@ fn terms(weight: u32) -> Terms {
         weight,
         high_priority: false,
         suspended: false,
+        burst: None,
     }
 }
 
@@ -27,6 +28,7 @@ fn rules(policy: Policy) -> Rules {
         period: Period::Latency,
         max_instances: 16,
         priority_percent: 80,
+        burst: BURST_DEFAULT,
     }
 }
 

@@ -50,6 +50,10 @@ pub(super) struct GpuTurn {
     free_at: Nanos,
     /// Changes from one instance to another so far.
     switches: u64,
+    /// What windows outside of the turn took since it began.
+    bursts: Nanos,
+    /// When the last window was ended.
+    ended_at: Nanos,
 }
 
 impl GpuTurn {
@@ -62,6 +66,8 @@ impl GpuTurn {
             last: None,
             free_at: 0,
             switches: 0,
+            bursts: 0,
+            ended_at: 0,
         }
     }
 
@@ -109,6 +115,22 @@ impl GpuTurn {
         self.switches
     }
 
+    /// What windows outside of the turn took since it began.
+    pub(super) fn burst_time(&self) -> Nanos {
+        self.bursts
+    }
+
+    /// A window outside of the turn took so long.
+    pub(super) fn add_burst(&mut self, length: Nanos) {
+        self.bursts = self.bursts.saturating_add(length);
+    }
+
+    /// The next turn begins.
+    pub(super) fn begin(&mut self, at: Nanos) {
+        self.began = at;
+        self.bursts = 0;
+    }
+
     /// The end of the turn.
     pub(super) fn end(&self) -> Nanos {
         self.began.saturating_add(self.length)
@@ -133,9 +155,15 @@ impl GpuTurn {
         self.changes_hands();
     }
 
+    /// When the last window was ended.
+    pub(super) fn ended_at(&self) -> Nanos {
+        self.ended_at
+    }
+
     /// Ends the window; the one that had begun, if it had.
-    pub(super) fn end_window(&mut self) -> Option<OpenWindow> {
+    pub(super) fn end_window(&mut self, now: Nanos) -> Option<OpenWindow> {
         let open = self.open_window();
+        self.ended_at = now;
         self.window = Window::Nobody;
         open
     }

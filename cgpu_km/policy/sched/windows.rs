@@ -51,7 +51,7 @@ impl Scheduler {
                 if self.fell_silent(now, window, watch.silent) {
                     return false;
                 }
-            } else if !watch.high_priority && self.is_somebody_urgent() {
+            } else if self.is_interrupted(now, window.holder, watch.high_priority) {
                 self.end_window(now);
             } else if now < window.until {
                 let look_at = if watch.armed {
@@ -68,9 +68,14 @@ impl Scheduler {
             .holder()
             .is_some_and(|id| !self.fleet.competes(id))
         {
-            self.turn.end_window();
+            self.turn.end_window(now);
         }
         self.turn.holder().is_some() || self.pick(now)
+    }
+
+    /// Whether another instance has the GPU before the holder of the window.
+    fn is_interrupted(&self, now: Nanos, holder: InstanceId, high_priority: bool) -> bool {
+        !high_priority && self.is_somebody_urgent() || self.gives_way_to_burst(now, holder)
     }
 
     /// The things to look at in a window; `None`: its holder does not compete any more.
@@ -109,9 +114,10 @@ impl Scheduler {
             self.doubt.hurry(now);
             return false;
         }
+        let series = holder.has_series();
         let idle = holder.is_idle(silent);
         // High priority is believed, and must not wait for a sample to be read.
-        if !holder.terms.high_priority {
+        if !holder.terms.high_priority && !holder.has_series() {
             if idle {
                 self.doubt.begin(now, DoubtReason::Idle);
             } else if holder.habits.silence() >= SILENCE_WORTH_SAMPLES {
@@ -131,6 +137,16 @@ impl Scheduler {
         if idle {
             // Not switched off, because it does not compete.
             self.end_window(now);
+        }
+        let burst = self.fleet.find(window.holder).map(|i| self.burst_of(i));
+        if let (Some(holder), Some(burst)) = (self.fleet.find_mut(window.holder), burst) {
+            if series && holder.lag.rules() {
+                // That it stopped is known late, which is not its fault.
+                holder.lag.grow(holder.habits.paused(silent), burst);
+            } else if holder.lag.rules() {
+                self.wake_budget.waste(now, silent);
+            }
+            holder.lag.keep();
         }
         idle
     }
@@ -156,28 +172,58 @@ impl Scheduler {
             made_room.saturating_add(self.costs.switch_saved)
         };
         let tail = if self.is_switched_off(id) {
-            self.costs.disabled_after
+            self.off_after()
         } else {
             0
         };
+        let length = self.window_length(now, id);
         let Some(holder) = self.fleet.find_mut(id) else {
             return;
         };
         holder.waits_for_first_window = false;
+        holder.lag.go_on();
         holder.account.windows = holder.account.windows.saturating_add(1);
-        let owed = u64::try_from(holder.balance.owed()).unwrap_or(0);
-        let until = since.saturating_add(owed.saturating_sub(tail));
+        let until = since.saturating_add(length.saturating_sub(tail));
         self.turn.open(now, id, since, until);
+    }
+
+    /// From the end of a window to the moment its holder is off the GPU.
+    fn off_after(&self) -> Nanos {
+        let off = self.costs.disabled_after;
+        if self.rules.overlaps() {
+            off.saturating_add(self.costs.enabled_call)
+        } else {
+            off
+        }
+    }
+
+    /// When a call that was begun then was bound to have the last holder off the GPU.
+    pub(super) fn off_soonest(&self, began: Nanos) -> Nanos {
+        if self.rules.overlaps() {
+            let soonest = self.turn.ended_at().saturating_add(self.off_after());
+            soonest.max(began)
+        } else {
+            began.saturating_add(self.costs.disabled_after)
+        }
+    }
+
+    /// How long the window of an instance is to be.
+    fn window_length(&self, now: Nanos, id: InstanceId) -> Nanos {
+        match self.fleet.find(id) {
+            Some(holder) if holder.lag.rules() => self.burst_length(now, holder),
+            Some(holder) => u64::try_from(holder.balance.owed()).unwrap_or(0),
+            None => 0,
+        }
     }
 
     /// The window ends now: what it was is charged.
     pub(super) fn end_window(&mut self, now: Nanos) {
-        let Some(window) = self.turn.end_window() else {
+        let Some(window) = self.turn.end_window(now) else {
             return;
         };
         let off = self.is_switched_off(window.holder);
         let end = if off {
-            now.saturating_add(self.costs.disabled_after)
+            now.saturating_add(self.off_after())
         } else {
             now
         };
@@ -192,6 +238,8 @@ impl Scheduler {
                 holder.habits.add_silence(silent);
             }
         }
+        self.grow_lags_by_window(now, used);
+        self.burst_ended(now, window.holder, used);
     }
 
     /// The holder of the last window was switched off later than was reckoned with.

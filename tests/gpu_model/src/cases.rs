@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cases of `make bench-weights`: what was wanted, what a program got, and how far that is off.
 
-use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms, BURST_DEFAULT};
 use serde::Serialize;
 
 use crate::{
@@ -37,6 +37,7 @@ pub const fn rules(policy: Policy, period: Period) -> Rules {
         period,
         max_instances: 16,
         priority_percent: 80,
+        burst: BURST_DEFAULT,
     }
 }
 
@@ -46,6 +47,7 @@ pub const fn weight(weight: u32) -> Terms {
         weight,
         high_priority: false,
         suspended: false,
+        burst: None,
     }
 }
 
@@ -153,7 +155,7 @@ pub struct Line {
 }
 
 /// A figure as it is printed: four digits after the point.
-fn rounded(figure: f64) -> f64 {
+pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
 
@@ -194,7 +196,7 @@ impl Line {
 /// A set of means, and what it is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
-    name: &'static str,
+    pub(crate) name: &'static str,
     means: Mechanisms,
 }
 
@@ -220,7 +222,7 @@ fn length(kernel: Nanos) -> String {
     }
 }
 
-fn told(habit: Habit) -> String {
+pub(crate) fn told(habit: Habit) -> String {
     format!("{} depth {}", length(habit.kernel), habit.depth)
 }
 

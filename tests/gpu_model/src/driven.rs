@@ -50,6 +50,8 @@ pub struct Driven {
     pub calls: Vec<Nanos>,
     /// How long each waits for a lock before anything is done.
     pub lock: Nanos,
+    /// The program that was the first of its instance, for each program.
+    firsts: Vec<usize>,
 }
 
 /// How an instance's channel group is named.
@@ -110,17 +112,30 @@ impl Driven {
             wake_at: Some(0),
             calls: Vec::new(),
             lock: 0,
+            firsts: Vec::new(),
         }
     }
 
     /// A new instance with a program in it, which begins a millisecond after its context was made.
     pub fn add(&mut self, habit: Habit, terms: Terms) -> usize {
+        let program = self.world.programs.len();
+        let now = self.world.now();
+        self.sched.add(now, id_of(program), terms).expect("fits");
+        self.begin_program(habit, program)
+    }
+
+    /// One more program in the instance of another one.
+    pub fn add_beside(&mut self, habit: Habit, other: usize) -> usize {
+        self.begin_program(habit, self.firsts[other])
+    }
+
+    fn begin_program(&mut self, habit: Habit, first: usize) -> usize {
         let program = self.world.add(habit, DEFAULT_SLICE);
         let now = self.world.now();
         self.world.programs[program].begin_at(now + MS);
-        self.sched.add(now, id_of(program), terms).expect("fits");
+        self.firsts.push(first);
         let channel = Event::Channel(NewChannel {
-            instance: id_of(program),
+            instance: id_of(first),
             group: group_of(program),
             channel: channel_of(program),
             engine: Engine::Compute,
@@ -177,9 +192,21 @@ impl Driven {
 
     /// A page fault: a program touched a doorbell that is not open.
     fn rang(&mut self, program: usize) {
-        let rang = Event::Rang(id_of(program));
+        let rang = Event::Rang(id_of(self.firsts[program]));
+        self.opens(program);
         self.sched.event(self.world.now(), rang).expect("room");
         self.wake();
+    }
+
+    /// An armed gate is open for all programs of an instance when one has touched it.
+    fn opens(&mut self, program: usize) {
+        if self.world.gate(program) != Position::Open {
+            return;
+        }
+        let first = self.firsts[program];
+        for other in (0..self.firsts.len()).filter(|p| self.firsts[*p] == first) {
+            self.world.set_gate(other, Position::Open);
+        }
     }
 
     /// The thread runs: it begins a call, or sleeps.
@@ -244,8 +271,10 @@ impl Driven {
     fn take_effect(&mut self, now: Nanos, action: Action, channels: &[RmName]) {
         match action {
             Action::SetGate { instance, gate } => {
-                self.world
-                    .set_gate(usize::try_from(instance.0).expect("few"), gate);
+                let first = usize::try_from(instance.0).expect("few");
+                for program in (0..self.firsts.len()).filter(|p| self.firsts[*p] == first) {
+                    self.world.set_gate(program, gate);
+                }
             }
             Action::SetTimeslice {
                 group,

@@ -9,12 +9,16 @@
 //! | [`world`] | programs of a certain depth that launch when a kernel ends, and their doorbells |
 //! | [`lab`] | what was done by hand on a real GPU, done to the model |
 //! | [`driven`] | the scheduler drives the model, through calls that take time |
+//! | [`serving`] | services, to which requests come at random, beside saturated programs |
+//! | [`services`] | the cases about them |
 //! | [`cases`] | the cases of `make bench-weights` |
 
 pub mod cases;
 pub mod driven;
 pub mod gpu;
 pub mod lab;
+pub mod services;
+pub mod serving;
 pub mod world;
 
 /// A time or a length of time, in nanoseconds.

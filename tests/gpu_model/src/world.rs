@@ -51,6 +51,8 @@ pub struct Program {
     pub launched_at: Nanos,
     /// When its last kernel ended.
     pub finished_at: Nanos,
+    /// When each of its kernels ended, if that is to be noted.
+    pub ends: Option<Vec<Nanos>>,
 }
 
 impl Program {
@@ -98,6 +100,7 @@ impl World {
             left: None,
             launched_at: 0,
             finished_at: 0,
+            ends: None,
         });
         self.programs.len() - 1
     }
@@ -116,6 +119,11 @@ impl World {
             program.parked = false;
             program.launch_at = Some(now + WAKE);
         }
+    }
+
+    /// Where a program's doorbell stands.
+    pub fn gate(&self, program: usize) -> Position {
+        self.programs[program].gate
     }
 
     /// Stops a program after what it has launched, or lets it go on.
@@ -166,6 +174,9 @@ impl World {
         program.outstanding -= 1;
         program.finished += 1;
         program.finished_at = now;
+        if let Some(ends) = &mut program.ends {
+            ends.push(now);
+        }
         let room = program.outstanding < program.habit.depth;
         if room && program.launch_at.is_none() && !program.parked && !program.stopped {
             let paced = program.launched_at + program.pace;

@@ -35,7 +35,7 @@ use cgpu_km::{
         version::Branch,
     },
     policy::{
-        sched::{Mechanisms, Period, Policy, Rules, Terms},
+        sched::{Mechanisms, Period, Policy, Rules, Terms, BURST_DEFAULT, MS},
         GpuId, ManagedMode,
     },
     uapi::capability::NAMES,
@@ -147,9 +147,12 @@ struct Weigh {
     /// Minor of the GPU; the first one where none is given
     #[arg(long)]
     gpu: Option<u32>,
-    /// Turns of 100 ms instead of short ones
+    /// The base period, by its name
+    #[arg(long, default_value = "latency")]
+    period: String,
+    /// The most service that an instance is owed after it had no work, milliseconds
     #[arg(long)]
-    throughput: bool,
+    burst: Option<u64>,
     /// Leave everything to the driver
     #[arg(long)]
     native: bool,
@@ -378,6 +381,7 @@ fn enter(
         weight: weight.parse()?,
         high_priority,
         suspended: false,
+        burst: None,
     };
     let program = program.split(' ').map(OsString::from).collect();
     Ok((Entrant { file, program }, Competitor { compute, terms }))
@@ -407,9 +411,10 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     let facts = facts.ok_or("the driver has no such GPU")?;
     let rules = Rules {
         policy: Policy::from_number(weigh.policy).ok_or("no such policy")?,
-        period: Period::from_number(u32::from(weigh.throughput)).ok_or("no such period")?,
+        period: Period::from_name(&weigh.period).ok_or("no such period")?,
         max_instances: 16,
         priority_percent: 80,
+        burst: weigh.burst.map_or(BURST_DEFAULT, |burst| burst * MS),
     };
     let mechanisms = if weigh.native {
         Mechanisms::NONE

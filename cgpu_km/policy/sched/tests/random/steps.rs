@@ -90,24 +90,33 @@ pub(super) const QUIET: Work = Work { busy: 0, ..BUSY };
 
 pub(super) fn terms() -> impl Strategy<Value = Terms> {
     let weight = prop_oneof![Just(1), 1..=100u32, Just(20)];
-    (weight, prop::bool::weighted(0.2), prop::bool::weighted(0.2)).prop_map(
-        |(weight, high_priority, suspended)| Terms {
+    let seldom = || prop::bool::weighted(0.2);
+    let burst = prop::option::weighted(0.3, bursts());
+    (weight, seldom(), seldom(), burst).prop_map(|(weight, high_priority, suspended, burst)| {
+        Terms {
             weight,
             high_priority,
             suspended,
-        },
-    )
+            burst,
+        }
+    })
+}
+
+/// None at all, the default, and lengths up to the longest that an operator can set.
+pub(super) fn bursts() -> impl Strategy<Value = Nanos> {
+    prop_oneof![Just(0), Just(BURST_DEFAULT), 1..10_000 * MS]
 }
 
 pub(super) fn rules() -> impl Strategy<Value = Rules> {
     let policy = prop::sample::select(Policy::ALL.to_vec());
-    let period = prop::sample::select(vec![Period::Latency, Period::Throughput]);
-    (policy, period, 1..=16u32, 1..=99u32).prop_map(
-        |(policy, period, max_instances, priority_percent)| Rules {
+    let period = prop::sample::select(Period::ALL.to_vec());
+    (policy, period, 1..=16u32, 1..=99u32, bursts()).prop_map(
+        |(policy, period, max_instances, priority_percent, burst)| Rules {
             policy,
             period,
             max_instances,
             priority_percent,
+            burst,
         },
     )
 }

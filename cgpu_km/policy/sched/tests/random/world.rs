@@ -709,6 +709,13 @@ impl SchedWorld {
         if passed > 0 && self.call.is_none() && !self.sched.turn.is_due() {
             self.given = (all, view.switches, self.now);
         }
+        for instance in self.sched.fleet.instances() {
+            // What it has had of its window is not charged yet.
+            let used = self.sched.turn.used_by(instance.id, self.now);
+            let most = self.sched.burst_of(instance) + used;
+            prop_assert!(instance.lag.owed() <= most, "{most}: {instance:?}");
+            prop_assert!(!instance.lag.rules() || instance.competes() || instance.terms.suspended);
+        }
         for gone in [self.next_id, u32::MAX].map(InstanceId) {
             prop_assert_eq!(self.sched.instance_view(self.now, gone), None);
         }

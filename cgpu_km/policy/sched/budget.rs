@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What wake-ups may cost the GPU: no pattern of them takes more than a part of its time.
+
+use super::time::Nanos;
+
+/// Wake-ups that interrupt others may cost one part in so many of its time.
+const BUDGET_PARTS: u64 = 20;
+/// Wake-ups that may follow each other at once after a quiet time.
+const BUDGET_DEPTH: u64 = 32;
+
+/// What wake-ups may cost the GPU.
+#[derive(Debug)]
+pub(super) struct WakeBudget {
+    /// When the wake-ups so far would all be paid for.
+    due: Nanos,
+}
+
+impl WakeBudget {
+    pub(super) const fn new() -> Self {
+        Self { due: 0 }
+    }
+
+    /// Pays for a wake-up that costs so much, if that can be afforded.
+    pub(super) fn pay(&mut self, now: Nanos, cost: Nanos) -> bool {
+        let each = cost.saturating_mul(BUDGET_PARTS);
+        let ahead = self.due.saturating_sub(now);
+        if ahead > each.saturating_mul(BUDGET_DEPTH - 1) {
+            return false;
+        }
+        self.due = self.due.max(now).saturating_add(each);
+        true
+    }
+
+    /// An instance that woke kept the GPU for so long after it stopped.
+    pub(super) fn waste(&mut self, now: Nanos, length: Nanos) {
+        let all = length.saturating_mul(BUDGET_PARTS);
+        self.due = self.due.max(now).saturating_add(all);
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Bursts: an instance that wakes with service owed to it has the GPU at once.
+//!
+//! Each instance has a lag (`lag.rs`), as in virtual-time schedulers: what its share came to while
+//! it had no work, `burst` at most. One that wakes takes the GPU from those that turns serve, and
+//! keeps it until its lag is used up or it stops. This is a token bucket whose rate is the share
+//! and whose depth is the burst, as the budget of a CBS server is (Abeni and Buttazzo, RTSS '98);
+//! that a wake-up runs before who used its share, by a bounded amount, is what BVT's warp does
+//! (Duda and Cheriton, SOSP '99); lag against a weighted share is EEVDF's (Stoica et al., RTSS
+//! '96). `docs/design/scheduling.md` says what follows from it.
+
+use super::{
+    authority::InstanceId,
+    instance::SchedInstance,
+    rules::WHOLE,
+    scheduler::Scheduler,
+    time::{portion, Nanos, MS},
+};
+use crate::uapi::Mode;
+
+/// An instance that was heard of within this counts for the shares at which lags grow.
+const RECENTLY: Nanos = 2000 * MS;
+/// An instance that used up its lag and has not stopped for so long is served by turns.
+const AWAKE: Nanos = 1000 * MS;
+
+impl Scheduler {
+    /// The most that an instance is ever owed.
+    pub(super) fn burst_of(&self, instance: &SchedInstance) -> Nanos {
+        instance.terms.burst.unwrap_or(self.rules.burst)
+    }
+
+    /// The share at which the lag of an instance grows, in parts of [`WHOLE`]: among those that
+    /// compete or did a moment ago, so that instances that sleep in turns gain nothing.
+    fn lag_share(&self, now: Nanos, instance: &SchedInstance) -> u64 {
+        let is_around = |other: &SchedInstance| {
+            other.id == instance.id
+                || other.competes()
+                || !other.terms.suspended && other.habits.was_heard_since(now, RECENTLY)
+        };
+        self.share_among(instance, is_around)
+    }
+
+    /// Whether the lag of an instance grows with what the GPU gives: it does not make use of its
+    /// share, or is paid for that now.
+    fn lag_grows(&self, instance: &SchedInstance) -> bool {
+        let habits = &instance.habits;
+        let offered = self.turn.holder() == Some(instance.id);
+        let silent = !habits.is_working() || habits.is_mute() && !offered;
+        (silent || instance.lag.rules()) && !instance.terms.suspended
+    }
+
+    /// Lags grow by their part of so much time, for the instances that `which` tells.
+    fn grow(&mut self, now: Nanos, time: Nanos, which: impl Fn(&Self, &SchedInstance) -> bool) {
+        for at in 0..self.fleet.instances().count() {
+            let Some(instance) = self.fleet.instances().nth(at) else {
+                break;
+            };
+            if !self.lag_grows(instance) || !which(self, instance) {
+                continue;
+            }
+            let entitled = portion(time, self.lag_share(now, instance), WHOLE);
+            // What it has had of its window is not charged yet.
+            let used = self.turn.used_by(instance.id, now);
+            let burst = self.burst_of(instance).saturating_add(used);
+            if let Some(instance) = self.fleet.instances_mut().nth(at) {
+                instance.lag.grow(entitled, burst);
+            }
+        }
+    }
+
+    /// Lags grow until `now`, but for those that grow with each window. A cap is a part of all
+    /// time, a share one of the time that others have.
+    pub(super) fn grow_lags(&mut self, now: Nanos) {
+        let passed = now.saturating_sub(self.lags_until);
+        self.lags_until = now;
+        if passed == 0 {
+            return;
+        }
+        let in_windows = self.mode == Mode::Windows;
+        self.grow(now, passed, |scheduler, instance| {
+            let mut others = scheduler.fleet.competing().filter(|i| i.id != instance.id);
+            let capped = scheduler.rules.cap(instance.terms.weight).is_some();
+            capped || !in_windows && others.next().is_some()
+        });
+    }
+
+    /// A window is over that was so long: lags grow with it.
+    pub(super) fn grow_lags_by_window(&mut self, now: Nanos, used: Nanos) {
+        self.grow(now, used, |scheduler, instance| {
+            scheduler.rules.cap(instance.terms.weight).is_none()
+        });
+    }
+
+    /// Nobody is owed more than its burst, which may have been changed.
+    pub(super) fn limit_lags(&mut self) {
+        let burst = self.rules.burst;
+        for instance in self.fleet.instances_mut() {
+            instance.lag.limit(instance.terms.burst.unwrap_or(burst));
+        }
+    }
+
+    /// An instance has work again that had none: whether it has the GPU at once.
+    pub(super) fn wakes(&mut self, now: Nanos, id: InstanceId) {
+        let least = self.costs.least_window;
+        let Some(instance) = self.fleet.find(id) else {
+            return;
+        };
+        if instance.lag.is_spent() || instance.lag.owed() < least || instance.terms.suspended {
+            return;
+        }
+        // High priority is limited by its part, not by the budget.
+        let high_priority = instance.terms.high_priority;
+        let interrupts = high_priority || self.wake_budget.pay(now, self.costs.wake_up);
+        if !interrupts && !instance.habits.had_series() {
+            // Nobody knows when it stops: turns serve it.
+            return;
+        }
+        if let Some(instance) = self.fleet.find_mut(id) {
+            instance.lag.wake(now, interrupts);
+        }
+    }
+
+    /// Whether turns serve an instance that competes.
+    fn turns_serve_somebody(&self) -> bool {
+        self.fleet.competing().any(|i| !i.lag.rules())
+    }
+
+    /// What an instance that used up its lag is to be owed for its next window: nearly what its
+    /// share of a turn comes to while the others have theirs.
+    fn rest(&self, now: Nanos, instance: &SchedInstance) -> Nanos {
+        let share = self.lag_share(now, instance);
+        let part = portion(self.turn_length(), share, WHOLE);
+        let rest = portion(part, WHOLE.saturating_sub(share), WHOLE);
+        (rest / 4).saturating_mul(3).max(self.costs.least_window)
+    }
+
+    /// The instance that is to have the GPU before those that turns serve: of those that woke the
+    /// one that lags most for its share, and of those that woke before and used up their lag.
+    pub(super) fn next_burst(&self, now: Nanos) -> Option<InstanceId> {
+        // Those that turns serve do not wait for longer than the longest burst.
+        if self.turn.burst_time() >= self.longest_burst() && self.turns_serve_somebody() {
+            return None;
+        }
+        let lags = |i: &SchedInstance| {
+            let parts = self.rules.parts(i.terms.weight);
+            let waited = i.lag.owed() / parts.max(1);
+            (i.terms.high_priority, i.lag.is_spent(), waited)
+        };
+        let may = |i: &&SchedInstance| {
+            let enough = i.lag.is_spent() || i.lag.owed() >= self.rest(now, i);
+            i.lag.rules() && i.may_burst() && enough
+        };
+        let most = self.fleet.competing().filter(may).max_by_key(|i| lags(i));
+        most.map(|i| i.id)
+    }
+
+    /// The longest that bursts may last before those that turns serve have theirs.
+    fn longest_burst(&self) -> Nanos {
+        let bursts = self.fleet.competing().filter(|i| i.lag.rules());
+        bursts.map(|i| self.burst_of(i)).max().unwrap_or(0)
+    }
+
+    /// Nobody is owed a window, neither by turns nor by lag: turns serve all from now on.
+    pub(super) fn serve_all_by_turns(&mut self) {
+        for instance in self.fleet.instances_mut().filter(|i| i.competes()) {
+            instance.lag.keep();
+        }
+    }
+
+    /// Whether the holder of the window gives way to an instance that woke.
+    pub(super) fn gives_way_to_burst(&self, now: Nanos, holder: InstanceId) -> bool {
+        let Some(holder) = self.fleet.find(holder) else {
+            return false;
+        };
+        if holder.lag.rules() {
+            return false;
+        }
+        let next = self.next_burst(now).and_then(|id| self.fleet.find(id));
+        let next = next.filter(|next| next.lag.is_spent());
+        next.is_some_and(|next| next.terms.high_priority || !holder.terms.high_priority)
+    }
+
+    /// How long the window of an instance that spends its lag may be: until that is used up, but
+    /// for a turn's length at most, after which another one may lag more.
+    pub(super) fn burst_length(&self, now: Nanos, instance: &SchedInstance) -> Nanos {
+        let share = self.lag_share(now, instance);
+        let drain = WHOLE.saturating_sub(share).max(WHOLE / 100);
+        let length = portion(instance.lag.owed(), WHOLE, drain);
+        length.min(self.rules.turn())
+    }
+
+    /// The window of an instance is over, which was so long: its lag is used up, or not.
+    pub(super) fn burst_ended(&mut self, now: Nanos, id: InstanceId, used: Nanos) {
+        let least = self.costs.least_window;
+        let Some(instance) = self.fleet.find_mut(id) else {
+            return;
+        };
+        if !instance.lag.rules() {
+            return;
+        }
+        if instance.lag.owed() < least {
+            // High priority has its part of each turn before the others.
+            let awake = if instance.terms.high_priority {
+                0
+            } else {
+                AWAKE
+            };
+            instance.lag.is_used_up(now, awake);
+        }
+        self.turn.add_burst(used);
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The lag of an instance: the service that it is owed because it left its share to others.
+
+use super::time::{signed, Nanos};
+
+/// What an instance does with its lag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LagUse {
+    /// It has no work, or turns serve it.
+    #[default]
+    Kept,
+    /// It woke then, and has windows outside of turns.
+    Spent { woke: Nanos },
+    /// It woke then and has used its lag up. It has its next window when it is owed enough again.
+    Waits { woke: Nanos },
+}
+
+/// The lag of an instance, and what it does with it.
+///
+/// It grows with the instance's share of what the GPU gives, while it has no work and others have,
+/// and while it is spent. Below 0 it had more than it was owed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lag {
+    owed: i64,
+    used_as: LagUse,
+}
+
+impl Lag {
+    /// The GPU time that it is owed.
+    pub(super) fn owed(&self) -> Nanos {
+        u64::try_from(self.owed).unwrap_or(0)
+    }
+
+    /// Whether its lag decides when it has a window, and no turn.
+    pub(super) fn rules(&self) -> bool {
+        self.used_as != LagUse::Kept
+    }
+
+    /// Whether it woke and has not used up its lag since.
+    pub(super) fn is_spent(&self) -> bool {
+        matches!(self.used_as, LagUse::Spent { .. })
+    }
+
+    /// It was entitled to so much, of which it had nothing yet. It is owed `burst` at most.
+    pub(super) fn grow(&mut self, entitled: Nanos, burst: Nanos) {
+        self.owed = self
+            .owed
+            .saturating_add(signed(entitled))
+            .min(signed(burst));
+    }
+
+    /// It is owed no more than this.
+    pub(super) fn limit(&mut self, burst: Nanos) {
+        self.owed = self.owed.min(signed(burst));
+    }
+
+    /// It woke, and has windows outside of turns from now on. It may interrupt another's window, or
+    /// has the next one.
+    pub(super) fn wake(&mut self, now: Nanos, interrupts: bool) {
+        self.used_as = if interrupts {
+            LagUse::Spent { woke: now }
+        } else {
+            LagUse::Waits { woke: now }
+        };
+    }
+
+    /// It has used up its lag for the time being. One that has not stopped for `most` is served by
+    /// turns from now on.
+    pub(super) fn is_used_up(&mut self, now: Nanos, most: Nanos) {
+        if let LagUse::Spent { woke } | LagUse::Waits { woke } = self.used_as {
+            self.used_as = if now < woke.saturating_add(most) {
+                LagUse::Waits { woke }
+            } else {
+                LagUse::Kept
+            };
+        }
+    }
+
+    /// It is owed enough for a window again.
+    pub(super) fn go_on(&mut self) {
+        if let LagUse::Waits { woke } = self.used_as {
+            self.used_as = LagUse::Spent { woke };
+        }
+    }
+
+    /// It has no work any more, or turns serve it.
+    pub(super) fn keep(&mut self) {
+        self.used_as = LagUse::Kept;
+    }
+
+    /// It had so much of the GPU.
+    pub(super) fn spend(&mut self, time: Nanos) {
+        self.owed = self.owed.saturating_sub(signed(time));
+    }
+
+    /// It had work all along: it is owed nothing.
+    pub(super) fn forget(&mut self) {
+        self.owed = 0;
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The cases of `make bench-weights` about bursts: services beside programs that always have work,
+//! and programs that sleep to gain by it.
+
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms, BURST_DEFAULT};
+
+use crate::{
+    cases::{rounded, rules, told, weight, Line, DEEP, KERNELS, RMAPI, SHORT},
+    driven::Driven,
+    serving::{arrivals, ideal, serve, Came, Tenant, BEFORE, TOKEN},
+    world::{alone, Habit},
+    Nanos, MS, US,
+};
+
+/// How long a case is measured.
+const LENGTH: Nanos = 60_000 * MS;
+/// The same for programs that sleep to gain by it.
+const GAME: Nanos = 10_000 * MS;
+/// A request may take this much longer than where nobody else is.
+const LONGER: f64 = 1.25;
+/// What a wake-up costs the GPU, in milliseconds.
+const WAKE_COST: f64 = 0.8;
+/// A neighbour that always has work has at least this of what a service leaves.
+const LEFT: f64 = 0.93;
+
+fn by_weight(burst: Nanos) -> Rules {
+    Rules {
+        burst,
+        ..rules(Policy::Weight, Period::Latency)
+    }
+}
+
+fn run(rules: Rules, tenants: &[(Tenant, Terms)], length: Nanos) -> (Vec<Came>, f64) {
+    let mut driven = Driven::new(Mechanisms::ALL, rules);
+    let came = serve(&mut driven, tenants, length);
+    let seconds = driven.world.now() as f64 / 1e9;
+    (came, driven.calls.len() as f64 / seconds)
+}
+
+/// What a figure is to be.
+#[derive(Clone, Copy)]
+enum Is {
+    AtMost,
+    AtLeast,
+    /// It is told only.
+    Told,
+}
+
+/// A line whose figures are to be at most, or at least, what is wanted.
+fn line(case: String, figures: &[(Is, f64, f64)], calls: f64) -> Line {
+    let beyond = figures.iter().map(|(is, wanted, got)| match is {
+        Is::AtMost => got / wanted - 1.0,
+        Is::AtLeast => wanted / got - 1.0,
+        Is::Told => 0.0,
+    });
+    Line {
+        backend: RMAPI.name,
+        case,
+        error: rounded(beyond.fold(0.0, f64::max)),
+        wanted: figures
+            .iter()
+            .map(|(_, wanted, _)| rounded(*wanted))
+            .collect(),
+        got: figures.iter().map(|(_, _, got)| rounded(*got)).collect(),
+        bound: Some(0.0),
+        throughput: None,
+        calls_per_second: Some(rounded(calls)),
+        mode: None,
+    }
+}
+
+/// How much longer requests take, median and 99 %.
+fn longer(got: &Came, than: &Came) -> [f64; 2] {
+    [0.5, 0.99].map(|part| got.quantile(part) / than.quantile(part))
+}
+
+/// What a program has, as a part of what it does alone in as much of the GPU.
+fn of_what_is_left(came: &Came, habit: Habit, left: f64) -> f64 {
+    came.ran * 1e9 / alone(habit) / left
+}
+
+/// One service beside a program that always has work, at equal weight.
+fn one(request: Nanos, load: f64, beside: Habit, burst: Nanos) -> Line {
+    let rules = by_weight(burst);
+    let service = Tenant::Service { request, load };
+    let (solo, _) = run(rules, &[(service, weight(1))], LENGTH);
+    let tenants = [(service, weight(1)), (Tenant::Saturated(beside), weight(1))];
+    let (came, calls) = run(rules, &tenants, LENGTH);
+    let [median, worst] = longer(&came[0], &solo[0]);
+    let left = of_what_is_left(&came[1], beside, 1.0 - came[0].ran);
+    // Requests in a row can ask for more than the share and the burst. Nothing that keeps to both
+    // serves them sooner than the ideal does, which is told then. Its share is of what wake-ups
+    // leave.
+    let wakes = load * (1.0 - load) / (request as f64 / MS as f64);
+    let all = arrivals(0, request, load, 0, BEFORE + LENGTH);
+    let share = 0.5 * (1.0 - wakes * WAKE_COST);
+    let ideal = longer(&ideal(&all, request, share, burst, BEFORE), &solo[0]);
+    let figure = |least: f64, got| {
+        if least <= 1.02 {
+            (Is::AtMost, LONGER, got)
+        } else {
+            (Is::Told, least, got)
+        }
+    };
+    // One that wakes fifty times a second costs its neighbour 0.8 ms each time.
+    let kept = LEFT.min(1.0 - 1.15 * wakes * WAKE_COST / (1.0 - load));
+    line(
+        format!(
+            "service, {} ms at {load}, burst {} ms, beside {}: median, p99 of alone; what is left",
+            request / MS,
+            burst / MS,
+            told(beside)
+        ),
+        &[
+            figure(ideal[0], median),
+            figure(ideal[1], worst),
+            (Is::AtLeast, kept, left),
+        ],
+        calls,
+    )
+}
+
+/// Several services and several programs that always have work, all of equal weight: the services
+/// against the same ones without the programs, these against themselves without the services.
+fn several(services: usize, load: f64, saturated: usize, most: [f64; 2]) -> Line {
+    let rules = by_weight(BURST_DEFAULT);
+    let request = 17 * MS;
+    let service = (Tenant::Service { request, load }, weight(1));
+    let busy = (Tenant::Saturated(DEEP), weight(1));
+    let (solo, _) = run(rules, &vec![service; services], LENGTH);
+    let (others, _) = run(rules, &vec![busy; saturated], GAME);
+    let mut tenants = vec![service; services];
+    tenants.extend(vec![busy; saturated]);
+    let (came, calls) = run(rules, &tenants, LENGTH);
+    let ratios = |part| {
+        let pairs = came.iter().zip(&solo);
+        pairs
+            .map(|(came, solo)| came.quantile(part) / solo.quantile(part))
+            .fold(0.0, f64::max)
+    };
+    let sum = |came: &[Came]| came.iter().map(|c| c.ran).sum::<f64>();
+    let left = sum(&came[services..]) / (1.0 - sum(&came[..services])) / sum(&others);
+    line(
+        format!(
+            "{services} services, 17 ms at {load}, beside {saturated} of {}: median, 90 % of without; \
+             what is left",
+            told(DEEP)
+        ),
+        &[
+            (Is::AtMost, most[0], ratios(0.5)),
+            (Is::AtMost, most[1], ratios(0.9)),
+            (Is::AtLeast, LEFT, left),
+        ],
+        calls,
+    )
+}
+
+/// A service that asks for more than its share has its share.
+fn greedy(load: f64, weights: [u32; 2]) -> Line {
+    let service = Tenant::Service {
+        request: 17 * MS,
+        load,
+    };
+    let tenants = [
+        (service, weight(weights[0])),
+        (Tenant::Saturated(DEEP), weight(weights[1])),
+    ];
+    let (came, calls) = run(by_weight(BURST_DEFAULT), &tenants, GAME);
+    let share = f64::from(weights[0]) / f64::from(weights[0] + weights[1]);
+    let habit = Habit {
+        kernel: TOKEN,
+        depth: 1,
+    };
+    let got = [
+        came[0].ran * 1e9 / alone(habit),
+        came[1].ran * 1e9 / alone(DEEP),
+    ];
+    let got = got[0] / (got[0] + got[1]);
+    let mut line = line(
+        format!("service that asks for {load}, weights {weights:?}: its share"),
+        &[(Is::Told, share, got)],
+        calls,
+    );
+    line.error = rounded((got / share - 1.0).abs());
+    line.bound = Some(0.02);
+    line
+}
+
+/// A program that works and sleeps in turns, in several processes, beside one that always has work
+/// of equal weight: it has no more than its share and what its burst is of the time; and the other
+/// one waits no longer for the GPU than for a burst and a turn, twice.
+fn game(habit: Habit, work: Nanos, sleep: Nanos, programs: usize, others: usize) -> Line {
+    let sleeper = Tenant::Sleeper {
+        habit,
+        work,
+        sleep,
+        programs,
+    };
+    let mut tenants = vec![(sleeper, weight(1)); others];
+    tenants.push((Tenant::Saturated(DEEP), weight(1)));
+    let (came, calls) = run(by_weight(BURST_DEFAULT), &tenants, GAME);
+    let got: f64 = came[..others].iter().map(|c| c.ran).sum();
+    let without = came[others].longest_without;
+    let share = others as f64 / (others + 1) as f64;
+    let most = share + others as f64 * BURST_DEFAULT as f64 / GAME as f64;
+    // What is still queued when a program is taken to have stopped runs beside the other one, as
+    // the driver shares: this is not a burst's doing, and is told only.
+    let is = if habit.depth > 1 {
+        Is::Told
+    } else {
+        Is::AtMost
+    };
+    let turn = 32.0 + 4.0 * others as f64;
+    let longest = 2.0 * (BURST_DEFAULT as f64 / MS as f64 + turn);
+    line(
+        format!(
+            "{others} that work {} ms and sleep {} ms in {programs} processes, {}: part of the GPU, \
+             and the longest that the other one is without, ms",
+            work / MS,
+            sleep / MS,
+            told(habit)
+        ),
+        &[
+            (is, most.min(1.0), got / (got + came[others].ran)),
+            (Is::AtMost, longest, without as f64 / MS as f64),
+        ],
+        calls,
+    )
+}
+
+/// A program that wakes every so often: what the GPU does for all, against the same with a burst
+/// of 0, in which no wake-up interrupts another's window.
+fn waking(every: Nanos, kernel: Nanos) -> Line {
+    let habit = Habit { kernel, depth: 1 };
+    let sleeper = Tenant::Sleeper {
+        habit,
+        work: kernel,
+        sleep: every,
+        programs: 1,
+    };
+    let tenants = [(sleeper, weight(1)), (Tenant::Saturated(DEEP), weight(1))];
+    let all = |burst| {
+        let (came, calls) = run(by_weight(burst), &tenants, GAME);
+        (came.iter().map(|c| c.ran).sum::<f64>(), calls)
+    };
+    let (without, _) = all(0);
+    let (with, calls) = all(BURST_DEFAULT);
+    line(
+        format!(
+            "wakes every {} us for {} us: what wake-ups cost the GPU",
+            every / US,
+            kernel / US
+        ),
+        &[(Is::AtMost, 0.075, (without - with).max(0.0))],
+        calls,
+    )
+}
+
+/// All cases about bursts.
+pub fn all(mut each: impl FnMut(Line)) {
+    let besides = KERNELS.map(|kernel| Habit { kernel, depth: 8 });
+    for request in [5 * MS, 17 * MS, 60 * MS] {
+        for load in [0.2, 0.4, 0.45] {
+            for beside in besides.into_iter().chain([SHORT]) {
+                each(one(request, load, beside, BURST_DEFAULT));
+            }
+        }
+    }
+    for load in [0.4, 0.45] {
+        each(one(60 * MS, load, DEEP, 1000 * MS));
+    }
+    each(several(3, 0.2, 1, [1.6, 2.5]));
+    each(several(8, 0.03, 8, [LONGER, 1.5]));
+    for load in [0.6, 0.8, 2.0] {
+        each(greedy(load, [1, 1]));
+        each(greedy(load, [1, 3]));
+    }
+    let token = Habit {
+        kernel: TOKEN,
+        depth: 1,
+    };
+    for (work, sleep) in [
+        (4, 4),
+        (16, 4),
+        (20, 20),
+        (100, 100),
+        (200, 200),
+        (400, 400),
+        (100, 400),
+    ] {
+        for (habit, programs) in [(token, 1), (DEEP, 1), (token, 2)] {
+            each(game(habit, work * MS, sleep * MS, programs, 1));
+        }
+    }
+    each(game(token, 800 * MS, 800 * MS, 1, 3));
+    each(game(token, 400 * MS, 2400 * MS, 1, 15));
+    for every in [MS, 3 * MS, 10 * MS, 20 * MS, 50 * MS] {
+        for kernel in [15 * US, 500 * US] {
+            each(waking(every, kernel));
+        }
+    }
+}
