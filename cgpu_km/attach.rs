@@ -25,7 +25,9 @@ use crate::{
         fb,
         handle::ClassId,
         nvos::{card_info, version, Card},
-        params::{self, arch_info, fb_pair, gid_info, gpu_info, gpu_name, id_info, nv2080},
+        params::{
+            self, arch_info, fb_pair, fifo_info, gid_info, gpu_info, gpu_name, id_info, nv2080,
+        },
         rusd,
         status::NvStatus,
         tables::Tables,
@@ -36,6 +38,7 @@ use crate::{
         shared_page::DriverPage,
         BackingFile, DeviceNumber, Frame,
     },
+    policy::channel_limit::Engines,
     uapi::{self, put_text, Cause},
 };
 use kernel::{fmt, prelude::*, str::CString, sync::Arc};
@@ -57,9 +60,13 @@ const GPU_GET_NAME_STRING: u32 = 0x2080_0110;
 const GPU_GET_GID_INFO: u32 = 0x2080_014a;
 const GPU_GET_INFO_V2: u32 = 0x2080_0102;
 const MC_GET_ARCH_INFO: u32 = 0x2080_1701;
+const FIFO_GET_INFO: u32 = 0x2080_1109;
 /// Which number of [`GPU_GET_INFO_V2`] tells the MIG mode
 /// (`NV2080_CTRL_GPU_INFO_INDEX_GPU_SMC_MODE`, ctrl2080gpu.h).
 const INFO_MIG_MODE: u32 = 0x2a;
+/// Which number of [`FIFO_GET_INFO`] tells whether each runlist has ids of its own
+/// (`NV2080_CTRL_FIFO_INFO_INDEX_IS_PER_RUNLIST_CHANNEL_RAM_SUPPORTED`, ctrl2080fifo.h).
+const INFO_PER_RUNLIST: u32 = 7;
 
 /// Handles of the objects of a probe. Any number but 0 and the client's will do.
 const SUBDEVICE: u32 = 0xc690_2080;
@@ -99,6 +106,8 @@ pub struct GpuFacts {
     pub architecture: u32,
     /// As [`uapi::Gpu::implementation`].
     pub implementation: u32,
+    /// How its engines share its runlists.
+    pub engines: Engines,
     /// As [`uapi::Gpu::mig_mode`].
     pub mig_mode: u32,
     /// Where its registers are: physical address and length in bytes (BAR0).
@@ -332,6 +341,7 @@ impl Rm<'_> {
             name: told.name,
             architecture: told.architecture,
             implementation: told.implementation,
+            engines: Engines::of(told.architecture, told.is_per_runlist),
             mig_mode: told.mig_mode,
             registers: (
                 card_info::REG_ADDRESS.get(card).ok_or(missing)?,
@@ -386,8 +396,24 @@ impl Rm<'_> {
             name,
             architecture,
             implementation,
+            is_per_runlist: self.is_per_runlist()?,
             mig_mode: self.mig_mode()?,
         })
+    }
+
+    /// Whether each runlist has ids of its own for channels. A driver that does not say so has one
+    /// row of them for all.
+    fn is_per_runlist(&self) -> Result<bool, Failure> {
+        let missing = Cause::DriverMissing;
+        let mut info = KVec::from_elem(0, fifo_info::SIZE, GFP_KERNEL)?;
+        fifo_info::FIFO_INFO_TBL_SIZE.set(&mut info, 1);
+        let pair = info.get_mut(fifo_info::FIFO_INFO_TBL..).ok_or(missing)?;
+        fb_pair::INDEX.set(pair, INFO_PER_RUNLIST);
+        if self.control(SUBDEVICE, FIFO_GET_INFO, &mut info).is_err() {
+            return Ok(false);
+        }
+        let pair = info.get(fifo_info::FIFO_INFO_TBL..).ok_or(missing)?;
+        Ok(fb_pair::DATA.get(pair).is_some_and(|is| is != 0))
     }
 
     /// The MIG mode as [`uapi::Gpu::mig_mode`] has it.
@@ -415,6 +441,7 @@ struct Told {
     name: [u8; 64],
     architecture: u32,
     implementation: u32,
+    is_per_runlist: bool,
     mig_mode: u32,
 }
 

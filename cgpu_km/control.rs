@@ -64,6 +64,11 @@ impl Commands {
                 rebalance(instance.set_managed_mode(managed_mode(set.managed_mode)?)?);
                 Ok(())
             }
+            request::INSTANCE_SET_CHANNELS => {
+                let set: uapi::InstanceSetChannels = read(at)?;
+                let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
+                instance.set_channel_limit(set.channel_limit, overcommit(set.flags))
+            }
             request::INSTANCE_SET_CAPABILITIES => {
                 let set: uapi::InstanceSetCapabilities = read(at)?;
                 let instance = self.find(&set.key)?;
@@ -103,6 +108,8 @@ impl Commands {
             overcommit: overcommit(create.flags),
             terms: ShareTerms {
                 limit: create.memory_limit_bytes,
+                // As the GPU's rules have it.
+                channels: 0,
                 managed_mode: managed_mode(create.managed_mode)?,
                 capabilities: match create.capabilities {
                     0 => Capabilities::DEFAULT,
@@ -252,6 +259,9 @@ fn instance_record(instance: &TenantInstance) -> uapi::Instance {
         record.memory_managed_bytes = share.managed;
         record.memory_spilled_bytes = share.spilled;
         record.managed_refused = share.managed_refused;
+        record.channel_limit = share.channel_limit;
+        record.channels = share.channels;
+        record.channels_refused = u32::try_from(share.channels_refused).unwrap_or(u32::MAX);
         record.open_files = usage.open_files;
         record.tenant_open_files = usage.tenant_open_files;
         record.processes = usage.processes;

@@ -53,9 +53,11 @@
 mod accounting;
 mod audit;
 mod boost;
+pub mod channel_limit;
 mod channels;
 mod charge;
 mod count;
+mod demand;
 mod descriptor;
 mod event;
 mod forest;
@@ -70,6 +72,7 @@ mod overhead;
 mod paging;
 mod process;
 mod ranges;
+mod registered;
 pub mod report;
 pub mod rusd;
 pub mod sched;
@@ -90,7 +93,7 @@ pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};
 pub use event::{
     Alloc, AllocDone, DescriptorPlaces, ExportTicket, FreeTicket, ImportTicket, Map, MapTicket,
-    RefusalCause, RmMapTicket, Ticket,
+    RefusalCause, RegisterTicket, RmMapTicket, Ticket,
 };
 pub use gpu_mapping::FoundMapping;
 pub use ids::{FileId, GpuId, ProcessId, MAX_SHARES};
@@ -100,5 +103,6 @@ pub use managed_space::{Location, ManagedWish};
 pub use overhead::ContextCost;
 pub use paging::tables_of;
 pub use ranges::{RangeEnd, RangeTicket};
+pub use registered::{FoundChannel, Registered};
 pub use share_view::{FbView, ShareView};
 pub use span::Span;

@@ -59,6 +59,7 @@ mod sent;
 mod stop;
 mod uvm;
 mod uvm_call;
+mod uvm_channel;
 mod uvm_map;
 
 #[cfg(test)]

@@ -268,12 +268,15 @@ impl Registry {
             return Err(Cause::TooMany.into());
         }
         let gate = Gate::new()?;
-        gpu.allot(id, wish.terms.limit, wish.weight, wish.overcommit, &gate)?;
+        let channels = gpu.allot(id, wish.terms.limit, wish.weight, wish.overcommit, &gate)?;
         // From here on the number is used up: a node may be seen, whatever becomes of it.
         admin.next_instance += 1;
         let place = NewInstance {
             id,
-            terms: wish.terms,
+            terms: ShareTerms {
+                channels,
+                ..wish.terms
+            },
             gpu,
             folder,
             gate,

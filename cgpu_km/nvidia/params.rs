@@ -61,19 +61,24 @@ pub const fn is_without_memory(flags: u32) -> bool {
 
 /// Whether an engine runs compute or graphics: the engine itself, its parts under MIG
 /// (`NV2080_ENGINE_TYPE_GR0` to `GR7`), or 0 (`NULL`), which leaves it open.
-const fn is_compute_engine(engine: u32) -> bool {
+pub const fn is_compute_engine(engine: u32) -> bool {
     engine < ENGINE_TYPE_COPY0
 }
 
-/// Whether a group of channels, or a channel, with these parameters is for compute: a program has
-/// one such group for each context.
-pub fn is_compute(kind: Kind, params: &[u8]) -> bool {
-    let engine = match kind {
-        Kind::ChannelGroup => nva06c::ENGINE_TYPE,
-        Kind::Channel => channel::ENGINE_TYPE,
-        _ => return false,
-    };
-    engine.get(params).is_some_and(is_compute_engine)
+/// Whether an engine copies and does nothing else (`NV2080_ENGINE_TYPE_COPY0` to `COPY19` and
+/// `COMP_DECOMP_COPY0` to `19`).
+pub const fn is_copy_engine(engine: u32) -> bool {
+    matches!(engine, ENGINE_TYPE_COPY0..=18 | 52..=61 | 64..=83)
+}
+
+/// The engine that the parameters of a group of channels, or of a channel, name; `None`: they are
+/// of something else.
+pub fn engine(kind: Kind, params: &[u8]) -> Option<u32> {
+    match kind {
+        Kind::ChannelGroup => nva06c::ENGINE_TYPE.get(params),
+        Kind::Channel => channel::ENGINE_TYPE.get(params),
+        _ => None,
+    }
 }
 
 /// The memory for which an object of NVLink's fabric is to be made; `None` where the parameters

@@ -82,6 +82,8 @@ statuses! {
     NV_ERR_INVALID_POINTER = 0x3d;
     /// Not in this state.
     NV_ERR_INVALID_STATE = 0x40;
+    /// No channel or group of channels is left.
+    NV_ERR_NO_FREE_FIFOS = 0x4f;
     /// No memory left: of the GPU, or of the host.
     NV_ERR_NO_MEMORY = 0x51;
     /// Not on this GPU, or not by this driver.

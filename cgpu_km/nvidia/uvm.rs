@@ -102,6 +102,8 @@ impl UvmEntry {
 
 /// `UVM_UNMAP_EXTERNAL`, which the module calls itself, as those below.
 pub const UNMAP_EXTERNAL: u32 = 66;
+/// `UVM_UNREGISTER_CHANNEL`.
+pub const UNREGISTER_CHANNEL: u32 = 28;
 /// `UVM_SET_PREFERRED_LOCATION`.
 pub const SET_PREFERRED_LOCATION: u32 = 42;
 /// `UVM_UNSET_PREFERRED_LOCATION`.

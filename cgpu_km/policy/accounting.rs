@@ -9,11 +9,13 @@ mod managed;
 mod maps;
 mod objects;
 mod ranges;
+mod registered;
 
 use crate::{
     nvidia::capability::Capabilities,
     policy::{
         audit::{Audit, Audited, Notice, Reason},
+        channel_limit::Engines,
         channels::ChannelChange,
         charge::Accounts,
         descriptor::Exports,
@@ -24,6 +26,7 @@ use crate::{
         managed::Managed,
         overhead::ContextCost,
         ranges::Ranges,
+        registered::RegisteredChannels,
     },
     store::Exhausted,
 };
@@ -39,6 +42,7 @@ pub struct Accounting {
     pub(super) forest: Forest,
     pub(super) mappings: GpuMappings,
     pub(super) ranges: Ranges,
+    pub(super) registered: RegisteredChannels,
     pub(super) managed: Managed,
     pub(super) exports: Exports,
     pub(super) audit: Audit,
@@ -64,6 +68,7 @@ impl Accounting {
             forest: Forest::new(seed),
             mappings: GpuMappings::new(seed),
             ranges: Ranges::new(seed),
+            registered: RegisteredChannels::new(seed),
             managed: Managed::new(),
             exports: Exports::new(seed),
             audit: Audit::new(),
@@ -107,6 +112,28 @@ impl Accounting {
     /// The tenant has no share of that GPU.
     pub fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.active_mut(gpu)?.cost = cost;
+        Ok(())
+    }
+
+    /// Says how the engines of a GPU share its runlists. To be called before there is a channel.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_engines(&mut self, gpu: GpuId, engines: Engines) -> Result<(), NoSuchShare> {
+        self.accounts.ledgers.active_mut(gpu)?.engines = engines;
+        Ok(())
+    }
+
+    /// Sets how many groups and channels, each, the tenant may have on a runlist of a GPU. Below
+    /// what there is, no more are made until enough are gone.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_channel_limit(&mut self, gpu: GpuId, limit: u32) -> Result<(), NoSuchShare> {
+        let ledger = self.accounts.ledgers.active_mut(gpu)?;
+        ledger.channels.set_limit(limit);
         Ok(())
     }
 
@@ -162,6 +189,9 @@ impl Accounting {
     pub fn close_file(&mut self, file: FileId) {
         while let Some(gone) = self.mappings.take_of(file) {
             self.release_mapping(Some(gone));
+        }
+        while let Some(hold) = self.registered.take_of(file) {
+            self.release_hold(hold);
         }
         self.ranges.close(file);
         self.close_managed(file);

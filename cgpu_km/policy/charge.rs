@@ -8,13 +8,21 @@
 //! as well.
 //!
 //! The cost counts for the process of its oldest hold; when that goes, for the next oldest one's.
+//!
+//! A channel's id lasts as long as any hold over its own cost: the channel itself and what UVM
+//! keeps of it. Its memory is in the pools of its group, whose cost it holds as well. Those grow
+//! when the group has more channels at once than ever before, and shrink only when the group is
+//! gone.
 
 use crate::{
     policy::{
+        channel_limit::NoIds,
         count::lower,
+        demand::{Demand, Lack, Shortage},
         ids::ShareId,
-        ledger::{Claim, Demand, Shortage},
+        ledger::Claim,
         ledgers::Ledgers,
+        overhead::CHANNEL,
         process::Processes,
         slots::{Marked, Slot, Slots},
     },
@@ -27,8 +35,11 @@ struct Cost {
     claim: Claim,
     oldest: Slot,
     newest: Slot,
-    /// How many of its holds keep a place in NVLink's fabric for it.
-    in_fabric: u32,
+    /// Of memory: how many of its holds keep a place in NVLink's fabric for it. Of a group: how
+    /// many channels have their memory in its pools.
+    uses: u32,
+    /// Of a channel in a group: a hold over what the group costs.
+    within: Option<Slot>,
 }
 
 /// Keeps a cost charged.
@@ -47,7 +58,18 @@ struct Hold {
 pub(super) enum Denied {
     /// Beyond the limit.
     Limit(Shortage),
+    /// Beyond the limit of groups or channels.
+    Ids(NoIds),
     Exhausted,
+}
+
+impl From<Lack> for Denied {
+    fn from(lack: Lack) -> Self {
+        match lack {
+            Lack::Memory(short) => Self::Limit(short),
+            Lack::Ids(ids) => Self::Ids(ids),
+        }
+    }
 }
 
 impl From<Exhausted> for Denied {
@@ -85,14 +107,68 @@ impl Accounts {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
-        let claim = ledger.reserve(demand).map_err(Denied::Limit)?;
-        // From here on nothing can fail: room was made above. The cost and its hold name each
-        // other, so the cost learns the hold's place a moment later.
+        let claim = ledger.reserve(demand)?;
+        // From here on nothing can fail: room was made above.
+        Ok(self.hold(claim, None, process)?)
+    }
+
+    /// Sets the id of a channel aside, and its memory in the pools of its group, over which `group`
+    /// is a hold.
+    pub(super) fn ask_channel(&mut self, group: Slot, process: Slot) -> Result<Slot, Denied> {
+        let pool = self.holds.get(group).ok_or(Exhausted)?.cost.slot();
+        let within = self.share(group, process)?;
+        let asked = self.enter_group(pool);
+        let held = asked.and_then(|claim| Ok(self.hold(claim, Some(within), process)?));
+        held.inspect_err(|_| self.release(within))
+    }
+
+    /// A group gets one channel more. Makes room for its cost and hold.
+    fn enter_group(&mut self, pool: Slot) -> Result<Claim, Denied> {
+        self.costs.reserve()?;
+        self.holds.reserve()?;
+        let group = self.costs.get_mut(pool).ok_or(Exhausted)?;
+        let ledger = self.ledgers.get_mut(group.claim.share());
+        let ledger = ledger.ok_or(Exhausted)?;
+        let claim = ledger.reserve(Demand {
+            ids: group.claim.ids().in_group(),
+            ..Demand::NONE
+        })?;
+        let channels = u64::from(group.uses).saturating_add(1);
+        let more = channels.saturating_mul(CHANNEL);
+        let more = more.saturating_sub(group.claim.pools());
+        if more > 0 {
+            if let Err(short) = ledger.take_pools(more) {
+                ledger.release(claim);
+                return Err(Denied::Limit(short));
+            }
+            group.claim.grow_pools(more);
+        }
+        group.uses = group.uses.saturating_add(1);
+        Ok(claim)
+    }
+
+    /// A group has one channel less.
+    fn leave_group(&mut self, pool: Slot) {
+        if let Some(group) = self.costs.get_mut(pool) {
+            lower(&mut group.uses, 1);
+        }
+    }
+
+    /// Enters a cost with its first hold, for which there is room.
+    fn hold(
+        &mut self,
+        claim: Claim,
+        within: Option<Slot>,
+        process: Slot,
+    ) -> Result<Slot, Exhausted> {
+        // The cost and its hold name each other, so the cost learns the hold's place a moment
+        // later.
         let cost = self.costs.insert(Cost {
             claim,
             oldest: process,
             newest: process,
-            in_fabric: 0,
+            uses: 0,
+            within,
         })?;
         let hold = self.holds.insert(Hold {
             cost: Marked::new(cost, false),
@@ -139,7 +215,7 @@ impl Accounts {
             .holds
             .get(hold)
             .and_then(|hold| self.costs.get(hold.cost.slot()));
-        cost.is_some_and(|cost| cost.in_fabric != 0)
+        cost.is_some_and(|cost| cost.uses != 0)
     }
 
     /// A hold is one over the memory's place in the fabric.
@@ -150,7 +226,7 @@ impl Accounts {
         let cost = hold.cost.slot();
         hold.cost = Marked::new(cost, true);
         if let Some(cost) = self.costs.get_mut(cost) {
-            cost.in_fabric += 1;
+            cost.uses += 1;
         }
     }
 
@@ -192,13 +268,20 @@ impl Accounts {
 
     /// The object of `hold` is gone, or was never made.
     pub(super) fn release(&mut self, slot: Slot) {
-        let Some(hold) = self.holds.remove(slot) else {
-            return;
-        };
+        let mut next = Some(slot);
+        // A channel's last hold gives up one over its group, which is in none.
+        while let Some(slot) = next {
+            next = self.release_one(slot);
+        }
+    }
+
+    /// Releases one hold. Gives the one over its group, if a channel's was the last.
+    fn release_one(&mut self, slot: Slot) -> Option<Slot> {
+        let hold = self.holds.remove(slot)?;
         let cost = hold.cost.slot();
         if hold.cost.is_marked() {
             if let Some(cost) = self.costs.get_mut(cost) {
-                lower(&mut cost.in_fabric, 1);
+                lower(&mut cost.uses, 1);
             }
         }
         if let Some(older) = hold.older.and_then(|older| self.holds.get_mut(older)) {
@@ -207,8 +290,9 @@ impl Accounts {
         if let Some(newer) = hold.newer.and_then(|newer| self.holds.get_mut(newer)) {
             newer.older = hold.older;
         }
+        let mut within = None;
         match (hold.older, hold.newer) {
-            (None, None) => self.settle(cost, hold.process),
+            (None, None) => within = self.settle(cost, hold.process),
             (None, Some(newer)) => self.inherit(cost, hold.process, newer),
             (Some(older), None) => {
                 if let Some(cost) = self.costs.get_mut(cost) {
@@ -218,19 +302,23 @@ impl Accounts {
             (Some(_), Some(_)) => {}
         }
         self.processes.part(hold.process);
+        within
     }
 
     /// The last hold of a cost is gone; it counted for `process`.
-    fn settle(&mut self, cost: Slot, process: Slot) {
-        let Some(Cost { claim, .. }) = self.costs.remove(cost) else {
-            return;
-        };
+    fn settle(&mut self, cost: Slot, process: Slot) -> Option<Slot> {
+        let Cost { claim, within, .. } = self.costs.remove(cost)?;
+        let pool = within.and_then(|within| self.holds.get(within));
+        if let Some(pool) = pool.map(|hold| hold.cost.slot()) {
+            self.leave_group(pool);
+        }
         if claim.is_given() {
             self.processes.credit(process, claim.share(), claim.bytes());
         }
         if let Some(ledger) = self.ledgers.get_mut(claim.share()) {
             ledger.release(claim);
         }
+        within
     }
 
     /// The oldest hold of a cost, which counted for `from`, is gone; `heir` is the oldest now.

@@ -6,12 +6,13 @@ use crate::{
         class::Kind,
         handle::{ClassId, ClientHandle, ObjectHandle},
         memory::PageSize,
+        params::is_compute_engine,
         status::NvStatus,
     },
     policy::{
         audit::Reason,
         ids::{FileId, GpuId, ProcessId},
-        overhead::ContextCost,
+        overhead::{ContextCost, CHANNEL, OTHER_GROUP},
         slots::Ref,
     },
     store::{Exhausted, List},
@@ -46,17 +47,19 @@ pub struct Alloc {
     pub tables: u64,
     /// By what pages it can be mapped at most; of no meaning but for memory.
     pub page: PageSize,
-    /// A channel group for compute, which makes a context; or a channel for compute, which makes
-    /// one where it is in no group. Charged with [`ContextCost`].
-    pub context: bool,
+    /// engineType of a channel group or of a channel, for which the driver makes a group where it
+    /// is in none. Charged with [`ContextCost`] and as `super::overhead` says.
+    pub engine: Option<u32>,
 }
 
 impl Alloc {
     /// The most that it is charged, its invisible part included, in bytes: what a context takes is
     /// the less the more there are.
     pub fn most(&self) -> u64 {
-        let contexts = u64::from(self.context);
-        let overhead = ContextCost::LARGEST.all(contexts);
+        let overhead = self.engine.map_or(0, |engine| {
+            let contexts = u64::from(is_compute_engine(engine));
+            ContextCost::LARGEST.all(contexts) + CHANNEL + OTHER_GROUP
+        });
         self.bytes
             .saturating_add(overhead)
             .saturating_add(self.tables)
@@ -171,6 +174,16 @@ pub struct MapTicket {
     pub(super) names: [Option<Ref>; 3],
 }
 
+/// A call that registers a channel with UVM. Must be handed back to `Accounting::end_register`.
+#[derive(Debug)]
+#[must_use = "what a registration holds stays charged until its ticket is handed back"]
+pub struct RegisterTicket {
+    /// The registration that is being made.
+    pub(super) registration: Ref,
+    /// Objects that the call names: the channel and its client.
+    pub(super) names: [Option<Ref>; 3],
+}
+
 /// A call that puts objects behind a descriptor. Must be handed back to
 /// `Accounting::end_export`.
 #[derive(Debug)]
@@ -210,6 +223,10 @@ pub enum RefusalCause {
         /// Bytes that were left.
         free: u64,
     },
+    /// The share has as many groups of channels on a runlist as it may.
+    NoGroups,
+    /// The share has as many channels on a runlist as it may.
+    NoChannels,
     /// The accounting itself got no memory from the kernel.
     Exhausted,
     /// The tenant has no such client.
@@ -241,6 +258,10 @@ pub enum RefusalCause {
     NoRange,
     /// There is a range of these addresses, or of some of them.
     AddressInUse,
+    /// The client has no such channel that UVM could keep.
+    UnknownChannel,
+    /// UVM has a channel of this name in this file, or is about to have it.
+    ChannelRegistered,
     /// Another call maps the same addresses.
     MappingInFlight,
     /// Another mapping lies whole in these addresses and must be unmapped before.
@@ -262,7 +283,13 @@ impl RefusalCause {
         match self {
             // kernel/mem_mgr/vid_mem_alloc.c and below: what a full heap gives; CUDA reads it as
             // out of memory. rmapiAllocWithSecInfo gives the same when RM itself has no memory.
-            Self::NoMemory { .. } | Self::Exhausted => NvStatus::NV_ERR_NO_MEMORY,
+            // A runlist without an id for a channel gives it too: kernel/gpu/fifo/kernel_fifo.c,
+            // kfifoChidMgrAllocChid_IMPL, and libraries/containers/eheap/eheap_old.c.
+            Self::NoMemory { .. } | Self::NoChannels | Self::Exhausted => {
+                NvStatus::NV_ERR_NO_MEMORY
+            }
+            // kernel_fifo.c, kfifoChidMgrAllocChannelGroupHwID_IMPL.
+            Self::NoGroups => NvStatus::NV_ERR_NO_FREE_FIFOS,
             // A mapping has no status: the program's mmap gives ENOMEM, as where UVM has no memory
             // for it.
             Self::ManagedDenied => NvStatus::NV_ERR_NO_MEMORY,
@@ -297,6 +324,10 @@ impl RefusalCause {
             Self::NoRange => NvStatus::NV_ERR_INVALID_ADDRESS,
             // kernel-open/nvidia-uvm/uvm_range_tree.c, uvm_range_tree_add.
             Self::AddressInUse => NvStatus::NV_ERR_UVM_ADDRESS_IN_USE,
+            // kernel/rmapi/nv_gpu_ops.c, nvGpuOpsGetChannelData and above: no such channel.
+            Self::UnknownChannel => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+            // kernel-open/nvidia-uvm/uvm_user_channel.c, uvm_register_channel_under_write.
+            Self::ChannelRegistered => NvStatus::NV_ERR_INVALID_CHANNEL,
             // None of the driver's: it would let one of two calls take the place of the other.
             Self::MappingInFlight | Self::MappingInTheWay => NvStatus::NV_ERR_IN_USE,
             // arch/nvalloc/unix/src/os.c, cliresCtrlCmdOsUnixExportObjectsToFd_IMPL.

@@ -16,7 +16,9 @@ use crate::{
     nvidia::capability::Capabilities,
     policy::{
         boost::Boosters,
+        channel_limit::{ChannelIds, Engines, TakenIds},
         count::lower,
+        demand::{Demand, Lack, Shortage},
         ids::{GpuId, ShareId},
         overhead::ContextCost,
         share_view::ShareView,
@@ -29,17 +31,6 @@ use crate::{
 /// After a forged size nothing more is granted. The calls in flight then, one for each thread,
 /// cannot fill a `u64` with this.
 const LARGEST: u64 = 1 << 40;
-
-/// The memory that an object takes of a GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Demand {
-    /// Bytes that it shows.
-    pub(super) bytes: u64,
-    /// Bytes of page tables, which it does not show.
-    pub(super) tables: u64,
-    /// And a context's.
-    pub(super) context: bool,
-}
 
 /// How far memory of an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +50,8 @@ enum Amount {
     Tables,
     /// Bytes of page tables that come one after the other: see [`Claim::grow`].
     Growing,
+    /// Bytes in the pools of a group: see [`Claim::grow_pools`].
+    Pools,
 }
 
 /// The memory that an object takes of one ledger. [`Ledger::reserve`] alone makes one, and
@@ -72,8 +65,8 @@ pub(super) struct Claim {
     amount: u64,
     share: ShareId,
     of: Amount,
-    context: bool,
     stage: Stage,
+    ids: TakenIds,
 }
 
 impl Claim {
@@ -91,21 +84,40 @@ impl Claim {
     pub(super) fn bytes(&self) -> u64 {
         match self.of {
             Amount::Bytes => self.amount,
-            Amount::Tables | Amount::Growing => 0,
+            Amount::Tables | Amount::Growing | Amount::Pools => 0,
         }
     }
 
     /// Bytes of page tables.
     fn tables(&self) -> u64 {
         match self.of {
-            Amount::Bytes => 0,
+            Amount::Bytes | Amount::Pools => 0,
             Amount::Tables | Amount::Growing => self.amount,
         }
     }
 
+    /// Bytes of pools.
+    pub(super) fn pools(&self) -> u64 {
+        match self.of {
+            Amount::Pools => self.amount,
+            _ => 0,
+        }
+    }
+
+    /// The ids that it has taken.
+    pub(super) fn ids(&self) -> TakenIds {
+        self.ids
+    }
+
+    /// A group's claim takes so many bytes more for its pools. The ledger was told of them before
+    /// ([`Ledger::take_pools`]).
+    pub(super) fn grow_pools(&mut self, bytes: u64) {
+        self.amount = self.amount.saturating_add(bytes);
+    }
+
     /// The object was asked for without a size, and gets page tables as it is used.
     pub(super) fn grows(&self) -> bool {
-        let empty = self.of == Amount::Bytes && self.amount == 0 && !self.context;
+        let empty = self.of == Amount::Bytes && self.amount == 0;
         self.is_given() && (empty || self.of == Amount::Growing)
     }
 
@@ -164,15 +176,6 @@ pub(super) struct ManagedChange {
     pub(super) tables: Change,
 }
 
-/// More was asked for than there is, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
-    /// Bytes that were asked for, the invisible part included.
-    pub(super) wanted: u64,
-    /// Bytes that are left.
-    pub(super) free: u64,
-}
-
 /// Sums of what is asked of the driver, or of what it has given.
 #[derive(Debug, Default)]
 struct Sums {
@@ -180,6 +183,8 @@ struct Sums {
     bytes: u64,
     /// Bytes of page tables, with those that a context's cost has in it.
     tables: u64,
+    /// Bytes in the pools of groups.
+    pools: u64,
     contexts: u64,
 }
 
@@ -188,13 +193,15 @@ impl Sums {
         // No overflow: what is asked for fits below the limit, and a commit cuts what is given.
         self.bytes += claim.bytes();
         self.tables = self.tables.saturating_add(claim.tables());
-        self.contexts += u64::from(claim.context);
+        self.pools = self.pools.saturating_add(claim.pools());
+        self.contexts += u64::from(claim.ids.makes_context());
     }
 
     fn subtract(&mut self, claim: &Claim) {
         lower(&mut self.bytes, claim.bytes());
         lower(&mut self.tables, claim.tables());
-        lower(&mut self.contexts, u64::from(claim.context));
+        lower(&mut self.pools, claim.pools());
+        lower(&mut self.contexts, u64::from(claim.ids.makes_context()));
     }
 }
 
@@ -259,6 +266,10 @@ pub(super) struct Ledger {
     /// The tenant's rights on the GPU.
     pub(super) capabilities: Capabilities,
     pub(super) boosters: Boosters,
+    /// How the GPU's engines share its runlists.
+    pub(super) engines: Engines,
+    /// The ids of groups and channels.
+    pub(super) channels: ChannelIds,
 }
 
 impl Ledger {
@@ -282,6 +293,8 @@ impl Ledger {
             managed_mode: ManagedMode::default(),
             capabilities: Capabilities::DEFAULT,
             boosters: Boosters::default(),
+            engines: Engines::of(0, false),
+            channels: ChannelIds::new(),
         }
     }
 
@@ -302,7 +315,7 @@ impl Ledger {
     /// The state of the share, as it is told.
     pub(super) fn view(&self) -> ShareView {
         let overhead = self.overhead();
-        let asked = self.overhead_with(0, 0).saturating_sub(overhead);
+        let asked = self.overhead_with(&Demand::NONE).saturating_sub(overhead);
         ShareView {
             limit: self.limit,
             used: self.held.given.bytes,
@@ -320,6 +333,9 @@ impl Ledger {
             managed_peak: self.peaks.managed,
             spilled: self.held.spilled,
             managed_refused: self.refusals.managed,
+            channel_limit: self.channels.limit(),
+            channels: self.channels.most(),
+            channels_refused: self.channels.refused(),
         }
     }
 
@@ -328,7 +344,7 @@ impl Ledger {
         let bytes = self.held.given.bytes.saturating_add(self.held.asked.bytes);
         bytes
             .saturating_add(self.held.managed)
-            .saturating_add(self.overhead_with(0, 0))
+            .saturating_add(self.overhead_with(&Demand::NONE))
     }
 
     /// Bytes that may still be taken.
@@ -347,23 +363,24 @@ impl Ledger {
         self.users == 0 && held.managed == 0 && held.spilled == 0 && held.given.tables == 0
     }
 
-    /// The cost of the contexts and page tables that the driver has given.
+    /// The cost of the contexts, page tables and pools that the driver has given.
     fn overhead(&self) -> u64 {
         let given = &self.held.given;
-        self.cost.with_tables(given.contexts, given.tables)
+        let cost = self.cost.with_tables(given.contexts, given.tables);
+        cost.saturating_add(given.pools)
     }
 
-    /// The cost of all contexts and page tables: given, asked for, and so many more.
-    fn overhead_with(&self, contexts: u64, tables: u64) -> u64 {
+    /// The cost of all contexts, page tables and pools: given, asked for, and these.
+    fn overhead_with(&self, more: &Demand) -> u64 {
         let (asked, given) = (&self.held.asked, &self.held.given);
-        self.cost.with_tables(
-            contexts
-                .saturating_add(asked.contexts)
-                .saturating_add(given.contexts),
-            tables
-                .saturating_add(asked.tables)
-                .saturating_add(given.tables),
-        )
+        let contexts = u64::from(more.ids.makes_context())
+            .saturating_add(asked.contexts)
+            .saturating_add(given.contexts);
+        let tables = more.tables.saturating_add(asked.tables);
+        let pools = more.pools.saturating_add(asked.pools);
+        self.cost
+            .with_tables(contexts, tables.saturating_add(given.tables))
+            .saturating_add(pools.saturating_add(given.pools))
     }
 
     /// How much less is free with so many bytes of page tables more.
@@ -398,24 +415,31 @@ impl Ledger {
         self.change(|_| ());
     }
 
-    /// Sets memory aside, or says how much there is.
-    pub(super) fn reserve(&mut self, demand: Demand) -> Result<Claim, Shortage> {
+    /// Sets memory and ids aside, or says what there is not enough of.
+    pub(super) fn reserve(&mut self, demand: Demand) -> Result<Claim, Lack> {
         let (amount, of) = match (demand.bytes, demand.tables) {
+            (0, 0) if demand.ids != TakenIds::NONE => (demand.pools, Amount::Pools),
             (bytes, 0) => (bytes, Amount::Bytes),
             (0, tables) => (tables, Amount::Tables),
             // Of what has both, all is shown.
             (bytes, tables) => (bytes.saturating_add(tables), Amount::Bytes),
         };
+        self.channels.take(demand.ids).map_err(Lack::Ids)?;
         let claim = Claim {
             amount,
             share: self.share,
             of,
-            context: demand.context,
             stage: Stage::Asked,
+            ids: demand.ids,
         };
         let free = self.free();
-        let with = self.overhead_with(u64::from(claim.context), claim.tables());
-        let overhead = with.saturating_sub(self.overhead_with(0, 0));
+        let invisible = Demand {
+            tables: claim.tables(),
+            pools: claim.pools(),
+            ..demand
+        };
+        let with = self.overhead_with(&invisible);
+        let overhead = with.saturating_sub(self.overhead_with(&Demand::NONE));
         match claim.bytes().checked_add(overhead) {
             Some(wanted) if wanted <= free => {
                 self.users += 1;
@@ -423,10 +447,22 @@ impl Ledger {
                 Ok(claim)
             }
             wanted => {
+                self.channels.give(claim.ids);
                 let wanted = wanted.unwrap_or(u64::MAX);
-                Err(self.refuse(Shortage { wanted, free }))
+                Err(Lack::Memory(self.refuse(Shortage { wanted, free })))
             }
         }
+    }
+
+    /// A group's pools take so many bytes more, if there is room for them.
+    pub(super) fn take_pools(&mut self, bytes: u64) -> Result<(), Shortage> {
+        let free = self.free();
+        if bytes > free {
+            let wanted = bytes;
+            return Err(self.refuse(Shortage { wanted, free }));
+        }
+        self.change(|held| held.given.pools = held.given.pools.saturating_add(bytes));
+        Ok(())
     }
 
     /// The driver gave what was reserved, or more: it says that the object has so many bytes.
@@ -454,6 +490,7 @@ impl Ledger {
     /// The driver gave nothing, or has it back.
     pub(super) fn release(&mut self, claim: Claim) {
         lower(&mut self.users, 1);
+        self.channels.give(claim.ids);
         self.change(|held| match claim.stage {
             Stage::Asked => held.asked.subtract(&claim),
             Stage::Given => held.given.subtract(&claim),

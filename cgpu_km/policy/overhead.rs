@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The cost of compute contexts: page tables, instance memory and context buffers, which no
-//! allocation shows.
+//! The cost of compute contexts and of channels: page tables, instance memory and context buffers,
+//! which no allocation shows.
 //!
-//! The driver and the GPU's firmware take them when a program makes its first channel group for
-//! compute (or a channel without a group, which gets one), and no call tells how much. It was
-//! measured: by how much the free memory of FB_GET_INFO fell, less the sum of the objects of class
-//! 0x40.
+//! The driver and the GPU's firmware take them when a program makes a channel group for compute (or
+//! a channel without a group, which gets one) and with each channel, and no call tells how much. It
+//! was measured: by how much the free memory of FB_GET_INFO fell, less the sum of the objects of
+//! class 0x40.
 //!
-//! | architecture | first context of a GPU | each further one | source |
+//! | architecture | first context of a GPU | each further one | each channel |
 //! |---|---|---|---|
-//! | Hopper | 9,024 KiB | 5,696 KiB | H200 and H100, driver 580.159.04 (docs/measurements) |
-//! | any other | as Hopper | as Hopper | not measured: the largest figures that are known |
+//! | Hopper | 7,744 KiB | 4,416 KiB | 64 KiB |
+//! | any other: the largest figures that are known | as Hopper | as Hopper | as Hopper |
 //!
-//! The recordings are `cuda-driver-api` (one context), and `ipc-a` with `ipc-b` (two: 14,720 KiB).
+//! With the 20 channels that CUDA makes this is 9,024 KiB for the first program and 5,696 KiB for
+//! each further one, as the recordings have it: `cuda-driver-api` (one context), and `ipc-a` with
+//! `ipc-b` (two: 14,720 KiB). The parts are from groups and channels alone
+//! (docs/measurements/2026-11-23-channels.md). A group has pools of its own
+//! (`kchangrpapiConstruct_IMPL()`), and the instance block of each channel takes a chunk of 64 KiB
+//! there, since it must be in one piece (`poolAllocateContig()`, poolalloc.c). The chunks stay in
+//! the pool until the group is gone, whatever becomes of the channel (`rmMemPoolFree()` trims no
+//! pool of buffers). So a group is charged for as many channels as it ever had at once.
 //!
 //! The first context takes more than the further ones. The difference is the GPU's and is taken
 //! once. A tenant must not learn whether another one made the first context, so each tenant is
@@ -26,7 +33,7 @@
 pub struct ContextCost {
     /// Once, as long as there is any context.
     pub shared: u64,
-    /// Each context.
+    /// Each context, without its channels.
     pub each: u64,
 }
 
@@ -34,6 +41,14 @@ pub struct ContextCost {
 /// it was measured. The recordings map 28 to 56 KiB of tables between their start and their first
 /// allocation, and make one address space whose own take 20 KiB.
 pub(super) const STARTUP_TABLES: u64 = 96 << 10;
+
+/// What each channel takes in the pool of its group, in bytes.
+pub(super) const CHANNEL: u64 = 64 << 10;
+
+/// What a group for an engine that neither computes nor copies takes for the engine's own state, in
+/// bytes: a chunk (`ctxBufferSize` in `kchangrpapiConstruct_IMPL()`, kernel_channel_group_api.c).
+/// Not measured. One for copies takes nothing.
+pub(super) const OTHER_GROUP: u64 = 64 << 10;
 
 /// GH100, as `NV2080_CTRL_CMD_MC_GET_ARCH_INFO` names it
 /// (`NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_GH100`, ctrl2080mc.h).
@@ -44,7 +59,7 @@ const MEASURED: [(u32, ContextCost); 1] = [(
     HOPPER,
     ContextCost {
         shared: (9024 - 5696) << 10,
-        each: 5696 << 10,
+        each: 4416 << 10,
     },
 )];
 
@@ -92,9 +107,15 @@ mod tests {
 
     #[test]
     fn the_recordings_figures_come_out() {
-        // Measured on the H200: KiB that no object shows, with one and with two contexts.
+        // Measured on the H200: KiB that no object shows, with one and with two contexts of 20
+        // channels each.
         let cost = ContextCost::of(0x180);
-        assert_eq!([0, 1, 2].map(|n| cost.all(n) >> 10), [0, 9024, 14720]);
+        let with_channels = [0, 1, 2].map(|n| cost.all(n) + 20 * n * CHANNEL);
+        assert_eq!(with_channels.map(|bytes| bytes >> 10), [0, 9024, 14720]);
+        // And groups and channels alone: 21 groups for compute with 2,044 channels, and one more
+        // that was refused; 2,044 groups for copies with one channel each.
+        let groups = 21 * cost.each + 2045 * CHANNEL;
+        assert_eq!([groups >> 10, (2044 * CHANNEL) >> 10], [223_616, 130_816]);
     }
 
     #[test]

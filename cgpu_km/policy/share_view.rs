@@ -47,6 +47,12 @@ pub struct ShareView {
     pub spilled: u64,
     /// Mappings of managed memory that were refused.
     pub managed_refused: u64,
+    /// The most groups and channels, each, that it may have on a runlist.
+    pub channel_limit: u32,
+    /// Groups or channels, whichever are more, on the runlist where they are the most.
+    pub channels: u32,
+    /// Groups and channels that were refused because of that limit.
+    pub channels_refused: u64,
 }
 
 impl ShareView {

@@ -16,7 +16,7 @@ mod ranges;
 mod scale;
 mod smoke;
 
-use super::*;
+use super::{channel_limit::Engines, *};
 use crate::nvidia::class::Kind;
 use crate::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
 use crate::nvidia::memory::PageSize;
@@ -43,6 +43,10 @@ fn cases(usual: u32) -> ProptestConfig {
     }
 }
 
+/// The engine of compute, and one that copies (`NV2080_ENGINE_TYPE_GRAPHICS`, `_COPY2`).
+const COMPUTE: u32 = 1;
+const COPIES: u32 = 11;
+
 /// A request without memory; tests change what they are about.
 fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> Alloc {
     Alloc {
@@ -57,7 +61,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         bytes: 0,
         tables: 0,
         page: PageSize::Huge,
-        context: false,
+        engine: None,
     }
 }
 
@@ -98,7 +102,22 @@ fn context_request(client: ClientHandle, parent: ObjectHandle, object: ObjectHan
     Alloc {
         class: ClassId(0xa06c),
         kind: Kind::ChannelGroup,
-        context: true,
+        engine: Some(COMPUTE),
+        ..request(client, parent, object)
+    }
+}
+
+/// A channel in a group, or in none where its engine counts.
+fn channel_request(
+    client: ClientHandle,
+    parent: ObjectHandle,
+    object: ObjectHandle,
+    engine: u32,
+) -> Alloc {
+    Alloc {
+        class: ClassId(0xc86f),
+        kind: Kind::Channel,
+        engine: Some(engine),
         ..request(client, parent, object)
     }
 }

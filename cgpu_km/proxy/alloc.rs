@@ -195,7 +195,7 @@ impl Alloc {
             bytes: 0,
             tables: 0,
             page: PageSize::Small,
-            context: false,
+            engine: None,
         }
     }
 }

@@ -94,11 +94,11 @@ static VA_SPACE: Odd = Odd {
     ..PLAIN
 };
 
-/// A channel or a group of channels may be one of compute, for which the driver makes a context.
+/// A channel or a group of channels costs what it takes for its engine.
 static CHANNEL: Odd = Odd {
     complete: |request, params| {
         Ok(Alloc {
-            context: params::is_compute(request.kind, params),
+            engine: Some(params::engine(request.kind, params).unwrap_or(0)),
             ..request
         })
     },

@@ -9,6 +9,7 @@ mod doorbell;
 mod exports;
 mod handles;
 mod heap;
+mod uvm_channels;
 mod uvm_maps;
 
 use super::*;

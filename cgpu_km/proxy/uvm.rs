@@ -23,7 +23,7 @@ use super::{
     owned::{allowed, owns, FOREIGN},
     stop::{get, set, Asked, Stop},
     uvm_call::UvmCall,
-    uvm_map,
+    uvm_channel, uvm_map,
 };
 use crate::{
     nvidia::{
@@ -97,7 +97,9 @@ fn run(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
             let route = call.gpu_by_uuid(&uuid).map_or(Route::Caller, Route::Worker);
             Ok(request.forward_by(call, route)?)
         }
-        UvmKind::UnregisterGpu => uvm_map::unregister(call, request),
+        UvmKind::UnregisterGpu => uvm_channel::unregister_gpu(call, request),
+        UvmKind::RegisterChannel => uvm_channel::register(call, request),
+        UvmKind::UnregisterChannel => uvm_channel::unregister(call, request),
         UvmKind::RegisterVaSpace => managed::register(call, request),
         UvmKind::CreateRange => uvm_map::create(call, request),
         UvmKind::FixedRange => uvm_map::fixed(call, request),
@@ -107,10 +109,7 @@ fn run(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
         UvmKind::Touch(wish) => managed::touch(call, request, wish),
         UvmKind::MigrateGroup => managed::migrate_group(call, request),
         UvmKind::Validate => managed::validate(call, request),
-        UvmKind::Deinitialize
-        | UvmKind::RegisterChannel
-        | UvmKind::UnregisterChannel
-        | UvmKind::Plain => Ok(request.forward(call)?),
+        UvmKind::Deinitialize | UvmKind::Plain => Ok(request.forward(call)?),
     }
 }
 

@@ -9,11 +9,12 @@ use crate::{
         Gate,
     },
     policy::{
+        channel_limit::default_limit,
         sched::{InstanceId, Policy, Rules, Terms},
         GpuId,
     },
     sched::Conductor,
-    uapi::{Cause, MAX_INSTANCES_PER_GPU, WEIGHT_MAX},
+    uapi::{Cause, CHANNELS_MAX, MAX_INSTANCES_PER_GPU, WEIGHT_MAX},
 };
 use kernel::{
     new_mutex,
@@ -41,6 +42,8 @@ struct Division {
 struct Allotment {
     instance: u32,
     limit: u64,
+    /// Of groups and channels on a runlist.
+    channels: u32,
     weight: u32,
 }
 
@@ -132,7 +135,8 @@ impl HostGpu {
         Ok(())
     }
 
-    /// Gives a new instance its part.
+    /// Gives a new instance its part. Returns how many groups and channels, each, it may have on a
+    /// runlist.
     pub(super) fn allot(
         &self,
         instance: u32,
@@ -140,16 +144,18 @@ impl HostGpu {
         weight: u32,
         overcommit: Overcommit,
         gate: &Arc<Gate>,
-    ) -> Result<(), Failure> {
+    ) -> Result<u32, Failure> {
         check_weight(weight)?;
         let mut division = self.division.lock();
         if division.allotments.len() >= MAX_INSTANCES_PER_GPU {
             return Err(Cause::TooMany.into());
         }
         self.check_limit(division.allotted(), 0, limit, overcommit)?;
+        let channels = default_limit(self.max_instances());
         let allotment = Allotment {
             instance,
             limit,
+            channels,
             weight,
         };
         division.allotments.reserve(1, GFP_KERNEL)?;
@@ -162,7 +168,7 @@ impl HostGpu {
         self.conductor()
             .add(InstanceId(instance), terms, gate.clone())?;
         division.allotments.push(allotment, GFP_KERNEL)?;
-        Ok(())
+        Ok(channels)
     }
 
     /// Changes a limit, here and, where that works, by `apply`.
@@ -180,6 +186,34 @@ impl HostGpu {
         self.check_limit(others, allotment.limit, limit, overcommit)?;
         apply()?;
         allotment.limit = limit;
+        Ok(())
+    }
+
+    /// Changes how many groups and channels, each, an instance may have on a runlist, here and,
+    /// where that works, by `apply`.
+    pub(super) fn set_channel_limit(
+        &self,
+        instance: u32,
+        limit: u32,
+        overcommit: Overcommit,
+        apply: impl FnOnce() -> Result<(), Cause>,
+    ) -> Result<(), Failure> {
+        if !(1..=CHANNELS_MAX).contains(&limit) {
+            return Err(Cause::ChannelsOutOfRange.into());
+        }
+        let mut division = self.division.lock();
+        let others = division
+            .allotments
+            .iter()
+            .filter(|a| a.instance != instance);
+        let others = others.fold(0, |sum: u32, a| sum.saturating_add(a.channels));
+        let allotment = division.find_mut(instance).ok_or(Cause::NoSuchInstance)?;
+        let fits = others.saturating_add(limit) <= CHANNELS_MAX || limit <= allotment.channels;
+        if !fits && overcommit == Overcommit::Refused {
+            return Err(Cause::ChannelsAboveRunlist.into());
+        }
+        apply()?;
+        allotment.channels = limit;
         Ok(())
     }
 

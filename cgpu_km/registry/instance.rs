@@ -155,6 +155,15 @@ impl TenantInstance {
         Ok(Unbalanced(&self.tenant))
     }
 
+    /// Changes how many groups and channels, each, it may have on a runlist. While it has more, no
+    /// more are made.
+    pub fn set_channel_limit(&self, limit: u32, overcommit: Overcommit) -> Result<(), Failure> {
+        let gpu = self.gpu.id();
+        self.gpu.set_channel_limit(self.id, limit, overcommit, || {
+            self.change(|accounting| accounting.set_channel_limit(gpu, limit))
+        })
+    }
+
     /// Changes which calls its programs may make.
     pub fn set_capabilities(&self, capabilities: Capabilities) -> Result<(), Failure> {
         let gpu = self.gpu.id();

@@ -75,6 +75,8 @@ pub(super) struct TenantShare {
 pub struct ShareTerms {
     /// Its memory limit, bytes.
     pub limit: u64,
+    /// The most groups and channels, each, that it has on a runlist.
+    pub channels: u32,
     /// What becomes of managed memory that does not fit.
     pub managed_mode: ManagedMode,
     /// Which calls its programs may make.
@@ -342,6 +344,8 @@ impl Tenant {
         let cost = ContextCost::of(share.gpu.facts().architecture);
         // None of these can fail: the share was added above.
         let _ = accounting.set_context_cost(gpu, cost);
+        let _ = accounting.set_engines(gpu, share.gpu.facts().engines);
+        let _ = accounting.set_channel_limit(gpu, terms.channels);
         let _ = accounting.set_capabilities(gpu, terms.capabilities);
         let _ = accounting.set_managed_mode(gpu, terms.managed_mode);
         let minor = share.gpu.facts().minor;

@@ -2,7 +2,7 @@
 //! Why a command failed.
 
 #[cfg(doc)]
-use super::{MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
+use super::{CHANNELS_MAX, MAX_INSTANCES_PER_GPU, WEIGHT_MAX};
 
 /// Declares the causes, in the order of their errnos: `Cause = errno;`.
 macro_rules! causes {
@@ -49,6 +49,11 @@ causes! {
     LimitZero = 33;
     /// `ERANGE`: the weight is not between 1 and [`WEIGHT_MAX`].
     WeightOutOfRange = 34;
+    /// `ECHRNG`: the limit of channels is not between 1 and [`CHANNELS_MAX`].
+    ChannelsOutOfRange = 44;
+    /// `EXFULL`: the limits of channels would add up to more than a runlist has, and overcommit was
+    /// not asked for.
+    ChannelsAboveRunlist = 54;
     /// `EBADRQC`: a capability that is not known, or none.
     UnknownCapability = 56;
     /// `EOVERFLOW`: the weights would add up to more than the fixed policy can give.

@@ -3,8 +3,8 @@
 
 use super::{
     set, GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
-    InstanceSetWeight, ManagedMode, RecordList, FLAG_OVERCOMMIT,
+    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetManaged,
+    InstanceSetMemory, InstanceSetWeight, ManagedMode, RecordList, FLAG_OVERCOMMIT,
 };
 
 /// A record of a caller.
@@ -38,6 +38,9 @@ clean! {
     InstanceSetManaged, |set| set.key.is_clean()
         && ManagedMode::from_number(set.managed_mode).is_some()
         && set.reserved == [0; 5];
+    InstanceSetChannels, |set| set.key.is_clean()
+        && are_flags(set.flags)
+        && set.reserved == [0; 4];
     InstanceSetCapabilities, |set| set.key.is_clean() && set.reserved == [0; 5];
     InstanceRefusals, |asked| asked.key.is_clean()
         && asked.list.is_clean()

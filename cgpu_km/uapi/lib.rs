@@ -29,7 +29,7 @@ use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of this ABI: it grows when a command is added; nothing is ever changed or removed.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// Path of the control device.
 pub const CONTROL_PATH: &str = "/dev/cgpuctl";
 /// Where the tool mounts the filesystem of the proxy nodes.
@@ -51,6 +51,8 @@ pub const RESERVED_NAMES: [&str; 6] = [
 pub const MAX_GPUS: usize = 16;
 /// Most instances on one GPU.
 pub const MAX_INSTANCES_PER_GPU: usize = 64;
+/// Groups and channels, each, that a runlist of a GPU has for programs.
+pub const CHANNELS_MAX: u32 = 2044;
 /// Weights run from 1 to this.
 pub const WEIGHT_MAX: u32 = 100;
 /// Weight of an instance for which none was named.
@@ -228,8 +230,14 @@ pub struct Instance {
     pub managed_refused: u64,
     /// What it is for: bits of [`capability`].
     pub capabilities: u32,
+    /// The most groups and channels, each, that it may have on a runlist of the GPU.
+    pub channel_limit: u32,
+    /// Groups or channels, whichever are more, on the runlist where it has the most.
+    pub channels: u32,
+    /// Groups and channels refused because of that limit; no more than fit here are counted.
+    pub channels_refused: u32,
     /// Zero.
-    pub reserved: [u32; 5],
+    pub reserved: [u32; 2],
 }
 
 /// Asks for one instance.
@@ -280,6 +288,21 @@ pub struct InstanceSetManaged {
     pub reserved: [u32; 5],
 }
 
+/// Changes how many channels an instance may have.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct InstanceSetChannels {
+    /// Which.
+    pub key: InstanceKey,
+    /// The most groups and channels, each, on a runlist of the GPU: 1 to [`CHANNELS_MAX`]. Below
+    /// what there is, no more are made until enough are gone.
+    pub channel_limit: u32,
+    /// [`FLAG_OVERCOMMIT`]: the limits on the GPU may add up to more than [`CHANNELS_MAX`].
+    pub flags: u32,
+    /// Must be zero.
+    pub reserved: [u32; 4],
+}
+
 const _: () = {
     assert!(size_of::<Version>() == 136);
     assert!(size_of::<RecordList>() == 40);
@@ -291,6 +314,7 @@ const _: () = {
     assert!(size_of::<InstanceSetMemory>() == 120);
     assert!(size_of::<InstanceSetWeight>() == 112);
     assert!(size_of::<InstanceSetManaged>() == 112);
+    assert!(size_of::<InstanceSetChannels>() == 112);
     assert!(size_of::<InstanceSetCapabilities>() == 112);
     assert!(size_of::<InstanceRefusals>() == 160);
     assert!(size_of::<Refusal>() == 152);

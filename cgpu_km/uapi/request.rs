@@ -7,8 +7,8 @@
 use super::{Gpu, GpuCompute, Instance, InstanceCompute};
 use super::{
     GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
-    InstanceSetWeight, RecordList, Version,
+    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetManaged,
+    InstanceSetMemory, InstanceSetWeight, RecordList, Version,
 };
 use core::mem::size_of;
 
@@ -48,6 +48,8 @@ commands! {
     INSTANCE_SET_WEIGHT = 0x15, WRITE, InstanceSetWeight;
     /// Changes what becomes of managed memory of an instance, also while it is in use.
     INSTANCE_SET_MANAGED = 0x16, WRITE, InstanceSetManaged;
+    /// Changes how many channels an instance may have, also while it is in use.
+    INSTANCE_SET_CHANNELS = 0x17, WRITE, InstanceSetChannels;
     /// Changes the capabilities of an instance, also while it is in use.
     INSTANCE_SET_CAPABILITIES = 0x20, WRITE, InstanceSetCapabilities;
     /// The calls of an instance that were refused.

@@ -48,6 +48,7 @@ fn request_codes_never_change() {
     assert_eq!(request::INSTANCE_SET_MEMORY, 0x4078_C614);
     assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
     assert_eq!(request::INSTANCE_SET_MANAGED, 0x4070_C616);
+    assert_eq!(request::INSTANCE_SET_CHANNELS, 0x4070_C617);
     assert_eq!(request::INSTANCE_SET_CAPABILITIES, 0x4070_C620);
     assert_eq!(request::INSTANCE_REFUSALS, 0xC0A0_C621);
     assert_eq!(request::GPU_SET_COMPUTE, 0x4028_C630);

@@ -2,7 +2,7 @@
 //! Arguments that several verbs share, and how their values are read.
 
 use crate::{installation::lists::Capability, selector::Selector};
-use cgpu_uapi::{ManagedMode, Name, Period, Policy, Priority, NAME_RULE, WEIGHT_MAX};
+use cgpu_uapi::{ManagedMode, Name, Period, Policy, Priority, CHANNELS_MAX, NAME_RULE, WEIGHT_MAX};
 use clap::{
     builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser},
     Args,
@@ -59,6 +59,11 @@ pub(crate) fn name(text: &str) -> Result<Name, &'static str> {
 /// Reads a weight.
 pub(crate) fn weight() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(WEIGHT_MAX))
+}
+
+/// Reads a limit of channels.
+pub(crate) fn channels() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(CHANNELS_MAX))
 }
 
 /// The policy with this name or number.

@@ -16,6 +16,7 @@ use crate::{
         inst_mounts::InstMounts,
         inst_restore::{InstRestore, InstSave},
         inst_set_caps::InstSetCaps,
+        inst_set_channels::InstSetChannels,
         inst_set_managed::InstSetManaged,
         inst_set_mem::InstSetMem,
         inst_set_priority::InstSetPriority,
@@ -147,6 +148,7 @@ noun! {
         SetWeight(InstSetWeight),
         SetManaged(InstSetManaged),
         SetCaps(InstSetCaps),
+        SetChannels(InstSetChannels),
         SetPriority(InstSetPriority),
         /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
         Suspend(Suspension<true>),

@@ -7,9 +7,9 @@
 use crate::control::Control;
 use cgpu_uapi::{
     request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
-    InstanceGet, InstanceKey, InstanceRefusals, InstanceSetCapabilities, InstanceSetCompute,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList, Refusal, Version,
-    CONTROL_PATH,
+    InstanceGet, InstanceKey, InstanceRefusals, InstanceSetCapabilities, InstanceSetChannels,
+    InstanceSetCompute, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList,
+    Refusal, Version, CONTROL_PATH,
 };
 use nix::{errno::Errno, libc};
 use std::{
@@ -145,6 +145,10 @@ impl Control for Client {
 
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno> {
         self.send::<{ request::INSTANCE_SET_MANAGED }, _>(request)
+    }
+
+    fn set_channels(&self, request: &InstanceSetChannels) -> Result<(), Errno> {
+        self.send::<{ request::INSTANCE_SET_CHANNELS }, _>(request)
     }
 
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {

@@ -15,6 +15,7 @@ pub(crate) mod inst_mounts;
 pub(crate) mod inst_refused;
 pub(crate) mod inst_restore;
 pub(crate) mod inst_set_caps;
+pub(crate) mod inst_set_channels;
 pub(crate) mod inst_set_managed;
 pub(crate) mod inst_set_mem;
 pub(crate) mod inst_set_priority;

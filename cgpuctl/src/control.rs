@@ -18,8 +18,8 @@
 
 use cgpu_uapi::{
     Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate, InstanceGet,
-    InstanceKey, InstanceSetCapabilities, InstanceSetCompute, InstanceSetManaged,
-    InstanceSetMemory, InstanceSetWeight, Refusal, Version,
+    InstanceKey, InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Version,
 };
 use nix::errno::Errno;
 
@@ -44,6 +44,8 @@ pub trait Control {
     fn set_weight(&self, request: &InstanceSetWeight) -> Result<(), Errno>;
     /// Changes what becomes of managed memory.
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno>;
+    /// Changes how many channels an instance may have.
+    fn set_channels(&self, request: &InstanceSetChannels) -> Result<(), Errno>;
     /// Changes what an instance is for.
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno>;
     /// The refused calls of an instance, and how many more there were without a record.

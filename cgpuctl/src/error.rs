@@ -10,7 +10,8 @@ use crate::{
     size::Bytes, text::enumerate,
 };
 use cgpu_uapi::{
-    Cause, Gpu, Instance, Name, CONTROL_PATH, MAX_INSTANCES_PER_GPU, NAME_RULE, WEIGHT_MAX,
+    Cause, Gpu, Instance, Name, CHANNELS_MAX, CONTROL_PATH, MAX_INSTANCES_PER_GPU, NAME_RULE,
+    WEIGHT_MAX,
 };
 use nix::errno::Errno;
 
@@ -163,6 +164,15 @@ pub enum Problem {
     /// [`Cause::WeightOutOfRange`].
     #[error("the weight is not between 1 and {WEIGHT_MAX}; name one that is")]
     WeightOutOfRange,
+    /// [`Cause::ChannelsOutOfRange`].
+    #[error("the limit of channels is not between 1 and {CHANNELS_MAX}; name one that is")]
+    ChannelsOutOfRange,
+    /// [`Cause::ChannelsAboveRunlist`].
+    #[error(
+        "the limits of channels would add up to more than the {CHANNELS_MAX} of a runlist; lower \
+         another instance's first, or pass --overcommit"
+    )]
+    ChannelsAboveRunlist,
     /// [`Cause::UnknownCapability`].
     #[error(
         "one of the capabilities is not known to the module, or none was named; name some of {}",
@@ -397,6 +407,8 @@ impl Problem {
             Self::LimitsAboveGpu { .. } => ("limits_above_gpu", Exit::Refused),
             Self::LimitZero => ("limit_zero", Exit::Usage),
             Self::WeightOutOfRange => ("weight_out_of_range", Exit::Usage),
+            Self::ChannelsOutOfRange => ("channels_out_of_range", Exit::Usage),
+            Self::ChannelsAboveRunlist => ("channels_above_runlist", Exit::Refused),
             Self::UnknownCapability => ("unknown_capability", Exit::Usage),
             Self::Ambiguous { .. } => ("ambiguous", Exit::Usage),
             Self::BadName => ("bad_name", Exit::Usage),
@@ -465,6 +477,8 @@ impl Problem {
             Cause::LimitsAboveGpu => Self::LimitsAboveGpu { left: facts.left() },
             Cause::LimitZero => Self::LimitZero,
             Cause::WeightOutOfRange => Self::WeightOutOfRange,
+            Cause::ChannelsOutOfRange => Self::ChannelsOutOfRange,
+            Cause::ChannelsAboveRunlist => Self::ChannelsAboveRunlist,
             Cause::UnknownCapability => Self::UnknownCapability,
             Cause::Ambiguous => Self::Ambiguous {
                 gpus: facts.gpus_of_name(),

@@ -115,6 +115,9 @@ object! {
         memory_managed_bytes: u64 = i.memory_managed_bytes,
         memory_spilled_bytes: u64 = i.memory_spilled_bytes,
         refused_managed_count: u64 = i.managed_refused,
+        channel_limit: u32 = i.channel_limit,
+        channel_count: u32 = i.channels,
+        refused_channel_count: u32 = i.channels_refused,
     }
 }
 

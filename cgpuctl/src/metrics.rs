@@ -117,9 +117,14 @@ families! { INSTANCE of Instance;
         |i| i.memory_reserved_bytes as f64;
     cgpu_instance_memory_peak_bytes: "Highest memory charged for objects so far.",
         |i| i.memory_peak_bytes as f64;
-    cgpu_instance_refused_total: "Refused: allocations for want of memory, calls that no table allows.",
+    cgpu_instance_refused_total: "Refused: allocations for want of memory, channels, calls that no table allows.",
         kind=memory |i| i.memory_refused as f64,
+        kind=channel |i| f64::from(i.channels_refused),
         kind=call |i| i.calls_refused as f64;
+    cgpu_instance_channel_limit: "Most channels, and most groups of them, on a runlist.",
+        |i| f64::from(i.channel_limit);
+    cgpu_instance_channels: "Channels, or groups of them if those are more, on the fullest runlist.",
+        |i| f64::from(i.channels);
     cgpu_instance_weight: "Weight, 1 to 100.",
         |i| f64::from(i.weight);
     cgpu_instance_processes: "Processes that hold memory.",

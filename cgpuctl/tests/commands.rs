@@ -83,6 +83,8 @@ fn busy_host() -> Fake {
         s.instances[0].memory_managed_bytes = 3 << 30;
         s.instances[0].memory_spilled_bytes = 5 << 30;
         s.instances[0].managed_refused = 2;
+        s.instances[0].channels = 24;
+        s.instances[0].channels_refused = 1;
         s.instances[0].open_files = 2;
         s.instances[0].tenant_open_files = 3;
         s.instances[0].processes = 1;
@@ -210,6 +212,10 @@ fn what_each_command_prints() {
         (
             "inst_set_managed",
             "inst set-managed train charge --gpu 0 --gpu 1",
+        ),
+        (
+            "inst_set_channels",
+            "inst set-channels train 200 --gpu 0 --gpu 1",
         ),
         ("inst_set_caps", "inst set-caps infer video,compute"),
         ("inst_show_refused", "inst show infer --refused"),

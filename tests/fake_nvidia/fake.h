@@ -44,8 +44,8 @@ extern char *fake_version;		/* what it says */
 #define FAKE_SYSMEM_PAGES	256	/* distinct pages of a sysmem object */
 #define FAKE_CHANNELS		2048
 #define FAKE_FIRST_CHANNEL	10	/* as recorded */
-#define FAKE_CONTEXT_KIB	5696	/* unseen cost of one context ... */
-#define FAKE_CONTEXT_SHARED_KIB	3328	/* ... and of having any: 9,024 */
+#define FAKE_CONTEXT_KIB	4416	/* unseen cost of one context ... */
+#define FAKE_CONTEXT_SHARED_KIB	3328	/* ... and of having any: 7,744 */
 
 struct fake_file;
 struct fake_client;
@@ -59,6 +59,8 @@ struct fake_board {
 	u64 aperture;			/* bytes of BAR1 */
 	u32 bar1_kib, bar1_free_kib;	/* as FB_GET_INFO has it */
 	u32 bus_width, l2_bytes, ltcs, slices;
+	u32 architecture;
+	bool per_engine;		/* engineType of a group counts */
 };
 
 struct fake_gpu {
@@ -74,11 +76,13 @@ struct fake_gpu {
 	u64 resident, evicted;		/* of managed */
 	u64 tables;			/* page tables of UVM's */
 	u64 ranges;			/* and RM's, of ranges and spaces */
+	u64 pools;			/* of groups: fake_fifo.c */
 	u32 contexts, blocks;
 	u32 uvm_spaces;			/* that have it registered */
 	unsigned long *map, *scrub;	/* 2 MiB blocks: taken; just freed */
 	u32 map_bits;
-	DECLARE_BITMAP(channels, FAKE_CHANNELS);	/* under rm_lock */
+	DECLARE_BITMAP(channels, FAKE_CHANNELS);	/* ids, under rm_lock */
+	DECLARE_BITMAP(groups, FAKE_CHANNELS);
 	struct page *bar;		/* FAKE_BAR_PAGES in a row */
 	struct page *bell;		/* FAKE_BELL_PAGES in a row */
 	struct page *rusd;
@@ -179,13 +183,15 @@ struct fake_object {
 	struct nv_share_policy policy[4];
 	u32 policies;
 	union {
-		struct { u32 engine, group; bool context; u64 timeslice, held; } tsg;
+		/* model: its group in the engine, or GM_NONE */
+		struct { struct fake_group *group; u32 model; u64 timeslice; } tsg;
 		/* group: that of a channel without one; both may be GM_NONE */
 		struct {
-			u32 id, runlist, idled, group, channel;
-			bool disabled, has_id, context;
-			u64 held;
+			struct fake_channel *channel;
+			u32 idled, group, model;
+			bool disabled;
 		} channel;
+		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
 		struct { u32 share; } device;	/* hClientShare */
 		struct { bool boosted; } subdevice;	/* PERF_BOOST */
 		struct { u32 notify, fd; } event;
@@ -317,6 +323,7 @@ struct fake_mem *fake_mem_get(struct fake_mem *mem);
 void fake_mem_put(struct fake_mem *mem);
 struct page *fake_mem_page(struct fake_mem *mem, u64 index);
 void fake_context(struct fake_gpu *gpu, u64 *held, bool make);
+bool fake_pool(struct fake_gpu *gpu, s64 by);
 u64 fake_overhead(const struct fake_gpu *gpu);
 u64 fake_heap_free(struct fake_gpu *gpu);
 bool fake_managed(struct fake_gpu *gpu, s64 by);
@@ -422,6 +429,19 @@ void fake_settings_show(struct seq_file *m);
 void fake_boosts_show(struct seq_file *m);
 void fake_boost_end(struct fake_object *o);
 void fake_clients_show(struct seq_file *m);
+
+/* fake_fifo.c; all under rm_lock */
+struct fake_group;
+struct fake_channel;
+u32 fake_group_new(struct fake_gpu *gpu, u32 engine, struct fake_group **out);
+struct fake_group *fake_group_get(struct fake_group *group);
+void fake_group_put(struct fake_group *group);
+bool fake_group_computes(const struct fake_group *group);
+u32 fake_channel_new(struct fake_group *group, struct fake_channel **out);
+struct fake_channel *fake_channel_get(struct fake_channel *channel);
+void fake_channel_put(struct fake_channel *channel);
+u32 fake_channel_id(const struct fake_channel *channel);
+u32 fake_channel_runlist(const struct fake_channel *channel);
 
 /* fake_engine.c */
 struct fake_engine_call { u64 done; };

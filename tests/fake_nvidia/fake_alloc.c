@@ -191,7 +191,7 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	struct fake_object *va = NULL;
 	u32 status;
 
-	o->tsg.group = GM_NONE;
+	o->tsg.model = GM_NONE;
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);
 		if (!va || va->class->kind != KIND_VASPACE)
@@ -200,15 +200,14 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	status = fake_depend(o, va);
 	if (status != NV_OK)
 		return status;
+	status = fake_group_new(o->gpu, p->engine, &o->tsg.group);
+	if (status != NV_OK)
+		return status;
 	next_cid++;
-	o->tsg.engine = p->engine;
 	o->tsg.timeslice = 128 << 3;	/* kernel_fifo_gv100.c */
-	if (p->engine == NV2080_ENGINE_TYPE_GRAPHICS) {
-		o->tsg.group = fake_engine_group(o->gpu, o->tsg.timeslice,
+	if (fake_group_computes(o->tsg.group))
+		o->tsg.model = fake_engine_group(o->gpu, o->tsg.timeslice,
 						o->client->pid);
-		o->tsg.context = true;
-		fake_context(o->gpu, &o->tsg.held, true);
-	}
 	return NV_OK;
 }
 
@@ -222,30 +221,16 @@ static u32 make_ctxshare(struct fake_object *o, struct nv_ctxshare_params *p)
 	return fake_depend(o, va);
 }
 
-/* the runlists that the recordings' tokens name */
-static u32 runlist_of(u32 engine)
-{
-	switch (engine) {
-	case 11:			/* COPY2 */
-		return 1;
-	case 12:
-		return 3;
-	case 13:
-		return 10;
-	default:
-		return engine > 13 ? engine : 0;
-	}
-}
-
 /* fifo/kernel_channel.c:kchannelConstruct_IMPL() */
 static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 			const struct fake_sec *sec)
 {
 	struct fake_object *share = NULL, *va = NULL, *userd;
-	u32 status, engine = p->engine, id, group = GM_NONE;
+	struct fake_group *group;
+	u32 status, model;
 
 	o->channel.group = GM_NONE;
-	o->channel.channel = GM_NONE;
+	o->channel.model = GM_NONE;
 	if (p->context_share) {
 		share = fake_object(o->client, p->context_share);
 		if (!share || share->class->kind != KIND_CTXSHARE)
@@ -269,28 +254,31 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 		status = fake_depend(o, userd);
 	if (status != NV_OK)
 		return status;
-	if (o->parent->class->kind == KIND_TSG) {
-		engine = o->parent->tsg.engine;
-		group = o->parent->tsg.group;
-	}
-	o->channel.runlist = runlist_of(engine);
-	id = find_next_zero_bit(o->gpu->channels, FAKE_CHANNELS,
-				FAKE_FIRST_CHANNEL);
-	if (id == FAKE_CHANNELS)
-		return NV_ERR_INSUFFICIENT_RESOURCES;
-	__set_bit(id, o->gpu->channels);
-	o->channel.id = id;
-	o->channel.has_id = true;
 	/* a channel without a group gets one of its own, and so a context */
-	if (o->parent->class->kind != KIND_TSG &&
-	    engine == NV2080_ENGINE_TYPE_GRAPHICS) {
-		o->channel.context = true;
-		fake_context(o->gpu, &o->channel.held, true);
-		group = fake_engine_group(o->gpu, 128 << 3, o->client->pid);
-		o->channel.group = group;
+	if (o->parent->class->kind == KIND_TSG) {
+		/* one that came out of a descriptor stands for nothing here */
+		if (!o->parent->tsg.group)
+			return NV_ERR_INVALID_STATE;
+		group = fake_group_get(o->parent->tsg.group);
+		model = o->parent->tsg.model;
+	} else {
+		status = fake_group_new(o->gpu, p->engine, &group);
+		if (status != NV_OK)
+			return status;
+		model = GM_NONE;
 	}
-	if (group != GM_NONE)
-		o->channel.channel = fake_engine_channel(o->gpu, group, id);
+	status = fake_channel_new(group, &o->channel.channel);
+	if (status == NV_OK && o->parent->class->kind != KIND_TSG &&
+	    fake_group_computes(group))
+		model = o->channel.group = fake_engine_group(o->gpu, 128 << 3,
+							     o->client->pid);
+	fake_group_put(group);
+	if (status != NV_OK)
+		return status;
+	if (model != GM_NONE)
+		o->channel.model =
+			fake_engine_channel(o->gpu, model,
+					    fake_channel_id(o->channel.channel));
 	if (sec->admin)				/* NVOS04_FLAGS_PRIVILEGED_CHANNEL */
 		p->flags |= 0x20;
 	p->cid = ++next_cid;
@@ -413,9 +401,9 @@ static u32 make(struct fake_object *o, void *params,
 		return make_channel(o, params, sec);
 	case KIND_ENGINE:
 		/* NVB0B5_ALLOCATION_PARAMETERS.engineType; COPY0 is 9 */
-		o->tsg.engine = NV2080_ENGINE_TYPE_GRAPHICS;
+		o->engine.type = NV2080_ENGINE_TYPE_GRAPHICS;
 		if (o->class->params == 8)
-			o->tsg.engine = 9 + (params ? ((u32 *)params)[1] : 0);
+			o->engine.type = 9 + (params ? ((u32 *)params)[1] : 0);
 		return NV_OK;
 	case KIND_USERMODE:
 		return make_usermode(o, params);

@@ -154,16 +154,39 @@ static u32 gpu_info_v2(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+struct fifo_info {			/* 0x20801109 */
+	u32 count;
+	struct { u32 index, data; } list[256];
+	u32 engine;
+};
+
+/* kernel_fifo_ctrl.c:subdeviceCtrlCmdFifoGetInfo(): one row of ids for all */
+static u32 fifo_info(struct fake_ctrl *c)
+{
+	struct fifo_info *p = c->params;
+	u32 i;
+
+	if (p->count > ARRAY_SIZE(p->list))
+		return NV_ERR_INVALID_PARAM_STRUCT;
+	for (i = 0; i < p->count; i++) {
+		if (p->list[i].index != 7)	/* IS_PER_RUNLIST_CHANNEL_RAM_ */
+			return NV_ERR_INVALID_ARGUMENT;
+		p->list[i].data = 0;
+	}
+	return NV_OK;
+}
+
 struct arch_info {			/* 0x20801701 */
 	u32 architecture, implementation, revision;
 	u8 sub_revision;
 };
 
-/* kernel_mc.c:subdeviceCtrlCmdMcGetArchInfo(): GH100 as recorded on an H200 */
+/* kernel_mc.c:subdeviceCtrlCmdMcGetArchInfo(): as recorded on an H200,
+ * but for the family */
 static u32 arch_info(struct fake_ctrl *c)
 {
 	*(struct arch_info *)c->params = (struct arch_info){
-		.architecture = 0x180, .revision = 0xa1, .sub_revision = 3,
+		.architecture = fake_board->architecture, .revision = 0xa1, .sub_revision = 3,
 	};
 	return NV_OK;
 }
@@ -320,7 +343,7 @@ static u32 channel_list(struct fake_ctrl *c)
 		struct fake_object *o = fake_object(c->client, handles[i]);
 
 		ids[i] = o && o->class->kind == KIND_CHANNEL ?
-			o->channel.id : 0xffffffff;
+			fake_channel_id(o->channel.channel) : 0xffffffff;
 	}
 	return NV_OK;
 }
@@ -358,7 +381,7 @@ static u32 disable_channels(struct fake_ctrl *c)
 	fake_engine_begin(c->gpu, p->disable ? GM_DISABLE : GM_ENABLE, &call);
 	for (i = 0; i < p->count; i++) {
 		channels[i]->channel.disabled = p->disable;
-		fake_engine_switch(channels[i]->gpu, channels[i]->channel.channel,
+		fake_engine_switch(channels[i]->gpu, channels[i]->channel.model,
 				   p->disable);
 	}
 	fake_engine_end(&call);
@@ -438,8 +461,9 @@ static u32 work_token(struct fake_ctrl *c)
 {
 	if (c->object->class->kind != KIND_CHANNEL)
 		return NV_ERR_NOT_SUPPORTED;
-	*(u32 *)c->params = c->object->channel.runlist << 16 |
-			    c->object->channel.id;
+	*(u32 *)c->params =
+		fake_channel_runlist(c->object->channel.channel) << 16 |
+		fake_channel_id(c->object->channel.channel);
 	return NV_OK;
 }
 
@@ -452,7 +476,7 @@ static u32 class_engine(struct fake_ctrl *c)
 		return NV_ERR_OBJECT_NOT_FOUND;
 	p[1] = o->class->class;
 	p[2] = o->class->class;
-	p[3] = o->tsg.engine;
+	p[3] = o->engine.type;
 	return NV_OK;
 }
 
@@ -469,7 +493,7 @@ static u32 set_timeslice(struct fake_ctrl *c)
 		return NV_ERR_INVALID_ARGUMENT;
 	fake_engine_begin(c->gpu, GM_TIMESLICE, &call);
 	c->object->tsg.timeslice = *(u64 *)c->params;
-	fake_engine_timeslice(c->gpu, c->object->tsg.group,
+	fake_engine_timeslice(c->gpu, c->object->tsg.model,
 			      c->object->tsg.timeslice);
 	fake_engine_end(&call);
 	return NV_OK;
@@ -480,7 +504,7 @@ static u32 preempt(struct fake_ctrl *c)
 	struct fake_engine_call call;
 
 	fake_engine_begin(c->gpu, GM_PREEMPT, &call);
-	fake_engine_preempt(c->gpu, c->object->tsg.group);
+	fake_engine_preempt(c->gpu, c->object->tsg.model);
 	fake_engine_end(&call);
 	return NV_OK;
 }
@@ -497,6 +521,7 @@ const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x2080014a, 268, NULL, gid_info },
 	{ 0x2080018d, 3812, NULL, get_pids },
 	{ 0x2080018e, 14408, NULL, get_pid_info },
+	{ 0x20801109, 2056, NULL, fifo_info },
 	{ 0x2080110b, 536, NULL, disable_channels },
 	{ 0x20802096, 55888, NULL, util_samples },
 	{ 0x20801201, 32, info_list_pre, info_list },

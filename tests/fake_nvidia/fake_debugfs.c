@@ -87,7 +87,7 @@ static int heap_show(struct seq_file *m, void *v)
 	for (i = 0; i < gpus; i++) {
 		struct fake_gpu *g = &fake_gpus[i];
 		u64 used, overhead, managed, peak, other, resident, evicted;
-		u64 tables, ranges;
+		u64 tables, ranges, pools;
 		u64 alone;
 		u32 contexts, blocks;
 
@@ -101,6 +101,7 @@ static int heap_show(struct seq_file *m, void *v)
 		evicted = g->evicted;
 		tables = g->tables;
 		ranges = g->ranges;
+		pools = g->pools;
 		alone = fake_uvm_alone(g);
 		contexts = g->contexts;
 		blocks = g->blocks;
@@ -113,6 +114,7 @@ static int heap_show(struct seq_file *m, void *v)
 			   i, resident, i, evicted);
 		seq_printf(m, "gpu%u_tables_bytes: %llu\ngpu%u_range_tables_bytes: %llu\ngpu%u_uvm_bytes: %llu\n",
 			   i, tables, i, ranges, i, alone);
+		seq_printf(m, "gpu%u_pools_bytes: %llu\n", i, pools);
 		seq_printf(m, "gpu%u_peak_bytes: %llu\ngpu%u_contexts: %u\ngpu%u_blocks: %u\n",
 			   i, peak, i, contexts, i, blocks);
 	}

@@ -341,14 +341,14 @@ static void add_object(struct account *a, const struct fake_object *o)
 {
 	const struct gm_gpu *model = &o->gpu->engine->model;
 	bool is_group = o->class->kind == KIND_TSG;
-	u32 group = is_group ? o->tsg.group : o->channel.group;
+	u32 group = is_group ? o->tsg.model : o->channel.group;
 
 	if (group != GM_NONE) {
 		a->ran += model->groups[group].ran;
 		a->visits += model->groups[group].visits;
 	}
-	if (!is_group && o->channel.channel != GM_NONE) {
-		const struct gm_channel *c = &model->channels[o->channel.channel];
+	if (!is_group && o->channel.model != GM_NONE) {
+		const struct gm_channel *c = &model->channels[o->channel.model];
 
 		a->submitted += c->submitted;
 		a->finished += c->finished;

@@ -7,8 +7,9 @@
  * The recordings show, exactly: a video memory object of default page size
  * and at least 2 MiB takes its size rounded up to 2 MiB (they have no smaller
  * ones: for those the driver's source decides); free = heap - objects -
- * managed memory - 9,024 KiB for the first context of a GPU and 5,696 KiB for
- * each more; a request that does not fit fails with 0x51 and changes nothing.
+ * managed memory - 7,744 KiB for the first context of a GPU and 4,416 KiB for
+ * each more, and 64 KiB for each channel (with CUDA's 20: 9,024 and 5,696); a
+ * request that does not fit fails with 0x51 and changes nothing.
  *
  * Offsets are given out from a bitmap of 2 MiB blocks, lowest first; a block
  * need not be contiguous for the size to be granted, as with PMA.
@@ -22,8 +23,10 @@
 
 u64 fake_overhead(const struct fake_gpu *gpu)
 {
-	return gpu->contexts ? ((u64)gpu->contexts * FAKE_CONTEXT_KIB +
-				FAKE_CONTEXT_SHARED_KIB) << 10 : 0;
+	u64 contexts = gpu->contexts ? (u64)gpu->contexts * FAKE_CONTEXT_KIB +
+				       FAKE_CONTEXT_SHARED_KIB : 0;
+
+	return (contexts << 10) + gpu->pools;
 }
 
 /* UVM has one piece for its tables from the first context on. */
@@ -246,6 +249,21 @@ void fake_context(struct fake_gpu *gpu, u64 *held, bool make)
 	}
 	tell_rusd(gpu);
 	spin_unlock(&gpu->lock);
+}
+
+/* The pools of groups take so much, or give it back; false: there is not so
+ * much. */
+bool fake_pool(struct fake_gpu *gpu, s64 by)
+{
+	bool fits;
+
+	spin_lock(&gpu->lock);
+	fits = by <= 0 || by <= heap_free(gpu);
+	if (fits)
+		gpu->pools += by;
+	tell_rusd(gpu);
+	spin_unlock(&gpu->lock);
+	return fits;
 }
 
 static struct fake_mem *mem_new(struct fake_gpu *gpu, enum fake_place place,

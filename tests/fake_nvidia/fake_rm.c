@@ -133,18 +133,16 @@ static void free_leaf(struct fake_object *o)
 		list_del(&map->list);
 		fake_free(map);
 	}
-	if (o->class->kind == KIND_TSG && o->tsg.context)
-		fake_context(o->gpu, &o->tsg.held, false);
-	if (o->class->kind == KIND_TSG)
-		fake_engine_group_free(o->gpu, o->tsg.group);
-	if (o->class->kind == KIND_CHANNEL && o->channel.has_id) {
-		fake_engine_channel_free(o->gpu, o->channel.channel, o->channel.id);
-		fake_engine_group_free(o->gpu, o->channel.group);
+	if (o->class->kind == KIND_TSG) {
+		fake_engine_group_free(o->gpu, o->tsg.model);
+		fake_group_put(o->tsg.group);
 	}
-	if (o->class->kind == KIND_CHANNEL && o->channel.context)
-		fake_context(o->gpu, &o->channel.held, false);
-	if (o->class->kind == KIND_CHANNEL && o->channel.has_id)
-		__clear_bit(o->channel.id, o->gpu->channels);
+	if (o->class->kind == KIND_CHANNEL && o->channel.channel) {
+		fake_engine_channel_free(o->gpu, o->channel.model,
+					 fake_channel_id(o->channel.channel));
+		fake_engine_group_free(o->gpu, o->channel.group);
+		fake_channel_put(o->channel.channel);
+	}
 	if (o->class->kind == KIND_SUBDEVICE)
 		fake_boost_end(o);
 	if (o->mem) {

@@ -125,6 +125,8 @@ u32 fake_copy_object(struct fake_client *dst, u32 hparent, u32 *handle,
 		return status;
 	if (gpu)
 		o->gpu = gpu;
+	if (class->kind == KIND_TSG)
+		o->tsg.model = GM_NONE;
 	if (mem) {
 		o->mem = fake_mem_get(mem);
 		mem->holders++;
@@ -161,10 +163,12 @@ u32 fake_dup(struct nvos55 *p, const struct fake_sec *sec)
 	if (status == NV_OK) {
 		struct fake_object *copy = fake_object(dst, handle);
 
-		/* the group's context is the source's, paid for once */
+		/* kchangrpapiCopyConstruct_IMPL(): one more of the group */
 		if (copy->class->kind == KIND_TSG) {
 			copy->tsg = o->tsg;
-			copy->tsg.context = false;
+			copy->tsg.model = GM_NONE;
+			if (copy->tsg.group)
+				fake_group_get(copy->tsg.group);
 		}
 		p->object = handle;
 	}

@@ -64,6 +64,16 @@ static int uvm_open(struct inode *inode, struct file *filp)
 	return ret;
 }
 
+/* uvm_user_channel_detach(), uvm_user_channel_destroy_detached() */
+static void release_channel(struct uvm_channel *c)
+{
+	list_del(&c->list);
+	mutex_lock(&rm_lock);
+	fake_channel_put(c->retained);
+	mutex_unlock(&rm_lock);
+	fake_free(c);
+}
+
 static void space_destroy(struct va_space *s)
 {
 	struct uvm_channel *c, *next;
@@ -77,10 +87,8 @@ static void space_destroy(struct va_space *s)
 	for (i = 0; i < gpus; i++)
 		if (s->registered & BIT(i))
 			fake_uvm_space(&fake_gpus[i], false);
-	list_for_each_entry_safe(c, next, &s->channels, list) {
-		list_del(&c->list);
-		fake_free(c);
-	}
+	list_for_each_entry_safe(c, next, &s->channels, list)
+		release_channel(c);
 	up_write(&s->lock);
 	xa_destroy(&s->groups);
 	WARN(!xa_empty(&s->tables.users), "fake_nvidia: page tables are left\n");
@@ -235,10 +243,8 @@ static void forget_gpu(struct va_space *s, struct fake_gpu *gpu, bool whole)
 	struct uvm_channel *c, *next;
 
 	list_for_each_entry_safe(c, next, &s->channels, list)
-		if (c->gpu == gpu) {
-			list_del(&c->list);
-			fake_free(c);
-		}
+		if (c->gpu == gpu)
+			release_channel(c);
 	s->gpu_vaspace &= ~BIT(gpu->minor);
 	if (whole && s->registered & BIT(gpu->minor)) {
 		s->registered &= ~BIT(gpu->minor);
@@ -291,6 +297,7 @@ static u32 register_channel(struct va_space *s,
 			    struct uvm_register_channel *p)
 {
 	struct fake_gpu *gpu = fake_gpu_by_uuid(p->uuid);
+	struct fake_object *o;
 	struct uvm_channel *c;
 	u32 status;
 
@@ -302,12 +309,26 @@ static u32 register_channel(struct va_space *s,
 	status = owned_object(p->client, p->channel, KIND_CHANNEL);
 	if (status != NV_OK)
 		return status;
+	/* uvm_register_channel_under_write(): whatever the handles mean now */
+	list_for_each_entry(c, &s->channels, list)
+		if (c->client == p->client && c->channel == p->channel)
+			return 0x21;	/* NV_ERR_INVALID_CHANNEL */
 	c = fake_zalloc(sizeof(*c));
 	if (!c)
 		return NV_ERR_NO_MEMORY;
 	c->client = p->client;
 	c->channel = p->channel;
 	c->gpu = gpu;
+	/* nvGpuOpsRetainChannel(): its group, its id and its memory */
+	mutex_lock(&rm_lock);
+	o = fake_object(fake_client(p->client), p->channel);
+	if (o && o->class->kind == KIND_CHANNEL)
+		c->retained = fake_channel_get(o->channel.channel);
+	mutex_unlock(&rm_lock);
+	if (!c->retained) {
+		fake_free(c);
+		return NV_ERR_OBJECT_NOT_FOUND;
+	}
 	list_add(&c->list, &s->channels);
 	return NV_OK;
 }
@@ -319,8 +340,7 @@ static u32 unregister_channel(struct va_space *s, u32 client, u32 channel)
 	list_for_each_entry(c, &s->channels, list) {
 		if (c->client != client || c->channel != channel)
 			continue;
-		list_del(&c->list);
-		fake_free(c);
+		release_channel(c);
 		return NV_OK;
 	}
 	return 0x21;			/* NV_ERR_INVALID_CHANNEL */

@@ -47,6 +47,7 @@ struct uvm_channel {
 	struct list_head list;
 	u32 client, channel;
 	struct fake_gpu *gpu;
+	struct fake_channel *retained;
 };
 
 struct va_space {

@@ -485,6 +485,17 @@ pub mod arch_info {
     pub const IMPLEMENTATION: Field<u32> = Field::at(4);
 }
 
+/// Control `NV2080_CTRL_CMD_FIFO_GET_INFO`; its entries are pairs like [`fb_pair`](super::fb_pair).
+pub mod fifo_info {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV2080_CTRL_FIFO_GET_INFO_PARAMS` in bytes.
+    pub const SIZE: usize = 2056;
+    /// Entries.
+    pub const FIFO_INFO_TBL_SIZE: Field<u32> = Field::at(0);
+    /// Where the entries begin.
+    pub const FIFO_INFO_TBL: usize = 4;
+}
+
 /// Control `NV2080_CTRL_CMD_GPU_GET_INFO_V2`; its entries are pairs like
 /// [`fb_pair`](super::fb_pair).
 pub mod gpu_info {

@@ -101,6 +101,7 @@ impl Accounting {
         self.forest.is_empty()
             && self.mappings.is_empty()
             && self.ranges.is_empty()
+            && self.registered.is_empty()
             && self.managed.is_empty()
             && self.exports.is_empty()
             && self.accounts.are_clear()

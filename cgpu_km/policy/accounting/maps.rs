@@ -9,10 +9,11 @@ use crate::{
     },
     policy::{
         accounting::Accounting,
+        demand::Shortage,
         event::{Map, MapTicket, RefusalCause, RmMapTicket},
         gpu_mapping::{Conflict, FoundMapping, Gone},
         ids::GpuId,
-        ledger::{Change, Shortage},
+        ledger::Change,
         object::{Object, ObjectLife},
         paging::tables_of,
         slots::Slot,

@@ -9,11 +9,13 @@ use crate::{
     },
     policy::{
         accounting::Accounting,
+        channel_limit::{ChannelUnit, EngineKind, NoIds, TakenIds},
         charge::Denied,
+        demand::Demand,
         event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
-        ids::GpuId,
-        ledger::Demand,
+        ids::{GpuId, ShareId},
         object::{Object, ObjectLife},
+        overhead::{CHANNEL, OTHER_GROUP},
         slots::{Ref, Slot},
     },
     store::Exhausted,
@@ -263,38 +265,61 @@ impl Accounting {
         self.forest.reserve()?;
         // The driver makes a group for a channel that has none (kernel_channel.c,
         // kchannelConstruct_IMPL).
-        let group = self.forest.objects.get(parent).map(|parent| parent.kind);
-        let grouped = alloc.kind == Kind::Channel && group == Some(Kind::ChannelGroup);
-        let context = alloc.context && !grouped;
-        object.compute = if grouped {
-            self.forest.objects.get(parent).is_some_and(|p| p.compute)
-        } else {
-            alloc.context
-        };
+        let above = self.forest.objects.get(parent);
+        let group =
+            above.filter(|above| alloc.kind == Kind::Channel && above.kind == Kind::ChannelGroup);
+        let pool = group.and_then(|group| Some((group.hold?, group.compute)));
         // Memory of which nothing is said yet is charged with what the driver will say, and a range
         // of addresses with the page tables that come later.
-        let demand = Demand {
-            bytes: alloc.bytes,
-            tables: alloc.tables,
-            context,
-        };
         let unknown = matches!(alloc.kind, Kind::VideoMemory | Kind::VirtualMemory);
-        let costs = unknown || demand != Demand::default();
+        let costs = unknown || alloc.engine.is_some() || alloc.bytes > 0 || alloc.tables > 0;
         if costs {
             let share = object.share.ok_or(RefusalCause::NoDevice)?;
             if !self.accounts.ledgers.is_active(share) {
                 return Err(RefusalCause::NoSuchGpu);
             }
-            let asked = self.accounts.ask(share, demand, process);
+            let asked = if let Some((pool, compute)) = pool {
+                object.compute = compute;
+                self.accounts.ask_channel(pool, process)
+            } else {
+                let demand = self.demand(alloc, share);
+                object.compute = demand.ids.makes_context();
+                self.accounts.ask(share, demand, process)
+            };
             object.hold = Some(asked.map_err(|denied| match denied {
                 Denied::Limit(short) => RefusalCause::NoMemory {
                     wanted: short.wanted,
                     free: short.free,
                 },
+                Denied::Ids(NoIds::Groups) => RefusalCause::NoGroups,
+                Denied::Ids(NoIds::Channels) => RefusalCause::NoChannels,
                 Denied::Exhausted => RefusalCause::Exhausted,
             })?);
         }
         self.plant(object, root, parent, None)
+    }
+
+    /// What an object takes of a share that is in no group.
+    fn demand(&self, alloc: &Alloc, share: ShareId) -> Demand {
+        let mut demand = Demand {
+            bytes: alloc.bytes,
+            tables: alloc.tables,
+            ..Demand::NONE
+        };
+        let ledger = self.accounts.ledgers.get(share);
+        if let Some((engine, ledger)) = alloc.engine.zip(ledger) {
+            let (unit, pools) = match alloc.kind {
+                Kind::ChannelGroup => (ChannelUnit::Group, 0),
+                _ => (ChannelUnit::Alone, CHANNEL),
+            };
+            let own = match ledger.engines.kind(engine) {
+                EngineKind::Other => OTHER_GROUP,
+                EngineKind::Compute | EngineKind::Copy => 0,
+            };
+            demand.ids = TakenIds::of(&ledger.engines, unit, engine);
+            demand.pools = pools + own;
+        }
+        demand
     }
 
     /// The handle for a new object: the caller's, if it can be had, or one that is free.

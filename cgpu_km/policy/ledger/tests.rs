@@ -2,16 +2,21 @@
 //! The ledger by itself: what is asked, given, and over.
 
 use super::*;
-use crate::policy::ledgers::Ledgers;
+use crate::policy::{channel_limit::ChannelUnit, ledgers::Ledgers};
 
 const MIB: u64 = 1 << 20;
 const GPU: GpuId = GpuId(0);
 
 fn asking(bytes: u64, context: bool) -> Demand {
+    let engines = Engines::of(0x180, true);
+    let ids = match context {
+        true => TakenIds::of(&engines, ChannelUnit::Group, 1),
+        false => TakenIds::NONE,
+    };
     Demand {
         bytes,
-        context,
-        ..Demand::default()
+        ids,
+        ..Demand::NONE
     }
 }
 
@@ -27,7 +32,10 @@ fn a_request_is_granted_up_to_the_limit_and_not_one_byte_beyond() {
                 assert_eq!(ledger.view().refused, 0);
                 ledger.release(reservation);
             }
-            Err(short) => {
+            Err(lack) => {
+                let Lack::Memory(short) = lack else {
+                    panic!("{lack:?}");
+                };
                 assert_eq!((short.wanted, short.free), (bytes, MIB));
                 assert_eq!(ledger.view().refused, 1);
             }
@@ -91,8 +99,9 @@ fn what_is_taken_once_is_charged_as_long_as_there_is_any_context() {
     ledger.commit(&mut second, 0);
     assert_eq!((ledger.view().reserved, ledger.view().overhead), (10, 15));
     let mut third = ledger.reserve(asking(0, true)).unwrap();
-    let short = ledger.reserve(asking(0, true)).unwrap_err();
-    assert_eq!((short.wanted, short.free), (10, 0));
+    let lack = ledger.reserve(asking(0, true)).unwrap_err();
+    let (wanted, free) = (10, 0);
+    assert_eq!(lack, Lack::Memory(Shortage { wanted, free }));
     ledger.release(first);
     assert_eq!((ledger.view().reserved, ledger.view().overhead), (10, 15));
     ledger.release(second);

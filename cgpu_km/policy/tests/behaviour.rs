@@ -40,8 +40,8 @@ fn a_refusal_says_what_was_wanted_and_what_was_free() {
 
 #[test]
 fn a_context_is_charged_its_overhead_beside_what_is_used() {
-    const FIRST: u64 = 9024 << 10;
-    const FURTHER: u64 = 5696 << 10;
+    const FIRST: u64 = 7744 << 10;
+    const FURTHER: u64 = 4416 << 10;
     for (limit, expected) in [
         (FIRST - 1, Some(NvStatus::NV_ERR_NO_MEMORY)),
         (FIRST, None),

@@ -38,7 +38,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         bytes: PAGE,
         tables: 0,
         page: PageSize::Huge,
-        context: false,
+        engine: None,
     }
 }
 

@@ -2,21 +2,20 @@
 //! What is told of channels and channel groups.
 
 use super::*;
+use crate::nvidia::status::NvStatus;
 
 const GROUP: ObjectHandle = ObjectHandle(0x5c00_0010);
 
-fn channel_request(parent: ObjectHandle, channel: u32, context: bool) -> Alloc {
-    Alloc {
-        class: ClassId(0xc86f),
-        kind: Kind::Channel,
-        context,
-        ..request(CLIENT, parent, ObjectHandle(channel))
-    }
+fn channel(parent: ObjectHandle, channel: u32, engine: u32) -> Alloc {
+    channel_request(CLIENT, parent, ObjectHandle(channel), engine)
 }
 
 fn accounting() -> Accounting {
     let mut accounting = Accounting::new();
     accounting.add_share(GPU, 64 << 30).unwrap();
+    accounting
+        .set_engines(GPU, Engines::of(0x180, true))
+        .unwrap();
     accounting.client(CLIENT, FILE, PROCESS);
     accounting.device(CLIENT, DEVICE, GPU).unwrap();
     accounting
@@ -45,11 +44,9 @@ fn channels_are_told_with_their_group_and_engine() {
     let mut accounting = accounting();
     accounting.context(GROUP).unwrap();
     // The group's engine counts, not what the channel says.
-    accounting.alloc(&channel_request(GROUP, 1, false)).unwrap();
-    accounting.alloc(&channel_request(DEVICE, 2, true)).unwrap();
-    accounting
-        .alloc(&channel_request(DEVICE, 3, false))
-        .unwrap();
+    accounting.alloc(&channel(GROUP, 1, COPIES)).unwrap();
+    accounting.alloc(&channel(DEVICE, 2, COMPUTE)).unwrap();
+    accounting.alloc(&channel(DEVICE, 3, COPIES)).unwrap();
     let all = changes(&mut accounting);
     assert_eq!(
         all,
@@ -66,7 +63,7 @@ fn channels_are_told_with_their_group_and_engine() {
 fn what_the_driver_refuses_is_not_told() {
     let mut accounting = accounting();
     let ticket = accounting
-        .begin_alloc(&channel_request(DEVICE, 1, true))
+        .begin_alloc(&channel(DEVICE, 1, COMPUTE))
         .unwrap();
     assert_eq!(changes(&mut accounting), []);
     accounting.end_alloc(ticket, None);
@@ -78,10 +75,8 @@ fn all_that_goes_at_once_is_told() {
     for close in [false, true] {
         let mut accounting = accounting();
         accounting.context(GROUP).unwrap();
-        for channel in 1..=100 {
-            accounting
-                .alloc(&channel_request(GROUP, channel, true))
-                .unwrap();
+        for number in 1..=100 {
+            accounting.alloc(&channel(GROUP, number, COMPUTE)).unwrap();
         }
         assert_eq!(changes(&mut accounting).len(), 100);
         if close {
@@ -107,8 +102,154 @@ fn all_that_goes_at_once_is_told() {
 fn who_never_asks_fills_no_memory() {
     let mut accounting = accounting();
     for _ in 0..10_000 {
-        accounting.alloc(&channel_request(DEVICE, 1, true)).unwrap();
+        accounting.alloc(&channel(DEVICE, 1, COMPUTE)).unwrap();
         accounting.free(CLIENT, ObjectHandle(1));
     }
     assert!(changes(&mut accounting).len() <= 2);
+}
+
+/// Bytes of a context, of what there is once beside it, and of a channel.
+const CONTEXT: u64 = 4416 << 10;
+const ANY_CONTEXT: u64 = 3328 << 10;
+const CHANNEL: u64 = 64 << 10;
+
+fn group(engine: u32) -> Alloc {
+    Alloc {
+        engine: Some(engine),
+        ..context_request(CLIENT, DEVICE, GROUP)
+    }
+}
+
+fn share_of(accounting: &Accounting) -> ShareView {
+    accounting.share(GPU).unwrap()
+}
+
+fn overhead(accounting: &Accounting) -> u64 {
+    share_of(accounting).overhead
+}
+
+#[test]
+fn a_group_is_charged_for_the_most_channels_that_it_had() {
+    let mut accounting = accounting();
+    accounting.alloc(&group(COPIES)).unwrap();
+    assert_eq!(overhead(&accounting), 0);
+    for number in 1..=3 {
+        accounting.alloc(&channel(GROUP, number, 0)).unwrap();
+    }
+    assert_eq!(overhead(&accounting), 3 * CHANNEL);
+    // The driver keeps their memory in the group's pool, for the next ones.
+    accounting.free(CLIENT, ObjectHandle(1));
+    accounting.free(CLIENT, ObjectHandle(2));
+    assert_eq!(overhead(&accounting), 3 * CHANNEL);
+    for number in 4..=6 {
+        accounting.alloc(&channel(GROUP, number, 0)).unwrap();
+    }
+    assert_eq!(overhead(&accounting), 4 * CHANNEL);
+    accounting.free(CLIENT, GROUP);
+    assert_eq!(overhead(&accounting), 0);
+}
+
+#[test]
+fn a_channel_that_the_driver_refuses_leaves_its_memory_in_the_group() {
+    let mut accounting = accounting();
+    accounting.alloc(&group(COPIES)).unwrap();
+    let ticket = accounting.begin_alloc(&channel(GROUP, 1, 0)).unwrap();
+    accounting.end_alloc(ticket, None);
+    assert_eq!(overhead(&accounting), CHANNEL);
+    assert_eq!(share_of(&accounting).channels, 1, "the group");
+    accounting.alloc(&channel(GROUP, 1, 0)).unwrap();
+    assert_eq!(overhead(&accounting), CHANNEL);
+}
+
+#[test]
+fn a_copy_of_a_group_keeps_its_pool_and_id() {
+    let mut accounting = accounting();
+    accounting.alloc(&group(COMPUTE)).unwrap();
+    accounting.alloc(&channel(GROUP, 1, 0)).unwrap();
+    let copy = ObjectHandle(0x40);
+    let ticket = accounting.begin_dup(CLIENT, DEVICE, copy, CLIENT, GROUP);
+    accounting.end_dup(ticket.unwrap(), Some(copy));
+    accounting.free(CLIENT, GROUP);
+    let all = ANY_CONTEXT + CONTEXT + CHANNEL;
+    assert_eq!(
+        (overhead(&accounting), share_of(&accounting).channels),
+        (all, 1)
+    );
+    // And channels can be made in it.
+    accounting.alloc(&channel(copy, 2, 0)).unwrap();
+    assert_eq!(overhead(&accounting), all);
+    accounting.free(CLIENT, copy);
+    assert_eq!(
+        (overhead(&accounting), share_of(&accounting).channels),
+        (0, 0)
+    );
+}
+
+#[test]
+fn channels_stop_at_the_limit_with_the_drivers_statuses() {
+    let mut accounting = accounting();
+    accounting.set_channel_limit(GPU, 2).unwrap();
+    accounting.alloc(&group(COPIES)).unwrap();
+    for number in 1..=2 {
+        accounting.alloc(&channel(GROUP, number, 0)).unwrap();
+    }
+    let refused = accounting.alloc(&channel(GROUP, 3, 0)).unwrap_err();
+    assert_eq!(refused.status(), NvStatus::NV_ERR_NO_MEMORY);
+    // One by itself is a group first, of which there is one more to be had; but no channel.
+    let refused = accounting.alloc(&channel(DEVICE, 3, COPIES)).unwrap_err();
+    assert_eq!(refused, RefusalCause::NoChannels);
+    let other = Alloc {
+        object: ObjectHandle(0x41),
+        ..group(COPIES)
+    };
+    accounting.alloc(&other).unwrap();
+    let third = Alloc {
+        object: ObjectHandle(0x42),
+        ..group(COPIES)
+    };
+    let refused = accounting.alloc(&third).unwrap_err();
+    assert_eq!(refused.status(), NvStatus::NV_ERR_NO_FREE_FIFOS);
+    assert_eq!(refused.reason(), None, "the driver's own answer");
+    let share = share_of(&accounting);
+    assert_eq!((share.channels, share.channels_refused), (2, 3));
+    // Another runlist has ids of its own.
+    accounting.alloc(&channel(DEVICE, 3, COMPUTE)).unwrap();
+    // A limit below what there is lets nothing in until enough is gone.
+    accounting.set_channel_limit(GPU, 1).unwrap();
+    accounting.free(CLIENT, ObjectHandle(1));
+    assert!(accounting.alloc(&channel(GROUP, 4, 0)).is_err());
+    accounting.free(CLIENT, ObjectHandle(2));
+    accounting.alloc(&channel(GROUP, 4, 0)).unwrap();
+}
+
+#[test]
+fn memory_that_is_short_takes_no_id() {
+    let mut accounting = accounting();
+    accounting.alloc(&group(COPIES)).unwrap();
+    accounting.set_limit(GPU, CHANNEL).unwrap();
+    accounting.alloc(&channel(GROUP, 1, 0)).unwrap();
+    let refused = accounting.alloc(&channel(GROUP, 2, 0)).unwrap_err();
+    assert!(matches!(refused, RefusalCause::NoMemory { .. }));
+    let refused = accounting.alloc(&channel(DEVICE, 2, COMPUTE)).unwrap_err();
+    assert!(matches!(refused, RefusalCause::NoMemory { .. }));
+    accounting.set_limit(GPU, 1 << 30).unwrap();
+    accounting.set_channel_limit(GPU, 2).unwrap();
+    accounting.alloc(&channel(GROUP, 2, 0)).unwrap();
+    assert_eq!(share_of(&accounting).channels, 2);
+}
+
+#[test]
+fn on_turing_compute_is_compute_whatever_the_program_says() {
+    let mut accounting = accounting();
+    let turing = Engines::of(0x160, false);
+    accounting.set_engines(GPU, turing).unwrap();
+    accounting.alloc(&group(COPIES)).unwrap();
+    accounting.alloc(&channel(GROUP, 1, COPIES)).unwrap();
+    accounting.alloc(&channel(DEVICE, 2, COPIES)).unwrap();
+    let all = changes(&mut accounting);
+    assert_eq!(all, [(1, made(GROUP.0, true)), (2, made(2, true))]);
+    assert_eq!(
+        overhead(&accounting),
+        ANY_CONTEXT + 2 * CONTEXT + 2 * CHANNEL
+    );
 }

@@ -156,7 +156,7 @@ fn a_mapping_that_is_refused_leaves_what_it_would_have_taken_parts_of_as_it_was(
 
 #[test]
 fn contexts_have_some_already() {
-    const FIRST: u64 = 9024 * KIB;
+    const FIRST: u64 = 7744 * KIB;
     let mut accounting = with_memory(64 * MIB);
     let group = object(0x30);
     accounting.context(group).unwrap();
@@ -198,7 +198,7 @@ fn tables_that_come_with_an_object_are_asked_for_and_go_with_it() {
 
 #[test]
 fn what_a_context_has_in_its_price_is_given_once() {
-    const FIRST: u64 = 9024 * KIB;
+    const FIRST: u64 = 7744 * KIB;
     let mut accounting = with_memory(BLOCK + FIRST);
     accounting.context(object(0x30)).unwrap();
     assert_eq!(accounting.share(GPU).unwrap().free(), 0);

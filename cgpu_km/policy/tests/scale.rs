@@ -11,7 +11,7 @@ fn records_of_an_object_stay_small() {
     // With an entry of the table, 16 bytes of which at least three eighths are taken, and what
     // lists have in reserve: less than 200 bytes for each of very many.
     assert_eq!(Named::<Object>::BYTES, 64);
-    assert_eq!(Accounts::BYTES, 24 + 16);
+    assert_eq!(Accounts::BYTES, 28 + 16);
 }
 
 const OBJECTS: u32 = 100_000;

@@ -67,7 +67,7 @@ fn drive(bytes: &[u8]) {
                     bytes: bytes.bytes(),
                     tables: 0,
                     page: PageSize::Big,
-                    context: bytes.next() % 4 == 0,
+                    engine: (bytes.next() % 4 == 0).then_some(bytes.next() % 24),
                 };
                 tickets.extend(accounting.begin_alloc(&alloc));
             }

@@ -23,8 +23,8 @@ use crate::{
     verb::Verb,
 };
 use cgpu_uapi::{
-    capability::DEFAULT, set, text, Gpu, GpuCompute, Instance, InstanceKey, InstanceSetCompute,
-    ManagedMode, Name, Period, Policy, Priority, NAME_RULE, WEIGHT_DEFAULT,
+    capability::DEFAULT, set, text, Gpu, GpuCompute, Instance, InstanceKey, InstanceSetChannels,
+    InstanceSetCompute, ManagedMode, Name, Period, Policy, Priority, NAME_RULE, WEIGHT_DEFAULT,
 };
 use clap::Args;
 use nix::errno::Errno;
@@ -97,6 +97,8 @@ struct SavedInstance {
     /// As `--managed` takes it.
     #[serde(default = "default_managed")]
     managed: String,
+    /// As `inst set-channels` takes them; as the GPU's max_inst has it if there are none.
+    channels: Option<u32>,
     /// As `inst set-priority` takes it.
     #[serde(default = "default_priority")]
     priority: String,
@@ -233,6 +235,14 @@ impl SavedInstance {
             let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
             let made = made.iter().map(|m| InstanceId::new(&m.key, m.id));
             members.restored.extend(made);
+            if let Some(channels) = self.channels {
+                let mut request = InstanceSetChannels::new_zeroed();
+                (request.key, request.channel_limit) = (key, channels);
+                // The others had theirs before.
+                request.flags = flags(true);
+                let set = control.set_channels(&request);
+                set.map_err(|errno| Problem::from(errno).to_string())?;
+            }
             if priority == Priority::High {
                 let mut request = InstanceSetCompute::new_zeroed();
                 (request.key, request.set) = (key, set::HIGH_PRIORITY);
@@ -317,6 +327,7 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
             caps: Capabilities(i.capabilities).to_string(),
             overcommit: gpu.is_some_and(|g| g.allotted_bytes > g.memory_bytes),
             managed: ManagedMode::name_of(i.managed_mode).to_owned(),
+            channels: Some(i.channel_limit),
             priority: Priority::of(state).name().to_owned(),
         }
     };

@@ -75,6 +75,13 @@ fn block(i: &Instance) -> String {
                 i.managed_refused
             ),
         ),
+        (
+            "channels",
+            format!(
+                "{} of {} on a runlist, {} refused",
+                i.channels, i.channel_limit, i.channels_refused
+            ),
+        ),
         ("refused allocations", i.memory_refused.to_string()),
         ("refused calls", i.calls_refused.to_string()),
         (

@@ -9,8 +9,9 @@
 use cgpu_uapi::{
     capability, set, state, Cause, Clean, Gpu, GpuCompute, GpuSetCompute, Instance,
     InstanceCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
-    InstanceSetCompute, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Policy, Refusal,
-    Version, ABI_VERSION, CGPUFS_MOUNT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    InstanceSetChannels, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
+    InstanceSetWeight, Policy, Refusal, Version, ABI_VERSION, CGPUFS_MOUNT, CHANNELS_MAX,
+    FLAG_OVERCOMMIT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use cgpuctl::{
     control::Control,
@@ -41,6 +42,7 @@ pub(crate) enum Op {
     SetMemory,
     SetWeight,
     SetManaged,
+    SetChannels,
     SetCapabilities,
     SetCompute,
     Compute,
@@ -345,6 +347,7 @@ impl Control for Device {
         };
         instance.memory_limit_bytes = request.memory_limit_bytes;
         instance.managed_mode = request.managed_mode;
+        instance.channel_limit = CHANNELS_MAX / 16;
         instance.major = 511;
         instance.node_minor = id;
         instance.control_node_minor = tenant;
@@ -406,6 +409,25 @@ impl Control for Device {
         let mut state = self.asked(Op::SetManaged, request)?;
         let n = state.find(&request.key)?;
         state.instances[n].managed_mode = request.managed_mode;
+        Ok(())
+    }
+
+    fn set_channels(&self, request: &InstanceSetChannels) -> Result<(), Errno> {
+        let mut state = self.asked(Op::SetChannels, request)?;
+        let n = state.find(&request.key)?;
+        let limit = request.channel_limit;
+        if !(1..=CHANNELS_MAX).contains(&limit) {
+            return Err(errno(Cause::ChannelsOutOfRange));
+        }
+        let minor = state.instances[n].key.gpu_minor;
+        let on_gpu = state.instances.iter().filter(|i| i.key.gpu_minor == minor);
+        let all: u32 = on_gpu.map(|i| i.channel_limit).sum();
+        let own = state.instances[n].channel_limit;
+        let fits = all - own + limit <= CHANNELS_MAX || limit <= own;
+        if !fits && request.flags & FLAG_OVERCOMMIT == 0 {
+            return Err(errno(Cause::ChannelsAboveRunlist));
+        }
+        state.instances[n].channel_limit = limit;
         Ok(())
     }
 

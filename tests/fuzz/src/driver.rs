@@ -24,8 +24,10 @@ pub const FOREIGN: [u32; 2] = [0xc1d0_0001, 0xc1d0_0002];
 pub const FIRST_CLIENT: u32 = 0xc1d0_0010;
 /// What a GPU has: more than any limit, so that limits are what refuses.
 const HEAP: u64 = 1 << 40;
-/// What each compute context of a GPU takes (measured: docs/memory.md).
-const CONTEXT: u64 = 5696 << 10;
+/// What each compute context of a GPU takes without its channels (measured: docs/memory.md).
+const CONTEXT: u64 = 4416 << 10;
+/// What each channel takes in its group's pool, or in that of a group of its own.
+const CHANNEL: u64 = 64 << 10;
 /// And what a GPU takes as soon as it has any.
 const ANY_CONTEXT: u64 = 3328 << 10;
 
@@ -181,6 +183,10 @@ impl Driver {
             0xa06c => {
                 let context = (u32_at(params, 12) == 1).then_some((What::Context, CONTEXT));
                 self.make(caller, client, parent, new, context)
+            }
+            0xc56f | 0xc86f => {
+                let channel = Some((What::Object, CHANNEL));
+                self.make(caller, client, parent, new, channel)
             }
             _ => self.make(caller, client, parent, new, None),
         };

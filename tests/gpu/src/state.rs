@@ -482,7 +482,7 @@ mod tests {
             bytes: 0,
             tables: 0,
             page: PageSize::Small,
-            context: false,
+            engine: None,
         };
         let done = cgpu_km::policy::AllocDone {
             object: ObjectHandle(handle),

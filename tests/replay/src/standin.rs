@@ -88,6 +88,8 @@ pub struct Heap {
     pub tables: u64,
     /// Those of ranges of addresses that were made with them.
     pub ranges: u64,
+    /// Pools of groups of channels, which `overhead` has in it.
+    pub pools: u64,
     /// Highest `used`.
     pub peak: u64,
     /// Total memory (FB_GET_INFO index 0x08).
@@ -105,6 +107,7 @@ pub fn heap(minor: u32) -> Result<Heap, String> {
         resident: get("managed_resident"),
         tables: get("tables"),
         ranges: get("range_tables"),
+        pools: get("pools"),
         peak: get("peak"),
         total: get("total"),
     })

@@ -6,6 +6,7 @@
 //! makes something is an event when it begins and one when the driver has answered it. In between
 //! it is in flight, and other events happen.
 
+use super::step::{GPUS, MOST_CHANNELS};
 use crate::{nvidia::status::NvStatus, policy::tests::*};
 use std::collections::BTreeMap;
 
@@ -74,7 +75,13 @@ pub(super) struct ModelClient {
 struct ModelCost {
     gpu: GpuId,
     bytes: u64,
+    /// Bytes in the pools of a group, or of a channel without one.
+    pools: u64,
     context: bool,
+    /// Its runlist, and how many groups and channels it is there.
+    ids: (u32, u64, u64),
+    /// Of a channel: the cost of its group.
+    within: Option<Number>,
     /// The driver has given it; until then it is reserved.
     given: bool,
     /// Objects that hold it, the oldest first, and their processes.
@@ -87,6 +94,7 @@ struct ModelShare {
     peak: u64,
     overhead_peak: u64,
     refused: u64,
+    channels_refused: u64,
     /// The limit was lowered below what is taken, or the driver gave more than was asked.
     excused: bool,
 }
@@ -113,11 +121,23 @@ pub(super) struct Reference {
     last: Number,
 }
 
-/// What contexts cost, in bytes: 9,024 KiB the first, 5,696 KiB each further one.
+/// What contexts cost, in bytes: 7,744 KiB the first, 4,416 KiB each further one.
 fn price(contexts: u64) -> u64 {
     match contexts {
         0 => 0,
-        some => (9024 + 5696 * (some - 1)) << 10,
+        some => (7744 + 4416 * (some - 1)) << 10,
+    }
+}
+
+/// What a channel takes in the pools of its group, in bytes.
+const CHANNEL: u64 = 64 << 10;
+
+/// The runlist of an engine, and whether a group for it is a context. The second GPU has one for
+/// all, and does compute with all.
+fn engine(gpu: GpuId, engine: u32) -> (u32, bool) {
+    match gpu == GPUS[1] || engine == COMPUTE {
+        true => (0, true),
+        false => (engine, false),
     }
 }
 
@@ -129,6 +149,7 @@ impl Reference {
             peak: 0,
             overhead_peak: 0,
             refused: 0,
+            channels_refused: 0,
             excused: false,
         };
         Self {
@@ -215,24 +236,33 @@ impl Reference {
             (Kind::Device, _) => return Err(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS),
             _ => self.objects[&parent].gpu,
         };
-        let costs = alloc.bytes > 0 || alloc.context;
+        let costs = alloc.bytes > 0 || alloc.engine.is_some();
+        let mut cost = None;
         if costs {
             let gpu = gpu.ok_or(NvStatus::NV_ERR_INVALID_OBJECT_PARENT)?;
-            if self.wanted(gpu, alloc) > self.free(gpu) {
+            let group = alloc.kind == Kind::Channel;
+            let group = group && self.objects[&parent].kind == Kind::ChannelGroup;
+            let group = self.objects[&parent].cost.filter(|_| group);
+            let wanted = self.cost(gpu, alloc, group);
+            self.check_ids(gpu, wanted.ids)?;
+            let channels = self.costs.values().filter(|cost| cost.within == group);
+            let channels = channels.count() as u64 + 1;
+            let had = group.map_or(0, |group| self.costs[&group].pools);
+            let more = group.map_or(0, |_| (channels * CHANNEL).saturating_sub(had));
+            if self.wanted(gpu, &wanted) + more > self.free(gpu) {
                 self.share_mut(gpu).refused += 1;
                 return Err(NvStatus::NV_ERR_NO_MEMORY);
             }
+            if let Some(group) = group {
+                self.costs.get_mut(&group).expect("is there").pools += more;
+                self.raise_peaks(gpu);
+            }
+            cost = Some(wanted);
         }
         let number = self.add(name, Some(parent), alloc.kind);
         self.object_mut(number).gpu = gpu;
-        if costs {
-            let cost = ModelCost {
-                gpu: gpu.expect("it costs"),
-                bytes: alloc.bytes,
-                context: alloc.context,
-                given: false,
-                holders: vec![(number, self.process_of(number))],
-            };
+        if let Some(mut cost) = cost {
+            cost.holders.push((number, self.process_of(number)));
             self.costs.insert(number, cost);
             self.object_mut(number).cost = Some(number);
         }
@@ -287,13 +317,13 @@ impl Reference {
         let own_cost = object.cost.filter(|_| !flight.copies);
         if let Some(cost) = own_cost.and_then(|cost| self.costs.get_mut(&cost)) {
             cost.given = true;
-            // What the driver says can raise a charge, never lower it.
-            cost.bytes = cost.bytes.max(done.bytes);
+            // What the driver says can raise a charge, never lower it. Of groups and channels it
+            // says nothing.
+            if cost.ids.1 + cost.ids.2 == 0 {
+                cost.bytes = cost.bytes.max(done.bytes);
+            }
             let gpu = cost.gpu;
-            let (used, _, overhead) = self.sums(gpu);
-            let share = self.share_mut(gpu);
-            share.peak = share.peak.max(used);
-            share.overhead_peak = share.overhead_peak.max(overhead);
+            self.raise_peaks(gpu);
             self.excuse(gpu);
         }
         self.object_mut(number).here = true;
@@ -356,10 +386,20 @@ impl Reference {
             return;
         };
         cost.holders.retain(|holder| holder.0 != number);
-        if cost.holders.is_empty() {
-            let gpu = cost.gpu;
+        self.settle(place);
+    }
+
+    /// A cost goes when nothing holds it, a group's also no channel's cost.
+    fn settle(&mut self, place: Number) {
+        let cost = &self.costs[&place];
+        let (gpu, within) = (cost.gpu, cost.within);
+        let mut others = self.costs.values();
+        if cost.holders.is_empty() && !others.any(|other| other.within == Some(place)) {
             self.costs.remove(&place);
             self.excuse(gpu);
+            if let Some(group) = within {
+                self.settle(group);
+            }
         }
     }
 
@@ -439,9 +479,21 @@ impl Reference {
             let costs = self.costs_of(gpu).filter(move |cost| cost.given == given);
             costs.map(|cost| cost.bytes).sum::<u64>()
         };
+        let pools = |given| {
+            let costs = self.costs_of(gpu).filter(move |cost| cost.given == given);
+            costs.map(|cost| cost.pools).sum::<u64>()
+        };
         let (given, all) = self.contexts(gpu);
-        let overhead = price(given);
-        (bytes(true), bytes(false) + price(all) - overhead, overhead)
+        let overhead = price(given) + pools(true);
+        let asked = price(all) - price(given) + pools(false);
+        (bytes(true), bytes(false) + asked, overhead)
+    }
+
+    fn raise_peaks(&mut self, gpu: GpuId) {
+        let (used, _, overhead) = self.sums(gpu);
+        let share = self.share_mut(gpu);
+        share.peak = share.peak.max(used);
+        share.overhead_peak = share.overhead_peak.max(overhead);
     }
 
     /// Contexts that there are, and with those that are coming.
@@ -451,10 +503,54 @@ impl Reference {
         (given as u64, contexts.count() as u64)
     }
 
-    /// What an object would take.
-    fn wanted(&self, gpu: GpuId, alloc: &Alloc) -> u64 {
+    /// What an object costs, in the group of this cost or in none.
+    fn cost(&self, gpu: GpuId, alloc: &Alloc, group: Option<Number>) -> ModelCost {
+        let (list, context) = match alloc.engine {
+            Some(named) => engine(gpu, named),
+            None => (0, false),
+        };
+        let ids = match (alloc.kind, group) {
+            (Kind::ChannelGroup, _) => (list, 1, 0),
+            (Kind::Channel, None) => (list, 1, 1),
+            (Kind::Channel, Some(group)) => (self.costs[&group].ids.0, 0, 1),
+            _ => (0, 0, 0),
+        };
+        let alone = alloc.kind == Kind::Channel && group.is_none();
+        ModelCost {
+            gpu,
+            bytes: alloc.bytes,
+            pools: u64::from(alone) * CHANNEL,
+            context: context && group.is_none(),
+            ids,
+            within: group,
+            given: false,
+            holders: Vec::new(),
+        }
+    }
+
+    /// Groups and channels of a runlist.
+    fn on_list(&self, gpu: GpuId, list: u32) -> (u64, u64) {
+        let costs = self.costs_of(gpu).filter(|cost| cost.ids.0 == list);
+        costs.fold((0, 0), |sum, cost| (sum.0 + cost.ids.1, sum.1 + cost.ids.2))
+    }
+
+    fn check_ids(&mut self, gpu: GpuId, wanted: (u32, u64, u64)) -> Result<(), NvStatus> {
+        let (groups, channels) = self.on_list(gpu, wanted.0);
+        let status = if wanted.1 > 0 && groups + wanted.1 > MOST_CHANNELS {
+            NvStatus::NV_ERR_NO_FREE_FIFOS
+        } else if wanted.2 > 0 && channels + wanted.2 > MOST_CHANNELS {
+            NvStatus::NV_ERR_NO_MEMORY
+        } else {
+            return Ok(());
+        };
+        self.share_mut(gpu).channels_refused += 1;
+        Err(status)
+    }
+
+    /// What an object would take, but for its part of a group's pools.
+    fn wanted(&self, gpu: GpuId, cost: &ModelCost) -> u64 {
         let (_, all) = self.contexts(gpu);
-        alloc.bytes + price(all + u64::from(alloc.context)) - price(all)
+        cost.bytes + cost.pools + price(all + u64::from(cost.context)) - price(all)
     }
 
     fn free(&self, gpu: GpuId) -> u64 {
@@ -492,8 +588,18 @@ impl Reference {
             refused: share.refused,
             objects: of_gpu.count() as u64,
             clients: clients.len() as u64,
+            channel_limit: MOST_CHANNELS as u32,
+            channels: self.most_channels(gpu),
+            channels_refused: share.channels_refused,
             ..ShareView::default()
         }
+    }
+
+    /// The most groups or channels of a runlist.
+    fn most_channels(&self, gpu: GpuId) -> u32 {
+        let lists = [0, COPIES].map(|list| self.on_list(gpu, list));
+        let most = lists.map(|(groups, channels)| groups.max(channels));
+        u32::try_from(most[0].max(most[1])).unwrap()
     }
 
     /// What each process holds of a GPU. Shared memory counts for the process that has had it

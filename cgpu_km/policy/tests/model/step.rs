@@ -10,6 +10,7 @@ pub(super) const FILES: u64 = 5;
 pub(super) const PROCESSES: i32 = 4;
 pub(super) const HANDLES: u32 = 14;
 pub(super) const LIMIT: u64 = 64 * MIB;
+pub(super) const MOST_CHANNELS: u64 = 4;
 
 /// What the driver is to answer.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,10 @@ pub(super) enum ModelAnswer {
 pub(super) enum ModelClass {
     Device(GpuId),
     Memory(u64),
-    Context,
+    /// A group of channels for an engine.
+    Group(u32),
+    /// A channel, which counts for the engine if it is below no group.
+    Channel(u32),
     Other,
 }
 
@@ -92,7 +96,12 @@ impl ModelClass {
                 ..device_request(client, object, gpu)
             },
             Self::Memory(bytes) => memory_request(client, parent, object, bytes),
-            Self::Context => context_request(client, parent, object),
+            Self::Group(engine) => Alloc {
+                parent,
+                engine: Some(engine),
+                ..context_request(client, parent, object)
+            },
+            Self::Channel(engine) => channel_request(client, parent, object, engine),
             Self::Other => request(client, parent, object),
         }
     }
@@ -107,6 +116,10 @@ pub(super) fn answer() -> impl Strategy<Value = ModelAnswer> {
     ]
 }
 
+fn engine() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(COMPUTE), Just(COPIES)]
+}
+
 pub(super) fn class() -> impl Strategy<Value = ModelClass> {
     let mib = |range: core::ops::Range<u64>| range.prop_map(|mib| ModelClass::Memory(mib * MIB));
     prop_oneof![
@@ -115,7 +128,8 @@ pub(super) fn class() -> impl Strategy<Value = ModelClass> {
         8 => mib(1..12),
         1 => mib(30..80),
         1 => (1..100u64).prop_map(ModelClass::Memory),
-        2 => Just(ModelClass::Context),
+        3 => engine().prop_map(ModelClass::Group),
+        6 => engine().prop_map(ModelClass::Channel),
         3 => Just(ModelClass::Other),
     ]
 }

@@ -22,7 +22,13 @@ impl ModelWorld {
         let mut accounting = Accounting::with_seed(7);
         for gpu in GPUS {
             accounting.add_share(gpu, LIMIT).unwrap();
+            let most = u32::try_from(MOST_CHANNELS).unwrap();
+            accounting.set_channel_limit(gpu, most).unwrap();
         }
+        // The other one is of an unknown architecture.
+        accounting
+            .set_engines(GPUS[0], Engines::of(0x180, true))
+            .unwrap();
         Self {
             accounting,
             reference: Reference::new(&GPUS, LIMIT),

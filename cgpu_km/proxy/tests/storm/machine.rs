@@ -137,9 +137,9 @@ type Outcome = Result<(), NvStatus>;
 /// The first handle that the driver gives a client, less one.
 pub(super) const FIRST_CLIENT: u32 = 0xc1d0_0000;
 /// Memory of a GPU's first context, as the recordings show it.
-pub(super) const CONTEXT: u64 = 9024 << 10;
+pub(super) const CONTEXT: u64 = 7744 << 10;
 /// And of each further one.
-const FURTHER_CONTEXT: u64 = 5696 << 10;
+const FURTHER_CONTEXT: u64 = 4416 << 10;
 /// Engines of a channel group: compute, and one that copies.
 pub(super) const COMPUTE: u32 = 1;
 pub(super) const COPIES: u32 = 11;

@@ -6,7 +6,7 @@ use super::{
     machine::{Fate, Machine, Task, EXPORT},
     scale::{Rng, GPUS, TENANTS},
 };
-use crate::policy::ShareView;
+use crate::policy::{channel_limit::Engines, ShareView};
 
 /// What a share is worth unless a step says otherwise.
 pub(super) const LIMIT: u64 = 192 * MIB;
@@ -76,6 +76,8 @@ impl World {
             let mut accounting = Accounting::with_seed(7);
             for &gpu in *gpus {
                 accounting.add_share(id(gpu), LIMIT).expect("memory");
+                let engines = Engines::of(0x180, true);
+                accounting.set_engines(id(gpu), engines).expect("a share");
             }
             WorldTenant {
                 accounting,

@@ -126,7 +126,8 @@ fn allocated(state: &'static State, fd: i32, outer: &[u8]) {
             let mut params = [0; params::nva06c::SIZE];
             let at = nvos64::P_ALLOC_PARMS.get(outer).unwrap_or_default();
             let compute = sys::peek(at, &mut params).is_ok()
-                && params::is_compute(Kind::ChannelGroup, &params);
+                && params::engine(Kind::ChannelGroup, &params)
+                    .is_some_and(params::is_compute_engine);
             with_known(|known| known.groups.push((name, compute)));
         }
         Some(Kind::Channel) => {

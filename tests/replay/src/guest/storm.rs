@@ -31,9 +31,9 @@ use crate::{
     sys,
 };
 
-/// The cost of each context of a tenant beside its objects: 5,696 KiB.
-const CONTEXT: u64 = 5696 << 10;
-/// And what it costs to have any: with it the first one costs 9,024 KiB.
+/// The cost of each context of a tenant beside its objects and channels: 4,416 KiB.
+const CONTEXT: u64 = 4416 << 10;
+/// And what it costs to have any: with it the first one costs 7,744 KiB.
 const ANY_CONTEXT: u64 = 3328 << 10;
 /// How long threads go on before they stand still.
 const ROUND_MS: u64 = 1500;
@@ -131,7 +131,7 @@ impl Storm {
         let contexts = contexts()? - self.idle_contexts;
         let idle = self.idle.tables + self.idle.ranges;
         let tables = heap.tables + heap.ranges - idle;
-        let least = contexts * CONTEXT + shared;
+        let least = contexts * CONTEXT + heap.pools - self.idle.pools + shared;
         let beyond = tables.saturating_sub(contexts * IN_CONTEXT);
         Ok(least + beyond..=least + tables)
     }

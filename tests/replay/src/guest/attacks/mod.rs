@@ -12,6 +12,7 @@
 //! that these exist is checked by `tests/abi/functions.py`.
 
 mod attack;
+mod channels;
 mod clients;
 mod controls;
 mod escapes;
@@ -97,6 +98,7 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
         escapes::ATTACKS,
         controls::ATTACKS,
         lists::ATTACKS,
+        channels::ATTACKS,
     ]
     .into_iter()
     .flatten()

@@ -17,6 +17,8 @@ use crate::{
     sys,
 };
 
+/// `HOPPER_CHANNEL_GPFIFO_A`.
+const CHANNEL: u32 = 0xc86f;
 const SPACE_HANDLE: u32 = 0x5C00_0004;
 const FIRST_MEMORY: u32 = 0x5C00_0100;
 /// Objects with memory that a thread has at a time.
@@ -330,8 +332,18 @@ impl Worker {
         put_u32(&mut params, 12, 1);
         let handle = self.handle();
         let made = self.alloc(client, handle, rm::CHANNEL_GROUP, &mut params);
-        if made.is_ok() {
-            self.contexts.push(handle);
+        if made.is_err() {
+            return;
+        }
+        self.contexts.push(handle);
+        // Its pool has as many channels as there ever were at once.
+        for _ in 0..self.random.below(4) {
+            let channel = self.handle();
+            let params = &mut [0; 368];
+            let made = rm::alloc(self.files.ctl, client, handle, channel, CHANNEL, params);
+            if made.is_ok() && self.random.below(2) == 0 {
+                let _ = rm::free(self.files.ctl, client, channel);
+            }
         }
     }
 

