@@ -8,6 +8,7 @@ use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 use crate::policy::ProcessId;
 
 mod behaviour;
+mod channels;
 mod random;
 
 const A: InstanceId = InstanceId(1);
