@@ -52,6 +52,10 @@ impl<C> Host for TenantCall<'_, C> {
         file.forward(request, parts).map_err(errno)
     }
 
+    fn end_mappings(&mut self, file: FileId) {
+        self.tenant.end_mappings(file);
+    }
+
     fn has_doorbell(&self, gpu: GpuId) -> bool {
         self.tenant.has_doorbell(gpu)
     }
@@ -101,11 +105,8 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         parts: &mut [Part<'_>],
         file: FileAt<'_, HeldFile<TenantNode>>,
     ) -> Result<i32, Errno> {
-        // The last instance was destroyed while the call was under way.
-        let worker = self.tenant.any_worker().ok_or(Errno::EINVAL)?;
         let descriptor = file.file.at(file.part, file.offset);
-        let route = CallRoute::Holding(&worker, descriptor);
-        self.pass(request, parts, route)
+        self.pass(request, parts, CallRoute::Holding(descriptor))
     }
 
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
@@ -160,10 +161,12 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         driver.passing_client().map(Some).map_err(|_| Errno::ENOMEM)
     }
 
-    fn show_doorbell(&mut self, descriptor: i32) {
-        if let Some(held) = self.hold(descriptor) {
-            held.file().show_doorbell();
-        }
+    fn keep_in_reach(&mut self, file: &HeldFile<TenantNode>) -> Result<(), Errno> {
+        file.file().keep_in_reach().map_err(errno)
+    }
+
+    fn show_doorbell(&mut self, file: &HeldFile<TenantNode>) {
+        file.file().show_doorbell();
     }
 
     fn process(&self) -> ProcessId {

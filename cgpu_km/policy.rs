@@ -57,6 +57,7 @@ pub mod channel_limit;
 mod channels;
 mod charge;
 mod count;
+mod cpu_mapping;
 mod demand;
 mod descriptor;
 mod event;

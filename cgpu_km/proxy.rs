@@ -56,6 +56,7 @@ mod owned;
 mod part;
 mod reports;
 mod sent;
+mod shown;
 mod stop;
 mod uvm;
 mod uvm_call;

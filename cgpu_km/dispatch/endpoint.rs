@@ -32,6 +32,10 @@ impl os_interface::Endpoint for TenantNode {
         ioctl(file, call, cmd, arg)
     }
 
+    fn shows_objects(file: &TenantFile) -> bool {
+        file.shows_objects()
+    }
+
     fn gate(file: &TenantFile) -> Option<&Arc<Gate>> {
         match file.endpoint() {
             Self::Gpu(instance) => Some(instance.gate()),
@@ -86,6 +90,10 @@ impl os_interface::Endpoint for TenantNode {
 
     fn unmapped(file: &TenantFile, gone: &ProgramMapping, how: Unmapped) {
         unmapped(file, gone, how);
+    }
+
+    fn closing(file: &TenantFile) {
+        file.closing();
     }
 
     fn release(file: TenantFile) {

@@ -59,6 +59,13 @@ pub const fn is_without_memory(flags: u32) -> bool {
     (flags >> 16) & 3 == 1
 }
 
+/// Whether `NV_ESC_RM_ALLOC_MEMORY` of host memory with these flags prepares a mapping at once:
+/// there is memory, and `NVOS02_FLAGS_MAPPING` is not `NO_MAP` (`RmIoctl()` in
+/// src/nvidia/arch/nvalloc/unix/src/escape.c).
+pub const fn is_mapped_at_once(flags: u32) -> bool {
+    !is_without_memory(flags) && flags >> 30 != 1
+}
+
 /// Whether an engine runs compute or graphics: the engine itself, its parts under MIG
 /// (`NV2080_ENGINE_TYPE_GR0` to `GR7`), or 0 (`NULL`), which leaves it open.
 pub const fn is_compute_engine(engine: u32) -> bool {

@@ -7,6 +7,7 @@ pub(super) mod creds;
 pub(super) mod extra;
 pub(super) mod file_ref;
 pub(super) mod frame;
+pub(super) mod one_file;
 pub(super) mod printed;
 pub(super) mod random;
 pub mod thread;

@@ -10,6 +10,7 @@ mod maps;
 mod objects;
 mod ranges;
 mod registered;
+mod shown;
 
 use crate::{
     nvidia::capability::Capabilities,
@@ -193,6 +194,7 @@ impl Accounting {
         while let Some(hold) = self.registered.take_of(file) {
             self.release_hold(hold);
         }
+        self.forest.shown.remove(file);
         self.ranges.close(file);
         self.close_managed(file);
         while let Some(hold) = self.exports.take_of(file) {

@@ -274,6 +274,8 @@ pub enum RefusalCause {
     PlaceTaken,
     /// Another call imports from the file.
     FileInFlight,
+    /// The file has been prepared for a mapping of something else.
+    FileInUse,
 }
 
 impl RefusalCause {
@@ -335,6 +337,8 @@ impl RefusalCause {
             // The same file, _initializeExportObjectFd: a file that has an object. (A list of
             // objects it would put in the place of those that are there.)
             Self::PlaceTaken | Self::FileInFlight => NvStatus::NV_ERR_STATE_IN_USE,
+            // kernel-open/nvidia/nv-usermap.c, nv_add_mapping_context_to_file.
+            Self::FileInUse => NvStatus::NV_ERR_STATE_IN_USE,
         }
     }
 

@@ -9,6 +9,8 @@
 //! go, but nothing else can come to have that name before the call ends. So a name means the same
 //! at the beginning of a call, when the driver executes it, and at its end.
 
+mod shown;
+
 use crate::{
     nvidia::{
         class::Kind,
@@ -19,6 +21,7 @@ use crate::{
         channels::{ChannelEvent, Journal, Noted},
         charge::Accounts,
         count::lower,
+        cpu_mapping::CpuMappings,
         ids::{FileId, MAX_SHARES},
         object::{key_of, Client, HandleEntry, Object, ObjectLife},
         slot_table::SlotTable,
@@ -37,6 +40,8 @@ pub(super) struct Forest {
     pub(super) channels: Journal,
     /// How often it was another boost that the tenant wants, on any GPU.
     pub(super) boost_changes: u64,
+    /// Which file shows which object.
+    pub(super) shown: CpuMappings,
     by_handle: SlotTable,
     /// First client of each file.
     by_file: SlotTable,
@@ -61,6 +66,7 @@ impl Forest {
             clients: Slots::new(),
             channels: Journal::new(),
             boost_changes: 0,
+            shown: CpuMappings::new(seed),
             by_handle: SlotTable::new(seed),
             by_file: SlotTable::new(seed),
         }
@@ -396,6 +402,14 @@ impl Forest {
         if let Some(hold) = object.hold.take() {
             accounts.release(hold);
         }
+        // Whoever had the driver free it has ended its mappings before.
+        while let Some(file) = self.shown.file_of(slot) {
+            debug_assert!(false, "a mapping outlives its object");
+            self.shown.remove(file);
+        }
+        let Some(object) = self.objects.get_mut(slot) else {
+            return;
+        };
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner
@@ -537,6 +551,6 @@ impl Forest {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.objects.len() == 0 && self.clients.len() == 0
+        self.objects.len() == 0 && self.clients.len() == 0 && self.shown.is_empty()
     }
 }

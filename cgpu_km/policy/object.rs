@@ -60,6 +60,9 @@ pub(super) struct Object {
     pub(super) page: PageSize,
     /// For a channel group or a channel: it is for compute or graphics.
     pub(super) compute: bool,
+    /// Calls in flight that end its mappings. A count that is full stays full. While there are
+    /// any, no file comes to show the object, nor one below it.
+    pub(super) ending: u8,
     /// Its client's record; `None` once the client is gone.
     pub(super) owner: Option<Slot>,
     pub(super) parent: Option<Slot>,
@@ -93,6 +96,7 @@ impl Object {
             },
             page: PageSize::Small,
             compute: false,
+            ending: 0,
             owner: None,
             parent: None,
             child: None,

@@ -178,6 +178,15 @@ impl<T> Slots<T> {
         }
     }
 
+    /// The records from the place number `from` on, each with the number of its place.
+    pub(super) fn places(&self, from: usize) -> impl Iterator<Item = (usize, &T)> {
+        let bodies = self.bodies.iter().enumerate().skip(from);
+        bodies.filter_map(|(place, body)| match body {
+            Body::Taken(value) => Some((place, value)),
+            Body::Vacant { .. } => None,
+        })
+    }
+
     /// All records, in the order of their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.bodies.iter().filter_map(|body| match body {

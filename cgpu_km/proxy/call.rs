@@ -99,6 +99,10 @@ pub trait Host {
         false
     }
 
+    /// Ends what a file shows that is [in reach](Call::keep_in_reach): no page of it is in any
+    /// process's memory afterwards, and none can come. Nothing happens if the file is closed.
+    fn end_mappings(&mut self, file: FileId);
+
     /// Seconds of a clock that nobody sets.
     fn uptime_s(&self) -> u64;
 
@@ -145,10 +149,9 @@ pub trait Call: Host {
     fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route)
         -> Result<i32, Errno>;
 
-    /// As [`Call::forward`], by a task whose descriptor table the program cannot change. The driver
-    /// finds `file` there. The file's number replaces the program's own during the call.
-    ///
-    /// Not for calls that the driver binds to the caller's process.
+    /// As [`Call::forward`] with [`Route::Caller`], while the task has a descriptor table that the
+    /// program cannot change, in which the driver finds `file` alone. The file's number there
+    /// replaces the program's own during the call.
     ///
     /// # Errors
     ///
@@ -166,6 +169,13 @@ pub trait Call: Host {
     /// The file that one of the program's descriptors stands for at this moment. `None`: it stands
     /// for no file, or for one that is not this tenant's.
     fn hold(&mut self, descriptor: i32) -> Option<Self::Held>;
+
+    /// Lets [`Host::end_mappings`] find a file, until that is closed.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    fn keep_in_reach(&mut self, file: &Self::Held) -> Result<(), Errno>;
 
     /// Works while nobody else makes a client of the driver's through the proxy. The default is for
     /// a system on which one program at a time makes clients.
@@ -188,9 +198,9 @@ pub trait Call: Host {
         Ok(None)
     }
 
-    /// Has the file behind a descriptor show the module's doorbell page in its later mappings. The
-    /// default is for a [`Host`] that [has no such page](Host::has_doorbell).
-    fn show_doorbell(&mut self, _descriptor: i32) {}
+    /// Has a file show the module's doorbell page in its later mappings. The default is for a
+    /// [`Host`] that [has no such page](Host::has_doorbell).
+    fn show_doorbell(&mut self, _file: &Self::Held) {}
 
     /// The calling process.
     fn process(&self) -> ProcessId;

@@ -4,10 +4,11 @@
 //! They go to the driver if the client is the tenant's ([`super::owned`]).
 
 use super::{
-    call::{Call, Errno},
+    call::{Call, Errno, Held},
     orders::rebalance,
     owned::{check_policy, owns, FOREIGN},
     sent::plain,
+    shown::{end_shown, held, prepare},
     stop::{get, set, Asked, Stop},
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
         status::NvStatus,
         wire::Field,
     },
-    policy::Reason,
+    policy::{Reason, RefusalCause},
 };
 
 /// Where an escape's argument names a client, and the refusal of a client that is not the tenant's.
@@ -78,6 +79,7 @@ pub(super) fn forward(
             ));
         }
         Escape::RmMapMemory => return map_memory(call, asked, bytes),
+        Escape::RmUnmapMemory => return unmap_memory(call, asked, bytes),
         Escape::RmMapMemoryDma => return map_dma(call, asked, bytes),
         Escape::RmUnmapMemoryDma => {
             let defer = nvos::UNMAP_DEFERS_TLB_INVALIDATION;
@@ -106,20 +108,36 @@ fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<
 
 /// `NV_ESC_RM_MAP_MEMORY`: prepares a file for a mapping. If the memory is a doorbell that was
 /// asked for through BAR1, the mapping will show one there.
-///
-/// The file is the one that the descriptor stands for after the driver has looked. A program that
-/// exchanges it in between has one of its own files show the doorbell through BAR1, and another one
-/// through BAR0.
 fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
     use nvos33::{FD, H_CLIENT, H_MEMORY, STATUS};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
-    let (memory, descriptor) = (ObjectHandle(get(H_MEMORY, bytes)?), get(FD, bytes)?);
-    let returned = plain(call, asked.code, bytes)?;
+    let memory = ObjectHandle(get(H_MEMORY, bytes)?);
+    let file = held(call, get(FD, bytes)?)?;
+    let number = file.session().file;
+    call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number))?;
+    let returned = prepare(call, asked.code, bytes, &file, FD)?;
     let is_prepared = returned == 0 && get(STATUS, bytes)? == NvStatus::NV_OK.0;
     if is_prepared && call.look(|accounting| accounting.is_through_bar1(client, memory)) {
-        call.show_doorbell(descriptor);
+        call.show_doorbell(&file);
     }
     Ok(returned)
+}
+
+/// `NV_ESC_RM_UNMAP_MEMORY`: the driver gives the mapping's place to others, and leaves it in the
+/// programs that have it.
+fn unmap_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
+    let client = ClientHandle(get(nvos34::H_CLIENT, bytes)?);
+    let memory = ObjectHandle(get(nvos34::H_MEMORY, bytes)?);
+    let mut at = 0;
+    let (ticket, first) = call.accounting(|accounting| {
+        let ticket = accounting.begin_cpu_unmap(client, memory)?;
+        let first = accounting.shown_below(&ticket, &mut at);
+        Ok::<_, RefusalCause>((ticket, first))
+    })?;
+    end_shown(call, &ticket, first, &mut at);
+    let returned = plain(call, asked.code, bytes);
+    call.accounting(|accounting| accounting.end_free(ticket, false));
+    Ok(returned?)
 }
 
 /// Forwards a struct without one of its flags.

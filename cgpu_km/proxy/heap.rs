@@ -8,12 +8,13 @@
 
 use super::{
     alloc::Surroundings,
-    call::{Call, Errno},
+    call::{Call, Errno, Held},
     objects::free_object,
     odd::{check_range, with_range},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
     sent::{plain, DriverReply},
+    shown::{held, prepare},
     stop::{get, set, Asked, Stop},
 };
 use crate::{
@@ -88,7 +89,7 @@ fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result
         handle: alloc_size::H_MEMORY,
         size: Some(alloc_size::SIZE),
     };
-    let returned = charged(call, asked, bytes, &request, &around, &places);
+    let returned = charged(call, asked, bytes, (&request, None), &around, &places);
     let told = get(alloc_size::FLAGS, bytes)?;
     set(
         alloc_size::FLAGS,
@@ -205,7 +206,16 @@ pub(super) fn alloc_memory(
         size: None,
     };
     let around = call.accounting(|accounting| Surroundings::of(accounting, below));
-    let returned = charged(call, asked, bytes, &request, &around, &places)?;
+    if !owns(call, client.0) {
+        return Err(FOREIGN);
+    }
+    // Of host memory the driver prepares a mapping at once, unless it is told not to.
+    let file = match kind == Kind::SystemMemory && params::is_mapped_at_once(get(FLAGS, bytes)?) {
+        true => Some(held(call, get(FD, bytes)?)?),
+        false => None,
+    };
+    let request = (&request, file.as_ref());
+    let returned = charged(call, asked, bytes, request, &around, &places)?;
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
         let view = call.accounting(|accounting| {
             let gpu = accounting.gpu_of(client, parent);
@@ -255,12 +265,13 @@ struct OutputPlaces {
     size: Option<Field<u64>>,
 }
 
-/// Reserves, forwards a flat struct, and records what became of it.
-fn charged(
-    call: &mut impl Call,
+/// Reserves, forwards a flat struct, and records what became of it. If there is a file, it comes to
+/// show the object.
+fn charged<C: Call>(
+    call: &mut C,
     asked: &Asked<'_>,
     bytes: &mut [u8],
-    request: &Alloc,
+    (request, file): (&Alloc, Option<&C::Held>),
     around: &Surroundings,
     places: &OutputPlaces,
 ) -> Result<i32, Stop> {
@@ -269,7 +280,19 @@ fn charged(
     let written = places.handle.get(bytes).unwrap_or(0);
     let object = ticket.handle();
     let _ = places.handle.set(bytes, object.0);
-    let returned = plain(call, asked.code, bytes);
+    let returned = match file {
+        None => plain(call, asked.code, bytes),
+        Some(file) => {
+            let number = file.session().file;
+            let shown = call.accounting(|a| a.begin_cpu_map_of(&ticket, number));
+            if let Err(refusal) = shown {
+                call.accounting(|accounting| accounting.end_alloc(ticket, None));
+                set(places.handle, bytes, written)?;
+                return Err(refusal.into());
+            }
+            prepare(call, asked.code, bytes, file, nvos02::FD)
+        }
+    };
     let answer = DriverReply::new(returned, places.status.get(bytes));
     let is_made = answer.has_made(call, request.kind, request.client, object);
     let done = is_made.then(|| AllocDone {
@@ -279,6 +302,12 @@ fn charged(
             _ => 0,
         },
     });
+    if let Some(file) = file.filter(|_| !is_made) {
+        // Whether it shows something is an output.
+        let number = file.session().file;
+        call.end_mappings(number);
+        call.accounting(|accounting| accounting.end_shown(number));
+    }
     call.accounting(|accounting| accounting.end_alloc(ticket, done));
     if !answer.is_ok() {
         set(places.handle, bytes, written)?;

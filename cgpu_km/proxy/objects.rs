@@ -6,13 +6,17 @@ use super::{
     orders::rebalance,
     owned::check_file,
     sent::{plain, DriverReply},
+    shown::end_shown,
     stop::{get, set, Asked, Stop},
 };
-use crate::nvidia::{
-    class::Kind,
-    handle::{ClientHandle, ObjectHandle},
-    nvos::{nvos00, nvos55},
-    wire::Field,
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+        nvos::{nvos00, nvos55},
+        wire::Field,
+    },
+    policy::RefusalCause,
 };
 
 /// `NV_ESC_RM_FREE`.
@@ -24,8 +28,8 @@ pub(super) fn free(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) ->
 
 /// Frees an object with all that hangs below it.
 ///
-/// The accounting takes the objects out of reach before the driver frees them, and gives back their
-/// charges afterwards. A thread that allocates under the same handle in between gets an entry of
+/// Their mappings end before the driver frees them ([`super::shown`]); their charges are given back
+/// afterwards. A thread that allocates under the same handle in between gets an entry of
 /// its own.
 pub(super) fn free_object(
     call: &mut impl Call,
@@ -35,7 +39,13 @@ pub(super) fn free_object(
     status: Field<u32>,
 ) -> Result<i32, Stop> {
     check_file(call, asked.session, client)?;
-    let ticket = call.accounting(|accounting| accounting.begin_free(client, object))?;
+    let mut at = 0;
+    let (ticket, first) = call.accounting(|accounting| {
+        let ticket = accounting.begin_free(client, object)?;
+        let first = accounting.shown_below(&ticket, &mut at);
+        Ok::<_, RefusalCause>((ticket, first))
+    })?;
+    end_shown(call, &ticket, first, &mut at);
     let returned = plain(call, asked.code, bytes);
     let is_freed = DriverReply::new(returned, status.get(bytes)).is_ok();
     call.accounting(|accounting| accounting.end_free(ticket, is_freed));

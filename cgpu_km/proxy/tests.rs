@@ -9,6 +9,7 @@ mod doorbell;
 mod exports;
 mod handles;
 mod heap;
+mod shown;
 mod uvm_channels;
 mod uvm_maps;
 
@@ -72,8 +73,10 @@ struct Program {
     uptime_s: u64,
     /// Whether there is a doorbell that is nobody's.
     has_doorbell: bool,
-    /// The descriptors of files that are to show it.
-    shown: Vec<i32>,
+    /// The files that are to show it.
+    shown: Vec<FileId>,
+    /// The files of which what they show was ended, and how many calls had reached the driver then.
+    ended: Vec<(FileId, usize)>,
 }
 
 impl Program {
@@ -96,6 +99,7 @@ impl Program {
             uptime_s: 1000,
             has_doorbell: false,
             shown: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -138,6 +142,10 @@ impl Host for Program {
     ) -> Result<i32, Errno> {
         assert_eq!(file, UVM.file, "the only UVM file");
         self.forward(request, parts, Route::Caller)
+    }
+
+    fn end_mappings(&mut self, file: FileId) {
+        self.ended.push((file, self.seen.len()));
     }
 
     fn has_doorbell(&self, gpu: GpuId) -> bool {
@@ -237,8 +245,12 @@ impl Call for Program {
         Ok(Some(ClientHandle(handle)))
     }
 
-    fn show_doorbell(&mut self, descriptor: i32) {
-        self.shown.push(descriptor);
+    fn keep_in_reach(&mut self, _: &Open) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn show_doorbell(&mut self, file: &Open) {
+        self.shown.push(file.0.file);
     }
 
     fn process(&self) -> ProcessId {
@@ -348,6 +360,15 @@ impl Program {
         );
         program.seen.clear();
         program
+    }
+
+    /// A descriptor of a GPU file of the tenant's; the file.
+    fn gpu_file(&mut self, descriptor: u32) -> FileId {
+        let file = FileId(u64::from(descriptor));
+        let role = Role::Gpu(GPU);
+        let number = i32::try_from(descriptor).expect("small");
+        self.descriptors.insert(number, Session { file, role });
+        file
     }
 
     fn memory(&mut self, handle: u32, size: u64) -> u32 {

@@ -66,6 +66,7 @@ impl TenantNode {
         }
         Ok(TenantFile {
             id,
+            handle: handle.clone(),
             endpoint: self.clone(),
             shared_data: SetOnce::new(),
             doorbell: SetOnce::new(),
@@ -85,6 +86,7 @@ impl TenantNode {
 /// An open file of a node.
 pub struct TenantFile {
     id: FileId,
+    handle: OpenFile,
     endpoint: Arc<TenantNode>,
     /// The page that it maps in the place of the driver's shared data, once it has done so.
     shared_data: SetOnce<Shadow<SharedData>>,
@@ -125,6 +127,37 @@ impl TenantFile {
         self.doorbell.as_ref()?.doorbell()
     }
 
+    /// Whether it shows objects of the driver's, which UVM's files do not.
+    pub fn shows_objects(&self) -> bool {
+        !matches!(*self.endpoint, TenantNode::Uvm(_))
+    }
+
+    /// Lets [`Tenant::end_mappings`] find it, until it is closed.
+    pub fn keep_in_reach(&self) -> Result {
+        let tenant = self.tenant();
+        let mut state = tenant.state.lock();
+        let Err(place) = state.place_of_shown(self.id) else {
+            return Ok(());
+        };
+        let files = &mut state.shown_files;
+        files.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let inserted = files.insert_within_capacity(place, (self.id, self.handle.clone()));
+        inserted.map_err(|_| ENOMEM)
+    }
+
+    /// It is closed, and the driver is going to free the clients that were made on it: ends the
+    /// mappings of all that is in them.
+    pub fn closing(&self) {
+        if !matches!(*self.endpoint, TenantNode::Control(_)) {
+            return;
+        }
+        let tenant = self.tenant();
+        while let Some(shown) = tenant.with_accounting(|a| a.shown_by_clients_of(self.id)) {
+            tenant.end_mappings(shown);
+            tenant.with_accounting(|accounting| accounting.end_shown(shown));
+        }
+    }
+
     /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no
     /// page of shared data.
     pub fn shown_instead(&self, frame: Frame) -> Result<Option<&ShownPage>> {
@@ -146,12 +179,14 @@ impl TenantFile {
         let handle = self.tenant().with_state(|state| {
             let place = state.uvm_files.iter().position(|(id, _)| *id == self.id);
             let handle = place.and_then(|place| state.uvm_files.remove(place).ok());
+            let shown = state.place_of_shown(self.id).ok();
+            let shown = shown.and_then(|place| state.shown_files.remove(place).ok());
             // The driver has freed the clients that were made on the file.
             state.accounting.close_file(self.id);
             if let Some(door) = self.endpoint.door(state) {
                 door.leave();
             }
-            handle
+            (handle, shown)
         });
         // Dropped without the lock: with it may go the last reference of the real device's file.
         drop(handle);

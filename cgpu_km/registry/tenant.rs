@@ -51,6 +51,8 @@ pub(super) struct TenantState {
     shares: KVec<TenantShare>,
     /// Open files of the UVM node, for calls on them from elsewhere.
     pub(super) uvm_files: KVec<(FileId, OpenFile)>,
+    /// Open files that show objects, or did, in the order of their numbers.
+    pub(super) shown_files: KVec<(FileId, OpenFile)>,
 }
 
 /// The real device behind a node, and how many have it open through us.
@@ -187,6 +189,7 @@ impl Tenant {
                     uvm,
                     shares: KVec::new(),
                     uvm_files: KVec::new(),
+                    shown_files: KVec::new(),
                 }),
             }),
             GFP_KERNEL,
@@ -264,18 +267,24 @@ impl Tenant {
         Some(handle.clone())
     }
 
+    /// Ends what one of its files shows, if that is still open.
+    pub fn end_mappings(&self, id: FileId) {
+        let handle = {
+            let state = self.state.lock();
+            let place = state.place_of_shown(id).ok();
+            let file = place.and_then(|place| state.shown_files.get(place));
+            file.map(|(_, handle)| handle.clone())
+        };
+        if let Some(handle) = handle {
+            handle.end_mappings();
+        }
+    }
+
     /// The worker of one of its GPUs.
     pub fn worker(&self, gpu: GpuId) -> Option<Arc<Worker>> {
         let state = self.state.lock();
         let share = state.shares.iter().find(|s| s.gpu.id() == gpu)?;
         Some(share.worker.clone())
-    }
-
-    /// The worker of any of its GPUs, for what is no GPU's in particular; `None` once all its
-    /// instances are destroyed.
-    pub fn any_worker(&self) -> Option<Arc<Worker>> {
-        let state = self.state.lock();
-        Some(state.shares.first()?.worker.clone())
     }
 
     /// Waits until no other task makes a client of the driver's through this module.
@@ -420,6 +429,12 @@ impl Tenant {
 }
 
 impl TenantState {
+    /// Where a file is among those that show objects, or where it would be.
+    pub(super) fn place_of_shown(&self, id: FileId) -> core::result::Result<usize, usize> {
+        self.shown_files
+            .binary_search_by_key(&id.0, |(file, _)| file.0)
+    }
+
     /// The share of an instance; `None` once it is destroyed.
     pub(super) fn share(&self, instance: u32) -> Option<&TenantShare> {
         self.shares.iter().find(|s| s.instance == instance)

@@ -58,9 +58,18 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 		}
 		break;
 	case PLACE_VIDMEM:
-		p->address = bar1_take(o->gpu, size) +
-			     (p->offset & ~PAGE_MASK);
-		start = p->address & PAGE_MASK;
+		if (o->mem->offset == ~0ull) {
+			p->address = bar1_take(o->gpu, size) +
+				     (p->offset & ~PAGE_MASK);
+			start = p->address & PAGE_MASK;
+		} else {
+			/* BAR1 is larger than the memory, and shows all of it
+			 * for ever: kern_bus_tu102.c, kbusEnableStaticBar1Mapping */
+			p->address = o->gpu->bar1 +
+				     ((u64)FAKE_BAR_PAGES << PAGE_SHIFT) +
+				     o->mem->offset + p->offset;
+			start += o->mem->offset >> 21 << PAGE_SHIFT;
+		}
 		p->flags = (p->flags & ~CACHING_MASK) |
 			   CACHING_WRITECOMBINED | MAPPING_REFLECTED;
 		break;

@@ -10,6 +10,11 @@
  * back after unmap_mapping_range() on the file's own address_space; system
  * memory is inserted page by page and a fault there is SIGBUS.
  *
+ * What is mapped stays mapped, and the context valid, when the memory is freed or unmapped: the
+ * driver takes no page out of a program (os.c, osUnmapPciMemoryUser). What was freed is given to
+ * the next one who asks, at the same place of BAR1. (Of host memory the driver keeps a bare
+ * pointer; here a context holds it, so that a mapping that is made after the free does no harm.)
+ *
  * There is no GPU: BAR1 is 64 pages, of which the last 16 are the doorbell region as seen there and
  * the others repeat; the doorbell region of BAR0 is 16 pages of its own, and BAR0 and BAR1 are told
  * to be where they are. They live as long as the module, because page frames in a VMA are not

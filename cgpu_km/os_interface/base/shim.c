@@ -2,6 +2,7 @@
 /* Inline functions and macros of the kernel that Rust cannot call. No logic. */
 #include "shim.h"
 
+#include <linux/fdtable.h>
 #include <linux/huge_mm.h>
 #include <linux/kprobes.h>
 #include <linux/sched/mm.h>
@@ -25,6 +26,62 @@ const struct cred *cgpu_shim_override_creds(const struct cred *cred)
 void cgpu_shim_revert_creds(const struct cred *cred)
 {
 	revert_creds(cred);
+}
+
+/* Calls work(data) while the current task's descriptor table has the number 0 alone, which is
+ * file. Others look at a task's table under its task_lock (fget_task()), and keep no pointer to it.
+ * The caller holds the file. */
+void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data)
+{
+	struct files_struct own = { .fdt = &own.fdtab };
+	struct files_struct *theirs;
+
+	atomic_set(&own.count, 1);
+	spin_lock_init(&own.file_lock);
+	init_waitqueue_head(&own.resize_wait);
+	own.next_fd = 1;
+	own.fdtab.max_fds = NR_OPEN_DEFAULT;
+	own.fdtab.close_on_exec = own.close_on_exec_init;
+	own.fdtab.open_fds = own.open_fds_init;
+	own.fdtab.full_fds_bits = own.full_fds_bits_init;
+	own.fdtab.fd = own.fd_array;
+	__set_bit(0, own.open_fds_init);
+	RCU_INIT_POINTER(own.fd_array[0], file);
+
+	task_lock(current);
+	theirs = current->files;
+	current->files = &own;
+	task_unlock(current);
+	work(data);
+	task_lock(current);
+	current->files = theirs;
+	task_unlock(current);
+}
+
+struct address_space *cgpu_shim_new_mapping(void)
+{
+	struct address_space *mapping = kzalloc(sizeof(*mapping), GFP_KERNEL_ACCOUNT);
+
+	if (mapping)
+		address_space_init_once(mapping);
+	return mapping;
+}
+
+/* Gives a file that shares its list of mappings with all files of its inode one of its own. */
+void cgpu_shim_give_mapping(struct file *file, struct address_space *mapping)
+{
+	struct inode *inode = file_inode(file);
+
+	if (file->f_mapping != inode->i_mapping)
+		return;
+	mapping->host = inode;
+	mapping->a_ops = inode->i_mapping->a_ops;
+	file->f_mapping = mapping;
+}
+
+void cgpu_shim_drop_mapping(struct address_space *mapping)
+{
+	kfree(mapping);
 }
 
 void cgpu_shim_become_idle(void)

@@ -4,6 +4,7 @@
 #define CGPU_SHIM_H
 
 #include <linux/cred.h>
+#include <linux/fdtable.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -15,6 +16,10 @@
 const struct cred *cgpu_shim_get_cred(const struct cred *cred);
 const struct cred *cgpu_shim_override_creds(const struct cred *cred);
 void cgpu_shim_revert_creds(const struct cred *cred);
+void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data);
+struct address_space *cgpu_shim_new_mapping(void);
+void cgpu_shim_give_mapping(struct file *file, struct address_space *mapping);
+void cgpu_shim_drop_mapping(struct address_space *mapping);
 void cgpu_shim_become_idle(void);
 void cgpu_shim_become_running(void);
 void cgpu_shim_release_fault_lock(struct vm_fault *vmf);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A process inside a proxied call: its memory, and the way on to the driver.
 
-use super::worker::{CallRoute, DriverCall, Inserted, QueueKey};
+use super::{
+    descriptor::Descriptor,
+    worker::{CallRoute, DriverCall, QueueKey},
+};
 use crate::{
     os_interface::{
-        base::extra,
+        base::{extra, one_file},
         driver::backing_file::BackingFile,
         scratch::{lease::Lease, recent::Recent},
     },
@@ -151,14 +154,9 @@ pub(in crate::os_interface) unsafe fn forward(
 ) -> Result<i32> {
     let mut arg = 0;
     let mut lease = None;
-    let mut inserted = None;
     if !parts.is_empty() {
         let mut slot = Lease::take(recent)?;
         arg = slot.fill(parts)?;
-        if let CallRoute::Holding(_, descriptor) = route {
-            let place = Lease::place(parts, descriptor.part, descriptor.offset)?;
-            inserted = Some(Inserted { descriptor, place });
-        }
         lease = Some(slot);
     }
     let request = DriverCall {
@@ -167,26 +165,46 @@ pub(in crate::os_interface) unsafe fn forward(
         cmd,
         arg,
         lease: lease.as_ref(),
-        inserted,
     };
+    let mut own = None;
     let answer = match route {
         // SAFETY: The file is open, as the contract says; the lease is of this address space.
         CallRoute::Caller => unsafe { request.execute_reduced() },
         // SAFETY: The file is open, as the contract says; the lease is of this address space.
-        CallRoute::Worker(worker) | CallRoute::Holding(worker, _) => unsafe {
-            worker.call(queue, &request)
-        },
+        CallRoute::Worker(worker) => unsafe { worker.call(queue, &request) },
+        CallRoute::Holding(descriptor) => {
+            own = Some((descriptor, *descriptor.number(parts).ok_or(EINVAL)?));
+            // SAFETY: The file is open, as the contract says; the lease is of this address space.
+            unsafe { execute_holding(&request, parts, descriptor) }
+        }
     }?;
-    let own = inserted.and_then(|i| i.descriptor.number(parts).copied());
     if let Some(slot) = &mut lease {
         slot.finish(parts)?;
     }
-    if let Some((inserted, own)) = inserted.zip(own) {
-        if let Some(number) = inserted.descriptor.number_mut(parts) {
+    if let Some((descriptor, own)) = own {
+        if let Some(number) = descriptor.number_mut(parts) {
             *number = own;
         }
     }
     Ok(answer)
+}
+
+/// Makes a call in the current task while a number in its parameters stands for a file that is
+/// held, whatever other threads do to the program's descriptors.
+///
+/// # Safety
+///
+/// As for [`DriverCall::execute_reduced`].
+unsafe fn execute_holding(
+    request: &DriverCall<'_>,
+    parts: &[Part<'_>],
+    descriptor: Descriptor<'_>,
+) -> Result<i32> {
+    let place = Lease::place(parts, descriptor.part, descriptor.offset)?;
+    request.lease.ok_or(EINVAL)?.put(place, one_file::NUMBER)?;
+    // SAFETY: The contract of this function is the same.
+    let execute = || unsafe { request.execute_reduced() };
+    one_file::with_only(descriptor.file, execute)?
 }
 
 /// As [`forward`] with [`CallRoute::Caller`], but it also works while the task is being killed.
@@ -207,7 +225,6 @@ pub(in crate::os_interface) unsafe fn forward_always(
         cmd,
         arg: slot.fill(parts)?,
         lease: Some(&slot),
-        inserted: None,
     };
     // SAFETY: The file is open, as the contract says; the lease is of this address space.
     let answer = unsafe { request.execute_reduced() }?;

@@ -22,6 +22,10 @@ struct OpenFileShared {
     /// There while the file is open.
     #[pin]
     file: Mutex<Option<ProxiedFile>>,
+    /// Whether what it shows has ended. Held while the driver makes a mapping of the file or puts a
+    /// page into one, under `mmap_lock`.
+    #[pin]
+    ended: Mutex<bool>,
     backing: Arc<BackingFile>,
 }
 
@@ -37,6 +41,7 @@ impl OpenFile {
         let shared = Arc::pin_init(
             pin_init!(OpenFileShared {
                 file <- new_mutex!(None),
+                ended <- new_mutex!(false),
                 backing,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -57,6 +62,37 @@ impl OpenFile {
     /// The file is being released.
     pub(in crate::os_interface) fn close(&self) {
         *self.0.file.lock() = None;
+    }
+
+    /// Has the driver make a mapping of the file, or put a page into one; `None` if what it shows
+    /// has ended. That cannot end meanwhile.
+    pub(in crate::os_interface) fn while_shown<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        let ended = self.0.ended.lock();
+        (!*ended).then(work)
+    }
+
+    /// Ends what the file shows: takes all pages out of all of its mappings, in whatever process,
+    /// and from now on no page comes, and no mapping.
+    ///
+    /// Waits for a mapping that is being made, and for a page that is being put in, so that the
+    /// pages of these are taken out as well.
+    pub fn end_mappings(&self) {
+        *self.0.ended.lock() = true;
+        let held = {
+            let file = self.0.file.lock();
+            // SAFETY: The file is not freed before `close` has taken the lock that is held here.
+            let held = file
+                .as_ref()
+                .map(|file| unsafe { FileRef::get_active(file.0) });
+            held.flatten()
+        };
+        // A file that is being released has no mappings.
+        if let Some(held) = held {
+            // SAFETY: The reference keeps the file open.
+            let mapping = unsafe { (*held.as_ptr()).f_mapping };
+            // SAFETY: It is the open file's own: see `OwnMapping`.
+            unsafe { bindings::unmap_mapping_range(mapping, 0, 0, 1) };
+        }
     }
 
     /// As [`Caller::forward`](super::caller::Caller::forward) on this file, for the calling task,

@@ -9,9 +9,6 @@
 //! makes the call in the memory and under the (reduced) credentials of the process that asked.
 //! Calls that depend on the caller's PID must not go this way.
 //!
-//! Calls that name a file by its descriptor are made here too, with that file in the table instead
-//! of the decoy: what the number stands for cannot change between the check and the driver.
-//!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
 //! its initialization. Jobs are served in turns among tenants: a tenant who asks in a loop, with
 //! any number of threads, delays another one's next job by one job of his at most.
@@ -31,7 +28,7 @@ use crate::os_interface::{
         wait::Completion,
     },
     driver::backing_file::BackingFile,
-    scratch::{lease::Lease, place::ScratchPlace},
+    scratch::lease::Lease,
 };
 use core::{cmp::Ordering, fmt, ptr::NonNull};
 use kernel::{
@@ -66,8 +63,8 @@ pub enum CallRoute<'a> {
     Caller,
     /// The worker of a GPU, for the calls that look for a real file of that GPU.
     Worker(&'a Worker),
-    /// A worker, for a call in which a descriptor is to stand for a file that is held.
-    Holding(&'a Worker, Descriptor<'a>),
+    /// The calling task, for a call in which a descriptor is to stand for a file that is held.
+    Holding(Descriptor<'a>),
 }
 
 impl fmt::Debug for CallRoute<'_> {
@@ -75,18 +72,9 @@ impl fmt::Debug for CallRoute<'_> {
         f.write_str(match self {
             Self::Caller => "caller",
             Self::Worker(_) => "worker",
-            Self::Holding(..) => "worker with a file of the caller's",
+            Self::Holding(_) => "caller with one descriptor",
         })
     }
-}
-
-/// A descriptor that is made for a call.
-#[derive(Clone, Copy)]
-pub(super) struct Inserted<'a> {
-    /// The file, and where its number stands.
-    pub(super) descriptor: Descriptor<'a>,
-    /// Where that is in the scratch.
-    pub(super) place: ScratchPlace,
 }
 
 /// A call that is to be made.
@@ -106,8 +94,6 @@ pub(super) struct DriverCall<'a> {
     pub(super) arg: u64,
     /// The scratch that holds the parameters, if there are any.
     pub(super) lease: Option<&'a Lease>,
-    /// The descriptor that is made for it. For a worker.
-    pub(super) inserted: Option<Inserted<'a>>,
 }
 
 impl DriverCall<'_> {
@@ -188,17 +174,8 @@ impl Job {
     fn call(&self, template: &BackingFile) -> Result<i32> {
         // SAFETY: The job is not done, so by the invariant of `DriverCall` it is still there.
         let request = unsafe { self.request.as_ref() };
-        let _entry = match request.inserted {
-            Some(inserted) => {
-                // SAFETY: The descriptor has a reference of its file.
-                let entry = unsafe { InstalledFile::new(inserted.descriptor.file.as_ptr()) }?;
-                let lease = request.lease.ok_or(EINVAL)?;
-                lease.put(inserted.place, entry.number()?)?;
-                entry
-            }
-            // SAFETY: A backing file is open.
-            None => unsafe { InstalledFile::new(template.as_ptr()) }?,
-        };
+        // SAFETY: A backing file is open.
+        let _decoy = unsafe { InstalledFile::new(template.as_ptr()) }?;
         let _mm = BorrowedMm::enter(self.mm);
         self.creds.with(|| {
             // SAFETY: `forward` made the request for an open file of its backing file; `_mm` made

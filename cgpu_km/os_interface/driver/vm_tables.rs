@@ -50,6 +50,11 @@ impl VmTable {
         &raw const self.operations
     }
 
+    /// Whether the mapping is behind a gate.
+    pub(in crate::os_interface) fn is_gated(&self) -> bool {
+        self.gated
+    }
+
     /// The driver's handler of faults.
     pub(in crate::os_interface) fn original_fault(&self) -> Option<FaultHandler> {
         // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.

@@ -24,7 +24,7 @@
 //! driver; the file holds this module through the owner of its operations.
 
 use super::{
-    opening::{NodeSide, OwnedFile},
+    opening::{NodeSide, OwnMappings, OwnedFile},
     registers,
     session::{release, session, Endpoint, FileSession},
     vm_operations::{make, AtOnce},
@@ -71,8 +71,17 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
     let backing = endpoint.backing()?;
     let handle = OpenFile::new(backing.clone())?;
     let file = endpoint.open(&handle)?;
+    let shows = E::shows_objects(&file);
+    let own = match shows.then(OwnMappings::new).transpose() {
+        Ok(own) => own,
+        Err(e) => {
+            E::release(file);
+            return Err(e);
+        }
+    };
     let mut session = FileSession::<E> {
-        operations: operations::<E>(&backing, node.owner(), E::gate(&file).is_some()),
+        operations: operations::<E>(&backing, node.owner(), shows),
+        own,
         node,
         queue: endpoint.queue(),
         backing,
@@ -91,7 +100,12 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
         }
     };
     match take_over(&opening, &session.node, &session.backing) {
-        Ok(opener) => session.opener = opener,
+        Ok(opener) => {
+            session.opener = opener;
+            if let Some(own) = &session.own {
+                own.give(&opening);
+            }
+        }
         Err(e) => {
             E::release(session.file);
             return Err(e);
@@ -111,7 +125,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
 fn operations<E: Endpoint>(
     backing: &BackingFile,
     owner: *mut bindings::module,
-    is_gated: bool,
+    shows: bool,
 ) -> bindings::file_operations {
     let real = backing.operations();
     bindings::file_operations {
@@ -119,8 +133,8 @@ fn operations<E: Endpoint>(
         release: Some(release::<E>),
         unlocked_ioctl: real.unlocked_ioctl.and(Some(ioctl::<E>)),
         compat_ioctl: real.compat_ioctl.and(Some(compat_ioctl::<E>)),
-        mmap: real.mmap.filter(|_| !is_gated).and(Some(mmap::<E>)),
-        mmap_prepare: real.mmap.filter(|_| is_gated).and(Some(mmap_prepare::<E>)),
+        mmap: real.mmap.filter(|_| !shows).and(Some(mmap::<E>)),
+        mmap_prepare: real.mmap.filter(|_| shows).and(Some(mmap_prepare::<E>)),
         poll: real.poll.and(Some(poll::<E>)),
         ..pin_init::zeroed()
     }

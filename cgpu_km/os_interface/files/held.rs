@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A file of a program that is held, and how the driver finds it.
 //!
-//! Some calls name a file by its descriptor. The driver looks the number up in the table of the
-//! task that makes the call, after we did, and the program's threads can change what it stands for
-//! in between. So the file is held, and the call made by the
-//! [worker](crate::os_interface::calls::worker): it puts the file into its own table, in which
-//! nobody else opens or closes anything of his, and its number there into the parameters.
+//! Some calls name a file by its descriptor. So that what it stands for cannot change between the
+//! check and the driver, the file is held, and the task makes the call with a [descriptor
+//! table](crate::os_interface::base::one_file) in which there is this file alone.
 
 use super::session::{is_of, session, Endpoint};
 use crate::os_interface::{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A file while it is opened or closed, when nobody else can see it.
 
-use crate::os_interface::driver::backing_file::BackingFile;
+use crate::os_interface::{base::extra, driver::backing_file::BackingFile};
 use core::ptr::{null_mut, NonNull};
 use kernel::{bindings, prelude::*};
 
@@ -85,6 +85,41 @@ impl OwnedFile {
         file.f_inode = inode;
         file.f_mapping = mapping;
         file.private_data = null_mut();
+    }
+}
+
+/// A list of mappings for one file alone.
+///
+/// The driver gives one to the files of GPUs, and none to those of the control device
+/// (`nvidia_open()` in kernel-open/nvidia/nv.c), which then all have their inode's.
+pub(super) struct OwnMappings(NonNull<bindings::address_space>);
+
+// SAFETY: What is in it is behind locks of the kernel's own.
+unsafe impl Send for OwnMappings {}
+// SAFETY: As above; nothing is changed through this.
+unsafe impl Sync for OwnMappings {}
+
+impl OwnMappings {
+    /// An empty one.
+    pub(super) fn new() -> Result<Self> {
+        // SAFETY: There is no precondition.
+        let mappings = unsafe { extra::cgpu_shim_new_mapping() };
+        Ok(Self(NonNull::new(mappings.cast()).ok_or(ENOMEM)?))
+    }
+
+    /// Gives it to a file that the driver has opened and that has none of its own. The file has
+    /// another one before this is dropped.
+    pub(super) fn give(&self, opening: &OwnedFile) {
+        let file = opening.as_non_null().as_ptr();
+        // SAFETY: The file is ours to change, and both are valid.
+        unsafe { extra::cgpu_shim_give_mapping(file.cast(), self.0.as_ptr().cast()) };
+    }
+}
+
+impl Drop for OwnMappings {
+    fn drop(&mut self) {
+        // SAFETY: Made in `new`, and no file has it any more.
+        unsafe { extra::cgpu_shim_drop_mapping(self.0.as_ptr().cast()) };
     }
 }
 

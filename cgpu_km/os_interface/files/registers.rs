@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SessionMappings of files that may show registers: made when the kernel has entered them.
+//! Mappings of files that show objects: made when the kernel has entered them.
+//!
+//! Whoever [ends](crate::os_interface::calls::open_file::OpenFile::end_mappings) what a file shows
+//! takes the pages out of its mappings, which the kernel finds by the file. The same holds for
+//! registers:
 //!
 //! Who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of its files,
 //! which the kernel finds by the file. In the `mmap` operation a mapping cannot be found yet: a
@@ -111,7 +115,6 @@ unsafe extern "C" fn mapped<E: Endpoint>(
 unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> Result<c_int> {
     // SAFETY: The file is one of `E`, as this function's contract says.
     let session = unsafe { session::<E>(file.as_ptr()) };
-    let gate = E::gate(&session.file).ok_or(EINVAL)?;
     let before = ProgramMapping::of(*vma);
     let make = |registers| {
         // SAFETY: The mapping is of this file, and the session is the file's.
@@ -124,14 +127,16 @@ unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> 
         vma.allow_access();
         result
     };
-    let result = if before.length <= DOORBELL {
-        gate.hold(|is_open| match (is_open, E::doorbell(&session.file)) {
-            (true, Some(_)) => without_access(AtOnce::Kept),
-            (true, None) => make(AtOnce::Kept),
-            (false, _) => without_access(AtOnce::TakenOut),
-        })
-    } else {
-        without_access(AtOnce::TakenOut)
+    let result = match E::gate(&session.file) {
+        None => make(AtOnce::Kept),
+        Some(gate) if before.length <= DOORBELL => {
+            gate.hold(|is_open| match (is_open, E::doorbell(&session.file)) {
+                (true, Some(_)) => without_access(AtOnce::Kept),
+                (true, None) => make(AtOnce::Kept),
+                (false, _) => without_access(AtOnce::TakenOut),
+            })
+        }
+        Some(_) => without_access(AtOnce::TakenOut),
     };
     let after = ProgramMapping::of(*vma);
     if before.may_be_writable && !after.may_be_writable {

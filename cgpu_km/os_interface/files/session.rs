@@ -7,7 +7,7 @@
 
 use super::{
     mapping::{Pages, ProgramMapping, SessionMappings, Shown, Unmapped},
-    opening::{NodeSide, OwnedFile},
+    opening::{NodeSide, OwnMappings, OwnedFile},
 };
 use crate::{
     os_interface::{
@@ -39,6 +39,12 @@ pub trait Endpoint: Send + Sync + 'static {
 
     /// A call, native or of a 32-bit process. The result is what the program gets.
     fn ioctl(file: &Self::File, call: &mut Caller<'_>, cmd: u32, arg: UserAddr) -> Result<i32>;
+
+    /// Whether mappings of a file show objects of the driver's, and end when
+    /// [`OpenFile::end_mappings`] says so: for a file always the same.
+    fn shows_objects(_file: &Self::File) -> bool {
+        false
+    }
 
     /// The gate of a file that may show registers: always the same. Without one, [`Shown::Gated`]
     /// is an error.
@@ -75,6 +81,9 @@ pub trait Endpoint: Send + Sync + 'static {
     /// memory a child or a moved mapping has none: `uvm_vm_open_managed()` disables the copy.)
     fn unmapped(_file: &Self::File, _gone: &ProgramMapping, _how: Unmapped) {}
 
+    /// The file is closed, and the driver's `release` is going to run.
+    fn closing(_file: &Self::File) {}
+
     /// The file is closed, and the driver's `release` has run.
     fn release(file: Self::File);
 }
@@ -94,6 +103,9 @@ pub(super) struct FileSession<E: Endpoint> {
     pub(super) backing: Arc<BackingFile>,
     pub(super) queue: QueueKey,
     pub(super) mappings: SessionMappings,
+    /// The list of its mappings, if it [shows objects](Endpoint::shows_objects) and the driver
+    /// gives it none.
+    pub(super) own: Option<OwnMappings>,
     /// The scratch of the last call.
     pub(super) recent: Recent,
     /// Reduced, if there was anything to reduce.
@@ -149,6 +161,7 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<FileSession<E>>()) };
     session.handle.close();
     session.mappings.leave();
+    E::closing(&session.file);
     let result = match session.backing.operations().release {
         // SAFETY: `inode` is the driver's, which `__fput` read from the file.
         Some(release) => unsafe { release(inode, file.as_ptr()) },

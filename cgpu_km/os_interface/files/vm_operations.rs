@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! SessionMappings of proxied files: our operations in front of the driver's.
+//! Mappings of proxied files: our operations in front of the driver's.
 //!
 //! The driver makes a mapping (`nvidia_mmap`, kernel-open/nvidia/nv-mmap.c; `uvm_mmap`,
 //! kernel-open/nvidia-uvm/uvm.c) and gives it operations of its own. Right after that, still inside
@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `access` | none: the driver's reads and writes registers for ptrace and `/proc/PID/mem` |
 //! | `close` | the driver's, then [`Endpoint::unmapped`] |
-//! | `fault` | of registers: past the [gate], the driver's, and [a doorbell](gate::doorbell) |
+//! | `fault` | of a file that shows objects: the driver's, unless what it shows has ended |
+//! | | of registers: past the [gate], the same, and [a doorbell](gate::doorbell) |
 //! | `may_split` | of registers: never, since the driver knows of whole mappings only |
 //!
 //! The others are the driver's own functions, which look at the mapping's file, at `vm_pgoff` and
@@ -34,7 +35,7 @@ use super::{
 use crate::os_interface::{
     base::{
         creds,
-        vma::{LockedVma, NewVma, PageFault, StaticTable},
+        vma::{FaultHandler, LockedVma, NewVma, PageFault, StaticTable},
     },
     driver::vm_tables::VmTable,
     gate,
@@ -67,6 +68,27 @@ struct MadeMapping<'a, E: Endpoint> {
 ///
 /// The mapping is of `file`, which is open, and whose session is `session`.
 pub(super) unsafe fn make<E: Endpoint>(
+    session: &FileSession<E>,
+    file: NonNull<bindings::file>,
+    vma: NewVma<'_>,
+    registers: AtOnce,
+) -> Result<c_int> {
+    // SAFETY: The contract of this function is the same.
+    let make = || unsafe { make_now(session, file, vma, registers) };
+    if E::shows_objects(&session.file) {
+        // As the driver's `mmap` of a file that was not prepared (nv-mmap.c, nvidia_mmap_helper).
+        session.handle.while_shown(make).unwrap_or(Err(EINVAL))
+    } else {
+        make()
+    }
+}
+
+/// The same, for what the file shows now.
+///
+/// # Safety
+///
+/// As for [`make`].
+unsafe fn make_now<E: Endpoint>(
     session: &FileSession<E>,
     file: NonNull<bindings::file>,
     vma: NewVma<'_>,
@@ -118,7 +140,8 @@ pub(super) unsafe fn make<E: Endpoint>(
 impl<E: Endpoint> MadeMapping<'_, E> {
     /// Puts operations of ours in front of the driver's.
     fn cover(&self, gated: bool) -> Result {
-        let ours = |theirs| ours::<E>(theirs, gated);
+        let shows = E::shows_objects(&self.session.file);
+        let ours = |theirs| ours::<E>(theirs, gated, shows);
         let tables = self.session.backing.tables();
         // SAFETY: The driver has just given the mapping these operations.
         let table = unsafe { tables.replacing(self.original, gated, ours) }?;
@@ -168,16 +191,20 @@ impl<E: Endpoint> MadeMapping<'_, E> {
 fn ours<E: Endpoint>(
     theirs: bindings::vm_operations_struct,
     gated: bool,
+    shows: bool,
 ) -> bindings::vm_operations_struct {
     let mut operations = bindings::vm_operations_struct {
         access: None,
         close: Some(close::<E>),
         ..theirs
     };
-    if gated {
-        operations.fault = Some(gated_fault::<E>);
+    if shows {
+        operations.fault = operations.fault.and(Some(shown_fault::<E>));
         operations.huge_fault = None;
         operations.map_pages = None;
+    }
+    if gated {
+        operations.fault = Some(gated_fault::<E>);
         operations.may_split = Some(may_split);
     }
     operations
@@ -195,23 +222,43 @@ unsafe extern "C" fn gated_fault<E: Endpoint>(
 ) -> bindings::vm_fault_t {
     // SAFETY: The argument of a handler that runs.
     let fault = unsafe { PageFault::new(vmf) };
-    // SAFETY: This handler stands in tables of ours alone.
-    let table = unsafe { VmTable::of(fault.vma()) };
-    let Some(mut handler) = table.original_fault() else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    };
     // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
     let session = unsafe { session::<E>(fault.file()) };
-    if E::doorbell(&session.file).is_some() {
-        handler = doorbell_fault::<E>;
-    }
     match session.mappings.gated() {
-        // SAFETY: The handler is the driver's for this mapping, or ours around it; nothing is used
+        // SAFETY: The handler is ours around the driver's for this mapping; nothing is used
         // afterwards.
-        Some(file) => unsafe { gate::fault(file, || E::rang(&session.file), handler, fault) },
+        Some(file) => unsafe {
+            gate::fault(file, || E::rang(&session.file), shown_fault::<E>, fault)
+        },
         // Another thread is just putting it there: the access is tried again.
         None => bindings::vm_fault_reason_VM_FAULT_NOPAGE,
     }
+}
+
+/// The driver's handler for a fault in a mapping of a file that shows objects, as long as it does.
+/// For registers called under the gate's lock.
+unsafe extern "C" fn shown_fault<E: Endpoint>(
+    vmf: *mut bindings::vm_fault,
+) -> bindings::vm_fault_t {
+    // SAFETY: The argument of a handler that runs.
+    let fault = unsafe { PageFault::new(vmf) };
+    // SAFETY: This handler stands in tables of ours alone.
+    let table = unsafe { VmTable::of(fault.vma()) };
+    // SAFETY: A session of `E` had the mapping's table made, so its file is a proxied one of `E`.
+    let session = unsafe { session::<E>(fault.file()) };
+    let handler = if table.is_gated() && E::doorbell(&session.file).is_some() {
+        Some(doorbell_fault::<E> as FaultHandler)
+    } else {
+        table.original_fault()
+    };
+    // SAFETY: The handler is the driver's for this mapping, or ours around it.
+    let serve = |handler| {
+        session
+            .handle
+            .while_shown(|| unsafe { fault.serve(handler) })
+    };
+    let served = handler.and_then(serve);
+    served.unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }
 
 /// The driver's handler for a fault in a mapping that shows a doorbell of ours, and that doorbell.
@@ -222,9 +269,9 @@ unsafe extern "C" fn doorbell_fault<E: Endpoint>(
     // SAFETY: The argument of a handler that runs.
     let fault = unsafe { PageFault::new(vmf) };
     let vma = fault.vma();
-    // SAFETY: `gated_fault` chose this handler, in a mapping of a proxied file of `E`.
+    // SAFETY: `shown_fault` chose this handler, in a mapping of a proxied file of `E`.
     let session = unsafe { session::<E>(fault.file()) };
-    // SAFETY: `gated_fault` chose this handler, in a mapping with a table of ours.
+    // SAFETY: `shown_fault` chose this handler, in a mapping with a table of ours.
     let handler = unsafe { VmTable::of(vma) }.original_fault();
     let (Some(doorbell), Some(handler)) = (E::doorbell(&session.file), handler) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;

@@ -195,6 +195,9 @@ impl Accounting {
             .find_root(client)
             .ok_or(RefusalCause::ForeignClient)?;
         let object = self.forest.find(client, object);
+        if let Some(object) = object {
+            self.forest.end_mappings(object);
+        }
         Ok(FreeTicket {
             object: object.and_then(|object| self.forest.hold_name(object)),
             client: self.forest.hold_name(root),
@@ -212,6 +215,8 @@ impl Accounting {
                 .is_some_and(|o| o.life == ObjectLife::Here);
             if freed && here {
                 self.forest.fell(slot, &mut self.accounts);
+            } else {
+                self.forest.keep_mappings(slot);
             }
         }
         self.release_names([object, client, None]);

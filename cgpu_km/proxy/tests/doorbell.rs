@@ -28,7 +28,7 @@ fn a_doorbell_through_bar1_is_made_through_bar0_and_the_program_does_not_see_it(
             assert_eq!(program.seen[0].parts[1], [0, 0]);
             assert_eq!(program.at(PARAMS), params);
             assert_eq!(map(&mut program, DOORBELL, 33), 0);
-            assert_eq!(program.shown.contains(&33), is_replaced);
+            assert_eq!(program.shown.contains(&FileId(33)), is_replaced);
         }
     }
 }
@@ -41,8 +41,8 @@ fn what_is_no_doorbell_through_bar1_shows_none_of_ours() {
     assert_eq!(program.memory(0x5c00_0010, 2 * MIB), 0);
     let outer = nvos64(CLIENT, SUBDEVICE, DOORBELL, HOPPER_USERMODE_A, 0);
     assert_eq!(program.alloc(&outer, &[]), 0);
-    for object in [DOORBELL, 0x5c00_0010, 0x5c00_0011] {
-        assert_eq!(map(&mut program, object, 33), 0);
+    for (object, descriptor) in [(DOORBELL, 31), (0x5c00_0010, 32)] {
+        assert_eq!(map(&mut program, object, descriptor), 0);
     }
     assert_eq!(program.shown, []);
     // Freed and made anew under the same handle it is another one.
@@ -50,13 +50,14 @@ fn what_is_no_doorbell_through_bar1_shows_none_of_ours() {
     other.driver = Box::new(|_| 0);
     other.has_doorbell = true;
     assert_eq!(doorbell(&mut other, HOPPER_USERMODE_A, &[1, 0]), 0);
+    let gone = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
     let mut freed = vec![0; 16];
     put32(&mut freed, 0, CLIENT);
     put32(&mut freed, 8, DOORBELL);
     other.put(OUTER, &freed);
     let returned = ioctl(&mut other, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER));
     assert_eq!((returned, get32(other.at(OUTER), 12)), (Ok(0), 0));
-    assert_eq!(map(&mut other, DOORBELL, 33), 0);
+    assert_eq!(map(&mut other, DOORBELL, 33), gone);
     assert_eq!(doorbell(&mut other, HOPPER_USERMODE_A, &[0, 0]), 0);
     assert_eq!(map(&mut other, DOORBELL, 33), 0);
     assert_eq!(other.shown, []);
@@ -89,6 +90,7 @@ fn map(program: &mut Program, object: u32, descriptor: u32) -> u32 {
         put32(&mut outer, at, value);
     }
     put64(&mut outer, 24, 0x1_0000);
+    program.gpu_file(descriptor);
     program.put(OUTER, &outer);
     let _ = ioctl(program, &CONTROL, NV_ESC_RM_MAP_MEMORY, UserAddr(OUTER));
     get32(program.at(OUTER), 40)
@@ -220,7 +222,7 @@ fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
     assert_eq!(told, NvStatus::NV_ERR_INVALID_PARAMETER.0);
     // It is a doorbell through BAR1 for the program as well.
     assert_eq!(map(&mut program, copy, 34), 0);
-    assert_eq!(program.shown, [34]);
+    assert_eq!(program.shown, [FileId(34)]);
 }
 
 #[test]

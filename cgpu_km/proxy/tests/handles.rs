@@ -41,6 +41,7 @@ fn foreign(code: u32) -> (CallKind, u32, Reason) {
 fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
+    program.gpu_file(0);
     let session = match code {
         NV_ESC_RM_ALLOC_MEMORY => GPU_NODE,
         _ => CONTROL,
@@ -60,7 +61,9 @@ fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
 
 #[test]
 fn mapping_another_tenants_memory_is_refused() {
-    only_own(NV_ESC_RM_MAP_MEMORY, &[0; 56], 0, 40, INVALID_OBJECT_HANDLE);
+    let mut outer = vec![0; 56];
+    put32(&mut outer, 8, SUBDEVICE);
+    only_own(NV_ESC_RM_MAP_MEMORY, &outer, 0, 40, INVALID_OBJECT_HANDLE);
 }
 
 #[test]

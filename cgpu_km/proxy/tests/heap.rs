@@ -104,10 +104,12 @@ fn the_old_call_tells_the_limit_as_the_memorys_size() {
 #[test]
 fn host_memory_costs_nothing_and_other_classes_are_refused_by_the_old_call() {
     let mut program = Program::with_subdevice(GIB);
+    let file = program.gpu_file(0);
     // NVOS02_FLAGS_COHERENCY_CACHED.
     for class in [0x3e, 0x71] {
         assert_eq!(old_call(&mut program, class, 0x1000), 0, "{class:#x}");
         assert_eq!(program.used(), 0);
+        program.accounting.end_shown(file);
         program.accounting.free(
             crate::nvidia::handle::ClientHandle(CLIENT),
             crate::nvidia::handle::ObjectHandle(MEMORY + 1),

@@ -287,6 +287,9 @@ impl Host for Program<'_> {
         self.forward(request, parts, Route::Caller)
     }
 
+    /// They have no descriptors, so nothing shows anything.
+    fn end_mappings(&mut self, _: FileId) {}
+
     /// Nothing that is looked at depends on it.
     fn uptime_s(&self) -> u64 {
         1
@@ -330,6 +333,10 @@ impl Call for Program<'_> {
         file: FileAt<'_, NoFile>,
     ) -> Result<i32, Errno> {
         match *file.file {}
+    }
+
+    fn keep_in_reach(&mut self, file: &NoFile) -> Result<(), Errno> {
+        match *file {}
     }
 
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {

@@ -63,6 +63,9 @@ impl Host for Proxied {
         Self { state, fd, find }.forward(request, parts, Route::Caller)
     }
 
+    /// Pages can be taken out of a program's memory by the module alone.
+    fn end_mappings(&mut self, _: FileId) {}
+
     fn uptime_s(&self) -> u64 {
         // CAST: whole seconds of a clock that begins with the machine.
         sys::uptime_s() as u64
@@ -109,6 +112,10 @@ impl Call for Proxied {
         _file: FileAt<'_, File>,
     ) -> Result<i32, Errno> {
         self.forward(request, parts, Route::Caller)
+    }
+
+    fn keep_in_reach(&mut self, _: &File) -> Result<(), Errno> {
+        Ok(())
     }
 
     /// A plain copy, so that what is measured is close to what the module's copy costs: a system

@@ -12,6 +12,8 @@ const NVOS21: u32 = 0xc020_462b;
 const DUP: u32 = 0xc01c_4634;
 const VID_HEAP: u32 = 0xc0b8_464a;
 const ALLOC_MEMORY: u32 = 0xc038_4627;
+const MAP_MEMORY: u32 = 0xc038_464e;
+const UNMAP_MEMORY: u32 = 0xc020_464f;
 const FB_GET_INFO: u32 = 0x2080_1303;
 /// Handles that programs choose; few, so that they meet.
 const HANDLES: u64 = 24;
@@ -189,7 +191,8 @@ impl World {
                 made(&names, VIDEO_MEMORY, params, taken(size, page), rng)
             }
             31..=34 => self.heap(file, rng),
-            35..=43 => self.duplicate(file, rng),
+            35..=41 => self.duplicate(file, rng),
+            42..=43 => self.show(file, rng),
             44..=57 => {
                 let client = self.client(file, rng);
                 // Memory above all; what is higher takes much with it.
@@ -297,6 +300,24 @@ impl World {
             },
             ..one(DUP, outer)
         }
+    }
+
+    /// A file to show an object, or an object to be shown no more.
+    fn show(&self, file: u64, rng: &mut Rng) -> StormRequest {
+        let client = self.client(file, rng);
+        let object = self.object(client, rng, |object| object.memory.is_some());
+        let unmaps = rng.below(4) == 0;
+        let mut outer = vec![0; if unmaps { 32 } else { 56 }];
+        put32(&mut outer, 0, client);
+        put32(&mut outer, 4, client);
+        put32(&mut outer, 8, object);
+        if unmaps {
+            return one(UNMAP_MEMORY, outer);
+        }
+        let files: Vec<u64> = self.files.keys().copied().collect();
+        let shows = rng.pick(&files).copied().unwrap_or(99);
+        put32(&mut outer, 48, u32::try_from(shows).expect("few"));
+        one(MAP_MEMORY, outer)
     }
 
     /// Memory into a file, or out of one.

@@ -106,6 +106,11 @@ pub(super) struct Machine {
     remapped: bool,
     /// What is behind a file: a class and its memory.
     exports: BTreeMap<u64, (u32, Option<usize>)>,
+    /// What a file shows to the processor, as client and handle. The driver itself never takes it
+    /// away.
+    shown: BTreeMap<u64, (u32, u32)>,
+    /// Files in which no page of it can be touched any more.
+    ended: std::collections::BTreeSet<u64>,
     pub(super) taken: [[Taken; GPUS]; TENANTS],
     next_client: u32,
     next_memory: usize,
@@ -200,7 +205,8 @@ impl Machine {
             (_, 0x2a, _) => 28,
             (_, 0x34, _) => 24,
             (_, 0x4a, _) => 20,
-            (_, 0x27, _) => 40,
+            (_, 0x27 | 0x4e, _) => 40,
+            (_, 0x4f, _) => 24,
             (_, nr, _) => panic!("a call that the model does not know: {nr:#x}"),
         };
         let mut told: Vec<Vec<u8>> = parts.iter().map(|part| part.bytes.to_vec()).collect();
@@ -269,6 +275,12 @@ impl Machine {
                 Ok(())
             }
             0x4a => self.free(task, names.0, get32(outer, 44)),
+            0x4e => self.show(task, (names.0, names.2), get32(outer, 48)),
+            0x4f => {
+                self.client(task, names.0)?;
+                self.expect_hidden((names.0, names.2));
+                Ok(())
+            }
             0x27 => {
                 // ALLOC_MEMORY of video memory tells how much there is and makes nothing.
                 self.client(task, names.0)?;
@@ -288,6 +300,38 @@ impl Machine {
             }
             _ => panic!("a call that the model does not know: {nr:#x}"),
         }
+    }
+
+    /// A file is prepared for a mapping of an object, once and for ever.
+    fn show(&mut self, task: &Task, object: (u32, u32), file: u32) -> Outcome {
+        self.client(task, object.0)?;
+        if !self.objects.contains_key(&object) {
+            return Err(NvStatus::NV_ERR_OBJECT_NOT_FOUND);
+        }
+        let file = u64::from(file);
+        if self.shown.contains_key(&file) {
+            return Err(NvStatus::NV_ERR_STATE_IN_USE);
+        }
+        self.shown.insert(file, object);
+        let ended = self.ended.contains(&file);
+        self.met
+            .note(if ended { "shown too late" } else { "shown" });
+        Ok(())
+    }
+
+    /// Whoever has the driver give an object's place to others has ended all mappings of it.
+    fn expect_hidden(&self, object: (u32, u32)) {
+        let mut shown = self.shown.iter();
+        let still = shown.find(|(file, of)| **of == object && !self.ended.contains(file));
+        assert_eq!(still, None, "a file shows what is gone");
+    }
+
+    /// Nothing of what a file shows can be touched any more.
+    pub(super) fn end_mappings(&mut self, file: u64) {
+        if self.shown.contains_key(&file) {
+            self.met.note("a mapping ends");
+        }
+        self.ended.insert(file);
     }
 
     /// An object behind a descriptor, whose number is its file's.
@@ -493,6 +537,7 @@ impl Machine {
         if handle == client {
             self.clients.remove(&client);
         }
+        self.expect_hidden((client, handle));
         self.drop(object.memory);
     }
 
@@ -685,6 +730,8 @@ impl Machine {
             self.unmap(file, gpu, 0, u64::MAX);
         }
         self.ranges.retain(|key, _| key.0 != file);
+        self.shown.remove(&file);
+        self.ended.remove(&file);
         if let Some((_, memory)) = self.exports.remove(&file) {
             self.drop(memory);
         }

@@ -171,6 +171,11 @@ impl World {
         if file.holders == 0 && file.flights == 0 {
             let tenant = file.tenant;
             self.files.remove(&id);
+            let accounting = &mut self.tenants[tenant].accounting;
+            while let Some(shown) = accounting.shown_by_clients_of(FileId(id)) {
+                self.machine.end_mappings(shown.0);
+                accounting.end_shown(shown);
+            }
             self.machine.close(id);
             self.tenants[tenant].accounting.close_file(FileId(id));
         }

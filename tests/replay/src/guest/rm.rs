@@ -254,6 +254,21 @@ pub fn map_part(
     status(u32_at(&outer, 40))
 }
 
+/// RM_UNMAP_MEMORY of the mapping that the driver has told at this address.
+pub fn unmap(
+    ctl: i32,
+    (client, parent, object): (u32, u32, u32),
+    address: u64,
+) -> Result<(), Failure> {
+    let mut outer = [0; 32];
+    for (at, value) in [(0, client), (4, parent), (8, object)] {
+        put_u32(&mut outer, at, value);
+    }
+    put_u64(&mut outer, 16, address);
+    sys::ioctl(ctl, request(0x4F, 32), &mut outer).map_err(Failure::Errno)?;
+    status(u32_at(&outer, 24))
+}
+
 /// IOCTL_XFER_CMD around another request.
 pub fn xfer(fd: i32, nr: u32, argument: &mut [u8]) -> Result<i32, Errno> {
     let mut outer = [0; 16];

@@ -19,8 +19,9 @@ mod escapes;
 mod files;
 mod lists;
 mod scene;
+mod stale;
 
-use attack::{Attack, Driver, Sign};
+use attack::{Attack, Driver, Own, Sign};
 use scene::{Place, State, Victim};
 
 use crate::{
@@ -104,10 +105,15 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
     .flatten()
 }
 
+/// Those that say themselves how they were refused.
+fn own() -> impl Iterator<Item = &'static Own> {
+    [files::ATTACKS, stale::ATTACKS].into_iter().flatten()
+}
+
 /// The names of all attacks.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let own = files::ATTACKS.iter().map(|own| own.name);
+    let own = own().map(|own| own.name);
     calls().map(|attack| attack.name).chain(own).collect()
 }
 
@@ -147,10 +153,7 @@ pub fn run(filter: &str) -> Result<bool, String> {
         direct.close();
         proxied.close();
     }
-    for own in files::ATTACKS
-        .iter()
-        .filter(|own| own.name.contains(filter))
-    {
+    for own in own().filter(|own| own.name.contains(filter)) {
         let mut how = String::new();
         let result = in_child(|| {
             let how = (own.run)()?;

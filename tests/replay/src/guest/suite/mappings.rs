@@ -18,6 +18,7 @@ use crate::{
 tests! {
     "mmap: a page of memory, read and written" => page;
     "mmap: a mapping outlives its descriptor and holds the instance" => holds_instance;
+    "mmap: a mapping ends with its object's unmapping" => unmapped_object;
     "mmap: a child has it too" => child;
     "mmap: the doorbell" => doorbell;
     "mmap: /proc/PID/mem does not reach the driver's registers and memory" => debugged;
@@ -73,15 +74,44 @@ fn holds_instance() -> Verdict {
     let client = instance.client()?;
     let (fd, address) = map_page(&instance, &client)?;
     sys("close", os::close(fd))?;
+    write(address, 7);
+    equal("read", &read(address), &7)?;
     client.close();
     equal("files", &instance.get()?.tenant_open_files, &1)?;
     let destroyed = instance.control.destroy("mapped", GPU);
     fails("destroy", destroyed, Cause::Busy.errno())?;
-    // The driver keeps the pages while they are mapped.
-    write(address, 7);
-    equal("read", &read(address), &7)?;
+    // With the client its memory has gone.
+    ended(address)?;
     unmap(address, PAGE)?;
     equal("files", &instance.get()?.tenant_open_files, &0)
+}
+
+/// A page can no longer be touched: the child that does so ends with SIGBUS.
+pub(super) fn ended(address: u64) -> Verdict {
+    let touched = in_child(|| {
+        read(address);
+        Ok(())
+    });
+    let bus = format!("the process ended with status {:#x}", libc::SIGBUS);
+    equal("a look at the page", &touched, &Err(bus))
+}
+
+fn unmapped_object() -> Verdict {
+    let instance = Instance::new("unmapped", GIB)?;
+    let client = instance.client()?;
+    let (fd, address) = map_page(&instance, &client)?;
+    let names = (client.handle, rm::DEVICE_HANDLE, HANDLE);
+    // Whatever address it names: which one is this mapping's is for the driver to know.
+    let refused = rm::unmap(client.ctl, names, 1);
+    holds("the driver knows no such mapping", refused.is_err())?;
+    ended(address)?;
+    let prot = libc::PROT_READ;
+    let late = os::mmap(0, PAGE, prot, libc::MAP_SHARED, fd, 0);
+    fails("mmap", late, libc::EINVAL)?;
+    unmap(address, PAGE)?;
+    sys("close", os::close(fd))?;
+    client.close();
+    Ok(())
 }
 
 fn child() -> Verdict {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which file shows which object to the processor.
+//!
+//! `NV_ESC_RM_MAP_MEMORY` prepares a file for `mmap`. The driver keeps what the file shows until
+//! the file is closed, whatever becomes of the object (`nv_add_mapping_context_to_file()` in
+//! kernel-open/nvidia/nv-usermap.c), and prepares a file once: a second call is refused with
+//! `NV_ERR_STATE_IN_USE`. So there is one record for each file. It is there from before the driver
+//! is asked, because whether the driver agreed is an output, and an output is not believed.
+
+use crate::{
+    policy::{
+        ids::FileId,
+        slot_table::SlotTable,
+        slots::{Slot, Slots},
+    },
+    store::Exhausted,
+};
+
+/// A file that shows, or may show, an object.
+#[derive(Debug)]
+struct ShownObject {
+    file: FileId,
+    object: Slot,
+    previous: Option<Slot>,
+    next: Option<Slot>,
+}
+
+/// All of a tenant.
+#[derive(Debug)]
+pub(super) struct CpuMappings {
+    records: Slots<ShownObject>,
+    by_file: SlotTable,
+    /// The first record of each object that has one.
+    by_object: SlotTable,
+}
+
+impl CpuMappings {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            records: Slots::new(),
+            by_file: SlotTable::new(seed),
+            by_object: SlotTable::new(seed),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.len() == 0
+    }
+
+    /// The object that a file shows.
+    pub(super) fn shown_by(&self, file: FileId) -> Option<Slot> {
+        let record = self.records.get(self.by_file.get(file.0)?)?;
+        Some(record.object)
+    }
+
+    /// One of the files that show an object.
+    pub(super) fn file_of(&self, object: Slot) -> Option<FileId> {
+        let record = self.records.get(self.by_object.get(key_of(object))?)?;
+        Some(record.file)
+    }
+
+    /// The next file whose object is meant, from record number `at` on, which is moved behind it.
+    pub(super) fn next(&self, at: &mut usize, is_meant: impl Fn(Slot) -> bool) -> Option<FileId> {
+        let mut records = self.records.places(*at);
+        let found = records.find(|(_, record)| is_meant(record.object));
+        *at = found.map_or(usize::MAX, |(place, _)| place.saturating_add(1));
+        found.map(|(_, record)| record.file)
+    }
+
+    /// A file is going to show an object. It shows none yet.
+    pub(super) fn insert(&mut self, file: FileId, object: Slot) -> Result<(), Exhausted> {
+        self.records.reserve()?;
+        self.by_file.reserve()?;
+        self.by_object.reserve()?;
+        let next = self.by_object.get(key_of(object));
+        let slot = self.records.insert(ShownObject {
+            file,
+            object,
+            previous: None,
+            next,
+        })?;
+        self.by_file.insert(file.0, slot)?;
+        match next {
+            Some(next) => {
+                if let Some(next) = self.records.get_mut(next) {
+                    next.previous = Some(slot);
+                }
+                self.by_object.set(key_of(object), slot);
+            }
+            None => self.by_object.insert(key_of(object), slot)?,
+        }
+        Ok(())
+    }
+
+    /// A file shows nothing any more.
+    pub(super) fn remove(&mut self, file: FileId) {
+        let record = self.by_file.get(file.0);
+        let Some(record) = record.and_then(|slot| self.records.remove(slot)) else {
+            return;
+        };
+        self.by_file.remove(file.0);
+        if let Some(next) = record.next.and_then(|next| self.records.get_mut(next)) {
+            next.previous = record.previous;
+        }
+        match (record.previous, record.next) {
+            (Some(previous), next) => {
+                if let Some(previous) = self.records.get_mut(previous) {
+                    previous.next = next;
+                }
+            }
+            (None, Some(next)) => self.by_object.set(key_of(record.object), next),
+            (None, None) => self.by_object.remove(key_of(record.object)),
+        }
+    }
+}
+
+/// The key of an object in the table of objects.
+fn key_of(object: Slot) -> u64 {
+    u64::from(object.number().get())
+}

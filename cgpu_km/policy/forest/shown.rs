@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which objects of the tree may come to be shown to the processor, and which are.
+
+use super::Forest;
+use crate::policy::{ids::FileId, object::Object, slots::Slot, steps::step};
+
+impl Forest {
+    /// Whether nothing that ends an object's mappings is in flight, for it or anything above it.
+    pub(in crate::policy) fn can_be_shown(&self, slot: Slot) -> bool {
+        let above = |object: &Object| object.parent;
+        let mut at = Some(slot);
+        while let Some(object) = at.and_then(|at| self.objects.get(at)) {
+            step();
+            if object.ending != 0 {
+                return false;
+            }
+            at = above(object);
+        }
+        true
+    }
+
+    /// The mappings of an object and of all below it are about to end, until
+    /// [`Forest::keep_mappings`].
+    pub(in crate::policy) fn end_mappings(&mut self, slot: Slot) {
+        if let Some(object) = self.objects.get_mut(slot) {
+            object.ending = object.ending.saturating_add(1);
+        }
+    }
+
+    /// The call that [`Forest::end_mappings`] was for is over, and the object is still there.
+    pub(in crate::policy) fn keep_mappings(&mut self, slot: Slot) {
+        if let Some(object) = self.objects.get_mut(slot) {
+            if object.ending != u8::MAX {
+                object.ending = object.ending.saturating_sub(1);
+            }
+        }
+    }
+
+    /// A file that shows `top` or an object below it. `at` is where to go on: 0 at first. The
+    /// record of the file that was found before may have been removed since.
+    pub(in crate::policy) fn next_shown(&self, top: Slot, at: &mut usize) -> Option<FileId> {
+        if self.shown.is_empty() {
+            return None;
+        }
+        let has_children = |object: &Object| object.child.is_some();
+        if !self.objects.get(top).is_some_and(has_children) {
+            return self.shown.file_of(top);
+        }
+        self.shown.next(at, |object| self.is_below(object, top))
+    }
+
+    /// Whether an object is `top` or hangs from it.
+    fn is_below(&self, object: Slot, top: Slot) -> bool {
+        let mut at = Some(object);
+        while let Some(slot) = at {
+            step();
+            if slot == top {
+                return true;
+            }
+            at = self.objects.get(slot).and_then(|object| object.parent);
+        }
+        false
+    }
+
+    /// The client of a file that comes after `last`, or its first one.
+    pub(in crate::policy) fn next_client(&self, file: FileId, last: Option<Slot>) -> Option<Slot> {
+        match last {
+            Some(last) => self.clients.get(last)?.next,
+            None => self.by_file.get(file.0),
+        }
+    }
+}

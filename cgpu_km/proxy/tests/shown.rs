@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mappings end before the driver frees or unmaps what they show.
+
+use super::*;
+
+const MAP: u32 = 0xc038_464e;
+const UNMAP: u32 = 0xc020_464f;
+const ALLOC_MEMORY: u32 = 0xc038_4627;
+const MEMORY: u32 = 0x5c00_0010;
+const OTHER: u32 = 0x5c00_0011;
+
+/// A program with two pieces of memory, and a driver that agrees to everything.
+fn program() -> Program {
+    let mut program = Program::with_subdevice(GIB);
+    for memory in [MEMORY, OTHER] {
+        assert_eq!(program.memory(memory, 2 * MIB), 0);
+    }
+    program.driver = Box::new(|_| 0);
+    program.seen.clear();
+    program
+}
+
+/// Names an object of the client in a struct of `size` bytes, and a descriptor at 48 if it is long
+/// enough; the status, which stands at `at`.
+fn call(program: &mut Program, code: u32, object: u32, descriptor: u32, at: usize) -> u32 {
+    let mut outer = vec![0; (code >> 16 & 0xff) as usize];
+    put32(&mut outer, 0, CLIENT);
+    put32(&mut outer, 8, object);
+    if outer.len() > 48 {
+        put32(&mut outer, 48, descriptor);
+    }
+    program.put(OUTER, &outer);
+    let returned = ioctl(program, &CONTROL, code, UserAddr(OUTER));
+    assert_eq!(returned, Ok(0));
+    get32(program.at(OUTER), at)
+}
+
+fn map(program: &mut Program, object: u32, descriptor: u32) -> u32 {
+    call(program, MAP, object, descriptor, 40)
+}
+
+fn free(program: &mut Program, object: u32) -> u32 {
+    call(program, NV_ESC_RM_FREE, object, 0, 12)
+}
+
+#[test]
+fn the_driver_gets_the_file_that_was_checked() {
+    let mut program = program();
+    let file = program.gpu_file(30);
+    assert_eq!(map(&mut program, MEMORY, 30), 0);
+    assert_eq!(program.held, [file]);
+    // The number in its table does not reach the program.
+    assert_eq!(get32(program.at(OUTER), 48), 30);
+}
+
+#[test]
+fn a_mapping_ends_before_its_object_is_freed() {
+    // The object itself, its device, its client.
+    for freed in [MEMORY, DEVICE, CLIENT] {
+        let mut program = program();
+        let file = program.gpu_file(30);
+        assert_eq!(map(&mut program, MEMORY, 30), 0);
+        assert_eq!(program.ended, []);
+        assert_eq!(free(&mut program, freed), 0);
+        // The driver had got the map alone by then.
+        assert_eq!(program.ended, [(file, 1)], "{freed:#x}");
+        assert_eq!(program.seen.len(), 2);
+    }
+}
+
+#[test]
+fn the_mapping_of_another_object_stays() {
+    let mut program = program();
+    let (own, other) = (program.gpu_file(30), program.gpu_file(31));
+    assert_eq!(map(&mut program, MEMORY, 30), 0);
+    assert_eq!(map(&mut program, OTHER, 31), 0);
+    assert_eq!(free(&mut program, OTHER), 0);
+    assert_eq!(program.ended, [(other, 2)]);
+    assert_eq!(free(&mut program, MEMORY), 0);
+    assert_eq!(program.ended, [(other, 2), (own, 3)]);
+}
+
+#[test]
+fn unmapping_ends_all_mappings_of_an_object() {
+    let mut program = program();
+    let files = [30, 31, 32].map(|descriptor| program.gpu_file(descriptor));
+    for descriptor in [30, 31, 32] {
+        assert_eq!(map(&mut program, MEMORY, descriptor), 0);
+    }
+    assert_eq!(call(&mut program, UNMAP, MEMORY, 0, 24), 0);
+    let mut ended: Vec<_> = program.ended.iter().map(|ended| ended.0).collect();
+    ended.sort_by_key(|file| file.0);
+    assert_eq!(ended, files);
+    // It can be mapped again, and goes with what it shows then.
+    let again = program.gpu_file(33);
+    assert_eq!(map(&mut program, MEMORY, 33), 0);
+    assert_eq!(free(&mut program, MEMORY), 0);
+    assert_eq!(program.ended.last().map(|ended| ended.0), Some(again));
+}
+
+#[test]
+fn a_refusal_of_the_driver_is_not_believed() {
+    let mut program = program();
+    let file = program.gpu_file(30);
+    program.driver = Box::new(|parts| {
+        put32(parts[0].bytes, 40, NvStatus::NV_ERR_NO_MEMORY.0);
+        0
+    });
+    let status = map(&mut program, MEMORY, 30);
+    assert_eq!(status, NvStatus::NV_ERR_NO_MEMORY.0);
+    program.driver = Box::new(|_| 0);
+    // Another object cannot have the file, and the same one can.
+    let status = map(&mut program, OTHER, 30);
+    assert_eq!(status, NvStatus::NV_ERR_STATE_IN_USE.0);
+    assert_eq!(map(&mut program, MEMORY, 30), 0);
+    assert_eq!(free(&mut program, MEMORY), 0);
+    assert_eq!(program.ended, [(file, 2)]);
+}
+
+#[test]
+fn a_file_that_is_not_the_tenants_shows_nothing() {
+    let mut program = program();
+    program.descriptors.insert(31, UVM);
+    for descriptor in [30, 31] {
+        let status = map(&mut program, MEMORY, descriptor);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
+    }
+    program.gpu_file(32);
+    let status = map(&mut program, 0x5c00_0099, 32);
+    assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
+    assert!(program.seen.is_empty(), "the driver was asked");
+}
+
+#[test]
+fn host_memory_shows_in_its_file_from_the_beginning() {
+    for (refused, flags) in [(false, 0x1000), (true, 0x1000), (false, 0x4000_1000)] {
+        let mut program = program();
+        let file = program.gpu_file(30);
+        program.driver = Box::new(move |parts| {
+            if refused {
+                put32(parts[0].bytes, 40, NvStatus::NV_ERR_NO_MEMORY.0);
+            }
+            0
+        });
+        let mut outer = vec![0; 56];
+        for (at, value) in [(0, CLIENT), (4, DEVICE), (8, 0x5c00_0020), (12, 0x3e)] {
+            put32(&mut outer, at, value);
+        }
+        put32(&mut outer, 16, flags);
+        put32(&mut outer, 48, 30);
+        program.put(OUTER, &outer);
+        let session = Session {
+            file: FileId(7),
+            role: Role::Gpu(GPU),
+        };
+        let returned = ioctl(&mut program, &session, ALLOC_MEMORY, UserAddr(OUTER));
+        assert_eq!(returned, Ok(0));
+        let mapped = flags >> 30 == 0;
+        assert_eq!(program.held.is_empty(), !mapped);
+        // What is said to be refused may be there.
+        assert_eq!(program.ended.is_empty(), !refused);
+        program.driver = Box::new(|_| 0);
+        assert_eq!(free(&mut program, 0x5c00_0020), 0);
+        let wanted: Vec<_> = mapped.then_some((file, 1)).into_iter().collect();
+        assert_eq!(program.ended, wanted);
+    }
+}
+
+#[test]
+fn mappings_end_before_the_file_of_their_client_is_released() {
+    let mut program = program();
+    let files = [30, 31].map(|descriptor| program.gpu_file(descriptor));
+    assert_eq!(map(&mut program, MEMORY, 30), 0);
+    assert_eq!(map(&mut program, OTHER, 31), 0);
+    let mut ended = Vec::new();
+    while let Some(file) = program.accounting.shown_by_clients_of(CONTROL.file) {
+        program.accounting.end_shown(file);
+        ended.push(file);
+    }
+    assert_eq!(ended, files);
+    // And no other one comes.
+    program.gpu_file(32);
+    let status = map(&mut program, MEMORY, 32);
+    assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
+}

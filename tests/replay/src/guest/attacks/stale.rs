@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Memory that was freed, reached by whoever had it mapped.
+//!
+//! The driver takes nothing out of a program's memory when it frees or unmaps an object, and goes
+//! on making mappings of the file. In these attacks a program maps memory and has it freed, in one
+//! of several ways. A neighbour takes memory and writes a secret into it, and the program reads and
+//! writes through the mapping that it had, or makes one now. On the driver's own nodes every piece
+//! of the neighbour's memory is reached; through an instance none may be.
+
+use super::{
+    attack::Own,
+    scene::{clean_up, Place, GPU, LIMIT, MIB},
+};
+use crate::{
+    control::{folder, Control},
+    guest::{process::in_child, rm},
+    standin, sys,
+};
+
+pub(super) const ATTACKS: &[Own] = &[
+    Own {
+        name: "mapping: memory read and written after its free",
+        function: "mapping_cpu.c:memUnmap_IMPL",
+        run: || compare(|program| program.free_each(), Way::Kept),
+    },
+    Own {
+        name: "mapping: memory mapped after its free",
+        function: "nv-mmap.c:nvidia_mmap_helper",
+        run: || compare(|program| program.free_each(), Way::Late),
+    },
+    Own {
+        name: "mapping: memory read and written after its device's free",
+        function: "mapping_cpu.c:memUnmap_IMPL",
+        run: || compare(|program| program.free(rm::DEVICE_HANDLE), Way::Kept),
+    },
+    Own {
+        name: "mapping: memory read and written after its client's free",
+        function: "mapping_cpu.c:memUnmap_IMPL",
+        run: || compare(|program| program.free(program.client.handle), Way::Kept),
+    },
+    Own {
+        name: "mapping: memory mapped after its control file was closed",
+        function: "nv-mmap.c:nvidia_mmap_helper",
+        run: || compare(|program| program.close_control(), Way::Late),
+    },
+    Own {
+        name: "mapping: memory moved (mremap) and read after its free",
+        function: "mapping_cpu.c:memUnmap_IMPL",
+        run: || compare(|program| program.free_each(), Way::Moved),
+    },
+    Own {
+        name: "mapping: host memory mapped after its free",
+        function: "nv-mmap.c:nvidia_mmap_helper",
+        run: host_memory,
+    },
+];
+
+/// Pieces of memory, of 2 MiB each.
+const PIECES: u32 = 8;
+const PIECE: u64 = 2 * MIB;
+/// What of each is mapped.
+const PAGE: u64 = 4096;
+const FIRST: u32 = 0x5c00_0100;
+/// NVOS33 flags as CUDA passes them for memory.
+const FLAGS: u32 = 0x000c_0000;
+const SECRET: u32 = 0x5ec2_e700;
+const SCRIBBLE: u32 = 0xbad0_0000;
+
+/// How the program reaches the memory afterwards.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By the mapping that it had.
+    Kept,
+    /// By one that it makes now.
+    Late,
+    /// By the mapping that it had, at another address.
+    Moved,
+}
+
+/// A program with pieces of memory, each mapped through a file of its own.
+struct Program {
+    client: rm::Client,
+    /// File and address of each.
+    pieces: Vec<(i32, u64)>,
+}
+
+fn folder_of(place: Place, name: &str) -> String {
+    match place {
+        Place::Driver => "/dev".to_owned(),
+        Place::Instance => folder(name),
+    }
+}
+
+fn client_in(folder: &str) -> Result<rm::Client, String> {
+    let gpus = standin::read("gpus")?;
+    let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
+    let number = u32::try_from(number).unwrap_or(0);
+    say("client", rm::Client::open(folder, GPU, number))
+}
+
+fn say<T>(what: &str, result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
+    result.map_err(|e| format!("{what}: {e}"))
+}
+
+fn page_of(fd: i32) -> Result<u64, String> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let mapped = sys::mmap(0, PAGE, prot, libc::MAP_SHARED, fd, 0);
+    mapped.map_err(|errno| format!("mmap: errno {errno}"))
+}
+
+fn read(address: u64) -> u32 {
+    // SAFETY: A page that was mapped; where it has no memory any more, the process ends.
+    unsafe { (address as *const u32).read_volatile() }
+}
+
+fn write(address: u64, value: u32) {
+    // SAFETY: As above.
+    unsafe { (address as *mut u32).write_volatile(value) };
+}
+
+impl Program {
+    /// One in `name`, which writes `value` and the number of the piece into each.
+    fn new(place: Place, name: &str, value: u32) -> Result<Self, String> {
+        let folder = folder_of(place, name);
+        let client = client_in(&folder)?;
+        let mut pieces = Vec::new();
+        for piece in 0..PIECES {
+            let handle = FIRST + piece;
+            say("memory", client.memory(handle, PIECE))?;
+            let path = format!("{folder}/nvidia{GPU}");
+            let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+            let names = (client.handle, rm::DEVICE_HANDLE, handle);
+            say("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+            let address = page_of(fd)?;
+            write(address, value | piece);
+            pieces.push((fd, address));
+        }
+        Ok(Self { client, pieces })
+    }
+
+    fn free(&self, object: u32) -> Result<(), String> {
+        say("free", self.client.free(object))
+    }
+
+    fn free_each(&self) -> Result<(), String> {
+        (0..PIECES).try_for_each(|piece| self.free(FIRST + piece))
+    }
+
+    fn close_control(&self) -> Result<(), String> {
+        // The GPU's file holds the control file that it was registered with.
+        say("close", sys::close(self.client.ctl))?;
+        say("close", sys::close(self.client.gpu))
+    }
+
+    /// How many of its pieces show what `look` says.
+    fn count(&self, way: Way, look: impl Fn(u64) -> bool) -> usize {
+        let reaches = |&&(fd, address): &&(i32, u64)| {
+            // A page that is gone ends the process.
+            let reached = in_child(|| {
+                let address = match way {
+                    Way::Late => page_of(fd)?,
+                    _ => address,
+                };
+                look(address)
+                    .then_some(())
+                    .ok_or_else(|| "something else".to_owned())
+            });
+            reached.is_ok()
+        };
+        self.pieces.iter().filter(reaches).count()
+    }
+
+    fn close(self) {
+        for (fd, address) in self.pieces {
+            // SAFETY: Pages of this program's own.
+            let _ = unsafe { sys::munmap(address, PAGE) };
+            let _ = sys::close(fd);
+        }
+        // Its control file may be closed already.
+        let _ = rm::free(self.client.ctl, self.client.handle, self.client.handle);
+        let _ = sys::close(self.client.ctl);
+        let _ = sys::close(self.client.gpu);
+    }
+}
+
+/// Moves all pages of a program to other addresses.
+fn move_all(program: &mut Program) -> Result<(), String> {
+    for (_, address) in &mut program.pieces {
+        // SAFETY: A page of this program's own, which nobody else knows.
+        let moved = unsafe {
+            libc::mremap(
+                *address as *mut libc::c_void,
+                PAGE as usize,
+                PAGE as usize,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                (*address + (1 << 30)) as *mut libc::c_void,
+            )
+        };
+        if moved == libc::MAP_FAILED {
+            return Err("mremap failed".to_owned());
+        }
+        *address = moved as u64;
+    }
+    Ok(())
+}
+
+/// How many pieces of a neighbour's memory a program reads, and writes, after it has freed its own.
+fn reached(
+    place: Place,
+    free: impl Fn(&Program) -> Result<(), String>,
+    way: Way,
+) -> Result<(usize, usize), String> {
+    let mut program = Program::new(place, "attacker", 0)?;
+    if way == Way::Moved {
+        move_all(&mut program)?;
+    }
+    let own = program.count(Way::Kept, |_| true);
+    if own != PIECES as usize {
+        return Err(format!("{own} of its own pieces can be read"));
+    }
+    free(&program)?;
+    let victim = Program::new(place, "victim", SECRET)?;
+    let seen = program.count(way, |address| read(address) & !0xff == SECRET);
+    let _ = program.count(way, |address| {
+        write(address, SCRIBBLE);
+        true
+    });
+    let spoilt = victim.pieces.iter();
+    let spoilt = spoilt.filter(|(_, at)| read(*at) == SCRIBBLE).count();
+    victim.close();
+    program.close();
+    Ok((seen, spoilt))
+}
+
+/// The attack on the driver's nodes, where it must work, and through an instance.
+fn compare(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<String, String> {
+    let all = PIECES as usize;
+    let direct = reached(Place::Driver, &free, way)?;
+    if direct != (all, all) {
+        return Err(format!(
+            "on the driver it reads and writes {direct:?} of {all}"
+        ));
+    }
+    instances()?;
+    match reached(Place::Instance, &free, way)? {
+        (0, 0) => Ok(format!("0 of {all}; on the driver {all}")),
+        through => Err(format!("it reads and writes {through:?} of {all}")),
+    }
+}
+
+fn instances() -> Result<(), String> {
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    clean_up(&control);
+    for name in ["victim", "attacker"] {
+        let made = control.create(name, GPU, LIMIT, 1);
+        made.map_err(|e| format!("create {name}: errno {e}"))?;
+    }
+    Ok(())
+}
+
+/// Host memory that is freed before it is mapped: the driver's file keeps a pointer to it.
+fn host_memory() -> Result<String, String> {
+    let late = |place| -> Result<Result<u64, String>, String> {
+        let folder = folder_of(place, "attacker");
+        let client = client_in(&folder)?;
+        say("memory", client.system_page(FIRST))?;
+        let path = format!("{folder}/nvidiactl");
+        let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+        let names = (client.handle, rm::DEVICE_HANDLE, FIRST);
+        say("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+        say("free", client.free(FIRST))?;
+        let mapped = page_of(fd);
+        if let Ok(address) = mapped {
+            // SAFETY: The page that was just mapped.
+            let _ = unsafe { sys::munmap(address, PAGE) };
+        }
+        say("close", sys::close(fd))?;
+        client.close();
+        Ok(mapped)
+    };
+    late(Place::Driver)??;
+    instances()?;
+    match late(Place::Instance)? {
+        Err(how) => Ok(how),
+        Ok(_) => Err("it is mapped".to_owned()),
+    }
+}
