@@ -13,7 +13,7 @@ use crate::{
         audit::Reason,
         ids::{FileId, GpuId, ProcessId},
         overhead::{ContextCost, CHANNEL, OTHER_GROUP},
-        slots::Ref,
+        slots::{Ref, Slot},
     },
     store::{Exhausted, List},
 };
@@ -150,6 +150,10 @@ impl Ticket {
 pub struct FreeTicket {
     /// The object that is being freed; `None` where the accounting knows no such object.
     pub(super) object: Option<Ref>,
+    /// The driver had it before the call. If not, the call may have come before the object.
+    pub(super) was_here: bool,
+    /// The note of a name that nothing had.
+    pub(super) unknown: Option<Slot>,
     /// Its client.
     pub(super) client: Option<Ref>,
 }

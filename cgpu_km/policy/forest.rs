@@ -42,6 +42,8 @@ pub(super) struct Forest {
     pub(super) boost_changes: u64,
     /// Which file shows which object.
     pub(super) shown: CpuMappings,
+    /// The names (client and handle) of frees in flight that began when nothing had the name.
+    freeing: Slots<u64>,
     by_handle: SlotTable,
     /// First client of each file.
     by_file: SlotTable,
@@ -67,6 +69,7 @@ impl Forest {
             channels: Journal::new(),
             boost_changes: 0,
             shown: CpuMappings::new(seed),
+            freeing: Slots::new(),
             by_handle: SlotTable::new(seed),
             by_file: SlotTable::new(seed),
         }
@@ -76,6 +79,12 @@ impl Forest {
     pub(super) fn find(&self, client: ClientHandle, handle: ObjectHandle) -> Option<Slot> {
         let slot = self.by_handle.get(key_of(client, handle))?;
         (self.objects.get(slot)?.life == ObjectLife::Here).then_some(slot)
+    }
+
+    /// The object of a handle that the driver has, or that it is being asked for.
+    pub(super) fn find_made(&self, client: ClientHandle, handle: ObjectHandle) -> Option<Slot> {
+        let slot = self.by_handle.get(key_of(client, handle))?;
+        (self.objects.get(slot)?.life != ObjectLife::Gone).then_some(slot)
     }
 
     /// The object that stands for a client.

@@ -210,9 +210,11 @@ pub(super) fn alloc_memory(
         return Err(FOREIGN);
     }
     // Of host memory the driver prepares a mapping at once, unless it is told not to.
-    let file = match kind == Kind::SystemMemory && params::is_mapped_at_once(get(FLAGS, bytes)?) {
-        true => Some(held(call, get(FD, bytes)?)?),
-        false => None,
+    let is_mapped = kind == Kind::SystemMemory && params::is_mapped_at_once(get(FLAGS, bytes)?);
+    let file = if is_mapped {
+        Some(held(call, get(FD, bytes)?)?)
+    } else {
+        None
     };
     let request = (&request, file.as_ref());
     let returned = charged(call, asked, bytes, request, &around, &places)?;

@@ -52,7 +52,7 @@ pub(super) struct TenantState {
     /// Open files of the UVM node, for calls on them from elsewhere.
     pub(super) uvm_files: KVec<(FileId, OpenFile)>,
     /// Open files that show objects, or did, in the order of their numbers.
-    pub(super) shown_files: KVec<(FileId, OpenFile)>,
+    pub(super) shown_files: KVVec<(FileId, OpenFile)>,
 }
 
 /// The real device behind a node, and how many have it open through us.
@@ -189,7 +189,7 @@ impl Tenant {
                     uvm,
                     shares: KVec::new(),
                     uvm_files: KVec::new(),
-                    shown_files: KVec::new(),
+                    shown_files: KVVec::new(),
                 }),
             }),
             GFP_KERNEL,

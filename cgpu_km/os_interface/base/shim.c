@@ -30,7 +30,8 @@ void cgpu_shim_revert_creds(const struct cred *cred)
 
 /* Calls work(data) while the current task's descriptor table has the number 0 alone, which is
  * file. Others look at a task's table under its task_lock (fget_task()), and keep no pointer to it.
- * The caller holds the file. */
+ * The caller holds the file. For calls that look a number up alone: one that installed a descriptor
+ * would lose it. */
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data)
 {
 	struct files_struct own = { .fdt = &own.fdtab };

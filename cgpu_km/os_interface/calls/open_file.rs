@@ -80,11 +80,10 @@ impl OpenFile {
         *self.0.ended.lock() = true;
         let held = {
             let file = self.0.file.lock();
-            // SAFETY: The file is not freed before `close` has taken the lock that is held here.
-            let held = file
-                .as_ref()
-                .map(|file| unsafe { FileRef::get_active(file.0) });
-            held.flatten()
+            file.as_ref().and_then(|file| {
+                // SAFETY: The file is not freed before `close` has taken the lock that is held here.
+                unsafe { FileRef::get_active(file.0) }
+            })
         };
         // A file that is being released has no mappings.
         if let Some(held) = held {

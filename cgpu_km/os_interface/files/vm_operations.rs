@@ -251,13 +251,12 @@ unsafe extern "C" fn shown_fault<E: Endpoint>(
     } else {
         table.original_fault()
     };
-    // SAFETY: The handler is the driver's for this mapping, or ours around it.
-    let serve = |handler| {
-        session
-            .handle
-            .while_shown(|| unsafe { fault.serve(handler) })
-    };
-    let served = handler.and_then(serve);
+    let served = handler.and_then(|handler| {
+        session.handle.while_shown(|| {
+            // SAFETY: The handler is the driver's for this mapping, or ours around it.
+            unsafe { fault.serve(handler) }
+        })
+    });
     served.unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }
 

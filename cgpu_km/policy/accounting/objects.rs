@@ -194,12 +194,20 @@ impl Accounting {
             .forest
             .find_root(client)
             .ok_or(RefusalCause::ForeignClient)?;
-        let object = self.forest.find(client, object);
-        if let Some(object) = object {
-            self.forest.end_mappings(object);
-        }
+        let was_here = self.forest.find(client, object).is_some();
+        let known = self.forest.find_made(client, object);
+        let unknown = match known {
+            Some(object) => {
+                self.forest.end_mappings(object);
+                None
+            }
+            // An object may come to have the name before the driver gets the call.
+            None => Some(self.forest.note_free(client, object)?),
+        };
         Ok(FreeTicket {
-            object: object.and_then(|object| self.forest.hold_name(object)),
+            object: known.and_then(|object| self.forest.hold_name(object)),
+            was_here,
+            unknown,
             client: self.forest.hold_name(root),
         })
     }
@@ -207,13 +215,21 @@ impl Accounting {
     /// The driver has answered a call that [`Accounting::begin_free`] agreed to, and freed the
     /// object or not.
     pub fn end_free(&mut self, ticket: FreeTicket, freed: bool) {
-        let FreeTicket { object, client } = ticket;
+        let FreeTicket {
+            object,
+            was_here,
+            unknown,
+            client,
+        } = ticket;
+        if let Some(unknown) = unknown {
+            self.forest.forget_free(unknown);
+        }
         let objects = &self.forest.objects;
         if let Some(slot) = object.and_then(|object| objects.find(object)) {
             let here = objects
                 .get(slot)
                 .is_some_and(|o| o.life == ObjectLife::Here);
-            if freed && here {
+            if freed && here && was_here {
                 self.forest.fell(slot, &mut self.accounts);
             } else {
                 self.forest.keep_mappings(slot);

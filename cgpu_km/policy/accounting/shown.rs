@@ -7,7 +7,10 @@
 //! From then on until the driver has answered no file comes to show it.
 
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+    },
     policy::{
         accounting::Accounting,
         event::{FreeTicket, RefusalCause, Ticket},
@@ -50,6 +53,11 @@ impl Accounting {
         let forest = &mut self.forest;
         let object = object.filter(|&object| forest.can_be_shown(object));
         let object = object.ok_or(RefusalCause::UnknownObject)?;
+        let kind = forest.objects.get(object).map(|object| object.kind);
+        if matches!(kind, Some(Kind::Channel | Kind::ChannelGroup)) {
+            // A channel also ends with its address space, of which the accounting knows nothing.
+            return Err(RefusalCause::WrongClass);
+        }
         match forest.shown.shown_by(file) {
             // The driver may have refused it before.
             Some(shown) if shown == object => Ok(()),

@@ -2,7 +2,16 @@
 //! Which objects of the tree may come to be shown to the processor, and which are.
 
 use super::Forest;
-use crate::policy::{ids::FileId, object::Object, slots::Slot, steps::step};
+use crate::{
+    nvidia::handle::{ClientHandle, ObjectHandle},
+    policy::{
+        ids::FileId,
+        object::{key_of, Object},
+        slots::Slot,
+        steps::step,
+    },
+    store::Exhausted,
+};
 
 impl Forest {
     /// Whether nothing that ends an object's mappings is in flight, for it or anything above it.
@@ -11,12 +20,27 @@ impl Forest {
         let mut at = Some(slot);
         while let Some(object) = at.and_then(|at| self.objects.get(at)) {
             step();
-            if object.ending != 0 {
+            let key = object.key();
+            if object.ending != 0 || self.freeing.iter().any(|freed| *freed == key) {
                 return false;
             }
             at = above(object);
         }
         true
+    }
+
+    /// A free of a name is in flight that nothing has, until [`Forest::forget_free`].
+    pub(in crate::policy) fn note_free(
+        &mut self,
+        client: ClientHandle,
+        object: ObjectHandle,
+    ) -> Result<Slot, Exhausted> {
+        self.freeing.insert(key_of(client, object))
+    }
+
+    /// That free is over.
+    pub(in crate::policy) fn forget_free(&mut self, noted: Slot) {
+        self.freeing.remove(noted);
     }
 
     /// The mappings of an object and of all below it are about to end, until

@@ -9,9 +9,10 @@ const GPU: GpuId = GpuId(0);
 
 fn asking(bytes: u64, context: bool) -> Demand {
     let engines = Engines::of(0x180, true);
-    let ids = match context {
-        true => TakenIds::of(&engines, ChannelUnit::Group, 1),
-        false => TakenIds::NONE,
+    let ids = if context {
+        TakenIds::of(&engines, ChannelUnit::Group, 1)
+    } else {
+        TakenIds::NONE
     };
     Demand {
         bytes,

@@ -183,3 +183,22 @@ fn mappings_end_before_the_file_of_their_client_is_released() {
     let status = map(&mut program, MEMORY, 32);
     assert_eq!(status, NvStatus::NV_ERR_OBJECT_NOT_FOUND.0);
 }
+
+#[test]
+fn nothing_is_shown_under_a_name_whose_free_is_in_flight() {
+    use crate::nvidia::handle::ObjectHandle;
+    let mut program = program();
+    program.gpu_file(30);
+    let late = 0x5c00_0020;
+    let client = ClientHandle(CLIENT);
+    let ticket = program.accounting.begin_free(client, ObjectHandle(late));
+    let ticket = ticket.expect("the client is known");
+    // The driver has not got the call yet.
+    assert_eq!(program.memory(late, 2 * MIB), 0);
+    let gone = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    assert_eq!(map(&mut program, late, 30), gone);
+    // What the call freed, if anything, is not known: the memory stays charged.
+    program.accounting.end_free(ticket, true);
+    assert_eq!(program.used(), 6 * MIB);
+    assert_eq!(map(&mut program, late, 30), 0);
+}

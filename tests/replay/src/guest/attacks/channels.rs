@@ -63,9 +63,10 @@ fn channel(attacker: &Attacker, group: u32, handle: u32) -> Verdict {
 
 /// Whether so many of `what` are as good as all.
 fn nearly_all(count: u32, what: &str, end: &str) -> Verdict {
-    match count >= NEARLY_ALL {
-        true => Ok(()),
-        false => Err(format!("{end} after {count} {what}")),
+    if count >= NEARLY_ALL {
+        Ok(())
+    } else {
+        Err(format!("{end} after {count} {what}"))
     }
 }
 
