@@ -173,7 +173,20 @@ impl World {
                 20 << 10,
                 rng,
             ),
-            12..=14 => {
+            12 => {
+                // Mostly in a group, whose engine counts then.
+                let is_below = |object: &MachineObject| object.class == CHANNEL_GROUP;
+                let names = match rng.below(8) {
+                    0 => self.names(file, rng, is_device),
+                    _ => self.names(file, rng, is_below),
+                };
+                let mut params = vec![0; 368];
+                let engine = [super::machine::COPIES, super::machine::COMPUTE];
+                put32(&mut params, 128, *rng.pick(&engine).expect("two"));
+                let most = super::machine::CONTEXT + super::machine::POOL;
+                made(&names, super::machine::CHANNEL, params, most, rng)
+            }
+            13..=14 => {
                 let mut params = vec![0; 20];
                 let (engine, context) = match rng.below(2) {
                     0 => (super::machine::COPIES, 0),

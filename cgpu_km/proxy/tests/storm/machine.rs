@@ -43,6 +43,8 @@ pub(super) struct Taken {
     pub(super) tables: u64,
     /// And of address spaces.
     pub(super) spaces: u64,
+    /// And of the pools of groups of channels.
+    pub(super) pools: u64,
 }
 
 impl Taken {
@@ -54,7 +56,7 @@ impl Taken {
             some => CONTEXT + FURTHER_CONTEXT * (some - 1),
         };
         let tables = self.tables + self.spaces;
-        contexts + tables.saturating_sub(self.contexts * (96 << 10))
+        contexts + self.pools + tables.saturating_sub(self.contexts * (96 << 10))
     }
 }
 
@@ -75,6 +77,10 @@ struct Memory {
     /// Bytes of the largest pages by which it can be mapped.
     page: u64,
     references: usize,
+    /// Of a group: how many channels have their memory in its pool.
+    channels: u64,
+    /// Of a channel: the memory of its group.
+    group: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +154,10 @@ const FURTHER_CONTEXT: u64 = 4416 << 10;
 /// Engines of a channel group: compute, and one that copies.
 pub(super) const COMPUTE: u32 = 1;
 pub(super) const COPIES: u32 = 11;
+/// What a channel takes in the pool of its group, or in one of its own.
+pub(super) const POOL: u64 = 64 << 10;
 pub(super) const VIDEO_MEMORY: u32 = 0x40;
+pub(super) const CHANNEL: u32 = 0xc86f;
 pub(super) const CHANNEL_GROUP: u32 = 0xa06c;
 pub(super) const VA_SPACE: u32 = 0x90f1;
 /// Controls that put an object behind a descriptor, and take it from there.
@@ -190,6 +199,7 @@ impl Machine {
         fate: Fate,
         hostile: bool,
     ) -> i32 {
+        self.fill_pool(task, request, parts[0].bytes);
         if fate == Fate::Errno {
             self.met.note("fails in the driver");
             return -22;
@@ -401,15 +411,16 @@ impl Machine {
                 put64(params, 64, size);
                 Ok(())
             }
-            (CHANNEL_GROUP, Some(params)) if get32(params, 12) == COMPUTE => {
+            (CHANNEL_GROUP, Some(params)) => {
                 let gpu = self.gpu(names.0, names.1)?;
-                let context = Taken {
-                    contexts: 1,
+                let group = Taken {
+                    contexts: u64::from(get32(params, 12) == COMPUTE),
                     ..Taken::default()
                 };
-                let memory = self.take(task, gpu, context, 4 << 10);
+                let memory = self.take(task, gpu, group, 4 << 10);
                 self.enter_or_drop(task, names, class, memory)
             }
+            (CHANNEL, Some(params)) => self.channel(task, names, get32(params, 128)),
             (VA_SPACE, _) => {
                 let gpu = self.gpu(names.0, names.1)?;
                 let space = Taken {
@@ -421,6 +432,49 @@ impl Machine {
             }
             _ => self.enter(task, names, class, None, None),
         }
+    }
+
+    /// The memory of the group that a channel is to be in.
+    fn group_of(&self, client: u32, parent: u32) -> Option<usize> {
+        let parent = self.objects.get(&(client, parent))?;
+        parent.memory.filter(|_| parent.class == CHANNEL_GROUP)
+    }
+
+    /// The memory of a channel is set aside in the pool of its group before anything can fail, and
+    /// stays there.
+    pub(super) fn fill_pool(&mut self, task: &Task, request: u32, outer: &[u8]) {
+        if task.uvm || request & 0xff != 0x2b || get32(outer, 12) != CHANNEL {
+            return;
+        }
+        let Some(group) = self.group_of(get32(outer, 0), get32(outer, 4)) else {
+            return;
+        };
+        let group = self.memory.get_mut(&group).expect("there");
+        if group.channels * POOL == group.taken.pools {
+            group.taken.pools += POOL;
+            self.taken[group.tenant][group.gpu].pools += POOL;
+        }
+    }
+
+    fn channel(&mut self, task: &Task, names: (u32, u32, u32), engine: u32) -> Outcome {
+        let gpu = self.gpu(names.0, names.1)?;
+        let group = self.group_of(names.0, names.1);
+        let taken = match group {
+            Some(_) => Taken::default(),
+            None => Taken {
+                contexts: u64::from(engine == COMPUTE),
+                pools: POOL,
+                ..Taken::default()
+            },
+        };
+        let memory = self.take(task, gpu, taken, 4 << 10);
+        if let Some(group) = group {
+            self.refer(group);
+            self.memory.get_mut(&group).expect("there").channels += 1;
+            self.memory.get_mut(&memory).expect("there").group = Some(group);
+        }
+        self.met.note("a channel is made");
+        self.enter_or_drop(task, names, CHANNEL, memory)
     }
 
     fn gpu(&self, client: u32, object: u32) -> Result<usize, NvStatus> {
@@ -549,12 +603,15 @@ impl Machine {
             taken,
             page,
             references: 0,
+            channels: 0,
+            group: None,
         };
         self.memory.insert(self.next_memory, memory);
         let sum = &mut self.taken[task.tenant][gpu];
         sum.bytes += taken.bytes;
         sum.contexts += taken.contexts;
         sum.spaces += taken.spaces;
+        sum.pools += taken.pools;
         self.next_memory
     }
 
@@ -571,7 +628,12 @@ impl Machine {
             sum.bytes -= memory.taken.bytes;
             sum.contexts -= memory.taken.contexts;
             sum.spaces -= memory.taken.spaces;
-            self.memory.remove(&id);
+            sum.pools -= memory.taken.pools;
+            let group = self.memory.remove(&id).and_then(|memory| memory.group);
+            if let Some(group) = group {
+                self.memory.get_mut(&group).expect("there").channels -= 1;
+                self.drop(Some(group));
+            }
         }
     }
 

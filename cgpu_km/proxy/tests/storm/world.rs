@@ -254,6 +254,8 @@ impl World {
         // Out of memory, or killed on the way.
         if rng.below(if alive { 64 } else { 2 }) == 0 && (first || self.kind != StormKind::Exact) {
             self.machine.met.note("does not reach the driver");
+            // The accounting cannot know how far a call got that makes a channel.
+            self.machine.fill_pool(task, request, parts[0].bytes);
             return Err(Errno::ENOMEM);
         }
         if let Route::Worker(GpuId(gpu)) | Route::Kernel(GpuId(gpu)) = route {
