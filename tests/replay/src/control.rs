@@ -159,6 +159,23 @@ impl Control {
         Ok(create.id)
     }
 
+    /// Changes how many channels an instance may have.
+    pub fn set_channels(
+        &self,
+        name: &str,
+        gpu: u32,
+        channel_limit: u32,
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetChannels {
+            key: key(name, gpu),
+            channel_limit,
+            flags,
+            reserved: [0; 4],
+        };
+        self.call(uapi::request::INSTANCE_SET_CHANNELS, &mut set)
+    }
+
     /// Changes what an instance is for.
     pub fn set_capabilities(&self, name: &str, gpu: u32, capabilities: u32) -> Result<(), Errno> {
         let mut set = uapi::InstanceSetCapabilities {

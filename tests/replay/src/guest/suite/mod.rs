@@ -6,6 +6,7 @@
 
 mod boosts;
 mod capabilities;
+mod channels;
 mod clients;
 mod compat;
 mod compute;
@@ -51,6 +52,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         memory::TESTS,
         exports::TESTS,
         uvm::TESTS,
+        channels::TESTS,
         managed::TESTS,
         isolation::TESTS,
         capabilities::TESTS,
