@@ -218,8 +218,8 @@ fn gpu_record(gpu: &HostGpu, instances: u32, used: u64) -> Result<uapi::Gpu> {
     record.gpu_id = facts.gpu_id;
     record.device_instance = facts.device_instance;
     record.instances = instances;
-    record.max_instances = gpu.max_instances();
-    record.policy = gpu.policy().number();
+    record.max_instances = gpu.rules().max_instances;
+    record.policy = gpu.rules().policy.number();
     record.free_weight = gpu.free_weight();
     record.memory_bytes = facts.memory_bytes;
     record.allotted_bytes = gpu.allotted();

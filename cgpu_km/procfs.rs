@@ -42,7 +42,7 @@ const MODULE_FILES: [TextFile<()>; 1] = [read(c"version", |(), out| line(out, VE
 const GPU_FILES: [TextFile<HostGpu>; 5] = [
     written(
         c"policy",
-        |gpu, out| line(out, gpu.policy().number()),
+        |gpu, out| line(out, gpu.rules().policy.number()),
         |gpu, text| {
             let policy = Policy::from_number(number(text)?);
             let policy = policy.ok_or(Failure::Cause(uapi::Cause::UnknownPolicy))?;
@@ -51,7 +51,7 @@ const GPU_FILES: [TextFile<HostGpu>; 5] = [
     ),
     written(
         c"max_inst",
-        |gpu, out| line(out, gpu.max_instances()),
+        |gpu, out| line(out, gpu.rules().max_instances),
         |gpu, text| {
             let most = number(text)?;
             let set = gpu.set_rules(|rules| rules.max_instances = most);
@@ -60,7 +60,7 @@ const GPU_FILES: [TextFile<HostGpu>; 5] = [
     ),
     written(
         c"prio_ratio",
-        |gpu, out| line(out, gpu.conductor().rules().priority_percent),
+        |gpu, out| line(out, gpu.rules().priority_percent),
         |gpu, text| {
             let percent = number(text)?;
             let set = gpu.set_rules(|rules| rules.priority_percent = percent);

@@ -123,7 +123,7 @@ struct InstanceRecord {
     instance: Arc<TenantInstance>,
 }
 
-/// The nodes and proxy_nodes of a tenant.
+/// The nodes and proxy nodes of a tenant.
 struct TenantFaces {
     control: HostNode<TenantNode>,
     uvm: HostNode<TenantNode>,
@@ -131,7 +131,7 @@ struct TenantFaces {
     _uvm_proxy: ProxyNodeFile<TenantNode>,
 }
 
-/// The node, the proxy_node and the `/proc` folder of an instance.
+/// The node, the proxy node and the `/proc` folder of an instance.
 struct InstanceFaces {
     _folder: ProcFolder,
     _proxy_node: ProxyNodeFile<TenantNode>,
@@ -385,8 +385,13 @@ impl Registry {
             control: record.faces.control.number(),
             uvm: record.faces.uvm.number(),
         };
-        let instance =
-            TenantInstance::new(id, gpu.clone(), tenant.clone(), nodes, place.gate.clone());
+        let instance = TenantInstance {
+            id,
+            gpu: gpu.clone(),
+            tenant: tenant.clone(),
+            nodes,
+            gate: place.gate.clone(),
+        };
         let instance = Arc::new(instance, GFP_KERNEL)?;
         let endpoint = Arc::new(TenantNode::Gpu(instance.clone()), GFP_KERNEL)?;
         let proxy_node = ProxyNode {

@@ -5,7 +5,7 @@ use super::records::{read, read_list, write_list};
 use crate::{
     failure::Failure,
     os_interface::{clock::now, UserAddr},
-    policy::sched::{Mechanisms, Rules},
+    policy::sched::Rules,
     registry::{HostGpu, Registry, TenantInstance},
     uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
 };
@@ -84,23 +84,24 @@ fn gpu_record(gpu: &HostGpu) -> uapi::GpuCompute {
     record.mode = view.mode.number();
     record.max_instances = rules.max_instances;
     record.priority_percent = rules.priority_percent;
-    record.mechanisms = bits(conductor.mechanisms());
+    let can = conductor.mechanisms();
+    record.mechanisms = bits([
+        (can.timeslice, mechanism::TIMESLICE),
+        (can.switch, mechanism::SWITCH),
+        (can.preempt, mechanism::PREEMPT),
+        (can.doorbell, mechanism::DOORBELL),
+        (can.samples, mechanism::SAMPLES),
+    ]);
     record.switches = view.switches;
     record.calls = view.calls;
     record.now_ns = now();
     record
 }
 
-fn bits(can: Mechanisms) -> u32 {
-    [
-        (can.timeslice, mechanism::TIMESLICE),
-        (can.switch, mechanism::SWITCH),
-        (can.preempt, mechanism::PREEMPT),
-        (can.doorbell, mechanism::DOORBELL),
-        (can.samples, mechanism::SAMPLES),
-    ]
-    .into_iter()
-    .fold(0, |all, (is, bit)| if is { all | bit } else { all })
+/// The bits that are set.
+fn bits<const N: usize>(all: [(bool, u32); N]) -> u32 {
+    let set = all.into_iter().filter(|(is_set, _)| *is_set);
+    set.fold(0, |bits, (_, bit)| bits | bit)
 }
 
 fn instance_record(instance: &TenantInstance) -> Option<uapi::InstanceCompute> {
@@ -110,14 +111,12 @@ fn instance_record(instance: &TenantInstance) -> Option<uapi::InstanceCompute> {
     record.key.gpu_minor = instance.gpu().facts().minor;
     record.id = instance.id();
     record.weight = served.terms.weight;
-    record.state = [
+    record.state = bits([
         (served.terms.high_priority, state::HIGH_PRIORITY),
         (served.terms.suspended, state::SUSPENDED),
         (served.working, state::WORKING),
         (served.running, state::RUNNING),
-    ]
-    .into_iter()
-    .fold(0, |all, (is, bit)| if is { all | bit } else { all });
+    ]);
     record.blocked_tasks = instance.gate().parked();
     record.gpu_time_ns = served.account.gpu_time;
     record.windows = served.account.windows;

@@ -64,8 +64,6 @@ pub mod index {
     pub const HEAP_SIZE: u32 = 0x09;
     /// KiB that can be allocated and mapped for the CPU.
     pub const MAPPABLE_HEAP_SIZE: u32 = 0x0a;
-    /// KiB that CUDA takes off its total.
-    pub const FB_TAX_SIZE: u32 = 0x10;
     /// KiB of the largest free piece.
     pub const LARGEST_FREE_REGION_SIZE: u32 = 0x12;
     /// KiB free.

@@ -124,11 +124,14 @@ pub fn page_size(size: u64, attr: u32, attr2: u32) -> PageSize {
 
 /// The same of the parameters of `NV01_MEMORY_LOCAL_USER`; 4 KiB where they are too short.
 pub fn page_size_of(params: &[u8]) -> PageSize {
-    let size = (SIZE.get(params), ATTR.get(params), ATTR2.get(params));
-    match size {
-        (Some(size), Some(attr), Some(attr2)) => page_size(size, attr, attr2),
-        _ => PageSize::Small,
-    }
+    let of = || {
+        Some(page_size(
+            SIZE.get(params)?,
+            ATTR.get(params)?,
+            ATTR2.get(params)?,
+        ))
+    };
+    of().unwrap_or_default()
 }
 
 /// Whether the driver makes the page tables of a range of addresses with the range

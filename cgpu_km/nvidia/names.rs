@@ -30,23 +30,13 @@ pub struct Given {
 }
 
 impl Given {
-    const fn all(ids: Items<u32>) -> Self {
-        Self { ids, count: None }
-    }
-
-    const fn counted(ids: Items<u32>, count: Field<u32>) -> Self {
-        Self {
-            ids,
-            count: Some(count),
-        }
+    const fn new(ids: Items<u32>, count: Option<Field<u32>>) -> Self {
+        Self { ids, count }
     }
 
     /// How many ids the driver reads.
     pub fn used(&self, params: &[u8]) -> usize {
-        let count = match &self.count {
-            Some(count) => count.get(params),
-            None => None,
-        };
+        let count = self.count.and_then(|count| count.get(params));
         let count = count.and_then(|count| usize::try_from(count).ok());
         count.map_or(self.ids.count(), |count| count.min(self.ids.count()))
     }
@@ -81,14 +71,13 @@ pub enum GpuNames {
 impl GpuNames {
     /// The lists of ids that the driver is given; empty when it gives them.
     pub const fn given(self) -> &'static [Given] {
-        const FIRST: Given = Given::all(Items::at(0, 1));
-        const ATTACH: Given = Given::all(attach_ids::GPU_IDS);
-        const DETACH: Given = Given::all(detach_ids::GPU_IDS);
-        const P2P: Given = Given::counted(p2p_caps::GPU_IDS, p2p_caps::GPU_COUNT);
-        const SIDE_A: Given =
-            Given::counted(p2p_caps_matrix::GPU_ID_GRP_A, p2p_caps_matrix::GRP_A_COUNT);
-        const SIDE_B: Given =
-            Given::counted(p2p_caps_matrix::GPU_ID_GRP_B, p2p_caps_matrix::GRP_B_COUNT);
+        const FIRST: Given = Given::new(Items::at(0, 1), None);
+        const ATTACH: Given = Given::new(attach_ids::GPU_IDS, None);
+        const DETACH: Given = Given::new(detach_ids::GPU_IDS, None);
+        use p2p_caps_matrix::{GPU_ID_GRP_A, GPU_ID_GRP_B, GRP_A_COUNT, GRP_B_COUNT};
+        const P2P: Given = Given::new(p2p_caps::GPU_IDS, Some(p2p_caps::GPU_COUNT));
+        const SIDE_A: Given = Given::new(GPU_ID_GRP_A, Some(GRP_A_COUNT));
+        const SIDE_B: Given = Given::new(GPU_ID_GRP_B, Some(GRP_B_COUNT));
         match self {
             Self::Single => &[FIRST],
             Self::P2p => &[P2P],

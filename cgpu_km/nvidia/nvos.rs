@@ -23,9 +23,6 @@ pub const FUNCTION_ALLOC_SIZE: u32 = 2;
 /// [`nvos32::FUNCTION`]: free.
 pub const FUNCTION_FREE: u32 = 3;
 
-/// [`nvos54::FLAGS`]: the parameters are in another encoding (FINN), in which no table helps.
-/// Programs never set it.
-pub const CONTROL_FLAG_FINN_SERIALIZED: u32 = 0x4;
 /// [`nvos64::FLAGS`]: the same for an allocation, whose [`nvos64::PARAMS_SIZE`] then counts.
 pub const ALLOC_FLAG_FINN_SERIALIZED: u32 = 0x1;
 

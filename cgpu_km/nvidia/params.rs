@@ -128,6 +128,4 @@ pub mod share_type {
     pub const SMC_PARTITION: u16 = 5;
     /// The clients of the same GPU.
     pub const GPU: u16 = 6;
-    /// The fabric manager.
-    pub const FM_CLIENT: u16 = 7;
 }

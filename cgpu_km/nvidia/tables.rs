@@ -50,10 +50,8 @@ impl Tables {
 
     /// The class; `None` for one that is refused (`NV_ERR_INVALID_CLASS`).
     pub fn class(&self, class: ClassId) -> Option<&'static ClassEntry> {
-        find(self.classes, |entry| entry.class, class).or_else(|| {
-            let base = self.base.filter(|_| !has(self.absent.classes, class))?;
-            base.class(class)
-        })
+        let own = find(self.classes, |entry| entry.class, class);
+        own.or_else(|| self.base_with(self.absent.classes, class)?.class(class))
     }
 
     /// The control; `None` for one that is refused (`NV_ERR_NOT_SUPPORTED`).
@@ -61,19 +59,20 @@ impl Tables {
     /// Controls of the firmware ([`ControlCmd::is_gss_legacy`]) have no public layout, so none is
     /// in the tables; their parameters have the size that the caller says.
     pub fn control(&self, cmd: ControlCmd) -> Option<&'static ControlEntry> {
-        find(self.controls, |entry| entry.cmd, cmd).or_else(|| {
-            let base = self.base.filter(|_| !has(self.absent.controls, cmd))?;
-            base.control(cmd)
-        })
+        let own = find(self.controls, |entry| entry.cmd, cmd);
+        own.or_else(|| self.base_with(self.absent.controls, cmd)?.control(cmd))
     }
 
     /// The command of UVM; `None` for one that is refused as UVM refuses an unknown one (`ENOSYS`,
     /// `uvm_test_ioctl()` in uvm_test.c).
     pub fn uvm(&self, cmd: u32) -> Option<&'static UvmEntry> {
-        find(self.uvm, |entry| entry.cmd, cmd).or_else(|| {
-            let base = self.base.filter(|_| !has(self.absent.uvm, cmd))?;
-            base.uvm(cmd)
-        })
+        let own = find(self.uvm, |entry| entry.cmd, cmd);
+        own.or_else(|| self.base_with(self.absent.uvm, cmd)?.uvm(cmd))
+    }
+
+    /// The base, unless this branch lacks a number that the base has.
+    fn base_with<K: Ord>(&self, absent: &[K], number: K) -> Option<&'static Self> {
+        self.base.filter(|_| absent.binary_search(&number).is_err())
     }
 }
 
@@ -95,8 +94,4 @@ fn find<T, K: Ord>(table: &'static [T], key: impl Fn(&T) -> K, wanted: K) -> Opt
         .binary_search_by(|entry| key(entry).cmp(&wanted))
         .ok()?;
     table.get(at)
-}
-
-fn has<K: Ord>(sorted: &[K], number: K) -> bool {
-    sorted.binary_search(&number).is_ok()
 }

@@ -85,11 +85,8 @@ impl UvmEntry {
     /// The same for parameters that lack `len` bytes at `at`.
     pub fn without(&self, at: usize, len: usize) -> Self {
         let moved = |field: Field<u32>| {
-            if field.offset() < at {
-                field
-            } else {
-                Field::at(field.offset().saturating_sub(len))
-            }
+            let gone = if field.offset() < at { 0 } else { len };
+            Field::at(field.offset().saturating_sub(gone))
         };
         Self {
             status: moved(self.status),

@@ -35,8 +35,11 @@ use crate::{
 /// Everything that one tenant owns on all its GPUs.
 ///
 /// No method blocks. Finding an object takes constant time, freeing one takes time in proportion to
-/// what is below it. Only the `begin_*` methods and [`Accounting::add_share`] allocate and can
-/// fail; one that fails has changed nothing.
+/// what is below it.
+///
+/// Only the `begin_*` methods and [`Accounting::add_share`] allocate. One that fails has changed
+/// nothing, and the call is not forwarded: its error is what the caller is told. The other methods
+/// fail if the tenant has no such share or object.
 #[derive(Debug)]
 pub struct Accounting {
     pub(super) accounts: Accounts,
@@ -97,20 +100,12 @@ impl Accounting {
 
     /// Changes a limit, in bytes. Below what is taken, nothing new is granted until enough is
     /// freed.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no share of that GPU.
     pub fn set_limit(&mut self, gpu: GpuId, limit: u64) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.active_mut(gpu)?.set_limit(limit);
         Ok(())
     }
 
     /// Sets the cost of contexts on a GPU. To be called before there is any.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no share of that GPU.
     pub fn set_context_cost(&mut self, gpu: GpuId, cost: ContextCost) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.active_mut(gpu)?.cost = cost;
         Ok(())
@@ -139,10 +134,6 @@ impl Accounting {
     }
 
     /// Says what the tenant's share of a GPU is for.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no share of that GPU.
     pub fn set_capabilities(
         &mut self,
         gpu: GpuId,

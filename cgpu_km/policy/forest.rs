@@ -275,10 +275,10 @@ impl Forest {
                 .filter(|_| object.kind == Kind::Device)
                 .and_then(|owner| self.clients.get_mut(owner)?.devices.get_mut(share.index()));
             if let Some(ledger) = ledger {
-                ledger.count_object();
+                ledger.objects += 1;
                 if let Some(devices) = devices {
                     if *devices == 0 {
-                        ledger.count_client();
+                        ledger.clients += 1;
                     }
                     *devices = devices.saturating_add(1);
                 }
@@ -427,12 +427,12 @@ impl Forest {
             if let Some(ledger) = ledger {
                 ledger.leave();
                 if was == ObjectLife::Here {
-                    ledger.discount_object();
+                    lower(&mut ledger.objects, 1);
                 }
                 if let Some(devices) = devices {
                     lower(devices, 1);
                     if *devices == 0 {
-                        ledger.discount_client();
+                        lower(&mut ledger.clients, 1);
                     }
                 }
             }

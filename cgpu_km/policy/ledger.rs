@@ -248,9 +248,9 @@ pub(super) struct Ledger {
     /// Objects and charges of this ledger, those in flight included.
     users: u64,
     /// Live objects at or below a device object of the GPU.
-    objects: u64,
+    pub(super) objects: u64,
     /// Clients with a device object of the GPU.
-    clients: u64,
+    pub(super) clients: u64,
     /// By how much it may be over its limit for a moment: see [`Ledger::lend_tables`].
     lent: u64,
     /// The share is over its limit.
@@ -547,22 +547,6 @@ impl Ledger {
     /// An object that entered is gone.
     pub(super) fn leave(&mut self) {
         lower(&mut self.users, 1);
-    }
-
-    pub(super) fn count_object(&mut self) {
-        self.objects += 1;
-    }
-
-    pub(super) fn discount_object(&mut self) {
-        lower(&mut self.objects, 1);
-    }
-
-    pub(super) fn count_client(&mut self) {
-        self.clients += 1;
-    }
-
-    pub(super) fn discount_client(&mut self) {
-        lower(&mut self.clients, 1);
     }
 }
 

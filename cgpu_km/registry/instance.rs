@@ -53,15 +53,15 @@ impl Unbalanced<'_> {
 
 /// A tenant's share of one GPU.
 pub struct TenantInstance {
-    id: u32,
-    gpu: Arc<HostGpu>,
-    tenant: Arc<Tenant>,
-    nodes: InstanceNodes,
+    pub(super) id: u32,
+    pub(super) gpu: Arc<HostGpu>,
+    pub(super) tenant: Arc<Tenant>,
+    pub(super) nodes: InstanceNodes,
     /// Before the registers that its programs map.
-    gate: Arc<Gate>,
+    pub(super) gate: Arc<Gate>,
 }
 
-/// Numbers of the honest nodes.
+/// Numbers of the host nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceNodes {
     /// Of the instance itself.
@@ -73,22 +73,6 @@ pub struct InstanceNodes {
 }
 
 impl TenantInstance {
-    pub(super) fn new(
-        id: u32,
-        gpu: Arc<HostGpu>,
-        tenant: Arc<Tenant>,
-        nodes: InstanceNodes,
-        gate: Arc<Gate>,
-    ) -> Self {
-        Self {
-            id,
-            gpu,
-            tenant,
-            nodes,
-            gate,
-        }
-    }
-
     /// Its number, `N` of `/dev/cgpuN`.
     pub fn id(&self) -> u32 {
         self.id

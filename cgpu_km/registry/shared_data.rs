@@ -49,28 +49,24 @@ impl Refresh for SharedData {
             .with_accounting(|accounting| accounting.fb_view(self.gpu));
         // Of an instance that was destroyed nothing is left.
         let view = view.unwrap_or(FbView { limit: 0, free: 0 });
-        refresh(self.layout, view, &Theirs(&self.page), &Ours(page));
+        refresh(self.layout, view, &*self.page, page);
     }
 }
 
-struct Theirs<'a>(&'a DriverPage);
-
-impl Words for Theirs<'_> {
+impl Words for DriverPage {
     fn get(&self, index: usize) -> u64 {
-        self.0.word(index)
+        self.word(index)
     }
 }
 
-struct Ours<'a>(&'a ShownPage);
-
-impl Words for Ours<'_> {
+impl Words for ShownPage {
     fn get(&self, index: usize) -> u64 {
-        self.0.word(index)
+        self.word(index)
     }
 }
 
-impl WordsMut for Ours<'_> {
+impl WordsMut for ShownPage {
     fn set(&self, index: usize, word: u64) {
-        self.0.set_word(index, word);
+        self.set_word(index, word);
     }
 }

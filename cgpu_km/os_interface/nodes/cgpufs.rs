@@ -9,9 +9,9 @@
 //! * There is one superblock. The host's root mounts it (`mount -t cgpufs`), user namespaces
 //!   cannot; the root folder lets only root in. A mount, also a bind mount of a single file, holds
 //!   the module.
-//! * Nothing can be made, removed, renamed or changed by a user, not even a mode: it is shared by
-//!   everybody who has it mounted. A twin's mode is 0666, as that of NVIDIA's devices: who can
-//!   reach it is decided by who has it mounted.
+//! * No user can make, remove, rename or change anything, not even a mode: all who have it mounted
+//!   share it. A proxy node's mode is 0666, as that of NVIDIA's devices. The mounts decide who can
+//!   reach it.
 //! * The files exist whether it is mounted or not. An inode holds its endpoint, not a number: a
 //!   bind mount that outlives the file opens what it always stood for, and that then says `ENODEV`.
 //!
@@ -44,18 +44,18 @@ use kernel::{
 
 /// What `statfs` calls the filesystem ("cgpu").
 const MAGIC: usize = 0x7570_6763;
-/// Mode of a twin.
+/// Mode of a proxy node.
 const PROXY_NODE_MODE: bindings::umode_t = 0o666;
 /// Mode of the root folder, which no container gets to see.
 const ROOT_MODE: bindings::umode_t = 0o700;
 /// Mode of a tenant's folder.
 const FOLDER_MODE: bindings::umode_t = 0o755;
 
-/// What a twin stands for and shows.
+/// What a proxy node stands for and shows.
 pub struct ProxyNode<E: Endpoint> {
     /// What opening it opens.
     pub endpoint: Arc<E>,
-    /// Its number for the device cgroup: that of the honest node.
+    /// Its number for the device cgroup: that of the host node.
     pub number: DeviceNumber,
     /// The number that `stat` shows.
     pub shown: DeviceNumber,
@@ -112,7 +112,7 @@ struct CgpufsFolder<E: Endpoint> {
 struct CgpufsFile<E: Endpoint> {
     id: u64,
     name: CString,
-    twin: ProxyNode<E>,
+    node: ProxyNode<E>,
     entry: *mut bindings::dentry,
 }
 
@@ -177,7 +177,7 @@ impl<E: Endpoint> Cgpufs<E> {
         self: &Arc<Self>,
         folder: &CStr,
         name: &CStr,
-        twin: ProxyNode<E>,
+        node: ProxyNode<E>,
     ) -> Result<ProxyNodeFile<E>> {
         let mut guard = self.tree.lock();
         let tree = &mut *guard;
@@ -196,7 +196,7 @@ impl<E: Endpoint> Cgpufs<E> {
         let file = CgpufsFile {
             id,
             name: name.to_cstring()?,
-            twin,
+            node,
             entry: null_mut(),
         };
         let result = if place.files.iter().any(|f| *f.name == *name) {
@@ -246,7 +246,7 @@ impl<E: Endpoint> Cgpufs<E> {
         }
         for file in &mut folder.files {
             if file.entry.is_null() {
-                let inode = self.device(mounted, &file.twin)?;
+                let inode = self.device(mounted, &file.node)?;
                 // SAFETY: The folder is one of this superblock, the inode is a new one of it.
                 file.entry = unsafe { make(folder.entry, &file.name, inode) }?;
             }
@@ -254,20 +254,20 @@ impl<E: Endpoint> Cgpufs<E> {
         Ok(())
     }
 
-    /// A new inode that stands for the twin; null where there is no memory.
+    /// A new inode that stands for the proxy node; null where there is no memory.
     fn device(
         &self,
         mounted: NonNull<bindings::super_block>,
-        twin: &ProxyNode<E>,
+        node: &ProxyNode<E>,
     ) -> Result<*mut bindings::inode> {
-        let private = KBox::new(twin.clone(), GFP_KERNEL)?.into_foreign();
+        let private = KBox::new(node.clone(), GFP_KERNEL)?.into_foreign();
         // SAFETY: The superblock is alive. The operations are static, and part of this, which goes
         // with the module; `evict_inode` takes `private` back.
         let inode = unsafe {
             extra::cgpu_shim_new_device(
                 mounted.as_ptr(),
                 PROXY_NODE_MODE,
-                encoded(twin.number),
+                encoded(node.number),
                 &Self::INODE,
                 &raw const self.operations,
                 private,
@@ -374,16 +374,16 @@ impl<E: Endpoint> Cgpufs<E> {
         // SAFETY: Nobody else uses the inode's data any more.
         let private = unsafe { core::mem::replace(&mut (*inode).i_private, null_mut()) };
         if !private.is_null() {
-            // SAFETY: Only twins have such data, and this is the only place that takes them back.
+            // SAFETY: Only proxy nodes have such data, which are taken back here alone.
             drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
         }
     }
 
-    /// `stat` of a twin: the number of NVIDIA's device.
+    /// `stat` of a proxy node: the number of NVIDIA's device.
     ///
     /// # Safety
     ///
-    /// `path` is a twin, `stat` a valid place.
+    /// `path` is a proxy node, `stat` a valid place.
     unsafe extern "C" fn getattr(
         idmap: *mut bindings::mnt_idmap,
         path: *const bindings::path,
@@ -393,22 +393,22 @@ impl<E: Endpoint> Cgpufs<E> {
     ) -> c_int {
         // SAFETY: The caller holds the path.
         let inode = unsafe { (*(*path).dentry).d_inode };
-        // SAFETY: The inode is a twin's: it has these data until it is evicted.
-        let twin = unsafe { &*(*inode).i_private.cast::<ProxyNode<E>>() };
+        // SAFETY: The inode is a proxy node's: it has these data until it is evicted.
+        let node = unsafe { &*(*inode).i_private.cast::<ProxyNode<E>>() };
         // SAFETY: The arguments are those of this operation.
         unsafe { bindings::generic_fillattr(idmap, mask, inode, stat) };
         // SAFETY: `stat` is a valid place.
-        unsafe { (*stat).rdev = encoded(twin.shown) };
+        unsafe { (*stat).rdev = encoded(node.shown) };
         0
     }
 
-    /// `open` of a twin. It leaves the file to the session, which installs its own operations.
+    /// `open` of a proxy node. It leaves the file to the session, which installs its operations.
     ///
     /// # Safety
     ///
-    /// `file` is being opened on `inode`, which is a twin's.
+    /// `file` is being opened on `inode`, which is a proxy node's.
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: A twin's inode has these data until it is evicted, and `file` holds it.
+        // SAFETY: A proxy node's inode has these data until it is evicted, and `file` holds it.
         let endpoint = unsafe {
             (*(*inode).i_private.cast::<ProxyNode<E>>())
                 .endpoint

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The honest nodes: character devices with numbers of our own in devtmpfs.
+//! The host nodes: character devices with numbers of our own in devtmpfs.
 //!
 //! One region of minors, one `cdev` and one class (`/sys/class/cgpu`) serve them all. A number
 //! stands for one endpoint and is never given to another while the module is loaded: a copy of a
 //! node that somebody made finds nothing once its endpoint is gone, never a stranger's. Numbers are
 //! the caller's to choose, below [`MINORS`].
 //!
-//! These are the numbers for a device cgroup. What a container sees is the twin in
+//! These are the numbers for a device cgroup. What a container sees is the proxy node in
 //! [`cgpufs`](super::cgpufs), which shares the number and shows another.
 
 use crate::os_interface::{

@@ -13,10 +13,6 @@ use crate::{
 impl Accounting {
     /// A call names an object of one of the tenant's clients, and wants of it what only objects of
     /// `kind` have.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told.
     pub fn require(
         &self,
         client: ClientHandle,
@@ -29,10 +25,6 @@ impl Accounting {
     /// The program sets the timeslice of a channel group, in microseconds. It is remembered and
     /// nothing else: how long a tenant's work runs is not for the tenant to say. A copy of the
     /// group has a memory of its own.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such channel group.
     pub fn set_timeslice(
         &mut self,
         client: ClientHandle,
@@ -48,10 +40,6 @@ impl Accounting {
 
     /// The timeslice that the program has set for a channel group, in microseconds, or the driver's
     /// default.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such channel group.
     pub fn timeslice(
         &self,
         client: ClientHandle,
@@ -65,10 +53,6 @@ impl Accounting {
     /// The program wants this boost of a subdevice's GPU from now on, instead of what it wanted
     /// before. It is remembered as long as there is the subdevice; [`Accounting::boost`] is what
     /// comes of all of them.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such subdevice.
     pub fn set_boost(
         &mut self,
         client: ClientHandle,
@@ -81,10 +65,7 @@ impl Accounting {
     }
 
     /// The program has asked for a doorbell through BAR1, and the driver has made it through BAR0.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such doorbell: it is freed already, say.
+    /// It may be freed already.
     pub fn set_through_bar1(
         &mut self,
         client: ClientHandle,

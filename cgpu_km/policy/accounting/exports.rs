@@ -19,10 +19,6 @@ use crate::{
 impl Accounting {
     /// Objects are about to be put into places of a control file (`OS_UNIX_EXPORT_OBJECT_TO_FD`,
     /// `OS_UNIX_EXPORT_OBJECTS_TO_FD`). Their cost stays charged until the file is closed.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_export(
         &mut self,
         export: &DescriptorPlaces<'_>,
@@ -90,10 +86,6 @@ impl Accounting {
     /// `parent` of the client. Each shares what the exported object costs. A place to which nothing
     /// was exported gives nothing. The driver must be asked for them under the handles of
     /// [`ImportTicket::handle`].
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_import(
         &mut self,
         import: &DescriptorPlaces<'_>,

@@ -25,10 +25,6 @@ impl Accounting {
     /// Changes the fate of managed memory that is mapped on a GPU from now on. A spilled piece
     /// stays so until there is room; a piece that counts goes on counting, and leaves for memory
     /// objects where the mode is [`ManagedMode::Spill`] alone.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no share of that GPU.
     pub fn set_managed_mode(&mut self, gpu: GpuId, mode: ManagedMode) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.active_mut(gpu)?.managed_mode = mode;
         Ok(())
@@ -89,10 +85,6 @@ impl Accounting {
     /// (`UVM_ALLOC_SEMAPHORE_POOL`), the page by which work starts work
     /// (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`). Its page tables are charged until the file is
     /// closed: no answer says for certain that it is gone, and programs make one of each.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_fixed(
         &mut self,
         file: FileId,

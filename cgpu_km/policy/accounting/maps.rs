@@ -27,10 +27,6 @@ impl Accounting {
     ///
     /// Of mappings that are there the new one may take parts; one that would go whole must be taken
     /// away before ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, RefusalCause> {
         let (root, client) = self
             .forest
@@ -115,10 +111,6 @@ impl Accounting {
     /// charged as if nothing else lay near, until the range is gone: too much where mappings have
     /// tables in common, are taken away again, or were refused. Range and memory keep their names
     /// until [`Accounting::end_rm_map`].
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_rm_map(
         &mut self,
         client: ClientHandle,

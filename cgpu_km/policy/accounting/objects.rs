@@ -34,10 +34,6 @@ pub(super) struct Likeness {
 impl Accounting {
     /// An object is about to be asked for. Reserves its memory and every record that it needs. The
     /// driver must be asked for it under [`Ticket::handle`].
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_alloc(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         match alloc.kind {
             Kind::Root => self.begin_client(alloc),
@@ -59,10 +55,6 @@ impl Accounting {
     /// the caller leaves the choice to the driver) below its `parent`, over what `source_object` of
     /// `source_client` stands for. The new object shares what the old one costs. The driver must be
     /// asked for it under [`Ticket::handle`].
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_dup(
         &mut self,
         client: ClientHandle,
@@ -100,10 +92,6 @@ impl Accounting {
     /// (`memoryfabricConstruct_IMPL()`, mem_fabric.c), so the object shares what that costs, and it
     /// takes as many addresses of the GPU's range in the fabric, which all tenants use. So a piece
     /// of memory has one place there at a time: no tenant has more addresses than memory.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_fabric(
         &mut self,
         alloc: &Alloc,
@@ -181,10 +169,6 @@ impl Accounting {
     /// An object, or with the client's own handle a client, is about to be freed. An object that
     /// the accounting does not know is nothing to stop a call for: the driver answers it with
     /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`).
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such client.
     pub fn begin_free(
         &mut self,
         client: ClientHandle,

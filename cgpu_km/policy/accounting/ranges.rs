@@ -10,10 +10,6 @@ use crate::policy::{
 
 impl Accounting {
     /// A range is about to be made.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_range(
         &mut self,
         file: FileId,
@@ -31,10 +27,6 @@ impl Accounting {
 
     /// A range is about to be freed: the one that begins there, and has that length, where one is
     /// given.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_range_free(
         &mut self,
         file: FileId,
