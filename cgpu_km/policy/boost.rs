@@ -156,10 +156,6 @@ impl Boosts {
     }
 
     /// A new instance, which wants nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// No memory.
     pub fn add(&mut self, instance: InstanceId) -> Result<(), Exhausted> {
         self.wishes.push((instance, Boost::OFF))
     }

@@ -370,11 +370,8 @@ impl Structs {
     }
 
     /// As [`Structs::send`], for a new client, whose handle is found out by the kernel and put
-    /// where the driver's answer has it.
-    ///
-    /// # Errors
-    ///
-    /// The caller was killed while it waited for others who make clients.
+    /// where the driver's answer has it. It fails if the caller is killed while it waits for others
+    /// who make clients.
     fn send_for_client(
         &mut self,
         call: &mut impl Call,

@@ -116,10 +116,7 @@ pub trait Host {
 
     /// Issues `request` on a file that the tenant has open, as [`Call::forward`] with
     /// [`Route::Caller`] does.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Call::forward`], and `EBADF` when the file is closed.
+    /// It fails as that does, and with `EBADF` when the file is closed.
     fn forward_on(
         &mut self,
         file: FileId,
@@ -152,10 +149,6 @@ pub trait Call: Host {
     /// As [`Call::forward`] with [`Route::Caller`], while the task has a descriptor table that the
     /// program cannot change, in which the driver finds `file` alone. The file's number there
     /// replaces the program's own during the call.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Call::forward`].
     fn forward_holding(
         &mut self,
         request: u32,
@@ -170,30 +163,20 @@ pub trait Call: Host {
     /// for no file, or for one that is not this tenant's.
     fn hold(&mut self, descriptor: i32) -> Option<Self::Held>;
 
-    /// Lets [`Host::end_mappings`] find a file, until that is closed.
-    ///
-    /// # Errors
-    ///
-    /// There is no memory for it.
+    /// Lets [`Host::end_mappings`] find a file, until that is closed. It fails if there is no
+    /// memory for it.
     fn keep_in_reach(&mut self, file: &Self::Held) -> Result<(), Errno>;
 
-    /// Works while nobody else makes a client of the driver's through the proxy. The default is for
-    /// a system on which one program at a time makes clients.
-    ///
-    /// # Errors
-    ///
-    /// The caller was killed while it waited.
+    /// Works while nobody else makes a client of the driver's through the proxy. It fails if the
+    /// caller is killed while it waits. The default is for a system on which one program at a time
+    /// makes clients.
     fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
         Ok(work(self))
     }
 
     /// Makes and frees a client of the kernel's, and returns the handle that the driver gave it. No
     /// program can write to that handle. `None` in a harness that has no such client: what the
-    /// driver tells the program is believed.
-    ///
-    /// # Errors
-    ///
-    /// The driver made no client.
+    /// driver tells the program is believed. It fails if the driver makes no client.
     fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {
         Ok(None)
     }

@@ -61,19 +61,11 @@ pub struct OwnTurn<'a>(&'a TaskTurn);
 
 impl TaskTurn {
     /// Nobody's turn.
-    ///
-    /// # Errors
-    ///
-    /// No memory.
     pub fn new() -> Result<Arc<Self>> {
         Arc::pin_init(pin_init!(Self { inner <- Semaphore::new(1) }), GFP_KERNEL)
     }
 
-    /// Waits for its turn.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR`: the calling task was killed while it waited.
+    /// Waits for its turn; `EINTR` if the calling task is killed while it waits.
     pub fn take(&self) -> Result<OwnTurn<'_>> {
         self.inner.take()?;
         Ok(OwnTurn(self))

@@ -32,10 +32,7 @@ impl Accounting {
 
     /// The driver has mapped managed memory. Tells whether some of it does not fit: then
     /// [`Accounting::tell`] says what the driver is to be told, before the program runs on.
-    ///
-    /// # Errors
-    ///
-    /// The mapping is to be taken away again.
+    /// If this fails, the mapping is to be taken away again.
     pub fn map_managed(
         &mut self,
         file: FileId,
@@ -158,10 +155,6 @@ impl Accounting {
 
     /// A program's call about managed memory, for [`Accounting::end_touch`]; `None`: not all of it
     /// is managed.
-    ///
-    /// # Errors
-    ///
-    /// No memory.
     pub fn begin_touch(
         &mut self,
         file: FileId,
