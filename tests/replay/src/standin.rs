@@ -10,6 +10,8 @@ use std::{
 
 /// Its folder.
 pub const DEBUGFS: &str = "/sys/kernel/debug/fake_nvidia";
+/// The folder of its parameters.
+const PARAMETERS: &str = "/sys/module/fake_nvidia/parameters";
 
 /// A file of `key: value` lines.
 pub fn read(file: &str) -> Result<BTreeMap<String, String>, String> {
@@ -36,8 +38,12 @@ pub fn number(values: &BTreeMap<String, String>, key: &str) -> u64 {
     }
 }
 
-/// Writes a line to a file, which resets what the file counts.
+/// Writes a line to a file, which resets what the file counts. With another driver there is nothing
+/// to reset.
 pub fn reset(file: &str) -> Result<(), String> {
+    if !is_in_reach() {
+        return Ok(());
+    }
     let path = format!("{DEBUGFS}/{file}");
     fs::write(&path, "0\n").map_err(|e| format!("{path}: {e}"))
 }
@@ -118,6 +124,18 @@ pub fn is_in_reach() -> bool {
     std::path::Path::new(DEBUGFS).exists()
 }
 
+/// With another driver: the file of the stand-in's that a test failed for, as its error names it.
+pub fn missing(error: &str) -> Option<&str> {
+    if is_in_reach() {
+        return None;
+    }
+    let file = |folder: &str| {
+        let (_, rest) = error.split_once(folder)?;
+        rest.trim_start_matches('/').split([':', ' ']).next()
+    };
+    file(DEBUGFS).or_else(|| file(PARAMETERS))
+}
+
 /// Does to managed memory what accesses of this process's GPU work would do.
 pub fn touch(minor: u32, base: u64, length: u64) -> Result<(), String> {
     let path = format!("{DEBUGFS}/gpu_touch");
@@ -126,7 +144,7 @@ pub fn touch(minor: u32, base: u64, length: u64) -> Result<(), String> {
 
 /// Sets one of its parameters.
 pub fn parameter(name: &str, value: u32) -> Result<(), String> {
-    let path = format!("/sys/module/fake_nvidia/parameters/{name}");
+    let path = format!("{PARAMETERS}/{name}");
     fs::write(&path, format!("{value}\n")).map_err(|e| format!("{path}: {e}"))
 }
 

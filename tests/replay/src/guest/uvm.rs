@@ -3,8 +3,9 @@
 
 use crate::{
     bytes::{put_u32, put_u64, u32_at},
+    control::Control,
     guest::rm::Failure,
-    layout, standin, sys,
+    layout, sys,
 };
 
 /// Class FERMI_VASPACE_A: a GPU's address space.
@@ -24,10 +25,14 @@ const CREATE_EXTERNAL_RANGE: u32 = 73;
 
 /// A GPU as UVM names it, by its minor.
 pub fn uuid(minor: u32) -> Result<[u8; 16], String> {
-    let values = standin::read("gpus")?;
-    let text = values.get(&format!("gpu{minor}_uuid")).ok_or("no UUID")?;
-    let text = text.trim_start_matches("GPU-").replace('-', "");
-    let number = u128::from_str_radix(&text, 16).map_err(|e| format!("{text}: {e}"))?;
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let gpus = control.gpus();
+    let gpus = gpus.map_err(|e| format!("list of GPUs: errno {e}"))?;
+    let gpu = gpus.iter().find(|gpu| gpu.minor == minor);
+    let gpu = gpu.ok_or_else(|| format!("no GPU with minor {minor}"))?;
+    let text = cgpu_uapi::text(&gpu.uuid);
+    let digits = text.trim_start_matches("GPU-").replace('-', "");
+    let number = u128::from_str_radix(&digits, 16).map_err(|e| format!("{text}: {e}"))?;
     Ok(number.to_be_bytes())
 }
 
