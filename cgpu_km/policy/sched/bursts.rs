@@ -186,7 +186,13 @@ impl Scheduler {
         let share = self.lag_share(now, instance);
         let drain = WHOLE.saturating_sub(share).max(WHOLE / 100);
         let length = portion(instance.lag.owed(), WHOLE, drain);
-        length.min(self.rules.turn())
+        let longest = if self.rules.overlaps() {
+            // Others wait for no longer than in turns.
+            portion(self.turn_length(), share, WHOLE)
+        } else {
+            self.rules.turn()
+        };
+        length.min(longest)
     }
 
     /// The window of an instance is over, which was so long: its lag is used up, or not.
