@@ -10,7 +10,7 @@ use crate::{
     },
     policy::{
         channel_limit::default_limit,
-        sched::{InstanceId, Policy, Rules, Terms},
+        sched::{InstanceId, Rules, Terms},
         GpuId,
     },
     sched::Conductor,
@@ -88,14 +88,9 @@ impl HostGpu {
         self.thread.task()
     }
 
-    /// Instances among which the fair policy divides it.
-    pub fn max_instances(&self) -> u32 {
-        self.conductor().rules().max_instances
-    }
-
-    /// The compute policy.
-    pub fn policy(&self) -> Policy {
-        self.conductor().rules().policy
+    /// How its compute time is shared.
+    pub fn rules(&self) -> Rules {
+        self.conductor().rules()
     }
 
     /// Changes how its compute time is shared; refused where a number is none that there is, or the
@@ -151,7 +146,7 @@ impl HostGpu {
             return Err(Cause::TooMany.into());
         }
         self.check_limit(division.allotted(), 0, limit, overcommit)?;
-        let channels = default_limit(self.max_instances());
+        let channels = default_limit(self.rules().max_instances);
         let allotment = Allotment {
             instance,
             limit,

@@ -81,7 +81,7 @@ impl OpenFile {
         let held = {
             let file = self.0.file.lock();
             file.as_ref().and_then(|file| {
-                // SAFETY: The file is not freed before `close` has taken the lock that is held here.
+                // SAFETY: It is not freed before `close` has taken the lock that is held here.
                 unsafe { FileRef::get_active(file.0) }
             })
         };

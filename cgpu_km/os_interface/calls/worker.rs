@@ -30,7 +30,7 @@ use crate::os_interface::{
     driver::backing_file::BackingFile,
     scratch::lease::Lease,
 };
-use core::{cmp::Ordering, fmt, ptr::NonNull};
+use core::{cmp::Ordering, ptr::NonNull};
 use kernel::{
     bindings, impl_list_arc_safe, impl_list_item,
     list::{List, ListArc, ListLinks},
@@ -65,16 +65,6 @@ pub enum CallRoute<'a> {
     Worker(&'a Worker),
     /// The calling task, for a call in which a descriptor is to stand for a file that is held.
     Holding(Descriptor<'a>),
-}
-
-impl fmt::Debug for CallRoute<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Caller => "caller",
-            Self::Worker(_) => "worker",
-            Self::Holding(_) => "caller with one descriptor",
-        })
-    }
 }
 
 /// A call that is to be made.

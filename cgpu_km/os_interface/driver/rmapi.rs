@@ -195,12 +195,24 @@ impl KernelClient {
             doorbell: None,
             _driver: gpu,
         };
-        this.client = this.alloc(0, 0, NV01_ROOT, None)?;
+        this.client = this.alloc(0, 0, 0, NV01_ROOT, None)?;
         let mut params = Aligned([0; CLASS_PARAMS]);
         nv0080::DEVICE_ID.set(&mut params.0, device_instance);
-        this.alloc(this.client, DEVICE, NV01_DEVICE_0, Some(&mut params))?;
+        this.alloc(
+            this.client,
+            this.client,
+            DEVICE,
+            NV01_DEVICE_0,
+            Some(&mut params),
+        )?;
         let mut params = Aligned([0; CLASS_PARAMS]);
-        this.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, Some(&mut params))?;
+        this.alloc(
+            this.client,
+            DEVICE,
+            SUBDEVICE,
+            NV20_SUBDEVICE_0,
+            Some(&mut params),
+        )?;
         let found = this.find_doorbell();
         this.doorbell = found.filter(|doorbell| doorbell.lies_in(is_register, is_window));
         Ok(this)
@@ -222,7 +234,13 @@ impl KernelClient {
         let made = |object, bar1| {
             let mut params = Aligned([0; CLASS_PARAMS]);
             usermode::B_BAR1_MAPPING.set(&mut params.0, bar1);
-            self.alloc(SUBDEVICE, object, HOPPER_USERMODE_A, Some(&mut params))
+            self.alloc(
+                self.client,
+                SUBDEVICE,
+                object,
+                HOPPER_USERMODE_A,
+                Some(&mut params),
+            )
         };
         made(REGISTERS, 0).ok()?;
         made(WINDOW, 1).ok()?;
@@ -424,14 +442,15 @@ impl KernelClient {
 
     /// Makes a client, frees it again, and tells what handle it had: what no program can write.
     pub fn passing_client(&self) -> core::result::Result<ClientHandle, Missing> {
-        let handle = self.alloc(0, 0, NV01_ROOT, None)?;
+        let handle = self.alloc(0, 0, 0, NV01_ROOT, None)?;
         self.free(handle);
         Ok(ClientHandle(handle))
     }
 
-    /// Makes an object of our client, or another client.
+    /// Makes an object of a client, or with the class of clients another one.
     fn alloc(
         &self,
+        client: u32,
         parent: u32,
         object: u32,
         class: u32,
@@ -439,7 +458,6 @@ impl KernelClient {
     ) -> core::result::Result<u32, Missing> {
         let address = params.map_or(null_mut(), |params| params.0.as_mut_ptr());
         let mut argument = Aligned([0; nvos64::SIZE]);
-        let client = if class == NV01_ROOT { 0 } else { self.client };
         // Both forms begin alike; they differ in where the status stands.
         nvos64::H_ROOT.set(&mut argument.0, client);
         nvos64::H_OBJECT_PARENT.set(&mut argument.0, parent);

@@ -135,9 +135,10 @@ const CHANNEL: u64 = 64 << 10;
 /// The runlist of an engine, and whether a group for it is a context. The second GPU has one for
 /// all, and does compute with all.
 fn engine(gpu: GpuId, engine: u32) -> (u32, bool) {
-    match gpu == GPUS[1] || engine == COMPUTE {
-        true => (0, true),
-        false => (engine, false),
+    if gpu == GPUS[1] || engine == COMPUTE {
+        (0, true)
+    } else {
+        (engine, false)
     }
 }
 
