@@ -98,7 +98,7 @@ fn unknown() -> Verdict {
     let c = control()?;
     let wishes: [fn(&mut GpuSetCompute); 5] = [
         |w| (w.set, w.policy) = (set::POLICY, 6),
-        |w| (w.set, w.period) = (set::PERIOD, 2),
+        |w| (w.set, w.period) = (set::PERIOD, 3),
         |w| w.set = set::MAX_INSTANCES,
         |w| (w.set, w.max_instances) = (set::MAX_INSTANCES, 65),
         |w| (w.set, w.priority_percent) = (set::PRIORITY_PERCENT, 100),
