@@ -22,7 +22,7 @@ use super::{
 use crate::{
     nvidia::{
         handle::{ClientHandle, ObjectHandle},
-        uvm::{self, register_channel, unregister_channel},
+        uvm::{self, register_channel},
     },
     policy::Registered,
 };
@@ -103,6 +103,9 @@ fn names(request: &UvmCall<'_>) -> Result<(ClientHandle, ObjectHandle), Stop> {
     ))
 }
 
+/// Bytes of the largest `UVM_UNREGISTER_CHANNEL_PARAMS` of a branch.
+const LARGEST_UNREGISTER: usize = 28;
+
 /// Has UVM let go of just this channel, and tells whether the driver got to it. (Whether there was
 /// anything does not matter.)
 fn is_unregistered(
@@ -111,17 +114,22 @@ fn is_unregistered(
     client: ClientHandle,
     channel: ObjectHandle,
 ) -> bool {
-    let mut bytes = [0; unregister_channel::SIZE];
-    let filled = unregister_channel::H_CLIENT
-        .set(&mut bytes, client.0)
-        .is_some()
-        && unregister_channel::H_CHANNEL
-            .set(&mut bytes, channel.0)
-            .is_some();
-    let Some(place) = bytes.get_mut(unregister_channel::UUID) else {
+    // It differs among branches: the older ones name the GPU as well, first of all.
+    let Some(entry) = call.tables().uvm(uvm::UNREGISTER_CHANNEL) else {
         return false;
     };
-    place.copy_from_slice(uuid);
-    let mut parts = [Part::argument(&mut bytes)];
+    let mut bytes = [0; LARGEST_UNREGISTER];
+    let size = usize::try_from(entry.size).unwrap_or(usize::MAX);
+    let (Some(bytes), Some(at), Some(named)) = (bytes.get_mut(..size), entry.client, entry.object)
+    else {
+        return false;
+    };
+    if at.offset() >= uuid.len() {
+        if let Some(place) = bytes.first_chunk_mut() {
+            *place = *uuid;
+        }
+    }
+    let filled = at.set(bytes, client.0).is_some() && named.set(bytes, channel.0).is_some();
+    let mut parts = [Part::argument(bytes)];
     filled && call.forward(uvm::UNREGISTER_CHANNEL, &mut parts, Route::Caller) == Ok(0)
 }

@@ -100,24 +100,23 @@ class Tables:
             size = re.search(r"pub const SIZE: usize = (\d+);", body)
             sizes[name] = {"SIZE": int(size[1])} if size else {}
         text = read("escape.rs")
-        numbers = {
-            name: int(number, 0)
-            for name, number in re.findall(r'^    (\w+) = (\w+) "NV_ESC_\w+";', text, flags=re.M)
-        }
         found = {}
-        for name, listed, devices, _, only in re.findall(
-            r"entry\(\s*(\w+),\s*&\[([^\]]*)\],\s*(\w+),\s*(\w+),?\s*\)"
-            r"(?:\s*\.only\(([\w.()]+)\))?,",
+        row = r'^    (\w+) = (\w+) "NV_ESC_\w+"\s+'
+        for name, number, listed, devices, only in re.findall(
+            row + r"entry\(\s*&\[([^\]]*)\],\s*(\w+),\s*\w+,?\s*\)(?:\s*\.only\(([\w.()]+)\))?;",
             text,
+            flags=re.M,
         ):
             of = [sizes[a][b] for a, b in re.findall(r"(\w+)::(\w+)", listed)]
             of += [int(n) for n in re.findall(r"\b\d+\b", listed)]
             caps = capabilities(only or "BASE")
-            found[numbers[name]] = (name, lambda size, of=of: size in of, devices, caps)
-        for name, a, b in re.findall(r"records\((\w+), (\w+)::(\w+)\),", text):
+            found[int(number, 0)] = (name, lambda size, of=of: size in of, devices, caps)
+        for name, number, a, b in re.findall(
+            row + r"records\((\w+)::(\w+)\);", text, flags=re.M
+        ):
             record = sizes[a][b]
             takes = lambda size, record=record: size > 0 and size % record == 0
-            found[numbers[name]] = (name, takes, "Control", SETS)
+            found[int(number, 0)] = (name, takes, "Control", SETS)
         return found
 
 

@@ -76,22 +76,6 @@ pub mod register_channel {
     pub const RM_STATUS: Field<u32> = Field::at(48);
 }
 
-/// `UVM_UNREGISTER_CHANNEL`.
-pub mod unregister_channel {
-    use crate::nvidia::wire::Field;
-    use core::ops::Range;
-    /// Size of `UVM_UNREGISTER_CHANNEL_PARAMS` in bytes.
-    pub const SIZE: usize = 28;
-    /// The GPU.
-    pub const UUID: Range<usize> = 0..16;
-    /// The client.
-    pub const H_CLIENT: Field<u32> = Field::at(16);
-    /// Its channel.
-    pub const H_CHANNEL: Field<u32> = Field::at(20);
-    /// Result.
-    pub const RM_STATUS: Field<u32> = Field::at(24);
-}
-
 /// `UVM_CREATE_EXTERNAL_RANGE`.
 pub mod external_range {
     use crate::nvidia::wire::Field;
