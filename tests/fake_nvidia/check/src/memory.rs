@@ -67,8 +67,13 @@ fn contexts() {
         );
         before - p.free_bytes()
     };
-    assert_eq!(group(8), 9024 << 10);
-    assert_eq!(group(9), (9024 + 5696) << 10);
+    // docs/measurements/2026-11-23-channels.md: the first group for compute, each further one, and
+    // each channel.
+    const FIRST: u64 = 7744;
+    const MORE: u64 = 4416;
+    const CHANNEL: u64 = 64;
+    assert_eq!(group(8), FIRST << 10);
+    assert_eq!(group(9), (FIRST + MORE) << 10);
     // A channel outside of a group makes a context, one in a group none.
     let channel = |parent, handle| {
         let mut c = words(368, &[(128, 1)]);
@@ -76,9 +81,9 @@ fn contexts() {
         assert_eq!(made.0, status::OK);
         before - p.free_bytes()
     };
-    assert_eq!(channel(8, 10), (9024 + 5696) << 10);
-    assert_eq!(channel(DEVICE, 11), (9024 + 2 * 5696) << 10);
-    for (handle, left) in [(8, 9024 + 5696), (9, 9024), (11, 0)] {
+    assert_eq!(channel(8, 10), (FIRST + MORE + CHANNEL) << 10);
+    assert_eq!(channel(DEVICE, 11), (FIRST + 2 * (MORE + CHANNEL)) << 10);
+    for (handle, left) in [(8, FIRST + MORE + CHANNEL), (9, FIRST + CHANNEL), (11, 0)] {
         assert_eq!(free(&p.ctl, p.client, handle), status::OK);
         assert_eq!(before - p.free_bytes(), left << 10);
     }
