@@ -279,6 +279,7 @@ pub fn kernel_client(
 }
 
 /// Asks for the driver's version, and finds the tables for it.
+#[inline(never)] // Its text would stand in the frame of the whole probe.
 fn find_driver(control: &BackingFile, assumed_branch: u32) -> Result<Driver, Failure> {
     let mut query = [0; version::SIZE];
     version::CMD.set(&mut query, VERSION_QUERY);
@@ -314,6 +315,7 @@ fn find_driver(control: &BackingFile, assumed_branch: u32) -> Result<Driver, Fai
 
 impl Rm<'_> {
     /// Asks a GPU for what we want to know of it.
+    #[inline(never)] // As `find_driver`.
     fn examine(&self, card: &Card) -> Result<GpuFacts, Failure> {
         let missing = Cause::DriverMissing;
         let minor = card_info::MINOR_NUMBER.get(card).ok_or(missing)?;
@@ -355,6 +357,7 @@ impl Rm<'_> {
     }
 
     /// What the GPU of which there is a device object tells through a subdevice.
+    #[inline(never)] // As `find_driver`.
     fn examine_device(&self) -> Result<Told, Failure> {
         let missing = Cause::DriverMissing;
         let mut subdevice = [0; nv2080::SIZE];

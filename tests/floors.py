@@ -60,6 +60,7 @@ COUNTED = ["--count-instructions", "--limit", "1800"]
 LINT = (
     ("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
     ("lint", ["tests/lint/lint.py"]),
+    ("large frames are found", ["tests/lint/frames.py", "--self-test"]),
     ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
     ("format", ["cargo", "fmt", "--all", "--check"]),
     ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),

@@ -12,6 +12,7 @@ use super::share_view::FbView;
 use crate::nvidia::rusd::{
     Content, Layout, Section, Stamp, PAIR_BEGIN, PAIR_END, PAIR_WRAP, SEQ_START, WRITE_IN_PROGRESS,
 };
+use crate::store::{Exhausted, List};
 
 /// How often a section is read that the driver writes meanwhile; as often as NVIDIA's own readers
 /// do (`RUSD_READ_DATA`, cl00de.h).
@@ -33,8 +34,18 @@ pub trait WordsMut: Words {
 
 /// Brings the tenant's page up to date. A section that the driver is writing all the time stays as
 /// it is. There is one at a time who does that.
-pub fn refresh(layout: Layout, view: FbView, theirs: &impl Words, ours: &impl WordsMut) {
-    let mut words = [0; MOST_WORDS];
+///
+/// # Errors
+///
+/// No memory to read a section into; nothing was written.
+pub fn refresh(
+    layout: Layout,
+    view: FbView,
+    theirs: &impl Words,
+    ours: &impl WordsMut,
+) -> Result<(), Exhausted> {
+    // Half of a page: too much for the stack.
+    let mut words = List::filled(MOST_WORDS, 0)?;
     for section in layout {
         if section.content == Content::Activity {
             continue;
@@ -47,6 +58,7 @@ pub fn refresh(layout: Layout, view: FbView, theirs: &impl Words, ours: &impl Wo
             publish(section, ours, words);
         }
     }
+    Ok(())
 }
 
 /// Reads a section whole; false if it has no data, or does not stand still.
@@ -235,7 +247,7 @@ mod tests {
     fn memory_is_that_of_the_share() {
         for branch in BRANCHES {
             let (theirs, ours) = (driver(branch, 1), Page::new());
-            refresh(layout(branch), VIEW, &theirs, &ours);
+            refresh(layout(branch), VIEW, &theirs, &ours).unwrap();
             let words = match branch {
                 Branch::R535 => {
                     let words = seen(&layout(branch)[0], &ours).unwrap();
@@ -255,7 +267,7 @@ mod tests {
         let (theirs, ours) = (driver(Branch::R580, 1), Page::new());
         theirs.set(4, 1 << 20);
         theirs.set(1, 5 | 4 << 32);
-        refresh(layout(Branch::R580), VIEW, &theirs, &ours);
+        refresh(layout(Branch::R580), VIEW, &theirs, &ours).unwrap();
         assert_eq!([ours.get(3), ours.get(4)], [VIEW.limit, 1 << 20]);
         assert_eq!(ours.get(1), 5 | 4 << 32);
     }
@@ -264,7 +276,7 @@ mod tests {
     fn the_hardware_is_copied_and_the_activity_is_not() {
         for branch in BRANCHES {
             let (theirs, ours) = (driver(branch, 1), Page::new());
-            refresh(layout(branch), VIEW, &theirs, &ours);
+            refresh(layout(branch), VIEW, &theirs, &ours).unwrap();
             for section in layout(branch) {
                 match section.content {
                     Content::Hardware => {
@@ -289,7 +301,7 @@ mod tests {
     #[test]
     fn what_has_no_data_or_is_being_written_stays_as_it_was() {
         let (theirs, ours) = (driver(Branch::R580, 1), Page::new());
-        refresh(layout(Branch::R580), VIEW, &theirs, &ours);
+        refresh(layout(Branch::R580), VIEW, &theirs, &ours).unwrap();
         let before = ours.get(10);
         theirs.set(9, WRITE_IN_PROGRESS);
         theirs.set(10, 77);
@@ -298,12 +310,12 @@ mod tests {
             limit: 1 << 30,
             free: 0,
         };
-        refresh(layout(Branch::R580), changed, &theirs, &ours);
+        refresh(layout(Branch::R580), changed, &theirs, &ours).unwrap();
         assert_eq!(ours.get(10), before);
         assert_eq!(ours.get(3), VIEW.limit);
         // Never written: no data in ours either.
         let (theirs, ours) = (Page::new(), Page::new());
-        refresh(layout(Branch::R580), VIEW, &theirs, &ours);
+        refresh(layout(Branch::R580), VIEW, &theirs, &ours).unwrap();
         assert!((0..PAGE / 8).all(|i| ours.get(i) == 0));
     }
 
@@ -353,7 +365,7 @@ mod tests {
                     limit: VIEW.limit,
                     free: VIEW.free - round,
                 };
-                refresh(layout(branch), view, &driver(branch, round), &ours);
+                refresh(layout(branch), view, &driver(branch, round), &ours).unwrap();
                 note(&mut whole, &ours.page);
             }
             assert!(!looks.borrow().is_empty());
@@ -374,11 +386,11 @@ mod tests {
                     limit: (1 + round % 2) << 20,
                     free: 1 << 20,
                 };
-                refresh(layout(branch), view, &driver(branch, 1), &ours);
+                refresh(layout(branch), view, &driver(branch, 1), &ours).unwrap();
                 assert!(first.stamp.is_valid(ours.get(0)));
                 stamps.push(ours.get(0));
                 // And none where nothing changed.
-                refresh(layout(branch), view, &driver(branch, 1), &ours);
+                refresh(layout(branch), view, &driver(branch, 1), &ours).unwrap();
                 assert_eq!(stamps.last(), Some(&ours.get(0)));
             }
             let count = stamps.len();
@@ -392,11 +404,11 @@ mod tests {
     fn counts_that_are_used_up_begin_anew() {
         let ours = Page::new();
         ours.set(0, u64::MAX - 1);
-        refresh(layout(Branch::R580), VIEW, &driver(Branch::R580, 1), &ours);
+        refresh(layout(Branch::R580), VIEW, &driver(Branch::R580, 1), &ours).unwrap();
         assert_eq!(ours.get(0), SEQ_START + 2);
         let ours = Page::new();
         ours.set(0, (PAIR_WRAP - 1) * (PAIR_BEGIN + PAIR_END));
-        refresh(layout(Branch::R550), VIEW, &driver(Branch::R550, 1), &ours);
+        refresh(layout(Branch::R550), VIEW, &driver(Branch::R550, 1), &ours).unwrap();
         assert_eq!(ours.get(0), 0);
         assert!(Stamp::Pair.is_valid(0));
     }

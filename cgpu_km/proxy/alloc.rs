@@ -42,6 +42,7 @@ const RIGHTS_AT: PointerAt = PointerAt {
 };
 
 /// Runs `NV_ESC_RM_ALLOC` on its outer struct.
+#[inline(never)] // As `run_other` in frontend.rs.
 pub(super) fn alloc(
     call: &mut impl Call,
     asked: &mut Asked<'_>,
@@ -372,6 +373,7 @@ impl Structs {
     /// As [`Structs::send`], for a new client, whose handle is found out by the kernel and put
     /// where the driver's answer has it. It fails if the caller is killed while it waits for others
     /// who make clients.
+    #[inline(never)] // Its structs would stand in the frame of every allocation.
     fn send_for_client(
         &mut self,
         call: &mut impl Call,

@@ -104,6 +104,7 @@ fn admit(
 }
 
 /// Runs an escape on its argument.
+#[inline(never)] // As `run_other`.
 fn run(
     call: &mut impl Call,
     asked: &mut Asked<'_>,
@@ -112,8 +113,21 @@ fn run(
 ) -> Result<i32, Stop> {
     match escape {
         Escape::RmAlloc => alloc(call, asked, bytes),
-        Escape::RmFree => objects::free(call, asked, bytes),
         Escape::RmControl => control(call, asked, bytes),
+        _ => run_other(call, asked, escape, bytes),
+    }
+}
+
+/// As [`run`], for escapes that are not called as often.
+#[inline(never)] // Their structs would stand in the frame of every escape.
+fn run_other(
+    call: &mut impl Call,
+    asked: &mut Asked<'_>,
+    escape: Escape,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
+    match escape {
+        Escape::RmFree => objects::free(call, asked, bytes),
         Escape::RmDupObject => objects::dup(call, asked, bytes),
         Escape::RmVidHeapControl => heap::vid_heap_control(call, asked, bytes),
         Escape::RmAllocMemory => heap::alloc_memory(call, asked, bytes),

@@ -43,13 +43,14 @@ impl SharedData {
 }
 
 impl Refresh for SharedData {
-    fn refresh(&self, page: &ShownPage) {
+    fn refresh(&self, page: &ShownPage) -> Result {
         let view = self
             .tenant
             .with_accounting(|accounting| accounting.fb_view(self.gpu));
         // Of an instance that was destroyed nothing is left.
         let view = view.unwrap_or(FbView { limit: 0, free: 0 });
-        refresh(self.layout, view, &*self.page, page);
+        let made = refresh(self.layout, view, &*self.page, page);
+        made.map_err(|_| ENOMEM)
     }
 }
 

@@ -92,6 +92,13 @@ fi
 step "modules for $release"
 build_module "" cgpu_km
 build_module /tests/fake_nvidia fake_nvidia
+# With the debug kernel's checks in it, the same code takes more.
+if [ "$kernel" = stock ]; then
+	in_root "$root" "$out/modules" /build ro -- \
+		objdump --disassemble --demangle --no-show-raw-insn /build/cgpu_km.ko |
+		"$CGPU_TREE/tests/lint/frames.py" cgpu_km.ko >&2 ||
+		die "a function of cgpu_km.ko takes too much of the stack"
+fi
 
 if [ -n "$programs" ]; then
 	step "programs"

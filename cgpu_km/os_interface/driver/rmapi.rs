@@ -146,7 +146,7 @@ pub struct KernelClient {
     sample_layout: SampleLayout,
     client: u32,
     /// Of the GPU, if there is one through BAR1. What it says is so as long as there is the client.
-    doorbell: Option<Doorbell>,
+    doorbell: Option<KBox<Doorbell>>,
     _driver: Arc<BackingFile>,
 }
 
@@ -213,15 +213,29 @@ impl KernelClient {
             NV20_SUBDEVICE_0,
             Some(&mut params),
         )?;
-        let found = this.find_doorbell();
-        this.doorbell = found.filter(|doorbell| doorbell.lies_in(is_register, is_window));
+        this.doorbell = this.find_doorbell(is_register, is_window)?;
         Ok(this)
     }
 
     /// A doorbell of ours, to be shown in the place of programs'. `None`: the GPU has none through
     /// BAR1, as those before Hopper, or the driver does not map it there.
     pub fn doorbell(&self) -> Option<&Doorbell> {
-        self.doorbell.as_ref()
+        self.doorbell.as_deref()
+    }
+
+    /// A doorbell of ours, if there is one and it lies where it must.
+    #[inline(never)] // Its parameters would stand in the frame of `new`.
+    fn find_doorbell(
+        &self,
+        is_register: impl Fn(Frame) -> bool,
+        is_window: impl Fn(Frame) -> bool,
+    ) -> core::result::Result<Option<KBox<Doorbell>>, Missing> {
+        let found = self.map_doorbell();
+        let Some(doorbell) = found.filter(|found| found.lies_in(is_register, is_window)) else {
+            return Ok(None);
+        };
+        let doorbell = KBox::new(doorbell, GFP_KERNEL).map_err(|_| Missing::Memory)?;
+        Ok(Some(doorbell))
     }
 
     /// Makes the doorbell through BAR0 and through BAR1, and asks where they are.
@@ -230,7 +244,7 @@ impl KernelClient {
     /// So each page is mapped for itself; the whole before that, since where all is in one place
     /// already a page is found there (`kbusMapFbAperture_GM107()` in kern_bus_gm107.c), and
     /// programs' mappings are as well.
-    fn find_doorbell(&self) -> Option<Doorbell> {
+    fn map_doorbell(&self) -> Option<Doorbell> {
         let made = |object, bar1| {
             let mut params = Aligned([0; CLASS_PARAMS]);
             usermode::B_BAR1_MAPPING.set(&mut params.0, bar1);

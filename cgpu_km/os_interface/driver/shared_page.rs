@@ -128,7 +128,11 @@ impl ShownPage {
 /// What makes a shadow.
 pub trait Refresh: Send + Sync + 'static {
     /// Brings the page up to date. Never called twice at the same time for one shadow.
-    fn refresh(&self, page: &ShownPage);
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: it is as it was.
+    fn refresh(&self, page: &ShownPage) -> Result;
 }
 
 /// A page of ours and what is to stand in it.
@@ -153,7 +157,7 @@ impl<R: Refresh> Shadow<R> {
     /// Makes a shadow, up to date.
     pub fn start(content: R) -> Result<Self> {
         let page = ShownPage(Page::alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO)?);
-        content.refresh(&page);
+        content.refresh(&page)?;
         let inner = KBox::pin_init(
             try_pin_init!(ShadowInner {
                 work <- Opaque::ffi_init(|slot: *mut bindings::delayed_work| {
@@ -186,7 +190,8 @@ unsafe extern "C" fn run<R: Refresh>(work: *mut bindings::work_struct) {
     // SAFETY: The work is the beginning of a delayed work, and that of an `ShadowInner` of this
     // type, which is there until `drop` has waited for the end of this.
     let inner = unsafe { &*work.cast_const().cast::<ShadowInner<R>>() };
-    inner.content.refresh(&inner.page);
+    // Where there was no memory, it is older until the next time.
+    let _ = inner.content.refresh(&inner.page);
     inner.again();
 }
 
