@@ -20,6 +20,7 @@
 //! at nothing else of the mapping afterwards: the kernel does the fault anew. A kill ends the
 //! sleep; so does any signal, if the program itself made the access. Where the kernel cannot do a
 //! fault anew (a futex on such an address) it fails: to let it pass would put the page in for all.
+//! So does an access of a task that exits, which no signal would wake.
 //!
 //! # Locks
 //!
@@ -32,7 +33,7 @@ pub(super) mod doorbell;
 use super::base::{
     file_ref::FileRef,
     vma::{FaultHandler, PageFault},
-    wait::Completion,
+    wait::{is_exiting, Completion},
 };
 use crate::policy::sched::Position;
 use core::ptr::NonNull;
@@ -245,7 +246,8 @@ pub(super) unsafe fn fault(
         Touched::Passed(result) => return result,
         Touched::Wait(opened) => opened,
     };
-    if !fault.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
+    // A task that exits (`mm_release()` writes to where the program said) gets no signal any more.
+    if is_exiting() || !fault.has(bindings::fault_flag_FAULT_FLAG_ALLOW_RETRY) {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     }
     if fault.has(bindings::fault_flag_FAULT_FLAG_RETRY_NOWAIT) {
@@ -266,7 +268,7 @@ pub(super) unsafe fn fault(
     let _ = if by_program {
         opened.wait_interruptible()
     } else {
-        opened.wait_killable()
+        opened.wait_freezable()
     };
     gate.parked.fetch_sub(1, Relaxed);
     drop(opened);

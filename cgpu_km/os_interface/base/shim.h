@@ -3,6 +3,7 @@
 #ifndef CGPU_SHIM_H
 #define CGPU_SHIM_H
 
+#include <linux/completion.h>
 #include <linux/cred.h>
 #include <linux/fdtable.h>
 #include <linux/fs.h>
@@ -22,6 +23,8 @@ void cgpu_shim_give_mapping(struct file *file, struct address_space *mapping);
 void cgpu_shim_drop_mapping(struct address_space *mapping);
 void cgpu_shim_become_idle(void);
 void cgpu_shim_become_running(void);
+bool cgpu_shim_is_exiting(void);
+int cgpu_shim_wait_freezable(struct completion *done);
 void cgpu_shim_release_fault_lock(struct vm_fault *vmf);
 bool cgpu_shim_frame_is_memory(unsigned long frame);
 void cgpu_shim_sema_init(struct semaphore *sem, int count);

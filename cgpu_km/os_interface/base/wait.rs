@@ -78,6 +78,12 @@ impl Drop for OwnTurn<'_> {
     }
 }
 
+/// Whether the calling task exits: it gets no signal any more.
+pub(in crate::os_interface) fn is_exiting() -> bool {
+    // SAFETY: Looks at the current task.
+    unsafe { extra::cgpu_shim_is_exiting() }
+}
+
 /// Something that happens once.
 #[pin_data]
 pub(in crate::os_interface) struct Completion {
@@ -111,6 +117,12 @@ impl Completion {
     pub(in crate::os_interface) fn wait_killable(&self) -> Result {
         // SAFETY: `new` initialized the completion.
         to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get()) })
+    }
+
+    /// As [`Self::wait_killable`], for as long as it takes: the machine can be suspended meanwhile.
+    pub(in crate::os_interface) fn wait_freezable(&self) -> Result {
+        // SAFETY: `new` initialized the completion.
+        to_result(unsafe { extra::cgpu_shim_wait_freezable(self.inner.get()) })
     }
 
     /// Waits until it happens; `ERESTARTSYS` if a signal comes for the calling task before.

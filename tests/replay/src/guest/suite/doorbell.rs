@@ -31,6 +31,8 @@ tests! {
     "doorbell: through BAR1 as well" => through_bar1;
     "doorbell: other registers wait as well" => other_registers;
     "doorbell: killed while parked" => killed;
+    "doorbell: killed threads do not wait as they exit" => exits;
+    "doorbell: frozen while the kernel is parked" => frozen;
     "doorbell: a signal is served while parked" => signalled;
     "doorbell: fork while parked" => forked;
     "doorbell: what a child has is taken away too" => inherited;
@@ -305,6 +307,114 @@ fn killed() -> Verdict {
     equal("rung", &bell.direct.rung(), &0)?;
     // Suspended as it is, it can go.
     bell.end()
+}
+
+/// The status of a process that ends soon.
+fn ended(child: i32) -> Result<i32, String> {
+    let mut status = 0;
+    wait_for("ended", || {
+        // SAFETY: the status is there to be written.
+        Ok(unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child)
+    })?;
+    Ok(status)
+}
+
+/// The kernel writes 0 to an address of a thread's choice when that exits, after the signal that
+/// ended it.
+fn exits() -> Verdict {
+    const THREADS: u32 = 3;
+    let bell = Bell::new("bellexit")?;
+    let ready: &AtomicU64 = os::shared()?;
+    let child = spawn(|| {
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    // SAFETY: the address is used when this thread ends, and it never does.
+                    unsafe { libc::syscall(libc::SYS_set_tid_address, bell.address + BELL) };
+                    ready.fetch_add(1, Ordering::Relaxed);
+                    loop {
+                        os::sleep_ms(1000);
+                    }
+                });
+            }
+        });
+        0
+    });
+    let child = sys("fork", child)?;
+    wait_for("threads", || {
+        Ok(ready.load(Ordering::Relaxed) == u64::from(THREADS))
+    })?;
+    suspend(&bell.instance, true)?;
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    let status = ended(child);
+    if status.is_err() {
+        // So that the machine can go on.
+        suspend(&bell.instance, false)?;
+    }
+    equal("ended", &status?, &libc::SIGKILL)?;
+    bell.end()
+}
+
+/// The freezer's own state of a group of processes.
+const FREEZER: &str = "/tmp/freezer";
+
+/// A task that is parked in a system call can be frozen, as it is before the machine sleeps.
+fn frozen() -> Verdict {
+    let bell = Bell::new("bellfrozen")?;
+    suspend(&bell.instance, true)?;
+    let child = spawn(|| {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors; the kernel checks the address.
+        unsafe {
+            libc::pipe(ends.as_mut_ptr());
+            libc::write(ends[1], bell.address as *const libc::c_void, 4);
+        }
+        0
+    });
+    let child = sys("fork", child)?;
+    wait_parked(&bell.instance, 1)?;
+    at(FREEZER, std::fs::create_dir_all(FREEZER))?;
+    sys("mount", mount_freezer())?;
+    let group = format!("{FREEZER}/group");
+    at(&group, std::fs::create_dir_all(&group))?;
+    let put = |file: &str, text: String| {
+        let path = format!("{group}/{file}");
+        at(&path, std::fs::write(&path, text))
+    };
+    put("cgroup.procs", child.to_string())?;
+    put("freezer.state", "FROZEN".to_owned())?;
+    let path = format!("{group}/freezer.state");
+    let is_frozen = wait_for("frozen", || {
+        Ok(at(&path, std::fs::read_to_string(&path))?.trim() == "FROZEN")
+    });
+    put("freezer.state", "THAWED".to_owned())?;
+    is_frozen?;
+    // Thawed, it is parked as before.
+    os::sleep_ms(50);
+    wait_parked(&bell.instance, 1)?;
+    suspend(&bell.instance, false)?;
+    equal("ended", &ended(child)?, &0)?;
+    at(&group, std::fs::remove_dir(&group))?;
+    sys("unmount", os::unmount(FREEZER, 0))?;
+    bell.end()
+}
+
+/// Mounts the controller by which the kernel freezes groups in the way that it freezes all.
+fn mount_freezer() -> Result<(), i32> {
+    // SAFETY: the strings end with NUL.
+    let mounted = unsafe {
+        libc::mount(
+            c"freezer".as_ptr(),
+            c"/tmp/freezer".as_ptr(),
+            c"cgroup".as_ptr(),
+            0,
+            c"freezer".as_ptr().cast(),
+        )
+    };
+    match mounted {
+        0 => Ok(()),
+        _ => Err(os::errno()),
+    }
 }
 
 extern "C" fn leave(_signal: i32) {
