@@ -3,7 +3,8 @@
 """lint.py [TREE]: checks rules of the source tree that no compiler knows, and prints a line for
 each violation. It looks at the files that git knows or would add.
 
-The rules are functions: those about one file are below, those about the whole tree in house.py.
+The rules are functions: those about one file are below, those about the whole tree in house.py,
+those about documents in prose.py.
 
 lint.py --self-test: plants a violation of every rule in a small tree (planted.py). Each must be
 found, and nothing in a tree without any, because a rule that cannot fail checks nothing.
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import house
 import planted
+import prose
 from rust import Sources, blank
 
 # Where unsafe code may be: the module's kernel side, the tools' system calls, the test programs.
@@ -225,14 +227,19 @@ def hosts_of_this_machine():
     return {h for h in hosts if "." in h and h not in ("127.0.0.1", "github.com")}
 
 
-def files_of(tree):
-    """Files that git knows or would add, as (path, text)."""
+def paths_of(tree):
+    """Files that git knows or would add."""
     listed = subprocess.run(
         ["git", "-C", tree, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
         check=True,
     ).stdout.decode()
-    for path in sorted(set(filter(None, listed.split("\0")))):
+    return sorted(set(filter(None, listed.split("\0"))))
+
+
+def files_of(tree):
+    """Those of them that are text, as (path, text)."""
+    for path in paths_of(tree):
         try:
             yield path, (Path(tree) / path).read_text()
         except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
@@ -252,6 +259,10 @@ def violations(tree):
             yield "unsafe", path, 0, "is not there"
     for rule in house.RULES:
         for path, line, words in rule(sources):
+            yield rule.__name__, path, line, words
+    paths = paths_of(tree)
+    for rule in prose.RULES:
+        for path, line, words in rule(sources.files, paths):
             yield rule.__name__, path, line, words
 
 
@@ -278,7 +289,7 @@ def self_test():
             if not any(v[0] == rule and v[1] == path for v in violations(tree)):
                 print(f"self-test: {rule} does not see what was planted in {path}")
                 failed += 1
-    for rule in (*RULES, *house.RULES):
+    for rule in (*RULES, *house.RULES, *prose.RULES):
         if rule.__name__ not in {fault[0] for fault in planted.FAULTS}:
             print(f"self-test: nothing is planted for {rule.__name__}")
             failed += 1

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rules about the documents: what a link points to exists, no sentence is too long, and no word is
+used that only its writers know."""
+
+import posixpath
+import re
+from pathlib import PurePosixPath
+
+from rust import blank
+
+# Words in a sentence. The rule of thumb is 25 (CONTRIBUTING.md).
+LONGEST_SENTENCE = 35
+# Our own words, and what a reader knows instead (docs/glossary.md).
+PRIVATE = {
+    r"twins?": "proxy node",
+    r"honest\s+nodes?": "host node",
+    r"(?:the|our|no)\s+books": "accounting",
+    r"made\s+true": "verified, or undone",
+    r"parked": "blocked",
+    r"mend(?:s|ed)?": "fix",
+    r"stands? in (?=\[)": "see",
+    r"in\s+no\s+table": "not on the allowlist",
+    r"metered|metering": "nothing: it is gone",
+}
+# Records of a day, and lists that are made by a program.
+NOT_PROSE = ("docs/measurements/", "LICENSES/")
+
+
+def is_document(path):
+    """Markdown that somebody reads."""
+    return path.endswith(".md") and not path.startswith(NOT_PROSE)
+
+
+def without_code(text):
+    """Markdown without its blocks of code, of the same number of lines."""
+    return re.sub(r"^ {0,3}```.*?^ {0,3}```", blank, text, flags=re.M | re.S)
+
+
+def anchor(heading):
+    """The name that a heading has in an address, as Git hosts make it."""
+    words = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def anchors(text):
+    """All headings of a document, by their anchors."""
+    return {anchor(found) for found in re.findall(r"^#{1,6} (.*)$", without_code(text), re.M)}
+
+
+def links(files, paths):
+    """A link to a file of this tree leads to a file, and to a heading if it names one."""
+    there = {part for path in paths for part in (path, *map(str, PurePosixPath(path).parents))}
+    for path, text in files.items():
+        if not path.endswith(".md"):
+            continue
+        for found in re.finditer(r"\]\(([^)\s]+)\)", without_code(text)):
+            target, _, name = found.group(1).partition("#")
+            if ":" in target:
+                continue
+            line = text.count("\n", 0, found.start()) + 1
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+            place = place if target else path
+            if place not in there:
+                yield path, line, f"links to {target}, which is not there"
+            elif name and place.endswith(".md") and name not in anchors(files[place]):
+                yield path, line, f"links to {found.group(1)}, which has no such heading"
+
+
+def paragraphs(text):
+    """(line, words) of each paragraph and item of a list; tables, headings and code left out."""
+    lines, start = [], 0
+    for number, line in enumerate([*without_code(text).split("\n"), ""], 1):
+        bare = line.strip()
+        item = re.match(r"(?:[*-]|\d+\.) ", bare)
+        if not bare or item or bare.startswith(("|", "#", "<", ">")):
+            if lines:
+                yield start, " ".join(lines)
+            lines = []
+        if bare and not bare.startswith(("|", "#", "<")):
+            start = start if lines else number
+            lines.append(re.sub(r"^(?:[*-]|\d+\.|>) ", "", bare))
+
+
+def sentences(files, paths):
+    """A sentence of a document has at most LONGEST_SENTENCE words."""
+    for path, text in files.items():
+        if not is_document(path):
+            continue
+        for line, paragraph in paragraphs(text):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph)
+            plain = re.sub(r"`[^`]*`", "code", plain)
+            for sentence in re.split(r"(?<=[.!?:;])\s+", plain):
+                count = len(sentence.split())
+                if count > LONGEST_SENTENCE:
+                    yield path, line, f"a sentence of {count} words: {sentence[:60]}..."
+
+
+def private_words(files, paths):
+    """No word of our own where the field has one."""
+    pattern = re.compile(rf"\b(?:{'|'.join(f'({p})' for p in PRIVATE)})\b", re.I)
+    for path, text in files.items():
+        if not is_document(path):
+            continue
+        code = re.sub(r"`[^`\n]*`", blank, without_code(text))
+        for found in pattern.finditer(code):
+            line = code.count("\n", 0, found.start()) + 1
+            usual = list(PRIVATE.values())[found.lastindex - 1]
+            yield path, line, f"{found.group(0)!r}: say {usual!r}"
+
+
+RULES = (links, sentences, private_words)
