@@ -149,10 +149,14 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         gone.unwrap_or(());
     }
 
-    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
         let tenant = self.tenant;
-        let _own = tenant.clients().map_err(errno)?;
-        Ok(work(self))
+        // What the program and its tenant hold up is waited for first: no other tenant waits.
+        self.caller.reserve().map_err(errno)?;
+        let _own = tenant.own_clients().map_err(errno)?;
+        let turn = tenant.clients().map_err(errno)?;
+        let result = work(self);
+        Ok((result, turn.is_kept()))
     }
 
     fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {

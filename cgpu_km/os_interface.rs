@@ -36,6 +36,7 @@ pub use base::{
     printed::Printed,
     random::random,
     thread,
+    turn::{OwnSharedTurn, SharedTurn},
     wait::{OwnTurn, TaskTurn},
 };
 pub use calls::{

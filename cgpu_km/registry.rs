@@ -42,7 +42,7 @@ use crate::{
         devices::{HostNode, HostNodes, MINORS},
         procfs::ProcFolder,
         rmapi::KernelClient,
-        BackingFile, Changes, Gate, TaskTurn, Worker,
+        BackingFile, Changes, Gate, SharedTurn, Worker,
     },
     uapi::{self, Cause, Name},
 };
@@ -90,7 +90,7 @@ pub struct Registry {
     proc_root: Arc<ProcFolder>,
     settings: Settings,
     changes: Arc<Changes>,
-    clients: Arc<TaskTurn>,
+    clients: Arc<SharedTurn>,
 }
 
 struct Admin {
@@ -168,7 +168,7 @@ impl Registry {
         let proxy_nodes = Cgpufs::register(c"cgpufs")?;
         let proc_root = Arc::new((settings.views.root)()?, GFP_KERNEL)?;
         let changes = Changes::new()?;
-        let clients = TaskTurn::new()?;
+        let clients = SharedTurn::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 admin <- new_mutex!(Admin {

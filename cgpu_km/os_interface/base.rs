@@ -11,6 +11,7 @@ pub(super) mod one_file;
 pub(super) mod printed;
 pub(super) mod random;
 pub mod thread;
+pub(super) mod turn;
 pub(super) mod user;
 pub(super) mod vma;
 pub(super) mod wait;

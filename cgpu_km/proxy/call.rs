@@ -167,11 +167,12 @@ pub trait Call: Host {
     /// memory for it.
     fn keep_in_reach(&mut self, file: &Self::Held) -> Result<(), Errno>;
 
-    /// Works while nobody else makes a client of the driver's through the proxy. It fails if the
-    /// caller is killed while it waits. The default is for a system on which one program at a time
-    /// makes clients.
-    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R, Errno> {
-        Ok(work(self))
+    /// Works while nobody else makes a client of the driver's through the proxy. The flag says
+    /// whether that was so to the end: a caller that takes too long is not waited for. It fails if
+    /// the caller is killed while it waits. The default is for a system on which one program at a
+    /// time makes clients.
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
+        Ok((work(self), true))
     }
 
     /// Makes and frees a client of the kernel's, and returns the handle that the driver gave it. No

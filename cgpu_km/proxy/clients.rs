@@ -12,8 +12,12 @@
 //!
 //! * One number lies between theirs: it is the program's.
 //! * None does: the program has got no client, whatever was written.
-//! * More do: a program of the host's makes clients beside us (through us it is one at a time), and
-//!   the program's is made once more.
+//! * More do: others make clients beside us, and the program's is made once more.
+//!
+//! Beside us are programs of the host's. Through us it is one at a time, but a task that takes too
+//! long is not waited for ([`Call::clients`]): the number between may then be another task's, and
+//! the client is made once more as well. Whoever did not wait may take that task's client for its
+//! own, if it got none: that is one that nobody was given, on the file of a task that frees it.
 //!
 //! A harness in user space has no such client, and believes the driver.
 
@@ -24,7 +28,7 @@ use super::{
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
 /// Most attempts until nobody else makes clients meanwhile.
-const TRIES: usize = 16;
+const TRIES: usize = 32;
 
 /// The outcome of a call for a new client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,22 +47,48 @@ pub(super) fn make<C: Call>(
     call: &mut C,
     mut forward: impl FnMut(&mut C) -> (Result<i32, Errno>, ObjectHandle),
 ) -> Result<(Result<i32, Errno>, NewClient), Errno> {
-    call.clients(|call| {
-        for _ in 0..TRIES {
-            let Some(before) = call.passing_client()? else {
-                return Ok((forward(call).0, NewClient::AsTold));
-            };
-            let (returned, told) = forward(call);
-            let after = call.passing_client().ok().flatten();
-            match after.map(|after| before.until(after)) {
+    for _ in 0..TRIES {
+        let (made, alone) = call.clients(|call| between(call, &mut forward))?;
+        let Made {
+            returned,
+            told,
+            numbers,
+        } = made?;
+        match numbers {
+            None => return Ok((returned, NewClient::AsTold)),
+            Some((before, after)) => match after.map(|after| before.until(after)) {
                 Some(1) => return Ok((returned, NewClient::None)),
-                Some(2) => return Ok((returned, NewClient::As(before.next()))),
+                Some(2) if alone => return Ok((returned, NewClient::As(before.next()))),
                 _ if returned.is_err() => return Ok((returned, NewClient::None)),
                 _ => {}
-            }
-            // Of this file, or refused.
-            is_freed(call, ClientHandle(told.0), told);
+            },
         }
-        Ok((Ok(0), NewClient::None))
-    })?
+        // Of this file, or refused.
+        is_freed(call, ClientHandle(told.0), told);
+    }
+    Ok((Ok(0), NewClient::None))
+}
+
+/// What came of one attempt.
+struct Made {
+    returned: Result<i32, Errno>,
+    told: ObjectHandle,
+    /// The kernel's clients before it and after it, where there is a kernel; the latter may have
+    /// been refused.
+    numbers: Option<(ClientHandle, Option<ClientHandle>)>,
+}
+
+/// Makes a client between two of the kernel's own.
+fn between<C: Call>(
+    call: &mut C,
+    forward: &mut impl FnMut(&mut C) -> (Result<i32, Errno>, ObjectHandle),
+) -> Result<Made, Errno> {
+    let before = call.passing_client()?;
+    let (returned, told) = forward(call);
+    let numbers = before.map(|before| (before, call.passing_client().ok().flatten()));
+    Ok(Made {
+        returned,
+        told,
+        numbers,
+    })
 }

@@ -67,6 +67,8 @@ struct Program {
     held: Vec<FileId>,
     /// The last number that the driver has given to a client, if it says so to the kernel.
     row: Option<Rc<Cell<u32>>>,
+    /// So many times somebody else makes a client too, who did not wait.
+    overtaken: u32,
     /// What the driver says of the tenant's GPUs.
     cards: Vec<Card>,
     /// The time.
@@ -95,6 +97,7 @@ impl Program {
             descriptors: BTreeMap::new(),
             held: Vec::new(),
             row: None,
+            overtaken: 0,
             cards: Vec::new(),
             uptime_s: 1000,
             has_doorbell: false,
@@ -234,6 +237,13 @@ impl Call for Program {
         // As munmap(): the driver closes the mapping, and tells.
         self.unmapped.push((base, length));
         self.accounting.unmap_managed(UVM.file, base, length);
+    }
+
+    fn clients<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<(R, bool), Errno> {
+        let result = work(self);
+        let alone = self.overtaken == 0;
+        self.overtaken = self.overtaken.saturating_sub(1);
+        Ok((result, alone))
     }
 
     fn passing_client(&mut self) -> Result<Option<ClientHandle>, Errno> {

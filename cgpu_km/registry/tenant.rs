@@ -11,7 +11,7 @@ use crate::{
     nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
     os_interface::{
         self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, Frame, OpenFile,
-        OwnTurn, QueueKey, TaskTurn, Worker,
+        OwnSharedTurn, OwnTurn, QueueKey, SharedTurn, TaskTurn, Worker,
     },
     policy::{sched::InstanceId, Accounting, ContextCost, FileId, GpuId, ManagedMode},
     uapi::{Cause, Name},
@@ -31,7 +31,9 @@ pub struct Tenant {
     /// Told when a share comes to be over its limit, or no longer is.
     changes: Arc<Changes>,
     /// Of all tenants: who makes a client of the driver's.
-    clients: Arc<TaskTurn>,
+    clients: Arc<SharedTurn>,
+    /// Of its own tasks: who asks for that.
+    own_clients: Arc<TaskTurn>,
     /// Taken after a GPU's division. Held for computations only, never over a call of the driver, a
     /// copy to or from user memory, or the removal of a node or of a `/proc` entry.
     #[pin]
@@ -172,8 +174,9 @@ impl Tenant {
         control: Door,
         uvm: Door,
         changes: Arc<Changes>,
-        clients: Arc<TaskTurn>,
+        clients: Arc<SharedTurn>,
     ) -> Result<Arc<Self>> {
+        let own_clients = TaskTurn::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 number,
@@ -181,6 +184,7 @@ impl Tenant {
                 tables,
                 changes,
                 clients,
+                own_clients,
                 state <- new_mutex!(TenantState {
                     accounting: Accounting::with_seed(os_interface::random()),
                     over_told: 0,
@@ -287,12 +291,16 @@ impl Tenant {
         Some(share.worker.clone())
     }
 
-    /// Waits until no other task makes a client of the driver's through this module.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR`: the calling task was killed while it waited.
-    pub fn clients(&self) -> Result<OwnTurn<'_>> {
+    /// Waits until no other task of the tenant makes a client of the driver's. It fails if the
+    /// calling task is killed while it waits.
+    pub fn own_clients(&self) -> Result<OwnTurn<'_>> {
+        self.own_clients.take()
+    }
+
+    /// Waits until no other task makes a client of the driver's through this module, or none that
+    /// is waited for. It fails if the calling task is killed while it waits. It must have
+    /// [`Self::own_clients`], so that tenants go in turns.
+    pub fn clients(&self) -> Result<OwnSharedTurn<'_>> {
         self.clients.take()
     }
 

@@ -13,7 +13,7 @@ use crate::{
     },
     proxy::{Part, UserAddr},
 };
-use core::{marker::PhantomData, ptr::NonNull};
+use core::{cell::Cell, marker::PhantomData, ptr::NonNull};
 use kernel::{bindings, error::to_result, prelude::*, types::NotThreadSafe};
 
 /// The calling task, inside an ioctl on a proxied file.
@@ -22,6 +22,8 @@ pub struct Caller<'a> {
     backing: &'a BackingFile,
     queue: QueueKey,
     recent: &'a Recent,
+    /// The place for the next call's parameters, if it was taken before.
+    reserved: Cell<Option<Lease>>,
     /// Not `Send`: the call reads the current task's memory.
     _task: PhantomData<NotThreadSafe>,
 }
@@ -43,6 +45,7 @@ impl<'a> Caller<'a> {
             backing,
             queue,
             recent,
+            reserved: Cell::new(None),
             _task: PhantomData,
         }
     }
@@ -81,6 +84,14 @@ impl<'a> Caller<'a> {
         to_result(unsafe { bindings::vm_munmap(base, length) })
     }
 
+    /// Takes the place for the parameters of the next call, so that it need not wait for one. It
+    /// fails if the task is killed while it waits now, or there is no memory.
+    pub fn reserve(&self) -> Result {
+        let slot = Lease::take(Some(self.recent))?;
+        self.reserved.set(Some(slot));
+        Ok(())
+    }
+
     /// Calls the driver with copies of `parts` that no program can change (see `scratch.rs`). The
     /// first part is the argument of the ioctl; without parts the argument is 0.
     ///
@@ -101,7 +112,7 @@ impl<'a> Caller<'a> {
         unsafe {
             forward(
                 self.file,
-                (self.backing, Some(self.recent)),
+                (self.backing, Some(self.recent), self.reserved.take()),
                 self.queue,
                 cmd,
                 parts,
@@ -123,7 +134,7 @@ impl BackingFile {
         let answer = unsafe {
             forward(
                 self.as_non_null(),
-                (self, None),
+                (self, None, None),
                 QueueKey::HOST,
                 cmd,
                 parts,
@@ -139,14 +150,15 @@ impl BackingFile {
 }
 
 /// Calls the driver on `file`, with copies of `parts` in the current task's scratch; see
-/// [`Caller::forward`]. `recent` has the scratch that was used last, which usually serves again.
+/// [`Caller::forward`]. `recent` has the scratch that was used last, which usually serves again;
+/// `reserved` is a place in it that was taken before.
 ///
 /// # Safety
 ///
 /// `file` is an open file of the driver behind `backing`, and stays open during the call.
 pub(in crate::os_interface) unsafe fn forward(
     file: NonNull<bindings::file>,
-    (backing, recent): (&BackingFile, Option<&Recent>),
+    (backing, recent, reserved): (&BackingFile, Option<&Recent>, Option<Lease>),
     queue: QueueKey,
     cmd: u32,
     parts: &mut [Part<'_>],
@@ -155,7 +167,10 @@ pub(in crate::os_interface) unsafe fn forward(
     let mut arg = 0;
     let mut lease = None;
     if !parts.is_empty() {
-        let mut slot = Lease::take(recent)?;
+        let mut slot = match reserved {
+            Some(slot) => slot,
+            None => Lease::take(recent)?,
+        };
         arg = slot.fill(parts)?;
         lease = Some(slot);
     }

@@ -152,3 +152,21 @@ fn where_that_does_not_end_there_is_none() {
     }
     assert!(program.accounting.is_idle());
 }
+
+#[test]
+fn who_was_overtaken_takes_nobodys_client() {
+    // The number between may be the other's: this one was refused, and says that it was not.
+    let stolen = Scene {
+        before: 1,
+        refused: true,
+        forged: Some((VICTIM, 0)),
+        ..Scene::default()
+    };
+    let (mut program, row) = program(0x18, vec![stolen, Scene::default()]);
+    program.overtaken = 1;
+    assert_eq!(
+        new_client(&mut program),
+        (0, ClientHandle::BASE | (row.get() - 1))
+    );
+    assert!(!owns(&mut program, ClientHandle::BASE | 0x1a) && !owns(&mut program, VICTIM));
+}

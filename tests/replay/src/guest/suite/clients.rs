@@ -2,11 +2,15 @@
 //! A new client's handle, which the driver writes where other threads of the program can write as
 //! well.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
 use crate::{
     guest::{
         instance::Instance,
+        process::{in_child, spawn},
         rm,
         tools::{at, holds, sys, tests, Verdict, GIB, MIB},
     },
@@ -15,6 +19,7 @@ use crate::{
 
 tests! {
     "clients: a handle that another thread writes is not the new client's" => forged;
+    "clients: in time beside threads that get no processor" => in_time;
 }
 
 const SHARED: u32 = 0x5C00_0300;
@@ -107,4 +112,90 @@ fn forged() -> Verdict {
         "a forged handle is believed",
         seen.forged == 0 && !seen.stolen,
     )
+}
+
+/// Threads of the attacker's that make clients, and that keep their processor busy.
+const STARVED: u32 = 6;
+const BUSY: u32 = 2;
+/// Of the clients that it makes alone, a neighbour makes at least one in so many beside them. (The
+/// longest is none to judge by: a thread without a processor can have a lock of the driver's.)
+const PART: u32 = 10;
+
+fn stay_on(processor: usize) {
+    // SAFETY: the set lives over the call; a failure leaves the thread as it was.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// Makes clients for ever on processor 1, in threads of idle priority beside busy ones, so that
+/// each is soon without a processor, and has the turn then.
+fn starve(instance: &Instance) -> i32 {
+    std::thread::scope(|scope| {
+        for _ in 0..STARVED {
+            scope.spawn(|| -> Result<(), String> {
+                stay_on(1);
+                // SAFETY: the parameters live over the call; anybody may have this policy.
+                unsafe {
+                    let priority: libc::sched_param = std::mem::zeroed();
+                    libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
+                }
+                let path = format!("{}/nvidiactl", instance.folder());
+                let ctl = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+                loop {
+                    if let Ok(handle) = rm::alloc(ctl, 0, 0, 0, 0x41, &mut []) {
+                        let _ = rm::free(ctl, handle, handle);
+                    }
+                }
+            });
+        }
+        for _ in 0..BUSY {
+            scope.spawn(|| {
+                stay_on(1);
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+    });
+    0
+}
+
+/// New clients of a neighbour in three seconds: how many, and the longest.
+fn made(ctl: i32) -> Result<(u32, Duration), String> {
+    let (mut count, mut longest) = (0, Duration::ZERO);
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        let began = Instant::now();
+        let handle = at("client", rm::alloc(ctl, 0, 0, 0, 0x41, &mut []))?;
+        longest = longest.max(began.elapsed());
+        at("free", rm::free(ctl, handle, handle))?;
+        count += 1;
+    }
+    Ok((count, longest))
+}
+
+fn in_time() -> Verdict {
+    let (own, other) = (
+        Instance::new("intime", GIB)?,
+        Instance::new("starved", GIB)?,
+    );
+    in_child(|| {
+        stay_on(0);
+        let client = own.client()?;
+        let alone = made(client.ctl)?;
+        let child = sys("fork", spawn(|| starve(&other)))?;
+        os::sleep_ms(500);
+        let beside = made(client.ctl);
+        sys("kill", os::kill(child, libc::SIGKILL))?;
+        sys("wait", os::wait(child))?;
+        client.close();
+        let beside = beside?;
+        holds(
+            &format!("alone {alone:?}, beside starved threads {beside:?}"),
+            beside.0 >= alone.0 / PART,
+        )
+    })
 }
