@@ -89,7 +89,7 @@ pub struct TenantFile {
     handle: OpenFile,
     endpoint: Arc<TenantNode>,
     /// The page that it maps in the place of the driver's shared data, once it has done so.
-    shared_data: SetOnce<Shadow<SharedData>>,
+    shared_data: SetOnce<Arc<Shadow<SharedData>>>,
     /// The client whose doorbell it maps in the place of the driver's, once it is to do so. While
     /// the file is open that may be mapped, so the client stays.
     doorbell: SetOnce<Arc<KernelClient>>,
@@ -161,13 +161,13 @@ impl TenantFile {
     /// The page that its tenant is shown in the place of the one in `frame`; `None` if that is no
     /// page of shared data.
     pub fn shown_instead(&self, frame: Frame) -> Result<Option<&ShownPage>> {
-        let Some((gpu, page)) = self.tenant().shared_data(frame) else {
+        let tenant = self.tenant();
+        let Some(shadow) = tenant.use_shadow(frame)? else {
             return Ok(None);
         };
-        if self.shared_data.as_ref().is_none() {
-            let shadow = SharedData::show(self.tenant().clone(), gpu, page)?;
-            // Another thread may have been faster: then its one is taken.
-            self.shared_data.populate(shadow);
+        // One use is a file's, whatever it maps.
+        if !self.shared_data.populate(shadow.clone()) {
+            tenant.leave_shadow(shadow);
         }
         // It is there, unless that other thread is just putting it there.
         let shadow = self.shared_data.as_ref().ok_or(EAGAIN)?;
@@ -190,5 +190,8 @@ impl TenantFile {
         });
         // Dropped without the lock: with it may go the last reference of the real device's file.
         drop(handle);
+        if let Some(shadow) = self.shared_data.as_ref() {
+            self.tenant().leave_shadow(shadow.clone());
+        }
     }
 }

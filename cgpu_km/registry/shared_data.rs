@@ -2,11 +2,10 @@
 //! The page of `RM_USER_SHARED_DATA` as a tenant's programs see it.
 //!
 //! The driver's page is known by its frame since the GPU was opened (`attach::shared_data`), so it
-//! is recognised in whatever file and by whatever object or duplicate a program maps it. Each file
-//! that maps it gets a page of its own, which is made anew for as long as the file is open or
-//! mapped.
+//! is recognised in whatever file and by whatever object or duplicate a program maps it. All files
+//! of a tenant that map it get the same page, which is made anew for as long as one of them is open
+//! or mapped.
 
-use super::tenant::Tenant;
 use crate::{
     nvidia::rusd::Layout,
     os_interface::shared_page::{DriverPage, Refresh, Shadow, ShownPage},
@@ -17,22 +16,28 @@ use crate::{
 };
 use kernel::{prelude::*, sync::Arc};
 
+/// Who has a share of a GPU's memory: a tenant.
+pub(super) trait MemoryView: Send + Sync {
+    /// Its memory on a GPU; `None` once its instance there is destroyed.
+    fn fb_view(&self, gpu: GpuId) -> Option<FbView>;
+}
+
 /// What is shown of one GPU to one tenant.
 pub(super) struct SharedData {
-    tenant: Arc<Tenant>,
+    tenant: Arc<dyn MemoryView>,
     gpu: GpuId,
     page: Arc<DriverPage>,
     layout: Layout,
 }
 
 impl SharedData {
-    /// A page for a file that maps the driver's one.
+    /// A page in the place of the driver's.
     pub(super) fn show(
-        tenant: Arc<Tenant>,
+        tenant: Arc<dyn MemoryView>,
+        layout: Layout,
         gpu: GpuId,
         page: Arc<DriverPage>,
     ) -> Result<Shadow<Self>> {
-        let layout = tenant.tables().shared_data;
         Shadow::start(Self {
             tenant,
             gpu,
@@ -44,9 +49,7 @@ impl SharedData {
 
 impl Refresh for SharedData {
     fn refresh(&self, page: &ShownPage) -> Result {
-        let view = self
-            .tenant
-            .with_accounting(|accounting| accounting.fb_view(self.gpu));
+        let view = self.tenant.fb_view(self.gpu);
         // Of an instance that was destroyed nothing is left.
         let view = view.unwrap_or(FbView { limit: 0, free: 0 });
         let made = refresh(self.layout, view, &*self.page, page);

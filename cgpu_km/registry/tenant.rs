@@ -6,14 +6,20 @@
 //! tenant: who may open what, how many files are open, and the accounting. So "is it in use?" and
 //! "take it away" are one step, and no file can be opened in between.
 
-use super::gpu::HostGpu;
+use super::{
+    gpu::HostGpu,
+    shared_data::{MemoryView, SharedData},
+};
 use crate::{
     nvidia::{capability::Capabilities, nvos::Card, tables::Tables},
     os_interface::{
-        self, rmapi::KernelClient, shared_page::DriverPage, BackingFile, Changes, Frame, OpenFile,
-        OwnSharedTurn, OwnTurn, QueueKey, SharedTurn, TaskTurn, Worker,
+        self,
+        rmapi::KernelClient,
+        shared_page::{DriverPage, Shadow},
+        BackingFile, Changes, Frame, OpenFile, OwnSharedTurn, OwnTurn, QueueKey, SharedTurn,
+        TaskTurn, Worker,
     },
-    policy::{sched::InstanceId, Accounting, ContextCost, FileId, GpuId, ManagedMode},
+    policy::{sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, ManagedMode},
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -70,6 +76,8 @@ pub(super) struct TenantShare {
     gpu: Arc<HostGpu>,
     worker: Arc<Worker>,
     shared_data: Option<Arc<DriverPage>>,
+    /// The page that is shown in the place of that one, while files use it, and how many do.
+    shadow: Option<(Arc<Shadow<SharedData>>, u32)>,
     card: Card,
     pub(super) door: Door,
 }
@@ -159,6 +167,7 @@ impl TenantShare {
             gpu,
             worker: opened.worker,
             shared_data: opened.shared_data,
+            shadow: None,
             card: opened.card,
             door: Door::new(opened.backing),
         }
@@ -262,6 +271,62 @@ impl Tenant {
             let page = share.shared_data.as_ref()?;
             (page.frame() == frame).then(|| (share.gpu.id(), page.clone()))
         })
+    }
+
+    /// The page that its files are shown in the place of the driver's one in `frame`, with a use of
+    /// it that [`Self::leave_shadow`] ends; `None` if that is no page of shared data.
+    pub(super) fn use_shadow(
+        self: &Arc<Self>,
+        frame: Frame,
+    ) -> Result<Option<Arc<Shadow<SharedData>>>> {
+        let Some((gpu, page)) = self.shared_data(frame) else {
+            return Ok(None);
+        };
+        if let Some(shadow) = self.enter_shadow(gpu, None) {
+            return Ok(Some(shadow));
+        }
+        // Made without the lock, which it takes.
+        let made = SharedData::show(self.clone(), self.tables.shared_data, gpu, page)?;
+        let made = Arc::new(made, GFP_KERNEL_ACCOUNT)?;
+        // Another thread may have been faster: then its one is taken.
+        let shadow = self.enter_shadow(gpu, Some(&made));
+        shadow.map(Some).ok_or(ENODEV)
+    }
+
+    /// Begins a use of a GPU's page, or of `new` if there is none.
+    fn enter_shadow(
+        &self,
+        gpu: GpuId,
+        new: Option<&Arc<Shadow<SharedData>>>,
+    ) -> Option<Arc<Shadow<SharedData>>> {
+        let mut state = self.state.lock();
+        let share = state.shares.iter_mut().find(|s| s.gpu.id() == gpu)?;
+        if share.shadow.is_none() {
+            share.shadow = Some((new?.clone(), 0));
+        }
+        let (shadow, users) = share.shadow.as_mut()?;
+        *users = users.saturating_add(1);
+        Some(shadow.clone())
+    }
+
+    /// Ends a use of a page. Without the lock, which is taken to refresh it: the last one waits for
+    /// that.
+    pub(super) fn leave_shadow(&self, shadow: Arc<Shadow<SharedData>>) {
+        let mut state = self.state.lock();
+        let is_it = |s: &&mut TenantShare| {
+            let own = s.shadow.as_ref();
+            own.is_some_and(|(own, _)| Arc::ptr_eq(own, &shadow))
+        };
+        // None where its instance was destroyed.
+        let share = state.shares.iter_mut().find(is_it);
+        let unused = share.and_then(|share| {
+            let (_, users) = share.shadow.as_mut()?;
+            *users = users.saturating_sub(1);
+            share.shadow.take_if(|(_, users)| *users == 0)
+        });
+        drop(state);
+        drop(unused);
+        drop(shadow);
     }
 
     /// One of its open UVM files.
@@ -433,6 +498,12 @@ impl Tenant {
             shared_data: share.shared_data.clone(),
             card: share.card,
         })
+    }
+}
+
+impl MemoryView for Tenant {
+    fn fb_view(&self, gpu: GpuId) -> Option<FbView> {
+        self.with_accounting(|accounting| accounting.fb_view(gpu))
     }
 }
 

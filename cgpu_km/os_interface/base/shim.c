@@ -157,7 +157,7 @@ void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function
 
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds)
 {
-	queue_delayed_work(system_percpu_wq, work, msecs_to_jiffies(milliseconds));
+	queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(milliseconds));
 }
 
 /* pid_by_vnr: the opposite of pid_vnr(); 0 where nobody has the number. */

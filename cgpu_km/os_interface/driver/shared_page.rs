@@ -2,8 +2,8 @@
 //! Pages that the driver shows to programs, and pages that are shown in their place.
 //!
 //! A [`DriverPage`] is host memory of the driver's, found through a mapping of it. A [`Shadow`] is
-//! a page of ours that stands for such a one in a file's mappings: read-only, made anew every
-//! [`PERIOD_MS`] for as long as the shadow exists, which is as long as the file that was mapped.
+//! a page of ours that stands for such a one in files' mappings: read-only, made anew every
+//! [`PERIOD_MS`] for as long as the shadow exists.
 //!
 //! Both are read and written while others do the same, in words of 64 bits: a word is read or
 //! written whole, and in the order of the calls.

@@ -26,6 +26,7 @@ tests! {
     "shared data: the hardware is told, what others do is not" => sections;
     "shared data: nobody writes to it" => read_only;
     "shared data: each tenant has its own" => tenants;
+    "shared data: all files of a tenant show one page" => one_page;
     "shared data: by two objects, two mappings, in a child" => routes;
     "shared data: whatever file the descriptor means by then" => raced;
 }
@@ -177,6 +178,46 @@ fn tenants() -> Verdict {
     equal("the other's", &memory_of(page_b), &(3 * GIB, 3 * GIB))?;
     unmap(page_a)?;
     unmap(page_b)?;
+    a.close();
+    b.close();
+    Ok(())
+}
+
+/// The page frame that is mapped at an address, as the kernel tells root.
+fn frame(address: u64) -> Result<u64, String> {
+    let file = at("pagemap", std::fs::File::open("/proc/self/pagemap"))?;
+    let mut entry = [0; 8];
+    let read = std::os::unix::fs::FileExt::read_exact_at(&file, &mut entry, address / PAGE * 8);
+    at("pagemap", read)?;
+    // Without the flags above the frame's number.
+    Ok(u64::from_le_bytes(entry) & ((1 << 55) - 1))
+}
+
+/// What the host does twice a second for a page does not grow with the files that map it.
+fn one_page() -> Verdict {
+    const FILES: usize = 100;
+    let (one, two) = (
+        Instance::new("rusdone", GIB)?,
+        Instance::new("rusdtwo", GIB)?,
+    );
+    let (a, b) = (one.client()?, two.client()?);
+    let (first, other) = (shown(&one, &a)?, shown(&two, &b)?);
+    let wanted = frame(first)?;
+    holds("no frame is told", wanted != 0)?;
+    holds("the other tenant's", frame(other)? != wanted)?;
+    for _ in 0..FILES {
+        let page = map(&one, &a, HANDLE, libc::PROT_READ)?;
+        equal("frame", &frame(page)?, &wanted)?;
+        unmap(page)?;
+    }
+    at("memory", a.memory(0x5C00_0040, 64 * MIB))?;
+    soon(first, (GIB, GIB - 64 * MIB))?;
+    // When nobody maps it any more it goes, and comes again.
+    unmap(first)?;
+    let again = map(&one, &a, HANDLE, libc::PROT_READ)?;
+    equal("again", &memory_of(again), &(GIB, GIB - 64 * MIB))?;
+    unmap(again)?;
+    unmap(other)?;
     a.close();
     b.close();
     Ok(())
