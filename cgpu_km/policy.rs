@@ -94,7 +94,7 @@ pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};
 pub use event::{
     Alloc, AllocDone, DescriptorPlaces, ExportTicket, FreeTicket, ImportTicket, Map, MapTicket,
-    RefusalCause, RegisterTicket, RmMapTicket, Ticket,
+    PreemptionOrder, RefusalCause, RegisterTicket, RmMapTicket, Ticket,
 };
 pub use gpu_mapping::FoundMapping;
 pub use ids::{FileId, GpuId, ProcessId, MAX_SHARES};

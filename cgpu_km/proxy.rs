@@ -54,6 +54,7 @@ mod odd;
 mod orders;
 mod owned;
 mod part;
+mod preemption;
 mod reports;
 mod sent;
 mod shown;

@@ -28,8 +28,11 @@ pub enum Kind {
     ContextShare,
     /// A channel: a queue of work.
     Channel,
-    /// An engine's object on a channel: compute, graphics, copies and so on.
+    /// An object of any other engine on a channel: copies, video and so on.
     Engine,
+    /// An object of the graphics engine on a channel: compute, 3D, 2D, copies inline. With the
+    /// first of a group the driver makes the context that its work runs in.
+    GraphicsObject,
     /// The page with the doorbell register.
     UserMode,
     /// The page in which the driver keeps numbers about the GPU up to date.

@@ -84,6 +84,8 @@ pub enum Care {
     Export(Exported),
     /// It puts channels on the runlist.
     Schedule,
+    /// It says when the GPU may take compute work off. It says so at any time.
+    Preemption,
     /// It never reaches the driver, and the program is told that it has worked. It would take the
     /// GPU, or time on it, from others, or report what they do, and programs use it as a matter of
     /// course.
@@ -91,15 +93,16 @@ pub enum Care {
 }
 
 impl Care {
-    /// Whether the driver's report has more in it than is the tenant's: all GPUs or processes, a
-    /// GPU's whole memory. Such a report is cut down before the program can read it.
+    /// Whether no program may see the parameters while the driver has them: a report on all GPUs or
+    /// processes or on a GPU's whole memory, which is cut down before the program can read it, or
+    /// a word that the module has put there.
     ///
     /// None of these controls has an address among its parameters, but for [`FbReport::Info`] that
     /// of its list.
-    pub const fn tells_too_much(self) -> bool {
+    pub const fn is_unseen(self) -> bool {
         match self {
             Self::Gpus(names) => names.given().is_empty(),
-            Self::Processes(ProcessNames::Listed) | Self::Memory(_) => true,
+            Self::Processes(ProcessNames::Listed) | Self::Memory(_) | Self::Preemption => true,
             // It reports on what it is given alone.
             Self::Processes(ProcessNames::Given) => false,
             Self::Plain

@@ -19,6 +19,12 @@ pub const DEFAULT_TIMESLICE_US: u64 = 128 << 3;
 /// Most of [`preempt::TIMEOUT_US`](preempt) (`NVA06C_CTRL_CMD_PREEMPT_MAX_MANUAL_TIMEOUT_US`,
 /// ctrla06c.h).
 pub const MOST_PREEMPT_TIMEOUT_US: u32 = 1_000_000;
+/// [`preemption_mode::FLAGS`]: the mode of compute work is set
+/// (`NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_FLAGS_CILP_SET`, ctrl2080gr.h).
+pub const SETS_CILP: u32 = 1;
+/// [`preemption_mode::CILP_PREEMPT_MODE`]: a kernel stops at any instruction
+/// (`NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP`).
+pub const CILP: u32 = 2;
 /// The bits of [`perf_boost::FLAGS`] that say what to do; 3 is nothing
 /// (`NV2080_CTRL_PERF_BOOST_FLAGS_CMD`, ctrl2080perf.h).
 pub const PERF_BOOST_FLAGS_CMD: u32 = 0x3;

@@ -31,11 +31,11 @@ pub const CONTROL: u32 = 0x36;
 /// that is written to (`NVOS33_FLAGS_ACCESS_WRITE_ONLY`), as CUDA maps a doorbell.
 pub const MAP_FOR_PROGRAMS: u32 = 1 << 14 | 2;
 
-/// Whether a branch's control [reports more](super::control::Care::tells_too_much) than is a
-/// tenant's.
-pub fn tells_too_much(branch: Branch, cmd: ControlCmd) -> bool {
+/// Whether no program may see [what is asked](super::control::Care::is_unseen) by a branch's
+/// control.
+pub fn is_unseen(branch: Branch, cmd: ControlCmd) -> bool {
     let entry = Tables::of(branch).and_then(|tables| tables.control(cmd));
-    entry.is_some_and(|entry| entry.care.tells_too_much())
+    entry.is_some_and(|entry| entry.care.is_unseen())
 }
 
 /// Whether `NV04_ALLOC` takes NVOS64, as it does since 580.
@@ -47,6 +47,9 @@ pub const fn has_long_alloc(branch: Branch) -> bool {
 pub const SET_TIMESLICE: ControlCmd = ControlCmd(0xa06c_0103);
 /// `NVA06C_CTRL_CMD_PREEMPT`, with [`preempt`](super::params::preempt).
 pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
+/// `NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE`, with
+/// [`preemption_mode`](super::params::preemption_mode).
+pub const SET_PREEMPTION_MODE: ControlCmd = ControlCmd(0x2080_1210);
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, with [`disable_channels`].
 pub const DISABLE_CHANNELS: ControlCmd = ControlCmd(0x2080_110b);
 

@@ -271,7 +271,10 @@ fn classes_of_580_are_those_of_the_recordings() {
     assert_eq!(class(0xa06c), (20, Kind::ChannelGroup, Presence::Required));
     assert_eq!(class(0xc86f), (368, Kind::Channel, Presence::Required));
     assert_eq!(class(0xc661), (2, Kind::UserMode, Presence::Optional));
-    assert_eq!(class(0xcbc0), (16, Kind::Engine, Presence::Optional));
+    assert_eq!(
+        class(0xcbc0),
+        (16, Kind::GraphicsObject, Presence::Optional)
+    );
 }
 
 #[test]
@@ -358,7 +361,7 @@ fn what_the_kernel_asks_for_programs_has_no_address_that_is_not_known() {
         let mut found = 0;
         for number in (0..0x1000).chain(0x2080_0000..0x2080_4000) {
             let entry = tables.control(ControlCmd(number));
-            let Some(entry) = entry.filter(|entry| entry.care.tells_too_much()) else {
+            let Some(entry) = entry.filter(|entry| entry.care.is_unseen()) else {
                 continue;
             };
             found += 1;

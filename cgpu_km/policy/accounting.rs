@@ -8,6 +8,7 @@ mod lookup;
 mod managed;
 mod maps;
 mod objects;
+mod preemption;
 mod ranges;
 mod registered;
 mod shown;

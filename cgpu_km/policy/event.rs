@@ -130,7 +130,8 @@ pub struct Ticket {
     /// The object that is being made.
     pub(super) object: Ref,
     pub(super) handle: ObjectHandle,
-    /// Objects that the call names: its client, its parent, the source of a duplication.
+    /// Objects that the call names: its client, its parent, and the source of a duplication or
+    /// what the context of a graphics object belongs to.
     pub(super) names: [Option<Ref>; 3],
 }
 
@@ -141,6 +142,15 @@ impl Ticket {
     pub fn handle(&self) -> ObjectHandle {
         self.handle
     }
+}
+
+/// A control by which the mode of a group is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreemptionOrder {
+    /// The subdevice that it is called on.
+    pub subdevice: ObjectHandle,
+    /// The group, or a channel in none.
+    pub channels: ObjectHandle,
 }
 
 /// A call that frees an object and everything below it. Must be handed back to
@@ -280,6 +290,13 @@ pub enum RefusalCause {
     FileInFlight,
     /// The file has been prepared for a mapping of something else.
     FileInUse,
+    /// Nothing has set yet when the work of these channels can be preempted, and they are on the
+    /// runlist.
+    RunsAlready,
+    /// Another call sets it.
+    PreemptionBeingSet,
+    /// Their device has no subdevice, by which it is set.
+    NoSubdevice,
 }
 
 impl RefusalCause {
@@ -343,6 +360,9 @@ impl RefusalCause {
             Self::PlaceTaken | Self::FileInFlight => NvStatus::NV_ERR_STATE_IN_USE,
             // kernel-open/nvidia/nv-usermap.c, nv_add_mapping_context_to_file.
             Self::FileInUse => NvStatus::NV_ERR_STATE_IN_USE,
+            // None of the driver's, which makes contexts that cannot be preempted.
+            Self::RunsAlready | Self::NoSubdevice => NvStatus::NV_ERR_INVALID_STATE,
+            Self::PreemptionBeingSet => NvStatus::NV_ERR_STATE_IN_USE,
         }
     }
 
@@ -353,7 +373,9 @@ impl RefusalCause {
     pub const fn reason(self) -> Option<Reason> {
         match self {
             Self::ForeignClient => Some(Reason::Foreign),
-            Self::Doorbell | Self::InFabric => Some(Reason::Parameters),
+            Self::Doorbell | Self::InFabric | Self::RunsAlready | Self::NoSubdevice => {
+                Some(Reason::Parameters)
+            }
             _ => None,
         }
     }

@@ -9,6 +9,7 @@
 //! go, but nothing else can come to have that name before the call ends. So a name means the same
 //! at the beginning of a call, when the driver executes it, and at its end.
 
+mod preemption;
 mod shown;
 
 use crate::{
@@ -323,6 +324,7 @@ impl Forest {
     /// Takes an object away with everything below it. Objects that are still coming go to the
     /// client's root, or are left without a client if the client itself goes.
     pub(super) fn fell(&mut self, top: Slot, accounts: &mut Accounts) {
+        self.forget_preemption(top);
         self.detach(top);
         let mut at = top;
         loop {

@@ -2,6 +2,7 @@
 //! Names of files, processes and GPUs, and of a tenant's share of a GPU.
 
 use crate::uapi::MAX_GPUS;
+use core::num::NonZeroU8;
 
 /// Most GPUs that one tenant can have a share of; as many as the control device serves.
 pub const MAX_SHARES: usize = MAX_GPUS;
@@ -19,18 +20,25 @@ pub struct ProcessId(pub i32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuId(pub u32);
 
-/// A tenant's share of one GPU, as the number of its ledger: below [`MAX_SHARES`].
+/// A tenant's share of one GPU, as the number of its ledger, counted from 1 so that an optional one
+/// takes no more room. At most [`MAX_SHARES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ShareId(pub(super) u8);
+pub(super) struct ShareId(NonZeroU8);
 
 impl ShareId {
+    /// The share of a place in lists by share.
+    pub(super) fn at(index: usize) -> Option<Self> {
+        let number = u8::try_from(index).ok()?.checked_add(1)?;
+        NonZeroU8::new(number).map(Self)
+    }
+
     /// Its place in lists by share.
     pub(super) fn index(self) -> usize {
-        usize::from(self.0)
+        usize::from(self.0.get() - 1)
     }
 
     /// The set of this share alone: one bit.
     pub(super) fn bit(self) -> u32 {
-        1u32.checked_shl(u32::from(self.0)).unwrap_or(0)
+        1u32.checked_shl(u32::from(self.0.get() - 1)).unwrap_or(0)
     }
 }

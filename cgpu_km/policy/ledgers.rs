@@ -38,11 +38,11 @@ impl Ledgers {
             *ledger = Ledger::new(share, gpu, limit);
             return Ok(());
         }
-        let next = u8::try_from(self.0.len()).map_err(|_| Exhausted)?;
         if self.0.len() >= MAX_SHARES {
             return Err(Exhausted);
         }
-        self.0.push(Ledger::new(ShareId(next), gpu, limit))
+        let next = ShareId::at(self.0.len()).ok_or(Exhausted)?;
+        self.0.push(Ledger::new(next, gpu, limit))
     }
 
     /// Takes a share away. Its charges stay until they are credited.
@@ -54,11 +54,11 @@ impl Ledgers {
 
     /// All ledgers with their shares, those of shares that were taken away included.
     pub(super) fn each(&self) -> impl Iterator<Item = (ShareId, &Ledger)> {
-        (0..).map(ShareId).zip(self.0.iter())
+        (0..).map_while(ShareId::at).zip(self.0.iter())
     }
 
     pub(super) fn each_mut(&mut self) -> impl Iterator<Item = (ShareId, &mut Ledger)> {
-        (0..).map(ShareId).zip(self.0.iter_mut())
+        (0..).map_while(ShareId::at).zip(self.0.iter_mut())
     }
 
     /// The tenant's rights on any of its GPUs.
@@ -72,7 +72,7 @@ impl Ledgers {
     /// The share of a GPU, if the tenant has one now.
     pub(super) fn of(&self, gpu: GpuId) -> Option<ShareId> {
         let index = self.0.iter().position(|l| l.active && l.gpu() == gpu)?;
-        u8::try_from(index).ok().map(ShareId)
+        ShareId::at(index)
     }
 
     /// The ledger of a GPU, that of a share which was taken away included.

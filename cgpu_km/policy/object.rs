@@ -26,6 +26,21 @@ pub(super) enum ObjectLife {
     Gone,
 }
 
+/// When the compute work of a group, or of a channel in none, can be taken off the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Preemption {
+    /// When the driver's own mode lets it: nobody has asked for another.
+    AsMade,
+    /// The same, and it was put on the runlist, or a channel of it.
+    AsMadeRuns,
+    /// The first graphics object is being made, and the mode is set then.
+    BeingSet,
+    /// At any instruction, or as early as this GPU lets it.
+    AnyTime,
+    /// The same, and it was put on the runlist.
+    AnyTimeRuns,
+}
+
 /// How an object stands in the table of handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandleEntry {
@@ -60,6 +75,8 @@ pub(super) struct Object {
     pub(super) page: PageSize,
     /// For a channel group or a channel: it is for compute or graphics.
     pub(super) compute: bool,
+    /// For a channel group or a channel in none: when its compute work can be taken off the GPU.
+    pub(super) preemption: Preemption,
     /// Calls in flight that end its mappings. A count that is full stays full. While there are
     /// any, no file comes to show the object, nor one below it.
     pub(super) ending: u8,
@@ -96,6 +113,7 @@ impl Object {
             },
             page: PageSize::Small,
             compute: false,
+            preemption: Preemption::AsMade,
             ending: 0,
             owner: None,
             parent: None,

@@ -13,6 +13,7 @@ use super::{
     orders::begin_alloc,
     owned::{check_clients, check_made_on},
     part::{Part, PointerAt},
+    preemption::make_preemptible,
     sent::DriverReply,
     stop::{get, set, Asked, Stop},
 };
@@ -80,14 +81,20 @@ pub(super) fn alloc(
             Ok(structs.send(call, asked.code, outer, route))
         }
     };
-    let answer = match sent {
+    let mut answer = match sent {
         Ok(returned) => DriverReply::new(returned, status_in(outer).get(outer)),
         Err(killed) => {
             call.accounting(|accounting| accounting.end_alloc(ticket, None));
             return Err(killed.into());
         }
     };
-    let done = done(call, &request, &ticket, &answer, (outer, structs.params()));
+    let mut done = done(call, &request, &ticket, &answer, (outer, structs.params()));
+    if let (Kind::GraphicsObject, Some(made)) = (request.kind, &done) {
+        if let Err(refused) = make_preemptible(call, &request, &ticket, made.object) {
+            set(status_in(outer), outer, refused.0)?;
+            (answer.status, done) = (Some(refused), None);
+        }
+    }
     call.accounting(|accounting| {
         let object = done.as_ref().map(|done| done.object);
         accounting.end_alloc(ticket, done);

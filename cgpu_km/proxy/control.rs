@@ -71,7 +71,8 @@ pub(super) fn control(
         | Care::Memory(_)
         | Care::Features
         | Care::Share
-        | Care::Schedule => match entry {
+        | Care::Schedule
+        | Care::Preemption => match entry {
             Some(entry) if !command.params.is_null() => {
                 pass(call, asked, &command, entry, outer, &mut params.bytes)?
             }
@@ -204,12 +205,12 @@ fn pass(
     outer: &mut [u8],
     params: &mut [u8],
 ) -> Result<i32, Stop> {
-    check_params(call, entry, params)?;
+    check_params(call, command, entry, params)?;
     let mut lists = read_lists(call, entry.pointers, params)?;
     let of = (command.client, command.object);
     let report = Report::of(call, entry.care, of, command.gpu, params, &lists)?;
     let mut route = Route::Caller;
-    if entry.care.tells_too_much() && lists.iter().all(Option::is_some) {
+    if entry.care.is_unseen() && lists.iter().all(Option::is_some) {
         // As the driver refuses it when a program calls.
         check_made_on(asked.session, command.file)?;
         route = Route::Unseen;
@@ -231,7 +232,12 @@ fn pass(
 ///
 /// Those that name a client name one of the tenant's own: the driver looks some of them up for
 /// themselves.
-fn check_params(call: &mut impl Call, entry: &ControlEntry, params: &[u8]) -> Result<(), Stop> {
+fn check_params(
+    call: &mut impl Call,
+    command: &Command,
+    entry: &ControlEntry,
+    params: &[u8],
+) -> Result<(), Stop> {
     check_clients(call, entry.clients, params)?;
     match entry.care {
         // `cliresCtrlCmdClientSetInheritedSharePolicy_IMPL()` in client_resource.c.
@@ -248,7 +254,11 @@ fn check_params(call: &mut impl Call, entry: &ControlEntry, params: &[u8]) -> Re
                 let status = NvStatus::NV_ERR_INVALID_ARGUMENT;
                 return Err(Stop::refused(status, Reason::Parameters));
             }
-            Ok(())
+            if get(group_schedule::B_ENABLE, params)? == 0 {
+                return Ok(());
+            }
+            let (client, object) = (command.client, command.object);
+            Ok(call.accounting(|accounting| accounting.begin_schedule(client, object))?)
         }
         Care::Plain
         | Care::Gpus(_)
@@ -256,6 +266,7 @@ fn check_params(call: &mut impl Call, entry: &ControlEntry, params: &[u8]) -> Re
         | Care::Memory(_)
         | Care::Features
         | Care::Export(_)
+        | Care::Preemption
         | Care::Answer(_) => Ok(()),
     }
 }

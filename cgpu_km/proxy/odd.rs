@@ -192,6 +192,7 @@ impl Odd {
             | Kind::OsDescriptor
             | Kind::ContextShare
             | Kind::Engine
+            | Kind::GraphicsObject
             | Kind::SharedData
             | Kind::Debugger
             | Kind::PeerMemory

@@ -4,13 +4,19 @@
 //! The question is kept as it was checked. The parameters that come back may have been changed by
 //! another thread of the program.
 
-use super::{call::Call, copied::Copied, lists, stop::Stop};
+use super::{
+    call::Call,
+    copied::Copied,
+    lists, preemption,
+    stop::{set, Stop},
+};
 use crate::{
     nvidia::{
         control::Care,
         fb::FbReport,
         handle::{ClientHandle, ObjectHandle},
         names::{GpuNames, ProcessNames},
+        params::preemption_mode,
         status::NvStatus,
     },
     policy::{report, GpuId},
@@ -32,6 +38,8 @@ pub(super) enum Report {
     Memory(FbReport, GpuId, List<u8>),
     /// There are no dma-bufs; with the numbers that were asked for.
     Features(List<u8>),
+    /// The mode in which compute work is preempted is this one, as far as the program knows.
+    Preemption(u32),
 }
 
 impl Report {
@@ -61,6 +69,7 @@ impl Report {
                 Self::Memory(report, gpu, copy(pairs)?)
             }
             Care::Features => Self::Features(copy(report::fb_info_v2_pairs(params))?),
+            Care::Preemption => Self::Preemption(preemption::always_cilp(params)?),
             Care::Plain | Care::Share | Care::Schedule | Care::Export(_) | Care::Answer(_) => {
                 Self::AsItIs
             }
@@ -102,6 +111,7 @@ impl Report {
                 }
             }
             Self::Features(asked) => report::rewrite_gpu_info_v2(asked, params),
+            Self::Preemption(asked) => set(preemption_mode::CILP_PREEMPT_MODE, params, *asked)?,
         }
         Ok(())
     }

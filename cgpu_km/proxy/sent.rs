@@ -43,9 +43,9 @@ impl DriverReply {
     /// A program cannot stop that call, but can be killed before it. Then the object counts as made
     /// until its client goes.
     ///
-    /// This is for objects that cost something, that tell which GPU those belong to, or that may
-    /// not be taken for another. Other objects that the accounting does not know do no harm:
-    /// nothing can be made below them or copied from them.
+    /// This is for objects that cost something, that tell which GPU those belong to, that may not
+    /// be taken for another, or with which work can run. Other objects that the accounting does not
+    /// know do no harm: nothing can be made below them or copied from them.
     pub(super) fn has_made(
         &self,
         call: &mut impl Call,
@@ -64,6 +64,7 @@ impl DriverReply {
                 | Kind::Subdevice
                 | Kind::ChannelGroup
                 | Kind::Channel
+                | Kind::GraphicsObject
         );
         match (self.returned, self.status) {
             // The driver was not reached.

@@ -9,6 +9,7 @@ mod doorbell;
 mod exports;
 mod handles;
 mod heap;
+mod preemption;
 mod shown;
 mod uvm_channels;
 mod uvm_maps;

@@ -184,11 +184,15 @@ struct fake_object {
 	u32 policies;
 	union {
 		/* model: its group in the engine, or GM_NONE */
-		struct { struct fake_group *group; u32 model; u64 timeslice; } tsg;
+		struct {
+			struct fake_group *group;
+			u32 model, objects;	/* with a context */
+			u64 timeslice;
+		} tsg;
 		/* group: that of a channel without one; both may be GM_NONE */
 		struct {
 			struct fake_channel *channel;
-			u32 idled, group, model;
+			u32 idled, group, model, objects;
 			bool disabled;
 		} channel;
 		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
@@ -309,6 +313,8 @@ u32 fake_alloc_object(u32 client, u32 parent, u32 *new, u32 class, u64 params,
 u32 fake_construct(struct fake_client *client, u32 parent, u32 *new,
 		   const struct fake_class *class, void *params,
 		   const struct fake_sec *sec, struct fake_call *log);
+u32 fake_context_model(struct fake_object *o);
+u32 *fake_context_objects(struct fake_object *o);
 
 /* fake_heap.c */
 u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
@@ -456,6 +462,8 @@ void fake_engine_end(const struct fake_engine_call *call);
 void fake_engine_timeslice(struct fake_gpu *gpu, u32 group, u64 slice_us);
 void fake_engine_switch(struct fake_gpu *gpu, u32 channel, bool off);
 void fake_engine_preempt(struct fake_gpu *gpu, u32 group);
+void fake_engine_drain(struct fake_gpu *gpu);
+void fake_engine_waits(struct fake_gpu *gpu, u32 group, bool waits);
 u32 fake_engine_sample(struct fake_gpu *gpu, u32 index, u64 *stamp, pid_t *pid,
 		       u32 *busy);
 void fake_engine_show(struct seq_file *m);

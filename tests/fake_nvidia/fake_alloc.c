@@ -285,6 +285,34 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 	return NV_OK;
 }
 
+/* A channel in a group has its group's context. */
+static struct fake_object *context_holder(struct fake_object *o)
+{
+	if (o->class->kind == KIND_CHANNEL && o->parent->class->kind == KIND_TSG)
+		return o->parent;
+	return o;
+}
+
+/* The engine's group of a channel group or a channel; may be GM_NONE. */
+u32 fake_context_model(struct fake_object *o)
+{
+	o = context_holder(o);
+	return o->class->kind == KIND_TSG ? o->tsg.model : o->channel.group;
+}
+
+/*
+ * How many objects there are of the class KernelGraphicsObject in its context.
+ * The driver makes the context with the first (kernel_graphics_object.c,
+ * kgrobjConstruct_IMPL()) and sets no mode then: taken to be WFI, the first of
+ * ctrl2080gr.h, in which a kernel runs to its end.
+ */
+u32 *fake_context_objects(struct fake_object *o)
+{
+	o = context_holder(o);
+	return o->class->kind == KIND_TSG ? &o->tsg.objects :
+					    &o->channel.objects;
+}
+
 /* fifo/usermode_api.c:usrmodeConstruct_IMPL(): bBar1Mapping, bPriv */
 static u32 make_usermode(struct fake_object *o, const u8 *p)
 {
@@ -404,6 +432,8 @@ static u32 make(struct fake_object *o, void *params,
 		o->engine.type = NV2080_ENGINE_TYPE_GRAPHICS;
 		if (o->class->params == 8)
 			o->engine.type = 9 + (params ? ((u32 *)params)[1] : 0);
+		else if (o->class->params == 16 && !(*fake_context_objects(o->parent))++)
+			fake_engine_waits(o->gpu, fake_context_model(o->parent), true);
 		return NV_OK;
 	case KIND_USERMODE:
 		return make_usermode(o, params);

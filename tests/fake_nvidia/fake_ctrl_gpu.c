@@ -385,6 +385,8 @@ static u32 disable_channels(struct fake_ctrl *c)
 				   p->disable);
 	}
 	fake_engine_end(&call);
+	if (p->disable)
+		fake_engine_drain(c->gpu);
 	return NV_OK;
 }
 
@@ -509,6 +511,27 @@ static u32 preempt(struct fake_ctrl *c)
 	return NV_OK;
 }
 
+struct preemption_mode {		/* 0x20801210 */
+	u32 flags, channel, gfxp, cilp;
+	u64 route[2];
+};
+static_assert(sizeof(struct preemption_mode) == 32);
+
+/* ctrl2080gr.h: flags bit 0 sets the compute mode, of which 2 is CILP */
+static u32 set_preemption_mode(struct fake_ctrl *c)
+{
+	struct preemption_mode *p = c->params;
+	struct fake_object *o = fake_object(c->client, p->channel);
+
+	if (!o || (o->class->kind != KIND_TSG && o->class->kind != KIND_CHANNEL))
+		return NV_ERR_OBJECT_NOT_FOUND;
+	if (p->cilp > 2)
+		return NV_ERR_INVALID_ARGUMENT;
+	if (p->flags & 1)
+		fake_engine_waits(o->gpu, fake_context_model(o), p->cilp != 2);
+	return NV_OK;
+}
+
 static u32 get_timeslice(struct fake_ctrl *c)
 {
 	*(u64 *)c->params = c->object->tsg.timeslice;
@@ -525,6 +548,7 @@ const struct fake_ctrl_entry fake_ctrl_gpu[] = {
 	{ 0x2080110b, 536, NULL, disable_channels },
 	{ 0x20802096, 55888, NULL, util_samples },
 	{ 0x20801201, 32, info_list_pre, info_list },
+	{ 0x20801210, 32, NULL, set_preemption_mode },
 	{ 0x20801301, 16, info_list_pre, fb_info_v1 },
 	{ 0x20801303, 1028, NULL, fb_info_v2 },
 	{ 0x20801701, 16, NULL, arch_info },

@@ -238,6 +238,40 @@ void fake_engine_preempt(struct fake_gpu *gpu, u32 group)
 	spin_unlock_irq(&e->lock);
 }
 
+/*
+ * Waits for kernels that run on although their channel was switched off; the
+ * firmware answers no call before (docs/measurements/2026-11-23-latency.md).
+ */
+void fake_engine_drain(struct fake_gpu *gpu)
+{
+	struct fake_engine *e = gpu->engine;
+	u64 end;
+
+	do {
+		spin_lock_irq(&e->lock);
+		advance(e);
+		end = e->model.running == GM_NONE ||
+		      !e->model.channels[e->model.running].off ?
+			0 : e->base + gm_next(&e->model);
+		spin_unlock_irq(&e->lock);
+		if (end)
+			sleep_until(end);
+	} while (end);
+}
+
+void fake_engine_waits(struct fake_gpu *gpu, u32 group, bool waits)
+{
+	struct fake_engine *e = gpu->engine;
+
+	if (group == GM_NONE)
+		return;
+	spin_lock_irq(&e->lock);
+	advance(e);
+	gm_set_waits(&e->model, group, waits);
+	changed(e);
+	spin_unlock_irq(&e->lock);
+}
+
 /* What is written to `work`. */
 struct fake_work {
 	u32 minor, token;
@@ -334,7 +368,7 @@ const struct file_operations fake_work_fops = {
 /* Everything that a client has on one GPU. */
 struct account {
 	u64 ran, visits, submitted, finished;
-	u32 channels, off;
+	u32 channels, off, waits;
 };
 
 static void add_object(struct account *a, const struct fake_object *o)
@@ -346,6 +380,7 @@ static void add_object(struct account *a, const struct fake_object *o)
 	if (group != GM_NONE) {
 		a->ran += model->groups[group].ran;
 		a->visits += model->groups[group].visits;
+		a->waits += model->groups[group].waits;
 	}
 	if (!is_group && o->channel.model != GM_NONE) {
 		const struct gm_channel *c = &model->channels[o->channel.model];
@@ -371,9 +406,10 @@ static void show_client(struct seq_file *m, struct fake_gpu *gpu,
 			add_object(&a, o);
 	spin_unlock_irq(&gpu->engine->lock);
 	if (a.channels)
-		seq_printf(m, "gpu%u_0x%08x: ran %llu visits %llu submitted %llu finished %llu channels %u off %u\n",
+		seq_printf(m, "gpu%u_0x%08x: ran %llu visits %llu submitted %llu finished %llu channels %u off %u waits %u\n",
 			   gpu->minor, client->handle, a.ran, a.visits,
-			   a.submitted, a.finished, a.channels, a.off);
+			   a.submitted, a.finished, a.channels, a.off,
+			   a.waits);
 }
 
 void fake_engine_show(struct seq_file *m)

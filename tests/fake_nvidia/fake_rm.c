@@ -145,6 +145,8 @@ static void free_leaf(struct fake_object *o)
 	}
 	if (o->class->kind == KIND_SUBDEVICE)
 		fake_boost_end(o);
+	if (o->class->kind == KIND_ENGINE && o->class->params == 16)
+		(*fake_context_objects(o->parent))--;
 	if (o->mem) {
 		o->mem->holders--;
 		fake_mem_put(o->mem);

@@ -203,6 +203,8 @@ static void settle(struct gm_gpu *gpu)
 	c = &gpu->channels[gpu->running];
 	if (is_ready(c) && gpu->groups[gpu->context].slice)
 		return;
+	if (c->used && gpu->groups[gpu->context].waits)
+		return;
 	if (gpu->groups[gpu->context].slice && gpu->groups[gpu->context].ready)
 		go_on(gpu, 0);
 	else
@@ -298,8 +300,20 @@ void gm_switch(struct gm_gpu *gpu, gm_u32 channel, int off)
 
 void gm_preempt(struct gm_gpu *gpu, gm_u32 group)
 {
-	if (group == gpu->context && gpu->running != GM_NONE)
+	if (group != gpu->context || gpu->running == GM_NONE)
+		return;
+	if (gpu->groups[group].waits)
+		gpu->slice_until = gpu->now;
+	else
 		pass_on(gpu);
+}
+
+void gm_set_waits(struct gm_gpu *gpu, gm_u32 group, int waits)
+{
+	if (group >= GM_GROUPS)
+		return;
+	gpu->groups[group].waits = waits != 0;
+	settle(gpu);
 }
 
 static gm_time between(struct gm_gpu *gpu, gm_time least, gm_time most)
@@ -345,6 +359,8 @@ gm_time gm_next(const struct gm_gpu *gpu)
 		return GM_NEVER;
 	c = &gpu->channels[gpu->running];
 	end = gpu->now + c->queue[c->head];
+	if (gpu->groups[gpu->context].waits)
+		return end;
 	return end < gpu->slice_until ? end : gpu->slice_until;
 }
 
@@ -381,6 +397,7 @@ gm_time gm_advance(struct gm_gpu *gpu, gm_time to)
 {
 	struct gm_channel *c;
 	gm_time at, step;
+	int before;
 
 	gpu->finished = GM_NONE;
 	while (gpu->now < to) {
@@ -406,13 +423,14 @@ gm_time gm_advance(struct gm_gpu *gpu, gm_time to)
 		gpu->busy += step;
 		gpu->groups[gpu->context].ran += step;
 		if (!c->queue[c->head]) {
+			before = is_ready(c);
 			c->head = (c->head + 1) % GM_QUEUE;
 			c->queued--;
-			was_ready(gpu, c, 1);
+			was_ready(gpu, c, before);
 			c->finished++;
 			c->finished_at = at;
 			gpu->finished = gpu->running;
-			if (!gpu->groups[gpu->context].ready)
+			if (!gpu->groups[gpu->context].ready || !gpu->groups[gpu->context].slice)
 				pass_on(gpu);
 			else
 				go_on(gpu, 0);
@@ -420,7 +438,8 @@ gm_time gm_advance(struct gm_gpu *gpu, gm_time to)
 				end_slice(gpu);
 			return at;
 		}
-		end_slice(gpu);
+		if (!gpu->groups[gpu->context].waits)
+			end_slice(gpu);
 	}
 	return gpu->now;
 }

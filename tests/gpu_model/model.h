@@ -11,7 +11,9 @@
  *  - a group that runs dry loses the rest of its slice, and its turn comes a whole round later;
  *  - a group alone on the runlist runs on, and goes on without a switch after a pause;
  *  - a group with a time slice of 0 is still visited: two switches, and it runs nothing;
- *  - channels switched off are preempted, with what is left of their kernel, and go on from there;
+ *  - channels switched off are preempted, with what is left of their kernel, and go on from there,
+ *    unless their group waits: then the kernel runs to its end, as under the modes WFI and CTA
+ *    (docs/measurements/2026-11-23-latency.md);
  *  - calls into the driver take time, and take effect at some moment within it (gm_call).
  *
  * All times are nanoseconds.
@@ -54,6 +56,8 @@ struct gm_group {
 	gm_u32 used;
 	/* Channels of it that are on and have work. */
 	gm_u32 ready;
+	/* A kernel of it that runs is not taken off. */
+	gm_u32 waits;
 	gm_time slice;
 	/* Accounts: time on the GPU, and how often it was switched to. */
 	gm_time ran, visits;
@@ -128,6 +132,7 @@ int gm_submit(struct gm_gpu *gpu, gm_u32 channel, gm_time length);
 void gm_set_timeslice(struct gm_gpu *gpu, gm_u32 group, gm_time slice);
 void gm_switch(struct gm_gpu *gpu, gm_u32 channel, int off);
 void gm_preempt(struct gm_gpu *gpu, gm_u32 group);
+void gm_set_waits(struct gm_gpu *gpu, gm_u32 group, int waits);
 /* How long a call will take; different each time, within what was measured. */
 struct gm_call gm_call(struct gm_gpu *gpu, enum gm_what what);
 /* When a kernel, a slice or a switch ends by itself. GM_NEVER: none will. */

@@ -539,6 +539,19 @@ pub mod preempt {
     pub const TIMEOUT_US: Field<u32> = Field::at(4);
 }
 
+/// Control `NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE`.
+pub mod preemption_mode {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS` in bytes.
+    pub const SIZE: usize = 32;
+    /// Which of the modes are set: bit 0 compute, bit 1 graphics.
+    pub const FLAGS: Field<u32> = Field::at(0);
+    /// A channel, or a group of channels.
+    pub const H_CHANNEL: Field<u32> = Field::at(4);
+    /// For compute: 0 waits for the whole kernel, 1 for its blocks, 2 for an instruction.
+    pub const CILP_PREEMPT_MODE: Field<u32> = Field::at(12);
+}
+
 /// Control `NV2080_CTRL_CMD_PERF_BOOST`.
 pub mod perf_boost {
     use crate::nvidia::wire::Field;

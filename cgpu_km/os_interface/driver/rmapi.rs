@@ -381,7 +381,7 @@ impl KernelClient {
     }
 
     /// Calls a control of a program's client for it, with parameters that no program sees: for
-    /// those that [tell too much](rmapi::tells_too_much). `parts` are the parts of the program's
+    /// those that are [unseen](rmapi::is_unseen). `parts` are the parts of the program's
     /// own call.
     ///
     /// `EINVAL` for another control or other parts, `ENOMEM`.
@@ -394,7 +394,7 @@ impl KernelClient {
         argument.0 = *whole.ok_or(EINVAL)?;
         let cmd = ControlCmd(nvos54::CMD.get(&argument.0).ok_or(EINVAL)?);
         let mut list = match lists {
-            [] if cmd != fb::FB_GET_INFO && rmapi::tells_too_much(self.branch, cmd) => None,
+            [] if cmd != fb::FB_GET_INFO && rmapi::is_unseen(self.branch, cmd) => None,
             [list] if cmd == fb::FB_GET_INFO && is_list_of(params, list) => Some(list),
             _ => return Err(EINVAL),
         };

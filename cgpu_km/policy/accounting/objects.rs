@@ -14,7 +14,7 @@ use crate::{
         demand::Demand,
         event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
         ids::{GpuId, ShareId},
-        object::{Object, ObjectLife},
+        object::{Object, ObjectLife, Preemption},
         overhead::{CHANNEL, OTHER_GROUP},
         slots::{Ref, Slot},
     },
@@ -44,6 +44,7 @@ impl Accounting {
     /// The driver has answered a call that [`Accounting::begin_alloc`] agreed to; `None`: it
     /// refused.
     pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
+        self.end_graphics(&ticket);
         let Ticket { object, names, .. } = ticket;
         if let Some(slot) = self.forest.objects.find(object) {
             self.end(slot, done);
@@ -183,6 +184,7 @@ impl Accounting {
         let unknown = match known {
             Some(object) => {
                 self.forest.end_mappings(object);
+                self.forest.forget_preemption(object);
                 None
             }
             // An object may come to have the name before the driver gets the call.
@@ -301,7 +303,15 @@ impl Accounting {
                 Denied::Exhausted => RefusalCause::Exhausted,
             })?);
         }
-        self.plant(object, root, parent, None)
+        let context = match alloc.kind {
+            Kind::GraphicsObject => Some(self.begin_graphics(parent, object.share)?),
+            _ => None,
+        };
+        self.plant(object, root, parent, context).inspect_err(|_| {
+            if let Some(context) = context {
+                self.forest.end_graphics(context, Preemption::AsMade);
+            }
+        })
     }
 
     /// What an object takes of a share that is in no group.

@@ -24,7 +24,7 @@ fn asking(bytes: u64, context: bool) -> Demand {
 #[test]
 fn a_request_is_granted_up_to_the_limit_and_not_one_byte_beyond() {
     for (bytes, granted) in [(MIB - 1, true), (MIB, true), (MIB + 1, false)] {
-        let mut ledger = Ledger::new(ShareId(0), GPU, MIB);
+        let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, MIB);
         let reservation = ledger.reserve(asking(bytes, false));
         assert_eq!(reservation.is_ok(), granted, "{bytes} of {MIB}");
         match reservation {
@@ -48,7 +48,7 @@ fn a_request_is_granted_up_to_the_limit_and_not_one_byte_beyond() {
 
 /// A ledger on which contexts cost 10 bytes each, and 5 once.
 fn with_contexts(limit: u64) -> Ledger {
-    let mut ledger = Ledger::new(ShareId(0), GPU, limit);
+    let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, limit);
     ledger.cost = ContextCost {
         shared: 5,
         each: 10,
@@ -58,7 +58,7 @@ fn with_contexts(limit: u64) -> Ledger {
 
 #[test]
 fn a_forged_size_hides_nothing_that_comes_after_it() {
-    let mut ledger = Ledger::new(ShareId(0), GPU, 100);
+    let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, 100);
     let mut honest = ledger.reserve(asking(60, false)).expect("room");
     let mut forged = ledger.reserve(asking(40, false)).expect("room");
     ledger.commit(&mut forged, u64::MAX);
@@ -118,7 +118,7 @@ fn what_is_taken_once_is_charged_as_long_as_there_is_any_context() {
 
 #[test]
 fn what_the_driver_says_can_raise_a_charge_and_never_lower_it() {
-    let mut ledger = Ledger::new(ShareId(0), GPU, MIB);
+    let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, MIB);
     let mut low = ledger.reserve(asking(100, false)).unwrap();
     ledger.commit(&mut low, 1);
     assert_eq!(ledger.view().used, 100);
@@ -134,7 +134,7 @@ fn what_the_driver_says_can_raise_a_charge_and_never_lower_it() {
 
 #[test]
 fn what_the_driver_gave_is_charged_once() {
-    let mut ledger = Ledger::new(ShareId(0), GPU, MIB);
+    let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, MIB);
     let mut taken = ledger.reserve(asking(100, false)).unwrap();
     assert_eq!(ledger.commit(&mut taken, 100), Some(100));
     assert_eq!(ledger.commit(&mut taken, 200), None);
@@ -145,7 +145,7 @@ fn what_the_driver_gave_is_charged_once() {
 
 #[test]
 fn a_request_that_overflows_a_u64_is_refused() {
-    let mut ledger = Ledger::new(ShareId(0), GPU, u64::MAX);
+    let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, u64::MAX);
     assert!(ledger.reserve(asking(u64::MAX, true)).is_err());
     let mut taken = ledger.reserve(asking(u64::MAX, false)).unwrap();
     assert!(ledger.reserve(asking(1, false)).is_err());

@@ -20,7 +20,7 @@ fn answers(status: u32, returned: i32) -> DriverStub {
     })
 }
 
-fn free(program: &mut Program, session: &Session, object: u32) -> u32 {
+pub(super) fn free(program: &mut Program, session: &Session, object: u32) -> u32 {
     let mut outer = vec![0; 16];
     put32(&mut outer, 0, CLIENT);
     put32(&mut outer, 8, object);

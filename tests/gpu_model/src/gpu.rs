@@ -65,6 +65,7 @@ mod c {
         pub(super) fn gm_set_timeslice(gpu: *mut Model, group: u32, slice: Nanos);
         pub(super) fn gm_switch(gpu: *mut Model, channel: u32, off: i32);
         pub(super) fn gm_preempt(gpu: *mut Model, group: u32);
+        pub(super) fn gm_set_waits(gpu: *mut Model, group: u32, waits: i32);
         pub(super) fn gm_call(gpu: *mut Model, what: What) -> Call;
         pub(super) fn gm_next(gpu: *const Model) -> Nanos;
         pub(super) fn gm_advance(gpu: *mut Model, to: Nanos) -> Nanos;
@@ -167,6 +168,12 @@ impl Gpu {
     pub fn preempt(&mut self, group: u32) {
         let model = self.model();
         model!(gm_preempt, model, group);
+    }
+
+    /// Whether the kernels of a group run to their end before the GPU is taken from it.
+    pub fn set_waits(&mut self, group: u32, waits: bool) {
+        let model = self.model();
+        model!(gm_set_waits, model, group, i32::from(waits));
     }
 
     /// How long a call takes.

@@ -213,6 +213,35 @@ pub(super) const ATTACKS: &[Attack] = &[
         },
     ),
     attack(
+        "kernels that cannot be preempted, as made",
+        "kernel_graphics_object.c:kgrobjConstruct_IMPL",
+        Driver::Passes,
+        Sign::Share,
+        |a| a.compute().map(drop),
+    ),
+    attack(
+        "kernels that cannot be preempted, on a channel that runs already",
+        "kernel_graphics_object.c:kgrobjConstruct_IMPL",
+        Driver::Passes,
+        Sign::Share,
+        |a| {
+            let channel = a.channel()?;
+            a.control(OWN, 0xa06c_0101, &mut [1, 0, 0])?;
+            a.alloc(channel, OWN + 2, 0xcbc0, &mut [0; 16])
+        },
+    ),
+    attack(
+        "kernels that cannot be preempted, asked for (GR_SET_CTXSW_PREEMPTION_MODE)",
+        TO_FIRMWARE,
+        Driver::Passes,
+        Sign::Share,
+        |a| {
+            a.compute()?;
+            set_preemption_mode(a, 2)?;
+            set_preemption_mode(a, 0)
+        },
+    ),
+    attack(
         "a realtime channel group",
         TO_FIRMWARE,
         Driver::Passes,
@@ -319,4 +348,13 @@ pub(super) const ATTACKS: &[Attack] = &[
 fn diagnostic(a: &Attacker, cmd: u32, params: &mut [u8]) -> Verdict {
     a.alloc(rm::SUBDEVICE_HANDLE, OWN, 0x208f, &mut [])?;
     a.control(OWN, cmd, params)
+}
+
+/// Sets the mode of the own group's compute work: 0 WFI, 1 CTA, 2 CILP.
+fn set_preemption_mode(attacker: &Attacker, mode: u32) -> Verdict {
+    let mut params = [0; 32];
+    put_u32(&mut params, 0, 1);
+    put_u32(&mut params, 4, OWN);
+    put_u32(&mut params, 12, mode);
+    attacker.control(rm::SUBDEVICE_HANDLE, 0x2080_1210, &mut params)
 }

@@ -36,7 +36,11 @@ fn worked(attack: &Attack, told: &Verdict, before: &State, after: &State) -> boo
         Sign::Told => told.is_ok(),
         Sign::Victim => before.victim != after.victim,
         Sign::Gpu => before.settings != after.settings,
-        Sign::Share => before.timeslices != after.timeslices || before.settings != after.settings,
+        Sign::Share => {
+            before.timeslices != after.timeslices
+                || before.settings != after.settings
+                || before.waiting != after.waiting
+        }
     }
 }
 

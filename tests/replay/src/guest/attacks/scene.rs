@@ -286,6 +286,8 @@ pub(super) struct State {
     pub(super) settings: String,
     /// The timeslices of other programs that are not as new groups have them, in microseconds.
     pub(super) timeslices: String,
+    /// Programs with kernels that cannot be taken off the GPU: their lines of `engine`.
+    pub(super) waiting: String,
 }
 
 impl State {
@@ -316,6 +318,11 @@ impl State {
                 .filter(|slice| slice != "0" && slice != NEW_TIMESLICE)
                 .collect::<Vec<_>>()
                 .join(" "),
+            waiting: read("engine")?
+                .lines()
+                .filter(|line| line.contains(": ran ") && !line.ends_with(" waits 0"))
+                .collect::<Vec<_>>()
+                .join("; "),
         })
     }
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Whether a kernel can be taken off the GPU while it runs.
+//!
+//! The driver has three modes for the compute work of a channel group. Under CILP a kernel stops at
+//! any instruction; under CTA it runs on until its blocks end, and under WFI until it ends itself.
+//! A neighbour waits for that: 766 ms beside a kernel of 0.8 s, on an H200
+//! (docs/measurements/2026-11-23-latency.md). CUDA asks for CILP, and any program can ask for
+//! another mode or for none.
+//!
+//! So the module asks for CILP itself. It can do so when the group has a context, which the driver
+//! makes with the first [graphics object](Kind::GraphicsObject) on one of its channels. From then
+//! on work can run, if the channel is on the runlist. So a group goes onto the runlist after its
+//! mode is set, as with CUDA, or the object is refused. Vulkan does it the other way round; it is
+//! let through where the tenant may have graphics.
+
+use super::Forest;
+use crate::{
+    nvidia::class::Kind,
+    policy::{
+        event::{PreemptionOrder, RefusalCause},
+        object::{Object, ObjectLife, Preemption},
+        slots::Slot,
+        steps::step,
+    },
+};
+
+impl Forest {
+    /// What shares a context with a channel: its group, or itself if it is in none.
+    pub(in crate::policy) fn context_of(&self, channel: Slot) -> Slot {
+        let is_group = |object: &Object| object.kind == Kind::ChannelGroup;
+        let parent = self.objects.get(channel).and_then(|channel| channel.parent);
+        let group = parent.filter(|&parent| self.objects.get(parent).is_some_and(is_group));
+        group.unwrap_or(channel)
+    }
+
+    /// A graphics object is about to be made on a channel. Gives what its context belongs to.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the caller is told.
+    pub(in crate::policy) fn begin_graphics(
+        &mut self,
+        channel: Slot,
+        may_run: bool,
+    ) -> Result<Slot, RefusalCause> {
+        let slot = self.context_of(channel);
+        let subdevice = self.subdevice_of(channel);
+        let context = self.objects.get_mut(slot);
+        let context = context.ok_or(RefusalCause::UnknownParent)?;
+        match context.preemption {
+            Preemption::AnyTime | Preemption::AnyTimeRuns => Ok(slot),
+            Preemption::BeingSet => Err(RefusalCause::PreemptionBeingSet),
+            Preemption::AsMadeRuns if !may_run => Err(RefusalCause::RunsAlready),
+            Preemption::AsMade | Preemption::AsMadeRuns => {
+                subdevice.ok_or(RefusalCause::NoSubdevice)?;
+                context.preemption = Preemption::BeingSet;
+                Ok(slot)
+            }
+        }
+    }
+
+    /// The control by which the mode of a context is to be set; `None`: it is set.
+    pub(in crate::policy) fn preemption_order(&self, context: Slot) -> Option<PreemptionOrder> {
+        let object = self.objects.get(context)?;
+        let subdevice = self.objects.get(self.subdevice_of(context)?)?;
+        let is_due = object.preemption == Preemption::BeingSet;
+        is_due.then_some(PreemptionOrder {
+            subdevice: subdevice.handle,
+            channels: object.handle,
+        })
+    }
+
+    /// The call that [`Forest::begin_graphics`] agreed to is over.
+    pub(in crate::policy) fn end_graphics(&mut self, context: Slot, preemption: Preemption) {
+        if let Some(context) = self.objects.get_mut(context) {
+            if context.preemption == Preemption::BeingSet {
+                context.preemption = preemption;
+            }
+        }
+    }
+
+    /// A channel or graphics object is about to go, or has gone, and the context may go with it:
+    /// its mode is to be set anew.
+    pub(in crate::policy) fn forget_preemption(&mut self, going: Slot) {
+        let Some(object) = self.objects.get(going) else {
+            return;
+        };
+        let channel = match object.kind {
+            Kind::Channel => Some(going),
+            Kind::GraphicsObject => object.parent,
+            _ => None,
+        };
+        let context = channel.map(|channel| self.context_of(channel));
+        if let Some(context) = context.and_then(|context| self.objects.get_mut(context)) {
+            context.preemption = match context.preemption {
+                Preemption::AnyTime => Preemption::AsMade,
+                Preemption::AnyTimeRuns => Preemption::AsMadeRuns,
+                other => other,
+            };
+        }
+    }
+
+    /// A channel or a group of channels is about to be put on the runlist.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the caller is told.
+    pub(in crate::policy) fn begin_schedule(&mut self, channel: Slot) -> Result<(), RefusalCause> {
+        let context = self.context_of(channel);
+        let context = self.objects.get_mut(context);
+        let context = context.ok_or(RefusalCause::UnknownObject)?;
+        context.preemption = match context.preemption {
+            Preemption::BeingSet => return Err(RefusalCause::PreemptionBeingSet),
+            Preemption::AsMade | Preemption::AsMadeRuns => Preemption::AsMadeRuns,
+            Preemption::AnyTime | Preemption::AnyTimeRuns => Preemption::AnyTimeRuns,
+        };
+        Ok(())
+    }
+
+    /// The subdevice of the device that an object is below of. The driver allows one
+    /// (`subdeviceConstruct_IMPL()` in subdevice.c).
+    fn subdevice_of(&self, slot: Slot) -> Option<Slot> {
+        let mut device = self.objects.get(slot)?;
+        while device.kind != Kind::Device {
+            step();
+            device = self.objects.get(device.parent?)?;
+        }
+        let mut child = device.child;
+        while let Some(slot) = child {
+            step();
+            let object = self.objects.get(slot)?;
+            if object.kind == Kind::Subdevice && object.life == ObjectLife::Here {
+                return Some(slot);
+            }
+            child = object.next;
+        }
+        None
+    }
+}
