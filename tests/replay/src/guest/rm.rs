@@ -230,8 +230,15 @@ pub fn vid_heap_alloc(
     status(u32_at(&outer, 20)).map(|()| (u32_at(&outer, 44), u64_at(&outer, 88)))
 }
 
-/// RM_MAP_MEMORY: prepares the file `fd` for an `mmap` of an object's first `len` bytes.
-pub fn map(ctl: i32, names: (u32, u32, u32), len: u64, flags: u32, fd: i32) -> Result<(), Failure> {
+/// RM_MAP_MEMORY: prepares the file `fd` for an `mmap` of an object's first `len` bytes. Returns
+/// the address by which the driver names the mapping.
+pub fn map(
+    ctl: i32,
+    names: (u32, u32, u32),
+    len: u64,
+    flags: u32,
+    fd: i32,
+) -> Result<u64, Failure> {
     map_part(ctl, names, (0, len), flags, fd)
 }
 
@@ -242,7 +249,7 @@ pub fn map_part(
     (offset, len): (u64, u64),
     flags: u32,
     fd: i32,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let mut outer = [0; 56];
     for (at, value) in [(0, client), (4, parent), (8, object), (44, flags)] {
         put_u32(&mut outer, at, value);
@@ -251,7 +258,8 @@ pub fn map_part(
     put_u64(&mut outer, 24, len);
     put_u32(&mut outer, 48, u32::try_from(fd).unwrap_or(u32::MAX));
     sys::ioctl(ctl, request(0x4E, 56), &mut outer).map_err(Failure::Errno)?;
-    status(u32_at(&outer, 40))
+    status(u32_at(&outer, 40))?;
+    Ok(u64_at(&outer, 32))
 }
 
 /// RM_UNMAP_MEMORY of the mapping that the driver has told at this address.

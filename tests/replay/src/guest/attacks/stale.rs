@@ -7,13 +7,21 @@
 //! writes through the mapping that it had, or makes one now. On the driver's own nodes every piece
 //! of the neighbour's memory is reached; through an instance none may be.
 
+use std::{
+    io::{Read, Write},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+};
+
 use super::{
     attack::Own,
     scene::{clean_up, Place, GPU, LIMIT, MIB},
 };
 use crate::{
     control::{folder, Control},
-    guest::{process::in_child, rm},
+    guest::{
+        process::{in_child, receive_fd, send_fd, spawn},
+        rm,
+    },
     standin, sys,
 };
 
@@ -49,6 +57,21 @@ pub(super) const ATTACKS: &[Own] = &[
         run: || compare(|program| program.free_each(), Way::Moved),
     },
     Own {
+        name: "mapping: memory read and written after it was unmapped (RM_UNMAP_MEMORY) and freed",
+        function: "mapping_cpu.c:memUnmap_IMPL",
+        run: || compare(|program| program.unmap_each(), Way::Kept),
+    },
+    Own {
+        name: "mapping: memory read and written by a child after its parent's free",
+        function: "mapping_cpu.c:memUnmap_IMPL",
+        run: || compare(|program| program.free_each(), Way::Forked),
+    },
+    Own {
+        name: "mapping: memory mapped after its free by who was sent the file",
+        function: "nv-mmap.c:nvidia_mmap_helper",
+        run: || compare(|program| program.free_each(), Way::Sent),
+    },
+    Own {
         name: "mapping: host memory mapped after its free",
         function: "nv-mmap.c:nvidia_mmap_helper",
         run: host_memory,
@@ -75,13 +98,25 @@ enum Way {
     Late,
     /// By the mapping that it had, at another address.
     Moved,
+    /// By a child's mapping, from before.
+    Forked,
+    /// By one that another process makes now, of a file that it was sent.
+    Sent,
 }
 
 /// A program with pieces of memory, each mapped through a file of its own.
 struct Program {
     client: rm::Client,
-    /// File and address of each.
-    pieces: Vec<(i32, u64)>,
+    pieces: Vec<Piece>,
+}
+
+/// A piece that is mapped.
+#[derive(Clone, Copy)]
+struct Piece {
+    fd: i32,
+    address: u64,
+    /// As the driver names the mapping.
+    told: u64,
 }
 
 fn folder_of(place: Place, name: &str) -> String {
@@ -130,10 +165,11 @@ impl Program {
             let path = format!("{folder}/nvidia{GPU}");
             let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
             let names = (client.handle, rm::DEVICE_HANDLE, handle);
-            say("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+            let told = rm::map(client.ctl, names, PAGE, FLAGS, fd);
+            let told = say("RM_MAP_MEMORY", told)?;
             let address = page_of(fd)?;
             write(address, value | piece);
-            pieces.push((fd, address));
+            pieces.push(Piece { fd, address, told });
         }
         Ok(Self { client, pieces })
     }
@@ -146,36 +182,23 @@ impl Program {
         (0..PIECES).try_for_each(|piece| self.free(FIRST + piece))
     }
 
+    fn unmap_each(&self) -> Result<(), String> {
+        for (piece, handle) in self.pieces.iter().zip(FIRST..) {
+            let names = (self.client.handle, rm::DEVICE_HANDLE, handle);
+            let unmapped = rm::unmap(self.client.ctl, names, piece.told);
+            say("RM_UNMAP_MEMORY", unmapped)?;
+        }
+        self.free_each()
+    }
+
     fn close_control(&self) -> Result<(), String> {
         // The GPU's file holds the control file that it was registered with.
         say("close", sys::close(self.client.ctl))?;
         say("close", sys::close(self.client.gpu))
     }
 
-    /// How many of its pieces show what `look` says.
-    fn count(&self, way: Way, look: impl Fn(u64) -> bool) -> usize {
-        let reaches = |&&(fd, address): &&(i32, u64)| {
-            // A page that is gone ends the process.
-            let reached = in_child(|| {
-                let address = match way {
-                    Way::Late => page_of(fd)?,
-                    _ => address,
-                };
-                look(address)
-                    .then_some(())
-                    .ok_or_else(|| "something else".to_owned())
-            });
-            reached.is_ok()
-        };
-        self.pieces.iter().filter(reaches).count()
-    }
-
     fn close(self) {
-        for (fd, address) in self.pieces {
-            // SAFETY: Pages of this program's own.
-            let _ = unsafe { sys::munmap(address, PAGE) };
-            let _ = sys::close(fd);
-        }
+        give_up(&self.pieces);
         // Its control file may be closed already.
         let _ = rm::free(self.client.ctl, self.client.handle, self.client.handle);
         let _ = sys::close(self.client.ctl);
@@ -183,9 +206,100 @@ impl Program {
     }
 }
 
+/// Unmaps and closes pieces.
+fn give_up(pieces: &[Piece]) {
+    for piece in pieces {
+        // SAFETY: Pages of this program's own.
+        let _ = unsafe { sys::munmap(piece.address, PAGE) };
+        let _ = sys::close(piece.fd);
+    }
+}
+
+/// How many pieces show what `look` says, through mappings from before or ones made now.
+fn count(pieces: &[Piece], late: bool, look: impl Fn(u64) -> bool) -> usize {
+    let reaches = |piece: &&Piece| {
+        // A page that is gone ends the process.
+        let reached = in_child(|| {
+            let address = if late {
+                page_of(piece.fd)?
+            } else {
+                piece.address
+            };
+            look(address)
+                .then_some(())
+                .ok_or_else(|| "something else".to_owned())
+        });
+        reached.is_ok()
+    };
+    pieces.iter().filter(reaches).count()
+}
+
+/// How many pieces a neighbour's secret is read from. All that can be written to are written to.
+fn spoil(pieces: &[Piece], late: bool) -> usize {
+    let seen = count(pieces, late, |address| read(address) & !0xff == SECRET);
+    let _ = count(pieces, late, |address| {
+        write(address, SCRIBBLE);
+        true
+    });
+    seen
+}
+
+/// Another process with the pieces of a program.
+struct Holder {
+    socket: UnixStream,
+    pid: i32,
+}
+
+impl Holder {
+    /// Forks one off: with the program's mappings, or with none, to be sent the files.
+    fn new(pieces: &[Piece], way: Way) -> Result<Self, String> {
+        let (ours, theirs) = say("socketpair", UnixStream::pair())?;
+        let pid = spawn(|| match hold(pieces, way, theirs) {
+            Ok(()) => 0,
+            Err(_) => 1,
+        });
+        let pid = pid.map_err(|errno| format!("fork: errno {errno}"))?;
+        if way == Way::Sent {
+            for piece in pieces {
+                send_fd(&ours, piece.fd).map_err(|errno| format!("sendmsg: errno {errno}"))?;
+            }
+        }
+        Ok(Self { socket: ours, pid })
+    }
+
+    /// As [`spoil`], there.
+    fn spoil(mut self) -> Result<usize, String> {
+        let mut seen = [0];
+        say("the other process", self.socket.write_all(&[1]))?;
+        say("the other process", self.socket.read_exact(&mut seen))?;
+        sys::wait(self.pid).map_err(|errno| format!("wait: errno {errno}"))?;
+        Ok(usize::from(seen[0]))
+    }
+}
+
+/// What a [`Holder`] does.
+fn hold(pieces: &[Piece], way: Way, mut socket: UnixStream) -> Result<(), String> {
+    let mut sent = Vec::new();
+    let mut own = pieces.to_vec();
+    if way == Way::Sent {
+        give_up(pieces);
+        for piece in &mut own {
+            let fd = receive_fd(&socket).map_err(|errno| format!("recvmsg: errno {errno}"))?;
+            piece.fd = fd.as_raw_fd();
+            sent.push(fd);
+        }
+    }
+    say("socket", socket.read_exact(&mut [0]))?;
+    let seen = spoil(&own, way == Way::Sent);
+    say(
+        "socket",
+        socket.write_all(&[u8::try_from(seen).unwrap_or(u8::MAX)]),
+    )
+}
+
 /// Moves all pages of a program to other addresses.
 fn move_all(program: &mut Program) -> Result<(), String> {
-    for (_, address) in &mut program.pieces {
+    for Piece { address, .. } in &mut program.pieces {
         // SAFETY: A page of this program's own, which nobody else knows.
         let moved = unsafe {
             libc::mremap(
@@ -214,19 +328,24 @@ fn reached(
     if way == Way::Moved {
         move_all(&mut program)?;
     }
-    let own = program.count(Way::Kept, |_| true);
+    let own = count(&program.pieces, false, |_| true);
     if own != PIECES as usize {
         return Err(format!("{own} of its own pieces can be read"));
     }
+    let holder = match way {
+        Way::Forked | Way::Sent => Some(Holder::new(&program.pieces, way)?),
+        Way::Kept | Way::Late | Way::Moved => None,
+    };
     free(&program)?;
     let victim = Program::new(place, "victim", SECRET)?;
-    let seen = program.count(way, |address| read(address) & !0xff == SECRET);
-    let _ = program.count(way, |address| {
-        write(address, SCRIBBLE);
-        true
-    });
+    let seen = match holder {
+        Some(holder) => holder.spoil()?,
+        None => spoil(&program.pieces, way == Way::Late),
+    };
     let spoilt = victim.pieces.iter();
-    let spoilt = spoilt.filter(|(_, at)| read(*at) == SCRIBBLE).count();
+    let spoilt = spoilt
+        .filter(|piece| read(piece.address) == SCRIBBLE)
+        .count();
     victim.close();
     program.close();
     Ok((seen, spoilt))

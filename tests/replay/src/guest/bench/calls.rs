@@ -204,7 +204,7 @@ fn doorbell(side: &BenchSide, count: u32) -> Result<Vec<(&'static str, f64)>, St
     let names = (client.handle, rm::SUBDEVICE_HANDLE, MADE);
     let prepared = timed(count, |number| {
         let mapped = rm::map(client.ctl, names, DOORBELL, 0x0008_0002, file(number));
-        mapped.map_err(failed("RM_MAP_MEMORY", side))
+        mapped.map(drop).map_err(failed("RM_MAP_MEMORY", side))
     })?;
     let mut places = Vec::new();
     let prot = libc::PROT_READ | libc::PROT_WRITE;
