@@ -182,7 +182,10 @@ impl Gpu {
             return;
         }
         match region {
-            Region::Config => self.config.write(offset, bytes),
+            Region::Config => {
+                self.config.write(offset, bytes);
+                self.units.memory.machine.bus_master = self.config.bus_master();
+            }
             Region::Bar0 => {
                 for (at, word) in (offset..).step_by(4).zip(bytes.chunks_exact(4)) {
                     let value = u32::from_le_bytes(word.try_into().expect("four bytes"));
@@ -461,6 +464,7 @@ impl Gpu {
     pub fn reset(&mut self) {
         self.gsp.reset(&mut self.units);
         self.config = ConfigSpace::new(&self.units.facts.model);
+        self.units.memory.machine.bus_master = self.config.bus_master();
         self.fsp = Fsp::default();
         self.units.registers = Registers::default();
         self.power_on();
@@ -525,3 +529,6 @@ fn is_frequent(register: u64) -> bool {
     ) || register == registers::NV_PMC_BOOT_0
         || register == registers::NV_XAL_EP_BAR0_WINDOW
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,7 @@ use counts::Counts;
 use knowledge::Knowledge;
 use objects::Objects;
 use queues::{Message, Queues};
+use rpc::Handled;
 use std::{thread, time::Duration};
 
 /// The number of no channel (`INVALID_CHID`).
@@ -146,11 +147,21 @@ impl Gsp {
         }
     }
 
-    /// Answers a message, in parts if it is long.
+    /// Answers a message. After the last one, nothing of the driver's memory is known any more: the
+    /// driver gives it back to the kernel, and still rings before it boots the firmware again.
     fn answer(&mut self, units: &mut Units, mut message: Message) {
-        let Some(result) = rpc::handle(&mut self.knowledge, units, &mut message) else {
-            return;
-        };
+        match rpc::handle(&mut self.knowledge, units, &mut message) {
+            Handled::Answer(result) => self.reply(units, message, result),
+            Handled::Silent => {}
+            Handled::Last(result) => {
+                self.reply(units, message, result);
+                self.reset(units);
+            }
+        }
+    }
+
+    /// Sends an answer, in parts if it is long.
+    fn reply(&mut self, units: &mut Units, mut message: Message, result: u32) {
         message.result = result;
         let Some(queues) = &self.queues else { return };
         let (header, longest) = (queues.header(), queues.longest());

@@ -10,6 +10,8 @@ use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 #[derive(Debug, Default)]
 pub struct MachineMemory {
     regions: BTreeMap<u64, MmapRegion>,
+    /// The device may use the bus by itself (`PCI_COMMAND_MASTER`); otherwise it reaches nothing.
+    pub bus_master: bool,
 }
 
 impl MachineMemory {
@@ -30,6 +32,9 @@ impl MachineMemory {
 
     fn region(&self, address: u64, length: usize) -> Result<(&MmapRegion, usize), NoMemory> {
         let no_memory = NoMemory(Place::system(address));
+        if !self.bus_master {
+            return Err(no_memory);
+        }
         let (first, region) = self
             .regions
             .range(..=address)

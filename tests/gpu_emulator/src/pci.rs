@@ -100,6 +100,11 @@ impl ConfigSpace {
         self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 
+    /// Whether the device may use the bus by itself (`PCI_COMMAND_MASTER`, linux/pci_regs.h).
+    pub fn bus_master(&self) -> bool {
+        self.bytes[0x04] & 1 << 2 != 0
+    }
+
     /// Reads bytes; beyond the end they are all ones.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         for (at, byte) in (offset as usize..).zip(bytes) {

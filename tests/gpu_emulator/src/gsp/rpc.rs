@@ -63,9 +63,19 @@ pub(super) fn whole_length(abi: &Abi, message: &Message) -> Option<usize> {
     Some(abi.offset(CONTROL, "params") + control.get("paramsSize") as usize)
 }
 
-/// Handles a message: its body becomes the answer's. Returns the result, or `None` for a message
-/// that wants no answer.
-pub(super) fn handle(gsp: &mut Knowledge, units: &mut Units, message: &mut Message) -> Option<u32> {
+/// What becomes of a message after it was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handled {
+    /// Its answer has this result.
+    Answer(u32),
+    /// It wants no answer.
+    Silent,
+    /// Its answer has this result and is the last one: the driver goes away.
+    Last(u32),
+}
+
+/// Handles a message: its body becomes the answer's.
+pub(super) fn handle(gsp: &mut Knowledge, units: &mut Units, message: &mut Message) -> Handled {
     let name = units.facts.abi.rpc_name(message.function).to_string();
     let question = Question::Rpc(message.function);
     let body = message.body.as_mut_slice();
@@ -75,7 +85,7 @@ pub(super) fn handle(gsp: &mut Knowledge, units: &mut Units, message: &mut Messa
                 .log
                 .say("gsp", format_args!("{name}, {} bytes", body.len()));
             gsp.counts.add(question, Source::Known);
-            return None;
+            return Handled::Silent;
         }
         "GSP_RM_CONTROL" => control(gsp, units, body),
         "GSP_RM_ALLOC" => alloc(gsp, units, body),
@@ -95,7 +105,7 @@ pub(super) fn handle(gsp: &mut Knowledge, units: &mut Units, message: &mut Messa
                 .log
                 .say("gsp", format_args!("{name} ({}): echo", message.function));
             gsp.counts.add(question, Source::Echo);
-            return Some(0);
+            return Handled::Answer(0);
         }
     };
     gsp.counts.add(question, Source::Known);
@@ -105,7 +115,10 @@ pub(super) fn handle(gsp: &mut Knowledge, units: &mut Units, message: &mut Messa
     if !quiet || result != 0 {
         units.log.say("gsp", format_args!("{name} -> {result:#x}"));
     }
-    Some(result)
+    if name == "UNLOADING_GUEST_DRIVER" {
+        return Handled::Last(result);
+    }
+    Handled::Answer(result)
 }
 
 /// A control: by knowledge, from a recording, or by echo.
