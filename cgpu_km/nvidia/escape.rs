@@ -106,8 +106,9 @@ macro_rules! escapes {
         $rule:ident($($argument:expr),*) $(.only($sets:expr))?;)*) => {
         /// An escape.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
         pub enum Escape {
-            $($(#[$doc])* $escape,)*
+            $($(#[$doc])* $escape = $nr,)*
         }
 
         impl Escape {
@@ -124,9 +125,8 @@ macro_rules! escapes {
 
             /// Its number.
             pub const fn nr(self) -> u8 {
-                match self {
-                    $(Self::$escape => $nr,)*
-                }
+                // CAST: the discriminants are these numbers.
+                self as u8
             }
 
             /// NVIDIA's name.

@@ -393,7 +393,8 @@ impl Ledger {
         price(tables.saturating_add(bytes)).saturating_sub(price(tables))
     }
 
-    /// Changes what stands against the limit. Every such change is made here.
+    /// Changes what stands against the limit. Every change is made here that can lead to a peak or
+    /// over the limit.
     fn change(&mut self, change: impl FnOnce(&mut Holdings)) {
         change(&mut self.held);
         let overhead = self.overhead();
@@ -443,7 +444,10 @@ impl Ledger {
         match claim.bytes().checked_add(overhead) {
             Some(wanted) if wanted <= free => {
                 self.users += 1;
-                self.change(|held| held.asked.add(&claim));
+                // No peak, for those are of what is given; and what fits leaves the share as far
+                // over its limit as it was, which is not at all if it takes anything.
+                self.held.asked.add(&claim);
+                debug_assert_eq!(self.over, self.excess() > self.lent);
                 Ok(claim)
             }
             wanted => {

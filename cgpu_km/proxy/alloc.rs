@@ -51,22 +51,23 @@ pub(super) fn alloc(
 ) -> Result<i32, Stop> {
     let envelope = Envelope::read(outer)?;
     let below = envelope.below;
-    let around = call.accounting(|accounting| Surroundings::of(accounting, below));
+    let around = call.look(|accounting| Surroundings::of(accounting, below));
     asked.name(CallKind::Class, envelope.class.0, around.gpu);
     let entry = listed(call, envelope.class, &around)?;
     envelope.check(asked.session, entry)?;
     let mut structs = Structs::none();
     structs.read(call, &envelope, entry)?;
-    check_clients(call, entry.clients, structs.params())?;
+    let params: &[u8] = &structs.params.bytes;
+    check_clients(call, entry.clients, params)?;
     let odd = Odd::of(entry.kind);
-    (odd.check)(envelope.class, around.capabilities, structs.params())?;
-    let request = envelope.request(asked.session, call.process(), entry.kind);
-    let request = (odd.complete)(request, structs.params())?;
+    (odd.check)(envelope.class, around.capabilities, params)?;
+    let mut request = envelope.request(asked.session, call.process(), entry.kind);
+    (odd.complete)(&mut request, params)?;
     if request.kind != Kind::Root {
         check_made_on(asked.session, around.made_on)?;
     }
-    let ticket = charge(call, &request, &around, structs.params())?;
-    let kept = (odd.keep)(structs.params());
+    let ticket = charge(call, &request, &around, params)?;
+    let kept = (odd.keep)(params);
     let is_through_bar1 = kept.wants_bar1() && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
     if is_through_bar1 {
         KeptField::Bar1Mapping(0).put_back(&mut structs.params.bytes);
@@ -88,7 +89,13 @@ pub(super) fn alloc(
             return Err(killed.into());
         }
     };
-    let mut done = done(call, &request, &ticket, &answer, (outer, structs.params()));
+    let mut done = done(
+        call,
+        &request,
+        &ticket,
+        &answer,
+        (outer, &structs.params.bytes),
+    );
     if let (Kind::GraphicsObject, Some(made)) = (request.kind, &done) {
         if let Err(refused) = make_preemptible(call, &request, &ticket, made.object) {
             set(status_in(outer), outer, refused.0)?;
@@ -312,7 +319,7 @@ fn done(
 
 /// The structs that an envelope points to.
 struct Structs {
-    /// The class's parameters; none are at the null pointer.
+    /// The class's parameters; if there are none, they are empty, at the null pointer.
     params: Copied,
     rights: Option<[u8; nvos::ACCESS_MASK_SIZE]>,
 }
@@ -342,11 +349,6 @@ impl Structs {
             self.rights = Some(rights);
         }
         Ok(())
-    }
-
-    /// The class's parameters; empty when there are none.
-    fn params(&self) -> &[u8] {
-        &self.params.bytes
     }
 
     /// Copies the parameters back.

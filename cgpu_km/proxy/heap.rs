@@ -10,7 +10,7 @@ use super::{
     alloc::Surroundings,
     call::{Call, Errno, Held},
     objects::free_object,
-    odd::{check_range, with_range},
+    odd::{check_range, range_tables},
     orders::begin_alloc,
     owned::{allowed, check_file, check_made_on, owns, FOREIGN},
     sent::{plain, DriverReply},
@@ -60,7 +60,7 @@ fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result
         ClientHandle(get(nvos32::H_ROOT, bytes)?),
         ObjectHandle(get(nvos32::H_OBJECT_PARENT, bytes)?),
     );
-    let around = call.accounting(|accounting| Surroundings::of(accounting, below));
+    let around = call.look(|accounting| Surroundings::of(accounting, below));
     if kind == Kind::VirtualMemory {
         check_range(around.capabilities, flags)?;
     }
@@ -70,14 +70,9 @@ fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result
         0 => 0,
         _ => get(alloc_size::H_MEMORY, bytes)?,
     };
-    let request = Alloc::of(
-        asked.session,
-        call.process(),
-        below,
-        ObjectHandle(handle),
-        (class, kind),
-    );
-    let request = complete(request, bytes)?;
+    let object = ObjectHandle(handle);
+    let mut request = Alloc::of(asked.session, call.process(), below, object, (class, kind));
+    complete(&mut request, bytes)?;
     // The accounting chooses the handle if the driver would; the driver must take that one.
     set(
         alloc_size::FLAGS,
@@ -117,25 +112,21 @@ fn class_of(bytes: &[u8]) -> Result<(ClassId, Kind), Stop> {
 }
 
 /// Completes a request that costs nothing yet by what the struct of ALLOC_SIZE says.
-fn complete(request: Alloc, bytes: &[u8]) -> Result<Alloc, Errno> {
+fn complete(request: &mut Alloc, bytes: &[u8]) -> Result<(), Errno> {
     let flags = get(alloc_size::FLAGS, bytes)?;
     let size = get(alloc_size::SIZE, bytes)?;
-    if request.kind == Kind::VirtualMemory {
-        return Ok(with_range(request, flags, size));
+    match request.kind {
+        Kind::VirtualMemory => request.tables = range_tables(flags, size),
+        Kind::VideoMemory => {
+            let attr = get(alloc_size::ATTR, bytes)?;
+            let attr2 = get(alloc_size::ATTR2, bytes)?;
+            let alignment = get(alloc_size::ALIGNMENT, bytes)?;
+            request.bytes = memory::taken(size, flags, attr, attr2, alignment);
+            request.page = memory::page_size(size, attr, attr2);
+        }
+        _ => {}
     }
-    if request.kind != Kind::VideoMemory {
-        return Ok(request);
-    }
-    let (attr, attr2) = (
-        get(alloc_size::ATTR, bytes)?,
-        get(alloc_size::ATTR2, bytes)?,
-    );
-    let alignment = get(alloc_size::ALIGNMENT, bytes)?;
-    Ok(Alloc {
-        bytes: memory::taken(size, flags, attr, attr2, alignment),
-        page: memory::page_size(size, attr, attr2),
-        ..request
-    })
+    Ok(())
 }
 
 /// Tells of the heap what `FB_GET_INFO` tells of it, from which the driver takes it
@@ -205,7 +196,7 @@ pub(super) fn alloc_memory(
         handle: H_OBJECT_NEW,
         size: None,
     };
-    let around = call.accounting(|accounting| Surroundings::of(accounting, below));
+    let around = call.look(|accounting| Surroundings::of(accounting, below));
     if !owns(call, client.0) {
         return Err(FOREIGN);
     }
@@ -219,7 +210,7 @@ pub(super) fn alloc_memory(
     let request = (&request, file.as_ref());
     let returned = charged(call, asked, bytes, request, &around, &places)?;
     if class == class::NV01_MEMORY_LOCAL_USER && returned == 0 {
-        let view = call.accounting(|accounting| {
+        let view = call.look(|accounting| {
             let gpu = accounting.gpu_of(client, parent);
             gpu.and_then(|gpu| accounting.fb_view(gpu))
         });

@@ -26,7 +26,7 @@ pub(super) struct Odd {
     /// Refuses what no container's parameters may say, beside other tenants' clients.
     pub(super) check: fn(ClassId, Capabilities, &[u8]) -> Result<(), Stop>,
     /// Completes a request that costs nothing yet by what the parameters say.
-    pub(super) complete: fn(Alloc, &[u8]) -> Result<Alloc, Errno>,
+    pub(super) complete: fn(&mut Alloc, &[u8]) -> Result<(), Errno>,
     /// The field that the program finds as it left it.
     pub(super) keep: fn(&[u8]) -> KeptField,
 }
@@ -34,7 +34,7 @@ pub(super) struct Odd {
 /// Nothing at all.
 const PLAIN: Odd = Odd {
     check: |_, _, _| Ok(()),
-    complete: |request, _| Ok(request),
+    complete: |_, _| Ok(()),
     keep: |_| KeptField::Nothing,
 };
 
@@ -43,12 +43,10 @@ static ORDINARY: Odd = PLAIN;
 /// A device names its GPU, whose worker makes it.
 static DEVICE: Odd = Odd {
     complete: |request, params| {
-        Ok(Alloc {
-            // Without parameters the first GPU, as deviceConstruct_IMPL() has it
-            // (src/nvidia/src/kernel/gpu/device.c).
-            device_instance: Some(params::DEVICE_ID.get(params).unwrap_or(0)),
-            ..request
-        })
+        // Without parameters the first GPU, as deviceConstruct_IMPL() has it
+        // (src/nvidia/src/kernel/gpu/device.c).
+        request.device_instance = Some(params::DEVICE_ID.get(params).unwrap_or(0));
+        Ok(())
     },
     ..PLAIN
 };
@@ -56,11 +54,9 @@ static DEVICE: Odd = Odd {
 /// Video memory costs what the driver rounds its size to.
 static VIDEO_MEMORY: Odd = Odd {
     complete: |request, params| {
-        Ok(Alloc {
-            bytes: memory::taken_bytes(params).ok_or(Errno::EINVAL)?,
-            page: memory::page_size_of(params),
-            ..request
-        })
+        request.bytes = memory::taken_bytes(params).ok_or(Errno::EINVAL)?;
+        request.page = memory::page_size_of(params);
+        Ok(())
     },
     ..PLAIN
 };
@@ -74,11 +70,11 @@ static VIRTUAL_MEMORY: Odd = Odd {
         check_range(capabilities, get(memory::FLAGS, params)?)
     },
     complete: |request, params| {
-        if request.class != NV50_MEMORY_VIRTUAL {
-            return Ok(request);
+        if request.class == NV50_MEMORY_VIRTUAL {
+            let (flags, length) = (get(memory::FLAGS, params)?, get(memory::SIZE, params)?);
+            request.tables = range_tables(flags, length);
         }
-        let (flags, length) = (get(memory::FLAGS, params)?, get(memory::SIZE, params)?);
-        Ok(with_range(request, flags, length))
+        Ok(())
     },
     ..PLAIN
 };
@@ -86,10 +82,8 @@ static VIRTUAL_MEMORY: Odd = Odd {
 /// An address space costs its first page tables.
 static VA_SPACE: Odd = Odd {
     complete: |request, params| {
-        Ok(Alloc {
-            tables: params::address_space_tables(params),
-            ..request
-        })
+        request.tables = params::address_space_tables(params);
+        Ok(())
     },
     ..PLAIN
 };
@@ -97,10 +91,8 @@ static VA_SPACE: Odd = Odd {
 /// A channel or a group of channels costs what it takes for its engine.
 static CHANNEL: Odd = Odd {
     complete: |request, params| {
-        Ok(Alloc {
-            engine: Some(params::engine(request.kind, params).unwrap_or(0)),
-            ..request
-        })
+        request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
+        Ok(())
     },
     ..PLAIN
 };
@@ -215,13 +207,13 @@ pub(super) fn check_range(capabilities: Capabilities, flags: u32) -> Result<(), 
     ))
 }
 
-/// A request for a range of addresses, with the page tables that the driver makes for it. It makes
-/// them at once, unless it is asked not to.
-pub(super) fn with_range(request: Alloc, flags: u32, length: u64) -> Alloc {
-    let makes = memory::makes_tables(flags);
-    Alloc {
-        tables: if makes { tables_of(length) } else { 0 },
-        ..request
+/// Bytes of the page tables that the driver makes for a range of addresses. It makes them at once,
+/// unless it is asked not to.
+pub(super) fn range_tables(flags: u32, length: u64) -> u64 {
+    if memory::makes_tables(flags) {
+        tables_of(length)
+    } else {
+        0
     }
 }
 
