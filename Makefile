@@ -4,7 +4,8 @@
 #   make                 the module for the running kernel (KDIR: headers of another, with Rust)
 #   make package         a Debian package with DKMS, in target/package
 #   make install         build and install on this machine (install.sh), make uninstall
-#   make test            lint, host tests, tests in the test machine (root, apt, cargo, python3)
+#   make test            lint, host tests, tests in the test machine, also with the real driver
+#                        (root, apt, cargo, python3)
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU: a table, JSON on stdout; SKIPPED if there is none
@@ -59,7 +60,7 @@ lint:
 	@tests/floors.py lint
 
 test:
-	@tests/floors.py lint host vm
+	@tests/floors.py lint host vm driver
 
 test-host:
 	@tests/floors.py lint host
