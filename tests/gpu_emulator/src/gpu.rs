@@ -81,6 +81,9 @@ pub struct Gpu {
     lost: bool,
     /// Kernels that were launched.
     launches: u64,
+    /// What was last written to the doorbell, by BAR0 and by BAR1. Hardware does not tell; tests of
+    /// what reaches the GPU want to know.
+    rung: [u32; 2],
     /// How often each register was read or written, for the log.
     seen: HashMap<(bool, u64), u64>,
 }
@@ -110,6 +113,7 @@ impl Gpu {
             bar2,
             lost: false,
             launches: 0,
+            rung: [0; 2],
             seen: HashMap::new(),
         };
         gpu.gsp.prepare();
@@ -213,9 +217,11 @@ impl Gpu {
             let done = match access {
                 WindowAccess::Memory(place) => self.units.memory.read(place, part).is_ok(),
                 WindowAccess::Usermode(register) => {
-                    let word = self
-                        .register_read(registers::USERMODE + register)
-                        .to_le_bytes();
+                    let value = match register {
+                        registers::DOORBELL => self.rung[1],
+                        _ => self.register_read(registers::USERMODE + register),
+                    };
+                    let word = value.to_le_bytes();
                     part.iter_mut()
                         .zip(word)
                         .for_each(|(byte, value)| *byte = value);
@@ -245,7 +251,10 @@ impl Gpu {
                 WindowAccess::Usermode(register) => {
                     if let Ok(word) = part.try_into() {
                         let value = u32::from_le_bytes(word);
-                        self.register_write(registers::USERMODE + register, value);
+                        match register {
+                            registers::DOORBELL => self.doorbell(1, value),
+                            _ => self.register_write(registers::USERMODE + register, value),
+                        }
                     }
                 }
                 WindowAccess::Nothing => {}
@@ -296,7 +305,7 @@ impl Gpu {
                 UnitRegister::Interrupts(offset) => self.units.interrupts.read(offset),
                 UnitRegister::Time(0) => clock::now() as u32 & !0x1f,
                 UnitRegister::Time(_) => (clock::now() >> 32) as u32,
-                UnitRegister::Doorbell => 0,
+                UnitRegister::Doorbell => self.rung[0],
                 UnitRegister::Other => self.units.registers.get(register),
             },
         };
@@ -335,7 +344,7 @@ impl Gpu {
             }
             _ => match unit_register(register) {
                 UnitRegister::Interrupts(offset) => self.units.interrupts.write(offset, value),
-                UnitRegister::Doorbell => self.doorbell(value),
+                UnitRegister::Doorbell => self.doorbell(0, value),
                 UnitRegister::Time(_) => {}
                 UnitRegister::Other => self.units.registers.set(register, value),
             },
@@ -376,7 +385,9 @@ impl Gpu {
             .set(registers::NV_PGSP_FALCON_ENGINE, state);
     }
 
-    fn doorbell(&mut self, token: u32) {
+    /// Somebody rings, by the window with this number.
+    fn doorbell(&mut self, window: usize, token: u32) {
+        self.rung[window] = token;
         let Units {
             host, memory, log, ..
         } = &mut self.units;
