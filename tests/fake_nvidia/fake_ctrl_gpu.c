@@ -221,19 +221,24 @@ struct pids {				/* 0x2080018d */
 };
 static_assert(sizeof(struct pids) == 3812);
 
+/*
+ * subdeviceCtrlCmdGpuGetPids_IMPL(): subdevices, and objects under channels by
+ * their class; no other class is looked for. There is no guest of a vGPU.
+ */
 static bool uses(struct fake_client *client, const struct fake_gpu *gpu,
 		 const struct pids *p)
 {
+	enum fake_kind kind = p->id == NV20_SUBDEVICE_0 ? KIND_SUBDEVICE :
+							 KIND_ENGINE;
 	struct fake_object *o;
 	unsigned long i;
 
-	xa_for_each(&client->objects, i, o) {
-		if (o->gpu != gpu)
-			continue;
-		if (p->type == 0 ? o->class->class == p->id :
-				   o->class->kind == KIND_DEVICE)
+	if (p->type)
+		return false;
+	xa_for_each(&client->objects, i, o)
+		if (o->gpu == gpu && o->class->kind == kind &&
+		    o->class->class == p->id)
 			return true;
-	}
 	return false;
 }
 

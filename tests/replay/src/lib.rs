@@ -9,6 +9,7 @@ pub mod check;
 pub mod compare;
 pub mod control;
 pub mod decode;
+pub mod facts;
 pub mod guest;
 pub mod judge;
 pub mod layout;

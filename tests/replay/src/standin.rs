@@ -124,16 +124,32 @@ pub fn is_in_reach() -> bool {
     std::path::Path::new(DEBUGFS).exists()
 }
 
-/// With another driver: the file of the stand-in's that a test failed for, as its error names it.
-pub fn missing(error: &str) -> Option<&str> {
+/// What stands before the reason for which a test is left out.
+const NOT_HERE: &str = "not with this driver: ";
+
+/// An error unless the driver is the stand-in: the test is left out for this reason.
+pub fn needed(reason: &str) -> Result<(), String> {
+    if is_in_reach() {
+        return Ok(());
+    }
+    Err(format!("{NOT_HERE}{reason}"))
+}
+
+/// With another driver: why a test is left out, if its error says so or names a file that only the
+/// stand-in has.
+pub fn missing(error: &str) -> Option<String> {
     if is_in_reach() {
         return None;
+    }
+    if let Some((_, reason)) = error.split_once(NOT_HERE) {
+        return Some(reason.to_owned());
     }
     let file = |folder: &str| {
         let (_, rest) = error.split_once(folder)?;
         rest.trim_start_matches('/').split([':', ' ']).next()
     };
-    file(DEBUGFS).or_else(|| file(PARAMETERS))
+    let file = file(DEBUGFS).or_else(|| file(PARAMETERS))?;
+    Some(format!("needs the stand-in's `{file}`"))
 }
 
 /// Does to managed memory what accesses of this process's GPU work would do.

@@ -3,7 +3,7 @@
 
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
-    layout,
+    facts, layout,
     sys::{self, Errno},
 };
 
@@ -351,12 +351,12 @@ impl Client {
 
     /// FB_GET_INFO_V2 for some indices, KiB each.
     pub fn fb_info(&self, indices: &[u32]) -> Result<Vec<u32>, Failure> {
-        let mut params = [0; 1028];
+        let cmd = layout::FB_GET_INFO_V2;
+        let mut params = vec![0; facts::control_size(cmd).unwrap_or(0)];
         put_u32(&mut params, 0, u32::try_from(indices.len()).unwrap_or(0));
         for (i, index) in indices.iter().enumerate() {
             put_u32(&mut params, 4 + 8 * i, *index);
         }
-        let cmd = layout::FB_GET_INFO_V2;
         self.control(SUBDEVICE_HANDLE, cmd, &mut params)?;
         Ok((0..indices.len())
             .map(|i| u32_at(&params, 8 + 8 * i))

@@ -54,6 +54,8 @@ pub struct Account {
 impl Work {
     /// For programs in an instance.
     pub(in crate::guest) fn new(instance: &Instance) -> Result<Self, String> {
+        let path = format!("{}/work", standin::DEBUGFS);
+        let file = at(&path, File::options().write(true).open(&path))?;
         let client = instance.client()?;
         let mut group = [0; 20];
         // The engine: graphics and compute.
@@ -65,11 +67,10 @@ impl Work {
         let told = client.control(CHANNEL, GET_TOKEN, &mut token);
         at("token", told)?;
         let address = map_doorbell(instance, &client)?;
-        let path = format!("{}/work", standin::DEBUGFS);
         Ok(Self {
             address,
             token: u32_at(&token, 0),
-            file: at(&path, File::options().write(true).open(&path))?,
+            file,
             client,
         })
     }

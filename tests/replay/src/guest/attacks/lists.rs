@@ -96,7 +96,7 @@ fn of_the_other(a: &Attacker, cmd: u32, params: &mut [u8]) -> Verdict {
 
 fn pids(a: &Attacker) -> Verdict {
     let mut params = vec![0; 3812];
-    put_u32(&mut params, 4, rm::DEVICE);
+    put_u32(&mut params, 4, rm::SUBDEVICE);
     a.control(rm::SUBDEVICE_HANDLE, 0x2080_018d, &mut params)?;
     let count = usize::try_from(u32_at(&params, 8)).unwrap_or(0).min(950);
     found((0..count).any(|i| u32_at(&params, 12 + 4 * i) == a.victim.process))

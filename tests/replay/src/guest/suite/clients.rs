@@ -14,7 +14,7 @@ use crate::{
         rm,
         tools::{at, holds, sys, tests, Verdict, GIB, MIB},
     },
-    sys as os,
+    standin, sys as os,
 };
 
 tests! {
@@ -121,6 +121,9 @@ const BUSY: u32 = 2;
 /// longest is none to judge by: a thread without a processor can have a lock of the driver's.)
 const PART: u32 = 10;
 
+/// How often that is tried: a turn that starved threads keep is kept every time.
+const TRIES: u32 = 3;
+
 fn stay_on(processor: usize) {
     // SAFETY: the set lives over the call; a failure leaves the thread as it was.
     unsafe {
@@ -132,7 +135,7 @@ fn stay_on(processor: usize) {
 
 /// Makes clients for ever on processor 1, in threads of idle priority beside busy ones, so that
 /// each is soon without a processor, and has the turn then.
-fn starve(instance: &Instance) -> i32 {
+fn starve(folder: &str) -> i32 {
     std::thread::scope(|scope| {
         for _ in 0..STARVED {
             scope.spawn(|| -> Result<(), String> {
@@ -142,8 +145,7 @@ fn starve(instance: &Instance) -> i32 {
                     let priority: libc::sched_param = std::mem::zeroed();
                     libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
                 }
-                let path = format!("{}/nvidiactl", instance.folder());
-                let ctl = sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+                let ctl = control_node(folder)?;
                 loop {
                     if let Ok(handle) = rm::alloc(ctl, 0, 0, 0, 0x41, &mut []) {
                         let _ = rm::free(ctl, handle, handle);
@@ -177,6 +179,24 @@ fn made(ctl: i32) -> Result<(u32, Duration), String> {
     Ok((count, longest))
 }
 
+fn control_node(folder: &str) -> Result<i32, String> {
+    let path = format!("{folder}/nvidiactl");
+    sys(&path, os::open(&path, libc::O_RDWR | libc::O_CLOEXEC))
+}
+
+/// New clients by the nodes of a folder: alone, and beside starved threads with those of another.
+fn figures(own: &str, other: &str) -> Result<[(u32, Duration); 2], String> {
+    let ctl = control_node(own)?;
+    let alone = made(ctl)?;
+    let child = sys("fork", spawn(|| starve(other)))?;
+    os::sleep_ms(500);
+    let beside = made(ctl);
+    sys("kill", os::kill(child, libc::SIGKILL))?;
+    sys("wait", os::wait(child))?;
+    sys("close", os::close(ctl))?;
+    Ok([alone, beside?])
+}
+
 fn in_time() -> Verdict {
     let (own, other) = (
         Instance::new("intime", GIB)?,
@@ -184,18 +204,22 @@ fn in_time() -> Verdict {
     );
     in_child(|| {
         stay_on(0);
-        let client = own.client()?;
-        let alone = made(client.ctl)?;
-        let child = sys("fork", spawn(|| starve(&other)))?;
-        os::sleep_ms(500);
-        let beside = made(client.ctl);
-        sys("kill", os::kill(child, libc::SIGKILL))?;
-        sys("wait", os::wait(child))?;
-        client.close();
-        let beside = beside?;
-        holds(
-            &format!("alone {alone:?}, beside starved threads {beside:?}"),
-            beside.0 >= alone.0 / PART,
-        )
+        let enough = |[alone, beside]: [(u32, Duration); 2]| beside.0 >= alone.0 / PART;
+        let mut seen = Vec::new();
+        // By chance a starved thread has a lock of the driver's for most of the time.
+        for _ in 0..TRIES {
+            let tried = figures(&own.folder(), &other.folder())?;
+            if enough(tried) {
+                return Ok(());
+            }
+            seen.push(tried);
+        }
+        // If that is no chance, the driver does the same without us.
+        let direct = figures("/dev", "/dev")?;
+        println!("        alone and beside starved threads {seen:?}, directly {direct:?}");
+        if !enough(direct) {
+            standin::needed("the driver's own locks wait for starved threads")?;
+        }
+        Err("starved threads keep others waiting".to_owned())
     })
 }

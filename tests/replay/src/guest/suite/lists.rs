@@ -14,6 +14,7 @@ use std::{
 use super::clients::scratch;
 use crate::{
     bytes::{put_u32, u32_at, u64_at},
+    facts,
     guest::{
         instance::Instance,
         process::{in_child, spawn, unshare},
@@ -77,10 +78,10 @@ fn gpus() -> Verdict {
     Ok(())
 }
 
-/// The processes with a device object, as a client sees them.
+/// The processes with a subdevice, as a client sees them.
 fn listed(client: &rm::Client) -> Result<Vec<u32>, String> {
     let mut params = vec![0; 3812];
-    put_u32(&mut params, 4, rm::DEVICE);
+    put_u32(&mut params, 4, rm::SUBDEVICE);
     let control = client.control(rm::SUBDEVICE_HANDLE, GET_PIDS, &mut params);
     at("GET_PIDS", control)?;
     let count = u32_at(&params, 8);
@@ -226,7 +227,7 @@ fn hidden(ask: fn(&rm::Client) -> Verdict) -> Verdict {
 }
 
 fn probed(client: &rm::Client) -> Verdict {
-    let mut ids = [0; 384];
+    let mut ids = vec![0; facts::control_size(GET_PROBED_IDS).unwrap_or(0)];
     let (fd, own) = (client.ctl, client.handle);
     at(
         "probed",

@@ -96,9 +96,9 @@ pub fn run(filter: &str, with_unload: bool) -> Result<bool, String> {
                 println!("ok      {name}");
             }
             Err(e) => match standin::missing(&e) {
-                Some(file) => {
+                Some(reason) => {
                     left_out += 1;
-                    println!("left out {name}: needs the stand-in's `{file}`");
+                    println!("left out {name}: {reason}");
                 }
                 None => {
                     failed += 1;

@@ -72,10 +72,10 @@ fn keeps() -> Verdict {
     let instance = Instance::new("uvmkeeps", GIB)?;
     let client = instance.client()?;
     let uuid = uuid(GPU)?;
-    at(
-        "address space",
-        client.alloc(rm::DEVICE_HANDLE, 8, VA_SPACE, &mut [0; 56]),
-    )?;
+    let mut params = [0; 56];
+    put_u32(&mut params, 4, OF_UVM);
+    let made = client.alloc(rm::DEVICE_HANDLE, 8, VA_SPACE, &mut params);
+    at("address space", made)?;
     let space = at("UVM", Space::open(&instance.folder()))?;
     at("register", space.register(&uuid, client.handle, 8))?;
 
