@@ -153,6 +153,18 @@ macro_rules! escapes {
         pub(super) static TABLE: [EscapeEntry; Escape::ALL.len()] = [
             $($rule(Escape::$escape $(, $argument)*) $(.only($sets))?,)*
         ];
+
+        /// Where [`TABLE`] has the escape of each number; beyond its end for one that there is not.
+        /// (More escapes than places would not compile.)
+        pub(super) static PLACES: [u8; 256] = {
+            let mut places = [u8::MAX; 256];
+            let mut place = 0;
+            $(
+                places[$nr] = place;
+                place += 1;
+            )*
+            places
+        };
     };
 }
 

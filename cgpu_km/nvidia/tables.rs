@@ -45,7 +45,7 @@ pub(super) struct Absent {
 impl Tables {
     /// The escape with this number; `None` for one that the driver does not know.
     pub fn escape(&self, nr: u8) -> Option<&'static EscapeEntry> {
-        find(&escape::TABLE, |entry| entry.escape.nr(), nr)
+        escape::TABLE.get(usize::from(*escape::PLACES.get(usize::from(nr))?))
     }
 
     /// The class; `None` for one that is refused (`NV_ERR_INVALID_CLASS`).

@@ -448,12 +448,18 @@ impl Forest {
     }
 
     /// Removes an object that is gone, unless a call in flight still names it.
+    #[inline]
     fn bury(&mut self, slot: Slot) {
         let free = |object: &Object| object.life == ObjectLife::Gone && object.named == 0;
         if self.objects.get(slot).is_some_and(free) {
-            self.strike(slot);
-            self.objects.remove(slot);
+            self.remove_object(slot);
         }
+    }
+
+    #[inline(never)] // Most objects whose name is released stay.
+    fn remove_object(&mut self, slot: Slot) {
+        self.strike(slot);
+        self.objects.remove(slot);
     }
 
     /// Takes the entry of an object, or its promise, back.

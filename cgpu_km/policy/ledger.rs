@@ -21,7 +21,7 @@ use crate::{
         demand::{Demand, Lack, Shortage},
         ids::{GpuId, ShareId},
         overhead::ContextCost,
-        share_view::ShareView,
+        share_view::{FbView, ShareView},
     },
     uapi::ManagedMode,
 };
@@ -339,6 +339,14 @@ impl Ledger {
         }
     }
 
+    /// What the tenant is told of the GPU's memory.
+    pub(super) fn fb_view(&self) -> FbView {
+        FbView {
+            limit: self.limit,
+            free: self.free(),
+        }
+    }
+
     /// All bytes that stand against the limit, reserved ones included.
     fn taken(&self) -> u64 {
         let bytes = self.held.given.bytes.saturating_add(self.held.asked.bytes);
@@ -401,6 +409,11 @@ impl Ledger {
         self.peaks.used = self.peaks.used.max(self.held.given.bytes);
         self.peaks.overhead = self.peaks.overhead.max(overhead);
         self.peaks.managed = self.peaks.managed.max(self.held.managed);
+        self.compare();
+    }
+
+    /// Whether it is over its limit now.
+    fn compare(&mut self) {
         let excess = self.excess();
         self.lent = self.lent.min(excess);
         let over = excess > self.lent;
@@ -413,7 +426,7 @@ impl Ledger {
 
     pub(super) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
-        self.change(|_| ());
+        self.compare();
     }
 
     /// Sets memory and ids aside, or says what there is not enough of.
@@ -495,10 +508,11 @@ impl Ledger {
     pub(super) fn release(&mut self, claim: Claim) {
         lower(&mut self.users, 1);
         self.channels.give(claim.ids);
-        self.change(|held| match claim.stage {
-            Stage::Asked => held.asked.subtract(&claim),
-            Stage::Given => held.given.subtract(&claim),
-        });
+        match claim.stage {
+            Stage::Asked => self.held.asked.subtract(&claim),
+            Stage::Given => self.held.given.subtract(&claim),
+        }
+        self.compare();
     }
 
     /// There are page tables more and page tables less, as far as there is room for them.

@@ -71,7 +71,7 @@ pub(super) fn ioctl(
     asked.code = nvos::request_code(request.nr, request.size).ok_or(Errno::EINVAL)?;
     let mut outer = Copied::none();
     outer.take(call, request.argument, request.size)?;
-    let bytes = &mut outer.bytes;
+    let bytes: &mut [u8] = &mut outer.bytes;
     let returned = run(call, &mut asked, entry.escape, bytes);
     let status = entry.escape.status(request.size);
     let returned = asked.end(call, returned, bytes, status)?;

@@ -4,19 +4,16 @@
 use super::{
     call::Call,
     orders::rebalance,
-    owned::check_file,
+    owned::{check_file, check_made_on},
     sent::{plain, DriverReply},
     shown::end_shown,
     stop::{get, set, Asked, Stop},
 };
-use crate::{
-    nvidia::{
-        class::Kind,
-        handle::{ClientHandle, ObjectHandle},
-        nvos::{nvos00, nvos55},
-        wire::Field,
-    },
-    policy::RefusalCause,
+use crate::nvidia::{
+    class::Kind,
+    handle::{ClientHandle, ObjectHandle},
+    nvos::{nvos00, nvos55},
+    wire::Field,
 };
 
 /// `NV_ESC_RM_FREE`.
@@ -38,18 +35,23 @@ pub(super) fn free_object(
     (client, object): (ClientHandle, ObjectHandle),
     status: Field<u32>,
 ) -> Result<i32, Stop> {
-    check_file(call, asked.session, client)?;
     let mut at = 0;
     let (ticket, first) = call.accounting(|accounting| {
+        check_made_on(asked.session, accounting.client_file(client))?;
         let ticket = accounting.begin_free(client, object)?;
         let first = accounting.shown_below(&ticket, &mut at);
-        Ok::<_, RefusalCause>((ticket, first))
+        Ok::<_, Stop>((ticket, first))
     })?;
     end_shown(call, &ticket, first, &mut at);
     let returned = plain(call, asked.code, bytes);
     let is_freed = DriverReply::new(returned, status.get(bytes)).is_ok();
-    call.accounting(|accounting| accounting.end_free(ticket, is_freed));
-    rebalance(call);
+    let has_managed = call.accounting(|accounting| {
+        accounting.end_free(ticket, is_freed);
+        accounting.has_managed()
+    });
+    if has_managed {
+        rebalance(call);
+    }
     Ok(returned?)
 }
 

@@ -164,16 +164,17 @@ pub(in crate::os_interface) unsafe fn forward(
     parts: &mut [Part<'_>],
     route: CallRoute<'_>,
 ) -> Result<i32> {
-    let mut arg = 0;
     let mut lease = None;
-    if !parts.is_empty() {
-        let mut slot = match reserved {
-            Some(slot) => slot,
-            None => Lease::take(recent)?,
-        };
-        arg = slot.fill(parts)?;
-        lease = Some(slot);
-    }
+    let arg = match parts {
+        [] => 0,
+        _ => {
+            let slot = match reserved {
+                Some(slot) => slot,
+                None => Lease::take(recent)?,
+            };
+            lease.insert(slot).fill(parts)?
+        }
+    };
     let request = DriverCall {
         file,
         backing,

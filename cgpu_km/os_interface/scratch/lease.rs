@@ -147,9 +147,6 @@ impl Lease {
     /// not inside an earlier part, `EFAULT` where an address in a part lies in the scratch,
     /// `ENOMEM`.
     pub(in crate::os_interface) fn fill(&mut self, parts: &[Part<'_>]) -> Result<u64> {
-        if parts.len() > PARTS_MAX || parts.iter().any(|part| part.size() > PART_MAX) {
-            return Err(E2BIG);
-        }
         if parts.iter().any(|part| self.is_named_in(part.bytes)) {
             return Err(EFAULT);
         }
@@ -159,6 +156,9 @@ impl Lease {
                 self.seal();
             }
             return self.fill_page(&alone);
+        }
+        if parts.len() > PARTS_MAX || parts.iter().any(|part| part.size() > PART_MAX) {
+            return Err(E2BIG);
         }
         if let (true, [only]) = (fits_cell(parts), parts) {
             return self.fill_cell(only);

@@ -26,10 +26,7 @@ impl Accounting {
 
     /// The size of a GPU's memory as the tenant is told it; `None`: it has no share of the GPU.
     pub fn fb_view(&self, gpu: GpuId) -> Option<FbView> {
-        self.share(gpu).map(|share| FbView {
-            limit: share.limit,
-            free: share.free(),
-        })
+        self.accounts.ledgers.on(gpu).map(Ledger::fb_view)
     }
 
     /// The tenant's rights on a GPU; without one, or with one that is not its own, what it may

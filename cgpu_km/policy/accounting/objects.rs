@@ -179,8 +179,9 @@ impl Accounting {
             .forest
             .find_root(client)
             .ok_or(RefusalCause::ForeignClient)?;
-        let was_here = self.forest.find(client, object).is_some();
         let known = self.forest.find_made(client, object);
+        let known_object = known.and_then(|slot| self.forest.objects.get(slot));
+        let was_here = known_object.is_some_and(|object| object.life == ObjectLife::Here);
         let unknown = match known {
             Some(object) => {
                 self.forest.end_mappings(object);
