@@ -282,6 +282,10 @@ const UVM: Session = Session {
     file: FileId(2),
     role: Role::Uvm,
 };
+const GPU_NODE: Session = Session {
+    file: FileId(3),
+    role: Role::Gpu(GPU),
+};
 const NV_ESC_RM_ALLOC: u32 = 0xc030_462b;
 const NV_ESC_RM_FREE: u32 = 0xc010_4629;
 const NV_ESC_RM_CONTROL: u32 = 0xc020_462a;
@@ -313,36 +317,54 @@ fn get64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// A struct of so many bytes: 32-bit numbers by their offsets, and zeros.
+fn words(size: usize, numbers: &[(usize, u32)]) -> Vec<u8> {
+    let mut bytes = vec![0; size];
+    for &(at, number) in numbers {
+        put32(&mut bytes, at, number);
+    }
+    bytes
+}
+
 /// An NVOS64 (offsets from nvos.h).
 fn nvos64(root: u32, parent: u32, new: u32, class: u32, params: u64) -> Vec<u8> {
-    let mut outer = vec![0; 48];
-    put32(&mut outer, 0, root);
-    put32(&mut outer, 4, parent);
-    put32(&mut outer, 8, new);
-    put32(&mut outer, 12, class);
+    let mut outer = words(48, &[(0, root), (4, parent), (8, new), (12, class)]);
     put64(&mut outer, 16, params);
     outer
 }
 
 /// An NV_MEMORY_ALLOCATION_PARAMS of `size` bytes of video memory, as CUDA fills it in.
 fn memory_params(size: u64) -> Vec<u8> {
-    let mut params = vec![0; 128];
-    put32(&mut params, 8, 0x1c101);
-    put32(&mut params, 24, 0x1800_0000);
+    let mut params = words(128, &[(8, 0x1c101), (24, 0x1800_0000)]);
     put64(&mut params, 64, size);
     put64(&mut params, 72, 0x20_0000);
     params
 }
 
 impl Program {
+    /// A call with a struct at [`OUTER`].
+    fn try_call(&mut self, session: &Session, code: u32, bytes: &[u8]) -> Result<i32, Errno> {
+        self.put(OUTER, bytes);
+        ioctl(self, session, code, UserAddr(OUTER))
+    }
+
+    /// The same where `ioctl` succeeds; the status, which is at an offset of the struct then.
+    #[track_caller]
+    fn call(&mut self, session: &Session, code: u32, bytes: &[u8], status: usize) -> u32 {
+        assert_eq!(self.try_call(session, code, bytes), Ok(0));
+        get32(self.at(OUTER), status)
+    }
+
+    /// Frees an object of [`CLIENT`]; the status.
+    #[track_caller]
+    fn free(&mut self, object: u32) -> u32 {
+        let outer = words(16, &[(0, CLIENT), (8, object)]);
+        self.call(&CONTROL, NV_ESC_RM_FREE, &outer, 12)
+    }
+
     fn alloc(&mut self, outer: &[u8], params: &[u8]) -> u32 {
-        self.put(OUTER, outer);
         self.put(PARAMS, params);
-        assert_eq!(
-            ioctl(self, &CONTROL, NV_ESC_RM_ALLOC, UserAddr(OUTER)),
-            Ok(0)
-        );
-        get32(self.at(OUTER), 40)
+        self.call(&CONTROL, NV_ESC_RM_ALLOC, outer, 40)
     }
 
     /// A client with device and subdevice.
@@ -355,8 +377,7 @@ impl Program {
             0
         });
         assert_eq!(program.alloc(&nvos64(0, 0, 0, 0, 0), &[]), 0);
-        let mut device = vec![0; 56];
-        put32(&mut device, 0, GPU.0);
+        let device = words(56, &[(0, GPU.0)]);
         assert_eq!(
             program.alloc(&nvos64(CLIENT, CLIENT, DEVICE, 0x80, PARAMS), &device),
             0
@@ -445,37 +466,24 @@ fn a_handle_that_is_left_to_the_driver_is_chosen_before_it_is_asked() {
     assert_eq!(get32(&program.seen[0].parts[0], 8), 0xcaf8_0000);
     assert_eq!(get32(program.at(OUTER), 8), 0xcaf8_0000);
 
-    let mut outer = vec![0; 28];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, DEVICE);
-    put32(&mut outer, 12, CLIENT);
-    put32(&mut outer, 16, 0xcaf8_0000);
-    program.put(OUTER, &outer);
-    let returned = ioctl(
-        &mut program,
-        &CONTROL,
-        NV_ESC_RM_DUP_OBJECT,
-        UserAddr(OUTER),
+    let outer = words(
+        28,
+        &[(0, CLIENT), (4, DEVICE), (12, CLIENT), (16, 0xcaf8_0000)],
     );
-    assert_eq!(returned, Ok(0));
+    assert_eq!(
+        program.try_call(&CONTROL, NV_ESC_RM_DUP_OBJECT, &outer),
+        Ok(0)
+    );
     assert_eq!(get32(&program.seen[1].parts[0], 8), 0xcaf8_0001);
     assert_eq!(get32(program.at(OUTER), 8), 0xcaf8_0001);
 
     // Here a flag says whether there is a handle; what is in its place otherwise says nothing.
-    let mut outer = vec![0; 184];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, DEVICE);
-    put32(&mut outer, 8, 2);
-    put32(&mut outer, 44, 0xcaf8_0000);
+    let mut outer = words(184, &[(0, CLIENT), (4, DEVICE), (8, 2), (44, 0xcaf8_0000)]);
     put64(&mut outer, 88, 2 * MIB);
-    program.put(OUTER, &outer);
-    let returned = ioctl(
-        &mut program,
-        &CONTROL,
-        NV_ESC_RM_VID_HEAP_CONTROL,
-        UserAddr(OUTER),
+    assert_eq!(
+        program.try_call(&CONTROL, NV_ESC_RM_VID_HEAP_CONTROL, &outer),
+        Ok(0)
     );
-    assert_eq!(returned, Ok(0));
     assert_eq!(get32(&program.seen[2].parts[0], 44), 0xcaf8_0002);
     assert_eq!(get32(&program.seen[2].parts[0], 52) & PROVIDED, PROVIDED);
     assert_eq!(get32(program.at(OUTER), 44), 0xcaf8_0002);
@@ -507,10 +515,13 @@ fn memory_that_the_driver_refuses_is_not_charged() {
     );
     assert_eq!(program.used(), 0);
     program.driver = Box::new(|parts| if parts[0].bytes.len() == 48 { -22 } else { 0 });
-    program.put(OUTER, &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS));
     program.put(PARAMS, &memory_params(64 * MIB));
     assert_eq!(
-        ioctl(&mut program, &CONTROL, NV_ESC_RM_ALLOC, UserAddr(OUTER)),
+        program.try_call(
+            &CONTROL,
+            NV_ESC_RM_ALLOC,
+            &nvos64(CLIENT, DEVICE, 0x5c00_0010, 0x40, PARAMS)
+        ),
         Ok(-22)
     );
     assert_eq!(program.used(), 0);
@@ -521,27 +532,16 @@ fn a_free_credits_the_object_and_what_hangs_under_it() {
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(0x5c00_0010, 64 * MIB), 0);
     assert_eq!(program.memory(0x5c00_0011, 32 * MIB), 0);
-    let free = |program: &mut Program, object: u32| {
-        let mut outer = vec![0; 16];
-        put32(&mut outer, 0, CLIENT);
-        put32(&mut outer, 8, object);
-        program.put(OUTER, &outer);
-        assert_eq!(
-            ioctl(program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER)),
-            Ok(0)
-        );
-        get32(program.at(OUTER), 12)
-    };
-    assert_eq!(free(&mut program, 0x5c00_0010), 0);
+    assert_eq!(program.free(0x5c00_0010), 0);
     assert_eq!(program.used(), 32 * MIB);
     program.driver = Box::new(|parts| {
         put32(parts[0].bytes, 12, NvStatus::NV_ERR_INVALID_STATE.0);
         0
     });
-    assert_eq!(free(&mut program, DEVICE), NvStatus::NV_ERR_INVALID_STATE.0);
+    assert_eq!(program.free(DEVICE), NvStatus::NV_ERR_INVALID_STATE.0);
     assert_eq!(program.used(), 32 * MIB, "the driver did not free it");
     program.driver = Box::new(|_| 0);
-    assert_eq!(free(&mut program, DEVICE), 0);
+    assert_eq!(program.free(DEVICE), 0);
     assert_eq!(program.used(), 0);
 }
 
@@ -554,9 +554,7 @@ fn an_envelope_is_opened_and_its_content_decided_on() {
         put32(parts[0].bytes, 40, 0);
         0
     });
-    let mut envelope = vec![0; 16];
-    put32(&mut envelope, 0, 0x2b);
-    put32(&mut envelope, 4, 48);
+    let mut envelope = words(16, &[(0, 0x2b), (4, 48)]);
     put64(&mut envelope, 8, OUTER);
     program.put(0x2000, &envelope);
     assert_eq!(
@@ -582,9 +580,7 @@ fn an_envelope_is_opened_and_its_content_decided_on() {
 #[test]
 fn an_envelope_in_an_envelope_is_refused() {
     let mut program = Program::with_subdevice(GIB);
-    let mut envelope = vec![0; 16];
-    put32(&mut envelope, 0, 211);
-    put32(&mut envelope, 4, 16);
+    let mut envelope = words(16, &[(0, 211), (4, 16)]);
     put64(&mut envelope, 8, 0x2000);
     program.put(0x2000, &envelope);
     assert_eq!(
@@ -603,17 +599,12 @@ fn what_is_in_no_table_is_refused_as_the_driver_refuses_it() {
         NvStatus::NV_ERR_INVALID_CLASS.0
     );
     // NV_ESC_RM_ACCESS_REGISTRY.
-    program.put(OUTER, &[0; 72]);
     assert_eq!(
-        ioctl(&mut program, &CONTROL, 0xc048_464d, UserAddr(OUTER)),
+        program.try_call(&CONTROL, 0xc048_464d, &[0; 72]),
         Err(Errno::EINVAL)
     );
     // UVM_TOOLS_READ_PROCESS_MEMORY.
-    program.put(OUTER, &[0; 64]);
-    assert_eq!(
-        ioctl(&mut program, &UVM, 62, UserAddr(OUTER)),
-        Err(Errno(38))
-    );
+    assert_eq!(program.try_call(&UVM, 62, &[0; 64]), Err(Errno(38)));
     assert!(program.seen.is_empty());
 }
 
@@ -624,19 +615,18 @@ fn control(program: &mut Program, client: u32, cmd: u32, params: &[u8]) -> u32 {
 
 /// Runs a control on any object.
 fn control_of(program: &mut Program, client: u32, object: u32, cmd: u32, params: &[u8]) -> u32 {
-    let mut outer = vec![0; 32];
-    put32(&mut outer, 0, client);
-    put32(&mut outer, 4, object);
-    put32(&mut outer, 8, cmd);
-    put64(&mut outer, 16, if params.is_empty() { 0 } else { PARAMS });
-    put32(&mut outer, 24, u32::try_from(params.len()).expect("small"));
-    program.put(OUTER, &outer);
-    program.put(PARAMS, params);
-    assert_eq!(
-        ioctl(program, &CONTROL, NV_ESC_RM_CONTROL, UserAddr(OUTER)),
-        Ok(0)
+    let mut outer = words(
+        32,
+        &[
+            (0, client),
+            (4, object),
+            (8, cmd),
+            (24, u32::try_from(params.len()).expect("small")),
+        ],
     );
-    get32(program.at(OUTER), 28)
+    put64(&mut outer, 16, if params.is_empty() { 0 } else { PARAMS });
+    program.put(PARAMS, params);
+    program.call(&CONTROL, NV_ESC_RM_CONTROL, &outer, 28)
 }
 
 #[test]
@@ -680,23 +670,20 @@ fn parameters_in_another_encoding_are_refused() {
         NvStatus::NV_ERR_INVALID_ARGUMENT.0
     );
     for flag in [1, 2, 4] {
-        let mut outer = vec![0; 32];
-        put32(&mut outer, 0, CLIENT);
-        put32(&mut outer, 4, SUBDEVICE);
-        put32(&mut outer, 8, 0x2080_1303);
-        put32(&mut outer, 12, flag);
+        let mut outer = words(
+            32,
+            &[
+                (0, CLIENT),
+                (4, SUBDEVICE),
+                (8, 0x2080_1303),
+                (12, flag),
+                (24, 1028),
+            ],
+        );
         put64(&mut outer, 16, PARAMS);
-        put32(&mut outer, 24, 1028);
-        program.put(OUTER, &outer);
         program.put(PARAMS, &[0; 1028]);
-        assert_eq!(
-            ioctl(&mut program, &CONTROL, NV_ESC_RM_CONTROL, UserAddr(OUTER)),
-            Ok(0)
-        );
-        assert_eq!(
-            get32(program.at(OUTER), 28),
-            NvStatus::NV_ERR_INVALID_ARGUMENT.0
-        );
+        let status = program.call(&CONTROL, NV_ESC_RM_CONTROL, &outer, 28);
+        assert_eq!(status, NvStatus::NV_ERR_INVALID_ARGUMENT.0);
     }
     assert!(program.seen.is_empty());
     assert_eq!(program.used(), 0);
@@ -705,8 +692,7 @@ fn parameters_in_another_encoding_are_refused() {
 #[test]
 fn a_list_stays_as_it_was_when_the_driver_refuses() {
     let mut program = Program::with_subdevice(GIB);
-    let mut params = vec![0; 32];
-    put32(&mut params, 0, 2);
+    let mut params = words(32, &[(0, 2)]);
     put64(&mut params, 8, 0x20_0000);
     program.put(0x20_0000, &[7; 16]);
     program.driver = Box::new(|parts| {
@@ -731,8 +717,7 @@ fn memory_reports_show_the_limit_and_what_is_left_of_it() {
         }
         0
     });
-    let mut params = vec![0; 1028];
-    put32(&mut params, 0, 3);
+    let mut params = words(1028, &[(0, 3)]);
     for (i, index) in [0x16, 0x08, 0x09].into_iter().enumerate() {
         put32(&mut params, 4 + 8 * i, index);
     }
@@ -747,8 +732,7 @@ fn memory_reports_show_the_limit_and_what_is_left_of_it() {
 fn what_parameters_point_to_is_copied_too() {
     // NV2080_CTRL_CMD_GR_GET_INFO: a count at 0, a list of pairs behind the pointer at 8.
     let mut program = Program::with_subdevice(GIB);
-    let mut params = vec![0; 32];
-    put32(&mut params, 0, 2);
+    let mut params = words(32, &[(0, 2)]);
     put64(&mut params, 8, 0x20_0000);
     program.put(0x20_0000, &[7; 16]);
     program.driver = Box::new(|parts| {
@@ -765,16 +749,11 @@ fn what_parameters_point_to_is_copied_too() {
 #[test]
 fn uvm_is_put_into_shared_mode_and_the_program_does_not_see_it() {
     let mut program = Program::new(GIB);
-    program.put(OUTER, &[0; 16]);
-    assert_eq!(
-        ioctl(&mut program, &UVM, 0x3000_0001, UserAddr(OUTER)),
-        Ok(0)
-    );
+    assert_eq!(program.try_call(&UVM, 0x3000_0001, &[0; 16]), Ok(0));
     assert_eq!(get64(&program.seen[0].parts[0], 0), 2);
     assert_eq!(get64(program.at(OUTER), 0), 0);
-    program.put(OUTER, &[5, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(ioctl(&mut program, &UVM, 75, UserAddr(OUTER)), Ok(0));
-    assert_eq!(get32(program.at(OUTER), 4), 0x0001_0006);
+    let status = program.call(&UVM, 75, &[5, 0, 0, 0, 0, 0, 0, 0], 4);
+    assert_eq!(status, 0x0001_0006);
     assert_eq!(program.seen.len(), 1, "answered without the driver");
 }
 
@@ -783,12 +762,10 @@ fn registering_a_gpu_with_uvm_runs_on_the_worker() {
     let mut program = Program::new(GIB);
     let mut params = vec![0; 40];
     params[..16].copy_from_slice(&UUID);
-    program.put(OUTER, &params);
-    assert_eq!(ioctl(&mut program, &UVM, 37, UserAddr(OUTER)), Ok(0));
+    assert_eq!(program.try_call(&UVM, 37, &params), Ok(0));
     assert_eq!(program.seen[0].route, Route::Worker(GPU));
     params[0] ^= 1;
-    program.put(OUTER, &params);
-    assert_eq!(ioctl(&mut program, &UVM, 37, UserAddr(OUTER)), Ok(0));
+    assert_eq!(program.try_call(&UVM, 37, &params), Ok(0));
     assert_eq!(program.seen[1].route, Route::Caller);
 }
 
@@ -818,7 +795,7 @@ proptest! {
             let session = match role {
                 0 => CONTROL,
                 1 => UVM,
-                _ => Session { file: FileId(3), role: Role::Gpu(GPU) },
+                _ => GPU_NODE,
             };
             let request = match (role, pick) {
                 (1, _) => code % 90,

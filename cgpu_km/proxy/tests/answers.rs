@@ -85,9 +85,7 @@ fn a_boost_is_what_the_tenant_wants_until_it_is_cleared_or_its_time_has_come() {
     let mut program = with_group();
     assert_eq!(program.accounting.boost(GPU), Boost::OFF);
     let ask = |program: &mut Program, flags: u32, seconds: u32| {
-        let mut params = [0; 8];
-        put32(&mut params, 0, flags);
-        put32(&mut params, 4, seconds);
+        let params = words(8, &[(0, flags), (4, seconds)]);
         assert_eq!(control(program, CLIENT, PERF_BOOST, &params), 0);
         program.accounting.boost(GPU)
     };
@@ -170,9 +168,7 @@ fn a_boost_without_a_meaning_is_refused() {
         (3, 3600, NvStatus::NV_ERR_INVALID_ARGUMENT.0),
         (2, 3601, NvStatus::NV_ERR_INVALID_ARGUMENT.0),
     ] {
-        let mut params = [0; 8];
-        put32(&mut params, 0, flags);
-        put32(&mut params, 4, duration);
+        let params = words(8, &[(0, flags), (4, duration)]);
         let status = control(&mut program, CLIENT, PERF_BOOST, &params);
         assert_eq!(status, expected, "{flags} for {duration} s");
     }

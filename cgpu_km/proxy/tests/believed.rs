@@ -21,13 +21,8 @@ fn answers(status: u32, returned: i32) -> DriverStub {
 }
 
 pub(super) fn free(program: &mut Program, session: &Session, object: u32) -> u32 {
-    let mut outer = vec![0; 16];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 8, object);
-    program.put(OUTER, &outer);
-    let returned = ioctl(program, session, NV_ESC_RM_FREE, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), 12)
+    let outer = words(16, &[(0, CLIENT), (8, object)]);
+    program.call(session, NV_ESC_RM_FREE, &outer, 12)
 }
 
 #[test]
@@ -51,13 +46,18 @@ fn an_object_that_could_not_be_freed_counts_until_it_is() {
     // again.
     let mut program = Program::with_subdevice(GIB);
     program.driver = answers(0, -14);
-    program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY, 0x40, PARAMS));
     program.put(PARAMS, &memory_params(64 * MIB));
-    let returned = ioctl(&mut program, &CONTROL, NV_ESC_RM_ALLOC, UserAddr(OUTER));
-    assert_eq!(returned, Ok(-14));
+    assert_eq!(
+        program.try_call(
+            &CONTROL,
+            NV_ESC_RM_ALLOC,
+            &nvos64(CLIENT, DEVICE, MEMORY, 0x40, PARAMS)
+        ),
+        Ok(-14)
+    );
     assert_eq!(program.used(), 64 * MIB);
     program.driver = answers(0, 0);
-    assert_eq!(free(&mut program, &CONTROL, MEMORY), 0);
+    assert_eq!(program.free(MEMORY), 0);
     assert_eq!(program.used(), 0);
 }
 
@@ -76,12 +76,16 @@ fn a_duplicate_that_is_said_to_be_refused_is_freed() {
     const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
     let mut program = Program::with_subdevice(GIB);
     assert_eq!(program.memory(MEMORY, 64 * MIB), 0);
-    let mut outer = vec![0; 28];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, DEVICE);
-    put32(&mut outer, 8, MEMORY + 1);
-    put32(&mut outer, 12, CLIENT);
-    put32(&mut outer, 16, MEMORY);
+    let outer = words(
+        28,
+        &[
+            (0, CLIENT),
+            (4, DEVICE),
+            (8, MEMORY + 1),
+            (12, CLIENT),
+            (16, MEMORY),
+        ],
+    );
     program.put(OUTER, &outer);
     program.driver = Box::new(|parts| {
         if parts[0].bytes.len() == 28 {
@@ -112,14 +116,14 @@ fn a_client_is_used_through_its_own_file_alone() {
         );
     }
     // It is allocated through it alone, too.
-    program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY + 1, 0x40, PARAMS));
     program.put(PARAMS, &memory_params(MIB));
-    let returned = ioctl(&mut program, &OTHER_FILE, NV_ESC_RM_ALLOC, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    assert_eq!(
-        get32(program.at(OUTER), 40),
-        NvStatus::NV_ERR_INVALID_CLIENT.0
+    let status = program.call(
+        &OTHER_FILE,
+        NV_ESC_RM_ALLOC,
+        &nvos64(CLIENT, DEVICE, MEMORY + 1, 0x40, PARAMS),
+        40,
     );
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_CLIENT.0);
     assert!(program.seen.is_empty());
     assert_eq!(program.used(), 64 * MIB);
 }
@@ -149,11 +153,7 @@ fn a_gpus_file_takes_events_alone() {
     let mut program = Program::with_subdevice(GIB);
     program.put(OUTER, &nvos64(CLIENT, DEVICE, MEMORY, 0x40, PARAMS));
     program.put(PARAMS, &memory_params(MIB));
-    let session = Session {
-        file: FileId(3),
-        role: Role::Gpu(GPU),
-    };
-    let returned = ioctl(&mut program, &session, NV_ESC_RM_ALLOC, UserAddr(OUTER));
+    let returned = ioctl(&mut program, &GPU_NODE, NV_ESC_RM_ALLOC, UserAddr(OUTER));
     assert_eq!(returned, Err(Errno::EINVAL));
     assert!(program.seen.is_empty());
     assert_eq!(program.used(), 0);

@@ -22,8 +22,7 @@ const LAZY: u32 = 0x400;
 
 fn with(capabilities: Capabilities) -> Program {
     let mut program = Program::with_subdevice(GIB);
-    let mut range = vec![0; 128];
-    put32(&mut range, 8, LAZY);
+    let mut range = words(128, &[(8, LAZY)]);
     put64(&mut range, 64, GIB);
     let made = program.alloc(&nvos64(CLIENT, DEVICE, RANGE, 0x50a0, PARAMS), &range);
     assert_eq!(made, 0);
@@ -47,17 +46,18 @@ fn make(program: &mut Program, class: u32) -> u32 {
 
 /// Calls a control of the subdevice with these parameters.
 fn control(program: &mut Program, cmd: u32, params: &[u8]) -> u32 {
-    let mut outer = vec![0; 32];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, SUBDEVICE);
-    put32(&mut outer, 8, cmd);
+    let mut outer = words(
+        32,
+        &[
+            (0, CLIENT),
+            (4, SUBDEVICE),
+            (8, cmd),
+            (24, u32::try_from(params.len()).expect("small")),
+        ],
+    );
     put64(&mut outer, 16, PARAMS);
-    put32(&mut outer, 24, u32::try_from(params.len()).expect("small"));
-    program.put(OUTER, &outer);
     program.put(PARAMS, params);
-    let returned = ioctl(program, &CONTROL, NV_ESC_RM_CONTROL, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), 28)
+    program.call(&CONTROL, NV_ESC_RM_CONTROL, &outer, 28)
 }
 
 #[test]
@@ -140,8 +140,7 @@ fn every_entry_is_in_some_set_and_the_default_is_not_all() {
 #[test]
 fn a_client_inside_the_parameters_of_a_control_is_the_tenants_own() {
     let mut program = with(GRAPHICS);
-    let mut params = vec![0; 24];
-    put32(&mut params, 0, CLIENT);
+    let mut params = words(24, &[(0, CLIENT)]);
     assert_eq!(control(&mut program, ZCULL_BIND, &params), 0);
     program.seen.clear();
     put32(&mut params, 0, FOREIGN);
@@ -167,8 +166,7 @@ fn clients_inside_the_parameters_of_classes_are_the_tenants_own() {
             (FOREIGN, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0),
         ] {
             let mut program = with(sets);
-            let mut params = vec![0; size];
-            put32(&mut params, at, client);
+            let params = words(size, &[(at, client)]);
             let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, class, PARAMS);
             assert_eq!(program.alloc(&outer, &params), expected, "{class:#x}");
         }
@@ -201,23 +199,19 @@ fn what_nothing_is_known_of_passes_on_own_objects_and_is_counted() {
 /// An argument of `size` bytes that names a client, and memory at 12, and the status that comes
 /// back.
 fn dma(program: &mut Program, code: u32, size: usize, client: u32, memory: u32) -> u32 {
-    let mut outer = vec![0; size];
-    put32(&mut outer, 0, client);
-    put32(&mut outer, 8, RANGE);
-    put32(&mut outer, 12, memory);
+    let outer = words(size, &[(0, client), (8, RANGE), (12, memory)]);
     program.seen.clear();
-    program.put(OUTER, &outer);
-    assert_eq!(ioctl(program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
-    get32(program.at(OUTER), size - 8)
+    program.call(&CONTROL, code, &outer, size - 8)
 }
 
 #[test]
 fn memory_is_mapped_for_the_gpu_by_graphics_and_video_alone() {
     for code in [NV_ESC_RM_MAP_MEMORY_DMA, NV_ESC_RM_UNMAP_MEMORY_DMA] {
         let mut program = with(Capabilities::DEFAULT);
-        program.put(OUTER, &[0; 64]);
-        let refused = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
-        assert_eq!(refused, Err(Errno::EINVAL));
+        assert_eq!(
+            program.try_call(&CONTROL, code, &[0; 64]),
+            Err(Errno::EINVAL)
+        );
         let number = code & 0xff;
         let reason = Reason::Capability(GRAPHICS.or(VIDEO));
         assert_eq!(noted(&program), [(CallKind::Escape, number, reason)]);
@@ -242,14 +236,11 @@ fn the_gpu_forgets_at_once_what_is_unmapped() {
         (0xc028_4658, 40, 16, 1),
     ] {
         let mut program = with(GRAPHICS);
-        let mut outer = vec![0; size];
-        put32(&mut outer, 0, CLIENT);
-        put32(&mut outer, 8, RANGE);
-        put32(&mut outer, 12, DEVICE);
-        put32(&mut outer, at, u32::MAX);
-        program.put(OUTER, &outer);
-        let returned = ioctl(&mut program, &CONTROL, code, UserAddr(OUTER));
-        assert_eq!(returned, Ok(0));
+        let outer = words(
+            size,
+            &[(0, CLIENT), (8, RANGE), (12, DEVICE), (at, u32::MAX)],
+        );
+        assert_eq!(program.try_call(&CONTROL, code, &outer), Ok(0));
         assert_eq!(get32(&program.seen[0].parts[0], at), !defer);
         assert_eq!(program.at(OUTER), outer, "the program finds it as it was");
     }
@@ -260,15 +251,13 @@ fn page_tables_of_what_rm_maps_are_charged() {
     let mut program = with(GRAPHICS);
     let overhead = |program: &Program| program.accounting.share(GPU).expect("a share").overhead;
     let map = |program: &mut Program, length: u64| {
-        let mut outer = vec![0; 64];
-        put32(&mut outer, 0, CLIENT);
-        put32(&mut outer, 8, RANGE);
-        put32(&mut outer, 12, DEVICE);
+        let mut outer = words(64, &[(0, CLIENT), (8, RANGE), (12, DEVICE)]);
         put64(&mut outer, 24, length);
         program.seen.clear();
-        program.put(OUTER, &outer);
-        let returned = ioctl(program, &CONTROL, NV_ESC_RM_MAP_MEMORY_DMA, UserAddr(OUTER));
-        assert_eq!(returned, Ok(0));
+        assert_eq!(
+            program.try_call(&CONTROL, NV_ESC_RM_MAP_MEMORY_DMA, &outer),
+            Ok(0)
+        );
         (get32(program.at(OUTER), 56), program.seen.len())
     };
     assert_eq!(map(&mut program, 4096), (0, 1));
@@ -306,12 +295,9 @@ fn a_context_for_dma_is_of_no_other_class() {
     let code = NV_ESC_RM_ALLOC_CONTEXT_DMA2;
     for (class, expected) in [(2, 0), (0x3f, NvStatus::NV_ERR_INVALID_CLASS.0)] {
         let mut program = with(GRAPHICS);
-        let mut outer = vec![0; 56];
-        put32(&mut outer, 0, CLIENT);
-        put32(&mut outer, 12, class);
-        program.put(OUTER, &outer);
-        assert_eq!(ioctl(&mut program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
-        assert_eq!(get32(program.at(OUTER), 48), expected, "{class:#x}");
+        let outer = words(56, &[(0, CLIENT), (12, class)]);
+        let status = program.call(&CONTROL, code, &outer, 48);
+        assert_eq!(status, expected, "{class:#x}");
         assert_eq!(program.seen.is_empty(), expected != 0);
     }
 }

@@ -51,12 +51,7 @@ fn what_is_no_doorbell_through_bar1_shows_none_of_ours() {
     other.has_doorbell = true;
     assert_eq!(doorbell(&mut other, HOPPER_USERMODE_A, &[1, 0]), 0);
     let gone = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
-    let mut freed = vec![0; 16];
-    put32(&mut freed, 0, CLIENT);
-    put32(&mut freed, 8, DOORBELL);
-    other.put(OUTER, &freed);
-    let returned = ioctl(&mut other, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER));
-    assert_eq!((returned, get32(other.at(OUTER), 12)), (Ok(0), 0));
+    assert_eq!(other.free(DOORBELL), 0);
     assert_eq!(map(&mut other, DOORBELL, 33), gone);
     assert_eq!(doorbell(&mut other, HOPPER_USERMODE_A, &[0, 0]), 0);
     assert_eq!(map(&mut other, DOORBELL, 33), 0);
@@ -170,11 +165,8 @@ fn map_external(program: &mut Program, object: u32) -> u32 {
     put64(&mut params, 9240, 1);
     put32(&mut params, 9252, CLIENT);
     put32(&mut params, 9256, object);
-    program.put(OUTER, &params);
     program.seen.clear();
-    let returned = ioctl(program, &UVM, UVM_MAP_EXTERNAL_ALLOCATION, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), 9260)
+    program.call(&UVM, UVM_MAP_EXTERNAL_ALLOCATION, &params, 9260)
 }
 
 #[test]
@@ -214,10 +206,9 @@ fn a_copy_of_a_doorbell_is_not_mapped_for_the_gpu_either() {
     ] {
         put32(&mut outer, at, value);
     }
-    program.put(OUTER, &outer);
     let code = NV_ESC_RM_DUP_OBJECT;
-    assert_eq!(ioctl(&mut program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
-    assert_eq!(get32(program.at(OUTER), 24), 0);
+    let status = program.call(&CONTROL, code, &outer, 24);
+    assert_eq!(status, 0);
     let told = map_external(&mut program, copy);
     assert_eq!(told, NvStatus::NV_ERR_INVALID_PARAMETER.0);
     // It is a doorbell through BAR1 for the program as well.
@@ -234,9 +225,7 @@ fn the_address_of_an_event_in_the_kernel_does_not_reach_the_program() {
             put32(parts[0].bytes, 40, status);
             0
         });
-        let mut params = vec![0; 24];
-        put32(&mut params, 0, CLIENT);
-        put32(&mut params, 8, 0x79);
+        let mut params = words(24, &[(0, CLIENT), (8, 0x79)]);
         put64(&mut params, 16, 17);
         let outer = nvos64(CLIENT, SUBDEVICE, EVENT, 0x79, PARAMS);
         assert_eq!(program.alloc(&outer, &params), status);
@@ -246,10 +235,6 @@ fn the_address_of_an_event_in_the_kernel_does_not_reach_the_program() {
 
 /// Registers 64 KiB of the program's memory with these flags.
 fn register(program: &mut Program, handle: u32, flags: u32) -> u32 {
-    const GPU_NODE: Session = Session {
-        file: FileId(3),
-        role: Role::Gpu(GPU),
-    };
     let mut outer = vec![0; 56];
     for (at, value) in [
         (0, CLIENT),
@@ -262,11 +247,9 @@ fn register(program: &mut Program, handle: u32, flags: u32) -> u32 {
     }
     put64(&mut outer, 24, 0x7000_0000);
     put64(&mut outer, 32, 0xffff);
-    program.put(OUTER, &outer);
     program.seen.clear();
     let code = NV_ESC_RM_ALLOC_MEMORY;
-    assert_eq!(ioctl(program, &GPU_NODE, code, UserAddr(OUTER)), Ok(0));
-    get32(program.at(OUTER), 40)
+    program.call(&GPU_NODE, code, &outer, 40)
 }
 
 #[test]

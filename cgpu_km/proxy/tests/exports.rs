@@ -29,11 +29,7 @@ fn with_memory() -> Program {
 
 /// Offsets from ctrl0000unix.h, as are those below.
 fn export(descriptor: i32, object: u32) -> Vec<u8> {
-    let mut params = vec![0; 24];
-    put32(&mut params, 0, 1);
-    put32(&mut params, 4, DEVICE);
-    put32(&mut params, 8, DEVICE);
-    put32(&mut params, 12, object);
+    let mut params = words(24, &[(0, 1), (4, DEVICE), (8, DEVICE), (12, object)]);
     params[16..20].copy_from_slice(&descriptor.to_le_bytes());
     params
 }
@@ -49,8 +45,7 @@ fn import(descriptor: i32, object: u32) -> Vec<u8> {
 }
 
 fn create(descriptor: i32, device: u32) -> Vec<u8> {
-    let mut params = vec![0; 76];
-    put32(&mut params, 0, device);
+    let mut params = words(76, &[(0, device)]);
     params[4..6].copy_from_slice(&16u16.to_le_bytes());
     params[72..].copy_from_slice(&descriptor.to_le_bytes());
     params
@@ -81,17 +76,6 @@ fn import_many(objects: &[u32], first: u16) -> Vec<u8> {
     params[648..650].copy_from_slice(&count.to_le_bytes());
     params[650..].copy_from_slice(&first.to_le_bytes());
     params
-}
-
-fn free(program: &mut Program, object: u32) {
-    let mut outer = vec![0; 16];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 8, object);
-    program.put(OUTER, &outer);
-    assert_eq!(
-        ioctl(program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER)),
-        Ok(0)
-    );
 }
 
 /// The driver answers every control with `status`.
@@ -127,8 +111,8 @@ fn memory_behind_a_descriptor_is_charged_once_and_until_the_last_of_its_referenc
         assert_eq!(program.used(), 2 * MIB);
         for (gone, what) in (1..).zip(order) {
             match what {
-                0 => free(&mut program, MEMORY),
-                1 => free(&mut program, COPY),
+                0 => assert_eq!(program.free(MEMORY), 0),
+                1 => assert_eq!(program.free(COPY), 0),
                 _ => program.accounting.close_file(FILE),
             }
             let left = if gone == 3 { 0 } else { 2 * MIB };
@@ -191,7 +175,7 @@ fn a_descriptor_that_is_not_the_tenants_control_file_is_refused_as_one_that_is_n
         }
     }
     assert!(program.seen.is_empty(), "the driver was asked");
-    free(&mut program, MEMORY);
+    program.free(MEMORY);
     assert_eq!(program.used(), 0);
 }
 
@@ -244,7 +228,7 @@ fn what_the_driver_refuses_whatever_the_file_is_not_charged() {
         assert_eq!(control(&mut program, CLIENT, cmd, &params), status.0);
     }
     assert!(program.seen.is_empty(), "the driver was asked");
-    free(&mut program, MEMORY);
+    program.free(MEMORY);
     assert_eq!(program.used(), 0);
 }
 
@@ -256,7 +240,7 @@ fn a_refusal_of_an_export_is_not_believed_and_the_memory_stays_charged_until_the
     let status = control(&mut program, CLIENT, EXPORT, &params);
     assert_eq!(status, NvStatus::NV_ERR_STATE_IN_USE.0);
     program.driver = Box::new(|_| 0);
-    free(&mut program, MEMORY);
+    program.free(MEMORY);
     assert_eq!(program.used(), 2 * MIB);
     program.accounting.close_file(FILE);
     assert_eq!(program.used(), 0);
@@ -278,7 +262,7 @@ fn a_refusal_of_an_import_is_made_true() {
     assert_eq!(program.seen[1].request, NV_ESC_RM_FREE);
     assert_eq!(get32(&program.seen[1].parts[0], 8), COPY);
     program.driver = Box::new(|_| 0);
-    free(&mut program, MEMORY);
+    program.free(MEMORY);
     program.accounting.close_file(FILE);
     assert_eq!(program.used(), 0, "there was no copy");
 }
@@ -301,8 +285,8 @@ fn of_a_list_what_is_there_comes_out_and_where_nothing_is_the_programs_word_stay
     assert_eq!(program.memory(MEMORY + 1, 4 * MIB), 0);
     let params = export_many(&[MEMORY, 0, MEMORY + 1], 2);
     assert_eq!(control(&mut program, CLIENT, EXPORT_MANY, &params), 0);
-    free(&mut program, MEMORY);
-    free(&mut program, MEMORY + 1);
+    program.free(MEMORY);
+    program.free(MEMORY + 1);
     assert_eq!(program.used(), 6 * MIB);
     program.seen.clear();
     program.driver = Box::new(|parts| {
@@ -322,9 +306,9 @@ fn of_a_list_what_is_there_comes_out_and_where_nothing_is_the_programs_word_stay
     assert_eq!(told, [COPY, SUBDEVICE, COPY + 1]);
     program.accounting.close_file(FILE);
     assert_eq!(program.used(), 6 * MIB);
-    free(&mut program, COPY + 1);
+    program.free(COPY + 1);
     assert_eq!(program.used(), 2 * MIB);
-    free(&mut program, COPY);
+    program.free(COPY);
     assert_eq!(program.used(), 0);
 }
 
@@ -338,23 +322,18 @@ fn a_place_that_the_driver_calls_empty_gives_no_object() {
     assert_eq!(control(&mut program, CLIENT, IMPORT_MANY, &params), 0);
     // Which is made true, since another thread can have written it.
     assert_eq!(program.seen[1].request, NV_ESC_RM_FREE);
-    free(&mut program, MEMORY);
+    program.free(MEMORY);
     program.accounting.close_file(FILE);
     assert_eq!(program.used(), 0);
 }
 
 #[test]
 fn there_are_no_dma_bufs() {
-    let gpu = Session {
-        file: FileId(50),
-        role: Role::Gpu(GPU),
-    };
     let mut program = with_memory();
     // NV_ESC_EXPORT_TO_DMABUF_FD before 570 and since, with a status at the end (nv-ioctl.h).
     for (code, size) in [(0xca28_46d9, 2600), (0xca30_46d9, 2608)] {
         let argument = vec![0xee; size];
-        program.put(OUTER, &argument);
-        assert_eq!(ioctl(&mut program, &gpu, code, UserAddr(OUTER)), Ok(0));
+        assert_eq!(program.try_call(&GPU_NODE, code, &argument), Ok(0));
         let mut expected = argument;
         put32(&mut expected, size - 8, NvStatus::NV_ERR_NOT_SUPPORTED.0);
         assert_eq!(program.at(OUTER), expected);
@@ -371,10 +350,7 @@ fn there_are_no_dma_bufs() {
         put32(parts[1].bytes, 16, 1);
         0
     });
-    let mut params = vec![0; 564];
-    put32(&mut params, 0, 2);
-    put32(&mut params, 4, 0x3d);
-    put32(&mut params, 12, 0x3c);
+    let params = words(564, &[(0, 2), (4, 0x3d), (12, 0x3c)]);
     let status = control_of(&mut program, CLIENT, SUBDEVICE, 0x2080_0102, &params);
     assert_eq!(status, 0);
     let told = [8, 16].map(|at| get32(program.at(PARAMS), at));
@@ -385,12 +361,8 @@ fn there_are_no_dma_bufs() {
 fn another_file_of_the_tenants_cannot_use_a_client_in_these_calls() {
     let mut program = with_memory();
     let params = import(DESCRIPTOR, COPY);
-    let mut outer = vec![0; 32];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, CLIENT);
-    put32(&mut outer, 8, IMPORT);
+    let mut outer = words(32, &[(0, CLIENT), (4, CLIENT), (8, IMPORT), (24, 20)]);
     put64(&mut outer, 16, PARAMS);
-    put32(&mut outer, 24, 20);
     program.put(OUTER, &outer);
     program.put(PARAMS, &params);
     let other = Session {

@@ -18,17 +18,11 @@ const NV_ESC_FREE_OS_EVENT: u32 = 0xc010_46cf;
 const NV_ESC_RM_DUP_OBJECT: u32 = 0xc01c_4634;
 const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
 const NV_ESC_RM_VID_HEAP_CONTROL: u32 = 0xc0b8_464a;
-const GPU_NODE: Session = Session {
-    file: FileId(3),
-    role: Role::Gpu(GPU),
-};
 
 /// Runs a call on a struct and returns the status at `at` in it.
 fn status(program: &mut Program, session: &Session, code: u32, outer: &[u8], at: usize) -> u32 {
     program.seen.clear();
-    program.put(OUTER, outer);
-    assert_eq!(ioctl(program, session, code, UserAddr(OUTER)), Ok(0));
-    get32(program.at(OUTER), at)
+    program.call(session, code, outer, at)
 }
 
 /// What is taken note of where an escape names another tenant's client.
@@ -61,8 +55,7 @@ fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
 
 #[test]
 fn mapping_another_tenants_memory_is_refused() {
-    let mut outer = vec![0; 56];
-    put32(&mut outer, 8, SUBDEVICE);
+    let outer = words(56, &[(8, SUBDEVICE)]);
     only_own(NV_ESC_RM_MAP_MEMORY, &outer, 0, 40, INVALID_OBJECT_HANDLE);
 }
 
@@ -119,20 +112,13 @@ fn copying_out_of_another_tenants_client_is_refused() {
 
 #[test]
 fn host_memory_in_another_tenants_client_is_refused() {
-    let mut outer = vec![0; 56];
-    put32(&mut outer, 4, DEVICE);
-    put32(&mut outer, 8, 0x5c00_0010);
-    put32(&mut outer, 12, 0x3e);
+    let outer = words(56, &[(4, DEVICE), (8, 0x5c00_0010), (12, 0x3e)]);
     only_own(NV_ESC_RM_ALLOC_MEMORY, &outer, 0, 40, INVALID_OBJECT_HANDLE);
 }
 
 #[test]
 fn the_older_heap_in_another_tenants_client_is_refused() {
-    let mut outer = vec![0; 184];
-    put32(&mut outer, 4, DEVICE);
-    put32(&mut outer, 8, 2);
-    put32(&mut outer, 44, 0x5c00_0010);
-    put32(&mut outer, 52, 0x4000);
+    let mut outer = words(184, &[(4, DEVICE), (8, 2), (44, 0x5c00_0010), (52, 0x4000)]);
     put64(&mut outer, 88, 2 * MIB);
     only_own(
         NV_ESC_RM_VID_HEAP_CONTROL,
@@ -181,10 +167,7 @@ fn a_debugger_of_another_tenant_is_refused() {
 
 /// Shares memory under a policy.
 fn share(program: &mut Program, kind: u8, target: u32) -> u32 {
-    let mut outer = vec![0; 24];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 8, target);
-    put32(&mut outer, 12, 1);
+    let mut outer = words(24, &[(0, CLIENT), (8, target), (12, 1)]);
     outer[16] = kind;
     status(program, &CONTROL, NV_ESC_RM_SHARE, &outer, 20)
 }
@@ -218,9 +201,7 @@ fn sharing_with_the_fabric_manager_or_with_nobody_knows_whom_is_refused() {
 
 /// Sets what a client shares of all that it has.
 fn inherited(program: &mut Program, kind: u8, target: u32) -> u32 {
-    let mut params = vec![0; 12];
-    put32(&mut params, 0, target);
-    put32(&mut params, 4, 1);
+    let mut params = words(12, &[(0, target), (4, 1)]);
     params[8] = kind;
     program.seen.clear();
     control_of(program, CLIENT, CLIENT, 0xd04, &params)
@@ -332,8 +313,7 @@ fn uvm_registers_a_gpu_without_a_client_but_not_with_another_tenants() {
 #[test]
 fn a_call_that_names_another_tenants_client_is_counted() {
     let mut program = Program::with_subdevice(GIB);
-    let mut outer = vec![0; 56];
-    put32(&mut outer, 0, FOREIGN);
+    let outer = words(56, &[(0, FOREIGN)]);
     let before = program.accounting.share(GPU).expect("added").refused_calls;
     status(&mut program, &CONTROL, NV_ESC_RM_MAP_MEMORY, &outer, 40);
     let after = program.accounting.share(GPU).expect("added").refused_calls;
@@ -357,9 +337,7 @@ fn no_escape_that_names_a_client_takes_a_foreign_one_and_each_is_noted() {
         for &size in sizes {
             let mut program = Program::with_subdevice(GIB);
             program.driver = Box::new(|_| 0);
-            let mut outer = vec![0; size];
-            put32(&mut outer, 0, FOREIGN);
-            put32(&mut outer, 4, DEVICE);
+            let mut outer = words(size, &[(0, FOREIGN), (4, DEVICE)]);
             match entry.escape.nr() {
                 // RM_ALLOC of a subdevice, RM_ALLOC_MEMORY of host memory.
                 0x2b => put32(&mut outer, 12, 0x2080),
@@ -399,9 +377,7 @@ fn no_control_and_no_uvm_command_takes_a_foreign_client() {
         let Some(client) = entry.client else { continue };
         let mut params = vec![0; usize::try_from(entry.size).expect("small")];
         client.set(&mut params, FOREIGN).expect("room");
-        program.put(OUTER, &params);
-        let returned = ioctl(&mut program, &UVM, entry.cmd, UserAddr(OUTER));
-        assert_eq!(returned, Ok(0));
+        assert_eq!(program.try_call(&UVM, entry.cmd, &params), Ok(0));
         let told = entry.status.get(program.at(OUTER));
         assert_eq!(told, Some(INVALID_OBJECT_HANDLE), "{}", entry.name);
     }

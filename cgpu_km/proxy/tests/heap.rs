@@ -9,37 +9,23 @@ const NV_ESC_RM_ALLOC_MEMORY: u32 = 0xc038_4627;
 
 /// Offsets from nvos.h, as are those below.
 fn heap_control(program: &mut Program, function: u32, parent: u32) -> u32 {
-    let mut outer = vec![0; 184];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, parent);
-    put32(&mut outer, 8, function);
-    program.put(OUTER, &outer);
-    let returned = ioctl(
-        program,
-        &CONTROL,
-        NV_ESC_RM_VID_HEAP_CONTROL,
-        UserAddr(OUTER),
-    );
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), 20)
+    let outer = words(184, &[(0, CLIENT), (4, parent), (8, function)]);
+    program.call(&CONTROL, NV_ESC_RM_VID_HEAP_CONTROL, &outer, 20)
 }
 
 fn old_call(program: &mut Program, class: u32, flags: u32) -> u32 {
-    let mut outer = vec![0; 56];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, DEVICE);
-    put32(&mut outer, 8, MEMORY + 1);
-    put32(&mut outer, 12, class);
-    put32(&mut outer, 16, flags);
+    let mut outer = words(
+        56,
+        &[
+            (0, CLIENT),
+            (4, DEVICE),
+            (8, MEMORY + 1),
+            (12, class),
+            (16, flags),
+        ],
+    );
     put64(&mut outer, 32, 2 * MIB - 1);
-    program.put(OUTER, &outer);
-    let gpu = Session {
-        file: FileId(50),
-        role: Role::Gpu(GPU),
-    };
-    let returned = ioctl(program, &gpu, NV_ESC_RM_ALLOC_MEMORY, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), 40)
+    program.call(&GPU_NODE, NV_ESC_RM_ALLOC_MEMORY, &outer, 40)
 }
 
 #[test]
@@ -128,15 +114,10 @@ fn host_memory_costs_nothing_and_other_classes_are_refused_by_the_old_call() {
 fn range(program: &mut Program, older: bool, size: u64, flags: u32) -> u32 {
     let flags = 0x8_0000 | flags;
     if older {
-        let mut outer = vec![0; 184];
-        put32(&mut outer, 0, CLIENT);
-        put32(&mut outer, 4, DEVICE);
-        put32(&mut outer, 8, 2);
-        put32(&mut outer, 52, flags);
+        let mut outer = words(184, &[(0, CLIENT), (4, DEVICE), (8, 2), (52, flags)]);
         put64(&mut outer, 88, size);
-        program.put(OUTER, &outer);
         let code = NV_ESC_RM_VID_HEAP_CONTROL;
-        assert_eq!(ioctl(program, &CONTROL, code, UserAddr(OUTER)), Ok(0));
+        assert_eq!(program.try_call(&CONTROL, code, &outer), Ok(0));
         return get32(program.at(OUTER), 20);
     }
     let mut params = memory_params(size);
@@ -191,8 +172,7 @@ fn a_sparse_range_is_for_graphics_alone() {
 fn an_address_space_is_charged_its_page_tables_unless_they_are_uvms() {
     for (flags, charged) in [(0, 20 << 10), (0x48, 0)] {
         let mut program = Program::with_subdevice(GIB);
-        let mut params = vec![0; 56];
-        put32(&mut params, 4, flags);
+        let params = words(56, &[(4, flags)]);
         let outer = nvos64(CLIENT, DEVICE, MEMORY, 0x90f1, PARAMS);
         assert_eq!(program.alloc(&outer, &params), 0);
         assert_eq!(program.accounting.share(GPU).unwrap().overhead, charged);

@@ -23,7 +23,7 @@ fn filling(fill: impl Fn(&mut [u8]) + 'static) -> Program {
     program
 }
 
-fn words(bytes: &[u8]) -> Vec<u32> {
+fn numbers(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| get32(word, 0)).collect()
 }
 
@@ -56,8 +56,7 @@ fn what_tells_too_much_is_asked_where_no_program_sees_it() {
     }
     // A list behind a pointer, and none.
     for (at, wanted) in [(0x20_0000, Route::Unseen), (0, Route::Caller)] {
-        let mut params = vec![0; 16];
-        put32(&mut params, 0, 2);
+        let mut params = words(16, &[(0, 2)]);
         put64(&mut params, 8, at);
         assert_eq!(route(0x2080_1301, &params), wanted);
     }
@@ -73,20 +72,11 @@ fn the_kernel_asks_for_a_client_through_its_own_file_alone() {
         file: FileId(CONTROL.file.0 + 100),
         ..CONTROL
     };
-    let mut outer = vec![0; 32];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 4, CLIENT);
-    put32(&mut outer, 8, 0x214);
+    let mut outer = words(32, &[(0, CLIENT), (4, CLIENT), (8, 0x214), (24, 384)]);
     put64(&mut outer, 16, PARAMS);
-    put32(&mut outer, 24, 384);
-    program.put(OUTER, &outer);
     program.put(PARAMS, &[0; 384]);
-    let returned = ioctl(&mut program, &other, NV_ESC_RM_CONTROL, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    assert_eq!(
-        get32(program.at(OUTER), 28),
-        NvStatus::NV_ERR_INVALID_CLIENT.0
-    );
+    let status = program.call(&other, NV_ESC_RM_CONTROL, &outer, 28);
+    assert_eq!(status, NvStatus::NV_ERR_INVALID_CLIENT.0);
     assert_eq!(program.seen.len(), calls, "the driver was asked");
 }
 
@@ -109,7 +99,7 @@ fn lists_of_gpus_have_the_tenants_alone() {
     assert_eq!(program.at(PARAMS)[128..256], list(&[], 32));
     let mut flags = vec![0; 32];
     flags[0] = 2;
-    assert_eq!(words(&program.at(PARAMS)[256..]), flags);
+    assert_eq!(numbers(&program.at(PARAMS)[256..]), flags);
 
     let mut program = filling(|params| put32(params, 0, 0b111));
     assert_eq!(control(&mut program, CLIENT, 0x204, &[0; 4]), 0);
@@ -127,7 +117,7 @@ fn lists_of_gpus_have_the_tenants_alone() {
         }
     });
     assert_eq!(control(&mut program, CLIENT, 0x288, &[0; 3076]), 0);
-    assert_eq!(words(&program.at(PARAMS)[..16]), [1, OWN, 101, 0]);
+    assert_eq!(numbers(&program.at(PARAMS)[..16]), [1, OWN, 101, 0]);
     assert!(program.at(PARAMS)[16..].iter().all(|byte| *byte == 0));
 }
 
@@ -144,7 +134,7 @@ fn groups_of_gpus_are_shown_if_all_are_the_tenants() {
         }
     });
     assert_eq!(control(&mut program, CLIENT, 0xa04, &[0; 2244]), 0);
-    assert_eq!(words(&program.at(PARAMS)[..12]), [1, 1, OWN]);
+    assert_eq!(numbers(&program.at(PARAMS)[..12]), [1, 1, OWN]);
     assert!(program.at(PARAMS)[12..].iter().all(|byte| *byte == 0));
 }
 
@@ -183,8 +173,7 @@ fn another_tenants_gpu_has_a_name_that_the_driver_does_not_know() {
                 }
                 0
             });
-            let mut params = vec![0; size];
-            put32(&mut params, 0, named);
+            let params = words(size, &[(0, named)]);
             let status = control(&mut program, CLIENT, cmd, &params);
             assert_eq!(
                 status,
@@ -214,7 +203,7 @@ fn gpus_in_a_list_are_named_one_by_one() {
         });
         let mut params = list(&[OWN, OTHERS[1]], size / 4);
         assert_eq!(control(&mut program, CLIENT, cmd, &params), 0);
-        let seen = words(&program.seen[0].parts[1]);
+        let seen = numbers(&program.seen[0].parts[1]);
         assert_eq!(seen[..3], [OWN, UNKNOWN, END]);
         assert_eq!(program.at(PARAMS)[..128], params[..128]);
         if size == 132 {
@@ -223,7 +212,7 @@ fn gpus_in_a_list_are_named_one_by_one() {
         put32(&mut params, 0, 0xffff);
         put32(&mut params, 4, END);
         assert_eq!(control(&mut program, CLIENT, cmd, &params), 0);
-        let seen = words(&program.seen[1].parts[1]);
+        let seen = numbers(&program.seen[1].parts[1]);
         assert_eq!(seen[..2], [0xffff, END]);
     }
     // Between which GPUs what is possible: in both groups.
@@ -233,7 +222,7 @@ fn gpus_in_a_list_are_named_one_by_one() {
         put32(&mut params, at, word);
     }
     assert_eq!(control(&mut program, CLIENT, 0x13a, &params), 0);
-    let seen = words(&program.seen[0].parts[1]);
+    let seen = numbers(&program.seen[0].parts[1]);
     assert_eq!([seen[2], seen[3], seen[10]], [OWN, UNKNOWN, UNKNOWN]);
     assert_eq!([seen[4], seen[11]], [0, 0], "these are not read");
     assert_eq!(program.at(PARAMS), params);
@@ -242,7 +231,7 @@ fn gpus_in_a_list_are_named_one_by_one() {
         put32(&mut params, at, word);
     }
     assert_eq!(control(&mut program, CLIENT, 0x12b, &params), 0);
-    assert_eq!(words(&program.seen[1].parts[1])[..2], [OWN, UNKNOWN]);
+    assert_eq!(numbers(&program.seen[1].parts[1])[..2], [OWN, UNKNOWN]);
     assert_eq!(program.at(PARAMS), params);
 }
 
@@ -295,7 +284,7 @@ fn processes_of_others_are_not_listed() {
         }
     });
     assert_eq!(control(&mut program, CLIENT, 0x2080_018d, &[0; 3812]), 0);
-    assert_eq!(words(&program.at(PARAMS)[8..24]), [1, OWN_PID, 0, 0]);
+    assert_eq!(numbers(&program.at(PARAMS)[8..24]), [1, OWN_PID, 0, 0]);
     // A count that no driver gives.
     let mut program = filling(|params| {
         params.fill(1);
@@ -322,8 +311,7 @@ fn memory_of_other_processes_is_not_told_and_that_of_own_ones_as_the_accounting_
         }
         0
     });
-    let mut params = vec![0; 14408];
-    put32(&mut params, 0, 3);
+    let mut params = words(14408, &[(0, 3)]);
     let pids = [OTHER_PID, OWN_PID, 100_000];
     for (index, pid) in pids.into_iter().enumerate() {
         put32(&mut params, 8 + 72 * index, pid);

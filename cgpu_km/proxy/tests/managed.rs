@@ -44,12 +44,6 @@ fn asked(program: &mut Program) -> Vec<SeenRequest> {
     seen.iter().map(of).collect()
 }
 
-fn call(program: &mut Program, request: u32, params: &[u8], status: usize) -> u32 {
-    program.put(OUTER, params);
-    assert_eq!(ioctl(program, &UVM, request, UserAddr(OUTER)), Ok(0));
-    get32(program.at(OUTER), status)
-}
-
 fn span(size: usize, base: u64, length: u64) -> Vec<u8> {
     let mut params = vec![0; size];
     put64(&mut params, 0, base);
@@ -64,23 +58,18 @@ fn with_uuid(size: usize, base: u64, length: u64, uuid: [u8; 16]) -> Vec<u8> {
 }
 
 fn prefer(program: &mut Program, base: u64, length: u64, uuid: [u8; 16]) -> u32 {
-    call(
-        program,
-        SET_PREFERRED,
-        &with_uuid(40, base, length, uuid),
-        36,
-    )
+    program.call(&UVM, SET_PREFERRED, &with_uuid(40, base, length, uuid), 36)
 }
 
 fn migrate(program: &mut Program, base: u64, length: u64, uuid: [u8; 16]) -> u32 {
-    call(program, MIGRATE, &with_uuid(80, base, length, uuid), 72)
+    program.call(&UVM, MIGRATE, &with_uuid(80, base, length, uuid), 72)
 }
 
 fn register(program: &mut Program) -> u32 {
     let mut params = vec![0; 32];
     params[..16].copy_from_slice(&UUID);
     put32(&mut params, 20, CLIENT);
-    call(program, REGISTER_VASPACE, &params, 28)
+    program.call(&UVM, REGISTER_VASPACE, &params, 28)
 }
 
 /// What `mmap` and the return from it do.
@@ -171,7 +160,7 @@ fn calls_about_what_counts_are_forwarded_as_they_are() {
         );
     }
     for request in [UNSET_PREFERRED, ENABLE_DUPLICATION, DISABLE_DUPLICATION] {
-        assert_eq!(call(&mut program, request, &span(24, BASE, BLOCK), 16), 0);
+        assert_eq!(program.call(&UVM, request, &span(24, BASE, BLOCK), 16), 0);
         assert_eq!(asked(&mut program), [(request, BASE, BLOCK, None)]);
     }
 }
@@ -182,12 +171,12 @@ fn calls_about_what_is_spilled_are_answered_and_those_about_both_are_cut() {
     let spilled = BASE + 4 * BLOCK;
     for request in [UNSET_PREFERRED, ENABLE_DUPLICATION, DISABLE_DUPLICATION] {
         assert_eq!(
-            call(&mut program, request, &span(24, spilled, BLOCK), 16),
+            program.call(&UVM, request, &span(24, spilled, BLOCK), 16),
             0
         );
         assert_eq!(asked(&mut program), []);
         let params = span(24, BASE + 3 * BLOCK, 4 * BLOCK);
-        assert_eq!(call(&mut program, request, &params, 16), 0);
+        assert_eq!(program.call(&UVM, request, &params, 16), 0);
         assert_eq!(
             asked(&mut program),
             [(request, BASE + 3 * BLOCK, BLOCK, None)]
@@ -220,7 +209,7 @@ fn the_semaphore_of_a_cut_migration_is_written_when_all_runs_are_there() {
     put32(&mut params, 32, 1);
     put64(&mut params, 40, 0x2_0000_0000);
     put32(&mut params, 48, 77);
-    assert_eq!(call(&mut program, MIGRATE, &params, 72), 0);
+    assert_eq!(program.call(&UVM, MIGRATE, &params, 72), 0);
     let sent = core::mem::take(&mut program.seen);
     let of = |seen: &Seen| {
         let b = &seen.parts[0];
@@ -235,7 +224,7 @@ fn the_semaphore_of_a_cut_migration_is_written_when_all_runs_are_there() {
         0
     });
     assert_eq!(
-        call(&mut program, MIGRATE, &params, 72),
+        program.call(&UVM, MIGRATE, &params, 72),
         NvStatus::NV_ERR_INVALID_LIMIT.0
     );
     assert_eq!(program.seen.len(), 1);
@@ -246,7 +235,7 @@ fn addresses_that_are_not_managed_throughout_go_nowhere() {
     let mut program = with_spilled();
     let beyond = span(24, BASE, 9 * BLOCK);
     assert_eq!(
-        call(&mut program, UNSET_PREFERRED, &beyond, 16),
+        program.call(&UVM, UNSET_PREFERRED, &beyond, 16),
         INVALID_ADDRESS
     );
     assert_eq!(prefer(&mut program, 0x1000, BLOCK, UUID), INVALID_ADDRESS);
@@ -264,10 +253,10 @@ fn a_range_group_is_not_migrated_to_a_gpu() {
     let mut params = vec![0; 32];
     put64(&mut params, 0, 1);
     params[8..24].copy_from_slice(&UUID);
-    assert_eq!(call(&mut program, MIGRATE_GROUP, &params, 24), 0);
+    assert_eq!(program.call(&UVM, MIGRATE_GROUP, &params, 24), 0);
     assert!(program.seen.is_empty());
     params[8..24].copy_from_slice(&CPU);
-    assert_eq!(call(&mut program, MIGRATE_GROUP, &params, 24), 0);
+    assert_eq!(program.call(&UVM, MIGRATE_GROUP, &params, 24), 0);
     assert_eq!(program.seen.len(), 1);
 }
 
@@ -279,9 +268,9 @@ fn a_range_that_is_spilled_in_part_is_one_for_the_program() {
         0
     });
     let whole = span(24, BASE, 8 * BLOCK);
-    assert_eq!(call(&mut program, VALIDATE, &whole, 16), 0);
+    assert_eq!(program.call(&UVM, VALIDATE, &whole, 16), 0);
     let more = span(24, BASE, 9 * BLOCK);
-    assert_eq!(call(&mut program, VALIDATE, &more, 16), INVALID_ADDRESS);
+    assert_eq!(program.call(&UVM, VALIDATE, &more, 16), INVALID_ADDRESS);
 }
 
 #[test]
@@ -292,16 +281,9 @@ fn what_is_freed_brings_spilled_memory_back_as_the_program_wants_it() {
     assert_eq!(figures(&program), (0, 3));
     assert_eq!(prefer(&mut program, BASE, BLOCK, UUID), 0);
     let params = span(24, BASE + BLOCK, BLOCK);
-    assert_eq!(call(&mut program, ENABLE_DUPLICATION, &params, 16), 0);
+    assert_eq!(program.call(&UVM, ENABLE_DUPLICATION, &params, 16), 0);
     program.seen.clear();
-    let mut outer = vec![0; 16];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 8, MEMORY);
-    program.put(OUTER, &outer);
-    assert_eq!(
-        ioctl(&mut program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER)),
-        Ok(0)
-    );
+    assert_eq!(program.free(MEMORY), 0);
     program.seen.remove(0);
     assert_eq!(
         asked(&mut program),
@@ -322,7 +304,7 @@ fn a_memory_object_gets_the_room_of_managed_memory() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 4 * BLOCK, false));
     let params = span(24, BASE, 4 * BLOCK);
-    assert_eq!(call(&mut program, ENABLE_DUPLICATION, &params, 16), 0);
+    assert_eq!(program.call(&UVM, ENABLE_DUPLICATION, &params, 16), 0);
     program.seen.clear();
     assert_eq!(program.memory(MEMORY, BLOCK), 0);
     let last = BASE + 3 * BLOCK;
@@ -413,5 +395,5 @@ fn branches_without_a_node_of_the_cpu_get_none() {
     assert_eq!((sent.len(), get32(sent, 32), get32(sent, 36)), (40, 0, 0));
     let mut params = with_uuid(40, BASE, BLOCK, CPU);
     put32(&mut params, 36, 5);
-    assert_eq!(call(&mut program, SET_PREFERRED, &params, 32), 0);
+    assert_eq!(program.call(&UVM, SET_PREFERRED, &params, 32), 0);
 }

@@ -29,10 +29,7 @@ fn call(program: &mut Program, code: u32, object: u32, descriptor: u32, at: usiz
     if outer.len() > 48 {
         put32(&mut outer, 48, descriptor);
     }
-    program.put(OUTER, &outer);
-    let returned = ioctl(program, &CONTROL, code, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), at)
+    program.call(&CONTROL, code, &outer, at)
 }
 
 fn map(program: &mut Program, object: u32, descriptor: u32) -> u32 {
@@ -149,11 +146,7 @@ fn host_memory_shows_in_its_file_from_the_beginning() {
         put32(&mut outer, 16, flags);
         put32(&mut outer, 48, 30);
         program.put(OUTER, &outer);
-        let session = Session {
-            file: FileId(7),
-            role: Role::Gpu(GPU),
-        };
-        let returned = ioctl(&mut program, &session, ALLOC_MEMORY, UserAddr(OUTER));
+        let returned = ioctl(&mut program, &GPU_NODE, ALLOC_MEMORY, UserAddr(OUTER));
         assert_eq!(returned, Ok(0));
         let mapped = flags >> 30 == 0;
         assert_eq!(program.held.is_empty(), !mapped);

@@ -90,9 +90,7 @@ fn an_event_of_the_general_class_is_one_for_programs() {
             put64(parts[1].bytes, 16, 0xffff_8881_0000_0000);
             0
         });
-        let mut params = vec![0; 24];
-        put32(&mut params, 0, CLIENT);
-        put32(&mut params, 8, class);
+        let mut params = words(24, &[(0, CLIENT), (8, class)]);
         put64(&mut params, 16, 7);
         let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 5, PARAMS);
         assert_eq!(program.alloc(&outer, &params), expected, "{class:#x}");
@@ -104,9 +102,7 @@ fn an_event_of_the_general_class_is_one_for_programs() {
         );
     }
     let mut program = with(GRAPHICS);
-    let mut params = vec![0; 24];
-    put32(&mut params, 0, FOREIGN);
-    put32(&mut params, 8, 0x79);
+    let params = words(24, &[(0, FOREIGN), (8, 0x79)]);
     let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 5, PARAMS);
     let status = program.alloc(&outer, &params);
     assert_eq!(status, NvStatus::NV_ERR_INVALID_OBJECT_HANDLE.0);
@@ -115,14 +111,8 @@ fn an_event_of_the_general_class_is_one_for_programs() {
 
 /// Idles so many channels of a client by lists, or the one of the struct; the status.
 fn idle(program: &mut Program, client: u32, channels: u32, flags: u32) -> u32 {
-    let mut outer = vec![0; 56];
-    put32(&mut outer, 0, client);
-    put32(&mut outer, 12, channels);
-    put32(&mut outer, 40, flags);
-    program.put(OUTER, &outer);
-    let returned = ioctl(program, &CONTROL, NV_ESC_RM_IDLE_CHANNELS, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    get32(program.at(OUTER), 48)
+    let outer = words(56, &[(0, client), (12, channels), (40, flags)]);
+    program.call(&CONTROL, NV_ESC_RM_IDLE_CHANNELS, &outer, 48)
 }
 
 #[test]
@@ -137,14 +127,10 @@ fn idling_channels_is_answered_as_vulkan_was_answered() {
     assert_eq!(idle(&mut program, FOREIGN, 0, lists), foreign);
     assert!(program.seen.is_empty(), "the driver was asked");
     let mut program = with(Capabilities::DEFAULT);
-    program.put(OUTER, &[0; 56]);
-    let returned = ioctl(
-        &mut program,
-        &CONTROL,
-        NV_ESC_RM_IDLE_CHANNELS,
-        UserAddr(OUTER),
+    assert_eq!(
+        program.try_call(&CONTROL, NV_ESC_RM_IDLE_CHANNELS, &[0; 56]),
+        Err(Errno::EINVAL)
     );
-    assert_eq!(returned, Err(Errno::EINVAL));
     let record = program.accounting.noted_calls(GPU).next().expect("noted");
     assert_eq!(record.call.kind, CallKind::Escape);
     assert_eq!(record.call.reason, Reason::Capability(GRAPHICS));
@@ -157,14 +143,8 @@ fn registers(program: &mut Program, client: u32, device: u32, flags: u32) -> (u3
         put32(&mut outer, at, value);
     }
     put32(&mut outer, 16, flags);
-    program.put(OUTER, &outer);
-    let gpu = Session {
-        file: FileId(50),
-        role: Role::Gpu(GPU),
-    };
-    let returned = ioctl(program, &gpu, NV_ESC_RM_ALLOC_MEMORY, UserAddr(OUTER));
-    assert_eq!(returned, Ok(0));
-    (get32(program.at(OUTER), 40), get64(program.at(OUTER), 32))
+    let status = program.call(&GPU_NODE, NV_ESC_RM_ALLOC_MEMORY, &outer, 40);
+    (status, get64(program.at(OUTER), 32))
 }
 
 #[test]

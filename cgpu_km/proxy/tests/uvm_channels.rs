@@ -22,8 +22,7 @@ fn with_channel() -> Program {
 }
 
 fn make_channel(program: &mut Program) {
-    let mut group = vec![0; 20];
-    put32(&mut group, 12, 1);
+    let group = words(20, &[(12, 1)]);
     let outer = nvos64(CLIENT, DEVICE, GROUP, 0xa06c, PARAMS);
     assert_eq!(program.alloc(&outer, &group), 0);
     let outer = nvos64(CLIENT, GROUP, CHANNEL, 0xc86f, PARAMS);
@@ -39,18 +38,13 @@ fn channels(program: &Program) -> u32 {
     program.accounting.share(GPU).expect("a share").channels
 }
 
-fn uvm_call(program: &mut Program, request: u32, params: &[u8]) -> Result<i32, Errno> {
-    program.put(OUTER, params);
-    ioctl(program, &UVM, request, UserAddr(OUTER))
-}
-
 /// Registers [`CHANNEL`], and says what the status is.
 fn register(program: &mut Program) -> u32 {
     let mut params = vec![0; 56];
     params[..16].copy_from_slice(&UUID);
     put32(&mut params, 20, CLIENT);
     put32(&mut params, 24, CHANNEL);
-    assert_eq!(uvm_call(program, REGISTER, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, REGISTER, &params), Ok(0));
     get32(program.at(OUTER), 48)
 }
 
@@ -59,22 +53,13 @@ fn unregister(program: &mut Program) {
     params[..16].copy_from_slice(&UUID);
     put32(&mut params, 16, CLIENT);
     put32(&mut params, 20, CHANNEL);
-    assert_eq!(uvm_call(program, UNREGISTER, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, UNREGISTER, &params), Ok(0));
 }
 
 fn unregister_va_space(program: &mut Program) {
     let mut params = vec![0; 20];
     params[..16].copy_from_slice(&UUID);
-    assert_eq!(uvm_call(program, UNREGISTER_VA_SPACE, &params), Ok(0));
-}
-
-fn free_group(program: &mut Program) {
-    let mut outer = vec![0; 16];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 8, GROUP);
-    program.put(OUTER, &outer);
-    let freed = ioctl(program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER));
-    assert_eq!((freed, get32(program.at(OUTER), 12)), (Ok(0), 0));
+    assert_eq!(program.try_call(&UVM, UNREGISTER_VA_SPACE, &params), Ok(0));
 }
 
 /// Lets the driver, or another thread of the program, write a status to answers of so many bytes.
@@ -97,7 +82,7 @@ fn asked(program: &mut Program) -> Vec<u32> {
 fn what_uvm_keeps_of_a_channel_stays_charged() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     assert_eq!(overhead(&program), COST);
     assert_eq!(channels(&program), 1);
     unregister(&mut program);
@@ -111,7 +96,7 @@ fn a_registration_that_ends_first_changes_nothing() {
     assert_eq!(register(&mut program), 0);
     unregister(&mut program);
     assert_eq!(overhead(&program), COST);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     assert_eq!(overhead(&program), 0);
 }
 
@@ -119,7 +104,7 @@ fn a_registration_that_ends_first_changes_nothing() {
 fn a_closed_file_keeps_no_channel() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     program.accounting.close_file(UVM.file);
     assert_eq!(overhead(&program), 0);
 }
@@ -130,7 +115,7 @@ fn a_refused_registration_is_made_true() {
     driver_says(&mut program, 56, 48, 0x51);
     assert_eq!(register(&mut program), 0x51);
     assert_eq!(asked(&mut program), [REGISTER, UNREGISTER]);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     assert_eq!(overhead(&program), 0);
 }
 
@@ -138,7 +123,7 @@ fn a_refused_registration_is_made_true() {
 fn an_unregistration_is_believed_whatever_its_status_says() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     // It says so, too, if UVM has no such channel any more.
     driver_says(&mut program, 28, 24, INVALID_CHANNEL);
     unregister(&mut program);
@@ -149,12 +134,10 @@ fn an_unregistration_is_believed_whatever_its_status_says() {
 fn an_unregistration_that_the_driver_did_not_get_is_none() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     program.driver = Box::new(|_| -1);
-    let mut params = vec![0; 28];
-    put32(&mut params, 16, CLIENT);
-    put32(&mut params, 20, CHANNEL);
-    assert_eq!(uvm_call(&mut program, UNREGISTER, &params), Ok(-1));
+    let params = words(28, &[(16, CLIENT), (20, CHANNEL)]);
+    assert_eq!(program.try_call(&UVM, UNREGISTER, &params), Ok(-1));
     assert_eq!(overhead(&program), COST);
 }
 
@@ -165,7 +148,7 @@ fn a_second_registration_of_the_name_is_refused() {
     assert_eq!(asked(&mut program), [REGISTER]);
     assert_eq!(register(&mut program), INVALID_CHANNEL);
     // Nor is another channel of the same name, as in the driver.
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     make_channel(&mut program);
     assert_eq!(register(&mut program), INVALID_CHANNEL);
     assert_eq!(asked(&mut program), []);
@@ -185,7 +168,7 @@ fn what_is_no_channel_is_not_registered() {
 fn an_address_space_takes_its_channels_along_one_by_one() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     program.seen.clear();
     // Said to have failed: nothing is certain.
     driver_says(&mut program, 20, 16, 0x26);
@@ -205,7 +188,7 @@ fn an_address_space_takes_its_channels_along_one_by_one() {
 fn a_channel_is_kept_while_another_call_may_be_letting_go_of_it() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
-    free_group(&mut program);
+    assert_eq!(program.free(GROUP), 0);
     // Another thread's call, which has taken the channel out and not yet freed it.
     program.accounting.begin_unregister(UVM.file).expect("room");
     unregister(&mut program);

@@ -20,11 +20,6 @@ fn with_memory() -> Program {
     program
 }
 
-fn uvm_call(program: &mut Program, request: u32, params: &[u8]) -> Result<i32, Errno> {
-    program.put(OUTER, params);
-    ioctl(program, &UVM, request, UserAddr(OUTER))
-}
-
 /// Maps [`MEMORY`] for GPUs, and says what the status is.
 fn map(program: &mut Program, base: u64, length: u64, uuids: &[[u8; 16]]) -> u32 {
     let mut params = vec![0; 9264];
@@ -37,7 +32,7 @@ fn map(program: &mut Program, base: u64, length: u64, uuids: &[[u8; 16]]) -> u32
     put64(&mut params, 9240, uuids.len().try_into().expect("few"));
     put32(&mut params, 9252, CLIENT);
     put32(&mut params, 9256, MEMORY);
-    assert_eq!(uvm_call(program, MAP, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, MAP, &params), Ok(0));
     get32(program.at(OUTER), 9260)
 }
 
@@ -46,7 +41,7 @@ fn unmap(program: &mut Program, base: u64, length: u64) {
     put64(&mut params, 0, base);
     put64(&mut params, 8, length);
     params[16..32].copy_from_slice(&UUID);
-    assert_eq!(uvm_call(program, UNMAP, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, UNMAP, &params), Ok(0));
 }
 
 /// Makes a range, and says what the status is.
@@ -54,7 +49,7 @@ fn create(program: &mut Program, base: u64, length: u64) -> u32 {
     let mut params = vec![0; 24];
     put64(&mut params, 0, base);
     put64(&mut params, 8, length);
-    assert_eq!(uvm_call(program, CREATE, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, CREATE, &params), Ok(0));
     get32(program.at(OUTER), 16)
 }
 
@@ -62,16 +57,7 @@ fn free_range(program: &mut Program, base: u64, length: u64) {
     let mut params = vec![0; 24];
     put64(&mut params, 0, base);
     put64(&mut params, 8, length);
-    assert_eq!(uvm_call(program, FREE, &params), Ok(0));
-}
-
-fn free_memory(program: &mut Program) {
-    let mut outer = vec![0; 16];
-    put32(&mut outer, 0, CLIENT);
-    put32(&mut outer, 8, MEMORY);
-    program.put(OUTER, &outer);
-    let freed = ioctl(program, &CONTROL, NV_ESC_RM_FREE, UserAddr(OUTER));
-    assert_eq!((freed, get32(program.at(OUTER), 12)), (Ok(0), 0));
+    assert_eq!(program.try_call(&UVM, FREE, &params), Ok(0));
 }
 
 /// Request, address and length of what the driver was asked since the last time.
@@ -118,7 +104,7 @@ fn of_the_room_for_gpus_only_the_entries_go_to_the_driver_and_none_comes_back() 
             put32(parts[0].bytes, 9260, 0);
             0
         });
-        assert_eq!(uvm_call(&mut program, MAP, &params), Ok(0));
+        assert_eq!(program.try_call(&UVM, MAP, &params), Ok(0));
         let used = 24 + 36 * usize::try_from(count).expect("small");
         if !passes {
             assert!(program.seen.is_empty(), "{count}");
@@ -143,7 +129,7 @@ fn memory_stays_charged_until_its_mapping_is_unmapped() {
     let mut program = with_memory();
     // A GPU that is named twice is mapped once.
     assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID, UUID]), 0);
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     assert_eq!(program.used(), 4 * MIB);
     asked(&mut program);
     unmap(&mut program, BASE, 4 * MIB);
@@ -159,7 +145,7 @@ fn the_end_of_a_range_is_believed_whatever_its_status_says() {
         for piece in [0, 2 * MIB] {
             assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
         }
-        free_memory(&mut program);
+        assert_eq!(program.free(MEMORY), 0);
         asked(&mut program);
         // There is none of this length.
         driver_says(&mut program, 0);
@@ -181,10 +167,10 @@ fn from_595_on_a_range_that_is_mapped_in_pieces_goes_without_a_length() {
     for piece in [0, 2 * MIB] {
         assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
     }
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     let mut params = vec![0; 16];
     put64(&mut params, 0, BASE);
-    assert_eq!(uvm_call(&mut program, FREE, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, FREE, &params), Ok(0));
     assert_eq!(program.used(), 0);
 }
 
@@ -211,7 +197,7 @@ fn where_a_range_was_said_to_have_failed_each_mapping_is_made_certain() {
     for piece in [0, 2 * MIB] {
         assert_eq!(map(&mut program, BASE + piece, 2 * MIB, &[UUID]), 0);
     }
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     asked(&mut program);
     driver_says(&mut program, NvStatus::NV_ERR_INVALID_ADDRESS.0);
     free_range(&mut program, BASE, 4 * MIB);
@@ -233,12 +219,12 @@ fn a_free_that_did_not_get_to_the_driver_credits_nothing() {
     let mut program = with_memory();
     assert_eq!(create(&mut program, BASE, 4 * MIB), 0);
     assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     program.driver = Box::new(|_| -11);
     let mut params = vec![0; 24];
     put64(&mut params, 0, BASE);
     put64(&mut params, 8, 4 * MIB);
-    assert_eq!(uvm_call(&mut program, FREE, &params), Ok(-11));
+    assert_eq!(program.try_call(&UVM, FREE, &params), Ok(-11));
     assert_eq!(program.used(), 4 * MIB);
     program.driver = Box::new(|_| 0);
     free_range(&mut program, BASE, 4 * MIB);
@@ -249,11 +235,11 @@ fn a_free_that_did_not_get_to_the_driver_credits_nothing() {
 fn a_gpu_that_is_unregistered_has_no_mapping_left() {
     let mut program = with_memory();
     assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     asked(&mut program);
     let mut params = vec![0; 20];
     params[..16].copy_from_slice(&UUID);
-    assert_eq!(uvm_call(&mut program, UNREGISTER_GPU, &params), Ok(0));
+    assert_eq!(program.try_call(&UVM, UNREGISTER_GPU, &params), Ok(0));
     assert_eq!(asked(&mut program)[1..], [(UNMAP, BASE, 4 * MIB)]);
     assert_eq!(program.used(), 0);
 }
@@ -265,7 +251,7 @@ fn a_mapping_that_is_said_to_have_failed_is_unmapped() {
     let status = map(&mut program, BASE, 4 * MIB, &[UUID]);
     assert_eq!(status, NvStatus::NV_ERR_NO_MEMORY.0);
     assert_eq!(asked(&mut program)[1..], [(UNMAP, BASE, 4 * MIB)]);
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     assert_eq!(program.used(), 0);
     assert!(program.accounting.mapped(whole(), u64::MAX).is_none());
 }
@@ -280,8 +266,8 @@ fn a_failed_mapping_that_cannot_be_unmapped_counts_as_made() {
     put64(&mut params, 9240, 1);
     put32(&mut params, 9252, CLIENT);
     put32(&mut params, 9256, MEMORY);
-    assert_eq!(uvm_call(&mut program, MAP, &params), Ok(-11));
-    free_memory(&mut program);
+    assert_eq!(program.try_call(&UVM, MAP, &params), Ok(-11));
+    assert_eq!(program.free(MEMORY), 0);
     assert_eq!(program.used(), 4 * MIB);
     program.accounting.close_file(UVM.file);
     assert_eq!(program.used(), 0);
@@ -296,7 +282,7 @@ fn what_a_mapping_replaces_is_unmapped_before_it() {
     let order = asked(&mut program);
     assert_eq!(order[1], (UNMAP, BASE, 4 * MIB));
     assert_eq!((order.len(), order[2].0), (3, MAP));
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     unmap(&mut program, BASE, 4 * MIB);
     assert_eq!(program.used(), 0);
 }
@@ -312,7 +298,7 @@ fn what_cannot_be_mapped_is_refused_as_the_driver_refuses_it() {
     let invalid = NvStatus::NV_ERR_INVALID_ADDRESS.0;
     assert_eq!(map(&mut program, BASE, 0, &[UUID]), invalid);
     assert_eq!(map(&mut program, BASE, u64::MAX, &[UUID]), invalid);
-    free_memory(&mut program);
+    assert_eq!(program.free(MEMORY), 0);
     program.seen.clear();
     let unknown = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
     assert_eq!(map(&mut program, BASE, MIB, &[UUID]), unknown);

@@ -213,40 +213,35 @@ impl World {
                 let object = self.object(client, rng, |object| object.memory.is_some() || !low);
                 let object = if low && object == client { 7 } else { object };
                 if rng.below(8) == 0 {
-                    let mut outer = vec![0; 184];
-                    put32(&mut outer, 0, client);
-                    put32(&mut outer, 8, 3);
-                    put32(&mut outer, 44, object);
+                    let outer = words(184, &[(0, client), (8, 3), (44, object)]);
                     return one(VID_HEAP, outer);
                 }
-                let mut outer = vec![0; 16];
-                put32(&mut outer, 0, client);
-                put32(&mut outer, 8, object);
+                let outer = words(16, &[(0, client), (8, object)]);
                 one(NV_ESC_RM_FREE, outer)
             }
             58 => {
                 let names = self.names(file, rng, is_device);
-                let mut outer = vec![0; 56];
-                put32(&mut outer, 0, names.client);
-                put32(&mut outer, 4, names.parent);
-                put32(&mut outer, 8, names.handle);
-                put32(&mut outer, 12, VIDEO_MEMORY);
+                let outer = words(
+                    56,
+                    &[
+                        (0, names.client),
+                        (4, names.parent),
+                        (8, names.handle),
+                        (12, VIDEO_MEMORY),
+                    ],
+                );
                 one(ALLOC_MEMORY, outer)
             }
             59..=61 => self.share(file, rng, what == 61),
             _ => {
                 let client = self.client(file, rng);
                 let object = self.object(client, rng, |object| object.class == 0x2080);
-                let mut outer = vec![0; 32];
-                put32(&mut outer, 0, client);
-                put32(&mut outer, 4, object);
-                put32(&mut outer, 8, FB_GET_INFO);
+                let mut outer = words(
+                    32,
+                    &[(0, client), (4, object), (8, FB_GET_INFO), (24, 1028)],
+                );
                 put64(&mut outer, 16, PARAMS);
-                put32(&mut outer, 24, 1028);
-                let mut params = vec![0; 1028];
-                put32(&mut params, 0, 2);
-                put32(&mut params, 4, 0x16);
-                put32(&mut params, 12, 0x08);
+                let params = words(1028, &[(0, 2), (4, 0x16), (12, 0x08)]);
                 let mut request = one(NV_ESC_RM_CONTROL, outer);
                 request.blocks.insert(PARAMS, params);
                 request.sense = Sense::Tells { client, object };
@@ -260,13 +255,17 @@ impl World {
         let names = self.names(file, rng, is_device);
         let (size, page) = (size(rng), u32::try_from(rng.below(4)).expect("small"));
         let provided = if names.handle == 0 { 0 } else { 0x4000 };
-        let mut outer = vec![0; 184];
-        put32(&mut outer, 0, names.client);
-        put32(&mut outer, 4, names.parent);
-        put32(&mut outer, 8, 2);
-        put32(&mut outer, 44, names.handle);
-        put32(&mut outer, 52, provided);
-        put32(&mut outer, 56, 0x1800_0000 | page << 23);
+        let mut outer = words(
+            184,
+            &[
+                (0, names.client),
+                (4, names.parent),
+                (8, 2),
+                (44, names.handle),
+                (52, provided),
+                (56, 0x1800_0000 | page << 23),
+            ],
+        );
         put64(&mut outer, 88, size);
         StormRequest {
             sense: Sense::Makes {
@@ -356,12 +355,16 @@ impl World {
             )
         };
         let params: Vec<u8> = params.into_iter().flat_map(u32::to_le_bytes).collect();
-        let mut outer = vec![0; 32];
-        put32(&mut outer, 0, names.client);
-        put32(&mut outer, 4, names.client);
-        put32(&mut outer, 8, cmd);
+        let mut outer = words(
+            32,
+            &[
+                (0, names.client),
+                (4, names.client),
+                (8, cmd),
+                (24, u32::try_from(params.len()).expect("few")),
+            ],
+        );
         put64(&mut outer, 16, PARAMS);
-        put32(&mut outer, 24, u32::try_from(params.len()).expect("few"));
         let mut request = one(NV_ESC_RM_CONTROL, outer);
         request.blocks.insert(PARAMS, params);
         request
