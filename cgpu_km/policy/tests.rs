@@ -122,6 +122,11 @@ fn channel_request(
     }
 }
 
+/// What the driver says that it has made.
+fn done(object: ObjectHandle, bytes: u64) -> Option<AllocDone> {
+    Some(AllocDone { object, bytes })
+}
+
 /// A mapping of memory from its first byte on.
 fn map(gpu: GpuId, memory: ObjectHandle, base: u64, length: u64) -> Map {
     Map {

@@ -4,24 +4,29 @@
 use super::*;
 use crate::nvidia::status::NvStatus;
 
-fn status(result: Result<(), RefusalCause>) -> Option<NvStatus> {
-    result.err().map(RefusalCause::status)
+const OK: NvStatus = NvStatus::NV_OK;
+const INSERT_DUPLICATE_NAME: NvStatus = NvStatus::NV_ERR_INSERT_DUPLICATE_NAME;
+const INSUFFICIENT_PERMISSIONS: NvStatus = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS;
+const INVALID_ARGUMENT: NvStatus = NvStatus::NV_ERR_INVALID_ARGUMENT;
+const INVALID_OBJECT_HANDLE: NvStatus = NvStatus::NV_ERR_INVALID_OBJECT_HANDLE;
+const INVALID_OBJECT_PARENT: NvStatus = NvStatus::NV_ERR_INVALID_OBJECT_PARENT;
+const NO_MEMORY: NvStatus = NvStatus::NV_ERR_NO_MEMORY;
+const OBJECT_NOT_FOUND: NvStatus = NvStatus::NV_ERR_OBJECT_NOT_FOUND;
+
+fn status(result: Result<(), RefusalCause>) -> NvStatus {
+    result.map_or_else(RefusalCause::status, |()| NvStatus::NV_OK)
 }
 
 #[test]
 fn memory_is_granted_up_to_the_limit_and_refused_with_0x51_one_byte_beyond() {
-    for (bytes, expected) in [
-        (MIB - 1, None),
-        (MIB, None),
-        (MIB + 1, Some(NvStatus::NV_ERR_NO_MEMORY)),
-    ] {
+    for (bytes, expected) in [(MIB - 1, OK), (MIB, OK), (MIB + 1, NO_MEMORY)] {
         let mut accounting = accounting(MIB);
         let result = accounting.memory(object(7), bytes);
         assert_eq!(status(result), expected, "{bytes} of {MIB}");
         let share = accounting.share(GPU).unwrap();
-        let granted = if expected.is_none() { bytes } else { 0 };
+        let granted = if expected == OK { bytes } else { 0 };
         assert_eq!((share.used, share.reserved), (granted, 0));
-        assert_eq!(share.refused, u64::from(expected.is_some()));
+        assert_eq!(share.refused, u64::from(expected != OK));
         assert_eq!(accounting.fb_view(GPU).unwrap().free, MIB - granted);
     }
 }
@@ -43,23 +48,23 @@ fn a_context_is_charged_its_overhead_beside_what_is_used() {
     const FIRST: u64 = 7744 << 10;
     const FURTHER: u64 = 4416 << 10;
     for (limit, expected) in [
-        (FIRST - 1, Some(NvStatus::NV_ERR_NO_MEMORY)),
-        (FIRST, None),
-        (FIRST + FURTHER - 1, None),
+        (FIRST - 1, NO_MEMORY),
+        (FIRST, OK),
+        (FIRST + FURTHER - 1, OK),
     ] {
         let mut accounting = accounting(limit);
         let result = accounting.context(object(7));
         assert_eq!(status(result), expected);
-        if expected.is_none() {
+        if expected == OK {
             let share = accounting.share(GPU).unwrap();
             assert_eq!((share.used, share.peak), (0, 0));
             assert_eq!(share.overhead, FIRST);
             assert_eq!(accounting.fb_view(GPU).unwrap().free, limit - FIRST);
             let further = accounting.context(object(8));
-            assert_eq!(status(further), Some(NvStatus::NV_ERR_NO_MEMORY));
+            assert_eq!(status(further), NO_MEMORY);
             accounting.set_limit(GPU, FIRST + FURTHER).unwrap();
             let further = accounting.context(object(8));
-            assert_eq!(status(further), None);
+            assert_eq!(status(further), OK);
             assert_eq!(accounting.share(GPU).unwrap().overhead, FIRST + FURTHER);
             // Whichever goes first, what is taken once stays.
             accounting.free(CLIENT, object(7));
@@ -79,10 +84,7 @@ fn memory_in_flight_cannot_be_had_twice() {
     let second = memory_request(CLIENT, DEVICE, object(8), 1);
     let ticket = accounting.begin_alloc(&first).unwrap();
     assert_eq!(accounting.share(GPU).unwrap().reserved, MIB);
-    assert_eq!(
-        status(accounting.alloc(&second)),
-        Some(NvStatus::NV_ERR_NO_MEMORY)
-    );
+    assert_eq!(status(accounting.alloc(&second)), NO_MEMORY);
     accounting.end_alloc(ticket, None);
     assert_eq!(accounting.share(GPU).unwrap().reserved, 0);
     assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
@@ -97,11 +99,7 @@ fn the_size_that_the_driver_tells_raises_a_charge_and_never_lowers_it() {
         let ticket = accounting
             .begin_alloc(&memory_request(CLIENT, DEVICE, object(7), 100))
             .unwrap();
-        let done = AllocDone {
-            object: object(7),
-            bytes: told,
-        };
-        accounting.end_alloc(ticket, Some(done));
+        accounting.end_alloc(ticket, done(object(7), told));
         assert_eq!(accounting.used(GPU), charged);
         accounting.free(CLIENT, object(7));
         assert_eq!(accounting.used(GPU), 0);
@@ -115,17 +113,10 @@ fn memory_that_was_asked_for_without_a_size_is_charged_with_what_the_driver_says
     let ticket = accounting
         .begin_alloc(&memory_request(CLIENT, DEVICE, object(7), 0))
         .unwrap();
-    let done = AllocDone {
-        object: object(7),
-        bytes: 2 * MIB,
-    };
-    accounting.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, done(object(7), 2 * MIB));
     assert_eq!(accounting.used(GPU), 2 * MIB);
     let more = memory_request(CLIENT, DEVICE, object(8), 1);
-    assert_eq!(
-        status(accounting.alloc(&more)),
-        Some(NvStatus::NV_ERR_NO_MEMORY)
-    );
+    assert_eq!(status(accounting.alloc(&more)), NO_MEMORY);
     accounting.free(CLIENT, object(7));
     assert_eq!(accounting.used(GPU), 0);
 }
@@ -232,11 +223,7 @@ fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
     let ticket = accounting
         .begin_fabric(&fabric(object(8)), object(7))
         .unwrap();
-    let done = AllocDone {
-        object: object(8),
-        bytes: 0,
-    };
-    accounting.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, done(object(8), 0));
     // Under whatever name: a copy of the memory, or of its place.
     accounting
         .dup(CLIENT, DEVICE, object(9), CLIENT, object(7))
@@ -255,7 +242,7 @@ fn memory_has_one_place_in_the_fabric_and_stays_charged_for_it() {
     let ticket = accounting
         .begin_fabric(&fabric(object(8)), object(9))
         .unwrap();
-    accounting.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, done(object(8), 0));
     accounting.free(CLIENT, object(7));
     accounting.free(CLIENT, object(9));
     assert_eq!(accounting.used(GPU), 100);
@@ -286,10 +273,7 @@ fn memory_that_is_freed_while_it_is_duplicated_stays_charged_with_the_duplicate(
     accounting.free(CLIENT, object(7));
     // Its handle cannot come to mean other memory while the call is on its way.
     let again = memory_request(CLIENT, DEVICE, object(7), 5);
-    assert_eq!(
-        status(accounting.alloc(&again)),
-        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
-    );
+    assert_eq!(status(accounting.alloc(&again)), INSERT_DUPLICATE_NAME);
     assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
     accounting.end_dup(ticket, Some(object(8)));
     assert_eq!(accounting.used(GPU), 100);
@@ -304,79 +288,42 @@ fn refusals_are_those_of_the_driver() {
     accounting.child(DEVICE, object(3)).unwrap();
     let stranger = ClientHandle(0xc1d0_0001);
     let cases = [
-        (
-            request(stranger, DEVICE, object(4)),
-            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
-        ),
-        (
-            request(CLIENT, object(99), object(4)),
-            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
-        ),
-        (
-            request(CLIENT, DEVICE, object(3)),
-            NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
-        ),
-        (
-            request(CLIENT, DEVICE, DEVICE),
-            NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
-        ),
+        (request(stranger, DEVICE, object(4)), INVALID_OBJECT_HANDLE),
+        (request(CLIENT, object(99), object(4)), OBJECT_NOT_FOUND),
+        (request(CLIENT, DEVICE, object(3)), INSERT_DUPLICATE_NAME),
+        (request(CLIENT, DEVICE, DEVICE), INSERT_DUPLICATE_NAME),
         (
             request(CLIENT, DEVICE, object(CLIENT.0)),
-            NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+            INVALID_OBJECT_PARENT,
         ),
         (
             device_request(CLIENT, object(4), OTHER_GPU),
-            NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS,
+            INSUFFICIENT_PERMISSIONS,
         ),
         (
             memory_request(CLIENT, object(CLIENT.0), object(4), 1),
-            NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+            INVALID_OBJECT_PARENT,
         ),
     ];
     for (alloc, expected) in cases {
-        assert_eq!(
-            status(accounting.alloc(&alloc)),
-            Some(expected),
-            "{alloc:?}"
-        );
+        assert_eq!(status(accounting.alloc(&alloc)), expected, "{alloc:?}");
     }
     let client = Alloc {
         object: object(CLIENT.0),
         ..client_request(FILE, PROCESS)
     };
-    assert_eq!(
-        status(accounting.alloc(&client)),
-        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
-    );
+    assert_eq!(status(accounting.alloc(&client)), INSERT_DUPLICATE_NAME);
     let dups = [
-        (
-            (stranger, DEVICE, CLIENT, object(3)),
-            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
-        ),
-        (
-            (CLIENT, DEVICE, stranger, object(3)),
-            NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
-        ),
-        (
-            (CLIENT, object(99), CLIENT, object(3)),
-            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
-        ),
-        (
-            (CLIENT, DEVICE, CLIENT, object(99)),
-            NvStatus::NV_ERR_OBJECT_NOT_FOUND,
-        ),
-        (
-            (CLIENT, DEVICE, CLIENT, object(CLIENT.0)),
-            NvStatus::NV_ERR_INVALID_ARGUMENT,
-        ),
-        (
-            (CLIENT, DEVICE, CLIENT, DEVICE),
-            NvStatus::NV_ERR_INVALID_ARGUMENT,
-        ),
+        ((stranger, DEVICE, CLIENT, object(3)), INVALID_OBJECT_HANDLE),
+        ((CLIENT, DEVICE, stranger, object(3)), INVALID_OBJECT_HANDLE),
+        ((CLIENT, object(99), CLIENT, object(3)), OBJECT_NOT_FOUND),
+        ((CLIENT, DEVICE, CLIENT, object(99)), OBJECT_NOT_FOUND),
+        ((CLIENT, DEVICE, CLIENT, object(CLIENT.0)), INVALID_ARGUMENT),
+        ((CLIENT, DEVICE, CLIENT, DEVICE), INVALID_ARGUMENT),
     ];
     for ((client, parent, source_client, source), expected) in dups {
         let result = accounting.dup(client, parent, object(4), source_client, source);
-        assert_eq!(status(result), Some(expected));
+        assert_eq!(status(result), expected);
     }
     let refused = accounting.begin_free(stranger, DEVICE).unwrap_err();
     assert_eq!(refused.status(), NvStatus::NV_ERR_INVALID_OBJECT_HANDLE);
@@ -391,10 +338,10 @@ fn a_handle_in_flight_is_taken() {
         .begin_alloc(&request(CLIENT, DEVICE, object(7)))
         .unwrap();
     let again = accounting.child(DEVICE, object(7));
-    assert_eq!(status(again), Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME));
+    assert_eq!(status(again), INSERT_DUPLICATE_NAME);
     assert_eq!(accounting.kind_of(CLIENT, object(7)), None);
     let below = accounting.child(object(7), object(8));
-    assert_eq!(status(below), Some(NvStatus::NV_ERR_OBJECT_NOT_FOUND));
+    assert_eq!(status(below), OBJECT_NOT_FOUND);
     accounting.end_alloc(ticket, None);
     accounting.child(DEVICE, object(7)).unwrap();
 }
@@ -407,11 +354,8 @@ fn where_the_driver_could_choose_the_accounting_choose_the_handle_that_it_would(
     let second = accounting.begin_alloc(&any).unwrap();
     assert_eq!(first.handle(), object(0xcaf8_0000));
     assert_eq!(second.handle(), object(0xcaf8_0001));
-    let done = AllocDone {
-        object: second.handle(),
-        bytes: 100,
-    };
-    accounting.end_alloc(second, Some(done));
+    let made = second.handle();
+    accounting.end_alloc(second, done(made, 100));
     accounting.end_alloc(first, None);
     assert_eq!(accounting.gpu_of(CLIENT, object(0xcaf8_0001)), Some(GPU));
     let taken = memory_request(CLIENT, DEVICE, object(0xcaf8_0002), 1);
@@ -442,11 +386,7 @@ fn an_object_whose_parent_goes_while_it_is_made_goes_with_the_client() {
         .unwrap();
     accounting.free(CLIENT, DEVICE);
     assert_eq!(accounting.share(GPU).unwrap().reserved, 100);
-    let done = AllocDone {
-        object: object(7),
-        bytes: 100,
-    };
-    accounting.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, done(object(7), 100));
     assert_eq!(accounting.used(GPU), 100);
     assert_eq!(
         accounting.kind_of(CLIENT, object(7)),
@@ -472,11 +412,7 @@ fn an_object_whose_client_goes_while_it_is_made_is_credited_at_once() {
             }
             assert_eq!(accounting.share(GPU).unwrap().reserved, 100);
             assert!(!accounting.is_idle());
-            let done = AllocDone {
-                object: handle,
-                bytes: 100,
-            };
-            accounting.end_alloc(ticket, Some(done));
+            accounting.end_alloc(ticket, done(handle, 100));
             assert_eq!(accounting.share(GPU).unwrap().peak, 100);
             assert!(accounting.is_idle());
         }
@@ -492,19 +428,13 @@ fn a_name_that_a_call_in_flight_uses_cannot_come_to_mean_something_else() {
     let ticket = accounting.begin_alloc(&child).unwrap();
     accounting.free(CLIENT, parent);
     let again = request(CLIENT, DEVICE, parent);
-    assert_eq!(
-        status(accounting.alloc(&again)),
-        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
-    );
+    assert_eq!(status(accounting.alloc(&again)), INSERT_DUPLICATE_NAME);
     accounting.free(CLIENT, object(CLIENT.0));
     let client = Alloc {
         object: object(CLIENT.0),
         ..client_request(FILE, PROCESS)
     };
-    assert_eq!(
-        status(accounting.alloc(&client)),
-        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
-    );
+    assert_eq!(status(accounting.alloc(&client)), INSERT_DUPLICATE_NAME);
     assert!(!accounting.owns_client(CLIENT));
     accounting.end_alloc(ticket, None);
     assert!(accounting.is_idle());
@@ -520,10 +450,7 @@ fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
     let second = accounting.begin_free(CLIENT, object(7)).unwrap();
     accounting.end_free(first, true);
     assert_eq!(accounting.used(GPU), 0);
-    assert_eq!(
-        status(accounting.alloc(&memory)),
-        Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)
-    );
+    assert_eq!(status(accounting.alloc(&memory)), INSERT_DUPLICATE_NAME);
     accounting.end_free(second, true);
     accounting.alloc(&memory).unwrap();
     assert_eq!(accounting.used(GPU), 100);
@@ -565,10 +492,7 @@ fn below_what_is_used_a_lowered_limit_refuses_and_frees_are_credited() {
     assert!(accounting.share(GPU).unwrap().over());
     assert_eq!(accounting.fb_view(GPU).unwrap().free, 0);
     let one = memory_request(CLIENT, DEVICE, object(9), 1);
-    assert_eq!(
-        status(accounting.alloc(&one)),
-        Some(NvStatus::NV_ERR_NO_MEMORY)
-    );
+    assert_eq!(status(accounting.alloc(&one)), NO_MEMORY);
     accounting.free(CLIENT, object(8));
     assert!(!accounting.share(GPU).unwrap().over());
     assert_eq!(accounting.fb_view(GPU).unwrap().free, 49);
@@ -615,10 +539,7 @@ fn each_gpu_has_a_limit_of_its_own_and_objects_belong_to_their_device() {
     let cases = [(DEVICE, 100), (other, 200)];
     for (device, limit) in cases {
         let much = memory_request(CLIENT, device, object(7), limit + 1);
-        assert_eq!(
-            status(accounting.alloc(&much)),
-            Some(NvStatus::NV_ERR_NO_MEMORY)
-        );
+        assert_eq!(status(accounting.alloc(&much)), NO_MEMORY);
         let all = memory_request(CLIENT, device, object(device.0 + 1), limit);
         accounting.alloc(&all).unwrap();
     }
@@ -650,15 +571,9 @@ fn a_share_that_was_removed_grants_nothing_and_is_credited_to_the_end() {
     assert_eq!(accounting.fb_view(GPU), None);
     assert_eq!(accounting.gpu_of(CLIENT, DEVICE), None);
     let more = memory_request(CLIENT, DEVICE, object(8), 1);
-    assert_eq!(
-        status(accounting.alloc(&more)),
-        Some(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS)
-    );
+    assert_eq!(status(accounting.alloc(&more)), INSUFFICIENT_PERMISSIONS);
     let device = device_request(CLIENT, object(9), GPU);
-    assert_eq!(
-        status(accounting.alloc(&device)),
-        Some(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS)
-    );
+    assert_eq!(status(accounting.alloc(&device)), INSUFFICIENT_PERMISSIONS);
     accounting.add_share(GPU, 50).unwrap();
     assert_eq!(accounting.fb_view(GPU).unwrap().free, 10);
     accounting.remove_share(GPU);
@@ -728,10 +643,7 @@ fn a_device_without_parameters_is_the_first_one() {
         device_instance: None,
         ..device_request(CLIENT, object(4), GPU)
     };
-    assert_eq!(
-        status(accounting.alloc(&device)),
-        Some(NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS)
-    );
+    assert_eq!(status(accounting.alloc(&device)), INSUFFICIENT_PERMISSIONS);
     accounting.add_share(GpuId(0), MIB).unwrap();
     accounting.alloc(&device).unwrap();
     assert_eq!(accounting.gpu_of(CLIENT, object(4)), Some(GpuId(0)));
@@ -744,11 +656,7 @@ fn a_client_that_is_made_while_its_file_is_closed_is_gone() {
         .begin_alloc(&client_request(FILE, PROCESS))
         .unwrap();
     accounting.close_file(FILE);
-    let done = AllocDone {
-        object: object(CLIENT.0),
-        bytes: 0,
-    };
-    accounting.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, done(object(CLIENT.0), 0));
     assert!(!accounting.owns_client(CLIENT));
     assert!(accounting.is_idle());
 }

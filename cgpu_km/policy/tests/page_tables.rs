@@ -346,11 +346,7 @@ fn copy_range(accounting: &mut Accounting) {
     let ticket = accounting
         .begin_dup(CLIENT, DEVICE, COPY, CLIENT, RANGE)
         .unwrap();
-    let done = AllocDone {
-        object: COPY,
-        bytes: 0,
-    };
-    accounting.end_alloc(ticket, Some(done));
+    accounting.end_alloc(ticket, done(COPY, 0));
 }
 
 fn rm_map(
