@@ -254,48 +254,49 @@ impl Program {
         let (ctl, gpu) = (ctl(), gpu(0));
         let client = client(&ctl);
         let mut p = words(56, &[(0, instance(0))]);
-        assert_eq!(
-            alloc(&ctl, client, client, DEVICE, number::DEVICE, &mut p).0,
-            status::OK,
-            "a device"
-        );
-        assert_eq!(
-            alloc(
-                &ctl,
-                client,
-                DEVICE,
-                SUBDEVICE,
-                number::SUBDEVICE,
-                &mut [0; 4]
-            )
-            .0,
-            status::OK,
-            "a subdevice"
-        );
-        Self { ctl, gpu, client }
+        let program = Self { ctl, gpu, client };
+        program.make(client, DEVICE, number::DEVICE, &mut p);
+        program.make(DEVICE, SUBDEVICE, number::SUBDEVICE, &mut [0; 4]);
+        program
+    }
+
+    /// RM_ALLOC of an object of its client: the status.
+    pub(crate) fn alloc(&self, parent: u32, new: u32, class: u32, params: &mut [u8]) -> u32 {
+        alloc(&self.ctl, self.client, parent, new, class, params).0
+    }
+
+    /// The same, where it works.
+    #[track_caller]
+    pub(crate) fn make(&self, parent: u32, new: u32, class: u32, params: &mut [u8]) {
+        assert_eq!(self.alloc(parent, new, class, params), status::OK);
+    }
+
+    /// RM_CONTROL of an object of its client: the status.
+    pub(crate) fn control(&self, object: u32, cmd: u32, params: &mut [u8]) -> u32 {
+        control(&self.ctl, self.client, object, cmd, params)
+    }
+
+    /// RM_FREE of an object of its client: the status.
+    pub(crate) fn free(&self, object: u32) -> u32 {
+        free(&self.ctl, self.client, object)
+    }
+
+    /// RM_MAP_MEMORY of an object of its client for a file: the status.
+    pub(crate) fn map(&self, parent: u32, memory: u32, length: u64, file: &File) -> u32 {
+        map(&self.ctl, self.client, parent, memory, length, file.0).0
     }
 
     /// Video memory under the device: the status and the size that came back.
     pub(crate) fn video(&self, handle: u32, size: u64) -> (u32, u64) {
         let mut p = memory(0x1800_0000, size);
-        let (s, _) = alloc(
-            &self.ctl,
-            self.client,
-            DEVICE,
-            handle,
-            number::VIDEO,
-            &mut p,
-        );
-        (s, get64(&p, 64))
+        let status = self.alloc(DEVICE, handle, number::VIDEO, &mut p);
+        (status, get64(&p, 64))
     }
 
     /// Index 0x16 of FB_GET_INFO_V2 in bytes.
     pub(crate) fn free_bytes(&self) -> u64 {
         let mut p = words(1028, &[(0, 1), (4, 0x16)]);
-        assert_eq!(
-            control(&self.ctl, self.client, SUBDEVICE, 0x2080_1303, &mut p),
-            status::OK
-        );
+        assert_eq!(self.control(SUBDEVICE, 0x2080_1303, &mut p), status::OK);
         u64::from(get32(&p, 8)) << 10
     }
 }

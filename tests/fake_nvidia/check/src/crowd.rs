@@ -37,7 +37,7 @@ fn wander(mut dice: Dice, shared: &Program) -> u8 {
         let base = 0x30_0000_0000 + dice.roll(16) * 2 * MIB;
         match dice.roll(12) {
             0..=2 => drop(program.video(handle, (1 + dice.roll(4)) * 2 * MIB)),
-            3 => drop(free(&program.ctl, program.client, handle)),
+            3 => drop(program.free(handle)),
             4 => drop(dup(
                 &own.ctl,
                 own.client,

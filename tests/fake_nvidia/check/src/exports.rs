@@ -109,11 +109,11 @@ fn replaced() {
     assert_eq!(p.video(7, 2 << 20).0, status::OK);
     assert_eq!(p.video(8, 4 << 20).0, status::OK);
     assert_eq!(export_list(&p, &holder, 2, 0, &[7]), status::OK);
-    assert_eq!(free(&p.ctl, p.client, 7), status::OK);
+    assert_eq!(p.free(7), status::OK);
     assert_eq!(used(), 6 << 20);
     assert_eq!(export_list(&p, &holder, 0, 0, &[8]), status::OK);
     assert_eq!(used(), 4 << 20);
-    assert_eq!(free(&p.ctl, p.client, 8), status::OK);
+    assert_eq!(p.free(8), status::OK);
     assert_eq!(export_list(&p, &holder, 0, 0, &[0]), status::OK);
     assert_eq!(used(), 0);
 }

@@ -155,10 +155,7 @@ fn failing_opens() {
 /// A program with a doorbell object.
 fn with_doorbell() -> Program {
     let p = Program::new();
-    assert_eq!(
-        alloc(&p.ctl, p.client, SUBDEVICE, 5, number::USERMODE, &mut []).0,
-        status::OK
-    );
+    p.make(SUBDEVICE, 5, number::USERMODE, &mut []);
     p
 }
 
@@ -180,19 +177,16 @@ fn mappings() {
         "no context"
     );
     assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, gpu(1).0).0,
+        p.map(SUBDEVICE, 5, 0x10000, &gpu(1)),
         status::ARGUMENT,
         "another GPU's file"
     );
     assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, p.ctl.0).0,
+        p.map(SUBDEVICE, 5, 0x10000, &p.ctl),
         status::ARGUMENT,
         "not a GPU's file"
     );
-    assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
-        status::OK
-    );
+    assert_eq!(p.map(SUBDEVICE, 5, 0x10000, &file), status::OK);
     assert_eq!(
         mmap(&file, 0, 0x8000, write, 0),
         Err(libc::ENXIO),
@@ -210,15 +204,9 @@ fn mappings() {
 fn one_context() {
     let p = with_doorbell();
     let file = gpu(0);
-    assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
-        status::OK
-    );
-    assert_eq!(
-        map(&p.ctl, p.client, SUBDEVICE, 5, 0x10000, file.0).0,
-        status::STATE_IN_USE
-    );
-    assert_eq!(free(&p.ctl, p.client, 5), status::OK);
+    assert_eq!(p.map(SUBDEVICE, 5, 0x10000, &file), status::OK);
+    assert_eq!(p.map(SUBDEVICE, 5, 0x10000, &file), status::STATE_IN_USE);
+    assert_eq!(p.free(5), status::OK);
     let at = mmap(&file, 0, 0x10000, libc::PROT_WRITE, 0).unwrap_or_else(|e| panic!("errno {e}"));
     munmap(at, 0x10000);
 }
@@ -311,21 +299,15 @@ fn polled() {
 fn system_memory() {
     let p = Program::new();
     let mut params = memory(0x5A00_0000, 0x5001);
-    assert_eq!(
-        alloc(&p.ctl, p.client, DEVICE, 6, number::SYSTEM, &mut params).0,
-        status::OK
-    );
+    p.make(DEVICE, 6, number::SYSTEM, &mut params);
     assert_eq!(get64(&params, 64), 0x6000, "rounded to pages");
     let file = ctl();
     assert_eq!(
-        map(&p.ctl, p.client, DEVICE, 6, 0x6000, gpu(0).0).0,
+        p.map(DEVICE, 6, 0x6000, &gpu(0)),
         status::ARGUMENT,
         "not a control file"
     );
-    assert_eq!(
-        map(&p.ctl, p.client, DEVICE, 6, 0x6000, file.0).0,
-        status::OK
-    );
+    assert_eq!(p.map(DEVICE, 6, 0x6000, &file), status::OK);
     let read = libc::PROT_READ | libc::PROT_WRITE;
     assert_eq!(
         mmap(&file, 0, 0x7000, read, 0),
@@ -334,7 +316,7 @@ fn system_memory() {
     );
     let at = mmap(&file, 0, 0x2000, read, 0).unwrap_or_else(|e| panic!("errno {e}"));
     // The memory stays while it is mapped.
-    assert_eq!(free(&p.ctl, p.client, 6), status::OK);
+    assert_eq!(p.free(6), status::OK);
     // SAFETY: inside the mapping.
     let back = unsafe {
         let word = (at + 0x1FF8) as *mut u64;

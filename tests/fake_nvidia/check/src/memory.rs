@@ -36,7 +36,7 @@ fn rounding() {
     assert_eq!(p.video(9, 0x1F_0001), (status::OK, 0x20_0000));
     assert_eq!(p.video(10, 0x1E_FFFF), (status::OK, 0x1F_0000));
     assert_eq!(p.video(11, 0).0, status::ARGUMENT);
-    assert_eq!(free(&p.ctl, p.client, 7), status::OK);
+    assert_eq!(p.free(7), status::OK);
     assert_eq!(p.free_bytes(), before - 0x40_0000);
 }
 
@@ -45,7 +45,7 @@ fn does_not_fit() {
     let mut params = memory(0x1800_0000, 200 * GIB);
     let before = params.clone();
     assert_eq!(
-        alloc(&p.ctl, p.client, DEVICE, 7, number::VIDEO, &mut params).0,
+        p.alloc(DEVICE, 7, number::VIDEO, &mut params),
         status::NO_MEMORY
     );
     assert_eq!(params, before);
@@ -61,10 +61,7 @@ fn contexts() {
     let before = p.free_bytes();
     let group = |handle| {
         let mut g = words(20, &[(12, 1)]);
-        assert_eq!(
-            alloc(&p.ctl, p.client, DEVICE, handle, number::GROUP, &mut g).0,
-            status::OK
-        );
+        p.make(DEVICE, handle, number::GROUP, &mut g);
         before - p.free_bytes()
     };
     // docs/measurements/2026-11-23-channels.md: the first group for compute, each further one, and
@@ -84,7 +81,7 @@ fn contexts() {
     assert_eq!(channel(8, 10), (FIRST + MORE + CHANNEL) << 10);
     assert_eq!(channel(DEVICE, 11), (FIRST + 2 * (MORE + CHANNEL)) << 10);
     for (handle, left) in [(8, FIRST + MORE + CHANNEL), (9, FIRST + CHANNEL), (11, 0)] {
-        assert_eq!(free(&p.ctl, p.client, handle), status::OK);
+        assert_eq!(p.free(handle), status::OK);
         assert_eq!(before - p.free_bytes(), left << 10);
     }
 }
@@ -186,5 +183,5 @@ fn pinned() {
     assert_eq!(ask(at, 7), status::OK);
     assert_eq!(ask(at + 8, 8), status::NOT_SUPPORTED, "not at a page");
     assert_eq!(ask(0x1000, 8), 0x1E, "no memory there");
-    assert_eq!(free(&p.ctl, p.client, 7), status::OK);
+    assert_eq!(p.free(7), status::OK);
 }

@@ -105,44 +105,29 @@ fn parents() {
 
 fn frees() {
     let p = Program::new();
-    assert_eq!(free(&p.ctl, p.client, 0x4242), status::OK);
+    assert_eq!(p.free(0x4242), status::OK);
     assert_eq!(p.video(7, 2 << 20).0, status::OK);
-    assert_eq!(
-        alloc(&p.ctl, p.client, DEVICE, 8, number::VASPACE, &mut [0; 56]).0,
-        status::OK
-    );
+    p.make(DEVICE, 8, number::VASPACE, &mut [0; 56]);
     let mut group = words(20, &[(8, 8), (12, 1)]);
-    assert_eq!(
-        alloc(&p.ctl, p.client, DEVICE, 9, number::GROUP, &mut group).0,
-        status::OK
-    );
+    p.make(DEVICE, 9, number::GROUP, &mut group);
     assert_eq!(figure("heap", "gpu0_contexts"), 1);
     assert_eq!(
-        free(&p.ctl, p.client, 8),
+        p.free(8),
         status::OK,
         "the address space takes its group along"
     );
     assert_eq!(figure("heap", "gpu0_contexts"), 0);
-    assert_eq!(free(&p.ctl, p.client, DEVICE), status::OK);
+    assert_eq!(p.free(DEVICE), status::OK);
     assert_eq!(figure("heap", "gpu0_used_bytes"), 0);
     assert_eq!(
-        control(
-            &p.ctl,
-            p.client,
-            SUBDEVICE,
-            0x2080_1303,
-            &mut words(1028, &[])
-        ),
+        p.control(SUBDEVICE, 0x2080_1303, &mut words(1028, &[])),
         status::NOT_FOUND
     );
 }
 
 fn parameters() {
     let p = Program::new();
-    assert_eq!(
-        alloc(&p.ctl, p.client, DEVICE, 7, number::VIDEO, &mut []).0,
-        status::ARGUMENT
-    );
+    assert_eq!(p.alloc(DEVICE, 7, number::VIDEO, &mut []), status::ARGUMENT);
     let mut a = words(
         48,
         &[(0, p.client), (4, DEVICE), (8, 7), (12, number::VIDEO)],
@@ -230,7 +215,7 @@ fn duplicates() {
     assert_eq!(get32(&a, 20), status::OK);
     assert_eq!(u32::from(in_child(other)), status::OK);
     // The copy keeps the memory.
-    assert_eq!(free(&p.ctl, p.client, 7), status::OK);
+    assert_eq!(p.free(7), status::OK);
     assert_eq!(figure("heap", "gpu0_used_bytes"), 2 << 20);
     drop(q);
     assert_eq!(figure("heap", "gpu0_used_bytes"), 0);
@@ -239,27 +224,10 @@ fn duplicates() {
 fn disabling() {
     let victim = Program::new();
     let mut group = words(20, &[(12, 11)]);
-    assert_eq!(
-        alloc(
-            &victim.ctl,
-            victim.client,
-            DEVICE,
-            8,
-            number::GROUP,
-            &mut group
-        )
-        .0,
-        status::OK
-    );
-    assert_eq!(
-        alloc(&victim.ctl, victim.client, 8, 9, 0xC86F, &mut [0; 368]).0,
-        status::OK
-    );
+    victim.make(DEVICE, 8, number::GROUP, &mut group);
+    victim.make(8, 9, 0xC86F, &mut [0; 368]);
     let p = Program::new();
     let mut list = words(536, &[(0, 1), (4, 1), (24, victim.client), (280, 9)]);
-    assert_eq!(
-        control(&p.ctl, p.client, SUBDEVICE, 0x2080_110B, &mut list),
-        status::OK
-    );
+    assert_eq!(p.control(SUBDEVICE, 0x2080_110B, &mut list), status::OK);
     assert_eq!(figure("objects", "channels_disabled"), 1);
 }

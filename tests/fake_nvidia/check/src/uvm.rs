@@ -71,13 +71,15 @@ fn pair(size: usize, a: u64, b: u64) -> Vec<u8> {
     v
 }
 
+/// A request about a range of addresses.
+fn span(file: &File, request: u64, base: u64, length: u64) -> u32 {
+    call(file, request, &mut pair(24, base, length), 16)
+}
+
 /// A program with an address space (handle 8).
 fn with_space() -> Program {
     let p = Program::new();
-    assert_eq!(
-        alloc(&p.ctl, p.client, DEVICE, 8, number::VASPACE, &mut [0; 56]).0,
-        status::OK
-    );
+    p.make(DEVICE, 8, number::VASPACE, &mut [0; 56]);
     p
 }
 
@@ -162,10 +164,7 @@ fn not_alive() {
 fn processes() {
     let (p, file, _mm) = registered();
     assert_eq!(p.video(7, 2 * MIB).0, status::OK);
-    assert_eq!(
-        call(&file, 73, &mut pair(24, BASE, 2 * MIB), 16),
-        status::OK
-    );
+    assert_eq!(span(&file, 73, BASE, 2 * MIB), status::OK);
     // The child has every descriptor, and is another process.
     let child = in_child(|| map_external(&file, BASE, 2 * MIB, p.client, 7) as u8);
     assert_eq!(u32::from(child), status::PERMISSIONS);
@@ -178,10 +177,7 @@ fn keeps() {
     for handle in [7, 9] {
         assert_eq!(p.video(handle, 2 * MIB).0, status::OK);
     }
-    assert_eq!(
-        call(&file, 73, &mut pair(24, BASE, 4 * MIB), 16),
-        status::OK
-    );
+    assert_eq!(span(&file, 73, BASE, 4 * MIB), status::OK);
     assert_eq!(map_external(&file, BASE, 2 * MIB, p.client, 7), status::OK);
     assert_eq!(
         map_external(&file, BASE + 2 * MIB, 2 * MIB, p.client, 9),
@@ -192,43 +188,27 @@ fn keeps() {
         0x1E,
         "outside the range"
     );
-    assert_eq!(
-        (free(&p.ctl, p.client, 7), free(&p.ctl, p.client, 9)),
-        (0, 0)
-    );
+    assert_eq!((p.free(7), p.free(9)), (0, 0));
     assert_eq!(used(), 4 * MIB);
     let mut half = pair(40, BASE, 2 * MIB);
     half[16..32].copy_from_slice(&uuid(0));
     assert_eq!(call(&file, 66, &mut half, 32), status::OK);
     assert_eq!(used(), 2 * MIB);
-    assert_eq!(
-        call(&file, 34, &mut pair(24, BASE, 4 * MIB), 16),
-        status::OK
-    );
+    assert_eq!(span(&file, 34, BASE, 4 * MIB), status::OK);
     assert_eq!(used(), 0);
 }
 
 fn ranges() {
     let (_p, file, _mm) = registered();
-    let create = |base, length| call(&file, 73, &mut pair(24, base, length), 16);
+    let create = |base, length| span(&file, 73, base, length);
     assert_eq!(create(BASE, 4 * MIB), status::OK);
     assert_eq!(create(BASE + 2 * MIB, 4 * MIB), 0x68, "overlaps");
     assert_eq!(create(BASE + 0x10_0001, 4096), 0x1E, "not at a page");
     assert_eq!(create(BASE + 8 * MIB, 0), 0x1E);
-    assert_eq!(
-        call(&file, 34, &mut pair(24, BASE, 2 * MIB), 16),
-        0x1E,
-        "a part"
-    );
+    assert_eq!(span(&file, 34, BASE, 2 * MIB), 0x1E, "a part");
     assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EBUSY));
-    assert_eq!(
-        call(&file, 72, &mut pair(24, BASE, 4 * MIB), 16),
-        status::OK
-    );
-    assert_eq!(
-        call(&file, 34, &mut pair(24, BASE, 4 * MIB), 16),
-        status::OK
-    );
+    assert_eq!(span(&file, 72, BASE, 4 * MIB), status::OK);
+    assert_eq!(span(&file, 34, BASE, 4 * MIB), status::OK);
 }
 
 fn managed() {
@@ -244,10 +224,7 @@ fn managed() {
         "read only"
     );
     let at = mmap(&file, BASE, 4 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
-    assert_eq!(
-        call(&file, 72, &mut pair(24, BASE, 4 * MIB), 16),
-        status::OK
-    );
+    assert_eq!(span(&file, 72, BASE, 4 * MIB), status::OK);
     let word = (at + 3 * MIB) as *mut u64;
     // SAFETY: inside the mapping.
     unsafe { word.write_volatile(99) };
@@ -255,15 +232,12 @@ fn managed() {
     // SAFETY: in the half that is left.
     assert_eq!(unsafe { word.read_volatile() }, 99);
     assert_eq!(
-        call(&file, 72, &mut pair(24, BASE + 2 * MIB, 2 * MIB), 16),
+        span(&file, 72, BASE + 2 * MIB, 2 * MIB),
         status::OK,
         "the range was cut"
     );
     munmap(at + 2 * MIB, 2 * MIB);
-    assert_eq!(
-        call(&file, 72, &mut pair(24, BASE + 2 * MIB, 2 * MIB), 16),
-        0x1E
-    );
+    assert_eq!(span(&file, 72, BASE + 2 * MIB, 2 * MIB), 0x1E);
 }
 
 /// Does what this process's GPU work would do.
@@ -311,7 +285,7 @@ fn migration() {
 fn residency() {
     let (_p, file, _mm) = registered();
     let at = mmap(&file, BASE, 8 * MIB, 3, BASE).unwrap_or_else(|e| panic!("errno {e}"));
-    let span = |request, length| call(&file, request, &mut pair(24, BASE, length), 16);
+    let span = |request, length| span(&file, request, BASE, length);
     // Memory that is preferred on the host comes to the GPU neither by a touch ...
     assert_eq!(with_processor(&file, 42, 4 * MIB, &CPU), status::OK);
     assert_eq!(span(72, 8 * MIB), 0x1E, "the range was cut");
