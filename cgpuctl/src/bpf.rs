@@ -2,7 +2,7 @@
 //! `bpf(2)`, as far as the device programs of control groups need it: find, read, make and replace
 //! them.
 //!
-//! With `client.rs` the only unsafe code of the tools.
+//! The only unsafe code of this crate.
 
 pub(crate) mod program;
 

@@ -2,43 +2,17 @@
 //! The host around the control device, as traits: mounts, the module, files. The real one is in
 //! `system.rs`; the tests put a model in memory behind the same traits.
 
-use crate::{client::errno, control::Control};
+use crate::control::Control;
+pub use cgpu_client::path_error::PathError;
 use nix::errno::Errno;
 use std::{
     ffi::OsString,
-    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 /// Name of the module, as `delete_module(2)` and `/proc/modules` know it.
 pub const MODULE: &str = "cgpu_km";
-
-/// A file operation of the host that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathError {
-    /// The action that failed, as in "… failed".
-    pub action: &'static str,
-    /// On what.
-    pub path: PathBuf,
-    /// Why it failed.
-    pub errno: Errno,
-}
-
-impl PathError {
-    /// The failure of an action on a path, for `map_err` on the errors of std, nix and rustix.
-    pub fn on<E: Into<io::Error>>(
-        action: &'static str,
-        path: &Path,
-    ) -> impl FnOnce(E) -> Self + use<E> {
-        let path = path.to_owned();
-        move |error| Self {
-            action,
-            path,
-            errno: errno(&error.into()),
-        }
-    }
-}
 
 /// Instances being watched.
 pub trait Watch {

@@ -4,6 +4,7 @@
 //! added.
 
 use crate::capabilities::Capabilities;
+pub use cgpu_client::{container::device_path, text::known};
 use cgpu_uapi as uapi;
 use serde::Serialize;
 
@@ -32,11 +33,6 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// The text of a field, if there is any.
-pub fn known(field: &[u8]) -> Option<String> {
-    Some(uapi::text(field).to_owned()).filter(|text| !text.is_empty())
-}
-
 object! {
     /// A GPU.
     pub struct Gpu of gpu: &uapi::Gpu {
@@ -64,11 +60,6 @@ pub struct InstanceId {
     gpu_minor: u32,
     id: u32,
     device: String,
-}
-
-/// Path of the host node of an instance.
-pub fn device_path(id: u32) -> String {
-    format!("/dev/cgpu{id}")
 }
 
 impl InstanceId {

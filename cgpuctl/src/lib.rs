@@ -4,36 +4,27 @@
 //!
 //! A verb ([`verb::Verb`]) is a function from the host ([`host::Host`], with the control device in
 //! it) and its arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of
-//! them. `cgpu-hook`, which container runtimes call, is [`hook`]. Only `client.rs` and `bpf.rs`
-//! have unsafe code.
-//!
-//! Other programs can use the control device through [`control::Control`] and [`client::Client`].
+//! them. `cgpu-hook`, which container runtimes call, is [`hook`]. Only `bpf.rs` has unsafe
+//! code. What other programs of the host need as well is the crate `cgpu-client`.
 
 #![deny(unsafe_code)]
+
+pub use cgpu_client::{capabilities, cdi, client, container, control, installation, metrics, size};
 
 pub mod args;
 #[expect(unsafe_code, reason = "bpf(2)")]
 pub mod bpf;
-pub mod capabilities;
-pub mod cdi;
 pub mod cli;
-#[expect(unsafe_code, reason = "ioctl(2)")]
-pub mod client;
 pub mod command;
 pub mod compute;
-pub mod container;
-pub mod control;
 pub mod doctor;
 pub mod error;
 pub mod exit;
 pub mod hook;
 pub mod host;
-pub mod installation;
 pub mod json;
-pub mod metrics;
 pub mod output;
 pub mod selector;
-pub mod size;
 pub mod system;
 pub mod text;
 pub mod verb;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Text for people: tables, pairs of label and value, and lists in a sentence.
+//! Text for people: tables, and pairs of label and value.
 
-use std::fmt::Display;
+pub use cgpu_client::text::enumerate;
 use tabled::{
     builder::Builder,
     settings::{Padding, Style},
@@ -45,33 +45,9 @@ pub fn lines<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> String {
     })
 }
 
-/// "a", "a and b", "a, b and c".
-pub fn enumerate<T: Display>(items: &[T], word: &str) -> String {
-    let mut text = String::new();
-    for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            text.push_str(if i + 1 == items.len() { " " } else { ", " });
-            if i + 1 == items.len() {
-                text.push_str(word);
-                text.push(' ');
-            }
-        }
-        text.push_str(&item.to_string());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_read_like_english() {
-        assert_eq!(enumerate::<u32>(&[], "and"), "");
-        assert_eq!(enumerate(&[0], "and"), "0");
-        assert_eq!(enumerate(&[0, 1], "or"), "0 or 1");
-        assert_eq!(enumerate(&[0, 1, 2], "and"), "0, 1 and 2");
-    }
 
     #[test]
     fn columns_line_up_without_trailing_blanks() {

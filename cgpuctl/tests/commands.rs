@@ -7,10 +7,11 @@ mod fake;
 mod hook;
 mod metrics;
 
+use cgpu_fake::H200;
 use cgpu_uapi::{capability, CallKind, Cause, Refusal, RefusalReason, CGPUFS_MOUNT};
 use cgpuctl::{cli::Cli, command::top::Key, exit::Exit, host::Host};
 use clap::Parser;
-use fake::{errno, Fake, Op, H200};
+use fake::{errno, Fake, Op};
 use insta::{assert_snapshot, with_settings};
 use nix::errno::Errno;
 use zerocopy::FromZeros;

@@ -25,7 +25,7 @@ from rust import Sources, blank
 UNSAFE_MAY = (
     "cgpu_km/os_interface.rs",
     "cgpu_km/os_interface/",
-    "cgpuctl/src/client.rs",
+    "cgpuctl/client/src/client.rs",
     "cgpuctl/src/bpf.rs",
     "tests/",
 )
@@ -33,9 +33,14 @@ UNSAFE_MAY = (
 UNSAFE_ROOTS = {
     "cgpu_km/cgpu_km_main.rs": "#![deny(unsafe_code)]",
     "cgpu_km/host.rs": "#![forbid(unsafe_code)]",
+    "cgpuctl/client/src/lib.rs": "#![deny(unsafe_code)]",
     "cgpuctl/src/lib.rs": "#![deny(unsafe_code)]",
 }
-UNSAFE_LIFTED = {"cgpu_km/cgpu_km_main.rs": 1, "cgpuctl/src/lib.rs": 2}
+UNSAFE_LIFTED = {
+    "cgpu_km/cgpu_km_main.rs": 1,
+    "cgpuctl/client/src/lib.rs": 1,
+    "cgpuctl/src/lib.rs": 1,
+}
 
 SPDX = re.compile(r"SPDX-License-Identifier: (GPL-2\.0|GPL-2\.0 OR MIT)( \*/)?$")
 DUAL = ("cgpu_km/uapi/", "cgpu_km/nvidia/", "cgpu_km/nvidia.rs", "cgpuctl/")

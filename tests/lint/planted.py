@@ -31,6 +31,7 @@ CLEAN = {
     "cgpu_km/cgpu_km_main.rs": HEAD
     + "#![deny(unsafe_code)]\n#[allow(unsafe_code)]\nmod os_interface;\nmod policy;\n",
     "cgpu_km/host.rs": HEAD + "#![forbid(unsafe_code)]\nmod policy;\n",
+    "cgpuctl/client/src/lib.rs": DUAL_HEAD + "#![deny(unsafe_code)]\n",
     "cgpuctl/src/lib.rs": DUAL_HEAD + "#![deny(unsafe_code)]\n",
     "cgpu_km/policy.rs": HEAD
     + '// unsafe in a comment; panic!("no")\n'

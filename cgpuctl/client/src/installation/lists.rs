@@ -3,11 +3,10 @@
 //! (`NVIDIA_DRIVER_CAPABILITIES`). The names are those of libnvidia-container (`src/nvc_info.c`,
 //! 1.17), without those that only Tegra has.
 
-use clap::ValueEnum;
-
 /// A driver capability: a group of the driver's files. (An instance's capabilities are sets of
 /// calls: see [`crate::capabilities`].)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Capability {
     /// CUDA and OpenCL.
     Compute,

@@ -2,10 +2,9 @@
 //! The commands of the control device `/dev/cgpuctl`, as a trait.
 //!
 //! [`Client`](crate::client::Client) is the device itself; the tests have a model of it in memory.
-//! The two files use nothing else of this crate, so another program can depend on them alone:
 //!
 //! ```no_run
-//! use cgpuctl::{client::Client, control::Control};
+//! use cgpu_client::{client::Client, control::Control};
 //!
 //! fn names() -> Result<Vec<String>, nix::errno::Errno> {
 //!     let instances = Client::open()?.instances()?;
@@ -14,7 +13,7 @@
 //! }
 //! ```
 //!
-//! An errno is a [`cgpu_uapi::Cause`]; [`crate::error::Problem::explain`] makes a sentence of it.
+//! An errno is a [`cgpu_uapi::Cause`].
 
 use cgpu_uapi::{
     Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate, InstanceGet,

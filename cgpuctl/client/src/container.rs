@@ -6,10 +6,7 @@
 //! proxy nodes, which show the numbers that CUDA insists on, must appear under NVIDIA's names; they
 //! can only be bind-mounted, since a tool that copies a node by number would copy the real GPU's.
 
-use crate::{
-    installation::{under, Installation},
-    json::device_path,
-};
+use crate::installation::{under, Installation};
 use cgpu_uapi::{Instance, CGPUFS_MOUNT};
 use serde::Serialize;
 use std::path::Path;
@@ -32,6 +29,11 @@ pub struct Mount {
     pub source: String,
     /// In the container.
     pub destination: String,
+}
+
+/// Path of the host node of an instance.
+pub fn device_path(id: u32) -> String {
+    format!("/dev/cgpu{id}")
 }
 
 /// The host nodes of a tenant.

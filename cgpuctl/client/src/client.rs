@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The control device `/dev/cgpuctl` behind [`Control`]: one `ioctl(2)` per method.
 //!
-//! With `bpf.rs` the only unsafe code of the tools. The compiler checks that each command gets a
-//! record of its size, and that the record is mutable if the module writes to it.
+//! The only unsafe code of this crate. The compiler checks that each command gets a record of its
+//! size, and that the record is mutable if the module writes to it.
 
 use crate::control::Control;
 use cgpu_uapi::{
@@ -30,7 +30,7 @@ pub struct Client {
 }
 
 /// The errno of an I/O error; `EIO` if it has none. (Errors of files always have one.)
-pub(crate) fn errno(error: &io::Error) -> Errno {
+pub fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 

@@ -4,7 +4,7 @@
 //!
 //! To add a figure: a row in one of the tables.
 
-use crate::json::known;
+use crate::text::known;
 use cgpu_uapi::{
     state, text, Gpu, GpuCompute, Instance, InstanceCompute, InstanceKey, Mode, Period, Policy,
     Version,

@@ -9,7 +9,7 @@
 pub mod ldcache;
 pub mod lists;
 
-use crate::host::PathError;
+use crate::path_error::PathError;
 use lists::{Capability, LIBRARY_FOLDERS, PROGRAM_FOLDERS, SOCKETS};
 use nix::errno::Errno;
 use std::{
