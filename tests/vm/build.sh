@@ -116,8 +116,9 @@ if [ -n "$programs" ]; then
 		cd "$CGPU_TREE"
 		export CARGO_ENCODED_RUSTFLAGS="-Ctarget-feature=+crt-static"
 		export CARGO_PROFILE_RELEASE_STRIP=debuginfo CARGO_TERM_COLOR=never
-		cargo build --quiet --release --locked --workspace --exclude cuda-check --bins \
-			--target "$target" --target-dir "$out/../target"
+		# Nothing in the machine runs Kubernetes.
+		cargo build --quiet --release --locked --workspace --exclude cuda-check \
+			--exclude cgpu-dra --bins --target "$target" --target-dir "$out/../target"
 	) >&2 9>&-
 	rm -rf "${out:?}/bin"
 	mkdir "$out/bin"

@@ -200,32 +200,84 @@ fn bind(mount: &Mount, options: [&str; 4]) -> Bind {
     }
 }
 
-fn device(tenant: &Tenant, gpus: &[Gpu], hook: Option<&str>) -> Option<SpecDevice> {
-    let name = tenant.name.as_str().filter(|name| is_name(name))?;
-    let node = |device: HostNode| Node {
+fn node(device: HostNode) -> Node {
+    Node {
         path: device.path,
         host_path: None,
         kind: Some("c".to_owned()),
         major: Some(device.major),
         minor: Some(device.minor),
         permissions: Some("rw".to_owned()),
-    };
-    let devices = container::host_nodes(name, &tenant.instances);
-    let nodes_shown = container::proxy_nodes(name, &tenant.instances);
-    let hooks = hook.map(|path| Hook {
+    }
+}
+
+fn hooks(hook: Option<&str>, instances: &[Instance], gpus: &[Gpu]) -> Vec<Hook> {
+    let hook = hook.map(|path| Hook {
         hook_name: "createContainer".to_owned(),
         path: path.to_owned(),
-        args: hook_arguments(&tenant.instances, gpus),
+        args: hook_arguments(instances, gpus),
     });
+    hook.into_iter().collect()
+}
+
+fn device(tenant: &Tenant, gpus: &[Gpu], hook: Option<&str>) -> Option<SpecDevice> {
+    let name = tenant.name.as_str().filter(|name| is_name(name))?;
+    let devices = container::host_nodes(name, &tenant.instances);
+    let nodes_shown = container::proxy_nodes(name, &tenant.instances);
     Some(SpecDevice {
         name: name.to_owned(),
         container_edits: Edits {
             env: vec![],
             device_nodes: devices.into_iter().map(node).collect(),
             mounts: nodes_shown.iter().map(|m| bind(m, PROXY_NODE)).collect(),
-            hooks: hooks.into_iter().collect(),
+            hooks: hooks(hook, &tenant.instances, gpus),
         },
     })
+}
+
+/// The file of one tenant whose GPUs are given to containers one by one: a device for each GPU,
+/// under the name that `called` gives it. What a container needs whichever GPUs it has (control
+/// and UVM node, libraries, hook) stands beside the devices, where an engine takes it once.
+/// `None`: the tenant's name is none.
+pub fn make_by_gpu(
+    kind: &str,
+    tenant: &Tenant,
+    gpus: &[Gpu],
+    around: &Surroundings,
+    called: impl Fn(&Instance) -> String,
+) -> Option<Spec> {
+    let name = tenant.name.as_str()?;
+    let own = |instance: &Instance| {
+        let one = std::slice::from_ref(instance);
+        SpecDevice {
+            name: called(instance),
+            container_edits: Edits {
+                device_nodes: container::host_nodes(name, one)
+                    .into_iter()
+                    .take(1)
+                    .map(node)
+                    .collect(),
+                mounts: container::proxy_nodes(name, one)
+                    .iter()
+                    .take(1)
+                    .map(|m| bind(m, PROXY_NODE))
+                    .collect(),
+                ..Edits::default()
+            },
+        }
+    };
+    let count = tenant.instances.len();
+    let nodes = container::host_nodes(name, &tenant.instances);
+    let shown = container::proxy_nodes(name, &tenant.instances);
+    let shown = shown.iter().skip(count).map(|m| bind(m, PROXY_NODE));
+    let mut spec = make(&[], gpus, around);
+    spec.kind = kind.to_owned();
+    spec.devices = tenant.instances.iter().map(own).collect();
+    let edits = &mut spec.container_edits;
+    edits.device_nodes = nodes.into_iter().skip(count).map(node).collect();
+    edits.mounts.splice(0..0, shown);
+    edits.hooks = hooks(around.hook.as_deref(), &tenant.instances, gpus);
+    Some(spec)
 }
 
 /// `cgpu-hook mask-proc --gpu ADDRESS ...`: the GPUs that stay visible.

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What an allocated ResourceClaim asks of this node, as instances to be made.
+
+use crate::{
+    config::{ConfigError, GpuConfig},
+    gpus::Inventory,
+    names::{Uid, DRIVER},
+    quantity::{self, QuantityError},
+};
+use cgpu_client::capabilities::Capabilities;
+use cgpu_uapi::{capability, ManagedMode, Priority, WEIGHT_DEFAULT, WEIGHT_MAX};
+use k8s_openapi::{
+    api::resource::v1::{
+        DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An instance of a claim on one GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// The request of the claim that it serves; of a prioritized list the request, not its choice.
+    pub request: String,
+    /// The GPU's name in the slice.
+    pub device: String,
+    /// Which share of the device, if the apiserver tells them apart.
+    pub share_id: Option<String>,
+    /// The GPU.
+    pub minor: u32,
+    /// What the scheduler has set aside, bytes.
+    pub memory_bytes: u64,
+    /// What the scheduler has set aside.
+    pub weight: u32,
+    /// A number of [`Priority`].
+    pub priority: u32,
+    /// A number of [`ManagedMode`].
+    pub managed: u32,
+    /// Bits of [`capability`].
+    pub capabilities: u32,
+}
+
+/// A claim and its instances.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Namespace of the claim.
+    pub namespace: String,
+    /// Name of the claim.
+    pub name: String,
+    /// Its instances, on one GPU each.
+    pub shares: Vec<Share>,
+}
+
+/// Why a claim cannot be prepared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The claim was deleted and made again under its name.
+    #[error("the claim {0} is another one now; its uid has changed")]
+    Replaced(String),
+    /// The scheduler has not been there.
+    #[error("the claim {0} is not allocated")]
+    NotAllocated(String),
+    /// Nothing of the claim is this driver's.
+    #[error("the claim {0} has no device of {DRIVER} on this node")]
+    NothingHere(String),
+    /// An allocation of another node.
+    #[error("the claim's device {device} is of the pool {pool}, and this node's pool is {own}")]
+    OtherPool {
+        /// As allocated.
+        device: String,
+        /// As allocated.
+        pool: String,
+        /// This node's.
+        own: String,
+    },
+    /// The GPU is not there, or not any more.
+    #[error("this node has no {0}; `cgpuctl gpu list` on the node shows its GPUs")]
+    NoDevice(String),
+    /// One tenant has one instance on a GPU.
+    #[error(
+        "the claim has {0} twice, and a claim can have one share of a GPU; put \
+         `distinctAttribute: {DRIVER}/uuid` into its constraints, or ask for one larger share"
+    )]
+    Twice(String),
+    /// Access without a share.
+    #[error("the request {0} asks for adminAccess, which {DRIVER} does not give")]
+    Admin(String),
+    /// The allocation says no size.
+    #[error(
+        "the allocation of {0} says no memory: the feature gate DRAConsumableCapacity must be on \
+         in kube-apiserver, kube-scheduler and kubelet"
+    )]
+    NoCapacity(String),
+    /// Not a number.
+    #[error("the allocation of {device}: {why}")]
+    BadQuantity {
+        /// As allocated.
+        device: String,
+        /// Why.
+        why: QuantityError,
+    },
+    /// Not a weight.
+    #[error("the allocation of {0} has a weight that is not between 1 and {WEIGHT_MAX}")]
+    BadWeight(String),
+    /// Opaque parameters.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// Plans the instances of a claim. `pool` is the node's.
+pub fn plan(
+    claim: &ResourceClaim,
+    uid: &Uid,
+    pool: &str,
+    inventory: &Inventory,
+) -> Result<Plan, PlanError> {
+    let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    let called = || format!("{namespace}/{name}");
+    if claim.metadata.uid.as_deref() != Some(uid.as_str()) {
+        return Err(PlanError::Replaced(called()));
+    }
+    let allocation = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
+    let allocation = allocation.ok_or_else(|| PlanError::NotAllocated(called()))?;
+    let devices = allocation.devices.as_ref();
+    let results = devices.and_then(|d| d.results.as_deref());
+    let results = results.unwrap_or_default();
+    let configs = devices.and_then(|d| d.config.as_deref());
+    let configs = configs.unwrap_or_default();
+    let mut shares = Vec::new();
+    let mut seen = BTreeSet::new();
+    for result in results.iter().filter(|result| result.driver == DRIVER) {
+        if result.pool != pool {
+            return Err(PlanError::OtherPool {
+                device: result.device.clone(),
+                pool: result.pool.clone(),
+                own: pool.to_owned(),
+            });
+        }
+        if !seen.insert(&result.device) {
+            return Err(PlanError::Twice(result.device.clone()));
+        }
+        shares.push(share(result, configs, inventory)?);
+    }
+    if shares.is_empty() {
+        return Err(PlanError::NothingHere(called()));
+    }
+    Ok(Plan {
+        namespace,
+        name,
+        shares,
+    })
+}
+
+fn share(
+    result: &DeviceRequestAllocationResult,
+    configs: &[DeviceAllocationConfiguration],
+    inventory: &Inventory,
+) -> Result<Share, PlanError> {
+    let device = &result.device;
+    if result.admin_access == Some(true) {
+        return Err(PlanError::Admin(result.request.clone()));
+    }
+    let gpu = inventory.device(device);
+    let gpu = gpu.ok_or_else(|| PlanError::NoDevice(device.clone()))?;
+    let none = BTreeMap::new();
+    let consumed = result.consumed_capacity.as_ref().unwrap_or(&none);
+    let number = |q: &Quantity| {
+        quantity::parse(&q.0).map_err(|why| PlanError::BadQuantity {
+            device: device.clone(),
+            why,
+        })
+    };
+    let memory = capacity(consumed, "memory");
+    let memory = memory.ok_or_else(|| PlanError::NoCapacity(device.clone()))?;
+    let weight = capacity(consumed, "weight").map(number).transpose()?;
+    let weight = u32::try_from(weight.unwrap_or(WEIGHT_DEFAULT.into()));
+    let weight = weight.ok().filter(|w| (1..=WEIGHT_MAX).contains(w));
+    let config = config(&result.request, configs)?;
+    let request = result.request.split('/').next().unwrap_or_default();
+    Ok(Share {
+        request: request.to_owned(),
+        device: device.clone(),
+        share_id: result.share_id.clone(),
+        minor: gpu.minor,
+        memory_bytes: number(memory)?,
+        weight: weight.ok_or_else(|| PlanError::BadWeight(device.clone()))?,
+        priority: config.priority.unwrap_or(Priority::Normal).number(),
+        managed: config.managed.unwrap_or(ManagedMode::Spill).number(),
+        capabilities: config
+            .capabilities
+            .unwrap_or(Capabilities(capability::DEFAULT))
+            .0,
+    })
+}
+
+/// A capacity by its name, with or without the driver's domain in front.
+fn capacity<'a>(consumed: &'a BTreeMap<String, Quantity>, name: &str) -> Option<&'a Quantity> {
+    consumed
+        .get(name)
+        .or_else(|| consumed.get(&format!("{DRIVER}/{name}")))
+}
+
+/// What class and claim say for a request, the class first.
+fn config(
+    request: &str,
+    configs: &[DeviceAllocationConfiguration],
+) -> Result<GpuConfig, ConfigError> {
+    let main = request.split('/').next().unwrap_or_default();
+    let about = |config: &&DeviceAllocationConfiguration| {
+        let requests = config.requests.as_deref().unwrap_or_default();
+        requests.is_empty() || requests.iter().any(|r| r == request || r == main)
+    };
+    let of = |from_class: bool| {
+        let own = configs.iter().filter(about);
+        own.filter(move |config| (config.source == "FromClass") == from_class)
+    };
+    let mut merged = GpuConfig::default();
+    for config in of(true).chain(of(false)) {
+        let Some(opaque) = config.opaque.as_ref().filter(|o| o.driver == DRIVER) else {
+            continue;
+        };
+        merged = merged.overridden_by(GpuConfig::parse(&opaque.parameters.0)?);
+    }
+    Ok(merged)
+}

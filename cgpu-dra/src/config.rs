@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `GpuConfig`: what a claim or a class says beside the capacities, as opaque parameters.
+//!
+//! Users of the cluster write it. A field that is not known is an error, so that a misspelt one is
+//! not lost silently.
+
+use cgpu_client::capabilities::Capabilities;
+use cgpu_uapi::{ManagedMode, Priority};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// `apiVersion` of the parameters.
+pub const API_VERSION: &str = "cgpu.io/v1alpha1";
+/// `kind` of the parameters.
+pub const KIND: &str = "GpuConfig";
+/// Longest part of a text of a user that a message repeats.
+const SHOWN: usize = 200;
+
+/// Why parameters were refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the parameters of driver gpu.cgpu.io are not understood: {why}")]
+pub struct ConfigError {
+    why: String,
+}
+
+impl ConfigError {
+    fn new(why: impl ToString) -> Self {
+        let why = why.to_string();
+        let shown = why.chars().filter(|c| !c.is_control()).take(SHOWN);
+        Self {
+            why: shown.collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenConfig {
+    api_version: String,
+    kind: String,
+    priority: Option<String>,
+    managed: Option<String>,
+    capabilities: Option<Vec<String>>,
+}
+
+/// What is said; what is not keeps its default, or what an earlier configuration said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuConfig {
+    /// How the instance stands to the others on its GPU.
+    pub priority: Option<Priority>,
+    /// What becomes of managed memory that does not fit.
+    pub managed: Option<ManagedMode>,
+    /// What it is for.
+    pub capabilities: Option<Capabilities>,
+}
+
+impl GpuConfig {
+    /// Reads the parameters.
+    pub fn parse(parameters: &Value) -> Result<Self, ConfigError> {
+        let written = WrittenConfig::deserialize(parameters).map_err(ConfigError::new)?;
+        let (version, kind) = (&written.api_version, &written.kind);
+        if version != API_VERSION || kind != KIND {
+            let why = format!("they are {version:?} {kind:?} and not {API_VERSION:?} {KIND:?}");
+            return Err(ConfigError::new(why));
+        }
+        let named = |what: &str, word: &str, all: &[&str]| {
+            ConfigError::new(format!(
+                "{what} is {word:?} and not one of {}",
+                all.join(", ")
+            ))
+        };
+        let priority = written.priority.map(|word| {
+            let all = Priority::ALL.map(Priority::name);
+            Priority::from_name(&word).ok_or_else(|| named("priority", &word, &all))
+        });
+        let managed = written.managed.map(|word| {
+            let all = ManagedMode::ALL.map(ManagedMode::name);
+            ManagedMode::from_name(&word).ok_or_else(|| named("managed", &word, &all))
+        });
+        let capabilities = written.capabilities.map(|words| {
+            let read: Result<Capabilities, _> = words.join(",").parse();
+            read.map_err(ConfigError::new)
+        });
+        Ok(Self {
+            priority: priority.transpose()?,
+            managed: managed.transpose()?,
+            capabilities: capabilities.transpose()?,
+        })
+    }
+
+    /// This, with what a later configuration says.
+    pub fn overridden_by(self, later: Self) -> Self {
+        Self {
+            priority: later.priority.or(self.priority),
+            managed: later.managed.or(self.managed),
+            capabilities: later.capabilities.or(self.capabilities),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgpu_uapi::capability::{COMPUTE, UTILITY, VIDEO};
+    use serde_json::json;
+
+    fn with(field: &str, value: Value) -> Value {
+        let mut all = json!({"apiVersion": API_VERSION, "kind": KIND});
+        all[field] = value;
+        all
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let config = GpuConfig::parse(&json!({
+            "apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig",
+            "priority": "high", "managed": "deny", "capabilities": ["compute", "utility"]
+        }));
+        assert_eq!(
+            config,
+            Ok(GpuConfig {
+                priority: Some(Priority::High),
+                managed: Some(ManagedMode::Deny),
+                capabilities: Some(Capabilities(COMPUTE | UTILITY)),
+            })
+        );
+        let bare = GpuConfig::parse(&json!({"apiVersion": API_VERSION, "kind": KIND}));
+        assert_eq!(bare, Ok(GpuConfig::default()));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for (parameters, said) in [
+            (with("prioriti", json!("high")), "prioriti"),
+            (with("priority", json!("highest")), "normal, high"),
+            (with("managed", json!(1)), "string"),
+            (with("capabilities", json!(["compute", "root"])), "root"),
+            (with("capabilities", json!([])), "capability"),
+            (with("kind", json!("Gpu")), "GpuConfig"),
+            (with("apiVersion", json!("cgpu.io/v1")), "v1alpha1"),
+            (json!({}), "apiVersion"),
+            (json!([]), "invalid"),
+            (json!(null), "invalid"),
+        ] {
+            let error = GpuConfig::parse(&parameters).expect_err("refused");
+            assert!(error.to_string().contains(said), "{said}: {error}");
+        }
+        let long = GpuConfig::parse(&with("priority", json!("\n".repeat(9) + &"x".repeat(9999))));
+        assert!(long.expect_err("refused").to_string().len() < 300);
+    }
+
+    #[test]
+    fn the_claim_overrides_the_class_field_by_field() {
+        let class = GpuConfig::parse(&with("managed", json!("charge"))).expect("read");
+        let claim = GpuConfig::parse(&with("capabilities", json!(["video"]))).expect("read");
+        let both = class.overridden_by(claim);
+        assert_eq!(both.managed, Some(ManagedMode::Charge));
+        assert_eq!(both.capabilities, Some(Capabilities(VIDEO)));
+        let again =
+            both.overridden_by(GpuConfig::parse(&with("managed", json!("spill"))).expect("read"));
+        assert_eq!(again.managed, Some(ManagedMode::Spill));
+    }
+}

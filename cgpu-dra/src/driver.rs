@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The driver as a whole: what is started on a node, and in which order.
+
+use crate::{
+    failures::{xid, Failures},
+    keeper::Keeper,
+    kubelet::{Health, Kubelet, Lookup},
+    names::DRIVER,
+    node::{Node, Places},
+    publisher::Publisher,
+    rpc::{listen, serve},
+    tenants::Tenants,
+};
+use cgpu_client::path_error::PathError;
+use futures_util::FutureExt;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    sync::{atomic::AtomicBool, Arc},
+    time::Duration,
+};
+use tokio::sync::{watch, Notify};
+
+/// What an operator may choose.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the node in Kubernetes.
+    pub node: String,
+    /// Where things are.
+    pub places: Places,
+    /// How much of a GPU's memory claims share, percent.
+    pub overcommit: u32,
+    /// How long a claim that is gone keeps instances that nobody uses.
+    pub grace: Duration,
+}
+
+/// Why the driver cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// A file or folder.
+    #[error("{} {} failed: {}", .0.action, .0.path.display(), .0.errno.desc())]
+    Path(PathError),
+    /// A socket.
+    #[error("cannot listen at {path}: {why}")]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+}
+
+fn lookup(client: Client) -> Lookup {
+    Arc::new(move |namespace, name| {
+        let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &namespace);
+        async move { claims.get_opt(&name).await.map_err(|e| e.to_string()) }.boxed()
+    })
+}
+
+/// Runs the driver until it is stopped. Instances stay: their containers run on.
+pub async fn run(
+    client: Client,
+    node: Arc<dyn Node>,
+    settings: Settings,
+    stop: watch::Receiver<bool>,
+) -> Result<(), DriverError> {
+    let places = settings.places.clone();
+    let tenants = Tenants::open(node, places.clone(), settings.overcommit);
+    let tenants = Arc::new(tenants.map_err(DriverError::Path)?);
+    match tenants.remove_strays() {
+        Ok(kept) if kept.is_empty() => {}
+        Ok(kept) => eprintln!("cgpu-dra: in use without a claim: {}", kept.join(", ")),
+        Err(error) => eprintln!("cgpu-dra: {error}"),
+    }
+    let failures = Failures::at(places.state.join("failed"));
+    let changed = Arc::new(Notify::new());
+    let (tell, health) = watch::channel(Health::new());
+    let endpoint = places.plugins.join(DRIVER).join("dra.sock");
+    let registration = places.registry.join(format!("{DRIVER}-reg.sock"));
+    let kubelet = Arc::new(Kubelet {
+        endpoint: endpoint.display().to_string(),
+        pool: settings.node.clone(),
+        tenants: tenants.clone(),
+        lookup: lookup(client.clone()),
+        health,
+        changed: changed.clone(),
+        registered: AtomicBool::new(false),
+    });
+    let keeper = Keeper {
+        client: client.clone(),
+        pool: settings.node.clone(),
+        tenants: tenants.clone(),
+        changed,
+        grace: settings.grace,
+    };
+    let publisher = Publisher::new(client, &settings.node, tenants, failures, tell);
+    let open = |path: &Path| {
+        listen(path).map_err(|why| DriverError::Listen {
+            path: path.to_owned(),
+            why,
+        })
+    };
+    // The services before the registration, which leads the kubelet to them.
+    let (services, register) = (open(&endpoint)?, open(&registration)?);
+    let (of_plugin, of_registration) = (kubelet.clone(), kubelet);
+    let mut ended = stop.clone();
+    tokio::select! {
+        () = serve(services, move |call| of_plugin.clone().serve(call), stop.clone()) => {}
+        () = serve(register, move |call| of_registration.clone().register(call), stop) => {}
+        () = publisher.run() => {}
+        () = keeper.run() => {}
+        _ = ended.wait_for(|stop| *stop) => {}
+    }
+    // Without its socket the kubelet forgets the driver.
+    let _ = std::fs::remove_file(&registration);
+    Ok(())
+}
+
+/// Notes what the kernel's log says of failed GPUs, for as long as the log can be read. What was
+/// said before this program began counts as well, unless the failure was removed: the log's file
+/// begins anew with each opening, so only lines from now on are read.
+pub fn watch_log(failures: &Failures) -> std::io::Result<()> {
+    let mut log = std::fs::File::open("/dev/kmsg")?;
+    std::io::Seek::seek(&mut log, std::io::SeekFrom::End(0))?;
+    let mut line = [0; 8192];
+    loop {
+        let read = match log.read(&mut line) {
+            Ok(read) => read,
+            // Lines were overwritten before they were read.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => continue,
+            Err(e) => return Err(e),
+        };
+        let text = String::from_utf8_lossy(line.get(..read).unwrap_or_default());
+        if let Some((pci, number)) = xid(&text) {
+            eprintln!("cgpu-dra: the GPU at {pci} has failed: Xid {number}");
+            if let Err(error) = failures.note(&pci, number) {
+                eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
+            }
+        }
+    }
+}

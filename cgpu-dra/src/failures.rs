@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! GPUs that have failed: what the driver says in the kernel's log ("Xid"), and a driver that has
+//! gone. Each failure is a file, so that it outlives this program, and an operator can remove it.
+
+use cgpu_client::path_error::PathError;
+use std::{collections::BTreeMap, fs, io::ErrorKind, path::PathBuf};
+
+/// Xids that a program causes and that leave the GPU sound, as NVIDIA's device plugin has them.
+const OF_PROGRAMS: [u32; 6] = [13, 31, 43, 45, 68, 109];
+/// Xids after which nothing on the GPU runs on: double-bit errors, the GPU off the bus, errors that
+/// could not be contained, a GSP that does not answer.
+const DEADLY: [u32; 5] = [48, 79, 95, 119, 120];
+
+/// Why a GPU is not to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The driver has reported this Xid.
+    Xid(u32),
+    /// The driver does not answer.
+    DriverGone,
+}
+
+impl Failure {
+    /// Last part of the taint's key.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Xid(_) => "xid",
+            Self::DriverGone => "driver-gone",
+        }
+    }
+
+    /// The taint's value.
+    pub fn value(self) -> Option<String> {
+        match self {
+            Self::Xid(number) => Some(number.to_string()),
+            Self::DriverGone => None,
+        }
+    }
+
+    /// The taint's effect: new pods stay away, and those that cannot go on are removed.
+    pub fn effect(self) -> &'static str {
+        match self {
+            Self::Xid(number) if !DEADLY.contains(&number) => "NoSchedule",
+            _ => "NoExecute",
+        }
+    }
+
+    /// A sentence for people.
+    pub fn sentence(self) -> String {
+        match self {
+            Self::Xid(number) => format!("the NVIDIA driver has reported Xid {number}"),
+            Self::DriverGone => "the NVIDIA driver does not answer".to_owned(),
+        }
+    }
+}
+
+/// The PCI address and the number in a line of the kernel's log, if the line reports a failure of
+/// the GPU: `NVRM: Xid (PCI:0000:65:00): 79, …`.
+pub fn xid(line: &str) -> Option<(String, u32)> {
+    let (_, rest) = line.split_once("NVRM: Xid (PCI:")?;
+    let (address, rest) = rest.split_once("): ")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    let number = digits.parse().ok()?;
+    // Part of a file's name.
+    let plain = |b: u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
+    if OF_PROGRAMS.contains(&number) || address.len() > 16 || !address.bytes().all(plain) {
+        return None;
+    }
+    let function = if address.contains('.') { "" } else { ".0" };
+    Some((
+        format!("{}{function}", address.to_ascii_lowercase()),
+        number,
+    ))
+}
+
+/// The files of the failures, by PCI address.
+#[derive(Clone, Debug)]
+pub struct Failures {
+    folder: PathBuf,
+}
+
+impl Failures {
+    /// The files in this folder, which is made when it is needed.
+    pub fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Notes a failure.
+    pub fn note(&self, pci: &str, number: u32) -> Result<(), PathError> {
+        fs::create_dir_all(&self.folder).map_err(PathError::on("making", &self.folder))?;
+        let path = self.folder.join(pci);
+        fs::write(&path, number.to_string()).map_err(PathError::on("writing", &path))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> BTreeMap<String, Failure> {
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        files
+            .filter_map(|file| {
+                let pci = file.file_name().into_string().ok()?;
+                let number = fs::read_to_string(file.path()).ok()?.trim().parse().ok()?;
+                Some((pci, Failure::Xid(number)))
+            })
+            .collect()
+    }
+
+    /// Forgets all: the driver has been loaded anew.
+    pub fn forget(&self) -> Result<(), PathError> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                Err(PathError::on("removing", &self.folder)(e))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_log_name_failed_gpus() {
+        let found = |line| xid(line);
+        assert_eq!(
+            found(
+                "3,1234,999,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus."
+            ),
+            Some(("0000:65:00.0".to_owned(), 79))
+        );
+        assert_eq!(
+            found("NVRM: Xid (PCI:0000:0A:00): 48, pid='<unknown>', name=<unknown>"),
+            Some(("0000:0a:00.0".to_owned(), 48))
+        );
+        for line in [
+            "NVRM: Xid (PCI:0000:65:00): 31, pid=1234, name=python3, MMU Fault",
+            "NVRM: Xid (PCI:../../etc): 79, x",
+            "NVRM: Xid (PCI:0000:65:00): x",
+            "usb 1-1: new device",
+            "",
+        ] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn failures_outlive_the_program_until_they_are_forgotten() {
+        let folder = std::env::temp_dir().join(format!("cgpu-failures-{}", std::process::id()));
+        let failures = Failures::at(folder);
+        assert!(failures.all().is_empty());
+        failures.note("0000:65:00.0", 79).expect("noted");
+        let again = failures.clone().all();
+        assert_eq!(again.get("0000:65:00.0"), Some(&Failure::Xid(79)));
+        assert_eq!(Failure::Xid(79).effect(), "NoExecute");
+        assert_eq!(Failure::Xid(94).effect(), "NoSchedule");
+        failures.forget().expect("forgotten");
+        failures.forget().expect("again");
+        assert!(failures.all().is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Which claims are prepared: a file for each below `/run/cgpu/dra/claims`, written before the
+//! claim's first instance is made and removed after its last one is gone. It outlives this program
+//! and not the machine's run, just like the instances.
+
+use crate::{claims::Plan, names::Uid};
+use cgpu_client::path_error::PathError;
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder, File},
+    io::{ErrorKind, Write},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+/// The folder of the files.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    folder: PathBuf,
+}
+
+/// Writes a file whole or not at all, also if the machine stops in the middle.
+pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), PathError> {
+    // CDI reads files that end in .json or .yaml.
+    let fresh = path.with_extension("new");
+    let written = File::create(&fresh).and_then(|mut file| {
+        file.write_all(text)?;
+        file.sync_all()
+    });
+    written
+        .and_then(|()| fs::rename(&fresh, path))
+        .map_err(PathError::on("writing", path))
+}
+
+/// Removes a file; that it is not there is no failure.
+pub fn remove(path: &Path) -> Result<(), PathError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(PathError::on("removing", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a folder that only root can enter, and those above it.
+pub fn make_folder(folder: &Path) -> Result<(), PathError> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(folder);
+    made.map_err(PathError::on("making the folder", folder))
+}
+
+impl Journal {
+    /// The journal in a folder, which is made.
+    pub fn open(folder: PathBuf) -> Result<Self, PathError> {
+        make_folder(&folder)?;
+        Ok(Self { folder })
+    }
+
+    fn file(&self, uid: &Uid) -> PathBuf {
+        self.folder.join(format!("{}.json", uid.as_str()))
+    }
+
+    /// Writes a claim down.
+    pub fn add(&self, uid: &Uid, plan: &Plan) -> Result<(), PathError> {
+        let text = serde_json::to_vec(plan).unwrap_or_default();
+        write_whole(&self.file(uid), &text)
+    }
+
+    /// Strikes a claim.
+    pub fn strike(&self, uid: &Uid) -> Result<(), PathError> {
+        remove(&self.file(uid))
+    }
+
+    /// A claim, if it is written down.
+    pub fn plan(&self, uid: &Uid) -> Option<Plan> {
+        serde_json::from_slice(&fs::read(self.file(uid)).ok()?).ok()
+    }
+
+    /// All claims. A file that is none is no claim: files are written whole.
+    pub fn plans(&self) -> BTreeMap<Uid, Plan> {
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        files
+            .filter_map(|file| {
+                let name = file.file_name().into_string().ok()?;
+                let uid = Uid::new(name.strip_suffix(".json")?)?;
+                Some((uid.clone(), self.plan(&uid)?))
+            })
+            .collect()
+    }
+}

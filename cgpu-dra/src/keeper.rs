@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Follows the claims that are prepared on this node: keeps their `status.devices` true, resizes
+//! their instances when annotations ask for it, and removes what a claim has left that is gone.
+
+use crate::{
+    claims::Plan,
+    names::{Uid, DRIVER},
+    status::{self, Moment, Resize},
+    tenants::Tenants,
+};
+use futures_util::StreamExt;
+use k8s_openapi::{
+    api::resource::v1::{AllocatedDeviceStatus, ResourceClaim},
+    jiff::Timestamp,
+};
+use kube::{
+    api::{Patch, PatchParams, WatchEvent, WatchParams},
+    Api, Client,
+};
+use serde_json::json;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::{sync::Notify, task::JoinHandle, time::Instant};
+
+/// How often the instances of a claim are looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+/// How long one watch lasts, seconds.
+const WATCH: u32 = 280;
+/// Wait after an error.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Follows the claims of a node.
+pub struct Keeper {
+    /// The apiserver.
+    pub client: Client,
+    /// The node's pool.
+    pub pool: String,
+    /// The instances.
+    pub tenants: Arc<Tenants>,
+    /// Told when the claims of this node have changed.
+    pub changed: Arc<Notify>,
+    /// How long a claim that is gone keeps instances that nobody uses, in case that the kubelet
+    /// unprepares it.
+    pub grace: Duration,
+}
+
+impl Keeper {
+    /// Follows for as long as it is polled.
+    pub async fn run(self) {
+        let keeper = Arc::new(self);
+        let mut tasks = Tasks(BTreeMap::new());
+        loop {
+            let plans = keeper.tenants.plans();
+            tasks.0.retain(|uid, task| {
+                let stays = plans.contains_key(uid) && !task.is_finished();
+                if !stays {
+                    task.abort();
+                }
+                stays
+            });
+            for (uid, plan) in plans {
+                tasks.0.entry(uid.clone()).or_insert_with(|| {
+                    tokio::spawn(Following::new(keeper.clone(), uid, plan).run())
+                });
+            }
+            // The journal may also be changed by another process of this program.
+            let _ = tokio::time::timeout(WAIT, keeper.changed.notified()).await;
+        }
+    }
+}
+
+/// Tasks that end when the keeper does.
+struct Tasks(BTreeMap<Uid, JoinHandle<()>>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// One claim.
+struct Following {
+    keeper: Arc<Keeper>,
+    uid: Uid,
+    plan: Plan,
+    /// What was written to the claim last.
+    written: Option<Vec<AllocatedDeviceStatus>>,
+    /// What was asked for last, and what became of it.
+    asked: Result<Resize, String>,
+    resized: Option<Result<(), String>>,
+    /// Since when the claim has been gone.
+    gone: Option<Instant>,
+}
+
+impl Following {
+    fn new(keeper: Arc<Keeper>, uid: Uid, plan: Plan) -> Self {
+        Self {
+            keeper,
+            uid,
+            plan,
+            written: None,
+            asked: Ok(Resize::default()),
+            resized: None,
+            gone: None,
+        }
+    }
+
+    fn claims(&self) -> Api<ResourceClaim> {
+        Api::namespaced(self.keeper.client.clone(), &self.plan.namespace)
+    }
+
+    async fn run(mut self) {
+        loop {
+            if let Err(error) = self.follow().await {
+                let (namespace, name) = (&self.plan.namespace, &self.plan.name);
+                eprintln!("cgpu-dra: cannot follow the claim {namespace}/{name}: {error}");
+                tokio::time::sleep(WAIT).await;
+            }
+        }
+    }
+
+    /// One watch's time.
+    async fn follow(&mut self) -> kube::Result<()> {
+        let claims = self.claims();
+        let found = claims.get_opt(&self.plan.name).await?;
+        let Some(mut claim) = found.filter(|claim| self.is_own(claim)) else {
+            self.clean_up().await;
+            tokio::time::sleep(PERIOD).await;
+            return Ok(());
+        };
+        self.gone = None;
+        let watched = WatchParams::default()
+            .fields(&format!("metadata.name={}", self.plan.name))
+            .timeout(WATCH);
+        let version = claim.metadata.resource_version.clone().unwrap_or_default();
+        let mut events = claims.watch(&watched, &version).await?.boxed();
+        let mut tick = tokio::time::interval(PERIOD);
+        loop {
+            tokio::select! {
+                event = events.next() => match event.transpose()? {
+                    Some(WatchEvent::Modified(new)) if self.is_own(&new) => claim = new,
+                    Some(WatchEvent::Bookmark(_)) => {}
+                    _ => return Ok(()),
+                },
+                _ = tick.tick() => {}
+            }
+            self.step(&claim).await?;
+        }
+    }
+
+    fn is_own(&self, claim: &ResourceClaim) -> bool {
+        claim.metadata.uid.as_deref() == Some(self.uid.as_str())
+    }
+
+    /// Does what the claim asks for, and writes to it what is.
+    async fn step(&mut self, claim: &ResourceClaim) -> kube::Result<()> {
+        let asked = Resize::of(claim);
+        if asked != self.asked {
+            let tenants = self.keeper.tenants.clone();
+            let uid = self.uid.clone();
+            self.resized = Some(match &asked {
+                Err(why) => Err(why.clone()),
+                Ok(resize) => {
+                    let Resize {
+                        memory_bytes,
+                        weight,
+                    } = *resize;
+                    let done = move || tenants.resize(&uid, memory_bytes, weight);
+                    let done = tokio::task::spawn_blocking(done).await;
+                    done.unwrap_or_else(|e| Err(e.to_string()))
+                }
+            });
+            self.asked = asked;
+        }
+        let Some(moment) = self.moment() else {
+            return Ok(());
+        };
+        let before = claim.status.as_ref().and_then(|s| s.devices.as_deref());
+        let before = self.written.as_deref().or(before).unwrap_or_default();
+        let (pool, now) = (&self.keeper.pool, Timestamp::now());
+        let devices = status::devices(&self.uid, &self.plan, pool, &moment, before, now);
+        if self.written.as_deref() == Some(&devices) {
+            return Ok(());
+        }
+        let patch = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": self.plan.name, "uid": self.uid.as_str()},
+            "status": {"devices": devices},
+        });
+        let by = PatchParams::apply(DRIVER).force();
+        let claims = self.claims();
+        claims
+            .patch_status(&self.plan.name, &by, &Patch::Apply(patch))
+            .await?;
+        self.written = Some(devices);
+        Ok(())
+    }
+
+    fn moment(&self) -> Option<Moment> {
+        let control = self.keeper.tenants.instances(&self.uid).ok()?;
+        Some(Moment {
+            instances: control,
+            compute: self.keeper.tenants.compute().unwrap_or_default(),
+            resized: self.resized.clone(),
+        })
+    }
+
+    /// The claim is gone. The kubelet unprepares it; if it has forgotten that, this is done here.
+    async fn clean_up(&mut self) {
+        let since = *self.gone.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.keeper.grace {
+            return;
+        }
+        let (tenants, uid) = (self.keeper.tenants.clone(), self.uid.clone());
+        // While programs run, it is in use, and is tried again.
+        let removed = tokio::task::spawn_blocking(move || tenants.unprepare(&uid)).await;
+        if matches!(removed, Ok(Ok(()))) {
+            eprintln!(
+                "cgpu-dra: the claim {}/{} was gone; its instance {} is removed",
+                self.plan.namespace,
+                self.plan.name,
+                self.uid.instance()
+            );
+            self.keeper.changed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The kubelet's messages, written down by hand: the numbers of the fields are the protocol. So no
+//! compiler of `.proto` files is needed for a build.
+//!
+//! Sources of the numbers: `pkg/apis` of the module k8s.io/kubelet, releases 1.34 to 1.37.
+
+use std::collections::BTreeMap;
+
+/// What a plugin tells of itself (`pluginregistration`).
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PluginInfo {
+    /// `DRAPlugin`.
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    /// The driver's name.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Path of the socket of its services.
+    #[prost(string, tag = "3")]
+    pub endpoint: String,
+    /// The services, like `v1.DRAPlugin`.
+    #[prost(string, repeated, tag = "4")]
+    pub supported_versions: Vec<String>,
+}
+
+/// How the registration went.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegistrationStatus {
+    /// Whether the kubelet knows the plugin now.
+    #[prost(bool, tag = "1")]
+    pub plugin_registered: bool,
+    /// Why not.
+    #[prost(string, tag = "2")]
+    pub error: String,
+}
+
+/// A message without fields.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Nothing {}
+
+/// A claim as the kubelet names it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClaimReference {
+    /// Its namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: String,
+    /// Its uid.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// Its name.
+    #[prost(string, tag = "3")]
+    pub name: String,
+}
+
+/// Claims to be prepared, or whose pods have ended. Versions v1 and v1beta1 agree on it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClaimsRequest {
+    /// The claims.
+    #[prost(message, repeated, tag = "1")]
+    pub claims: Vec<ClaimReference>,
+}
+
+/// What became of claims that were to be prepared. Version v1beta1 lacks `share_id`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PrepareResponse {
+    /// By uid.
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub claims: BTreeMap<String, PreparedAnswer>,
+}
+
+/// What became of one claim.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PreparedAnswer {
+    /// What a container gets.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<PreparedDevice>,
+    /// Why nothing.
+    #[prost(string, tag = "2")]
+    pub error: String,
+}
+
+/// A device of a claim.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PreparedDevice {
+    /// The requests of the claim that it serves.
+    #[prost(string, repeated, tag = "1")]
+    pub request_names: Vec<String>,
+    /// Its pool.
+    #[prost(string, tag = "2")]
+    pub pool_name: String,
+    /// Its name in the pool.
+    #[prost(string, tag = "3")]
+    pub device_name: String,
+    /// Its names in CDI files.
+    #[prost(string, repeated, tag = "4")]
+    pub cdi_device_ids: Vec<String>,
+    /// Which share of the device.
+    #[prost(string, optional, tag = "5")]
+    pub share_id: Option<String>,
+}
+
+/// What became of claims whose pods have ended.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct UnprepareResponse {
+    /// By uid.
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub claims: BTreeMap<String, UnpreparedAnswer>,
+}
+
+/// What became of one claim.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct UnpreparedAnswer {
+    /// Why something is left.
+    #[prost(string, tag = "1")]
+    pub error: String,
+}
+
+/// The health of all devices. Versions v1 and v1alpha1 agree on it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HealthResponse {
+    /// All of them, each time.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<DeviceHealth>,
+}
+
+/// A device by name.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeviceIdentifier {
+    /// Its pool.
+    #[prost(string, tag = "1")]
+    pub pool_name: String,
+    /// Its name in the pool.
+    #[prost(string, tag = "2")]
+    pub device_name: String,
+}
+
+/// The health of one device.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeviceHealth {
+    /// Which.
+    #[prost(message, optional, tag = "1")]
+    pub device: Option<DeviceIdentifier>,
+    /// A number of [`HealthStatus`].
+    #[prost(enumeration = "HealthStatus", tag = "2")]
+    pub health: i32,
+    /// Seconds since 1970.
+    #[prost(int64, tag = "3")]
+    pub last_updated_time: i64,
+    /// How long the kubelet trusts this, seconds.
+    #[prost(int64, tag = "4")]
+    pub health_check_timeout_seconds: i64,
+    /// Why it is not healthy.
+    #[prost(string, tag = "5")]
+    pub message: String,
+}
+
+/// Whether a device works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum HealthStatus {
+    /// Not known.
+    Unknown = 0,
+    /// It works.
+    Healthy = 1,
+    /// It does not.
+    Unhealthy = 2,
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Keeps this node's ResourceSlice as the GPUs are: written when they change, and written again
+//! when somebody deletes it (the kubelet does so when it starts, and when this driver was away).
+
+use crate::{
+    failures::{Failure, Failures},
+    gpus::Inventory,
+    kubelet::Health,
+    names::DRIVER,
+    slices::{self, dropped, same},
+    tenants::Tenants,
+};
+use futures_util::StreamExt;
+use k8s_openapi::{
+    api::{
+        core::v1::Node,
+        resource::v1::{Device, ResourceSlice},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{
+    api::{DeleteParams, ListParams, PostParams, WatchParams},
+    Api, Client,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// How often the GPUs are looked at. A look is some calls of the control device.
+const PERIOD: Duration = Duration::from_secs(2);
+/// How long one watch lasts, seconds.
+const WATCH: u32 = 280;
+/// Longest wait after errors.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Publishes the GPUs of a node.
+pub struct Publisher {
+    client: Client,
+    node: String,
+    tenants: Arc<Tenants>,
+    failures: Failures,
+    health: watch::Sender<Health>,
+    /// The GPUs when the driver last answered.
+    last: Inventory,
+    gone: bool,
+    /// What was sent, and what the apiserver made of it.
+    sent: Option<(Vec<Device>, Vec<Device>)>,
+    generation: i64,
+    lost: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Publisher {
+    /// A publisher for a node. `health` gets what the kubelet is told.
+    pub fn new(
+        client: Client,
+        node: &str,
+        tenants: Arc<Tenants>,
+        failures: Failures,
+        health: watch::Sender<Health>,
+    ) -> Self {
+        Self {
+            client,
+            node: node.to_owned(),
+            tenants,
+            failures,
+            health,
+            last: Inventory::default(),
+            gone: false,
+            sent: None,
+            generation: 0,
+            lost: Arc::default(),
+        }
+    }
+
+    /// Fields that the apiserver has dropped, for figures.
+    pub fn lost(&self) -> Arc<Mutex<Vec<&'static str>>> {
+        self.lost.clone()
+    }
+
+    fn slices(&self) -> Api<ResourceSlice> {
+        Api::all(self.client.clone())
+    }
+
+    fn selector(&self) -> String {
+        format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
+    }
+
+    /// Publishes for as long as it is polled.
+    pub async fn run(mut self) {
+        let mut wait = Duration::from_millis(250);
+        loop {
+            match self.follow().await {
+                Ok(()) => wait = Duration::from_millis(250),
+                Err(error) => {
+                    eprintln!(
+                        "cgpu-dra: cannot publish the GPUs of {}: {error}",
+                        self.node
+                    );
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+            }
+        }
+    }
+
+    /// One watch's time.
+    async fn follow(&mut self) -> kube::Result<()> {
+        let devices = self.look();
+        let version = self.reconcile(devices).await?;
+        let watched = WatchParams::default()
+            .fields(&self.selector())
+            .timeout(WATCH);
+        let slices = self.slices();
+        let mut events = slices.watch(&watched, &version).await?.boxed();
+        let mut tick = tokio::time::interval(PERIOD);
+        loop {
+            tokio::select! {
+                event = events.next() => match event {
+                    // Our own changes come as well, and change nothing.
+                    Some(event) => {
+                        event?;
+                        let devices = self.look();
+                        self.reconcile(devices).await?;
+                    }
+                    None => return Ok(()),
+                },
+                _ = tick.tick() => {
+                    let devices = self.look();
+                    if self.sent.as_ref().is_none_or(|(sent, _)| *sent != devices) {
+                        self.reconcile(devices).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The devices as they are now. A GPU whose driver has gone stays, as one that has failed.
+    fn look(&mut self) -> Vec<Device> {
+        let gone = match self.tenants.inventory() {
+            Ok(inventory) if !inventory.driver.is_empty() => {
+                self.last = inventory;
+                false
+            }
+            _ => true,
+        };
+        if self.gone && !gone {
+            // A driver that was loaded anew has reset its GPUs.
+            if let Err(error) = self.failures.forget() {
+                eprintln!("cgpu-dra: {} {:?} failed", error.action, error.path);
+            }
+        }
+        self.gone = gone;
+        let mut failed = self.failures.all();
+        if gone {
+            let all = self.last.gpus.iter();
+            failed.extend(all.map(|gpu| (gpu.pci.clone(), Failure::DriverGone)));
+        }
+        self.tell(&failed);
+        slices::devices(&self.last, &failed)
+    }
+
+    fn tell(&self, failed: &BTreeMap<String, Failure>) {
+        let all = self.last.gpus.iter();
+        let health: Health = all
+            .map(|gpu| (gpu.device(), failed.get(&gpu.pci).copied()))
+            .collect();
+        self.health.send_if_modified(|old| {
+            let new = *old != health;
+            *old = health;
+            new
+        });
+    }
+
+    /// Has the apiserver have one slice with these devices. Gives back the version to watch from.
+    async fn reconcile(&mut self, devices: Vec<Device>) -> kube::Result<String> {
+        let slices = self.slices();
+        let listed = ListParams::default().fields(&self.selector());
+        let found = slices.list(&listed).await?;
+        let version = found.metadata.resource_version.unwrap_or_default();
+        let mut own = found.items;
+        own.sort_by_key(|slice| slice.spec.pool.generation);
+        let newest = own.last().map_or(0, |slice| slice.spec.pool.generation);
+        self.generation = self.generation.max(newest);
+        let kept = own.pop();
+        for old in own {
+            let name = old.metadata.name.unwrap_or_default();
+            slices.delete(&name, &DeleteParams::default()).await?;
+        }
+        if let Some(slice) = &kept {
+            let there = slice.spec.devices.as_deref().unwrap_or_default();
+            let as_kept = self
+                .sent
+                .as_ref()
+                .is_some_and(|(sent, kept)| same(&devices, sent) && same(kept, there));
+            if as_kept || same(&devices, there) {
+                self.sent = Some((devices, there.to_vec()));
+                return Ok(version);
+            }
+        }
+        self.generation += 1;
+        let spec = slices::spec(&self.node, self.generation, devices.clone());
+        let written = match kept {
+            Some(mut slice) => {
+                let name = slice.metadata.name.clone().unwrap_or_default();
+                slice.spec = spec;
+                slices
+                    .replace(&name, &PostParams::default(), &slice)
+                    .await?
+            }
+            None => {
+                let slice = ResourceSlice {
+                    metadata: self.metadata().await?,
+                    spec,
+                };
+                slices.create(&PostParams::default(), &slice).await?
+            }
+        };
+        let there = written.spec.devices.unwrap_or_default();
+        self.compare(&devices, &there);
+        self.sent = Some((devices, there));
+        Ok(version)
+    }
+
+    fn compare(&self, sent: &[Device], there: &[Device]) {
+        let lost = dropped(sent, there);
+        let mut before = self
+            .lost
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *before != lost && !lost.is_empty() {
+            eprintln!(
+                "cgpu-dra: the apiserver has dropped {} from this node's ResourceSlice, so no \
+                 share of a GPU can be allocated; turn the feature gate DRAConsumableCapacity on \
+                 in kube-apiserver, kube-scheduler and kubelet",
+                lost.join(" and ")
+            );
+        }
+        *before = lost;
+    }
+
+    /// The slice goes with its node.
+    async fn metadata(&self) -> kube::Result<ObjectMeta> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = nodes.get(&self.node).await?;
+        Ok(ObjectMeta {
+            generate_name: Some(format!("{}-{DRIVER}-", self.node)),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "Node".to_owned(),
+                name: self.node.clone(),
+                uid: node.metadata.uid.unwrap_or_default(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]),
+            ..ObjectMeta::default()
+        })
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The ResourceSlice of this node: one device for each GPU, with capacities that the scheduler
+//! divides among claims.
+//!
+//! An apiserver refuses a slice whole if one number is wrong. The rules are those of the package
+//! `pkg/apis/resource/validation` of Kubernetes: default, minimum and maximum stand whole steps
+//! apart, and none is above the value.
+
+use crate::{
+    failures::Failure,
+    gpus::{Inventory, NodeGpu},
+    names::DRIVER,
+    quantity,
+};
+use k8s_openapi::{
+    api::resource::v1::{
+        CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceAttribute, DeviceCapacity,
+        DeviceTaint, ResourcePool, ResourceSliceSpec,
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use std::collections::BTreeMap;
+
+/// Memory is given in these steps, bytes: as fine as NVIDIA's own driver for Kubernetes counts.
+pub const STEP: u64 = 1 << 20;
+/// The least memory that is given, bytes: what a bare CUDA context takes, rounded up.
+pub const LEAST: u64 = 512 << 20;
+/// Longest string in an attribute.
+const LONGEST_STRING: usize = 64;
+
+/// The devices of a node. A GPU on which hand-made instances leave too little is none of them.
+pub fn devices(inventory: &Inventory, failures: &BTreeMap<String, Failure>) -> Vec<Device> {
+    let usable = |gpu: &&NodeGpu| gpu.memory_bytes >= LEAST && gpu.weight > 0 && gpu.instances > 0;
+    let gpus = inventory.gpus.iter().filter(usable);
+    gpus.map(|gpu| Device {
+        name: gpu.device(),
+        allow_multiple_allocations: Some(true),
+        attributes: Some(attributes(gpu, &inventory.driver)),
+        capacity: Some(capacities(gpu)),
+        taints: failures.get(&gpu.pci).map(|failure| vec![taint(failure)]),
+        ..Device::default()
+    })
+    .collect()
+}
+
+/// The slice's contents.
+pub fn spec(node: &str, generation: i64, devices: Vec<Device>) -> ResourceSliceSpec {
+    ResourceSliceSpec {
+        driver: DRIVER.to_owned(),
+        node_name: Some(node.to_owned()),
+        pool: ResourcePool {
+            name: node.to_owned(),
+            generation,
+            resource_slice_count: 1,
+        },
+        devices: Some(devices),
+        ..ResourceSliceSpec::default()
+    }
+}
+
+fn attributes(gpu: &NodeGpu, driver: &str) -> BTreeMap<String, DeviceAttribute> {
+    let string = |text: &str| DeviceAttribute {
+        string: Some(text.chars().take(LONGEST_STRING).collect()),
+        ..DeviceAttribute::default()
+    };
+    let mut all = BTreeMap::from([
+        ("uuid".to_owned(), string(&gpu.uuid)),
+        (
+            "resource.kubernetes.io/pciBusID".to_owned(),
+            string(&gpu.pci),
+        ),
+        (
+            "minor".to_owned(),
+            DeviceAttribute {
+                int: Some(gpu.minor.into()),
+                ..DeviceAttribute::default()
+            },
+        ),
+    ]);
+    if let Some(product) = &gpu.product {
+        all.insert("productName".to_owned(), string(product));
+    }
+    if let Some(version) = semantic(driver) {
+        let version = DeviceAttribute {
+            version: Some(version),
+            ..DeviceAttribute::default()
+        };
+        all.insert("driverVersion".to_owned(), version);
+    }
+    all
+}
+
+/// NVIDIA's `550.163.01` as a version of semver.org, whose numbers have no leading zeros.
+fn semantic(driver: &str) -> Option<String> {
+    let numbers: Option<Vec<u64>> = driver.split('.').map(|part| part.parse().ok()).collect();
+    let mut numbers = numbers.filter(|n| n.len() <= 3)?;
+    numbers.resize(3, 0);
+    let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
+    Some(numbers.join("."))
+}
+
+fn capacities(gpu: &NodeGpu) -> BTreeMap<String, DeviceCapacity> {
+    // The minimum is a whole number of steps, so all is.
+    let memory = gpu.memory_bytes / STEP * STEP;
+    let bytes = |n| Quantity(quantity::bytes(n));
+    let number = |n: u32| Quantity(n.to_string());
+    let range = |least: Quantity, most: Quantity, step: Quantity| CapacityRequestPolicyRange {
+        min: least,
+        max: Some(most),
+        step: Some(step),
+    };
+    let capacity = |value, default, valid_range, valid_values| DeviceCapacity {
+        value,
+        request_policy: Some(CapacityRequestPolicy {
+            default: Some(default),
+            valid_range,
+            valid_values,
+        }),
+    };
+    BTreeMap::from([
+        (
+            "memory".to_owned(),
+            capacity(
+                bytes(memory),
+                // A claim that names no size takes the GPU for itself.
+                bytes(memory),
+                Some(range(bytes(LEAST), bytes(memory), bytes(STEP))),
+                None,
+            ),
+        ),
+        (
+            "weight".to_owned(),
+            capacity(
+                number(gpu.weight),
+                number(1),
+                // A range of one number has no room for a step.
+                (gpu.weight > 1).then(|| range(number(1), number(gpu.weight), number(1))),
+                (gpu.weight == 1).then(|| vec![number(1)]),
+            ),
+        ),
+        (
+            "instances".to_owned(),
+            capacity(
+                number(gpu.instances),
+                number(1),
+                None,
+                Some(vec![number(1)]),
+            ),
+        ),
+    ])
+}
+
+fn taint(failure: &Failure) -> DeviceTaint {
+    DeviceTaint {
+        key: format!("{DRIVER}/{}", failure.key()),
+        value: failure.value(),
+        effect: failure.effect().to_owned(),
+        time_added: None,
+    }
+}
+
+/// What an apiserver took out of the devices that were sent to it, by the names of the fields.
+pub fn dropped(sent: &[Device], kept: &[Device]) -> Vec<&'static str> {
+    let pairs = || sent.iter().zip(kept);
+    let fields: [(&'static str, bool); 3] = [
+        (
+            "allowMultipleAllocations",
+            pairs().any(|(s, k)| s.allow_multiple_allocations != k.allow_multiple_allocations),
+        ),
+        (
+            "capacity.requestPolicy",
+            pairs().any(|(s, k)| policies(s) != policies(k)),
+        ),
+        (
+            "taints",
+            pairs().any(|(s, k)| s.taints.is_some() && k.taints.is_none()),
+        ),
+    ];
+    fields
+        .into_iter()
+        .filter(|(_, gone)| *gone)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+fn policies(device: &Device) -> usize {
+    let all = device.capacity.iter().flat_map(|all| all.values());
+    all.filter(|capacity| capacity.request_policy.is_some())
+        .count()
+}
+
+/// Whether two lists say the same: an apiserver adds to a taint when it was put on.
+pub fn same(wanted: &[Device], published: &[Device]) -> bool {
+    let plain = |device: &Device| {
+        let mut device = device.clone();
+        for taint in device.taints.iter_mut().flatten() {
+            taint.time_added = None;
+        }
+        device
+    };
+    wanted.len() == published.len()
+        && wanted
+            .iter()
+            .zip(published)
+            .all(|(w, p)| plain(w) == plain(p))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(memory_bytes: u64, weight: u32, instances: u32) -> Inventory {
+        Inventory {
+            driver: "550.163.01".to_owned(),
+            gpus: vec![NodeGpu {
+                minor: 1,
+                uuid: "GPU-1".to_owned(),
+                pci: "0000:29:00.0".to_owned(),
+                product: Some("NVIDIA H200".to_owned()),
+                memory_bytes,
+                weight,
+                instances,
+            }],
+        }
+    }
+
+    #[test]
+    fn every_number_stands_whole_steps_apart() {
+        for memory in [LEAST, LEAST + 1, (1 << 30) - 1, 147_221_504 << 10] {
+            let all = devices(&gpu(memory, 100, 64), &BTreeMap::new());
+            let capacity = &all[0].capacity.as_ref().expect("capacities")["memory"];
+            let policy = capacity.request_policy.as_ref().expect("a policy");
+            let range = policy.valid_range.as_ref().expect("a range");
+            let read = |q: &Quantity| quantity::parse(&q.0).expect("whole");
+            let (value, most) = (read(&capacity.value), range.max.as_ref().map(read));
+            assert!(value <= memory && memory - value < STEP);
+            assert_eq!(most, Some(value));
+            assert_eq!((value - read(&range.min)) % STEP, 0);
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_held_by_hand_is_not_published() {
+        let none = BTreeMap::new();
+        assert_eq!(devices(&gpu(LEAST, 1, 1), &none).len(), 1);
+        assert!(devices(&gpu(LEAST - 1, 1, 1), &none).is_empty());
+        assert!(devices(&gpu(LEAST, 0, 1), &none).is_empty());
+        assert!(devices(&gpu(LEAST, 1, 0), &none).is_empty());
+    }
+
+    #[test]
+    fn versions_of_drivers_become_semantic() {
+        assert_eq!(semantic("550.163.01").as_deref(), Some("550.163.1"));
+        assert_eq!(semantic("595.45").as_deref(), Some("595.45.0"));
+        assert_eq!(semantic(""), None);
+        assert_eq!(semantic("580.1.2.3"), None);
+    }
+
+    #[test]
+    fn fields_that_an_apiserver_drops_are_named() {
+        let sent = devices(&gpu(1 << 40, 100, 64), &BTreeMap::new());
+        let mut kept = sent.clone();
+        assert!(dropped(&sent, &kept).is_empty());
+        assert!(same(&sent, &kept));
+        kept[0].allow_multiple_allocations = None;
+        for capacity in kept[0].capacity.iter_mut().flat_map(|all| all.values_mut()) {
+            capacity.request_policy = None;
+        }
+        assert_eq!(
+            dropped(&sent, &kept),
+            ["allowMultipleAllocations", "capacity.requestPolicy"]
+        );
+        assert!(!same(&sent, &kept));
+    }
+}

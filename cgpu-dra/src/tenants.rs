@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Makes the instances of claims and removes them again. Everything can be done twice, and can be
+//! stopped in the middle: the journal knows a claim before its first instance is there, and until
+//! its last one and its CDI file are gone.
+
+use crate::{
+    claims::{Plan, PlanError, Share},
+    gpus::Inventory,
+    journal::{self, Journal},
+    names::{self, Uid, CDI_KIND},
+    node::{Node, Places},
+};
+use cgpu_client::{
+    cdi::{self, Surroundings, Tenant},
+    control::Control,
+    path_error::PathError,
+    size::Bytes,
+    text::enumerate,
+};
+use cgpu_uapi::{
+    set, text, Cause, Instance, InstanceCompute, InstanceCreate, InstanceKey,
+    InstanceSetCapabilities, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
+    InstanceSetWeight, Name, FLAG_OVERCOMMIT,
+};
+use nix::errno::Errno;
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+use zerocopy::FromZeros;
+
+/// Why instances could not be made or removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TenantError {
+    /// The claim itself.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The control device cannot be used.
+    #[error("cannot use /dev/cgpuctl on this node: {}; is the module cgpu_km loaded?", said(*.0))]
+    Control(Errno),
+    /// The module made no instance.
+    #[error(
+        "cannot make the instance {name} on {device} with {} and weight {weight}: {}",
+        Bytes(*.memory_bytes), said(*.errno)
+    )]
+    Make {
+        /// Its name.
+        name: String,
+        /// The GPU.
+        device: String,
+        /// Limit.
+        memory_bytes: u64,
+        /// Weight.
+        weight: u32,
+        /// Why.
+        errno: Errno,
+    },
+    /// Programs still run.
+    #[error(
+        "cannot remove the instance {name} yet: {} still open; `lsof /dev/cgpu*` shows whose",
+        files_are(*.files)
+    )]
+    InUse {
+        /// Its name.
+        name: String,
+        /// Open files of its nodes.
+        files: u32,
+    },
+    /// The module kept it.
+    #[error("cannot remove the instance {name}: {}", said(*.errno))]
+    Remove {
+        /// Its name.
+        name: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// A file.
+    #[error("{} {} failed: {}", .0.action, .0.path.display(), .0.errno.desc())]
+    Path(PathError),
+}
+
+impl From<PathError> for TenantError {
+    fn from(error: PathError) -> Self {
+        Self::Path(error)
+    }
+}
+
+fn files_are(count: u32) -> String {
+    match count {
+        1 => "one file is".to_owned(),
+        n => format!("{n} files are"),
+    }
+}
+
+/// What an errno of the control device means.
+pub fn said(errno: Errno) -> String {
+    // CAST: errno values are small.
+    let words = match Cause::from_errno(errno as i32) {
+        Some(Cause::LimitsAboveGpu) => {
+            "the limits of the GPU's instances would be above its memory; were instances made by \
+             hand just now?"
+        }
+        Some(Cause::LimitAboveGpu) => "the limit is above the GPU's memory",
+        Some(Cause::TooMany) => "the GPU has as many instances as it can have",
+        Some(Cause::TooManyForPolicy) => {
+            "the GPU's policy fair has no part left; raise it with `cgpuctl gpu set-policy \
+             --max-inst`"
+        }
+        Some(Cause::WeightsAboveWhole) => "the weights would be above 100 under the policy fixed",
+        Some(Cause::DriverMissing) => "the NVIDIA driver does not answer",
+        Some(Cause::UnknownDriver) => "the module does not know the running NVIDIA driver",
+        Some(Cause::NoSuchGpu) => "the GPU is not there",
+        Some(Cause::NotPermitted) => "this takes the node's root",
+        _ => return format!("{errno:?} ({})", errno.desc()),
+    };
+    words.to_owned()
+}
+
+/// The instances of the claims of this node.
+pub struct Tenants {
+    node: Arc<dyn Node>,
+    places: Places,
+    overcommit: u32,
+    journal: Journal,
+    /// One change at a time.
+    turn: Mutex<()>,
+}
+
+impl Tenants {
+    /// Opens the journal.
+    pub fn open(node: Arc<dyn Node>, places: Places, overcommit: u32) -> Result<Self, PathError> {
+        let journal = Journal::open(places.state.join("claims"))?;
+        Ok(Self {
+            node,
+            places,
+            overcommit,
+            journal,
+            turn: Mutex::new(()),
+        })
+    }
+
+    fn control(&self) -> Result<Box<dyn Control>, TenantError> {
+        self.node.control().map_err(TenantError::Control)
+    }
+
+    /// The GPUs as they are now.
+    pub fn inventory(&self) -> Result<Inventory, Errno> {
+        Inventory::read(&*self.node.control()?, self.overcommit)
+    }
+
+    /// All claims that are prepared, or were being prepared.
+    pub fn plans(&self) -> BTreeMap<Uid, Plan> {
+        self.journal.plans()
+    }
+
+    /// The plan of a claim that is prepared, or was being prepared.
+    pub fn plan(&self, uid: &Uid) -> Option<Plan> {
+        self.journal.plan(uid)
+    }
+
+    /// The instances of a claim.
+    pub fn instances(&self, uid: &Uid) -> Result<Vec<Instance>, TenantError> {
+        of_claim(&*self.control()?, uid).map_err(TenantError::Control)
+    }
+
+    /// The GPU time of all instances.
+    pub fn compute(&self) -> Result<Vec<InstanceCompute>, Errno> {
+        self.node.control()?.instance_compute()
+    }
+
+    /// Makes the instances of a claim and its CDI file. Those that are there stay as they are; but
+    /// if the journal had not known the claim, they get what the plan says.
+    pub fn prepare(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = self.control()?;
+        let fresh = self.journal.plan(uid).is_none();
+        self.journal.add(uid, plan)?;
+        let made = self.make_all(&*control, uid, plan, fresh).and_then(|()| {
+            self.node.mount_cgpufs()?;
+            self.write_cdi(&*control, uid)
+        });
+        if made.is_err() && fresh {
+            // The failure to report is the one above; the kubelet tries again, and unprepares.
+            let _ = self.remove_all(&*control, uid);
+        }
+        made
+    }
+
+    fn make_all(
+        &self,
+        control: &dyn Control,
+        uid: &Uid,
+        plan: &Plan,
+        fresh: bool,
+    ) -> Result<(), TenantError> {
+        let there = of_claim(control, uid).map_err(TenantError::Control)?;
+        for share in &plan.shares {
+            let failed = |errno| TenantError::Make {
+                name: uid.instance(),
+                device: share.device.clone(),
+                memory_bytes: share.memory_bytes,
+                weight: share.weight,
+                errno,
+            };
+            let name = Name::new(&uid.instance()).ok_or(failed(Errno::EILSEQ))?;
+            let key = InstanceKey::new(name, share.minor);
+            let flags = if self.overcommit > 100 {
+                FLAG_OVERCOMMIT
+            } else {
+                0
+            };
+            let is_there = there.iter().any(|i| i.key.gpu_minor == share.minor);
+            match (is_there, fresh) {
+                (false, _) => make(control, key, share, flags).map_err(failed)?,
+                (true, true) => adjust(control, key, share, flags).map_err(failed)?,
+                (true, false) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn cdi_file(&self, uid: &Uid) -> PathBuf {
+        let name = format!("cgpu.io-claim-{}.json", uid.as_str());
+        self.places.cdi.join(name)
+    }
+
+    fn write_cdi(&self, control: &dyn Control, uid: &Uid) -> Result<(), TenantError> {
+        let version = control.version().map_err(TenantError::Control)?;
+        let gpus = control.gpus().map_err(TenantError::Control)?;
+        let instances = of_claim(control, uid).map_err(TenantError::Control)?;
+        let around = Surroundings {
+            libraries: self.node.libraries(text(&version.driver))?,
+            hook: self.places.hook.clone(),
+        };
+        let tenants = cdi::tenants(instances);
+        let spec = tenants.first().and_then(|tenant: &Tenant| {
+            cdi::make_by_gpu(CDI_KIND, tenant, &gpus, &around, |instance| {
+                uid.cdi_device(instance.key.gpu_minor)
+            })
+        });
+        let text = serde_json::to_vec_pretty(&spec).unwrap_or_default();
+        journal::make_folder(&self.places.cdi)?;
+        Ok(journal::write_whole(&self.cdi_file(uid), &text)?)
+    }
+
+    /// Removes the instances of a claim and its CDI file. A claim that nobody knows is removed
+    /// already.
+    pub fn unprepare(&self, uid: &Uid) -> Result<(), TenantError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.node.control() {
+            Ok(control) => self.remove_all(&*control, uid),
+            // The module has gone, and with it all instances.
+            Err(Errno::ENOENT) => self.forget(uid),
+            Err(errno) => Err(TenantError::Control(errno)),
+        }
+    }
+
+    fn remove_all(&self, control: &dyn Control, uid: &Uid) -> Result<(), TenantError> {
+        // First, so that no new container gets what is being removed.
+        journal::remove(&self.cdi_file(uid))?;
+        for instance in of_claim(control, uid).map_err(TenantError::Control)? {
+            let name = uid.instance();
+            match control.destroy(&instance.key) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(Errno::EBUSY) => {
+                    let files = instance.open_files + instance.tenant_open_files;
+                    return Err(TenantError::InUse { name, files });
+                }
+                Err(errno) => return Err(TenantError::Remove { name, errno }),
+            }
+        }
+        self.forget(uid)
+    }
+
+    fn forget(&self, uid: &Uid) -> Result<(), TenantError> {
+        journal::remove(&self.cdi_file(uid))?;
+        Ok(self.journal.strike(uid)?)
+    }
+
+    /// Removes instances of claims that the journal does not know, and gives back the names of
+    /// those that are in use and stay.
+    pub fn remove_strays(&self) -> Result<Vec<String>, TenantError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let control = self.control()?;
+        let instances = control.instances().map_err(TenantError::Control)?;
+        let mut kept = Vec::new();
+        for instance in instances {
+            let name = instance.key.name.as_str().unwrap_or_default();
+            let Some(uid) = names::uid_of(name) else {
+                continue;
+            };
+            if self.journal.plan(&uid).is_none() && control.destroy(&instance.key).is_err() {
+                kept.push(name.to_owned());
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Changes limit and weight of a claim's instances, within what the scheduler has set aside.
+    /// Says what could not be done.
+    pub fn resize(
+        &self,
+        uid: &Uid,
+        memory_bytes: Option<u64>,
+        weight: Option<u32>,
+    ) -> Result<(), String> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = self.journal.plan(uid).ok_or("the claim is not prepared")?;
+        let control = self.node.control().map_err(said)?;
+        let mut refused = Vec::new();
+        for share in &plan.shares {
+            let memory_bytes = memory_bytes.unwrap_or(share.memory_bytes);
+            let weight = weight.unwrap_or(share.weight);
+            if memory_bytes > share.memory_bytes || weight > share.weight || weight == 0 {
+                refused.push(format!(
+                    "{} has {} and weight {} set aside by the scheduler, and no instance can grow \
+                     beyond that: Kubernetes cannot change an allocation",
+                    share.device,
+                    Bytes(share.memory_bytes),
+                    share.weight
+                ));
+                continue;
+            }
+            let wanted = Share {
+                memory_bytes,
+                weight,
+                ..share.clone()
+            };
+            let name = Name::new(&uid.instance()).ok_or("the name cannot be used")?;
+            let key = InstanceKey::new(name, share.minor);
+            if let Err(errno) = set_sizes(&*control, key, &wanted, 0) {
+                refused.push(format!("{}: {}", share.device, said(errno)));
+            }
+        }
+        if refused.is_empty() {
+            Ok(())
+        } else {
+            Err(enumerate(&refused, "and"))
+        }
+    }
+}
+
+/// The instances of a claim, by GPU.
+fn of_claim(control: &dyn Control, uid: &Uid) -> Result<Vec<Instance>, Errno> {
+    let name = uid.instance();
+    let mut instances = control.instances()?;
+    instances.retain(|i| i.key.name.as_str() == Some(&name));
+    instances.sort_by_key(|i| i.key.gpu_minor);
+    Ok(instances)
+}
+
+fn make(control: &dyn Control, key: InstanceKey, share: &Share, flags: u32) -> Result<(), Errno> {
+    let mut request = InstanceCreate::new_zeroed();
+    request.key = key;
+    request.memory_limit_bytes = share.memory_bytes;
+    request.weight = share.weight;
+    request.flags = flags;
+    request.managed_mode = share.managed;
+    request.capabilities = share.capabilities;
+    control.create(&mut request)?;
+    set_priority(control, key, share)
+}
+
+fn set_priority(control: &dyn Control, key: InstanceKey, share: &Share) -> Result<(), Errno> {
+    let mut request = InstanceSetCompute::new_zeroed();
+    request.key = key;
+    request.set = set::HIGH_PRIORITY;
+    request.high_priority = share.priority;
+    control.set_instance_compute(&request)
+}
+
+/// Has an instance be what a share says.
+fn adjust(control: &dyn Control, key: InstanceKey, share: &Share, flags: u32) -> Result<(), Errno> {
+    set_sizes(control, key, share, flags)?;
+    let mut managed = InstanceSetManaged::new_zeroed();
+    managed.key = key;
+    managed.managed_mode = share.managed;
+    control.set_managed(&managed)?;
+    let mut capabilities = InstanceSetCapabilities::new_zeroed();
+    capabilities.key = key;
+    capabilities.capabilities = share.capabilities;
+    control.set_capabilities(&capabilities)?;
+    set_priority(control, key, share)
+}
+
+fn set_sizes(
+    control: &dyn Control,
+    key: InstanceKey,
+    share: &Share,
+    flags: u32,
+) -> Result<(), Errno> {
+    let mut memory = InstanceSetMemory::new_zeroed();
+    memory.key = key;
+    memory.memory_limit_bytes = share.memory_bytes;
+    memory.flags = flags;
+    control.set_memory(&memory)?;
+    let mut weight = InstanceSetWeight::new_zeroed();
+    weight.key = key;
+    weight.weight = share.weight;
+    control.set_weight(&weight)
+}

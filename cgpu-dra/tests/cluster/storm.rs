@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Many claims, many nodes, and an apiserver without the feature.
+
+use crate::random::Random;
+use crate::world::{must, wait, Outcome, World};
+use cgpu_dra::slices;
+use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
+use kube::{
+    api::{DeleteParams, ListParams, PostParams},
+    Api,
+};
+use serde_json::json;
+use std::{
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        Arc,
+    },
+    time::{Duration, Instant},
+};
+
+/// A number from the environment.
+fn setting(name: &str, default: usize) -> usize {
+    let text = std::env::var(name).ok();
+    text.and_then(|t| t.parse().ok()).unwrap_or(default)
+}
+
+/// Clients make pods with claims of any size and delete them again. Whenever anybody looks, the
+/// limits on each GPU are within its memory, and the module has refused nothing.
+pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outcome {
+    let (claims, clients) = (setting("CLAIMS", 1000), setting("CLIENTS", 16));
+    let nodes = [
+        world.node("storm-a", 2).await,
+        world.node("storm-b", 1).await,
+    ];
+    world.namespace("storm").await;
+    let sizes = ["512Mi", "1Gi", "3Gi", "10Gi", "24Gi", "70Gi", "120Gi"];
+    let weights = ["1", "5", "20", "60"];
+    for size in sizes {
+        for weight in weights {
+            let name = format!("m{}-w{weight}", size.to_lowercase());
+            world
+                .template("storm", &name, json!({"memory": size, "weight": weight}))
+                .await;
+        }
+    }
+    let made = Arc::new(AtomicUsize::new(0));
+    let given = Arc::new(AtomicUsize::new(0));
+    let began = Instant::now();
+    let work = (0..clients).map(|n| {
+        let pods: Api<Pod> = world.api("storm");
+        let (made, given) = (made.clone(), given.clone());
+        tokio::spawn(async move {
+            let mut random = Random::new(n as u64 + 1);
+            loop {
+                let number = made.fetch_add(1, Ordering::Relaxed);
+                if number >= claims {
+                    return;
+                }
+                let size = sizes[random.below(7)].to_lowercase();
+                let template = format!("m{size}-w{}", weights[random.below(4)]);
+                let name = format!("p{number}");
+                let pod = json!({"metadata": {"name": name}, "spec": {
+                    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+                    "containers": [{"name": "main", "image": "cgpu.test/none:1",
+                        "resources": {"claims": [{"name": "gpu"}]}}]}});
+                let pod = serde_json::from_value(pod).expect("a pod");
+                pods.create(&PostParams::default(), &pod)
+                    .await
+                    .expect("created");
+                // Some are deleted at once, some when they run, some wait in vain.
+                let patience = Duration::from_millis(random.next() % 6000);
+                let until = Instant::now() + patience;
+                let mut has_node = false;
+                while !has_node && Instant::now() < until {
+                    tokio::time::sleep(Duration::from_millis(150)).await;
+                    let found = pods.get(&name).await.expect("there");
+                    has_node = found.spec.is_some_and(|s| s.node_name.is_some());
+                }
+                given.fetch_add(usize::from(has_node), Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(random.next() % 400)).await;
+                pods.delete(&name, &DeleteParams::default())
+                    .await
+                    .expect("deleted");
+            }
+        })
+    });
+    let work: Vec<_> = work.collect();
+    let mut looks = 0usize;
+    let mut most = 0usize;
+    while !work.iter().all(|task| task.is_finished()) {
+        for node in &nodes {
+            let over = node.fake.with(|s| {
+                most = most.max(s.instances.len());
+                let sum = |minor| {
+                    let on = s.instances.iter().filter(|i| i.key.gpu_minor == minor);
+                    on.fold((0, 0), |(m, w), i| (m + i.memory_limit_bytes, w + i.weight))
+                };
+                let full = s.gpus.iter().find(|g| {
+                    let (memory, weight) = sum(g.minor);
+                    memory > g.memory_bytes || weight > 100 || memory != g.allotted_bytes
+                });
+                full.map(|g| (g.minor, sum(g.minor)))
+            });
+            must(over.is_none(), over)?;
+        }
+        looks += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for task in work {
+        task.await.map_err(|e| e.to_string())?;
+    }
+    wait("the storm's end", || async {
+        let left: usize = nodes.iter().map(|n| n.fake.limits().len()).sum();
+        (left == 0).then_some(())
+    })
+    .await?;
+    world.gone("storm").await?;
+    let mut prepared = 0;
+    for node in &nodes {
+        let answers = node.answers.lock().expect("held");
+        let refused: Vec<_> = answers.values().filter_map(|a| a.as_ref().err()).collect();
+        must(refused.is_empty(), refused)?;
+        prepared += answers.len();
+        must(
+            node.fake.cdi_files().is_empty() && node.fake.journal().is_empty(),
+            "files are left",
+        )?;
+    }
+    println!(
+        "   {claims} claims by {clients} clients in {:.0} s: {} had a node, {prepared} were \
+         prepared, at most {most} instances on a node at once, {looks} looks at the limits",
+        began.elapsed().as_secs_f64(),
+        given.load(Ordering::Relaxed),
+    );
+    must(prepared * 4 > claims, "most claims were never prepared")
+}
+
+/// The time of an allocation among many nodes with slices.
+pub(crate) async fn a_thousand_nodes(world: &mut World) -> Outcome {
+    let count = setting("NODES", 1000);
+    let node = world.node("real", 1).await;
+    let devices = world
+        .slices("real")
+        .await
+        .remove(0)
+        .spec
+        .devices
+        .unwrap_or_default();
+    let all: Api<ResourceSlice> = Api::all(world.client.clone());
+    let began = Instant::now();
+    for n in 0..count {
+        let name = format!("made-up-{n:04}");
+        world.node_object(&name).await;
+        let slice = ResourceSlice {
+            metadata: serde_json::from_value(json!({"name": name})).expect("metadata"),
+            spec: slices::spec(&name, 1, devices.clone()),
+        };
+        all.create(&PostParams::default(), &slice)
+            .await
+            .expect("created");
+    }
+    println!(
+        "   {count} nodes with slices in {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
+    world.namespace("wide").await;
+    world
+        .template("wide", "t", json!({"memory": "8Gi", "weight": "1"}))
+        .await;
+    let plain = json!({"containers": [{"name": "main", "image": "cgpu.test/none:1"}]});
+    let mut times = [vec![], vec![]];
+    for n in 0..20 {
+        for (kind, times) in times.iter_mut().enumerate() {
+            let name = format!("p{kind}-{n}");
+            let began = Instant::now();
+            if kind == 0 {
+                world.pod("wide", &name, "t").await;
+            } else {
+                world.pod_with("wide", &name, plain.clone()).await;
+            }
+            let pods: Api<Pod> = world.api("wide");
+            loop {
+                let found = pods.get(&name).await.map_err(|e| e.to_string())?;
+                if found.spec.is_some_and(|s| s.node_name.is_some()) {
+                    break;
+                }
+                must(
+                    began.elapsed() < Duration::from_secs(60),
+                    "no node in a minute",
+                )?;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            times.push(began.elapsed().as_secs_f64() * 1000.0);
+        }
+    }
+    for times in &mut times {
+        times.sort_by(f64::total_cmp);
+    }
+    println!(
+        "   from a pod's creation to its node, median of 20 among {count} nodes: {:.0} ms with a \
+         claim, {:.0} ms without",
+        times[0][10], times[1][10]
+    );
+    let force = DeleteParams::default().grace_period(0);
+    let pods: Api<Pod> = world.api("wide");
+    let _ = pods.delete_collection(&force, &ListParams::default()).await;
+    drop(node);
+    world.gone("wide").await?;
+    Ok(())
+}
+
+/// An apiserver whose feature gate is off drops fields, and the driver sees it.
+pub(crate) async fn dropped_fields_are_noticed(world: &mut World) -> Outcome {
+    let node = world.node("dropped", 1).await;
+    let sent = world
+        .slices("dropped")
+        .await
+        .remove(0)
+        .spec
+        .devices
+        .unwrap_or_default();
+    drop(node);
+    let old = world
+        .plane
+        .second_apiserver("DRAConsumableCapacity=false")
+        .await;
+    let slices: Api<ResourceSlice> = Api::all(old);
+    let slice = ResourceSlice {
+        metadata: serde_json::from_value(json!({"name": "dropped"})).expect("metadata"),
+        spec: slices::spec("dropped-again", 1, sent.clone()),
+    };
+    let kept = slices.create(&PostParams::default(), &slice).await;
+    let kept = kept
+        .map_err(|e| e.to_string())?
+        .spec
+        .devices
+        .unwrap_or_default();
+    let lost = slices::dropped(&sent, &kept);
+    must(
+        lost == ["allowMultipleAllocations", "capacity.requestPolicy"],
+        &lost,
+    )
+}

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! What the cases work with: nodes in memory with this driver and a test kubelet, on a real control
+//! plane, and short ways to make objects and wait for them.
+
+use crate::{control_plane::ControlPlane, fake_node::FakeNode, kubelet::TestKubelet};
+use cgpu_dra::driver::{self, Settings};
+use futures_util::FutureExt;
+use k8s_openapi::{
+    api::{
+        core::v1::{Event, Node, Pod},
+        resource::v1::{ResourceClaim, ResourceSlice},
+    },
+    NamespaceResourceScope,
+};
+use kube::{
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind},
+    Api, Client, Resource,
+};
+use serde::{de::DeserializeOwned, Serialize};
+use serde_json::{json, Value};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    future::Future,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+/// How a case ends.
+pub(crate) type Outcome = Result<(), String>;
+/// Longest wait for anything; the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Fails with a sentence.
+pub(crate) fn must(held: bool, what: impl Debug) -> Outcome {
+    if held {
+        Ok(())
+    } else {
+        Err(format!("{what:?}"))
+    }
+}
+
+/// Waits until something is there.
+pub(crate) async fn wait<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T, String>
+where
+    F: Future<Output = Option<T>>,
+{
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return Ok(found);
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(format!("waited {PATIENCE:?} in vain for {what}"));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The objects of a chart's template, with the few words of it that the tests need filled in.
+fn objects(template: &str) -> Vec<Value> {
+    let text = template.replace("{{ .Release.Namespace }}", "cgpu");
+    text.split("\n---\n").map(yaml).collect()
+}
+
+/// Reads YAML as the crate kube does for its kubeconfigs.
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).expect("YAML")
+}
+
+/// A cluster of nodes in memory.
+pub(crate) struct World {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+}
+
+impl World {
+    /// A control plane with the chart's objects.
+    pub(crate) async fn start(binaries: &Path) -> Self {
+        let plane = ControlPlane::start(binaries).await;
+        let world = Self {
+            client: plane.admin.clone(),
+            plane,
+        };
+        world
+            .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cgpu"}}))
+            .await;
+        for template in [
+            include_str!("../../../dist/helm/cgpu/templates/serviceaccount.yaml"),
+            include_str!("../../../dist/helm/cgpu/templates/rbac.yaml"),
+            include_str!("../../../dist/helm/cgpu/templates/policy.yaml"),
+            include_str!("../../../dist/helm/cgpu/templates/deviceclass.yaml"),
+        ] {
+            for object in objects(template) {
+                world.apply(object).await;
+            }
+        }
+        world
+    }
+
+    /// Creates or changes any object.
+    pub(crate) async fn apply(&self, object: Value) {
+        let applied = self.try_apply(object.clone()).await;
+        applied.unwrap_or_else(|why| panic!("{object}: {why}"));
+    }
+
+    /// The same, with the apiserver's refusal.
+    pub(crate) async fn try_apply(&self, object: Value) -> Outcome {
+        let text = |at: &str| {
+            object
+                .pointer(at)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (group, version) = text("/apiVersion")
+            .split_once('/')
+            .unwrap_or(("", text("/apiVersion")));
+        let kind = GroupVersionKind::gvk(group, version, text("/kind"));
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match text("/metadata/namespace") {
+            "" => Api::all_with(self.client.clone(), &resource),
+            namespace => Api::namespaced_with(self.client.clone(), namespace, &resource),
+        };
+        let by = PatchParams::apply("tests").force();
+        let applied = api
+            .patch(text("/metadata/name"), &by, &Patch::Apply(&object))
+            .await;
+        applied.map(|_| ()).map_err(|e| e.to_string())
+    }
+
+    /// The objects of a namespace.
+    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// A namespace for a case, with templates of claims.
+    pub(crate) async fn namespace(&self, name: &str) {
+        self.apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await;
+    }
+
+    /// A template of claims with one request.
+    pub(crate) async fn template(&self, namespace: &str, name: &str, requests: Value) {
+        self.template_with(namespace, name, json!([shape(requests)]), json!({}))
+            .await;
+    }
+
+    /// A template of claims.
+    pub(crate) async fn template_with(
+        &self,
+        namespace: &str,
+        name: &str,
+        requests: Value,
+        more: Value,
+    ) {
+        let mut devices = json!({"requests": requests});
+        for (key, value) in more.as_object().expect("an object") {
+            devices[key] = value.clone();
+        }
+        self.apply(json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"spec": {"devices": devices}}
+        }))
+        .await;
+    }
+
+    /// A pod with a claim of a template.
+    pub(crate) async fn pod(&self, namespace: &str, name: &str, template: &str) {
+        self.pod_with(
+            namespace,
+            name,
+            json!({
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+                "containers": [{"name": "main", "image": "cgpu.test/none:1",
+                    "resources": {"claims": [{"name": "gpu"}]}}]
+            }),
+        )
+        .await;
+    }
+
+    /// A pod with this spec.
+    pub(crate) async fn pod_with(&self, namespace: &str, name: &str, spec: Value) {
+        let pod = json!({"metadata": {"name": name}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let pods: Api<Pod> = self.api(namespace);
+        pods.create(&PostParams::default(), &pod)
+            .await
+            .expect("created");
+    }
+
+    /// Deletes a pod as a user does: the kubelet ends it.
+    pub(crate) async fn delete(&self, namespace: &str, name: &str) {
+        let pods: Api<Pod> = self.api(namespace);
+        pods.delete(name, &DeleteParams::default())
+            .await
+            .expect("deleted");
+    }
+
+    /// Waits until a pod is gone, and with it its claims.
+    pub(crate) async fn gone(&self, namespace: &str) -> Outcome {
+        let (pods, claims) = (
+            self.api::<Pod>(namespace),
+            self.api::<ResourceClaim>(namespace),
+        );
+        wait("a namespace without pods and claims", || async {
+            let left = pods.list(&ListParams::default()).await.ok()?.items.len()
+                + claims.list(&ListParams::default()).await.ok()?.items.len();
+            (left == 0).then_some(())
+        })
+        .await
+    }
+
+    /// Waits for the node of a pod.
+    pub(crate) async fn scheduled(&self, namespace: &str, name: &str) -> Result<String, String> {
+        let pods: Api<Pod> = self.api(namespace);
+        wait(&format!("a node for {name}"), || async {
+            pods.get(name).await.ok()?.spec?.node_name
+        })
+        .await
+    }
+
+    /// Waits until the scheduler says why a pod has no node.
+    pub(crate) async fn pending(&self, namespace: &str, name: &str) -> Result<String, String> {
+        let events: Api<Event> = self.api(namespace);
+        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        wait(&format!("an event about {name}"), || async {
+            let found = events.list(&about).await.ok()?.items;
+            let failed = found
+                .into_iter()
+                .find(|e| e.reason.as_deref() == Some("FailedScheduling"));
+            failed?.message
+        })
+        .await
+    }
+
+    /// The slices of a node.
+    pub(crate) async fn slices(&self, node: &str) -> Vec<ResourceSlice> {
+        let slices: Api<ResourceSlice> = Api::all(self.client.clone());
+        let own = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        slices.list(&own).await.expect("listed").items
+    }
+
+    /// A Node object.
+    pub(crate) async fn node_object(&self, name: &str) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
+        let node: Node = serde_json::from_value(node).expect("a node");
+        nodes
+            .create(&PostParams::default(), &node)
+            .await
+            .expect("created");
+        let room = json!({"cpu": "1k", "memory": "1Ti", "pods": "20k"});
+        let status = json!({"status": {"capacity": room, "allocatable": room,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Test",
+                "lastHeartbeatTime": null, "lastTransitionTime": null}]}});
+        nodes
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .expect("patched");
+    }
+
+    /// A token of the driver's account that is bound to a node, as a pod of the DaemonSet has it.
+    pub(crate) async fn token(&self, node: &str) -> String {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let uid = nodes.get(node).await.expect("a node").metadata.uid;
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": ["https://cgpu.test"], "expirationSeconds": 7200,
+                "boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}}
+        });
+        let request = http::Request::post("/api/v1/namespaces/cgpu/serviceaccounts/cgpu-dra/token")
+            .header("content-type", "application/json")
+            .body(body.to_string().into_bytes())
+            .expect("a request");
+        let answer: Value = self.client.request(request).await.expect("a token");
+        answer["status"]["token"]
+            .as_str()
+            .expect("a token")
+            .to_owned()
+    }
+
+    /// Removes all nodes and slices: a case begins without those of the case before.
+    pub(crate) async fn clean(&self) {
+        let (none, all) = (DeleteParams::default(), ListParams::default());
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.delete_collection(&none, &all).await.expect("deleted");
+        let slices: Api<ResourceSlice> = Api::all(self.client.clone());
+        let gone = slices.delete_collection(&none, &all).await;
+        gone.expect("deleted");
+    }
+
+    /// A node with GPUs, its driver and its kubelet.
+    pub(crate) async fn node(&self, name: &str, gpus: u32) -> WorldNode {
+        self.node_object(name).await;
+        let fake = FakeNode::new(gpus);
+        let mut node = WorldNode {
+            name: name.to_owned(),
+            fake,
+            client: self.plane.client_of(&self.token(name).await),
+            kubelet: None,
+            stop: None,
+            answers: Arc::default(),
+        };
+        node.start().await;
+        node.run_pods(self.client.clone());
+        let published = wait("the node's slice", || async {
+            let slices = self.slices(name).await;
+            slices.first()?.spec.devices.as_ref()?.first().map(|_| ())
+        })
+        .await;
+        published.expect("published");
+        node
+    }
+}
+
+/// A request of a claim for capacities.
+pub(crate) fn shape(requests: Value) -> Value {
+    named("gpu", requests)
+}
+
+/// The same under another name.
+pub(crate) fn named(name: &str, requests: Value) -> Value {
+    json!({"name": name, "exactly": {
+        "deviceClassName": "gpu.cgpu.io", "capacity": {"requests": requests}}})
+}
+
+/// What the driver has answered, by uid of the claim: names of CDI devices, or an error.
+pub(crate) type Answers = Arc<Mutex<BTreeMap<String, Result<Vec<String>, String>>>>;
+
+/// A node of the cluster.
+pub(crate) struct WorldNode {
+    pub(crate) name: String,
+    pub(crate) fake: Arc<FakeNode>,
+    pub(crate) client: Client,
+    kubelet: Option<JoinHandle<()>>,
+    stop: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+    pub(crate) answers: Answers,
+}
+
+impl WorldNode {
+    /// Starts the driver.
+    pub(crate) async fn start(&mut self) {
+        let (stop, stopped) = watch::channel(false);
+        let settings = Settings {
+            node: self.name.clone(),
+            places: self.fake.places(),
+            overcommit: 100,
+            grace: Duration::from_secs(2),
+        };
+        let running = driver::run(self.client.clone(), self.fake.clone(), settings, stopped);
+        let task = tokio::spawn(running.map(|ended| ended.expect("the driver runs")));
+        self.stop = Some((stop, task));
+        let socket = self.fake.places().registry.join("gpu.cgpu.io-reg.sock");
+        let there = wait("the driver's socket", || async {
+            socket.exists().then_some(())
+        });
+        there.await.expect("there");
+    }
+
+    /// Stops the driver.
+    pub(crate) async fn halt(&mut self) {
+        if let Some((stop, task)) = self.stop.take() {
+            let _ = stop.send(true);
+            let _ = task.await;
+        }
+    }
+
+    /// Has a kubelet run the node's pods: prepares their claims, and ends them when they are
+    /// deleted.
+    fn run_pods(&mut self, client: Client) {
+        let (name, registry) = (self.name.clone(), self.fake.places().registry);
+        let answers = self.answers.clone();
+        self.kubelet = Some(tokio::spawn(async move {
+            let mut known: BTreeMap<String, Vec<[String; 3]>> = BTreeMap::new();
+            loop {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                let turn = turn(&client, &name, &registry, &answers, &mut known);
+                // The driver was halted in the middle of a call, or is being started.
+                let _ = std::panic::AssertUnwindSafe(turn).catch_unwind().await;
+            }
+        }));
+    }
+}
+
+impl Drop for WorldNode {
+    fn drop(&mut self) {
+        if let Some(kubelet) = &self.kubelet {
+            kubelet.abort();
+        }
+        if let Some((stop, task)) = &self.stop {
+            let _ = stop.send(true);
+            task.abort();
+        }
+    }
+}
+
+/// The claims of a pod, by name.
+fn claims_of(pod: &Pod) -> Vec<String> {
+    let spec = pod.spec.as_ref().and_then(|s| s.resource_claims.as_deref());
+    let direct = spec
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|c| c.resource_claim_name.clone());
+    let status = pod.status.as_ref();
+    let made = status.and_then(|s| s.resource_claim_statuses.as_deref());
+    let made = made
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|c| c.resource_claim_name.clone());
+    let extended = status.and_then(|s| s.extended_resource_claim_status.as_ref());
+    let extended = extended.map(|e| e.resource_claim_name.clone());
+    direct.chain(made).chain(extended).collect()
+}
+
+/// One round of the kubelet.
+async fn turn(
+    client: &Client,
+    node: &str,
+    registry: &Path,
+    answers: &Answers,
+    known: &mut BTreeMap<String, Vec<[String; 3]>>,
+) {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let own = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let Ok(listed) = pods.list(&own).await else {
+        return;
+    };
+    if listed.items.is_empty() && known.is_empty() {
+        return;
+    }
+    let mut kubelet = TestKubelet::register(registry).await;
+    let mut there = std::collections::BTreeSet::new();
+    for pod in listed.items {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        if pod.metadata.deletion_timestamp.is_none() {
+            there.insert(uid.clone());
+            if known.contains_key(&uid) {
+                continue;
+            }
+            let mut held = Vec::new();
+            for claim in claims_of(&pod) {
+                let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &namespace);
+                let Ok(found) = claims.get(&claim).await else {
+                    continue;
+                };
+                let at = found.metadata.uid.unwrap_or_default();
+                let answer = kubelet.prepare(&namespace, &claim, &at).await;
+                let said = if answer.error.is_empty() {
+                    let devices = answer.devices.into_iter();
+                    Ok(devices.flat_map(|d| d.cdi_device_ids).collect())
+                } else {
+                    Err(answer.error)
+                };
+                answers.lock().expect("held").insert(at.clone(), said);
+                held.push([namespace.clone(), claim, at]);
+            }
+            known.insert(uid, held);
+            continue;
+        }
+        // First everything is taken back, then the pod is gone for the apiserver.
+        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default() {
+            kubelet.unprepare(&namespace, &claim, &at).await;
+        }
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        let _ = pods
+            .delete(&name, &DeleteParams::default().grace_period(0))
+            .await;
+    }
+    // Pods that somebody has deleted by force.
+    let lost: Vec<_> = known
+        .keys()
+        .filter(|uid| !there.contains(*uid))
+        .cloned()
+        .collect();
+    for uid in lost {
+        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default() {
+            kubelet.unprepare(&namespace, &claim, &at).await;
+        }
+    }
+}
+
+/// Reads an object again and again until it says something.
+pub(crate) async fn until<K, T>(
+    api: &Api<K>,
+    name: &str,
+    what: &str,
+    look: impl Fn(&K) -> Option<T>,
+) -> Result<T, String>
+where
+    K: Clone + DeserializeOwned + Debug + Serialize,
+{
+    wait(what, || async { look(&api.get(name).await.ok()?) }).await
+}

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The kubelet's services on real sockets, over a fake control device and claims in memory.
+
+mod fake_node;
+mod kubelet;
+
+use cgpu_client::cdi::{faults, Spec};
+use cgpu_dra::{
+    failures::Failure,
+    kubelet::{Health, Kubelet},
+    names::Uid,
+    proto::{HealthStatus, PrepareResponse, UnprepareResponse},
+    rpc,
+    tenants::Tenants,
+};
+use cgpu_fake::Op;
+use fake_node::FakeNode;
+use futures_util::FutureExt;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kubelet::{one, Connection, TestKubelet};
+use nix::errno::Errno;
+use serde_json::{json, Value};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+    },
+};
+use tokio::sync::{watch, Notify};
+
+const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
+const GIB: u64 = 1 << 30;
+
+type Claims = Arc<Mutex<BTreeMap<(String, String), Value>>>;
+
+/// A driver at work, until it is dropped.
+struct Driver {
+    stop: watch::Sender<bool>,
+    health: watch::Sender<Health>,
+    kubelet: TestKubelet,
+    online: Arc<AtomicBool>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+    }
+}
+
+async fn start(node: &Arc<FakeNode>, claims: &Claims) -> Driver {
+    let places = node.places();
+    let tenants = Arc::new(Tenants::open(node.clone(), places.clone(), 100).expect("opened"));
+    tenants.remove_strays().expect("removed");
+    let (stop, stopped) = watch::channel(false);
+    let (health, told) = watch::channel(Health::new());
+    let online = Arc::new(AtomicBool::new(true));
+    let (known, up) = (claims.clone(), online.clone());
+    let socket = places.plugins.join("dra.sock");
+    let service = Arc::new(Kubelet {
+        endpoint: socket.display().to_string(),
+        pool: "node1".to_owned(),
+        tenants,
+        lookup: Arc::new(move |namespace, name| {
+            let found = known.lock().expect("held").get(&(namespace, name)).cloned();
+            let found = found.map(|v| serde_json::from_value::<ResourceClaim>(v).expect("a claim"));
+            let found = if up.load(Ordering::Relaxed) {
+                Ok(found)
+            } else {
+                Err("the apiserver is away".to_owned())
+            };
+            std::future::ready(found).boxed()
+        }),
+        health: told,
+        changed: Arc::new(Notify::new()),
+        registered: AtomicBool::new(false),
+    });
+    let registration = places.registry.join("gpu.cgpu.io-reg.sock");
+    let (plugin, register) = (rpc::listen(&socket), rpc::listen(&registration));
+    let (a, b) = (service.clone(), service);
+    let serve = rpc::serve(
+        plugin.expect("bound"),
+        move |c| a.clone().serve(c),
+        stopped.clone(),
+    );
+    tokio::spawn(serve);
+    let serve = rpc::serve(
+        register.expect("bound"),
+        move |c| b.clone().register(c),
+        stopped,
+    );
+    tokio::spawn(serve);
+    let kubelet = TestKubelet::register(&places.registry).await;
+    Driver {
+        stop,
+        health,
+        kubelet,
+        online,
+    }
+}
+
+/// A result of the allocation.
+fn on(request: &str, device: &str, memory: &str, weight: &str) -> Value {
+    json!({
+        "request": request, "driver": "gpu.cgpu.io", "pool": "node1", "device": device,
+        "shareID": "a671734a-e8e5-11e4-8fde-42010af09327",
+        "consumedCapacity": {"memory": memory, "weight": weight, "instances": "1"}
+    })
+}
+
+fn claim(uid: &str, results: Value, config: Value) -> Value {
+    json!({
+        "metadata": {"namespace": "team-a", "name": "train", "uid": uid},
+        "spec": {},
+        "status": {"allocation": {"devices": {"results": results, "config": config}}}
+    })
+}
+
+fn config(source: &str, requests: Value, parameters: Value) -> Value {
+    let mut parameters = parameters;
+    parameters["apiVersion"] = "cgpu.io/v1alpha1".into();
+    parameters["kind"] = "GpuConfig".into();
+    json!({
+        "source": source, "requests": requests,
+        "opaque": {"driver": "gpu.cgpu.io", "parameters": parameters}
+    })
+}
+
+fn known(claim: Value) -> Claims {
+    let key = ("team-a".to_owned(), "train".to_owned());
+    Arc::new(Mutex::new(BTreeMap::from([(key, claim)])))
+}
+
+#[tokio::test]
+async fn a_claim_becomes_an_instance_and_a_cdi_file() {
+    let node = FakeNode::new(2);
+    let results = json!([on("gpu/large", "gpu-1", "8Gi", "20")]);
+    let parameters = json!({"priority": "high", "managed": "deny"});
+    let configs = json!([
+        config(
+            "FromClaim",
+            json!(["gpu"]),
+            json!({"capabilities": ["compute"]})
+        ),
+        config("FromClass", json!([]), parameters),
+        config("FromClaim", json!(["other"]), json!({"priority": "normal"})),
+    ]);
+    let claims = known(claim(UID, results, configs));
+    let mut driver = start(&node, &claims).await;
+    assert_eq!(driver.kubelet.info.name, "gpu.cgpu.io");
+    let answer = driver.kubelet.prepare("team-a", "train", UID).await;
+    assert_eq!(answer.error, "");
+    let device = &answer.devices[0];
+    assert_eq!(device.request_names, ["gpu"]);
+    assert_eq!(
+        device.cdi_device_ids,
+        [format!("cgpu.io/claim={UID}-gpu-1")]
+    );
+    assert_eq!(
+        device.share_id.as_deref(),
+        Some("a671734a-e8e5-11e4-8fde-42010af09327")
+    );
+    let name = format!("claim-{UID}");
+    assert_eq!(node.limits(), [(name, 1, 8 * GIB)]);
+    node.with(|s| {
+        assert_eq!(s.instances[0].weight, 20);
+        assert_eq!(s.instances[0].managed_mode, 2);
+        assert_eq!(s.instances[0].capabilities, 1);
+        let compute = s.compute.values().next().expect("one");
+        assert_ne!(compute.state & cgpu_uapi::state::HIGH_PRIORITY, 0);
+    });
+    let text = std::fs::read(&node.cdi_files()[0]).expect("a file");
+    let spec: Spec = serde_json::from_slice(&text).expect("a spec");
+    assert_eq!(faults(&spec), Vec::<String>::new());
+    assert_eq!(spec.devices[0].name, format!("{UID}-gpu-1"));
+    let mounts = &spec.devices[0].container_edits.mounts;
+    assert_eq!(mounts[0].container_path, "/dev/nvidia1");
+    let shared: Vec<_> = spec
+        .container_edits
+        .mounts
+        .iter()
+        .map(|m| &m.container_path)
+        .collect();
+    assert_eq!(
+        shared,
+        [
+            "/dev/nvidiactl",
+            "/dev/nvidia-uvm",
+            "/usr/lib/libcuda.so.580.159.04"
+        ]
+    );
+
+    // The old version has no share_id.
+    let path = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources";
+    let old: PrepareResponse = driver
+        .kubelet
+        .plugin
+        .call(path, &one("team-a", "train", UID))
+        .await
+        .expect("answered");
+    assert_eq!(old.claims[UID].devices[0].share_id, None);
+
+    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert!(node.limits().is_empty() && node.cdi_files().is_empty() && node.journal().is_empty());
+    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+}
+
+#[tokio::test]
+async fn what_is_prepared_outlives_the_driver_and_the_apiserver() {
+    let node = FakeNode::new(1);
+    let claims = known(claim(
+        UID,
+        json!([on("gpu", "gpu-0", "8Gi", "20")]),
+        json!([]),
+    ));
+    let mut first = start(&node, &claims).await;
+    let answer = first.kubelet.prepare("team-a", "train", UID).await;
+    drop(first);
+    let before = node.limits();
+    let mut second = start(&node, &claims).await;
+    second.online.store(false, Ordering::Relaxed);
+    assert_eq!(second.kubelet.prepare("team-a", "train", UID).await, answer);
+    assert_eq!(node.limits(), before);
+    // The module was loaded anew: the instance is made again.
+    node.with(|s| s.instances.clear());
+    assert_eq!(second.kubelet.prepare("team-a", "train", UID).await, answer);
+    assert_eq!(node.limits(), before);
+    let other = UID.replace('f', "e");
+    let refused = second.kubelet.prepare("team-a", "train", &other).await;
+    assert!(
+        refused.error.contains("the apiserver is away"),
+        "{}",
+        refused.error
+    );
+    assert_eq!(second.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert!(node.limits().is_empty());
+}
+
+#[tokio::test]
+async fn a_stop_at_any_point_leaves_nothing() {
+    // The control device refuses each of its calls in turn.
+    let results = json!([on("a", "gpu-0", "8Gi", "20"), on("b", "gpu-1", "4Gi", "10")]);
+    for (op, after) in [
+        (Op::Create, 0),
+        (Op::Create, 1),
+        (Op::SetCompute, 0),
+        (Op::SetCompute, 1),
+        (Op::Instances, 1),
+        (Op::Instances, 2),
+        (Op::Version, 1),
+        (Op::Gpus, 1),
+    ] {
+        let node = FakeNode::new(2);
+        let claims = known(claim(UID, results.clone(), json!([])));
+        let mut driver = start(&node, &claims).await;
+        node.with(|s| s.fail(op, after, Errno::EIO));
+        let refused = driver.kubelet.prepare("team-a", "train", UID).await;
+        assert!(refused.error.contains("EIO"), "{op:?}: {}", refused.error);
+        let left = (
+            node.limits().len(),
+            node.cdi_files().len(),
+            node.journal().len(),
+        );
+        assert_eq!(left, (0, 0, 0), "{op:?} {after}");
+        let answer = driver.kubelet.prepare("team-a", "train", UID).await;
+        assert_eq!((answer.error.as_str(), answer.devices.len()), ("", 2));
+    }
+    // Stopped between the instance and the journal's end: a stray.
+    let node = FakeNode::new(2);
+    let claims = known(claim(UID, results, json!([])));
+    let mut driver = start(&node, &claims).await;
+    driver.kubelet.prepare("team-a", "train", UID).await;
+    drop(driver);
+    std::fs::remove_file(&node.journal()[0]).expect("removed");
+    let mut driver = start(&node, &claims).await;
+    assert!(node.limits().is_empty());
+    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert!(node.cdi_files().is_empty());
+}
+
+#[tokio::test]
+async fn claims_that_cannot_be_kept_are_refused_in_a_sentence() {
+    let node = FakeNode::new(2);
+    let plain = || json!([on("gpu", "gpu-0", "8Gi", "20")]);
+    let with = |field: &str, value: Value| {
+        let mut results = plain();
+        results[0][field] = value;
+        results
+    };
+    let wrong = |parameters| json!([config("FromClaim", json!([]), parameters)]);
+    let twice = json!([on("a", "gpu-0", "1Gi", "1"), on("b", "gpu-0", "1Gi", "1")]);
+    for (results, configs, said) in [
+        (twice, json!([]), "distinctAttribute: gpu.cgpu.io/uuid"),
+        (with("device", json!("gpu-7")), json!([]), "has no gpu-7"),
+        (with("device", json!("../x")), json!([]), "has no ../x"),
+        (with("pool", json!("node2")), json!([]), "pool node2"),
+        (
+            with("driver", json!("gpu.nvidia.com")),
+            json!([]),
+            "no device of gpu.cgpu.io",
+        ),
+        (
+            with("consumedCapacity", json!({})),
+            json!([]),
+            "DRAConsumableCapacity",
+        ),
+        (
+            with("consumedCapacity", json!({"memory": "x"})),
+            json!([]),
+            "\"x\" is no",
+        ),
+        (
+            with(
+                "consumedCapacity",
+                json!({"memory": "1Gi", "weight": "101"}),
+            ),
+            json!([]),
+            "101",
+        ),
+        (
+            with("consumedCapacity", json!({"memory": "999Gi"})),
+            json!([]),
+            "above the GPU",
+        ),
+        (with("adminAccess", json!(true)), json!([]), "adminAccess"),
+        (plain(), wrong(json!({"prio": "high"})), "prio"),
+        (plain(), wrong(json!({"capabilities": ["root"]})), "root"),
+    ] {
+        let said = if said == "101" {
+            "between 1 and 100"
+        } else {
+            said
+        };
+        let claims = known(claim(UID, results, configs));
+        let mut driver = start(&node, &claims).await;
+        let answer = driver.kubelet.prepare("team-a", "train", UID).await;
+        assert!(answer.error.contains(said), "{said}: {}", answer.error);
+        assert!(answer.devices.is_empty());
+        assert!(node.limits().is_empty() && node.cdi_files().is_empty());
+        assert!(node.journal().is_empty(), "{said}");
+    }
+    let other = UID.replace('f', "e");
+    let claims = known(claim(&other, plain(), json!([])));
+    let mut driver = start(&node, &claims).await;
+    for (namespace, name, uid, said) in [
+        ("team-a", "train", UID, "uid has changed"),
+        ("team-a", "other", UID, "is not there"),
+        ("team-a", "train", "../../etc/cdi/x", "no uid"),
+        ("../../secrets", "train", UID, "cannot be one"),
+        ("team-a", "train/status", UID, "cannot be one"),
+    ] {
+        let answer = driver.kubelet.prepare(namespace, name, uid).await;
+        assert!(answer.error.contains(said), "{said}: {}", answer.error);
+    }
+    assert!(driver
+        .kubelet
+        .unprepare("a", "b", "../x")
+        .await
+        .contains("no uid"));
+    assert!(node.limits().is_empty() && node.journal().is_empty());
+}
+
+#[tokio::test]
+async fn an_instance_in_use_stays_until_it_is_not() {
+    let node = FakeNode::new(1);
+    let claims = known(claim(
+        UID,
+        json!([on("gpu", "gpu-0", "8Gi", "20")]),
+        json!([]),
+    ));
+    let mut driver = start(&node, &claims).await;
+    driver.kubelet.prepare("team-a", "train", UID).await;
+    node.with(|s| s.instances[0].open_files = 2);
+    let refused = driver.kubelet.unprepare("team-a", "train", UID).await;
+    assert!(refused.contains("2 files are still open"), "{refused}");
+    assert_eq!((node.limits().len(), node.journal().len()), (1, 1));
+    node.with(|s| s.instances[0].open_files = 0);
+    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert!(node.limits().is_empty());
+}
+
+#[tokio::test]
+async fn a_resize_stays_within_what_was_set_aside() {
+    let node = FakeNode::new(1);
+    let claims = known(claim(
+        UID,
+        json!([on("gpu", "gpu-0", "8Gi", "20")]),
+        json!([]),
+    ));
+    let mut driver = start(&node, &claims).await;
+    driver.kubelet.prepare("team-a", "train", UID).await;
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let uid = Uid::new(UID).expect("a uid");
+    tenants
+        .resize(&uid, Some(4 * GIB), Some(10))
+        .expect("resized");
+    assert_eq!(node.limits()[0].2, 4 * GIB);
+    let refused = tenants
+        .resize(&uid, Some(9 * GIB), None)
+        .expect_err("refused");
+    assert!(
+        refused.contains("8 GiB and weight 20 set aside"),
+        "{refused}"
+    );
+    assert_eq!(node.limits()[0].2, 4 * GIB);
+    // Without a wish it has what the scheduler has set aside; a second prepare changes nothing.
+    driver.kubelet.prepare("team-a", "train", UID).await;
+    assert_eq!(node.limits()[0].2, 4 * GIB);
+    tenants.resize(&uid, None, None).expect("resized");
+    assert_eq!(node.limits()[0].2, 8 * GIB);
+}
+
+#[tokio::test]
+async fn the_kubelet_hears_of_failed_gpus() {
+    let node = FakeNode::new(1);
+    let driver = start(&node, &Claims::default()).await;
+    let failed = Some(Failure::Xid(79));
+    let all = [("gpu-0".to_owned(), None), ("gpu-1".to_owned(), failed)];
+    driver.health.send(Health::from(all)).expect("heard");
+    for path in ["/v1.DRAResourceHealth", "/v1alpha1.DRAResourceHealth"] {
+        let path = format!("{path}/NodeWatchResources");
+        let mut connection = Connection::open(driver.kubelet.info.endpoint.as_ref()).await;
+        let told = connection.first_health(&path).await;
+        let states: Vec<_> = told.devices.iter().map(|d| d.health()).collect();
+        assert_eq!(states, [HealthStatus::Healthy, HealthStatus::Unhealthy]);
+        assert!(told.devices[1].message.contains("Xid 79"));
+    }
+}
+
+#[tokio::test]
+async fn odd_calls_are_answered() {
+    let node = FakeNode::new(1);
+    let mut driver = start(&node, &Claims::default()).await;
+    let plugin = &mut driver.kubelet.plugin;
+    // UNIMPLEMENTED, and INTERNAL for what is no message.
+    let none = plugin.raw::<UnprepareResponse>("/none/None", &[]).await;
+    assert_eq!(none.expect_err("refused"), "12");
+    let path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
+    let odd = plugin.raw::<PrepareResponse>(path, &[0xff; 9]).await;
+    assert_eq!(odd.expect_err("refused"), "13");
+    let empty = plugin.raw::<PrepareResponse>(path, &[]).await;
+    assert!(empty.expect("answered").claims.is_empty());
+}
