@@ -7,6 +7,7 @@
 #   make test            lint, host tests, tests in the test machine, also with the real driver
 #                        (root, apt, cargo, python3)
 #   make test-driver     NVIDIA's own driver in the test machine, on an emulated GPU (tests/driver)
+#   make test-kubernetes cgpu-dra on a real control plane of Kubernetes, built with Go (a long one)
 #   make test-debug      the same machine with KASAN, lockdep and kmemleak (a long one)
 #   make test-gpu        tests on a real GPU: a table, JSON on stdout; SKIPPED if there is none
 #   make bench           the proxy's cost, in the test machine: a table, JSON on stdout (15 minutes)
@@ -25,7 +26,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install install uninstall package clean clean-cache \
-	lint test test-host test-vm test-driver test-debug test-gpu \
+	lint test test-host test-vm test-driver test-kubernetes test-debug test-gpu \
 	bench soak bench-scale bench-weights demo replay
 
 all: modules
@@ -70,6 +71,9 @@ test-vm:
 
 test-driver:
 	@tests/floors.py driver
+
+test-kubernetes:
+	@tests/floors.py kubernetes
 
 test-debug:
 	@tests/floors.py debug

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""floors.py [--again] lint|host|vm|driver|debug ...: runs the tests of these floors one after the
-other and goes on after a failure. Ends in what each step that failed said of it, and "N passed, N
-failed", which counts every test that a step reports, and the step itself where it reports none.
+"""floors.py [--again] lint|host|vm|driver|kubernetes|debug ...: runs the tests of these floors one
+after the other and goes on after a failure. Ends in what each step that failed said of it, and "N
+passed, N failed", which counts every test that a step reports, and the step itself where it reports
+none.
 
 A step that has passed is not run again as long as neither the tree (all files that git would take)
 nor the toolchain has changed: it is said to have passed before, and its tests count. --again, or
@@ -217,7 +218,18 @@ DRIVER = (
     ("modules of the real driver", ["tests/driver/build.sh"]),
     ("real driver", ["tests/driver/test.sh"]),
 )
-FLOORS = {"lint": LINT, "host": HOST, "vm": VM, "driver": DRIVER, "debug": DEBUG}
+KUBERNETES = (
+    ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),
+    ("DRA driver on the control plane", ["tests/kubernetes/test.sh"]),
+)
+FLOORS = {
+    "lint": LINT,
+    "host": HOST,
+    "vm": VM,
+    "driver": DRIVER,
+    "kubernetes": KUBERNETES,
+    "debug": DEBUG,
+}
 
 
 def run(command):
@@ -333,6 +345,8 @@ def lacks(command):
         return "this toolchain has no clippy"
     if (command[0] == "rustfmt" or command[:2] == ["cargo", "fmt"]) and not shutil.which("rustfmt"):
         return "this toolchain has no rustfmt"
+    if command[0].startswith("tests/kubernetes/") and not shutil.which("go"):
+        return "there is no Go (Debian: golang-go, 1.26 or newer)"
     return None
 
 

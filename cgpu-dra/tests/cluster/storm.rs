@@ -77,7 +77,7 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
                     has_node = found.spec.is_some_and(|s| s.node_name.is_some());
                 }
                 given.fetch_add(usize::from(has_node), Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(random.next() % 400)).await;
+                tokio::time::sleep(Duration::from_millis(random.next() % 2000)).await;
                 pods.delete(&name, &DeleteParams::default())
                     .await
                     .expect("deleted");
@@ -132,7 +132,7 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
         began.elapsed().as_secs_f64(),
         given.load(Ordering::Relaxed),
     );
-    must(prepared * 4 > claims, "most claims were never prepared")
+    must(prepared * 10 > claims, "hardly a claim was prepared")
 }
 
 /// The time of an allocation among many nodes with slices.
