@@ -10,6 +10,7 @@ nor the toolchain has changed: it is said to have passed before, and its tests c
 AGAIN=1, runs all."""
 
 import collections
+import functools
 import hashlib
 import json
 import os
@@ -326,6 +327,9 @@ def have_tools():
     # libFuzzer is C++.
     if not shutil.which("c++"):
         wanted += ["g++"]
+    # It makes a key for the control plane of Kubernetes.
+    if not shutil.which("openssl"):
+        wanted += ["openssl"]
     if not shutil.which("git"):
         wanted += ["git"]
     if not wanted:
@@ -345,9 +349,16 @@ def lacks(command):
         return "this toolchain has no clippy"
     if (command[0] == "rustfmt" or command[:2] == ["cargo", "fmt"]) and not shutil.which("rustfmt"):
         return "this toolchain has no rustfmt"
-    if command[0].startswith("tests/kubernetes/") and not shutil.which("go"):
-        return "there is no Go (Debian: golang-go, 1.26 or newer)"
+    if command[0].startswith("tests/kubernetes/"):
+        return go_is_missing()
     return None
+
+
+@functools.cache
+def go_is_missing():
+    """Why there is no Go that builds Kubernetes; it is installed where Debian has one."""
+    asked = subprocess.run(["tests/kubernetes/go.sh"], cwd=TREE, capture_output=True, text=True)
+    return asked.stderr.strip() if asked.returncode else None
 
 
 def main():

@@ -2,6 +2,7 @@
 //! The driver as a whole: what is started on a node, and in which order.
 
 use crate::{
+    apiserver::sentence,
     failures::{xid, Failures},
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
@@ -55,7 +56,7 @@ pub enum DriverError {
 fn lookup(client: Client) -> Lookup {
     Arc::new(move |namespace, name| {
         let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &namespace);
-        async move { claims.get_opt(&name).await.map_err(|e| e.to_string()) }.boxed()
+        async move { claims.get_opt(&name).await.map_err(|e| sentence(&e)) }.boxed()
     })
 }
 

@@ -3,6 +3,7 @@
 //! their instances when annotations ask for it, and removes what a claim has left that is gone.
 
 use crate::{
+    apiserver::sentence,
     claims::Plan,
     names::{Uid, DRIVER},
     status::{self, Moment, Resize},
@@ -111,6 +112,11 @@ impl Following {
     async fn run(mut self) {
         loop {
             if let Err(error) = self.follow().await {
+                if self.keeper.tenants.plan(&self.uid).is_none() {
+                    // It was unprepared meanwhile, and may not be allocated any more.
+                    return;
+                }
+                let error = sentence(&error);
                 let (namespace, name) = (&self.plan.namespace, &self.plan.name);
                 eprintln!("cgpu-dra: cannot follow the claim {namespace}/{name}: {error}");
                 tokio::time::sleep(WAIT).await;

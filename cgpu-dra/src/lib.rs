@@ -5,10 +5,11 @@
 //! From the bottom up: [`quantity`], [`names`] and [`proto`] are formats; [`gpus`], [`failures`]
 //! and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants; [`journal`]
 //! and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`] talk to the
-//! kubelet and the apiserver; [`driver`] starts all of it.
+//! kubelet and the apiserver, whose words [`apiserver`] cuts; [`driver`] starts all of it.
 
 #![forbid(unsafe_code)]
 
+pub mod apiserver;
 pub mod claims;
 pub mod config;
 pub mod driver;

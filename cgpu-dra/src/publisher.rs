@@ -3,6 +3,7 @@
 //! when somebody deletes it (the kubelet does so when it starts, and when this driver was away).
 
 use crate::{
+    apiserver::sentence,
     failures::{Failure, Failures},
     gpus::Inventory,
     kubelet::Health,
@@ -96,8 +97,9 @@ impl Publisher {
                 Ok(()) => wait = Duration::from_millis(250),
                 Err(error) => {
                     eprintln!(
-                        "cgpu-dra: cannot publish the GPUs of {}: {error}",
-                        self.node
+                        "cgpu-dra: cannot publish the GPUs of {}: {}",
+                        self.node,
+                        sentence(&error)
                     );
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);

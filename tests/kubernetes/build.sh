@@ -3,15 +3,12 @@
 # build.sh: builds a control plane of Kubernetes (etcd, kube-apiserver, kube-scheduler,
 # kube-controller-manager) out of the Go module proxy, and prints the folder of its programs. The
 # modules are pinned by go.mod and go.sum beside this file; what was built is kept in the cache of
-# the tests until one of them, or Go, changes. The first build takes 10 minutes or more.
+# the tests until one of them, the flags or Go changes. The first build takes ten minutes or more.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
 
-if ! command -v go >/dev/null; then
-	echo "build.sh: there is no Go; install it (Debian: golang-go, 1.26 or newer)" >&2
-	exit 1
-fi
+PATH=$("$here/go.sh"):$PATH
 # Everything that a program depends on is in the key of its cache.
 export GOTOOLCHAIN=local CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false"
 version=$(sed -n 's,^require k8s.io/kubernetes \(v[0-9.]*\).*,\1,p' "$here/components/go.mod")

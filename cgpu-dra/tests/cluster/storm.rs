@@ -27,10 +27,12 @@ fn setting(name: &str, default: usize) -> usize {
 /// Clients make pods with claims of any size and delete them again. Whenever anybody looks, the
 /// limits on each GPU are within its memory, and the module has refused nothing.
 pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outcome {
-    let (claims, clients) = (setting("CLAIMS", 1000), setting("CLIENTS", 16));
+    let (claims, clients) = (setting("CLAIMS", 1000), setting("CLIENTS", 32));
     let nodes = [
-        world.node("storm-a", 2).await,
-        world.node("storm-b", 1).await,
+        world.node("storm-a", 4).await,
+        world.node("storm-b", 2).await,
+        world.node("storm-c", 2).await,
+        world.node("storm-d", 1).await,
     ];
     world.namespace("storm").await;
     let sizes = ["512Mi", "1Gi", "3Gi", "10Gi", "24Gi", "70Gi", "120Gi"];
@@ -68,7 +70,7 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
                     .await
                     .expect("created");
                 // Some are deleted at once, some when they run, some wait in vain.
-                let patience = Duration::from_millis(random.next() % 6000);
+                let patience = Duration::from_millis(random.next() % 5000);
                 let until = Instant::now() + patience;
                 let mut has_node = false;
                 while !has_node && Instant::now() < until {
@@ -77,7 +79,7 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
                     has_node = found.spec.is_some_and(|s| s.node_name.is_some());
                 }
                 given.fetch_add(usize::from(has_node), Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(random.next() % 2000)).await;
+                tokio::time::sleep(Duration::from_millis(random.next() % 1000)).await;
                 pods.delete(&name, &DeleteParams::default())
                     .await
                     .expect("deleted");

@@ -378,7 +378,7 @@ impl WorldNode {
         let (name, registry) = (self.name.clone(), self.fake.places().registry);
         let answers = self.answers.clone();
         self.kubelet = Some(tokio::spawn(async move {
-            let mut known: BTreeMap<String, Vec<[String; 3]>> = BTreeMap::new();
+            let mut known: BTreeMap<String, PodClaims> = BTreeMap::new();
             loop {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 let turn = turn(&client, &name, &registry, &answers, &mut known);
@@ -419,13 +419,26 @@ fn claims_of(pod: &Pod) -> Vec<String> {
     direct.chain(made).chain(extended).collect()
 }
 
+/// What a pod holds: its claims as namespace, name and uid, and whether all are prepared.
+type PodClaims = (Vec<[String; 3]>, bool);
+
+/// Whether a pod is still to run. A pod that is deleted while it is being bound is gone at once.
+async fn is_wanted(client: &Client, pod: &Pod) -> bool {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let now = pods
+        .get(pod.metadata.name.as_deref().unwrap_or_default())
+        .await;
+    now.is_ok_and(|p| p.metadata.uid == pod.metadata.uid && p.metadata.deletion_timestamp.is_none())
+}
+
 /// One round of the kubelet.
 async fn turn(
     client: &Client,
     node: &str,
     registry: &Path,
     answers: &Answers,
-    known: &mut BTreeMap<String, Vec<[String; 3]>>,
+    known: &mut BTreeMap<String, PodClaims>,
 ) {
     let pods: Api<Pod> = Api::all(client.clone());
     let own = ListParams::default().fields(&format!("spec.nodeName={node}"));
@@ -443,10 +456,10 @@ async fn turn(
         let name = pod.metadata.name.clone().unwrap_or_default();
         if pod.metadata.deletion_timestamp.is_none() {
             there.insert(uid.clone());
-            if known.contains_key(&uid) {
+            if known.get(&uid).is_some_and(|(_, done)| *done) {
                 continue;
             }
-            let mut held = Vec::new();
+            let (mut held, mut done) = (Vec::new(), true);
             for claim in claims_of(&pod) {
                 let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), &namespace);
                 let Ok(found) = claims.get(&claim).await else {
@@ -458,16 +471,20 @@ async fn turn(
                     let devices = answer.devices.into_iter();
                     Ok(devices.flat_map(|d| d.cdi_device_ids).collect())
                 } else {
+                    done = false;
+                    if !is_wanted(client, &pod).await {
+                        continue;
+                    }
                     Err(answer.error)
                 };
                 answers.lock().expect("held").insert(at.clone(), said);
                 held.push([namespace.clone(), claim, at]);
             }
-            known.insert(uid, held);
+            known.insert(uid, (held, done));
             continue;
         }
         // First everything is taken back, then the pod is gone for the apiserver.
-        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default() {
+        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default().0 {
             kubelet.unprepare(&namespace, &claim, &at).await;
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -482,7 +499,7 @@ async fn turn(
         .cloned()
         .collect();
     for uid in lost {
-        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default() {
+        for [namespace, claim, at] in known.remove(&uid).unwrap_or_default().0 {
             kubelet.unprepare(&namespace, &claim, &at).await;
         }
     }
