@@ -6,6 +6,7 @@ use crate::{
     failures::{xid, Failures},
     keeper::Keeper,
     kubelet::{Health, Kubelet, Lookup},
+    metrics::Metrics,
     names::DRIVER,
     node::{Node, Places},
     publisher::Publisher,
@@ -13,16 +14,20 @@ use crate::{
     tenants::Tenants,
 };
 use cgpu_client::path_error::PathError;
-use futures_util::FutureExt;
+use futures_util::{future::BoxFuture, FutureExt};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
 use std::{
     io::Read,
-    path::{Path, PathBuf},
+    net::SocketAddr,
+    path::Path,
     sync::{atomic::AtomicBool, Arc},
     time::Duration,
 };
-use tokio::sync::{watch, Notify};
+use tokio::{
+    net::TcpListener,
+    sync::{watch, Notify},
+};
 
 /// What an operator may choose.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ pub struct Settings {
     pub overcommit: u32,
     /// How long a claim that is gone keeps instances that nobody uses.
     pub grace: Duration,
+    /// Where the figures are served.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Why the driver cannot run.
@@ -43,11 +50,11 @@ pub enum DriverError {
     /// A file or folder.
     #[error("{} {} failed: {}", .0.action, .0.path.display(), .0.errno.desc())]
     Path(PathError),
-    /// A socket.
-    #[error("cannot listen at {path}: {why}")]
+    /// A socket, or an address.
+    #[error("cannot listen at {at}: {why}")]
     Listen {
         /// Where.
-        path: PathBuf,
+        at: String,
         /// Why.
         why: std::io::Error,
     },
@@ -60,6 +67,22 @@ fn lookup(client: Client) -> Lookup {
     })
 }
 
+/// Serves the figures, if anybody is to have them.
+async fn tell_figures(
+    metrics: Arc<Metrics>,
+    address: Option<SocketAddr>,
+) -> Result<BoxFuture<'static, ()>, DriverError> {
+    let Some(address) = address else {
+        return Ok(std::future::pending().boxed());
+    };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|why| DriverError::Listen {
+        at: address.to_string(),
+        why,
+    })?;
+    Ok(metrics.serve(listener).boxed())
+}
+
 /// Runs the driver until it is stopped. Instances stay: their containers run on.
 pub async fn run(
     client: Client,
@@ -68,7 +91,7 @@ pub async fn run(
     stop: watch::Receiver<bool>,
 ) -> Result<(), DriverError> {
     let places = settings.places.clone();
-    let tenants = Tenants::open(node, places.clone(), settings.overcommit);
+    let tenants = Tenants::open(node.clone(), places.clone(), settings.overcommit);
     let tenants = Arc::new(tenants.map_err(DriverError::Path)?);
     match tenants.remove_strays() {
         Ok(kept) if kept.is_empty() => {}
@@ -96,22 +119,30 @@ pub async fn run(
         changed,
         grace: settings.grace,
     };
-    let publisher = Publisher::new(client, &settings.node, tenants, failures, tell);
+    let publisher = Publisher::new(client, &settings.node, tenants.clone(), failures, tell);
+    let metrics = Arc::new(Metrics {
+        node,
+        tenants,
+        pod_resources: places.pod_resources.clone(),
+        lost: publisher.lost(),
+    });
     let open = |path: &Path| {
         listen(path).map_err(|why| DriverError::Listen {
-            path: path.to_owned(),
+            at: path.display().to_string(),
             why,
         })
     };
     // The services before the registration, which leads the kubelet to them.
     let (services, register) = (open(&endpoint)?, open(&registration)?);
     let (of_plugin, of_registration) = (kubelet.clone(), kubelet);
+    let figures = tell_figures(metrics, settings.metrics).await?;
     let mut ended = stop.clone();
     tokio::select! {
         () = serve(services, move |call| of_plugin.clone().serve(call), stop.clone()) => {}
         () = serve(register, move |call| of_registration.clone().register(call), stop) => {}
         () = publisher.run() => {}
         () = keeper.run() => {}
+        () = figures => {}
         _ = ended.wait_for(|stop| *stop) => {}
     }
     // Without its socket the kubelet forgets the driver.

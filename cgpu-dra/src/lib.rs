@@ -5,7 +5,8 @@
 //! From the bottom up: [`quantity`], [`names`] and [`proto`] are formats; [`gpus`], [`failures`]
 //! and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants; [`journal`]
 //! and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`] talk to the
-//! kubelet and the apiserver, whose words [`apiserver`] cuts; [`driver`] starts all of it.
+//! kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`] tell
+//! figures; [`driver`] starts all of it.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +19,10 @@ pub mod gpus;
 pub mod journal;
 pub mod keeper;
 pub mod kubelet;
+pub mod metrics;
 pub mod names;
 pub mod node;
+pub mod pods;
 pub mod proto;
 pub mod publisher;
 pub mod quantity;

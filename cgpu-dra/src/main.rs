@@ -7,7 +7,7 @@ use cgpu_dra::{
     node::{Machine, Places},
 };
 use clap::Parser;
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::signal::unix::{signal, SignalKind};
 
 /// Kubernetes DRA driver of cgpu: gives pods shares of this node's GPUs.
@@ -38,6 +38,12 @@ struct Options {
     /// The kubelet's folder of registrations.
     #[arg(long, default_value = "/var/lib/kubelet/plugins_registry")]
     registry: PathBuf,
+    /// The kubelet's socket that tells which container has what.
+    #[arg(long, default_value = "/var/lib/kubelet/pod-resources/kubelet.sock")]
+    pod_resources: PathBuf,
+    /// Serve figures for Prometheus at /metrics of this address, like `0.0.0.0:9400`.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// How much of each GPU's memory claims share, percent; over 100 their limits overlap.
     #[arg(long, env = "OVERCOMMIT", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -96,10 +102,12 @@ async fn serve(options: Options) -> Result<(), String> {
             cdi: options.cdi,
             plugins: options.plugins,
             registry: options.registry,
+            pod_resources: options.pod_resources,
             hook: options.hook,
         },
         overcommit: options.overcommit,
         grace: Duration::from_secs(options.grace),
+        metrics: options.metrics,
     };
     let ended = run(client, Arc::new(machine), settings, stopped).await;
     ended.map_err(|e| e.to_string())

@@ -60,6 +60,8 @@ pub struct Places {
     pub plugins: PathBuf,
     /// The kubelet's folder of registrations.
     pub registry: PathBuf,
+    /// The kubelet's socket that tells which container has what.
+    pub pod_resources: PathBuf,
     /// `cgpu-hook` on the node, if it is installed.
     pub hook: Option<String>,
 }

@@ -165,3 +165,56 @@ pub enum HealthStatus {
     /// It does not.
     Unhealthy = 2,
 }
+
+/// What the kubelet has given to the containers of its node (`podresources/v1`). Fields that nobody
+/// here reads are left out.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListPodResourcesResponse {
+    /// The pods.
+    #[prost(message, repeated, tag = "1")]
+    pub pod_resources: Vec<PodResources>,
+}
+
+/// A pod.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodResources {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its namespace.
+    #[prost(string, tag = "2")]
+    pub namespace: String,
+    /// Its containers.
+    #[prost(message, repeated, tag = "3")]
+    pub containers: Vec<ContainerResources>,
+}
+
+/// A container.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerResources {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its claims.
+    #[prost(message, repeated, tag = "5")]
+    pub dynamic_resources: Vec<DynamicResource>,
+}
+
+/// A claim of a container.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DynamicResource {
+    /// Its name.
+    #[prost(string, tag = "2")]
+    pub claim_name: String,
+    /// What of it the container has.
+    #[prost(message, repeated, tag = "4")]
+    pub claim_resources: Vec<ClaimResource>,
+}
+
+/// A device of a claim.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ClaimResource {
+    /// Whose device it is.
+    #[prost(string, tag = "2")]
+    pub driver_name: String,
+}

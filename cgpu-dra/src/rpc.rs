@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! gRPC on a Unix socket: the listener, and calls with one answer or with a stream of them. The
-//! services' own code (`kubelet.rs`) chooses by the path of the call.
+//! services' own code (`kubelet.rs`) chooses by the path of the call. Also calls of another's
+//! service.
 
+use bytes::{BufMut, BytesMut};
 use futures_util::{future::BoxFuture, stream::BoxStream};
-use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    body::Incoming, client::conn::http2 as client, server::conn::http2, service::service_fn,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use std::{convert::Infallible, future::Future, io, path::Path};
-use tokio::{net::UnixListener, sync::watch};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+};
 use tonic::{
     body::Body,
     server::{Grpc, ServerStreamingService, UnaryService},
     Request, Response, Status,
 };
 use tonic_prost::ProstCodec;
+
+/// Bytes in front of a message: whether it is compressed, and its length.
+const FRAME: usize = 5;
 
 /// A call as it came.
 pub type Call = http::Request<Incoming>;
@@ -130,6 +141,48 @@ where
     Grpc::new(codec)
         .server_streaming::<Streamed<A>, _>(Streamed(Some(answers)), call)
         .await
+}
+
+/// Calls a service at a socket: one question, one answer of at most so many bytes. An error is a
+/// sentence.
+pub async fn ask<Q, A>(
+    socket: &Path,
+    method: &str,
+    question: &Q,
+    largest: usize,
+) -> Result<A, String>
+where
+    Q: Message,
+    A: Message + Default,
+{
+    let stream = UnixStream::connect(socket).await;
+    let stream = stream.map_err(|e| format!("cannot connect to {}: {e}", socket.display()))?;
+    let made = client::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection) = made.map_err(|e| e.to_string())?;
+    // It ends when the sender is dropped.
+    tokio::spawn(connection);
+    let mut frame = BytesMut::new();
+    let length = u32::try_from(question.encoded_len()).map_err(|e| e.to_string())?;
+    frame.put_u8(0);
+    frame.put_u32(length);
+    question.encode(&mut frame).map_err(|e| e.to_string())?;
+    let request = http::Request::post(format!("http://localhost{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::new(frame.freeze()))
+        .map_err(|e| e.to_string())?;
+    let answer = sender.send_request(request).await;
+    let (head, body) = answer.map_err(|e| e.to_string())?.into_parts();
+    let body = Limited::new(body, largest).collect().await;
+    let body = body.map_err(|e| e.to_string())?;
+    let trailers = body.trailers().and_then(|t| t.get("grpc-status"));
+    let status = trailers.or_else(|| head.headers.get("grpc-status"));
+    if status.is_none_or(|status| status != "0") {
+        return Err(format!("{method} ended with the status {status:?}"));
+    }
+    let bytes = body.to_bytes();
+    let message = bytes.get(FRAME..).ok_or("an answer without a frame")?;
+    A::decode(message).map_err(|e| e.to_string())
 }
 
 /// The answer to a call that no service has.

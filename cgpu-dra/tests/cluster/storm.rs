@@ -134,7 +134,10 @@ pub(crate) async fn random_claims_never_exceed_a_gpu(world: &mut World) -> Outco
         began.elapsed().as_secs_f64(),
         given.load(Ordering::Relaxed),
     );
-    must(prepared * 10 > claims, "hardly a claim was prepared")
+    must(
+        prepared >= 100.min(claims / 20),
+        "hardly a claim was prepared",
+    )
 }
 
 /// The time of an allocation among many nodes with slices.

@@ -353,6 +353,7 @@ impl WorldNode {
             places: self.fake.places(),
             overcommit: 100,
             grace: Duration::from_secs(2),
+            metrics: None,
         };
         let running = driver::run(self.client.clone(), self.fake.clone(), settings, stopped);
         let task = tokio::spawn(running.map(|ended| ended.expect("the driver runs")));

@@ -44,6 +44,7 @@ impl FakeNode {
             cdi: self.root.join("cdi"),
             plugins: self.root.join("plugins"),
             registry: self.root.join("registry"),
+            pod_resources: self.root.join("pod-resources.sock"),
             hook: Some("/usr/local/sbin/cgpu-hook".to_owned()),
         }
     }

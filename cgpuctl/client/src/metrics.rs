@@ -30,42 +30,11 @@ pub struct Figures {
 
 /// The figures as a page of text.
 pub fn text_of(figures: &Figures) -> String {
-    let mut page = MetricsPage::default();
-    let info = "Versions of the module and the driver.";
-    page.family("cgpu_info", info);
-    let (version, driver) = (&figures.version, known(&figures.version.driver));
-    let labels = [
-        ("module", text(&version.module)),
-        ("driver", driver.as_deref().unwrap_or_default()),
-    ];
-    page.sample("cgpu_info", &labels, 1);
-    page.families(GPU, &figures.gpus, |gpu| {
-        vec![
-            ("gpu", gpu.minor.to_string()),
-            ("uuid", text(&gpu.uuid).to_owned()),
-            ("pci_address", text(&gpu.pci).to_owned()),
-        ]
-    });
-    page.families(INSTANCE, &figures.instances, |i| labels_of(&i.key));
-    page.families(GPU_COMPUTE_INFO, &figures.gpu_compute, |gpu| {
-        vec![
-            ("gpu", gpu.minor.to_string()),
-            ("policy", Policy::name_of(gpu.policy).to_owned()),
-            ("period", Period::name_of(gpu.period).to_owned()),
-            ("mode", Mode::name_of(gpu.mode).to_owned()),
-        ]
-    });
-    page.families(GPU_COMPUTE, &figures.gpu_compute, |gpu| {
-        vec![("gpu", gpu.minor.to_string())]
-    });
-    page.families(INSTANCE_COMPUTE, &figures.instance_compute, |i| {
-        labels_of(&i.key)
-    });
-    page.0
+    MetricsPage::of(figures, &|_| vec![]).text()
 }
 
 /// Labels of an instance.
-fn labels_of(key: &InstanceKey) -> Vec<(&'static str, String)> {
+fn labels_of(key: &InstanceKey) -> Labels {
     let name = key.name.as_str().unwrap_or_default();
     vec![
         ("instance", name.to_owned()),
@@ -177,16 +146,63 @@ fn is(instance: &InstanceCompute, bit: u32) -> f64 {
     f64::from(u8::from(instance.state & bit != 0))
 }
 
+/// Labels of a sample: names and values.
+type Labels = Vec<(&'static str, String)>;
+
+/// The text, as far as it is written.
 #[derive(Default)]
-struct MetricsPage(String);
+pub struct MetricsPage(String);
 
 impl MetricsPage {
+    /// A page with the figures; `more` are further labels of an instance's samples.
+    pub fn of(figures: &Figures, more: &dyn Fn(&InstanceKey) -> Labels) -> Self {
+        let mut page = Self::default();
+        page.family("cgpu_info", "Versions of the module and the driver.");
+        let (version, driver) = (&figures.version, known(&figures.version.driver));
+        let labels = [
+            ("module", text(&version.module)),
+            ("driver", driver.as_deref().unwrap_or_default()),
+        ];
+        page.sample("cgpu_info", &labels, 1);
+        page.families(GPU, &figures.gpus, |gpu| {
+            vec![
+                ("gpu", gpu.minor.to_string()),
+                ("uuid", text(&gpu.uuid).to_owned()),
+                ("pci_address", text(&gpu.pci).to_owned()),
+            ]
+        });
+        let all = |key: &InstanceKey| {
+            let mut labels = labels_of(key);
+            labels.extend(more(key));
+            labels
+        };
+        page.families(INSTANCE, &figures.instances, |i| all(&i.key));
+        page.families(GPU_COMPUTE_INFO, &figures.gpu_compute, |gpu| {
+            vec![
+                ("gpu", gpu.minor.to_string()),
+                ("policy", Policy::name_of(gpu.policy).to_owned()),
+                ("period", Period::name_of(gpu.period).to_owned()),
+                ("mode", Mode::name_of(gpu.mode).to_owned()),
+            ]
+        });
+        page.families(GPU_COMPUTE, &figures.gpu_compute, |gpu| {
+            vec![("gpu", gpu.minor.to_string())]
+        });
+        page.families(INSTANCE_COMPUTE, &figures.instance_compute, |i| all(&i.key));
+        page
+    }
+
+    /// The whole text.
+    pub fn text(self) -> String {
+        self.0
+    }
+
     /// The samples of some families: one for each record, and more where a family tells them apart.
     fn families<T>(
         &mut self,
         families: &[Family<T>],
         records: &[T],
-        labels: fn(&T) -> Vec<(&'static str, String)>,
+        labels: impl Fn(&T) -> Labels,
     ) {
         for family in families {
             self.family(family.name, family.help);
@@ -201,8 +217,8 @@ impl MetricsPage {
         }
     }
 
-    /// A family that only grows is a counter, and its name ends so.
-    fn family(&mut self, name: &str, help: &str) {
+    /// Begins a family. One that only grows is a counter, and its name ends so.
+    pub fn family(&mut self, name: &str, help: &str) {
         let kind = if name.ends_with("_total") {
             "counter"
         } else {
@@ -211,7 +227,8 @@ impl MetricsPage {
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    /// A sample of the family that was begun last.
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<_> = labels
             .iter()
             .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The node's figures for Prometheus: those of `cgpuctl metrics`, with the claim of each instance
+//! and the pod that uses it, and which containers use which claim.
+
+use crate::{
+    claims::Plan,
+    names::{self, Uid},
+    node::Node,
+    pods::{self, Use},
+    tenants::{said, Tenants},
+};
+use cgpu_client::{
+    control::Control,
+    metrics::{Figures, MetricsPage, CONTENT_TYPE},
+};
+use cgpu_uapi::{Cause, InstanceKey};
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use hyper::{
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::errno::Errno;
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::Semaphore};
+
+/// How many scrapes are answered at once; more wait.
+const AT_ONCE: usize = 4;
+/// How long a client may take for its request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the figures are made of.
+pub struct Metrics {
+    /// The node.
+    pub node: Arc<dyn Node>,
+    /// The instances of claims.
+    pub tenants: Arc<Tenants>,
+    /// The kubelet's socket that tells which container has what.
+    pub pod_resources: PathBuf,
+    /// Fields that the apiserver has dropped from the slice.
+    pub lost: Arc<Mutex<Vec<&'static str>>>,
+}
+
+/// The module's records now.
+fn figures(control: &dyn Control) -> Result<Figures, Errno> {
+    let gpus = match control.gpus() {
+        // Idle instances outlive the driver, and so do their figures.
+        Err(errno) if errno == Errno::from_raw(Cause::DriverMissing.errno()) => vec![],
+        read => read?,
+    };
+    Ok(Figures {
+        version: control.version()?,
+        instances: control.instances()?,
+        gpu_compute: if gpus.is_empty() {
+            vec![]
+        } else {
+            control.gpu_compute()?
+        },
+        instance_compute: control.instance_compute()?,
+        gpus,
+    })
+}
+
+/// Labels of an instance beside its name and GPU.
+fn labels(
+    key: &InstanceKey,
+    plans: &BTreeMap<Uid, Plan>,
+    uses: &[Use],
+) -> Vec<(&'static str, String)> {
+    let uid = key.name.as_str().and_then(names::uid_of);
+    let Some(plan) = uid.and_then(|uid| plans.get(&uid)) else {
+        return vec![];
+    };
+    let of_claim = |u: &&Use| u.namespace == plan.namespace && u.claim == plan.name;
+    let mut pods: Vec<_> = uses.iter().filter(of_claim).map(|u| &*u.pod).collect();
+    pods.sort_unstable();
+    pods.dedup();
+    vec![
+        ("namespace", plan.namespace.clone()),
+        ("claim", plan.name.clone()),
+        // A claim that pods share has no one pod; the family of containers tells all.
+        (
+            "pod",
+            match pods[..] {
+                [one] => one.to_owned(),
+                _ => String::new(),
+            },
+        ),
+    ]
+}
+
+/// The page of text.
+pub fn page(
+    figures: &Figures,
+    plans: &BTreeMap<Uid, Plan>,
+    uses: Option<&[Use]>,
+    lost: usize,
+) -> String {
+    let known = uses.unwrap_or_default();
+    let mut page = MetricsPage::of(figures, &|key| labels(key, plans, known));
+    page.family("cgpu_dra_claims", "Claims that are prepared on this node.");
+    page.sample("cgpu_dra_claims", &[], plans.len());
+    page.family(
+        "cgpu_dra_pods_known",
+        "1: the kubelet tells which pods use the claims.",
+    );
+    page.sample("cgpu_dra_pods_known", &[], u8::from(uses.is_some()));
+    page.family(
+        "cgpu_dra_dropped_fields",
+        "Fields of the ResourceSlice that the apiserver has dropped: its feature gate is off.",
+    );
+    page.sample("cgpu_dra_dropped_fields", &[], lost);
+    page.family(
+        "cgpu_dra_container_info",
+        "Which container uses which claim, and by which instance.",
+    );
+    for u in known {
+        let same =
+            |(_, plan): &(&Uid, &Plan)| plan.namespace == u.namespace && plan.name == u.claim;
+        let Some((uid, _)) = plans.iter().find(same) else {
+            continue;
+        };
+        let labels = [
+            ("namespace", &*u.namespace),
+            ("claim", &*u.claim),
+            ("pod", &*u.pod),
+            ("container", &*u.container),
+            ("instance", &*uid.instance()),
+        ];
+        page.sample("cgpu_dra_container_info", &labels, 1);
+    }
+    page.text()
+}
+
+impl Metrics {
+    /// The page as it is now, or why there is none.
+    pub async fn text(self: &Arc<Self>) -> Result<String, String> {
+        let uses = pods::list(&self.pod_resources).await.ok();
+        let this = self.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let figures = figures(&*this.node.control().map_err(said)?).map_err(said)?;
+            let lost = this.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            let plans = this.tenants.plans();
+            Ok(page(&figures, &plans, uses.as_deref(), lost.len()))
+        });
+        read.await.unwrap_or_else(|e| Err(e.to_string()))
+    }
+
+    async fn answer(self: Arc<Self>, request: http::Request<Incoming>) -> Response<Full<Bytes>> {
+        let get = matches!(*request.method(), Method::GET | Method::HEAD);
+        let (status, kind, text) = match (get, request.uri().path()) {
+            (true, "/metrics") => match self.text().await {
+                Ok(text) => (StatusCode::OK, CONTENT_TYPE, text),
+                Err(why) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why + "\n"),
+            },
+            (true, _) => (
+                StatusCode::NOT_FOUND,
+                PLAIN,
+                "the figures are at /metrics\n".to_owned(),
+            ),
+            _ => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                PLAIN,
+                "the figures can be got, nothing else\n".to_owned(),
+            ),
+        };
+        let mut response = Response::new(Full::new(text.into()));
+        *response.status_mut() = status;
+        let kind = http::HeaderValue::from_static(kind);
+        response.headers_mut().insert("content-type", kind);
+        response
+    }
+
+    /// Serves the figures for as long as it is polled.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        loop {
+            let Ok(turn) = turns.clone().acquire_owned().await else {
+                return;
+            };
+            let Ok((stream, _)) = listener.accept().await else {
+                // Too many files are open; a wait lets some be closed.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let this = self.clone();
+            tokio::spawn(async move {
+                let _turn = turn;
+                let service = service_fn(move |request| {
+                    let answer = this.clone().answer(request);
+                    async move { Ok::<_, Infallible>(answer.await) }
+                });
+                // A client that speaks something else, or nothing, is no concern of ours.
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(PATIENCE)
+                    .keep_alive(false)
+                    .serve_connection(TokioIo::new(stream), service);
+                let _ = tokio::time::timeout(2 * PATIENCE, connection).await;
+            });
+        }
+    }
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The figures: a kubelet in memory tells which containers use which claims, and the dashboard asks
+//! for figures that there are.
+
+mod fake_node;
+
+use cgpu_dra::{
+    claims::{Plan, Share},
+    metrics::Metrics,
+    names::Uid,
+    proto::{
+        ClaimResource, ContainerResources, DynamicResource, ListPodResourcesResponse, Nothing,
+        PodResources,
+    },
+    rpc,
+    tenants::Tenants,
+};
+use cgpu_fake::ControlState;
+use fake_node::FakeNode;
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
+
+fn plan() -> Plan {
+    Plan {
+        namespace: "team-a".to_owned(),
+        name: "train".to_owned(),
+        shares: vec![Share {
+            request: "gpu".to_owned(),
+            device: "gpu-0".to_owned(),
+            share_id: None,
+            minor: 0,
+            memory_bytes: 8 << 30,
+            weight: 20,
+            priority: 0,
+            managed: 0,
+            capabilities: 3,
+        }],
+    }
+}
+
+/// A node with a claim and an instance made by hand.
+fn metrics(node: &Arc<FakeNode>) -> Arc<Metrics> {
+    let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
+    let uid = Uid::new(UID).expect("a uid");
+    tenants.prepare(&uid, &plan()).expect("prepared");
+    node.with(|s: &mut ControlState| {
+        let mut by_hand = s.instances[0];
+        by_hand.key.name = cgpu_uapi::Name::new("by-hand").expect("a name");
+        by_hand.id += 1;
+        s.instances.push(by_hand);
+    });
+    Arc::new(Metrics {
+        node: node.clone(),
+        tenants: Arc::new(tenants),
+        pod_resources: node.places().pod_resources,
+        lost: Arc::new(Mutex::new(vec!["taints"])),
+    })
+}
+
+fn container(name: &str, driver: &str, claim: &str) -> ContainerResources {
+    ContainerResources {
+        name: name.to_owned(),
+        dynamic_resources: vec![DynamicResource {
+            claim_name: claim.to_owned(),
+            claim_resources: vec![ClaimResource {
+                driver_name: driver.to_owned(),
+            }],
+        }],
+    }
+}
+
+fn pod(name: &str, containers: Vec<ContainerResources>) -> PodResources {
+    PodResources {
+        name: name.to_owned(),
+        namespace: "team-a".to_owned(),
+        containers,
+    }
+}
+
+/// A kubelet that tells of these pods until the sender is dropped.
+fn kubelet(node: &FakeNode, pods: Vec<PodResources>) -> watch::Sender<bool> {
+    let (stop, stopped) = watch::channel(false);
+    let listener = rpc::listen(&node.places().pod_resources).expect("bound");
+    let answer = ListPodResourcesResponse {
+        pod_resources: pods,
+    };
+    let serve = rpc::serve(
+        listener,
+        move |call| {
+            assert_eq!(call.uri().path(), "/v1.PodResourcesLister/List");
+            let answer = answer.clone();
+            rpc::unary(call, move |_: Nothing| {
+                std::future::ready(Ok(answer.clone()))
+            })
+        },
+        stopped,
+    );
+    tokio::spawn(serve);
+    stop
+}
+
+#[tokio::test]
+async fn samples_name_the_pod_of_a_claim() {
+    let node = FakeNode::new(1);
+    let metrics = metrics(&node);
+    let containers = vec![
+        container("main", "gpu.cgpu.io", "train"),
+        container("side\"car", "gpu.cgpu.io", "train"),
+        container("other", "gpu.example.com", "train"),
+        container("unknown", "gpu.cgpu.io", "gone"),
+    ];
+    let stop = kubelet(&node, vec![pod("train-0", containers)]);
+    let text = metrics.text().await.expect("figures");
+    let own = format!(
+        "{{instance=\"claim-{UID}\",gpu=\"0\",namespace=\"team-a\",claim=\"train\",pod=\"train-0\"}}"
+    );
+    for line in [
+        format!("cgpu_instance_memory_limit_bytes{own} 8589934592"),
+        format!("cgpu_instance_compute_gpu_time_seconds_total{own} 0"),
+        "cgpu_instance_weight{instance=\"by-hand\",gpu=\"0\"} 20".to_owned(),
+        "cgpu_dra_claims{} 1".to_owned(),
+        "cgpu_dra_pods_known{} 1".to_owned(),
+        "cgpu_dra_dropped_fields{} 1".to_owned(),
+        format!(
+            "cgpu_dra_container_info{{namespace=\"team-a\",claim=\"train\",pod=\"train-0\",\
+             container=\"side\\\"car\",instance=\"claim-{UID}\"}} 1"
+        ),
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    let of_containers = text
+        .lines()
+        .filter(|l| l.starts_with("cgpu_dra_container_info{"));
+    assert_eq!(of_containers.count(), 2, "{text}");
+    drop(stop);
+}
+
+#[tokio::test]
+async fn a_claim_that_pods_share_names_none() {
+    let node = FakeNode::new(1);
+    let metrics = metrics(&node);
+    let each = |name| pod(name, vec![container("main", "gpu.cgpu.io", "train")]);
+    let stop = kubelet(&node, vec![each("a"), each("b")]);
+    let text = metrics.text().await.expect("figures");
+    assert!(text.contains("claim=\"train\",pod=\"\"} 20"), "{text}");
+    assert!(text.contains("pod=\"b\",container=\"main\""), "{text}");
+    drop(stop);
+}
+
+#[tokio::test]
+async fn without_the_kubelet_there_are_figures() {
+    let node = FakeNode::new(1);
+    let metrics = metrics(&node);
+    let text = metrics.text().await.expect("figures");
+    assert!(text.contains("cgpu_dra_pods_known{} 0"), "{text}");
+    // To look changes nothing.
+    let left = (
+        node.limits().len(),
+        node.cdi_files().len(),
+        node.journal().len(),
+    );
+    assert_eq!(left, (2, 1, 1));
+    assert!(text.contains("claim=\"train\",pod=\"\"} 20"), "{text}");
+    node.driver_gone
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let why = metrics.text().await.expect_err("no control device");
+    assert!(why.contains("driver does not answer"), "{why}");
+}
+
+async fn get(at: std::net::SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(at).await.expect("connected");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("read");
+    answer
+}
+
+#[tokio::test]
+async fn figures_are_served() {
+    let node = FakeNode::new(1);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let at = listener.local_addr().expect("bound");
+    tokio::spawn(metrics(&node).serve(listener));
+    let page = get(at, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert!(
+        page.contains("content-type: text/plain; version=0.0.4"),
+        "{page}"
+    );
+    assert!(page.contains("\ncgpu_dra_claims{} 1\n"), "{page}");
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nhost: x\r\n\r\n", "404"),
+        (
+            "POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
+            "405",
+        ),
+        ("nonsense\r\n\r\n", "400"),
+    ] {
+        let answer = get(at, request).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+}
+
+/// Names of figures in a query of the dashboard.
+fn names(query: &str) -> impl Iterator<Item = &str> {
+    let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("cgpu_"))
+}
+
+fn queries<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(all) => {
+            for (key, value) in all {
+                match value {
+                    Value::String(text) if key == "expr" || key == "query" => found.push(text),
+                    value => queries(value, found),
+                }
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| queries(value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn the_dashboard_asks_for_figures_that_there_are() {
+    let node = FakeNode::new(1);
+    let text = metrics(&node).text().await.expect("figures");
+    let there: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    let dashboard = include_str!("../../dist/grafana/cgpu.json");
+    let dashboard: Value = serde_json::from_str(dashboard).expect("JSON");
+    let mut asked = Vec::new();
+    queries(&dashboard, &mut asked);
+    assert!(asked.len() > 8, "{asked:?}");
+    for query in asked {
+        let mut all = names(query).peekable();
+        assert!(all.peek().is_some() || query == "prometheus", "{query}");
+        for name in all {
+            assert!(there.contains(name), "{name} of {query:?} is not told");
+        }
+    }
+}
