@@ -10,22 +10,30 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cluster")]
 pub mod apiserver;
 pub mod claims;
 pub mod config;
+#[cfg(feature = "cluster")]
 pub mod driver;
 pub mod failures;
 pub mod gpus;
 pub mod journal;
+#[cfg(feature = "cluster")]
 pub mod keeper;
+#[cfg(feature = "cluster")]
 pub mod kubelet;
+#[cfg(feature = "cluster")]
 pub mod metrics;
 pub mod names;
 pub mod node;
+#[cfg(feature = "cluster")]
 pub mod pods;
 pub mod proto;
+#[cfg(feature = "cluster")]
 pub mod publisher;
 pub mod quantity;
+#[cfg(feature = "cluster")]
 pub mod rpc;
 pub mod slices;
 pub mod status;

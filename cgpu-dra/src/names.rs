@@ -7,6 +7,8 @@ pub const DRIVER: &str = "gpu.cgpu.io";
 /// Vendor and class of the CDI devices: other ones than `cgpuctl cdi generate` writes.
 pub const CDI_KIND: &str = "cgpu.io/claim";
 const PREFIX: &str = "claim-";
+/// Longest name of an object.
+const LONGEST: usize = 253;
 
 /// The uid of a claim: five groups of hexadecimal digits, so that it can be part of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +53,17 @@ pub fn device(minor: u32) -> String {
     format!("gpu-{minor}")
 }
 
+/// Whether a text can be part of the path of an object in the apiserver.
+pub fn is_object(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    text.len() <= LONGEST
+        && text.bytes().all(plain)
+        && ends
+            .iter()
+            .all(|end| end.is_some_and(|b| b.is_ascii_alphanumeric()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +95,18 @@ mod tests {
         }
         assert_eq!(uid_of("train"), None);
         assert_eq!(uid_of(UID), None);
+    }
+
+    #[test]
+    fn only_names_of_objects_reach_the_apiserver() {
+        for name in ["a", "train-gpu-abc12", "a.b", "0"] {
+            assert!(is_object(name), "{name}");
+        }
+        let long = "a".repeat(254);
+        for name in [
+            "", "..", "a/b", "A", "-a", "a-", "a b", "a?x=1", "\u{e9}", &long,
+        ] {
+            assert!(!is_object(name), "{name}");
+        }
     }
 }

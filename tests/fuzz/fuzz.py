@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""fuzz.py smoke | run SECONDS [TARGET...] | again TARGET FILE: fuzzes the module's pure code on
-this machine.
+"""fuzz.py smoke | run SECONDS [TARGET...] | again TARGET FILE: fuzzes the module's pure code and
+what cgpu-dra reads, on this machine.
 
   smoke    each target for a fixed number of runs with a fixed seed; for make test run      the
   targets, by default all, one after the other in one process, each for its part of the time again
@@ -23,11 +23,11 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parent.parent.parent
 BUILD = TREE / "target/fuzz"
 TRIPLE = "x86_64-unknown-linux-gnu"
-TARGETS = ("sequence", "frontend", "control", "uvm")
+TARGETS = ("sequence", "frontend", "control", "uvm", "kubernetes")
 # Inputs of each target in the smoke run, those of the recordings among them.
 SMOKE_RUNS = 6000
 # Longest inputs: what the seeds of a target need, see LONGEST in src/seeds.rs.
-LONGEST = {"sequence": 16385, "frontend": 8192, "control": 8192, "uvm": 16384}
+LONGEST = {"sequence": 16385, "frontend": 8192, "control": 8192, "uvm": 16384, "kubernetes": 4096}
 # Level 3: every edge. Comparisons are traced, so that numbers in the tables are found.
 COVERAGE = (
     "-Cpasses=sancov-module",
@@ -77,7 +77,7 @@ def build():
         coverage=True,
     )
     recordings = sorted((TREE / "tests/traces").glob("*.jsonl.xz"))
-    cargo("build", "--bin=seeds", coverage=False)
+    cargo("build", "--no-default-features", "--features=seeds", "--bin=seeds", coverage=False)
     seeds = BUILD / "seeds" / TRIPLE / "release/seeds"
     subprocess.run([seeds, BUILD / "corpus", *recordings], check=True)
 

@@ -5,9 +5,12 @@
 //! The functions of [`run`] take any bytes and panic when something is wrong with the module: it
 //! charges less than the driver holds, lets more be held than the limit, names another tenant's
 //! client to the driver, reads an argument twice, keeps a reservation or has something left at the
-//! end. `fuzz.py` builds them with libFuzzer; `cargo test` runs them on a few inputs.
+//! end. Those of [`kubernetes`] do the same for `cgpu-dra`. `fuzz.py` builds them with libFuzzer;
+//! `cargo test` runs them on a few inputs.
 
 pub mod driver;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod program;
 pub mod run;
 #[cfg(feature = "seeds")]

@@ -53,7 +53,47 @@ pub fn of(traces: &[Trace]) -> Seeds {
             );
         }
     }
+    seeds.insert("kubernetes", kubernetes());
     seeds
+}
+
+/// Inputs of the target `kubernetes`: what a cluster writes, each behind the number of its kind.
+fn kubernetes() -> BTreeMap<String, Vec<u8>> {
+    const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
+    let parameters = r#"{"apiVersion":"cgpu.io/v1alpha1","kind":"GpuConfig","priority":"high",
+        "managed":"charge","capabilities":["compute","utility"]}"#;
+    let result = |request: &str, device: &str| {
+        format!(
+            r#"{{"request":"{request}","driver":"gpu.cgpu.io","pool":"node1","device":"{device}",
+            "shareID":"{UID}","consumedCapacity":{{"memory":"8Gi","weight":"20"}}}}"#
+        )
+    };
+    let claim = format!(
+        r#"{{"metadata":{{"namespace":"team-a","name":"train","uid":"{UID}",
+        "annotations":{{"cgpu.io/memory":"4Gi","cgpu.io/weight":"10"}}}},"spec":{{}},
+        "status":{{"allocation":{{"devices":{{"results":[{},{}],"config":[{{
+        "source":"FromClaim","requests":["a"],
+        "opaque":{{"driver":"gpu.cgpu.io","parameters":{parameters}}}}}]}}}}}}}}"#,
+        result("a", "gpu-0"),
+        result("b/c", "gpu-1"),
+    );
+    let field = |number: u8, text: &str| {
+        let length = u8::try_from(text.len()).unwrap_or(0);
+        [&[number << 3 | 2, length], text.as_bytes()].concat()
+    };
+    let reference = [field(1, "team-a"), field(2, UID), field(3, "train")].concat();
+    let length = u8::try_from(reference.len()).unwrap_or(0);
+    let message = [&[1 << 3 | 2, length], &reference[..]].concat();
+    let inputs: [(u8, &str, &[u8]); 5] = [
+        (0, "parameters", parameters.as_bytes()),
+        (1, "claim", claim.as_bytes()),
+        (2, "message", &message),
+        (3, "bytes", b"143771Mi"),
+        (3, "fraction", b"1.5e3"),
+    ];
+    let named =
+        |(kind, name, bytes): (u8, &str, &[u8])| (name.to_owned(), [&[kind], bytes].concat());
+    inputs.into_iter().map(named).collect()
 }
 
 /// Words that inputs are likely to need, in libFuzzer's form of a dictionary.

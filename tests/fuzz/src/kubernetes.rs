@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Fuzzing of `cgpu-dra`: what users of a cluster write into claims, and what comes at the
+//! socket for the kubelet. Nothing panics; what is accepted is in range; nothing that a user wrote
+//! is in a path.
+
+use cgpu_dra::{
+    claims::plan,
+    config::GpuConfig,
+    gpus::{Inventory, NodeGpu},
+    names::{is_object, uid_of, Uid},
+    proto::{ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
+    quantity,
+    status::Resize,
+};
+use cgpu_uapi::{capability, ManagedMode, Name, Priority, WEIGHT_MAX};
+use prost::Message;
+
+/// The uid that the claims of the corpus have.
+pub const UID: &str = "7b2ea4b2-0000-4000-8000-00000000000f";
+/// Longest sentence about what a user wrote; the kubelet shows it in an event.
+const LONGEST_SENTENCE: usize = 2000;
+
+/// Any input. The first byte says what the others are.
+pub fn any(input: &[u8]) {
+    let Some((kind, rest)) = input.split_first() else {
+        return;
+    };
+    match kind % 4 {
+        0 => parameters(rest),
+        1 => claim(rest),
+        2 => message(rest),
+        _ => text(rest),
+    }
+}
+
+fn said(error: &impl ToString) {
+    let said = error.to_string();
+    assert!(said.len() < LONGEST_SENTENCE, "{said}");
+    assert!(!said.contains('\n'), "{said}");
+}
+
+fn in_range(bits: u32) {
+    assert!(bits != 0 && bits & !capability::ALL == 0, "{bits:#x}");
+}
+
+fn parameters(input: &[u8]) {
+    let Ok(value) = serde_json::from_slice(input) else {
+        return;
+    };
+    match GpuConfig::parse(&value) {
+        Ok(config) => config.capabilities.iter().for_each(|c| in_range(c.0)),
+        Err(error) => said(&error),
+    }
+}
+
+fn gpu(minor: u32) -> NodeGpu {
+    NodeGpu {
+        minor,
+        uuid: format!("GPU-{minor}"),
+        pci: format!("0000:0{minor}:00.0"),
+        product: None,
+        memory_bytes: 1 << 37,
+        weight: 100,
+        instances: 64,
+    }
+}
+
+fn claim(input: &[u8]) {
+    let Ok(claim) = serde_json::from_slice(input) else {
+        return;
+    };
+    if let Err(error) = Resize::of(&claim) {
+        said(&error);
+    }
+    let inventory = Inventory {
+        driver: "580.142".to_owned(),
+        gpus: vec![gpu(0), gpu(1)],
+    };
+    let uid = Uid::new(UID).expect("a uid");
+    let Ok(plan) = plan(&claim, &uid, "node1", &inventory) else {
+        return;
+    };
+    let mut minors: Vec<_> = plan.shares.iter().map(|s| s.minor).collect();
+    minors.sort_unstable();
+    minors.dedup();
+    assert_eq!(minors.len(), plan.shares.len(), "a GPU twice");
+    for share in &plan.shares {
+        assert!((1..=WEIGHT_MAX).contains(&share.weight));
+        assert!(share.minor < 2);
+        assert!(Priority::from_number(share.priority).is_some());
+        assert!(ManagedMode::from_number(share.managed).is_some());
+        in_range(share.capabilities);
+        assert!(!share.request.contains('/'));
+    }
+    // The journal keeps it as it is.
+    let kept = serde_json::to_vec(&plan).expect("written");
+    assert_eq!(serde_json::from_slice(&kept).ok(), Some(plan));
+}
+
+fn message(input: &[u8]) {
+    let _ = ListPodResourcesResponse::decode(input);
+    let _ = RegistrationStatus::decode(input);
+    for claim in ClaimsRequest::decode(input).unwrap_or_default().claims {
+        if let Some(uid) = Uid::new(&claim.uid) {
+            let name = uid.instance();
+            assert!(Name::new(&name).is_some());
+            assert_eq!(uid_of(&name), Some(uid.clone()));
+            assert!(!uid.as_str().contains(['/', '.']));
+        }
+        for name in [&claim.namespace, &claim.name] {
+            if is_object(name) {
+                assert!(!name.contains(['/', '?', '#', '%']) && !name.starts_with('.'));
+            }
+        }
+    }
+}
+
+fn text(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    match quantity::parse(text) {
+        Ok(bytes) => assert_eq!(quantity::parse(&quantity::bytes(bytes)), Ok(bytes)),
+        Err(error) => said(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_kind_takes_any_bytes() {
+        for kind in 0..5 {
+            any(&[kind]);
+            any(&[kind, b'{', b'}']);
+            any(&[kind, 0xff]);
+        }
+        any(&[]);
+    }
+}
