@@ -6,6 +6,7 @@
 //! <minor>/policy         number of the compute policy                      written by root
 //! <minor>/max_inst       instances among which the fair policy divides     written by root
 //! <minor>/prio_ratio     what high priority may take, percent, 1 to 99     written by root
+//! <minor>/burst_ms       most GPU time that an instance is owed, ms         written by root
 //! <minor>/free_weight    what the weights leave of 100
 //! <minor>/status         how compute time is shared now, one "key: value" a line
 //! <minor>/NAME/id        instance number, N of /dev/cgpuN
@@ -30,7 +31,7 @@ use crate::{
         procfs::{ProcFolder, TextFile},
         Printed,
     },
-    policy::sched::Policy,
+    policy::sched::{Policy, MS},
     registry::{HostGpu, Overcommit, TenantInstance, VERSION},
     uapi,
 };
@@ -39,7 +40,7 @@ use kernel::{fmt::Display, prelude::*, seq_file::SeqFile, seq_print, str::CStrin
 
 const MODULE_FILES: [TextFile<()>; 1] = [read(c"version", |(), out| line(out, VERSION))];
 
-const GPU_FILES: [TextFile<HostGpu>; 5] = [
+const GPU_FILES: [TextFile<HostGpu>; 6] = [
     written(
         c"policy",
         |gpu, out| line(out, gpu.rules().policy.number()),
@@ -64,6 +65,15 @@ const GPU_FILES: [TextFile<HostGpu>; 5] = [
         |gpu, text| {
             let percent = number(text)?;
             let set = gpu.set_rules(|rules| rules.priority_percent = percent);
+            Ok(set.map_err(out_of_range)?)
+        },
+    ),
+    written(
+        c"burst_ms",
+        |gpu, out| line(out, gpu.rules().burst / MS),
+        |gpu, text| {
+            let burst = u64::from(number::<u32>(text)?) * MS;
+            let set = gpu.set_rules(|rules| rules.burst = burst);
             Ok(set.map_err(out_of_range)?)
         },
     ),
@@ -264,6 +274,8 @@ fn show_instance(instance: &TenantInstance, out: &SeqFile) -> Result {
             compute_windows: served.account.windows,
             compute_preemptions: served.account.preemptions,
             compute_blocked_ns: served.account.blocked,
+            compute_owed_ns: served.owed,
+            compute_burst_ms: served.terms.burst.unwrap_or(instance.gpu().rules().burst) / MS,
         );
     }
     let (gate, nodes) = (instance.gate(), instance.nodes());

@@ -5,7 +5,7 @@ use super::records::{read, read_list, write_list};
 use crate::{
     failure::Failure,
     os_interface::{clock::now, UserAddr},
-    policy::sched::Rules,
+    policy::sched::{Nanos, Rules, MS},
     registry::{HostGpu, Registry, TenantInstance},
     uapi::{self, mechanism, request, set, state, Cause, Period, Policy},
 };
@@ -22,12 +22,16 @@ pub(super) fn run(registry: &Registry, cmd: u32, at: UserAddr) -> Result<(), Fai
         request::INSTANCE_SET_COMPUTE => {
             let wish: uapi::InstanceSetCompute = read(at)?;
             let instance = registry.find(&wish.key.name, wish.key.gpu_minor)?;
+            let burst = own_burst(&wish)?;
             instance.set_terms(|terms| {
                 if wish.set & set::HIGH_PRIORITY != 0 {
                     terms.high_priority = wish.high_priority != 0;
                 }
                 if wish.set & set::SUSPENDED != 0 {
                     terms.suspended = wish.suspended != 0;
+                }
+                if wish.set & set::INSTANCE_BURST != 0 {
+                    terms.burst = burst;
                 }
             })
         }
@@ -53,6 +57,20 @@ pub(super) fn run(registry: &Registry, cmd: u32, at: UserAddr) -> Result<(), Fai
     }
 }
 
+/// The burst of its own that an instance is to have; `None`: that of its GPU.
+fn own_burst(wish: &uapi::InstanceSetCompute) -> Result<Option<Nanos>, Failure> {
+    match wish.burst_ms {
+        uapi::BURST_OF_GPU => Ok(None),
+        burst if burst <= uapi::BURST_MS_MAX => Ok(Some(u64::from(burst) * MS)),
+        _ => Err(Cause::UnknownPolicy.into()),
+    }
+}
+
+/// A burst in milliseconds. The rules and terms have none that does not fit.
+fn milliseconds(burst: Nanos) -> u32 {
+    u32::try_from(burst / MS).unwrap_or(u32::MAX)
+}
+
 /// The change of a GPU's rules that is wished for, all of it or nothing.
 fn rules(wish: uapi::GpuSetCompute) -> Result<impl FnOnce(&mut Rules), Failure> {
     let named = move |bit| wish.set & bit != 0;
@@ -71,6 +89,9 @@ fn rules(wish: uapi::GpuSetCompute) -> Result<impl FnOnce(&mut Rules), Failure> 
         if named(set::PRIORITY_PERCENT) {
             rules.priority_percent = wish.priority_percent;
         }
+        if named(set::BURST) {
+            rules.burst = u64::from(wish.burst_ms) * MS;
+        }
     })
 }
 
@@ -84,6 +105,7 @@ fn gpu_record(gpu: &HostGpu) -> uapi::GpuCompute {
     record.mode = view.mode.number();
     record.max_instances = rules.max_instances;
     record.priority_percent = rules.priority_percent;
+    record.burst_ms = milliseconds(rules.burst);
     let can = conductor.mechanisms();
     record.mechanisms = bits([
         (can.timeslice, mechanism::TIMESLICE),
@@ -122,5 +144,7 @@ fn instance_record(instance: &TenantInstance) -> Option<uapi::InstanceCompute> {
     record.windows = served.account.windows;
     record.preemptions = served.account.preemptions;
     record.blocked_ns = served.account.blocked;
+    record.owed_ns = served.owed;
+    record.burst_ms = served.terms.burst.map_or(uapi::BURST_OF_GPU, milliseconds);
     Some(record)
 }

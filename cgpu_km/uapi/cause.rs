@@ -69,7 +69,7 @@ causes! {
     TooMany = 87;
     /// `EPROTONOSUPPORT`: the running NVIDIA driver's branch is not known.
     UnknownDriver = 93;
-    /// `EOPNOTSUPP`: there is no such policy, period, percentage or number of instances.
+    /// `EOPNOTSUPP`: there is no such policy, period, percentage, number of instances or burst.
     UnknownPolicy = 95;
 }
 

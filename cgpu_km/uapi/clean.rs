@@ -50,14 +50,16 @@ clean! {
             (set::PERIOD, wish.period, u32::MAX),
             (set::MAX_INSTANCES, wish.max_instances, u32::MAX),
             (set::PRIORITY_PERCENT, wish.priority_percent, u32::MAX),
+            (set::BURST, wish.burst_ms, u32::MAX),
         ])
-        && wish.reserved == [0; 2];
+        && wish.reserved == [0; 3];
     InstanceSetCompute, |wish| wish.key.is_clean()
         && are_named(wish.set, &[
             (set::HIGH_PRIORITY, wish.high_priority, 1),
             (set::SUSPENDED, wish.suspended, 1),
+            (set::INSTANCE_BURST, wish.burst_ms, u32::MAX),
         ])
-        && wish.reserved == [0; 5];
+        && wish.reserved == [0; 4];
 }
 
 fn are_flags(flags: u32) -> bool {

@@ -22,12 +22,21 @@ pub mod set {
     pub const MAX_INSTANCES: u32 = 1 << 2;
     /// [`super::GpuSetCompute::priority_percent`].
     pub const PRIORITY_PERCENT: u32 = 1 << 3;
+    /// [`super::GpuSetCompute::burst_ms`].
+    pub const BURST: u32 = 1 << 4;
 
     /// [`super::InstanceSetCompute::high_priority`].
     pub const HIGH_PRIORITY: u32 = 1;
     /// [`super::InstanceSetCompute::suspended`].
     pub const SUSPENDED: u32 = 1 << 1;
+    /// [`super::InstanceSetCompute::burst_ms`].
+    pub const INSTANCE_BURST: u32 = 1 << 2;
 }
+
+/// The longest burst, milliseconds of GPU time.
+pub const BURST_MS_MAX: u32 = 10_000;
+/// [`InstanceSetCompute::burst_ms`]: as the GPU has it.
+pub const BURST_OF_GPU: u32 = u32::MAX;
 
 /// Changes how the compute time of a GPU is shared: all that is named, or nothing.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -45,11 +54,14 @@ pub struct GpuSetCompute {
     pub max_instances: u32,
     /// What instances of high priority may take before weights count again, percent, 1 to 99.
     pub priority_percent: u32,
+    /// Most service that an instance is owed after it had no work, milliseconds of GPU time: 0 to
+    /// [`BURST_MS_MAX`].
+    pub burst_ms: u32,
     /// Must be zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 3],
 }
 
-/// Changes the priority of an instance, suspends or resumes it.
+/// Changes the priority or the burst of an instance, suspends or resumes it.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct InstanceSetCompute {
@@ -61,8 +73,10 @@ pub struct InstanceSetCompute {
     pub high_priority: u32,
     /// 1: kept off the GPU; 0: let on again.
     pub suspended: u32,
+    /// Its own burst, 0 to [`BURST_MS_MAX`], or [`BURST_OF_GPU`].
+    pub burst_ms: u32,
     /// Must be zero.
-    pub reserved: [u32; 5],
+    pub reserved: [u32; 4],
 }
 
 /// How the compute time of a GPU is shared now.
@@ -83,8 +97,8 @@ pub struct GpuCompute {
     pub priority_percent: u32,
     /// What the scheduler can use on this GPU: bits of [`mechanism`].
     pub mechanisms: u32,
-    /// Zero.
-    pub reserved0: u32,
+    /// Most service that an instance is owed after it had no work, milliseconds of GPU time.
+    pub burst_ms: u32,
     /// Changes from one instance's window or slice to another's.
     pub switches: u64,
     /// Calls into the driver that the scheduler made.
@@ -151,8 +165,14 @@ pub struct InstanceCompute {
     pub preemptions: u64,
     /// Time that a task of it was blocked at its doorbell, nanoseconds.
     pub blocked_ns: u64,
+    /// GPU time that it is owed now because it left its share to others, nanoseconds.
+    pub owed_ns: u64,
+    /// Its burst, milliseconds, or [`BURST_OF_GPU`].
+    pub burst_ms: u32,
     /// Zero.
-    pub reserved: [u64; 4],
+    pub reserved0: u32,
+    /// Zero.
+    pub reserved: [u64; 2],
 }
 
 impl Priority {

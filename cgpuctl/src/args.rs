@@ -2,7 +2,10 @@
 //! Arguments that several verbs share, and how their values are read.
 
 use crate::{installation::lists::Capability, selector::Selector};
-use cgpu_uapi::{ManagedMode, Name, Period, Policy, Priority, CHANNELS_MAX, NAME_RULE, WEIGHT_MAX};
+use cgpu_uapi::{
+    ManagedMode, Name, Period, Policy, Priority, BURST_MS_MAX, BURST_OF_GPU, CHANNELS_MAX,
+    NAME_RULE, WEIGHT_MAX,
+};
 use clap::{
     builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser},
     Args,
@@ -64,6 +67,20 @@ pub(crate) fn weight() -> RangedI64ValueParser<u32> {
 /// Reads a limit of channels.
 pub(crate) fn channels() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(CHANNELS_MAX))
+}
+
+/// Reads a burst in milliseconds.
+pub(crate) fn bursts() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(..=i64::from(BURST_MS_MAX))
+}
+
+/// Reads an instance's burst in milliseconds, or "gpu" for that of its GPU.
+pub(crate) fn burst_or_gpu(text: &str) -> Result<u32, String> {
+    let burst = match text {
+        "gpu" => Some(BURST_OF_GPU),
+        _ => text.parse().ok().filter(|burst| *burst <= BURST_MS_MAX),
+    };
+    burst.ok_or_else(|| format!("milliseconds from 0 to {BURST_MS_MAX}, or \"gpu\""))
 }
 
 /// The policy with this name or number.

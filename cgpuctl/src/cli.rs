@@ -15,6 +15,7 @@ use crate::{
         inst_list::InstList,
         inst_mounts::InstMounts,
         inst_restore::{InstRestore, InstSave},
+        inst_set_burst::InstSetBurst,
         inst_set_caps::InstSetCaps,
         inst_set_channels::InstSetChannels,
         inst_set_managed::InstSetManaged,
@@ -148,6 +149,7 @@ noun! {
         SetWeight(InstSetWeight),
         SetManaged(InstSetManaged),
         SetCaps(InstSetCaps),
+        SetBurst(InstSetBurst),
         SetChannels(InstSetChannels),
         SetPriority(InstSetPriority),
         /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.

@@ -44,6 +44,11 @@ pub fn doing(bits: u32) -> &'static str {
     }
 }
 
+/// An instance's own burst; `None`: that of its GPU.
+pub fn own_burst(burst_ms: u32) -> Option<u32> {
+    (burst_ms != uapi::BURST_OF_GPU).then_some(burst_ms)
+}
+
 /// A length of time, for people.
 pub fn seconds(ns: u64) -> String {
     format!("{:.1} s", ns as f64 / 1e9)
@@ -62,6 +67,8 @@ object! {
         preemption_count: u64 = i.preemptions,
         blocked_ns: u64 = i.blocked_ns,
         blocked_task_count: u32 = i.blocked_tasks,
+        owed_ns: u64 = i.owed_ns,
+        burst_ms: Option<u32> = own_burst(i.burst_ms),
         given_ns: u64 = i.gpu_time_ns,
         parked_ns: u64 = i.blocked_ns,
         parked_task_count: u32 = i.blocked_tasks,
@@ -78,6 +85,7 @@ object! {
         mode: &'static str = Mode::name_of(gpu.mode),
         max_instances: u32 = gpu.max_instances,
         priority_percent: u32 = gpu.priority_percent,
+        burst_ms: u32 = gpu.burst_ms,
         mechanisms: Vec<&'static str> = mechanisms(gpu.mechanisms),
         /// Deprecated: the same as `mechanisms`.
         means: Vec<&'static str> = mechanisms(gpu.mechanisms),

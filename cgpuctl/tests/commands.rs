@@ -218,6 +218,7 @@ fn what_each_command_prints() {
             "inst_set_channels",
             "inst set-channels train 200 --gpu 0 --gpu 1",
         ),
+        ("inst_set_burst", "inst set-burst train 500 --gpu 0 --gpu 1"),
         ("inst_set_caps", "inst set-caps infer video,compute"),
         ("inst_show_refused", "inst show infer --refused"),
         ("inst_destroy", "inst destroy infer"),
@@ -605,6 +606,19 @@ fn what_the_operator_says_of_compute_is_what_the_module_hears() {
     let gpu = fake.with(|s| s.gpu_compute[&1]);
     let set = (gpu.policy, gpu.max_instances, gpu.priority_percent);
     assert_eq!(set, (3, 5, 40));
+    done(&fake, "gpu set-policy 1 fixed --burst 1000");
+    assert_eq!(fake.with(|s| s.gpu_compute[&1].burst_ms), 1000);
+    let burst = |fake: &Fake| {
+        let bursts = fake.with(|s| s.compute.values().map(|c| c.burst_ms).collect::<Vec<_>>());
+        bursts
+            .into_iter()
+            .filter(|burst| *burst != cgpu_uapi::BURST_OF_GPU)
+            .collect::<Vec<_>>()
+    };
+    done(&fake, "inst set-burst infer 50");
+    assert_eq!(burst(&fake), [50]);
+    done(&fake, "inst set-burst infer gpu");
+    assert!(burst(&fake).is_empty());
     done(&fake, "inst set-priority infer high");
     done(&fake, "inst suspend infer");
     let state = |fake: &Fake| {

@@ -36,6 +36,7 @@ impl Scheduler {
             working: instance.habits.is_working(),
             running: instance.channels_on == ChannelsOn::All && !shut,
             gate: instance.door.position(),
+            owed: instance.lag.owed(),
             account,
         })
     }

@@ -6,7 +6,7 @@ use super::{
     costs::Costs,
     time::{Nanos, MS},
 };
-use crate::uapi::{Period, Policy, MAX_INSTANCES_PER_GPU};
+use crate::uapi::{Period, Policy, BURST_MS_MAX, MAX_INSTANCES_PER_GPU};
 
 /// The burst of a GPU for which the operator set none.
 pub const BURST_DEFAULT: Nanos = 200 * MS;
@@ -26,7 +26,8 @@ pub struct Rules {
     /// The part that instances of high priority may take before weights count again, percent, 1 to
     /// 99.
     pub priority_percent: u32,
-    /// The most service that an instance is owed after it had no work, as GPU time; 0: nothing.
+    /// The most service that an instance is owed after it had no work, as GPU time, up to
+    /// [`BURST_MS_MAX`]; 0: nothing.
     pub burst: Nanos,
 }
 
@@ -63,7 +64,10 @@ impl Rules {
     /// They are not, or they cannot.
     pub fn admit(&self, weights: impl Iterator<Item = u32>) -> Result<(), Misfit> {
         let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
-        if !(1..=most).contains(&self.max_instances) || !(1..=99).contains(&self.priority_percent) {
+        let fits = (1..=most).contains(&self.max_instances)
+            && (1..=99).contains(&self.priority_percent)
+            && self.burst <= u64::from(BURST_MS_MAX) * MS;
+        if !fits {
             return Err(Misfit::OutOfRange);
         }
         let (count, sum) = weights.fold((0u32, 0u32), |(count, sum), weight| {

@@ -35,6 +35,8 @@ pub struct InstanceView {
     pub running: bool,
     /// The position of its gate.
     pub gate: Position,
+    /// The GPU time that it is owed because it left its share to others.
+    pub owed: Nanos,
     /// Its account.
     pub account: Account,
 }

@@ -113,6 +113,8 @@ families! { GPU_COMPUTE of GpuCompute;
         |g| g.switches as f64;
     cgpu_gpu_compute_calls_total: "Calls into the driver that the scheduler made.",
         |g| g.calls as f64;
+    cgpu_gpu_compute_burst_seconds: "Most GPU time that an instance without a burst of its own is owed.",
+        |g| f64::from(g.burst_ms) / 1e3;
 }
 
 families! { INSTANCE_COMPUTE of InstanceCompute;
@@ -126,6 +128,8 @@ families! { INSTANCE_COMPUTE of InstanceCompute;
         |i| i.preemptions as f64;
     cgpu_instance_compute_blocked_tasks: "Tasks that are blocked at the instance's doorbell.",
         |i| f64::from(i.blocked_tasks);
+    cgpu_instance_compute_owed_seconds: "GPU time that the instance is owed because it left its share to others.",
+        |i| seconds(i.owed_ns);
     cgpu_instance_compute_high_priority: "1: of high priority.",
         |i| is(i, state::HIGH_PRIORITY);
     cgpu_instance_compute_suspended: "1: kept off the GPU by the operator.",

@@ -11,8 +11,8 @@ use cgpu_uapi::{
     capability, set, state, Cause, Clean, Gpu, GpuCompute, GpuSetCompute, Instance,
     InstanceCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
     InstanceSetChannels, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
-    InstanceSetWeight, Policy, Refusal, Version, ABI_VERSION, CHANNELS_MAX, FLAG_OVERCOMMIT,
-    GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    InstanceSetWeight, Policy, Refusal, Version, ABI_VERSION, BURST_OF_GPU, CHANNELS_MAX,
+    FLAG_OVERCOMMIT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use nix::errno::Errno;
 use std::{
@@ -117,6 +117,7 @@ impl ControlState {
             compute.mode = 1;
             compute.max_instances = 16;
             compute.priority_percent = 80;
+            compute.burst_ms = 200;
             compute.mechanisms = 0x1f;
             state.gpu_compute.insert(minor, compute);
         }
@@ -318,6 +319,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
         compute.id = id;
         compute.weight = request.weight;
         compute.state = state::RUNNING;
+        compute.burst_ms = BURST_OF_GPU;
         state.compute.insert(id, compute);
         Ok(())
     }
@@ -448,6 +450,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
             &mut gpu.priority_percent,
             request.priority_percent,
         );
+        put(set::BURST, &mut gpu.burst_ms, request.burst_ms);
         Ok(())
     }
 
@@ -468,6 +471,9 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
             request.high_priority,
         );
         put(set::SUSPENDED, state::SUSPENDED, request.suspended);
+        if request.set & set::INSTANCE_BURST != 0 {
+            compute.burst_ms = request.burst_ms;
+        }
         Ok(())
     }
 

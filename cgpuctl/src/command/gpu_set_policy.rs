@@ -3,7 +3,7 @@
 
 use super::target;
 use crate::{
-    args::{periods, policies},
+    args::{bursts, periods, policies},
     compute,
     control::Control,
     error::{Facts, Failure, Problem},
@@ -47,6 +47,9 @@ pub(crate) struct GpuSetPolicy {
         value_parser = clap::value_parser!(u32).range(1..=99)
     )]
     pub(crate) priority_percent: Option<u32>,
+    /// Most GPU time that an instance is owed after it had no work, milliseconds.
+    #[arg(long, value_name = "0-10000", value_parser = bursts())]
+    pub(crate) burst: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -81,12 +84,14 @@ impl Verb for GpuSetPolicy {
             })?;
         let after = one(&*control, minor)?;
         let text = lines([format!(
-            "GPU {minor}: policy {}, was {}; period {}, max_instances {}, priority_percent {}",
+            "GPU {minor}: policy {}, was {}; period {}, max_instances {}, priority_percent {}, \
+             burst {} ms",
             named(&after),
             named(&before),
             Period::name_of(after.period),
             after.max_instances,
-            after.priority_percent
+            after.priority_percent,
+            after.burst_ms
         )]);
         let members = PolicyMembers {
             gpu: (&after).into(),
@@ -117,6 +122,7 @@ impl GpuSetPolicy {
                 &mut request.priority_percent,
                 self.priority_percent,
             ),
+            (set::BURST, &mut request.burst_ms, self.burst),
         ] {
             if let Some(value) = value {
                 request.set |= bit;

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     args::policy,
     capabilities::Capabilities,
+    compute::own_burst,
     control::Control,
     error::{Facts, Failure, Problem},
     hook::journal,
@@ -24,7 +25,8 @@ use crate::{
 };
 use cgpu_uapi::{
     capability::DEFAULT, set, text, Gpu, GpuCompute, Instance, InstanceKey, InstanceSetChannels,
-    InstanceSetCompute, ManagedMode, Name, Period, Policy, Priority, NAME_RULE, WEIGHT_DEFAULT,
+    InstanceSetCompute, ManagedMode, Name, Period, Policy, Priority, BURST_OF_GPU, NAME_RULE,
+    WEIGHT_DEFAULT,
 };
 use clap::Args;
 use nix::errno::Errno;
@@ -76,6 +78,7 @@ struct SavedGpu {
     max_instances: Option<u32>,
     #[serde(alias = "prio_ratio")]
     priority_percent: Option<u32>,
+    burst_ms: Option<u32>,
 }
 
 /// Instances of one name.
@@ -102,6 +105,8 @@ struct SavedInstance {
     /// As `inst set-priority` takes it.
     #[serde(default = "default_priority")]
     priority: String,
+    /// As `inst set-burst` takes it; that of the GPU if there is none.
+    burst_ms: Option<u32>,
 }
 
 fn default_managed() -> String {
@@ -187,6 +192,7 @@ impl SavedGpu {
             period: period.transpose()?,
             max_instances: self.max_instances,
             priority_percent: self.priority_percent,
+            burst: self.burst_ms,
         };
         for minor in minors {
             control
@@ -243,10 +249,11 @@ impl SavedInstance {
                 let set = control.set_channels(&request);
                 set.map_err(|errno| Problem::from(errno).to_string())?;
             }
-            if priority == Priority::High {
+            if priority == Priority::High || self.burst_ms.is_some() {
                 let mut request = InstanceSetCompute::new_zeroed();
-                (request.key, request.set) = (key, set::HIGH_PRIORITY);
+                (request.key, request.set) = (key, set::HIGH_PRIORITY | set::INSTANCE_BURST);
                 request.high_priority = priority.number();
+                request.burst_ms = self.burst_ms.unwrap_or(BURST_OF_GPU);
                 let set = control.set_instance_compute(&request);
                 set.map_err(|errno| Problem::from(errno).to_string())?;
             }
@@ -318,7 +325,8 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
     let address = |minor: u32| gpu_of(minor).map_or(minor.to_string(), |g| text(&g.pci).to_owned());
     let instance = |i: &Instance| {
         let gpu = gpu_of(i.key.gpu_minor);
-        let state = states.iter().find(|s| s.id == i.id).map_or(0, |s| s.state);
+        let compute = states.iter().find(|s| s.id == i.id);
+        let state = compute.map_or(0, |s| s.state);
         SavedInstance {
             name: i.key.name.as_str().unwrap_or_default().to_owned(),
             gpus: vec![address(i.key.gpu_minor)],
@@ -329,6 +337,7 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
             managed: ManagedMode::name_of(i.managed_mode).to_owned(),
             channels: Some(i.channel_limit),
             priority: Priority::of(state).name().to_owned(),
+            burst_ms: compute.and_then(|s| own_burst(s.burst_ms)),
         }
     };
     let used = |g: &&GpuCompute| instances.iter().any(|i| i.key.gpu_minor == g.minor);
@@ -338,6 +347,7 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
         period: Some(Period::name_of(g.period).to_owned()),
         max_instances: Some(g.max_instances),
         priority_percent: Some(g.priority_percent),
+        burst_ms: Some(g.burst_ms),
     };
     Ok(SavedFile {
         gpu: control

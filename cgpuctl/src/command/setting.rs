@@ -12,7 +12,7 @@ use crate::{
     text::lines,
     verb::Verb,
 };
-use cgpu_uapi::{Instance, InstanceKey};
+use cgpu_uapi::{Instance, InstanceKey, BURST_OF_GPU};
 use nix::errno::Errno;
 use serde::{ser::SerializeMap, Serialize, Serializer};
 use std::fmt::Display;
@@ -22,6 +22,8 @@ pub(crate) struct Before {
     pub(crate) instance: Instance,
     /// Bits of [`cgpu_uapi::state`].
     pub(crate) state: u32,
+    /// Its own burst, or [`BURST_OF_GPU`].
+    pub(crate) burst_ms: u32,
 }
 
 /// A setting with its new value: the arguments of a verb.
@@ -103,12 +105,13 @@ impl<S: Setting> Verb for S {
 fn before(control: &dyn Control, target: &Target) -> Result<Vec<Before>, Problem> {
     let instances = target::instances(control, &target.name, &target.gpus)?;
     let compute = control.instance_compute()?;
-    let before = instances.into_iter().map(|instance| Before {
-        instance,
-        state: compute
-            .iter()
-            .find(|compute| compute.id == instance.id)
-            .map_or(0, |compute| compute.state),
+    let before = instances.into_iter().map(|instance| {
+        let compute = compute.iter().find(|compute| compute.id == instance.id);
+        Before {
+            instance,
+            state: compute.map_or(0, |compute| compute.state),
+            burst_ms: compute.map_or(BURST_OF_GPU, |compute| compute.burst_ms),
+        }
     });
     Ok(before.collect())
 }

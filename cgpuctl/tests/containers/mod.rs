@@ -275,8 +275,9 @@ fn how_compute_time_is_shared_is_saved_and_restored() {
     let host = busy_host();
     done(
         &host,
-        "gpu set-policy 1 soft --period throughput --max-inst 8 --prio-ratio 60",
+        "gpu set-policy 1 soft --period throughput --max-inst 8 --prio-ratio 60 --burst 400",
     );
+    done(&host, "inst set-burst train 30 --gpu 1");
     done(&host, "inst set-priority train high --gpu 1");
     done(&host, "inst suspend train --gpu 1");
     done(&host, "inst save");
@@ -290,8 +291,11 @@ fn how_compute_time_is_shared_is_saved_and_restored() {
             gpu.period,
             gpu.max_instances,
             gpu.priority_percent,
+            gpu.burst_ms,
         );
-        assert_eq!(settings, (4, 1, 8, 60));
+        assert_eq!(settings, (4, 1, 8, 60, 400));
+        let own = |c: &&cgpu_uapi::InstanceCompute| c.burst_ms == 30;
+        assert_eq!(s.compute.values().filter(own).count(), 1);
         assert_eq!(s.gpu_compute[&0].policy, 2);
         let high = |c: &&cgpu_uapi::InstanceCompute| c.state & cgpu_uapi::state::HIGH_PRIORITY != 0;
         let keys: Vec<_> = s.compute.values().filter(high).map(|c| c.key).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The operator's commands about compute time, by the control device and by `/proc/cgpu_km`.
 
-use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute};
+use cgpu_uapi::{mechanism, set, state, Cause, GpuSetCompute, BURST_OF_GPU};
 
 use super::doorbell::{proc, put, suspend, wait_for, wait_parked, wait_shut, Bell};
 use crate::{
@@ -44,24 +44,32 @@ fn policies() -> Verdict {
         equal("in /proc", &text("policy")?, &number.to_string())?;
     }
     let all = |wish: &mut GpuSetCompute| {
-        wish.set = set::PERIOD | set::MAX_INSTANCES | set::PRIORITY_PERCENT;
+        wish.set = set::PERIOD | set::MAX_INSTANCES | set::PRIORITY_PERCENT | set::BURST;
         (wish.period, wish.max_instances, wish.priority_percent) = (1, 5, 60);
+        wish.burst_ms = 1000;
     };
     sys("set", c.set_gpu_compute(GPU, all))?;
     let gpu = sys("get", c.gpu_compute(GPU))?;
     equal("policy", &gpu.policy, &5)?;
     equal(
         "the others",
-        &(gpu.period, gpu.max_instances, gpu.priority_percent),
-        &(1, 5, 60),
+        &(
+            gpu.period,
+            gpu.max_instances,
+            gpu.priority_percent,
+            gpu.burst_ms,
+        ),
+        &(1, 5, 60, 1000),
     )?;
     equal("max_inst", &text("max_inst")?, &"5".to_owned())?;
     equal("prio_ratio", &text("prio_ratio")?, &"60".to_owned())?;
+    equal("burst_ms", &text("burst_ms")?, &"1000".to_owned())?;
     holds(
         "a GPU whose doorbells cannot be had",
         gpu.mechanisms & mechanism::DOORBELL != 0,
     )?;
     put("prio_ratio", "80")?;
+    put("burst_ms", "200")?;
     put("max_inst", "16")?;
     let period = |wish: &mut GpuSetCompute| wish.set = set::PERIOD;
     sys("set", c.set_gpu_compute(GPU, period))?;
@@ -96,12 +104,13 @@ fn misfits() -> Verdict {
 
 fn unknown() -> Verdict {
     let c = control()?;
-    let wishes: [fn(&mut GpuSetCompute); 5] = [
+    let wishes: [fn(&mut GpuSetCompute); 6] = [
         |w| (w.set, w.policy) = (set::POLICY, 6),
         |w| (w.set, w.period) = (set::PERIOD, 3),
         |w| w.set = set::MAX_INSTANCES,
         |w| (w.set, w.max_instances) = (set::MAX_INSTANCES, 65),
         |w| (w.set, w.priority_percent) = (set::PRIORITY_PERCENT, 100),
+        |w| (w.set, w.burst_ms) = (set::BURST, 10_001),
     ];
     for wish in wishes {
         let refused = c.set_gpu_compute(GPU, wish);
@@ -109,7 +118,7 @@ fn unknown() -> Verdict {
     }
     let wishes: [fn(&mut GpuSetCompute); 3] = [
         |_| {},
-        |w| w.set = 1 << 4,
+        |w| w.set = 1 << 5,
         |w| (w.set, w.period) = (set::POLICY, 1),
     ];
     for wish in wishes {
@@ -120,7 +129,12 @@ fn unknown() -> Verdict {
     fails("no such GPU", elsewhere, Cause::NoSuchGpu.errno())?;
     let nobody = c.set_compute("nobody", GPU, |wish| wish.set = set::SUSPENDED);
     fails("no such instance", nobody, Cause::NoSuchInstance.errno())?;
-    for (file, wrong) in [("policy", "6"), ("prio_ratio", "0"), ("max_inst", "0")] {
+    for (file, wrong) in [
+        ("policy", "6"),
+        ("prio_ratio", "0"),
+        ("max_inst", "0"),
+        ("burst_ms", "10001"),
+    ] {
         holds(file, std::fs::write(proc(file), wrong).is_err())?;
     }
     Ok(())
@@ -140,6 +154,25 @@ fn terms() -> Verdict {
     holds("not of high priority", state()? & state::HIGH_PRIORITY != 0)?;
     equal("highprio", &text("terms/highprio")?, &"1".to_owned())?;
     put("terms/highprio", "0")?;
+    let burst = |burst_ms| {
+        sys(
+            "burst",
+            c.set_compute("terms", GPU, |wish| {
+                (wish.set, wish.burst_ms) = (set::INSTANCE_BURST, burst_ms);
+            }),
+        )?;
+        equal(
+            "burst",
+            &sys("get", c.compute("terms", GPU))?.burst_ms,
+            &burst_ms,
+        )
+    };
+    burst(30)?;
+    holds(
+        "the burst is shown",
+        text("terms/status")?.contains("compute_burst_ms: 30\n"),
+    )?;
+    burst(BURST_OF_GPU)?;
     holds("of high priority", state()? & state::HIGH_PRIORITY == 0)?;
     sys(
         "suspend",
