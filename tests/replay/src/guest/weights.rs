@@ -13,6 +13,7 @@ mod live;
 mod priority;
 mod program;
 mod report;
+mod service;
 
 use program::{measure, GpuProgram, Habit, MS, NAMES, US};
 use report::{calls, line, mode, ShareLine};
@@ -245,6 +246,11 @@ pub fn run(only: &str) -> Result<bool, String> {
         let line = priority::run();
         clean_up();
         tell("high priority", line)?;
+    }
+    if only.is_empty() || only == "service" {
+        let line = service::run();
+        clean_up();
+        tell("service", line)?;
     }
     put("policy", "5")?;
     println!("{passed} passed, {failed} failed");
