@@ -134,6 +134,7 @@ noun! {
 noun! {
     /// `gpu …`.
     enum GpuVerb {
+        #[command(visible_alias = "ls")]
         List(GpuList),
         SetPolicy(GpuSetPolicy),
     }
@@ -143,6 +144,7 @@ noun! {
     /// `inst …`.
     enum InstVerb {
         Create(InstCreate),
+        #[command(visible_alias = "ls")]
         List(InstList),
         Show(InstShow),
         SetMem(InstSetMem),
@@ -156,6 +158,7 @@ noun! {
         Suspend(Suspension<true>),
         /// Let a suspended instance on again.
         Resume(Suspension<false>),
+        #[command(visible_alias = "rm")]
         Destroy(InstDestroy),
         Mounts(InstMounts),
         Save(InstSave),

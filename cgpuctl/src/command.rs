@@ -5,6 +5,7 @@ pub(crate) mod cdi_check;
 pub(crate) mod cdi_generate;
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod effect;
 pub(crate) mod gpu_list;
 pub(crate) mod gpu_set_policy;
 pub(crate) mod info;

@@ -8,7 +8,7 @@ mod hook;
 mod metrics;
 
 use cgpu_fake::H200;
-use cgpu_uapi::{capability, CallKind, Cause, Refusal, RefusalReason, CGPUFS_MOUNT};
+use cgpu_uapi::{capability, CallKind, Cause, Policy, Refusal, RefusalReason, CGPUFS_MOUNT};
 use cgpuctl::{cli::Cli, command::top::Key, exit::Exit, host::Host};
 use clap::Parser;
 use fake::{errno, Fake, Op};
@@ -219,6 +219,7 @@ fn what_each_command_prints() {
             "inst set-channels train 200 --gpu 0 --gpu 1",
         ),
         ("inst_set_burst", "inst set-burst train 500 --gpu 0 --gpu 1"),
+        ("gpu_set_policy_fair", "gpu set-policy 1 fair"),
         ("inst_set_caps", "inst set-caps infer video,compute"),
         ("inst_show_refused", "inst show infer --refused"),
         ("inst_destroy", "inst destroy infer"),
@@ -588,6 +589,34 @@ fn compute_is_shared_as_told() {
     golden("inst_resume", busy_host, "inst resume infer");
     golden("top", sharing_host, "top");
     golden("top_none", || Fake::new(1), "top --once");
+}
+
+/// Both GPUs are left to the driver, and all instances have the weight that nobody chose.
+fn unshared_host() -> Fake {
+    let fake = busy_host();
+    fake.with(|s| {
+        for gpu in s.gpu_compute.values_mut() {
+            gpu.policy = Policy::Native.number();
+        }
+        for instance in &mut s.instances {
+            instance.weight = cgpu_uapi::WEIGHT_DEFAULT;
+        }
+    });
+    fake
+}
+
+#[test]
+fn a_setting_without_its_effect_draws_a_warning() {
+    for (name, line) in [
+        ("inst_set_weight_native", "inst set-weight train 30 --gpu 1"),
+        (
+            "inst_create_weight_native",
+            "inst create new --gpu 1 --mem 8Gi --weight 30",
+        ),
+        ("gpu_set_policy_fixed", "gpu set-policy 1 fixed"),
+    ] {
+        golden(name, unshared_host, line);
+    }
 }
 
 #[test]

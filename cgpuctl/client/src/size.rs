@@ -2,10 +2,10 @@
 //! Sizes of memory as people write and read them.
 //!
 //! On input a unit is required, since `8` has meant bytes, MiB and GiB in tools of this kind. The
-//! binary units count in 1024 (`KiB MiB GiB TiB`), the decimal ones in 1000 (`kB MB GB TB`); case
-//! does not matter, the final `B` does: `8G` is refused because nobody knows which of the two it
-//! is. On output sizes are binary, with two decimals cut off, so that a shown size can be asked
-//! for.
+//! binary units count in 1024 (`KiB MiB GiB TiB`, or as Kubernetes writes them `Ki Mi Gi Ti`), the
+//! decimal ones in 1000 (`kB MB GB TB`); case does not matter. `8G` is refused because nobody knows
+//! which of the two it is. On output sizes are binary, with two decimals cut off, so that a shown
+//! size can be asked for.
 
 use serde::Serialize;
 use std::{fmt, str::FromStr};
@@ -78,10 +78,17 @@ impl FromStr for Bytes {
         if unit.is_empty() {
             return Err(SizeError::Bare(number.to_owned()));
         }
+        let is_unit = |name: &str| {
+            let short = name.strip_suffix('B').filter(|short| short.ends_with('i'));
+            [Some(name), short]
+                .into_iter()
+                .flatten()
+                .any(|name| name.eq_ignore_ascii_case(unit))
+        };
         let factor = BINARY
             .iter()
             .chain(&DECIMAL)
-            .find(|(name, _)| name.eq_ignore_ascii_case(unit))
+            .find(|(name, _)| is_unit(name))
             .map(|(_, factor)| u128::from(*factor))
             .ok_or_else(|| match unit.to_ascii_uppercase().as_str() {
                 short @ ("K" | "M" | "G" | "T") => SizeError::Ambiguous(short.to_owned()),
@@ -140,6 +147,8 @@ mod tests {
             ("8GiB", 8 << 30),
             ("8gib", 8 << 30),
             ("8 GiB", 8 << 30),
+            ("8Gi", 8 << 30),
+            ("512mi", 512 << 20),
             ("8GB", 8_000_000_000),
             ("1.5GiB", 3 << 29),
             ("0.001kB", 1),
@@ -165,7 +174,7 @@ mod tests {
             ("1.5", Bare("1.5".into())),
             ("8G", Ambiguous("G".into())),
             ("8m", Ambiguous("M".into())),
-            ("8Gi", Unit("Gi".into())),
+            ("8Gx", Unit("Gx".into())),
             ("8 GiB B", Unit("GiB B".into())),
             ("GiB", Number("GiB".into())),
             ("", Number("".into())),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `gpu set-policy`.
 
-use super::target;
+use super::{effect, target};
 use crate::{
     args::{bursts, periods, policies},
     compute,
@@ -58,6 +58,7 @@ struct PolicyMembers {
     gpu: compute::GpuCompute,
     previous_policy: u32,
     previous_policy_name: &'static str,
+    warnings: Vec<String>,
 }
 
 impl Verb for GpuSetPolicy {
@@ -93,12 +94,15 @@ impl Verb for GpuSetPolicy {
             after.priority_percent,
             after.burst_ms
         )]);
+        let warning = effect::of_policy(&after, &control.instances()?);
+        let warnings: Vec<String> = warning.into_iter().collect();
         let members = PolicyMembers {
             gpu: (&after).into(),
             previous_policy: before.policy,
             previous_policy_name: Policy::name_of(before.policy),
+            warnings: warnings.clone(),
         };
-        Ok(Report::new(members, text)?)
+        Ok(Report::new(members, text)?.warn(warnings))
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst create`: an instance on one GPU, or one on each of several, all or none.
 
-use super::target;
+use super::{effect, target};
 use crate::{
     args::{managed_modes, name, weight},
     capabilities::Capabilities,
@@ -99,7 +99,13 @@ impl Verb for InstCreate {
                 host.remove_mount_point();
             }
         })?;
-        Ok(report(small_limit(self.mem), &made)?)
+        let mut warnings: Vec<String> = small_limit(self.mem).into_iter().collect();
+        if self.weight != WEIGHT_DEFAULT {
+            let gpus = control.gpu_compute()?;
+            let used = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
+            warnings.extend(used.filter_map(effect::of_weight));
+        }
+        Ok(report(warnings, &made)?)
     }
 }
 
@@ -181,8 +187,7 @@ fn undo(control: &dyn Control, made: &[InstanceCreate]) -> Option<String> {
     }
 }
 
-fn report(warning: Option<String>, made: &[InstanceCreate]) -> Result<Report, Problem> {
-    let warnings: Vec<_> = warning.into_iter().collect();
+fn report(warnings: Vec<String>, made: &[InstanceCreate]) -> Result<Report, Problem> {
     let members = CreateMembers {
         instances: made
             .iter()

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-weight`.
 
-use super::setting::{Before, Setting};
+use super::{
+    effect,
+    setting::{Before, Setting},
+};
 use crate::{
     args::{weight, Target},
     control::Control,
@@ -43,5 +46,10 @@ impl Setting for InstSetWeight {
         let mut request = InstanceSetWeight::new_zeroed();
         (request.key, request.weight) = (key, self.weight);
         control.set_weight(&request)
+    }
+
+    fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
+        let gpus = before.iter().filter_map(|was| was.gpu.as_ref());
+        Some(gpus.filter_map(effect::of_weight).collect())
     }
 }

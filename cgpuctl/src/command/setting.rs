@@ -12,7 +12,7 @@ use crate::{
     text::lines,
     verb::Verb,
 };
-use cgpu_uapi::{Instance, InstanceKey, BURST_OF_GPU};
+use cgpu_uapi::{GpuCompute, Instance, InstanceKey, BURST_OF_GPU};
 use nix::errno::Errno;
 use serde::{ser::SerializeMap, Serialize, Serializer};
 use std::fmt::Display;
@@ -24,6 +24,8 @@ pub(crate) struct Before {
     pub(crate) state: u32,
     /// Its own burst, or [`BURST_OF_GPU`].
     pub(crate) burst_ms: u32,
+    /// How its GPU is shared.
+    pub(crate) gpu: Option<GpuCompute>,
 }
 
 /// A setting with its new value: the arguments of a verb.
@@ -105,10 +107,13 @@ impl<S: Setting> Verb for S {
 fn before(control: &dyn Control, target: &Target) -> Result<Vec<Before>, Problem> {
     let instances = target::instances(control, &target.name, &target.gpus)?;
     let compute = control.instance_compute()?;
+    let gpus = control.gpu_compute()?;
     let before = instances.into_iter().map(|instance| {
         let compute = compute.iter().find(|compute| compute.id == instance.id);
+        let gpu = gpus.iter().find(|gpu| gpu.minor == instance.key.gpu_minor);
         Before {
             instance,
+            gpu: gpu.copied(),
             state: compute.map_or(0, |compute| compute.state),
             burst_ms: compute.map_or(BURST_OF_GPU, |compute| compute.burst_ms),
         }
