@@ -152,7 +152,9 @@ impl TenantFile {
             return;
         }
         let tenant = self.tenant();
-        while let Some(shown) = tenant.with_accounting(|a| a.shown_by_clients_of(self.id)) {
+        let mut at = 0;
+        let mut next = || tenant.with_accounting(|a| a.shown_by_clients_of(self.id, &mut at));
+        while let Some(shown) = next() {
             tenant.end_mappings(shown);
             tenant.with_accounting(|accounting| accounting.end_shown(shown));
         }

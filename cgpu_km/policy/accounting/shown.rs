@@ -97,18 +97,12 @@ impl Accounting {
     }
 
     /// The driver is about to release a file, and to free the clients that were made on it. Call
-    /// this until it gives no file; each is to show nothing any more, and then to be
-    /// [told](Accounting::end_shown).
-    pub fn shown_by_clients_of(&mut self, file: FileId) -> Option<FileId> {
-        let mut last = None;
-        while let Some(client) = self.forest.next_client(file, last) {
-            let root = self.forest.clients.get(client)?.root;
-            self.forest.end_mappings(root);
-            if let Some(shown) = self.forest.next_shown(root, &mut 0) {
-                return Some(shown);
-            }
-            last = Some(client);
+    /// this until it gives no file, with `at` 0 at first; each is to show nothing any more, and
+    /// then to be [told](Accounting::end_shown).
+    pub fn shown_by_clients_of(&mut self, file: FileId, at: &mut usize) -> Option<FileId> {
+        if *at == 0 {
+            self.forest.end_mappings_of(file);
         }
-        None
+        self.forest.next_shown_of(file, at)
     }
 }

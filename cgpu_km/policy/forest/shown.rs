@@ -86,11 +86,23 @@ impl Forest {
         false
     }
 
-    /// The client of a file that comes after `last`, or its first one.
-    pub(in crate::policy) fn next_client(&self, file: FileId, last: Option<Slot>) -> Option<Slot> {
-        match last {
-            Some(last) => self.clients.get(last)?.next,
-            None => self.by_file.get(file.0),
+    /// The mappings of all objects of a file's clients are about to end, for good.
+    pub(in crate::policy) fn end_mappings_of(&mut self, file: FileId) {
+        let mut at = self.by_file.get(file.0);
+        while let Some(client) = at.and_then(|at| self.clients.get(at)) {
+            step();
+            at = client.next;
+            self.end_mappings(client.root);
         }
+    }
+
+    /// A file that shows an object of one of the clients of `file`. `at` as in
+    /// [`Forest::next_shown`].
+    pub(in crate::policy) fn next_shown_of(&self, file: FileId, at: &mut usize) -> Option<FileId> {
+        let client = |object: Slot| self.clients.get(self.objects.get(object)?.owner?);
+        self.shown.next(at, |object| {
+            step();
+            client(object).is_some_and(|client| client.file == file)
+        })
     }
 }

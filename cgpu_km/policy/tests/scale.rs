@@ -74,6 +74,30 @@ fn a_chain_of_100_000_objects_is_freed_without_recursion() {
 }
 
 #[test]
+fn a_file_of_10_000_mapped_objects_is_released_in_steps_for_each() {
+    const FILES: u32 = 10_000;
+    let mut accounting = accounting(u64::MAX);
+    for number in 0..FILES {
+        let handle = object(0x6000_0000 + number);
+        accounting.memory(handle, 1).unwrap();
+        let file = FileId(1000 + u64::from(number));
+        accounting.begin_cpu_map(CLIENT, handle, file).unwrap();
+    }
+    let (ended, steps) = steps::of(|| {
+        let (mut at, mut ended) = (0, 0);
+        while let Some(file) = accounting.shown_by_clients_of(FILE, &mut at) {
+            accounting.end_shown(file);
+            ended += 1;
+        }
+        ended
+    });
+    assert_eq!(ended, FILES);
+    assert!(steps < 100 * u64::from(FILES), "{steps} steps");
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
+}
+
+#[test]
 fn a_thousand_processes_come_and_go() {
     let mut accounting = Accounting::new();
     accounting.add_share(GPU, u64::MAX).unwrap();

@@ -166,7 +166,11 @@ fn mappings_end_before_the_file_of_their_client_is_released() {
     assert_eq!(map(&mut program, MEMORY, 30), 0);
     assert_eq!(map(&mut program, OTHER, 31), 0);
     let mut ended = Vec::new();
-    while let Some(file) = program.accounting.shown_by_clients_of(CONTROL.file) {
+    let mut at = 0;
+    while let Some(file) = program
+        .accounting
+        .shown_by_clients_of(CONTROL.file, &mut at)
+    {
         program.accounting.end_shown(file);
         ended.push(file);
     }

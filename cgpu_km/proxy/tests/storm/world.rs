@@ -172,7 +172,8 @@ impl World {
             let tenant = file.tenant;
             self.files.remove(&id);
             let accounting = &mut self.tenants[tenant].accounting;
-            while let Some(shown) = accounting.shown_by_clients_of(FileId(id)) {
+            let mut at = 0;
+            while let Some(shown) = accounting.shown_by_clients_of(FileId(id), &mut at) {
                 self.machine.end_mappings(shown.0);
                 accounting.end_shown(shown);
             }
