@@ -241,8 +241,9 @@ escapes! {
     AttachGpusToFd = 212 "NV_ESC_ATTACH_GPUS_TO_FD" records(nvos::GPU_ID_SIZE);
     /// Reads an interrupt register.
     QueryDeviceIntr = 213 "NV_ESC_QUERY_DEVICE_INTR" refused();
-    /// Tells the driver the size of the host's memory blocks.
-    SysParams = 214 "NV_ESC_SYS_PARAMS" entry(&[sys_params::SIZE], Control, Forward);
+    /// Tells the driver the size of the host's memory blocks. It takes the first one's word for
+    /// good (`nvidia_ioctl()` in nv.c), so a container has no say in it.
+    SysParams = 214 "NV_ESC_SYS_PARAMS" entry(&[sys_params::SIZE], Control, Inspect);
     /// GPU memory as a memory node.
     NumaInfo = 215 "NV_ESC_NUMA_INFO" entry(&[numa_info::SIZE], Gpu, Forward);
     /// Makes it one.

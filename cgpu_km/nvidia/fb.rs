@@ -66,10 +66,14 @@ pub mod index {
     pub const MAPPABLE_HEAP_SIZE: u32 = 0x0a;
     /// KiB of the largest free piece.
     pub const LARGEST_FREE_REGION_SIZE: u32 = 0x12;
+    /// Where that begins, in KiB.
+    pub const LARGEST_FREE_REGION_BASE: u32 = 0x13;
     /// KiB free.
     pub const HEAP_FREE: u32 = 0x16;
     /// KiB free in the aperture.
     pub const BAR1_AVAIL_SIZE: u32 = 0x1d;
+    /// KiB of the largest free piece of the aperture.
+    pub const BAR1_MAX_CONTIGUOUS_AVAIL_SIZE: u32 = 0x1f;
     /// KiB of memory without what is set aside.
     pub const USABLE_RAM_SIZE: u32 = 0x20;
     /// KiB of memory that confidential computing protects; 0 without it.

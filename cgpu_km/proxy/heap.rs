@@ -156,6 +156,8 @@ fn info(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32
         let told = get(field, bytes)?.min(most);
         set(field, bytes, told)?;
     }
+    // It moves as neighbours take memory.
+    set(info::OFFSET, bytes, 0)?;
     Ok(returned)
 }
 

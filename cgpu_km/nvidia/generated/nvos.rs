@@ -146,6 +146,8 @@ pub mod nvos32 {
     /// Function [`FUNCTION_INFO`](crate::nvidia::nvos::FUNCTION_INFO).
     pub mod info {
         use crate::nvidia::wire::Field;
+        /// Out: where the largest free piece begins.
+        pub const OFFSET: Field<u64> = Field::at(48);
         /// Out: bytes of the largest free piece.
         pub const SIZE: Field<u64> = Field::at(56);
     }

@@ -44,6 +44,7 @@ fn the_heap_is_as_large_as_the_limit_and_as_much_of_it_is_free() {
             for (at, bytes) in [24, 32, 56].into_iter().zip(real) {
                 put64(parts[0].bytes, at, bytes);
             }
+            put64(parts[0].bytes, 48, 70 * GIB);
             // Another thread says that it was refused.
             put32(parts[0].bytes, 20, NvStatus::NV_ERR_NO_MEMORY.0);
             0
@@ -51,6 +52,8 @@ fn the_heap_is_as_large_as_the_limit_and_as_much_of_it_is_free() {
         heap_control(&mut program, 5, DEVICE);
         let seen = [24, 32, 56].map(|at| get64(program.at(OUTER), at));
         assert_eq!(seen, told);
+        // Where the largest piece is says what neighbours have.
+        assert_eq!(get64(program.at(OUTER), 48), 0);
     }
 }
 

@@ -81,6 +81,18 @@ fn the_kernel_asks_for_a_client_through_its_own_file_alone() {
 }
 
 #[test]
+fn no_program_says_how_large_the_hosts_memory_blocks_are() {
+    const NV_ESC_SYS_PARAMS: u32 = 0xc008_46d6;
+    let mut program = Program::with_subdevice(GIB);
+    for size in [0x4000_0000_u64, 1] {
+        program.put(OUTER, &size.to_le_bytes());
+        let returned = ioctl(&mut program, &CONTROL, NV_ESC_SYS_PARAMS, UserAddr(OUTER));
+        assert_eq!(returned, Ok(0));
+    }
+    assert!(program.seen.is_empty(), "the driver was told");
+}
+
+#[test]
 fn lists_of_gpus_have_the_tenants_alone() {
     let mut program = filling(|params| params.copy_from_slice(&list(&HOST, 32)));
     assert_eq!(control(&mut program, CLIENT, 0x201, &[0; 128]), 0);
