@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# test.sh [session|orders]: the floor `driver`: NVIDIA's own modules in the test machine. One boot
-# compares programs without our module and in instances (session.sh), another is for two GPUs and
-# the other orders of loading (orders.sh).
+# test.sh [session|orders|suite]: the floor `driver`: NVIDIA's own modules in the test machine. One
+# boot compares programs without our module and in instances (session.sh), another is for two GPUs
+# and the other orders of loading (orders.sh), a third one for what `make test-vm` tests with the
+# stand-in (suite.sh).
 #
 #   CASES="..."   only these of cuda-check's cases
-#   KEEP=FILE     keeps the kernel's logs there (FILE.session, FILE.orders), the emulator's beside
+#   ONLY=WORDS    only the suite's cases with these words
+#   KEEP=FILE     keeps the kernel's logs there (FILE.session and so on), the emulator's beside
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 kept=$(mktemp -d)
@@ -33,7 +35,8 @@ boot() {
 	"$here/../vm/run.sh" --no-build --driver real --load '' --name "$session" \
 		--limit "${LIMIT:-1800}" --keep "$KEEP.$session" "$@" \
 		--file "$here/../vm/guest-check.sh" --file "$here/programs.sh" \
-		--file "$here/$session.sh" -- env "CASES=${CASES:-}" sh "/files/$session.sh" || rc=$?
+		--file "$here/$session.sh" -- \
+		env "CASES=${CASES:-}" "ONLY=${ONLY:-}" sh "/files/$session.sh" || rc=$?
 	echoes "$KEEP.$session.emulator.said" || rc=1
 	return "$rc"
 }
@@ -41,4 +44,5 @@ boot() {
 rc=0
 case ${1:-all} in all | session) boot session || rc=$? ;; esac
 case ${1:-all} in all | orders) boot orders --gpus 2 || rc=$? ;; esac
+case ${1:-all} in all | suite) boot suite --gpus 2 || rc=$? ;; esac
 exit "$rc"
