@@ -356,7 +356,7 @@ fn rows_say_what_is_done_about_controls() {
 
 /// The kernel's own calls have kernel addresses where a program's have its own.
 #[test]
-fn what_the_kernel_asks_for_programs_has_no_address_that_is_not_known() {
+fn kernel_controls_for_programs_hold_no_unknown_address() {
     for (_, tables) in all() {
         let mut found = 0;
         for number in (0..0x1000).chain(0x2080_0000..0x2080_4000) {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_costs_as_the_most_expensive_that_was() {
+    fn an_unmeasured_gpu_costs_the_most_measured() {
         for architecture in [0, 0x160, 0x170, 0x190, 0x1a0, 0x1b0] {
             let cost = ContextCost::of(architecture);
             for (_, known) in MEASURED {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_comes_out() {
+    fn page_tables_are_as_measured() {
         // KiB each, on an H100: 4 KiB every 2 MiB, 4 KiB every 512 MiB, 2 MiB every 512 MiB. The
         // tables above are shared by thousands.
         let each = |stride: u64, length: u64, page| {

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_the_field_is_told_as_the_largest_that_does() {
+    fn a_size_too_large_is_cut_to_fit() {
         let view = FbView {
             limit: u64::MAX,
             free: (1 << 42) - 1,

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_data_or_is_being_written_stays_as_it_was() {
+    fn samples_without_data_or_half_written_stay() {
         let (theirs, ours) = (driver(Branch::R580, 1), Page::new());
         refresh(layout(Branch::R580), VIEW, &theirs, &ours).unwrap();
         let before = ours.get(10);

@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_in_and_not_taken_out_is_there_in_order(
+        fn values_stay_in_order_until_they_are_removed(
             keys in proptest::collection::vec((0..200u16, prop::bool::weighted(0.6)), 0..400),
             seed: u64,
         ) {

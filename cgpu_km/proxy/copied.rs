@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_anew_has_the_new_size() {
+    fn reused_bytes_have_the_new_size() {
         for before in [0, 7, SHORT + 1, INLINE, INLINE + 1] {
             for len in [0, 1, SHORT, SHORT + 1, INLINE, INLINE + 1, 9264] {
                 let mut bytes = Bytes::zeros(before).expect("memory");

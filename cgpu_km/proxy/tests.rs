@@ -591,7 +591,7 @@ fn an_envelope_in_an_envelope_is_refused() {
 }
 
 #[test]
-fn what_is_in_no_table_is_refused_as_the_driver_refuses_it() {
+fn unlisted_calls_are_refused_as_the_driver_does() {
     let mut program = Program::with_subdevice(GIB);
     // NV01_MEMORY_LOCAL_PHYSICAL: the whole frame buffer.
     assert_eq!(
@@ -729,7 +729,7 @@ fn memory_reports_show_the_limit_and_what_is_left_of_it() {
 }
 
 #[test]
-fn what_parameters_point_to_is_copied_too() {
+fn lists_behind_parameters_are_copied_too() {
     // NV2080_CTRL_CMD_GR_GET_INFO: a count at 0, a list of pairs behind the pointer at 8.
     let mut program = Program::with_subdevice(GIB);
     let mut params = words(32, &[(0, 2)]);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn bad_names_are_refused() {
         for text in [
             "",
             "x",

@@ -487,7 +487,7 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 	}
 }
 
-static u32 what_client(u32 cmd, const void *p)
+static u32 named_client(u32 cmd, const void *p)
 {
 	switch (cmd) {
 	case UVM_REGISTER_GPU_VASPACE:
@@ -554,7 +554,7 @@ long fake_uvm_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 	}
 	status = p + r->status_at;
 	log.outer = r->size;
-	log.client = what_client(cmd, p);
+	log.client = named_client(cmd, p);
 	if (cmd == UVM_INITIALIZE) {
 		*status = initialize(f, *(u64 *)p);
 	} else if (cmd == UVM_MM_INITIALIZE) {

@@ -92,7 +92,7 @@ fn overhead_counts_against_the_limit_and_shows_in_neither_used_nor_peak() {
 }
 
 #[test]
-fn what_is_taken_once_is_charged_as_long_as_there_is_any_context() {
+fn the_first_cost_stays_until_the_last_context() {
     let mut ledger = with_contexts(35);
     let first = ledger.reserve(asking(0, true)).unwrap();
     let mut second = ledger.reserve(asking(0, true)).unwrap();
@@ -117,7 +117,7 @@ fn what_is_taken_once_is_charged_as_long_as_there_is_any_context() {
 }
 
 #[test]
-fn what_the_driver_says_can_raise_a_charge_and_never_lower_it() {
+fn the_drivers_size_only_raises_a_charge() {
     let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, MIB);
     let mut low = ledger.reserve(asking(100, false)).unwrap();
     ledger.commit(&mut low, 1);
@@ -133,7 +133,7 @@ fn what_the_driver_says_can_raise_a_charge_and_never_lower_it() {
 }
 
 #[test]
-fn what_the_driver_gave_is_charged_once() {
+fn a_second_commit_charges_nothing() {
     let mut ledger = Ledger::new(ShareId::at(0).unwrap(), GPU, MIB);
     let mut taken = ledger.reserve(asking(100, false)).unwrap();
     assert_eq!(ledger.commit(&mut taken, 100), Some(100));

@@ -347,7 +347,7 @@ fn a_handle_in_flight_is_taken() {
 }
 
 #[test]
-fn where_the_driver_could_choose_the_accounting_choose_the_handle_that_it_would() {
+fn the_accounting_chooses_handles_as_the_driver_would() {
     let mut accounting = accounting(MIB);
     let any = memory_request(CLIENT, DEVICE, object(0), 100);
     let first = accounting.begin_alloc(&any).unwrap();

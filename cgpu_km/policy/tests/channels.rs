@@ -60,7 +60,7 @@ fn channels_are_told_with_their_group_and_engine() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_not_told() {
+fn a_refused_channel_is_not_reported() {
     let mut accounting = accounting();
     let ticket = accounting
         .begin_alloc(&channel(DEVICE, 1, COMPUTE))
@@ -99,7 +99,7 @@ fn all_that_goes_at_once_is_told() {
 }
 
 #[test]
-fn who_never_asks_fills_no_memory() {
+fn changes_nobody_takes_fill_no_memory() {
     let mut accounting = accounting();
     for _ in 0..10_000 {
         accounting.alloc(&channel(DEVICE, 1, COMPUTE)).unwrap();

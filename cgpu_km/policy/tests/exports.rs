@@ -166,7 +166,7 @@ fn nothing_is_put_into_a_file_while_an_import_from_it_is_in_flight() {
 }
 
 #[test]
-fn what_comes_out_is_in_flight_like_any_other_object() {
+fn an_imported_object_is_in_flight_first() {
     let mut accounting = shared();
     accounting.export(0, &[MEMORY]).unwrap();
     let ticket = accounting.begin_import(&places(READER, 0, &[COPY]), DEVICE);
@@ -201,7 +201,7 @@ fn of_a_refused_list_nothing_stays() {
 }
 
 #[test]
-fn what_is_not_the_clients_or_cannot_be_copied_is_not_exported() {
+fn foreign_and_uncopyable_objects_are_not_exported() {
     let mut accounting = shared();
     for (client, object, cause) in [
         (READER, MEMORY, RefusalCause::UnknownObject),

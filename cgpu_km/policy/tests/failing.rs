@@ -118,7 +118,7 @@ fn a_refused_event_on_empty_accounting_leaves_them_empty() {
 }
 
 #[test]
-fn what_follows_the_drivers_answer_needs_no_memory() {
+fn nothing_after_the_drivers_answer_allocates() {
     let mut accounting = accounting(u64::MAX);
     let mut tickets = Vec::new();
     for _ in 0..1000 {

@@ -85,7 +85,7 @@ fn counts(
 }
 
 #[test]
-fn what_fits_counts_and_the_rest_of_a_range_is_spilled() {
+fn a_range_counts_as_far_as_it_fits() {
     let mut accounting = spilling(10);
     assert_eq!(map(&mut accounting, UVM, BASE, 6 * BLOCK), Ok(()));
     assert_eq!(managed(&accounting, GPU), (6, 0));
@@ -125,7 +125,7 @@ fn blocks_count_whole_and_once() {
 }
 
 #[test]
-fn what_is_spilled_comes_back_with_what_the_program_wants_for_it() {
+fn spilled_memory_returns_with_the_programs_wishes() {
     let mut accounting = spilling(4);
     map(&mut accounting, UVM, BASE, 4 * BLOCK).unwrap();
     let second = BASE + 100 * BLOCK;
@@ -180,7 +180,7 @@ fn managed_memory_makes_room_for_memory_objects() {
 }
 
 #[test]
-fn what_would_not_be_enough_is_not_moved_and_what_could_not_be_moved_counts() {
+fn memory_moves_only_if_that_makes_enough_room() {
     let mut accounting = spilling(10);
     accounting.memory(object(9), 4 * BLOCK).unwrap();
     map(&mut accounting, UVM, BASE, 6 * BLOCK).unwrap();
@@ -293,7 +293,7 @@ fn a_gpu_that_has_no_room_gets_no_address_space_in_the_other_modes() {
 }
 
 #[test]
-fn what_takes_the_place_of_memory_on_its_way_onto_a_gpu_must_count() {
+fn memory_replacing_returning_memory_must_count() {
     let mut accounting = spilling(4);
     map(&mut accounting, UVM, BASE, 4 * BLOCK).unwrap();
     let touch = accounting
@@ -346,7 +346,7 @@ fn an_order_about_memory_that_is_gone_changes_nothing() {
 }
 
 #[test]
-fn what_is_brought_to_the_host_at_once_is_what_came_late_or_often() {
+fn only_late_or_frequent_memory_is_migrated_now() {
     let mut accounting = spilling(1);
     let mut tell = |number: u64, late| {
         let base = BASE + number * 4 * BLOCK;

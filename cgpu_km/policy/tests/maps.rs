@@ -146,7 +146,7 @@ fn an_unmapping_that_began_before_a_later_mapping_does_not_end_it() {
 }
 
 #[test]
-fn what_was_split_while_it_was_unmapped_stays_charged() {
+fn a_mapping_split_during_its_unmapping_stays_charged() {
     let mut accounting = with_memory(4 * MIB);
     accounting.map(&map(GPU, MEMORY, 4 * MIB, 4 * MIB)).unwrap();
     let moment = accounting.moment();
@@ -163,7 +163,7 @@ fn what_was_split_while_it_was_unmapped_stays_charged() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_and_changes_nothing() {
+fn a_refused_mapping_changes_nothing() {
     let mut accounting = with_memory(4 * MIB);
     let cause = |accounting: &mut Accounting, map: &Map| accounting.map(map).unwrap_err();
     let unknown = map(GPU, ObjectHandle(1), MIB, MIB);
@@ -221,7 +221,7 @@ proptest! {
     /// The driver as it is, page by page: which memory each GPU's page is mapped to. What it holds
     /// must be charged after every step, and nothing is charged when all is over.
     #[test]
-    fn what_the_driver_holds_is_charged_after_every_step(steps in steps()) {
+    fn held_memory_is_charged_after_every_step(steps in steps()) {
         let gpus = [GPU, OTHER_GPU];
         let mut accounting = accounting(u64::MAX);
         // By GPU and page: the memory, by a number that is never used again.

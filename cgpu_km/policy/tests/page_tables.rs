@@ -197,7 +197,7 @@ fn tables_that_come_with_an_object_are_asked_for_and_go_with_it() {
 }
 
 #[test]
-fn what_a_context_has_in_its_price_is_given_once() {
+fn tables_in_a_contexts_price_count_once() {
     const FIRST: u64 = 7744 * KIB;
     let mut accounting = with_memory(BLOCK + FIRST);
     accounting.context(object(0x30)).unwrap();
@@ -256,7 +256,7 @@ impl Accounting {
 }
 
 #[test]
-fn what_counts_makes_room_for_the_tables_of_what_is_spilled() {
+fn counted_memory_makes_room_for_spilled_memorys_tables() {
     let mut accounting = full();
     let changes = accounting.over_changes();
     let mut base = FAR + 8 * BLOCK;
@@ -282,7 +282,7 @@ fn what_counts_makes_room_for_the_tables_of_what_is_spilled() {
 }
 
 #[test]
-fn what_counts_makes_room_for_the_tables_of_mappings() {
+fn counted_memory_makes_room_for_mappings_tables() {
     let mut accounting = full();
     let request = memory_request(CLIENT, DEVICE, MEMORY, BLOCK);
     let demand = accounting.begin_demand(GPU, BLOCK);
@@ -305,7 +305,7 @@ fn what_counts_makes_room_for_the_tables_of_mappings() {
 }
 
 #[test]
-fn what_the_driver_maps_itself_stays_charged_until_the_file_is_closed() {
+fn the_drivers_own_mappings_stay_charged_until_close() {
     let mut accounting = accounting(10 * ALONE);
     let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
     assert!(matches!(entered, Ok(Admission::Ready)));

@@ -52,7 +52,7 @@ fn no_two_ranges_of_a_file_overlap() {
 }
 
 #[test]
-fn what_the_driver_refuses_for_its_numbers_is_no_range() {
+fn bad_addresses_make_no_range() {
     let mut accounting = accounting(u64::MAX);
     for (base, length) in [
         (0, PAGE),
@@ -334,7 +334,7 @@ proptest! {
     /// Calls of several threads of a program that lies about what the driver said: what the driver
     /// has mapped is charged after every step, and nothing when all is over.
     #[test]
-    fn what_is_mapped_is_charged_whatever_the_program_says(steps in steps()) {
+    fn mapped_memory_is_charged_despite_forged_results(steps in steps()) {
         let mut trial = Trial {
             accounting: accounting(u64::MAX),
             driver: RangeDriver::default(),

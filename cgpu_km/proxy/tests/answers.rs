@@ -117,7 +117,7 @@ fn a_limit_of_the_clocks_and_finer_timestamps_are_answered() {
 }
 
 #[test]
-fn what_is_no_channel_group_has_no_timeslice() {
+fn only_channel_groups_have_timeslices() {
     let mut program = with_group();
     let not_supported = NvStatus::NV_ERR_NOT_SUPPORTED.0;
     assert_eq!(set_timeslice(&mut program, SUBDEVICE, 2048), not_supported);

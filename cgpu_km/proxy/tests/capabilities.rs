@@ -174,7 +174,7 @@ fn clients_inside_the_parameters_of_classes_are_the_tenants_own() {
 }
 
 #[test]
-fn what_nothing_is_known_of_passes_on_own_objects_and_is_counted() {
+fn unknown_controls_pass_on_own_objects_and_count() {
     const UNKNOWN: u32 = 0x2080_8777;
     let mut program = with(Capabilities::DEFAULT);
     for _ in 0..3 {

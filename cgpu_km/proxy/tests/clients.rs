@@ -114,7 +114,7 @@ fn a_client_that_there_is_not_is_nobodys() {
 }
 
 #[test]
-fn where_others_make_clients_meanwhile_it_is_made_again() {
+fn a_client_made_among_others_is_made_again() {
     let busy = [(1, 0), (0, 1), (2, 3)].map(|(before, after)| Scene {
         before,
         after,
@@ -139,7 +139,7 @@ fn where_others_make_clients_meanwhile_it_is_made_again() {
 }
 
 #[test]
-fn where_that_does_not_end_there_is_none() {
+fn no_client_after_too_many_tries() {
     let scene = Scene {
         after: 1,
         ..Scene::default()

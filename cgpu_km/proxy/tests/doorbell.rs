@@ -34,7 +34,7 @@ fn a_doorbell_through_bar1_is_made_through_bar0_and_the_program_does_not_see_it(
 }
 
 #[test]
-fn what_is_no_doorbell_through_bar1_shows_none_of_ours() {
+fn only_doorbells_through_bar1_show_ours() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     program.has_doorbell = true;

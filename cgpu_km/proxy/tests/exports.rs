@@ -180,7 +180,7 @@ fn a_descriptor_that_is_not_the_tenants_control_file_is_refused_as_one_that_is_n
 }
 
 #[test]
-fn what_the_driver_refuses_whatever_the_file_is_not_charged() {
+fn an_export_the_driver_refuses_is_not_charged() {
     let mut program = with_memory();
     let other_type = {
         let mut params = export(DESCRIPTOR, MEMORY);

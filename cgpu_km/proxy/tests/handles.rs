@@ -208,7 +208,7 @@ fn inherited(program: &mut Program, kind: u8, target: u32) -> u32 {
 }
 
 #[test]
-fn what_a_client_shares_of_all_it_has_is_checked_too() {
+fn a_clients_whole_sharing_is_checked_too() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     // As recorded: with the process.

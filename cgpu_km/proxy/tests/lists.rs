@@ -41,7 +41,7 @@ fn route(cmd: u32, params: &[u8]) -> Route {
 }
 
 #[test]
-fn what_tells_too_much_is_asked_where_no_program_sees_it() {
+fn reports_that_tell_too_much_go_unseen() {
     let told = [
         (0x201, 128),
         (0x204, 4),

@@ -104,7 +104,7 @@ fn figures(program: &Program) -> (u64, u64) {
 }
 
 #[test]
-fn what_does_not_fit_gets_the_cpu_as_its_preferred_location() {
+fn overflowing_memory_prefers_the_cpu() {
     let mut program = with_blocks(4);
     assert!(map(&mut program, BASE, 3 * BLOCK, false));
     assert_eq!(asked(&mut program), []);
@@ -120,7 +120,7 @@ fn what_does_not_fit_gets_the_cpu_as_its_preferred_location() {
 }
 
 #[test]
-fn what_a_gpu_had_time_to_touch_is_brought_to_the_host() {
+fn memory_a_gpu_may_hold_is_migrated() {
     let mut program = with_blocks(1);
     assert!(map(&mut program, BASE, 3 * BLOCK, true));
     assert_eq!(
@@ -133,7 +133,7 @@ fn what_a_gpu_had_time_to_touch_is_brought_to_the_host() {
 }
 
 #[test]
-fn what_the_driver_does_not_take_is_unmapped_again() {
+fn memory_the_driver_refuses_is_unmapped_again() {
     let mut program = with_blocks(1);
     program.driver = Box::new(|parts| {
         put32(parts[0].bytes, 36, NO_MEMORY);
@@ -274,7 +274,7 @@ fn a_range_that_is_spilled_in_part_is_one_for_the_program() {
 }
 
 #[test]
-fn what_is_freed_brings_spilled_memory_back_as_the_program_wants_it() {
+fn a_free_brings_spilled_memory_back_as_wanted() {
     let mut program = with_blocks(4);
     assert_eq!(program.memory(MEMORY, 4 * BLOCK), 0);
     assert!(map(&mut program, BASE, 3 * BLOCK, false));

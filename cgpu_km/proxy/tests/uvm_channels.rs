@@ -79,7 +79,7 @@ fn asked(program: &mut Program) -> Vec<u32> {
 }
 
 #[test]
-fn what_uvm_keeps_of_a_channel_stays_charged() {
+fn a_channel_kept_by_uvm_stays_charged() {
     let mut program = with_channel();
     assert_eq!(register(&mut program), 0);
     assert_eq!(program.free(GROUP), 0);
@@ -156,7 +156,7 @@ fn a_second_registration_of_the_name_is_refused() {
 }
 
 #[test]
-fn what_is_no_channel_is_not_registered() {
+fn only_channels_are_registered() {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     program.seen.clear();

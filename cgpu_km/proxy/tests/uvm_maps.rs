@@ -187,7 +187,7 @@ fn a_range_that_meets_another_one_is_refused_as_the_driver_refuses_it() {
 }
 
 #[test]
-fn where_a_range_was_said_to_have_failed_each_mapping_is_made_certain() {
+fn a_failed_ranges_mappings_are_each_checked() {
     let mut program = with_memory();
     driver_says(&mut program, NvStatus::NV_ERR_NO_MEMORY.0);
     let no_memory = NvStatus::NV_ERR_NO_MEMORY.0;
@@ -274,7 +274,7 @@ fn a_failed_mapping_that_cannot_be_unmapped_counts_as_made() {
 }
 
 #[test]
-fn what_a_mapping_replaces_is_unmapped_before_it() {
+fn a_replaced_mapping_is_unmapped_first() {
     let mut program = with_memory();
     for _ in 0..2 {
         assert_eq!(map(&mut program, BASE, 4 * MIB, &[UUID]), 0);
@@ -288,7 +288,7 @@ fn what_a_mapping_replaces_is_unmapped_before_it() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused_as_the_driver_refuses_it() {
+fn unmappable_memory_is_refused_as_the_driver_does() {
     let mut program = with_memory();
     let foreign = *b"another tenant's";
     let invalid = NvStatus::NV_ERR_INVALID_DEVICE.0;

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capability_is_named() {
+    fn an_unknown_capability_is_named() {
         for text in [
             "",
             "compute,",

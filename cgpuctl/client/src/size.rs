@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_misread_is_refused() {
+    fn ambiguous_sizes_are_refused() {
         use SizeError::*;
         for (text, error) in [
             ("8", Bare("8".into())),

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_found_until_it_is_struck() {
+    fn an_entry_is_found_until_it_is_struck() {
         let folder = std::env::temp_dir().join(format!("cgpu-journal-{}", std::process::id()));
         let entry = |container: &str| JournalEntry {
             container: container.to_owned(),

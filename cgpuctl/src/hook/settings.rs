@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_said_with_its_name() {
+    fn a_setting_in_vain_is_named() {
         for (line, said) in [
             ("CGPU_MEM=8GiB", "NVIDIA_VISIBLE_DEVICES=\"\" is needed"),
             (

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_numbers_are_read_back() {
         let mut input = Input::default();
         input.byte(7).word(0x1234_5678).bytes(&[9]);
         let mut stream = Stream::new(&input.0);

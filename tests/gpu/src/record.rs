@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out() {
+    fn unreadable_records_are_left_out() {
         let page = [7u8; 64];
         // CAST: pointers are 64 bits wide.
         assert_eq!(read(page.as_ptr() as u64, 64), page);

@@ -59,7 +59,7 @@ fn all_habits() -> impl Iterator<Item = Habit> {
 
 /// All pairs of the bench, by weight: windows, and slices where they are taken.
 #[test]
-fn what_is_given_is_what_ran() {
+fn given_time_is_time_that_ran() {
     let mut sliced = 0;
     for a in all_habits() {
         for b in all_habits() {
@@ -87,7 +87,7 @@ fn what_is_given_is_what_ran() {
 
 /// Caps, and more than two.
 #[test]
-fn what_is_given_under_caps_and_to_four_is_what_ran() {
+fn given_time_ran_under_caps_and_with_four() {
     for habit in all_habits() {
         let mut driven = started(Policy::Fixed, &[(habit, weight(30))]);
         let errors = errors(&mut driven, &[habit], |driven| driven.run(LENGTH));

@@ -146,7 +146,7 @@ fn a_change_takes_effect_within_a_turn() {
 /// An instance that thinks has the GPU when it wakes, by what it is owed; without a burst it waits
 /// for the next turn, but for the policy `soft`, under which it has a whole part at once.
 #[test]
-fn who_comes_back_has_what_it_is_owed() {
+fn a_returning_instance_gets_what_it_is_owed() {
     let request = Habit {
         kernel: 500 * US,
         depth: 1,
@@ -543,7 +543,7 @@ proptest! {
 /// time: its neighbour, which has, keeps nearly three quarters of the GPU. (Each time it asks, it
 /// may be silent for a moment before that is believed.)
 #[test]
-fn who_thinks_most_of_the_time_leaves_the_gpu_to_others() {
+fn a_thinker_leaves_the_gpu_to_others() {
     let request = Habit {
         kernel: 15 * US,
         depth: 1,

@@ -136,7 +136,7 @@ type Row = (&'static str, Drill, [(f64, f64); 3]);
 
 /// Programs that wait for each kernel, in the three pairs that were measured.
 #[test]
-fn who_waits_for_each_kernel() {
+fn an_instance_that_waits_for_each_kernel() {
     let pairs = [
         (habit(SHORT, 1), habit(LONG, 2)),
         (habit(SHORT, 8), habit(LONG, 2)),

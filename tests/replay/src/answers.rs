@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_firmware_was_not_asked_is_no_answer_of_it() {
+    fn an_unasked_control_has_no_firmware_answer() {
         let asked = control("0x20808165", "00", "01");
         let gone = asked.replace(r#"00000000","nin""#, r#"57000000","nin""#);
         assert_ne!(asked, gone);

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_on_a_lost_object_is_lost_until_made_again() {
+    fn objects_below_a_lost_one_are_lost() {
         let mut s = ReplaySpace::default();
         s.lose((1, 0x5C00_0001));
         let mut bytes = [0; 8];

@@ -45,7 +45,7 @@ fn a_cap_holds_for_one_that_is_alone() {
 /// Its processor is busy when its window begins: it is not taken to have no work, because the task
 /// that slept at the gate is bound to launch.
 #[test]
-fn who_wakes_late_keeps_competing() {
+fn a_late_waker_keeps_competing() {
     let mut bench = Bench::new(Policy::Fixed, Mechanisms::ALL);
     bench.instance(A, terms(50), 8);
     bench.instance(B, terms(50), 8);
@@ -65,7 +65,7 @@ fn who_wakes_late_keeps_competing() {
 }
 
 #[test]
-fn who_falls_silent_holds_no_window() {
+fn a_silent_instance_holds_no_window() {
     let mut bench = Bench::of_two([1, 1]);
     bench.run(1000 * MS, &[A, B]);
     let before = bench.given(A);
@@ -208,7 +208,7 @@ fn a_channel_that_is_not_there_is_found_out_and_forgotten() {
 }
 
 #[test]
-fn what_the_driver_cannot_do_is_not_tried_again() {
+fn an_unsupported_call_is_not_tried_again() {
     let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     bench.failing = Box::new(|action, _| match action {
         Action::Switch { .. } => Err(CallError::Unsupported),
@@ -294,7 +294,7 @@ fn reads(bench: &Bench) -> Vec<Nanos> {
 /// A kernel of a second is no pause: the driver has seen its process at work since it was last
 /// heard of.
 #[test]
-fn who_is_seen_at_work_is_not_taken_to_have_none() {
+fn an_instance_seen_at_work_has_work() {
     for seen in [false, true] {
         let mut bench = Bench::of_two([1, 1]);
         bench.run(500 * MS, &[A, B]);

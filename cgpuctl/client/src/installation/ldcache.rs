@@ -122,7 +122,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_no_cache() {
+    fn a_cut_file_is_no_cache() {
         let cache = make(&[("a.so", "/a.so", X86_64), ("b.so", "/b.so", X86_64)]);
         for len in 0..cache.len() {
             assert_eq!(parse(&cache[..len]), None, "{len}");

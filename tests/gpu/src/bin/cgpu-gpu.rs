@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_instance_is_for_is_read() {
+    fn capabilities_are_read_from_words() {
         let both = capabilities("graphics,compute").expect("both are there");
         assert_eq!(both.to_string(), "compute,graphics");
         assert_eq!(capabilities("compute,compute"), capabilities("compute"));

@@ -205,7 +205,7 @@ task_struct         170    180   9216    3    8 : tunables    0    0    0 : slab
     }
 
     #[test]
-    fn what_grows_is_told_from_what_goes_up_and_down() {
+    fn growth_is_told_from_ups_and_downs() {
         let at = |bytes: u64| Slabs::from([("a".to_owned(), bytes), ("b".to_owned(), 1 << 30)]);
         let wave = [0, 4, 1, 5, 0, 4, 2, 5, 0].map(|n| at(n << 20));
         assert!(grown(&wave).is_empty());
