@@ -155,13 +155,12 @@ macro_rules! escapes {
         ];
 
         /// Where [`TABLE`] has the escape of each number; beyond its end for one that there is not.
-        /// (More escapes than places would not compile.)
         pub(super) static PLACES: [u8; 256] = {
             let mut places = [u8::MAX; 256];
-            let mut place = 0;
+            let mut place = u8::MAX;
             $(
+                place = place.wrapping_add(1);
                 places[$nr] = place;
-                place += 1;
             )*
             places
         };
