@@ -152,6 +152,9 @@ impl Accounting {
         object.asked = likeness.asked;
         object.page = likeness.page;
         self.place(&mut object, parent);
+        if matches!(likeness.kind, Kind::ChannelGroup | Kind::Channel) {
+            self.begin_channel_copy(&mut object, source)?;
+        }
         self.forest.reserve()?;
         object.hold = match likeness.hold {
             Some(hold) => Some(self.accounts.share(hold, process)?),

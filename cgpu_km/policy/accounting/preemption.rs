@@ -11,7 +11,7 @@ use crate::{
         accounting::Accounting,
         event::{PreemptionOrder, RefusalCause, Ticket},
         ids::ShareId,
-        object::Preemption,
+        object::{Object, Preemption},
         slots::Slot,
     },
 };
@@ -63,6 +63,28 @@ impl Accounting {
         let capabilities = self.capabilities(ledger.map(|ledger| ledger.gpu()));
         self.forest
             .begin_graphics(channel, capabilities.meets(GRAPHICS))
+    }
+
+    /// A copy of a channel or of a group of channels is about to be asked for. It has the same
+    /// context, which goes onto the runlist by either name.
+    ///
+    /// The driver copies a group to another GPU as well (`kchangrpapiCopyConstruct_IMPL()` in
+    /// kernel_channel_group_api.c), where its channels would take memory of the first. Nothing
+    /// needs that.
+    pub(super) fn begin_channel_copy(
+        &mut self,
+        copy: &mut Object,
+        source: Option<Slot>,
+    ) -> Result<(), RefusalCause> {
+        copy.preemption = Preemption::AsMadeRuns;
+        let Some(source) = source else {
+            return Ok(());
+        };
+        let share = self.forest.objects.get(source).map(|source| source.share);
+        if share != Some(copy.share) {
+            return Err(RefusalCause::NotCopyable);
+        }
+        self.forest.begin_schedule(source)
     }
 
     /// The call of a ticket is over: a mode that was not set by now is not.

@@ -253,3 +253,20 @@ fn on_turing_compute_is_compute_whatever_the_program_says() {
         ANY_CONTEXT + 2 * CONTEXT + 2 * CHANNEL
     );
 }
+
+#[test]
+fn a_group_is_not_copied_to_another_gpu() {
+    const OTHER: GpuId = GpuId(7);
+    let mut accounting = accounting();
+    accounting.add_share(OTHER, u64::MAX).unwrap();
+    let [there, group, copy] = [
+        object(0x5c00_0077),
+        object(0x5c00_0078),
+        object(0x5c00_0079),
+    ];
+    accounting.device(CLIENT, there, OTHER).unwrap();
+    accounting.context(group).unwrap();
+    let refused = accounting.dup(CLIENT, there, copy, CLIENT, group);
+    assert_eq!(refused, Err(RefusalCause::NotCopyable));
+    accounting.dup(CLIENT, DEVICE, copy, CLIENT, group).unwrap();
+}

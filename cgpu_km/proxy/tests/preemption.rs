@@ -175,3 +175,22 @@ fn a_mode_that_cannot_be_set_ends_the_call_only_where_the_program_is_the_cause()
     assert_eq!(add_object(&mut program, CHANNEL, OBJECT), refused);
     assert!(program.seen.is_empty(), "the driver was asked");
 }
+
+#[test]
+fn a_copied_group_may_be_on_the_runlist_by_either_name() {
+    const COPY: u32 = 0x5c00_0030;
+    let mut program = with_channel();
+    let client = ClientHandle(CLIENT);
+    let [device, group, copy] = [DEVICE, GROUP, COPY].map(crate::nvidia::handle::ObjectHandle);
+    let ticket = program
+        .accounting
+        .begin_dup(client, device, copy, client, group);
+    program
+        .accounting
+        .end_dup(ticket.expect("a copy"), Some(copy));
+    add_channel(&mut program, COPY, CHANNEL + 0x100);
+    for channel in [CHANNEL, CHANNEL + 0x100] {
+        let refused = NvStatus::NV_ERR_INVALID_STATE.0;
+        assert_eq!(add_object(&mut program, channel, OBJECT), refused);
+    }
+}
