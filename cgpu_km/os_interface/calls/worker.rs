@@ -4,9 +4,11 @@
 //! A few calls (UVM_REGISTER_GPU, multicast attach; a device, where the driver's kernel interface
 //! cannot make it) walk the calling task's descriptor table for a file whose operations are the
 //! driver's own (`nv_match_dev_state` in kernel-open/nvidia/nv.c); a proxied file is none, and a
-//! real one must never be within reach of a container. A kernel thread has a table that no
-//! container has: it holds the GPU's template file up there as a decoy, just for the call, and
-//! makes the call in the memory and under the (reduced) credentials of the process that asked.
+//! real one must never be within reach of a container. So it does not stand in a table of the
+//! caller's either ([`one_file`](crate::os_interface::base::one_file)): another process could take
+//! it out of that meanwhile (`pidfd_getfd`). A kernel thread has a table that no container reaches:
+//! it holds the GPU's template file up there as a decoy, just for the call, and makes the call in
+//! the memory and under the (reduced) credentials of the process that asked.
 //! Calls that depend on the caller's PID must not go this way.
 //!
 //! There is one worker per GPU, since a call may be slow: the first client of a GPU can wait for
