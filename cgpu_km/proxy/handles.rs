@@ -6,7 +6,7 @@
 use super::{
     call::{Call, Errno, Held},
     orders::rebalance,
-    owned::{check_policy, owns, FOREIGN},
+    owned::{check_file, check_policy, owns, FOREIGN},
     sent::plain,
     shown::{end_shown, held, prepare},
     stop::{get, set, Asked, Stop},
@@ -112,6 +112,8 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
     use nvos33::{FD, H_CLIENT, H_MEMORY, STATUS};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
+    // The mapping ends with the file that the client was made on, as far as that is known.
+    check_file(call, asked.session, client)?;
     let file = held(call, get(FD, bytes)?)?;
     let number = file.session().file;
     call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number))?;
