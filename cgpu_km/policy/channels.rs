@@ -75,12 +75,19 @@ impl Journal {
         }
     }
 
-    /// An object is asked for: makes room for its coming and its going.
-    pub(super) fn announce(&mut self) -> Result<(), Exhausted> {
+    /// Makes room for the coming and the going of one more object. To announce it cannot fail then.
+    pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
         let objects = self.objects.saturating_add(1);
         let room = objects.saturating_mul(2).max(self.room);
         self.noted.reserve(room.saturating_sub(self.noted.len()))?;
-        (self.objects, self.room) = (objects, room);
+        self.room = room;
+        Ok(())
+    }
+
+    /// An object is asked for.
+    pub(super) fn announce(&mut self) -> Result<(), Exhausted> {
+        self.reserve()?;
+        self.objects = self.objects.saturating_add(1);
         Ok(())
     }
 

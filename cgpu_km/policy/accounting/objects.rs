@@ -273,7 +273,8 @@ impl Accounting {
             let share = self.accounts.ledgers.of(gpu);
             object.share = Some(share.ok_or(RefusalCause::NoSuchGpu)?);
         }
-        self.forest.reserve()?;
+        // A channel fills the pool of its group, which stays filled: nothing fails behind that.
+        self.forest.reserve_for(alloc.kind)?;
         // The driver makes a group for a channel that has none (kernel_channel.c,
         // kchannelConstruct_IMPL).
         let above = self.forest.objects.get(parent);
