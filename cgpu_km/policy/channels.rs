@@ -75,7 +75,7 @@ impl Journal {
         }
     }
 
-    /// Makes room for the coming and the going of one more object. To announce it cannot fail then.
+    /// Makes room for the coming and the going of one more object.
     pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
         let objects = self.objects.saturating_add(1);
         let room = objects.saturating_mul(2).max(self.room);
@@ -84,11 +84,9 @@ impl Journal {
         Ok(())
     }
 
-    /// An object is asked for.
-    pub(super) fn announce(&mut self) -> Result<(), Exhausted> {
-        self.reserve()?;
+    /// An object is asked for, for which there is [room](Self::reserve).
+    pub(super) fn announce(&mut self) {
         self.objects = self.objects.saturating_add(1);
-        Ok(())
     }
 
     /// An object that was asked for is gone, or never came.

@@ -58,7 +58,7 @@ const FIRST_CHOICE: u32 = 0xcaf8_0000;
 const CHOICES: u32 = 0x0008_0000;
 
 /// Whether the GPU's time is given to such objects.
-fn is_scheduled(kind: Kind) -> bool {
+pub(super) fn is_scheduled(kind: Kind) -> bool {
     matches!(kind, Kind::Channel | Kind::ChannelGroup)
 }
 
@@ -149,7 +149,7 @@ impl Forest {
     pub(super) fn plant(&mut self, object: Object, parent: Slot) -> Result<Slot, Exhausted> {
         let scheduled = is_scheduled(object.kind);
         if scheduled {
-            self.channels.announce()?;
+            self.channels.announce();
         }
         let entered = self.enter(object);
         if scheduled && entered.is_err() {

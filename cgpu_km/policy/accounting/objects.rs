@@ -13,6 +13,7 @@ use crate::{
         charge::Denied,
         demand::Demand,
         event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
+        forest::is_scheduled,
         ids::{GpuId, ShareId},
         object::{Object, ObjectLife, Preemption},
         overhead::{CHANNEL, OTHER_GROUP},
@@ -152,10 +153,10 @@ impl Accounting {
         object.asked = likeness.asked;
         object.page = likeness.page;
         self.place(&mut object, parent);
-        if matches!(likeness.kind, Kind::ChannelGroup | Kind::Channel) {
+        if is_scheduled(likeness.kind) {
             self.begin_channel_copy(&mut object, source)?;
         }
-        self.forest.reserve()?;
+        self.forest.reserve_for(likeness.kind)?;
         object.hold = match likeness.hold {
             Some(hold) => Some(self.accounts.share(hold, process)?),
             None => None,

@@ -10,6 +10,7 @@ use crate::{
     policy::{
         accounting::Accounting,
         event::{PreemptionOrder, RefusalCause, Ticket},
+        forest::is_scheduled,
         ids::ShareId,
         object::{Object, Preemption},
         slots::Slot,
@@ -44,7 +45,6 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<(), RefusalCause> {
-        let is_scheduled = |kind| matches!(kind, Kind::Channel | Kind::ChannelGroup);
         let slot = self.forest.find(client, object);
         let kind = slot.and_then(|slot| Some(self.forest.objects.get(slot)?.kind));
         match slot.filter(|_| kind.is_some_and(is_scheduled)) {

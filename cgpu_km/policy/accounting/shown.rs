@@ -7,13 +7,11 @@
 //! From then on until the driver has answered no file comes to show it.
 
 use crate::{
-    nvidia::{
-        class::Kind,
-        handle::{ClientHandle, ObjectHandle},
-    },
+    nvidia::handle::{ClientHandle, ObjectHandle},
     policy::{
         accounting::Accounting,
         event::{FreeTicket, RefusalCause, Ticket},
+        forest::is_scheduled,
         ids::FileId,
         slots::Slot,
     },
@@ -54,7 +52,7 @@ impl Accounting {
         let object = object.filter(|&object| forest.can_be_shown(object));
         let object = object.ok_or(RefusalCause::UnknownObject)?;
         let kind = forest.objects.get(object).map(|object| object.kind);
-        if matches!(kind, Some(Kind::Channel | Kind::ChannelGroup)) {
+        if kind.is_some_and(is_scheduled) {
             // A channel also ends with its address space, of which the accounting knows nothing.
             return Err(RefusalCause::WrongClass);
         }
