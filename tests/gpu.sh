@@ -22,7 +22,7 @@ elif ! [ -x "$target/cgpu-gpu" ]; then
 fi
 if [ -n "$bundle" ]; then
 	mkdir -p "$bundle"
-	cp -r tests/gpu/run.py tests/gpu/weights.py tests/gpu/programs "$bundle/"
+	cp -r tests/gpu/run.py tests/gpu/weights.py tests/gpu/peers.py tests/gpu/programs "$bundle/"
 	cp "$target/cgpu-gpu" "$target/libcgpu_preload.so" "$bundle/"
 	strip "$bundle/cgpu-gpu" "$bundle/libcgpu_preload.so"
 	echo "test-gpu: bundle in $bundle: on the machine with the GPU, ./run.py --bin ."

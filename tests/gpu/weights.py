@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [--warm-up S]
-[CASE...]: how the module's scheduler shares a real GPU. A line of JSON for each case: what each
+[--period PERIOD] [CASE...]: how the module's scheduler shares a real GPU. A line of JSON for each case: what each
 program did of what it does alone (`got`), its part of what all did together (`share`), the part
 that it should have (`wanted`), and the error as a fraction of that.
 
@@ -224,6 +224,7 @@ def main():
     parser.add_argument(
         "--warm-up", type=float, default=1.0, help="seconds before a case's programs begin to count"
     )
+    parser.add_argument("--period", default="latency", help="the base period of `rmapi`")
     parser.add_argument("--pairs", metavar="WEIGHTS", help="75:25")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
@@ -236,7 +237,7 @@ def main():
         options.gpu or (None,),
         options.logs,
         options.alone,
-        ("--warm-up", options.warm_up),
+        ("--warm-up", options.warm_up, "--period", options.period),
     )
     try:
         for line in found:

@@ -146,12 +146,29 @@ impl Scheduler {
             let waited = i.lag.owed() / parts.max(1);
             (i.terms.high_priority, i.lag.is_spent(), waited)
         };
+        let takes_turns = self.bursts_take_turns();
         let may = |i: &&SchedInstance| {
             let enough = i.lag.is_spent() || i.lag.owed() >= self.rest(now, i);
-            i.lag.rules() && i.may_burst() && enough
+            let is_too_soon = takes_turns && !i.terms.high_priority && !self.has_rested(now, i);
+            i.lag.rules() && i.may_burst() && enough && !is_too_soon
         };
         let most = self.fleet.competing().filter(may).max_by_key(|i| lags(i));
         most.map(|i| i.id)
+    }
+
+    /// Whether those that turns serve have theirs between two windows by lag: nobody who always has
+    /// work waits for longer than in turns.
+    fn bursts_take_turns(&self) -> bool {
+        self.rules.overlaps() && self.turns_serve_somebody()
+    }
+
+    /// Whether the others could have had their parts of a turn since the last window of an instance
+    /// by lag. Theirs may have been a little shorter, because calls took their time.
+    fn has_rested(&self, now: Nanos, instance: &SchedInstance) -> bool {
+        let turn = self.turn_length();
+        let part = portion(turn, self.lag_share(now, instance), WHOLE);
+        let long = turn.saturating_sub(part) / 4 * 3;
+        instance.lag.has_rested(now, long)
     }
 
     /// The longest that bursts may last before those that turns serve have theirs.
@@ -213,6 +230,7 @@ impl Scheduler {
             };
             instance.lag.is_used_up(now, awake);
         }
+        instance.lag.rests(now);
         self.turn.add_burst(used);
     }
 }

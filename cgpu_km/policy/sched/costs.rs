@@ -31,8 +31,6 @@ pub struct Costs {
     /// The shortest window that is worth its calls (0.43 to 0.70 ms to switch off, 0.26 to 0.32 ms
     /// on).
     pub shortest_window: Nanos,
-    /// The same where the calls overlap with work: [`super::CALLS_PER_SECOND`] are not exceeded.
-    pub interactive_window: Nanos,
     /// The shortest window that is begun; a part that is smaller waits for a later turn.
     pub least_window: Nanos,
 }
@@ -49,7 +47,6 @@ impl Costs {
         switch_saved: 60 * US,
         wake_up: 800 * US,
         shortest_window: 3 * MS,
-        interactive_window: 3500 * US,
         least_window: 1200 * US,
     };
 }

@@ -23,6 +23,8 @@ enum LagUse {
 pub(super) struct Lag {
     owed: i64,
     used_as: LagUse,
+    /// When its last window outside of turns ended, if it had one.
+    had_until: Option<Nanos>,
 }
 
 impl Lag {
@@ -91,6 +93,17 @@ impl Lag {
     /// It had so much of the GPU.
     pub(super) fn spend(&mut self, time: Nanos) {
         self.owed = self.owed.saturating_sub(signed(time));
+    }
+
+    /// Its window outside of turns is over.
+    pub(super) fn rests(&mut self, now: Nanos) {
+        self.had_until = Some(now);
+    }
+
+    /// Whether it had no window outside of turns for so long.
+    pub(super) fn has_rested(&self, now: Nanos, long: Nanos) -> bool {
+        self.had_until
+            .is_none_or(|until| now >= until.saturating_add(long))
     }
 
     /// It had work all along: it is owed nothing.

@@ -7,8 +7,9 @@
 
 use super::time::Nanos;
 
-/// Calls into the driver in a second, over any second but for its first [`BURST`].
-pub const CALLS_PER_SECOND: u64 = 600;
+/// Calls into the driver in a second, over any second but for its first [`BURST`]: windows of 3 ms
+/// under the period `interactive`, two calls each, and samples.
+pub const CALLS_PER_SECOND: u64 = 800;
 /// Calls that may follow each other at once after a quiet time: 16 instances are switched when a
 /// competition begins.
 const BURST: u64 = 64;

@@ -95,7 +95,7 @@ impl Scheduler {
         let with_least = |window| portion(window, WHOLE, least);
         if self.rules.overlaps() && !self.rules.policy.is_hard() {
             let all = self.fleet.count_competing();
-            return turn.max(self.rules.window(&self.costs).saturating_mul(all));
+            return turn.max(self.costs.shortest_window.saturating_mul(all));
         }
         let mut wanted = with_least(self.costs.shortest_window);
         // Over a given time a share can be off by what one turn is of it. So turns grow little for

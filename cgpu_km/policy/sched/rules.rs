@@ -2,10 +2,7 @@
 //! The shares that instances are entitled to: the rules of a GPU, the terms of an instance, and the
 //! shares that follow.
 
-use super::{
-    costs::Costs,
-    time::{Nanos, MS},
-};
+use super::time::{Nanos, MS};
 use crate::uapi::{Period, Policy, BURST_MS_MAX, MAX_INSTANCES_PER_GPU};
 
 /// The burst of a GPU for which the operator set none.
@@ -104,14 +101,6 @@ impl Rules {
         self.period == Period::Interactive
     }
 
-    /// The least that a window should be on average, of which a turn grows.
-    pub(super) fn window(&self, costs: &Costs) -> Nanos {
-        match self.period {
-            Period::Interactive => costs.interactive_window,
-            Period::Latency | Period::Throughput => costs.shortest_window,
-        }
-    }
-
     /// The length of a turn of all, while windows or slices share the GPU.
     pub(super) fn turn(&self) -> Nanos {
         match (self.policy, self.period) {
@@ -119,7 +108,7 @@ impl Rules {
             // A window on a GPU that is idle otherwise loses 1 to 1.5 ms to its beginning (measured
             // on an H200): caps want long ones, which cost nobody anything.
             (Policy::Fair | Policy::Fixed, Period::Latency | Period::Interactive) => 64 * MS,
-            (_, Period::Interactive) => 7 * MS,
+            (_, Period::Interactive) => 6 * MS,
             (Policy::Soft, Period::Latency) => 60 * MS,
             (_, Period::Latency) => 32 * MS,
         }

@@ -20,6 +20,8 @@ const GAME: Nanos = 10_000 * MS;
 const LONGER: f64 = 1.25;
 /// What a wake-up costs the GPU, in milliseconds.
 const WAKE_COST: f64 = 0.8;
+/// The 99th percentile of a token of [`TOKEN`] under the period `interactive`, in milliseconds.
+const TOKEN_MS: f64 = 6.0;
 /// A neighbour that always has work has at least this of what a service leaves.
 const LEFT: f64 = 0.93;
 
@@ -228,6 +230,49 @@ fn game(habit: Habit, work: Nanos, sleep: Nanos, programs: usize, others: usize)
     )
 }
 
+/// A program that waits for each kernel, as one does that answers token by token, beside another
+/// one of equal weight, which works and pauses for so many milliseconds in turns or always has
+/// work: how long its tokens take, and what part of the time each has the GPU.
+fn decoding(period: Period, pauses: Option<(Nanos, Nanos)>, most_ms: Option<f64>) -> Line {
+    let tokens = Tenant::Saturated(Habit {
+        kernel: TOKEN,
+        depth: 1,
+    });
+    let habit = Habit {
+        kernel: 100 * US,
+        depth: 8,
+    };
+    let (other, pauses) = match pauses {
+        None => (Tenant::Saturated(habit), String::new()),
+        Some((work, sleep)) => {
+            let sleeper = Tenant::Sleeper {
+                habit,
+                work: work * MS,
+                sleep: sleep * MS,
+                programs: 1,
+            };
+            (sleeper, format!(" that works {work} ms, pauses {sleep} ms"))
+        }
+    };
+    let rules = rules(Policy::Weight, period);
+    let (came, calls) = run(rules, &[(tokens, weight(1)), (other, weight(1))], GAME);
+    let is = most_ms.map_or(Is::Told, |_| Is::AtMost);
+    line(
+        format!(
+            "decoding, {} period, beside {}{pauses}: a token's median, 99 %, ms; parts of the GPU",
+            period.name(),
+            told(habit),
+        ),
+        &[
+            (Is::Told, TOKEN as f64 / MS as f64, came[0].quantile(0.5)),
+            (is, most_ms.unwrap_or_default(), came[0].quantile(0.99)),
+            (Is::Told, 0.5, came[0].ran),
+            (Is::Told, 0.5, came[1].ran),
+        ],
+        calls,
+    )
+}
+
 /// A program that wakes every so often: what the GPU does for all, against the same with a burst
 /// of 0, in which no wake-up interrupts another's window.
 fn waking(every: Nanos, kernel: Nanos) -> Line {
@@ -294,6 +339,16 @@ pub fn all(mut each: impl FnMut(Line)) {
     }
     each(game(token, 800 * MS, 800 * MS, 1, 3));
     each(game(token, 400 * MS, 2400 * MS, 1, 15));
+    for (period, most_ms) in [
+        (Period::Interactive, Some(TOKEN_MS)),
+        (Period::Latency, None),
+        (Period::Throughput, None),
+    ] {
+        each(decoding(period, None, most_ms));
+        for pauses in [(2, 1), (10, 7), (12, 12), (20, 4)] {
+            each(decoding(period, Some(pauses), most_ms));
+        }
+    }
     for every in [MS, 3 * MS, 10 * MS, 20 * MS, 50 * MS] {
         for kernel in [15 * US, 500 * US] {
             each(waking(every, kernel));

@@ -75,7 +75,7 @@ pub fn arrivals(number: usize, request: Nanos, load: f64, from: Nanos, end: Nano
 /// What came of a tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Came {
-    /// How long each request took, by length.
+    /// How long each request, or each kernel without requests, took, by length.
     pub took: Vec<Nanos>,
     /// GPU time that its kernels ran, per second.
     pub ran: f64,
@@ -187,8 +187,8 @@ impl Running {
         if running.kernels > 0 {
             driven.world.set_stopped(first, true);
             driven.world.programs[first].left = Some(0);
-            driven.world.programs[first].ends = Some(Vec::new());
         }
+        driven.world.programs[first].ends = Some(Vec::new());
         running
     }
 
@@ -221,11 +221,18 @@ impl Running {
         self.longest_without = self.longest_without.max(now - self.had_at);
     }
 
-    /// How long the requests since then took; the last ones may not have been answered.
+    /// How long the requests since then took; the last ones may not have been answered. Without
+    /// requests: each kernel, since the one before.
     fn took(&self, driven: &Driven, from: Nanos) -> Vec<Nanos> {
         let Some(ends) = &driven.world.programs[self.programs[0]].ends else {
             return Vec::new();
         };
+        if self.kernels == 0 {
+            let pairs = ends.windows(2).filter(|pair| pair[0] >= from);
+            let mut took: Vec<Nanos> = pairs.map(|pair| pair[1] - pair[0]).collect();
+            took.sort_unstable();
+            return took;
+        }
         let ended = |number: usize| {
             let last = (number as u64 + 1) * self.kernels - 1;
             ends.get(last as usize).copied()

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""peers.py [--bin DIR] [--hami LIBRARY] [--seconds S] [--json FILE] [--logs DIR] [CASE...]: tenants
+that are like those of production under several sharers of a GPU, in one run. Prints a line of JSON
+for each case: `rates` of the tenants, `waits_ms` (median, 95 %, 99 %, longest) of what each waits
+for, of a service also `ttft_ms`, until the first token.
+
+A case is SHARER/KIND[,KIND]. Kinds: programs/tenant.py. Sharers, all with equal parts:
+
+    native              the driver alone
+    mps                 NVIDIA's MPS, half of the multiprocessors each
+    hami                HAMi-core (LIBRARY is its libvgpu.so), half each, policy `force`
+    cgpu[-PERIOD]       the module's scheduler under a period (latency)
+    cgpu+[-PERIOD]      the same, the first tenant of high priority
+
+Without cases: those of docs/measurements. Needs PyTorch and torchvision."""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+KINDS = ("serve@0.4", "train", "hpc", "llm")
+PAIRS = ("serve@0.4,train", "serve@0.4,hpc")
+TOKENS = "llm,train"
+PERIODS = ("interactive", "throughput")
+# Tenants run for so long before they are measured: what a program is like is learnt.
+WARM_UP_S = 4
+# From telling the tenants when they begin to count to that moment.
+LEAD_S = 0.1
+# Imports, a model and a graph.
+READY_S = 90
+ENDS_S = 30
+
+
+def default_cases(hami):
+    """Those of docs/measurements."""
+    yield from (f"native/{kind}" for kind in KINDS)
+    sharers = ("native", "mps", *(["hami"] if hami else []), "cgpu", "cgpu+")
+    for pair in PAIRS:
+        yield from (f"{sharer}/{pair}" for sharer in sharers)
+    yield from (f"{sharer}/{TOKENS}" for sharer in sharers[:-1])
+    yield from (f"cgpu-{period}/{TOKENS}" for period in PERIODS)
+
+
+def tenant(kind, seconds):
+    """The words that start a tenant."""
+    return [sys.executable, str(HERE / "programs/tenant.py"), kind, str(seconds)]
+
+
+def environment(sharer, library, tenants, folder, number):
+    """The variables of a tenant."""
+    part = str(100 // tenants)
+    if sharer == "hami":
+        return {
+            "LD_PRELOAD": str(library),
+            "CUDA_DEVICE_MEMORY_LIMIT": "16g",
+            "CUDA_DEVICE_SM_LIMIT": part,
+            "CUDA_DEVICE_MEMORY_SHARED_CACHE": f"{folder}/{number}.cache",
+            "GPU_CORE_UTILIZATION_POLICY": "force",
+            "LIBCUDA_LOG_LEVEL": "0",
+        }
+    if sharer == "mps":
+        return {
+            "CUDA_MPS_PIPE_DIRECTORY": folder,
+            "CUDA_MPS_LOG_DIRECTORY": folder,
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": part,
+        }
+    return {}
+
+
+@contextlib.contextmanager
+def mps(folder):
+    """NVIDIA's MPS, as long as it is needed."""
+    found = shutil.which("nvidia-cuda-mps-control", path=f"{os.environ['PATH']}:/usr/local/nvidia/bin")
+    if not found:
+        raise RuntimeError("there is no nvidia-cuda-mps-control")
+    variables = os.environ | environment("mps", None, 1, folder, 0)
+    del variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]
+    with subprocess.Popen(
+        [found, "-f"], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as daemon:
+        time.sleep(1.5)
+        try:
+            yield
+        finally:
+            quits = {"input": "quit\n", "text": True, "env": variables, "timeout": ENDS_S}
+            subprocess.run([found], check=False, stdout=subprocess.DEVNULL, **quits)
+            daemon.kill()
+
+
+def beside_each_other(sharer, library, kinds, seconds, folder):
+    """What tenants say that something other than the module shares the GPU for."""
+    tenants = []
+    try:
+        for number, kind in enumerate(kinds):
+            variables = environment(sharer, library, len(kinds), folder, number)
+            tenants.append(
+                subprocess.Popen(
+                    tenant(kind, seconds),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env=os.environ | variables,
+                    start_new_session=True,
+                )
+            )
+        for one in tenants:
+            if one.stdout.readline().strip() != "ready":
+                raise RuntimeError("a tenant ended before it was ready")
+        time.sleep(WARM_UP_S)
+        begins = time.monotonic() + LEAD_S
+        for one in tenants:
+            one.stdin.write(f"{begins}\n")
+            one.stdin.flush()
+        said = [json.loads(one.stdout.readline()) for one in tenants]
+        for one in tenants:
+            one.stdin.close()
+        for one in tenants:
+            one.wait(ENDS_S)
+        return said
+    finally:
+        for one in tenants:
+            if one.poll() is None:
+                os.killpg(one.pid, signal.SIGKILL)
+                one.wait()
+
+
+def in_instances(folder, sharer, kinds, seconds, log):
+    """What tenants say whom the module's scheduler shares the GPU for, and what that did."""
+    name, _, period = sharer.partition("-")
+    weights = ["50+" if name == "cgpu+" else "50"] + ["50"] * (len(kinds) - 1)
+    command = [folder / "cgpu-gpu", "weigh", "--warm-up", str(WARM_UP_S)]
+    command += ["--period", period] if period else []
+    command += ["--log", log] if log else []
+    command += [f"{weight}:{' '.join(tenant(kind, seconds))}" for weight, kind in zip(weights, kinds)]
+    limit = READY_S + WARM_UP_S + seconds + ENDS_S
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit)
+    said = json.loads(done.stdout)
+    return said["programs"], said["scheduler"]
+
+
+def measure(options, case):
+    """Runs a case; its line."""
+    sharer, kinds = case.split("/")
+    kinds = kinds.split(",")
+    scheduler = None
+    with tempfile.TemporaryDirectory() as folder:
+        if sharer.startswith("cgpu"):
+            log = options.logs and options.logs / f"{case.replace('/', '.')}.log"
+            folder = options.bin.resolve()
+            said, scheduler = in_instances(folder, sharer, kinds, options.seconds, log)
+        else:
+            with mps(folder) if sharer == "mps" else contextlib.nullcontext():
+                said = beside_each_other(sharer, options.hami, kinds, options.seconds, folder)
+    figures = {
+        "case": case,
+        "sharer": sharer,
+        "kinds": kinds,
+        "seconds": options.seconds,
+        "rates": [one["rate"] for one in said],
+        "waits_ms": [one["waits_ms"] for one in said],
+        "ttft_ms": [one.get("ttft_ms") for one in said],
+    }
+    return figures | ({"scheduler": scheduler} if scheduler else {})
+
+
+def main():
+    """Runs the cases."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--bin", type=Path, default=HERE / "../../target/gpu")
+    parser.add_argument("--hami", type=Path, help="HAMi-core's libvgpu.so")
+    parser.add_argument("--seconds", type=float, default=9.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--logs", type=Path, help="folder for the scheduler's log of each case")
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    options = parser.parse_args()
+    failed = 0
+    for case in options.cases or default_cases(options.hami):
+        try:
+            line = measure(options, case)
+        except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as failure:
+            line = {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-300:]}
+            failed += 1
+        print(json.dumps(line), flush=True)
+        if options.json:
+            with open(options.json, "a", encoding="utf-8") as lines:
+                lines.write(json.dumps(line) + "\n")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
