@@ -93,6 +93,7 @@ mod stage;
 mod time;
 mod trials;
 mod turn;
+mod usage;
 mod views;
 mod windows;
 

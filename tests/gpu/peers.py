@@ -28,7 +28,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-KINDS = ("serve@0.4", "train", "hpc", "llm")
+# What services are made of: how long a token takes where nobody else is.
+ALONE = "native/llm"
+KINDS = ("serve@0.4", "train", "hpc")
 PAIRS = ("serve@0.4,train", "serve@0.4,hpc")
 TOKENS = "llm,train"
 PERIODS = ("interactive", "throughput")
@@ -51,9 +53,10 @@ def default_cases(hami):
     yield from (f"cgpu-{period}/{TOKENS}" for period in PERIODS)
 
 
-def tenant(kind, seconds):
+def tenant(kind, options):
     """The words that start a tenant."""
-    return [sys.executable, str(HERE / "programs/tenant.py"), kind, str(seconds)]
+    words = [kind, str(options.seconds), *([str(options.token_ms)] if options.token_ms else [])]
+    return [sys.executable, str(HERE / "programs/tenant.py"), *words]
 
 
 def environment(sharer, library, tenants, folder, number):
@@ -97,15 +100,15 @@ def mps(folder):
             daemon.kill()
 
 
-def beside_each_other(sharer, library, kinds, seconds, folder):
+def beside_each_other(sharer, kinds, options, folder):
     """What tenants say that something other than the module shares the GPU for."""
     tenants = []
     try:
         for number, kind in enumerate(kinds):
-            variables = environment(sharer, library, len(kinds), folder, number)
+            variables = environment(sharer, options.hami, len(kinds), folder, number)
             tenants.append(
                 subprocess.Popen(
-                    tenant(kind, seconds),
+                    tenant(kind, options),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -134,15 +137,15 @@ def beside_each_other(sharer, library, kinds, seconds, folder):
                 one.wait()
 
 
-def in_instances(folder, sharer, kinds, seconds, log):
+def in_instances(sharer, kinds, options, log):
     """What tenants say whom the module's scheduler shares the GPU for, and what that did."""
     name, _, period = sharer.partition("-")
     weights = ["50+" if name == "cgpu+" else "50"] + ["50"] * (len(kinds) - 1)
-    command = [folder / "cgpu-gpu", "weigh", "--warm-up", str(WARM_UP_S)]
+    command = [options.bin.resolve() / "cgpu-gpu", "weigh", "--warm-up", str(WARM_UP_S)]
     command += ["--period", period] if period else []
     command += ["--log", log] if log else []
-    command += [f"{weight}:{' '.join(tenant(kind, seconds))}" for weight, kind in zip(weights, kinds)]
-    limit = READY_S + WARM_UP_S + seconds + ENDS_S
+    command += [f"{weight}:{' '.join(tenant(kind, options))}" for weight, kind in zip(weights, kinds)]
+    limit = READY_S + WARM_UP_S + options.seconds + ENDS_S
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit)
     said = json.loads(done.stdout)
     return said["programs"], said["scheduler"]
@@ -153,14 +156,13 @@ def measure(options, case):
     sharer, kinds = case.split("/")
     kinds = kinds.split(",")
     scheduler = None
-    with tempfile.TemporaryDirectory() as folder:
-        if sharer.startswith("cgpu"):
-            log = options.logs and options.logs / f"{case.replace('/', '.')}.log"
-            folder = options.bin.resolve()
-            said, scheduler = in_instances(folder, sharer, kinds, options.seconds, log)
-        else:
+    if sharer.startswith("cgpu"):
+        log = options.logs and options.logs / f"{case.replace('/', '.')}.log"
+        said, scheduler = in_instances(sharer, kinds, options, log)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
             with mps(folder) if sharer == "mps" else contextlib.nullcontext():
-                said = beside_each_other(sharer, options.hami, kinds, options.seconds, folder)
+                said = beside_each_other(sharer, kinds, options, folder)
     figures = {
         "case": case,
         "sharer": sharer,
@@ -181,14 +183,18 @@ def main():
     parser.add_argument("--bin", type=Path, default=HERE / "../../target/gpu")
     parser.add_argument("--hami", type=Path, help="HAMi-core's libvgpu.so")
     parser.add_argument("--seconds", type=float, default=9.0)
+    parser.add_argument("--token-ms", type=float, help="of llm alone; measured if it is not said")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--logs", type=Path, help="folder for the scheduler's log of each case")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     failed = 0
-    for case in options.cases or default_cases(options.hami):
+    cases = options.cases or default_cases(options.hami)
+    for case in cases if options.token_ms else (ALONE, *cases):
         try:
             line = measure(options, case)
+            if not options.token_ms:
+                options.token_ms = line["waits_ms"][0][0]
         except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as failure:
             line = {"case": case, "failed": f"{type(failure).__name__}: {failure}"[-300:]}
             failed += 1

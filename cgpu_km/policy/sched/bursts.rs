@@ -73,6 +73,14 @@ impl Scheduler {
     pub(super) fn grow_lags(&mut self, now: Nanos) {
         let passed = now.saturating_sub(self.lags_until);
         self.lags_until = now;
+        let burst = self.rules.burst;
+        for instance in self.fleet.instances_mut() {
+            let (had, burst) = (
+                instance.account.gpu_time,
+                instance.terms.burst.unwrap_or(burst),
+            );
+            instance.recent_use.note(now, had, burst);
+        }
         if passed == 0 {
             return;
         }
@@ -110,7 +118,8 @@ impl Scheduler {
         }
         // High priority is limited by its part, not by the budget.
         let high_priority = instance.terms.high_priority;
-        let interrupts = high_priority || self.wake_budget.pay(now, self.costs.wake_up);
+        let interrupts = high_priority
+            || self.leaves_share(now, instance) && self.wake_budget.pay(now, self.costs.wake_up);
         if !interrupts && !instance.habits.had_series() {
             // Nobody knows when it stops: turns serve it.
             return;
@@ -118,6 +127,25 @@ impl Scheduler {
         if let Some(instance) = self.fleet.find_mut(id) {
             instance.lag.wake(now, interrupts);
         }
+    }
+
+    /// Whether an instance leaves a part of its share to others: of late it had less than that, or
+    /// less of it than the others. One that turns have served for a while comes first if it had
+    /// less.
+    ///
+    /// A program that pauses between its steps and has its share nevertheless is owed nothing for
+    /// the pauses: a service beside it would wait for it as if both left theirs.
+    fn leaves_share(&self, now: Nanos, instance: &SchedInstance) -> bool {
+        let used = |i: &SchedInstance| {
+            let share = self.lag_share(now, i);
+            i.recent_use.of_share(now, i.account.gpu_time, share)
+        };
+        let own = used(instance);
+        let had_less = |i: &&SchedInstance| i.id != instance.id && used(i) < own;
+        let mut those = self.fleet.competing().filter(had_less);
+        let kept_waiting =
+            |i: &SchedInstance| !i.lag.rules() && i.habits.has_worked_for(now, AWAKE);
+        those.all(|i| own < WHOLE && !kept_waiting(i))
     }
 
     /// Whether turns serve an instance that competes.

@@ -78,6 +78,8 @@ pub(super) struct Habits {
     believed: u32,
     /// When it was last silent for too long.
     idle_since: Nanos,
+    /// When it last had work again, after it had none.
+    began_at: Nanos,
     /// It gave way for its silence, and was not heard of since.
     mute: bool,
     /// It launched in its windows since it woke: one kernel after the other, whose ends it sees.
@@ -102,6 +104,7 @@ impl Habits {
             dense: None,
             believed: 0,
             idle_since: 0,
+            began_at: 0,
             mute: false,
             in_series: false,
             had_series: false,
@@ -112,6 +115,11 @@ impl Habits {
     /// Whether it is taken to have work.
     pub(super) fn is_working(&self) -> bool {
         self.working
+    }
+
+    /// Whether it has had work for so long without a pause.
+    pub(super) fn has_worked_for(&self, now: Nanos, long: Nanos) -> bool {
+        self.working && now >= self.began_at.saturating_add(long)
     }
 
     /// When it was last heard of.
@@ -262,6 +270,7 @@ impl Habits {
 
     /// It launched, and was taken to have no work before.
     pub(super) fn began_work(&mut self, now: Nanos) {
+        self.began_at = now;
         // A series of kernels that it waited for does not end in a long one.
         if now >= self.idle_since.saturating_add(LONGEST_THOUGHT) {
             // It may have been in a kernel, unless it launched in series before. Then a silence of

@@ -10,6 +10,7 @@ use super::{
     rules::Terms,
     time::{signed, Nanos, MS, US},
     trials::SliceTrials,
+    usage::RecentUse,
     views::Account,
 };
 
@@ -49,6 +50,7 @@ pub(super) struct SchedInstance {
     pub(super) lag: Lag,
     pub(super) trials: SliceTrials,
     pub(super) account: Account,
+    pub(super) recent_use: RecentUse,
     /// The channels that should be on.
     pub(super) channels_on: ChannelsOn,
     /// The time slice that its compute groups should have together, in microseconds.
@@ -70,6 +72,7 @@ impl SchedInstance {
             lag: Lag::default(),
             trials: SliceTrials::default(),
             account: Account::default(),
+            recent_use: RecentUse::default(),
             channels_on: ChannelsOn::All,
             slice_us: DEFAULT_SLICE_US,
             waits_for_first_window: false,

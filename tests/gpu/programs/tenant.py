@@ -128,25 +128,36 @@ def go_on(step, depth, seconds):
         launched += 1
 
 
+def at_random(begins, mean_s, chances):
+    """When requests come from a moment on."""
+    while True:
+        begins += chances.expovariate(1 / mean_s)
+        yield begins
+
+
+def as_many(begins, seconds, mean_s):
+    """The same, with exactly as many in the span as there are on average."""
+    chances = random.Random(SEED)
+    count = round(seconds / mean_s)
+    yield from sorted(begins + chances.uniform(0, seconds) for _ in range(count))
+    yield from at_random(begins + seconds, mean_s, chances)
+
+
 def serve(step, mean_s, seconds):
     """Requests come whether or not those before were answered, and are answered in their order.
     The span begins with none left to answer."""
-
-    def pause():
-        return chances.expovariate(1 / mean_s)
-
-    chances = random.Random(SEED_BEFORE)
     begins, is_said = None, False
     took, first, ended = [], [], 0.0
-    arrival = time.monotonic() + pause()
+    coming = at_random(time.monotonic(), mean_s, random.Random(SEED_BEFORE))
+    arrival = next(coming)
     while True:
         said = line() if begins is None or is_said else None
         if said is not None and is_said:
             return
         if said is not None:
             begins = float(said) if said else time.monotonic()
-            chances = random.Random(SEED)
-            arrival = begins + pause()
+            coming = as_many(begins, seconds, mean_s)
+            arrival = next(coming)
         counts = begins is not None and not is_said
         if counts and arrival >= begins + seconds:
             cuda.say(
@@ -170,7 +181,7 @@ def serve(step, mean_s, seconds):
                 first.append(ended - arrival)
         if counts:
             took.append(ended - arrival)
-        arrival += pause()
+        arrival = next(coming)
 
 
 def main():

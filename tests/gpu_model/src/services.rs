@@ -25,6 +25,35 @@ const TOKEN_MS: f64 = 6.0;
 /// A neighbour that always has work has at least this of what a service leaves.
 const LEFT: f64 = 0.93;
 
+/// Steps of training, in milliseconds of GPU time, and the pauses after them.
+const STEPS: [(Nanos, Nanos); 6] = [(2, 1), (6, 4), (10, 7), (13, 9), (20, 5), (100, 50)];
+
+/// A program whose steps are of short kernels.
+fn steps(step: Nanos, pause: Nanos) -> Tenant {
+    Tenant::Steps {
+        habit: Habit {
+            kernel: 100 * US,
+            depth: 8,
+        },
+        step: step * MS,
+        pause: pause * MS,
+    }
+}
+
+/// What a neighbour is called.
+fn paused(tenant: Tenant) -> String {
+    match tenant {
+        Tenant::Steps { habit, step, pause } => format!(
+            "steps of {} ms and pauses of {} ms, {}",
+            step / MS,
+            pause / MS,
+            told(habit)
+        ),
+        Tenant::Saturated(habit) | Tenant::Sleeper { habit, .. } => told(habit),
+        Tenant::Service { request, load } => format!("{} ms at {load}", request / MS),
+    }
+}
+
 fn by_weight(burst: Nanos) -> Rules {
     Rules {
         burst,
@@ -76,20 +105,21 @@ fn longer(got: &Came, than: &Came) -> [f64; 2] {
     [0.5, 0.99].map(|part| got.quantile(part) / than.quantile(part))
 }
 
-/// What a program has, as a part of what it does alone in as much of the GPU.
-fn of_what_is_left(came: &Came, habit: Habit, left: f64) -> f64 {
-    came.ran * 1e9 / alone(habit) / left
-}
-
-/// One service beside a program that always has work, at equal weight.
-fn one(request: Nanos, load: f64, beside: Habit, burst: Nanos) -> Line {
+/// One service beside another program, at equal weight.
+fn one(request: Nanos, load: f64, beside: Tenant, burst: Nanos) -> Line {
     let rules = by_weight(burst);
     let service = Tenant::Service { request, load };
     let (solo, _) = run(rules, &[(service, weight(1))], LENGTH);
-    let tenants = [(service, weight(1)), (Tenant::Saturated(beside), weight(1))];
-    let (came, calls) = run(rules, &tenants, LENGTH);
+    let (beside_solo, name) = match beside {
+        Tenant::Saturated(habit) => (alone(habit) / 1e9, told(habit)),
+        _ => {
+            let (solo, _) = run(rules, &[(beside, weight(1))], GAME);
+            (solo[0].ran, paused(beside))
+        }
+    };
+    let (came, calls) = run(rules, &[(service, weight(1)), (beside, weight(1))], LENGTH);
     let [median, worst] = longer(&came[0], &solo[0]);
-    let left = of_what_is_left(&came[1], beside, 1.0 - came[0].ran);
+    let left = came[1].ran / beside_solo / (1.0 - came[0].ran);
     // Requests in a row can ask for more than the share and the burst. Nothing that keeps to both
     // serves them sooner than the ideal does, which is told then. Its share is of what wake-ups
     // leave.
@@ -97,13 +127,15 @@ fn one(request: Nanos, load: f64, beside: Habit, burst: Nanos) -> Line {
     let all = arrivals(0, request, load, 0, BEFORE + LENGTH);
     let share = 0.5 * (1.0 - wakes * WAKE_COST);
     let ideal = longer(&ideal(&all, request, share, burst, BEFORE), &solo[0]);
-    let figure = |least: f64, got| {
-        if least <= 1.02 {
+    let figure = |least: f64, got: f64, is_told: bool| {
+        if least <= 1.02 && !is_told {
             (Is::AtMost, LONGER, got)
         } else {
             (Is::Told, least, got)
         }
     };
+    // A neighbour that pauses leaves a part of its share as well: sometimes each waits for the other.
+    let both_leave = matches!(beside, Tenant::Steps { .. }) && load > 0.2;
     // One that wakes fifty times a second costs its neighbour 0.8 ms each time.
     let kept = LEFT.min(1.0 - 1.15 * wakes * WAKE_COST / (1.0 - load));
     line(
@@ -111,11 +143,11 @@ fn one(request: Nanos, load: f64, beside: Habit, burst: Nanos) -> Line {
             "service, {} ms at {load}, burst {} ms, beside {}: median, p99 of alone; what is left",
             request / MS,
             burst / MS,
-            told(beside)
+            name
         ),
         &[
-            figure(ideal[0], median),
-            figure(ideal[1], worst),
+            figure(ideal[0], median, false),
+            figure(ideal[1], worst, both_leave),
             (Is::AtLeast, kept, left),
         ],
         calls,
@@ -231,37 +263,20 @@ fn game(habit: Habit, work: Nanos, sleep: Nanos, programs: usize, others: usize)
 }
 
 /// A program that waits for each kernel, as one does that answers token by token, beside another
-/// one of equal weight, which works and pauses for so many milliseconds in turns or always has
-/// work: how long its tokens take, and what part of the time each has the GPU.
-fn decoding(period: Period, pauses: Option<(Nanos, Nanos)>, most_ms: Option<f64>) -> Line {
+/// one of equal weight: how long its tokens take, and what part of the time each has the GPU.
+fn decoding(period: Period, beside: Tenant, most_ms: Option<f64>) -> Line {
     let tokens = Tenant::Saturated(Habit {
         kernel: TOKEN,
         depth: 1,
     });
-    let habit = Habit {
-        kernel: 100 * US,
-        depth: 8,
-    };
-    let (other, pauses) = match pauses {
-        None => (Tenant::Saturated(habit), String::new()),
-        Some((work, sleep)) => {
-            let sleeper = Tenant::Sleeper {
-                habit,
-                work: work * MS,
-                sleep: sleep * MS,
-                programs: 1,
-            };
-            (sleeper, format!(" that works {work} ms, pauses {sleep} ms"))
-        }
-    };
     let rules = rules(Policy::Weight, period);
-    let (came, calls) = run(rules, &[(tokens, weight(1)), (other, weight(1))], GAME);
+    let (came, calls) = run(rules, &[(tokens, weight(1)), (beside, weight(1))], GAME);
     let is = most_ms.map_or(Is::Told, |_| Is::AtMost);
     line(
         format!(
-            "decoding, {} period, beside {}{pauses}: a token's median, 99 %, ms; parts of the GPU",
+            "decoding, {} period, beside {}: a token's median, 99 %, ms; parts of the GPU",
             period.name(),
-            told(habit),
+            paused(beside),
         ),
         &[
             (Is::Told, TOKEN as f64 / MS as f64, came[0].quantile(0.5)),
@@ -307,12 +322,17 @@ pub fn all(mut each: impl FnMut(Line)) {
     for request in [5 * MS, 17 * MS, 60 * MS] {
         for load in [0.2, 0.4, 0.45] {
             for beside in besides.into_iter().chain([SHORT]) {
-                each(one(request, load, beside, BURST_DEFAULT));
+                each(one(request, load, Tenant::Saturated(beside), BURST_DEFAULT));
             }
         }
     }
     for load in [0.4, 0.45] {
-        each(one(60 * MS, load, DEEP, 1000 * MS));
+        each(one(60 * MS, load, Tenant::Saturated(DEEP), 1000 * MS));
+    }
+    for load in [0.2, 0.4] {
+        for (step, pause) in STEPS {
+            each(one(17 * MS, load, steps(step, pause), BURST_DEFAULT));
+        }
     }
     each(several(3, 0.2, 1, [1.6, 2.5]));
     each(several(8, 0.03, 8, [LONGER, 1.5]));
@@ -344,9 +364,9 @@ pub fn all(mut each: impl FnMut(Line)) {
         (Period::Latency, None),
         (Period::Throughput, None),
     ] {
-        each(decoding(period, None, most_ms));
-        for pauses in [(2, 1), (10, 7), (12, 12), (20, 4)] {
-            each(decoding(period, Some(pauses), most_ms));
+        each(decoding(period, Tenant::Saturated(DEEP), most_ms));
+        for (step, pause) in STEPS {
+            each(decoding(period, steps(step, pause), most_ms));
         }
     }
     for every in [MS, 3 * MS, 10 * MS, 20 * MS, 50 * MS] {

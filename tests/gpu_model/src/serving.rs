@@ -23,6 +23,16 @@ pub enum Tenant {
     },
     /// A program that always has work.
     Saturated(Habit),
+    /// A program whose processor has its part of each step, as in training: so much GPU time, and
+    /// then a pause.
+    Steps {
+        /// How it works.
+        habit: Habit,
+        /// GPU time of a step.
+        step: Nanos,
+        /// The pause after it.
+        pause: Nanos,
+    },
     /// A program that always has work for so long, and then sleeps.
     Sleeper {
         /// How it works.
@@ -112,6 +122,8 @@ struct Running {
 pub const BEFORE: Nanos = 10_000 * MS;
 /// How often it is looked whether somebody is without the GPU.
 const LOOK: Nanos = 5 * MS;
+/// The same where it matters when a step ends.
+const LOOK_AT_STEPS: Nanos = MS / 5;
 
 /// Lets these tenants run under these rules for so long.
 pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) -> Vec<Came> {
@@ -121,6 +133,12 @@ pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) ->
     for (number, (tenant, terms)) in tenants.iter().enumerate() {
         running.push(Running::start(driven, number, *tenant, *terms, end));
     }
+    let has_steps = |(tenant, _): &(Tenant, Terms)| matches!(tenant, Tenant::Steps { .. });
+    let look = if tenants.iter().any(has_steps) {
+        LOOK_AT_STEPS
+    } else {
+        LOOK
+    };
     let mut before = Vec::new();
     let mut look_at = began;
     while driven.world.now() < end {
@@ -131,7 +149,7 @@ pub fn serve(driven: &mut Driven, tenants: &[(Tenant, Terms)], length: Nanos) ->
         }
         running.iter_mut().for_each(|r| r.progress(driven, now));
         if now >= look_at {
-            look_at = now + LOOK;
+            look_at = now + look;
         }
         let moments = running
             .iter()
@@ -173,6 +191,11 @@ impl Running {
                 }
             }
             Tenant::Saturated(habit) => habit,
+            Tenant::Steps { habit, step, .. } => {
+                running.kernels = step / habit.kernel;
+                running.arrivals.push_back(now);
+                habit
+            }
             Tenant::Sleeper { habit, work, .. } => {
                 running.turns_at = Some(now + work);
                 habit
@@ -211,6 +234,13 @@ impl Running {
                     driven.world.set_stopped(*program, self.sleeps);
                 }
                 self.turns_at = Some(now + if self.sleeps { sleep } else { work });
+            }
+        }
+        if let Tenant::Steps { pause, .. } = self.tenant {
+            let ends = driven.world.programs[self.programs[0]].ends.as_ref();
+            let ended = ends.map_or(0, Vec::len) as u64;
+            if self.arrivals.is_empty() && ended == self.kernels * self.asked.len() as u64 {
+                self.arrivals.push_back(now + pause);
             }
         }
         let ran = self.ran(driven);
