@@ -82,11 +82,7 @@ impl Accounting {
 
     /// The tenant gets a share of a GPU, of `limit` bytes, with the default capabilities. A share
     /// that it has gets that limit; one that was taken away comes back with what it is still
-    /// charged.
-    ///
-    /// # Errors
-    ///
-    /// No memory, or [`super::MAX_SHARES`] shares exist.
+    /// charged. It fails without memory, and if there are [`super::MAX_SHARES`] shares.
     pub fn add_share(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
         self.accounts.ledgers.open(gpu, limit)?;
         self.audit.forget(gpu);
@@ -113,10 +109,6 @@ impl Accounting {
     }
 
     /// Says how the engines of a GPU share its runlists. To be called before there is a channel.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no share of that GPU.
     pub fn set_engines(&mut self, gpu: GpuId, engines: Engines) -> Result<(), NoSuchShare> {
         self.accounts.ledgers.active_mut(gpu)?.engines = engines;
         Ok(())
@@ -124,10 +116,6 @@ impl Accounting {
 
     /// Sets how many groups and channels, each, the tenant may have on a runlist of a GPU. Below
     /// what there is, no more are made until enough are gone.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no share of that GPU.
     pub fn set_channel_limit(&mut self, gpu: GpuId, limit: u32) -> Result<(), NoSuchShare> {
         let ledger = self.accounts.ledgers.active_mut(gpu)?;
         ledger.channels.set_limit(limit);

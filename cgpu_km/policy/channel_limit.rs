@@ -11,7 +11,11 @@
 //! Ids are counted by what holds them ([`super::charge`]), because UVM keeps a channel's after its
 //! end.
 
-use crate::{nvidia::params, policy::count::lower, uapi::CHANNELS_MAX};
+use crate::{
+    nvidia::params,
+    policy::{count::lower, event::RefusalCause},
+    uapi::CHANNELS_MAX,
+};
 
 /// Ids of a runlist that programs can have, of groups and of channels each: measured on an H200
 /// with driver 580 (docs/measurements/2026-11-23-channels.md).
@@ -166,15 +170,6 @@ impl TakenIds {
     }
 }
 
-/// An instance has as many ids of a runlist as it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoIds {
-    /// Of groups.
-    Groups,
-    /// Of channels.
-    Channels,
-}
-
 /// Ids that are taken of one runlist.
 #[derive(Clone, Copy, Debug, Default)]
 struct ListCount {
@@ -222,7 +217,7 @@ impl ChannelIds {
     }
 
     /// Takes ids, as far as the limit allows.
-    pub(super) fn take(&mut self, ids: TakenIds) -> Result<(), NoIds> {
+    pub(super) fn take(&mut self, ids: TakenIds) -> Result<(), RefusalCause> {
         let Some((unit, list)) = ids.parts() else {
             return Ok(());
         };
@@ -231,9 +226,9 @@ impl ChannelIds {
         };
         let limit = u16::try_from(self.limit).unwrap_or(u16::MAX);
         let lack = if unit.has_group() && list.groups >= limit {
-            Some(NoIds::Groups)
+            Some(RefusalCause::NoGroups)
         } else if unit.has_channel() && list.channels >= limit {
-            Some(NoIds::Channels)
+            Some(RefusalCause::NoChannels)
         } else {
             None
         };
@@ -277,7 +272,7 @@ mod tests {
             [true, true, false]
         );
         // The copy engines of the runlist of compute are on it, the others are not.
-        assert_eq!(ids.take(group(10)), Err(NoIds::Groups));
+        assert_eq!(ids.take(group(10)), Err(RefusalCause::NoGroups));
         assert_eq!(ids.take(group(COPY2)), Ok(()));
         // Channels have ids of their own.
         let channel = group(1).in_group();
@@ -290,9 +285,9 @@ mod tests {
         ids.give(group(1));
         let alone = TakenIds::of(&engines, ChannelUnit::Alone, 1);
         assert_eq!(ids.take(alone), Ok(()));
-        assert_eq!(ids.take(alone), Err(NoIds::Groups));
+        assert_eq!(ids.take(alone), Err(RefusalCause::NoGroups));
         ids.give(group(1));
-        assert_eq!(ids.take(alone), Err(NoIds::Channels));
+        assert_eq!(ids.take(alone), Err(RefusalCause::NoChannels));
     }
 
     #[test]

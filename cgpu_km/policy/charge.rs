@@ -16,9 +16,9 @@
 
 use crate::{
     policy::{
-        channel_limit::NoIds,
         count::lower,
-        demand::{Demand, Lack, Shortage},
+        demand::Demand,
+        event::RefusalCause,
         ids::ShareId,
         ledger::Claim,
         ledgers::Ledgers,
@@ -53,31 +53,6 @@ struct Hold {
     newer: Option<Slot>,
 }
 
-/// Why a cost cannot be claim on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Denied {
-    /// Beyond the limit.
-    Limit(Shortage),
-    /// Beyond the limit of groups or channels.
-    Ids(NoIds),
-    Exhausted,
-}
-
-impl From<Lack> for Denied {
-    fn from(lack: Lack) -> Self {
-        match lack {
-            Lack::Memory(short) => Self::Limit(short),
-            Lack::Ids(ids) => Self::Ids(ids),
-        }
-    }
-}
-
-impl From<Exhausted> for Denied {
-    fn from(_: Exhausted) -> Self {
-        Self::Exhausted
-    }
-}
-
 /// All that a tenant is charged: ledgers per GPU, sums per process, costs and holds.
 #[derive(Debug)]
 pub(super) struct Accounts {
@@ -103,7 +78,7 @@ impl Accounts {
         share: ShareId,
         demand: Demand,
         process: Slot,
-    ) -> Result<Slot, Denied> {
+    ) -> Result<Slot, RefusalCause> {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let ledger = self.ledgers.get_mut(share).ok_or(Exhausted)?;
@@ -114,16 +89,16 @@ impl Accounts {
 
     /// Sets the id of a channel aside, and its memory in the pools of its group, over which `group`
     /// is a hold.
-    pub(super) fn ask_channel(&mut self, group: Slot, process: Slot) -> Result<Slot, Denied> {
+    pub(super) fn ask_channel(&mut self, group: Slot, process: Slot) -> Result<Slot, RefusalCause> {
         let pool = self.holds.get(group).ok_or(Exhausted)?.cost.slot();
-        let within = self.share(group, process)?;
+        let within = self.share_one(group, process)?;
         let asked = self.enter_group(pool);
         let held = asked.and_then(|claim| Ok(self.hold(claim, Some(within), process)?));
         held.inspect_err(|_| self.release(within))
     }
 
     /// A group gets one channel more. Makes room for its cost and hold.
-    fn enter_group(&mut self, pool: Slot) -> Result<Claim, Denied> {
+    fn enter_group(&mut self, pool: Slot) -> Result<Claim, RefusalCause> {
         self.costs.reserve()?;
         self.holds.reserve()?;
         let group = self.costs.get_mut(pool).ok_or(Exhausted)?;
@@ -137,9 +112,9 @@ impl Accounts {
         let more = channels.saturating_mul(CHANNEL);
         let more = more.saturating_sub(group.claim.pools());
         if more > 0 {
-            if let Err(short) = ledger.take_pools(more) {
+            if let Err(refusal) = ledger.take_pools(more) {
                 ledger.release(claim);
-                return Err(Denied::Limit(short));
+                return Err(refusal);
             }
             group.claim.grow_pools(more);
         }
@@ -184,8 +159,16 @@ impl Accounts {
         Ok(hold)
     }
 
-    /// Adds a hold for an object of `process` over what `hold` holds.
-    pub(super) fn share(&mut self, hold: Slot, process: Slot) -> Result<Slot, Exhausted> {
+    /// Adds a hold for an object of `process` over what `hold` holds, if it holds anything.
+    pub(super) fn share(
+        &mut self,
+        hold: Option<Slot>,
+        process: Slot,
+    ) -> Result<Option<Slot>, Exhausted> {
+        hold.map(|hold| self.share_one(hold, process)).transpose()
+    }
+
+    fn share_one(&mut self, hold: Slot, process: Slot) -> Result<Slot, Exhausted> {
         self.holds.reserve()?;
         let source = self.holds.get(hold).ok_or(Exhausted)?.cost;
         let cost = source.slot();

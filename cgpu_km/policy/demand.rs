@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What an object takes of a GPU, and what there may not be enough of.
+//! What an object takes of a GPU.
 
-use super::channel_limit::{NoIds, TakenIds};
+use super::channel_limit::TakenIds;
 
 /// What an object takes of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +24,4 @@ impl Demand {
         pools: 0,
         ids: TakenIds::NONE,
     };
-}
-
-/// What there is not enough of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
-    Memory(Shortage),
-    Ids(NoIds),
-}
-
-/// More was asked for than there is, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
-    /// Bytes that were asked for, the invisible part included.
-    pub(super) wanted: u64,
-    /// Bytes that are left.
-    pub(super) free: u64,
 }

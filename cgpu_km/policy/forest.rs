@@ -23,6 +23,7 @@ use crate::{
         charge::Accounts,
         count::lower,
         cpu_mapping::CpuMappings,
+        event::RefusalCause,
         ids::{FileId, MAX_SHARES},
         object::{key_of, Client, HandleEntry, Object, ObjectLife},
         slot_table::SlotTable,
@@ -95,14 +96,28 @@ impl Forest {
 
     /// The record of a client that the driver has.
     pub(super) fn client(&self, client: ClientHandle) -> Option<&Client> {
-        self.owner(client).map(|(_, record)| record)
+        let root = self.objects.get(self.find_root(client)?)?;
+        self.clients.get(root.owner?)
     }
 
-    /// The object that stands for a client that the driver has, and its record.
-    pub(super) fn owner(&self, client: ClientHandle) -> Option<(Slot, &Client)> {
-        let root = self.find_root(client)?;
-        let record = self.clients.get(self.objects.get(root)?.owner?)?;
-        Some((root, record))
+    /// The object that stands for a client that a call names, and the client's process.
+    pub(super) fn owner(&self, client: ClientHandle) -> Result<(Slot, Slot), RefusalCause> {
+        let found = self.find_root(client).and_then(|root| {
+            let record = self.clients.get(self.objects.get(root)?.owner?)?;
+            Some((root, record.process))
+        });
+        found.ok_or(RefusalCause::ForeignClient)
+    }
+
+    /// The object that a call names, with its record.
+    pub(super) fn named(
+        &self,
+        client: ClientHandle,
+        handle: ObjectHandle,
+    ) -> Result<(Slot, &Object), RefusalCause> {
+        let slot = self.find(client, handle);
+        let object = slot.and_then(|slot| Some((slot, self.objects.get(slot)?)));
+        object.ok_or(RefusalCause::UnknownObject)
     }
 
     /// No other object can be made under this handle.

@@ -15,7 +15,7 @@
 use crate::{
     nvidia::memory::PageSize,
     policy::{
-        event::Map,
+        event::{Map, RefusalCause},
         ids::{FileId, GpuId},
         ledger::Change,
         paging::Extent,
@@ -131,22 +131,6 @@ pub struct FoundMapping {
     pub length: u64,
 }
 
-/// Why a mapping cannot be made now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conflict {
-    /// A call for the same addresses is in flight.
-    InFlight,
-    /// Something lies whole in the addresses.
-    InTheWay,
-    Exhausted,
-}
-
-impl From<Exhausted> for Conflict {
-    fn from(_: Exhausted) -> Self {
-        Self::Exhausted
-    }
-}
-
 /// All mappings of a tenant.
 #[derive(Debug)]
 pub(super) struct GpuMappings {
@@ -180,9 +164,9 @@ impl GpuMappings {
         gpu: GpuId,
         base: u64,
         last: u64,
-    ) -> Result<Splits, Conflict> {
+    ) -> Result<Splits, RefusalCause> {
         if self.records.len() >= MOST_MAPPINGS {
-            return Err(Conflict::Exhausted);
+            return Err(RefusalCause::Exhausted);
         }
         self.records.reserve()?;
         let (file, place) = (file.0, u64::from(gpu.0));
@@ -200,10 +184,10 @@ impl GpuMappings {
             step();
             let record = self.records.get(slot).ok_or(Exhausted)?;
             if record.life == MappingLife::Coming {
-                return Err(Conflict::InFlight);
+                return Err(RefusalCause::MappingInFlight);
             }
             if record.last() <= last {
-                return Err(Conflict::InTheWay);
+                return Err(RefusalCause::MappingInTheWay);
             }
             right = Some(slot);
             let next = self.records.behind(Some(slot));
@@ -214,7 +198,7 @@ impl GpuMappings {
             record.is_some_and(|record| record.life == MappingLife::Coming)
         };
         if left.is_some_and(coming) {
-            return Err(Conflict::InFlight);
+            return Err(RefusalCause::MappingInFlight);
         }
         let was = [left, right].map(|slot| {
             let record = self.records.get(slot?)?;

@@ -18,7 +18,8 @@ use crate::{
         boost::Boosters,
         channel_limit::{ChannelIds, Engines, TakenIds},
         count::lower,
-        demand::{Demand, Lack, Shortage},
+        demand::Demand,
+        event::RefusalCause,
         ids::{GpuId, ShareId},
         overhead::ContextCost,
         share_view::{FbView, ShareView},
@@ -430,7 +431,7 @@ impl Ledger {
     }
 
     /// Sets memory and ids aside, or says what there is not enough of.
-    pub(super) fn reserve(&mut self, demand: Demand) -> Result<Claim, Lack> {
+    pub(super) fn reserve(&mut self, demand: Demand) -> Result<Claim, RefusalCause> {
         let (amount, of) = match (demand.bytes, demand.tables) {
             (0, 0) if demand.ids != TakenIds::NONE => (demand.pools, Amount::Pools),
             (bytes, 0) => (bytes, Amount::Bytes),
@@ -438,7 +439,7 @@ impl Ledger {
             // Of what has both, all is shown.
             (bytes, tables) => (bytes.saturating_add(tables), Amount::Bytes),
         };
-        self.channels.take(demand.ids).map_err(Lack::Ids)?;
+        self.channels.take(demand.ids)?;
         let claim = Claim {
             amount,
             share: self.share,
@@ -466,17 +467,17 @@ impl Ledger {
             wanted => {
                 self.channels.give(claim.ids);
                 let wanted = wanted.unwrap_or(u64::MAX);
-                Err(Lack::Memory(self.refuse(Shortage { wanted, free })))
+                Err(self.refuse(RefusalCause::NoMemory { wanted, free }))
             }
         }
     }
 
     /// A group's pools take so many bytes more, if there is room for them.
-    pub(super) fn take_pools(&mut self, bytes: u64) -> Result<(), Shortage> {
+    pub(super) fn take_pools(&mut self, bytes: u64) -> Result<(), RefusalCause> {
         let free = self.free();
         if bytes > free {
             let wanted = bytes;
-            return Err(self.refuse(Shortage { wanted, free }));
+            return Err(self.refuse(RefusalCause::NoMemory { wanted, free }));
         }
         self.change(|held| held.given.pools = held.given.pools.saturating_add(bytes));
         Ok(())
@@ -516,11 +517,11 @@ impl Ledger {
     }
 
     /// There are page tables more and page tables less, as far as there is room for them.
-    pub(super) fn take_tables(&mut self, change: Change) -> Result<(), Shortage> {
+    pub(super) fn take_tables(&mut self, change: Change) -> Result<(), RefusalCause> {
         let wanted = self.price_of_tables(change.more.saturating_sub(change.less));
         let free = self.free();
         if wanted > free {
-            return Err(Shortage { wanted, free });
+            return Err(RefusalCause::NoMemory { wanted, free });
         }
         self.move_tables(change);
         Ok(())
@@ -551,10 +552,10 @@ impl Ledger {
         self.lend_tables(change.tables);
     }
 
-    /// A call is refused for this.
-    pub(super) fn refuse(&mut self, short: Shortage) -> Shortage {
+    /// A call is refused for want of memory.
+    pub(super) fn refuse(&mut self, cause: RefusalCause) -> RefusalCause {
         self.refusals.limit = self.refusals.limit.saturating_add(1);
-        short
+        cause
     }
 
     /// An object lives at or below a device object of this GPU, or is on its way there.

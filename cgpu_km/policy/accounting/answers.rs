@@ -94,13 +94,10 @@ impl Accounting {
         if !self.owns_client(client) {
             return Err(RefusalCause::ForeignClient);
         }
-        let slot = self
-            .forest
-            .find(client, object)
-            .ok_or(RefusalCause::UnknownObject)?;
-        match self.forest.objects.get(slot) {
-            Some(object) if object.kind == kind => Ok(slot),
-            _ => Err(RefusalCause::WrongClass),
+        let (slot, object) = self.forest.named(client, object)?;
+        if object.kind != kind {
+            return Err(RefusalCause::WrongClass);
         }
+        Ok(slot)
     }
 }

@@ -24,21 +24,14 @@ impl Accounting {
         export: &DescriptorPlaces<'_>,
     ) -> Result<ExportTicket, RefusalCause> {
         let (client, file) = (export.client, export.file);
-        let root = self
-            .forest
-            .find_root(client)
-            .ok_or(RefusalCause::ForeignClient)?;
-        let owner = self.forest.client(client);
-        let process = owner.ok_or(RefusalCause::ForeignClient)?.process;
+        let (root, process) = self.forest.owner(client)?;
         for (place, object) in export.each() {
             if object.0 == 0 {
                 continue;
             }
             let place = place.ok_or(RefusalCause::NoPlace)?;
-            let object = self.forest.find(client, object);
-            let object = object.ok_or(RefusalCause::UnknownObject)?;
-            let kind = self.forest.objects.get(object).map(|object| object.kind);
-            if matches!(kind, Some(Kind::Root | Kind::Device | Kind::Subdevice)) {
+            let (_, object) = self.forest.named(client, object)?;
+            if matches!(object.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
                 return Err(RefusalCause::NotCopyable);
             }
             if self.exports.find(file, place).is_some() {
@@ -145,19 +138,12 @@ impl Accounting {
             let (Some(place), false) = (place, object.0 == 0) else {
                 continue;
             };
-            let slot = self.forest.find(export.client, object);
-            let slot = slot.ok_or(RefusalCause::UnknownObject)?;
-            let object = self.forest.objects.get(slot);
-            let object = object.ok_or(RefusalCause::UnknownObject)?;
+            let (slot, object) = self.forest.named(export.client, object)?;
             let mut record = Export::new(export.file, place, object.class, object.kind);
             record.page = object.page;
-            let cost = object.hold;
             self.exports.reserve()?;
-            let hold = match cost {
-                Some(cost) => Some(self.accounts.share(cost, process)?),
-                None => None,
-            };
-            record.hold = hold;
+            record.hold = self.accounts.share(object.hold, process)?;
+            let hold = record.hold;
             let record = match self.exports.insert(record) {
                 Ok(record) => record,
                 Err(e) => {

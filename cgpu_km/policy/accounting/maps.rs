@@ -9,15 +9,13 @@ use crate::{
     },
     policy::{
         accounting::Accounting,
-        demand::Shortage,
         event::{Map, MapTicket, RefusalCause, RmMapTicket},
-        gpu_mapping::{Conflict, FoundMapping, Gone},
+        gpu_mapping::{FoundMapping, Gone},
         ids::GpuId,
         ledger::Change,
-        object::{Object, ObjectLife},
         paging::tables_of,
         slots::Slot,
-        span::Span,
+        span::{last_of, Span},
     },
 };
 
@@ -28,52 +26,25 @@ impl Accounting {
     /// Of mappings that are there the new one may take parts; one that would go whole must be taken
     /// away before ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
     pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, RefusalCause> {
-        let (root, client) = self
-            .forest
-            .owner(map.client)
-            .ok_or(RefusalCause::ForeignClient)?;
-        let process = client.process;
-        let memory = self
-            .forest
-            .find(map.client, map.memory)
-            .ok_or(RefusalCause::UnknownObject)?;
-        let last = match map.length.checked_sub(1) {
-            Some(more) => map.base.checked_add(more),
-            None => None,
-        };
-        let last = last.ok_or(RefusalCause::NoRange)?;
-        let object = self.forest.objects.get(memory);
-        if object.is_some_and(|object| object.kind == Kind::UserMode) {
+        let (root, process) = self.forest.owner(map.client)?;
+        let (memory, object) = self.forest.named(map.client, map.memory)?;
+        let last = last_of(map.base, map.length).ok_or(RefusalCause::NoRange)?;
+        if object.kind == Kind::UserMode {
             return Err(RefusalCause::Doorbell);
         }
-        let cost = object.and_then(|object| object.hold);
-        let largest = object.map_or(PageSize::Small, |object| object.page);
-        let page = PageSize::dividing(map.base | map.length | map.offset).min(largest);
-        let hold = match cost {
-            Some(cost) => Some(self.accounts.share(cost, process)?),
-            None => None,
-        };
+        let page = PageSize::dividing(map.base | map.length | map.offset).min(object.page);
+        let hold = self.accounts.share(object.hold, process)?;
         let prepared = self.mappings.prepare(map.file, map.gpu, map.base, last);
-        let splits = prepared.map_err(|conflict| {
-            self.release_hold(hold);
-            match conflict {
-                Conflict::InFlight => RefusalCause::MappingInFlight,
-                Conflict::InTheWay => RefusalCause::MappingInTheWay,
-                Conflict::Exhausted => RefusalCause::Exhausted,
-            }
-        })?;
+        let splits = prepared.inspect_err(|_| self.release_hold(hold))?;
         // Room for it was made above.
         let (mapping, tables) = self.mappings.insert(map, page, hold, &splits)?;
         let tables = splits.tables.and(tables);
-        if let Err(short) = self.take_tables(map.gpu, tables) {
+        if let Err(refusal) = self.take_tables(map.gpu, tables) {
             // All is as it was, and so are the page tables.
             let hold = self.mappings.drop(mapping).and_then(|gone| gone.hold);
             self.release_hold(hold);
             let _ = self.mappings.rejoin(&splits);
-            return Err(RefusalCause::NoMemory {
-                wanted: short.wanted,
-                free: short.free,
-            });
+            return Err(refusal);
         }
         let forest = &mut self.forest;
         Ok(MapTicket {
@@ -118,8 +89,8 @@ impl Accounting {
         memory: ObjectHandle,
         length: u64,
     ) -> Result<RmMapTicket, RefusalCause> {
-        let (range, into) = self.here(client, range)?;
-        let (memory, what) = self.here(client, memory)?;
+        let (range, into) = self.forest.named(client, range)?;
+        let (memory, what) = self.forest.named(client, memory)?;
         if what.kind == Kind::UserMode {
             return Err(RefusalCause::Doorbell);
         }
@@ -128,11 +99,7 @@ impl Accounting {
         if let Some((hold, share)) = growing {
             let gpu = self.accounts.ledgers.get(share).map(|ledger| ledger.gpu());
             let more = tables_of(length);
-            let taken = gpu.map_or(Ok(()), |gpu| self.take_tables(gpu, Change::more(more)));
-            taken.map_err(|short| RefusalCause::NoMemory {
-                wanted: short.wanted,
-                free: short.free,
-            })?;
+            gpu.map_or(Ok(()), |gpu| self.take_tables(gpu, Change::more(more)))?;
             self.accounts.grow(hold, more);
         }
         let names = [Some(range), Some(memory), None];
@@ -144,18 +111,6 @@ impl Accounting {
     /// The driver has answered a call that [`Accounting::begin_rm_map`] agreed to.
     pub fn end_rm_map(&mut self, ticket: RmMapTicket) {
         self.release_names(ticket.names);
-    }
-
-    /// An object that the driver has.
-    fn here(
-        &self,
-        client: ClientHandle,
-        object: ObjectHandle,
-    ) -> Result<(Slot, &Object), RefusalCause> {
-        let slot = self.forest.find(client, object);
-        let object = slot.and_then(|slot| Some((slot, self.forest.objects.get(slot)?)));
-        let here = object.filter(|(_, object)| object.life == ObjectLife::Here);
-        here.ok_or(RefusalCause::UnknownObject)
     }
 
     /// The driver has unmapped just this mapping's addresses for its GPU. Nothing where it is gone
@@ -175,7 +130,7 @@ impl Accounting {
 
     /// There are page tables more, if there is room for them or managed memory can make room: then
     /// it does so when the call ends.
-    fn take_tables(&mut self, gpu: GpuId, change: Change) -> Result<(), Shortage> {
+    fn take_tables(&mut self, gpu: GpuId, change: Change) -> Result<(), RefusalCause> {
         let Some(ledger) = self.accounts.ledgers.known(gpu) else {
             return Ok(());
         };

@@ -9,8 +9,7 @@ use crate::{
     },
     policy::{
         accounting::Accounting,
-        channel_limit::{ChannelUnit, EngineKind, NoIds, TakenIds},
-        charge::Denied,
+        channel_limit::{ChannelUnit, EngineKind, TakenIds},
         demand::Demand,
         event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
         forest::is_scheduled,
@@ -69,13 +68,7 @@ impl Accounting {
         if forest.client(client).is_none() || forest.client(source_client).is_none() {
             return Err(RefusalCause::ForeignClient);
         }
-        let source = forest
-            .find(source_client, source_object)
-            .ok_or(RefusalCause::UnknownObject)?;
-        let from = forest
-            .objects
-            .get(source)
-            .ok_or(RefusalCause::UnknownObject)?;
+        let (source, from) = forest.named(source_client, source_object)?;
         if matches!(from.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
             return Err(RefusalCause::NotCopyable);
         }
@@ -103,10 +96,7 @@ impl Accounting {
         if forest.client(alloc.client).is_none() {
             return Err(RefusalCause::ForeignClient);
         }
-        let source = forest.find(alloc.client, memory);
-        let source = source.ok_or(RefusalCause::UnknownObject)?;
-        let from = forest.objects.get(source);
-        let from = from.ok_or(RefusalCause::UnknownObject)?;
+        let (source, from) = forest.named(alloc.client, memory)?;
         let hold = from.hold.filter(|_| from.kind == Kind::VideoMemory);
         let hold = hold.ok_or(RefusalCause::WrongClass)?;
         if self.accounts.is_in_fabric(hold) {
@@ -140,13 +130,9 @@ impl Accounting {
         likeness: &Likeness,
         source: Option<Slot>,
     ) -> Result<Ticket, RefusalCause> {
-        let owner = self.forest.owner(client);
-        let (root, owner) = owner.ok_or(RefusalCause::ForeignClient)?;
-        let process = owner.process;
-        let parent = self
-            .forest
-            .find(client, parent)
-            .ok_or(RefusalCause::UnknownParent)?;
+        let (root, process) = self.forest.owner(client)?;
+        let parent = self.forest.find(client, parent);
+        let parent = parent.ok_or(RefusalCause::UnknownParent)?;
         let handle = self.new_handle(client, wanted)?;
         let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
         // (Of a boost there is nothing to be copied: a subdevice is not.)
@@ -157,10 +143,7 @@ impl Accounting {
             self.begin_channel_copy(&mut object, source)?;
         }
         self.forest.reserve_for(likeness.kind)?;
-        object.hold = match likeness.hold {
-            Some(hold) => Some(self.accounts.share(hold, process)?),
-            None => None,
-        };
+        object.hold = self.accounts.share(likeness.hold, process)?;
         self.plant(object, root, parent, source)
     }
 
@@ -179,10 +162,8 @@ impl Accounting {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> Result<FreeTicket, RefusalCause> {
-        let root = self
-            .forest
-            .find_root(client)
-            .ok_or(RefusalCause::ForeignClient)?;
+        let root = self.forest.find_root(client);
+        let root = root.ok_or(RefusalCause::ForeignClient)?;
         let known = self.forest.find_made(client, object);
         let known_object = known.and_then(|slot| self.forest.objects.get(slot));
         let was_here = known_object.is_some_and(|object| object.life == ObjectLife::Here);
@@ -258,13 +239,9 @@ impl Accounting {
     }
 
     fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
-        let owner = self.forest.owner(alloc.client);
-        let (root, owner) = owner.ok_or(RefusalCause::ForeignClient)?;
-        let process = owner.process;
-        let parent = self
-            .forest
-            .find(alloc.client, alloc.parent)
-            .ok_or(RefusalCause::UnknownParent)?;
+        let (root, process) = self.forest.owner(alloc.client)?;
+        let parent = self.forest.find(alloc.client, alloc.parent);
+        let parent = parent.ok_or(RefusalCause::UnknownParent)?;
         let handle = self.new_handle(alloc.client, alloc.object)?;
         let mut object = Object::coming(alloc.client, handle, alloc.class, alloc.kind);
         object.page = alloc.page;
@@ -299,15 +276,7 @@ impl Accounting {
                 object.compute = demand.ids.makes_context();
                 self.accounts.ask(share, demand, process)
             };
-            object.hold = Some(asked.map_err(|denied| match denied {
-                Denied::Limit(short) => RefusalCause::NoMemory {
-                    wanted: short.wanted,
-                    free: short.free,
-                },
-                Denied::Ids(NoIds::Groups) => RefusalCause::NoGroups,
-                Denied::Ids(NoIds::Channels) => RefusalCause::NoChannels,
-                Denied::Exhausted => RefusalCause::Exhausted,
-            })?);
+            object.hold = Some(asked?);
         }
         let context = match alloc.kind {
             Kind::GraphicsObject => Some(self.begin_graphics(parent, object.share)?),

@@ -36,10 +36,6 @@ impl Accounting {
 
     /// A channel or a group of channels is about to be put on the runlist. Any other object is the
     /// driver's to refuse.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_schedule(
         &mut self,
         client: ClientHandle,

@@ -17,39 +17,20 @@ use crate::{
 impl Accounting {
     /// A channel is about to be registered with UVM (`UVM_REGISTER_CHANNEL`). What it costs, and
     /// its group, stays charged from now on.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_register(&mut self, of: &Registered) -> Result<RegisterTicket, RefusalCause> {
-        let (root, owner) = self
-            .forest
-            .owner(of.client)
-            .ok_or(RefusalCause::ForeignClient)?;
-        let process = owner.process;
-        let channel = self.forest.find(of.client, of.channel);
-        let object = channel.and_then(|slot| Some((slot, self.forest.objects.get(slot)?)));
-        let (channel, object) = object
+        let (root, process) = self.forest.owner(of.client)?;
+        let named = self.forest.named(of.client, of.channel).ok();
+        let (channel, object) = named
             .filter(|(_, object)| object.kind == Kind::Channel)
             .ok_or(RefusalCause::UnknownChannel)?;
-        let cost = object.hold;
-        if self
-            .registered
-            .find(of.file, of.client, of.channel)
-            .is_some()
-        {
+        let registered = self.registered(of.file, of.client, of.channel);
+        if registered.is_some() {
             return Err(RefusalCause::ChannelRegistered);
         }
         self.registered.reserve()?;
-        let hold = match cost {
-            Some(cost) => Some(self.accounts.share(cost, process)?),
-            None => None,
-        };
-        let registration = self.registered.insert(of, hold).inspect_err(|_| {
-            if let Some(hold) = hold {
-                self.accounts.release(hold);
-            }
-        })?;
+        let hold = self.accounts.share(object.hold, process)?;
+        let registration = self.registered.insert(of, hold);
+        let registration = registration.inspect_err(|_| self.release_hold(hold))?;
         let names = [Some(root), Some(channel), None];
         Ok(RegisterTicket {
             registration,
@@ -74,10 +55,6 @@ impl Accounting {
     }
 
     /// A call is about to take channels from UVM, on a file.
-    ///
-    /// # Errors
-    ///
-    /// No memory. The call is not forwarded.
     pub fn begin_unregister(&mut self, file: FileId) -> Result<(), RefusalCause> {
         Ok(self.registered.begin_end(file)?)
     }

@@ -19,10 +19,6 @@ use crate::{
 
 impl Accounting {
     /// `NV_ESC_RM_MAP_MEMORY` is about to prepare a file for a mapping of an object.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_cpu_map(
         &mut self,
         client: ClientHandle,
@@ -38,10 +34,6 @@ impl Accounting {
     }
 
     /// The same for an object that is still coming, in the same call of the driver.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Accounting::begin_cpu_map`].
     pub fn begin_cpu_map_of(&mut self, ticket: &Ticket, file: FileId) -> Result<(), RefusalCause> {
         let object = self.forest.objects.find(ticket.object);
         self.show(object, file)
@@ -69,10 +61,6 @@ impl Accounting {
     ///
     /// The address by which it names one of them is an output of the driver, and not believed, so
     /// all of them end.
-    ///
-    /// # Errors
-    ///
-    /// The tenant has no such client.
     pub fn begin_cpu_unmap(
         &mut self,
         client: ClientHandle,

@@ -34,10 +34,6 @@ impl Forest {
     }
 
     /// A graphics object is about to be made on a channel. Gives what its context belongs to.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told.
     pub(in crate::policy) fn begin_graphics(
         &mut self,
         channel: Slot,
@@ -101,10 +97,6 @@ impl Forest {
     }
 
     /// A channel or a group of channels is about to be put on the runlist.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that the caller is told.
     pub(in crate::policy) fn begin_schedule(&mut self, channel: Slot) -> Result<(), RefusalCause> {
         let context = self.context_of(channel);
         let context = self.objects.get_mut(context);

@@ -34,10 +34,8 @@ fn a_request_is_granted_up_to_the_limit_and_not_one_byte_beyond() {
                 ledger.release(reservation);
             }
             Err(lack) => {
-                let Lack::Memory(short) = lack else {
-                    panic!("{lack:?}");
-                };
-                assert_eq!((short.wanted, short.free), (bytes, MIB));
+                let (wanted, free) = (bytes, MIB);
+                assert_eq!(lack, RefusalCause::NoMemory { wanted, free });
                 assert_eq!(ledger.view().refused, 1);
             }
         }
@@ -102,7 +100,7 @@ fn the_first_cost_stays_until_the_last_context() {
     let mut third = ledger.reserve(asking(0, true)).unwrap();
     let lack = ledger.reserve(asking(0, true)).unwrap_err();
     let (wanted, free) = (10, 0);
-    assert_eq!(lack, Lack::Memory(Shortage { wanted, free }));
+    assert_eq!(lack, RefusalCause::NoMemory { wanted, free });
     ledger.release(first);
     assert_eq!((ledger.view().reserved, ledger.view().overhead), (10, 15));
     ledger.release(second);
