@@ -25,13 +25,12 @@ use crate::{
         fb,
         handle::ClassId,
         nvos::{card_info, version, Card},
-        params::{
-            self, arch_info, fb_pair, fifo_info, gid_info, gpu_info, gpu_name, id_info, nv2080,
-        },
+        params::{self, arch_info, fifo_info, gid_info, gpu_info, gpu_name, id_info, nv2080},
         rusd,
         status::NvStatus,
         tables::Tables,
         version::{Branch, DriverVersion},
+        wire::Field,
     },
     os_interface::{
         rmapi::{KernelClient, Missing},
@@ -327,24 +326,18 @@ impl Rm<'_> {
         self.control(self.client, GPU_GET_ID_INFO, &mut ids)?;
         let device_instance = id_info::DEVICE_INSTANCE.get(&ids).ok_or(missing)?;
 
-        self.device(&file, device_instance)?;
-        let asked = self.examine_device();
-        let freed = self.free(DEVICE);
-        let told = asked?;
-        freed?;
-
-        Ok(GpuFacts {
+        let mut facts = GpuFacts {
             minor,
             gpu_id,
             device_instance,
-            memory_bytes: told.memory_bytes,
-            uuid: told.uuid,
+            memory_bytes: 0,
+            uuid: [0; 16],
             pci: pci_text(card)?,
-            name: told.name,
-            architecture: told.architecture,
-            implementation: told.implementation,
-            engines: Engines::of(told.architecture, told.is_per_runlist),
-            mig_mode: told.mig_mode,
+            name: [0; 64],
+            architecture: 0,
+            implementation: 0,
+            engines: Engines::of(0, false),
+            mig_mode: uapi::mig::UNKNOWN,
             registers: (
                 card_info::REG_ADDRESS.get(card).ok_or(missing)?,
                 card_info::REG_SIZE.get(card).ok_or(missing)?,
@@ -353,99 +346,76 @@ impl Rm<'_> {
                 card_info::FB_ADDRESS.get(card).ok_or(missing)?,
                 card_info::FB_SIZE.get(card).ok_or(missing)?,
             ),
-        })
+        };
+        self.device(&file, device_instance)?;
+        let asked = self.examine_device(&mut facts);
+        let freed = self.free(DEVICE);
+        asked.and(freed)?;
+        Ok(facts)
     }
 
-    /// What the GPU of which there is a device object tells through a subdevice.
+    /// Fills in what the GPU of which there is a device object tells through a subdevice.
     #[inline(never)] // As `find_driver`.
-    fn examine_device(&self) -> Result<Told, Failure> {
+    fn examine_device(&self, facts: &mut GpuFacts) -> Result<(), Failure> {
         let missing = Cause::DriverMissing;
         let mut subdevice = [0; nv2080::SIZE];
         self.alloc(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &mut subdevice)?;
 
         let mut memory = self.params(fb::FB_GET_INFO_V2.0)?;
-        fb::COUNT_V2.set(&mut memory, 1);
-        let pair = memory.get_mut(fb::LIST_V2..).ok_or(missing)?;
-        fb::INDEX.set(pair, fb::index::TOTAL_RAM_SIZE);
-        self.control(SUBDEVICE, fb::FB_GET_INFO_V2.0, &mut memory)?;
-        let pair = memory.get(fb::LIST_V2..).ok_or(missing)?;
-        let kib = fb::DATA.get(pair).filter(|&kib| kib != 0).ok_or(missing)?;
+        let list = (fb::COUNT_V2, fb::LIST_V2);
+        let size = fb::index::TOTAL_RAM_SIZE;
+        let kib = self.number(fb::FB_GET_INFO_V2.0, &mut memory, list, size)?;
+        if kib == 0 {
+            return Err(missing.into());
+        }
+        facts.memory_bytes = u64::from(kib) << 10;
 
         let mut gid = [0; gid_info::SIZE];
         gid_info::FLAGS.set(&mut gid, params::GID_BINARY);
         self.control(SUBDEVICE, GPU_GET_GID_INFO, &mut gid)?;
         let uuid = gid.get(gid_info::DATA).and_then(|data| data.first_chunk());
+        facts.uuid = *uuid.ok_or(missing)?;
 
-        let mut name = [0; 64];
         let mut told = self.params(GPU_GET_NAME_STRING)?;
-        if self
-            .control(SUBDEVICE, GPU_GET_NAME_STRING, &mut told)
-            .is_ok()
-        {
-            put_text(
-                &mut name,
-                uapi::text(told.get(gpu_name::ASCII).unwrap_or_default()),
-            );
+        let named = self.control(SUBDEVICE, GPU_GET_NAME_STRING, &mut told);
+        if named.is_ok() {
+            let name = told.get(gpu_name::ASCII).unwrap_or_default();
+            put_text(&mut facts.name, uapi::text(name));
         }
         let mut arch = [0; arch_info::SIZE];
-        let (mut architecture, mut implementation) = (0, 0);
         if self.control(SUBDEVICE, MC_GET_ARCH_INFO, &mut arch).is_ok() {
-            architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
-            implementation = arch_info::IMPLEMENTATION.get(&arch).unwrap_or_default();
+            facts.architecture = arch_info::ARCHITECTURE.get(&arch).unwrap_or_default();
+            facts.implementation = arch_info::IMPLEMENTATION.get(&arch).unwrap_or_default();
         }
-        Ok(Told {
-            memory_bytes: u64::from(kib) << 10,
-            uuid: *uuid.ok_or(missing)?,
-            name,
-            architecture,
-            implementation,
-            is_per_runlist: self.is_per_runlist()?,
-            mig_mode: self.mig_mode()?,
-        })
-    }
-
-    /// Whether each runlist has ids of its own for channels. A driver that does not say so has one
-    /// row of them for all.
-    fn is_per_runlist(&self) -> Result<bool, Failure> {
-        let missing = Cause::DriverMissing;
         let mut info = KVec::from_elem(0, fifo_info::SIZE, GFP_KERNEL)?;
-        fifo_info::FIFO_INFO_TBL_SIZE.set(&mut info, 1);
-        let pair = info.get_mut(fifo_info::FIFO_INFO_TBL..).ok_or(missing)?;
-        fb_pair::INDEX.set(pair, INFO_PER_RUNLIST);
-        if self.control(SUBDEVICE, FIFO_GET_INFO, &mut info).is_err() {
-            return Ok(false);
-        }
-        let pair = info.get(fifo_info::FIFO_INFO_TBL..).ok_or(missing)?;
-        Ok(fb_pair::DATA.get(pair).is_some_and(|is| is != 0))
-    }
-
-    /// The MIG mode as [`uapi::Gpu::mig_mode`] has it.
-    fn mig_mode(&self) -> Result<u32, Failure> {
-        let missing = Cause::DriverMissing;
+        let list = (fifo_info::FIFO_INFO_TBL_SIZE, fifo_info::FIFO_INFO_TBL);
+        let told = self.number(FIFO_GET_INFO, &mut info, list, INFO_PER_RUNLIST);
+        // A driver that does not say so has one row of ids for all runlists.
+        let is_per_runlist = told.is_ok_and(|told| told != 0);
+        facts.engines = Engines::of(facts.architecture, is_per_runlist);
         let mut info = self.params(GPU_GET_INFO_V2)?;
-        gpu_info::GPU_INFO_LIST_SIZE.set(&mut info, 1);
-        let pair = info.get_mut(gpu_info::GPU_INFO_LIST..).ok_or(missing)?;
-        fb_pair::INDEX.set(pair, INFO_MIG_MODE);
-        if self.control(SUBDEVICE, GPU_GET_INFO_V2, &mut info).is_err() {
-            return Ok(uapi::mig::UNKNOWN);
-        }
-        let pair = info.get(gpu_info::GPU_INFO_LIST..).ok_or(missing)?;
-        Ok(fb_pair::DATA
-            .get(pair)
-            .unwrap_or_default()
-            .saturating_add(1))
+        let list = (gpu_info::GPU_INFO_LIST_SIZE, gpu_info::GPU_INFO_LIST);
+        let told = self.number(GPU_GET_INFO_V2, &mut info, list, INFO_MIG_MODE);
+        facts.mig_mode = told.map_or(uapi::mig::UNKNOWN, |mode| mode.saturating_add(1));
+        Ok(())
     }
-}
 
-/// What a GPU's subdevice tells of it.
-struct Told {
-    memory_bytes: u64,
-    uuid: [u8; 16],
-    name: [u8; 64],
-    architecture: u32,
-    implementation: u32,
-    is_per_runlist: bool,
-    mig_mode: u32,
+    /// The number that a control of the subdevice tells under an index. Its parameters are `info`,
+    /// with the count and the list of pairs at these places.
+    fn number(
+        &self,
+        cmd: u32,
+        info: &mut [u8],
+        (count, list): (Field<u32>, usize),
+        index: u32,
+    ) -> Result<u32, Failure> {
+        let missing = Cause::DriverMissing;
+        count.set(info, 1);
+        fb::INDEX.set(info.get_mut(list..).ok_or(missing)?, index);
+        self.control(SUBDEVICE, cmd, info)?;
+        let pair = info.get(list..).ok_or(missing)?;
+        Ok(fb::DATA.get(pair).ok_or(missing)?)
+    }
 }
 
 fn pci_text(card: &Card) -> Result<[u8; 16], Failure> {
