@@ -10,7 +10,9 @@ use crate::{
         self, CallRoute, Caller, HeldFile, Pages, Printed, ProgramMapping, Shown, Unmapped,
     },
     policy::{Accounting, Audited, FileId, GpuId, ProcessId, Reason},
-    proxy::{self, Call, Errno, FileAt, Held, Host, Part, Role, Route, Session, UserAddr},
+    proxy::{
+        self, Call, Errno, FileAt, Held, Host, Part, Returned, Role, Route, Session, UserAddr,
+    },
     registry::{Tenant, TenantFile, TenantNode, Unbalanced},
 };
 use kernel::prelude::*;
@@ -30,24 +32,14 @@ impl Held for HeldFile<TenantNode> {
 
 impl TenantCall<'_, &Caller<'_>> {
     /// Calls the driver.
-    fn pass(
-        &self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        route: CallRoute<'_>,
-    ) -> Result<i32, Errno> {
+    fn pass(&self, request: u32, parts: &mut [Part<'_>], route: CallRoute<'_>) -> Returned {
         let answer = self.caller.forward(request, parts, route);
         answer.map_err(errno)
     }
 }
 
 impl<C> Host for TenantCall<'_, C> {
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
+    fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned {
         let file = self.tenant.uvm_file(file).ok_or(Errno::EBADF)?;
         file.forward(request, parts).map_err(errno)
     }
@@ -104,7 +96,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         request: u32,
         parts: &mut [Part<'_>],
         file: FileAt<'_, HeldFile<TenantNode>>,
-    ) -> Result<i32, Errno> {
+    ) -> Returned {
         let descriptor = file.file.at(file.part, file.offset);
         self.pass(request, parts, CallRoute::Holding(descriptor))
     }
@@ -117,12 +109,7 @@ impl Call for TenantCall<'_, &Caller<'_>> {
         self.caller.write(to, from).map_err(errno)
     }
 
-    fn forward(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        route: Route,
-    ) -> Result<i32, Errno> {
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned {
         match route {
             Route::Caller => self.pass(request, parts, CallRoute::Caller),
             Route::Worker(gpu) => {

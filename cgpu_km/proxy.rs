@@ -67,7 +67,7 @@ mod uvm_map;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Call, Errno, Held, Host, Role, Route, Session, UserAddr};
+pub use call::{Call, Errno, Held, Host, Returned, Role, Route, Session, UserAddr};
 pub use orders::{rebalance, settle};
 pub use part::{FileAt, Gap, Part, PointerAt};
 

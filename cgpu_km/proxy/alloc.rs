@@ -6,7 +6,7 @@
 //! parameters behind it: CUDA passes 0. The class decides, here as in the driver.
 
 use super::{
-    call::{Call, Errno, Role, Route, Session, UserAddr},
+    call::{Call, Errno, Returned, Role, Route, Session, UserAddr},
     clients::{self, NewClient},
     copied::Copied,
     odd::{KeptField, Odd},
@@ -366,7 +366,7 @@ impl Structs {
         code: u32,
         outer: &mut [u8],
         route: Route,
-    ) -> Result<i32, Errno> {
+    ) -> Returned {
         let outer = Part::argument(outer);
         let has_params = !self.params.at.is_null();
         let params = Part::pointed(&mut self.params.bytes, PARAMS_AT);
@@ -388,7 +388,7 @@ impl Structs {
         call: &mut impl Call,
         code: u32,
         outer: &mut [u8],
-    ) -> Result<Result<i32, Errno>, Errno> {
+    ) -> Result<Returned, Errno> {
         let mut asked = [0; nvos64::SIZE];
         let asked = asked.get_mut(..outer.len()).ok_or(Errno::EINVAL)?;
         asked.copy_from_slice(outer);

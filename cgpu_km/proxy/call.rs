@@ -54,6 +54,11 @@ impl From<Exhausted> for Errno {
     }
 }
 
+/// The driver's return value. (A negative errno is a value here, because the driver was reached.)
+/// It is an error if the driver was not reached: the parts are too large, the caller was killed
+/// while it waited, or no memory was left.
+pub type Returned = Result<i32, Errno>;
+
 /// Which task runs the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -117,12 +122,7 @@ pub trait Host {
     /// Issues `request` on a file that the tenant has open, as [`Call::forward`] with
     /// [`Route::Caller`] does.
     /// It fails as that does, and with `EBADF` when the file is closed.
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno>;
+    fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned;
 }
 
 /// A program inside an `ioctl` on one of the tenant's files.
@@ -136,25 +136,21 @@ pub trait Call: Host {
     /// Copies to the program's memory.
     fn write(&mut self, to: UserAddr, from: &[u8]) -> Result<(), Errno>;
 
-    /// Issues `request` on the backing file with the first part as its argument. Returns the
-    /// driver's return value. (A negative errno is a value here, because the driver was reached.)
-    ///
-    /// # Errors
-    ///
-    /// The driver was not reached: the parts are too large, the caller was killed while it waited,
-    /// or no memory was left.
-    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route)
-        -> Result<i32, Errno>;
+    /// Issues `request` on the backing file with the first part as its argument.
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned;
 
     /// As [`Call::forward`] with [`Route::Caller`], while the task has a descriptor table that the
     /// program cannot change, in which the driver finds `file` alone. The file's number there
-    /// replaces the program's own during the call.
+    /// replaces the program's own during the call. The default is for a system whose program
+    /// changes no descriptor meanwhile: there its own number is right.
     fn forward_holding(
         &mut self,
         request: u32,
         parts: &mut [Part<'_>],
-        file: FileAt<'_, Self::Held>,
-    ) -> Result<i32, Errno>;
+        _file: FileAt<'_, Self::Held>,
+    ) -> Returned {
+        self.forward(request, parts, Route::Caller)
+    }
 
     /// Takes a mapping out of the calling program's memory.
     fn unmap(&mut self, base: u64, length: u64);
@@ -164,8 +160,10 @@ pub trait Call: Host {
     fn hold(&mut self, descriptor: i32) -> Option<Self::Held>;
 
     /// Lets [`Host::end_mappings`] find a file, until that is closed. It fails if there is no
-    /// memory for it.
-    fn keep_in_reach(&mut self, file: &Self::Held) -> Result<(), Errno>;
+    /// memory for it. The default is for a [`Host`] that finds all files, or ends nothing.
+    fn keep_in_reach(&mut self, _file: &Self::Held) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Works while nobody else makes a client of the driver's through the proxy. The flag says
     /// whether that was so to the end: a caller that takes too long is not waited for. It fails if
@@ -219,6 +217,12 @@ pub struct Session {
     pub file: FileId,
     /// The node that it stands for.
     pub role: Role,
+}
+
+impl Held for Session {
+    fn session(&self) -> Session {
+        *self
+    }
 }
 
 impl Session {

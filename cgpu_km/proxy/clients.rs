@@ -22,7 +22,7 @@
 //! A harness in user space has no such client, and believes the driver.
 
 use super::{
-    call::{Call, Errno},
+    call::{Call, Errno, Returned},
     sent::is_freed,
 };
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
@@ -45,8 +45,8 @@ pub(super) enum NewClient {
 /// to have chosen.
 pub(super) fn make<C: Call>(
     call: &mut C,
-    mut forward: impl FnMut(&mut C) -> (Result<i32, Errno>, ObjectHandle),
-) -> Result<(Result<i32, Errno>, NewClient), Errno> {
+    mut forward: impl FnMut(&mut C) -> (Returned, ObjectHandle),
+) -> Result<(Returned, NewClient), Errno> {
     for _ in 0..TRIES {
         let (made, alone) = call.clients(|call| between(call, &mut forward))?;
         let Made {
@@ -71,7 +71,7 @@ pub(super) fn make<C: Call>(
 
 /// What came of one attempt.
 struct Made {
-    returned: Result<i32, Errno>,
+    returned: Returned,
     told: ObjectHandle,
     /// The kernel's clients before it and after it, where there is a kernel; the latter may have
     /// been refused.
@@ -81,7 +81,7 @@ struct Made {
 /// Makes a client between two of the kernel's own.
 fn between<C: Call>(
     call: &mut C,
-    forward: &mut impl FnMut(&mut C) -> (Result<i32, Errno>, ObjectHandle),
+    forward: &mut impl FnMut(&mut C) -> (Returned, ObjectHandle),
 ) -> Result<Made, Errno> {
     let before = call.passing_client()?;
     let (returned, told) = forward(call);

@@ -10,7 +10,7 @@
 
 use super::{
     answer::answer,
-    call::{Call, Errno, Route, UserAddr},
+    call::{Call, Errno, Returned, Route, UserAddr},
     copied::{Bytes, Copied},
     exports,
     owned::{allowed, check_clients, check_made_on, check_policy},
@@ -306,7 +306,7 @@ fn forward(
     (outer, params): (&mut [u8], &mut [u8]),
     (pointers, lists): (&[Pointer], &mut [Option<Copied>]),
     route: Route,
-) -> Result<i32, Errno> {
+) -> Returned {
     if pointers.len() > MOST_POINTERS {
         return Err(Errno::EINVAL);
     }

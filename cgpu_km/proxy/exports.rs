@@ -13,7 +13,7 @@
 //! good as none: what is behind it is charged to the other tenant.
 
 use super::{
-    call::{Call, Errno, Held, Role},
+    call::{Call, Errno, Held, Returned, Role},
     owned::check_file,
     part::{FileAt, Part, CONTROL_PARAMS},
     sent::DriverReply,
@@ -233,7 +233,7 @@ struct ReadyCall<'a, H> {
 }
 
 impl<H: Held> ReadyCall<'_, H> {
-    fn ask(&mut self, call: &mut impl Call<Held = H>) -> Result<i32, Errno> {
+    fn ask(&mut self, call: &mut impl Call<Held = H>) -> Returned {
         let file = FileAt {
             file: self.file,
             part: 1,

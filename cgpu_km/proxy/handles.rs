@@ -4,7 +4,7 @@
 //! They go to the driver if the client is the tenant's ([`super::owned`]).
 
 use super::{
-    call::{Call, Errno, Held},
+    call::{Call, Held, Returned},
     orders::rebalance,
     owned::{check_file, check_policy, owns, FOREIGN},
     sent::plain,
@@ -154,7 +154,7 @@ fn prompt(
     bytes: &mut [u8],
     flags: Field<u32>,
     defer: u32,
-) -> Result<i32, Errno> {
+) -> Returned {
     let wanted = get(flags, bytes)?;
     set(flags, bytes, wanted & !defer)?;
     let returned = plain(call, code, bytes);

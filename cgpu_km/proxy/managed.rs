@@ -8,7 +8,7 @@
 //! answered, and data moves when it is touched, because all GPUs of these drivers can fault.
 
 use super::{
-    call::{Call, Errno},
+    call::{Call, Errno, Returned},
     orders::put_out,
     stop::{get, set, Stop},
     uvm_call::UvmCall,
@@ -176,7 +176,7 @@ fn in_runs(
     request: &mut UvmCall<'_>,
     wish: UvmWish,
     runs: &[Run],
-) -> Result<Result<i32, Errno>, Errno> {
+) -> Result<Returned, Errno> {
     use uvm::migrate::{BASE, LENGTH};
     let range = request.range()?;
     let later = LaterSemaphore::take(request, wish)?;

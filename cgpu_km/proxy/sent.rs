@@ -2,7 +2,7 @@
 //! Calls of the driver, and what of its answers is believed.
 
 use super::{
-    call::{Call, Errno, Route},
+    call::{Call, Returned, Route},
     part::Part,
 };
 use crate::nvidia::{
@@ -17,7 +17,7 @@ use crate::nvidia::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DriverReply {
     /// The return value, if the driver was reached.
-    pub(super) returned: Result<i32, Errno>,
+    pub(super) returned: Returned,
     /// The status that stood in the argument afterwards. Other threads of the program can have
     /// written it.
     pub(super) status: Option<NvStatus>,
@@ -25,7 +25,7 @@ pub(super) struct DriverReply {
 
 impl DriverReply {
     /// The answer with the status field's number.
-    pub(super) fn new(returned: Result<i32, Errno>, status: Option<u32>) -> Self {
+    pub(super) fn new(returned: Returned, status: Option<u32>) -> Self {
         let status = status.map(NvStatus);
         Self { returned, status }
     }
@@ -80,7 +80,7 @@ impl DriverReply {
 }
 
 /// Forwards a struct that holds no pointer and decides nothing.
-pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Result<i32, Errno> {
+pub(super) fn plain(call: &mut impl Call, code: u32, bytes: &mut [u8]) -> Returned {
     call.forward(code, &mut [Part::argument(bytes)], Route::Caller)
 }
 

@@ -14,7 +14,7 @@
 //! program goes on using a mapping that it has asked to be ended.
 
 use super::{
-    call::{Call, Errno, Held, Host, Role},
+    call::{Call, Held, Host, Returned, Role},
     part::{FileAt, Part},
     stop::Stop,
 };
@@ -41,7 +41,7 @@ pub(super) fn prepare<C: Call>(
     bytes: &mut [u8],
     file: &C::Held,
     at: Field<i32>,
-) -> Result<i32, Errno> {
+) -> Returned {
     let file = FileAt {
         file,
         part: 0,

@@ -127,23 +127,8 @@ impl Program {
     }
 }
 
-/// A file that a descriptor of the program stands for.
-#[derive(Clone, Copy, Debug)]
-struct Open(Session);
-
-impl Held for Open {
-    fn session(&self) -> Session {
-        self.0
-    }
-}
-
 impl Host for Program {
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
+    fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned {
         assert_eq!(file, UVM.file, "the only UVM file");
         self.forward(request, parts, Route::Caller)
     }
@@ -182,19 +167,19 @@ impl Host for Program {
 }
 
 impl Call for Program {
-    type Held = Open;
+    type Held = Session;
 
-    fn hold(&mut self, descriptor: i32) -> Option<Open> {
-        self.descriptors.get(&descriptor).copied().map(Open)
+    fn hold(&mut self, descriptor: i32) -> Option<Session> {
+        self.descriptors.get(&descriptor).copied()
     }
 
     fn forward_holding(
         &mut self,
         request: u32,
         parts: &mut [Part<'_>],
-        file: FileAt<'_, Open>,
-    ) -> Result<i32, Errno> {
-        self.held.push(file.file.0.file);
+        file: FileAt<'_, Session>,
+    ) -> Returned {
+        self.held.push(file.file.file);
         let number = Field::<i32>::at(file.offset);
         let own = number.get(parts[file.part].bytes).expect("inside");
         number
@@ -218,12 +203,7 @@ impl Call for Program {
         Ok(())
     }
 
-    fn forward(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        route: Route,
-    ) -> Result<i32, Errno> {
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned {
         whole(parts, |parts| {
             self.seen.push(Seen {
                 request,
@@ -256,12 +236,8 @@ impl Call for Program {
         Ok(Some(ClientHandle(handle)))
     }
 
-    fn keep_in_reach(&mut self, _: &Open) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn show_doorbell(&mut self, file: &Open) {
-        self.shown.push(file.0.file);
+    fn show_doorbell(&mut self, file: &Session) {
+        self.shown.push(file.file);
     }
 
     fn process(&self) -> ProcessId {
@@ -343,7 +319,7 @@ fn memory_params(size: u64) -> Vec<u8> {
 
 impl Program {
     /// A call with a struct at [`OUTER`].
-    fn try_call(&mut self, session: &Session, code: u32, bytes: &[u8]) -> Result<i32, Errno> {
+    fn try_call(&mut self, session: &Session, code: u32, bytes: &[u8]) -> Returned {
         self.put(OUTER, bytes);
         ioctl(self, session, code, UserAddr(OUTER))
     }

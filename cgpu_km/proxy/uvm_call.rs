@@ -2,7 +2,7 @@
 //! A request of `/dev/nvidia-uvm` with its argument, taken from the program's memory.
 
 use super::{
-    call::{Call, Errno, Route},
+    call::{Call, Errno, Returned, Route},
     part::{Gap, Part},
     stop::get,
 };
@@ -46,19 +46,19 @@ impl UvmCall<'_> {
     }
 
     /// Has the driver run it in the calling task.
-    pub(super) fn forward(&mut self, call: &mut impl Call) -> Result<i32, Errno> {
+    pub(super) fn forward(&mut self, call: &mut impl Call) -> Returned {
         self.forward_by(call, Route::Caller)
     }
 
     /// Has the driver run it.
-    pub(super) fn forward_by(&mut self, call: &mut impl Call, route: Route) -> Result<i32, Errno> {
+    pub(super) fn forward_by(&mut self, call: &mut impl Call, route: Route) -> Returned {
         let mut part = Part::argument(self.bytes);
         part.gap = self.gap;
         call.forward(self.entry.cmd, &mut [part], route)
     }
 
     /// Whether the driver was reached and says that it has worked.
-    pub(super) fn has_worked(&self, returned: Result<i32, Errno>) -> bool {
+    pub(super) fn has_worked(&self, returned: Returned) -> bool {
         returned == Ok(0) && self.entry.status.get(self.bytes) == Some(NvStatus::NV_OK.0)
     }
 }

@@ -70,14 +70,8 @@ impl StormCaller<'_> {
     }
 }
 
-impl Held for Session {
-    fn session(&self) -> Session {
-        *self
-    }
-}
-
 impl Host for StormCaller<'_> {
-    fn forward_on(&mut self, _: FileId, _: u32, _: &mut [Part<'_>]) -> Result<i32, Errno> {
+    fn forward_on(&mut self, _: FileId, _: u32, _: &mut [Part<'_>]) -> Returned {
         // Nobody has managed memory here, about which such calls are.
         Err(Errno::EBADF)
     }
@@ -127,19 +121,6 @@ impl Call for StormCaller<'_> {
         Some(session)
     }
 
-    fn forward_holding(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        _: FileAt<'_, Session>,
-    ) -> Result<i32, Errno> {
-        self.forward(request, parts, Route::Caller)
-    }
-
-    fn keep_in_reach(&mut self, _: &Session) -> Result<(), Errno> {
-        Ok(())
-    }
-
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
         let block = self.block(from.0, into.len())?;
         into.copy_from_slice(block);
@@ -151,12 +132,7 @@ impl Call for StormCaller<'_> {
         Ok(())
     }
 
-    fn forward(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        route: Route,
-    ) -> Result<i32, Errno> {
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned {
         self.stop();
         let first = self.forwarded == 0;
         self.forwarded += 1;

@@ -14,7 +14,7 @@ use cgpu_km::{
         version::Branch,
     },
     policy::{Accounting, FileId, GpuId, ProcessId},
-    proxy::{self, Call, Errno, FileAt, Held, Host, Part, Role, Route, Session, UserAddr},
+    proxy::{self, Call, Errno, Host, Part, Returned, Role, Route, Session, UserAddr},
     whole::whole,
 };
 
@@ -153,7 +153,7 @@ impl<'a> Program<'a> {
     }
 
     /// An ioctl on one of the files: what it reads and what the driver does comes from the input.
-    pub fn ioctl(&mut self, node: usize, request: u32) -> Result<i32, Errno> {
+    pub fn ioctl(&mut self, node: usize, request: u32) -> Returned {
         let node = node % self.nodes.len();
         let Some(open) = self.nodes.get_mut(node) else {
             return Err(Errno::EINVAL);
@@ -268,22 +268,8 @@ impl<'a> Program<'a> {
     }
 }
 
-/// A file behind a descriptor. These programs have none.
-pub enum NoFile {}
-
-impl Held for NoFile {
-    fn session(&self) -> Session {
-        match *self {}
-    }
-}
-
 impl Host for Program<'_> {
-    fn forward_on(
-        &mut self,
-        _: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
+    fn forward_on(&mut self, _: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned {
         self.forward(request, parts, Route::Caller)
     }
 
@@ -320,23 +306,11 @@ impl Host for Program<'_> {
 }
 
 impl Call for Program<'_> {
-    type Held = NoFile;
+    type Held = Session;
 
-    fn hold(&mut self, _: i32) -> Option<NoFile> {
+    /// These programs have no descriptors.
+    fn hold(&mut self, _: i32) -> Option<Session> {
         None
-    }
-
-    fn forward_holding(
-        &mut self,
-        _: u32,
-        _: &mut [Part<'_>],
-        file: FileAt<'_, NoFile>,
-    ) -> Result<i32, Errno> {
-        match *file.file {}
-    }
-
-    fn keep_in_reach(&mut self, file: &NoFile) -> Result<(), Errno> {
-        match *file {}
     }
 
     fn read(&mut self, from: UserAddr, into: &mut [u8]) -> Result<(), Errno> {
@@ -386,12 +360,7 @@ impl Call for Program<'_> {
     /// The first byte says what the driver does: bits 0 and 1, whether it is reached (3: not); bit
     /// 2, other threads overwrite the answer; bits 3 and 4, another event comes before or after its
     /// work.
-    fn forward(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        _route: Route,
-    ) -> Result<i32, Errno> {
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], _route: Route) -> Returned {
         let how = match &mut self.recorded {
             Some(recorded) => {
                 recorded.log.byte(0);

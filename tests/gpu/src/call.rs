@@ -9,7 +9,7 @@ use cgpu_km::nvidia::nvos::Card;
 use cgpu_km::nvidia::tables::Tables;
 use cgpu_km::policy::{Accounting, FileId, GpuId, ProcessId};
 use cgpu_km::proxy::{
-    self, Call, Errno, FileAt, Held, Host, Part, PointerAt, Role, Route, Session, UserAddr,
+    self, Call, Errno, Host, Part, PointerAt, Returned, Role, Route, Session, UserAddr,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Mutex;
@@ -38,24 +38,9 @@ struct Proxied {
 /// What is known of a descriptor of this process.
 pub type Find = fn(i32) -> Option<Place>;
 
-/// One of the driver's files. Nothing holds it: a program that is tested here does not close it
-/// meanwhile.
-struct File(Session);
-
-impl Held for File {
-    fn session(&self) -> Session {
-        self.0
-    }
-}
-
 impl Host for Proxied {
     /// On this process's files alone: what another one has spilled comes back at its own next call.
-    fn forward_on(
-        &mut self,
-        file: FileId,
-        request: u32,
-        parts: &mut [Part<'_>],
-    ) -> Result<i32, Errno> {
+    fn forward_on(&mut self, file: FileId, request: u32, parts: &mut [Part<'_>]) -> Returned {
         let known = |spaces: &[(FileId, i32)]| spaces.iter().find(|space| space.0 == file).copied();
         let space = SPACES.lock().ok().and_then(|spaces| known(&spaces));
         let (_, fd) = space.ok_or(Errno::EBADF)?;
@@ -97,25 +82,12 @@ impl Host for Proxied {
 }
 
 impl Call for Proxied {
-    type Held = File;
+    type Held = Session;
 
-    fn hold(&mut self, descriptor: i32) -> Option<File> {
+    /// Nothing holds it: a program that is tested here does not close it meanwhile.
+    fn hold(&mut self, descriptor: i32) -> Option<Session> {
         let (file, role) = self.state.file((self.find)(descriptor)?)?;
-        Some(File(Session { file, role }))
-    }
-
-    /// The number that the program has written is right here as well.
-    fn forward_holding(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        _file: FileAt<'_, File>,
-    ) -> Result<i32, Errno> {
-        self.forward(request, parts, Route::Caller)
-    }
-
-    fn keep_in_reach(&mut self, _: &File) -> Result<(), Errno> {
-        Ok(())
+        Some(Session { file, role })
     }
 
     /// A plain copy, so that what is measured is close to what the module's copy costs: a system
@@ -145,12 +117,7 @@ impl Call for Proxied {
     /// which is what the worker of the module is for.
     ///
     /// Nobody else knows of the parts, so they go to the driver as they are.
-    fn forward(
-        &mut self,
-        request: u32,
-        parts: &mut [Part<'_>],
-        _route: Route,
-    ) -> Result<i32, Errno> {
+    fn forward(&mut self, request: u32, parts: &mut [Part<'_>], _route: Route) -> Returned {
         if let [only] = parts {
             return self.forward_one(request, only);
         }
@@ -195,7 +162,7 @@ impl Call for Proxied {
 
 impl Proxied {
     /// The driver's answer to a request whose parts are as large as the tables say.
-    fn driver(&self, request: u32, argument: *mut u8) -> Result<i32, Errno> {
+    fn driver(&self, request: u32, argument: *mut u8) -> Returned {
         // SAFETY: The argument and what it points to are ours, and as large as the request wants
         // them.
         // CAST: pointers are 64 bits wide.
@@ -206,7 +173,7 @@ impl Proxied {
     }
 
     /// As [`Call::forward`], of an argument alone, which may have a gap.
-    fn forward_one(&self, request: u32, part: &mut Part<'_>) -> Result<i32, Errno> {
+    fn forward_one(&self, request: u32, part: &mut Part<'_>) -> Returned {
         if part.gap.len == 0 {
             return self.driver(request, part.bytes.as_mut_ptr());
         }

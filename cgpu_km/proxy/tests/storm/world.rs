@@ -250,7 +250,7 @@ impl World {
         route: Route,
         first: bool,
         rng: &mut Rng,
-    ) -> Result<i32, Errno> {
+    ) -> Returned {
         let alive = self.processes[&task.process].alive;
         // Out of memory, or killed on the way.
         if rng.below(if alive { 64 } else { 2 }) == 0 && (first || self.kind != StormKind::Exact) {
