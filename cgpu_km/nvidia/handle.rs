@@ -1,46 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The driver's numbers for clients, objects, classes and controls, one type each.
 
-use core::fmt;
+/// A client: the root of a tree of objects, bound to the control file that made it. Unique in
+/// the driver; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct ClientHandle(pub u32);
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(transparent)]
-        pub struct $name(pub u32);
-
-        impl From<u32> for $name {
-            fn from(number: u32) -> Self {
-                Self(number)
-            }
-        }
-
-        impl From<$name> for u32 {
-            fn from(number: $name) -> Self {
-                number.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{:#010x}", self.0)
-            }
-        }
-    };
-}
-
-number! {
-    /// A client: the root of a tree of objects, bound to the control file that made it. Unique in
-    /// the driver; 0 is none.
-    ClientHandle
-}
 impl ClientHandle {
     /// Where the numbers of clients begin that are not the driver's own (`RS_CLIENT_HANDLE_BASE`,
     /// resserv.h); the kernel's have the same.
     pub const BASE: u32 = 0xc1d0_0000;
     /// After so many clients (`RS_CLIENT_HANDLE_MAX`) they begin anew.
     const COUNT: u32 = 0x10_0000;
+
+    /// The object that the client itself is.
+    pub const fn root(self) -> ObjectHandle {
+        ObjectHandle(self.0)
+    }
 
     /// The handle of the client that is made after this one, if none that exists is met.
     pub const fn next(self) -> Self {
@@ -53,25 +30,20 @@ impl ClientHandle {
     }
 }
 
-number! {
-    /// An object, unique within its client; 0 is none, and the client's own handle its root.
-    ObjectHandle
-}
-number! {
-    /// What an object is.
-    ClassId
-}
-number! {
-    /// A control of an object. The upper half is usually the class that it belongs to.
-    ControlCmd
-}
+/// An object, unique within its client; 0 is none, and the client's own handle its root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct ObjectHandle(pub u32);
 
-impl ClientHandle {
-    /// The object that the client itself is.
-    pub const fn root(self) -> ObjectHandle {
-        ObjectHandle(self.0)
-    }
-}
+/// What an object is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct ClassId(pub u32);
+
+/// A control of an object. The upper half is usually the class that it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct ControlCmd(pub u32);
 
 impl ControlCmd {
     /// Set in the controls that the driver hands on unseen to the GPU's own firmware

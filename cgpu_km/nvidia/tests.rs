@@ -8,11 +8,10 @@ use super::{
     control::{Answered, Care, Direction, Exported, LARGEST_PARAMS},
     escape::{self, Escape, Verdict},
     fb::{self, FbReport},
-    handle::{ClassId, ClientHandle, ControlCmd},
+    handle::{ClassId, ControlCmd},
     memory,
     names::{GpuNames, ProcessNames},
     nvos, params, rmapi, samples,
-    status::NvStatus,
     tables::Tables,
     uvm::{self, UvmKind},
     version::{Branch, DriverVersion},
@@ -545,14 +544,6 @@ fn versions_parse_as_nvidia_writes_them() {
     assert_eq!(Branch::of(version(535, 54, 3)), None);
     assert_eq!(Branch::of(version(535, 86, 5)), Some(Branch::R535));
     assert_eq!(Branch::of(version(550, 54, 14)), Some(Branch::R550));
-}
-
-#[test]
-fn numbers_are_shown_as_the_driver_logs_them() {
-    assert_eq!(ClientHandle(0xc1d0_0018).to_string(), "0xc1d00018");
-    assert_eq!(ClassId(0x40).to_string(), "0x00000040");
-    assert_eq!(NvStatus::NV_ERR_NO_MEMORY.to_string(), "NV_ERR_NO_MEMORY");
-    assert_eq!(NvStatus(0x7a).to_string(), "status 0x7a");
 }
 
 proptest! {

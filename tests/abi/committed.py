@@ -116,7 +116,8 @@ def numbers():
     found = {}
     for number, name in re.findall(r'= (\w+) "(NV_ESC_\w+)"', read("escape.rs")):
         found[f"escape {name}"] = (int(number, 0),)
-    for name, number in re.findall(r"^    (NV_\w+) = (0x[0-9a-f]+);", read("status.rs"), re.M):
+    status = r"const (NV_\w+): Self = Self\((0x[0-9a-f]+)\);"
+    for name, number in re.findall(status, read("status.rs")):
         found[f"status {name}"] = (int(number, 0),)
     # What the module itself calls: each constant's documentation begins with NVIDIA's name for it.
     called = r"/// `(NV\w+)`[^\n]*\npub const \w+: \w+ = (?:ControlCmd\()?((?:0x)?[0-9a-f_]+)\)?;"

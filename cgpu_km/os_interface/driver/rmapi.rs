@@ -305,7 +305,7 @@ impl KernelClient {
     /// Our own subdevice.
     fn subdevice(&self) -> RmName {
         RmName {
-            client: self.client.into(),
+            client: ClientHandle(self.client),
             object: ObjectHandle(SUBDEVICE),
         }
     }

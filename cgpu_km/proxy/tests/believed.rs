@@ -142,10 +142,10 @@ fn a_client_has_the_handle_that_stands_in_the_place_of_the_client() {
         0,
         "another tenant's client is not had by asking for it"
     );
-    assert!(!program.accounting.owns_client(0xc1d0_0050.into()));
-    assert!(program.accounting.owns_client(0xc1d0_0077.into()));
+    assert!(!program.accounting.owns_client(ClientHandle(0xc1d0_0050)));
+    assert!(program.accounting.owns_client(ClientHandle(0xc1d0_0077)));
     assert_eq!(program.alloc(&nvos64(0xc1d0_0099, 0, 0, 0x41, 0), &[]), 0);
-    assert!(program.accounting.owns_client(0xc1d0_0099.into()));
+    assert!(program.accounting.owns_client(ClientHandle(0xc1d0_0099)));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_new_client_takes_no_other_ones_place() {
     assert_eq!(program.alloc(&nvos64(0, 0, 0, 0x41, 0), &[]), 0);
     assert_eq!(program.used(), 64 * MIB);
     assert_eq!(
-        program.accounting.client_file(CLIENT.into()),
+        program.accounting.client_file(ClientHandle(CLIENT)),
         Some(CONTROL.file)
     );
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::nvidia::capability::{
     self, Capabilities, COMPUTE, GRAPHICS, PROFILING, RDMA, UTILITY, VIDEO,
 };
-use crate::nvidia::handle::ObjectHandle;
+use crate::nvidia::handle::{ClassId, ControlCmd, ObjectHandle};
 
 const ZCULL_BIND: u32 = 0x2080_1208;
 const GR_GET_CAPS_V2: u32 = 0x0080_1109;
@@ -37,7 +37,7 @@ fn with(capabilities: Capabilities) -> Program {
 
 /// Makes an object of a class below the subdevice, with as many parameters as it has.
 fn make(program: &mut Program, class: u32) -> u32 {
-    let entry = program.tables().class(class.into());
+    let entry = program.tables().class(ClassId(class));
     let size = entry.map_or(0, |entry| entry.params);
     let params = if size == 0 { 0 } else { PARAMS };
     let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, class, params);
@@ -117,7 +117,7 @@ fn controls_and_uvm_go_by_the_sets_too() {
     assert_eq!(control(&mut program, ZCULL_BIND, &[0; 24]), 0);
     let entry = program
         .tables()
-        .control(GR_GET_CAPS_V2.into())
+        .control(ControlCmd(GR_GET_CAPS_V2))
         .expect("listed");
     assert!(entry.capabilities.meets(VIDEO) && !entry.capabilities.meets(COMPUTE));
 }

@@ -2,7 +2,10 @@
 //! Compute work can be taken off the GPU at any instruction, whatever the program asks for.
 
 use super::*;
-use crate::nvidia::capability::{COMPUTE, GRAPHICS};
+use crate::nvidia::{
+    capability::{COMPUTE, GRAPHICS},
+    handle::{ClassId, ObjectHandle},
+};
 
 const GROUP: u32 = 0x5c00_0020;
 const CHANNEL: u32 = 0x5c00_0021;
@@ -33,7 +36,7 @@ fn add_channel(program: &mut Program, parent: u32, handle: u32) {
     let class = 0xc86f;
     let size = program
         .tables()
-        .class(class.into())
+        .class(ClassId(class))
         .map(|entry| entry.params);
     let size = usize::try_from(size.expect("a channel's class")).expect("small");
     let outer = nvos64(CLIENT, parent, handle, class, PARAMS);
@@ -181,7 +184,7 @@ fn a_copied_group_may_be_on_the_runlist_by_either_name() {
     const COPY: u32 = 0x5c00_0030;
     let mut program = with_channel();
     let client = ClientHandle(CLIENT);
-    let [device, group, copy] = [DEVICE, GROUP, COPY].map(crate::nvidia::handle::ObjectHandle);
+    let [device, group, copy] = [DEVICE, GROUP, COPY].map(ObjectHandle);
     let ticket = program
         .accounting
         .begin_dup(client, device, copy, client, group);

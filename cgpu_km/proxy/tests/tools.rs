@@ -5,7 +5,7 @@ use super::*;
 use crate::nvidia::{
     capability::{Capabilities, GRAPHICS, UTILITY},
     fb,
-    handle::ObjectHandle,
+    handle::{ControlCmd, ObjectHandle},
 };
 
 const GPUMON_SAMPLES: u32 = 0x2080_2096;
@@ -27,7 +27,7 @@ fn with(capabilities: Capabilities) -> Program {
 }
 
 fn params_of(program: &Program, cmd: u32) -> Vec<u8> {
-    let entry = program.tables().control(cmd.into()).expect("listed");
+    let entry = program.tables().control(ControlCmd(cmd)).expect("listed");
     vec![0; usize::try_from(entry.params).expect("small")]
 }
 
