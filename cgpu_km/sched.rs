@@ -92,7 +92,7 @@ impl Conductor {
             pin_init!(Self {
                 scheduler <- new_mutex!(scheduler),
                 gates <- new_mutex!(KVec::new()),
-                boosts <- new_mutex!(Boosts::new()),
+                boosts <- new_mutex!(Boosts::default()),
                 driver <- new_mutex!(None),
                 calls <- new_mutex!(()),
                 alarm <- Alarm::new(),

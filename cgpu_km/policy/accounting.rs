@@ -53,30 +53,19 @@ pub struct Accounting {
     pub(super) audit: Audit,
 }
 
-impl Default for Accounting {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Accounting {
-    /// Accounting without a share.
-    pub const fn new() -> Self {
-        Self::with_seed(0)
-    }
-
-    /// The same with a random number of which the tenant knows nothing. It chooses its handles
-    /// itself and could otherwise choose them so that looking one up takes long.
-    pub const fn with_seed(seed: u64) -> Self {
+    /// Accounting without a share. The tenant must know nothing of the seed: it chooses its handles
+    /// itself, and could choose them so that looking one up takes long.
+    pub fn new(seed: u64) -> Self {
         Self {
             accounts: Accounts::new(seed),
             forest: Forest::new(seed),
             mappings: GpuMappings::new(seed),
             ranges: Ranges::new(seed),
             registered: RegisteredChannels::new(seed),
-            managed: Managed::new(),
+            managed: Managed::default(),
             exports: Exports::new(seed),
-            audit: Audit::new(),
+            audit: Audit::default(),
         }
     }
 

@@ -152,7 +152,7 @@ pub struct Notice {
 }
 
 /// The refused calls of one tenant.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Audit {
     records: List<AuditRecord>,
     /// Calls beyond [`MOST_RECORDS`] kinds.
@@ -164,16 +164,6 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    pub(super) const fn new() -> Self {
-        Self {
-            records: List::new(),
-            others: 0,
-            since: 0,
-            lines: 0,
-            suppressed: 0,
-        }
-    }
-
     /// Takes note of a call, and tells whether the log is to have a line. If no record can be made,
     /// it counts among the others, without a line.
     pub(super) fn note(

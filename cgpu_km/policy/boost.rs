@@ -129,8 +129,9 @@ pub const BOOST_STAYS: u64 = 1_000_000_000;
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// The boost of one GPU: what its instances want, and what the driver was asked for.
-#[derive(Debug)]
+/// The boost of one GPU: what its instances want, and what the driver was asked for. At first there
+/// are no instances, and the driver cannot be asked yet.
+#[derive(Debug, Default)]
 pub struct Boosts {
     wishes: List<(InstanceId, Boost)>,
     /// The boost that the driver was asked for; `None`: it cannot be asked.
@@ -139,22 +140,7 @@ pub struct Boosts {
     since: u64,
 }
 
-impl Default for Boosts {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Boosts {
-    /// Of a GPU without instances, whose driver cannot be asked yet.
-    pub const fn new() -> Self {
-        Self {
-            wishes: List::new(),
-            asked: None,
-            since: 0,
-        }
-    }
-
     /// A new instance, which wants nothing yet.
     pub fn add(&mut self, instance: InstanceId) -> Result<(), Exhausted> {
         self.wishes.push((instance, Boost::OFF))

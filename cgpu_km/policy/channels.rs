@@ -54,7 +54,7 @@ pub(super) struct Noted {
 }
 
 /// The changes that were not taken yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Journal {
     /// In the order in which they happened; those before `taken` were taken.
     noted: List<Noted>,
@@ -66,15 +66,6 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    pub(super) const fn new() -> Self {
-        Self {
-            noted: List::new(),
-            taken: 0,
-            objects: 0,
-            room: 0,
-        }
-    }
-
     /// Makes room for the coming and the going of one more object.
     pub(super) fn reserve(&mut self) -> Result<(), Exhausted> {
         let objects = self.objects.saturating_add(1);

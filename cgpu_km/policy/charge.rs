@@ -63,9 +63,9 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
-            ledgers: Ledgers::new(),
+            ledgers: Ledgers::default(),
             processes: Processes::new(seed),
             costs: Slots::new(),
             holds: Slots::new(),

@@ -64,11 +64,11 @@ pub(super) fn is_scheduled(kind: Kind) -> bool {
 }
 
 impl Forest {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             objects: Named::new(),
             clients: Slots::new(),
-            channels: Journal::new(),
+            channels: Journal::default(),
             boost_changes: 0,
             shown: CpuMappings::new(seed),
             freeing: Slots::new(),

@@ -16,14 +16,10 @@ use crate::{
 pub struct NoSuchShare;
 
 /// The ledgers of one tenant. Few: looked through in order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ledgers(List<Ledger>);
 
 impl Ledgers {
-    pub(super) const fn new() -> Self {
-        Self(List::new())
-    }
-
     /// Opens a share, or brings one back that was taken away and is still charged.
     pub(super) fn open(&mut self, gpu: GpuId, limit: u64) -> Result<(), Exhausted> {
         if let Some(ledger) = self.known(gpu) {

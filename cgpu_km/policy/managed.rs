@@ -105,7 +105,7 @@ pub enum Admission {
 }
 
 /// The managed memory of a tenant.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Managed {
     pub(super) spaces: List<Space>,
     /// Number of the last order or touch.
@@ -115,14 +115,6 @@ pub(super) struct Managed {
 }
 
 impl Managed {
-    pub(super) const fn new() -> Self {
-        Self {
-            spaces: List::new(),
-            number: 0,
-            demands: 0,
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.spaces.iter().all(|space| space.pieces().is_empty())
     }

@@ -117,16 +117,12 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) const fn new(file: FileId) -> Self {
+    pub(super) fn new(file: FileId) -> Self {
         Self {
             file,
             shares: 0,
             prompt: 0,
-            tally: Tally {
-                blocks: 0,
-                spilled: 0,
-                tables: 0,
-            },
+            tally: Tally::default(),
             fixed: 0,
             pieces: List::new(),
             tokens: List::new(),

@@ -90,23 +90,18 @@ fn told(view: FbView, index: u32, real: u32) -> u32 {
     use fb::index::*;
     match index {
         RAM_SIZE | TOTAL_RAM_SIZE | HEAP_SIZE | MAPPABLE_HEAP_SIZE | USABLE_RAM_SIZE => {
-            kib(view.limit)
+            view.limit_kib()
         }
         // Never more than there is: others may hold what this tenant could still have.
-        HEAP_FREE | LARGEST_FREE_REGION_SIZE | PROTECTED_MEM_SIZE_FREE => real.min(kib(view.free)),
+        HEAP_FREE | LARGEST_FREE_REGION_SIZE | PROTECTED_MEM_SIZE_FREE => real.min(view.free_kib()),
         // The aperture, as large as the memory behind it at most.
-        BAR1_SIZE => real.min(kib(view.limit)),
-        BAR1_AVAIL_SIZE | BAR1_MAX_CONTIGUOUS_AVAIL_SIZE => real.min(kib(view.free)),
+        BAR1_SIZE => real.min(view.limit_kib()),
+        BAR1_AVAIL_SIZE | BAR1_MAX_CONTIGUOUS_AVAIL_SIZE => real.min(view.free_kib()),
         // It moves as neighbours take memory.
         LARGEST_FREE_REGION_BASE => 0,
-        PROTECTED_MEM_SIZE_TOTAL => real.min(kib(view.limit)),
+        PROTECTED_MEM_SIZE_TOTAL => real.min(view.limit_kib()),
         _ => real,
     }
-}
-
-/// Whole KiB, as far as they fit into the field.
-fn kib(bytes: u64) -> u32 {
-    u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

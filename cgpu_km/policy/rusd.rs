@@ -80,8 +80,8 @@ fn read(section: &Section, theirs: &impl Words, words: &mut [u64]) -> bool {
 fn rewrite(content: Content, view: FbView, words: &mut [u64]) {
     let bar1 = |word: &mut u64| {
         let (size, free) = (low(*word), low(*word >> 32));
-        let size = size.min(kib(view.limit));
-        let free = free.min(kib(view.free));
+        let size = size.min(view.limit_kib());
+        let free = free.min(view.free_kib());
         *word = u64::from(size) | u64::from(free) << 32;
     };
     match (content, words) {
@@ -92,8 +92,8 @@ fn rewrite(content: Content, view: FbView, words: &mut [u64]) {
             memory(view, total, free);
         }
         (Content::Bar1InHalves, [first, second]) => {
-            let size = low(*first >> 32).min(kib(view.limit));
-            let free = low(*second).min(kib(view.free));
+            let size = low(*first >> 32).min(view.limit_kib());
+            let free = low(*second).min(view.free_kib());
             *first = u64::from(low(*first)) | u64::from(size) << 32;
             *second = *second >> 32 << 32 | u64::from(free);
         }
@@ -110,11 +110,6 @@ fn memory(view: FbView, total: &mut u64, free: &mut u64) {
 /// The lower half of a word.
 fn low(word: u64) -> u32 {
     u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX)
-}
-
-/// Whole KiB, as far as they fit into the field.
-fn kib(bytes: u64) -> u32 {
-    u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
 }
 
 /// Writes a section that was read whole, if it is another one than before.

@@ -12,6 +12,22 @@ pub struct FbView {
     pub free: u64,
 }
 
+impl FbView {
+    /// The size in whole KiB, as far as they fit into the driver's fields.
+    pub(super) fn limit_kib(&self) -> u32 {
+        kib(self.limit)
+    }
+
+    /// What is left, likewise.
+    pub(super) fn free_kib(&self) -> u32 {
+        kib(self.free)
+    }
+}
+
+fn kib(bytes: u64) -> u32 {
+    u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
+}
+
 /// The state of a tenant's share of one GPU. Memory is in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareView {

@@ -210,7 +210,7 @@ impl Accounting {
 
 /// Accounting with one share, one client and one device object.
 fn accounting(limit: u64) -> Accounting {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     accounting.add_share(GPU, limit).unwrap();
     accounting.client(CLIENT, FILE, PROCESS);
     accounting.device(CLIENT, DEVICE, GPU).unwrap();

@@ -85,7 +85,7 @@ struct Program {
 impl Program {
     /// A tenant with `limit` bytes on [`GPU`] and a driver that accepts everything unchanged.
     fn new(limit: u64) -> Self {
-        let mut accounting = Accounting::new();
+        let mut accounting = Accounting::new(0);
         accounting.add_share(GPU, limit).expect("memory");
         Self {
             memory: BTreeMap::new(),

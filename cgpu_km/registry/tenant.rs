@@ -195,7 +195,7 @@ impl Tenant {
                 clients,
                 own_clients,
                 state <- new_mutex!(TenantState {
-                    accounting: Accounting::with_seed(os_interface::random()),
+                    accounting: Accounting::new(os_interface::random()),
                     over_told: 0,
                     boosts_told: 0,
                     control,

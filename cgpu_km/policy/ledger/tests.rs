@@ -155,7 +155,7 @@ fn a_request_that_overflows_a_u64_is_refused() {
 
 #[test]
 fn a_share_that_was_taken_away_keeps_its_place_until_it_is_clear() {
-    let mut ledgers = Ledgers::new();
+    let mut ledgers = Ledgers::default();
     ledgers.open(GPU, MIB).unwrap();
     let share = ledgers.of(GPU).unwrap();
     let reservation = ledgers

@@ -19,7 +19,7 @@ fn unlisted(number: u32) -> Audited {
 }
 
 fn two_gpus() -> Accounting {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     accounting.add_share(GPU, MIB).unwrap();
     accounting.add_share(OTHER_GPU, MIB).unwrap();
     accounting

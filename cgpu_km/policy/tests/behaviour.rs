@@ -583,7 +583,7 @@ fn a_share_that_was_removed_grants_nothing_and_is_credited_to_the_end() {
 
 #[test]
 fn as_many_shares_as_the_control_device_serves_and_no_more() {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     let mut gpus = 0..;
     for gpu in gpus.by_ref().take(MAX_SHARES) {
         accounting.add_share(GpuId(gpu), 1).unwrap();
@@ -651,7 +651,7 @@ fn a_device_without_parameters_is_the_first_one() {
 
 #[test]
 fn a_client_that_is_made_while_its_file_is_closed_is_gone() {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     let ticket = accounting
         .begin_alloc(&client_request(FILE, PROCESS))
         .unwrap();

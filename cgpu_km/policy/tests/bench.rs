@@ -75,7 +75,7 @@ fn client(accounting: &mut Accounting, client: ClientHandle, file: FileId, proce
 }
 
 fn accounting() -> Accounting {
-    let mut accounting = Accounting::with_seed(7);
+    let mut accounting = Accounting::new(7);
     accounting.add_share(GPU, u64::MAX).expect("memory");
     accounting
 }

@@ -19,7 +19,7 @@ fn subdevice_request(client: ClientHandle, device: ObjectHandle) -> Alloc {
 
 /// Accounting with so many clients, each with a device and a subdevice and on a file of its own.
 fn with_clients(count: u32) -> Accounting {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     accounting.add_share(GPU, MIB).unwrap();
     for n in 0..count {
         accounting.client(client(n), FileId(u64::from(n)), PROCESS);
@@ -101,7 +101,7 @@ fn only_a_subdevice_of_the_tenant_has_one() {
 
 /// The boosts of a GPU with two instances, whose driver can be asked.
 fn boosts() -> Boosts {
-    let mut boosts = Boosts::new();
+    let mut boosts = Boosts::default();
     boosts.add(ONE).unwrap();
     boosts.add(TWO).unwrap();
     boosts.attach();
@@ -176,7 +176,7 @@ fn after_an_endless_one_what_is_left_of_a_shorter_one_is_asked_for() {
 
 #[test]
 fn without_the_driver_nothing_is_asked_and_a_new_one_is_asked_anew() {
-    let mut boosts = Boosts::new();
+    let mut boosts = Boosts::default();
     boosts.add(ONE).unwrap();
     boosts.want(ONE, Boost::ENDLESS);
     assert_eq!(calls(&mut boosts, SECOND), []);

@@ -11,7 +11,7 @@ fn channel(parent: ObjectHandle, channel: u32, engine: u32) -> Alloc {
 }
 
 fn accounting() -> Accounting {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     accounting.add_share(GPU, 64 << 30).unwrap();
     accounting
         .set_engines(GPU, Engines::of(0x180, true))

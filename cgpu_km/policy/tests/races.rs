@@ -219,7 +219,7 @@ struct RaceWorld {
 
 impl RaceWorld {
     fn new() -> Self {
-        let mut accounting = Accounting::new();
+        let mut accounting = Accounting::new(0);
         for gpu in GPUS {
             accounting.add_share(gpu, u64::MAX).unwrap();
         }

@@ -99,7 +99,7 @@ fn a_file_of_10_000_mapped_objects_is_released_in_steps_for_each() {
 
 #[test]
 fn a_thousand_processes_come_and_go() {
-    let mut accounting = Accounting::new();
+    let mut accounting = Accounting::new(0);
     accounting.add_share(GPU, u64::MAX).unwrap();
     for number in 0..1000 {
         let client = ClientHandle(0xc1d0_0000 + number);

@@ -45,7 +45,7 @@ const KINDS: [Kind; 5] = [
 
 fn drive(bytes: &[u8]) {
     let mut bytes = SmallNumbers(bytes);
-    let mut accounting = Accounting::with_seed(u64::from(bytes.next()));
+    let mut accounting = Accounting::new(u64::from(bytes.next()));
     let mut tickets = Vec::new();
     let mut frees = Vec::new();
     while !bytes.0.is_empty() {

@@ -109,7 +109,7 @@ impl<'a> Program<'a> {
     /// A tenant with `limit` bytes of each of [`GPUS`], and two control files, two UVM files and a
     /// file of each GPU.
     pub fn new(input: &'a [u8], branch: Branch, limit: u64, meanwhile: fn(&mut Self)) -> Self {
-        let mut accounting = Accounting::with_seed(7);
+        let mut accounting = Accounting::new(7);
         for gpu in GPUS {
             assert!(accounting.add_share(GpuId(gpu), limit).is_ok(), "no memory");
         }

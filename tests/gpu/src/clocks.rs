@@ -30,7 +30,7 @@ impl Clocks {
     ///
     /// No memory.
     pub fn new(driver: Booster, wanted: Vec<&'static AtomicU32>) -> Result<Self, String> {
-        let mut boosts = Boosts::new();
+        let mut boosts = Boosts::default();
         for place in 0..wanted.len() {
             let added = boosts.add(instance(place));
             added.map_err(|_| "no memory for a boost")?;

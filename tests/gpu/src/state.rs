@@ -150,7 +150,7 @@ impl State {
         // SAFETY: The memory is mapped for good, zeroed, and nobody else works on it before `magic`
         // is set. All fields but the accounting may be zero, and those are written here.
         let state = unsafe {
-            (&raw mut (*at).accounting).write(UnsafeCell::new(Accounting::with_seed(u64::from(
+            (&raw mut (*at).accounting).write(UnsafeCell::new(Accounting::new(u64::from(
                 std::process::id(),
             ))));
             (&raw mut (*at).branch).write(branch.major());

@@ -19,7 +19,7 @@ pub(super) struct ModelWorld {
 
 impl ModelWorld {
     pub(super) fn new() -> Self {
-        let mut accounting = Accounting::with_seed(7);
+        let mut accounting = Accounting::new(7);
         for gpu in GPUS {
             accounting.add_share(gpu, LIMIT).unwrap();
             let most = u32::try_from(MOST_CHANNELS).unwrap();

@@ -73,7 +73,7 @@ fn id(gpu: usize) -> GpuId {
 impl World {
     pub(super) fn new(kind: StormKind) -> Self {
         let tenant = |gpus: &&[usize]| {
-            let mut accounting = Accounting::with_seed(7);
+            let mut accounting = Accounting::new(7);
             for &gpu in *gpus {
                 accounting.add_share(id(gpu), LIMIT).expect("memory");
                 let engines = Engines::of(0x180, true);
