@@ -3,17 +3,18 @@
 //! claims and messages that are nearly right. Nothing panics, and nothing that is accepted is out
 //! of range. INPUTS says how many of each kind.
 
+mod inventory;
 mod random;
 
 use cgpu_dra::{
     claims::plan,
     config::GpuConfig,
-    gpus::{Inventory, NodeGpu},
     names::Uid,
     proto::{ClaimsRequest, PluginInfo, PrepareResponse},
     quantity,
 };
 use cgpu_uapi::{capability, ManagedMode, Name, Priority};
+use inventory::inventory;
 use prost::Message;
 use random::Random;
 use serde_json::{json, Value};
@@ -104,22 +105,6 @@ impl Maker {
             }
             other => *other = self.value(),
         }
-    }
-}
-
-fn inventory() -> Inventory {
-    let gpu = |minor| NodeGpu {
-        minor,
-        uuid: format!("GPU-{minor}"),
-        pci: format!("0000:0{minor}:00.0"),
-        product: None,
-        memory_bytes: 1 << 37,
-        weight: 100,
-        instances: 64,
-    };
-    Inventory {
-        driver: "580.142".to_owned(),
-        gpus: vec![gpu(0), gpu(1)],
     }
 }
 

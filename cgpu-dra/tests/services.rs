@@ -116,6 +116,11 @@ fn claim(uid: &str, results: Value, config: Value) -> Value {
     })
 }
 
+/// A claim of 8 GiB and weight 20 on the first GPU.
+fn one_share() -> Value {
+    claim(UID, json!([on("gpu", "gpu-0", "8Gi", "20")]), json!([]))
+}
+
 fn config(source: &str, requests: Value, parameters: Value) -> Value {
     let mut parameters = parameters;
     parameters["apiVersion"] = "cgpu.io/v1alpha1".into();
@@ -208,11 +213,7 @@ async fn a_claim_becomes_an_instance_and_a_cdi_file() {
 #[tokio::test]
 async fn what_is_prepared_outlives_the_driver_and_the_apiserver() {
     let node = FakeNode::new(1);
-    let claims = known(claim(
-        UID,
-        json!([on("gpu", "gpu-0", "8Gi", "20")]),
-        json!([]),
-    ));
+    let claims = known(one_share());
     let mut first = start(&node, &claims).await;
     let answer = first.kubelet.prepare("team-a", "train", UID).await;
     drop(first);
@@ -363,11 +364,7 @@ async fn claims_that_cannot_be_kept_are_refused_in_a_sentence() {
 #[tokio::test]
 async fn an_instance_in_use_stays_until_it_is_not() {
     let node = FakeNode::new(1);
-    let claims = known(claim(
-        UID,
-        json!([on("gpu", "gpu-0", "8Gi", "20")]),
-        json!([]),
-    ));
+    let claims = known(one_share());
     let mut driver = start(&node, &claims).await;
     driver.kubelet.prepare("team-a", "train", UID).await;
     node.with(|s| s.instances[0].open_files = 2);
@@ -382,11 +379,7 @@ async fn an_instance_in_use_stays_until_it_is_not() {
 #[tokio::test]
 async fn a_resize_stays_within_what_was_set_aside() {
     let node = FakeNode::new(1);
-    let claims = known(claim(
-        UID,
-        json!([on("gpu", "gpu-0", "8Gi", "20")]),
-        json!([]),
-    ));
+    let claims = known(one_share());
     let mut driver = start(&node, &claims).await;
     driver.kubelet.prepare("team-a", "train", UID).await;
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");

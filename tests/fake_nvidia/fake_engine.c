@@ -82,6 +82,21 @@ static void changed(struct fake_engine *e)
 		arm(e);
 }
 
+/* Takes the engine, up to date, to look at its model or to change it. */
+static struct fake_engine *enter(struct fake_gpu *gpu)
+{
+	spin_lock_irq(&gpu->engine->lock);
+	advance(gpu->engine);
+	return gpu->engine;
+}
+
+/* Gives it back after a change. */
+static void leave(struct fake_engine *e)
+{
+	changed(e);
+	spin_unlock_irq(&e->lock);
+}
+
 static enum hrtimer_restart tick(struct hrtimer *timer)
 {
 	struct fake_engine *e = container_of(timer, struct fake_engine, timer);
@@ -96,11 +111,9 @@ static enum hrtimer_restart tick(struct hrtimer *timer)
 
 u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us, pid_t pid)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e = enter(gpu);
 	u32 group;
 
-	spin_lock_irq(&e->lock);
-	advance(e);
 	group = gm_group_add(&e->model, slice_us * NSEC_PER_USEC);
 	if (group != GM_NONE)
 		e->of_group[group] = pid;
@@ -110,22 +123,17 @@ u32 fake_engine_group(struct fake_gpu *gpu, u64 slice_us, pid_t pid)
 
 void fake_engine_group_free(struct fake_gpu *gpu, u32 group)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e = enter(gpu);
 
-	spin_lock_irq(&e->lock);
-	advance(e);
 	gm_group_remove(&e->model, group);
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 }
 
 u32 fake_engine_channel(struct fake_gpu *gpu, u32 group, u32 id)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e = enter(gpu);
 	u32 channel;
 
-	spin_lock_irq(&e->lock);
-	advance(e);
 	channel = gm_channel_add(&e->model, group);
 	if (channel != GM_NONE)
 		e->by_id[id] = channel + 1;
@@ -135,16 +143,14 @@ u32 fake_engine_channel(struct fake_gpu *gpu, u32 group, u32 id)
 
 void fake_engine_channel_free(struct fake_gpu *gpu, u32 channel, u32 id)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e;
 
 	if (channel == GM_NONE)
 		return;
-	spin_lock_irq(&e->lock);
-	advance(e);
+	e = enter(gpu);
 	gm_channel_remove(&e->model, channel);
 	e->by_id[id] = 0;
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 	wake_up_all(&e->wait[channel]);
 }
 
@@ -186,11 +192,9 @@ void fake_engine_end(const struct fake_engine_call *call)
 u32 fake_engine_sample(struct fake_gpu *gpu, u32 index, u64 *stamp, pid_t *pid,
 		       u32 *busy)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e = enter(gpu);
 	u32 count;
 
-	spin_lock_irq(&e->lock);
-	advance(e);
 	count = e->model.sample_count;
 	*stamp = index < count ? e->model.samples[index].at : 0;
 	*pid = e->sampled[index];
@@ -201,41 +205,35 @@ u32 fake_engine_sample(struct fake_gpu *gpu, u32 index, u64 *stamp, pid_t *pid,
 
 void fake_engine_timeslice(struct fake_gpu *gpu, u32 group, u64 slice_us)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e;
 
 	if (group == GM_NONE)
 		return;
-	spin_lock_irq(&e->lock);
-	advance(e);
+	e = enter(gpu);
 	gm_set_timeslice(&e->model, group, slice_us * NSEC_PER_USEC);
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 }
 
 void fake_engine_switch(struct fake_gpu *gpu, u32 channel, bool off)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e;
 
 	if (channel == GM_NONE)
 		return;
-	spin_lock_irq(&e->lock);
-	advance(e);
+	e = enter(gpu);
 	gm_switch(&e->model, channel, off);
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 }
 
 void fake_engine_preempt(struct fake_gpu *gpu, u32 group)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e;
 
 	if (group == GM_NONE)
 		return;
-	spin_lock_irq(&e->lock);
-	advance(e);
+	e = enter(gpu);
 	gm_preempt(&e->model, group);
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 }
 
 /*
@@ -261,15 +259,13 @@ void fake_engine_drain(struct fake_gpu *gpu)
 
 void fake_engine_waits(struct fake_gpu *gpu, u32 group, bool waits)
 {
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e;
 
 	if (group == GM_NONE)
 		return;
-	spin_lock_irq(&e->lock);
-	advance(e);
+	e = enter(gpu);
 	gm_set_waits(&e->model, group, waits);
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 }
 
 /* What is written to `work`. */
@@ -298,12 +294,10 @@ static int fetch(struct fake_gpu *gpu, const struct fake_work *work,
 		 u32 *channel)
 {
 	u32 *doorbell = page_address(gpu->bell) + DOORBELL, i;
-	struct fake_engine *e = gpu->engine;
+	struct fake_engine *e = enter(gpu);
 	struct gm_channel *c;
 	int ret = 0;
 
-	spin_lock_irq(&e->lock);
-	advance(e);
 	c = find(e, work->token);
 	if (!c)
 		ret = -ENOENT;
@@ -315,8 +309,7 @@ static int fetch(struct fake_gpu *gpu, const struct fake_work *work,
 		gm_submit(&e->model, c - e->model.channels, work->length);
 	if (c)
 		*channel = c - e->model.channels;
-	changed(e);
-	spin_unlock_irq(&e->lock);
+	leave(e);
 	return ret;
 }
 

@@ -3,16 +3,19 @@
 //! socket for the kubelet. Nothing panics; what is accepted is in range; nothing that a user wrote
 //! is in a path.
 
+#[path = "../../../cgpu-dra/tests/inventory/mod.rs"]
+mod inventory;
+
 use cgpu_dra::{
     claims::plan,
     config::GpuConfig,
-    gpus::{Inventory, NodeGpu},
     names::{is_object, uid_of, Uid},
     proto::{ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
     quantity,
     status::Resize,
 };
 use cgpu_uapi::{capability, ManagedMode, Name, Priority, WEIGHT_MAX};
+use inventory::inventory;
 use prost::Message;
 
 /// The uid that the claims of the corpus have.
@@ -53,18 +56,6 @@ fn parameters(input: &[u8]) {
     }
 }
 
-fn gpu(minor: u32) -> NodeGpu {
-    NodeGpu {
-        minor,
-        uuid: format!("GPU-{minor}"),
-        pci: format!("0000:0{minor}:00.0"),
-        product: None,
-        memory_bytes: 1 << 37,
-        weight: 100,
-        instances: 64,
-    }
-}
-
 fn claim(input: &[u8]) {
     let Ok(claim) = serde_json::from_slice(input) else {
         return;
@@ -72,12 +63,8 @@ fn claim(input: &[u8]) {
     if let Err(error) = Resize::of(&claim) {
         said(&error);
     }
-    let inventory = Inventory {
-        driver: "580.142".to_owned(),
-        gpus: vec![gpu(0), gpu(1)],
-    };
     let uid = Uid::new(UID).expect("a uid");
-    let Ok(plan) = plan(&claim, &uid, "node1", &inventory) else {
+    let Ok(plan) = plan(&claim, &uid, "node1", &inventory()) else {
         return;
     };
     let mut minors: Vec<_> = plan.shares.iter().map(|s| s.minor).collect();

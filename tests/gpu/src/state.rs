@@ -14,7 +14,7 @@ use std::{
 };
 
 use cgpu_km::{
-    nvidia::{tables::Tables, version::Branch},
+    nvidia::{nvos::card_info, tables::Tables, version::Branch},
     policy::{Accounting, FileId, GpuId},
     proxy::Role,
 };
@@ -46,6 +46,22 @@ pub struct Gpu {
     pub facts: GpuFacts,
     /// The limit when the instance was made, in bytes.
     pub limit_bytes: u64,
+}
+
+impl Gpu {
+    /// A GPU that no driver is asked about, with a limit of all its memory.
+    pub fn unasked(memory_bytes: u64) -> Self {
+        let facts = GpuFacts {
+            minor: 0,
+            gpu_id: 0,
+            device_instance: 0,
+            memory_bytes,
+            uuid: [0; 16],
+            card: [0; card_info::SIZE],
+        };
+        let limit_bytes = memory_bytes;
+        Self { facts, limit_bytes }
+    }
 }
 
 /// An open file, by its place in the table.
@@ -456,7 +472,6 @@ mod tests {
     use cgpu_km::nvidia::class::Kind;
     use cgpu_km::nvidia::handle::{ClassId, ClientHandle, ObjectHandle};
     use cgpu_km::nvidia::memory::PageSize;
-    use cgpu_km::nvidia::nvos::card_info;
     use cgpu_km::policy::{Alloc, ProcessId};
 
     #[global_allocator]
@@ -501,17 +516,7 @@ mod tests {
     #[test]
     fn processes_share_the_accounting() {
         let path = std::env::temp_dir().join(format!("cgpu-gpu-test.{}", std::process::id()));
-        let gpu = Gpu {
-            facts: GpuFacts {
-                minor: 0,
-                gpu_id: 0,
-                device_instance: 0,
-                memory_bytes: 1 << 30,
-                uuid: [0; 16],
-                card: [0; card_info::SIZE],
-            },
-            limit_bytes: 1 << 30,
-        };
+        let gpu = Gpu::unasked(1 << 30);
         let state = State::create(&path, Branch::R580, &[gpu]).expect("an instance");
         std::fs::remove_file(&path).expect("it was just made");
         let own = state.open(Role::Control).expect("a place");

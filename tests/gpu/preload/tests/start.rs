@@ -13,10 +13,9 @@ use std::{
 
 use cgpu_gpu::{
     arena::Allocator,
-    driver::GpuFacts,
     state::{self, Gpu, State},
 };
-use cgpu_km::nvidia::{nvos::card_info, version::Branch};
+use cgpu_km::nvidia::version::Branch;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -33,17 +32,7 @@ fn a_program_starts_while_the_accounting_are_in_use() {
     let library = own.with_file_name("libcgpu_preload.so");
     assert!(library.exists(), "{} is built with it", library.display());
     let path = std::env::temp_dir().join(format!("cgpu-gpu-start.{}", std::process::id()));
-    let gpu = Gpu {
-        facts: GpuFacts {
-            minor: 0,
-            gpu_id: 0,
-            device_instance: 0,
-            memory_bytes: 1 << 30,
-            uuid: [0; 16],
-            card: [0; card_info::SIZE],
-        },
-        limit_bytes: 1 << 30,
-    };
+    let gpu = Gpu::unasked(1 << 30);
     let state = State::create(&path, Branch::R580, &[gpu]).expect("an instance");
     let (taken, is_taken) = mpsc::channel();
     let holder = std::thread::spawn(move || {

@@ -202,11 +202,8 @@ impl Channel {
         method: Method,
         outcome: &mut Outcome,
     ) -> Result<Progress, MmuFault> {
-        let Method {
-            subchannel,
-            address,
-            value,
-        } = method;
+        let (subchannel, address) = (method.subchannel, method.address);
+        let value = method.value;
         if address < 0x100 {
             return self.host_method(memory, space, method, outcome);
         }
@@ -256,13 +253,9 @@ impl Channel {
         method: Method,
         outcome: &mut Outcome,
     ) -> Result<Progress, MmuFault> {
-        let Method {
-            subchannel,
-            address,
-            value,
-        } = method;
-        match address {
-            method::SET_OBJECT => self.objects[subchannel as usize & 7] = value & 0xffff,
+        let value = method.value;
+        match method.address {
+            method::SET_OBJECT => self.objects[method.subchannel as usize & 7] = value & 0xffff,
             method::NON_STALL_INTERRUPT => outcome.non_stall = true,
             method::SEM_EXECUTE => {
                 let host = |address| self.value(0, address);
@@ -276,7 +269,7 @@ impl Channel {
                 }
             }
             _ => {
-                self.state.insert((0, address), value);
+                self.state.insert((0, method.address), value);
             }
         }
         Ok(Progress::Done)
