@@ -111,6 +111,17 @@ VM = (
     ("weights and caps", guest("weights", "cgpu-guest", "weights", options=COUNTED)),
     ("storm", guest("storm", "cgpu-guest", "storm", options=["--limit", "300"])),
     (
+        "the tool",
+        guest(
+            "tool",
+            *["sh", "/files/guest.sh"],
+            options=[
+                *["--gpus", "2"],
+                *["--file", "cgpuctl/tests/guest.sh", "--file", "tests/vm/guest-check.sh"],
+            ],
+        ),
+    ),
+    (
         "stand-in driver",
         guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"]),
     ),

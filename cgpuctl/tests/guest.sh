@@ -2,38 +2,22 @@
 # SPDX-License-Identifier: GPL-2.0 OR MIT
 # guest.sh [CGPUCTL]: the tool against the loaded module, in the test machine, as root.
 #
-# Wants a driver (the stand-in) with at least two GPUs and their device nodes, and cgpu_km loaded
-# without any instance; unloads cgpu_km at its end. Needs no more than busybox. Ends in "N passed, N
-# failed".
+# Wants tests/vm/guest-check.sh beside it, a driver (the stand-in) with at least two GPUs and their
+# device nodes, and cgpu_km loaded without any instance; unloads cgpu_km at its end. Needs no more
+# than busybox. Ends in "N passed, N failed".
 
 cgpuctl=${1:-cgpuctl}
-out=$(mktemp -d)
-passed=0
-failed=0
 nodes=/run/cgpu/dev
-
-# check SENTENCE COMMAND...: the sentence holds if the command succeeds.
-check() {
-	sentence=$1
-	shift
-	if "$@" >"$out/check" 2>&1; then
-		passed=$((passed + 1))
-		echo "ok: $sentence"
-	else
-		failed=$((failed + 1))
-		echo "FAILED: $sentence"
-		sed 's/^/    /' "$out/check" "$out/stdout" "$out/stderr"
-	fi
-}
+# shellcheck source-path=SCRIPTDIR/../../tests/vm source=guest-check.sh
+. "$(dirname "$0")/guest-check.sh"
 
 # run CODE ARGUMENT...: whether cgpuctl ends with this exit code.
 run() {
 	want=$1
 	shift
-	"$cgpuctl" "$@" >"$out/stdout" 2>"$out/stderr"
+	"$cgpuctl" "$@" >"$out/said" 2>"$out/stderr"
 	got=$?
-	[ "$got" = "$want" ] || echo "cgpuctl $*: exit $got, not $want" >"$out/check"
-	[ "$got" = "$want" ]
+	[ "$got" = "$want" ] || { echo "exit $got, not $want"; cat "$out/stderr"; return 1; }
 }
 
 # step CODE ARGUMENT...: the same as a check.
@@ -41,21 +25,19 @@ step() {
 	check "cgpuctl $2 $3 $4 $5 ... ends with $1" run "$@"
 }
 
-says() { grep -qF -- "$1" "$out/stdout"; }
-complains() { grep -qF -- "$1" "$out/stderr"; }
-is() { [ -n "$1" ] && [ "$1" = "$2" ] || { echo "\"$1\" is not \"$2\""; return 1; }; }
+complains() { grep -qF -- "$1" "$out/stderr" || { cat "$out/stderr"; return 1; }; }
 absent() { [ ! -e "$1" ]; }
 number() { stat -c '%F %t:%T' "$1"; }
 mounted() { grep -q " $1 cgpufs " /proc/self/mounts; }
-not() { ! "$@"; }
 
-: >"$out/stdout"
-: >"$out/stderr"
+# As on a host where nothing has used the tool yet.
+umount "$nodes"
+rm -r /run/cgpu
 
 step 0 status
 check "status shows the driver's version" says "580."
 step 0 gpu list
-check "gpu list has two GPUs" is "$(grep -c GPU- "$out/stdout")" 2
+check "gpu list has two GPUs" is "$(grep -c GPU- "$out/said")" 2
 step 0 inst list
 check "no instance yet" says "No instances."
 check "nothing is mounted before the first instance" not mounted "$nodes"
@@ -63,11 +45,11 @@ check "nothing is mounted before the first instance" not mounted "$nodes"
 # A folder that is there already is closed.
 mkdir -m 755 /run/cgpu
 step 0 inst create solo --gpu 0 --mem 8GiB --weight 30
-node=$(sed -n 's/.* \(\/dev\/cgpu[0-9]*\) .*/\1/p' "$out/stdout")
+node=$(sed -n 's/.* \(\/dev\/cgpu[0-9]*\) .*/\1/p' "$out/said")
 check "an instance has a node" test -c "$node"
 check "only root can enter /run/cgpu" is "$(stat -c '%a %u' /run/cgpu)" "700 0"
 check "cgpufs is mounted" mounted "$nodes"
-same() { is "$(number "$nodes/solo/$1")" "$(number "/dev/$1")"; }
+same() { [ -c "/dev/$1" ] && is "$(number "$nodes/solo/$1")" "$(number "/dev/$1")"; }
 check "a proxy node shows NVIDIA's number" same nvidia0
 check "so does that of the control node" same nvidiactl
 check "and that of UVM" same nvidia-uvm
@@ -94,9 +76,9 @@ step 2 inst set-weight pair 7
 check "a name on two GPUs needs a GPU" complains "GPUs 0 and 1"
 step 0 inst set-weight pair 7 --gpu 0,1
 step 0 inst show pair --json
-check "the weight is set on both" is "$(grep -c '"weight": 7' "$out/stdout")" 2
+check "the weight is set on both" is "$(grep -c '"weight": 7' "$out/said")" 2
 step 0 inst mounts pair
-for node in $(sed -n 's/^  --device=\([^ :]*\).*/\1/p' "$out/stdout" | sort -u); do
+for node in $(sed -n 's/^  --device=\([^ :]*\).*/\1/p' "$out/said" | sort -u); do
 	check "$node, which mounts names, exists" test -c "$node"
 done
 step 0 inst mounts pair --json
@@ -128,13 +110,13 @@ step 6 unload
 check "a proxy node mounted elsewhere keeps the module" complains "something still uses the module"
 check "cgpufs is mounted again" mounted "$nodes"
 step 0 inst list
-check "and nothing was destroyed" is "$(grep -c /dev/cgpu "$out/stdout")" 3
+check "and nothing was destroyed" is "$(grep -c /dev/cgpu "$out/said")" 3
 kill "$holder"
 wait "$holder" 2>/dev/null
 rm -f "$out/ready"
 
 check "a user namespace's root is not permitted" sh -c \
-	"unshare -U $cgpuctl status >$out/stdout 2>$out/stderr; [ \$? = 5 ]"
+	"unshare -U $cgpuctl status >$out/said 2>$out/stderr; [ \$? = 5 ]"
 
 # One more than the tool asks room for at first.
 n=1
@@ -143,7 +125,7 @@ check "a GPU takes 64 instances" is $n 64
 step 6 inst create n64 --gpu 1 --mem 1GiB
 check "and no more" complains "64 instances"
 step 0 inst list
-check "a long list is whole" is "$(grep -c /dev/cgpu "$out/stdout")" 66
+check "a long list is whole" is "$(grep -c /dev/cgpu "$out/said")" 66
 
 step 0 inst destroy solo
 step 4 inst destroy solo
