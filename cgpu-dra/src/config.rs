@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn each_parameter_is_read() {
         let config = GpuConfig::parse(&json!({
             "apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig",
             "priority": "high", "managed": "deny", "capabilities": ["compute", "utility"]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_name() {
+    fn an_unknown_parameter_is_refused_by_name() {
         for (parameters, said) in [
             (with("prioriti", json!("high")), "prioriti"),
             (with("priority", json!("highest")), "normal, high"),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_the_same() {
+    fn a_written_quantity_reads_the_same() {
         for value in [
             0,
             1,

@@ -211,7 +211,7 @@ async fn a_claim_becomes_an_instance_and_a_cdi_file() {
 }
 
 #[tokio::test]
-async fn what_is_prepared_outlives_the_driver_and_the_apiserver() {
+async fn a_prepared_claim_outlives_driver_and_apiserver() {
     let node = FakeNode::new(1);
     let claims = known(one_share());
     let mut first = start(&node, &claims).await;

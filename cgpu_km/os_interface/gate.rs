@@ -105,9 +105,9 @@ impl Gate {
     /// Moves the gate; `ENOMEM` where that cannot be done, and nothing has changed.
     pub fn set(&self, position: Position) -> Result {
         let shut = position == Position::Shut;
-        let new = match shut {
-            true => Some(Arc::pin_init(Completion::new(), GFP_KERNEL)?),
-            false => None,
+        let new = match position {
+            Position::Shut => Some(Arc::pin_init(Completion::new(), GFP_KERNEL)?),
+            Position::Open | Position::Armed => None,
         };
         let mut state = self.state.lock();
         let was_open = state.position == Position::Open;

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn which_number_is_which_is_said_by_the_question() {
+    fn the_question_says_which_number_is_which() {
         let asked = list(&[(0x16, 0), (0x10, 0)]);
         // Between the driver and us another thread has named both otherwise.
         let mut pairs = list(&[(0x10, REAL), (0x16, REAL)]);

@@ -192,7 +192,7 @@ fn golden(name: &str, make: impl Fn() -> Fake, line: &str) {
 }
 
 #[test]
-fn what_each_command_prints() {
+fn each_command_prints_its_golden() {
     for (name, line) in [
         ("gpu_list", "gpu list"),
         ("inst_list", "inst list"),
@@ -295,7 +295,7 @@ fn every_cause_has_a_sentence_and_an_exit_code() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_in_one_sentence() {
+fn a_refusal_is_one_sentence() {
     let full = H200 - (32u64 << 30);
     let mut table = String::new();
     for (line, exit) in [
@@ -620,7 +620,7 @@ fn a_setting_without_its_effect_draws_a_warning() {
 }
 
 #[test]
-fn what_the_operator_says_of_compute_is_what_the_module_hears() {
+fn compute_settings_reach_the_module_as_written() {
     let fake = busy_host();
     done(&fake, "gpu set-policy 0 weight");
     done(

@@ -366,7 +366,7 @@ fn a_module_or_driver_that_is_missing_fails() {
 }
 
 #[test]
-fn what_containers_and_the_next_kernel_need() {
+fn doctor_misses_parts_of_the_installation() {
     let state = |fake: &Fake, check: &str| {
         let findings = examine(fake);
         let of = findings.iter().find(|f| f.check == check);
@@ -437,7 +437,7 @@ fn the_cdi_file_is_held_against_the_instances() {
 }
 
 #[test]
-fn what_is_printed() {
+fn doctor_prints_its_golden() {
     use clap::Parser;
     let print = |fake: &Fake, line: &[&str]| {
         let cli = cgpuctl::cli::Cli::try_parse_from(line).expect("a command line");

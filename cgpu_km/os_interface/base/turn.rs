@@ -58,7 +58,7 @@ struct TurnTask(NonNull<bindings::task_struct>);
 
 // SAFETY: The task is only looked at through the pointer, under the turn's lock.
 unsafe impl Send for TurnTask {}
-// SAFETY: As above.
+// SAFETY: Whoever looks through a shared reference holds the turn's lock, too.
 unsafe impl Sync for TurnTask {}
 
 #[pin_data]

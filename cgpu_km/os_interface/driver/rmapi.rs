@@ -371,10 +371,9 @@ impl KernelClient {
         if let (Some(given), Some(own)) = (&mut given, own.0.get(..nv0080::SIZE)) {
             given.bytes.copy_from_slice(own);
         }
-        let is_short = outer.bytes.len() == nvos21::SIZE;
-        let place = match is_short {
-            true => nvos21::STATUS,
-            false => nvos64::STATUS,
+        let place = match outer.bytes.len() {
+            nvos21::SIZE => nvos21::STATUS,
+            _ => nvos64::STATUS,
         };
         place.set(outer.bytes, status.0).ok_or(EINVAL)?;
         nvos64::H_OBJECT_NEW.set(outer.bytes, made).ok_or(EINVAL)
@@ -405,7 +404,7 @@ impl KernelClient {
             }
             None => {
                 let mut whole = copy(params.bytes)?;
-                // SAFETY: As above.
+                // SAFETY: The copy has no address in it either.
                 unsafe { self.told(&mut argument, &mut whole) }?;
                 params.bytes.copy_from_slice(&whole);
             }
@@ -536,8 +535,9 @@ impl KernelClient {
         if unsafe { alloc_stack(&raw mut stack) } != 0 {
             return Err(ENOMEM);
         }
-        // SAFETY: As above. The request is as large as it is in any branch, and the caller promises
-        // the rest; it may sleep here.
+        // SAFETY: The driver's function, on the stack that it has just given. The request is as
+        // large as in any branch, and `argument` is one that the caller may hand to the driver. It
+        // may sleep here.
         unsafe { op(stack, request.0.as_mut_ptr().cast()) };
         // SAFETY: It was made above.
         unsafe { free_stack(stack) };

@@ -96,7 +96,7 @@ pub(super) struct OwnMappings(NonNull<bindings::address_space>);
 
 // SAFETY: What is in it is behind locks of the kernel's own.
 unsafe impl Send for OwnMappings {}
-// SAFETY: As above; nothing is changed through this.
+// SAFETY: A shared reference changes nothing of it; the kernel's locks are for whoever does.
 unsafe impl Sync for OwnMappings {}
 
 impl OwnMappings {

@@ -154,7 +154,7 @@ fn no_client_after_too_many_tries() {
 }
 
 #[test]
-fn who_was_overtaken_takes_nobodys_client() {
+fn an_overtaken_call_takes_nobodys_client() {
     // The number between may be the other's: this one was refused, and says that it was not.
     let stolen = Scene {
         before: 1,

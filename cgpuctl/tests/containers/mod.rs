@@ -50,7 +50,7 @@ fn read(host: &Fake) -> Spec {
 }
 
 #[test]
-fn what_the_container_commands_print() {
+fn container_commands_print_their_goldens() {
     golden("info", host, "info");
     golden("info_bare", || Fake::new(0), "info");
     golden("list", host, "list");
@@ -100,7 +100,7 @@ fn the_file_is_valid_by_the_rules_of_cdi() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said() {
+fn a_faulty_file_is_refused_with_its_fault() {
     let host = described();
     let text = done(&host, "cdi generate");
     for (name, from, to, said) in [
@@ -271,7 +271,7 @@ fn instances_are_saved_and_restored() {
 }
 
 #[test]
-fn how_compute_time_is_shared_is_saved_and_restored() {
+fn compute_settings_are_saved_and_restored() {
     let host = busy_host();
     done(
         &host,

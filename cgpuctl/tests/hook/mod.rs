@@ -55,7 +55,7 @@ fn a_container_that_asks_for_nothing_is_let_alone_also_without_the_module() {
 }
 
 #[test]
-fn what_is_refused_is_said_and_leaves_nothing() {
+fn a_refused_container_is_told_and_leaves_nothing() {
     let privileged = r#"{"resources": {"devices": [{"allow": true, "access": "rwm"}]}}"#;
     let bad = [ASKS[0], "NVIDIA_VISIBLE_DEVICES=7"];
     let much = ["CGPU_MEM=999GiB", ASKS[1]];
@@ -131,7 +131,7 @@ fn with_gone(host: Fake) -> Fake {
 }
 
 #[test]
-fn what_a_container_left_goes_with_the_next_call() {
+fn the_next_call_removes_a_containers_remains() {
     for point in ["collect", "poststop", "create-runtime"] {
         let host = with_gone(busy_host());
         let (exit, said) = call(&host, point, &["CGPU_MEM=999GiB", ASKS[1]], "{}");

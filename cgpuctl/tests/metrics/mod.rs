@@ -17,7 +17,7 @@ use std::{
 };
 
 #[test]
-fn what_metrics_prints() {
+fn metrics_print_their_golden() {
     golden("metrics", busy_host, "metrics");
     golden("metrics_none", || Fake::new(0), "metrics");
 }

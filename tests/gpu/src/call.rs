@@ -185,7 +185,7 @@ impl Proxied {
         }
         let answer = self.driver(request, start);
         let (at, results) = part.results();
-        // SAFETY: As above, and what is read there was written there.
+        // SAFETY: The results are inside the struct, and the pieces before and behind were written.
         unsafe {
             core::ptr::copy_nonoverlapping(start.add(at), results.as_mut_ptr(), results.len());
         }

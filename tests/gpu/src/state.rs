@@ -572,7 +572,7 @@ mod tests {
         // SAFETY: The child ends at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: As above.
+            // SAFETY: The child has made nothing that would have to be ended.
             unsafe { libc::_exit(0) };
         }
         // SAFETY: Waits for the child; no status is asked for.

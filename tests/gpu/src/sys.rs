@@ -40,7 +40,7 @@ compile_error!("the harness knows the system calls of x86-64 only");
 ///
 /// `argument` is what the request of that file demands.
 pub unsafe fn ioctl(fd: i32, request: u64, argument: u64) -> i64 {
-    // SAFETY: The caller promises it.
+    // SAFETY: `argument` is what the request demands, says the caller.
     // CAST: the kernel takes the low 32 bits of a descriptor.
     unsafe { call(libc::SYS_ioctl, [fd as u64, request, argument, 0, 0, 0]) }
 }

@@ -269,7 +269,7 @@ fn serve(trace: &Trace, nodes: &Nodes, stream: UnixStream) -> Result<(), String>
     // SAFETY: `dup_above` made the descriptor for us alone.
     let mut answers = unsafe { UnixStream::from_raw_fd(fd) };
     let copy = sys::dup_above(fd, sys::OWN_FDS).map_err(|e| format!("errno {e}"))?;
-    // SAFETY: as above.
+    // SAFETY: this copy, too, was made for us alone.
     let orders = BufReader::new(unsafe { UnixStream::from_raw_fd(copy) });
     let mut player = Player::new(&trace.records, nodes.clone());
     for line in orders.lines() {

@@ -13,7 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     (
         "what does not fit is 0x51 and changes nothing",
-        does_not_fit,
+        too_much_memory_is_refused,
     ),
     ("a context costs what the recordings show", contexts),
     ("location and size are checked", arguments),
@@ -40,7 +40,7 @@ fn rounding() {
     assert_eq!(p.free_bytes(), before - 0x40_0000);
 }
 
-fn does_not_fit() {
+fn too_much_memory_is_refused() {
     let p = Program::new();
     let mut params = memory(0x1800_0000, 200 * GIB);
     let before = params.clone();

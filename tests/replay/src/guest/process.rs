@@ -89,7 +89,8 @@ pub fn receive_fd(socket: &UnixStream) -> Result<OwnedFd, Errno> {
         iov_len: 1,
     };
     let mut room = ControlRoom([0; 64]);
-    // SAFETY: as in `send_fd`; a descriptor that arrived belongs to us alone.
+    // SAFETY: the header points to `vector` and `room`, which live over the call; a descriptor that
+    // arrived belongs to us alone.
     unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &mut vector;

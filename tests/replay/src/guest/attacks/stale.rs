@@ -149,7 +149,7 @@ fn read(address: u64) -> u32 {
 }
 
 fn write(address: u64, value: u32) {
-    // SAFETY: As above.
+    // SAFETY: The page was mapped for writing; where it has no memory any more, the process ends.
     unsafe { (address as *mut u32).write_volatile(value) };
 }
 

@@ -11,7 +11,7 @@ pub(super) fn marked<R>(work: impl FnOnce() -> R) -> R {
         )
     };
     let result = work();
-    // SAFETY: The same: the operand is not accessed.
+    // SAFETY: A `nop`, whose operand is not accessed.
     unsafe {
         std::arch::asm!(
             "nop dword ptr [rax + rax + 0x43475056]",

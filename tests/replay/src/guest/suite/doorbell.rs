@@ -544,7 +544,7 @@ fn parts() -> Verdict {
     // SAFETY: the doorbell's range has nothing of the program.
     let part = unsafe { os::munmap(bell.address, 4096) };
     fails("munmap of a page", part, libc::EINVAL)?;
-    // SAFETY: as above.
+    // SAFETY: no reference is to the doorbell's range, which is only rung by address.
     let protected =
         unsafe { libc::mprotect(bell.address as *mut libc::c_void, 4096, libc::PROT_READ) };
     equal("mprotect of a page", &protected, &-1)?;

@@ -48,7 +48,7 @@ pub(super) fn read(address: u64) -> u32 {
 }
 
 pub(in crate::guest) fn write(address: u64, value: u32) {
-    // SAFETY: as above.
+    // SAFETY: the tests write to pages that they have mapped for that.
     unsafe { (address as *mut u32).write_volatile(value) };
 }
 

@@ -72,7 +72,7 @@ fn sealed() -> Verdict {
     // SAFETY: The kernel refuses; nothing of the program lies there.
     let unmapped = unsafe { os::munmap(scratch, 0x1000) };
     fails("munmap", unmapped, libc::EPERM)?;
-    // SAFETY: As above.
+    // SAFETY: The kernel refuses to put a mapping there; nothing of the program's is replaced.
     let replaced = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         libc::mmap(scratch as *mut _, 4096, libc::PROT_READ, flags, -1, 0)
