@@ -245,6 +245,8 @@ pub enum RefusalCause {
     Exhausted,
     /// The tenant has no such client.
     ForeignClient,
+    /// The client was made on another control file.
+    OtherFile,
     /// The client has no object of the handle that is named as parent.
     UnknownParent,
     /// The client has no object of the handle that is to be duplicated, or that a control names.
@@ -320,6 +322,8 @@ impl RefusalCause {
             // all. (For a client that exists on another file, client.c, rmclientValidate_IMPL says
             // NV_ERR_INVALID_CLIENT. A neighbour's client must not be told from none.)
             Self::ForeignClient => NvStatus::NV_ERR_INVALID_OBJECT_HANDLE,
+            // rmapi/client.c, rmclientValidate_IMPL.
+            Self::OtherFile => NvStatus::NV_ERR_INVALID_CLIENT,
             // rs_client.c, clientGetResourceRef_IMPL.
             Self::UnknownParent | Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // rs_client.c, clientValidateNewResourceHandle_IMPL.

@@ -96,14 +96,19 @@ impl Forest {
 
     /// The record of a client that the driver has.
     pub(super) fn client(&self, client: ClientHandle) -> Option<&Client> {
-        let root = self.objects.get(self.find_root(client)?)?;
-        self.clients.get(root.owner?)
+        self.record_of(self.find_root(client)?)
+    }
+
+    /// The record of the client that an object is of.
+    #[inline]
+    pub(super) fn record_of(&self, object: Slot) -> Option<&Client> {
+        self.clients.get(self.objects.get(object)?.owner?)
     }
 
     /// The object that stands for a client that a call names, and the client's process.
     pub(super) fn owner(&self, client: ClientHandle) -> Result<(Slot, Slot), RefusalCause> {
         let found = self.find_root(client).and_then(|root| {
-            let record = self.clients.get(self.objects.get(root)?.owner?)?;
+            let record = self.record_of(root)?;
             Some((root, record.process))
         });
         found.ok_or(RefusalCause::ForeignClient)
@@ -366,7 +371,9 @@ impl Forest {
                 continue;
             }
             let up = object.parent;
-            self.detach(at);
+            if up.is_some() {
+                self.detach(at);
+            }
             self.uproot(at, accounts);
             match up {
                 Some(parent) => at = parent,
@@ -406,16 +413,17 @@ impl Forest {
 
     /// Takes one object away that nothing is below of and that is below nothing.
     pub(super) fn uproot(&mut self, slot: Slot, accounts: &mut Accounts) {
-        let Some(object) = self.objects.get_mut(slot) else {
+        let Some(mut object) = self.objects.get_mut(slot) else {
             return;
         };
         let was = object.life;
         if object.boost() != Boost::OFF {
             self.set_boost(slot, Boost::OFF, accounts);
+            let Some(same) = self.objects.get_mut(slot) else {
+                return;
+            };
+            object = same;
         }
-        let Some(object) = self.objects.get_mut(slot) else {
-            return;
-        };
         let owner = object.owner.take();
         object.life = ObjectLife::Gone;
         if is_scheduled(object.kind) {
@@ -430,9 +438,6 @@ impl Forest {
             }
             self.channels.forget();
         }
-        let Some(object) = self.objects.get_mut(slot) else {
-            return;
-        };
         if let Some(hold) = object.hold.take() {
             accounts.release(hold);
         }
@@ -441,9 +446,6 @@ impl Forest {
             debug_assert!(false, "a mapping outlives its object");
             self.shown.remove(file);
         }
-        let Some(object) = self.objects.get_mut(slot) else {
-            return;
-        };
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner

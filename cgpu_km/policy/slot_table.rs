@@ -147,6 +147,9 @@ impl SlotTable {
     }
 
     fn look_up(&self, key: u64) -> Option<(usize, Slot)> {
+        if self.entries.is_empty() {
+            return None;
+        }
         let mut index = self.home(key);
         for _ in 0..self.entries.len() {
             step();

@@ -233,4 +233,9 @@ impl Session {
             Role::Control | Role::Uvm => None,
         }
     }
+
+    /// The file, if it is a control file.
+    pub(super) fn control(&self) -> Option<FileId> {
+        (self.role == Role::Control).then_some(self.file)
+    }
 }

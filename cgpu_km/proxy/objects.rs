@@ -4,16 +4,19 @@
 use super::{
     call::Call,
     orders::rebalance,
-    owned::{check_file, check_made_on},
+    owned::check_file,
     sent::{plain, DriverReply},
     shown::end_shown,
     stop::{get, set, Asked, Stop},
 };
-use crate::nvidia::{
-    class::Kind,
-    handle::{ClientHandle, ObjectHandle},
-    nvos::{nvos00, nvos55},
-    wire::Field,
+use crate::{
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+        nvos::{nvos00, nvos55},
+        wire::Field,
+    },
+    policy::RefusalCause,
 };
 
 /// `NV_ESC_RM_FREE`.
@@ -37,10 +40,9 @@ pub(super) fn free_object(
 ) -> Result<i32, Stop> {
     let mut at = 0;
     let (ticket, first) = call.accounting(|accounting| {
-        check_made_on(asked.session, accounting.client_file(client))?;
-        let ticket = accounting.begin_free(client, object)?;
+        let ticket = accounting.begin_free(client, object, asked.session.control())?;
         let first = accounting.shown_below(&ticket, &mut at);
-        Ok::<_, Stop>((ticket, first))
+        Ok::<_, RefusalCause>((ticket, first))
     })?;
     end_shown(call, &ticket, first, &mut at);
     let returned = plain(call, asked.code, bytes);

@@ -9,7 +9,7 @@
 //! like none. Objects are named within their client, so nothing else has to be asked of them.
 
 use super::{
-    call::{Call, Role, Session},
+    call::{Call, Session},
     stop::Stop,
 };
 use crate::{
@@ -68,10 +68,10 @@ pub(super) fn check_file(
 
 /// As [`check_file`], for a client of which it is known on which file it was made.
 pub(super) fn check_made_on(session: &Session, made_on: Option<FileId>) -> Result<(), Stop> {
-    if session.role == Role::Control && made_on.is_some_and(|file| file != session.file) {
-        return Err(Stop::status(NvStatus::NV_ERR_INVALID_CLIENT));
+    match session.control().zip(made_on) {
+        Some((file, made_on)) if file != made_on => Err(RefusalCause::OtherFile.into()),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether the tenant may make a call that these sets of capabilities allow: on a GPU, or on none

@@ -13,7 +13,7 @@ use crate::{
         demand::Demand,
         event::{Alloc, AllocDone, FreeTicket, RefusalCause, Ticket},
         forest::is_scheduled,
-        ids::{GpuId, ShareId},
+        ids::{FileId, GpuId, ShareId},
         object::{Object, ObjectLife, Preemption},
         overhead::{CHANNEL, OTHER_GROUP},
         slots::{Ref, Slot},
@@ -156,25 +156,28 @@ impl Accounting {
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that
     /// the accounting does not know is nothing to stop a call for: the driver answers it with
-    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`).
+    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). `through` is the
+    /// control file of the call, if the client must have been made on that.
     pub fn begin_free(
         &mut self,
         client: ClientHandle,
         object: ObjectHandle,
+        through: Option<FileId>,
     ) -> Result<FreeTicket, RefusalCause> {
         let root = self.forest.find_root(client);
         let root = root.ok_or(RefusalCause::ForeignClient)?;
+        let made_on = self.forest.record_of(root).map(|client| client.file);
+        if through.is_some() && made_on.is_some() && through != made_on {
+            return Err(RefusalCause::OtherFile);
+        }
         let known = self.forest.find_made(client, object);
-        let known_object = known.and_then(|slot| self.forest.objects.get(slot));
-        let was_here = known_object.is_some_and(|object| object.life == ObjectLife::Here);
-        let unknown = match known {
+        let (was_here, unknown) = match known {
             Some(object) => {
-                self.forest.end_mappings(object);
                 self.forest.forget_preemption(object);
-                None
+                (self.forest.end_mappings(object), None)
             }
             // An object may come to have the name before the driver gets the call.
-            None => Some(self.forest.note_free(client, object)?),
+            None => (false, Some(self.forest.note_free(client, object)?)),
         };
         Ok(FreeTicket {
             object: known.and_then(|object| self.forest.hold_name(object)),
@@ -214,7 +217,7 @@ impl Accounting {
     /// and no other call for that handle can have been in flight. Otherwise see
     /// [`Accounting::begin_free`].
     pub fn free(&mut self, client: ClientHandle, object: ObjectHandle) {
-        if let Ok(ticket) = self.begin_free(client, object) {
+        if let Ok(ticket) = self.begin_free(client, object, None) {
             self.end_free(ticket, true);
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     nvidia::handle::{ClientHandle, ObjectHandle},
     policy::{
         ids::FileId,
-        object::{key_of, Object},
+        object::{key_of, Object, ObjectLife},
         slots::Slot,
         steps::step,
     },
@@ -44,11 +44,13 @@ impl Forest {
     }
 
     /// The mappings of an object and of all below it are about to end, until
-    /// [`Forest::keep_mappings`].
-    pub(in crate::policy) fn end_mappings(&mut self, slot: Slot) {
-        if let Some(object) = self.objects.get_mut(slot) {
-            object.ending = object.ending.saturating_add(1);
-        }
+    /// [`Forest::keep_mappings`]. Whether the driver has the object.
+    pub(in crate::policy) fn end_mappings(&mut self, slot: Slot) -> bool {
+        let Some(object) = self.objects.get_mut(slot) else {
+            return false;
+        };
+        object.ending = object.ending.saturating_add(1);
+        object.life == ObjectLife::Here
     }
 
     /// The call that [`Forest::end_mappings`] was for is over, and the object is still there.

@@ -325,7 +325,7 @@ fn refusals_are_those_of_the_driver() {
         let result = accounting.dup(client, parent, object(4), source_client, source);
         assert_eq!(status(result), expected);
     }
-    let refused = accounting.begin_free(stranger, DEVICE).unwrap_err();
+    let refused = accounting.begin_free(stranger, DEVICE, None).unwrap_err();
     assert_eq!(refused.status(), NvStatus::NV_ERR_INVALID_OBJECT_HANDLE);
     accounting.free(CLIENT, object(CLIENT.0));
     assert!(accounting.is_idle());
@@ -446,8 +446,8 @@ fn the_name_of_an_object_is_held_until_the_call_that_frees_it_ends() {
     let mut accounting = accounting(MIB);
     let memory = memory_request(CLIENT, DEVICE, object(7), 100);
     accounting.alloc(&memory).unwrap();
-    let first = accounting.begin_free(CLIENT, object(7)).unwrap();
-    let second = accounting.begin_free(CLIENT, object(7)).unwrap();
+    let first = accounting.begin_free(CLIENT, object(7), None).unwrap();
+    let second = accounting.begin_free(CLIENT, object(7), None).unwrap();
     accounting.end_free(first, true);
     assert_eq!(accounting.used(GPU), 0);
     assert_eq!(status(accounting.alloc(&memory)), INSERT_DUPLICATE_NAME);
@@ -474,10 +474,10 @@ fn a_client_cannot_be_named_away_by_a_new_one() {
 fn a_free_that_the_driver_refused_frees_nothing() {
     let mut accounting = accounting(MIB);
     accounting.memory(object(7), 100).unwrap();
-    let ticket = accounting.begin_free(CLIENT, DEVICE).unwrap();
+    let ticket = accounting.begin_free(CLIENT, DEVICE, None).unwrap();
     accounting.end_free(ticket, false);
     assert_eq!(accounting.used(GPU), 100);
-    let unknown = accounting.begin_free(CLIENT, object(8)).unwrap();
+    let unknown = accounting.begin_free(CLIENT, object(8), None).unwrap();
     accounting.end_free(unknown, true);
     assert_eq!(accounting.used(GPU), 100);
 }

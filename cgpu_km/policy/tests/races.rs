@@ -365,7 +365,7 @@ impl RaceWorld {
                 accounting.begin_dup(client, object, handle, source.0, source.1)
             }
             What::Free => {
-                if let Ok(ticket) = accounting.begin_free(client, object) {
+                if let Ok(ticket) = accounting.begin_free(client, object, None) {
                     self.fly(call, Paper::Free(ticket));
                 }
                 return;

@@ -85,7 +85,7 @@ fn drive(bytes: &[u8]) {
                 let done = (bytes.next() % 4 != 0).then_some(done);
                 accounting.end_alloc(tickets.swap_remove(at), done);
             }
-            7 => frees.extend(accounting.begin_free(client, handle)),
+            7 => frees.extend(accounting.begin_free(client, handle, None)),
             8 => {
                 if let Some(free) = frees.pop() {
                     accounting.end_free(free, bytes.next() % 4 != 0);

@@ -188,7 +188,9 @@ fn nothing_is_shown_under_a_name_whose_free_is_in_flight() {
     program.gpu_file(30);
     let late = 0x5c00_0020;
     let client = ClientHandle(CLIENT);
-    let ticket = program.accounting.begin_free(client, ObjectHandle(late));
+    let ticket = program
+        .accounting
+        .begin_free(client, ObjectHandle(late), None);
     let ticket = ticket.expect("the client is known");
     // The driver has not got the call yet.
     assert_eq!(program.memory(late, 2 * MIB), 0);
