@@ -16,7 +16,7 @@ use crate::{
         control_device::{write_record, Control},
         Changes, UserAddr,
     },
-    policy::{AuditRecord, ManagedMode, Reason},
+    policy::{AuditRecord, Limited, ManagedMode, Reason},
     registry::{HostGpu, InstanceWish, Overcommit, Registry, ShareTerms, TenantInstance, VERSION},
     uapi::{self, put_text, request, Cause},
 };
@@ -65,12 +65,18 @@ impl Commands {
                 let instance = self.0.find(&set.key.name, set.key.gpu_minor)?;
                 instance.set_channel_limit(set.channel_limit, overcommit(set.flags))
             }
+            request::INSTANCE_SET_LIMIT => {
+                let set: uapi::InstanceSetLimit = read(at)?;
+                let limit = (set.limit != uapi::LIMIT_DEFAULT).then_some(set.limit);
+                self.find(&set.key)?.set_limit_of(limited(set.what)?, limit)
+            }
             request::INSTANCE_SET_CAPABILITIES => {
                 let set: uapi::InstanceSetCapabilities = read(at)?;
                 let instance = self.find(&set.key)?;
                 instance.set_capabilities(capabilities(set.capabilities)?)
             }
             request::INSTANCE_REFUSALS => self.list_refusals(at),
+            request::INSTANCE_LIMITS => self.list_limits(at),
             request::GPU_SET_COMPUTE
             | request::INSTANCE_SET_COMPUTE
             | request::GPU_COMPUTE
@@ -107,6 +113,7 @@ impl Commands {
                 limit: create.memory_limit_bytes,
                 // As the GPU's rules have it.
                 channels: 0,
+                max_instances: 0,
                 managed_mode: managed_mode(create.managed_mode)?,
                 capabilities: match create.capabilities {
                     0 => Capabilities::DEFAULT,
@@ -150,6 +157,24 @@ impl Commands {
         fill_list(&mut refusals.list, &records)?;
         refusals.others = noted.others;
         Ok(write_record(at, &refusals)?)
+    }
+
+    #[inline(never)] // As `get`.
+    fn list_limits(&self, at: UserAddr) -> Result<(), Failure> {
+        let mut limits: uapi::InstanceLimits = read(at)?;
+        check_size::<uapi::InstanceLimit>(&limits.list)?;
+        let instance = self.find(&limits.key)?;
+        let mut records = [uapi::InstanceLimit::new_zeroed(); Limited::ALL.len()];
+        for (record, what) in records.iter_mut().zip(Limited::ALL) {
+            let view = instance.limit_of(what).ok_or(Cause::NoSuchInstance)?;
+            record.what = what.number();
+            record.is_set = u32::from(view.is_set);
+            record.limit = view.limit;
+            record.used = view.used;
+            record.refused = view.refused;
+        }
+        fill_list(&mut limits.list, &records)?;
+        Ok(write_record(at, &limits)?)
     }
 
     fn list_instances(&self, at: UserAddr) -> Result<(), Failure> {
@@ -214,6 +239,10 @@ fn overcommit(flags: u32) -> Overcommit {
 
 fn managed_mode(number: u32) -> Result<ManagedMode, Failure> {
     ManagedMode::from_number(number).ok_or(Cause::Malformed.into())
+}
+
+fn limited(number: u32) -> Result<Limited, Failure> {
+    Limited::from_number(number).ok_or(Cause::Malformed.into())
 }
 
 fn gpu_record(gpu: &HostGpu, instances: u32, used: u64) -> Result<uapi::Gpu> {

@@ -72,6 +72,7 @@ mod object;
 mod overhead;
 mod paging;
 mod process;
+mod quota;
 mod ranges;
 mod registered;
 pub mod report;
@@ -87,7 +88,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use crate::uapi::ManagedMode;
+pub use crate::uapi::{Limited, ManagedMode};
 pub use accounting::Accounting;
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason, BURST, INTERVAL_S, MOST_RECORDS};
 pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
@@ -103,6 +104,7 @@ pub use managed::{Admission, ManagedOrder, ManagedTouch, Run, Tell};
 pub use managed_space::{Location, ManagedWish};
 pub use overhead::ContextCost;
 pub use paging::tables_of;
+pub use quota::{GpuSize, LimitView};
 pub use ranges::{RangeEnd, RangeTicket};
 pub use registered::{FoundChannel, Registered};
 pub use share_view::{FbView, ShareView};

@@ -31,7 +31,10 @@ use crate::{
         procfs::{ProcFolder, TextFile},
         Printed,
     },
-    policy::sched::{Policy, MS},
+    policy::{
+        sched::{Policy, MS},
+        Limited,
+    },
     registry::{HostGpu, Overcommit, TenantInstance, VERSION},
     uapi,
 };
@@ -264,6 +267,11 @@ fn show_instance(instance: &TenantInstance, out: &SeqFile) -> Result {
         open_files: usage.open_files,
         tenant_open_files: usage.tenant_open_files,
     );
+    for what in Limited::ALL {
+        let (name, view) = (what.name(), instance.limit_of(what).ok_or(ENODEV)?);
+        seq_print!(out, "{name}_limit: {}\n{name}: {}\n", view.limit, view.used);
+        seq_print!(out, "{name}_refused: {}\n", view.refused);
+    }
     if let Some(served) = instance.served() {
         lines!(
             out,

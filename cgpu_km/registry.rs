@@ -268,6 +268,7 @@ impl Registry {
             return Err(Cause::TooMany.into());
         }
         let gate = Gate::new()?;
+        let max_instances = gpu.rules().max_instances;
         let channels = gpu.allot(id, wish.terms.limit, wish.weight, wish.overcommit, &gate)?;
         // From here on the number is used up: a node may be seen, whatever becomes of it.
         admin.next_instance += 1;
@@ -275,6 +276,7 @@ impl Registry {
             id,
             terms: ShareTerms {
                 channels,
+                max_instances,
                 ..wish.terms
             },
             gpu,

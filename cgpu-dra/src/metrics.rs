@@ -11,7 +11,7 @@ use crate::{
 };
 use cgpu_client::{
     control::Control,
-    metrics::{Figures, MetricsPage, CONTENT_TYPE},
+    metrics::{limits_of, Figures, MetricsPage, CONTENT_TYPE},
 };
 use cgpu_uapi::{Cause, InstanceKey};
 use http::{Method, Response, StatusCode};
@@ -56,15 +56,17 @@ fn figures(control: &dyn Control) -> Result<Figures, Errno> {
         Err(errno) if errno == Errno::from_raw(Cause::DriverMissing.errno()) => vec![],
         read => read?,
     };
+    let instances = control.instances()?;
     Ok(Figures {
         version: control.version()?,
-        instances: control.instances()?,
         gpu_compute: if gpus.is_empty() {
             vec![]
         } else {
             control.gpu_compute()?
         },
         instance_compute: control.instance_compute()?,
+        limits: limits_of(control, &instances)?,
+        instances,
         gpus,
     })
 }

@@ -27,10 +27,12 @@ use crate::{
         ledgers::NoSuchShare,
         managed::Managed,
         overhead::ContextCost,
+        quota::GpuSize,
         ranges::Ranges,
         registered::RegisteredChannels,
     },
     store::Exhausted,
+    uapi::Limited,
 };
 
 /// Everything that one tenant owns on all its GPUs.
@@ -108,6 +110,33 @@ impl Accounting {
     pub fn set_channel_limit(&mut self, gpu: GpuId, limit: u32) -> Result<(), NoSuchShare> {
         let ledger = self.accounts.ledgers.active_mut(gpu)?;
         ledger.channels.set_limit(limit);
+        Ok(())
+    }
+
+    /// Says how large a GPU is, so that its instances' limits follow from that where none is set.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_size(&mut self, gpu: GpuId, size: GpuSize) -> Result<(), NoSuchShare> {
+        self.accounts.ledgers.active_mut(gpu)?.quotas.open(size);
+        Ok(())
+    }
+
+    /// Sets how much there may be of a thing; `None`: the default. Below what there is, no more is
+    /// granted until enough is gone.
+    ///
+    /// # Errors
+    ///
+    /// The tenant has no share of that GPU.
+    pub fn set_limit_of(
+        &mut self,
+        gpu: GpuId,
+        what: Limited,
+        limit: Option<u64>,
+    ) -> Result<(), NoSuchShare> {
+        let ledger = self.accounts.ledgers.active_mut(gpu)?;
+        ledger.quotas.set(what, limit);
         Ok(())
     }
 

@@ -15,6 +15,7 @@
 //! gone.
 
 use crate::{
+    nvidia::class::Kind,
     policy::{
         count::lower,
         demand::Demand,
@@ -27,6 +28,7 @@ use crate::{
         slots::{Marked, Slot, Slots},
     },
     store::Exhausted,
+    uapi::Limited,
 };
 
 /// One piece of memory. There are as many as objects, so it is kept small.
@@ -327,6 +329,27 @@ impl Accounts {
         Some((cost, self.holds.get(oldest)?.process))
     }
 
+    /// Counts an object that is to come, as far as the limits allow.
+    pub(super) fn count(&mut self, share: Option<ShareId>, kind: Kind) -> Result<(), Limited> {
+        for what in limited(kind).into_iter().flatten() {
+            if !self.ledgers.count(share, what, 1) {
+                let all = limited(kind).into_iter().flatten();
+                for before in all.take_while(|before| *before != what) {
+                    self.ledgers.uncount(share, before, 1);
+                }
+                return Err(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that was counted is gone, or did not come.
+    pub(super) fn uncount(&mut self, share: Option<ShareId>, kind: Kind) {
+        for what in limited(kind).into_iter().flatten() {
+            self.ledgers.uncount(share, what, 1);
+        }
+    }
+
     /// Bytes that are kept for a piece of memory that one object holds.
     #[cfg(test)]
     pub(super) const BYTES: usize = Slots::<Cost>::BYTES + Slots::<Hold>::BYTES;
@@ -334,5 +357,14 @@ impl Accounts {
     /// Nothing is charged or asked for, and no process is known.
     pub(super) fn are_clear(&self) -> bool {
         self.costs.len() == 0 && self.processes.is_empty() && self.ledgers.are_clear()
+    }
+}
+
+/// What an object of a kind counts as.
+fn limited(kind: Kind) -> [Option<Limited>; 2] {
+    match kind {
+        Kind::Root => [Some(Limited::Clients), None],
+        Kind::Event => [Some(Limited::Objects), Some(Limited::Events)],
+        _ => [Some(Limited::Objects), None],
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         slots::{Ref, Slot},
     },
     store::{Exhausted, List},
+    uapi::Limited,
 };
 
 /// An object that a call is about to make: `NV_ESC_RM_ALLOC`, or function 2 of
@@ -241,6 +242,8 @@ pub enum RefusalCause {
     NoGroups,
     /// The share has as many channels on a runlist as it may.
     NoChannels,
+    /// The tenant has as much of this as it may.
+    LimitReached(Limited),
     /// The accounting itself got no memory from the kernel.
     Exhausted,
     /// The tenant has no such client.
@@ -345,6 +348,9 @@ impl RefusalCause {
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
             // left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
+            // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory for a
+            // client or for what a client keeps of an object.
+            Self::LimitReached(_) => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.

@@ -446,6 +446,7 @@ impl Forest {
             debug_assert!(false, "a mapping outlives its object");
             self.shown.remove(file);
         }
+        accounts.uncount(object.share, object.kind);
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner

@@ -22,9 +22,10 @@ use crate::{
         event::RefusalCause,
         ids::{GpuId, ShareId},
         overhead::ContextCost,
+        quota::{Counts, LimitView, Quotas},
         share_view::{FbView, ShareView},
     },
-    uapi::ManagedMode,
+    uapi::{Limited, ManagedMode},
 };
 
 /// Most bytes that one object is charged for, unless more was asked: no GPU has as much.
@@ -271,6 +272,8 @@ pub(super) struct Ledger {
     pub(super) engines: Engines,
     /// The ids of groups and channels.
     pub(super) channels: ChannelIds,
+    /// What else is limited.
+    pub(super) quotas: Quotas,
 }
 
 impl Ledger {
@@ -296,6 +299,7 @@ impl Ledger {
             boosters: Boosters::default(),
             engines: Engines::of(0, false),
             channels: ChannelIds::new(),
+            quotas: Quotas::new(),
         }
     }
 
@@ -340,6 +344,16 @@ impl Ledger {
         }
     }
 
+    /// Whether there may be so much more of what is limited, beside what the tenant has on no GPU.
+    pub(super) fn has_room(&mut self, what: Limited, more: u64, common: &Counts) -> bool {
+        self.quotas.has_room(what, more, common, self.limit)
+    }
+
+    /// A limit of the share and what counts against it.
+    pub(super) fn limit_view(&self, what: Limited, common: &Counts) -> LimitView {
+        self.quotas.view(what, common, self.limit)
+    }
+
     /// What the tenant is told of the GPU's memory.
     pub(super) fn fb_view(&self) -> FbView {
         FbView {
@@ -369,7 +383,8 @@ impl Ledger {
     /// Nothing is charged or asked for, and no object is there or coming.
     pub(super) fn is_clear(&self) -> bool {
         let held = &self.held;
-        self.users == 0 && held.managed == 0 && held.spilled == 0 && held.given.tables == 0
+        let sums_are_clear = held.managed == 0 && held.spilled == 0 && held.given.tables == 0;
+        self.users == 0 && sums_are_clear && self.quotas.counts.are_clear()
     }
 
     /// The cost of the contexts, page tables and pools that the driver has given.

@@ -6,9 +6,10 @@ use crate::{
     policy::{
         ids::{GpuId, ShareId, MAX_SHARES},
         ledger::Ledger,
+        quota::{Counts, LimitView},
     },
     store::{Exhausted, List},
-    uapi::ManagedMode,
+    uapi::{Limited, ManagedMode},
 };
 
 /// The tenant has no share of that GPU.
@@ -17,7 +18,11 @@ pub struct NoSuchShare;
 
 /// The ledgers of one tenant. Few: looked through in order.
 #[derive(Debug, Default)]
-pub(super) struct Ledgers(List<Ledger>);
+pub(super) struct Ledgers {
+    list: List<Ledger>,
+    /// What the tenant has on no GPU: it counts on each.
+    common: Counts,
+}
 
 impl Ledgers {
     /// Opens a share, or brings one back that was taken away and is still charged.
@@ -34,11 +39,11 @@ impl Ledgers {
             *ledger = Ledger::new(share, gpu, limit);
             return Ok(());
         }
-        if self.0.len() >= MAX_SHARES {
+        if self.list.len() >= MAX_SHARES {
             return Err(Exhausted);
         }
-        let next = ShareId::at(self.0.len()).ok_or(Exhausted)?;
-        self.0.push(Ledger::new(next, gpu, limit))
+        let next = ShareId::at(self.list.len()).ok_or(Exhausted)?;
+        self.list.push(Ledger::new(next, gpu, limit))
     }
 
     /// Takes a share away. Its charges stay until they are credited.
@@ -50,16 +55,16 @@ impl Ledgers {
 
     /// All ledgers with their shares, those of shares that were taken away included.
     pub(super) fn each(&self) -> impl Iterator<Item = (ShareId, &Ledger)> {
-        (0..).map_while(ShareId::at).zip(self.0.iter())
+        (0..).map_while(ShareId::at).zip(self.list.iter())
     }
 
     pub(super) fn each_mut(&mut self) -> impl Iterator<Item = (ShareId, &mut Ledger)> {
-        (0..).map_while(ShareId::at).zip(self.0.iter_mut())
+        (0..).map_while(ShareId::at).zip(self.list.iter_mut())
     }
 
     /// The tenant's rights on any of its GPUs.
     pub(super) fn all_capabilities(&self) -> Capabilities {
-        let active = self.0.iter().filter(|ledger| ledger.active);
+        let active = self.list.iter().filter(|ledger| ledger.active);
         active.fold(Capabilities::NONE, |all, ledger| {
             all.or(ledger.capabilities)
         })
@@ -67,13 +72,13 @@ impl Ledgers {
 
     /// The share of a GPU, if the tenant has one now.
     pub(super) fn of(&self, gpu: GpuId) -> Option<ShareId> {
-        let index = self.0.iter().position(|l| l.active && l.gpu() == gpu)?;
+        let index = self.list.iter().position(|l| l.active && l.gpu() == gpu)?;
         ShareId::at(index)
     }
 
     /// The ledger of a GPU, that of a share which was taken away included.
     pub(super) fn known(&mut self, gpu: GpuId) -> Option<&mut Ledger> {
-        self.0.iter_mut().find(|ledger| ledger.gpu() == gpu)
+        self.list.iter_mut().find(|ledger| ledger.gpu() == gpu)
     }
 
     /// The ledger of a GPU of which the tenant has a share now.
@@ -86,16 +91,16 @@ impl Ledgers {
     }
 
     pub(super) fn get(&self, share: ShareId) -> Option<&Ledger> {
-        self.0.get(share.index())
+        self.list.get(share.index())
     }
 
     pub(super) fn get_mut(&mut self, share: ShareId) -> Option<&mut Ledger> {
-        self.0.get_mut(share.index())
+        self.list.get_mut(share.index())
     }
 
     /// Counts a call that was refused for another reason than the limit.
     pub(super) fn count_refused_call(&mut self, gpu: Option<GpuId>) {
-        for ledger in self.0.iter_mut() {
+        for ledger in self.list.iter_mut() {
             if gpu.is_none_or(|gpu| gpu == ledger.gpu()) {
                 let calls = &mut ledger.refusals.calls;
                 *calls = calls.saturating_add(1);
@@ -105,18 +110,58 @@ impl Ledgers {
 
     /// How often a share has come to be over its limit or has come back below it.
     pub(super) fn over_changes(&self) -> u64 {
-        let changes = self.0.iter().map(|ledger| ledger.over_changes());
+        let changes = self.list.iter().map(|ledger| ledger.over_changes());
         changes.fold(0, u64::wrapping_add)
     }
 
     /// Nothing is charged or asked for on any GPU.
     pub(super) fn are_clear(&self) -> bool {
-        self.0.iter().all(Ledger::is_clear)
+        self.common.are_clear() && self.list.iter().all(Ledger::is_clear)
+    }
+
+    /// Counts so much more of a thing of a share; of none: on each that the tenant has. `false`: it
+    /// is too much.
+    #[must_use]
+    pub(super) fn count(&mut self, share: Option<ShareId>, what: Limited, more: u64) -> bool {
+        let common = &self.common;
+        let Some(share) = share else {
+            let mut active = self.list.iter_mut().filter(|ledger| ledger.active);
+            let fits = active.all(|ledger| ledger.has_room(what, more, common));
+            if fits {
+                self.common.raise(what, more);
+            }
+            return fits;
+        };
+        let Some(ledger) = self.list.get_mut(share.index()) else {
+            return false;
+        };
+        let fits = ledger.has_room(what, more, common);
+        if fits {
+            ledger.quotas.counts.raise(what, more);
+        }
+        fits
+    }
+
+    /// So much of what was counted is gone.
+    pub(super) fn uncount(&mut self, share: Option<ShareId>, what: Limited, less: u64) {
+        match share {
+            None => self.common.lower(what, less),
+            Some(share) => {
+                if let Some(ledger) = self.list.get_mut(share.index()) {
+                    ledger.quotas.counts.lower(what, less);
+                }
+            }
+        }
+    }
+
+    /// A limit of the tenant's share of a GPU, and what counts against it.
+    pub(super) fn limit(&self, gpu: GpuId, what: Limited) -> Option<LimitView> {
+        Some(self.on(gpu)?.limit_view(what, &self.common))
     }
 
     /// The ledger of a GPU of which the tenant has a share now.
     pub(super) fn active_mut(&mut self, gpu: GpuId) -> Result<&mut Ledger, NoSuchShare> {
-        let mut ledgers = self.0.iter_mut();
+        let mut ledgers = self.list.iter_mut();
         let active = ledgers.find(|ledger| ledger.active && ledger.gpu() == gpu);
         active.ok_or(NoSuchShare)
     }

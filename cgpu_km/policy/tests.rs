@@ -11,6 +11,7 @@ mod managed;
 mod maps;
 mod model;
 mod page_tables;
+mod quotas;
 mod races;
 mod ranges;
 mod scale;

@@ -11,7 +11,8 @@ use crate::{
     os_interface::{DeviceNumber, Gate},
     policy::{
         sched::{InstanceId, InstanceView, Terms},
-        Accounting, AuditRecord, ManagedMode, NoSuchShare, ProcessId, ShareView, MOST_RECORDS,
+        Accounting, AuditRecord, LimitView, Limited, ManagedMode, NoSuchShare, ProcessId,
+        ShareView, MOST_RECORDS,
     },
     uapi::Cause,
 };
@@ -146,6 +147,23 @@ impl TenantInstance {
         self.gpu.set_channel_limit(self.id, limit, overcommit, || {
             self.change(|accounting| accounting.set_channel_limit(gpu, limit))
         })
+    }
+
+    /// Changes how much of a thing it may have; `None`: as much as by default. While it has more,
+    /// nothing more is granted.
+    pub fn set_limit_of(&self, what: Limited, limit: Option<u64>) -> Result<(), Failure> {
+        if limit == Some(0) {
+            return Err(Cause::LimitZero.into());
+        }
+        let gpu = self.gpu.id();
+        Ok(self.change(|accounting| accounting.set_limit_of(gpu, what, limit))?)
+    }
+
+    /// How much of a limited thing it may have, and has; `None` once it is destroyed.
+    pub fn limit_of(&self, what: Limited) -> Option<LimitView> {
+        let state = self.tenant.state.lock();
+        state.share(self.id)?;
+        state.accounting.limit_of(self.gpu.id(), what)
     }
 
     /// Changes which calls its programs may make.

@@ -19,7 +19,9 @@ use crate::{
         BackingFile, Changes, Frame, OpenFile, OwnSharedTurn, OwnTurn, QueueKey, SharedTurn,
         TaskTurn, Worker,
     },
-    policy::{sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, ManagedMode},
+    policy::{
+        sched::InstanceId, Accounting, ContextCost, FbView, FileId, GpuId, GpuSize, ManagedMode,
+    },
     uapi::{Cause, Name},
 };
 use kernel::{
@@ -89,6 +91,8 @@ pub struct ShareTerms {
     pub limit: u64,
     /// The most groups and channels, each, that it has on a runlist.
     pub channels: u32,
+    /// Instances among which the GPU is divided.
+    pub max_instances: u32,
     /// What becomes of managed memory that does not fit.
     pub managed_mode: ManagedMode,
     /// Which calls its programs may make.
@@ -428,6 +432,10 @@ impl Tenant {
         let _ = accounting.set_context_cost(gpu, cost);
         let _ = accounting.set_engines(gpu, share.gpu.facts().engines);
         let _ = accounting.set_channel_limit(gpu, terms.channels);
+        let size = GpuSize {
+            max_instances: terms.max_instances,
+        };
+        let _ = accounting.set_size(gpu, size);
         let _ = accounting.set_capabilities(gpu, terms.capabilities);
         let _ = accounting.set_managed_mode(gpu, terms.managed_mode);
         let minor = share.gpu.facts().minor;

@@ -2,9 +2,10 @@
 //! What the records of a caller must fulfil before the module looks at them any further.
 
 use super::{
-    set, GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetManaged,
-    InstanceSetMemory, InstanceSetWeight, ManagedMode, RecordList, FLAG_OVERCOMMIT,
+    set, GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimits, InstanceRefusals,
+    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Limited, ManagedMode, RecordList,
+    FLAG_OVERCOMMIT,
 };
 
 /// A record of a caller.
@@ -42,6 +43,12 @@ clean! {
         && are_flags(set.flags)
         && set.reserved == [0; 4];
     InstanceSetCapabilities, |set| set.key.is_clean() && set.reserved == [0; 5];
+    InstanceSetLimit, |set| set.key.is_clean()
+        && Limited::from_number(set.what).is_some()
+        && set.reserved == [0; 5];
+    InstanceLimits, |asked| asked.key.is_clean()
+        && asked.list.is_clean()
+        && asked.reserved == [0; 2];
     InstanceRefusals, |asked| asked.key.is_clean()
         && asked.list.is_clean()
         && asked.reserved == [0; 3];

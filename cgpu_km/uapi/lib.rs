@@ -13,6 +13,7 @@ mod cause;
 mod clean;
 mod compute;
 mod key;
+mod limits;
 mod refusals;
 pub mod request;
 mod words;
@@ -22,8 +23,9 @@ pub use cause::Cause;
 pub use clean::Clean;
 pub use compute::*;
 pub use key::{InstanceKey, Name, RecordList, GPU_ANY, NAME_LEN, NAME_RULE};
+pub use limits::{InstanceLimit, InstanceLimits, InstanceSetLimit, LIMIT_DEFAULT};
 pub use refusals::{InstanceRefusals, Refusal, TITLE_LEN};
-pub use words::{CallKind, ManagedMode, Mode, Period, Policy, Priority, RefusalReason};
+pub use words::{CallKind, Limited, ManagedMode, Mode, Period, Policy, Priority, RefusalReason};
 
 use core::mem::size_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -316,6 +318,9 @@ const _: () = {
     assert!(size_of::<InstanceSetManaged>() == 112);
     assert!(size_of::<InstanceSetChannels>() == 112);
     assert!(size_of::<InstanceSetCapabilities>() == 112);
+    assert!(size_of::<InstanceLimits>() == 144);
+    assert!(size_of::<InstanceLimit>() == 48);
+    assert!(size_of::<InstanceSetLimit>() == 120);
     assert!(size_of::<InstanceRefusals>() == 160);
     assert!(size_of::<Refusal>() == 152);
 };

@@ -6,9 +6,9 @@
 #[cfg(doc)]
 use super::{Gpu, GpuCompute, Instance, InstanceCompute};
 use super::{
-    GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceRefusals,
-    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetManaged,
-    InstanceSetMemory, InstanceSetWeight, RecordList, Version,
+    GpuSetCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimits, InstanceRefusals,
+    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList, Version,
 };
 use core::mem::size_of;
 
@@ -50,10 +50,14 @@ commands! {
     INSTANCE_SET_MANAGED = 0x16, WRITE, InstanceSetManaged;
     /// Changes how many channels an instance may have, also while it is in use.
     INSTANCE_SET_CHANNELS = 0x17, WRITE, InstanceSetChannels;
+    /// Changes a limit of an instance, also while it is in use.
+    INSTANCE_SET_LIMIT = 0x18, WRITE, InstanceSetLimit;
     /// Changes the capabilities of an instance, also while it is in use.
     INSTANCE_SET_CAPABILITIES = 0x20, WRITE, InstanceSetCapabilities;
     /// The calls of an instance that were refused.
     INSTANCE_REFUSALS = 0x21, READ | WRITE, InstanceRefusals;
+    /// The limits of an instance beside those of memory and channels.
+    INSTANCE_LIMITS = 0x22, READ | WRITE, InstanceLimits;
     /// Changes how the compute time of a GPU is shared, also while it is in use.
     GPU_SET_COMPUTE = 0x30, WRITE, GpuSetCompute;
     /// Changes the priority of an instance, suspends or resumes it, also while it is in use.

@@ -49,8 +49,10 @@ fn request_codes_never_change() {
     assert_eq!(request::INSTANCE_SET_WEIGHT, 0x4070_C615);
     assert_eq!(request::INSTANCE_SET_MANAGED, 0x4070_C616);
     assert_eq!(request::INSTANCE_SET_CHANNELS, 0x4070_C617);
+    assert_eq!(request::INSTANCE_SET_LIMIT, 0x4078_C618);
     assert_eq!(request::INSTANCE_SET_CAPABILITIES, 0x4070_C620);
     assert_eq!(request::INSTANCE_REFUSALS, 0xC0A0_C621);
+    assert_eq!(request::INSTANCE_LIMITS, 0xC090_C622);
     assert_eq!(request::GPU_SET_COMPUTE, 0x4028_C630);
     assert_eq!(request::INSTANCE_SET_COMPUTE, 0x4078_C631);
     assert_eq!(request::GPU_COMPUTE, 0xC028_C632);

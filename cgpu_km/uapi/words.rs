@@ -124,6 +124,13 @@ words! {
         Parameters = 4, "parameters", "Its parameters say what no container may say.";
         PassedUnseen = 5, "passed_unseen", "It was not refused: it went to the GPU's firmware unseen.";
     }
+
+    /// A thing of which an instance may have only so much.
+    pub enum Limited {
+        Clients = 0, "clients", "RM clients of the tenant, on all its GPUs.";
+        Objects = 1, "objects", "RM objects on the GPU, and on no GPU.";
+        Events = 2, "events", "RM objects that are events.";
+    }
 }
 
 impl Policy {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Arguments that several verbs share, and how their values are read.
 
-use crate::{installation::lists::Capability, selector::Selector};
+use crate::{installation::lists::Capability, selector::Selector, size::Bytes};
 use cgpu_uapi::{
-    ManagedMode, Name, Period, Policy, Priority, BURST_MS_MAX, BURST_OF_GPU, CHANNELS_MAX,
-    NAME_RULE, WEIGHT_MAX,
+    Limited, ManagedMode, Name, Period, Policy, Priority, BURST_MS_MAX, BURST_OF_GPU, CHANNELS_MAX,
+    LIMIT_DEFAULT, NAME_RULE, WEIGHT_MAX,
 };
 use clap::{
     builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser},
@@ -129,4 +129,24 @@ pub(crate) fn priorities() -> impl TypedValueParser<Value = Priority> {
     word(&Priority::ALL, |p| {
         PossibleValue::new(p.name()).help(p.about())
     })
+}
+
+/// Reads a thing of which an instance may have only so much.
+pub(crate) fn limited() -> impl TypedValueParser<Value = Limited> {
+    word(&Limited::ALL, |what| {
+        PossibleValue::new(what.name()).help(what.about())
+    })
+}
+
+/// Reads a limit: a number, a size, or "default".
+pub(crate) fn amount(text: &str) -> Result<u64, String> {
+    let amount = match text {
+        "default" => Some(LIMIT_DEFAULT),
+        _ => {
+            let size = || Some(text.parse::<Bytes>().ok()?.0);
+            let amount = text.parse().ok().or_else(size);
+            amount.filter(|amount| (1..LIMIT_DEFAULT).contains(amount))
+        }
+    };
+    amount.ok_or_else(|| "a number from 1 on, a size like 64MiB, or \"default\"".to_owned())
 }

@@ -18,6 +18,7 @@ use crate::{
         inst_set_burst::InstSetBurst,
         inst_set_caps::InstSetCaps,
         inst_set_channels::InstSetChannels,
+        inst_set_limit::InstSetLimit,
         inst_set_managed::InstSetManaged,
         inst_set_mem::InstSetMem,
         inst_set_priority::InstSetPriority,
@@ -153,6 +154,7 @@ noun! {
         SetCaps(InstSetCaps),
         SetBurst(InstSetBurst),
         SetChannels(InstSetChannels),
+        SetLimit(InstSetLimit),
         SetPriority(InstSetPriority),
         /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
         Suspend(Suspension<true>),

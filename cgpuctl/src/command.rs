@@ -18,6 +18,7 @@ pub(crate) mod inst_restore;
 pub(crate) mod inst_set_burst;
 pub(crate) mod inst_set_caps;
 pub(crate) mod inst_set_channels;
+pub(crate) mod inst_set_limit;
 pub(crate) mod inst_set_managed;
 pub(crate) mod inst_set_mem;
 pub(crate) mod inst_set_priority;

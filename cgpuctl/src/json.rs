@@ -112,7 +112,18 @@ object! {
     }
 }
 
-/// `instances` of `inst list` and `inst show`.
+object! {
+    /// A limit of an instance, beside those of memory and channels.
+    pub struct Limit of l: &uapi::InstanceLimit {
+        of: &'static str = uapi::Limited::name_of(l.what),
+        limit: u64 = l.limit,
+        is_default: bool = l.is_set == 0,
+        used: u64 = l.used,
+        refused_count: u64 = l.refused,
+    }
+}
+
+/// `instances` of `inst list`.
 #[derive(Serialize)]
 pub struct Instances {
     instances: Vec<Instance>,

@@ -23,7 +23,7 @@ pub fn table<const N: usize>(
 }
 
 /// Label and value pairs, one per line, the values in one column.
-pub fn pairs<const N: usize>(pairs: [(&str, String); N]) -> String {
+pub fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs
         .iter()
         .map(|(label, _)| label.len())
@@ -54,7 +54,7 @@ mod tests {
         let rows = [["a".into(), "1".into()], ["long".into(), String::new()]];
         assert_eq!(table(["NAME", "N"], rows), "NAME  N\na     1\nlong\n");
         assert_eq!(
-            pairs([("a", "x".into()), ("abc", "y".into())]),
+            pairs(&[("a", "x".into()), ("abc", "y".into())]),
             "a    x\nabc  y\n"
         );
     }

@@ -84,6 +84,10 @@ fn busy_host() -> Fake {
         s.instances[0].memory_managed_bytes = 3 << 30;
         s.instances[0].memory_spilled_bytes = 5 << 30;
         s.instances[0].managed_refused = 2;
+        let id = s.instances[0].id;
+        let limits = s.limits.get_mut(&id).expect("beside the instance");
+        (limits[1].limit, limits[1].is_set) = (2000, 1);
+        (limits[1].used, limits[1].refused) = (370, 5);
         s.instances[0].channels = 24;
         s.instances[0].channels_refused = 1;
         s.instances[0].open_files = 2;
@@ -218,6 +222,8 @@ fn each_command_prints_its_golden() {
             "inst_set_channels",
             "inst set-channels train 200 --gpu 0 --gpu 1",
         ),
+        ("inst_set_limit", "inst set-limit infer objects 20000"),
+        ("inst_set_limit_default", "inst set-limit infer clients default"),
         ("inst_set_burst", "inst set-burst train 500 --gpu 0 --gpu 1"),
         ("gpu_set_policy_fair", "gpu set-policy 1 fair"),
         ("inst_set_caps", "inst set-caps infer video,compute"),

@@ -14,14 +14,21 @@ use crate::{
         ids::{FileId, GpuId, ProcessId},
         ledger::Ledger,
         object::Object,
+        quota::LimitView,
         share_view::{FbView, ShareView},
     },
+    uapi::Limited,
 };
 
 impl Accounting {
     /// The state of the tenant's share of a GPU; `None`: it has none.
     pub fn share(&self, gpu: GpuId) -> Option<ShareView> {
         self.accounts.ledgers.on(gpu).map(Ledger::view)
+    }
+
+    /// How much of a thing the tenant may have on a GPU, and has; `None`: it has no share of it.
+    pub fn limit_of(&self, gpu: GpuId, what: Limited) -> Option<LimitView> {
+        self.accounts.ledgers.limit(gpu, what)
     }
 
     /// The size of a GPU's memory as the tenant is told it; `None`: it has no share of the GPU.

@@ -230,10 +230,13 @@ impl Accounting {
         self.forest.reserve()?;
         let process = self.accounts.processes.join(alloc.process)?;
         let object = Object::coming(client, alloc.object, alloc.class, alloc.kind);
-        let slot = self
-            .forest
-            .plant_client(object, alloc.file, process)
-            .inspect_err(|_| self.accounts.processes.part(process))?;
+        let counted = self.accounts.count(None, alloc.kind);
+        let counted = counted.map_err(RefusalCause::LimitReached);
+        let planted = counted.and_then(|()| {
+            let planted = self.forest.plant_client(object, alloc.file, process);
+            Ok(planted.inspect_err(|_| self.accounts.uncount(None, alloc.kind))?)
+        });
+        let slot = planted.inspect_err(|_| self.accounts.processes.part(process))?;
         Ok(Ticket {
             object: self.forest.objects.name(slot).ok_or(Exhausted)?,
             handle: alloc.object,
@@ -350,8 +353,14 @@ impl Accounting {
         source: Option<Slot>,
     ) -> Result<Ticket, RefusalCause> {
         let handle = object.handle;
-        let (share, hold) = (object.share, object.hold);
-        let slot = self.forest.plant(object, parent).inspect_err(|_| {
+        let (share, hold, kind) = (object.share, object.hold, object.kind);
+        let counted = self.accounts.count(share, kind);
+        let counted = counted.map_err(RefusalCause::LimitReached);
+        let planted = counted.and_then(|()| {
+            let planted = self.forest.plant(object, parent);
+            Ok(planted.inspect_err(|_| self.accounts.uncount(share, kind))?)
+        });
+        let slot = planted.inspect_err(|_| {
             if let Some(hold) = hold {
                 self.accounts.release(hold);
             }

@@ -7,9 +7,10 @@
 use crate::control::Control;
 use cgpu_uapi::{
     request, Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate,
-    InstanceGet, InstanceKey, InstanceRefusals, InstanceSetCapabilities, InstanceSetChannels,
-    InstanceSetCompute, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, RecordList,
-    Refusal, Version, CONTROL_PATH,
+    InstanceGet, InstanceKey, InstanceLimit, InstanceLimits, InstanceRefusals,
+    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Limited, RecordList, Refusal,
+    Version, CONTROL_PATH,
 };
 use nix::{errno::Errno, libc};
 use std::{
@@ -149,6 +150,21 @@ impl Control for Client {
 
     fn set_channels(&self, request: &InstanceSetChannels) -> Result<(), Errno> {
         self.send::<{ request::INSTANCE_SET_CHANNELS }, _>(request)
+    }
+
+    fn set_limit(&self, request: &InstanceSetLimit) -> Result<(), Errno> {
+        self.send::<{ request::INSTANCE_SET_LIMIT }, _>(request)
+    }
+
+    fn limits(&self, key: &InstanceKey) -> Result<Vec<InstanceLimit>, Errno> {
+        Self::records(Limited::ALL.len(), |list| {
+            let mut request = InstanceLimits::new_zeroed();
+            request.key = *key;
+            request.list = *list;
+            self.exchange::<{ request::INSTANCE_LIMITS }, _>(&mut request)?;
+            *list = request.list;
+            Ok(())
+        })
     }
 
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {

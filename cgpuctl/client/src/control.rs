@@ -17,8 +17,8 @@
 
 use cgpu_uapi::{
     Gpu, GpuCompute, GpuSetCompute, Instance, InstanceCompute, InstanceCreate, InstanceGet,
-    InstanceKey, InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute,
-    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Version,
+    InstanceKey, InstanceLimit, InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute,
+    InstanceSetLimit, InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Refusal, Version,
 };
 use nix::errno::Errno;
 
@@ -45,6 +45,10 @@ pub trait Control {
     fn set_managed(&self, request: &InstanceSetManaged) -> Result<(), Errno>;
     /// Changes how many channels an instance may have.
     fn set_channels(&self, request: &InstanceSetChannels) -> Result<(), Errno>;
+    /// Changes a limit of an instance.
+    fn set_limit(&self, request: &InstanceSetLimit) -> Result<(), Errno>;
+    /// The limits of an instance beside those of memory and channels.
+    fn limits(&self, key: &InstanceKey) -> Result<Vec<InstanceLimit>, Errno>;
     /// Changes what an instance is for.
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno>;
     /// The refused calls of an instance, and how many more there were without a record.

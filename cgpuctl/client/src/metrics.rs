@@ -4,11 +4,12 @@
 //!
 //! To add a figure: a row in one of the tables.
 
-use crate::text::known;
+use crate::{control::Control, text::known};
 use cgpu_uapi::{
-    state, text, Gpu, GpuCompute, Instance, InstanceCompute, InstanceKey, Mode, Period, Policy,
-    Version,
+    state, text, Cause, Gpu, GpuCompute, Instance, InstanceCompute, InstanceKey, InstanceLimit,
+    Limited, Mode, Period, Policy, Version,
 };
+use nix::errno::Errno;
 use std::fmt::{Display, Write};
 
 /// The name of the text in HTTP.
@@ -22,10 +23,36 @@ pub struct Figures {
     pub gpus: Vec<Gpu>,
     /// The instances.
     pub instances: Vec<Instance>,
+    /// The limits of each instance beside those of memory and channels.
+    pub limits: Vec<OneLimit>,
     /// How each GPU is shared.
     pub gpu_compute: Vec<GpuCompute>,
     /// The GPU time of each instance.
     pub instance_compute: Vec<InstanceCompute>,
+}
+
+/// A limit of an instance.
+pub struct OneLimit {
+    /// Whose.
+    pub key: InstanceKey,
+    /// Of what, and what counts against it.
+    pub limit: InstanceLimit,
+}
+
+/// The limits of some instances. One that is destroyed meanwhile has none.
+pub fn limits_of(control: &dyn Control, instances: &[Instance]) -> Result<Vec<OneLimit>, Errno> {
+    let mut all = Vec::new();
+    for Instance { key, .. } in instances {
+        match control.limits(key) {
+            Err(errno) if errno == Errno::from_raw(Cause::NoSuchInstance.errno()) => {}
+            limits => all.extend(
+                limits?
+                    .into_iter()
+                    .map(|limit| OneLimit { key: *key, limit }),
+            ),
+        }
+    }
+    Ok(all)
 }
 
 /// The figures as a page of text.
@@ -101,6 +128,15 @@ families! { INSTANCE of Instance;
     cgpu_instance_open_files: "Open files: of the instance's GPU node, of the tenant's control and UVM nodes.",
         node=gpu |i| f64::from(i.open_files),
         node=tenant |i| f64::from(i.tenant_open_files);
+}
+
+families! { LIMIT of OneLimit;
+    cgpu_instance_limit: "Most that the instance may have of a thing.",
+        |l| l.limit.limit as f64;
+    cgpu_instance_limit_used: "What counts against that.",
+        |l| l.limit.used as f64;
+    cgpu_instance_limit_refused_total: "How often more was refused.",
+        |l| l.limit.refused as f64;
 }
 
 families! { GPU_COMPUTE_INFO of GpuCompute;
@@ -181,6 +217,11 @@ impl MetricsPage {
             labels
         };
         page.families(INSTANCE, &figures.instances, |i| all(&i.key));
+        page.families(LIMIT, &figures.limits, |one| {
+            let mut labels = all(&one.key);
+            labels.push(("of", Limited::name_of(one.limit.what).to_owned()));
+            labels
+        });
         page.families(GPU_COMPUTE_INFO, &figures.gpu_compute, |gpu| {
             vec![
                 ("gpu", gpu.minor.to_string()),

@@ -9,10 +9,11 @@
 use cgpu_client::control::Control;
 use cgpu_uapi::{
     capability, set, state, Cause, Clean, Gpu, GpuCompute, GpuSetCompute, Instance,
-    InstanceCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceSetCapabilities,
-    InstanceSetChannels, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
-    InstanceSetWeight, Policy, Refusal, Version, ABI_VERSION, BURST_OF_GPU, CHANNELS_MAX,
-    FLAG_OVERCOMMIT, GPU_ANY, MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
+    InstanceCompute, InstanceCreate, InstanceGet, InstanceKey, InstanceLimit,
+    InstanceSetCapabilities, InstanceSetChannels, InstanceSetCompute, InstanceSetLimit,
+    InstanceSetManaged, InstanceSetMemory, InstanceSetWeight, Limited, Policy, Refusal, Version,
+    ABI_VERSION, BURST_OF_GPU, CHANNELS_MAX, FLAG_OVERCOMMIT, GPU_ANY, LIMIT_DEFAULT,
+    MAX_INSTANCES_PER_GPU, WEIGHT_MAX,
 };
 use nix::errno::Errno;
 use std::{
@@ -38,6 +39,7 @@ pub enum Op {
     SetWeight,
     SetManaged,
     SetChannels,
+    SetLimit,
     SetCapabilities,
     SetCompute,
     Compute,
@@ -56,6 +58,8 @@ pub struct ControlState {
     pub gpu_compute: BTreeMap<u32, GpuCompute>,
     /// Beside the instances, by number.
     pub compute: BTreeMap<u32, InstanceCompute>,
+    /// Beside the instances, by number: their limits.
+    pub limits: BTreeMap<u32, Vec<InstanceLimit>>,
     /// The driver's branch is not known.
     pub assumed: bool,
     /// Refused calls, of every instance, and how many more there were.
@@ -87,6 +91,7 @@ impl ControlState {
             instances: vec![],
             gpu_compute: BTreeMap::new(),
             compute: BTreeMap::new(),
+            limits: BTreeMap::new(),
             assumed: false,
             refusals: (vec![], 0),
             open: 0,
@@ -205,6 +210,22 @@ impl ControlState {
     }
 }
 
+/// The limit of a new instance, on a GPU for 16 of them.
+fn default_limit(what: Limited) -> InstanceLimit {
+    let mut limit = InstanceLimit::new_zeroed();
+    limit.what = what.number();
+    limit.limit = match what {
+        Limited::Clients => 128,
+        Limited::Objects => 16_384,
+        Limited::Events => 4096,
+    };
+    limit
+}
+
+fn default_limits() -> Vec<InstanceLimit> {
+    Limited::ALL.map(default_limit).to_vec()
+}
+
 /// The errno of a cause.
 pub fn errno(cause: Cause) -> Errno {
     Errno::from_raw(cause.errno())
@@ -321,6 +342,7 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
         compute.state = state::RUNNING;
         compute.burst_ms = BURST_OF_GPU;
         state.compute.insert(id, compute);
+        state.limits.insert(id, default_limits());
         Ok(())
     }
 
@@ -397,6 +419,35 @@ impl<S: AsMut<ControlState>> Control for FakeDevice<S> {
         }
         state.instances[n].channel_limit = limit;
         Ok(())
+    }
+
+    fn set_limit(&self, request: &InstanceSetLimit) -> Result<(), Errno> {
+        let mut held = self.held();
+        let state = held.as_mut().asked(Op::SetLimit, request)?;
+        let n = state.find(&request.key)?;
+        if request.limit == 0 {
+            return Err(errno(Cause::LimitZero));
+        }
+        let id = state.instances[n].id;
+        let limits = state.limits.get_mut(&id).expect("beside the instance");
+        let mut named = limits.iter_mut().filter(|l| l.what == request.what);
+        let limit = named.next().expect("each has one");
+        let is_set = request.limit != LIMIT_DEFAULT;
+        limit.is_set = u32::from(is_set);
+        limit.limit = match Limited::from_number(limit.what) {
+            Some(what) if !is_set => default_limit(what).limit,
+            _ => request.limit,
+        };
+        Ok(())
+    }
+
+    fn limits(&self, key: &InstanceKey) -> Result<Vec<InstanceLimit>, Errno> {
+        let mut held = self.held();
+        let state = held.as_mut();
+        let n = state.find(key)?;
+        // One that a test put there by itself has those of a new one.
+        let limits = state.limits.get(&state.instances[n].id);
+        Ok(limits.cloned().unwrap_or_else(default_limits))
     }
 
     fn set_capabilities(&self, request: &InstanceSetCapabilities) -> Result<(), Errno> {

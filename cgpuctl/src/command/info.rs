@@ -64,7 +64,7 @@ impl Verb for Info {
             gpus: gpus.iter().map(info).collect(),
         };
         let unknown = || "not known".to_owned();
-        let head = pairs([
+        let head = pairs(&[
             (
                 "NVIDIA driver",
                 members.driver.version.clone().unwrap_or_else(unknown),

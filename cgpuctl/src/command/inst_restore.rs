@@ -25,13 +25,14 @@ use crate::{
 };
 use cgpu_uapi::{
     capability::DEFAULT, set, text, Gpu, GpuCompute, Instance, InstanceKey, InstanceSetChannels,
-    InstanceSetCompute, ManagedMode, Name, Period, Policy, Priority, BURST_OF_GPU, NAME_RULE,
-    WEIGHT_DEFAULT,
+    InstanceSetCompute, InstanceSetLimit, Limited, ManagedMode, Name, Period, Policy, Priority,
+    BURST_OF_GPU, NAME_RULE, WEIGHT_DEFAULT,
 };
 use clap::Args;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     slice,
@@ -102,6 +103,9 @@ struct SavedInstance {
     managed: String,
     /// As `inst set-channels` takes them; as the GPU's max_inst has it if there are none.
     channels: Option<u32>,
+    /// As `inst set-limit` takes them; the default for what is not there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    limits: BTreeMap<String, u64>,
     /// As `inst set-priority` takes it.
     #[serde(default = "default_priority")]
     priority: String,
@@ -249,6 +253,7 @@ impl SavedInstance {
                 let set = control.set_channels(&request);
                 set.map_err(|errno| Problem::from(errno).to_string())?;
             }
+            self.restore_limits(control, key)?;
             if priority == Priority::High || self.burst_ms.is_some() {
                 let mut request = InstanceSetCompute::new_zeroed();
                 (request.key, request.set) = (key, set::HIGH_PRIORITY | set::INSTANCE_BURST);
@@ -260,6 +265,28 @@ impl SavedInstance {
         }
         Ok(())
     }
+}
+
+impl SavedInstance {
+    fn restore_limits(&self, control: &dyn Control, key: InstanceKey) -> Result<(), String> {
+        for (name, limit) in &self.limits {
+            let what = Limited::from_name(name)
+                .ok_or_else(|| take("name of a limit", &Limited::ALL, Limited::name))?;
+            let mut request = InstanceSetLimit::new_zeroed();
+            (request.key, request.what, request.limit) = (key, what.number(), *limit);
+            let set = control.set_limit(&request);
+            set.map_err(|errno| Problem::from(errno).to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// The limits of an instance that are no defaults.
+fn limits_of(control: &dyn Control, i: &Instance) -> Result<BTreeMap<String, u64>, Problem> {
+    let limits = control.limits(&i.key)?.into_iter();
+    let set = limits.filter(|limit| limit.is_set != 0);
+    let named = set.map(|limit| (Limited::name_of(limit.what).to_owned(), limit.limit));
+    Ok(named.collect())
 }
 
 fn table_of(members: &RestoreMembers) -> String {
@@ -323,11 +350,12 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
     let gpu_of = |minor: u32| gpus.iter().find(|gpu| gpu.minor == minor);
     // Minors may be others after a boot.
     let address = |minor: u32| gpu_of(minor).map_or(minor.to_string(), |g| text(&g.pci).to_owned());
-    let instance = |i: &Instance| {
+    let instance = |i: &Instance| -> Result<SavedInstance, Problem> {
         let gpu = gpu_of(i.key.gpu_minor);
         let compute = states.iter().find(|s| s.id == i.id);
         let state = compute.map_or(0, |s| s.state);
-        SavedInstance {
+        Ok(SavedInstance {
+            limits: limits_of(control, i)?,
             name: i.key.name.as_str().unwrap_or_default().to_owned(),
             gpus: vec![address(i.key.gpu_minor)],
             mem: format!("{}B", i.memory_limit_bytes),
@@ -338,7 +366,7 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
             channels: Some(i.channel_limit),
             priority: Priority::of(state).name().to_owned(),
             burst_ms: compute.and_then(|s| own_burst(s.burst_ms)),
-        }
+        })
     };
     let used = |g: &&GpuCompute| instances.iter().any(|i| i.key.gpu_minor == g.minor);
     let gpu = |g: &GpuCompute| SavedGpu {
@@ -356,6 +384,6 @@ fn saved(control: &dyn Control, instances: &[Instance]) -> Result<SavedFile, Pro
             .filter(used)
             .map(gpu)
             .collect(),
-        instance: instances.iter().map(instance).collect(),
+        instance: instances.iter().map(instance).collect::<Result<_, _>>()?,
     })
 }

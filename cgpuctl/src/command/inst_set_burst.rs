@@ -59,7 +59,7 @@ impl Setting for InstSetBurst {
         Burst(own_burst(self.burst))
     }
 
-    fn before(was: &Before) -> Burst {
+    fn before(&self, was: &Before) -> Burst {
         Burst(own_burst(was.burst_ms))
     }
 

@@ -34,7 +34,7 @@ impl Setting for InstSetCaps {
         self.caps
     }
 
-    fn before(was: &Before) -> Capabilities {
+    fn before(&self, was: &Before) -> Capabilities {
         Capabilities(was.instance.capabilities)
     }
 

@@ -44,7 +44,7 @@ impl Setting for InstSetChannels {
         self.channels
     }
 
-    fn before(was: &Before) -> u32 {
+    fn before(&self, was: &Before) -> u32 {
         was.instance.channel_limit
     }
 

@@ -37,7 +37,7 @@ impl Setting for InstSetManaged {
         self.managed.name()
     }
 
-    fn before(was: &Before) -> &'static str {
+    fn before(&self, was: &Before) -> &'static str {
         ManagedMode::name_of(was.instance.managed_mode)
     }
 

@@ -40,7 +40,7 @@ impl Setting for InstSetMem {
         self.mem
     }
 
-    fn before(was: &Before) -> Bytes {
+    fn before(&self, was: &Before) -> Bytes {
         Bytes(was.instance.memory_limit_bytes)
     }
 

@@ -52,7 +52,7 @@ impl Setting for InstSetPriority {
         HighPriority(self.priority)
     }
 
-    fn before(was: &Before) -> HighPriority {
+    fn before(&self, was: &Before) -> HighPriority {
         HighPriority(Priority::of(was.state))
     }
 

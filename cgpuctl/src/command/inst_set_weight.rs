@@ -38,7 +38,7 @@ impl Setting for InstSetWeight {
         self.weight
     }
 
-    fn before(was: &Before) -> u32 {
+    fn before(&self, was: &Before) -> u32 {
         was.instance.weight
     }
 

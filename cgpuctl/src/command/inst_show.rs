@@ -5,7 +5,7 @@ use super::{inst_refused, target};
 use crate::{
     args::name,
     capabilities::Capabilities,
-    error::Failure,
+    error::{Failure, Problem},
     host::Host,
     json::{self, device_path},
     output::Report,
@@ -14,8 +14,9 @@ use crate::{
     text::pairs,
     verb::Verb,
 };
-use cgpu_uapi::{Instance, ManagedMode, Name};
+use cgpu_uapi::{Instance, InstanceLimit, Limited, ManagedMode, Name};
 use clap::Args;
+use serde::Serialize;
 
 /// Show everything about an instance.
 #[derive(Args)]
@@ -47,14 +48,38 @@ impl Verb for InstShow {
         if self.refused {
             return Ok(inst_refused::report(&*control, instances)?);
         }
-        let text: Vec<_> = instances.iter().map(block).collect();
-        let members = json::Instances::from(&instances[..]);
+        let mut members = ShowMembers { instances: vec![] };
+        let mut text = Vec::new();
+        for instance in &instances {
+            let limits = control.limits(&instance.key).map_err(Problem::from)?;
+            text.push(block(instance, &limits));
+            members.instances.push(ShownInstance {
+                instance: instance.into(),
+                limits: limits.iter().map(json::Limit::from).collect(),
+            });
+        }
         Ok(Report::new(members, text.join("\n"))?)
     }
 }
 
-fn block(i: &Instance) -> String {
-    pairs([
+#[derive(Serialize)]
+struct ShowMembers {
+    instances: Vec<ShownInstance>,
+}
+
+#[derive(Serialize)]
+struct ShownInstance {
+    #[serde(flatten)]
+    instance: json::Instance,
+    limits: Vec<json::Limit>,
+}
+
+fn block(i: &Instance, limits: &[InstanceLimit]) -> String {
+    let limits = limits.iter().map(|l| {
+        let said = format!("{} of {}, {} refused", l.used, l.limit, l.refused);
+        (Limited::name_of(l.what), said)
+    });
+    let mut rows = vec![
         ("name", i.key.name.as_str().unwrap_or_default().to_owned()),
         ("GPU", i.key.gpu_minor.to_string()),
         ("device", device_path(i.id)),
@@ -92,5 +117,7 @@ fn block(i: &Instance) -> String {
             ),
         ),
         ("processes", i.processes.to_string()),
-    ])
+    ];
+    rows.extend(limits);
+    pairs(&rows)
 }

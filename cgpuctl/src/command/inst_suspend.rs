@@ -43,7 +43,7 @@ impl<const ON: bool> Setting for Suspension<ON> {
         Suspended(ON)
     }
 
-    fn before(was: &Before) -> Suspended {
+    fn before(&self, was: &Before) -> Suspended {
         Suspended(was.state & state::SUSPENDED != 0)
     }
 

@@ -6,7 +6,7 @@ use crate::{
     client::errno,
     error::{Failure, Problem},
     host::Host,
-    metrics::{text_of, Figures, CONTENT_TYPE},
+    metrics::{limits_of, text_of, Figures, CONTENT_TYPE},
     output::Report,
     verb::Verb,
 };
@@ -75,6 +75,7 @@ fn once(host: &dyn Host) -> Result<String, Problem> {
             control.gpu_compute()?
         },
         instance_compute: control.instance_compute()?,
+        limits: limits_of(&*control, &instances)?,
         version,
         gpus,
         instances,

@@ -12,7 +12,7 @@ use crate::{
     text::lines,
     verb::Verb,
 };
-use cgpu_uapi::{GpuCompute, Instance, InstanceKey, BURST_OF_GPU};
+use cgpu_uapi::{GpuCompute, Instance, InstanceKey, InstanceLimit, BURST_OF_GPU};
 use nix::errno::Errno;
 use serde::{ser::SerializeMap, Serialize, Serializer};
 use std::fmt::Display;
@@ -26,6 +26,8 @@ pub(crate) struct Before {
     pub(crate) burst_ms: u32,
     /// How its GPU is shared.
     pub(crate) gpu: Option<GpuCompute>,
+    /// Beside those of memory and channels.
+    pub(crate) limits: Vec<InstanceLimit>,
 }
 
 /// A setting with its new value: the arguments of a verb.
@@ -46,7 +48,7 @@ pub(crate) trait Setting {
     /// The new value.
     fn value(&self) -> Self::Value;
     /// The value before.
-    fn before(was: &Before) -> Self::Value;
+    fn before(&self, was: &Before) -> Self::Value;
     /// Changes one instance.
     fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno>;
     /// Sentences that the new value deserves. `None`: it never does.
@@ -109,23 +111,25 @@ fn before(control: &dyn Control, target: &Target) -> Result<Vec<Before>, Problem
     let compute = control.instance_compute()?;
     let gpus = control.gpu_compute()?;
     let before = instances.into_iter().map(|instance| {
+        let limits = control.limits(&instance.key)?;
         let compute = compute.iter().find(|compute| compute.id == instance.id);
         let gpu = gpus.iter().find(|gpu| gpu.minor == instance.key.gpu_minor);
-        Before {
+        Ok(Before {
+            limits,
             instance,
             gpu: gpu.copied(),
             state: compute.map_or(0, |compute| compute.state),
             burst_ms: compute.map_or(BURST_OF_GPU, |compute| compute.burst_ms),
-        }
+        })
     });
-    Ok(before.collect())
+    before.collect()
 }
 
 fn report<S: Setting>(setting: &S, before: &[Before]) -> Result<Report, Problem> {
     let change = |was: &Before| Change {
         key: S::KEY,
         now: setting.value(),
-        before: S::before(was),
+        before: setting.before(was),
     };
     let text = lines(before.iter().map(|was| {
         let Change { now, before, .. } = change(was);

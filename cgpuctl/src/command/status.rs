@@ -148,7 +148,7 @@ fn text_of(seen: &Seen, driver: &DriverMembers) -> String {
     } else {
         "not mounted".to_owned()
     };
-    let head = pairs([
+    let head = pairs(&[
         ("module", module),
         ("NVIDIA driver", driver_text(driver)),
         ("proxy nodes", nodes),

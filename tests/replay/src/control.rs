@@ -176,6 +176,29 @@ impl Control {
         self.call(uapi::request::INSTANCE_SET_CHANNELS, &mut set)
     }
 
+    /// Changes a limit of an instance.
+    pub fn set_limit(&self, name: &str, gpu: u32, what: u32, limit: u64) -> Result<(), Errno> {
+        let mut set = uapi::InstanceSetLimit {
+            key: key(name, gpu),
+            limit,
+            what,
+            reserved: [0; 5],
+        };
+        self.call(uapi::request::INSTANCE_SET_LIMIT, &mut set)
+    }
+
+    /// The limits of an instance.
+    pub fn limits(&self, name: &str, gpu: u32) -> Result<Vec<uapi::InstanceLimit>, Errno> {
+        let mut ask = uapi::InstanceLimits::new_zeroed();
+        ask.key = key(name, gpu);
+        records(uapi::Limited::ALL.len(), |list| {
+            ask.list = *list;
+            self.call(uapi::request::INSTANCE_LIMITS, &mut ask)?;
+            *list = ask.list;
+            Ok(())
+        })
+    }
+
     /// Changes what an instance is for.
     pub fn set_capabilities(&self, name: &str, gpu: u32, capabilities: u32) -> Result<(), Errno> {
         let mut set = uapi::InstanceSetCapabilities {

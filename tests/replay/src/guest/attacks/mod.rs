@@ -17,6 +17,7 @@ mod clients;
 mod controls;
 mod escapes;
 mod files;
+mod limits;
 mod lists;
 mod scene;
 mod stale;
@@ -104,6 +105,7 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
         controls::ATTACKS,
         lists::ATTACKS,
         channels::ATTACKS,
+        limits::ATTACKS,
     ]
     .into_iter()
     .flatten()

@@ -16,6 +16,7 @@ mod exports;
 mod files;
 mod handles;
 mod isolation;
+mod limits;
 mod lists;
 mod managed;
 pub(super) mod mappings;
@@ -53,6 +54,7 @@ fn chosen(filter: &str, with_unload: bool) -> Vec<Test> {
         exports::TESTS,
         uvm::TESTS,
         channels::TESTS,
+        limits::TESTS,
         managed::TESTS,
         isolation::TESTS,
         capabilities::TESTS,

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `inst set-limit`.
+
+use super::setting::{Before, Setting};
+use crate::{
+    args::{amount, limited, Target},
+    control::Control,
+};
+use cgpu_uapi::{InstanceKey, InstanceLimit, InstanceSetLimit, Limited, LIMIT_DEFAULT};
+use clap::Args;
+use nix::errno::Errno;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use zerocopy::FromZeros;
+
+/// Change how much of a thing an instance may have, also while programs run.
+///
+/// All instances of a GPU share what the driver and the GPU's firmware have for clients, objects
+/// and events. A CUDA program has one or two clients, up to 370 objects and 8 events.
+#[derive(Args)]
+pub(crate) struct InstSetLimit {
+    #[command(flatten)]
+    target: Target,
+    /// Of what.
+    #[arg(value_parser = limited())]
+    what: Limited,
+    /// New limit, not 0; "default" takes the old one away.
+    #[arg(value_name = "LIMIT|default", value_parser = amount)]
+    limit: u64,
+}
+
+/// A limit, or what stands for the default.
+pub(crate) struct Limit(u64);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            LIMIT_DEFAULT => f.write_str("default"),
+            limit => limit.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let limit = Some(self.0).filter(|limit| *limit != LIMIT_DEFAULT);
+        limit.serialize(serializer)
+    }
+}
+
+impl Setting for InstSetLimit {
+    const ATTEMPT: &'static str = "set a limit of";
+    const KEY: &'static str = "limit";
+    const LABEL: &'static str = "limit ";
+    type Value = Limit;
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn value(&self) -> Limit {
+        Limit(self.limit)
+    }
+
+    fn before(&self, was: &Before) -> Limit {
+        let is_it = |limit: &&InstanceLimit| Limited::from_number(limit.what) == Some(self.what);
+        let limit = was.limits.iter().find(is_it);
+        Limit(limit.map_or(LIMIT_DEFAULT, |limit| limit.limit))
+    }
+
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+        let mut request = InstanceSetLimit::new_zeroed();
+        request.key = key;
+        request.what = self.what.number();
+        request.limit = self.limit;
+        control.set_limit(&request)
+    }
+}

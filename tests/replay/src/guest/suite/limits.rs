@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How much an instance may have of what all share: clients, objects, events.
+
+use cgpu_uapi::{Cause, InstanceLimit, Limited, LIMIT_DEFAULT};
+
+use crate::guest::{
+    instance::Instance,
+    rm,
+    tools::{at, control, equal, sys, Test, Verdict, GPU, MIB},
+};
+
+pub(super) const TESTS: &[Test] = &[
+    ("limits: clients and objects, changed while in use", live),
+    ("limits: a neighbour has its own", neighbours),
+];
+
+const OBJECT: u32 = 0x5C00_0100;
+const INSUFFICIENT_RESOURCES: u32 = 0x1a;
+
+fn limit(instance: &Instance, what: Limited) -> Result<InstanceLimit, String> {
+    let limits = sys("limits", control()?.limits(instance.name, GPU))?;
+    let found = limits.into_iter().find(|l| l.what == what.number());
+    found.ok_or_else(|| format!("{} has no limit", what.name()))
+}
+
+fn set(instance: &Instance, what: Limited, limit: u64) -> Verdict {
+    sys(
+        "set",
+        control()?.set_limit(instance.name, GPU, what.number(), limit),
+    )
+}
+
+fn status<T>(result: Result<T, rm::Failure>) -> u32 {
+    match result {
+        Ok(_) => 0,
+        Err(failure) => failure.status().unwrap_or(u32::MAX),
+    }
+}
+
+fn object(client: &rm::Client, number: u32) -> u32 {
+    let parent = rm::DEVICE_HANDLE;
+    status(client.alloc(parent, OBJECT + number, rm::SUBDEVICE, &mut [0; 4]))
+}
+
+fn root(client: &rm::Client) -> u32 {
+    status(rm::alloc(client.ctl, 0, 0, 0, rm::ROOT, &mut []))
+}
+
+fn live() -> Verdict {
+    let instance = Instance::new("limits", 256 * MIB)?;
+    let client = instance.client()?;
+    let seen = limit(&instance, Limited::Objects)?;
+    equal("device and subdevice", &(seen.used, seen.is_set), &(2, 0))?;
+    equal("the default", &seen.limit, &(16_384 + 512))?;
+    set(&instance, Limited::Objects, 3)?;
+    equal("a third object", &object(&client, 0), &0)?;
+    equal("a fourth", &object(&client, 1), &INSUFFICIENT_RESOURCES)?;
+    set(&instance, Limited::Objects, 4)?;
+    equal("with a higher limit", &object(&client, 1), &0)?;
+    set(&instance, Limited::Objects, 1)?;
+    at("free", client.free(OBJECT))?;
+    equal(
+        "above the limit",
+        &object(&client, 0),
+        &INSUFFICIENT_RESOURCES,
+    )?;
+    set(&instance, Limited::Objects, LIMIT_DEFAULT)?;
+    equal("with the default", &object(&client, 0), &0)?;
+    let seen = limit(&instance, Limited::Objects)?;
+    equal("counted", &(seen.used, seen.refused), &(4, 2))?;
+    set(&instance, Limited::Clients, 2)?;
+    equal("a second client", &root(&client), &0)?;
+    equal("a third", &root(&client), &INSUFFICIENT_RESOURCES)?;
+    let none = control()?.set_limit(instance.name, GPU, Limited::Clients.number(), 0);
+    equal("no limit", &none, &Err(Cause::LimitZero.errno()))?;
+    client.close();
+    for what in Limited::ALL {
+        equal(what.name(), &limit(&instance, what)?.used, &0)?;
+    }
+    Ok(())
+}
+
+fn neighbours() -> Verdict {
+    let (first, second) = (
+        Instance::new("first", 256 * MIB)?,
+        Instance::new("second", 256 * MIB)?,
+    );
+    set(&first, Limited::Clients, 1)?;
+    let client = first.client()?;
+    equal("a second client", &root(&client), &INSUFFICIENT_RESOURCES)?;
+    let other = second.client()?;
+    equal("the neighbour's second", &root(&other), &0)?;
+    client.close();
+    other.close();
+    Ok(())
+}
