@@ -125,6 +125,16 @@ VM = (
         "stand-in driver",
         guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"]),
     ),
+    ("stand-in driver for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
+    (
+        "stand-in driver on 6.12",
+        guest(
+            "stand-in on 6.12",
+            "standin-check",
+            options=["--gpus", "2", "--load", "driver"],
+            kernel="6.12",
+        ),
+    ),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
     ("hammer", guest("hammer", "cgpu-guest", "hammer", "20000", options=["--limit", "300"])),

@@ -33,6 +33,18 @@
 #include "../gpu_model/model.h"
 #include "fake_nv.h"
 
+#ifndef HAS_vm_flags_set
+static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags |= flags;
+}
+
+static inline void vm_flags_clear(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags &= ~flags;
+}
+#endif
+
 #define FAKE_VERSION		"580.159.04"	/* that of the recordings */
 extern char *fake_version;		/* what it says */
 #define FAKE_BAR_PAGES		64	/* pages behind a GPU's BAR1 */

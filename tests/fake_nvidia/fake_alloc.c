@@ -115,7 +115,7 @@ static u32 make_fabric(struct fake_object *o, struct nv_fabric_params *p)
 
 	if (!fabric)
 		return NV_ERR_INVALID_STATE;	/* no range of addresses was set up */
-	if (p->page != SZ_2M && p->page != SZ_512M && p->page != SZ_256G)
+	if (p->page != SZ_2M && p->page != SZ_512M && p->page != (256ULL << 30))
 		return NV_ERR_INVALID_ARGUMENT;
 	if (p->align % p->page || p->size % p->page)
 		return NV_ERR_INVALID_ARGUMENT;

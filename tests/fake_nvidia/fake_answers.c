@@ -4,7 +4,11 @@
  * is in README.md.
  */
 #include <linux/hashtable.h>
+#if __has_include(<linux/unaligned.h>)
 #include <linux/unaligned.h>
+#else
+#include <asm/unaligned.h>
+#endif
 #include "fake.h"
 
 #define MAGIC	0x41564e46

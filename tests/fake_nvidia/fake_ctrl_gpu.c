@@ -5,7 +5,9 @@
  * (kern_mem_sys_ctrl.c, gpu_rmapi.c, kernel_fifo_ctrl.c,
  * kernel_channel_group_api.c of 580).
  */
+#if __has_include(<linux/hex.h>)
 #include <linux/hex.h>
+#endif
 #include <linux/pid.h>
 #include "fake.h"
 

@@ -440,7 +440,12 @@ int fake_engine_init(struct fake_gpu *gpu)
 	spin_lock_init(&e->lock);
 	for (i = 0; i < GM_CHANNELS; i++)
 		init_waitqueue_head(&e->wait[i]);
+#ifdef HAS_hrtimer_setup
 	hrtimer_setup(&e->timer, tick, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+#else
+	hrtimer_init(&e->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	e->timer.function = tick;
+#endif
 	gm_init(&e->model);
 	e->base = ktime_get_ns();
 	gpu->engine = e;

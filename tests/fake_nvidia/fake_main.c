@@ -8,6 +8,7 @@
  * and is what nv_match_dev_state() compares with. nvidia-uvm has a dynamic
  * major (uvm.c:uvm_chardev_create).
  */
+#include <linux/io.h>
 #include <linux/module.h>
 #include <linux/string.h>
 #include "fake.h"

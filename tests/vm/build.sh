@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# build.sh [--kernel stock|debug] [--clippy] [--modules-only]: builds what the test machine runs and
-# prints the folder it is in:
+# build.sh [--kernel stock|debug|SERIES] [--clippy] [--modules-only]: builds what the test machine
+# runs and prints the folder it is in. SERIES (6.12, say) is a stock kernel of host-kernel.sh.
 #
-#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel
+#   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; the driver alone for SERIES,
+#                  for which cgpu_km does not build yet
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
 #
@@ -16,6 +17,7 @@ set -euo pipefail
 kernel=stock
 clippy=
 programs=yes
+host=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
@@ -46,6 +48,19 @@ debug)
 	compiler=(CC=clang-19)
 	id=$(basename "$debug")
 	;;
+[0-9]*)
+	host=$("$here/host-kernel.sh" "$kernel")
+	release=$(cat "$host/release")
+	kdir=/usr/src/linux-headers-$release
+	vmlinuz=$host/vmlinuz
+	mounts=()
+	for folder in "$host"/tree/usr/src/linux-headers-* "$host"/tree/usr/lib/linux-kbuild-*; do
+		mounts+=("$folder" "${folder#"$host/tree"}" ro)
+	done
+	# Also where the kernel was built by an older one, which the folder has not.
+	compiler=(CC=gcc)
+	id=$(basename "$host")
+	;;
 *) die "no such kernel: $kernel" ;;
 esac
 need_root
@@ -64,15 +79,22 @@ echo "$release" >"$out/release"
 build_module() {
 	local objects=$out/objects/$2$clippy rc=0
 	mkdir -p "$objects"
+	local place=(M="/src$1" MO=/build)
+	if [ -n "$host" ]; then
+		# Kernels before 6.13 know no MO, and build beside the sources.
+		mkdir -p "$objects/tests"
+		cp -rpu "$CGPU_TREE"/tests/{fake_nvidia,gpu_model} "$objects/tests/"
+		place=(M="/build$1")
+	fi
 	in_root "$root" "$CGPU_TREE" /src ro "$objects" /build rw "${mounts[@]}" -- \
-		make -s -C "$kdir" M="/src$1" MO=/build "${compiler[@]}" $clippy -j"$(nproc)" modules \
+		make -s -C "$kdir" "${place[@]}" "${compiler[@]}" $clippy -j"$(nproc)" modules \
 		>"$out/$2.log" 2>&1 9>&- || rc=$?
 	cat "$out/$2.log" >&2
 	[ "$rc" = 0 ] || die "$2.ko does not build for the $kernel kernel"
 	if [ -n "$clippy" ]; then
 		! grep -q '^warning' "$out/$2.log" || die "clippy has warnings in $2"
 	else
-		cp "$objects"/*.ko "$out/modules/"
+		find "$objects" -name '*.ko' -exec cp -t "$out/modules" {} +
 	fi
 }
 
@@ -90,7 +112,10 @@ if [ -n "$clippy" ]; then
 	exit 0
 fi
 step "modules for $release"
-build_module "" cgpu_km
+rm -f "$out/modules/"*.ko
+if [ -z "$host" ]; then
+	build_module "" cgpu_km
+fi
 build_module /tests/fake_nvidia fake_nvidia
 # With the debug kernel's checks in it, the same code takes more.
 if [ "$kernel" = stock ]; then

@@ -4,7 +4,7 @@
 # passes its exit code through. The command's output comes on stdout, everything else on stderr. A
 # kernel fault is a failure however the command ended (check-log.sh).
 #
-#   --kernel stock|debug   which kernel (stock)
+#   --kernel stock|debug|SERIES   which kernel (stock); SERIES: one of host-kernel.sh
 #   --driver stand-in|real our stand-in (the default), or NVIDIA's own on emulated GPUs (../driver)
 #   --gpus N               GPUs (1)
 #   --fake "a=1 b=2"       more parameters for the stand-in driver
@@ -53,7 +53,9 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || die "no command"
 name=${name:-$1}
-[ "$kernel/$driver" = stock/stand-in ] || memory=${memory:-2048}
+if [ "$kernel" = debug ] || [ "$driver" = real ]; then
+	memory=${memory:-2048}
+fi
 memory=${memory:-1024}
 here=$CGPU_TREE/tests/vm
 need_root
@@ -152,7 +154,7 @@ arguments+=" sysctl.kernel.hung_task_timeout_secs=120"
 # Nor does it get its timer interrupts in time then, by whose number the kernel judges whether it
 # has a timer.
 arguments+=" no_timer_check"
-[ "$kernel" = stock ] || [ "$leaks" = yes ] || arguments+=" kmemleak=off"
+[ "$kernel" != debug ] || [ "$leaks" = yes ] || arguments+=" kmemleak=off"
 
 [ "$driver" != real ] || real_start "$work" "$out" "$gpus" "$memory"
 step "$name: booting $(cat "$out/release")"

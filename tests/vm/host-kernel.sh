@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# host-kernel.sh SERIES: fetches the newest stock Debian kernel of a series (6.1, 6.12, 7.2, 7.3)
+# and prints the folder it is in:
+#
+#   tree/    its headers: usr/src/linux-headers-*, usr/lib/linux-kbuild-*
+#   vmlinuz, release, version   the image, the kernel's release, the package's version
+#
+# Hosts run such kernels, most of them without Rust: a module is built there by gcc and headers
+# alone. The folder is kept under ~/.cache/cgpu by the hash of this script. Needs root and the
+# Debian folder of kernel-env.sh, whose apt fetches the packages.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+FLAVOUR=cloud-amd64
+series=${1:?a series, such as 6.12}
+here=$CGPU_TREE/tests/vm
+case $series in
+6.1) suite=bookworm ;;
+6.12) suite=trixie ;;
+*) suite=trixie-backports ;;
+esac
+
+if kept "host-$series-$(hash_of_scripts "$0")" "kernel $series"; then
+	echo "$final"
+	exit 0
+fi
+root=$("$here/kernel-env.sh")
+# "deb [signed-by=KEYRING] MIRROR SUITE main"
+read -r _ signed mirror _ <"$root/etc/apt/sources.list"
+keyring=${signed#*=}
+mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/debs" "$work/tree"
+cp "${keyring%]}" "$work/apt/keyring.gpg"
+echo "deb [signed-by=/stage/apt/keyring.gpg] $mirror $suite main" >"$work/apt/sources.list"
+
+# A tool of apt's in the Debian folder, with sources and lists of its own.
+with_apt() {
+	local tool=$1
+	shift
+	in_root "$root" "$work" /stage rw -- "$tool" -o Dir::Etc::SourceList=/stage/apt/sources.list \
+		-o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/stage/apt/lists \
+		-o Dir::Cache=/stage/apt/cache -o APT::Sandbox::User=root "$@"
+}
+step "kernel $series of $suite"
+log "$work/apt.log" with_apt apt-get update
+headers=$(with_apt apt-cache search --names-only \
+	"^linux-headers-${series//./\\.}(\\.[0-9]+)?(-[0-9]+|\\+deb[0-9]+)-$FLAVOUR\$" |
+	sed -E 's/ .*//' | sort -V | tail -n 1)
+[ -n "$headers" ] || die "the mirror has no kernel $series in $suite"
+release=${headers#linux-headers-}
+# Since 6.19 a package of its own holds what the image's package had.
+image=linux-binary-$release
+with_apt apt-cache show "$image" >/dev/null 2>&1 || image=linux-image-$release
+depends=$(with_apt apt-cache depends "$headers" | grep -oE 'linux-(headers-.*-common|kbuild-.*)$')
+# shellcheck disable=SC2016,SC2086  # the inner shell expands; names are words
+log "$work/apt.log" in_root "$root" "$work" /stage rw -- sh -c '
+	cd /stage/debs && exec apt-get -o Dir::Etc::SourceList=/stage/apt/sources.list \
+		-o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/stage/apt/lists \
+		-o Dir::Cache=/stage/apt/cache -o APT::Sandbox::User=root download "$@"' sh \
+	"$image" "$headers" $depends
+for deb in "$work"/debs/*.deb; do
+	log "$work/apt.log" dpkg-deb -x "$deb" "$work/tree"
+done
+vmlinuz=$(find "$work/tree" -name vmlinuz -o -name "vmlinuz-$release" | head -n 1)
+[ -n "$vmlinuz" ] || die "$image has no vmlinuz"
+cp "$vmlinuz" "$work/vmlinuz"
+echo "$release" >"$work/release"
+with_apt apt-cache show --no-all-versions "$headers" | sed -n 's/^Version: //p' >"$work/version"
+# The kernel's own modules are not loaded in the machine.
+rm -rf "$work/debs" "$work/apt" "$work"/tree/{boot,lib,usr/lib/modules,usr/share}
+keep
+step "ready: $release"
+echo "$final"
