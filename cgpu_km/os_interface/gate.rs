@@ -31,6 +31,7 @@
 pub(super) mod doorbell;
 
 use super::base::{
+    extra,
     file_ref::FileRef,
     vma::{FaultHandler, PageFault},
     wait::{is_exiting, Completion},
@@ -192,7 +193,8 @@ impl GatedFile {
     /// `file` is open, and [`GatedFile::leave`] is called before it is not.
     pub(super) unsafe fn new(gate: &Arc<Gate>, file: NonNull<bindings::file>) -> Result<Self> {
         // SAFETY: The file is open, as this function's contract says.
-        let mappings = NonNull::new(unsafe { (*file.as_ptr()).f_mapping }).ok_or(EINVAL)?;
+        let mappings = unsafe { extra::cgpu_shim_mappings(file.as_ptr()) };
+        let mappings = NonNull::new(mappings).ok_or(EINVAL)?;
         // INVARIANT: `leave` is called before the file is closed, as the contract says.
         let entry = Self {
             gate: gate.clone(),

@@ -32,9 +32,7 @@ impl Reduced {
             return Err(ENOMEM);
         }
         // SAFETY: `prepare_creds` gave us the only pointer to this copy.
-        let fields = unsafe { &mut *new };
-        fields.cap_effective.val &= !WITHHELD;
-        fields.cap_permitted.val &= !WITHHELD;
+        unsafe { extra::cgpu_shim_withhold(new, WITHHELD) };
         Ok(Self(new))
     }
 
@@ -79,12 +77,9 @@ impl Drop for KeptCreds {
 
 /// The calling task's credentials, if they have a capability that is withheld.
 fn too_many() -> Option<NonNull<bindings::cred>> {
-    // SAFETY: The current task is valid.
-    let task = unsafe { &*bindings::get_current() };
-    let now = NonNull::new(task.cred.cast_mut())?;
-    // SAFETY: Only a task itself replaces its credentials, and this is that task.
-    let fields = unsafe { now.as_ref() };
-    ((fields.cap_effective.val | fields.cap_permitted.val) & WITHHELD != 0).then_some(now)
+    // SAFETY: Looks at the current task, which alone replaces its credentials.
+    let now = unsafe { extra::cgpu_shim_creds_with(WITHHELD) };
+    NonNull::new(now.cast_mut())
 }
 
 /// Runs `call` with the calling task's credentials less the withheld capabilities. What is `kept`

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* What bindgen reads for the module's own bindings: see Kbuild. */
-#include <linux/anon_inodes.h>
 #include <linux/fs.h>
 #include <linux/kthread.h>
 #include <linux/proc_fs.h>
 #include <linux/mman.h>
 #include "base/shim.h"
+#include "driver/shim.h"
+#include "files/shim.h"
+#include "host/shim.h"
 #include "nodes/shim.h"
+#include "scratch/shim.h"

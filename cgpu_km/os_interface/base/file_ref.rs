@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! References of open files, and their places in a descriptor table.
 
+use super::extra;
 use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
@@ -47,9 +48,8 @@ impl FileRef {
     pub(in crate::os_interface) unsafe fn get_active(
         file: NonNull<bindings::file>,
     ) -> Option<Self> {
-        let mut file = file.as_ptr();
         // SAFETY: The memory is there, as this function's contract says.
-        let file = unsafe { bindings::get_file_active(&raw mut file) };
+        let file = unsafe { extra::cgpu_shim_get_file_active(file.as_ptr()) };
         // INVARIANT: `get_file_active` gives a reference.
         NonNull::new(file).map(Self)
     }

@@ -10,9 +10,6 @@
 #include <asm/ibt.h>
 #endif
 
-const unsigned long cgpu_shim_scratch_vm_flags =
-	VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP | VM_SEALED;
-
 const struct cred *cgpu_shim_get_cred(const struct cred *cred)
 {
 	return get_cred(cred);
@@ -26,6 +23,135 @@ const struct cred *cgpu_shim_override_creds(const struct cred *cred)
 void cgpu_shim_revert_creds(const struct cred *cred)
 {
 	revert_creds(cred);
+}
+
+static u64 bits_of(kernel_cap_t capabilities)
+{
+	u64 bits;
+
+	static_assert(sizeof(bits) == sizeof(capabilities));
+	memcpy(&bits, &capabilities, sizeof(bits));
+	return bits;
+}
+
+static void withhold(kernel_cap_t *capabilities, u64 withheld)
+{
+	u64 bits = bits_of(*capabilities) & ~withheld;
+
+	memcpy(capabilities, &bits, sizeof(bits));
+}
+
+/* Takes capabilities (bits) from new credentials, of which nobody else has a pointer. */
+void cgpu_shim_withhold(struct cred *cred, u64 capabilities)
+{
+	withhold(&cred->cap_effective, capabilities);
+	withhold(&cred->cap_permitted, capabilities);
+}
+
+/* The calling task's credentials, if they have one of these capabilities; NULL if not. */
+const struct cred *cgpu_shim_creds_with(u64 capabilities)
+{
+	const struct cred *now = current_cred();
+	u64 had = bits_of(now->cap_effective) | bits_of(now->cap_permitted);
+
+	return had & capabilities ? now : NULL;
+}
+
+pid_t cgpu_shim_process(void)
+{
+	return current->tgid;
+}
+
+struct mm_struct *cgpu_shim_memory(void)
+{
+	return current->mm;
+}
+
+struct file *cgpu_shim_get_file_active(struct file *file)
+{
+	return get_file_active(&file);
+}
+
+struct inode *cgpu_shim_inode(const struct file *file)
+{
+	return file_inode(file);
+}
+
+struct address_space *cgpu_shim_mappings(const struct file *file)
+{
+	return file->f_mapping;
+}
+
+void *cgpu_shim_file_data(const struct file *file)
+{
+	return file->private_data;
+}
+
+void cgpu_shim_set_file_data(struct file *file, void *data)
+{
+	file->private_data = data;
+}
+
+dev_t cgpu_shim_device_number(const struct inode *inode)
+{
+	return inode->i_rdev;
+}
+
+CGPU_FITS(struct completion, cgpu_completion);
+void cgpu_shim_init_completion(struct completion *done)
+{
+	init_completion(done);
+}
+
+void cgpu_shim_vma(const struct vm_area_struct *vma, struct cgpu_vma *seen)
+{
+	seen->start = vma->vm_start;
+	seen->end = vma->vm_end;
+	seen->flags = vma->vm_flags;
+	seen->page = vma->vm_pgoff;
+	seen->memory = vma->vm_mm;
+	seen->file = vma->vm_file;
+	seen->operations = vma->vm_ops;
+}
+
+void cgpu_shim_fault(const struct vm_fault *vmf, struct cgpu_fault *seen)
+{
+	seen->vma = vmf->vma;
+	seen->memory = vmf->vma->vm_mm;
+	seen->private = vmf->vma->vm_private_data;
+	seen->address = vmf->address;
+	seen->page = vmf->pgoff;
+	seen->flags = vmf->flags;
+}
+
+void cgpu_shim_set_operations(struct vm_area_struct *vma,
+			      const struct vm_operations_struct *operations)
+{
+	vma->vm_ops = operations;
+}
+
+/* Takes the pages out of a part of a mapping of page frames. */
+void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length)
+{
+	zap_special_vma_range(vma, start, length);
+}
+
+void cgpu_shim_forbid_access(struct vm_area_struct *vma)
+{
+	vma->vm_page_prot = vm_get_page_prot(VM_NONE);
+}
+
+/*
+ * Puts a page in the place of all that is in a new mapping, for reading. What made the mapping has
+ * nothing to do with it any more.
+ */
+int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page)
+{
+	zap_vma_range(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+	vma->vm_private_data = NULL;
+	vm_flags_clear(vma, VM_WRITE | VM_MAYWRITE);
+	vma->vm_page_prot = vm_get_page_prot(VM_READ | VM_SHARED);
+	return vm_insert_page(vma, vma->vm_start, page);
 }
 
 /* Calls work(data) while the current task's descriptor table has the number 0 alone, which is
@@ -129,6 +255,7 @@ bool cgpu_shim_frame_is_memory(unsigned long frame)
 	return pfn_valid(frame);
 }
 
+CGPU_FITS(struct semaphore, cgpu_semaphore);
 void cgpu_shim_sema_init(struct semaphore *sem, int count)
 {
 	sema_init(sem, count);
@@ -150,6 +277,7 @@ void cgpu_shim_copy(void *to, const void *from, size_t count)
 	memcpy(to, from, count);
 }
 
+CGPU_FITS(struct delayed_work, cgpu_delayed_work);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function)
 {
 	INIT_DELAYED_WORK(work, function);
@@ -169,17 +297,6 @@ pid_t cgpu_shim_pid_by_vnr(pid_t nr)
 	pid = pid_nr(find_vpid(nr));
 	rcu_read_unlock();
 	return pid;
-}
-
-/* An address for a mapping, if possible at the beginning of a page table. */
-unsigned long cgpu_shim_aligned_area(struct file *file, unsigned long address, unsigned long length,
-				     unsigned long offset, unsigned long flags)
-{
-#ifdef CONFIG_TRANSPARENT_HUGEPAGE
-	return thp_get_unmapped_area(file, address, length, offset, flags);
-#else
-	return mm_get_unmapped_area(file, address, length, offset, flags);
-#endif
 }
 
 /*
@@ -249,16 +366,6 @@ bool cgpu_shim_is_uncached(const struct vm_area_struct *vma)
 	       mode == cachemode2protval(_PAGE_CACHE_MODE_UC_MINUS);
 }
 
-bool cgpu_shim_is_shared(const struct vm_area_desc *wanted)
-{
-	return vma_desc_test(wanted, VMA_SHARED_BIT);
-}
-
-void cgpu_shim_never_merge(struct vm_area_desc *wanted)
-{
-	vma_desc_set_flags(wanted, VMA_DONTEXPAND_BIT);
-}
-
 void cgpu_shim_unmap_writable(struct file *file)
 {
 	mapping_unmap_writable(file->f_mapping);
@@ -313,16 +420,6 @@ void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_
 	if (pte_flags(pte) & _PAGE_PRESENT && pte_pfn(pte) == frame)
 		return;
 	set_pte_at(vma->vm_mm, address, entry, pfn_pte(frame, protection));
-}
-
-void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
-{
-	vm_flags_set(vma, flags);
-}
-
-void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
-{
-	vm_flags_clear(vma, flags);
 }
 
 #ifdef CONFIG_KPROBES

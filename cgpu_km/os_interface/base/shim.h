@@ -13,10 +13,45 @@
 #include <linux/sched.h>
 #include <linux/semaphore.h>
 #include <linux/workqueue.h>
+#include "places.h"
+
+/* What is to be known of a mapping, and of a fault. */
+struct cgpu_vma {
+	unsigned long start, end, flags, page;
+	struct mm_struct *memory;
+	struct file *file;
+	const struct vm_operations_struct *operations;
+};
+
+struct cgpu_fault {
+	struct vm_area_struct *vma;
+	struct mm_struct *memory;
+	void *private;
+	unsigned long address, page;
+	unsigned int flags;
+};
 
 const struct cred *cgpu_shim_get_cred(const struct cred *cred);
 const struct cred *cgpu_shim_override_creds(const struct cred *cred);
 void cgpu_shim_revert_creds(const struct cred *cred);
+void cgpu_shim_withhold(struct cred *cred, u64 capabilities);
+const struct cred *cgpu_shim_creds_with(u64 capabilities);
+pid_t cgpu_shim_process(void);
+struct mm_struct *cgpu_shim_memory(void);
+struct file *cgpu_shim_get_file_active(struct file *file);
+struct inode *cgpu_shim_inode(const struct file *file);
+struct address_space *cgpu_shim_mappings(const struct file *file);
+void *cgpu_shim_file_data(const struct file *file);
+void cgpu_shim_set_file_data(struct file *file, void *data);
+dev_t cgpu_shim_device_number(const struct inode *inode);
+void cgpu_shim_init_completion(struct completion *done);
+void cgpu_shim_vma(const struct vm_area_struct *vma, struct cgpu_vma *seen);
+void cgpu_shim_fault(const struct vm_fault *vmf, struct cgpu_fault *seen);
+void cgpu_shim_set_operations(struct vm_area_struct *vma,
+			      const struct vm_operations_struct *operations);
+void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length);
+void cgpu_shim_forbid_access(struct vm_area_struct *vma);
+int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page);
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data);
 struct address_space *cgpu_shim_new_mapping(void);
 void cgpu_shim_give_mapping(struct file *file, struct address_space *mapping);
@@ -36,8 +71,6 @@ void *cgpu_shim_page_address(struct page *page);
 void cgpu_shim_copy(void *to, const void *from, size_t count);
 void cgpu_shim_delayed_work_init(struct delayed_work *work, work_func_t function);
 void cgpu_shim_queue_delayed_work(struct delayed_work *work, unsigned int milliseconds);
-unsigned long cgpu_shim_aligned_area(struct file *file, unsigned long address, unsigned long length,
-				     unsigned long offset, unsigned long flags);
 pte_t *cgpu_shim_lock_entry(struct vm_fault *vmf, spinlock_t **lock);
 void cgpu_shim_unlock_entry(spinlock_t *lock);
 void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entry,
@@ -45,18 +78,11 @@ void cgpu_shim_set_page(struct mm_struct *mm, unsigned long address, pte_t *entr
 void cgpu_shim_make_writable(pte_t *entry);
 bool cgpu_shim_pte_frame(const pte_t *entry, unsigned long *frame);
 bool cgpu_shim_is_uncached(const struct vm_area_struct *vma);
-bool cgpu_shim_is_shared(const struct vm_area_desc *wanted);
-void cgpu_shim_never_merge(struct vm_area_desc *wanted);
 void cgpu_shim_unmap_writable(struct file *file);
 void cgpu_shim_restore_protection(struct vm_area_struct *vma);
 void cgpu_shim_give_access(struct vm_area_struct *vma, unsigned long address, pte_t *entry);
 void cgpu_shim_take_access(struct vm_area_struct *vma);
 void cgpu_shim_set_frame(struct vm_area_struct *vma, unsigned long address, pte_t *entry,
 			 unsigned long frame);
-void cgpu_shim_vm_flags_set(struct vm_area_struct *vma, unsigned long flags);
-void cgpu_shim_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags);
-
-/* Flags of the sealed scratch; VM_SEALED is a macro that bindgen does not evaluate. */
-extern const unsigned long cgpu_shim_scratch_vm_flags;
 
 #endif

@@ -3,15 +3,12 @@
 
 use super::{extra, frame::Frame};
 use core::{
+    marker::PhantomData,
+    mem::MaybeUninit,
     ops::{ControlFlow, Deref},
-    ptr::null_mut,
+    ptr::NonNull,
 };
-use kernel::{bindings, error::to_result, mm::virt::VmaRef, page::Page, prelude::*, types::Opaque};
-
-/// A table of operations in a static.
-pub(in crate::os_interface) struct StaticTable<T>(pub(in crate::os_interface) T);
-// SAFETY: It is a table of function pointers that is never written.
-unsafe impl<T> Sync for StaticTable<T> {}
+use kernel::{bindings, error::to_result, page::Page, prelude::*};
 
 /// A mapping that is locked, so that it and its page tables stay.
 ///
@@ -19,15 +16,10 @@ unsafe impl<T> Sync for StaticTable<T> {}
 ///
 /// `mmap_lock` or the mapping's own lock is held for as long as this exists.
 #[derive(Clone, Copy)]
-pub(in crate::os_interface) struct LockedVma<'a>(&'a VmaRef);
-
-impl Deref for LockedVma<'_> {
-    type Target = VmaRef;
-
-    fn deref(&self) -> &VmaRef {
-        self.0
-    }
-}
+pub(in crate::os_interface) struct LockedVma<'a>(
+    NonNull<bindings::vm_area_struct>,
+    PhantomData<&'a bindings::vm_area_struct>,
+);
 
 impl<'a> LockedVma<'a> {
     /// A mapping that an operation was handed.
@@ -37,13 +29,38 @@ impl<'a> LockedVma<'a> {
     /// The mapping is valid, and locked for `'a`.
     pub(in crate::os_interface) unsafe fn new(vma: *mut bindings::vm_area_struct) -> Self {
         // INVARIANT: This function's contract.
-        // SAFETY: The mapping is valid and locked, as this function's contract says.
-        Self(unsafe { VmaRef::from_raw(vma) })
+        // SAFETY: A valid mapping's address is not null.
+        Self(unsafe { NonNull::new_unchecked(vma) }, PhantomData)
+    }
+
+    /// The mapping, valid as long as `self`.
+    pub(in crate::os_interface) fn as_ptr(self) -> *mut bindings::vm_area_struct {
+        self.0.as_ptr()
+    }
+
+    /// What is to be known of it now.
+    pub(in crate::os_interface) fn seen(self) -> extra::cgpu_vma {
+        let mut seen = MaybeUninit::uninit();
+        // SAFETY: By the type's invariant the mapping is valid; a place for what is written.
+        unsafe { extra::cgpu_shim_vma(self.as_ptr(), seen.as_mut_ptr()) };
+        // SAFETY: All of it was written.
+        unsafe { seen.assume_init() }
+    }
+
+    /// Its first address.
+    pub(in crate::os_interface) fn start(self) -> usize {
+        self.seen().start
+    }
+
+    /// The address behind its last one.
+    pub(in crate::os_interface) fn end(self) -> usize {
+        self.seen().end
     }
 
     /// Its length in bytes.
     pub(in crate::os_interface) fn length(self) -> usize {
-        self.end().saturating_sub(self.start())
+        let seen = self.seen();
+        seen.end.saturating_sub(seen.start)
     }
 
     /// Whether each access reaches the device by itself and in order, as those to registers must.
@@ -88,7 +105,7 @@ impl<'a> LockedVma<'a> {
         // takes the walk for what it is, and the kernel keeps neither.
         unsafe {
             bindings::apply_to_page_range(
-                (*self.as_ptr()).vm_mm,
+                self.seen().memory,
                 start,
                 length,
                 Some(step::<F>),
@@ -128,7 +145,10 @@ pub(in crate::os_interface) type FaultHandler =
 ///
 /// The fault is valid and its mapping locked for `'a`.
 #[derive(Clone, Copy)]
-pub(in crate::os_interface) struct PageFault<'a>(&'a Opaque<bindings::vm_fault>);
+pub(in crate::os_interface) struct PageFault<'a>(
+    NonNull<bindings::vm_fault>,
+    PhantomData<&'a bindings::vm_fault>,
+);
 
 impl<'a> PageFault<'a> {
     /// The fault that a handler was handed.
@@ -138,32 +158,38 @@ impl<'a> PageFault<'a> {
     /// The handler runs for `'a`, and `vmf` is its argument.
     pub(in crate::os_interface) unsafe fn new(vmf: *mut bindings::vm_fault) -> Self {
         // INVARIANT: The kernel calls a handler with a valid fault, whose mapping it has locked.
-        // SAFETY: The argument is valid while the handler runs.
-        Self(unsafe { &*vmf.cast() })
+        // SAFETY: The argument is valid while the handler runs, so it is not null.
+        Self(unsafe { NonNull::new_unchecked(vmf) }, PhantomData)
     }
 
-    /// Its fields.
-    pub(in crate::os_interface) fn fields(self) -> &'a bindings::vm_fault {
-        // SAFETY: By the type's invariant it is valid; the handler that it was handed to is the
-        // only one that changes it, and does so through `serve` alone.
-        unsafe { &*self.0.get() }
+    /// The fault, valid as long as `self`.
+    pub(in crate::os_interface) fn as_ptr(self) -> *mut bindings::vm_fault {
+        self.0.as_ptr()
+    }
+
+    /// What is to be known of it. It does not change.
+    pub(in crate::os_interface) fn seen(self) -> extra::cgpu_fault {
+        let mut seen = MaybeUninit::uninit();
+        // SAFETY: By the type's invariant the fault is valid; a place for what is written.
+        unsafe { extra::cgpu_shim_fault(self.as_ptr(), seen.as_mut_ptr()) };
+        // SAFETY: All of it was written.
+        unsafe { seen.assume_init() }
     }
 
     /// Whether it has this flag.
     pub(in crate::os_interface) fn has(self, flag: c_uint) -> bool {
-        self.fields().flags & flag != 0
+        self.seen().flags & flag != 0
     }
 
     /// The mapping that it is in.
     pub(in crate::os_interface) fn vma(self) -> LockedVma<'a> {
         // SAFETY: By the type's invariant the mapping is locked for as long.
-        unsafe { LockedVma::new(self.fields().__bindgen_anon_1.vma) }
+        unsafe { LockedVma::new(self.seen().vma) }
     }
 
     /// The mapping's file; open as long as the fault is served.
     pub(in crate::os_interface) fn file(self) -> *mut bindings::file {
-        // SAFETY: By the type's invariant the mapping is valid, and holds its file.
-        unsafe { (*self.vma().as_ptr()).vm_file }
+        self.vma().seen().file
     }
 
     /// Has a handler serve it.
@@ -173,7 +199,7 @@ impl<'a> PageFault<'a> {
     /// The handler is one for this mapping.
     pub(in crate::os_interface) unsafe fn serve(self, by: FaultHandler) -> bindings::vm_fault_t {
         // SAFETY: The fault is valid by the type's invariant; see this function's contract.
-        unsafe { by(self.0.get()) }
+        unsafe { by(self.as_ptr()) }
     }
 
     /// Gives up the lock under which it is served. Its handler returns `VM_FAULT_RETRY` then, and
@@ -185,7 +211,7 @@ impl<'a> PageFault<'a> {
     /// used any more.
     pub(in crate::os_interface) unsafe fn release_lock(self) {
         // SAFETY: The lock is held by the type's invariant, and may be given up by the contract.
-        unsafe { extra::cgpu_shim_release_fault_lock(self.0.get()) };
+        unsafe { extra::cgpu_shim_release_fault_lock(self.as_ptr()) };
     }
 }
 
@@ -259,8 +285,7 @@ impl NewVma<'_> {
 
     /// Its operations, null if it has none.
     pub(in crate::os_interface) fn operations(self) -> *const bindings::vm_operations_struct {
-        // SAFETY: By the type's invariant the mapping is valid.
-        unsafe { (*self.as_ptr()).vm_ops }
+        self.seen().operations
     }
 
     /// Gives it operations.
@@ -273,22 +298,20 @@ impl NewVma<'_> {
         operations: *const bindings::vm_operations_struct,
     ) {
         // SAFETY: By the type's invariant the field may be changed; see this function's contract.
-        unsafe { (*self.as_ptr()).vm_ops = operations };
+        unsafe { extra::cgpu_shim_set_operations(self.as_ptr(), operations) };
     }
 
     /// Takes out the pages of a mapping of page frames.
     pub(in crate::os_interface) fn zap_frames(self) {
         let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
         // SAFETY: The whole mapping, whose pages may be changed by the type's invariant.
-        unsafe { bindings::zap_special_vma_range(vma, start, length) };
+        unsafe { extra::cgpu_shim_zap_frames(vma, start, length) };
     }
 
     /// Lets nobody read or write through the entries that are made from now on.
     pub(in crate::os_interface) fn forbid_access(self) {
-        // SAFETY: Flags without a right; there is no precondition.
-        let none = unsafe { bindings::vm_get_page_prot(0) };
         // SAFETY: By the type's invariant the field may be changed.
-        unsafe { (*self.as_ptr()).vm_page_prot = none };
+        unsafe { extra::cgpu_shim_forbid_access(self.as_ptr()) };
     }
 
     /// The opposite: the entries that are there get the access that the mapping's flags name, and
@@ -305,23 +328,12 @@ impl NewVma<'_> {
     /// Puts `page` in the place of what is in a mapping of one page of host memory, for reading.
     /// What made the mapping has nothing to do with it any more.
     pub(in crate::os_interface) fn show(self, page: &Page) -> Result {
-        let (vma, start, length) = (self.as_ptr(), self.start(), self.length());
-        if length != kernel::page::PAGE_SIZE {
+        let vma = self.as_ptr();
+        if self.length() != kernel::page::PAGE_SIZE {
             return Err(EINVAL);
         }
-        // SAFETY: The whole mapping, whose pages may be changed by the type's invariant.
-        unsafe { bindings::zap_vma_range(vma, start, length) };
-        // SAFETY: By the type's invariant the field may be changed.
-        unsafe { (*vma).vm_private_data = null_mut() };
-        // CAST: bit masks.
-        let write = (bindings::VM_WRITE | bindings::VM_MAYWRITE) as c_ulong;
-        // SAFETY: By the type's invariant the flags may be changed.
-        unsafe { extra::cgpu_shim_vm_flags_clear(vma, write) };
-        // SAFETY: There is no precondition.
-        let read = unsafe { bindings::vm_get_page_prot(bindings::VM_READ | bindings::VM_SHARED) };
-        // SAFETY: By the type's invariant the field may be changed.
-        unsafe { (*vma).vm_page_prot = read };
-        // SAFETY: The address is the mapping's, which takes a reference of the page.
-        to_result(unsafe { bindings::vm_insert_page(vma, start, page.as_ptr()) })
+        // SAFETY: By the type's invariant all of the mapping may be changed, which takes a
+        // reference of the page.
+        to_result(unsafe { extra::cgpu_shim_show_page(vma, page.as_ptr()) })
     }
 }

@@ -11,7 +11,7 @@ use kernel::{bindings, error::to_result, prelude::*, sync::Arc, types::Opaque};
 #[pin_data]
 pub(in crate::os_interface) struct Semaphore {
     #[pin]
-    inner: Opaque<bindings::semaphore>,
+    inner: Opaque<extra::cgpu_semaphore>,
 }
 
 // SAFETY: The kernel's semaphore has a lock of its own.
@@ -23,9 +23,9 @@ impl Semaphore {
     /// A semaphore with `places` free places.
     pub(in crate::os_interface) fn new(places: c_int) -> impl PinInit<Self> {
         pin_init!(Self {
-            inner <- Opaque::ffi_init(move |slot: *mut bindings::semaphore| {
+            inner <- Opaque::ffi_init(move |slot: *mut extra::cgpu_semaphore| {
                 // SAFETY: `slot` is a valid, pinned place for a semaphore.
-                unsafe { extra::cgpu_shim_sema_init(slot, places) };
+                unsafe { extra::cgpu_shim_sema_init(slot.cast(), places) };
             }),
         })
     }
@@ -33,19 +33,19 @@ impl Semaphore {
     /// Takes a place; `EINTR` if the calling task is killed while it waits for one.
     pub(in crate::os_interface) fn take(&self) -> Result {
         // SAFETY: `new` initialized the semaphore.
-        to_result(unsafe { bindings::down_killable(self.inner.get()) })
+        to_result(unsafe { bindings::down_killable(self.inner.get().cast()) })
     }
 
     /// Takes a place, whatever comes.
     pub(in crate::os_interface) fn take_always(&self) {
         // SAFETY: `new` initialized the semaphore.
-        unsafe { bindings::down(self.inner.get()) };
+        unsafe { bindings::down(self.inner.get().cast()) };
     }
 
     /// Gives a taken place back.
     pub(in crate::os_interface) fn give(&self) {
         // SAFETY: `new` initialized the semaphore.
-        unsafe { bindings::up(self.inner.get()) };
+        unsafe { bindings::up(self.inner.get().cast()) };
     }
 }
 
@@ -88,7 +88,7 @@ pub(in crate::os_interface) fn is_exiting() -> bool {
 #[pin_data]
 pub(in crate::os_interface) struct Completion {
     #[pin]
-    inner: Opaque<bindings::completion>,
+    inner: Opaque<extra::cgpu_completion>,
 }
 
 // SAFETY: The kernel's completion has a lock of its own.
@@ -100,9 +100,9 @@ impl Completion {
     /// A completion that did not happen yet.
     pub(in crate::os_interface) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            inner <- Opaque::ffi_init(|slot: *mut bindings::completion| {
+            inner <- Opaque::ffi_init(|slot: *mut extra::cgpu_completion| {
                 // SAFETY: `slot` is a valid, pinned place for a completion.
-                unsafe { bindings::init_completion(slot) };
+                unsafe { extra::cgpu_shim_init_completion(slot.cast()) };
             }),
         })
     }
@@ -110,13 +110,13 @@ impl Completion {
     /// It has happened; everything written before is seen by those who waited.
     pub(in crate::os_interface) fn complete(&self) {
         // SAFETY: `new` initialized the completion.
-        unsafe { bindings::complete_all(self.inner.get()) };
+        unsafe { bindings::complete_all(self.inner.get().cast()) };
     }
 
     /// Waits until it happens; `ERESTARTSYS` if the calling task is killed before.
     pub(in crate::os_interface) fn wait_killable(&self) -> Result {
         // SAFETY: `new` initialized the completion.
-        to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get()) })
+        to_result(unsafe { bindings::wait_for_completion_killable(self.inner.get().cast()) })
     }
 
     /// As [`Self::wait_killable`], for so many milliseconds at most; whether it has happened.
@@ -124,8 +124,9 @@ impl Completion {
         // SAFETY: There is no precondition.
         let jiffies = unsafe { bindings::__msecs_to_jiffies(milliseconds) };
         // SAFETY: `new` initialized the completion.
-        let left =
-            unsafe { bindings::wait_for_completion_killable_timeout(self.inner.get(), jiffies) };
+        let left = unsafe {
+            bindings::wait_for_completion_killable_timeout(self.inner.get().cast(), jiffies)
+        };
         match left {
             0 => Ok(false),
             1.. => Ok(true),
@@ -137,18 +138,18 @@ impl Completion {
     /// As [`Self::wait_killable`], for as long as it takes: the machine can be suspended meanwhile.
     pub(in crate::os_interface) fn wait_freezable(&self) -> Result {
         // SAFETY: `new` initialized the completion.
-        to_result(unsafe { extra::cgpu_shim_wait_freezable(self.inner.get()) })
+        to_result(unsafe { extra::cgpu_shim_wait_freezable(self.inner.get().cast()) })
     }
 
     /// Waits until it happens; `ERESTARTSYS` if a signal comes for the calling task before.
     pub(in crate::os_interface) fn wait_interruptible(&self) -> Result {
         // SAFETY: `new` initialized the completion.
-        to_result(unsafe { bindings::wait_for_completion_interruptible(self.inner.get()) })
+        to_result(unsafe { bindings::wait_for_completion_interruptible(self.inner.get().cast()) })
     }
 
     /// Waits until it happens, whatever comes.
     pub(in crate::os_interface) fn wait(&self) {
         // SAFETY: `new` initialized the completion.
-        unsafe { bindings::wait_for_completion(self.inner.get()) };
+        unsafe { bindings::wait_for_completion(self.inner.get().cast()) };
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Caller<'a> {
     /// The process id (thread group id) in the initial PID namespace.
     pub fn process(&self) -> i32 {
         // SAFETY: The current task is valid, and its thread group id never changes while it runs.
-        unsafe { (*bindings::get_current()).tgid }
+        unsafe { extra::cgpu_shim_process() }
     }
 
     /// Translates a process id of the caller's PID namespace to that of the initial one. `None` if

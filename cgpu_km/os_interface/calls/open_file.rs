@@ -3,7 +3,10 @@
 
 use super::caller::forward_always;
 use crate::{
-    os_interface::{base::file_ref::FileRef, driver::backing_file::BackingFile},
+    os_interface::{
+        base::{extra, file_ref::FileRef},
+        driver::backing_file::BackingFile,
+    },
     proxy::Part,
 };
 use core::ptr::NonNull;
@@ -88,7 +91,7 @@ impl OpenFile {
         // A file that is being released has no mappings.
         if let Some(held) = held {
             // SAFETY: The reference keeps the file open.
-            let mapping = unsafe { (*held.as_ptr()).f_mapping };
+            let mapping = unsafe { extra::cgpu_shim_mappings(held.as_ptr()) };
             // SAFETY: It is the open file's own: see `OwnMapping`.
             unsafe { bindings::unmap_mapping_range(mapping, 0, 0, 1) };
         }

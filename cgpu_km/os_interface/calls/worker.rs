@@ -329,7 +329,7 @@ impl Worker {
     /// As for [`DriverCall::execute`], with the calling task's address space.
     pub(super) unsafe fn call(&self, key: QueueKey, request: &DriverCall<'_>) -> Result<i32> {
         // SAFETY: The current task is valid, and its address space cannot go while it is in here.
-        let mm = unsafe { (*bindings::get_current()).mm };
+        let mm = unsafe { extra::cgpu_shim_memory() };
         let mm = NonNull::new(mm).ok_or(EFAULT)?;
         let creds = Reduced::of_caller()?;
         let job = ListArc::pin_init(

@@ -7,7 +7,7 @@
 //! keeps both alive, and the worker holds it up as the decoy that the driver looks for.
 
 use super::vm_tables::VmTables;
-use crate::os_interface::base::file_ref::InstalledFile;
+use crate::os_interface::base::{extra, file_ref::InstalledFile};
 use core::ptr::NonNull;
 use kernel::{bindings, error::from_err_ptr, fmt, prelude::*, sync::Arc};
 
@@ -63,8 +63,7 @@ impl BackingFile {
             tables: VmTables::new(),
         };
         // SAFETY: The inode of an open file is valid.
-        let mode = u32::from(unsafe { (*this.inode()).i_mode });
-        if mode & bindings::S_IFMT != bindings::S_IFCHR {
+        if !unsafe { extra::cgpu_shim_is_character_device(this.inode()) } {
             return Err(ENODEV);
         }
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -73,7 +72,7 @@ impl BackingFile {
     /// The number of the device.
     pub fn number(&self) -> DeviceNumber {
         // SAFETY: The inode of an open file is valid, and its number never changes.
-        let number = unsafe { (*self.inode()).i_rdev };
+        let number = unsafe { extra::cgpu_shim_device_number(self.inode()) };
         DeviceNumber {
             major: number >> bindings::MINORBITS,
             minor: number & ((1 << bindings::MINORBITS) - 1),
@@ -106,15 +105,13 @@ impl BackingFile {
     /// The real inode; valid as long as `self`.
     pub(in crate::os_interface) fn inode(&self) -> *mut bindings::inode {
         // SAFETY: By the type's invariant this is an open file.
-        unsafe { (*self.file.as_ptr()).f_inode }
+        unsafe { extra::cgpu_shim_inode(self.file.as_ptr()) }
     }
 
-    /// The driver's operations; valid as long as `self`, since the open file holds the driver.
-    pub(in crate::os_interface) fn operations(&self) -> &bindings::file_operations {
+    /// The driver's module; there as long as `self`, since the open file holds it.
+    pub(in crate::os_interface) fn owner(&self) -> *mut bindings::module {
         // SAFETY: By the type's invariant this is an open file.
-        let table = unsafe { (*self.file.as_ptr()).f_op };
-        // SAFETY: The operations of an open file are valid as long as the file is open.
-        unsafe { &*table }
+        unsafe { extra::cgpu_shim_owner(self.file.as_ptr()) }
     }
 
     /// Calls the driver's `ioctl` for `file` with the credentials that are installed now, and gives
@@ -130,11 +127,11 @@ impl BackingFile {
         cmd: u32,
         arg: u64,
     ) -> Result<i32> {
-        let ioctl = self.operations().unlocked_ioctl.ok_or(ENOTTY)?;
         // CAST: c_ulong is 64 bits wide.
         let arg = arg as c_ulong;
         // SAFETY: `file` is open and the driver's, as this function's contract says.
-        let result = unsafe { ioctl(file.as_ptr(), cmd, arg) };
+        let result =
+            unsafe { extra::cgpu_shim_driver_ioctl(self.as_ptr(), file.as_ptr(), cmd, arg) };
         // The driver's ioctls return 0 or a negative errno; no number beyond an `int` ever reaches
         // user space.
         i32::try_from(result).map_err(|_| EIO)

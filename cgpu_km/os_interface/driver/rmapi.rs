@@ -167,7 +167,7 @@ impl KernelClient {
         is_register: impl Fn(Frame) -> bool,
         is_window: impl Fn(Frame) -> bool,
     ) -> core::result::Result<Self, Missing> {
-        let owner = gpu.operations().owner;
+        let owner = gpu.owner();
         let name = c"nvidia_get_rm_ops".as_char_ptr();
         // SAFETY: The open file holds its module; the name is a string.
         let found = unsafe { extra::cgpu_shim_find_function(name, owner) };

@@ -143,7 +143,7 @@ pub struct Shadow<R: Refresh>(Pin<KBox<ShadowInner<R>>>);
 struct ShadowInner<R: Refresh> {
     /// First, so that a pointer to it is one to all.
     #[pin]
-    work: Opaque<bindings::delayed_work>,
+    work: Opaque<extra::cgpu_delayed_work>,
     page: ShownPage,
     content: R,
 }
@@ -160,9 +160,9 @@ impl<R: Refresh> Shadow<R> {
         content.refresh(&page)?;
         let inner = KBox::pin_init(
             try_pin_init!(ShadowInner {
-                work <- Opaque::ffi_init(|slot: *mut bindings::delayed_work| {
+                work <- Opaque::ffi_init(|slot: *mut extra::cgpu_delayed_work| {
                     // SAFETY: `slot` is a valid, pinned place; `run` is for what it is in.
-                    unsafe { extra::cgpu_shim_delayed_work_init(slot, Some(run::<R>)) };
+                    unsafe { extra::cgpu_shim_delayed_work_init(slot.cast(), Some(run::<R>)) };
                 }),
                 page,
                 content,
@@ -182,7 +182,7 @@ impl<R: Refresh> Shadow<R> {
 impl<R: Refresh> ShadowInner<R> {
     fn again(&self) {
         // SAFETY: The work was initialized, and stays where it is until `drop` has ended it.
-        unsafe { extra::cgpu_shim_queue_delayed_work(self.work.get(), PERIOD_MS) };
+        unsafe { extra::cgpu_shim_queue_delayed_work(self.work.get().cast(), PERIOD_MS) };
     }
 }
 
@@ -199,6 +199,6 @@ impl<R: Refresh> Drop for Shadow<R> {
     fn drop(&mut self) {
         // Also where it puts itself into the queue again. What is still mapped keeps the page.
         // SAFETY: The work was initialized; whoever drops a shadow may sleep.
-        unsafe { bindings::cancel_delayed_work_sync(self.0.work.get()) };
+        unsafe { bindings::cancel_delayed_work_sync(self.0.work.get().cast()) };
     }
 }

@@ -6,7 +6,10 @@
 //! backing file, this module and the driver. So nothing is counted here, and the driver may give a
 //! mapping operations without ours at any time, as UVM does in a child (`uvm_disable_vma()`).
 
-use crate::os_interface::base::vma::{FaultHandler, LockedVma};
+use crate::os_interface::base::{
+    extra,
+    vma::{FaultHandler, LockedVma},
+};
 use kernel::{bindings, prelude::*, sync::SetOnce};
 
 /// How many kinds of mappings a file can have. UVM has four: managed memory, semaphore pools,
@@ -21,7 +24,7 @@ const KINDS: usize = 4;
 #[repr(C)]
 pub(in crate::os_interface) struct VmTable {
     /// First, so that a pointer to it is one to the table.
-    operations: bindings::vm_operations_struct,
+    operations: extra::cgpu_vm_operations,
     original: *const bindings::vm_operations_struct,
     gated: bool,
 }
@@ -38,8 +41,7 @@ impl VmTable {
     ///
     /// The mapping has operations of a [`VmTables`].
     pub(in crate::os_interface) unsafe fn of(vma: LockedVma<'_>) -> &Self {
-        // SAFETY: The mapping is locked.
-        let operations = unsafe { (*vma.as_ptr()).vm_ops };
+        let operations = vma.seen().operations;
         // SAFETY: They are the first field of a table, as this function's contract says, and the
         // mapping holds it by way of its file.
         unsafe { &*operations.cast() }
@@ -47,7 +49,7 @@ impl VmTable {
 
     /// Ours.
     pub(in crate::os_interface) fn operations(&self) -> *const bindings::vm_operations_struct {
-        &raw const self.operations
+        (&raw const self.operations).cast()
     }
 
     /// Whether the mapping is behind a gate.
@@ -58,7 +60,7 @@ impl VmTable {
     /// The driver's handler of faults.
     pub(in crate::os_interface) fn original_fault(&self) -> Option<FaultHandler> {
         // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.
-        unsafe { (*self.original).fault }
+        unsafe { extra::cgpu_shim_fault_handler(self.original) }
     }
 
     /// Tells the driver that a mapping is closed.
@@ -67,11 +69,9 @@ impl VmTable {
     ///
     /// The driver has made the mapping, or was told of it by `open`.
     pub(in crate::os_interface) unsafe fn close_original(&self, vma: LockedVma<'_>) {
-        // SAFETY: By the type's invariant; whoever has this table has a file of the driver open.
-        if let Some(close) = unsafe { (*self.original).close } {
-            // SAFETY: The mapping is one of the driver's, as this function's contract says.
-            unsafe { close(vma.as_ptr()) };
-        }
+        // SAFETY: By the type's invariant, as whoever has this table has a file of the driver open;
+        // the mapping is one of the driver's, as this function's contract says.
+        unsafe { extra::cgpu_shim_close_mapping(self.original, vma.as_ptr()) };
     }
 }
 
@@ -84,8 +84,8 @@ impl VmTables {
         Self([const { SetOnce::new() }; KINDS])
     }
 
-    /// The table that stands in front of `original`, which `ours` makes of them at its first use.
-    /// All callers have the same `ours` for the same `gated`.
+    /// The table that stands in front of `original`, less what `ours` says, made at its first
+    /// use. All callers have the same `ours` for the same `gated`.
     ///
     /// `EMFILE` if there are more kinds than there can be, `ENOMEM`.
     ///
@@ -96,20 +96,25 @@ impl VmTables {
         &self,
         original: *const bindings::vm_operations_struct,
         gated: bool,
-        ours: impl Fn(bindings::vm_operations_struct) -> bindings::vm_operations_struct,
+        ours: &extra::cgpu_covering,
     ) -> Result<&VmTable> {
         for slot in &self.0 {
             if slot.as_ref().is_none() {
                 // Another thread may be faster: its table is looked at like any other, or, if it is
                 // not there yet, the next place is taken.
                 // INVARIANT: This function's contract.
-                let table = VmTable {
-                    // SAFETY: They are the driver's, and valid while its file is mapped.
-                    operations: ours(unsafe { *original }),
-                    original,
-                    gated,
-                };
-                slot.populate(KBox::new(table, GFP_KERNEL)?);
+                let mut table = KBox::new(
+                    VmTable {
+                        operations: pin_init::zeroed(),
+                        original,
+                        gated,
+                    },
+                    GFP_KERNEL,
+                )?;
+                let place = (&raw mut table.operations).cast();
+                // SAFETY: A place for them; the driver's are valid while its file is mapped.
+                unsafe { extra::cgpu_shim_cover(place, original, ours) };
+                slot.populate(table);
             }
             let same = |table: &&KBox<VmTable>| table.original == original && table.gated == gated;
             if let Some(table) = slot.as_ref().filter(same) {

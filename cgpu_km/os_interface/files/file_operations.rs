@@ -33,6 +33,7 @@ use crate::{
     os_interface::{
         base::{
             creds::{self, KeptCreds},
+            extra,
             vma::NewVma,
         },
         calls::{caller::Caller, open_file::OpenFile},
@@ -42,7 +43,7 @@ use crate::{
     },
     proxy::UserAddr,
 };
-use core::ptr::NonNull;
+use core::{mem::MaybeUninit, ptr::NonNull};
 use kernel::{
     bindings,
     error::{from_result, to_result},
@@ -80,7 +81,7 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
         }
     };
     let mut session = FileSession::<E> {
-        operations: operations::<E>(&backing, node.owner(), shows),
+        operations: MaybeUninit::uninit(),
         own,
         node,
         queue: endpoint.queue(),
@@ -112,31 +113,30 @@ pub(in crate::os_interface) unsafe fn open_endpoint<E: Endpoint>(
         }
     }
     let session = KBox::into_raw(KBox::write(place, session));
+    // SAFETY: The box is there, and has the operations as its first field.
+    let table = unsafe { (*session).operations.as_mut_ptr() };
+    // SAFETY: A place for them; the driver's file is open.
+    unsafe {
+        let real = (*session).backing.as_ptr();
+        extra::cgpu_shim_file_operations(table, real, &callbacks::<E>(), shows);
+    }
     // INVARIANT: The box is leaked to the file until `release`.
-    // SAFETY: The box is initialized.
-    opening.set_operations(unsafe { &raw const (*session).operations });
+    opening.set_operations(table.cast());
     // SAFETY: The box is initialized; the driver has opened the file, and `release` closes the
     // handle.
     unsafe { (*session).handle.set(filp) };
     Ok(())
 }
 
-/// The operations of a session's file. What the driver lacks stays missing.
-fn operations<E: Endpoint>(
-    backing: &BackingFile,
-    owner: *mut bindings::module,
-    shows: bool,
-) -> bindings::file_operations {
-    let real = backing.operations();
-    bindings::file_operations {
-        owner,
+/// What the operations of a session's file call.
+const fn callbacks<E: Endpoint>() -> extra::cgpu_file_callbacks {
+    extra::cgpu_file_callbacks {
         release: Some(release::<E>),
-        unlocked_ioctl: real.unlocked_ioctl.and(Some(ioctl::<E>)),
-        compat_ioctl: real.compat_ioctl.and(Some(compat_ioctl::<E>)),
-        mmap: real.mmap.filter(|_| !shows).and(Some(mmap::<E>)),
-        mmap_prepare: real.mmap.filter(|_| shows).and(Some(mmap_prepare::<E>)),
-        poll: real.poll.and(Some(poll::<E>)),
-        ..pin_init::zeroed()
+        ioctl: Some(ioctl::<E>),
+        compat_ioctl: Some(compat_ioctl::<E>),
+        mmap: Some(mmap::<E>),
+        entered: Some(entered::<E>),
+        poll: Some(poll::<E>),
     }
 }
 
@@ -151,10 +151,10 @@ fn take_over(
     let real_cdev = CdevRef::of_open(backing)?;
     opening.become_real(backing);
     let mut opener = None;
-    let opened = creds::reduced_by(&mut opener, || match backing.operations().open {
+    let (real, file) = (backing.as_ptr(), opening.as_non_null().as_ptr());
+    let opened = creds::reduced_by(&mut opener, || {
         // SAFETY: As the VFS would call it: the inode is the driver's, the file refers to it.
-        Some(open) => to_result(unsafe { open(backing.inode(), opening.as_non_null().as_ptr()) }),
-        None => Ok(()),
+        to_result(unsafe { extra::cgpu_shim_driver_open(real, file) })
     });
     if let Err(e) = opened.and_then(|opened| opened) {
         // `chrdev_open` and `do_dentry_open` clean up on our own inode.
@@ -166,7 +166,7 @@ fn take_over(
     // A host node was opened through `chrdev_open`, which took a reference of our cdev and of this
     // module; a proxy node has no cdev.
     // SAFETY: The inode is valid during its `open`, and has its cdev as long as that is open.
-    let node_cdev = unsafe { (*node.inode()).__bindgen_anon_5.i_cdev };
+    let node_cdev = unsafe { extra::cgpu_shim_node_cdev(node.inode()) };
     if let Some(cdev) = NonNull::new(node_cdev) {
         // SAFETY: `chrdev_open` took this reference for this file; it is valid until given back.
         drop(unsafe { CdevRef::from_taken(cdev) });
@@ -181,19 +181,10 @@ impl CdevRef {
     /// Takes a reference of the cdev of a device that is open.
     fn of_open(backing: &BackingFile) -> Result<Self> {
         // SAFETY: An open device's inode has its cdev.
-        let cdev = unsafe { (*backing.inode()).__bindgen_anon_5.i_cdev };
+        let cdev = unsafe { extra::cgpu_shim_node_cdev(backing.inode()) };
         let cdev = NonNull::new(cdev).ok_or(ENXIO)?;
         // SAFETY: The open file holds the cdev.
-        let owner = unsafe { (*cdev.as_ptr()).owner };
-        // SAFETY: The cdev's owner is a module or null, both of which are allowed.
-        if !unsafe { bindings::try_module_get(owner) } {
-            return Err(ENXIO);
-        }
-        // SAFETY: The open file holds the cdev, so the object is valid.
-        let taken = unsafe { bindings::kobject_get_unless_zero(&raw mut (*cdev.as_ptr()).kobj) };
-        if taken.is_null() {
-            // SAFETY: Taken above.
-            unsafe { bindings::module_put(owner) };
+        if !unsafe { extra::cgpu_shim_take_cdev(cdev.as_ptr()) } {
             return Err(ENXIO);
         }
         Ok(Self(cdev))
@@ -216,13 +207,8 @@ impl CdevRef {
 
 impl Drop for CdevRef {
     fn drop(&mut self) {
-        let cdev = self.0.as_ptr();
-        // SAFETY: The reference is ours, so the cdev is valid.
-        let owner = unsafe { (*cdev).owner };
         // SAFETY: The reference is ours, and is given back here.
-        unsafe { bindings::kobject_put(&raw mut (*cdev).kobj) };
-        // SAFETY: The reference of the module is ours, too.
-        unsafe { bindings::module_put(owner) };
+        unsafe { extra::cgpu_shim_drop_cdev(self.0.as_ptr()) };
     }
 }
 
@@ -287,10 +273,18 @@ unsafe extern "C" fn mmap<E: Endpoint>(
     })
 }
 
-unsafe extern "C" fn mmap_prepare<E: Endpoint>(wanted: *mut bindings::vm_area_desc) -> c_int {
-    // SAFETY: The VFS calls this through the session's own operations, with the mapping that is
-    // wanted of the session's file.
-    from_result(|| unsafe { registers::prepare::<E>(wanted) }.map(|()| 0))
+unsafe extern "C" fn entered<E: Endpoint>(
+    filp: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+    can_be_found: bool,
+) -> c_int {
+    from_result(|| {
+        let file = NonNull::new(filp).ok_or(EINVAL)?;
+        // SAFETY: The mapping is being made, and its lock is held for writing.
+        let vma = unsafe { NewVma::new(vma) };
+        // SAFETY: These operations are given to files of `E` alone.
+        unsafe { registers::enter::<E>(file, vma, can_be_found) }
+    })
 }
 
 unsafe extern "C" fn poll<E: Endpoint>(
@@ -299,11 +293,6 @@ unsafe extern "C" fn poll<E: Endpoint>(
 ) -> bindings::__poll_t {
     // SAFETY: The VFS calls this through the session's own operations.
     let session = unsafe { session::<E>(filp) };
-    match session.backing.operations().poll {
-        // SAFETY: The arguments are those of this `poll`, and the file is one that the driver
-        // opened.
-        Some(poll) => unsafe { poll(filp, table) },
-        // `open_endpoint` left `poll` out in this case.
-        None => bindings::POLLERR,
-    }
+    // SAFETY: The arguments are those of this `poll`, and the file is one that the driver opened.
+    unsafe { extra::cgpu_shim_driver_poll(session.backing.as_ptr(), filp, table) }
 }

@@ -4,6 +4,7 @@
 use crate::{
     os_interface::{
         base::{
+            extra,
             frame::Frame,
             vma::{LockedVma, NewVma},
         },
@@ -42,13 +43,17 @@ pub struct ProgramMapping {
 impl ProgramMapping {
     pub(super) fn of(vma: LockedVma<'_>) -> Self {
         use kernel::mm::virt::flags;
-        let flags = vma.flags();
-        // SAFETY: The mapping is locked.
-        let page = unsafe { (*vma.as_ptr()).vm_pgoff };
+        let extra::cgpu_vma {
+            start,
+            end,
+            flags,
+            page,
+            ..
+        } = vma.seen();
         // CAST: `c_ulong` and `usize` are 64 bits wide.
         Self {
-            start: UserAddr::new(vma.start() as u64),
-            length: vma.length() as u64,
+            start: UserAddr::new(start as u64),
+            length: end.saturating_sub(start) as u64,
             offset: (page as u64).saturating_mul(PAGE_SIZE as u64),
             readable: flags & flags::READ != 0,
             writable: flags & flags::WRITE != 0,

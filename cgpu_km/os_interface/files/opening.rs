@@ -2,7 +2,7 @@
 //! A file while it is opened or closed, when nobody else can see it.
 
 use crate::os_interface::{base::extra, driver::backing_file::BackingFile};
-use core::ptr::{null_mut, NonNull};
+use core::ptr::NonNull;
 use kernel::{bindings, prelude::*};
 
 /// What a file was of before it became one of the driver's.
@@ -13,7 +13,7 @@ use kernel::{bindings, prelude::*};
 /// operations are a static table of this module.
 pub(super) struct NodeSide {
     inode: NonNull<bindings::inode>,
-    operations: NonNull<bindings::file_operations>,
+    operations: NonNull<c_void>,
 }
 
 // SAFETY: What is pinned may be used by any task.
@@ -52,11 +52,11 @@ impl OwnedFile {
     /// It is being opened on `inode` and not changed yet; its operations are a static table.
     pub(super) unsafe fn node(&self, inode: *mut bindings::inode) -> Result<NodeSide> {
         // SAFETY: By the type's invariant the file is ours to read.
-        let operations = unsafe { (*self.0.as_ptr()).f_op };
+        let operations = unsafe { extra::cgpu_shim_operations(self.0.as_ptr()) };
         // INVARIANT: A file that is opened on an inode has a path that pins it.
         Ok(NodeSide {
             inode: NonNull::new(inode).ok_or(EINVAL)?,
-            operations: NonNull::new(operations.cast_mut()).ok_or(EINVAL)?,
+            operations: NonNull::new(operations).ok_or(EINVAL)?,
         })
     }
 
@@ -72,19 +72,15 @@ impl OwnedFile {
     }
 
     /// Gives it operations, which are valid until the file has others.
-    pub(super) fn set_operations(&self, operations: *const bindings::file_operations) {
+    pub(super) fn set_operations(&self, operations: *const c_void) {
         // SAFETY: By the type's invariant the file is ours to change.
-        unsafe { (*self.0.as_ptr()).f_op = operations };
+        unsafe { extra::cgpu_shim_set_file_operations(self.0.as_ptr(), operations) };
     }
 
     fn set_inode(&self, inode: *mut bindings::inode) {
-        // SAFETY: The callers have an inode that is pinned for longer than it stands in the file.
-        let mapping = unsafe { (*inode).i_mapping };
-        // SAFETY: By the type's invariant the file is ours to change.
-        let file = unsafe { &mut *self.0.as_ptr() };
-        file.f_inode = inode;
-        file.f_mapping = mapping;
-        file.private_data = null_mut();
+        // SAFETY: By the type's invariant the file is ours to change; the callers have an inode
+        // that is pinned for longer than it stands in the file.
+        unsafe { extra::cgpu_shim_set_inode(self.0.as_ptr(), inode) };
     }
 }
 
@@ -124,12 +120,6 @@ impl Drop for OwnMappings {
 }
 
 impl NodeSide {
-    /// The module that owns its operations.
-    pub(super) fn owner(&self) -> *mut bindings::module {
-        // SAFETY: By the type's invariant it is a static table.
-        unsafe { self.operations.as_ref() }.owner
-    }
-
     /// Its inode.
     pub(super) fn inode(&self) -> *mut bindings::inode {
         self.inode.as_ptr()

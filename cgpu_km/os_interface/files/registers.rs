@@ -35,84 +35,26 @@ use super::{
     session::{session, Endpoint},
     vm_operations::{make, AtOnce},
 };
-use crate::os_interface::base::{
-    extra,
-    vma::{NewVma, StaticTable},
-};
-use core::{marker::PhantomData, ptr::NonNull};
-use kernel::{bindings, error::from_result, prelude::*};
+use crate::os_interface::base::{extra, vma::NewVma};
+use core::ptr::NonNull;
+use kernel::{bindings, prelude::*};
 
 /// The most that a mapping of a doorbell has, bytes: `NVC361_NV_USERMODE__SIZE` (clc361.h), as all
 /// later classes. Larger ones, which would hold a gate up for long, are made as if it were not
 /// open.
 const DOORBELL: u64 = 0x10000;
 
-/// The operations of a mapping that the driver has not made yet.
-struct Entered<E>(PhantomData<E>);
-
-impl<E: Endpoint> Entered<E> {
-    const OPERATIONS: &'static StaticTable<bindings::vm_operations_struct> =
-        &StaticTable(bindings::vm_operations_struct {
-            mapped: Some(mapped::<E>),
-            ..pin_init::zeroed()
-        });
-}
-
-/// The `mmap_prepare` operation.
-///
-/// # Errors
-///
-/// `EINVAL` for a private mapping.
-///
-/// # Safety
-///
-/// `wanted` is the argument of that operation, of a proxied file of `E`.
-pub(super) unsafe fn prepare<E: Endpoint>(wanted: *mut bindings::vm_area_desc) -> Result {
-    // SAFETY: The operation's argument is valid while it runs.
-    if !unsafe { extra::cgpu_shim_is_shared(wanted) } {
-        return Err(EINVAL);
-    }
-    // The driver sets this too, but when a neighbour could have swallowed the mapping.
-    // SAFETY: The operation's argument is its to change.
-    unsafe { extra::cgpu_shim_never_merge(wanted) };
-    // SAFETY: The operation's argument is its to change.
-    unsafe { (*wanted).vm_ops = &raw const Entered::<E>::OPERATIONS.0 };
-    Ok(())
-}
-
-/// The kernel has entered a mapping. An error takes it away again.
-unsafe extern "C" fn mapped<E: Endpoint>(
-    start: c_ulong,
-    _end: c_ulong,
-    _page: c_ulong,
-    file: *const bindings::file,
-    private: *mut *mut c_void,
-) -> c_int {
-    from_result(|| {
-        let file = NonNull::new(file.cast_mut()).ok_or(EINVAL)?;
-        // SAFETY: The current task is making the mapping, and has the lock of its address space.
-        let vma = unsafe { bindings::find_vma((*bindings::get_current()).mm, start) };
-        // SAFETY: It is a mapping of that address space, if there is one, which the lock keeps.
-        if vma.is_null() || unsafe { (*vma).vm_file != file.as_ptr() } {
-            return Err(EINVAL);
-        }
-        // SAFETY: It is the mapping that this operation is called for, whose lock is held for
-        // writing.
-        let new = unsafe { NewVma::new(vma) };
-        // SAFETY: These operations are given to mappings of files of `E` alone.
-        let result = unsafe { enter::<E>(file, new) };
-        // SAFETY: The kernel gives the mapping what is there afterwards.
-        unsafe { *private = (*vma).vm_private_data };
-        result
-    })
-}
-
-/// Has the driver make a mapping that the kernel has entered.
+/// Has the driver make a mapping that the kernel has entered, so that it can be found by the file;
+/// or one that it has not, where it knows no `mapped` operation (`can_be_found`).
 ///
 /// # Safety
 ///
 /// The mapping is of `file`, an open proxied file of `E`.
-unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> Result<c_int> {
+pub(super) unsafe fn enter<E: Endpoint>(
+    file: NonNull<bindings::file>,
+    vma: NewVma<'_>,
+    can_be_found: bool,
+) -> Result<c_int> {
     // SAFETY: The file is one of `E`, as this function's contract says.
     let session = unsafe { session::<E>(file.as_ptr()) };
     let before = ProgramMapping::of(*vma);
@@ -129,7 +71,7 @@ unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> 
     };
     let result = match E::gate(&session.file) {
         None => make(AtOnce::Kept),
-        Some(gate) if before.length <= DOORBELL => {
+        Some(gate) if can_be_found && before.length <= DOORBELL => {
             gate.hold(|is_open| match (is_open, E::doorbell(&session.file)) {
                 (true, Some(_)) => without_access(AtOnce::Kept),
                 (true, None) => make(AtOnce::Kept),
@@ -139,7 +81,7 @@ unsafe fn enter<E: Endpoint>(file: NonNull<bindings::file>, vma: NewVma<'_>) -> 
         Some(_) => without_access(AtOnce::TakenOut),
     };
     let after = ProgramMapping::of(*vma);
-    if before.may_be_writable && !after.may_be_writable {
+    if can_be_found && before.may_be_writable && !after.may_be_writable {
         // SAFETY: The mapping counted as writable when it was entered, and will not when it goes.
         unsafe { extra::cgpu_shim_unmap_writable(file.as_ptr()) };
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     os_interface::{
-        base::creds::KeptCreds,
+        base::{creds::KeptCreds, extra},
         calls::{caller::Caller, open_file::OpenFile, worker::QueueKey},
         driver::backing_file::BackingFile,
         gate::{doorbell::Doorbell, Gate},
@@ -19,7 +19,7 @@ use crate::{
     },
     proxy::UserAddr,
 };
-use core::ptr::NonNull;
+use core::{mem::MaybeUninit, ptr::NonNull};
 use kernel::{bindings, prelude::*, sync::Arc};
 
 /// What a node stands for.
@@ -97,7 +97,7 @@ pub trait Endpoint: Send + Sync + 'static {
 #[repr(C)]
 pub(super) struct FileSession<E: Endpoint> {
     /// First, so that a pointer to it is one to the session.
-    pub(super) operations: bindings::file_operations,
+    pub(super) operations: MaybeUninit<extra::cgpu_file_operations>,
     /// The node that the file was opened on, and is of again in `release`.
     pub(super) node: NodeSide,
     pub(super) backing: Arc<BackingFile>,
@@ -122,7 +122,7 @@ pub(super) struct FileSession<E: Endpoint> {
 /// `E` succeeded on it.
 pub(super) unsafe fn session<'a, E: Endpoint>(file: *mut bindings::file) -> &'a FileSession<E> {
     // SAFETY: The file is open, as this function's contract says.
-    let operations = unsafe { (*file).f_op };
+    let operations = unsafe { extra::cgpu_shim_operations(file) };
     // SAFETY: `open_endpoint` set `f_op` to the first field of a session, which lives until
     // `release` changes it back.
     unsafe { &*operations.cast() }
@@ -136,12 +136,7 @@ pub(super) unsafe fn session<'a, E: Endpoint>(file: *mut bindings::file) -> &'a 
 pub(super) unsafe fn is_of<E: Endpoint>(file: *mut bindings::file) -> bool {
     // SAFETY: The file is open. Its operations change in `open`, before anybody else can see it,
     // and in `release`.
-    let operations = unsafe { (*file).f_op };
-    // SAFETY: The operations of an open file are valid.
-    let theirs = unsafe { (*operations).release };
-    let ours: unsafe extern "C" fn(*mut bindings::inode, *mut bindings::file) -> c_int =
-        release::<E>;
-    theirs.is_some_and(|theirs| core::ptr::fn_addr_eq(theirs, ours))
+    unsafe { extra::cgpu_shim_is_released_by(file, Some(release::<E>)) }
 }
 
 /// The `release` operation: the driver's, and everything that `open` took over is put back.
@@ -155,18 +150,16 @@ pub(super) unsafe extern "C" fn release<E: Endpoint>(
     // SAFETY: The argument of a `release` that runs.
     let closing = unsafe { OwnedFile::new(file) };
     // SAFETY: The VFS calls this through the session's own operations.
-    let operations = unsafe { (*file.as_ptr()).f_op };
+    let operations = unsafe { extra::cgpu_shim_operations(file.as_ptr()) };
     // SAFETY: By the session's invariant the operations are the start of a box that the file owns,
     // and nobody else has the file any more.
-    let session = unsafe { KBox::from_raw(operations.cast_mut().cast::<FileSession<E>>()) };
+    let session = unsafe { KBox::from_raw(operations.cast::<FileSession<E>>()) };
     session.handle.close();
     session.mappings.leave();
     E::closing(&session.file);
-    let result = match session.backing.operations().release {
-        // SAFETY: `inode` is the driver's, which `__fput` read from the file.
-        Some(release) => unsafe { release(inode, file.as_ptr()) },
-        None => 0,
-    };
+    let real = session.backing.as_ptr();
+    // SAFETY: `inode` is the driver's, which `__fput` read from the file.
+    let result = unsafe { extra::cgpu_shim_driver_release(real, inode, file.as_ptr()) };
     closing.become_node(&session.node);
     let FileSession { backing, file, .. } = KBox::into_inner(session);
     E::release(file);

@@ -5,8 +5,11 @@ use super::{
     mapping::ProgramMapping,
     session::{session, Endpoint},
 };
-use crate::os_interface::{base::file_ref::FileRef, calls::caller::Caller};
-use core::ptr::{null_mut, NonNull};
+use crate::os_interface::{
+    base::{extra, file_ref::FileRef},
+    calls::caller::Caller,
+};
+use core::ptr::NonNull;
 use kernel::{
     bindings,
     error::to_result,
@@ -22,7 +25,7 @@ const LATE: i64 = 250_000;
 #[repr(C)]
 struct Settlement {
     /// First, so that a pointer to it is one to the whole.
-    head: bindings::callback_head,
+    head: extra::cgpu_task_work,
     file: FileRef,
     mapping: ProgramMapping,
     since: Instant<Monotonic>,
@@ -39,19 +42,15 @@ pub(super) unsafe fn settle_later<E: Endpoint>(
     mapping: ProgramMapping,
 ) -> Result {
     let settlement = Settlement {
-        head: bindings::callback_head {
-            next: null_mut(),
-            func: Some(run::<E>),
-        },
+        head: pin_init::zeroed(),
         // SAFETY: The file is open, as this function's contract says.
         file: unsafe { FileRef::get(file) },
         mapping,
         since: Instant::now(),
     };
     let place = KBox::into_raw(KBox::new(settlement, GFP_KERNEL_ACCOUNT)?);
-    let mode = bindings::task_work_notify_mode_TWA_RESUME;
-    // SAFETY: The current task is valid; the box is given to the task until `run` takes it.
-    let added = unsafe { bindings::task_work_add(bindings::get_current(), place.cast(), mode) };
+    // SAFETY: The box is given to the current task until `run` takes it.
+    let added = unsafe { extra::cgpu_shim_before_return(place.cast(), Some(run::<E>)) };
     to_result(added).inspect_err(|_| {
         // SAFETY: The task has not taken the box, which was made above.
         drop(unsafe { KBox::from_raw(place) });

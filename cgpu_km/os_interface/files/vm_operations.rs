@@ -34,8 +34,8 @@ use super::{
 };
 use crate::os_interface::{
     base::{
-        creds,
-        vma::{FaultHandler, LockedVma, NewVma, PageFault, StaticTable},
+        creds, extra,
+        vma::{FaultHandler, LockedVma, NewVma, PageFault},
     },
     driver::vm_tables::VmTable,
     gate,
@@ -94,10 +94,10 @@ unsafe fn make_now<E: Endpoint>(
     vma: NewVma<'_>,
     registers: AtOnce,
 ) -> Result<c_int> {
-    let real = session.backing.operations().mmap.ok_or(ENODEV)?;
+    let real = session.backing.as_ptr();
     // The driver gets our own file, as it does in ioctls: it keeps its state there.
     // SAFETY: A new mapping, as `mmap` is handed, of a file that the driver has opened.
-    let mmap = || unsafe { real(file.as_ptr(), vma.as_ptr()) };
+    let mmap = || unsafe { extra::cgpu_shim_driver_mmap(real, file.as_ptr(), vma.as_ptr()) };
     let result = creds::reduced_as(session.opener.as_ref(), mmap)?;
     if result != 0 {
         // Not always an errno: `nvidia_mmap_helper()` returns a status for a GPU that was lost.
@@ -141,10 +141,20 @@ impl<E: Endpoint> MadeMapping<'_, E> {
     /// Puts operations of ours in front of the driver's.
     fn cover(&self, gated: bool) -> Result {
         let shows = E::shows_objects(&self.session.file);
-        let ours = |theirs| ours::<E>(theirs, gated, shows);
+        let fault = if gated {
+            gated_fault::<E> as FaultHandler
+        } else {
+            shown_fault::<E>
+        };
+        let ours = extra::cgpu_covering {
+            close: Some(close::<E>),
+            fault: (gated || shows).then_some(fault),
+            shows,
+            gated,
+        };
         let tables = self.session.backing.tables();
         // SAFETY: The driver has just given the mapping these operations.
-        let table = unsafe { tables.replacing(self.original, gated, ours) }?;
+        let table = unsafe { tables.replacing(self.original, gated, &ours) }?;
         // SAFETY: The session lives as long as the file, which the mapping holds, and has the
         // backing file with its tables.
         unsafe { self.vma.set_operations(table.operations()) };
@@ -177,44 +187,13 @@ impl<E: Endpoint> MadeMapping<'_, E> {
     /// What the driver made goes. (The kernel takes the pages out of a mapping that failed, but
     /// does not call `close` for it.)
     fn undo(&self) {
-        // SAFETY: They are the driver's operations, which are valid while its file is mapped.
-        if let Some(close) = unsafe { (*self.original).close } {
-            // SAFETY: The driver has just made this mapping.
-            unsafe { close(self.vma.as_ptr()) };
-        }
+        // SAFETY: They are the driver's operations, which are valid while its file is mapped, and
+        // the driver has just made this mapping.
+        unsafe { extra::cgpu_shim_close_mapping(self.original, self.vma.as_ptr()) };
         // SAFETY: Static operations that do nothing.
-        unsafe { self.vma.set_operations(&raw const NOTHING.0) };
+        unsafe { self.vma.set_operations(extra::cgpu_shim_no_operations()) };
     }
 }
-
-/// The driver's operations, less what a program is not to have.
-fn ours<E: Endpoint>(
-    theirs: bindings::vm_operations_struct,
-    gated: bool,
-    shows: bool,
-) -> bindings::vm_operations_struct {
-    let mut operations = bindings::vm_operations_struct {
-        access: None,
-        close: Some(close::<E>),
-        ..theirs
-    };
-    if shows {
-        operations.fault = operations.fault.and(Some(shown_fault::<E>));
-        operations.huge_fault = None;
-        operations.map_pages = None;
-    }
-    if gated {
-        operations.fault = Some(gated_fault::<E>);
-        operations.may_split = Some(may_split);
-    }
-    operations
-}
-
-/// Of a mapping of a page that is counted: there is nothing to be done.
-static NOTHING: StaticTable<bindings::vm_operations_struct> =
-    StaticTable(bindings::vm_operations_struct {
-        ..pin_init::zeroed()
-    });
 
 /// A page of a gated mapping is not there.
 unsafe extern "C" fn gated_fault<E: Endpoint>(
@@ -288,22 +267,17 @@ unsafe extern "C" fn doorbell_fault<E: Endpoint>(
     result
 }
 
-unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulong) -> c_int {
-    EINVAL.to_errno()
-}
-
 unsafe extern "C" fn close<E: Endpoint>(vma: *mut bindings::vm_area_struct) {
     // SAFETY: The kernel has locked a mapping that it closes.
     let vma = unsafe { LockedVma::new(vma) };
     // SAFETY: This operation stands in tables of ours alone.
     let table = unsafe { VmTable::of(vma) };
     let range = ProgramMapping::of(vma);
-    // SAFETY: The mapping is locked.
-    let file = unsafe { (*vma.as_ptr()).vm_file };
+    let file = vma.seen().file;
     // SAFETY: The driver made the mapping, or was told of it by `open`.
     unsafe { table.close_original(vma) };
     // SAFETY: The current task is valid.
-    let ended = unsafe { (*bindings::get_current()).mm }.is_null();
+    let ended = unsafe { extra::cgpu_shim_memory() }.is_null();
     let how = if ended {
         Unmapped::ByExit
     } else {

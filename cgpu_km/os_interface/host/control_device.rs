@@ -10,7 +10,7 @@
 //! command on it told the state last, or since it was opened.
 
 use super::changes::Changes;
-use crate::proxy::UserAddr;
+use crate::{os_interface::base::extra, proxy::UserAddr};
 use core::ptr::NonNull;
 use kernel::{
     bindings, container_of,
@@ -68,53 +68,41 @@ pub fn is_host_admin() -> bool {
 ///
 /// # Invariants
 ///
-/// `device` is registered with `operations` as its operations.
+/// `device` is registered.
 #[pin_data(PinnedDrop)]
 pub struct ControlDevice<C: Control> {
     #[pin]
-    device: Opaque<bindings::miscdevice>,
-    operations: bindings::file_operations,
+    device: Opaque<extra::cgpu_misc_device>,
     control: C,
 }
 
-// SAFETY: `device` and `operations` are never changed between registration and removal, but by the
+// SAFETY: `device` is never changed between registration and removal, but by the
 // kernel under its own lock; `C` may be used by any task.
 unsafe impl<C: Control> Send for ControlDevice<C> {}
 // SAFETY: What is shared of it is not changed, and `C` is `Sync`.
 unsafe impl<C: Control> Sync for ControlDevice<C> {}
 
 impl<C: Control> ControlDevice<C> {
+    const CALLBACKS: extra::cgpu_misc_callbacks = extra::cgpu_misc_callbacks {
+        open: Some(Self::open),
+        release: Some(Self::release),
+        poll: Some(Self::poll),
+        // The records have one layout for 32-bit and 64-bit callers.
+        ioctl: Some(Self::ioctl),
+    };
+
     /// Makes `/dev/<name>`, mode 0600.
     pub fn register(name: &'static CStr, control: C) -> Result<Arc<Self>> {
         // INVARIANT: `device` is the last field that is initialized.
         Arc::pin_init(
-            try_pin_init!(&this in Self {
-                operations: bindings::file_operations {
-                    owner: crate::THIS_MODULE.as_ptr(),
-                    open: Some(Self::open),
-                    release: Some(Self::release),
-                    poll: Some(Self::poll),
-                    unlocked_ioctl: Some(Self::ioctl),
-                    // The records have one layout for 32-bit and 64-bit callers.
-                    #[cfg(CONFIG_COMPAT)]
-                    compat_ioctl: bindings::compat_ptr_ioctl,
-                    ..pin_init::zeroed()
-                },
+            try_pin_init!(Self {
                 control,
-                device <- Opaque::try_ffi_init(|device: *mut bindings::miscdevice| {
-                    let options = bindings::miscdevice {
-                        // CAST: 255, which asks for any free minor.
-                        minor: bindings::MISC_DYNAMIC_MINOR as c_int,
-                        name: name.as_char_ptr(),
-                        // SAFETY: `this` is the pinned place; `operations` was written above.
-                        fops: unsafe { &raw const (*this.as_ptr()).operations },
-                        mode: 0o600,
-                        ..pin_init::zeroed()
-                    };
-                    // SAFETY: `device` is the place to initialize.
-                    unsafe { device.write(options) };
-                    // SAFETY: It is initialized, and stays where it is.
-                    to_result(unsafe { bindings::misc_register(device) })
+                device <- Opaque::try_ffi_init(|place: *mut extra::cgpu_misc_device| {
+                    let name = name.as_char_ptr();
+                    // SAFETY: `place` is one that stays, and the name a static string.
+                    to_result(unsafe {
+                        extra::cgpu_shim_register_misc(place, name, &Self::CALLBACKS)
+                    })
                 }),
             }? Error),
             GFP_KERNEL,
@@ -140,13 +128,13 @@ impl<C: Control> ControlDevice<C> {
             return Err(EPERM);
         }
         // SAFETY: The file is being opened; `misc_open` has put the device into its private data.
-        let device = NonNull::new(unsafe { (*file).private_data }).ok_or(ENODEV)?;
+        let device = NonNull::new(unsafe { extra::cgpu_shim_file_data(file) }).ok_or(ENODEV)?;
         // SAFETY: It is the device that `misc_open` found, whose file is being opened.
         let this = unsafe { Self::of(device) };
         let seen = Atomic::new(this.control.changes().count());
         let opened = KBox::new(Opened { device, seen }, GFP_KERNEL)?;
         // SAFETY: The file is being opened, so nobody else uses it.
-        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
+        unsafe { extra::cgpu_shim_set_file_data(file, KBox::into_raw(opened).cast()) };
         Ok(())
     }
 
@@ -155,7 +143,7 @@ impl<C: Control> ControlDevice<C> {
     /// `file` was opened by [`Self::open`], and nobody uses it any more.
     unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: `open` put a box there, which nobody has taken.
-        drop(unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) });
+        drop(unsafe { KBox::from_raw(extra::cgpu_shim_file_data(file).cast::<Opened>()) });
         0
     }
 
@@ -168,7 +156,7 @@ impl<C: Control> ControlDevice<C> {
         // the open file holds the module.
         unsafe {
             &*container_of!(
-                Opaque::cast_from(device.as_ptr().cast::<bindings::miscdevice>()),
+                Opaque::cast_from(device.as_ptr().cast::<extra::cgpu_misc_device>()),
                 Self,
                 device
             )
@@ -180,7 +168,7 @@ impl<C: Control> ControlDevice<C> {
     /// `file` was opened by [`Self::open`], and is open for as long as the result is used.
     unsafe fn parts<'a>(file: *mut bindings::file) -> (&'a Self, &'a Opened) {
         // SAFETY: `open` put a box there, which stays until `release`.
-        let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
+        let opened = unsafe { &*extra::cgpu_shim_file_data(file).cast::<Opened>() };
         // SAFETY: `open` found the device.
         (unsafe { Self::of(opened.device) }, opened)
     }
@@ -237,6 +225,6 @@ impl<C: Control> ControlDevice<C> {
 impl<C: Control> PinnedDrop for ControlDevice<C> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: It is registered by the type's invariant.
-        unsafe { bindings::misc_deregister(self.device.get()) };
+        unsafe { bindings::misc_deregister(self.device.get().cast()) };
     }
 }

@@ -68,16 +68,16 @@ impl ProcFolder {
             let mode = if file.store.is_some() { 0o644 } else { 0o444 };
             // INVARIANT: The data are in the list before the file exists.
             let data = OpenText {
+                callbacks: &ProcOperations::<T>::CALLBACKS,
                 about: about.clone(),
                 file,
             };
             self.files.push(ProcData::new(data)?, GFP_KERNEL)?;
             let data = self.files.last().map_or(null_mut(), |d| d.pointer);
             let (name, folder) = (file.name.as_char_ptr(), self.entry.as_ptr());
-            let table = &ProcOperations::<T>::TABLE;
             // SAFETY: The name is a string, the folder is registered; the operations are static and
             // made for data of this type, which live until the folder has been removed.
-            let entry = unsafe { extra::proc_create_data(name, mode, folder, table, data) };
+            let entry = unsafe { extra::cgpu_shim_text_file(name, mode, folder, data) };
             if entry.is_null() {
                 self.files.pop();
                 return Err(ENOMEM);
@@ -96,7 +96,10 @@ impl Drop for ProcFolder {
 }
 
 /// The data of a file.
+#[repr(C)]
 struct OpenText<T: 'static> {
+    /// First, where C looks for them.
+    callbacks: &'static extra::cgpu_text_callbacks,
     about: Arc<T>,
     file: &'static TextFile<T>,
 }
@@ -140,39 +143,18 @@ impl Drop for ProcData {
 struct ProcOperations<T>(core::marker::PhantomData<T>);
 
 impl<T: Send + Sync + 'static> ProcOperations<T> {
-    const TABLE: extra::proc_ops = extra::proc_ops {
-        proc_open: Some(Self::open),
-        proc_read: Some(bindings::seq_read),
-        proc_write: Some(Self::write),
-        proc_lseek: Some(bindings::seq_lseek),
-        proc_release: Some(bindings::single_release),
-        ..pin_init::zeroed()
+    const CALLBACKS: extra::cgpu_text_callbacks = extra::cgpu_text_callbacks {
+        may_open: Some(may_open),
+        show: Some(Self::show),
+        write: Some(Self::write),
     };
 
     /// # Safety
     ///
-    /// `file` is being opened on `inode`, whose entry has an [`OpenText<T>`].
-    unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-        // SAFETY: No requirement.
-        if !unsafe { extra::cgpu_shim_in_initial_namespaces() } {
-            return EPERM.to_errno();
-        }
-        // SAFETY: The file is valid.
-        let access = unsafe { (*file).f_flags } & bindings::O_ACCMODE;
-        if access != bindings::O_RDONLY && !is_host_admin() {
-            return EPERM.to_errno();
-        }
-        // SAFETY: procfs keeps the entry's data in the inode; this table is given to entries with
-        // an [`OpenText<T>`] alone.
-        unsafe { bindings::single_open(file, Some(Self::show), (*inode).i_private) }
-    }
-
-    /// # Safety
-    ///
-    /// `seq` is of a file that [`Self::open`] opened.
-    unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-        // SAFETY: `open` passed the entry's data, which outlive every call of its operations.
-        let data = unsafe { &*(*seq).private.cast::<OpenText<T>>() };
+    /// `seq` is of a file whose data are `data`, an [`OpenText<T>`].
+    unsafe extern "C" fn show(seq: *mut bindings::seq_file, data: *mut c_void) -> c_int {
+        // SAFETY: The entry's data, which outlive every call of its operations.
+        let data = unsafe { &*data.cast::<OpenText<T>>() };
         // SAFETY: The kernel passes a valid file.
         match (data.file.show)(&data.about, unsafe { SeqFile::from_raw(seq) }) {
             Ok(()) => 0,
@@ -182,19 +164,14 @@ impl<T: Send + Sync + 'static> ProcOperations<T> {
 
     /// # Safety
     ///
-    /// `file` was opened by [`Self::open`].
-    unsafe extern "C" fn write(
-        file: *mut bindings::file,
-        from: *const c_char,
-        len: usize,
-        _position: *mut bindings::loff_t,
-    ) -> isize {
+    /// `data` are those of the file that is written to, an [`OpenText<T>`].
+    unsafe extern "C" fn write(data: *mut c_void, from: *const c_char, len: usize) -> isize {
         if !is_host_admin() {
             // CAST: an errno.
             return EPERM.to_errno() as isize;
         }
-        // SAFETY: procfs keeps the entry's data in the inode; the entry exists during the call.
-        let data = unsafe { &*(*(*file).f_inode).i_private.cast::<OpenText<T>>() };
+        // SAFETY: The entry's data; the entry exists during the call.
+        let data = unsafe { &*data.cast::<OpenText<T>>() };
         // CAST: an address is as wide as `usize`, which fits `u64`.
         let from = UserAddr::new(from.addr() as u64);
         match data.store(from, len) {
@@ -203,6 +180,17 @@ impl<T: Send + Sync + 'static> ProcOperations<T> {
             // CAST: an errno.
             Err(e) => e.to_errno() as isize,
         }
+    }
+}
+
+/// Whether the calling task may open a file, to write to it or not; an errno if not.
+unsafe extern "C" fn may_open(writes: bool) -> c_int {
+    // SAFETY: No requirement.
+    let initial = unsafe { extra::cgpu_shim_in_initial_namespaces() };
+    if initial && (!writes || is_host_admin()) {
+        0
+    } else {
+        EPERM.to_errno()
     }
 }
 

@@ -28,7 +28,7 @@ use crate::os_interface::{
     files::{file_operations::open_endpoint, session::Endpoint},
 };
 use core::ptr::{null_mut, NonNull};
-use entry::{make, setattr, unmake, DIRECTORY};
+use entry::{make, unmake};
 use kernel::{
     bindings,
     error::to_result,
@@ -42,8 +42,6 @@ use kernel::{
     types::ForeignOwnable,
 };
 
-/// What `statfs` calls the filesystem ("cgpu").
-const MAGIC: usize = 0x7570_6763;
 /// Mode of a proxy node.
 const PROXY_NODE_MODE: bindings::umode_t = 0o666;
 /// Mode of the root folder, which no container gets to see.
@@ -78,12 +76,11 @@ impl<E: Endpoint> Clone for ProxyNode<E> {
 /// It is the one that [`REGISTERED`] names, from the end of `register` on.
 #[pin_data(PinnedDrop)]
 pub struct Cgpufs<E: Endpoint> {
-    operations: bindings::file_operations,
     #[pin]
     tree: Mutex<CgpufsTree<E>>,
 }
 
-// SAFETY: `operations` is never changed, and the rest is a lock that may be used by any task.
+// SAFETY: It is a lock that may be used by any task.
 unsafe impl<E: Endpoint> Send for Cgpufs<E> {}
 // SAFETY: The tree is behind its lock.
 unsafe impl<E: Endpoint> Sync for Cgpufs<E> {}
@@ -126,26 +123,18 @@ pub struct ProxyNodeFile<E: Endpoint> {
 static REGISTERED: Atomic<*mut c_void> = Atomic::new(null_mut());
 
 impl<E: Endpoint> Cgpufs<E> {
-    const INODE: bindings::inode_operations = bindings::inode_operations {
-        getattr: Some(Self::getattr),
-        setattr: Some(setattr),
-        ..pin_init::zeroed()
+    const CALLBACKS: extra::cgpu_fs_callbacks = extra::cgpu_fs_callbacks {
+        fill: Some(Self::fill),
+        kill: Some(Self::kill),
+        evict: Some(Self::evict),
+        shown: Some(Self::shown),
+        open: Some(Self::open),
     };
-    const SUPER: bindings::super_operations = bindings::super_operations {
-        statfs: Some(bindings::simple_statfs),
-        drop_inode: Some(bindings::inode_just_drop),
-        evict_inode: Some(Self::evict_inode),
-        ..pin_init::zeroed()
-    };
+
     /// Registers the type, under `name`. There can be one at a time; `EBUSY` else.
     pub fn register(name: &'static CStr) -> Result<Arc<Self>> {
         let this: Arc<Self> = Arc::pin_init(
             pin_init!(Self {
-                operations: bindings::file_operations {
-                    owner: crate::THIS_MODULE.as_ptr(),
-                    open: Some(Self::open),
-                    ..pin_init::zeroed()
-                },
                 tree <- new_mutex!(CgpufsTree {
                     mounted: null_mut(),
                     folders: KVec::new(),
@@ -161,11 +150,7 @@ impl<E: Endpoint> Cgpufs<E> {
         // SAFETY: Nothing is registered, and nobody else can register anything before
         // `REGISTERED` is empty again. On failure the drop of `this` empties it.
         to_result(unsafe {
-            extra::cgpu_shim_register_filesystem(
-                name.as_char_ptr(),
-                Some(Self::fill_super),
-                Some(Self::kill_sb),
-            )
+            extra::cgpu_shim_register_filesystem(name.as_char_ptr(), &Self::CALLBACKS)
         })?;
         Ok(this)
     }
@@ -227,22 +212,16 @@ impl<E: Endpoint> Cgpufs<E> {
         mounted: NonNull<bindings::super_block>,
         folder: &mut CgpufsFolder<E>,
     ) -> Result {
-        // SAFETY: The superblock is alive, and has a root from `fill_super` on.
-        let root = unsafe { (*mounted.as_ptr()).s_root };
+        // SAFETY: The superblock is alive, and has a root from `fill` on.
+        let root = unsafe { extra::cgpu_shim_root(mounted.as_ptr()) };
         if folder.entry.is_null() {
-            // SAFETY: The superblock is alive; the operations are static.
-            let inode = unsafe {
-                extra::cgpu_shim_new_directory(
-                    mounted.as_ptr(),
-                    FOLDER_MODE,
-                    &raw const DIRECTORY.0,
-                )
-            };
+            // SAFETY: The superblock is alive.
+            let inode = unsafe { extra::cgpu_shim_new_directory(mounted.as_ptr(), FOLDER_MODE) };
             // SAFETY: `root` is a folder of this superblock, the inode is a new one of it.
             folder.entry = unsafe { make(root, &folder.name, inode) }?;
             // SAFETY: A folder's inode; only this and the removal change its count, under the lock
             // of the tree.
-            unsafe { bindings::inc_nlink((*root).d_inode) };
+            unsafe { extra::cgpu_shim_one_folder_more(root) };
         }
         for file in &mut folder.files {
             if file.entry.is_null() {
@@ -261,15 +240,12 @@ impl<E: Endpoint> Cgpufs<E> {
         node: &ProxyNode<E>,
     ) -> Result<*mut bindings::inode> {
         let private = KBox::new(node.clone(), GFP_KERNEL)?.into_foreign();
-        // SAFETY: The superblock is alive. The operations are static, and part of this, which goes
-        // with the module; `evict_inode` takes `private` back.
+        // SAFETY: The superblock is alive; `evict` takes `private` back.
         let inode = unsafe {
             extra::cgpu_shim_new_device(
                 mounted.as_ptr(),
                 PROXY_NODE_MODE,
                 encoded(node.number),
-                &Self::INODE,
-                &raw const self.operations,
                 private,
             )
         };
@@ -297,38 +273,20 @@ impl<E: Endpoint> Cgpufs<E> {
     /// # Safety
     ///
     /// `sb` is a new superblock of the registered type.
-    unsafe extern "C" fn fill_super(sb: *mut bindings::super_block) -> c_int {
+    unsafe extern "C" fn fill(sb: *mut bindings::super_block) -> c_int {
         // SAFETY: A call of the registered type.
         let this = unsafe { Self::registered() };
         // SAFETY: The superblock is valid, and nobody else's yet.
-        let fields = unsafe { &mut *sb };
-        // Devices work here; nothing is to be executed.
-        // CAST: flags, in a word that is at least as wide; both lines.
-        fields.s_iflags &= !(bindings::SB_I_NODEV as c_ulong);
-        fields.s_iflags |= bindings::SB_I_NOEXEC as c_ulong;
-        fields.s_magic = MAGIC;
-        fields.s_blocksize = bindings::PAGE_SIZE;
-        // CAST: a number of bits.
-        fields.s_blocksize_bits = bindings::PAGE_SHIFT as u8;
-        fields.s_time_gran = 1;
-        fields.s_op = &Self::SUPER;
-        // SAFETY: The superblock is valid; the operations are static.
-        let inode =
-            unsafe { extra::cgpu_shim_new_directory(sb, ROOT_MODE, &raw const DIRECTORY.0) };
-        // SAFETY: The inode is null or a new folder of this superblock; `d_make_root` takes it,
-        // also where it fails.
-        let root = unsafe { bindings::d_make_root(inode) };
-        if root.is_null() {
-            return ENOMEM.to_errno();
+        let result = unsafe { extra::cgpu_shim_fill_super(sb, ROOT_MODE) };
+        if result != 0 {
+            return result;
         }
-        // SAFETY: The superblock is valid, and nobody else's yet.
-        unsafe { (*sb).s_root = root };
         let Some(mounted) = NonNull::new(sb) else {
             return EINVAL.to_errno();
         };
         let mut guard = this.tree.lock();
         let tree = &mut *guard;
-        // INVARIANT: It is alive until `kill_sb`, which empties this; that is called too where
+        // INVARIANT: It is alive until `kill`, which empties this; that is called too where
         // what follows fails.
         tree.mounted = sb;
         for folder in &mut tree.folders {
@@ -339,12 +297,12 @@ impl<E: Endpoint> Cgpufs<E> {
         0
     }
 
-    /// Removes a superblock that has no mount any more; `s_umount` is held.
+    /// A superblock that has no mount any more is going to be removed; `s_umount` is held.
     ///
     /// # Safety
     ///
     /// `sb` is a superblock of the registered type.
-    unsafe extern "C" fn kill_sb(sb: *mut bindings::super_block) {
+    unsafe extern "C" fn kill(sb: *mut bindings::super_block) {
         // SAFETY: A call of the registered type.
         let this = unsafe { Self::registered() };
         let mut tree = this.tree.lock();
@@ -358,48 +316,26 @@ impl<E: Endpoint> Cgpufs<E> {
                 }
             }
         }
-        drop(tree);
-        // SAFETY: `sb` was made as an anonymous superblock, and is removed once.
-        unsafe { bindings::kill_anon_super(sb) };
     }
 
-    /// # Safety
-    ///
-    /// `inode` is one of this filesystem, and nobody uses it any more.
-    unsafe extern "C" fn evict_inode(inode: *mut bindings::inode) {
-        // SAFETY: The inode is valid, and going; its pages (there are none) must go first.
-        unsafe { bindings::truncate_inode_pages_final(&raw mut (*inode).i_data) };
-        // SAFETY: The inode is valid, and this is the last thing that is done with it here.
-        unsafe { bindings::clear_inode(inode) };
-        // SAFETY: Nobody else uses the inode's data any more.
-        let private = unsafe { core::mem::replace(&mut (*inode).i_private, null_mut()) };
-        if !private.is_null() {
-            // SAFETY: Only proxy nodes have such data, which are taken back here alone.
-            drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
-        }
-    }
-
-    /// `stat` of a proxy node: the number of NVIDIA's device.
+    /// An inode goes.
     ///
     /// # Safety
     ///
-    /// `path` is a proxy node, `stat` a valid place.
-    unsafe extern "C" fn getattr(
-        idmap: *mut bindings::mnt_idmap,
-        path: *const bindings::path,
-        stat: *mut bindings::kstat,
-        mask: u32,
-        _flags: c_uint,
-    ) -> c_int {
-        // SAFETY: The caller holds the path.
-        let inode = unsafe { (*(*path).dentry).d_inode };
-        // SAFETY: The inode is a proxy node's: it has these data until it is evicted.
-        let node = unsafe { &*(*inode).i_private.cast::<ProxyNode<E>>() };
-        // SAFETY: The arguments are those of this operation.
-        unsafe { bindings::generic_fillattr(idmap, mask, inode, stat) };
-        // SAFETY: `stat` is a valid place.
-        unsafe { (*stat).rdev = encoded(node.shown) };
-        0
+    /// `private` is what an inode of this filesystem has, which nobody uses any more.
+    unsafe extern "C" fn evict(private: *mut c_void) {
+        // SAFETY: Only proxy nodes have such data, which are taken back here alone.
+        drop(unsafe { KBox::<ProxyNode<E>>::from_foreign(private) });
+    }
+
+    /// What `stat` of a proxy node says: the number of NVIDIA's device.
+    ///
+    /// # Safety
+    ///
+    /// `private` is what a proxy node's inode has.
+    unsafe extern "C" fn shown(private: *mut c_void) -> bindings::dev_t {
+        // SAFETY: The inode has these data until it is evicted.
+        encoded(unsafe { (*private.cast::<ProxyNode<E>>()).shown })
     }
 
     /// `open` of a proxy node. It leaves the file to the session, which installs its operations.
@@ -410,7 +346,7 @@ impl<E: Endpoint> Cgpufs<E> {
     unsafe extern "C" fn open(inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
         // SAFETY: A proxy node's inode has these data until it is evicted, and `file` holds it.
         let endpoint = unsafe {
-            (*(*inode).i_private.cast::<ProxyNode<E>>())
+            (*extra::cgpu_shim_inode_data(inode).cast::<ProxyNode<E>>())
                 .endpoint
                 .clone()
         };

@@ -27,19 +27,15 @@ use kernel::{
 /// Minors of the region: all that one major number has.
 pub const MINORS: u32 = 1 << bindings::MINORBITS;
 
-/// Owner and group may open a node (they are root, until udev or an administrator says otherwise).
-const MODE: bindings::umode_t = 0o660;
-
 /// The region, and which endpoint each number stands for.
 ///
 /// # Invariants
 ///
-/// `cdev` is registered for all of `region`, with `operations` as its operations.
+/// `cdev` is registered for all of `region`.
 #[pin_data(PinnedDrop)]
 pub struct HostNodes<E: Endpoint> {
     #[pin]
-    cdev: Opaque<bindings::cdev>,
-    operations: bindings::file_operations,
+    cdev: Opaque<extra::cgpu_device>,
     #[pin]
     endpoints: XArray<Arc<E>>,
     class: DeviceClass,
@@ -60,24 +56,15 @@ impl<E: Endpoint> HostNodes<E> {
         let first = region.0;
         // INVARIANT: `cdev` is the last field that is initialized.
         Arc::pin_init(
-            try_pin_init!(&this in Self {
-                operations: bindings::file_operations {
-                    owner: crate::THIS_MODULE.as_ptr(),
-                    open: Some(Self::open),
-                    ..pin_init::zeroed()
-                },
+            try_pin_init!(Self {
                 endpoints <- XArray::new(AllocKind::Alloc),
                 class,
                 region,
-                cdev <- Opaque::try_ffi_init(|cdev: *mut bindings::cdev| {
-                    // SAFETY: `this` is the pinned place; `operations` was written above.
-                    let operations = unsafe { &raw const (*this.as_ptr()).operations };
-                    // SAFETY: `cdev` is a place that stays; the operations stay as long.
-                    unsafe { bindings::cdev_init(cdev, operations) };
-                    // SAFETY: `cdev` was just initialized, and nobody else has it yet.
-                    unsafe { (*cdev).owner = crate::THIS_MODULE.as_ptr() };
-                    // SAFETY: It was just initialized, and the numbers are ours.
-                    to_result(unsafe { bindings::cdev_add(cdev, first, MINORS) })
+                cdev <- Opaque::try_ffi_init(|place: *mut extra::cgpu_device| {
+                    // SAFETY: `place` is one that stays; the numbers are ours.
+                    to_result(unsafe {
+                        extra::cgpu_shim_add_device(place, Some(Self::open), first, MINORS)
+                    })
                 }),
             }? Error),
             GFP_KERNEL,
@@ -142,9 +129,9 @@ impl<E: Endpoint> HostNodes<E> {
         let cdev = unsafe { extra::cgpu_shim_node_cdev(inode) };
         // SAFETY: This is for the `cdev` of a `HostNodes<E>` alone, so the device lies in a
         // `HostNodes<E>`; that goes only with the module, which `chrdev_open` holds.
-        let this = unsafe { &*container_of!(Opaque::cast_from(cdev), Self, cdev) };
+        let this = unsafe { &*container_of!(Opaque::cast_from(cdev.cast()), Self, cdev) };
         // SAFETY: The inode is valid.
-        let minor = unsafe { (*inode).i_rdev } & (MINORS - 1);
+        let minor = unsafe { extra::cgpu_shim_device_number(inode) } & (MINORS - 1);
         let Some(endpoint) = this.endpoint(minor) else {
             return ENODEV.to_errno();
         };
@@ -162,7 +149,7 @@ impl<E: Endpoint> PinnedDrop for HostNodes<E> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: It is registered by the type's invariant. No file is open: such a file holds the
         // module, and the nodes go with the module only.
-        unsafe { bindings::cdev_del(self.cdev.get()) };
+        unsafe { bindings::cdev_del(self.cdev.get().cast()) };
     }
 }
 
@@ -235,10 +222,8 @@ struct DeviceClass(NonNull<bindings::class>);
 impl DeviceClass {
     fn new() -> Result<Self> {
         // SAFETY: The name is a static string.
-        let class = from_err_ptr(unsafe { bindings::class_create(c"cgpu".as_char_ptr()) })?;
+        let class = from_err_ptr(unsafe { extra::cgpu_shim_new_class(c"cgpu".as_char_ptr()) })?;
         let class = NonNull::new(class).ok_or(ENOMEM)?;
-        // SAFETY: The class was just made, and has no device that would ask for a mode.
-        unsafe { (*class.as_ptr()).devnode = Some(devnode) };
         Ok(Self(class))
     }
 }
@@ -248,20 +233,4 @@ impl Drop for DeviceClass {
         // SAFETY: `new` made it; its devices are gone, since each of them holds the `HostNodes`.
         unsafe { bindings::class_destroy(self.0.as_ptr()) };
     }
-}
-
-/// Tells devtmpfs the mode of a node.
-///
-/// # Safety
-///
-/// `mode` is null or a valid place.
-unsafe extern "C" fn devnode(
-    _device: *const bindings::device,
-    mode: *mut bindings::umode_t,
-) -> *mut c_char {
-    // SAFETY: The kernel passes null or a valid place.
-    if let Some(mode) = unsafe { mode.as_mut() } {
-        *mode = MODE;
-    }
-    core::ptr::null_mut()
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Inode fields in anonymous unions, types and macros that Rust's bindings lack. No logic. */
+/* The filesystem of proxy nodes, and the devices of host nodes. */
 #include <linux/cred.h>
+#include <linux/device/class.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/module.h>
@@ -8,8 +9,48 @@
 #include <linux/user_namespace.h>
 #include "shim.h"
 
-struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode,
-				      const struct inode_operations *iops)
+/* What Rust has for the filesystem, which is registered once at a time; see cgpufs.rs. */
+static const struct cgpu_fs_callbacks *fs;
+
+/* No user changes an attribute of an inode. */
+static int refuse_attributes(struct mnt_idmap *idmap, struct dentry *entry, struct iattr *wanted)
+{
+	return -EPERM;
+}
+
+/* stat of a proxy node: the number of NVIDIA's device. */
+static int show_attributes(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat,
+			   u32 mask, unsigned int flags)
+{
+	struct inode *inode = d_inode(path->dentry);
+
+	generic_fillattr(idmap, mask, inode, stat);
+	stat->rdev = fs->shown(inode->i_private);
+	return 0;
+}
+
+/* Operations of a folder: it can be looked into, and not be changed. */
+static const struct inode_operations folder_operations = {
+	.lookup = simple_lookup,
+	.setattr = refuse_attributes,
+};
+
+static const struct inode_operations node_operations = {
+	.getattr = show_attributes,
+	.setattr = refuse_attributes,
+};
+
+static int open_node(struct inode *inode, struct file *file)
+{
+	return fs->open(inode, file);
+}
+
+static const struct file_operations node_file = {
+	.owner = THIS_MODULE,
+	.open = open_node,
+};
+
+struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode)
 {
 	struct inode *inode = new_inode(sb);
 
@@ -17,16 +58,14 @@ struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode,
 		return NULL;
 	inode->i_ino = get_next_ino();
 	inode->i_mode = S_IFDIR | mode;
-	inode->i_op = iops;
+	inode->i_op = &folder_operations;
 	inode->i_fop = &simple_dir_operations;
 	set_nlink(inode, 2);
 	simple_inode_init_ts(inode);
 	return inode;
 }
 
-struct inode *cgpu_shim_new_device(struct super_block *sb, umode_t mode, dev_t number,
-				   const struct inode_operations *iops,
-				   const struct file_operations *fops, void *private)
+struct inode *cgpu_shim_new_device(struct super_block *sb, umode_t mode, dev_t number, void *data)
 {
 	struct inode *inode = new_inode(sb);
 
@@ -34,56 +73,113 @@ struct inode *cgpu_shim_new_device(struct super_block *sb, umode_t mode, dev_t n
 		return NULL;
 	inode->i_ino = get_next_ino();
 	init_special_inode(inode, S_IFCHR | mode, number);
-	inode->i_op = iops;
+	inode->i_op = &node_operations;
 	/* Our own open, not that of character devices, which looks the number up. */
-	inode->i_fop = fops;
-	inode->i_private = private;
+	inode->i_fop = &node_file;
+	inode->i_private = data;
 	simple_inode_init_ts(inode);
 	return inode;
 }
 
-struct cdev *cgpu_shim_node_cdev(const struct inode *inode)
+void *cgpu_shim_inode_data(const struct inode *inode)
 {
-	return inode->i_cdev;
+	return inode->i_private;
 }
 
-/*
- * The type is static because lockdep wants the lock classes in it to be. It is registered once at a
- * time; see cgpufs.rs.
- */
-static int (*cgpu_fill_super)(struct super_block *sb);
-
-static int cgpu_fill(struct super_block *sb, struct fs_context *fc)
+/* Puts a new inode into a folder, or drops it. */
+struct dentry *cgpu_shim_enter(struct dentry *folder, const char *name, struct inode *inode)
 {
-	return cgpu_fill_super(sb);
+	struct dentry *entry = simple_start_creating(folder, name);
+
+	if (IS_ERR(entry)) {
+		iput(inode);
+		return entry;
+	}
+	d_make_persistent(entry, inode);
+	simple_done_creating(entry);
+	return entry;
 }
 
-static int cgpu_get_tree(struct fs_context *fc)
+struct dentry *cgpu_shim_root(const struct super_block *sb)
 {
-	return get_tree_single(fc, cgpu_fill);
+	return sb->s_root;
 }
 
-static const struct fs_context_operations cgpu_context_operations = {
-	.get_tree = cgpu_get_tree,
+/* Under the lock of the tree, as is the removal. */
+void cgpu_shim_one_folder_more(struct dentry *folder)
+{
+	inc_nlink(d_inode(folder));
+}
+
+static void evict(struct inode *inode)
+{
+	void *data = inode->i_private;
+
+	truncate_inode_pages_final(&inode->i_data);
+	clear_inode(inode);
+	inode->i_private = NULL;
+	if (data)
+		fs->evict(data);
+}
+
+static const struct super_operations super_operations = {
+	.statfs = simple_statfs,
+	.drop_inode = inode_just_drop,
+	.evict_inode = evict,
 };
 
-static int cgpu_init_fs_context(struct fs_context *fc)
+/* A new superblock, with a root of that mode. */
+int cgpu_shim_fill_super(struct super_block *sb, umode_t mode)
 {
-	fc->ops = &cgpu_context_operations;
+	/* Devices work here; nothing is to be executed. */
+	sb->s_iflags &= ~SB_I_NODEV;
+	sb->s_iflags |= SB_I_NOEXEC;
+	sb->s_magic = 0x75706763;	/* "cgpu" */
+	sb->s_blocksize = PAGE_SIZE;
+	sb->s_blocksize_bits = PAGE_SHIFT;
+	sb->s_time_gran = 1;
+	sb->s_op = &super_operations;
+	sb->s_root = d_make_root(cgpu_shim_new_directory(sb, mode));
+	return sb->s_root ? 0 : -ENOMEM;
+}
+
+static int fill(struct super_block *sb, struct fs_context *fc)
+{
+	return fs->fill(sb);
+}
+
+static int get_tree(struct fs_context *fc)
+{
+	return get_tree_single(fc, fill);
+}
+
+static const struct fs_context_operations context_operations = {
+	.get_tree = get_tree,
+};
+
+static int init_context(struct fs_context *fc)
+{
+	fc->ops = &context_operations;
 	return 0;
 }
 
+static void kill_super(struct super_block *sb)
+{
+	fs->kill(sb);
+	kill_anon_super(sb);
+}
+
+/* Static because lockdep wants the lock classes in it to be. */
 static struct file_system_type cgpu_fs_type = {
 	.owner = THIS_MODULE,
-	.init_fs_context = cgpu_init_fs_context,
+	.init_fs_context = init_context,
+	.kill_sb = kill_super,
 };
 
-int cgpu_shim_register_filesystem(const char *name, int (*fill)(struct super_block *sb),
-				  void (*kill)(struct super_block *sb))
+int cgpu_shim_register_filesystem(const char *name, const struct cgpu_fs_callbacks *ours)
 {
 	cgpu_fs_type.name = name;
-	cgpu_fs_type.kill_sb = kill;
-	cgpu_fill_super = fill;
+	fs = ours;
 	return register_filesystem(&cgpu_fs_type);
 }
 
@@ -96,4 +192,50 @@ bool cgpu_shim_in_initial_namespaces(void)
 {
 	return current_user_ns() == &init_user_ns &&
 	       task_active_pid_ns(current) == &init_pid_ns;
+}
+
+struct device_nodes {
+	struct cdev cdev;		/* first: an inode leads to it */
+	struct file_operations operations;
+};
+
+/* A character device for all of these numbers. */
+CGPU_FITS(struct device_nodes, cgpu_device);
+int cgpu_shim_add_device(struct cgpu_device *place,
+			 int (*open)(struct inode *inode, struct file *file), dev_t first,
+			 unsigned int count)
+{
+	struct device_nodes *nodes = (struct device_nodes *)place;
+
+	nodes->operations = (struct file_operations) {
+		.owner = THIS_MODULE,
+		.open = open,
+	};
+	cdev_init(&nodes->cdev, &nodes->operations);
+	nodes->cdev.owner = THIS_MODULE;
+	return cdev_add(&nodes->cdev, first, count);
+}
+
+struct cdev *cgpu_shim_node_cdev(const struct inode *inode)
+{
+	return inode->i_cdev;
+}
+
+/*
+ * Owner and group may open a node (they are root, until udev or an administrator says otherwise).
+ */
+static char *mode_of_node(const struct device *device, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return NULL;
+}
+
+struct class *cgpu_shim_new_class(const char *name)
+{
+	struct class *class = class_create(name);
+
+	if (!IS_ERR(class))
+		class->devnode = mode_of_node;
+	return class;
 }

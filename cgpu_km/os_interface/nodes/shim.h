@@ -6,15 +6,31 @@
 #include <linux/cdev.h>
 #include <linux/fs.h>
 #include <linux/types.h>
+#include "base/places.h"
 
-struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode,
-				      const struct inode_operations *iops);
-struct inode *cgpu_shim_new_device(struct super_block *sb, umode_t mode, dev_t number,
-				   const struct inode_operations *iops,
-				   const struct file_operations *fops, void *private);
+struct cgpu_fs_callbacks {
+	int (*fill)(struct super_block *sb);
+	/* Before the superblock goes. */
+	void (*kill)(struct super_block *sb);
+	/* With what an inode had as its data, which was not NULL. */
+	void (*evict)(void *data);
+	dev_t (*shown)(void *data);
+	int (*open)(struct inode *inode, struct file *file);
+};
+
+int cgpu_shim_fill_super(struct super_block *sb, umode_t mode);
+struct dentry *cgpu_shim_root(const struct super_block *sb);
+void cgpu_shim_one_folder_more(struct dentry *folder);
+struct dentry *cgpu_shim_enter(struct dentry *folder, const char *name, struct inode *inode);
+void *cgpu_shim_inode_data(const struct inode *inode);
+struct inode *cgpu_shim_new_directory(struct super_block *sb, umode_t mode);
+struct inode *cgpu_shim_new_device(struct super_block *sb, umode_t mode, dev_t number, void *data);
+int cgpu_shim_add_device(struct cgpu_device *place,
+			 int (*open)(struct inode *inode, struct file *file), dev_t first,
+			 unsigned int count);
+struct class *cgpu_shim_new_class(const char *name);
 struct cdev *cgpu_shim_node_cdev(const struct inode *inode);
-int cgpu_shim_register_filesystem(const char *name, int (*fill)(struct super_block *sb),
-				  void (*kill)(struct super_block *sb));
+int cgpu_shim_register_filesystem(const char *name, const struct cgpu_fs_callbacks *ours);
 void cgpu_shim_unregister_filesystem(void);
 bool cgpu_shim_in_initial_namespaces(void);
 

@@ -368,7 +368,7 @@ impl Lease {
         window::with(&self.pool, mm, self.base, |vma| {
             // SAFETY: The mapping is valid under its lock, is one of page frames, and spans the
             // whole pool.
-            unsafe { bindings::zap_special_vma_range(vma.as_ptr(), start, length) }
+            unsafe { extra::cgpu_shim_zap_frames(vma.as_ptr(), start, length) }
         });
     }
 

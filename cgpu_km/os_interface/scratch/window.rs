@@ -2,12 +2,15 @@
 //! The sealed mapping of a [`Pool`]: how it is made, and what the kernel calls for it.
 
 use super::{layout::POOL_BYTES, pool::Pool, slot::ScratchSlot, table};
-use crate::os_interface::base::extra;
+use crate::os_interface::base::{
+    extra,
+    vma::{LockedVma, PageFault},
+};
 use core::ptr::{null_mut, without_provenance_mut};
 use kernel::{
     bindings,
     error::from_err_ptr,
-    mm::{virt::VmaRef, MmWithUser},
+    mm::MmWithUser,
     page::{Page, PAGE_SIZE},
     prelude::*,
     sync::{
@@ -19,21 +22,13 @@ use kernel::{
 /// Maps `pool` into the current task's address space, and gives the address.
 pub(super) fn make(pool: &Arc<Pool>) -> Result<usize> {
     let private = Arc::into_raw(pool.clone()).cast_mut();
-    // CAST: O_RDWR is 2.
-    let flags = bindings::O_RDWR as c_int;
-    // SAFETY: A static name and static operations, which take `private` for what it is.
-    let file = from_err_ptr(unsafe {
-        extra::anon_inode_getfile(
-            c"[cgpu-scratch]".as_char_ptr(),
-            &raw const FILE_OPERATIONS.0,
-            private.cast(),
-            flags,
-        )
-    })
-    .inspect_err(|_| {
-        // SAFETY: No file took the reference.
-        drop(unsafe { Arc::from_raw(private.cast_const()) })
-    })?;
+    // SAFETY: What the kernel calls for the file takes `private` for what it is.
+    let file = from_err_ptr(unsafe { extra::cgpu_shim_scratch_file(private.cast()) }).inspect_err(
+        |_| {
+            // SAFETY: No file took the reference.
+            drop(unsafe { Arc::from_raw(private.cast_const()) })
+        },
+    )?;
     // CAST: small bit masks.
     let protection = (extra::PROT_READ | extra::PROT_WRITE) as c_ulong;
     let shared = extra::MAP_SHARED as c_ulong;
@@ -54,116 +49,71 @@ pub(super) fn with<R>(
     pool: &Pool,
     mm: &MmWithUser,
     base: usize,
-    f: impl FnOnce(&VmaRef) -> R,
+    f: impl FnOnce(LockedVma<'_>) -> R,
 ) -> Option<R> {
-    let ours = |vma: &&VmaRef| {
-        // SAFETY: The lock keeps the mapping.
-        let operations = unsafe { (*vma.as_ptr()).vm_ops };
-        // SAFETY: The lock keeps the mapping.
-        let private = unsafe { (*vma.as_ptr()).vm_private_data };
-        core::ptr::eq(operations, &raw const VM_OPERATIONS.0)
-            && core::ptr::eq(private.cast_const().cast(), pool)
-    };
-    if let Some(guard) = mm.lock_vma_under_rcu(base) {
-        return Some(&*guard).filter(ours).map(f);
+    let pool = (&raw const *pool).cast_mut().cast();
+    let mut whole = false;
+    // SAFETY: The address space is in use as long as `mm`; the lock is given back below.
+    let vma = unsafe { extra::cgpu_shim_lock_scratch(mm.as_raw(), base, pool, &raw mut whole) };
+    if vma.is_null() {
+        return None;
     }
-    let guard = mm.mmap_read_lock();
-    guard.vma_lookup(base).filter(ours).map(f)
+    // SAFETY: The mapping was locked, and is until the end of this function.
+    let result = f(unsafe { LockedVma::new(vma) });
+    // SAFETY: Locked above.
+    unsafe { extra::cgpu_shim_unlock_scratch(mm.as_raw(), vma, whole) };
+    Some(result)
 }
 
-/// `struct file_operations` in a static.
-struct FileOperations(bindings::file_operations);
-// SAFETY: Never written.
-unsafe impl Sync for FileOperations {}
-
-/// `struct vm_operations_struct` in a static.
-struct VmOperations(bindings::vm_operations_struct);
-// SAFETY: Never written.
-unsafe impl Sync for VmOperations {}
-
-static FILE_OPERATIONS: FileOperations = FileOperations(bindings::file_operations {
-    owner: crate::THIS_MODULE.as_ptr(),
-    mmap: Some(mmap),
-    get_unmapped_area: Some(extra::cgpu_shim_aligned_area),
-    release: Some(release),
-    ..pin_init::zeroed()
-});
-
-static VM_OPERATIONS: VmOperations = VmOperations(bindings::vm_operations_struct {
-    close: Some(close),
-    may_split: Some(may_split),
-    fault: Some(fault),
-    pfn_mkwrite: Some(pfn_mkwrite),
-    ..pin_init::zeroed()
-});
-
-unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area_struct) -> c_int {
-    // SAFETY: The file is open, and `make` gave it the pool.
-    let pool = unsafe { (*file).private_data };
-    // SAFETY: The mapping is being made by this task, under `mmap_lock`.
-    let range = unsafe { (*vma).__bindgen_anon_1.__bindgen_anon_1 };
-    // Only `make` maps this file, which nobody has a descriptor of; once, and in full.
-    // SAFETY: The file holds a reference of the pool.
-    let unmapped = unsafe { (*pool.cast::<Pool>()).base.load(Relaxed) } == 0;
-    if !unmapped || range.vm_end - range.vm_start != POOL_BYTES {
-        return EPERM.to_errno();
-    }
-    // SAFETY: A constant of the shim.
-    let flags = unsafe { extra::cgpu_shim_scratch_vm_flags };
-    // SAFETY: The mapping is new and locked for writing.
-    unsafe { extra::cgpu_shim_vm_flags_set(vma, flags) };
-    // SAFETY: The mapping is new and locked for writing.
-    unsafe { (*vma).vm_private_data = pool };
-    // SAFETY: The mapping is new and locked for writing.
-    unsafe { (*vma).vm_ops = &raw const VM_OPERATIONS.0 };
-    0
-}
-
-unsafe extern "C" fn release(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    // SAFETY: The last reference of the file is gone; `make` gave it one of the pool.
-    let pool = unsafe { (*file).private_data };
-    // SAFETY: It came from `into_raw`, and is taken back once.
-    drop(unsafe { Arc::from_raw(pool.cast::<Pool>().cast_const()) });
-    0
-}
-
-/// The pool of a mapping.
+/// Whether a mapping of so many bytes may be made of the file of `pool`.
 ///
 /// # Safety
 ///
-/// `vma` has our operations and is valid for `'a`.
-unsafe fn pool_of<'a>(vma: *mut bindings::vm_area_struct) -> &'a Pool {
-    // SAFETY: The mapping is valid, as this function's contract says.
-    let pool = unsafe { (*vma).vm_private_data };
-    // SAFETY: `mmap` put the pool there, of which the mapping's file holds a reference.
-    unsafe { &*pool.cast_const().cast() }
+/// The file is open, and [`make`] gave it the pool.
+#[no_mangle]
+unsafe extern "C" fn cgpu_scratch_may_map(pool: *const c_void, length: usize) -> bool {
+    // Only `make` maps this file, which nobody has a descriptor of; once, and in full.
+    // SAFETY: The file holds a reference of the pool.
+    let unmapped = unsafe { (*pool.cast::<Pool>()).base.load(Relaxed) } == 0;
+    unmapped && length == POOL_BYTES
 }
 
-unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: Called through our operations.
-    let pool = unsafe { pool_of(vma) };
+/// The file of a pool is closed.
+///
+/// # Safety
+///
+/// The last reference of the file is gone, and [`make`] gave it the pool.
+#[no_mangle]
+unsafe extern "C" fn cgpu_scratch_release(pool: *const c_void) {
+    // SAFETY: It came from `into_raw`, and is taken back once.
+    drop(unsafe { Arc::from_raw(pool.cast::<Pool>()) });
+}
+
+/// The mapping of a pool is closed.
+///
+/// # Safety
+///
+/// `pool` is that of a file that is open.
+#[no_mangle]
+unsafe extern "C" fn cgpu_scratch_close(pool: *const c_void) {
+    // SAFETY: The file holds a reference of the pool.
+    let pool = unsafe { &*pool.cast::<Pool>() };
     pool.base.store(0, Release);
     table::remove(pool);
-}
-
-unsafe extern "C" fn may_split(_vma: *mut bindings::vm_area_struct, _addr: c_ulong) -> c_int {
-    EINVAL.to_errno()
 }
 
 /// The slot that this fault is in and the page there, if the current task may touch it now.
 ///
 /// # Safety
 ///
-/// `vmf` is that of a fault in a mapping with our operations.
-unsafe fn faulted<'a>(vmf: *mut bindings::vm_fault) -> Option<(&'a ScratchSlot, usize)> {
-    // SAFETY: The fault is being served, as this function's contract says.
-    let vmf = unsafe { &*vmf };
-    if vmf.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
+/// The fault is in a mapping with our operations, and is served for `'a`.
+unsafe fn faulted<'a>(fault: &extra::cgpu_fault) -> Option<(&'a ScratchSlot, usize)> {
+    if fault.flags & bindings::fault_flag_FAULT_FLAG_USER != 0 {
         return None;
     }
-    // SAFETY: A fault's mapping is valid while it is served.
-    let pool = unsafe { pool_of(vmf.__bindgen_anon_1.vma) };
-    pool.admits(vmf.__bindgen_anon_1.pgoff)
+    // SAFETY: The mapping has the pool as its data, and its file a reference of that.
+    let pool = unsafe { &*fault.private.cast_const().cast::<Pool>() };
+    pool.admits(fault.page)
 }
 
 /// The frame of a page.
@@ -178,7 +128,7 @@ fn frame(page: &Page) -> c_ulong {
 ///
 /// `entry` is that of the fault's address, number `number` of the table.
 struct FaultTable<'a> {
-    vmf: &'a bindings::vm_fault,
+    fault: &'a extra::cgpu_fault,
     entry: *mut bindings::pte_t,
     number: usize,
     lock: *mut bindings::spinlock_t,
@@ -189,17 +139,16 @@ impl<'a> FaultTable<'a> {
     ///
     /// # Safety
     ///
-    /// `vmf` is that of a fault that is being served.
-    unsafe fn lock(vmf: &'a bindings::vm_fault) -> Option<Self> {
+    /// `fault` is what is to be known of `served`, which is being served.
+    unsafe fn lock(served: PageFault<'_>, fault: &'a extra::cgpu_fault) -> Option<Self> {
         let mut lock = null_mut();
-        let fault = (&raw const *vmf).cast_mut();
         // SAFETY: The fault is being served, and nothing of it is changed.
-        let entry = unsafe { extra::cgpu_shim_lock_entry(fault, &raw mut lock) };
-        let page = vmf.__bindgen_anon_1.address / PAGE_SIZE;
+        let entry = unsafe { extra::cgpu_shim_lock_entry(served.as_ptr(), &raw mut lock) };
+        let page = fault.address / PAGE_SIZE;
         // INVARIANT: A table has an entry for each of so many pages, and begins with a multiple of
         // their number.
         (!entry.is_null()).then(|| Self {
-            vmf,
+            fault,
             entry,
             number: page % ENTRIES,
             lock,
@@ -216,7 +165,7 @@ impl<'a> FaultTable<'a> {
         let first = self.entry.wrapping_sub(self.number);
         // CAST: Within a slot, and usize is 64 bits wide.
         let distance = (page.wrapping_sub(index)).wrapping_mul(PAGE_SIZE) as c_ulong;
-        let address = self.vmf.__bindgen_anon_1.address.wrapping_add(distance);
+        let address = self.fault.address.wrapping_add(distance);
         Some((first.wrapping_add(number), address))
     }
 }
@@ -238,14 +187,18 @@ const ENTRIES: usize = PAGE_SIZE / size_of::<bindings::pte_t>();
 ///
 /// # Safety
 ///
-/// `vmf` is that of a fault that is being served, at page `index` of the slot.
-unsafe fn show(vmf: &bindings::vm_fault, slot: &ScratchSlot, index: usize) -> bool {
+/// `fault` is what is to be known of `served`, which is being served, at page `index` of the slot.
+unsafe fn show(
+    served: PageFault<'_>,
+    fault: &extra::cgpu_fault,
+    slot: &ScratchSlot,
+    index: usize,
+) -> bool {
     // SAFETY: The fault is being served, as this function's contract says.
-    let Some(table) = (unsafe { FaultTable::lock(vmf) }) else {
+    let Some(table) = (unsafe { FaultTable::lock(served, fault) }) else {
         return false;
     };
-    // SAFETY: A fault's mapping is valid while it is served.
-    let mm = unsafe { (*vmf.__bindgen_anon_1.vma).vm_mm };
+    let mm = fault.memory;
     let protection = protection(bindings::VM_READ);
     let mut wanted = slot.readable();
     slot.maps(wanted);
@@ -270,16 +223,23 @@ fn protection(access: bindings::vm_flags_t) -> bindings::pgprot_t {
     unsafe { bindings::vm_get_page_prot(access | bindings::VM_SHARED) }
 }
 
-unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: Called through our operations.
-    let Some((slot, index)) = (unsafe { faulted(vmf) }) else {
+/// A page is not there.
+///
+/// # Safety
+///
+/// `vmf` is a fault in a mapping of a pool, which is being served.
+#[no_mangle]
+unsafe extern "C" fn cgpu_scratch_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: The argument of a handler that runs.
+    let served = unsafe { PageFault::new(vmf) };
+    let fault = served.seen();
+    // SAFETY: Called for mappings of pools alone.
+    let Some((slot, index)) = (unsafe { faulted(&fault) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
-    // SAFETY: The fault is being served.
-    let vmf = unsafe { &*vmf };
-    let writes = vmf.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
+    let writes = fault.flags & bindings::fault_flag_FAULT_FLAG_WRITE != 0;
     // SAFETY: The fault is being served, at this page of the slot.
-    if !writes && unsafe { show(vmf, slot, index) } {
+    if !writes && unsafe { show(served, &fault, slot, index) } {
         return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     }
     let Ok(page) = slot.page(index) else {
@@ -292,19 +252,28 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     } else {
         bindings::VM_READ
     };
-    let (vma, address) = (vmf.__bindgen_anon_1.vma, vmf.__bindgen_anon_1.address);
+    let (vma, address) = (fault.vma, fault.address);
     // SAFETY: The mapping is one of page frames and is locked by the fault; the page lives as long
     // as the mapping's file.
     unsafe { bindings::vmf_insert_pfn_prot(vma, address, frame(page), protection(access)) }
 }
 
-unsafe extern "C" fn pfn_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    // SAFETY: Called through our operations.
-    let Some((slot, index)) = (unsafe { faulted(vmf) }) else {
+/// A page is there, and written to while it is read-only.
+///
+/// # Safety
+///
+/// As for [`cgpu_scratch_fault`].
+#[no_mangle]
+unsafe extern "C" fn cgpu_scratch_mkwrite(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: The argument of a handler that runs.
+    let served = unsafe { PageFault::new(vmf) };
+    let fault = served.seen();
+    // SAFETY: Called for mappings of pools alone.
+    let Some((slot, index)) = (unsafe { faulted(&fault) }) else {
         return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
     };
     // SAFETY: The fault is being served.
-    let Some(table) = (unsafe { FaultTable::lock(&*vmf) }) else {
+    let Some(table) = (unsafe { FaultTable::lock(served, &fault) }) else {
         // The table has gone, and the page with it: the driver's next try faults anew.
         return bindings::vm_fault_reason_VM_FAULT_NOPAGE;
     };

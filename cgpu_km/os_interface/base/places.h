@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Places for structures of the kernel's that lie inside of ours. Their size is no business of
+ * Rust's, which is compiled once: a place has room for that of any kernel, and the C that puts the
+ * structure there checks it.
+ */
+#ifndef CGPU_PLACES_H
+#define CGPU_PLACES_H
+
+#include <linux/build_bug.h>
+#include <linux/types.h>
+
+#define CGPU_PLACE(name, words) \
+	struct name { \
+		u64 reserved[words]; \
+	}
+#define CGPU_FITS(structure, place) static_assert(sizeof(structure) <= sizeof(struct place))
+
+CGPU_PLACE(cgpu_semaphore, 20);
+CGPU_PLACE(cgpu_completion, 20);
+CGPU_PLACE(cgpu_delayed_work, 32);
+CGPU_PLACE(cgpu_task_work, 2);
+CGPU_PLACE(cgpu_file_operations, 40);
+CGPU_PLACE(cgpu_vm_operations, 32);
+CGPU_PLACE(cgpu_device, 96);
+CGPU_PLACE(cgpu_misc_device, 72);
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What the kernel calls for an open file of a node; fields of a file that is opened or closed. */
+#include "shim.h"
+
+#include <linux/module.h>
+#include <linux/task_work.h>
+
+/* Operations of one file, and what is called for its mappings. */
+struct operations {
+	struct file_operations table;	/* first: f_op points here */
+	int (*entered)(struct file *file, struct vm_area_struct *vma, bool can_be_found);
+};
+
+static const struct operations *of(const struct file *file)
+{
+	return container_of(file->f_op, struct operations, table);
+}
+
+/* The kernel has entered a mapping. An error takes it away again. */
+static int mapped(unsigned long start, unsigned long end, pgoff_t page, const struct file *file,
+		  void **private)
+{
+	/* The current task is making it, and has the lock of its address space. */
+	struct vm_area_struct *vma = find_vma(current->mm, start);
+	int result;
+
+	if (!vma || vma->vm_file != file)
+		return -EINVAL;
+	result = of(file)->entered((struct file *)file, vma, true);
+	/* The mapping gets what is there afterwards. */
+	*private = vma->vm_private_data;
+	return result;
+}
+
+static const struct vm_operations_struct not_made_yet = {
+	.mapped = mapped,
+};
+
+static int prepare(struct vm_area_desc *wanted)
+{
+	if (!vma_desc_test(wanted, VMA_SHARED_BIT))
+		return -EINVAL;
+	/* The driver sets this too, but when a neighbour could have swallowed the mapping. */
+	vma_desc_set_flags(wanted, VMA_DONTEXPAND_BIT);
+	wanted->vm_ops = &not_made_yet;
+	return 0;
+}
+
+/* The operations of a session's file. What the driver lacks stays missing. */
+CGPU_FITS(struct operations, cgpu_file_operations);
+void cgpu_shim_file_operations(struct cgpu_file_operations *place, const struct file *real,
+			       const struct cgpu_file_callbacks *ours, bool shows)
+{
+	const struct file_operations *theirs = real->f_op;
+	struct operations *operations = (struct operations *)place;
+	struct file_operations *table = &operations->table;
+
+	*operations = (struct operations) {
+		.table = {
+			.owner = THIS_MODULE,
+			.release = ours->release,
+		},
+		.entered = ours->entered,
+	};
+	if (theirs->unlocked_ioctl)
+		table->unlocked_ioctl = ours->ioctl;
+	if (theirs->compat_ioctl)
+		table->compat_ioctl = ours->compat_ioctl;
+	if (theirs->poll)
+		table->poll = ours->poll;
+	if (theirs->mmap && shows)
+		table->mmap_prepare = prepare;
+	else if (theirs->mmap)
+		table->mmap = ours->mmap;
+}
+
+void *cgpu_shim_operations(const struct file *file)
+{
+	return (void *)file->f_op;
+}
+
+void cgpu_shim_set_file_operations(struct file *file, const void *operations)
+{
+	file->f_op = operations;
+}
+
+bool cgpu_shim_is_released_by(const struct file *file,
+			      int (*release)(struct inode *inode, struct file *file))
+{
+	return file->f_op->release == release;
+}
+
+/* Makes a file that nobody else can see one of that inode. */
+void cgpu_shim_set_inode(struct file *file, struct inode *inode)
+{
+	file->f_inode = inode;
+	file->f_mapping = inode->i_mapping;
+	file->private_data = NULL;
+}
+
+/* A reference of a device that is open, and of its module, as cdev_get() takes them. */
+bool cgpu_shim_take_cdev(struct cdev *cdev)
+{
+	struct module *owner = cdev->owner;
+
+	if (!try_module_get(owner))
+		return false;
+	if (kobject_get_unless_zero(&cdev->kobj))
+		return true;
+	module_put(owner);
+	return false;
+}
+
+void cgpu_shim_drop_cdev(struct cdev *cdev)
+{
+	struct module *owner = cdev->owner;
+
+	kobject_put(&cdev->kobj);
+	module_put(owner);
+}
+
+/* Has the current task call work(place) before it returns to its program. */
+CGPU_FITS(struct callback_head, cgpu_task_work);
+int cgpu_shim_before_return(struct cgpu_task_work *place, void (*work)(struct callback_head *head))
+{
+	struct callback_head *head = (struct callback_head *)place;
+
+	init_task_work(head, work);
+	return task_work_add(current, head, TWA_RESUME);
+}

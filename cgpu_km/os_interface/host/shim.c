@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Tables of operations of /dev/cgpuctl and of the files in /proc. */
+#include "shim.h"
+
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+
+struct control_device {
+	struct miscdevice misc;		/* first: misc_open() gives its address to files */
+	struct file_operations operations;
+};
+
+CGPU_FITS(struct control_device, cgpu_misc_device);
+int cgpu_shim_register_misc(struct cgpu_misc_device *place, const char *name,
+			    const struct cgpu_misc_callbacks *ours)
+{
+	struct control_device *device = (struct control_device *)place;
+
+	*device = (struct control_device) {
+		.misc = {
+			.minor = MISC_DYNAMIC_MINOR,
+			.name = name,
+			.fops = &device->operations,
+			.mode = 0600,
+		},
+		.operations = {
+			.owner = THIS_MODULE,
+			.open = ours->open,
+			.release = ours->release,
+			.poll = ours->poll,
+			.unlocked_ioctl = ours->ioctl,
+			.compat_ioctl = compat_ptr_ioctl,
+		},
+	};
+	return misc_register(&device->misc);
+}
+
+static const struct cgpu_text_callbacks *of(void *data)
+{
+	return *(const struct cgpu_text_callbacks **)data;
+}
+
+static int show_text(struct seq_file *seq, void *unused)
+{
+	return of(seq->private)->show(seq, seq->private);
+}
+
+static int open_text(struct inode *inode, struct file *file)
+{
+	void *data = pde_data(inode);
+	int refused = of(data)->may_open((file->f_flags & O_ACCMODE) != O_RDONLY);
+
+	return refused ? refused : single_open(file, show_text, data);
+}
+
+static ssize_t write_text(struct file *file, const char __user *from, size_t length,
+			  loff_t *position)
+{
+	void *data = pde_data(file_inode(file));
+
+	return of(data)->write(data, from, length);
+}
+
+static const struct proc_ops text_file = {
+	.proc_open = open_text,
+	.proc_read = seq_read,
+	.proc_write = write_text,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+/* A file in /proc. NULL: there is no memory. */
+struct proc_dir_entry *cgpu_shim_text_file(const char *name, umode_t mode,
+					   struct proc_dir_entry *folder, void *data)
+{
+	return proc_create_data(name, mode, folder, &text_file, data);
+}
