@@ -223,7 +223,10 @@ fn each_command_prints_its_golden() {
             "inst set-channels train 200 --gpu 0 --gpu 1",
         ),
         ("inst_set_limit", "inst set-limit infer objects 20000"),
-        ("inst_set_limit_default", "inst set-limit infer clients default"),
+        (
+            "inst_set_limit_default",
+            "inst set-limit infer clients default",
+        ),
         ("inst_set_burst", "inst set-burst train 500 --gpu 0 --gpu 1"),
         ("gpu_set_policy_fair", "gpu set-policy 1 fair"),
         ("inst_set_caps", "inst set-caps infer video,compute"),

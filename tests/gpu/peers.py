@@ -83,7 +83,8 @@ def environment(sharer, library, tenants, folder, number):
 @contextlib.contextmanager
 def mps(folder):
     """NVIDIA's MPS, as long as it is needed."""
-    found = shutil.which("nvidia-cuda-mps-control", path=f"{os.environ['PATH']}:/usr/local/nvidia/bin")
+    path = f"{os.environ['PATH']}:/usr/local/nvidia/bin"
+    found = shutil.which("nvidia-cuda-mps-control", path=path)
     if not found:
         raise RuntimeError("there is no nvidia-cuda-mps-control")
     variables = os.environ | environment("mps", None, 1, folder, 0)
@@ -144,7 +145,8 @@ def in_instances(sharer, kinds, options, log):
     command = [options.bin.resolve() / "cgpu-gpu", "weigh", "--warm-up", str(WARM_UP_S)]
     command += ["--period", period] if period else []
     command += ["--log", log] if log else []
-    command += [f"{weight}:{' '.join(tenant(kind, options))}" for weight, kind in zip(weights, kinds)]
+    words = (" ".join(tenant(kind, options)) for kind in kinds)
+    command += [f"{weight}:{program}" for weight, program in zip(weights, words)]
     limit = READY_S + WARM_UP_S + options.seconds + ENDS_S
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit)
     said = json.loads(done.stdout)

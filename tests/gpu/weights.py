@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 """weights.py [--bin DIR] [--json FILE] [--alone FILE] [--gpu MINOR]... [--seconds S] [--warm-up S]
-[--period PERIOD] [CASE...]: how the module's scheduler shares a real GPU. A line of JSON for each case: what each
-program did of what it does alone (`got`), its part of what all did together (`share`), the part
-that it should have (`wanted`), and the error as a fraction of that.
+[--period PERIOD] [CASE...]: how the module's scheduler shares a real GPU. A line of JSON for each
+case: what each program did of what it does alone (`got`), its part of what all did together
+(`share`), the part that it should have (`wanted`), and the error as a fraction of that.
 
 A case is BACKEND/POLICY/WEIGHT:KERNEL_US:DEPTH,... with backend native or rmapi; `+` after a weight
 is high priority. Instead of KERNEL_US: `train` or `infer`, a PyTorch loop, or `wake`, a program

@@ -6,8 +6,8 @@ use super::{
     time::{portion, Nanos},
 };
 
-/// Use is looked at over one to two times as long as so many bursts: 8 s for one of 200 ms, in which
-/// requests that come at random ask for little more than on average.
+/// Use is looked at over one to two times as long as so many bursts: 8 s for one of 200 ms, in
+/// which requests that come at random ask for little more than on average.
 const BURSTS: u64 = 40;
 
 /// What an instance had in all, at a moment.
@@ -35,8 +35,8 @@ impl RecentUse {
         }
     }
 
-    /// How much of its share of the GPU it had of late, in parts of [`WHOLE`], if it has had so much
-    /// in all. 0 until that is known.
+    /// How much of its share of the GPU it had of late, in parts of [`WHOLE`], if it has had so
+    /// much in all. 0 until that is known.
     pub(super) fn of_share(&self, now: Nanos, had: Nanos, share: u64) -> u64 {
         self.before.map_or(0, |before| {
             let entitled = portion(now.saturating_sub(before.at), share, WHOLE);

@@ -134,7 +134,8 @@ fn one(request: Nanos, load: f64, beside: Tenant, burst: Nanos) -> Line {
             (Is::Told, least, got)
         }
     };
-    // A neighbour that pauses leaves a part of its share as well: sometimes each waits for the other.
+    // A neighbour that pauses leaves a part of its share as well: sometimes each waits for the
+    // other.
     let both_leave = matches!(beside, Tenant::Steps { .. }) && load > 0.2;
     // One that wakes fifty times a second costs its neighbour 0.8 ms each time.
     let kept = LEFT.min(1.0 - 1.15 * wakes * WAKE_COST / (1.0 - load));
