@@ -80,7 +80,7 @@ words! {
     pub enum Period {
         Latency = 0, "latency", "Short turns, from 32 ms: instances wait less.";
         Throughput = 1, "throughput", "Turns of 100 ms: less is lost by switching.";
-        Interactive = 2, "interactive", "The shortest turns, from 7 ms: who always has work waits less.";
+        Interactive = 2, "interactive", "The shortest turns, from 6 ms: who always has work waits less.";
     }
 
     /// How the compute time of a GPU is shared at the moment.
