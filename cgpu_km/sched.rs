@@ -30,8 +30,8 @@ use crate::{
     policy::{
         sched::{
             Authority, CallError, ChangeRefused, Costs, Engine, Event, GpuView, InstanceId,
-            InstanceView, Mechanisms, NewChannel, Period, Policy, Position, RmName, Rules,
-            Scheduler, Terms, BURST_DEFAULT, SWITCH_MAX,
+            InstanceView, Mechanisms, NewChannel, Position, RmName, Rules, Scheduler, Terms,
+            SWITCH_MAX,
         },
         Boost, BoostCall, Boosts, ChannelChange, ChannelEvent,
     },
@@ -45,11 +45,6 @@ use kernel::{
         Arc, Mutex,
     },
 };
-
-/// Instances among which the fair policy divides a GPU by default.
-const MAX_INSTANCES_DEFAULT: u32 = 16;
-/// The part that instances of high priority may take together by default, percent.
-const PRIORITY_PERCENT_DEFAULT: u32 = 80;
 
 /// The scheduler of one GPU, its thread and what it acts through.
 #[pin_data]
@@ -74,19 +69,8 @@ pub struct Conductor {
 
 impl Conductor {
     /// A conductor without instances; the driver shares the GPU as it likes until a policy is set.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub fn new() -> Result<Arc<Self>> {
-        let rules = Rules {
-            policy: Policy::Native,
-            period: Period::Latency,
-            max_instances: MAX_INSTANCES_DEFAULT,
-            priority_percent: PRIORITY_PERCENT_DEFAULT,
-            burst: BURST_DEFAULT,
-        };
-        let scheduler = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, rules);
+        let scheduler = Scheduler::new(Mechanisms::DOORBELL, Costs::MEASURED, Rules::DEFAULT);
         let scheduler = scheduler.map_err(|_| ENOMEM)?;
         Arc::pin_init(
             pin_init!(Self {

@@ -53,6 +53,15 @@ pub enum Misfit {
 }
 
 impl Rules {
+    /// Those of a GPU for which the operator has set none. cGPU has the same numbers.
+    pub const DEFAULT: Self = Self {
+        policy: Policy::Native,
+        period: Period::Latency,
+        max_instances: 16,
+        priority_percent: 80,
+        burst: BURST_DEFAULT,
+    };
+
     /// Whether these are rules at all, and instances of these weights can have what the policy
     /// promises.
     ///

@@ -26,10 +26,7 @@ fn terms(weight: u32) -> Terms {
 fn rules(policy: Policy) -> Rules {
     Rules {
         policy,
-        period: Period::Latency,
-        max_instances: 16,
-        priority_percent: 80,
-        burst: BURST_DEFAULT,
+        ..Rules::DEFAULT
     }
 }
 

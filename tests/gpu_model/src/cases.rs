@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The cases of `make bench-weights`: what was wanted, what a program got, and how far that is off.
 
-use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms, BURST_DEFAULT};
+use cgpu_km::policy::sched::{Mechanisms, Period, Policy, Rules, Terms};
 use serde::Serialize;
 
 use crate::{
@@ -35,9 +35,7 @@ pub const fn rules(policy: Policy, period: Period) -> Rules {
     Rules {
         policy,
         period,
-        max_instances: 16,
-        priority_percent: 80,
-        burst: BURST_DEFAULT,
+        ..Rules::DEFAULT
     }
 }
 

@@ -412,9 +412,8 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     let rules = Rules {
         policy: Policy::from_number(weigh.policy).ok_or("no such policy")?,
         period: Period::from_name(&weigh.period).ok_or("no such period")?,
-        max_instances: 16,
-        priority_percent: 80,
         burst: weigh.burst.map_or(BURST_DEFAULT, |burst| burst * MS),
+        ..Rules::DEFAULT
     };
     let mechanisms = if weigh.native {
         Mechanisms::NONE
