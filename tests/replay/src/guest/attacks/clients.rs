@@ -3,7 +3,8 @@
 
 use super::{
     attack::attacks,
-    scene::{escape, told, victims, Attacker, MIB, OWN},
+    scene::{escape, told, Attacker, MIB, OWN},
+    victims,
 };
 use crate::{
     bytes::{put_u32, put_u64, u32_at},

@@ -6,7 +6,8 @@
 
 use super::{
     attack::{attack, Attack, Driver, Sign},
-    scene::{victims, Attacker, OWN},
+    scene::{Attacker, OWN},
+    victims,
 };
 use crate::{
     bytes::{put_u32, put_u64},

@@ -75,7 +75,7 @@ fn registry(a: &Attacker, access: u32) -> Verdict {
 }
 
 fn idle(a: &Attacker) -> Verdict {
-    let (clients, channels) = ([a.victim.client], [super::scene::victims::CHANNEL]);
+    let (clients, channels) = ([a.victim.client], [super::victims::CHANNEL]);
     let mut outer = [0; 56];
     put_u32(&mut outer, 0, a.client.handle);
     put_u32(&mut outer, 12, 1);

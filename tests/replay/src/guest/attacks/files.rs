@@ -20,8 +20,9 @@ use crate::{
         cgroup::Group,
         process::{drop_admin, in_child, unshare},
         rm,
+        tools::device_instance,
     },
-    standin, sys,
+    sys,
 };
 
 pub(super) const ATTACKS: &[Own] = &[
@@ -98,9 +99,8 @@ fn instance(name: &str) -> Result<Control, String> {
 
 /// A program in an instance.
 fn client(name: &str) -> Result<rm::Client, String> {
-    let gpus = standin::read("gpus")?;
-    let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
-    let number = u32::try_from(number).unwrap_or(0);
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let number = device_instance(&control, GPU)?;
     rm::Client::open(&folder(name), GPU, number).map_err(|e| e.to_string())
 }
 

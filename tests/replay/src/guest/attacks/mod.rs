@@ -8,6 +8,10 @@
 //! would do. In both cases the victim is looked at from below, in the stand-in's accounting: what
 //! it has, whether its channels run, what was set for the GPU.
 //!
+//! On another driver than the stand-in nobody looks from below, and an attack that works might end
+//! the machine. There attacks are made through an instance alone, and the victim is judged by what
+//! its own calls are answered. One that is answered there is left out: its harm would not show.
+//!
 //! An attack names the function of the driver that lets it through or refuses it, `file:function`;
 //! that these exist is checked by `tests/abi/functions.py`.
 
@@ -20,10 +24,13 @@ mod files;
 mod limits;
 mod lists;
 mod scene;
+mod seen;
 mod stale;
+mod victims;
 
 use attack::{Attack, Driver, Own, Sign};
-use scene::{Place, State, Victim};
+use scene::{Place, Victim};
+use seen::State;
 
 use crate::{
     control::{mount_cgpufs, Control},
@@ -31,7 +38,17 @@ use crate::{
     standin::{self, KernelLog},
 };
 
-/// Whether an attack has worked, and what is to be shown of it.
+/// What came of an attack.
+enum Finding {
+    /// It failed as it should; the line that says so.
+    Fails(String),
+    /// The attack's line, and what is wrong.
+    Wrong(String, String),
+    /// The attack's line, and why nothing is known.
+    LeftOut(String, String),
+}
+
+/// Whether an attack has worked.
 fn worked(attack: &Attack, told: &Verdict, before: &State, after: &State) -> bool {
     match attack.sign {
         Sign::Told => told.is_ok(),
@@ -53,48 +70,56 @@ fn once(attack: &Attack, place: Place, victim: &Victim) -> Result<(Verdict, bool
     Ok((told, done, harm))
 }
 
-/// A row of the table, and why the attack's test fails.
-fn row(attack: &Attack, direct: &Victim, proxied: &Victim) -> (String, Option<String>) {
-    let mut wrong = None;
-    let mut cells = Vec::new();
-    let ran = once(attack, Place::Driver, direct).and_then(|on_driver| {
+/// An attack on the driver's own nodes, where there is a victim for it: what they show of it, and
+/// what is wrong with that.
+fn directly(attack: &Attack, victim: Option<&Victim>) -> Result<(String, Option<String>), String> {
+    let Some(victim) = victim else {
+        return Ok(("not tried".to_owned(), None));
+    };
+    let (told, done, _) = once(attack, Place::Driver, victim)?;
+    let how = told.err().unwrap_or_else(|| "status 0".to_owned());
+    Ok(match (attack.driver, done) {
+        (Driver::Passes, true) => ("succeeds".to_owned(), None),
+        (Driver::Passes, false) => {
+            let wrong = format!("does not work on the driver: {how}");
+            (format!("does not work: {how}"), Some(wrong))
+        }
+        (Driver::Refuses, false) => (format!("the driver refuses: {how}"), None),
+        (Driver::Refuses, true) => {
+            let wrong = "works on the driver, which should refuse";
+            ("succeeds".to_owned(), Some(wrong.to_owned()))
+        }
+        (Driver::NotModelled, _) => ("not modelled".to_owned(), None),
+    })
+}
+
+/// Makes an attack in both places.
+fn make(attack: &Attack, direct: Option<&Victim>, proxied: &Victim) -> Finding {
+    let name = format!("{} | {}", attack.name, attack.function);
+    let ran = directly(attack, direct).and_then(|on_driver| {
         let through = once(attack, Place::Instance, proxied)?;
         Ok((on_driver, through))
     });
-    match ran {
-        Err(e) => wrong = Some(e),
-        Ok(((told, done, _), (through, reached, harm))) => {
-            let how = told.err().unwrap_or_else(|| "status 0".to_owned());
-            cells.push(match (attack.driver, done) {
-                (Driver::Passes, true) => "succeeds".to_owned(),
-                (Driver::Passes, false) => {
-                    wrong = Some(format!("does not work on the driver: {how}"));
-                    format!("does not work: {how}")
-                }
-                (Driver::Refuses, false) => format!("the driver refuses: {how}"),
-                (Driver::Refuses, true) => {
-                    wrong = Some("works on the driver, which should refuse".to_owned());
-                    "succeeds".to_owned()
-                }
-                (Driver::NotModelled, _) => "not modelled".to_owned(),
-            });
-            cells.push(match through {
-                Err(how) => format!("refused: {how}"),
-                Ok(()) => "answered, the driver is not asked".to_owned(),
-            });
-            if reached || !harm.is_empty() {
-                wrong = Some(format!("works through the instance: {harm}"));
-                cells.push(format!("HARMED: {harm}"));
-            } else {
-                cells.push("unharmed".to_owned());
-            }
-        }
+    let ((cell, mut wrong), (through, reached, harm)) = match ran {
+        Ok(ran) => ran,
+        Err(e) => return Finding::Wrong(name, e),
+    };
+    let answered = match &through {
+        Err(how) => format!("refused: {how}"),
+        Ok(()) => "answered, the driver is not asked".to_owned(),
+    };
+    let line = format!("{name} | {cell} | {answered}");
+    if reached || !harm.is_empty() {
+        wrong = Some(format!("works through the instance: {harm}"));
     }
-    let cells = cells.join(" | ");
-    (
-        format!("{} | {} | {cells}", attack.name, attack.function),
-        wrong,
-    )
+    match wrong {
+        Some(wrong) => Finding::Wrong(line, wrong),
+        None if through.is_ok() && !standin::is_in_reach() => {
+            let reason = "answered through the instance; the stand-in shows what it does";
+            Finding::LeftOut(line, reason.to_owned())
+        }
+        None => Finding::Fails(format!("{line} | unharmed")),
+    }
 }
 
 /// Those that are a call, made in both places.
@@ -123,57 +148,98 @@ pub fn names() -> Vec<&'static str> {
     calls().map(|attack| attack.name).chain(own).collect()
 }
 
+/// Counts what came of attacks, and prints a line for each.
+struct Report {
+    log: KernelLog,
+    passed: u32,
+    failed: u32,
+    left_out: u32,
+}
+
+impl Report {
+    fn take(&mut self, finding: Finding) {
+        let fault = self.log.faults().into_iter().next();
+        match (finding, fault) {
+            (Finding::Fails(line) | Finding::LeftOut(line, _), Some(fault)) => {
+                self.failed += 1;
+                println!("FAILED  {line}: the kernel said: {fault}");
+            }
+            (Finding::Wrong(line, why), _) => {
+                self.failed += 1;
+                println!("FAILED  {line}: {why}");
+            }
+            (Finding::Fails(line), None) => {
+                self.passed += 1;
+                println!("ok      {line}");
+            }
+            (Finding::LeftOut(line, reason), None) => {
+                self.left_out += 1;
+                println!("left out {line}: {reason}");
+            }
+        }
+    }
+}
+
+/// An attack that says itself how it was refused.
+fn make_own(own: &Own) -> Finding {
+    let mut how = String::new();
+    let result = in_child(|| {
+        let how = (own.run)()?;
+        std::fs::write(scene::NOTE, how).map_err(|e| e.to_string())
+    });
+    if result.is_ok() {
+        how = std::fs::read_to_string(scene::NOTE).unwrap_or_default();
+    }
+    let line = format!("{} | {} | - | {how}", own.name, own.function);
+    match result {
+        Ok(()) => Finding::Fails(format!("{line} | unharmed")),
+        Err(why) => match standin::missing(&why) {
+            Some(reason) => Finding::LeftOut(line, reason),
+            None => Finding::Wrong(line, why),
+        },
+    }
+}
+
 /// Runs the attacks whose names have `filter` in them; whether all failed as they should.
 pub fn run(filter: &str) -> Result<bool, String> {
     mount_cgpufs()?;
-    let mut log = KernelLog::from_now();
-    let (mut passed, mut failed) = (0, 0);
-    println!("attack | driver function | on the driver | through an instance | victim");
-    let mut report = |line: String, wrong: Option<String>, log: &mut KernelLog| {
-        let wrong = wrong.or_else(|| {
-            log.faults()
-                .first()
-                .map(|f| format!("the kernel said: {f}"))
-        });
-        match wrong {
-            None => {
-                passed += 1;
-                println!("ok      {line}");
-            }
-            Some(why) => {
-                failed += 1;
-                println!("FAILED  {line}: {why}");
-            }
-        }
+    let mut report = Report {
+        log: KernelLog::from_now(),
+        passed: 0,
+        failed: 0,
+        left_out: 0,
     };
+    println!("attack | driver function | on the driver | through an instance | victim");
     let calls: Vec<&Attack> = calls()
         .filter(|attack| attack.name.contains(filter))
         .collect();
     if !calls.is_empty() {
-        let direct = Victim::new(Place::Driver)?;
+        let direct = standin::is_in_reach().then(|| Victim::new(Place::Driver));
+        let direct = direct.transpose()?;
         let proxied = Victim::new(Place::Instance)?;
         for attack in calls {
-            let (line, wrong) = row(attack, &direct, &proxied);
-            report(line, wrong, &mut log);
+            report.take(make(attack, direct.as_ref(), &proxied));
         }
-        direct.close();
+        if let Some(direct) = direct {
+            direct.close();
+        }
         proxied.close();
     }
     for own in own().filter(|own| own.name.contains(filter)) {
-        let mut how = String::new();
-        let result = in_child(|| {
-            let how = (own.run)()?;
-            std::fs::write(scene::NOTE, how).map_err(|e| e.to_string())
-        });
-        if result.is_ok() {
-            how = std::fs::read_to_string(scene::NOTE).unwrap_or_default();
-        }
-        let line = format!("{} | {} | - | {how} | unharmed", own.name, own.function);
-        report(line, result.err(), &mut log);
+        report.take(make_own(own));
         scene::clean_up(&Control::open().map_err(|e| format!("control device: errno {e}"))?);
     }
     // The attacks ask for things that the stand-in does not know; that is not to be told.
     standin::reset("unanswered")?;
+    let Report {
+        passed,
+        failed,
+        left_out,
+        ..
+    } = report;
+    if left_out != 0 {
+        println!("{left_out} left out: this driver is not the stand-in");
+    }
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0 && passed > 0)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The attacker, the victim, and what can be seen of both from below.
+//! The attacker and the victim.
 
 use std::{
     io::{Read, Write},
@@ -7,11 +7,14 @@ use std::{
     sync::OnceLock,
 };
 
+use cgpu_uapi as uapi;
+
+use super::{seen::State, victims};
 use crate::{
     bytes::{put_u32, put_u64, u32_at, u64_at},
     control::{folder, Control},
-    guest::{process::spawn, rm, tools::Verdict},
-    layout, standin, sys,
+    guest::{process::spawn, rm, tools::Verdict, uvm},
+    layout, sys,
 };
 
 /// A call's answer, in words.
@@ -27,28 +30,8 @@ pub(super) const GPU: u32 = 0;
 pub(super) const MIB: u64 = 1 << 20;
 /// The limit of each instance.
 pub(super) const LIMIT: u64 = 1 << 30;
-/// The timeslice of a new channel group in microseconds (kernel_fifo_gv100.c).
-const NEW_TIMESLICE: &str = "1024";
 /// An ordinary user.
 const NOBODY: u32 = 65534;
-
-/// Handles that the victim has; they are guessed easily, so attackers know them.
-pub(super) mod victims {
-    /// Memory.
-    pub(in super::super) const MEMORY: u32 = 0x5c00_0010;
-    /// Memory that it shares with everybody, as CUDA does for IPC.
-    pub(in super::super) const SHARED: u32 = 0x5c00_0011;
-    /// Its address space.
-    pub(in super::super) const VASPACE: u32 = 0x5c00_0012;
-    /// Its channel group.
-    pub(in super::super) const GROUP: u32 = 0x5c00_0013;
-    /// Its channel.
-    pub(in super::super) const CHANNEL: u32 = 0x5c00_0014;
-    /// Its compute object on the channel.
-    pub(in super::super) const COMPUTE: u32 = 0x5c00_0015;
-    /// The descriptor number of its event key.
-    pub(in super::super) const EVENT: u32 = 77;
-}
 
 /// Handles that attackers give to objects of their own.
 pub(super) const OWN: u32 = 0x5c00_0030;
@@ -89,26 +72,21 @@ fn gpus() -> Result<Gpus, String> {
     if let Some(found) = FOUND.get() {
         return Ok(found.clone());
     }
-    let values = standin::read("gpus")?;
-    let number = |key: &str| u32::try_from(standin::number(&values, key)).unwrap_or(0);
-    let text = |key: &str| values.get(key).cloned().unwrap_or_default();
-    let uuid = text(&format!("gpu{GPU}_uuid"))
-        .replace("GPU-", "")
-        .replace('-', "");
-    let pci = text(&format!("gpu{GPU}_pci"));
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let gpus = control.gpus().map_err(|e| format!("GPUs: errno {e}"))?;
+    let (ours, others): (Vec<&uapi::Gpu>, Vec<&uapi::Gpu>) =
+        gpus.iter().partition(|gpu| gpu.minor == GPU);
+    let ours = ours.first().ok_or("there is no GPU")?;
+    let other = others.first().ok_or("there is no second GPU")?;
+    let pci = uapi::text(&ours.pci);
     let part =
         |from: usize| u8::from_str_radix(pci.get(from..from + 2).unwrap_or(""), 16).unwrap_or(0);
     let found = Gpus {
-        instance: number(&format!("gpu{GPU}_device_instance")),
-        other: (number("gpu1_gpu_id"), number("gpu1_device_instance")),
-        uuid: u128::from_str_radix(&uuid, 16)
-            .map_err(|e| format!("{uuid}: {e}"))?
-            .to_be_bytes(),
+        instance: ours.device_instance,
+        other: (other.gpu_id, other.device_instance),
+        uuid: uvm::uuid(GPU)?,
         pci: (part(5), part(8)),
     };
-    if found.other.0 == 0 {
-        return Err("there is no second GPU".to_owned());
-    }
     Ok(FOUND.get_or_init(|| found).clone())
 }
 
@@ -187,6 +165,11 @@ impl Victim {
         })
     }
 
+    /// What can be seen of it now.
+    fn state(&self) -> Result<State, String> {
+        State::of(&self.client)
+    }
+
     /// Ends it.
     pub(super) fn close(self) {
         self.client.close();
@@ -210,7 +193,7 @@ fn furnish(client: &rm::Client) -> Result<u64, rm::Failure> {
     escape(client.ctl, 0x35, &mut share, 20)?;
     client.alloc(rm::DEVICE_HANDLE, VASPACE, 0x90f1, &mut [0; 56])?;
     let mut group = [0; 20];
-    put_u32(&mut group, 4, VASPACE);
+    put_u32(&mut group, 8, VASPACE);
     put_u32(&mut group, 12, 1);
     client.alloc(rm::DEVICE_HANDLE, GROUP, 0xa06c, &mut group)?;
     client.alloc(GROUP, CHANNEL, 0xc86f, &mut [0; 368])?;
@@ -277,70 +260,6 @@ impl Attacker {
     }
 }
 
-/// The state as it is seen from below.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
-    /// The victim's line of `clients`.
-    pub(super) victim: String,
-    /// All settings of the GPU.
-    pub(super) settings: String,
-    /// The timeslices of other programs that are not as new groups have them, in microseconds.
-    pub(super) timeslices: String,
-    /// Programs with kernels that cannot be taken off the GPU: their lines of `engine`.
-    pub(super) waiting: String,
-}
-
-impl State {
-    fn of(victim: u32) -> Result<Self, String> {
-        let read = |file: &str| {
-            let path = format!("{}/{file}", standin::DEBUGFS);
-            std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))
-        };
-        let name = format!("{victim:#010x}: ");
-        let clients = read("clients")?;
-        let (own, others): (Vec<&str>, Vec<&str>) =
-            clients.lines().partition(|line| line.starts_with(&name));
-        let slices = |line: &&str| {
-            Some(
-                line.split("timeslices ")
-                    .nth(1)?
-                    .split(' ')
-                    .next()?
-                    .to_owned(),
-            )
-        };
-        Ok(Self {
-            victim: own.first().ok_or("the victim is gone")?.to_string(),
-            settings: read("settings")?,
-            timeslices: others
-                .iter()
-                .filter_map(slices)
-                .filter(|slice| slice != "0" && slice != NEW_TIMESLICE)
-                .collect::<Vec<_>>()
-                .join(" "),
-            waiting: read("engine")?
-                .lines()
-                .filter(|line| line.contains(": ran ") && !line.ends_with(" waits 0"))
-                .collect::<Vec<_>>()
-                .join("; "),
-        })
-    }
-
-    /// The differences of a later state, of the victim and the GPU.
-    pub(super) fn difference(&self, later: &Self) -> String {
-        let mut lines = Vec::new();
-        if self.victim != later.victim {
-            lines.push(format!("{} became {}", self.victim, later.victim));
-        }
-        for (before, after) in self.settings.lines().zip(later.settings.lines()) {
-            if before != after {
-                lines.push(format!("{before} became {after}"));
-            }
-        }
-        lines.join("; ")
-    }
-}
-
 /// One byte over a socket.
 fn signal(socket: &mut UnixStream) -> Result<(), String> {
     socket.write_all(&[1]).map_err(|e| e.to_string())
@@ -403,13 +322,13 @@ pub(super) fn run(
 
 fn watch(end: &mut UnixStream, victim: &Victim) -> Result<(Verdict, State, State), String> {
     wait(end)?;
-    let before = State::of(victim.known.client)?;
+    let before = victim.state()?;
     signal(end)?;
     let mut length = [0; 2];
     end.read_exact(&mut length).map_err(|e| e.to_string())?;
     let mut text = vec![0; usize::from(u16::from_le_bytes(length))];
     end.read_exact(&mut text).map_err(|e| e.to_string())?;
-    let after = State::of(victim.known.client)?;
+    let after = victim.state()?;
     signal(end)?;
     let text = String::from_utf8_lossy(&text);
     let told = match text.strip_prefix("no") {

@@ -21,8 +21,9 @@ use crate::{
     guest::{
         process::{in_child, receive_fd, send_fd, spawn},
         rm,
+        tools::device_instance,
     },
-    standin, sys,
+    sys,
 };
 
 pub(super) const ATTACKS: &[Own] = &[
@@ -127,9 +128,8 @@ fn folder_of(place: Place, name: &str) -> String {
 }
 
 fn client_in(folder: &str) -> Result<rm::Client, String> {
-    let gpus = standin::read("gpus")?;
-    let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
-    let number = u32::try_from(number).unwrap_or(0);
+    let control = Control::open().map_err(|e| format!("control device: errno {e}"))?;
+    let number = device_instance(&control, GPU)?;
     say("client", rm::Client::open(folder, GPU, number))
 }
 
