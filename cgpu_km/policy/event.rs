@@ -51,6 +51,8 @@ pub struct Alloc {
     /// engineType of a channel group or of a channel, for which the driver makes a group where it
     /// is in none. Charged with [`ContextCost`] and as `super::overhead` says.
     pub engine: Option<u32>,
+    /// For a channel: the memory in which the driver notes its errors.
+    pub notes: Option<ObjectHandle>,
 }
 
 impl Alloc {
@@ -134,6 +136,8 @@ pub struct Ticket {
     /// Objects that the call names: its client, its parent, and the source of a duplication or
     /// what the context of a graphics object belongs to.
     pub(super) names: [Option<Ref>; 3],
+    /// Memory that is not freed before the call is over.
+    pub(super) notes: Option<Slot>,
 }
 
 impl Ticket {
@@ -302,6 +306,10 @@ pub enum RefusalCause {
     PreemptionBeingSet,
     /// Their device has no subdevice, by which it is set.
     NoSubdevice,
+    /// The errors of a channel are to be noted in what is no memory of its device.
+    NoNotes,
+    /// A channel is being made whose errors are noted there, or the memory for them is being freed.
+    NotesInFlight,
 }
 
 impl RefusalCause {
@@ -373,6 +381,11 @@ impl RefusalCause {
             // None of the driver's, which makes contexts that cannot be preempted.
             Self::RunsAlready | Self::NoSubdevice => NvStatus::NV_ERR_INVALID_STATE,
             Self::PreemptionBeingSet => NvStatus::NV_ERR_STATE_IN_USE,
+            // kernel/gpu/fifo/kernel_channel.c, kchannelGetNotifierInfo: no such memory, which
+            // kchannelConstruct_IMPL() uses all the same.
+            Self::NoNotes => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+            // None of the driver's, as for mappings.
+            Self::NotesInFlight => NvStatus::NV_ERR_IN_USE,
         }
     }
 
@@ -383,9 +396,11 @@ impl RefusalCause {
     pub const fn reason(self) -> Option<Reason> {
         match self {
             Self::ForeignClient => Some(Reason::Foreign),
-            Self::Doorbell | Self::InFabric | Self::RunsAlready | Self::NoSubdevice => {
-                Some(Reason::Parameters)
-            }
+            Self::Doorbell
+            | Self::InFabric
+            | Self::RunsAlready
+            | Self::NoSubdevice
+            | Self::NoNotes => Some(Reason::Parameters),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@
 //! go, but nothing else can come to have that name before the call ends. So a name means the same
 //! at the beginning of a call, when the driver executes it, and at its end.
 
+mod notes;
 mod preemption;
 mod shown;
 
@@ -46,6 +47,8 @@ pub(super) struct Forest {
     pub(super) shown: CpuMappings,
     /// The names (client and handle) of frees in flight that began when nothing had the name.
     freeing: Slots<u64>,
+    /// Objects that calls in flight keep.
+    kept: Slots<Slot>,
     by_handle: SlotTable,
     /// First client of each file.
     by_file: SlotTable,
@@ -72,6 +75,7 @@ impl Forest {
             boost_changes: 0,
             shown: CpuMappings::new(seed),
             freeing: Slots::new(),
+            kept: Slots::new(),
             by_handle: SlotTable::new(seed),
             by_file: SlotTable::new(seed),
         }

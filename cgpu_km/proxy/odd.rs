@@ -13,12 +13,13 @@ use crate::{
     nvidia::{
         capability::{Capabilities, GRAPHICS},
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
-        handle::ClassId,
+        handle::{ClassId, ObjectHandle},
         memory,
-        params::{self, nv0005, usermode},
+        params::{self, channel, nv0005, nva06c, usermode},
         status::NvStatus,
+        wire::Field,
     },
-    policy::{tables_of, Alloc, Reason},
+    policy::{tables_of, Alloc, Reason, RefusalCause},
 };
 
 /// What is done for the objects of one kind, beside looking up their class.
@@ -88,14 +89,41 @@ static VA_SPACE: Odd = Odd {
     ..PLAIN
 };
 
-/// A channel or a group of channels costs what it takes for its engine.
+/// A channel costs what it takes for its engine. Its errors are noted in memory that the driver
+/// takes on trust (`Accounting::begin_alloc`); no program has a place of its own for those of ECC.
 static CHANNEL: Odd = Odd {
+    check: |_, _, params| no_notes(&[channel::H_OBJECT_ECC_ERROR], params),
+    complete: |request, params| {
+        request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
+        let notes = channel::H_OBJECT_ERROR.get(params);
+        request.notes = notes.filter(|notes| *notes != 0).map(ObjectHandle);
+        Ok(())
+    },
+    ..PLAIN
+};
+
+/// A group of channels costs what it takes for its engine. Its channels would have its memory for
+/// errors, whatever has become of that; no program names any.
+static CHANNEL_GROUP: Odd = Odd {
+    check: |_, _, params| {
+        let places = [nva06c::H_OBJECT_ERROR, nva06c::H_OBJECT_ECC_ERROR];
+        no_notes(&places, params)
+    },
     complete: |request, params| {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
         Ok(())
     },
     ..PLAIN
 };
+
+/// Refuses parameters that name memory for errors.
+fn no_notes(places: &[Field<u32>], params: &[u8]) -> Result<(), Stop> {
+    let mut named = places.iter().filter_map(|place| place.get(params));
+    if named.all(|notes| notes == 0) {
+        return Ok(());
+    }
+    Err(RefusalCause::NoNotes.into())
+}
 
 /// A place in NVLink's fabric must be for memory of its own client from the beginning.
 static FABRIC_MEMORY: Odd = Odd {
@@ -173,7 +201,8 @@ impl Odd {
             Kind::VideoMemory => &VIDEO_MEMORY,
             Kind::VirtualMemory => &VIRTUAL_MEMORY,
             Kind::VaSpace => &VA_SPACE,
-            Kind::ChannelGroup | Kind::Channel => &CHANNEL,
+            Kind::Channel => &CHANNEL,
+            Kind::ChannelGroup => &CHANNEL_GROUP,
             Kind::FabricMemory => &FABRIC_MEMORY,
             Kind::Event => &EVENT,
             Kind::UserMode => &USER_MODE,

@@ -200,6 +200,7 @@ struct fake_object {
 			struct fake_group *group;
 			u32 model, objects;	/* with a context */
 			u64 timeslice;
+			u32 notes[2];	/* handles: for errors, for ECC's */
 		} tsg;
 		/* group: that of a channel without one; both may be GM_NONE */
 		struct {
@@ -441,6 +442,7 @@ extern const struct fake_ctrl_entry fake_ctrl_wide[];
 u32 fake_idle(u32 hclient, u32 count, const u32 *clients, const u32 *channels);
 u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec);
 u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec);
+void fake_null_pointer(void);
 void fake_register_read(void);
 void fake_gss(struct fake_client *client);
 void fake_settings_show(struct seq_file *m);

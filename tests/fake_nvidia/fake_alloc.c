@@ -204,6 +204,8 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	if (status != NV_OK)
 		return status;
 	next_cid++;
+	o->tsg.notes[0] = p->error_object;
+	o->tsg.notes[1] = p->ecc_object;
 	o->tsg.timeslice = 128 << 3;	/* kernel_fifo_gv100.c */
 	if (fake_group_computes(o->tsg.group))
 		o->tsg.model = fake_engine_group(o->gpu, o->tsg.timeslice,
@@ -219,6 +221,19 @@ static u32 make_ctxshare(struct fake_object *o, struct nv_ctxshare_params *p)
 		return NV_ERR_INVALID_OBJECT_HANDLE;
 	p->subctx = p->flags == 1 ? 0x3f : 0;	/* as recorded for ASYNC */
 	return fake_depend(o, va);
+}
+
+/*
+ * fifo/kernel_channel.c:kchannelGetNotifierInfo(), whose error is not looked
+ * at: memory of the same device, or a context for DMA.
+ */
+static void take_notes(struct fake_object *o, u32 handle)
+{
+	struct fake_object *notes = handle ? fake_object(o->client, handle) : NULL;
+
+	if (handle && !(notes && (notes->mem ? notes->gpu == o->gpu :
+					       notes->class->class == NV01_CONTEXT_DMA)))
+		fake_null_pointer();
 }
 
 /* fifo/kernel_channel.c:kchannelConstruct_IMPL() */
@@ -261,11 +276,15 @@ static u32 make_channel(struct fake_object *o, struct nv_channel_params *p,
 			return NV_ERR_INVALID_STATE;
 		group = fake_group_get(o->parent->tsg.group);
 		model = o->parent->tsg.model;
+		take_notes(o, p->error_object ?: o->parent->tsg.notes[0]);
+		take_notes(o, p->ecc_object ?: o->parent->tsg.notes[1]);
 	} else {
 		status = fake_group_new(o->gpu, p->engine, &group);
 		if (status != NV_OK)
 			return status;
 		model = GM_NONE;
+		take_notes(o, p->error_object);
+		take_notes(o, p->ecc_object);
 	}
 	status = fake_channel_new(group, &o->channel.channel);
 	if (status == NV_OK && o->parent->class->kind != KIND_TSG &&

@@ -410,8 +410,8 @@ struct nv_channel_params {
 	u32 context_share, vaspace;
 	u32 userd_memory[8];
 	u64 userd_offset[8];
-	u32 engine, cid;
-	u8 rest[232];
+	u32 engine, cid, subdevice, ecc_object;
+	u8 rest[224];
 };
 static_assert(sizeof(struct nv_channel_params) == 368);
 static_assert(offsetof(struct nv_channel_params, engine) == 128);

@@ -48,7 +48,7 @@ static const struct wide {
 	{ 0xb0cc0101, ANYBODY, "reserve_hwpm" },
 };
 static atomic_t counts[ARRAY_SIZE(wide)];
-static atomic_t gss_calls, registry_reads, registers;
+static atomic_t gss_calls, registry_reads, registers, null_pointers;
 /* boosts that programs, and the kernel, asked for; subdevices with one now */
 static atomic_t boosts, kernel_boosts, boosted;
 
@@ -259,6 +259,12 @@ const struct fake_ctrl_entry fake_ctrl_wide[] = {
 	{ }
 };
 
+/* Here the driver would use a null pointer, and the machine would end. */
+void fake_null_pointer(void)
+{
+	atomic_inc(&null_pointers);
+}
+
 /* debugfs `settings`: how often each was set since the driver was loaded */
 void fake_settings_show(struct seq_file *m)
 {
@@ -267,9 +273,9 @@ void fake_settings_show(struct seq_file *m)
 	for (i = 0; i < ARRAY_SIZE(wide); i++)
 		seq_printf(m, "%s: %d\n", wide[i].name,
 			   atomic_read(&counts[i]));
-	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\n",
+	seq_printf(m, "perf_boost: %d\ngss: %d\nregistry: %d\nregisters: %d\nnull_pointers: %d\n",
 		   atomic_read(&boosts), atomic_read(&gss_calls), atomic_read(&registry_reads),
-		   atomic_read(&registers));
+		   atomic_read(&registers), atomic_read(&null_pointers));
 }
 
 /* debugfs `boosts` */

@@ -101,6 +101,10 @@ pub mod nva06c {
     use crate::nvidia::wire::Field;
     /// Size of `NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS` in bytes.
     pub const SIZE: usize = 20;
+    /// Memory for error notes of its channels.
+    pub const H_OBJECT_ERROR: Field<u32> = Field::at(0);
+    /// Memory for notes of ECC errors.
+    pub const H_OBJECT_ECC_ERROR: Field<u32> = Field::at(4);
     /// Its address space.
     pub const H_VA_SPACE: Field<u32> = Field::at(8);
     /// `NV2080_ENGINE_TYPE_*`.
@@ -129,6 +133,8 @@ pub mod channel {
     pub const H_USERD_MEMORY: Items<u32> = Items::at(32, 8);
     /// `NV2080_ENGINE_TYPE_*`.
     pub const ENGINE_TYPE: Field<u32> = Field::at(128);
+    /// Memory for notes of ECC errors.
+    pub const H_OBJECT_ECC_ERROR: Field<u32> = Field::at(140);
 }
 
 /// Class `FERMI_CONTEXT_SHARE_A`.

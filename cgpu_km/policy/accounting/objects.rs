@@ -37,6 +37,7 @@ impl Accounting {
     pub fn begin_alloc(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         match alloc.kind {
             Kind::Root => self.begin_client(alloc),
+            Kind::Channel => self.begin_channel(alloc),
             _ => self.begin_object(alloc),
         }
     }
@@ -45,7 +46,15 @@ impl Accounting {
     /// refused.
     pub fn end_alloc(&mut self, ticket: Ticket, done: Option<AllocDone>) {
         self.end_graphics(&ticket);
-        let Ticket { object, names, .. } = ticket;
+        let Ticket {
+            object,
+            names,
+            notes,
+            ..
+        } = ticket;
+        if let Some(notes) = notes {
+            self.forest.let_go(notes);
+        }
         if let Some(slot) = self.forest.objects.find(object) {
             self.end(slot, done);
         }
@@ -156,8 +165,9 @@ impl Accounting {
 
     /// An object, or with the client's own handle a client, is about to be freed. An object that
     /// the accounting does not know is nothing to stop a call for: the driver answers it with
-    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). `through` is the
-    /// control file of the call, if the client must have been made on that.
+    /// success, too (rs_server.c, `serverFreeResourceTreeLockAndFindResource`). One stops it: while
+    /// a channel is being made, the memory for its errors stays. `through` is the control file of
+    /// the call, if the client must have been made on that.
     pub fn begin_free(
         &mut self,
         client: ClientHandle,
@@ -171,6 +181,9 @@ impl Accounting {
             return Err(RefusalCause::OtherFile);
         }
         let known = self.forest.find_made(client, object);
+        if known.is_some_and(|known| self.forest.is_kept(known)) {
+            return Err(RefusalCause::NotesInFlight);
+        }
         let (was_here, unknown) = match known {
             Some(object) => {
                 self.forest.forget_preemption(object);
@@ -241,7 +254,42 @@ impl Accounting {
             object: self.forest.objects.name(slot).ok_or(Exhausted)?,
             handle: alloc.object,
             names: [None; 3],
+            notes: None,
         })
+    }
+
+    /// A channel names memory in which the driver notes its errors. The driver does not look
+    /// whether there is such memory before it uses it (`kchannelConstruct_IMPL()`,
+    /// kernel_channel.c): the kernel of the host would take a null pointer. So it is there until
+    /// the channel is made.
+    fn begin_channel(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
+        let Some(handle) = alloc.notes else {
+            return self.begin_object(alloc);
+        };
+        let forest = &mut self.forest;
+        let notes = forest.find(alloc.client, handle);
+        let notes = notes.ok_or(RefusalCause::NoNotes)?;
+        let kind = forest.objects.get(notes).map(|object| object.kind);
+        let is_memory = matches!(
+            kind,
+            Some(Kind::SystemMemory | Kind::VideoMemory | Kind::OsDescriptor)
+        );
+        let parent = forest.find(alloc.client, alloc.parent);
+        let parent = parent.ok_or(RefusalCause::UnknownParent)?;
+        if !is_memory || forest.device_of(notes) != forest.device_of(parent) {
+            return Err(RefusalCause::NoNotes);
+        }
+        let notes = forest.keep(notes)?.ok_or(RefusalCause::NotesInFlight)?;
+        match self.begin_object(alloc) {
+            Ok(ticket) => Ok(Ticket {
+                notes: Some(notes),
+                ..ticket
+            }),
+            Err(refusal) => {
+                self.forest.let_go(notes);
+                Err(refusal)
+            }
+        }
     }
 
     fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
@@ -375,6 +423,7 @@ impl Accounting {
             object: forest.objects.name(slot).ok_or(Exhausted)?,
             handle,
             names: names.map(|name| name.and_then(|name| forest.hold_name(name))),
+            notes: None,
         })
     }
 

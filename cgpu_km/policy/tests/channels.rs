@@ -108,6 +108,80 @@ fn changes_nobody_takes_fill_no_memory() {
     assert!(changes(&mut accounting).len() <= 2);
 }
 
+/// A channel whose errors are noted in this object.
+fn noting(notes: u32) -> Alloc {
+    Alloc {
+        notes: Some(ObjectHandle(notes)),
+        ..channel(DEVICE, 1, COPIES)
+    }
+}
+
+/// With memory of the device, under this handle.
+fn with_notes(notes: u32) -> Accounting {
+    let mut accounting = accounting();
+    let memory = memory_request(CLIENT, DEVICE, ObjectHandle(notes), 1 << 20);
+    accounting.alloc(&memory).unwrap();
+    accounting
+}
+
+#[test]
+fn channel_errors_need_memory_of_the_device() {
+    let mut accounting = with_notes(7);
+    let other = ObjectHandle(0x5c00_0020);
+    accounting.add_share(GpuId(5), 1 << 30).unwrap();
+    accounting.device(CLIENT, other, GpuId(5)).unwrap();
+    let elsewhere = memory_request(CLIENT, other, ObjectHandle(8), 1 << 20);
+    accounting.alloc(&elsewhere).unwrap();
+    let coming = memory_request(CLIENT, DEVICE, ObjectHandle(9), 1 << 20);
+    let coming = accounting.begin_alloc(&coming).unwrap();
+    for (notes, refusal) in [
+        (6, RefusalCause::NoNotes),
+        (DEVICE.0, RefusalCause::NoNotes),
+        (CLIENT.0, RefusalCause::NoNotes),
+        (8, RefusalCause::NoNotes),
+        (9, RefusalCause::NoNotes),
+    ] {
+        assert_eq!(accounting.begin_alloc(&noting(notes)).unwrap_err(), refusal);
+    }
+    accounting.end_alloc(coming, None);
+    accounting.alloc(&noting(7)).unwrap();
+}
+
+#[test]
+fn memory_for_errors_stays_until_its_channel_is_made() {
+    let above = [ObjectHandle(7), DEVICE, ObjectHandle(CLIENT.0)];
+    for object in above {
+        let mut accounting = with_notes(7);
+        let ticket = accounting.begin_alloc(&noting(7)).unwrap();
+        let refused = accounting.begin_free(CLIENT, object, None).unwrap_err();
+        assert_eq!(refused, RefusalCause::NotesInFlight);
+        accounting.end_alloc(ticket, done(ObjectHandle(1), 0));
+        // What is on its way out is not counted on.
+        let free = accounting.begin_free(CLIENT, object, None).unwrap();
+        let other = Alloc {
+            object: ObjectHandle(2),
+            ..noting(7)
+        };
+        let refused = accounting.begin_alloc(&other).unwrap_err();
+        assert_eq!(refused, RefusalCause::NotesInFlight);
+        accounting.end_free(free, false);
+        let ticket = accounting.begin_alloc(&other).unwrap();
+        accounting.end_alloc(ticket, None);
+        accounting.free(CLIENT, ObjectHandle(CLIENT.0));
+        assert!(accounting.is_idle());
+    }
+}
+
+#[test]
+fn memory_for_errors_is_let_go_after_a_refusal() {
+    let mut accounting = with_notes(7);
+    accounting.alloc(&channel(DEVICE, 1, COPIES)).unwrap();
+    let refused = accounting.begin_alloc(&noting(7)).unwrap_err();
+    assert_eq!(refused, RefusalCause::HandleInUse);
+    accounting.free(CLIENT, ObjectHandle(7));
+    assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
+}
+
 /// Bytes of a context, of what there is once beside it, and of a channel.
 const CONTEXT: u64 = 4416 << 10;
 const ANY_CONTEXT: u64 = 3328 << 10;

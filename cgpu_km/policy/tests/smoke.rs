@@ -68,6 +68,7 @@ fn drive(bytes: &[u8]) {
                     tables: 0,
                     page: PageSize::Big,
                     engine: (bytes.next() % 4 == 0).then_some(bytes.next() % 24),
+                    notes: (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),
                 };
                 tickets.extend(accounting.begin_alloc(&alloc));
             }

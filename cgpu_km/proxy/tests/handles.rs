@@ -383,3 +383,51 @@ fn no_control_and_no_uvm_command_takes_a_foreign_client() {
     }
     assert!(program.seen.is_empty());
 }
+
+/// Makes a group of channels, or a channel, whose parameters have a handle at one place.
+fn channel_noting(program: &mut Program, class: u32, at: usize, notes: u32) -> u32 {
+    program.seen.clear();
+    let mut params = [0; 368];
+    put32(&mut params, at, notes);
+    let length = if class == 0xa06c { 20 } else { 368 };
+    let outer = nvos64(CLIENT, DEVICE, 0x5c00_0030, class, PARAMS);
+    let status = program.alloc(&outer, &params[..length]);
+    assert_eq!(program.seen.is_empty(), status != 0);
+    status
+}
+
+#[test]
+fn channel_errors_go_to_memory_or_nowhere() {
+    const MEMORY: u32 = 0x5c00_0010;
+    const NOT_FOUND: u32 = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    const ERROR: usize = 0;
+    // hObjectEccError of a channel, and of a group.
+    const ECC: usize = 140;
+    const ECC_OF_GROUP: usize = 4;
+    let made = |class, at, notes| {
+        let mut program = Program::with_subdevice(GIB);
+        program.driver = Box::new(|_| 0);
+        assert_eq!(program.memory(MEMORY, 1 << 20), 0);
+        let status = channel_noting(&mut program, class, at, notes);
+        let refused = (CallKind::Class, class, Reason::Parameters);
+        let wanted = if status == 0 { vec![] } else { vec![refused] };
+        assert_eq!(noted(&program), wanted);
+        status
+    };
+    assert_eq!(made(0xc86f, ERROR, MEMORY), 0);
+    assert_eq!(made(0xc86f, ERROR, 0), 0);
+    assert_eq!(made(0xa06c, ERROR, 0), 0);
+    for (class, at, notes) in [
+        (0xc86f, ERROR, SUBDEVICE),
+        (0xc86f, ERROR, MEMORY + 1),
+        (0xc86f, ECC, MEMORY),
+        (0xa06c, ERROR, MEMORY),
+        (0xa06c, ECC_OF_GROUP, MEMORY),
+    ] {
+        assert_eq!(
+            made(class, at, notes),
+            NOT_FOUND,
+            "{class:#x} {at} {notes:#x}"
+        );
+    }
+}

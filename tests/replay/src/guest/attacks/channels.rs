@@ -33,6 +33,27 @@ pub(super) const ATTACKS: &[Attack] = &[
         memory_of_channels,
     ),
     attack(
+        "the host's kernel ended by a channel whose errors go nowhere (hObjectError)",
+        "kernel_channel.c:kchannelConstruct_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        |attacker| errors_go_to(attacker, 0),
+    ),
+    attack(
+        "the host's kernel ended by a channel whose errors of ECC go nowhere (hObjectEccError)",
+        "kernel_channel.c:kchannelConstruct_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        |attacker| errors_go_to(attacker, 140),
+    ),
+    attack(
+        "the host's kernel ended by a group whose errors go nowhere (hObjectError)",
+        "kernel_channel.c:kchannelConstruct_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        errors_of_group,
+    ),
+    attack(
         "memory of contexts that UVM keeps beyond the limit (UVM_REGISTER_CHANNEL)",
         "uvm_channel_retainer.c:uvmchanrtnrConstruct_IMPL",
         Driver::Passes,
@@ -59,6 +80,23 @@ fn group(attacker: &Attacker, handle: u32, engine: u32) -> Verdict {
 
 fn channel(attacker: &Attacker, group: u32, handle: u32) -> Verdict {
     attacker.alloc(group, handle, 0xc86f, &mut [0; 368])
+}
+
+/// A channel that names a subdevice, which is no memory, at this place of its parameters.
+fn errors_go_to(attacker: &Attacker, at: usize) -> Verdict {
+    group(attacker, OWN, COPIES)?;
+    let mut params = [0; 368];
+    put_u32(&mut params, at, rm::SUBDEVICE_HANDLE);
+    attacker.alloc(OWN, OWN + 1, 0xc86f, &mut params)
+}
+
+/// A channel in a group that names one.
+fn errors_of_group(attacker: &Attacker) -> Verdict {
+    let mut params = [0; 20];
+    put_u32(&mut params, 0, rm::SUBDEVICE_HANDLE);
+    put_u32(&mut params, 12, COPIES);
+    attacker.alloc(rm::DEVICE_HANDLE, OWN, 0xa06c, &mut params)?;
+    channel(attacker, OWN, OWN + 1)
 }
 
 /// Whether so many of `what` are as good as all.

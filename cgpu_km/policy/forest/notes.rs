@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Objects that stay until a call in flight is over.
+
+use super::Forest;
+use crate::{
+    nvidia::class::Kind,
+    policy::{slots::Slot, steps::step},
+    store::Exhausted,
+};
+
+impl Forest {
+    /// The device that an object is or is below of.
+    pub(in crate::policy) fn device_of(&self, slot: Slot) -> Option<Slot> {
+        let mut at = Some(slot);
+        while let Some(slot) = at {
+            step();
+            let object = self.objects.get(slot)?;
+            if object.kind == Kind::Device {
+                return Some(slot);
+            }
+            at = object.parent;
+        }
+        None
+    }
+
+    /// Keeps an object, and so all above it, until [`Forest::let_go`]. `None`: it is being freed.
+    pub(in crate::policy) fn keep(&mut self, slot: Slot) -> Result<Option<Slot>, Exhausted> {
+        if !self.can_be_shown(slot) {
+            return Ok(None);
+        }
+        self.kept.insert(slot).map(Some)
+    }
+
+    /// The call that kept an object is over.
+    pub(in crate::policy) fn let_go(&mut self, kept: Slot) {
+        self.kept.remove(kept);
+    }
+
+    /// Whether a call in flight keeps an object, or one below it.
+    pub(in crate::policy) fn is_kept(&self, slot: Slot) -> bool {
+        self.kept.iter().any(|kept| self.is_below(*kept, slot))
+    }
+}
