@@ -27,7 +27,7 @@ pub const PROFILING: Capabilities = Capabilities(capability::PROFILING);
 pub const RDMA: Capabilities = Capabilities(capability::RDMA);
 /// What every set allows: clients, devices, questions about the GPU.
 pub const BASE: Capabilities = Capabilities(capability::ALL);
-/// What every set allows that has the GPU do something: memory, channels, UVM.
+/// What every set but [`UTILITY`] allows: memory, channels, UVM, all that has the GPU do something.
 pub const WORK: Capabilities = Capabilities(capability::ALL & !capability::UTILITY);
 
 impl Capabilities {
@@ -50,12 +50,12 @@ impl Capabilities {
         self.0
     }
 
-    /// These and those.
+    /// The sets that are in either.
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether there is one among both.
+    /// Whether a set is in both.
     pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }

@@ -205,7 +205,8 @@ escapes! {
     /// Display.
     RmAddVblankCallback = 0x56 "NV_ESC_RM_ADD_VBLANK_CALLBACK" refused();
     /// Maps an object for the GPU.
-    // Those of 580 on, and of 550 on, are longer: the driver takes its own alone (escape.c).
+    // NVOS46 has 64 bytes since 580, and NVOS47 below has 48 since 550. The driver takes its own
+    // size alone (escape.c).
     RmMapMemoryDma = 0x57 "NV_ESC_RM_MAP_MEMORY_DMA"
         entry(&[56, 64], Control, Inspect).only(GRAPHICS.or(VIDEO));
     /// Ends that.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The accounting of one tenant: the events that change them.
+//! The accounting of one tenant: what it consists of, and the events that change it.
 
 mod answers;
 mod balance;
@@ -171,7 +171,7 @@ impl Accounting {
     pub fn take_channel_change(&mut self) -> Option<ChannelChange> {
         loop {
             let noted = self.forest.channels.take()?;
-            // A ledger stays as long as there are the accounting.
+            // A ledger stays as long as the accounting does.
             if let Some(ledger) = self.accounts.ledgers.get(noted.share) {
                 return Some(ChannelChange {
                     gpu: ledger.gpu(),

@@ -5,7 +5,7 @@
 //! for each GPU: the memory stays until the mapping goes, whatever becomes of the object. Each
 //! mapping is therefore a hold on what the object costs.
 //!
-//! GpuMappings are kept in order of file, GPU and address. Those that share file and GPU never
+//! Mappings are kept in order of file, GPU and address. Those that share file and GPU never
 //! overlap, as in the driver. One of which a later mapping took a part is *split* in the driver;
 //! what is left of it there is not followed, it counts until its file is closed.
 //!

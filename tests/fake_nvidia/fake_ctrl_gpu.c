@@ -84,7 +84,7 @@ static u32 fb_info_v2(struct fake_ctrl *c)
 	u32 *count = c->params, i, status = NV_OK;
 	struct index_data *list = c->params + 4;
 
-	if (*count > 128)
+	if (*count > 128)		/* all that the list has room for */
 		return NV_ERR_INVALID_ARGUMENT;
 	for (i = 0; i < *count && status == NV_OK; i++)
 		status = fb_info(c->gpu, &list[i]);

@@ -40,7 +40,7 @@ impl FileRef {
         Self(file)
     }
 
-    /// A reference of a file, unless that is being released.
+    /// A reference of a file; `None` if its last one is gone and it is being released.
     ///
     /// # Safety
     ///
@@ -59,7 +59,7 @@ impl FileRef {
         self.0
     }
 
-    /// The file; open as long as `self`.
+    /// The same as a plain pointer, for the kernel's functions.
     pub(in crate::os_interface) fn as_ptr(&self) -> *mut bindings::file {
         self.0.as_ptr()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the pure code can print, for the kernel's own printing, whose traits are not core's.
+//! Lets the kernel's printing, which has traits of its own, print what the pure code can print.
 
 use kernel::fmt;
 
-/// Something that core can print.
+/// Something that implements core's `Display`.
 pub struct Printed<'a, T: core::fmt::Display>(pub &'a T);
 
 impl<T: core::fmt::Display> fmt::Display for Printed<'_, T> {

@@ -3,8 +3,8 @@
 //!
 //! The module has two ways to act: the driver's kernel interface (time slices, channels switched
 //! off and on, preemption, samples) and the doorbell (which pages of the usermode region a
-//! container's programs have mapped). [`Mechanisms`] say which of it works on this driver and this
-//! GPU; the scheduler plans with what there is.
+//! container's programs have mapped). [`Mechanisms`] say which of these work on this driver and
+//! this GPU; the scheduler plans with what there is.
 
 use crate::nvidia::handle::{ClientHandle, ObjectHandle};
 
@@ -53,8 +53,8 @@ pub enum Position {
 pub struct Mechanisms {
     /// [`Action::SetTimeslice`] (`NVA06C_CTRL_CMD_SET_TIMESLICE`, 0xa06c0103).
     pub timeslice: bool,
-    /// [`Action::Switch`] (`NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, 0x2080110b). ChangeRefused by
-    /// the driver where the GPU runs without its firmware (GSP).
+    /// [`Action::Switch`] (`NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, 0x2080110b). Refused by the
+    /// driver where the GPU runs without its firmware (GSP).
     pub switch: bool,
     /// [`Action::Preempt`] (`NVA06C_CTRL_CMD_PREEMPT`, 0xa06c0105).
     pub preempt: bool,
@@ -110,11 +110,11 @@ pub const SWITCH_MAX: usize = 64;
 /// One thing to do. Each is one call into the driver, or none ([`Action::SetGate`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Sets the doorbells of an instance.
+    /// Moves the gate before the doorbells of an instance.
     SetGate {
         /// The instance.
         instance: InstanceId,
-        /// To what.
+        /// The position that it is to have.
         gate: Position,
     },
     /// Sets the time slice of a channel group. 0 keeps the group off the GPU from its next turn on.
@@ -151,7 +151,7 @@ pub enum CallError {
     Failed,
 }
 
-/// Somebody who can do it.
+/// The code that takes the actions: the module's, or a model's.
 pub trait Authority {
     /// [`Action::SetTimeslice`].
     fn set_timeslice(&mut self, group: RmName, microseconds: u32) -> Result<(), CallError>;

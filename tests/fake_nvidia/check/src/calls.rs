@@ -4,7 +4,7 @@
 
 use std::{ffi::CString, fs, io};
 
-/// A test: what it shows, and it panics when that is not so.
+/// A test: the sentence that it shows, and a function that panics if that is not so.
 pub(crate) type Test = (&'static str, fn());
 
 /// Statuses of nvstatuscodes.h.
@@ -217,14 +217,14 @@ pub(crate) fn map(
     (get32(&a, 40), get64(&a, 32))
 }
 
-/// NV_MEMORY_ALLOCATION_PARAMS.
+/// NV_MEMORY_ALLOCATION_PARAMS with these attributes and this size.
 pub(crate) fn memory(attr: u32, size: u64) -> Vec<u8> {
     let mut p = words(128, &[(24, attr)]);
     set64(&mut p, 64, size);
     p
 }
 
-/// A client with a device, a subdevice and the GPU's file, handles 1 and 2.
+/// A client with a device ([`DEVICE`]) and a subdevice ([`SUBDEVICE`]), and its two files.
 pub(crate) struct Program {
     /// The control file.
     pub(crate) ctl: File,
@@ -288,12 +288,13 @@ impl Program {
 
     /// Video memory under the device: the status and the size that came back.
     pub(crate) fn video(&self, handle: u32, size: u64) -> (u32, u64) {
+        // In video memory, in pieces if need be, of pages as the driver likes.
         let mut p = memory(0x1800_0000, size);
         let status = self.alloc(DEVICE, handle, number::VIDEO, &mut p);
         (status, get64(&p, 64))
     }
 
-    /// Index 0x16 of FB_GET_INFO_V2 in bytes.
+    /// Bytes that are free on the GPU: index 0x16 of FB_GET_INFO_V2.
     pub(crate) fn free_bytes(&self) -> u64 {
         let mut p = words(1028, &[(0, 1), (4, 0x16)]);
         assert_eq!(self.control(SUBDEVICE, 0x2080_1303, &mut p), status::OK);
@@ -369,7 +370,7 @@ pub(crate) fn munmap(at: u64, length: u64) {
     unsafe { libc::munmap(at as *mut libc::c_void, length as usize) };
 }
 
-/// Runs a piece in a child process: what it returns, 0..=255.
+/// Runs `f` in a child process, and gives what it returned.
 pub(crate) fn in_child(f: impl FnOnce() -> u8) -> u8 {
     // SAFETY: the program has one thread.
     let pid = unsafe { libc::fork() };

@@ -18,6 +18,7 @@ use crate::{
 const TURN_MS: u64 = 32;
 /// How long the shares are measured then.
 const AFTER_MS: u64 = 1000;
+/// How far a share may be from the one that is wanted, in parts of the GPU.
 const BOUND: f64 = 0.1;
 
 /// A change, by the files in `/proc/cgpu_km/0` and what is written to them, and the shares that
@@ -56,6 +57,7 @@ const CHANGES: [Change; 5] = [
     },
 ];
 
+/// Long kernels, one at a time, and short ones in a queue.
 const HABITS: [Habit; 2] = [
     Habit {
         kernel: 16 * MS,
@@ -97,7 +99,7 @@ pub(super) fn run(
     for program in &programs {
         program.halt()?;
     }
-    // The longest that is queued.
+    // Longer than all that is queued takes.
     os::sleep_ms(100);
     for program in programs {
         let account = Account::of(program.client)?;
