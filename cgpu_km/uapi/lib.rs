@@ -41,7 +41,8 @@ pub const CGPUFS_TYPE: &str = "cgpufs";
 
 /// Names that an instance cannot have, since the folder of a GPU in `/proc/cgpu_km` has, or may
 /// get, files of these names; [`Cause::BadName`].
-pub const RESERVED_NAMES: [&str; 6] = [
+pub const RESERVED_NAMES: [&str; 7] = [
+    "burst_ms",
     "policy",
     "max_inst",
     "free_weight",

@@ -10,7 +10,7 @@ use crate::{
     guest::{
         instance::Instance,
         process::{drop_admin, in_child, unshare},
-        tools::{control, equal, fails, holds, sys, tests, Verdict, GIB, GPU, MIB},
+        tools::{at, control, equal, fails, holds, sys, tests, Verdict, GIB, GPU, MIB},
     },
     standin, sys as os,
 };
@@ -178,8 +178,18 @@ fn causes() -> Verdict {
         create("x", GPU, GIB, 101),
         Cause::WeightOutOfRange,
     )?;
-    for name in ["", ".", "a/b", "a b", "policy", &"n".repeat(uapi::NAME_LEN)] {
+    for name in ["", ".", "a/b", "a b", &"n".repeat(uapi::NAME_LEN)] {
         cause(name, create(name, GPU, GIB, 1), Cause::BadName)?;
+    }
+    // An instance's folder stands beside the files of its GPU.
+    let files = format!("/proc/cgpu_km/{GPU}");
+    let files = at(&files, std::fs::read_dir(&files))?;
+    for file in files
+        .filter_map(Result::ok)
+        .filter(|file| file.path().is_file())
+    {
+        let name = file.file_name().into_string().unwrap_or_default();
+        cause(&name, create(&name, GPU, GIB, 1), Cause::BadName)?;
     }
     cause("get", c.get("none", GPU).map(drop), Cause::NoSuchInstance)?;
     cause("destroy", c.destroy("none", GPU), Cause::NoSuchInstance)?;
