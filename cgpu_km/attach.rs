@@ -95,6 +95,8 @@ pub struct GpuFacts {
     pub device_instance: u32,
     /// Its memory, bytes.
     pub memory_bytes: u64,
+    /// Its BAR1 as RM uses it, bytes; 0 where the driver does not tell.
+    pub bar1_bytes: u64,
     /// Its UUID, as UVM has it.
     pub uuid: [u8; 16],
     /// `dddd:bb:dd.f`, text.
@@ -331,6 +333,7 @@ impl Rm<'_> {
             gpu_id,
             device_instance,
             memory_bytes: 0,
+            bar1_bytes: 0,
             uuid: [0; 16],
             pci: pci_text(card)?,
             name: [0; 64],
@@ -369,6 +372,11 @@ impl Rm<'_> {
             return Err(missing.into());
         }
         facts.memory_bytes = u64::from(kib) << 10;
+        // Without it, BAR1 is not divided.
+        let mut memory = self.params(fb::FB_GET_INFO_V2.0)?;
+        let size = fb::index::BAR1_SIZE;
+        let told = self.number(fb::FB_GET_INFO_V2.0, &mut memory, list, size);
+        facts.bar1_bytes = told.map_or(0, |kib| u64::from(kib) << 10);
 
         let mut gid = [0; gid_info::SIZE];
         gid_info::FLAGS.set(&mut gid, params::GID_BINARY);

@@ -21,6 +21,8 @@ use crate::{
 struct ShownObject {
     file: FileId,
     object: Slot,
+    /// Bytes of BAR1 that may be taken for it.
+    bar1: u64,
     previous: Option<Slot>,
     next: Option<Slot>,
 }
@@ -47,10 +49,18 @@ impl CpuMappings {
         self.records.len() == 0
     }
 
-    /// The object that a file shows.
-    pub(super) fn shown_by(&self, file: FileId) -> Option<Slot> {
+    /// The object that a file shows, and the bytes of BAR1 that may be taken for that.
+    pub(super) fn shown_by(&self, file: FileId) -> Option<(Slot, u64)> {
         let record = self.records.get(self.by_file.get(file.0)?)?;
-        Some(record.object)
+        Some((record.object, record.bar1))
+    }
+
+    /// As many bytes of BAR1 may be taken for what a file shows.
+    pub(super) fn set_bar1(&mut self, file: FileId, bytes: u64) {
+        let record = self.by_file.get(file.0);
+        if let Some(record) = record.and_then(|slot| self.records.get_mut(slot)) {
+            record.bar1 = bytes;
+        }
     }
 
     /// One of the files that show an object.
@@ -76,6 +86,7 @@ impl CpuMappings {
         let slot = self.records.insert(ShownObject {
             file,
             object,
+            bar1: 0,
             previous: None,
             next,
         })?;

@@ -356,6 +356,9 @@ impl RefusalCause {
             // kernel/mem_mgr/fabric_vaspace.c, fabricvaspaceAllocNonContiguous_IMPL: no addresses
             // left.
             Self::InFabric => NvStatus::NV_ERR_NO_MEMORY,
+            // kernel/gpu/bus/arch/maxwell/kern_bus_gm107.c, kbusMapFbAperture_GM107: no place in
+            // BAR1 (seen with driver 550).
+            Self::LimitReached(Limited::Bar1) => NvStatus::NV_ERR_NO_MEMORY,
             // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory for a
             // client or for what a client keeps of an object.
             Self::LimitReached(_) => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,

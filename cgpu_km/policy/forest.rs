@@ -32,6 +32,7 @@ use crate::{
         steps::step,
     },
     store::Exhausted,
+    uapi::Limited,
 };
 
 /// The clients and objects of a tenant.
@@ -451,6 +452,8 @@ impl Forest {
             self.shown.remove(file);
         }
         accounts.uncount(object.share, object.kind);
+        let ledgers = &mut accounts.ledgers;
+        ledgers.uncount(object.share, Limited::Bar1, object.bar1());
         if let Some(share) = object.share.take() {
             let ledger = accounts.ledgers.get_mut(share);
             let devices = owner

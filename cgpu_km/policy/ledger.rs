@@ -356,9 +356,11 @@ impl Ledger {
 
     /// What the tenant is told of the GPU's memory.
     pub(super) fn fb_view(&self) -> FbView {
+        let bar1 = self.limit_view(Limited::Bar1, &Counts::NONE);
         FbView {
             limit: self.limit,
             free: self.free(),
+            free_bar1: bar1.limit.saturating_sub(bar1.used),
         }
     }
 

@@ -69,7 +69,7 @@ pub(super) struct Object {
     pub(super) hold: Option<Slot>,
     /// Its program asked for this and believes to have it: for a channel group its timeslice, in
     /// microseconds; for a subdevice the number of its boost; for a doorbell 1, if it was asked for
-    /// through BAR1 and made through BAR0.
+    /// through BAR1 and made through BAR0. For video memory: bytes of BAR1 that may show it.
     pub(super) asked: u64,
     /// By what pages it can be mapped at most, for memory.
     pub(super) page: PageSize,
@@ -108,7 +108,7 @@ impl Object {
             hold: None,
             asked: match kind {
                 Kind::Subdevice => u64::from(Boost::OFF.number()),
-                Kind::UserMode => 0,
+                Kind::UserMode | Kind::VideoMemory => 0,
                 _ => DEFAULT_TIMESLICE_US,
             },
             page: PageSize::Small,
@@ -128,6 +128,14 @@ impl Object {
         match self.kind {
             Kind::Subdevice => Boost::from_number(u32::try_from(self.asked).unwrap_or(0)),
             _ => Boost::OFF,
+        }
+    }
+
+    /// Bytes of BAR1 that may show it, until it is gone.
+    pub(super) fn bar1(&self) -> u64 {
+        match self.kind {
+            Kind::VideoMemory => self.asked,
+            _ => 0,
         }
     }
 

@@ -6,7 +6,9 @@
 //! certain. What belongs to a GPU counts there. What belongs to none, such as a client, counts on
 //! each GPU of the tenant, and is refused if it is too much on one.
 
-use crate::{policy::count::lower, uapi::Limited};
+use crate::{nvidia::memory::PageSize, policy::count::lower, uapi::Limited};
+
+const MIB: u64 = 1 << 20;
 
 /// How many kinds of things there are.
 const KINDS: usize = Limited::ALL.len();
@@ -21,12 +23,23 @@ const OBJECTS: u64 = 16_384;
 const BYTES_OF_AN_OBJECT: u64 = 512 << 10;
 /// Events, of which a CUDA program has 8 (tests/traces).
 const EVENTS: u64 = 4096;
+/// BAR1 that an instance of any size may have: that of two CUDA programs (tests/traces).
+const LEAST_BAR1: u64 = 4 * MIB;
+/// Of a BAR1 that is smaller than the GPU's memory, so many-th is left to the driver itself.
+const DRIVERS_BAR1: u64 = 16;
+/// A BAR1 that is no larger is filled by pages of 64 KiB at most
+/// (`kbusIsBar1Force64KBMappingEnabled()`, kern_bus.c).
+const SMALL_BAR1: u64 = 256 * MIB;
 
 /// What the limits follow from where none was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuSize {
     /// Instances among which the GPU is divided.
     pub max_instances: u32,
+    /// Its memory, bytes.
+    pub memory: u64,
+    /// Its BAR1 as the driver tells it, bytes; 0: it does not.
+    pub bar1: u64,
 }
 
 /// How much there is of each kind of things.
@@ -126,6 +139,12 @@ impl Quotas {
         self.set_limit(what).or(default).unwrap_or(u64::MAX)
     }
 
+    /// Bytes of BAR1 that show a part of some memory.
+    pub(super) fn bar1_bytes(&self, (offset, length): (u64, u64), page: PageSize) -> u64 {
+        self.size
+            .map_or(0, |size| size.bar1_bytes(offset, length, page))
+    }
+
     /// Whether there may be so much more, beside what the tenant has on no GPU.
     pub(super) fn has_room(
         &mut self,
@@ -161,7 +180,34 @@ impl GpuSize {
             Limited::Clients => (FIRMWARE_CLIENTS / u64::from(self.max_instances.max(1))).max(1),
             Limited::Objects => OBJECTS.saturating_add(memory / BYTES_OF_AN_OBJECT),
             Limited::Events => EVENTS,
+            Limited::Bar1 => self.part_of_bar1(memory),
         }
+    }
+
+    /// As much of BAR1 as of the memory.
+    fn part_of_bar1(&self, memory: u64) -> u64 {
+        let (bar1, all) = match (self.bar1, self.memory) {
+            (0, _) | (_, 0) => return u64::MAX,
+            (bar1, all) if bar1 < all => (bar1 - bar1 / DRIVERS_BAR1, all),
+            both => both,
+        };
+        // In MiB, so that the product fits.
+        let (whole, own) = (all.div_ceil(MIB), memory.min(all).div_ceil(MIB));
+        let part = (bar1 / MIB).saturating_mul(own).checked_div(whole);
+        part.unwrap_or(0).saturating_mul(MIB).max(LEAST_BAR1)
+    }
+
+    /// Bytes of BAR1 that show a part of some memory: whole pages of those that it is of
+    /// (`dmaAllocMapping_GM107()`, virt_mem_allocator_gm107.c).
+    fn bar1_bytes(&self, offset: u64, length: u64, page: PageSize) -> u64 {
+        let page = match page {
+            PageSize::Huge if self.bar1 <= SMALL_BAR1 => PageSize::Big.bytes(),
+            page => page.bytes(),
+        };
+        // A power of two.
+        let last = page - 1;
+        let end = (offset & last).saturating_add(length);
+        end.checked_add(last).map_or(u64::MAX, |end| end & !last)
     }
 }
 
@@ -169,14 +215,51 @@ impl GpuSize {
 mod tests {
     use super::*;
 
+    const T4: GpuSize = GpuSize {
+        max_instances: 16,
+        memory: 16 << 30,
+        bar1: 256 * MIB,
+    };
+
+    #[test]
+    fn bar1_is_divided_as_the_memory_is() {
+        assert_eq!(T4.part_of_bar1(16 << 30), 240 * MIB);
+        assert_eq!(T4.part_of_bar1(1 << 20), LEAST_BAR1);
+        let h200 = GpuSize {
+            memory: 141 << 30,
+            bar1: 256 << 30,
+            ..T4
+        };
+        assert_eq!(h200.part_of_bar1(141 << 30), 256 << 30);
+        assert_eq!(h200.part_of_bar1(u64::MAX), 256 << 30);
+        assert_eq!(GpuSize { bar1: 0, ..T4 }.part_of_bar1(1 << 30), u64::MAX);
+    }
+
+    #[test]
+    fn bar1_shows_whole_pages() {
+        let h200 = GpuSize {
+            bar1: 256 << 30,
+            ..T4
+        };
+        for (size, page, offset, length, bytes) in [
+            (T4, PageSize::Huge, 0, 1, 64 << 10),
+            (T4, PageSize::Small, 4095, 2, 8192),
+            (T4, PageSize::Big, 65_536, 65_536, 65_536),
+            (h200, PageSize::Huge, 4096, 2 * MIB, 4 * MIB),
+            (h200, PageSize::Huge, 0, u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(size.bar1_bytes(offset, length, page), bytes, "{size:?}");
+        }
+    }
+
     #[test]
     fn a_limit_is_that_of_the_size_until_one_is_set() {
         let mut quotas = Quotas::new();
         let limit = |quotas: &Quotas, what| quotas.limit(what, 8 << 30);
         assert_eq!(limit(&quotas, Limited::Clients), u64::MAX);
-        quotas.open(GpuSize { max_instances: 16 });
+        quotas.open(T4);
         let defaults = Limited::ALL.map(|what| limit(&quotas, what));
-        assert_eq!(defaults, [128, 32_768, 4096]);
+        assert_eq!(defaults, [128, 32_768, 4096, 120 * MIB]);
         quotas.set(Limited::Clients, Some(7));
         assert_eq!(limit(&quotas, Limited::Clients), 7);
         quotas.set(Limited::Clients, None);

@@ -96,7 +96,7 @@ fn told(view: FbView, index: u32, real: u32) -> u32 {
         HEAP_FREE | LARGEST_FREE_REGION_SIZE | PROTECTED_MEM_SIZE_FREE => real.min(view.free_kib()),
         // The aperture, as large as the memory behind it at most.
         BAR1_SIZE => real.min(view.limit_kib()),
-        BAR1_AVAIL_SIZE | BAR1_MAX_CONTIGUOUS_AVAIL_SIZE => real.min(view.free_kib()),
+        BAR1_AVAIL_SIZE | BAR1_MAX_CONTIGUOUS_AVAIL_SIZE => view.free_bar1_kib(real),
         // It moves as neighbours take memory.
         LARGEST_FREE_REGION_BASE => 0,
         PROTECTED_MEM_SIZE_TOTAL => real.min(view.limit_kib()),
@@ -111,6 +111,7 @@ mod tests {
     const VIEW: FbView = FbView {
         limit: 8 << 30,
         free: 3 << 30,
+        free_bar1: u64::MAX,
     };
     fn v2(view: FbView, params: &mut [u8]) {
         let asked = fb_info_v2_pairs(params).to_vec();
@@ -269,6 +270,7 @@ mod tests {
         let view = FbView {
             limit: u64::MAX,
             free: (1 << 42) - 1,
+            free_bar1: u64::MAX,
         };
         let mut pairs = list(&[(0x08, 1), (0x16, u32::MAX)]);
         v1(view, &mut pairs);

@@ -81,7 +81,7 @@ fn rewrite(content: Content, view: FbView, words: &mut [u64]) {
     let bar1 = |word: &mut u64| {
         let (size, free) = (low(*word), low(*word >> 32));
         let size = size.min(view.limit_kib());
-        let free = free.min(view.free_kib());
+        let free = view.free_bar1_kib(free);
         *word = u64::from(size) | u64::from(free) << 32;
     };
     match (content, words) {
@@ -93,7 +93,7 @@ fn rewrite(content: Content, view: FbView, words: &mut [u64]) {
         }
         (Content::Bar1InHalves, [first, second]) => {
             let size = low(*first >> 32).min(view.limit_kib());
-            let free = low(*second).min(view.free_kib());
+            let free = view.free_bar1_kib(low(*second));
             *first = u64::from(low(*first)) | u64::from(size) << 32;
             *second = *second >> 32 << 32 | u64::from(free);
         }
@@ -170,6 +170,7 @@ mod tests {
     const VIEW: FbView = FbView {
         limit: 8 << 30,
         free: 3 << 30,
+        free_bar1: u64::MAX,
     };
 
     fn layout(branch: Branch) -> Layout {
@@ -304,6 +305,7 @@ mod tests {
         let changed = FbView {
             limit: 1 << 30,
             free: 0,
+            free_bar1: u64::MAX,
         };
         refresh(layout(Branch::R580), changed, &theirs, &ours).unwrap();
         assert_eq!(ours.get(10), before);
@@ -359,6 +361,7 @@ mod tests {
                 let view = FbView {
                     limit: VIEW.limit,
                     free: VIEW.free - round,
+                    free_bar1: u64::MAX,
                 };
                 refresh(layout(branch), view, &driver(branch, round), &ours).unwrap();
                 note(&mut whole, &ours.page);
@@ -380,6 +383,7 @@ mod tests {
                 let view = FbView {
                     limit: (1 + round % 2) << 20,
                     free: 1 << 20,
+                    free_bar1: u64::MAX,
                 };
                 refresh(layout(branch), view, &driver(branch, 1), &ours).unwrap();
                 assert!(first.stamp.is_valid(ours.get(0)));

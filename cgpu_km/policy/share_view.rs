@@ -4,12 +4,26 @@
 use crate::uapi::ManagedMode;
 
 /// The size of a GPU's memory as a tenant is told it, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FbView {
     /// The size that the GPU seems to have.
     pub limit: u64,
     /// Bytes of it that are left.
     pub free: u64,
+    /// Bytes of BAR1 that are left; `u64::MAX`: what the driver tells.
+    pub free_bar1: u64,
+}
+
+impl FbView {
+    /// What is left of BAR1 in KiB, of which the driver says that it is `real`. It moves as
+    /// neighbours map memory, so it is not told where the tenant has a part of its own.
+    pub(super) fn free_bar1_kib(self, real: u32) -> u32 {
+        let most = |bytes: u64| u32::try_from(bytes / 1024).unwrap_or(u32::MAX);
+        match self.free_bar1 {
+            u64::MAX => real.min(most(self.free)),
+            free => most(free.min(self.free)),
+        }
+    }
 }
 
 impl FbView {

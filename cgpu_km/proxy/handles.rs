@@ -109,14 +109,15 @@ fn map_dma(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<
 /// `NV_ESC_RM_MAP_MEMORY`: prepares a file for a mapping. If the memory is a doorbell that was
 /// asked for through BAR1, the mapping will show one there.
 fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result<i32, Stop> {
-    use nvos33::{FD, H_CLIENT, H_MEMORY, STATUS};
+    use nvos33::{FD, H_CLIENT, H_MEMORY, LENGTH, OFFSET, STATUS};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
     // The mapping ends with the file that the client was made on, as far as that is known.
     check_file(call, asked.session, client)?;
     let file = held(call, get(FD, bytes)?)?;
     let number = file.session().file;
-    call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number))?;
+    let part = (get(OFFSET, bytes)?, get(LENGTH, bytes)?);
+    call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number, part))?;
     let returned = prepare(call, asked.code, bytes, &file, FD)?;
     let is_prepared = returned == 0 && get(STATUS, bytes)? == NvStatus::NV_OK.0;
     if is_prepared && call.look(|accounting| accounting.is_through_bar1(client, memory)) {

@@ -289,6 +289,12 @@ fn charged<C: Call>(
         }
     };
     let answer = DriverReply::new(returned, places.status.get(bytes));
+    if let Some(file) = file.filter(|_| !answer.is_ok()) {
+        // Whether it shows something is an output, and the object is about to be freed.
+        let number = file.session().file;
+        call.end_mappings(number);
+        call.accounting(|accounting| accounting.end_shown(number));
+    }
     let is_made = answer.has_made(call, request.kind, request.client, object);
     let done = is_made.then(|| AllocDone {
         object,
@@ -297,12 +303,6 @@ fn charged<C: Call>(
             _ => 0,
         },
     });
-    if let Some(file) = file.filter(|_| !is_made) {
-        // Whether it shows something is an output.
-        let number = file.session().file;
-        call.end_mappings(number);
-        call.accounting(|accounting| accounting.end_shown(number));
-    }
     call.accounting(|accounting| accounting.end_alloc(ticket, done));
     if !answer.is_ok() {
         set(places.handle, bytes, written)?;

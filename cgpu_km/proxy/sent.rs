@@ -43,9 +43,8 @@ impl DriverReply {
     /// A program cannot stop that call, but can be killed before it. Then the object counts as made
     /// until its client goes.
     ///
-    /// This is for objects that cost something, that tell which GPU those belong to, that may not
-    /// be taken for another, or with which work can run. Other objects that the accounting does not
-    /// know do no harm: nothing can be made below them or copied from them.
+    /// So every object counts against its limit. A client is found by its number instead
+    /// ([`super::clients`]).
     pub(super) fn has_made(
         &self,
         call: &mut impl Call,
@@ -53,24 +52,11 @@ impl DriverReply {
         client: ClientHandle,
         object: ObjectHandle,
     ) -> bool {
-        let matters = matches!(
-            kind,
-            Kind::VideoMemory
-                | Kind::VirtualMemory
-                | Kind::VaSpace
-                | Kind::UserMode
-                | Kind::FabricMemory
-                | Kind::Device
-                | Kind::Subdevice
-                | Kind::ChannelGroup
-                | Kind::Channel
-                | Kind::GraphicsObject
-        );
         match (self.returned, self.status) {
             // The driver was not reached.
             (Err(_), _) => false,
             (Ok(0), Some(NvStatus::NV_OK)) => true,
-            _ if !matters => false,
+            _ if kind == Kind::Root => false,
             // If that is true, the object of that handle may have come out of a descriptor, and is
             // not to be freed.
             (Ok(0), Some(NvStatus::NV_ERR_INSERT_DUPLICATE_NAME)) => true,

@@ -51,7 +51,7 @@ impl Refresh for SharedData {
     fn refresh(&self, page: &ShownPage) -> Result {
         let view = self.tenant.fb_view(self.gpu);
         // Of an instance that was destroyed nothing is left.
-        let view = view.unwrap_or(FbView { limit: 0, free: 0 });
+        let view = view.unwrap_or_default();
         let made = refresh(self.layout, view, &*self.page, page);
         made.map_err(|_| ENOMEM)
     }

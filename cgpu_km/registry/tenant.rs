@@ -434,6 +434,8 @@ impl Tenant {
         let _ = accounting.set_channel_limit(gpu, terms.channels);
         let size = GpuSize {
             max_instances: terms.max_instances,
+            memory: share.gpu.facts().memory_bytes,
+            bar1: share.gpu.facts().bar1_bytes,
         };
         let _ = accounting.set_size(gpu, size);
         let _ = accounting.set_capabilities(gpu, terms.capabilities);

@@ -130,6 +130,7 @@ words! {
         Clients = 0, "clients", "RM clients of the tenant, on all its GPUs.";
         Objects = 1, "objects", "RM objects on the GPU, and on no GPU.";
         Events = 2, "events", "RM objects that are events.";
+        Bar1 = 3, "bar1", "Bytes of the GPU's BAR1 that show memory to programs.";
     }
 }
 

@@ -223,6 +223,7 @@ fn each_command_prints_its_golden() {
             "inst set-channels train 200 --gpu 0 --gpu 1",
         ),
         ("inst_set_limit", "inst set-limit infer objects 20000"),
+        ("inst_set_limit_bar1", "inst set-limit infer bar1 64MiB"),
         (
             "inst_set_limit_default",
             "inst set-limit infer clients default",

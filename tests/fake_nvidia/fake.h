@@ -82,6 +82,7 @@ struct fake_gpu {
 	u8 uuid[16];
 	u64 bar0, bar1;			/* physical addresses as told */
 	u64 bar1_next;
+	u64 bar1_used;			/* by mappings, under rm_lock */
 	spinlock_t lock;		/* the figures below */
 	u64 total, heap;		/* bytes */
 	u64 used, managed, peak, other;
@@ -223,6 +224,7 @@ struct fake_dep {			/* refAddDependant() */
 struct fake_cpu_map {
 	struct list_head list;
 	u64 address, size;
+	u64 bar1;			/* what it takes of it */
 };
 
 struct fake_client {
@@ -388,6 +390,7 @@ u32 fake_context_dma(struct nvos39 *p, const struct fake_sec *sec,
 		     struct fake_call *log);
 
 /* fake_map.c */
+void fake_cpu_map_free(struct fake_gpu *gpu, struct fake_cpu_map *map);
 void fake_map_memory(struct nvos33 *p, const struct fake_sec *sec);
 u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec);
 u32 fake_update_mapping(struct nvos56 *p, const struct fake_sec *sec);

@@ -45,7 +45,7 @@ static u32 fb_info(struct fake_gpu *gpu, struct index_data *d)
 		break;
 	case 0x1d:			/* BAR1_AVAIL_SIZE */
 	case 0x1f:			/* BAR1_MAX_CONTIGUOUS_AVAIL_SIZE */
-		d->data = fake_board->bar1_free_kib;
+		d->data = fake_board->bar1_free_kib - (gpu->bar1_used >> 10);
 		break;
 	case 0x0b:			/* BUS_WIDTH */
 		d->data = fake_board->bus_width;

@@ -7,7 +7,12 @@
  * What comes back in `flags` is as recorded: the caching type is the
  * driver's, the mapping type says whether the object was mapped directly.
  */
+#include <linux/module.h>
 #include "fake.h"
+
+static bool static_bar1 = true;
+module_param(static_bar1, bool, 0644);
+MODULE_PARM_DESC(static_bar1, "all memory is in BAR1 for ever, as since branch 580 where it fits");
 
 #define CACHING_DEFAULT		(6u << 23)	/* NVOS33_FLAGS_CACHING_TYPE */
 #define CACHING_MASK		(7u << 23)
@@ -18,6 +23,32 @@
 #define MEM_SPACE_USER		(1u << 14)	/* NVOS33_FLAGS_MEM_SPACE */
 #define ACCESS_MASK		3u		/* NVOS33_FLAGS_ACCESS */
 #define ACCESS_READ_ONLY	1u
+
+/*
+ * Where BAR1 does not show all memory, each mapping takes a piece of its own, of whole pages of
+ * those that the memory is of, until it is unmapped or its object freed; the file has no part in
+ * that (kern_bus_gm107.c:kbusMapFbAperture_GM107, dmaAllocMapping_GM107).
+ */
+static u32 bar1_charge(struct fake_gpu *gpu, const struct fake_mem *mem,
+		       const struct nvos33 *p, u64 *bytes)
+{
+	u64 end = round_up(p->offset + p->length, mem->page);
+
+	*bytes = static_bar1 ? 0 : end - round_down(p->offset, mem->page);
+	if (*bytes > ((u64)fake_board->bar1_kib << 10) - gpu->bar1_used)
+		return NV_ERR_NO_MEMORY;
+	gpu->bar1_used += *bytes;
+	return NV_OK;
+}
+
+/* A mapping goes, under rm_lock. */
+void fake_cpu_map_free(struct fake_gpu *gpu, struct fake_cpu_map *map)
+{
+	if (map->bar1)
+		gpu->bar1_used -= map->bar1;
+	list_del(&map->list);
+	fake_free(map);
+}
 
 static u64 bar1_take(struct fake_gpu *gpu, u64 size)
 {
@@ -36,7 +67,7 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 	enum fake_place place = o->mem->place;
 	struct fake_mem *mem = NULL;
 	struct fake_cpu_map *map;
-	u64 start, size, end;
+	u64 start, size, end, bar1 = 0;
 	u32 status;
 
 	if (!p->length || check_add_overflow(p->offset, p->length, &end) ||
@@ -96,17 +127,28 @@ static u32 map_object(struct nvos33 *p, struct fake_object *o,
 	}
 	if (!sec->kernel && p->flags & MEM_SPACE_USER)
 		return NV_ERR_INVALID_FLAGS;
+	if (place == PLACE_VIDMEM) {
+		status = bar1_charge(o->gpu, o->mem, p, &bar1);
+		if (status != NV_OK)
+			return status;
+	}
 	map = fake_zalloc(sizeof(*map));
-	if (!map)
+	if (!map) {
+		if (bar1)
+			o->gpu->bar1_used -= bar1;
 		return NV_ERR_NO_MEMORY;
+	}
 	status = sec->kernel ? NV_OK : fake_map_add(p->fd, o->gpu, place, start, size, mem,
 			      (p->flags & ACCESS_MASK) != ACCESS_READ_ONLY);
 	if (status != NV_OK) {
+		if (bar1)
+			o->gpu->bar1_used -= bar1;
 		fake_free(map);
 		return status;
 	}
 	map->address = p->address;
 	map->size = size;
+	map->bar1 = bar1;
 	list_add(&map->list, &o->maps);
 	return NV_OK;
 }
@@ -161,8 +203,7 @@ u32 fake_unmap_memory(struct nvos34 *p, const struct fake_sec *sec)
 	list_for_each_entry(map, &o->maps, list) {
 		if (map->address != p->address)
 			continue;
-		list_del(&map->list);
-		fake_free(map);
+		fake_cpu_map_free(o->gpu, map);
 		status = NV_OK;
 		break;
 	}

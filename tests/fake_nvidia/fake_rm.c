@@ -129,10 +129,8 @@ static void free_leaf(struct fake_object *o)
 		list_del(&dep->who);
 		fake_free(dep);
 	}
-	list_for_each_entry_safe(map, next_map, &o->maps, list) {
-		list_del(&map->list);
-		fake_free(map);
-	}
+	list_for_each_entry_safe(map, next_map, &o->maps, list)
+		fake_cpu_map_free(o->gpu, map);
 	if (o->class->kind == KIND_TSG) {
 		fake_engine_group_free(o->gpu, o->tsg.model);
 		fake_group_put(o->tsg.group);

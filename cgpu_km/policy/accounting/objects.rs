@@ -145,7 +145,10 @@ impl Accounting {
         let handle = self.new_handle(client, wanted)?;
         let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
         // (Of a boost there is nothing to be copied: a subdevice is not.)
-        object.asked = likeness.asked;
+        // What shows the original does not show the copy.
+        if likeness.kind != Kind::VideoMemory {
+            object.asked = likeness.asked;
+        }
         object.page = likeness.page;
         self.place(&mut object, parent);
         if is_scheduled(likeness.kind) {

@@ -7,7 +7,10 @@
 //! From then on until the driver has answered no file comes to show it.
 
 use crate::{
-    nvidia::handle::{ClientHandle, ObjectHandle},
+    nvidia::{
+        class::Kind,
+        handle::{ClientHandle, ObjectHandle},
+    },
     policy::{
         accounting::Accounting,
         event::{FreeTicket, RefusalCause, Ticket},
@@ -15,22 +18,68 @@ use crate::{
         ids::FileId,
         slots::Slot,
     },
+    uapi::Limited,
 };
 
 impl Accounting {
-    /// `NV_ESC_RM_MAP_MEMORY` is about to prepare a file for a mapping of an object.
+    /// `NV_ESC_RM_MAP_MEMORY` is about to prepare a file for a mapping of a part of an object, from
+    /// a byte on, so many bytes.
+    ///
+    /// Video memory takes BAR1 for each mapping, until it is unmapped or freed, whether or not the
+    /// file is closed. That it was unmapped is an output, and not believed, so what was taken
+    /// counts until the object is gone.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the caller is told. The call is not forwarded.
     pub fn begin_cpu_map(
         &mut self,
         client: ClientHandle,
         object: ObjectHandle,
         file: FileId,
+        part: (u64, u64),
     ) -> Result<(), RefusalCause> {
         let forest = &self.forest;
         if forest.client(client).is_none() {
             return Err(RefusalCause::ForeignClient);
         }
         let object = forest.find(client, object);
-        self.show(object, file)
+        self.show(object, file)?;
+        self.take_bar1(object, file, part)
+    }
+
+    /// Counts the BAR1 that a file takes to show a part of an object.
+    fn take_bar1(
+        &mut self,
+        object: Option<Slot>,
+        file: FileId,
+        part: (u64, u64),
+    ) -> Result<(), RefusalCause> {
+        let object = object.and_then(|slot| self.forest.objects.get_mut(slot));
+        let (Some(object), Some((_, before))) = (object, self.forest.shown.shown_by(file)) else {
+            return Ok(());
+        };
+        let ledger = object
+            .share
+            .and_then(|share| self.accounts.ledgers.get(share));
+        let Some(ledger) = ledger.filter(|_| object.kind == Kind::VideoMemory) else {
+            return Ok(());
+        };
+        let bytes = ledger.quotas.bar1_bytes(part, object.page);
+        // A file shows a thing once: of two calls the driver refuses one.
+        let more = bytes.saturating_sub(before);
+        if !self
+            .accounts
+            .ledgers
+            .count(object.share, Limited::Bar1, more)
+        {
+            return Err(RefusalCause::LimitReached(Limited::Bar1));
+        }
+        object.asked = object.asked.saturating_add(more);
+        self.forest
+            .shown
+            .set_bar1(file, before.saturating_add(more));
+        Ok(())
     }
 
     /// The same for an object that is still coming, in the same call of the driver.
@@ -50,7 +99,7 @@ impl Accounting {
         }
         match forest.shown.shown_by(file) {
             // The driver may have refused it before.
-            Some(shown) if shown == object => Ok(()),
+            Some((shown, _)) if shown == object => Ok(()),
             Some(_) => Err(RefusalCause::FileInUse),
             None => Ok(forest.shown.insert(file, object)?),
         }

@@ -87,3 +87,69 @@ fn what_is_on_no_gpu_counts_on_each() {
     accounting.close_file(FILE);
     assert!(accounting.is_idle());
 }
+
+/// Accounting on a GPU with a small BAR1, and two pieces of memory.
+fn with_bar1() -> Accounting {
+    let mut accounting = accounting(16 << 30);
+    let size = GpuSize {
+        max_instances: 16,
+        memory: 16 << 30,
+        bar1: 256 * MIB,
+    };
+    accounting.set_size(GPU, size).unwrap();
+    let set = accounting.set_limit_of(GPU, Limited::Bar1, Some(5 * MIB));
+    assert_eq!(set, Ok(()));
+    for handle in [OBJECT, object(2)] {
+        let memory = Alloc {
+            page: PageSize::Huge,
+            ..memory_request(CLIENT, DEVICE, handle, 2 * MIB)
+        };
+        accounting.alloc(&memory).unwrap();
+    }
+    accounting
+}
+
+#[test]
+fn mappings_take_bar1_until_their_object_is_gone() {
+    let mut accounting = with_bar1();
+    let mut map = |memory, file, part| accounting.begin_cpu_map(CLIENT, memory, FileId(file), part);
+    assert_eq!(map(OBJECT, 1, (0, 2 * MIB)), Ok(()));
+    assert_eq!(map(OBJECT, 2, (0, 2 * MIB)), Ok(()));
+    let third = map(OBJECT, 3, (0, 2 * MIB));
+    assert_eq!(third, refused(Limited::Bar1));
+    // The file that is prepared shows no more than before.
+    assert_eq!(map(OBJECT, 1, (4096, 4096)), Ok(()));
+    // A page of 64 KiB.
+    assert_eq!(map(object(2), 4, (4096, 4096)), Ok(()));
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 4 * MIB + (64 << 10));
+    // Files and unmappings are no end of it.
+    for file in [1, 2, 3, 4] {
+        accounting.close_file(FileId(file));
+    }
+    let ticket = accounting.begin_cpu_unmap(CLIENT, OBJECT).unwrap();
+    accounting.end_free(ticket, false);
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 4 * MIB + (64 << 10));
+    accounting.free(CLIENT, OBJECT);
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 64 << 10);
+    accounting.free(CLIENT, DEVICE);
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 0);
+}
+
+#[test]
+fn a_copy_takes_bar1_of_its_own() {
+    let mut accounting = with_bar1();
+    let whole = (0, 2 * MIB);
+    let first = accounting.begin_cpu_map(CLIENT, OBJECT, FileId(1), whole);
+    assert_eq!(first, Ok(()));
+    let copied = accounting.dup(CLIENT, DEVICE, object(3), CLIENT, OBJECT);
+    assert_eq!(copied, Ok(()));
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 2 * MIB);
+    let second = accounting.begin_cpu_map(CLIENT, object(3), FileId(2), whole);
+    assert_eq!(second, Ok(()));
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 4 * MIB);
+    accounting.shown_by_clients_of(FILE, &mut 0);
+    accounting.end_shown(FileId(1));
+    accounting.end_shown(FileId(2));
+    accounting.free(CLIENT, object(3));
+    assert_eq!(used(&accounting, GPU, Limited::Bar1), 2 * MIB);
+}

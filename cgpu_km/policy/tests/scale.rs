@@ -81,7 +81,9 @@ fn a_file_of_10_000_mapped_objects_is_released_in_steps_for_each() {
         let handle = object(0x6000_0000 + number);
         accounting.memory(handle, 1).unwrap();
         let file = FileId(1000 + u64::from(number));
-        accounting.begin_cpu_map(CLIENT, handle, file).unwrap();
+        accounting
+            .begin_cpu_map(CLIENT, handle, file, (0, 1))
+            .unwrap();
     }
     let (ended, steps) = steps::of(|| {
         let (mut at, mut ended) = (0, 0);

@@ -218,6 +218,7 @@ fn default_limit(what: Limited) -> InstanceLimit {
         Limited::Clients => 128,
         Limited::Objects => 16_384,
         Limited::Events => 4096,
+        Limited::Bar1 => 240 << 20,
     };
     limit
 }

@@ -16,7 +16,8 @@ use zerocopy::FromZeros;
 /// Change how much of a thing an instance may have, also while programs run.
 ///
 /// All instances of a GPU share what the driver and the GPU's firmware have for clients, objects
-/// and events. A CUDA program has one or two clients, up to 370 objects and 8 events.
+/// and events, and BAR1. A CUDA program has one or two clients, up to 370 objects, 8 events and
+/// 2 MiB of BAR1.
 #[derive(Args)]
 pub(crate) struct InstSetLimit {
     #[command(flatten)]

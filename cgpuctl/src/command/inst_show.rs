@@ -76,7 +76,12 @@ struct ShownInstance {
 
 fn block(i: &Instance, limits: &[InstanceLimit]) -> String {
     let limits = limits.iter().map(|l| {
-        let said = format!("{} of {}, {} refused", l.used, l.limit, l.refused);
+        let amount = |amount| match Limited::from_number(l.what) {
+            Some(Limited::Bar1) => Bytes(amount).to_string(),
+            _ => amount.to_string(),
+        };
+        let (used, limit) = (amount(l.used), amount(l.limit));
+        let said = format!("{used} of {limit}, {} refused", l.refused);
         (Limited::name_of(l.what), said)
     });
     let mut rows = vec![

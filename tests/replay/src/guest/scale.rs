@@ -149,6 +149,11 @@ impl Scale {
 
     fn processes(&mut self, count: u32) -> Result<(), String> {
         sys("instance", self.control.create(NAME, GPU, LIMIT, 1))?;
+        let clients = cgpu_uapi::Limited::Clients.number();
+        let set = self
+            .control
+            .set_limit(NAME, GPU, clients, u64::from(count) + 1);
+        sys("limit of clients", set)?;
         let (folder, instance) = (folder(NAME), self.device_instance);
         let mut pids = Vec::new();
         for _ in 0..count {

@@ -2,13 +2,14 @@
 //! Things of which the driver and the GPU's firmware have one store for everybody.
 
 use super::{
-    attack::attacks,
-    scene::{told, Attacker, OWN},
+    attack::{attacks, Own},
+    scene::{clean_up, told, Attacker, Place, GPU, LIMIT, MIB, OWN},
 };
 use crate::{
     bytes::{put_u32, put_u64},
+    control::Control,
     guest::{rm, tools::Verdict},
-    layout,
+    layout, standin, sys,
 };
 
 attacks! {
@@ -58,4 +59,80 @@ fn events(attacker: &Attacker) -> Verdict {
         let class = layout::CLASS_OS_EVENT;
         attacker.alloc(rm::SUBDEVICE_HANDLE, OWN + count, class, &mut params)
     })
+}
+
+/// On the module: both programs are made here.
+pub(super) const OWN_ATTACKS: &[Own] = &[Own {
+    name: "BAR1 taken, of which a neighbour's programs need some",
+    function: "kern_bus_gm107.c:kbusMapFbAperture_GM107",
+    run: bar1,
+}];
+
+/// More than an H200's BAR1 of 256 GiB, by mappings of so many bytes.
+const MAPPINGS: u32 = 600;
+const PIECE: u64 = 512 * MIB;
+/// NVOS33 flags as CUDA passes them for memory.
+const FLAGS: u32 = 0x000c_0000;
+
+/// How many mappings of a piece of memory a program gets, each of a file that it closes.
+fn fill_bar1(client: &rm::Client, folder: &str) -> Result<(u32, String), String> {
+    told(client.memory(OWN, PIECE))?;
+    let path = format!("{folder}/nvidia{GPU}");
+    let names = (client.handle, rm::DEVICE_HANDLE, OWN);
+    for count in 0..MAPPINGS {
+        let fd = sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC);
+        let fd = fd.map_err(|errno| format!("{path}: errno {errno}"))?;
+        let mapped = rm::map(client.ctl, names, PIECE, FLAGS, fd);
+        sys::close(fd).map_err(|errno| format!("close: errno {errno}"))?;
+        if let Err(end) = mapped {
+            return Ok((count, end.to_string()));
+        }
+    }
+    Err("there is no end of BAR1".to_owned())
+}
+
+/// Whether a neighbour can map memory while a program has taken all that it gets.
+fn beside(place: Place) -> Result<(bool, String), String> {
+    let (own, other) = (place.folder("attacker"), place.folder("victim"));
+    let (attacker, victim) = (client_in(&own)?, client_in(&other)?);
+    let (count, end) = fill_bar1(&attacker, &own)?;
+    told(victim.memory(OWN, 2 * MIB))?;
+    let names = (victim.handle, rm::DEVICE_HANDLE, OWN);
+    let mapped = rm::map(victim.ctl, names, 2 * MIB, FLAGS, victim.gpu);
+    attacker.close();
+    victim.close();
+    Ok((mapped.is_ok(), format!("{end} after {count} mappings")))
+}
+
+fn client_in(folder: &str) -> Result<rm::Client, String> {
+    let gpus = standin::read("gpus")?;
+    let number = standin::number(&gpus, &format!("gpu{GPU}_device_instance"));
+    let number = u32::try_from(number).unwrap_or(0);
+    rm::Client::open(folder, GPU, number).map_err(|e| format!("client: {e}"))
+}
+
+fn bar1() -> Result<String, String> {
+    standin::parameter("static_bar1", 0)?;
+    let ran = bar1_in_both();
+    standin::parameter("static_bar1", 1)?;
+    ran
+}
+
+fn bar1_in_both() -> Result<String, String> {
+    let (is_well, how) = beside(Place::Driver)?;
+    if is_well {
+        return Err(format!("does not work on the driver: {how}"));
+    }
+    let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
+    clean_up(&control);
+    for name in ["attacker", "victim"] {
+        let made = control.create(name, GPU, LIMIT, 1);
+        made.map_err(|errno| format!("create {name}: errno {errno}"))?;
+    }
+    let beside = beside(Place::Instance);
+    clean_up(&control);
+    match beside? {
+        (true, how) => Ok(format!("refused: {how}")),
+        (false, how) => Err(format!("the neighbour has none: {how}")),
+    }
 }

@@ -138,7 +138,9 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
 
 /// Those that say themselves how they were refused.
 fn own() -> impl Iterator<Item = &'static Own> {
-    [files::ATTACKS, stale::ATTACKS].into_iter().flatten()
+    [files::ATTACKS, stale::ATTACKS, limits::OWN_ATTACKS]
+        .into_iter()
+        .flatten()
 }
 
 /// The names of all attacks.

@@ -46,7 +46,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    fn folder(self, name: &str) -> String {
+    pub(super) fn folder(self, name: &str) -> String {
         match self {
             Self::Driver => "/dev".to_owned(),
             Self::Instance => folder(name),
