@@ -42,6 +42,7 @@ mod call;
 mod clients;
 mod control;
 mod copied;
+mod events;
 mod exports;
 mod few;
 mod frontend;

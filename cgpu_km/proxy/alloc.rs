@@ -9,6 +9,7 @@ use super::{
     call::{Call, Errno, Returned, Role, Route, Session, UserAddr},
     clients::{self, NewClient},
     copied::Copied,
+    events,
     odd::{KeptField, Odd},
     orders::begin_alloc,
     owned::{check_clients, check_made_on},
@@ -70,6 +71,12 @@ pub(super) fn alloc(
         check_made_on(asked.session, around.made_on)?;
     }
     let ticket = charge(call, &request, &around, params)?;
+    if request.kind == Kind::Event {
+        if let Err(refused) = events::check(call, &request, params) {
+            call.accounting(|accounting| accounting.end_alloc(ticket, None));
+            return Err(refused);
+        }
+    }
     let kept = (odd.keep)(params);
     let is_through_bar1 = kept.wants_bar1() && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
     if is_through_bar1 {

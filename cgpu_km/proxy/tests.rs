@@ -6,6 +6,7 @@ mod answers;
 mod capabilities;
 mod clients;
 mod doorbell;
+mod events;
 mod exports;
 mod handles;
 mod heap;

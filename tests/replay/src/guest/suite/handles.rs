@@ -128,6 +128,7 @@ fn event(client: &rm::Client) -> Result<u64, String> {
     let mut params = [0; 24];
     put_u32(&mut params, 0, client.handle);
     put_u32(&mut params, 8, layout::CLASS_OS_EVENT);
+    put_u32(&mut params, 12, rm::ENGINE_EVENT);
     put_u64(&mut params, 16, 77);
     equal(
         "key",

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Events: what happens to an object of a program, and is told to it.
+
+use super::{call::Call, stop::Stop};
+use crate::{
+    nvidia::{class::Kind, nvos, params::nv0005, status::NvStatus, wire::Field},
+    policy::{Alloc, Reason},
+};
+
+/// Refuses an event that tells of others. The names of the request are held.
+///
+/// An event belongs to the object below which it is made, or to another one that its parameters
+/// name (`eventConstruct_IMPL()` in event.c). Those of a channel or an engine's object are the
+/// program's own. The driver tells each subdevice of what befalls the GPU: another program's crash,
+/// bad memory, clocks (`gpuNotifySubDeviceEvent()`, gpu_rmapi.c). CUDA, Vulkan and video ask for
+/// one kind of those alone, that an engine has done something, by which it is known that the GPU
+/// works and no more. It cannot be told for whom.
+pub(super) fn check(call: &mut impl Call, request: &Alloc, params: &[u8]) -> Result<(), Stop> {
+    let field = |field: Field<u32>| field.get(params).unwrap_or(0);
+    let client = field(nv0005::H_PARENT_CLIENT);
+    let object = field(nv0005::H_SRC_RESOURCE);
+    let is_elsewhere =
+        (client != 0 && client != request.client.0) || (object != 0 && object != request.parent.0);
+    let (client, parent) = (request.client, request.parent);
+    let kind = call.look(|accounting| accounting.kind_of(client, parent));
+    let is_told_of_others = match kind {
+        Some(Kind::Subdevice) => field(nv0005::NOTIFY_INDEX) & nvos::EVENT_OF_AN_ENGINE == 0,
+        Some(Kind::Root | Kind::Device) => true,
+        _ => false,
+    };
+    if is_elsewhere || is_told_of_others {
+        // What it says to an engine's event that is none: event_notification.c,
+        // eventGetEngineTypeFromSubNotifyIndex.
+        return Err(Stop::refused(
+            NvStatus::NV_ERR_NOT_SUPPORTED,
+            Reason::Parameters,
+        ));
+    }
+    Ok(())
+}
