@@ -69,6 +69,7 @@ mod ledgers;
 mod managed;
 mod managed_space;
 mod object;
+mod os_events;
 mod overhead;
 mod paging;
 mod process;

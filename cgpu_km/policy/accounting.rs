@@ -8,6 +8,7 @@ mod lookup;
 mod managed;
 mod maps;
 mod objects;
+mod os_events;
 mod preemption;
 mod ranges;
 mod registered;
@@ -26,6 +27,7 @@ use crate::{
         ids::{FileId, GpuId, ProcessId},
         ledgers::NoSuchShare,
         managed::Managed,
+        os_events::OsEvents,
         overhead::ContextCost,
         quota::GpuSize,
         ranges::Ranges,
@@ -52,6 +54,7 @@ pub struct Accounting {
     pub(super) registered: RegisteredChannels,
     pub(super) managed: Managed,
     pub(super) exports: Exports,
+    pub(super) os_events: OsEvents,
     pub(super) audit: Audit,
 }
 
@@ -67,6 +70,7 @@ impl Accounting {
             registered: RegisteredChannels::new(seed),
             managed: Managed::default(),
             exports: Exports::new(seed),
+            os_events: OsEvents::new(seed),
             audit: Audit::default(),
         }
     }
@@ -194,6 +198,7 @@ impl Accounting {
         }
         self.forest.shown.remove(file);
         self.ranges.close(file);
+        self.close_os_events(file);
         self.close_managed(file);
         while let Some(hold) = self.exports.take_of(file) {
             self.release_hold(hold);

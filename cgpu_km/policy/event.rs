@@ -248,6 +248,8 @@ pub enum RefusalCause {
     NoChannels,
     /// The tenant has as much of this as it may.
     LimitReached(Limited),
+    /// The tenant has this key of an event, or a call is about it.
+    KeyTaken,
     /// The accounting itself got no memory from the kernel.
     Exhausted,
     /// The tenant has no such client.
@@ -361,7 +363,8 @@ impl RefusalCause {
             Self::LimitReached(Limited::Bar1) => NvStatus::NV_ERR_NO_MEMORY,
             // rs_server.c, _serverCreateEntryAndLockForNewClient, and rs_client.c: no memory for a
             // client or for what a client keeps of an object.
-            Self::LimitReached(_) => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
+            // For a key: arch/nvalloc/unix/src/osapi.c, RmAllocOsEvent, whatever is wrong.
+            Self::LimitReached(_) | Self::KeyTaken => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // rs_client.c, clientGenResourceHandle_IMPL.
             Self::NoHandle => NvStatus::NV_ERR_INSUFFICIENT_RESOURCES,
             // kernel-open/nvidia-uvm/uvm_ioctl.c, uvm_api_range_invalid_4k.

@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Events: what happens to an object of a program, and is told to it.
 
-use super::{call::Call, stop::Stop};
+use super::{
+    call::Call,
+    sent::{plain, DriverReply},
+    stop::{get, Asked, Stop},
+};
 use crate::{
-    nvidia::{class::Kind, nvos, params::nv0005, status::NvStatus, wire::Field},
+    nvidia::{
+        class::Kind,
+        handle::ClientHandle,
+        nvos::{self, os_event},
+        params::nv0005,
+        status::NvStatus,
+        wire::Field,
+    },
     policy::{Alloc, Reason},
 };
 
@@ -37,4 +48,38 @@ pub(super) fn check(call: &mut impl Call, request: &Alloc, params: &[u8]) -> Res
         ));
     }
     Ok(())
+}
+
+/// `NV_ESC_ALLOC_OS_EVENT`, of a client of the tenant's: a key by which events find their file.
+pub(super) fn make_key(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
+    let client = ClientHandle(get(os_event::H_CLIENT, bytes)?);
+    let (number, file) = (get(os_event::FD, bytes)?, asked.session.file);
+    call.accounting(|accounting| accounting.begin_os_event(client, number, file))?;
+    let returned = plain(call, asked.code, bytes);
+    let answer = DriverReply::new(returned, os_event::STATUS.get(bytes));
+    let made = returned.is_ok().then_some(answer.is_ok());
+    call.accounting(|accounting| accounting.end_os_event(client, number, made));
+    Ok(returned?)
+}
+
+/// `NV_ESC_FREE_OS_EVENT`, of a client of the tenant's. Of a key that is not there the driver does
+/// not hear: it would say so in the host's log (`free_os_event()` in osapi.c).
+pub(super) fn free_key(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
+    let client = ClientHandle(get(os_event::H_CLIENT, bytes)?);
+    let number = get(os_event::FD, bytes)?;
+    if !call.accounting(|accounting| accounting.begin_os_event_free(client, number)) {
+        return Err(Stop::status(NvStatus::NV_ERR_INVALID_EVENT));
+    }
+    let returned = plain(call, asked.code, bytes);
+    let is_reached = returned.is_ok();
+    call.accounting(|accounting| accounting.end_os_event_free(client, number, is_reached));
+    Ok(returned?)
 }

@@ -5,6 +5,7 @@
 
 use super::{
     call::{Call, Held, Returned},
+    events,
     orders::rebalance,
     owned::{check_file, check_policy, owns, FOREIGN},
     sent::plain,
@@ -78,6 +79,8 @@ pub(super) fn forward(
                 Reason::Parameters,
             ));
         }
+        Escape::AllocOsEvent => return events::make_key(call, asked, bytes),
+        Escape::FreeOsEvent => return events::free_key(call, asked, bytes),
         Escape::RmMapMemory => return map_memory(call, asked, bytes),
         Escape::RmUnmapMemory => return unmap_memory(call, asked, bytes),
         Escape::RmMapMemoryDma => return map_dma(call, asked, bytes),

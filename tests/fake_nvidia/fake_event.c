@@ -42,10 +42,15 @@ u32 fake_os_event(struct fake_file *file, struct nv_os_event *p, bool add)
 	mutex_lock(&rm_lock);
 	e = find(p->client, p->fd);
 	if (!add) {
-		if (e)
+		if (e) {
 			drop(e);
-		else
+		} else {
 			status = NV_ERR_INVALID_EVENT;
+			/* osapi.c:free_os_event, in release builds as well */
+			pr_err("NVRM: failed to find OS event:\n");
+			pr_err("NVRM:    hParent: 0x%x\n", p->client);
+			pr_err("NVRM:    fd: %d\n", p->fd);
+		}
 	} else if (e) {
 		status = NV_ERR_INSUFFICIENT_RESOURCES;
 	} else {

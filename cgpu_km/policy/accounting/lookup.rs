@@ -108,6 +108,7 @@ impl Accounting {
             && self.registered.is_empty()
             && self.managed.is_empty()
             && self.exports.is_empty()
+            && self.os_events.is_empty()
             && self.accounts.are_clear()
     }
 

@@ -153,3 +153,38 @@ fn a_copy_takes_bar1_of_its_own() {
     accounting.free(CLIENT, object(3));
     assert_eq!(used(&accounting, GPU, Limited::Bar1), 2 * MIB);
 }
+
+#[test]
+fn keys_of_events_count_until_they_are_gone() {
+    let mut accounting = accounting(64 * MIB);
+    let set = accounting.set_limit_of(GPU, Limited::Events, Some(2));
+    assert_eq!(set, Ok(()));
+    assert_eq!(accounting.begin_os_event(CLIENT, 5, FILE), Ok(()));
+    let again = accounting.begin_os_event(CLIENT, 5, FILE);
+    assert_eq!(again, Err(RefusalCause::KeyTaken));
+    // Nobody frees what is still coming.
+    assert!(!accounting.begin_os_event_free(CLIENT, 5));
+    accounting.end_os_event(CLIENT, 5, Some(true));
+    assert!(accounting.begin_os_event_free(CLIENT, 5));
+    assert!(!accounting.begin_os_event_free(CLIENT, 5));
+    accounting.end_os_event_free(CLIENT, 5, true);
+    assert!(!accounting.begin_os_event_free(CLIENT, 5));
+    assert_eq!(used(&accounting, GPU, Limited::Events), 0);
+    // What the driver is said to have refused may be there, and may be asked for again.
+    assert_eq!(accounting.begin_os_event(CLIENT, 5, FILE), Ok(()));
+    accounting.end_os_event(CLIENT, 5, Some(false));
+    assert!(!accounting.begin_os_event_free(CLIENT, 5));
+    assert_eq!(accounting.begin_os_event(CLIENT, 5, FILE), Ok(()));
+    accounting.end_os_event(CLIENT, 5, Some(true));
+    assert_eq!(accounting.begin_os_event(CLIENT, 6, UVM), Ok(()));
+    accounting.end_os_event(CLIENT, 6, Some(true));
+    let third = accounting.begin_os_event(CLIENT, 7, FILE);
+    assert_eq!(third, refused(Limited::Events));
+    accounting.close_file(UVM);
+    assert_eq!(used(&accounting, GPU, Limited::Events), 1);
+    assert_eq!(accounting.begin_os_event(CLIENT, 7, FILE), Ok(()));
+    // A call that the driver did not get leaves nothing.
+    accounting.end_os_event(CLIENT, 7, None);
+    accounting.close_file(FILE);
+    assert!(accounting.is_idle());
+}

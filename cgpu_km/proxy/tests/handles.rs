@@ -42,6 +42,10 @@ fn only_own(code: u32, outer: &[u8], client: usize, at: usize, refusal: u32) {
     };
     let mut outer = outer.to_vec();
     put32(&mut outer, client, CLIENT);
+    if code == NV_ESC_FREE_OS_EVENT {
+        let make = NV_ESC_ALLOC_OS_EVENT;
+        assert_eq!(status(&mut program, &session, make, &outer, at), 0);
+    }
     assert_eq!(status(&mut program, &session, code, &outer, at), 0);
     assert_eq!(program.seen.len(), 1, "the driver was not asked");
     put32(&mut outer, client, FOREIGN);
@@ -91,6 +95,24 @@ fn taking_the_key_of_another_tenants_event_is_refused() {
 fn freeing_the_key_of_another_tenants_event_is_refused() {
     let refusal = NvStatus::NV_ERR_INVALID_EVENT.0;
     only_own(NV_ESC_FREE_OS_EVENT, &[0; 16], 0, 12, refusal);
+}
+
+#[test]
+fn the_driver_does_not_hear_of_a_key_that_is_not_there() {
+    let mut program = Program::with_subdevice(GIB);
+    program.driver = Box::new(|_| 0);
+    let outer = words(16, &[(0, CLIENT), (8, 5)]);
+    let mut told = |code| {
+        let told = status(&mut program, &CONTROL, code, &outer, 12);
+        (told, program.seen.len())
+    };
+    let none = (NvStatus::NV_ERR_INVALID_EVENT.0, 0);
+    let taken = (NvStatus::NV_ERR_INSUFFICIENT_RESOURCES.0, 0);
+    assert_eq!(told(NV_ESC_FREE_OS_EVENT), none);
+    assert_eq!(told(NV_ESC_ALLOC_OS_EVENT), (0, 1));
+    assert_eq!(told(NV_ESC_ALLOC_OS_EVENT), taken);
+    assert_eq!(told(NV_ESC_FREE_OS_EVENT), (0, 1));
+    assert_eq!(told(NV_ESC_FREE_OS_EVENT), none);
 }
 
 #[test]

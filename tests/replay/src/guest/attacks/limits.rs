@@ -3,13 +3,15 @@
 
 use super::{
     attack::{attacks, Own},
-    scene::{clean_up, told, Attacker, Place, GPU, LIMIT, MIB, OWN},
+    scene::{clean_up, escape, told, Attacker, Place, GPU, LIMIT, MIB, OWN},
 };
 use crate::{
     bytes::{put_u32, put_u64},
     control::Control,
     guest::{rm, tools::Verdict},
-    layout, standin, sys,
+    layout,
+    standin::{self, KernelLog},
+    sys,
 };
 
 attacks! {
@@ -63,11 +65,18 @@ fn events(attacker: &Attacker) -> Verdict {
 }
 
 /// On the module: both programs are made here.
-pub(super) const OWN_ATTACKS: &[Own] = &[Own {
-    name: "BAR1 taken, of which a neighbour's programs need some",
-    function: "kern_bus_gm107.c:kbusMapFbAperture_GM107",
-    run: bar1,
-}];
+pub(super) const OWN_ATTACKS: &[Own] = &[
+    Own {
+        name: "BAR1 taken, of which a neighbour's programs need some",
+        function: "kern_bus_gm107.c:kbusMapFbAperture_GM107",
+        run: bar1,
+    },
+    Own {
+        name: "the host's log filled by frees of event keys (FREE_OS_EVENT)",
+        function: "osapi.c:free_os_event",
+        run: log,
+    },
+];
 
 /// More than an H200's BAR1 of 256 GiB, by mappings of so many bytes.
 const MAPPINGS: u32 = 600;
@@ -124,16 +133,54 @@ fn bar1_in_both() -> Result<String, String> {
     if is_well {
         return Err(format!("does not work on the driver: {how}"));
     }
+    match in_instances(|| beside(Place::Instance))? {
+        (true, how) => Ok(format!("refused: {how}")),
+        (false, how) => Err(format!("the neighbour has none: {how}")),
+    }
+}
+
+/// Runs a part of an attack with an instance for each of both.
+fn in_instances<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let control = Control::open().map_err(|errno| format!("control device: errno {errno}"))?;
     clean_up(&control);
     for name in ["attacker", "victim"] {
         let made = control.create(name, GPU, LIMIT, 1);
         made.map_err(|errno| format!("create {name}: errno {errno}"))?;
     }
-    let beside = beside(Place::Instance);
+    let result = run();
     clean_up(&control);
-    match beside? {
-        (true, how) => Ok(format!("refused: {how}")),
-        (false, how) => Err(format!("the neighbour has none: {how}")),
+    result
+}
+
+/// Frees of a key that is not there.
+const FREES: u32 = 100;
+
+/// How many lines of the kernel's log they make.
+fn lines(place: Place) -> Result<usize, String> {
+    let client = client_in(&place.folder("attacker"))?;
+    let mut log = KernelLog::from_now();
+    for number in 0..FREES {
+        let mut key = [0; 16];
+        put_u32(&mut key, 0, client.handle);
+        put_u32(&mut key, 8, number);
+        // NV_ERR_INVALID_EVENT.
+        match escape(client.ctl, 207, &mut key, 12) {
+            Err(rm::Failure::Status(0x28)) => {}
+            other => return Err(format!("free of no key: {other:?}")),
+        }
+    }
+    let said = log.lines();
+    client.close();
+    Ok(said.iter().filter(|line| line.contains("NVRM")).count())
+}
+
+fn log() -> Result<String, String> {
+    let direct = lines(Place::Driver)?;
+    if direct < 100 {
+        return Err(format!("{direct} lines in the driver's log"));
+    }
+    match in_instances(|| lines(Place::Instance))? {
+        0 => Ok(format!("no line, {direct} directly")),
+        lines => Err(format!("{lines} lines in the host's log")),
     }
 }
