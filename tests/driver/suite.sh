@@ -21,8 +21,10 @@ check "the suite" is $rc 0
 if [ -z "${ONLY:-}" ]; then
 	check "a storm of random calls" run cgpu-guest storm --seconds 10
 	check "proxies that are opened again and again" run cgpu-guest hammer 500
-	# Who is attacked, and what is charged, is looked at from below; this driver does not show it.
-	for part in attacks storm-memory race weights; do
+	check "attacks through an instance" run cgpu-guest attacks
+	grep '^left out' "$out/said"
+	# What is charged, or read, is looked at from below; this driver does not show it.
+	for part in storm-memory race weights; do
 		echo "left out $part: compares with the stand-in's accounts"
 	done
 fi
