@@ -130,10 +130,18 @@ void cgpu_shim_set_operations(struct vm_area_struct *vma,
 	vma->vm_ops = operations;
 }
 
+#ifdef HAS_zap_special_vma_range
+#define zap_frames zap_special_vma_range
+#define zap_pages zap_vma_range
+#else
+#define zap_frames zap_vma_ptes
+#define zap_pages(vma, start, length) zap_page_range_single(vma, start, length, NULL)
+#endif
+
 /* Takes the pages out of a part of a mapping of page frames. */
 void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length)
 {
-	zap_special_vma_range(vma, start, length);
+	zap_frames(vma, start, length);
 }
 
 void cgpu_shim_forbid_access(struct vm_area_struct *vma)
@@ -147,7 +155,7 @@ void cgpu_shim_forbid_access(struct vm_area_struct *vma)
  */
 int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page)
 {
-	zap_vma_range(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+	zap_pages(vma, vma->vm_start, vma->vm_end - vma->vm_start);
 	vma->vm_private_data = NULL;
 	vm_flags_clear(vma, VM_WRITE | VM_MAYWRITE);
 	vma->vm_page_prot = vm_get_page_prot(VM_READ | VM_SHARED);

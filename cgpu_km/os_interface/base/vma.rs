@@ -8,7 +8,18 @@ use core::{
     ops::{ControlFlow, Deref},
     ptr::NonNull,
 };
-use kernel::{bindings, error::to_result, page::Page, prelude::*};
+use kernel::{
+    bindings, error::to_result, mm::MmWithUser, page::Page, prelude::*, task::CurrentTask,
+};
+
+/// The address space of the current task; `None` for a kernel thread that borrows none. (The kernel
+/// crate has the same, by a field of the task's structure.)
+pub(in crate::os_interface) fn memory_of(_current: &CurrentTask) -> Option<&MmWithUser> {
+    // SAFETY: Looks at the current task.
+    let memory = unsafe { extra::cgpu_shim_memory() };
+    // SAFETY: A task's own address space is in use for as long as it is one of this task.
+    (!memory.is_null()).then(|| unsafe { MmWithUser::from_raw(memory) })
+}
 
 /// A mapping that is locked, so that it and its page tables stay.
 ///

@@ -16,6 +16,7 @@ static const struct operations *of(const struct file *file)
 	return container_of(file->f_op, struct operations, table);
 }
 
+#ifdef HAS_mapped
 /* The kernel has entered a mapping. An error takes it away again. */
 static int mapped(unsigned long start, unsigned long end, pgoff_t page, const struct file *file,
 		  void **private)
@@ -45,6 +46,15 @@ static int prepare(struct vm_area_desc *wanted)
 	wanted->vm_ops = &not_made_yet;
 	return 0;
 }
+#else
+/* The kernel enters the mapping when this has returned. */
+static int map_shown(struct file *file, struct vm_area_struct *vma)
+{
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	return of(file)->entered(file, vma, false);
+}
+#endif
 
 /* The operations of a session's file. What the driver lacks stays missing. */
 CGPU_FITS(struct operations, cgpu_file_operations);
@@ -69,7 +79,11 @@ void cgpu_shim_file_operations(struct cgpu_file_operations *place, const struct 
 	if (theirs->poll)
 		table->poll = ours->poll;
 	if (theirs->mmap && shows)
+#ifdef HAS_mapped
 		table->mmap_prepare = prepare;
+#else
+		table->mmap = map_shown;
+#endif
 	else if (theirs->mmap)
 		table->mmap = ours->mmap;
 }

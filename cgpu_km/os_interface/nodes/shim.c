@@ -89,14 +89,28 @@ void *cgpu_shim_inode_data(const struct inode *inode)
 /* Puts a new inode into a folder, or drops it. */
 struct dentry *cgpu_shim_enter(struct dentry *folder, const char *name, struct inode *inode)
 {
-	struct dentry *entry = simple_start_creating(folder, name);
+	struct dentry *entry;
 
+#ifdef HAS_d_make_persistent
+	entry = simple_start_creating(folder, name);
 	if (IS_ERR(entry)) {
 		iput(inode);
 		return entry;
 	}
 	d_make_persistent(entry, inode);
 	simple_done_creating(entry);
+#else
+	/* Nobody else makes entries; the tree is locked. */
+	inode_lock(d_inode(folder));
+	entry = d_alloc_name(folder, name);
+	if (entry)
+		d_add(entry, inode);
+	inode_unlock(d_inode(folder));
+	if (!entry) {
+		iput(inode);
+		return ERR_PTR(-ENOMEM);
+	}
+#endif
 	return entry;
 }
 
@@ -124,7 +138,11 @@ static void evict(struct inode *inode)
 
 static const struct super_operations super_operations = {
 	.statfs = simple_statfs,
+#ifdef HAS_inode_just_drop
 	.drop_inode = inode_just_drop,
+#else
+	.drop_inode = generic_delete_inode,
+#endif
 	.evict_inode = evict,
 };
 
@@ -166,7 +184,11 @@ static int init_context(struct fs_context *fc)
 static void kill_super(struct super_block *sb)
 {
 	fs->kill(sb);
+#ifdef HAS_d_make_persistent
 	kill_anon_super(sb);
+#else
+	kill_litter_super(sb);
+#endif
 }
 
 /* Static because lockdep wants the lock classes in it to be. */

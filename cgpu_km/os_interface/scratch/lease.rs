@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     nvidia::wire::points_into,
-    os_interface::base::{creds, extra, wait::Semaphore},
+    os_interface::base::{creds, extra, vma::memory_of, wait::Semaphore},
     proxy::Part,
 };
 use core::{marker::PhantomData, ops::Range, ptr::null_mut};
@@ -92,7 +92,7 @@ impl Lease {
 
     fn take_by(recent: Option<&Recent>, wait: impl FnOnce(&Semaphore) -> Result) -> Result<Self> {
         let task = current!();
-        let mm = task.mm().ok_or(EFAULT)?;
+        let mm = memory_of(task).ok_or(EFAULT)?;
         let (pool, base) = match recent {
             Some(recent) => recent.pool(mm)?,
             None => current(mm)?,
@@ -362,7 +362,7 @@ impl Lease {
         let start = self.base + (self.slot * SLOT_STRIDE + first) * PAGE_SIZE;
         let length = (end - first) * PAGE_SIZE;
         let task = current!();
-        let Some(mm) = task.mm() else {
+        let Some(mm) = memory_of(task) else {
             return;
         };
         window::with(&self.pool, mm, self.base, |vma| {

@@ -78,15 +78,18 @@ static bool is_of(const struct vm_area_struct *vma, const void *pool)
 struct vm_area_struct *cgpu_shim_lock_scratch(struct mm_struct *mm, unsigned long base,
 					      const void *pool, bool *whole)
 {
-	struct vm_area_struct *vma = lock_vma_under_rcu(mm, base);
+	struct vm_area_struct *vma;
 
 	*whole = false;
+#ifdef EXPORTS_lock_vma_under_rcu
+	vma = lock_vma_under_rcu(mm, base);
 	if (vma) {
 		if (is_of(vma, pool))
 			return vma;
 		vma_end_read(vma);
 		return NULL;
 	}
+#endif
 	mmap_read_lock(mm);
 	vma = find_vma(mm, base);
 	if (vma && vma->vm_start <= base && is_of(vma, pool)) {
@@ -101,6 +104,8 @@ void cgpu_shim_unlock_scratch(struct mm_struct *mm, struct vm_area_struct *vma, 
 {
 	if (whole)
 		mmap_read_unlock(mm);
+#ifdef EXPORTS_lock_vma_under_rcu
 	else
 		vma_end_read(vma);
+#endif
 }
