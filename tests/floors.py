@@ -125,7 +125,7 @@ VM = (
         "stand-in driver",
         guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"]),
     ),
-    ("stand-in driver for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
+    ("C of the module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
     (
         "stand-in driver on 6.12",
         guest(

@@ -4,7 +4,7 @@
 # runs and prints the folder it is in. SERIES (6.12, say) is a stock kernel of host-kernel.sh.
 #
 #   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; the driver alone for SERIES,
-#                  for which cgpu_km does not build yet
+#                  for which of cgpu_km only the C is compiled yet
 #   bin/*          the programs of the workspace, static
 #   vmlinuz, release, root   the kernel, its release, the Debian folder (links and a text)
 #
@@ -98,6 +98,24 @@ build_module() {
 	fi
 }
 
+# build_c_layer: the C of os_interface alone, which is written for every kernel. What it calls of
+# Rust is not there, so what comes out is not loaded.
+build_c_layer() {
+	local objects=$out/objects/c_layer
+	mkdir -p "$objects/cgpu_km"
+	cp -rpu "$CGPU_TREE/cgpu_km/os_interface" "$objects/cgpu_km/"
+	(
+		cd "$objects"
+		echo 'obj-m := c_layer.o'
+		printf 'c_layer-y += %s\n' license.o cgpu_km/os_interface/*/shim.c | sed 's/\.c$/.o/'
+		echo 'ccflags-y += -I/build/cgpu_km/os_interface -Werror'
+		echo 'include /build/cgpu_km/os_interface/features.mk'
+	) >"$objects/Kbuild"
+	printf '#include <linux/module.h>\nMODULE_LICENSE("GPL");\n' >"$objects/license.c"
+	log "$out/c_layer.log" in_root "$root" "$objects" /build rw "${mounts[@]}" -- \
+		make -s -C "$kdir" M=/build "${compiler[@]}" KBUILD_MODPOST_WARN=1 -j"$(nproc)" modules
+}
+
 if [ -n "$clippy" ]; then
 	# Clippy speaks only when it compiles: what was clean once is remembered, not asked again.
 	sources=$(cd "$CGPU_TREE" && find Kbuild cgpu_km -type f ! -path 'cgpu_km/target/*' -print0 |
@@ -115,6 +133,8 @@ step "modules for $release"
 rm -f "$out/modules/"*.ko
 if [ -z "$host" ]; then
 	build_module "" cgpu_km
+else
+	build_c_layer
 fi
 build_module /tests/fake_nvidia fake_nvidia
 # With the debug kernel's checks in it, the same code takes more.
