@@ -143,14 +143,6 @@ impl Forest {
         self.by_file.reserve()
     }
 
-    /// Makes room for one more object of a kind, of which the scheduler may have to hear.
-    pub(super) fn reserve_for(&mut self, kind: Kind) -> Result<(), Exhausted> {
-        if is_scheduled(kind) {
-            self.channels.reserve()?;
-        }
-        self.reserve()
-    }
-
     /// A handle that no object of the client has, for a caller that leaves the choice to the
     /// driver: the one that the driver would choose (rs_client.c, `clientGenResourceHandle_IMPL`).
     /// The driver is then asked for it by name, so that no call in flight is without one. `None`:

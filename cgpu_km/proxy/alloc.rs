@@ -70,13 +70,7 @@ pub(super) fn alloc(
     if request.kind != Kind::Root {
         check_made_on(asked.session, around.made_on)?;
     }
-    let ticket = charge(call, &request, &around, params)?;
-    if request.kind == Kind::Event {
-        if let Err(refused) = events::check(call, &request, params) {
-            call.accounting(|accounting| accounting.end_alloc(ticket, None));
-            return Err(refused);
-        }
-    }
+    let ticket = admit(call, &request, &around, params)?;
     let kept = (odd.keep)(params);
     let is_through_bar1 = kept.wants_bar1() && around.gpu.is_some_and(|gpu| call.has_doorbell(gpu));
     if is_through_bar1 {
@@ -126,6 +120,23 @@ pub(super) fn alloc(
     kept.put_back(&mut structs.params.bytes);
     structs.write_back(call)?;
     Ok(answer.returned?)
+}
+
+/// Charges an object, if the tenant may have it.
+fn admit(
+    call: &mut impl Call,
+    request: &Alloc,
+    around: &Surroundings,
+    params: &[u8],
+) -> Result<Ticket, Stop> {
+    let ticket = charge(call, request, around, params)?;
+    if request.kind == Kind::Event {
+        if let Err(refused) = events::check(call, request, params) {
+            call.accounting(|accounting| accounting.end_alloc(ticket, None));
+            return Err(refused);
+        }
+    }
+    Ok(ticket)
 }
 
 /// The memory for a channel's errors, if the accounting can know it: with graphics and video

@@ -13,7 +13,7 @@
 //! mode is set, as with CUDA, or the object is refused. Vulkan does it the other way round; it is
 //! let through where the tenant may have graphics.
 
-use super::Forest;
+use super::{is_scheduled, Forest};
 use crate::{
     nvidia::class::Kind,
     policy::{
@@ -22,9 +22,18 @@ use crate::{
         slots::Slot,
         steps::step,
     },
+    store::Exhausted,
 };
 
 impl Forest {
+    /// Makes room for one more object of a kind, of which the scheduler may have to hear.
+    pub(in crate::policy) fn reserve_for(&mut self, kind: Kind) -> Result<(), Exhausted> {
+        if is_scheduled(kind) {
+            self.channels.reserve()?;
+        }
+        self.reserve()
+    }
+
     /// What shares a context with a channel: its group, or itself if it is in none.
     pub(in crate::policy) fn context_of(&self, channel: Slot) -> Slot {
         let is_group = |object: &Object| object.kind == Kind::ChannelGroup;
