@@ -498,6 +498,7 @@ mod tests {
             tables: 0,
             page: PageSize::Small,
             engine: None,
+            notes: None,
         };
         let done = cgpu_km::policy::AllocDone {
             object: ObjectHandle(handle),
