@@ -19,19 +19,8 @@ SOURCE=nvidia-open-kernel-source
 USER_PACKAGES=(nvidia-smi libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1)
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
-base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
-key=$({
-	hash_of_scripts "$0"
-	basename "$(dirname "$base")"
-} | sha256sum | cut -c1-12)
-if kept "driver-$key" "the folder with the real driver"; then
-	echo "$final/root"
-	exit 0
-fi
-
+beside_kernel driver "the folder with the real driver"
 step "QEMU with vfio-user, NVIDIA's driver and libraries (about 30 s)"
-link_folder "$base" "$work/root"
-root=$work/root
 # The same mirror, and the sections with what is not free.
 sed -E -n 's/^(deb .*) main$/\1 contrib non-free/p' "$root/etc/apt/sources.list" \
 	>"$root/etc/apt/sources.list.d/nvidia.list"

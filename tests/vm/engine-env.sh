@@ -13,19 +13,8 @@ set -euo pipefail
 PACKAGES=(podman crun conmon netavark golang-github-containers-common dkms cargo)
 PACKAGES+=(docker.io docker-cli containerd runc systemd udev)
 
-base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
-key=$({
-	hash_of_scripts "$0"
-	basename "$(dirname "$base")"
-} | sha256sum | cut -c1-12)
-if kept "engine-$key" "the folder with podman"; then
-	echo "$final/root"
-	exit 0
-fi
-
+beside_kernel engine "the folder with podman"
 step "podman, docker, udev, DKMS and cargo (about 60 s)"
-link_folder "$base" "$work/root"
-root=$work/root
 # No service is started, no kernel module built by what is installed here.
 printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"

@@ -94,6 +94,24 @@ keep() {
 	touch "$final/ready"
 }
 
+# beside_kernel NAME WHAT: the same for a Debian folder beside that of kernel-env.sh. NAME gets a key
+# of its own, by the calling script and that folder. Ends the script if the folder is ready; if not,
+# `root` is the folder in `work`, with all that the other one has.
+beside_kernel() {
+	local base key
+	base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
+	key=$({
+		hash_of_scripts "$0"
+		basename "$(dirname "$base")"
+	} | sha256sum | cut -c1-12)
+	if kept "$1-$key" "$2"; then
+		echo "$final/root"
+		exit 0
+	fi
+	root=$work/root
+	link_folder "$base" "$root"
+}
+
 # log FILE COMMAND...: runs it with its output in a file, and shows the end of that if it fails.
 log() {
 	local file=$1 rc=0
