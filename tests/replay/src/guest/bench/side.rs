@@ -137,6 +137,11 @@ impl Crowd {
             pids: Vec::new(),
             each_instance: 0.0,
         };
+        let control = sys("control device", Control::open())?;
+        // More than an instance has by default, and room for the callers beside them.
+        let clients = cgpu_uapi::Limited::Clients.number();
+        let raised = control.set_limit(name, GPU, clients, 2 * u64::from(count));
+        sys("limit of clients", raised)?;
         for _ in 0..count {
             let pid = spawn(|| {
                 let Ok(client) = Client::open(&folder, GPU, device_instance) else {
@@ -151,7 +156,6 @@ impl Crowd {
             });
             crowd.pids.push(sys("fork", pid)?);
         }
-        let control = sys("control device", Control::open())?;
         // The caller is one of them.
         for _ in 0..6000 {
             let now = sys("get", control.get(name, GPU))?;
