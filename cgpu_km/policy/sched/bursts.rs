@@ -99,11 +99,16 @@ impl Scheduler {
         });
     }
 
-    /// Nobody is owed more than its burst, which may have been changed.
+    /// Nobody is owed more than its burst, which may have been changed. An instance whose burst is
+    /// not worth a window has none by its lag.
     pub(super) fn limit_lags(&mut self) {
-        let burst = self.rules.burst;
+        let (burst, least) = (self.rules.burst, self.costs.least_window);
         for instance in self.fleet.instances_mut() {
-            instance.lag.limit(instance.terms.burst.unwrap_or(burst));
+            let burst = instance.terms.burst.unwrap_or(burst);
+            instance.lag.limit(burst);
+            if burst < least {
+                instance.lag.keep();
+            }
         }
     }
 
@@ -154,12 +159,13 @@ impl Scheduler {
     }
 
     /// What an instance that used up its lag is to be owed for its next window: nearly what its
-    /// share of a turn comes to while the others have theirs.
+    /// share of a turn comes to while the others have theirs, and no more than it can be owed.
     fn rest(&self, now: Nanos, instance: &SchedInstance) -> Nanos {
         let share = self.lag_share(now, instance);
         let part = portion(self.turn_length(), share, WHOLE);
         let rest = portion(part, WHOLE.saturating_sub(share), WHOLE);
-        (rest / 4).saturating_mul(3).max(self.costs.least_window)
+        let rest = (rest / 4).saturating_mul(3).max(self.costs.least_window);
+        rest.min(self.burst_of(instance))
     }
 
     /// The instance that is to have the GPU before those that turns serve: of those that woke the

@@ -178,6 +178,43 @@ fn a_returning_instance_gets_what_it_is_owed() {
     assert!(soft > weight / 2 * 3, "{soft} {weight}");
 }
 
+/// A burst may be shorter than the window that an instance waits for when it has used it up, or
+/// become so while it waits: it gets its share as with any other.
+#[test]
+fn a_short_burst_keeps_nobody_waiting() {
+    let habits = [LONG, SHORT];
+    let programs = habits.map(|habit| (habit, weight(25)));
+    for (policy, before, after) in [
+        (Policy::Weight, 5 * MS, 5 * MS),
+        (Policy::Weight, BURST_DEFAULT, 0),
+        (Policy::Fixed, 5 * MS, 5 * MS),
+        (Policy::Fixed, BURST_DEFAULT, 0),
+    ] {
+        let rules = |burst| Rules {
+            burst,
+            ..rules(policy, Period::Throughput)
+        };
+        let mut driven = Driven::new(Mechanisms::ALL, rules(before));
+        for (habit, terms) in programs {
+            driven.add(habit, terms);
+        }
+        driven.run(1000 * MS);
+        driven.world.set_stopped(1, true);
+        driven.run(3000 * MS);
+        driven.world.set_stopped(1, false);
+        // By then it has used up what it was owed.
+        driven.run(500 * MS);
+        driven.set_rules(rules(after));
+        driven.run(1500 * MS);
+        let got = measured(&mut driven, &habits, 4000 * MS);
+        let wanted = if policy == Policy::Fixed { 0.25 } else { 0.5 };
+        assert!(
+            (got[1] - wanted).abs() < 0.05 * wanted,
+            "{policy:?} {before} {after}: {got:?}"
+        );
+    }
+}
+
 /// The others have what one instance leaves unused; under a hard policy no instance has it.
 #[test]
 fn hard_and_soft_policies_differ_in_what_is_left_over() {
