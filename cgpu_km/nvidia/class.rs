@@ -45,6 +45,8 @@ pub enum Kind {
     PeerMemory,
     /// A place in NVLink's fabric for memory of its own client.
     FabricMemory,
+    /// A context for DMA, over memory of its own client.
+    ContextDma,
     /// Anything else: no memory, no work, no name of another client.
     Inert,
 }

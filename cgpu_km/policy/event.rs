@@ -51,8 +51,9 @@ pub struct Alloc {
     /// engineType of a channel group or of a channel, for which the driver makes a group where it
     /// is in none. Charged with [`ContextCost`] and as `super::overhead` says.
     pub engine: Option<u32>,
-    /// For a channel: the memory in which the driver notes its errors.
-    pub notes: Option<ObjectHandle>,
+    /// For a channel: the memory in which the driver notes its errors, or a context for DMA over
+    /// it. For a context for DMA: the memory that it is over.
+    pub memory: Option<ObjectHandle>,
 }
 
 impl Alloc {
@@ -258,6 +259,8 @@ pub enum RefusalCause {
     OtherFile,
     /// The client has no object of the handle that is named as parent.
     UnknownParent,
+    /// A context for DMA is not beside its memory.
+    OtherParent,
     /// The client has no object of the handle that is to be duplicated, or that a control names.
     UnknownObject,
     /// The client has an object of that handle already, or a call that makes one is in flight.
@@ -342,7 +345,8 @@ impl RefusalCause {
             // rs_client.c, clientValidateNewResourceHandle_IMPL.
             Self::HandleInUse => NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
             // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents.
-            Self::HandleOfClient => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
+            // And context_dma.c, ctxdmaConstruct_IMPL.
+            Self::HandleOfClient | Self::OtherParent => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
             // The same function: the parent's class is not in the class's list of parents.
             Self::NoDevice => NvStatus::NV_ERR_INVALID_OBJECT_PARENT,
             // kernel/gpu/device.c, deviceConstruct_IMPL: the process has no file of that GPU.

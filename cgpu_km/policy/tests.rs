@@ -63,7 +63,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: ObjectHandle) -> 
         tables: 0,
         page: PageSize::Huge,
         engine: None,
-        notes: None,
+        memory: None,
     }
 }
 

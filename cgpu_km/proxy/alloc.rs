@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     nvidia::{
-        capability::{Capabilities, BASE, GRAPHICS, VIDEO},
-        class::{ClassEntry, Kind, Presence, NV01_CONTEXT_DMA},
+        capability::{Capabilities, BASE},
+        class::{ClassEntry, Kind, Presence},
         handle::{ClassId, ClientHandle, ObjectHandle},
         memory::{self, PageSize},
         nvos::{self, nvos21, nvos64, nvos64::H_OBJECT_NEW},
@@ -64,9 +64,6 @@ pub(super) fn alloc(
     (odd.check)(envelope.class, around.capabilities, params)?;
     let mut request = envelope.request(asked.session, call.process(), entry.kind);
     (odd.complete)(&mut request, params)?;
-    if around.capabilities.meets(GRAPHICS.or(VIDEO)) {
-        request.notes = known_notes(call, &request);
-    }
     if request.kind != Kind::Root {
         check_made_on(asked.session, around.made_on)?;
     }
@@ -137,16 +134,6 @@ fn admit(
         }
     }
     Ok(ticket)
-}
-
-/// The memory for a channel's errors, if the accounting can know it: with graphics and video
-/// programs name contexts for DMA, which it does not keep.
-fn known_notes(call: &mut impl Call, request: &Alloc) -> Option<ObjectHandle> {
-    let mut class = |notes| call.look(|accounting| accounting.class_of(request.client, notes));
-    let class = class(request.notes?);
-    request
-        .notes
-        .filter(|_| class.is_some_and(|class| class != NV01_CONTEXT_DMA))
 }
 
 /// What both envelopes say.
@@ -242,7 +229,7 @@ impl Alloc {
             tables: 0,
             page: PageSize::Small,
             engine: None,
-            notes: None,
+            memory: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::{
     call::{Call, Held, Returned},
     events,
+    heap::context_dma,
     orders::rebalance,
     owned::{check_file, check_policy, owns, FOREIGN},
     sent::plain,
@@ -79,6 +80,7 @@ pub(super) fn forward(
                 Reason::Parameters,
             ));
         }
+        Escape::RmAllocContextDma2 => return context_dma(call, asked, bytes),
         Escape::AllocOsEvent => return events::make_key(call, asked, bytes),
         Escape::FreeOsEvent => return events::free_key(call, asked, bytes),
         Escape::RmMapMemory => return map_memory(call, asked, bytes),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The two older ways of allocating: `NV_ESC_RM_VID_HEAP_CONTROL` and `NV_ESC_RM_ALLOC_MEMORY`.
+//! The older ways of allocating: `NV_ESC_RM_VID_HEAP_CONTROL`, `NV_ESC_RM_ALLOC_MEMORY` and
+//! `NV_ESC_RM_ALLOC_CONTEXT_DMA2`.
 //!
-//! Current CUDA uses the first not at all and the second only to register host memory, but both are
-//! doors to video memory, so both are watched. The driver turns them into allocations of ordinary
-//! classes (src/nvidia/interface/deprecated/rmapi_deprecated_vidheapctrl.c and
-//! rmapi_deprecated_allocmemory.c), and the accounting sees those.
+//! Current CUDA uses the second alone, to register host memory. But the first two are doors to
+//! video memory, and a channel can name what the third makes, so all are watched. The driver turns
+//! them into allocations of ordinary classes (src/nvidia/interface/deprecated:
+//! rmapi_deprecated_vidheapctrl.c, rmapi_deprecated_allocmemory.c, rmapi_deprecated_misc.c), and
+//! the accounting sees those.
 
 use super::{
     alloc::Surroundings,
@@ -23,7 +25,7 @@ use crate::{
         class::{self, Kind},
         handle::{ClassId, ClientHandle, ObjectHandle},
         memory::{self, FLAGS_MEMORY_HANDLE_PROVIDED},
-        nvos::{self, nvos02, nvos32, nvos32::alloc_size},
+        nvos::{self, nvos02, nvos32, nvos32::alloc_size, nvos39},
         params,
         status::NvStatus,
         wire::Field,
@@ -251,6 +253,36 @@ fn registers(call: &mut impl Call, asked: &mut Asked<'_>, bytes: &mut [u8]) -> R
     set(LIMIT, bytes, u64::from(u32::MAX))?;
     set(STATUS, bytes, NvStatus::NV_OK.0)?;
     Ok(0)
+}
+
+/// Runs `NV_ESC_RM_ALLOC_CONTEXT_DMA2`: a context for DMA, which the driver makes beside its memory
+/// (`RmDeprecatedAllocContextDma()` in rmapi_deprecated_misc.c).
+pub(super) fn context_dma(
+    call: &mut impl Call,
+    asked: &Asked<'_>,
+    bytes: &mut [u8],
+) -> Result<i32, Stop> {
+    use nvos39::*;
+    let client = ClientHandle(get(H_OBJECT_PARENT, bytes)?);
+    let memory = ObjectHandle(get(H_MEMORY, bytes)?);
+    let parent = call.look(|accounting| accounting.parent_of(client, memory));
+    let parent = parent.ok_or(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND))?;
+    let handle = ObjectHandle(get(H_OBJECT_NEW, bytes)?);
+    let (below, of) = (
+        (client, parent),
+        (class::NV01_CONTEXT_DMA, Kind::ContextDma),
+    );
+    let request = Alloc {
+        memory: Some(memory),
+        ..Alloc::of(asked.session, call.process(), below, handle, of)
+    };
+    let places = OutputPlaces {
+        status: STATUS,
+        handle: H_OBJECT_NEW,
+        size: None,
+    };
+    let around = call.look(|accounting| Surroundings::of(accounting, below));
+    charged(call, asked, bytes, (&request, None), &around, &places)
 }
 
 /// Where the outputs are in a flat struct that allocates.

@@ -15,7 +15,7 @@ use crate::{
         class::{Kind, NV01_EVENT, NV01_EVENT_OS_EVENT, NV50_MEMORY_VIRTUAL},
         handle::{ClassId, ObjectHandle},
         memory,
-        params::{self, channel, nv0005, nva06c, usermode},
+        params::{self, channel, nv0002, nv0005, nva06c, usermode},
         status::NvStatus,
         wire::Field,
     },
@@ -96,7 +96,16 @@ static CHANNEL: Odd = Odd {
     complete: |request, params| {
         request.engine = Some(params::engine(request.kind, params).unwrap_or(0));
         let notes = channel::H_OBJECT_ERROR.get(params);
-        request.notes = notes.filter(|notes| *notes != 0).map(ObjectHandle);
+        request.memory = notes.filter(|notes| *notes != 0).map(ObjectHandle);
+        Ok(())
+    },
+    ..PLAIN
+};
+
+/// A context for DMA goes with the memory that it is over.
+static CONTEXT_DMA: Odd = Odd {
+    complete: |request, params| {
+        request.memory = Some(ObjectHandle(get(nv0002::H_MEMORY, params)?));
         Ok(())
     },
     ..PLAIN
@@ -203,6 +212,7 @@ impl Odd {
             Kind::VaSpace => &VA_SPACE,
             Kind::Channel => &CHANNEL,
             Kind::ChannelGroup => &CHANNEL_GROUP,
+            Kind::ContextDma => &CONTEXT_DMA,
             Kind::FabricMemory => &FABRIC_MEMORY,
             Kind::Event => &EVENT,
             Kind::UserMode => &USER_MODE,

@@ -241,6 +241,8 @@ pub mod nvos39 {
     pub const SIZE: usize = 56;
     /// The client, in spite of its name.
     pub const H_OBJECT_PARENT: Field<u32> = Field::at(0);
+    /// Its handle; 0: the driver chooses (out).
+    pub const H_OBJECT_NEW: Field<u32> = Field::at(8);
     /// Must be `NV01_CONTEXT_DMA`.
     pub const H_CLASS: Field<u32> = Field::at(12);
     /// The memory.

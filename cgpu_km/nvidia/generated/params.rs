@@ -96,6 +96,15 @@ pub mod nv0005 {
     pub const DATA: Field<u64> = Field::at(16);
 }
 
+/// Class `NV01_CONTEXT_DMA`.
+pub mod nv0002 {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV_CONTEXT_DMA_ALLOCATION_PARAMS` in bytes.
+    pub const SIZE: usize = 32;
+    /// The memory.
+    pub const H_MEMORY: Field<u32> = Field::at(8);
+}
+
 /// Class `KEPLER_CHANNEL_GROUP_A`.
 pub mod nva06c {
     use crate::nvidia::wire::Field;

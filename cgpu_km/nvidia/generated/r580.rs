@@ -53,7 +53,7 @@ static ABSENT: Absent = Absent {
 static CLASSES: [ClassEntry; 94] = [
     class(0x0000, "NV01_ROOT", 4, Root, Optional, BASE, &[]),
     class(0x0001, "NV01_ROOT_NON_PRIV", 4, Root, Optional, BASE, &[]),
-    class(0x0002, "NV01_CONTEXT_DMA", 32, Inert, Required, GRAPHICS.or(VIDEO), &[]),
+    class(0x0002, "NV01_CONTEXT_DMA", 32, ContextDma, Required, GRAPHICS.or(VIDEO), &[]),
     class(0x0005, "NV01_EVENT", 24, Event, Required, GRAPHICS, &[0]),
     class(0x003e, "NV01_MEMORY_SYSTEM", 128, SystemMemory, Required, WORK, &[]),
     class(0x0040, "NV01_MEMORY_LOCAL_USER", 128, VideoMemory, Required, WORK, &[]),

@@ -5,7 +5,7 @@ use crate::{
     nvidia::{
         capability::Capabilities,
         class::Kind,
-        handle::{ClassId, ClientHandle, ObjectHandle},
+        handle::{ClientHandle, ObjectHandle},
     },
     policy::{
         accounting::Accounting,
@@ -124,9 +124,10 @@ impl Accounting {
         Some(self.object(client, object)?.kind)
     }
 
-    /// The class that an object was made with.
-    pub fn class_of(&self, client: ClientHandle, object: ObjectHandle) -> Option<ClassId> {
-        Some(self.object(client, object)?.class)
+    /// The handle of the object that it is below of.
+    pub fn parent_of(&self, client: ClientHandle, object: ObjectHandle) -> Option<ObjectHandle> {
+        let parent = self.object(client, object)?.parent?;
+        Some(self.forest.objects.get(parent)?.handle)
     }
 
     /// The client is one of this tenant's.

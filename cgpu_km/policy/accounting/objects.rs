@@ -38,6 +38,7 @@ impl Accounting {
         match alloc.kind {
             Kind::Root => self.begin_client(alloc),
             Kind::Channel => self.begin_channel(alloc),
+            Kind::ContextDma => self.begin_context_dma(alloc),
             _ => self.begin_object(alloc),
         }
     }
@@ -266,20 +267,15 @@ impl Accounting {
     /// kernel_channel.c): the kernel of the host would take a null pointer. So it is there until
     /// the channel is made.
     fn begin_channel(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
-        let Some(handle) = alloc.notes else {
+        let Some(handle) = alloc.memory else {
             return self.begin_object(alloc);
         };
         let forest = &mut self.forest;
         let notes = forest.find(alloc.client, handle);
         let notes = notes.ok_or(RefusalCause::NoNotes)?;
-        let kind = forest.objects.get(notes).map(|object| object.kind);
-        let is_memory = matches!(
-            kind,
-            Some(Kind::SystemMemory | Kind::VideoMemory | Kind::OsDescriptor)
-        );
         let parent = forest.find(alloc.client, alloc.parent);
         let parent = parent.ok_or(RefusalCause::UnknownParent)?;
-        if !is_memory || forest.device_of(notes) != forest.device_of(parent) {
+        if !forest.takes_notes(notes) || forest.device_of(notes) != forest.device_of(parent) {
             return Err(RefusalCause::NoNotes);
         }
         let notes = forest.keep(notes)?.ok_or(RefusalCause::NotesInFlight)?;
@@ -293,6 +289,21 @@ impl Accounting {
                 Err(refusal)
             }
         }
+    }
+
+    /// A context for DMA is below its memory here, though beside it in the driver, where it must be
+    /// beside it and goes with it (`ctxdmaConstruct_IMPL()`, context_dma.c).
+    fn begin_context_dma(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
+        let handle = alloc.memory.ok_or(RefusalCause::UnknownObject)?;
+        let (_, memory) = self.forest.named(alloc.client, handle)?;
+        let beside = memory.parent;
+        if beside.is_none() || beside != self.forest.find(alloc.client, alloc.parent) {
+            return Err(RefusalCause::OtherParent);
+        }
+        self.begin_object(&Alloc {
+            parent: handle,
+            ..*alloc
+        })
     }
 
     fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {

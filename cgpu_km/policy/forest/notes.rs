@@ -23,6 +23,23 @@ impl Forest {
         None
     }
 
+    /// Whether the driver can note the errors of a channel there: memory, or a context for DMA over
+    /// it. (Over a range of addresses the driver makes another range in its place.)
+    pub(in crate::policy) fn takes_notes(&self, slot: Slot) -> bool {
+        let Some(object) = self.objects.get(slot) else {
+            return false;
+        };
+        let above = object.parent.and_then(|above| self.objects.get(above));
+        let memory = match object.kind {
+            Kind::ContextDma => above.map(|above| above.kind),
+            kind => Some(kind),
+        };
+        matches!(
+            memory,
+            Some(Kind::SystemMemory | Kind::VideoMemory | Kind::OsDescriptor)
+        )
+    }
+
     /// Keeps an object, and so all above it, until [`Forest::let_go`]. `None`: it is being freed.
     pub(in crate::policy) fn keep(&mut self, slot: Slot) -> Result<Option<Slot>, Exhausted> {
         if !self.can_be_shown(slot) {

@@ -39,7 +39,7 @@ fn request(client: ClientHandle, parent: ObjectHandle, object: u32) -> Alloc {
         tables: 0,
         page: PageSize::Huge,
         engine: None,
-        notes: None,
+        memory: None,
     }
 }
 

@@ -2,7 +2,7 @@
 //! What is told of channels and channel groups.
 
 use super::*;
-use crate::nvidia::status::NvStatus;
+use crate::nvidia::{class::NV01_CONTEXT_DMA, status::NvStatus};
 
 const GROUP: ObjectHandle = ObjectHandle(0x5c00_0010);
 
@@ -111,7 +111,7 @@ fn changes_nobody_takes_fill_no_memory() {
 /// A channel whose errors are noted in this object.
 fn noting(notes: u32) -> Alloc {
     Alloc {
-        notes: Some(ObjectHandle(notes)),
+        memory: Some(ObjectHandle(notes)),
         ..channel(DEVICE, 1, COPIES)
     }
 }
@@ -180,6 +180,62 @@ fn memory_for_errors_is_let_go_after_a_refusal() {
     assert_eq!(refused, RefusalCause::HandleInUse);
     accounting.free(CLIENT, ObjectHandle(7));
     assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(7)), None);
+}
+
+/// A context for DMA over this memory.
+fn context_dma(memory: u32, handle: u32) -> Alloc {
+    Alloc {
+        class: NV01_CONTEXT_DMA,
+        kind: Kind::ContextDma,
+        memory: Some(ObjectHandle(memory)),
+        ..request(CLIENT, DEVICE, ObjectHandle(handle))
+    }
+}
+
+#[test]
+fn a_context_for_dma_goes_with_its_memory() {
+    let mut accounting = with_notes(7);
+    let refused = accounting.begin_alloc(&context_dma(6, 8)).unwrap_err();
+    assert_eq!(refused, RefusalCause::UnknownObject);
+    let refused = accounting.begin_alloc(&context_dma(DEVICE.0, 8));
+    assert_eq!(refused.unwrap_err(), RefusalCause::OtherParent);
+    accounting.alloc(&context_dma(7, 8)).unwrap();
+    // While a channel is made that names it, neither goes.
+    let ticket = accounting.begin_alloc(&noting(8)).unwrap();
+    for object in [8, 7] {
+        let refused = accounting.begin_free(CLIENT, ObjectHandle(object), None);
+        assert_eq!(refused.unwrap_err(), RefusalCause::NotesInFlight);
+    }
+    accounting.end_alloc(ticket, None);
+    accounting.free(CLIENT, ObjectHandle(7));
+    assert_eq!(accounting.kind_of(CLIENT, ObjectHandle(8)), None);
+    let refused = accounting.begin_alloc(&noting(8)).unwrap_err();
+    assert_eq!(refused, RefusalCause::NoNotes);
+}
+
+#[test]
+fn errors_go_to_no_range_of_addresses() {
+    let mut accounting = with_notes(7);
+    let range = Alloc {
+        kind: Kind::VirtualMemory,
+        ..request(CLIENT, DEVICE, ObjectHandle(9))
+    };
+    accounting.alloc(&range).unwrap();
+    accounting.alloc(&context_dma(9, 10)).unwrap();
+    for notes in [9, 10] {
+        let refused = accounting.begin_alloc(&noting(notes)).unwrap_err();
+        assert_eq!(refused, RefusalCause::NoNotes);
+    }
+}
+
+#[test]
+fn context_for_dma_outlives_no_free_in_flight() {
+    let mut accounting = with_notes(7);
+    let making = accounting.begin_alloc(&context_dma(7, 8)).unwrap();
+    accounting.free(CLIENT, ObjectHandle(7));
+    accounting.end_alloc(making, done(ObjectHandle(8), 0));
+    let refused = accounting.begin_alloc(&noting(8)).unwrap_err();
+    assert_eq!(refused, RefusalCause::NoNotes);
 }
 
 /// Bytes of a context, of what there is once beside it, and of a channel.

@@ -35,12 +35,13 @@ impl SmallNumbers<'_> {
     }
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::Root,
     Kind::Device,
     Kind::VideoMemory,
     Kind::ChannelGroup,
     Kind::Inert,
+    Kind::ContextDma,
 ];
 
 fn drive(bytes: &[u8]) {
@@ -68,7 +69,7 @@ fn drive(bytes: &[u8]) {
                     tables: 0,
                     page: PageSize::Big,
                     engine: (bytes.next() % 4 == 0).then_some(bytes.next() % 24),
-                    notes: (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),
+                    memory: (bytes.next() % 4 == 0).then(|| ObjectHandle(bytes.handle())),
                 };
                 tickets.extend(accounting.begin_alloc(&alloc));
             }
@@ -113,7 +114,7 @@ fn drive(bytes: &[u8]) {
                 let _ = (
                     accounting.gpu_of(client, handle),
                     accounting.kind_of(client, handle),
-                    accounting.class_of(client, handle),
+                    accounting.parent_of(client, handle),
                     accounting.client_file(client),
                     accounting.share(GpuId(0)),
                     accounting.fb_view(GpuId(1)),

@@ -12,6 +12,8 @@ const ZCULL_BIND: u32 = 0x2080_1208;
 const GR_GET_CAPS_V2: u32 = 0x0080_1109;
 const NV_ESC_RM_MAP_MEMORY_DMA: u32 = 0xc040_4657;
 const NV_ESC_RM_UNMAP_MEMORY_DMA: u32 = 0xc030_4658;
+/// A context for DMA.
+const DMA: u32 = 0x5c00_0210;
 const NV_ESC_RM_ALLOC_CONTEXT_DMA2: u32 = 0xc038_4654;
 const FOREIGN: u32 = CLIENT + 1;
 
@@ -295,9 +297,34 @@ fn a_context_for_dma_is_of_no_other_class() {
     let code = NV_ESC_RM_ALLOC_CONTEXT_DMA2;
     for (class, expected) in [(2, 0), (0x3f, NvStatus::NV_ERR_INVALID_CLASS.0)] {
         let mut program = with(GRAPHICS);
-        let outer = words(56, &[(0, CLIENT), (12, class)]);
-        let status = program.call(&CONTROL, code, &outer, 48);
+        assert_eq!(program.memory(0x5c00_0200, 1 << 20), 0);
+        program.seen.clear();
+        let named = [(0, CLIENT), (8, DMA), (12, class), (24, 0x5c00_0200)];
+        let status = program.call(&CONTROL, code, &words(56, &named), 48);
         assert_eq!(status, expected, "{class:#x}");
         assert_eq!(program.seen.is_empty(), expected != 0);
     }
+}
+
+#[test]
+fn channel_errors_go_to_a_context_of_the_accounting() {
+    const MEMORY: u32 = 0x5c00_0200;
+    const NOT_FOUND: u32 = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    let mut program = with(GRAPHICS);
+    assert_eq!(program.memory(MEMORY, 1 << 20), 0);
+    let channel = |program: &mut Program, handle, notes| {
+        let mut params = [0; 368];
+        put32(&mut params, 0, notes);
+        program.alloc(&nvos64(CLIENT, DEVICE, handle, 0xc86f, PARAMS), &params)
+    };
+    let named = [(0, CLIENT), (8, DMA), (12, 2), (24, MEMORY)];
+    let outer = words(56, &named);
+    assert_eq!(channel(&mut program, DMA + 1, DMA), NOT_FOUND);
+    let code = NV_ESC_RM_ALLOC_CONTEXT_DMA2;
+    assert_eq!(program.call(&CONTROL, code, &outer, 48), 0);
+    assert_eq!(channel(&mut program, DMA + 1, DMA), 0);
+    let memory = ObjectHandle(MEMORY);
+    program.accounting.free(ClientHandle(CLIENT), memory);
+    assert_eq!(channel(&mut program, DMA + 2, DMA), NOT_FOUND);
+    assert_eq!(program.call(&CONTROL, code, &outer, 48), NOT_FOUND);
 }

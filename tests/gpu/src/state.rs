@@ -498,7 +498,7 @@ mod tests {
             tables: 0,
             page: PageSize::Small,
             engine: None,
-            notes: None,
+            memory: None,
         };
         let done = cgpu_km::policy::AllocDone {
             object: ObjectHandle(handle),

@@ -335,6 +335,20 @@ impl Client {
         Ok(u64_at(&params, layout::MEMORY_SIZE_AT))
     }
 
+    /// A context for DMA over 4 KiB of memory (`NV_ESC_RM_ALLOC_CONTEXT_DMA2`).
+    pub fn context_dma(&self, memory: u32, handle: u32) -> Result<(), Failure> {
+        let mut outer = [0; 56];
+        put_u32(&mut outer, 0, self.handle);
+        put_u32(&mut outer, 8, handle);
+        put_u32(&mut outer, 12, 2);
+        // No hash table: an administrator's.
+        put_u32(&mut outer, 16, 1 << 29);
+        put_u32(&mut outer, 24, memory);
+        put_u64(&mut outer, 40, 0xfff);
+        sys::ioctl(self.ctl, request(0x54, 56), &mut outer).map_err(Failure::Errno)?;
+        status(u32_at(&outer, 48))
+    }
+
     /// A page of system memory, with the flags that CUDA uses for its small ones.
     pub fn system_page(&self, handle: u32) -> Result<u32, Failure> {
         let mut params = [0; 128];

@@ -54,6 +54,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         errors_of_group,
     ),
     attack(
+        "the host's kernel ended by a channel whose errors go to a context for DMA without memory",
+        "kernel_channel.c:kchannelConstruct_IMPL",
+        Driver::Passes,
+        Sign::Gpu,
+        errors_to_gone_context,
+    ),
+    attack(
         "memory of contexts that UVM keeps beyond the limit (UVM_REGISTER_CHANNEL)",
         "uvm_channel_retainer.c:uvmchanrtnrConstruct_IMPL",
         Driver::Passes,
@@ -87,6 +94,18 @@ fn errors_go_to(attacker: &Attacker, at: usize) -> Verdict {
     group(attacker, OWN, COPIES)?;
     let mut params = [0; 368];
     put_u32(&mut params, at, rm::SUBDEVICE_HANDLE);
+    attacker.alloc(OWN, OWN + 1, 0xc86f, &mut params)
+}
+
+/// A context for DMA, which goes with its memory, is named by a channel.
+fn errors_to_gone_context(attacker: &Attacker) -> Verdict {
+    let client = &attacker.client;
+    told(client.memory(OWN + 2, MIB))?;
+    told(client.context_dma(OWN + 2, OWN + 3))?;
+    told(client.free(OWN + 2))?;
+    group(attacker, OWN, COPIES)?;
+    let mut params = [0; 368];
+    put_u32(&mut params, 0, OWN + 3);
     attacker.alloc(OWN, OWN + 1, 0xc86f, &mut params)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Channels: how many there may be, and what they are charged.
 
-use cgpu_uapi::Cause;
+use cgpu_uapi::{capability, Cause};
 
 use crate::{
     bytes::put_u32,
@@ -22,6 +22,10 @@ pub(super) const TESTS: &[Test] = &[
         pools,
     ),
     ("channels: what UVM keeps stays charged", kept),
+    (
+        "channels: errors go to no context for DMA that is gone",
+        context_dma,
+    ),
 ];
 
 const GROUP: u32 = 0x5C00_0100;
@@ -44,6 +48,43 @@ fn group(client: &Client, handle: u32, engine: u32) -> Result<(), Failure> {
 fn channel(client: &Client, group: u32, handle: u32) -> Result<(), Failure> {
     let made = client.alloc(group, handle, 0xc86f, &mut [0; 368]);
     made.map(drop)
+}
+
+/// With graphics, programs may make contexts for DMA, and have their errors noted there.
+fn context_dma() -> Verdict {
+    const NOT_FOUND: u32 = 0x57;
+    const MEMORY: u32 = 0x5C00_0400;
+    const DMA: u32 = 0x5C00_0401;
+    let instance = Instance::new("graphics", 256 * MIB)?;
+    let set = control()?.set_capabilities("graphics", GPU, capability::ALL);
+    sys("allow graphics", set)?;
+    let before = standin::read("settings")?;
+    let client = instance.client()?;
+    let noting = |handle| {
+        let mut params = [0; 368];
+        put_u32(&mut params, 0, DMA);
+        let made = client.alloc(GROUP, handle, 0xc86f, &mut params);
+        status(made.map(drop))
+    };
+    at("a group", group(&client, GROUP, COPIES))?;
+    equal("none is there", &noting(CHANNEL), &NOT_FOUND)?;
+    at("memory", client.memory(MEMORY, MIB))?;
+    at("a context", client.context_dma(MEMORY, DMA))?;
+    equal("one is there", &noting(CHANNEL), &0)?;
+    at("its channel is freed", client.free(CHANNEL))?;
+    at("its memory is freed", client.free(MEMORY))?;
+    equal("it is gone with its memory", &noting(CHANNEL), &NOT_FOUND)?;
+    at("memory again", client.memory(MEMORY, MIB))?;
+    at("under the same name", client.context_dma(MEMORY, DMA))?;
+    at("freed by itself", client.free(DMA))?;
+    equal("it is gone", &noting(CHANNEL), &NOT_FOUND)?;
+    equal(
+        "null pointers",
+        &standin::number(&standin::read("settings")?, "null_pointers"),
+        &standin::number(&before, "null_pointers"),
+    )?;
+    client.close();
+    Ok(())
 }
 
 fn status(result: Result<(), Failure>) -> u32 {
