@@ -50,6 +50,7 @@ mod handles;
 mod heap;
 mod lists;
 mod managed;
+mod notes;
 mod objects;
 mod odd;
 mod orders;

@@ -37,6 +37,10 @@ pub const MAP_DEFERS_TLB_INVALIDATION: u32 = 1 << 31;
 /// (`NVOS47_FLAGS_DEFER_TLB_INVALIDATION`).
 pub const UNMAP_DEFERS_TLB_INVALIDATION: u32 = 1;
 
+/// What of a handle is asked for: the class of its object
+/// (`NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_CLASSID`).
+pub const HANDLE_INFO_CLASS: u32 = 2;
+
 /// In the index of an event: it is one of an engine that has done something, and has a place of its
 /// own among those (`NV01_EVENT_NONSTALL_INTR`, nvos.h).
 pub const EVENT_OF_AN_ENGINE: u32 = 0x0800_0000;

@@ -32,10 +32,10 @@ pub const CONTROL: u32 = 0x36;
 pub const MAP_FOR_PROGRAMS: u32 = 1 << 14 | 2;
 
 /// Whether no program may see [what is asked](super::control::Care::is_unseen) by a branch's
-/// control.
+/// control. One is the module's own question, which no program asks.
 pub fn is_unseen(branch: Branch, cmd: ControlCmd) -> bool {
     let entry = Tables::of(branch).and_then(|tables| tables.control(cmd));
-    entry.is_some_and(|entry| entry.care.is_unseen())
+    cmd == GET_HANDLE_INFO || entry.is_some_and(|entry| entry.care.is_unseen())
 }
 
 /// Whether `NV04_ALLOC` takes NVOS64, as it does since 580.
@@ -50,6 +50,8 @@ pub const PREEMPT: ControlCmd = ControlCmd(0xa06c_0105);
 /// `NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE`, with
 /// [`preemption_mode`](super::params::preemption_mode).
 pub const SET_PREEMPTION_MODE: ControlCmd = ControlCmd(0x2080_1210);
+/// `NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO`, with [`handle_info`](super::params::handle_info).
+pub const GET_HANDLE_INFO: ControlCmd = ControlCmd(0x0d02);
 /// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`, with [`disable_channels`].
 pub const DISABLE_CHANNELS: ControlCmd = ControlCmd(0x2080_110b);
 

@@ -9,7 +9,7 @@ use super::{
     call::{Call, Errno, Returned, Role, Route, Session, UserAddr},
     clients::{self, NewClient},
     copied::Copied,
-    events,
+    events, notes,
     odd::{KeptField, Odd},
     orders::begin_alloc,
     owned::{check_clients, check_made_on},
@@ -127,11 +127,14 @@ fn admit(
     params: &[u8],
 ) -> Result<Ticket, Stop> {
     let ticket = charge(call, request, around, params)?;
-    if request.kind == Kind::Event {
-        if let Err(refused) = events::check(call, request, params) {
-            call.accounting(|accounting| accounting.end_alloc(ticket, None));
-            return Err(refused);
-        }
+    let checked = match request.kind {
+        Kind::Event => events::check(call, request, params),
+        Kind::Channel => notes::check(call, request),
+        _ => Ok(()),
+    };
+    if let Err(refused) = checked {
+        call.accounting(|accounting| accounting.end_alloc(ticket, None));
+        return Err(refused);
     }
     Ok(ticket)
 }

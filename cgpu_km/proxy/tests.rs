@@ -18,8 +18,8 @@ mod uvm_maps;
 use super::*;
 use crate::{
     nvidia::{
-        handle::ClientHandle, nvos::Card, status::NvStatus, tables::Tables, version::Branch,
-        wire::Field,
+        handle::ClientHandle, nvos::Card, rmapi::GET_HANDLE_INFO, status::NvStatus, tables::Tables,
+        version::Branch, wire::Field,
     },
     policy::{Accounting, AuditRecord, CallKind, FileId, GpuId, ProcessId, Reason},
     whole::whole,
@@ -71,6 +71,8 @@ struct Program {
     row: Option<Rc<Cell<u32>>>,
     /// So many times somebody else makes a client too, who did not wait.
     overtaken: u32,
+    /// The class that the driver says memory for errors is of; 0: there is none.
+    class_of_notes: u32,
     /// What the driver says of the tenant's GPUs.
     cards: Vec<Card>,
     /// The time.
@@ -100,6 +102,7 @@ impl Program {
             held: Vec::new(),
             row: None,
             overtaken: 0,
+            class_of_notes: 0x40,
             cards: Vec::new(),
             uptime_s: 1000,
             has_doorbell: false,
@@ -206,6 +209,17 @@ impl Call for Program {
 
     fn forward(&mut self, request: u32, parts: &mut [Part<'_>], route: Route) -> Returned {
         whole(parts, |parts| {
+            if route == Route::Unseen && get32(parts[0].bytes, 8) == GET_HANDLE_INFO.0 {
+                let told = self.class_of_notes;
+                let status = if told == 0 {
+                    NvStatus::NV_ERR_OBJECT_NOT_FOUND.0
+                } else {
+                    0
+                };
+                put32(parts[0].bytes, 28, status);
+                put32(parts[1].bytes, 8, told);
+                return Ok(0);
+            }
             self.seen.push(Seen {
                 request,
                 route,

@@ -238,6 +238,29 @@ static u32 async_attach(struct fake_ctrl *c)
 						   NV_ERR_INVALID_ARGUMENT;
 }
 
+/* rmapi/client_resource.c:cliresCtrlCmdClientGetHandleInfo_IMPL() */
+static u32 handle_info(struct fake_ctrl *c)
+{
+	struct {
+		u32 object, index;
+		u64 result;
+	} *p = c->params;
+	struct fake_object *o = fake_object(c->client, p->object);
+
+	if (!o)
+		return NV_ERR_OBJECT_NOT_FOUND;
+	switch (p->index) {
+	case 1:
+		p->result = o->parent ? o->parent->handle : 0;
+		return NV_OK;
+	case 2:
+		p->result = o->class->class;
+		return NV_OK;
+	default:
+		return NV_ERR_INVALID_ARGUMENT;
+	}
+}
+
 static u32 export_objects(struct fake_ctrl *c)
 {
 	return fake_export_control(c->client, c->cmd, c->params,
@@ -259,6 +282,7 @@ const struct fake_ctrl_entry fake_ctrl_root[] = {
 	{ 0x288, 3076, NULL, active_devices },
 	{ 0x289, 4, NULL, async_attach },
 	{ 0xd01, 12, NULL, space_type },
+	{ 0xd02, 16, NULL, handle_info },
 	{ 0xd04, 12, NULL, share_policy },
 	{ 0x3d05, 24, NULL, export_objects },
 	{ 0x3d06, 20, NULL, export_objects },

@@ -567,6 +567,19 @@ pub mod preemption_mode {
     pub const CILP_PREEMPT_MODE: Field<u32> = Field::at(12);
 }
 
+/// Control `NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO`.
+pub mod handle_info {
+    use crate::nvidia::wire::Field;
+    /// Size of `NV0000_CTRL_CLIENT_GET_HANDLE_INFO_PARAMS` in bytes.
+    pub const SIZE: usize = 16;
+    /// The object.
+    pub const H_OBJECT: Field<u32> = Field::at(0);
+    /// `NV0000_CTRL_CMD_CLIENT_GET_HANDLE_INFO_INDEX_*`.
+    pub const INDEX: Field<u32> = Field::at(4);
+    /// The answer.
+    pub const I_RESULT: Field<u64> = Field::at(8);
+}
+
 /// Control `NV2080_CTRL_CMD_PERF_BOOST`.
 pub mod perf_boost {
     use crate::nvidia::wire::Field;

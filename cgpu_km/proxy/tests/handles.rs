@@ -456,3 +456,24 @@ fn channel_errors_go_to_memory_or_nowhere() {
         );
     }
 }
+
+#[test]
+fn forged_memory_takes_no_errors() {
+    const MEMORY: u32 = 0x5c00_0010;
+    const NOT_FOUND: u32 = NvStatus::NV_ERR_OBJECT_NOT_FOUND.0;
+    // The driver says that there is nothing, or a range of addresses, where the call that was to
+    // make memory said that it had.
+    for (told, expected) in [(0, NOT_FOUND), (0x50a0, NOT_FOUND), (0x3e, 0)] {
+        let mut program = Program::with_subdevice(GIB);
+        program.driver = Box::new(|_| 0);
+        program.class_of_notes = told;
+        assert_eq!(program.memory(MEMORY, 1 << 20), 0);
+        assert_eq!(channel_noting(&mut program, 0xc86f, 0, MEMORY), expected);
+        let (client, memory) = (
+            ClientHandle(CLIENT),
+            crate::nvidia::handle::ObjectHandle(MEMORY),
+        );
+        let free = program.accounting.begin_free(client, memory, None);
+        assert!(free.is_ok(), "kept behind a refusal");
+    }
+}
