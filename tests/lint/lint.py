@@ -4,7 +4,7 @@
 each violation. It looks at the files that git knows or would add.
 
 The rules are functions: those about one file are below, those about the whole tree in house.py,
-those about documents in prose.py.
+those about documents in prose.py and, where they speak of the code, in drift.py.
 
 lint.py --self-test: plants a violation of every rule in a small tree (planted.py). Each must be
 found, and nothing in a tree without any, because a rule that cannot fail checks nothing.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import drift
 import house
 import planted
 import prose
@@ -266,7 +267,7 @@ def violations(tree):
         for path, line, words in rule(sources):
             yield rule.__name__, path, line, words
     paths = paths_of(tree)
-    for rule in prose.RULES:
+    for rule in (*prose.RULES, *drift.RULES):
         for path, line, words in rule(sources.files, paths):
             yield rule.__name__, path, line, words
 
@@ -294,7 +295,7 @@ def self_test():
             if not any(v[0] == rule and v[1] == path for v in violations(tree)):
                 print(f"self-test: {rule} does not see what was planted in {path}")
                 failed += 1
-    for rule in (*RULES, *house.RULES, *prose.RULES):
+    for rule in (*RULES, *house.RULES, *prose.RULES, *drift.RULES):
         if rule.__name__ not in {fault[0] for fault in planted.FAULTS}:
             print(f"self-test: nothing is planted for {rule.__name__}")
             failed += 1

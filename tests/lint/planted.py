@@ -44,6 +44,9 @@ CLEAN = {
     + "pub(crate) fn raw(p: *mut u8) {}\nfn own(p: *const u8) { unsafe { f(p) } }\n"
     + "pub struct UserAddr(u64);\n"
     + "fn g() {\n// SAFETY: It is valid.\nf();\n// SAFETY: As above.\nf();\n}\n",
+    "cgpu_km/uapi/lib.rs": DUAL_HEAD + "pub const ABI_VERSION: u32 = 4;\n",
+    "cgpuctl/tests/snapshots/commands__metrics.text.snap": "# HELP cgpu_info It.\n",
+    "docs/metrics.md": "| `cgpu_info` | it |\n",
     "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
     "tests/vm/long.sh": SCRIPT + f'# https://{"x" * 110}\nsay "{"x y " * 30}"\n',
@@ -170,6 +173,12 @@ FAULTS = (
     one("links", "docs/a.md", "see [b](#there)\n\n# Here\n", head=""),
     one("sentences", "docs/a.md", "* " + "word\n" * 36 + ".\n", head=""),
     one("private_words", "docs/a.md", "the\nbooks `books`\n", head=""),
+    one("abi", "docs/a.md", "the ABI is 3\n", head=""),
+    one("metrics", "docs/a.md", "`cgpu_gpu_gone_bytes`\n", head=""),
+    one("metrics", "dist/grafana/a.json", '{"expr": "sum(cgpu_instance_gone)"}\n', head=""),
+    one("metrics", "docs/metrics.md", "none\n", head=""),
+    one("places", "docs/a.md", "in `tests/vm/gone.sh`\n", head=""),
+    one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE_ABOVE),
     one("code_map", "ARCHITECTURE.md", ARCHITECTURE.replace("user.rs", "gone.rs"), head=""),

@@ -66,6 +66,18 @@ def links(files, paths):
                 yield path, line, f"links to {found.group(1)}, which has no such heading"
 
 
+def chapters(files, paths):
+    """The book has every page of docs/ as a chapter (docs/book.py)."""
+    summary = "docs/SUMMARY.md"
+    if summary not in files:
+        return
+    listed = re.findall(r"\]\(([^)]*)\)", files[summary])
+    for path in files:
+        page = path.removeprefix("docs/")
+        if page != path and is_document(path) and path != summary and page not in listed:
+            yield summary, 0, f"lacks {page}"
+
+
 def paragraphs(text):
     """(line, words) of each paragraph and item of a list; tables, headings and code left out."""
     lines, start = [], 0
@@ -108,4 +120,4 @@ def private_words(files, paths):
             yield path, line, f"{found.group(0)!r}: say {usual!r}"
 
 
-RULES = (links, sentences, private_words)
+RULES = (links, chapters, sentences, private_words)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Rules about what documents say of the code: the ABI's number, the names of metrics and of files.
+What the tool itself prints is compared by cgpuctl/tests/command_line.rs."""
+
+import re
+from pathlib import PurePosixPath
+
+from prose import is_document
+
+ABI = "cgpu_km/uapi/lib.rs"
+# Its examples are a recorded session, of the day of the recording.
+RECORDED = "docs/cgpuctl.md"
+# What `cgpuctl metrics` printed in a test, and the page that explains each figure.
+PRINTED = "cgpuctl/tests/snapshots/commands__metrics.text.snap"
+EXPLAINED = "docs/metrics.md"
+METRIC = re.compile(r"\bcgpu_(?:info|(?:gpu|instance|dra)_[a-z_]*[a-z])\b")
+# Where figures are named that a dashboard or an alert asks for.
+ASKED = ("dist/grafana/",)
+TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
+
+
+def found_in(pattern, text):
+    """(line, match) of each match."""
+    for found in re.finditer(pattern, text):
+        yield text.count("\n", 0, found.start()) + 1, found
+
+
+def abi(files, paths):
+    """A document names the number of the ABI that the code has."""
+    number = re.search(r"\bABI_VERSION: u32 = (\d+);", files.get(ABI, ""))
+    for path, text in files.items():
+        if not is_document(path) or path == RECORDED:
+            continue
+        for line, found in found_in(r"\(ABI (\d+)\)|\bABI\s(?:version\s)?is\s(\d+)", text):
+            if number and (found.group(1) or found.group(2)) != number.group(1):
+                yield path, line, f"the ABI is {number.group(1)} ({ABI})"
+
+
+def metrics(files, paths):
+    """Every figure is explained, and every figure that is named exists."""
+    printed = set(re.findall(r"^# HELP (\w+)", files.get(PRINTED, ""), re.M))
+    rows = set(re.findall(r"^\| `(cgpu_\w+)`", files.get(EXPLAINED, ""), re.M))
+    for name in sorted(printed - rows):
+        yield EXPLAINED, 0, f"{name} is not explained"
+    others = {
+        name
+        for path, text in files.items()
+        if path.startswith("cgpu-dra/src/")
+        for name in METRIC.findall(text)
+    }
+    for path, text in files.items():
+        if not (is_document(path) or path.startswith(ASKED)):
+            continue
+        for line, found in found_in(METRIC, text):
+            if found.group(0) not in printed | others:
+                yield path, line, f"nothing prints {found.group(0)}"
+
+
+def places(files, paths):
+    """A file or folder of the tree that a document names is there."""
+    there = {part for path in paths for part in (path, *map(str, PurePosixPath(path).parents))}
+    for path, text in files.items():
+        if not is_document(path):
+            continue
+        for line, found in found_in(rf"`({TOPS}/[\w./-]*\w)(?:/?`|[ :])", text):
+            name = found.group(1)
+            if not {name, f"{name}.rs", f"{name}.py"} & there:
+                yield path, line, f"names {name}, which is not there"
+
+
+RULES = (abi, metrics, places)
