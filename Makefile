@@ -16,6 +16,7 @@
 #   make bench-weights   how well shares of compute hold, on a model of a GPU: JSON lines,
 #                        exit code 1 if over a bound
 #   make demo            two containers share a GPU
+#   make docs            the documents as a book with a search, in target/book/html
 #   make replay TRACE="a.jsonl.xz [b.jsonl.xz]" [MEM=8GiB] [MANAGED=charge]
 #        [CAPS=compute,graphics] [DIRECT=1]   JSON on stdout
 #
@@ -27,7 +28,7 @@ CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/cgpu
 
 .PHONY: all modules modules_install install uninstall package clean clean-cache \
 	lint test test-host test-vm test-driver test-kubernetes test-debug test-gpu \
-	bench soak bench-scale bench-weights demo replay
+	bench soak bench-scale bench-weights demo docs replay
 
 all: modules
 
@@ -97,6 +98,9 @@ bench-weights:
 
 demo:
 	@tests/vm/demo.sh
+
+docs:
+	@docs/book.py
 
 replay:
 	@tests/vm/replay.sh $(if $(MEM),--mem '$(MEM)') $(if $(MANAGED),--managed '$(MANAGED)') \

@@ -62,6 +62,7 @@ COUNTED = ["--count-instructions", "--limit", "1800"]
 LINT = (
     ("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
     ("lint", ["tests/lint/lint.py"]),
+    ("dead links in the book are found", ["docs/book.py", "--self-test"]),
     ("large frames are found", ["tests/lint/frames.py", "--self-test"]),
     ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
     ("format", ["cargo", "fmt", "--all", "--check"]),
