@@ -56,7 +56,7 @@ while [ $# -gt 0 ]; do
 		;;
 	--no-load) load='' ;;
 	-h | --help) sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; exit 0 ;;
-	*) die "what is $1? (--help)" ;;
+	*) die "unknown option: $1 (see --help)" ;;
 	esac
 	shift
 done
@@ -82,8 +82,12 @@ if [ -e "$manifest" ]; then
 	exit 0
 fi
 for place in "$module" "$prefix/sbin/cgpuctl" "$prefix/sbin/cgpu-hook"; do
-	[ ! -e "$root$place" ] || die "$root$place is there and not from us"
+	[ ! -e "$root$place" ] || die "$root$place exists, and no manifest of install.sh lists it; remove it first"
 done
+# Two modules and two tools would shadow each other.
+if [ -z "$root" ] && dpkg-query -W -f '${db:Status-Abbrev}' cgpu 2>/dev/null | grep -q '^.i'; then
+	die "the package cgpu is installed; dpkg --remove cgpu first, or keep the package"
+fi
 
 # ---- what this machine must have
 make_metadata=
@@ -106,7 +110,9 @@ else
 fi
 if [ -n "$load" ]; then
 	if grep -q '^cgpu_km ' /proc/modules; then
-		die "cgpu_km is loaded already; cgpuctl unload takes it out"
+		[ ! -e /proc/cgpu_km/inst_ctl ] ||
+			die "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
+		die "cgpu_km is loaded already; cgpuctl unload unloads it"
 	fi
 	# The last byte of the variable is its value.
 	for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
@@ -171,7 +177,7 @@ folder() {
 }
 file() { # file FROM TO MODE
 	folder "$(dirname "$2")"
-	[ ! -e "$root$2" ] || die "$root$2 is there and not from us"
+	[ ! -e "$root$2" ] || die "$root$2 exists, and no manifest of install.sh lists it; remove it first"
 	say "file $2 $(sha256sum <"$1" | cut -d' ' -f1)" >>"$manifest"
 	cp "$1" "$root$2.new"
 	chmod "$3" "$root$2.new"

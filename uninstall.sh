@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
 		shift
 		;;
 	-h | --help) sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$0"; exit 0 ;;
-	*) die "what is $1? (--help)" ;;
+	*) die "unknown option: $1 (see --help)" ;;
 	esac
 	shift
 done
