@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rules about what documents say of the code: the ABI's number, the names of metrics and of files.
-What the tool itself prints is compared by cgpuctl/tests/command_line.rs."""
+"""Rules about what documents say of the code: the ABI's number, the names of metrics and of files,
+and the command lines of cgpuctl. What the tool itself prints is compared by
+cgpuctl/tests/command_line.rs."""
 
 import re
 from pathlib import PurePosixPath
@@ -14,6 +15,8 @@ RECORDED = "docs/cgpuctl.md"
 PRINTED = "cgpuctl/tests/snapshots/commands__metrics.text.snap"
 EXPLAINED = "docs/metrics.md"
 METRIC = re.compile(r"\bcgpu_(?:info|(?:gpu|instance|dra)_[a-z_]*[a-z])\b")
+# What `--help` of each command printed in a test.
+HELP = "cgpuctl/tests/snapshots/command_line__help.snap"
 # Where figures are named that a dashboard or an alert asks for.
 ASKED = ("dist/grafana/",)
 TOPS = r"(?:cgpu_km|cgpuctl|cgpu-dra|dist|docs|tests)"
@@ -68,4 +71,52 @@ def places(files, paths):
                 yield path, line, f"names {name}, which is not there"
 
 
-RULES = (abi, metrics, places)
+def commands_of(text):
+    """Each command of cgpuctl, aliases included, with the text of its help."""
+    sections = re.split(r"^==== cgpuctl ?(.*?) ?--help$", text, flags=re.M)[1:]
+    known = {tuple(name.split()): body for name, body in zip(sections[::2], sections[1::2])}
+    for name, body in list(known.items()):
+        listed = body.partition("Commands:\n")[2].partition("\n\n")[0]
+        for entry in re.split(r"\n  (?=\S)", "\n" + listed):
+            for alias in re.findall(r"\[alias(?:es)?: ([^\]]*)\]", entry):
+                own = (*name, entry.split()[0])
+                for short in alias.split(", "):
+                    known |= {
+                        (*name, short, *long[len(own) :]): text
+                        for long, text in list(known.items())
+                        if long[: len(own)] == own
+                    }
+    # It lists itself without a help of its own.
+    return {**known, ("help",): ""} if known else known
+
+
+def unknown_word(known, words):
+    """The first word of a command line that its command's help does not have."""
+    path = ()
+    for word in words:
+        if (*path, word) in known:
+            path = (*path, word)
+        elif "Commands:" in known[path] and re.fullmatch(r"[a-z][a-z-]*", word):
+            return word
+        else:
+            flag = re.match(r"\[?(--[a-z][a-z-]*)", word)
+            if flag and flag.group(1) not in known[path]:
+                return flag.group(1)
+    return None
+
+
+def commands(files, paths):
+    """A command line of cgpuctl in a document has commands and options that exist."""
+    known = commands_of(files.get(HELP, ""))
+    if not known:
+        return
+    for path, text in files.items():
+        if not is_document(path):
+            continue
+        for line, found in found_in(r"(?m)(?:`|^(?:[$#] )?)cgpuctl(?: |\n(?!\n))([^`|#\n]*)", text):
+            word = unknown_word(known, found.group(1).replace(";", " ").split())
+            if word:
+                yield path, line, f"cgpuctl has no {word}: {found.group(0).strip()}"
+
+
+RULES = (abi, metrics, places, commands)

@@ -46,6 +46,10 @@ CLEAN = {
     + "fn g() {\n// SAFETY: It is valid.\nf();\n// SAFETY: As above.\nf();\n}\n",
     "cgpu_km/uapi/lib.rs": DUAL_HEAD + "pub const ABI_VERSION: u32 = 4;\n",
     "cgpuctl/tests/snapshots/commands__metrics.text.snap": "# HELP cgpu_info It.\n",
+    "cgpuctl/tests/snapshots/command_line__help.snap": "==== cgpuctl --help\n"
+    + "Commands:\n  inst  It [alias: i]\n\n==== cgpuctl inst --help\nCommands:\n  list  It\n\n"
+    + "==== cgpuctl inst list --help\n  --json\n",
+    "docs/commands.md": "`cgpuctl i list --json`\n\n    cgpuctl inst NAME\n",
     "docs/metrics.md": "| `cgpu_info` | it |\n",
     "Makefile": "# SPDX-License-Identifier: GPL-2.0\nall:\n",
     "README.md": f"| {'x' * 110} |\n[a link](https://{'x' * 110})\n```\n{'x y ' * 30}\n```\n",
@@ -177,6 +181,8 @@ FAULTS = (
     one("metrics", "docs/a.md", "`cgpu_gpu_gone_bytes`\n", head=""),
     one("metrics", "dist/grafana/a.json", '{"expr": "sum(cgpu_instance_gone)"}\n', head=""),
     one("metrics", "docs/metrics.md", "none\n", head=""),
+    one("commands", "docs/a.md", "`cgpuctl inst gone`\n", head=""),
+    one("commands", "docs/a.md", "`cgpuctl i list --gone`\n", head=""),
     one("places", "docs/a.md", "in `tests/vm/gone.sh`\n", head=""),
     one("chapters", "docs/SUMMARY.md", "[a](../README.md)\n", head=""),
     one("safety", "cgpu_km/os_interface/a.rs", ABOVE),
