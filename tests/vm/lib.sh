@@ -94,9 +94,9 @@ keep() {
 	touch "$final/ready"
 }
 
-# beside_kernel NAME WHAT: the same for a Debian folder beside that of kernel-env.sh. NAME gets a key
-# of its own, by the calling script and that folder. Ends the script if the folder is ready; if not,
-# `root` is the folder in `work`, with all that the other one has.
+# beside_kernel NAME WHAT: the same for a Debian folder beside that of kernel-env.sh. NAME gets a
+# key of its own, by the calling script and that folder. Ends the script if the folder is ready; if
+# not, `root` is the folder in `work`, with all that the other one has.
 beside_kernel() {
 	local base key
 	base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
