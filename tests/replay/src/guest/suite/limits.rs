@@ -38,8 +38,7 @@ fn status<T>(result: Result<T, rm::Failure>) -> u32 {
 }
 
 fn object(client: &rm::Client, number: u32) -> u32 {
-    let parent = rm::DEVICE_HANDLE;
-    status(client.alloc(parent, OBJECT + number, rm::SUBDEVICE, &mut [0; 4]))
+    status(client.memory(OBJECT + number, MIB))
 }
 
 fn root(client: &rm::Client) -> u32 {
