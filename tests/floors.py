@@ -389,7 +389,7 @@ def main():
         sys.exit(f"usage: floors.py [--again] {'|'.join(FLOORS)} ...")
     os.environ["CARGO_TERM_COLOR"] = "never"
     # A verdict belongs to the tree, not to the draw. `cargo test` by itself draws new cases.
-    os.environ.setdefault("PROPTEST_RNG_SEED", "20261123")
+    os.environ.setdefault("PROPTEST_RNG_SEED", "1")
     have_tools()
     again = "--again" in sys.argv[1:] or os.environ.get("AGAIN", "0") not in ("", "0")
     before = Before(again)

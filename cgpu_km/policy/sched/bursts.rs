@@ -181,10 +181,13 @@ impl Scheduler {
             (i.terms.high_priority, i.lag.is_spent(), waited)
         };
         let takes_turns = self.bursts_take_turns();
+        // One of high priority that turns serve would end the window at once.
+        let is_urgent = self.is_somebody_urgent();
         let may = |i: &&SchedInstance| {
             let enough = i.lag.is_spent() || i.lag.owed() >= self.rest(now, i);
             let is_too_soon = takes_turns && !i.terms.high_priority && !self.has_rested(now, i);
-            i.lag.rules() && i.may_burst() && enough && !is_too_soon
+            let gives_way = is_urgent && !i.terms.high_priority;
+            i.lag.rules() && i.may_burst() && enough && !is_too_soon && !gives_way
         };
         let most = self.fleet.competing().filter(may).max_by_key(|i| lags(i));
         most.map(|i| i.id)

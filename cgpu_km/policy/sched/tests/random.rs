@@ -9,7 +9,7 @@
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-use steps::{means, rules, steps, terms, Step, Work, BUSY, MENDED, QUIET, STARVED};
+use steps::{means, rules, steps, terms, Step, Work, BUSY, MENDED, QUIET};
 use world::SchedWorld;
 
 mod steps;
@@ -31,7 +31,7 @@ fn config() -> Config {
         rng_seed: if said("PROPTEST_RNG_SEED") {
             usual.rng_seed
         } else {
-            RngSeed::Fixed(5)
+            RngSeed::Fixed(1)
         },
         max_shrink_iters: 20_000,
         ..usual
@@ -66,7 +66,7 @@ proptest! {
         world.work(MENDED, QUIET)?;
         world.is_in_order(0)?;
         world.leave_in_peace();
-        world.work(STARVED + 1000 * MS, BUSY)?;
+        world.work(world.starved() + 1000 * MS, BUSY)?;
         // Nothing happens any more.
         world.rest()?;
         // And all is as without the scheduler.

@@ -10,6 +10,8 @@ use super::{
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
+/// Calls in a second. CAST: few.
+const MOST_CALLS: usize = CALLS_PER_SECOND as usize + BURST;
 /// The group and the channel of who makes and frees it, and how long each takes.
 const CHURNED: u32 = 9;
 const CHURN: Nanos = 400 * US;
@@ -400,9 +402,8 @@ impl SchedWorld {
         if !matches!(action, Action::SetGate { .. }) {
             self.calls.push_back(self.now);
             keep_a_second(&mut self.calls, self.now);
-            let most = usize::try_from(CALLS_PER_SECOND).expect("few") + BURST;
             prop_assert!(
-                self.calls.len() <= most,
+                self.calls.len() <= MOST_CALLS,
                 "{} calls in a second",
                 self.calls.len()
             );
@@ -542,7 +543,7 @@ impl SchedWorld {
                 self.check()?;
             }
             if self.at_peace {
-                self.is_in_order(STARVED)?;
+                self.is_in_order(self.starved())?;
             }
             self.plan_rings(work.busy, work.pace);
             let rings = self.members.iter().flat_map(|m| [m.ring_at, m.wakes_at]);
@@ -573,9 +574,9 @@ impl SchedWorld {
                 self.wakes.push_back(next);
                 keep_a_second(&mut self.wakes, next);
                 // Who was seen to think is listened to every 0.5 ms: a wake for the gate, one for
-                // the silence after it.
+                // the silence after it. Then there are the calls.
                 prop_assert!(
-                    self.wakes.len() <= 4500,
+                    self.wakes.len() <= 4000 + MOST_CALLS,
                     "{} wakes in a second: {:?}",
                     self.wakes.len(),
                     self.sched
@@ -620,6 +621,17 @@ impl SchedWorld {
                 member.ring_at = None;
             }
         }
+    }
+
+    /// For how long an instance may have no window: those that woke have their bursts first, in two
+    /// turns.
+    pub(super) fn starved(&self) -> Nanos {
+        let rules = self.sched.rules();
+        let bursts = self
+            .members
+            .iter()
+            .map(|m| m.terms.burst.unwrap_or(rules.burst));
+        STARVED + 2 * bursts.max().unwrap_or(0)
     }
 
     /// Nobody launches any more: the thread comes to rest.
