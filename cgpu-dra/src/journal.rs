@@ -68,12 +68,19 @@ impl Journal {
         remove(&self.file(uid))
     }
 
-    /// A claim, if it is written down.
+    /// Whether a claim is written down, also if its file cannot be read, such as one of a newer
+    /// version.
+    pub fn knows(&self, uid: &Uid) -> bool {
+        let found = fs::symlink_metadata(self.file(uid));
+        !found.is_err_and(|e| e.kind() == ErrorKind::NotFound)
+    }
+
+    /// A claim, if it is written down and its file can be read.
     pub fn plan(&self, uid: &Uid) -> Option<Plan> {
         serde_json::from_slice(&fs::read(self.file(uid)).ok()?).ok()
     }
 
-    /// All claims. A file that is none is no claim: files are written whole.
+    /// All claims whose files can be read.
     pub fn plans(&self) -> BTreeMap<Uid, Plan> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         files

@@ -174,13 +174,14 @@ impl Tenants {
     pub fn prepare(&self, uid: &Uid, plan: &Plan) -> Result<(), TenantError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let control = self.control()?;
+        let was_known = self.journal.knows(uid);
         let fresh = self.journal.plan(uid).is_none();
         self.journal.add(uid, plan)?;
         let made = self.make_all(&*control, uid, plan, fresh).and_then(|()| {
             self.node.mount_cgpufs()?;
             self.write_cdi(&*control, uid)
         });
-        if made.is_err() && fresh {
+        if made.is_err() && !was_known {
             // The failure to report is the one above; the kubelet tries again, and unprepares.
             let _ = self.remove_all(&*control, uid);
         }
@@ -290,7 +291,10 @@ impl Tenants {
             let Some(uid) = names::uid_of(name) else {
                 continue;
             };
-            if self.journal.plan(&uid).is_none() && control.destroy(&instance.key).is_err() {
+            if self.journal.knows(&uid) {
+                continue;
+            }
+            if control.destroy(&instance.key).is_err() {
                 kept.push(name.to_owned());
             }
         }

@@ -237,6 +237,30 @@ async fn a_prepared_claim_outlives_driver_and_apiserver() {
     assert!(node.limits().is_empty());
 }
 
+/// A newer version has written it, before it was taken back.
+#[tokio::test]
+async fn a_journal_that_cannot_be_read_keeps_its_instance() {
+    let node = FakeNode::new(1);
+    let claims = known(one_share());
+    let mut first = start(&node, &claims).await;
+    let answer = first.kubelet.prepare("team-a", "train", UID).await;
+    drop(first);
+    let before = node.limits();
+    for text in ["", "{\"a newer version's\": 1}"] {
+        std::fs::write(&node.journal()[0], text).expect("written");
+        let mut second = start(&node, &claims).await;
+        assert_eq!(node.limits(), before);
+        node.with(|s| s.fail(Op::SetCompute, 0, Errno::EIO));
+        let refused = second.kubelet.prepare("team-a", "train", UID).await;
+        assert!(refused.error.contains("EIO"), "{}", refused.error);
+        assert_eq!(node.limits(), before);
+        assert_eq!(second.kubelet.prepare("team-a", "train", UID).await, answer);
+    }
+    let mut last = start(&node, &claims).await;
+    assert_eq!(last.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert!(node.limits().is_empty() && node.journal().is_empty());
+}
+
 #[tokio::test]
 async fn a_stop_at_any_point_leaves_nothing() {
     // The control device refuses each of its calls in turn.
