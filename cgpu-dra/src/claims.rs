@@ -40,6 +40,9 @@ pub struct Share {
     pub managed: u32,
     /// Bits of [`capability`].
     pub capabilities: u32,
+    /// Its own burst, milliseconds; `None`, as in older files: the GPU's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_ms: Option<u32>,
 }
 
 /// A claim and its instances.
@@ -194,6 +197,7 @@ fn share(
             .capabilities
             .unwrap_or(Capabilities(capability::DEFAULT))
             .0,
+        burst_ms: config.burst_ms,
     })
 }
 

@@ -5,7 +5,7 @@
 //! not lost silently.
 
 use cgpu_client::capabilities::Capabilities;
-use cgpu_uapi::{ManagedMode, Priority};
+use cgpu_uapi::{ManagedMode, Priority, BURST_MS_MAX};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -41,6 +41,7 @@ struct WrittenConfig {
     priority: Option<String>,
     managed: Option<String>,
     capabilities: Option<Vec<String>>,
+    burst_ms: Option<u32>,
 }
 
 /// What is said; what is not keeps its default, or what an earlier configuration said.
@@ -52,6 +53,8 @@ pub struct GpuConfig {
     pub managed: Option<ManagedMode>,
     /// What it is for.
     pub capabilities: Option<Capabilities>,
+    /// The most GPU time that it is owed after it had no work, milliseconds.
+    pub burst_ms: Option<u32>,
 }
 
 impl GpuConfig {
@@ -81,10 +84,15 @@ impl GpuConfig {
             let read: Result<Capabilities, _> = words.join(",").parse();
             read.map_err(ConfigError::new)
         });
+        if let Some(burst) = written.burst_ms.filter(|burst| *burst > BURST_MS_MAX) {
+            let why = format!("burstMs is {burst} and not 0 to {BURST_MS_MAX}");
+            return Err(ConfigError::new(why));
+        }
         Ok(Self {
             priority: priority.transpose()?,
             managed: managed.transpose()?,
             capabilities: capabilities.transpose()?,
+            burst_ms: written.burst_ms,
         })
     }
 
@@ -94,6 +102,7 @@ impl GpuConfig {
             priority: later.priority.or(self.priority),
             managed: later.managed.or(self.managed),
             capabilities: later.capabilities.or(self.capabilities),
+            burst_ms: later.burst_ms.or(self.burst_ms),
         }
     }
 }
@@ -101,7 +110,7 @@ impl GpuConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgpu_uapi::capability::{COMPUTE, UTILITY, VIDEO};
+    use cgpu_uapi::capability::{COMPUTE, UTILITY};
     use serde_json::json;
 
     fn with(field: &str, value: Value) -> Value {
@@ -114,7 +123,7 @@ mod tests {
     fn each_parameter_is_read() {
         let config = GpuConfig::parse(&json!({
             "apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig",
-            "priority": "high", "managed": "deny", "capabilities": ["compute", "utility"]
+            "priority": "high", "managed": "deny", "capabilities": ["compute", "utility"], "burstMs": 100
         }));
         assert_eq!(
             config,
@@ -122,6 +131,7 @@ mod tests {
                 priority: Some(Priority::High),
                 managed: Some(ManagedMode::Deny),
                 capabilities: Some(Capabilities(COMPUTE | UTILITY)),
+                burst_ms: Some(100),
             })
         );
         let bare = GpuConfig::parse(&json!({"apiVersion": API_VERSION, "kind": KIND}));
@@ -136,6 +146,8 @@ mod tests {
             (with("managed", json!(1)), "string"),
             (with("capabilities", json!(["compute", "root"])), "root"),
             (with("capabilities", json!([])), "capability"),
+            (with("burstMs", json!(10_001)), "0 to 10000"),
+            (with("burstMs", json!("100ms")), "u32"),
             (with("kind", json!("Gpu")), "GpuConfig"),
             (with("apiVersion", json!("cgpu.io/v1")), "v1alpha1"),
             (json!({}), "apiVersion"),
@@ -152,10 +164,10 @@ mod tests {
     #[test]
     fn the_claim_overrides_the_class_field_by_field() {
         let class = GpuConfig::parse(&with("managed", json!("charge"))).expect("read");
-        let claim = GpuConfig::parse(&with("capabilities", json!(["video"]))).expect("read");
+        let claim = GpuConfig::parse(&with("burstMs", json!(0))).expect("read");
         let both = class.overridden_by(claim);
         assert_eq!(both.managed, Some(ManagedMode::Charge));
-        assert_eq!(both.capabilities, Some(Capabilities(VIDEO)));
+        assert_eq!(both.burst_ms, Some(0));
         let again =
             both.overridden_by(GpuConfig::parse(&with("managed", json!("spill"))).expect("read"));
         assert_eq!(again.managed, Some(ManagedMode::Spill));

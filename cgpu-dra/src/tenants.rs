@@ -20,7 +20,7 @@ use cgpu_client::{
 use cgpu_uapi::{
     set, text, Cause, Instance, InstanceCompute, InstanceCreate, InstanceKey,
     InstanceSetCapabilities, InstanceSetCompute, InstanceSetManaged, InstanceSetMemory,
-    InstanceSetWeight, Name, FLAG_OVERCOMMIT,
+    InstanceSetWeight, Name, BURST_OF_GPU, FLAG_OVERCOMMIT,
 };
 use nix::errno::Errno;
 use std::{
@@ -363,14 +363,16 @@ fn make(control: &dyn Control, key: InstanceKey, share: &Share, flags: u32) -> R
     request.managed_mode = share.managed;
     request.capabilities = share.capabilities;
     control.create(&mut request)?;
-    set_priority(control, key, share)
+    set_compute(control, key, share)
 }
 
-fn set_priority(control: &dyn Control, key: InstanceKey, share: &Share) -> Result<(), Errno> {
+/// Sets its priority and its burst.
+fn set_compute(control: &dyn Control, key: InstanceKey, share: &Share) -> Result<(), Errno> {
     let mut request = InstanceSetCompute::new_zeroed();
     request.key = key;
-    request.set = set::HIGH_PRIORITY;
+    request.set = set::HIGH_PRIORITY | set::INSTANCE_BURST;
     request.high_priority = share.priority;
+    request.burst_ms = share.burst_ms.unwrap_or(BURST_OF_GPU);
     control.set_instance_compute(&request)
 }
 
@@ -385,7 +387,7 @@ fn adjust(control: &dyn Control, key: InstanceKey, share: &Share, flags: u32) ->
     capabilities.key = key;
     capabilities.capabilities = share.capabilities;
     control.set_capabilities(&capabilities)?;
-    set_priority(control, key, share)
+    set_compute(control, key, share)
 }
 
 fn set_sizes(

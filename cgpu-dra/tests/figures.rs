@@ -44,6 +44,7 @@ fn plan() -> Plan {
             priority: 0,
             managed: 0,
             capabilities: 3,
+            burst_ms: None,
         }],
     }
 }

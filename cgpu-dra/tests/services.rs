@@ -140,7 +140,7 @@ fn known(claim: Value) -> Claims {
 async fn a_claim_becomes_an_instance_and_a_cdi_file() {
     let node = FakeNode::new(2);
     let results = json!([on("gpu/large", "gpu-1", "8Gi", "20")]);
-    let parameters = json!({"priority": "high", "managed": "deny"});
+    let parameters = json!({"priority": "high", "managed": "deny", "burstMs": 40});
     let configs = json!([
         config(
             "FromClaim",
@@ -173,6 +173,7 @@ async fn a_claim_becomes_an_instance_and_a_cdi_file() {
         assert_eq!(s.instances[0].capabilities, 1);
         let compute = s.compute.values().next().expect("one");
         assert_ne!(compute.state & cgpu_uapi::state::HIGH_PRIORITY, 0);
+        assert_eq!(compute.burst_ms, 40);
     });
     let text = std::fs::read(&node.cdi_files()[0]).expect("a file");
     let spec: Spec = serde_json::from_slice(&text).expect("a spec");
