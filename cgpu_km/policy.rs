@@ -61,6 +61,7 @@ mod cpu_mapping;
 mod demand;
 mod descriptor;
 mod event;
+mod fixed_ranges;
 mod forest;
 mod gpu_mapping;
 mod ids;
@@ -98,6 +99,7 @@ pub use event::{
     Alloc, AllocDone, DescriptorPlaces, ExportTicket, FreeTicket, ImportTicket, Map, MapTicket,
     PreemptionOrder, RefusalCause, RegisterTicket, RmMapTicket, Ticket,
 };
+pub use fixed_ranges::FixedKind;
 pub use gpu_mapping::FoundMapping;
 pub use ids::{FileId, GpuId, ProcessId, MAX_SHARES};
 pub use ledgers::NoSuchShare;

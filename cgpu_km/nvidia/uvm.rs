@@ -27,8 +27,10 @@ pub enum UvmKind {
     UnregisterChannel,
     /// Reserves addresses for mappings.
     CreateRange,
-    /// Maps something of UVM's own, whose page tables stay.
-    FixedRange,
+    /// Makes semaphores of UVM's own, whose page tables stay charged.
+    SemaphorePool,
+    /// Maps a page of UVM's own, by which work starts work.
+    ParallelismRegion,
     /// Maps a memory object, which UVM keeps alive until the mapping ends.
     MapExternal,
     /// Ends a mapping.

@@ -8,6 +8,7 @@
 
 use crate::{
     policy::{
+        fixed_ranges::FixedRanges,
         ids::{FileId, ShareId},
         paging::{directories, MIXED},
         steps::step,
@@ -108,9 +109,8 @@ pub(super) struct Space {
     pub(super) prompt: u32,
     /// All of it.
     pub(super) tally: Tally,
-    /// Bytes of page tables of what is not managed memory, on each GPU: see
-    /// `Accounting::begin_fixed`.
-    pub(super) fixed: u64,
+    /// What is not managed memory: see `Accounting::begin_fixed`.
+    pub(super) fixed: FixedRanges,
     pieces: List<Piece>,
     tokens: List<Token>,
     homes: List<(ShareId, [u8; 16])>,
@@ -123,7 +123,7 @@ impl Space {
             shares: 0,
             prompt: 0,
             tally: Tally::default(),
-            fixed: 0,
+            fixed: FixedRanges::new(),
             pieces: List::new(),
             tokens: List::new(),
             homes: List::new(),
@@ -133,7 +133,7 @@ impl Space {
     /// All that stands against the limit of each of its GPUs, other page tables included.
     pub(super) fn all(&self) -> Tally {
         Tally {
-            tables: self.tally.tables.saturating_add(self.fixed),
+            tables: self.tally.tables.saturating_add(self.fixed.tables()),
             ..self.tally
         }
     }

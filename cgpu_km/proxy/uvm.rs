@@ -30,7 +30,7 @@ use crate::{
         status::NvStatus,
         uvm::{self, UvmEntry, UvmKind},
     },
-    policy::{CallKind, Reason},
+    policy::{CallKind, FixedKind, Reason},
 };
 
 /// Runs one request.
@@ -102,7 +102,8 @@ fn run(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
         UvmKind::UnregisterChannel => uvm_channel::unregister(call, request),
         UvmKind::RegisterVaSpace => managed::register(call, request),
         UvmKind::CreateRange => uvm_map::create(call, request),
-        UvmKind::FixedRange => uvm_map::fixed(call, request),
+        UvmKind::SemaphorePool => uvm_map::fixed(call, request, FixedKind::SemaphorePool),
+        UvmKind::ParallelismRegion => uvm_map::fixed(call, request, FixedKind::ParallelismRegion),
         UvmKind::MapExternal => uvm_map::map(call, request),
         UvmKind::UnmapExternal => uvm_map::unmap(call, request),
         UvmKind::Free => uvm_map::free(call, request),

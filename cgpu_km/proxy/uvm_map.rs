@@ -32,7 +32,7 @@ use crate::{
         uvm::{self, map_gpus},
         wire::Field,
     },
-    policy::{Map, MapTicket, RangeEnd, RefusalCause, Span},
+    policy::{FixedKind, Map, MapTicket, RangeEnd, RefusalCause, Span},
 };
 
 /// Takes the parameters of `UVM_MAP_EXTERNAL_ALLOCATION`. Since 550 they have room for more GPUs
@@ -143,12 +143,18 @@ fn begin(call: &mut impl Call, map: &Map) -> Result<MapTicket, RefusalCause> {
     }
 }
 
-/// `UVM_ALLOC_SEMAPHORE_POOL` and `UVM_MAP_DYNAMIC_PARALLELISM_REGION`, whose page tables stay
-/// charged.
-pub(super) fn fixed(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
+/// `UVM_ALLOC_SEMAPHORE_POOL` and `UVM_MAP_DYNAMIC_PARALLELISM_REGION`.
+pub(super) fn fixed(
+    call: &mut impl Call,
+    request: &mut UvmCall<'_>,
+    kind: FixedKind,
+) -> Result<i32, Stop> {
     let AddressRange { base, length } = request.range()?;
-    call.accounting(|accounting| accounting.begin_fixed(request.file, base, length))?;
-    Ok(request.forward(call)?)
+    let ticket =
+        call.accounting(|accounting| accounting.begin_fixed(request.file, base, length, kind))?;
+    let returned = request.forward(call);
+    call.accounting(|accounting| accounting.end_fixed(ticket));
+    Ok(returned?)
 }
 
 /// `UVM_UNMAP_EXTERNAL`.
@@ -184,13 +190,27 @@ pub(super) fn create(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<
     Ok(returned?)
 }
 
-/// `UVM_FREE`: the range with all that is mapped in it.
+/// `UVM_FREE`: the range with all that is mapped in it, or what [`fixed`] has made.
 pub(super) fn free(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i32, Stop> {
     let base = get(uvm::free::BASE, request.bytes)?;
     // From 595 on the driver asks for no length.
     let has_length = request.entry.status.offset() > LENGTH.offset();
     let length = has_length.then(|| get(LENGTH, request.bytes));
     let length = length.transpose()?;
+    let fixed = call.look(|accounting| accounting.begin_fixed_free(request.file, base, length));
+    let returned = free_range(call, request, base, length)?;
+    if let (0, Some(fixed)) = (returned, fixed) {
+        call.accounting(|accounting| accounting.end_fixed_free(fixed));
+    }
+    Ok(returned)
+}
+
+fn free_range(
+    call: &mut impl Call,
+    request: &mut UvmCall<'_>,
+    base: u64,
+    length: Option<u64>,
+) -> Result<i32, Stop> {
     let end =
         call.accounting(|accounting| accounting.begin_range_free(request.file, base, length))?;
     match end {

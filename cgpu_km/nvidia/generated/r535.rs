@@ -109,7 +109,7 @@ static UVM: [UvmEntry; 3] = [
     uvm(33, "UVM_MAP_EXTERNAL_ALLOCATION",
         1200, 1196, Some([1188, 1192]), UvmKind::MapExternal, WORK),
     uvm(42, "UVM_SET_PREFERRED_LOCATION", 40, 32, None, UvmKind::Touch(Prefer), WORK),
-    uvm(68, "UVM_ALLOC_SEMAPHORE_POOL", 1184, 1176, None, UvmKind::FixedRange, WORK),
+    uvm(68, "UVM_ALLOC_SEMAPHORE_POOL", 1184, 1176, None, UvmKind::SemaphorePool, WORK),
 ];
 
 /// All sections of `RM_USER_SHARED_DATA`: first byte, length, stamp, content.

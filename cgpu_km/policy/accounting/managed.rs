@@ -2,10 +2,10 @@
 //! The accounting of one tenant: managed memory that programs map and use.
 
 use crate::{
-    nvidia::memory::PageSize,
     policy::{
         accounting::Accounting,
         event::RefusalCause,
+        fixed_ranges::{FixedEnd, FixedKind},
         ids::{FileId, GpuId},
         ledger::Change,
         ledgers::NoSuchShare,
@@ -14,12 +14,28 @@ use crate::{
             ManagedOrder, ManagedTouch, Run, Tell, MOST_PROMPT,
         },
         managed_space::{ManagedWish, Piece, PieceState, Tally},
-        paging::Extent,
         span::last_of,
     },
     store::{Exhausted, List},
     uapi::ManagedMode,
 };
+
+/// A range of UVM's own that the driver is being asked for. It must be handed back to
+/// `Accounting::end_fixed`.
+#[derive(Debug)]
+#[must_use = "a range is not credited until its ticket is handed back"]
+pub struct FixedTicket {
+    file: FileId,
+    base: u64,
+    last: u64,
+}
+
+/// A range of UVM's own that the driver is being asked to free, for `Accounting::end_fixed_free`.
+#[derive(Debug)]
+pub struct FixedGoing {
+    file: FileId,
+    end: FixedEnd,
+}
 
 impl Accounting {
     /// Changes the fate of managed memory that is mapped on a GPU from now on. A spilled piece
@@ -78,30 +94,64 @@ impl Accounting {
         Ok(counted != Some(last))
     }
 
-    /// The driver is about to map memory of its own for all GPUs of a file: a pool of semaphores
-    /// (`UVM_ALLOC_SEMAPHORE_POOL`), the page by which work starts work
-    /// (`UVM_MAP_DYNAMIC_PARALLELISM_REGION`). Its page tables are charged until the file is
-    /// closed: no answer says for certain that it is gone, and programs make one of each.
+    /// The driver is about to map memory of its own for all GPUs of a file. Its page tables are
+    /// charged, once for the same addresses: see [`FixedKind`].
     pub fn begin_fixed(
         &mut self,
         file: FileId,
         base: u64,
         length: u64,
-    ) -> Result<(), RefusalCause> {
+        kind: FixedKind,
+    ) -> Result<FixedTicket, RefusalCause> {
         let last = last_of(base, length).ok_or(RefusalCause::NoRange)?;
-        let page = PageSize::Small;
-        let more = Extent { base, last, page }.tables();
-        let shares = self.managed.enter(file)?.shares;
-        if !self.has_room(shares, more) {
+        let number = self.managed.next();
+        let space = self.managed.enter(file)?;
+        let (shares, more) = (space.shares, space.fixed.tables_more(base, last));
+        if more != 0 && !self.has_room(shares, more) {
             let (wanted, free) = (more, 0);
             return Err(RefusalCause::NoMemory { wanted, free });
         }
         let space = self.managed.enter(file)?;
-        space.fixed = space.fixed.saturating_add(more);
+        space.fixed.begin(base, last, kind, number)?;
         for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
             ledger.lend_tables(Change::more(more));
         }
-        Ok(())
+        Ok(FixedTicket { file, base, last })
+    }
+
+    /// The driver has answered. What it said is not believed.
+    pub fn end_fixed(&mut self, ticket: FixedTicket) {
+        if let Some(space) = self.managed.space_mut(ticket.file) {
+            space.fixed.end(ticket.base, ticket.last);
+        }
+    }
+
+    /// The driver is about to be asked to free the range that begins there, and has that length,
+    /// where one is given. `None`: nothing of what [`Accounting::begin_fixed`] charged goes for
+    /// certain.
+    pub fn begin_fixed_free(
+        &self,
+        file: FileId,
+        base: u64,
+        length: Option<u64>,
+    ) -> Option<FixedGoing> {
+        let last = match length {
+            Some(length) => Some(last_of(base, length)?),
+            None => None,
+        };
+        let end = self.managed.space(file)?.fixed.going(base, last)?;
+        Some(FixedGoing { file, end })
+    }
+
+    /// The driver was asked, for certain.
+    pub fn end_fixed_free(&mut self, going: FixedGoing) {
+        let Some(space) = self.managed.space_mut(going.file) else {
+            return;
+        };
+        let less = space.fixed.gone(going.end);
+        for ledger in ledgers_of(space.shares, &mut self.accounts.ledgers) {
+            ledger.lend_tables(Change::between(less, 0));
+        }
     }
 
     /// There is room on every share of a set for so many bytes of page tables, or what counts can

@@ -305,27 +305,164 @@ fn counted_memory_makes_room_for_mappings_tables() {
 }
 
 #[test]
-fn the_drivers_own_mappings_stay_charged_until_close() {
-    let mut accounting = accounting(10 * ALONE);
-    let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
-    assert!(matches!(entered, Ok(Admission::Ready)));
-    for number in 1..=10 {
-        assert_eq!(accounting.begin_fixed(UVM, FAR, PAGE), Ok(()));
-        assert_eq!(overhead(&accounting), number * ALONE);
+fn semaphore_pools_stay_charged_until_close() {
+    let mut accounting = with_gpu(10 * ALONE);
+    for number in 0..10 {
+        // Twice at each place: the driver has one there at the most.
+        for _ in 0..2 {
+            assert_eq!(pool(&mut accounting, place(number)), Ok(()));
+            assert_eq!(overhead(&accounting), (number + 1) * ALONE);
+            fixed_freed(&mut accounting, place(number), Some(PAGE));
+        }
     }
-    let refused = accounting
-        .begin_fixed(UVM, FAR, PAGE)
-        .map_err(RefusalCause::status);
+    let refused = pool(&mut accounting, place(10)).map_err(RefusalCause::status);
     assert_eq!(refused, Err(NvStatus::NV_ERR_NO_MEMORY));
-    assert!(accounting.begin_fixed(UVM, u64::MAX, 2).is_err());
-    assert!(accounting.begin_fixed(UVM, FAR, 0).is_err());
+    let begin = |accounting: &mut Accounting, base, length| {
+        let ticket = accounting.begin_fixed(UVM, base, length, FixedKind::SemaphorePool);
+        ticket.map(|ticket| accounting.end_fixed(ticket))
+    };
+    assert!(begin(&mut accounting, u64::MAX, 2).is_err());
+    assert!(begin(&mut accounting, FAR, 0).is_err());
     accounting.close_file(UVM);
     assert_eq!(overhead(&accounting), 0);
     // A GPU that comes later has them too.
-    accounting.begin_fixed(UVM, FAR, PAGE).unwrap();
+    pool(&mut accounting, FAR).unwrap();
     assert_eq!(overhead(&accounting), 0);
     let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
     assert!(matches!(entered, Ok(Admission::Ready)));
+    assert_eq!(overhead(&accounting), ALONE);
+}
+
+/// A place far from all others.
+fn place(number: u64) -> u64 {
+    FAR + number * (512 << 30)
+}
+
+/// A tenant with a GPU that has an address space in [`UVM`].
+fn with_gpu(limit: u64) -> Accounting {
+    let mut accounting = accounting(limit);
+    let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
+    assert!(matches!(entered, Ok(Admission::Ready)));
+    accounting
+}
+
+fn fixed(accounting: &mut Accounting, base: u64, kind: FixedKind) -> Result<(), RefusalCause> {
+    let ticket = accounting.begin_fixed(UVM, base, PAGE, kind)?;
+    accounting.end_fixed(ticket);
+    Ok(())
+}
+
+fn pool(accounting: &mut Accounting, base: u64) -> Result<(), RefusalCause> {
+    fixed(accounting, base, FixedKind::SemaphorePool)
+}
+
+fn region(accounting: &mut Accounting, base: u64) -> Result<(), RefusalCause> {
+    fixed(accounting, base, FixedKind::ParallelismRegion)
+}
+
+fn fixed_freed(accounting: &mut Accounting, base: u64, length: Option<u64>) {
+    if let Some(going) = accounting.begin_fixed_free(UVM, base, length) {
+        accounting.end_fixed_free(going);
+    }
+}
+
+#[test]
+fn a_region_is_charged_once_and_credited_when_freed() {
+    let mut accounting = with_gpu(10 * ALONE);
+    // What is freed without a length is freed by its beginning alone, from branch 595 on.
+    for (number, length) in [Some(PAGE), None].into_iter().cycle().take(100).enumerate() {
+        let base = place(u64::try_from(number).unwrap());
+        region(&mut accounting, base).unwrap();
+        region(&mut accounting, base).unwrap();
+        assert_eq!(overhead(&accounting), ALONE);
+        for (base, length) in [
+            (base, 2 * PAGE),
+            (base + 1, PAGE),
+            (base, 0),
+            (FAR - PAGE, PAGE),
+        ] {
+            fixed_freed(&mut accounting, base, Some(length));
+        }
+        assert_eq!(overhead(&accounting), ALONE);
+        fixed_freed(&mut accounting, base, length);
+        assert_eq!(overhead(&accounting), 0);
+        fixed_freed(&mut accounting, base, length);
+    }
+    // A pool may be there: a program can say that the driver refused the pool, or the region.
+    region(&mut accounting, FAR).unwrap();
+    pool(&mut accounting, FAR).unwrap();
+    fixed_freed(&mut accounting, FAR, Some(PAGE));
+    assert_eq!(overhead(&accounting), ALONE);
+    // One that is gone is not charged to a GPU that comes later.
+    accounting.close_file(UVM);
+    region(&mut accounting, FAR).unwrap();
+    region(&mut accounting, 2 * FAR).unwrap();
+    fixed_freed(&mut accounting, FAR, None);
+    let entered = accounting.enter_managed(UVM, GPU, &[1; 16]);
+    assert!(matches!(entered, Ok(Admission::Ready)));
+    assert_eq!(overhead(&accounting), ALONE);
+    accounting.close_file(UVM);
+    assert_eq!(overhead(&accounting), 0);
+}
+
+#[test]
+fn a_region_asked_for_meanwhile_stays_charged() {
+    const KIND: FixedKind = FixedKind::ParallelismRegion;
+    let mut accounting = with_gpu(10 * ALONE);
+    // A call for it is in flight when it is freed, and may come after that.
+    let asking = accounting.begin_fixed(UVM, FAR, PAGE, KIND).unwrap();
+    fixed_freed(&mut accounting, FAR, Some(PAGE));
+    assert_eq!(overhead(&accounting), ALONE);
+    accounting.end_fixed(asking);
+    // One begins while it is being freed.
+    let going = accounting.begin_fixed_free(UVM, FAR, None).unwrap();
+    region(&mut accounting, FAR).unwrap();
+    accounting.end_fixed_free(going);
+    assert_eq!(overhead(&accounting), ALONE);
+    // Two free it, and between their ends it is made anew.
+    let first = accounting.begin_fixed_free(UVM, FAR, None).unwrap();
+    let second = accounting.begin_fixed_free(UVM, FAR, None).unwrap();
+    accounting.end_fixed_free(first);
+    assert_eq!(overhead(&accounting), 0);
+    region(&mut accounting, FAR).unwrap();
+    accounting.end_fixed_free(second);
+    assert_eq!(overhead(&accounting), ALONE);
+    // The file goes meanwhile.
+    let going = accounting.begin_fixed_free(UVM, FAR, None).unwrap();
+    let asking = accounting.begin_fixed(UVM, FAR, PAGE, KIND).unwrap();
+    accounting.close_file(UVM);
+    accounting.end_fixed(asking);
+    accounting.end_fixed_free(going);
+    assert_eq!(overhead(&accounting), 0);
+}
+
+#[test]
+fn regions_beyond_those_remembered_are_charged_each_time() {
+    let mut accounting = with_gpu(2000 * ALONE);
+    for number in 0..1024 {
+        region(&mut accounting, FAR + number * PAGE).unwrap();
+    }
+    let more = |accounting: &mut Accounting| {
+        let before = overhead(accounting);
+        region(accounting, 2 * FAR).unwrap();
+        fixed_freed(accounting, 2 * FAR, None);
+        overhead(accounting) - before
+    };
+    assert_eq!(more(&mut accounting), ALONE);
+    assert_eq!(more(&mut accounting), ALONE);
+    fixed_freed(&mut accounting, FAR, None);
+    assert_eq!(more(&mut accounting), 0);
+    accounting.close_file(UVM);
+    assert_eq!(overhead(&accounting), 0);
+}
+
+#[test]
+fn a_region_that_finds_no_memory_is_refused() {
+    let mut accounting = with_gpu(10 * ALONE);
+    let refused = crate::store::failing::after(0, || region(&mut accounting, FAR));
+    assert_eq!(refused, (Err(RefusalCause::Exhausted), true));
+    assert_eq!(overhead(&accounting), 0);
+    region(&mut accounting, FAR).unwrap();
     assert_eq!(overhead(&accounting), ALONE);
 }
 

@@ -160,6 +160,47 @@ fn the_end_of_a_range_is_believed_whatever_its_status_says() {
 }
 
 #[test]
+fn what_uvm_maps_itself_is_charged_once_and_a_region_is_credited() {
+    const REGISTER: u32 = 25;
+    const REGION: u32 = 65;
+    const POOL: u32 = 68;
+    let mut program = with_memory();
+    let mut params = vec![0; 32];
+    params[..16].copy_from_slice(&UUID);
+    put32(&mut params, 20, CLIENT);
+    assert_eq!(program.try_call(&UVM, REGISTER, &params), Ok(0));
+    let overhead = |program: &Program| program.accounting.share(GPU).expect("a share").overhead;
+    let make = |program: &mut Program, request, base, size| {
+        let mut params = vec![0; size];
+        put64(&mut params, 0, base);
+        put64(&mut params, 8, 4096);
+        assert_eq!(program.try_call(&UVM, request, &params), Ok(0));
+    };
+    // A context after the other, each with a region where Linux has put it.
+    let mut pool = 0;
+    for number in 1..=16 {
+        make(&mut program, POOL, BASE, 9248);
+        make(&mut program, REGION, BASE + number * GIB, 40);
+        let whole = overhead(&program);
+        free_range(&mut program, BASE + number * GIB, 4096);
+        free_range(&mut program, BASE, 4096);
+        let left = overhead(&program);
+        assert!(0 < left && left < whole);
+        assert!(pool == 0 || pool == left);
+        pool = left;
+    }
+    // The driver was not asked.
+    make(&mut program, REGION, 2 * BASE, 40);
+    let whole = overhead(&program);
+    program.driver = Box::new(|_| -14);
+    let mut params = vec![0; 24];
+    put64(&mut params, 0, 2 * BASE);
+    put64(&mut params, 8, 4096);
+    assert_ne!(program.try_call(&UVM, FREE, &params), Ok(0));
+    assert_eq!(overhead(&program), whole);
+}
+
+#[test]
 fn from_595_on_a_range_that_is_mapped_in_pieces_goes_without_a_length() {
     let mut program = with_memory();
     program.branch = Branch::R595;

@@ -41,6 +41,10 @@ pub(crate) const CASES: &[Case] = &[
         run: Bare(execution::primary_context),
     },
     Case {
+        name: "contexts-leave-nothing",
+        run: InContext(execution::contexts_leave_nothing),
+    },
+    Case {
         name: "memory",
         run: InContext(memory::allocations),
     },

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
-    api::{text, Block, BlockCopy, Cuda, HostNode, Launch, NOT_READY},
+    api::{text, Block, BlockCopy, Cuda, CudaError, HostNode, Launch, NOT_READY},
     device::{pattern, same, Context, Event, Memory, Pinned, Stream},
     verdict::{ensure, Verdict},
 };
@@ -77,6 +77,30 @@ pub(super) fn contexts(cuda: &Cuda, device: i32) -> Verdict {
     cuda.context_synchronize()?;
     second.end()?;
     Ok(first.end()?)
+}
+
+/// Contexts that come and go beside this one leave the memory as it was: what the first of them
+/// leaves, such as page tables, is used again by the others.
+pub(super) fn contexts_leave_nothing(cuda: &Cuda, device: i32) -> Verdict {
+    /// Contexts after the first.
+    const MORE: usize = 3;
+    let free = || -> Result<usize, CudaError> {
+        let (mut free, mut total) = (0, 0);
+        cuda.memory_info(&mut free, &mut total)?;
+        Ok(free)
+    };
+    let cycle = || -> Result<usize, CudaError> {
+        Context::new(cuda, device)?.end()?;
+        free()
+    };
+    let first = cycle()?;
+    for turn in 1..=MORE {
+        let now = cycle()?;
+        ensure(now >= first, || {
+            format!("{} bytes are gone after {turn} more", first - now)
+        })?;
+    }
+    Ok(())
 }
 
 /// The primary context is one for the whole process, and ends with the last who holds it.

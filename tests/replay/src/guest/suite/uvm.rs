@@ -18,6 +18,7 @@ tests! {
     "uvm: what is mapped stays charged after its free" => keeps;
     "uvm: page tables are charged and end at the limit" => tables;
     "uvm: page tables of what UVM maps itself" => fixed_tables;
+    "uvm: page tables of regions come and go" => region_tables;
     "uvm: page tables of a range of addresses" => range_tables;
     "uvm: page tables of what RM maps" => rm_tables;
 }
@@ -221,18 +222,45 @@ fn fixed_tables() -> Verdict {
     holds("more is there than is charged", there <= overhead()?)?;
     let left = instance.get()?.memory_limit_bytes - overhead()?;
     holds("too few", made > 200 && left < 16 * 1024)?;
-    // That a pool is gone is nothing that a driver says for certain.
+    // That a pool is gone is nothing that a driver says for certain. One at the same addresses
+    // is paid for.
     at("free", space.free_range(FAR, 4096))?;
-    holds("a pool too many", pool(FAR).is_err())?;
-    let mut params = [0; 40];
-    put_u64(&mut params, 0, FAR);
-    put_u64(&mut params, 8, 4096);
-    params[16..32].copy_from_slice(&uuid);
-    let sked = space.call(layout::UVM_MAP_DYNAMIC_PARALLELISM_REGION, &mut params, 32);
+    holds("a pool too many", pool(FAR + 1000 * 512 * MIB).is_err())?;
+    at("the same again", pool(FAR))?;
+    let region = |base: u64| {
+        let mut params = [0; 40];
+        put_u64(&mut params, 0, base);
+        put_u64(&mut params, 8, 4096);
+        params[16..32].copy_from_slice(&uuid);
+        space.call(layout::UVM_MAP_DYNAMIC_PARALLELISM_REGION, &mut params, 32)
+    };
+    let sked = region(FAR + 1000 * 512 * MIB);
     holds("another way to the same", sked.is_err())?;
     sys("close", os::close(space.fd))?;
     equal("at the end", &overhead()?, &0)?;
     equal("tables at the end", &standin::heap(GPU)?.tables, &before)?;
+    client.close();
+    Ok(())
+}
+
+fn region_tables() -> Verdict {
+    let instance = Instance::new("regions", 4 * MIB)?;
+    let (space, client, uuid) = space(&instance)?;
+    let overhead = || instance.get().map(|i| i.memory_overhead_bytes);
+    let before = overhead()?;
+    for turn in 0..1000 {
+        let base = FAR + turn * 512 * MIB;
+        let mut params = [0; 40];
+        put_u64(&mut params, 0, base);
+        put_u64(&mut params, 8, 4096);
+        params[16..32].copy_from_slice(&uuid);
+        let made = space.call(layout::UVM_MAP_DYNAMIC_PARALLELISM_REGION, &mut params, 32);
+        at("region", made)?;
+        holds("it costs nothing", overhead()? > before)?;
+        at("free", space.free_range(base, 4096))?;
+        equal("after it", &overhead()?, &before)?;
+    }
+    sys("close", os::close(space.fd))?;
     client.close();
     Ok(())
 }
