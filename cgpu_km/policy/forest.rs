@@ -12,6 +12,7 @@
 mod notes;
 mod preemption;
 mod shown;
+mod told;
 
 use crate::{
     nvidia::{
@@ -194,6 +195,7 @@ impl Forest {
             closed: false,
             next_choice: 0,
             devices: [0; MAX_SHARES],
+            told: [0; MAX_SHARES],
             previous: None,
             next,
         })?;

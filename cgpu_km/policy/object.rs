@@ -158,6 +158,8 @@ pub(super) struct Client {
     pub(super) next_choice: u32,
     /// Its device objects, by share.
     pub(super) devices: [u32; MAX_SHARES],
+    /// The size that it was last told a GPU's memory has, in KiB, by share; 0: none.
+    pub(super) told: [u32; MAX_SHARES],
     pub(super) previous: Option<Slot>,
     pub(super) next: Option<Slot>,
 }

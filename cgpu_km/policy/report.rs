@@ -23,6 +23,31 @@ pub fn fb_info_v2_pairs(params: &[u8]) -> &[u8] {
     pairs.get(..wanted).unwrap_or_default()
 }
 
+/// What pairs ask for of a size and what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeAsked {
+    /// The size, for later.
+    Size,
+    /// What is left of a size that is known.
+    Free,
+    /// Both, or neither.
+    Other,
+}
+
+/// Whether pairs ask for the GPU's size, or for what is left without it. Recorded: CUDA asks for
+/// the one at its start and for the other in `cuMemGetInfo`, nvidia-smi for both at once.
+pub fn size_asked(pairs: &[u8]) -> SizeAsked {
+    let has = |index| {
+        let mut pairs = pairs.chunks_exact(fb::PAIR);
+        pairs.any(|pair| fb::INDEX.get(pair) == Some(index))
+    };
+    match (has(fb::index::TOTAL_RAM_SIZE), has(fb::index::HEAP_FREE)) {
+        (true, false) => SizeAsked::Size,
+        (false, true) => SizeAsked::Free,
+        _ => SizeAsked::Other,
+    }
+}
+
 /// Rewrites the parameters of a successful FB_GET_INFO_V2; `asked` is what [`fb_info_v2_pairs`]
 /// gave before the call.
 pub fn rewrite_fb_info_v2(view: FbView, asked: &[u8], params: &mut [u8]) {
@@ -202,6 +227,22 @@ mod tests {
             cuda,
             with_count(3, &[(0x16, FREE), (0x09, LIMIT), (0x10, 0)])
         );
+    }
+
+    #[test]
+    fn a_size_is_asked_for_alone_or_with_what_is_left() {
+        let asked = |indices: &[u32]| {
+            let pairs: Vec<_> = indices.iter().map(|index| (*index, 0)).collect();
+            size_asked(&list(&pairs))
+        };
+        // CUDA's, as recorded.
+        assert_eq!(asked(&[0x08]), SizeAsked::Size);
+        assert_eq!(asked(&[0x0b, 0x19, 0x17, 0x08]), SizeAsked::Size);
+        assert_eq!(asked(&[0x16, 0x09, 0x10]), SizeAsked::Free);
+        // nvidia-smi's.
+        assert_eq!(asked(&[0x16, 0x08, 0x09]), SizeAsked::Other);
+        assert_eq!(asked(&[0x3b]), SizeAsked::Other);
+        assert_eq!(asked(&[]), SizeAsked::Other);
     }
 
     #[test]

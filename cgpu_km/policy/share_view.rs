@@ -27,6 +27,21 @@ impl FbView {
 }
 
 impl FbView {
+    /// The same for a program that knows another size, in KiB, and does not ask anew; 0: it knows
+    /// none. It is told what is left of the size that it knows, never more than there is.
+    pub(super) fn as_told(self, size: u32) -> Self {
+        let told = u64::from(size) * 1024;
+        if told == 0 || told >= self.limit {
+            return self;
+        }
+        let taken = self.limit.saturating_sub(self.free);
+        Self {
+            limit: told,
+            free: told.saturating_sub(taken),
+            ..self
+        }
+    }
+
     /// The size in whole KiB, as far as they fit into the driver's fields.
     pub(super) fn limit_kib(&self) -> u32 {
         kib(self.limit)

@@ -19,7 +19,10 @@ use crate::{
         params::preemption_mode,
         status::NvStatus,
     },
-    policy::{report, GpuId},
+    policy::{
+        report::{self, SizeAsked},
+        FbView, GpuId,
+    },
     store::List,
 };
 
@@ -34,8 +37,9 @@ pub(super) enum Report {
     /// The processes that are not the tenant's were not asked about; the object of the question
     /// tells the GPU.
     Processes(lists::HiddenProcesses, (ClientHandle, ObjectHandle)),
-    /// Memory is that of the tenant's share of this GPU; with the numbers that were asked for.
-    Memory(FbReport, GpuId, List<u8>),
+    /// Memory is that of the tenant's share of this GPU, for this client; with the numbers that
+    /// were asked for.
+    Memory(FbReport, (ClientHandle, GpuId), List<u8>),
     /// There are no dma-bufs; with the numbers that were asked for.
     Features(List<u8>),
     /// The mode in which compute work is preempted is this one, as far as the program knows.
@@ -66,7 +70,7 @@ impl Report {
                     (FbReport::Info, Some(Some(list))) => &list.bytes,
                     (FbReport::Info | FbReport::Regions, _) => &[],
                 };
-                Self::Memory(report, gpu, copy(pairs)?)
+                Self::Memory(report, (of.0, gpu), copy(pairs)?)
             }
             Care::Features => Self::Features(copy(report::fb_info_v2_pairs(params))?),
             Care::Preemption => Self::Preemption(preemption::always_cilp(params)?),
@@ -98,8 +102,8 @@ impl Report {
                 lists::show_usage(call, gpu, hidden, params);
             }
             Self::Memory(..) if !is_ok => {}
-            Self::Memory(report, gpu, asked) => {
-                let view = call.look(|accounting| accounting.fb_view(*gpu));
+            Self::Memory(report, (client, gpu), asked) => {
+                let view = fb_view(call, (*client, *gpu), asked);
                 let view = view.ok_or(Stop::status(NvStatus::NV_ERR_OBJECT_NOT_FOUND))?;
                 match (report, lists.first_mut()) {
                     (FbReport::InfoV2, _) => report::rewrite_fb_info_v2(view, asked, params),
@@ -114,6 +118,20 @@ impl Report {
             Self::Preemption(asked) => set(preemption_mode::CILP_PREEMPT_MODE, params, *asked)?,
         }
         Ok(())
+    }
+}
+
+/// The memory as a client is told it that asks for these pairs.
+#[inline(never)] // Its frame would stand in that of every control.
+fn fb_view(
+    call: &mut impl Call,
+    (client, gpu): (ClientHandle, GpuId),
+    asked: &[u8],
+) -> Option<FbView> {
+    match report::size_asked(asked) {
+        SizeAsked::Size => call.accounting(|accounting| accounting.tell_size(client, gpu)),
+        SizeAsked::Free => call.look(|accounting| accounting.fb_view_known(client, gpu)),
+        SizeAsked::Other => call.look(|accounting| accounting.fb_view(gpu)),
     }
 }
 

@@ -720,6 +720,54 @@ fn memory_reports_show_the_limit_and_what_is_left_of_it() {
 }
 
 #[test]
+fn a_client_that_knows_a_size_is_told_what_is_left_of_it() {
+    let mut program = Program::with_subdevice(2 * GIB);
+    assert_eq!(program.memory(0x5c00_0010, GIB / 2), 0);
+    program.driver = Box::new(|parts| {
+        for i in 0..3 {
+            put32(parts[1].bytes, 4 + 8 * i + 4, 147_221_504);
+        }
+        0
+    });
+    let ask = |program: &mut Program, indices: &[u32]| {
+        let count = u32::try_from(indices.len()).expect("few");
+        let mut params = words(1028, &[(0, count)]);
+        for (i, index) in indices.iter().enumerate() {
+            put32(&mut params, 4 + 8 * i, *index);
+        }
+        assert_eq!(control(program, CLIENT, 0x2080_1303, &params), 0);
+        // In half GiB.
+        let told = program.at(PARAMS);
+        let told = (0..indices.len()).map(|i| get32(told, 8 + 8 * i) >> 19);
+        told.collect::<Vec<_>>()
+    };
+    let limit = |program: &mut Program, gib| {
+        let limit = program.accounting.set_limit(GPU, gib * GIB);
+        assert!(limit.is_ok());
+    };
+    const CUDA: [u32; 2] = [0x16, 0x09];
+    const SMI: [u32; 3] = [0x16, 0x08, 0x09];
+    // It has not asked for the size yet.
+    limit(&mut program, 3);
+    assert_eq!(ask(&mut program, &CUDA), [5, 6]);
+    limit(&mut program, 2);
+    assert_eq!(ask(&mut program, &[0x08]), [4]);
+    assert_eq!(ask(&mut program, &CUDA), [3, 4]);
+    limit(&mut program, 4);
+    assert_eq!(ask(&mut program, &CUDA), [3, 4]);
+    // Who asks for all at once is told all anew, and does not count as knowing it.
+    assert_eq!(ask(&mut program, &SMI), [7, 8, 8]);
+    assert_eq!(ask(&mut program, &CUDA), [3, 4]);
+    limit(&mut program, 1);
+    assert_eq!(ask(&mut program, &CUDA), [1, 2]);
+    limit(&mut program, 4);
+    assert_eq!(program.memory(0x5c00_0011, 2 * GIB), 0);
+    assert_eq!(ask(&mut program, &CUDA), [0, 4]);
+    assert_eq!(ask(&mut program, &[0x08]), [8]);
+    assert_eq!(ask(&mut program, &CUDA), [3, 8]);
+}
+
+#[test]
 fn lists_behind_parameters_are_copied_too() {
     // NV2080_CTRL_CMD_GR_GET_INFO: a count at 0, a list of pairs behind the pointer at 8.
     let mut program = Program::with_subdevice(GIB);

@@ -36,6 +36,22 @@ impl Accounting {
         self.accounts.ledgers.on(gpu).map(Ledger::fb_view)
     }
 
+    /// The same for a client that asks what is left, and not for the size: CUDA shows the one
+    /// beside the size that it asked for at its start.
+    pub fn fb_view_known(&self, client: ClientHandle, gpu: GpuId) -> Option<FbView> {
+        let view = self.fb_view(gpu)?;
+        let share = self.accounts.ledgers.of(gpu)?;
+        Some(view.as_told(self.forest.told_size(client, share)))
+    }
+
+    /// The same for a client that asks for the size, and remembers it.
+    pub fn tell_size(&mut self, client: ClientHandle, gpu: GpuId) -> Option<FbView> {
+        let view = self.fb_view(gpu)?;
+        let share = self.accounts.ledgers.of(gpu)?;
+        self.forest.tell_size(client, share, view.limit_kib());
+        Some(view)
+    }
+
     /// The tenant's rights on a GPU; without one, or with one that is not its own, what it may
     /// do with any of its own.
     pub fn capabilities(&self, gpu: Option<GpuId>) -> Capabilities {
