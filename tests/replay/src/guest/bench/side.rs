@@ -18,6 +18,8 @@ use crate::{
 
 /// Handles of the objects that are only there.
 const CROWD: u32 = 0x6000_0000;
+/// Most clients of the bench itself in an instance: callers, and those whose memory is measured.
+const OWN_CLIENTS: u64 = 1000;
 const SPACE_HANDLE: u32 = 0x5C00_0008;
 /// The memory of the smallest object.
 pub(super) const SMALL: u64 = 64 << 10;
@@ -138,9 +140,9 @@ impl Crowd {
             each_instance: 0.0,
         };
         let control = sys("control device", Control::open())?;
-        // More than an instance has by default, and room for the callers beside them.
+        // More than an instance has by default, and room for the bench's own beside them.
         let clients = cgpu_uapi::Limited::Clients.number();
-        let raised = control.set_limit(name, GPU, clients, 2 * u64::from(count));
+        let raised = control.set_limit(name, GPU, clients, u64::from(count) + OWN_CLIENTS);
         sys("limit of clients", raised)?;
         for _ in 0..count {
             let pid = spawn(|| {
