@@ -366,10 +366,15 @@ impl Ledger {
 
     /// All bytes that stand against the limit, reserved ones included.
     fn taken(&self) -> u64 {
+        self.taken_with(&Demand::NONE)
+    }
+
+    /// The same with the invisible part of a demand.
+    fn taken_with(&self, more: &Demand) -> u64 {
         let bytes = self.held.given.bytes.saturating_add(self.held.asked.bytes);
         bytes
             .saturating_add(self.held.managed)
-            .saturating_add(self.overhead_with(&Demand::NONE))
+            .saturating_add(self.overhead_with(more))
     }
 
     /// Bytes that may still be taken.
@@ -464,14 +469,14 @@ impl Ledger {
             stage: Stage::Asked,
             ids: demand.ids,
         };
-        let free = self.free();
+        let taken = self.taken();
+        let free = self.limit.saturating_sub(taken);
         let invisible = Demand {
             tables: claim.tables(),
             pools: claim.pools(),
             ..demand
         };
-        let with = self.overhead_with(&invisible);
-        let overhead = with.saturating_sub(self.overhead_with(&Demand::NONE));
+        let overhead = self.taken_with(&invisible).saturating_sub(taken);
         match claim.bytes().checked_add(overhead) {
             Some(wanted) if wanted <= free => {
                 self.users += 1;

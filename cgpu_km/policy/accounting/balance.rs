@@ -23,6 +23,9 @@ impl Accounting {
     /// Room is to be made for a memory object: nothing takes what is free until
     /// [`Accounting::end_demand`]. `false`: there is room, or there would be none.
     pub fn begin_demand(&mut self, gpu: GpuId, bytes: u64) -> bool {
+        if !self.has_managed() {
+            return false;
+        }
         let ledgers = &self.accounts.ledgers;
         let (Some(share), Some(ledger)) = (ledgers.of(gpu), ledgers.on(gpu)) else {
             return false;
