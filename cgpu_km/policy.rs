@@ -91,7 +91,7 @@ mod steps;
 mod tests;
 
 pub use crate::uapi::{Limited, ManagedMode};
-pub use accounting::Accounting;
+pub use accounting::{lookup::Surroundings, Accounting};
 pub use audit::{AuditRecord, Audited, CallKind, Notice, Reason, BURST, INTERVAL_S, MOST_RECORDS};
 pub use boost::{Boost, BoostCall, Boosts, BOOST_STAYS};
 pub use channels::{ChannelChange, ChannelEvent};

@@ -4,7 +4,7 @@
 mod answers;
 mod balance;
 mod exports;
-mod lookup;
+pub(super) mod lookup;
 mod managed;
 mod maps;
 mod objects;

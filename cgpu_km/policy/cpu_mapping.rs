@@ -9,6 +9,7 @@
 
 use crate::{
     policy::{
+        event::RefusalCause,
         ids::FileId,
         slot_table::SlotTable,
         slots::{Slot, Slots},
@@ -49,20 +50,6 @@ impl CpuMappings {
         self.records.len() == 0
     }
 
-    /// The object that a file shows, and the bytes of BAR1 that may be taken for that.
-    pub(super) fn shown_by(&self, file: FileId) -> Option<(Slot, u64)> {
-        let record = self.records.get(self.by_file.get(file.0)?)?;
-        Some((record.object, record.bar1))
-    }
-
-    /// As many bytes of BAR1 may be taken for what a file shows.
-    pub(super) fn set_bar1(&mut self, file: FileId, bytes: u64) {
-        let record = self.by_file.get(file.0);
-        if let Some(record) = record.and_then(|slot| self.records.get_mut(slot)) {
-            record.bar1 = bytes;
-        }
-    }
-
     /// One of the files that show an object.
     pub(super) fn file_of(&self, object: Slot) -> Option<FileId> {
         let record = self.records.get(self.by_object.get(key_of(object))?)?;
@@ -77,8 +64,22 @@ impl CpuMappings {
         found.map(|(_, record)| record.file)
     }
 
+    /// A file is going to show an object, or shows it. Gives the bytes of BAR1 that may be taken
+    /// for that; [`RefusalCause::FileInUse`] if it shows another object.
+    pub(super) fn enter(&mut self, file: FileId, object: Slot) -> Result<&mut u64, RefusalCause> {
+        let slot = match self.by_file.get(file.0) {
+            Some(slot) => slot,
+            None => self.insert(file, object)?,
+        };
+        let record = self.records.get_mut(slot).ok_or(Exhausted)?;
+        if record.object != object {
+            return Err(RefusalCause::FileInUse);
+        }
+        Ok(&mut record.bar1)
+    }
+
     /// A file is going to show an object. It shows none yet.
-    pub(super) fn insert(&mut self, file: FileId, object: Slot) -> Result<(), Exhausted> {
+    fn insert(&mut self, file: FileId, object: Slot) -> Result<Slot, Exhausted> {
         self.records.reserve()?;
         self.by_file.reserve()?;
         self.by_object.reserve()?;
@@ -100,7 +101,7 @@ impl CpuMappings {
             }
             None => self.by_object.insert(key_of(object), slot)?,
         }
-        Ok(())
+        Ok(slot)
     }
 
     /// A file shows nothing any more.

@@ -257,11 +257,9 @@ pub enum RefusalCause {
     ForeignClient,
     /// The client was made on another control file.
     OtherFile,
-    /// The client has no object of the handle that is named as parent.
-    UnknownParent,
     /// A context for DMA is not beside its memory.
     OtherParent,
-    /// The client has no object of the handle that is to be duplicated, or that a control names.
+    /// The client has no object of the handle that a call names.
     UnknownObject,
     /// The client has an object of that handle already, or a call that makes one is in flight.
     HandleInUse,
@@ -341,7 +339,7 @@ impl RefusalCause {
             // rmapi/client.c, rmclientValidate_IMPL.
             Self::OtherFile => NvStatus::NV_ERR_INVALID_CLIENT,
             // rs_client.c, clientGetResourceRef_IMPL.
-            Self::UnknownParent | Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
+            Self::UnknownObject => NvStatus::NV_ERR_OBJECT_NOT_FOUND,
             // rs_client.c, clientValidateNewResourceHandle_IMPL.
             Self::HandleInUse => NvStatus::NV_ERR_INSERT_DUPLICATE_NAME,
             // kernel/rmapi/alloc_free.c, serverAllocResourceUnderLock: a class that has parents.

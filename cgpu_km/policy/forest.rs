@@ -9,6 +9,7 @@
 //! go, but nothing else can come to have that name before the call ends. So a name means the same
 //! at the beginning of a call, when the driver executes it, and at its end.
 
+mod named;
 mod notes;
 mod preemption;
 mod shown;
@@ -25,7 +26,6 @@ use crate::{
         charge::Accounts,
         count::lower,
         cpu_mapping::CpuMappings,
-        event::RefusalCause,
         ids::{FileId, MAX_SHARES},
         object::{key_of, Client, HandleEntry, Object, ObjectLife},
         slot_table::SlotTable,
@@ -81,59 +81,6 @@ impl Forest {
             by_handle: SlotTable::new(seed),
             by_file: SlotTable::new(seed),
         }
-    }
-
-    /// The object that the driver has under a handle.
-    pub(super) fn find(&self, client: ClientHandle, handle: ObjectHandle) -> Option<Slot> {
-        let slot = self.by_handle.get(key_of(client, handle))?;
-        (self.objects.get(slot)?.life == ObjectLife::Here).then_some(slot)
-    }
-
-    /// The object of a handle that the driver has, or that it is being asked for.
-    pub(super) fn find_made(&self, client: ClientHandle, handle: ObjectHandle) -> Option<Slot> {
-        let slot = self.by_handle.get(key_of(client, handle))?;
-        (self.objects.get(slot)?.life != ObjectLife::Gone).then_some(slot)
-    }
-
-    /// The object that stands for a client.
-    pub(super) fn find_root(&self, client: ClientHandle) -> Option<Slot> {
-        self.find(client, ObjectHandle(client.0))
-    }
-
-    /// The record of a client that the driver has.
-    pub(super) fn client(&self, client: ClientHandle) -> Option<&Client> {
-        self.record_of(self.find_root(client)?)
-    }
-
-    /// The record of the client that an object is of.
-    #[inline]
-    pub(super) fn record_of(&self, object: Slot) -> Option<&Client> {
-        self.clients.get(self.objects.get(object)?.owner?)
-    }
-
-    /// The object that stands for a client that a call names, and the client's process.
-    pub(super) fn owner(&self, client: ClientHandle) -> Result<(Slot, Slot), RefusalCause> {
-        let found = self.find_root(client).and_then(|root| {
-            let record = self.record_of(root)?;
-            Some((root, record.process))
-        });
-        found.ok_or(RefusalCause::ForeignClient)
-    }
-
-    /// The object that a call names, with its record.
-    pub(super) fn named(
-        &self,
-        client: ClientHandle,
-        handle: ObjectHandle,
-    ) -> Result<(Slot, &Object), RefusalCause> {
-        let slot = self.find(client, handle);
-        let object = slot.and_then(|slot| Some((slot, self.objects.get(slot)?)));
-        object.ok_or(RefusalCause::UnknownObject)
-    }
-
-    /// No other object can be made under this handle.
-    pub(super) fn is_taken(&self, client: ClientHandle, handle: ObjectHandle) -> bool {
-        self.by_handle.get(key_of(client, handle)).is_some()
     }
 
     /// Makes room for one more object and one more client, so that planting them cannot fail.

@@ -139,6 +139,11 @@ impl Object {
         }
     }
 
+    /// It is a doorbell that was asked for through BAR1, or a copy of one.
+    pub(super) fn is_through_bar1(&self) -> bool {
+        self.kind == Kind::UserMode && self.asked != 0
+    }
+
     pub(super) fn key(&self) -> u64 {
         key_of(self.client, self.handle)
     }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     nvidia::{
-        capability::{Capabilities, BASE},
+        capability::BASE,
         class::{ClassEntry, Kind, Presence},
         handle::{ClassId, ClientHandle, ObjectHandle},
         memory::{self, PageSize},
@@ -29,7 +29,7 @@ use crate::{
         status::NvStatus,
         wire::Field,
     },
-    policy::{Accounting, Alloc, AllocDone, CallKind, FileId, GpuId, ProcessId, Reason, Ticket},
+    policy::{Alloc, AllocDone, CallKind, GpuId, ProcessId, Reason, Surroundings, Ticket},
 };
 
 /// Where both envelopes point to the class's parameters.
@@ -51,8 +51,8 @@ pub(super) fn alloc(
     outer: &mut [u8],
 ) -> Result<i32, Stop> {
     let envelope = Envelope::read(outer)?;
-    let below = envelope.below;
-    let around = call.look(|accounting| Surroundings::of(accounting, below));
+    let (client, parent) = envelope.below;
+    let around = call.look(|accounting| accounting.surroundings(client, parent));
     asked.name(CallKind::Class, envelope.class.0, around.gpu);
     let entry = listed(call, envelope.class, &around)?;
     envelope.check(asked.session, entry)?;
@@ -237,31 +237,6 @@ impl Alloc {
     }
 }
 
-/// The object below which another one is to be made.
-pub(super) struct Surroundings {
-    /// Its GPU.
-    pub(super) gpu: Option<GpuId>,
-    /// The capabilities of the tenant's share of that GPU, or of all its shares.
-    pub(super) capabilities: Capabilities,
-    /// The file that its client was made on.
-    pub(super) made_on: Option<FileId>,
-}
-
-impl Surroundings {
-    /// What the accounting knows of a client and a parent.
-    pub(super) fn of(
-        accounting: &Accounting,
-        (client, parent): (ClientHandle, ObjectHandle),
-    ) -> Self {
-        let gpu = accounting.gpu_of(client, parent);
-        Self {
-            gpu,
-            capabilities: accounting.capabilities(gpu),
-            made_on: accounting.client_file(client),
-        }
-    }
-}
-
 /// The class's entry, if the tenant may make one there. (A client is below nothing; a device is
 /// below a client, which has no GPU.)
 fn listed(
@@ -287,11 +262,13 @@ fn charge(
     around: &Surroundings,
     params: &[u8],
 ) -> Result<Ticket, Stop> {
-    let ticket = match params::fabric_memory(params) {
-        Some(memory) if request.kind == Kind::FabricMemory => {
-            call.accounting(|accounting| accounting.begin_fabric(request, memory))
-        }
-        _ => begin_alloc(call, request, around.gpu),
+    let fabric = match request.kind {
+        Kind::FabricMemory => params::fabric_memory(params),
+        _ => None,
+    };
+    let ticket = match fabric {
+        Some(memory) => call.accounting(|accounting| accounting.begin_fabric(request, memory)),
+        None => begin_alloc(call, request, around.gpu),
     };
     Ok(ticket?)
 }

@@ -107,10 +107,7 @@ impl Command {
         use nvos54::*;
         let client = ClientHandle(get(H_CLIENT, outer)?);
         let object = ObjectHandle(get(H_OBJECT, outer)?);
-        let (file, gpu) = call.accounting(|accounting| {
-            let gpu = accounting.gpu_of(client, object);
-            (accounting.client_file(client), gpu)
-        });
+        let around = call.look(|accounting| accounting.surroundings(client, object));
         Ok(Self {
             client,
             object,
@@ -118,8 +115,8 @@ impl Command {
             size: get(PARAMS_SIZE, outer)?,
             params: UserAddr(get(PARAMS, outer)?),
             flags: get(FLAGS, outer)?,
-            file,
-            gpu,
+            file: around.made_on,
+            gpu: around.gpu,
         })
     }
 
@@ -182,7 +179,7 @@ impl Command {
             let status = NvStatus::NV_ERR_INSUFFICIENT_PERMISSIONS;
             return Err(Stop::refused(status, Reason::Forbidden));
         }
-        let (kind, gpu) = call.accounting(|accounting| {
+        let (kind, gpu) = call.look(|accounting| {
             let kind = accounting.kind_of(self.client, self.object);
             (kind, accounting.gpu_of(self.client, self.object))
         });

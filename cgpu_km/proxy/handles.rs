@@ -8,7 +8,7 @@ use super::{
     events,
     heap::context_dma,
     orders::rebalance,
-    owned::{check_file, check_policy, owns, FOREIGN},
+    owned::{check_made_on, check_policy, owns, FOREIGN},
     sent::plain,
     shown::{end_shown, held, prepare},
     stop::{get, set, Asked, Stop},
@@ -45,7 +45,6 @@ fn client_of(escape: Escape) -> Option<(Field<u32>, Stop)> {
             free_os_event::H_CLIENT,
             refused(NvStatus::NV_ERR_INVALID_EVENT),
         ),
-        Escape::RmMapMemory => (nvos33::H_CLIENT, FOREIGN),
         Escape::RmUnmapMemory => (nvos34::H_CLIENT, FOREIGN),
         Escape::RmUpdateDeviceMappingInfo => (nvos56::H_CLIENT, FOREIGN),
         Escape::RmAllocContextDma2 => (nvos39::H_OBJECT_PARENT, FOREIGN),
@@ -117,15 +116,17 @@ fn map_memory(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Resu
     use nvos33::{FD, H_CLIENT, H_MEMORY, LENGTH, OFFSET, STATUS};
     let client = ClientHandle(get(H_CLIENT, bytes)?);
     let memory = ObjectHandle(get(H_MEMORY, bytes)?);
-    // The mapping ends with the file that the client was made on, as far as that is known.
-    check_file(call, asked.session, client)?;
+    // The mapping ends with the file that the client was made on.
+    let made_on = call.look(|accounting| accounting.client_file(client));
+    check_made_on(asked.session, Some(made_on.ok_or(FOREIGN)?))?;
     let file = held(call, get(FD, bytes)?)?;
     let number = file.session().file;
     let part = (get(OFFSET, bytes)?, get(LENGTH, bytes)?);
-    call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number, part))?;
+    let through_bar1 =
+        call.accounting(|accounting| accounting.begin_cpu_map(client, memory, number, part))?;
     let returned = prepare(call, asked.code, bytes, &file, FD)?;
     let is_prepared = returned == 0 && get(STATUS, bytes)? == NvStatus::NV_OK.0;
-    if is_prepared && call.look(|accounting| accounting.is_through_bar1(client, memory)) {
+    if is_prepared && through_bar1 {
         call.show_doorbell(&file);
     }
     Ok(returned)

@@ -9,7 +9,6 @@
 //! the accounting sees those.
 
 use super::{
-    alloc::Surroundings,
     call::{Call, Errno, Held},
     objects::free_object,
     odd::{check_range, range_tables},
@@ -30,7 +29,7 @@ use crate::{
         status::NvStatus,
         wire::Field,
     },
-    policy::{Alloc, AllocDone, CallKind, Reason, RefusalCause},
+    policy::{Alloc, AllocDone, CallKind, Reason, RefusalCause, Surroundings},
 };
 
 /// Runs `NV_ESC_RM_VID_HEAP_CONTROL`: functions 2 (ALLOC_SIZE), 3 (FREE) and 5 (INFO) pass.
@@ -62,7 +61,7 @@ fn allocate(call: &mut impl Call, asked: &Asked<'_>, bytes: &mut [u8]) -> Result
         ClientHandle(get(nvos32::H_ROOT, bytes)?),
         ObjectHandle(get(nvos32::H_OBJECT_PARENT, bytes)?),
     );
-    let around = call.look(|accounting| Surroundings::of(accounting, below));
+    let around = call.look(|accounting| accounting.surroundings(below.0, below.1));
     if kind == Kind::VirtualMemory {
         check_range(around.capabilities, flags)?;
     }
@@ -200,7 +199,7 @@ pub(super) fn alloc_memory(
         handle: H_OBJECT_NEW,
         size: None,
     };
-    let around = call.look(|accounting| Surroundings::of(accounting, below));
+    let around = call.look(|accounting| accounting.surroundings(below.0, below.1));
     if !owns(call, client.0) {
         return Err(FOREIGN);
     }
@@ -281,7 +280,7 @@ pub(super) fn context_dma(
         handle: H_OBJECT_NEW,
         size: None,
     };
-    let around = call.look(|accounting| Surroundings::of(accounting, below));
+    let around = call.look(|accounting| accounting.surroundings(below.0, below.1));
     charged(call, asked, bytes, (&request, None), &around, &places)
 }
 

@@ -78,26 +78,16 @@ impl Accounting {
         Ok(())
     }
 
-    /// Whether an object is such a doorbell, or a copy of one.
-    pub fn is_through_bar1(&self, client: ClientHandle, object: ObjectHandle) -> bool {
-        let slot = self.required(client, object, Kind::UserMode).ok();
-        let doorbell = slot.and_then(|slot| self.forest.objects.get(slot));
-        doorbell.is_some_and(|doorbell| doorbell.asked != 0)
-    }
-
     fn required(
         &self,
         client: ClientHandle,
         object: ObjectHandle,
         kind: Kind,
     ) -> Result<Slot, RefusalCause> {
-        if !self.owns_client(client) {
-            return Err(RefusalCause::ForeignClient);
-        }
-        let (slot, object) = self.forest.named(client, object)?;
-        if object.kind != kind {
+        let found = self.forest.named(client, object)?;
+        if found.object.kind != kind {
             return Err(RefusalCause::WrongClass);
         }
-        Ok(slot)
+        Ok(found.slot)
     }
 }

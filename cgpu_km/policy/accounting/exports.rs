@@ -24,14 +24,15 @@ impl Accounting {
         export: &DescriptorPlaces<'_>,
     ) -> Result<ExportTicket, RefusalCause> {
         let (client, file) = (export.client, export.file);
-        let (root, process) = self.forest.owner(client)?;
+        let owner = self.forest.owner(client)?;
+        let (root, process) = (owner.root, owner.process);
         for (place, object) in export.each() {
             if object.0 == 0 {
                 continue;
             }
             let place = place.ok_or(RefusalCause::NoPlace)?;
-            let (_, object) = self.forest.named(client, object)?;
-            if matches!(object.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
+            let kind = self.forest.named(client, object)?.object.kind;
+            if matches!(kind, Kind::Root | Kind::Device | Kind::Subdevice) {
                 return Err(RefusalCause::NotCopyable);
             }
             if self.exports.find(file, place).is_some() {
@@ -138,7 +139,8 @@ impl Accounting {
             let (Some(place), false) = (place, object.0 == 0) else {
                 continue;
             };
-            let (slot, object) = self.forest.named(export.client, object)?;
+            let found = self.forest.named(export.client, object)?;
+            let (slot, object) = (found.slot, found.object);
             let mut record = Export::new(export.file, place, object.class, object.kind);
             record.page = object.page;
             self.exports.reserve()?;

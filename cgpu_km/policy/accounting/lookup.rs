@@ -20,6 +20,17 @@ use crate::{
     uapi::Limited,
 };
 
+/// An object that a call names, or below which it makes another one: where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings {
+    /// Its GPU, if the tenant has a share of that.
+    pub gpu: Option<GpuId>,
+    /// The capabilities of the tenant's share of that GPU, or of all its shares.
+    pub capabilities: Capabilities,
+    /// The file that its client was made on; `None`: the tenant has no such client.
+    pub made_on: Option<FileId>,
+}
+
 impl Accounting {
     /// The state of the tenant's share of a GPU; `None`: it has none.
     pub fn share(&self, gpu: GpuId) -> Option<ShareView> {
@@ -149,6 +160,22 @@ impl Accounting {
     /// The client is one of this tenant's.
     pub fn owns_client(&self, client: ClientHandle) -> bool {
         self.forest.find_root(client).is_some()
+    }
+
+    /// What a call has to know of an object and its client before it is looked at more closely.
+    pub fn surroundings(&self, client: ClientHandle, object: ObjectHandle) -> Surroundings {
+        let ledgers = &self.accounts.ledgers;
+        let object = self.object(client, object);
+        let owner = object.and_then(|object| self.forest.clients.get(object.owner?));
+        let owner = owner.or_else(|| self.forest.client(client));
+        let share = object.and_then(|object| ledgers.get(object.share?));
+        let share = share.filter(|share| share.active);
+        Surroundings {
+            gpu: share.map(Ledger::gpu),
+            capabilities: share
+                .map_or_else(|| ledgers.all_capabilities(), |share| share.capabilities),
+            made_on: owner.map(|owner| owner.file),
+        }
     }
 
     /// The file that a client was made on.

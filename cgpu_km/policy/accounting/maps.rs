@@ -26,14 +26,15 @@ impl Accounting {
     /// Of mappings that are there the new one may take parts; one that would go whole must be taken
     /// away before ([`RefusalCause::MappingInTheWay`], [`Accounting::mapped`]).
     pub fn begin_map(&mut self, map: &Map) -> Result<MapTicket, RefusalCause> {
-        let (root, process) = self.forest.owner(map.client)?;
-        let (memory, object) = self.forest.named(map.client, map.memory)?;
+        let memory = self.forest.named(map.client, map.memory)?;
+        let (object, owner) = (memory.object, memory.owner);
         let last = last_of(map.base, map.length).ok_or(RefusalCause::NoRange)?;
         if object.kind == Kind::UserMode {
             return Err(RefusalCause::Doorbell);
         }
         let page = PageSize::dividing(map.base | map.length | map.offset).min(object.page);
-        let hold = self.accounts.share(object.hold, process)?;
+        let (root, memory) = (owner.root, memory.slot);
+        let hold = self.accounts.share(object.hold, owner.process)?;
         let prepared = self.mappings.prepare(map.file, map.gpu, map.base, last);
         let splits = prepared.inspect_err(|_| self.release_hold(hold))?;
         // Room for it was made above.
@@ -89,11 +90,12 @@ impl Accounting {
         memory: ObjectHandle,
         length: u64,
     ) -> Result<RmMapTicket, RefusalCause> {
-        let (range, into) = self.forest.named(client, range)?;
-        let (memory, what) = self.forest.named(client, memory)?;
-        if what.kind == Kind::UserMode {
+        let range = self.forest.named(client, range)?;
+        let memory = self.forest.named(client, memory)?;
+        if memory.object.kind == Kind::UserMode {
             return Err(RefusalCause::Doorbell);
         }
+        let (into, range, memory) = (range.object, range.slot, memory.slot);
         let hold = into.hold.filter(|_| into.kind == Kind::VirtualMemory);
         let growing = hold.and_then(|hold| Some((hold, self.accounts.grows(hold)?)));
         if let Some((hold, share)) = growing {

@@ -75,10 +75,9 @@ impl Accounting {
         source_object: ObjectHandle,
     ) -> Result<Ticket, RefusalCause> {
         let forest = &self.forest;
-        if forest.client(client).is_none() || forest.client(source_client).is_none() {
-            return Err(RefusalCause::ForeignClient);
-        }
-        let (source, from) = forest.named(source_client, source_object)?;
+        forest.owner(client)?;
+        let source = forest.named(source_client, source_object)?;
+        let from = source.object;
         if matches!(from.kind, Kind::Root | Kind::Device | Kind::Subdevice) {
             return Err(RefusalCause::NotCopyable);
         }
@@ -89,6 +88,7 @@ impl Accounting {
             page: from.page,
             hold: from.hold,
         };
+        let source = source.slot;
         self.begin_copy(client, parent, object, &likeness, Some(source))
     }
 
@@ -102,11 +102,8 @@ impl Accounting {
         alloc: &Alloc,
         memory: ObjectHandle,
     ) -> Result<Ticket, RefusalCause> {
-        let forest = &self.forest;
-        if forest.client(alloc.client).is_none() {
-            return Err(RefusalCause::ForeignClient);
-        }
-        let (source, from) = forest.named(alloc.client, memory)?;
+        let source = self.forest.named(alloc.client, memory)?;
+        let (source, from) = (source.slot, source.object);
         let hold = from.hold.filter(|_| from.kind == Kind::VideoMemory);
         let hold = hold.ok_or(RefusalCause::WrongClass)?;
         if self.accounts.is_in_fabric(hold) {
@@ -140,18 +137,17 @@ impl Accounting {
         likeness: &Likeness,
         source: Option<Slot>,
     ) -> Result<Ticket, RefusalCause> {
-        let (root, process) = self.forest.owner(client)?;
-        let parent = self.forest.find(client, parent);
-        let parent = parent.ok_or(RefusalCause::UnknownParent)?;
-        let handle = self.new_handle(client, wanted)?;
-        let mut object = Object::coming(client, handle, likeness.class, likeness.kind);
+        let parent = self.forest.named(client, parent)?;
+        let mut object = parent.child(likeness.class, likeness.kind);
+        let (root, process) = (parent.owner.root, parent.owner.process);
+        let parent = parent.slot;
+        object.handle = self.new_handle(client, wanted)?;
         // (Of a boost there is nothing to be copied: a subdevice is not.)
         // What shows the original does not show the copy.
         if likeness.kind != Kind::VideoMemory {
             object.asked = likeness.asked;
         }
         object.page = likeness.page;
-        self.place(&mut object, parent);
         if is_scheduled(likeness.kind) {
             self.begin_channel_copy(&mut object, source)?;
         }
@@ -273,8 +269,7 @@ impl Accounting {
         let forest = &mut self.forest;
         let notes = forest.find(alloc.client, handle);
         let notes = notes.ok_or(RefusalCause::NoNotes)?;
-        let parent = forest.find(alloc.client, alloc.parent);
-        let parent = parent.ok_or(RefusalCause::UnknownParent)?;
+        let parent = forest.named(alloc.client, alloc.parent)?.slot;
         if !forest.takes_notes(notes) || forest.device_of(notes) != forest.device_of(parent) {
             return Err(RefusalCause::NoNotes);
         }
@@ -295,8 +290,7 @@ impl Accounting {
     /// beside it and goes with it (`ctxdmaConstruct_IMPL()`, context_dma.c).
     fn begin_context_dma(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
         let handle = alloc.memory.ok_or(RefusalCause::UnknownObject)?;
-        let (_, memory) = self.forest.named(alloc.client, handle)?;
-        let beside = memory.parent;
+        let beside = self.forest.named(alloc.client, handle)?.object.parent;
         if beside.is_none() || beside != self.forest.find(alloc.client, alloc.parent) {
             return Err(RefusalCause::OtherParent);
         }
@@ -307,13 +301,17 @@ impl Accounting {
     }
 
     fn begin_object(&mut self, alloc: &Alloc) -> Result<Ticket, RefusalCause> {
-        let (root, process) = self.forest.owner(alloc.client)?;
-        let parent = self.forest.find(alloc.client, alloc.parent);
-        let parent = parent.ok_or(RefusalCause::UnknownParent)?;
-        let handle = self.new_handle(alloc.client, alloc.object)?;
-        let mut object = Object::coming(alloc.client, handle, alloc.class, alloc.kind);
+        let parent = self.forest.named(alloc.client, alloc.parent)?;
+        let mut object = parent.child(alloc.class, alloc.kind);
+        // The driver makes a group for a channel that has none (kernel_channel.c,
+        // kchannelConstruct_IMPL).
+        let group = Some(parent.object)
+            .filter(|above| alloc.kind == Kind::Channel && above.kind == Kind::ChannelGroup);
+        let pool = group.and_then(|group| Some((group.hold?, group.compute)));
+        let (root, process) = (parent.owner.root, parent.owner.process);
+        let parent = parent.slot;
+        object.handle = self.new_handle(alloc.client, alloc.object)?;
         object.page = alloc.page;
-        self.place(&mut object, parent);
         if alloc.kind == Kind::Device {
             let gpu = GpuId(alloc.device_instance.unwrap_or(0));
             let share = self.accounts.ledgers.of(gpu);
@@ -321,12 +319,6 @@ impl Accounting {
         }
         // A channel fills the pool of its group, which stays filled: nothing fails behind that.
         self.forest.reserve_for(alloc.kind)?;
-        // The driver makes a group for a channel that has none (kernel_channel.c,
-        // kchannelConstruct_IMPL).
-        let above = self.forest.objects.get(parent);
-        let group =
-            above.filter(|above| alloc.kind == Kind::Channel && above.kind == Kind::ChannelGroup);
-        let pool = group.and_then(|group| Some((group.hold?, group.compute)));
         // Memory of which nothing is said yet is charged with what the driver will say, and a range
         // of addresses with the page tables that come later.
         let unknown = matches!(alloc.kind, Kind::VideoMemory | Kind::VirtualMemory);
@@ -394,14 +386,6 @@ impl Accounting {
             Err(RefusalCause::HandleInUse)
         } else {
             Ok(wanted)
-        }
-    }
-
-    /// A new object has the client and the GPU of its parent.
-    fn place(&self, object: &mut Object, parent: Slot) {
-        if let Some(parent) = self.forest.objects.get(parent) {
-            object.owner = parent.owner;
-            object.share = parent.share;
         }
     }
 

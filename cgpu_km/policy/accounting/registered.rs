@@ -18,11 +18,13 @@ impl Accounting {
     /// A channel is about to be registered with UVM (`UVM_REGISTER_CHANNEL`). What it costs, and
     /// its group, stays charged from now on.
     pub fn begin_register(&mut self, of: &Registered) -> Result<RegisterTicket, RefusalCause> {
-        let (root, process) = self.forest.owner(of.client)?;
+        let owner = self.forest.owner(of.client)?;
+        let (root, process) = (owner.root, owner.process);
         let named = self.forest.named(of.client, of.channel).ok();
-        let (channel, object) = named
-            .filter(|(_, object)| object.kind == Kind::Channel)
+        let channel = named
+            .filter(|named| named.object.kind == Kind::Channel)
             .ok_or(RefusalCause::UnknownChannel)?;
+        let (channel, object) = (channel.slot, channel.object);
         let registered = self.registered(of.file, of.client, of.channel);
         if registered.is_some() {
             return Err(RefusalCause::ChannelRegistered);

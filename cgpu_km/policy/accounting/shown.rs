@@ -23,7 +23,7 @@ use crate::{
 
 impl Accounting {
     /// `NV_ESC_RM_MAP_MEMORY` is about to prepare a file for a mapping of a part of an object, from
-    /// a byte on, so many bytes.
+    /// a byte on, so many bytes. Tells whether that is a doorbell page to be shown through BAR1.
     ///
     /// Video memory takes BAR1 for each mapping, until it is unmapped or freed, whether or not the
     /// file is closed. That it was unmapped is an output, and not believed, so what was taken
@@ -38,71 +38,48 @@ impl Accounting {
         object: ObjectHandle,
         file: FileId,
         part: (u64, u64),
-    ) -> Result<(), RefusalCause> {
-        let forest = &self.forest;
-        if forest.client(client).is_none() {
-            return Err(RefusalCause::ForeignClient);
-        }
-        let object = forest.find(client, object);
-        self.show(object, file)?;
-        self.take_bar1(object, file, part)
-    }
-
-    /// Counts the BAR1 that a file takes to show a part of an object.
-    fn take_bar1(
-        &mut self,
-        object: Option<Slot>,
-        file: FileId,
-        part: (u64, u64),
-    ) -> Result<(), RefusalCause> {
-        let object = object.and_then(|slot| self.forest.objects.get_mut(slot));
-        let (Some(object), Some((_, before))) = (object, self.forest.shown.shown_by(file)) else {
-            return Ok(());
-        };
-        let ledger = object
-            .share
-            .and_then(|share| self.accounts.ledgers.get(share));
-        let Some(ledger) = ledger.filter(|_| object.kind == Kind::VideoMemory) else {
-            return Ok(());
-        };
-        let bytes = ledger.quotas.bar1_bytes(part, object.page);
-        // A file shows a thing once: of two calls the driver refuses one.
-        let more = bytes.saturating_sub(before);
-        if !self
-            .accounts
-            .ledgers
-            .count(object.share, Limited::Bar1, more)
-        {
-            return Err(RefusalCause::LimitReached(Limited::Bar1));
-        }
-        object.asked = object.asked.saturating_add(more);
-        self.forest
-            .shown
-            .set_bar1(file, before.saturating_add(more));
-        Ok(())
+    ) -> Result<bool, RefusalCause> {
+        let found = self.forest.named(client, object)?;
+        let (slot, through_bar1) = (found.slot, found.object.is_through_bar1());
+        self.show(slot, file, part)?;
+        Ok(through_bar1)
     }
 
     /// The same for an object that is still coming, in the same call of the driver.
     pub fn begin_cpu_map_of(&mut self, ticket: &Ticket, file: FileId) -> Result<(), RefusalCause> {
         let object = self.forest.objects.find(ticket.object);
-        self.show(object, file)
+        // Host memory, which takes no BAR1.
+        self.show(object.ok_or(RefusalCause::UnknownObject)?, file, (0, 0))
     }
 
-    fn show(&mut self, object: Option<Slot>, file: FileId) -> Result<(), RefusalCause> {
+    /// A file comes to show a part of an object, or shows it already: the driver may have refused
+    /// it before.
+    fn show(&mut self, slot: Slot, file: FileId, part: (u64, u64)) -> Result<(), RefusalCause> {
         let forest = &mut self.forest;
-        let object = object.filter(|&object| forest.can_be_shown(object));
+        let can_be_shown = forest.can_be_shown(slot);
+        let object = forest.objects.get_mut(slot).filter(|_| can_be_shown);
         let object = object.ok_or(RefusalCause::UnknownObject)?;
-        let kind = forest.objects.get(object).map(|object| object.kind);
-        if kind.is_some_and(is_scheduled) {
+        if is_scheduled(object.kind) {
             // A channel also ends with its address space, of which the accounting knows nothing.
             return Err(RefusalCause::WrongClass);
         }
-        match forest.shown.shown_by(file) {
-            // The driver may have refused it before.
-            Some((shown, _)) if shown == object => Ok(()),
-            Some(_) => Err(RefusalCause::FileInUse),
-            None => Ok(forest.shown.insert(file, object)?),
+        let bar1 = forest.shown.enter(file, slot)?;
+        let ledgers = &mut self.accounts.ledgers;
+        let ledger = object.share.and_then(|share| ledgers.get(share));
+        let Some(ledger) = ledger.filter(|_| object.kind == Kind::VideoMemory) else {
+            return Ok(());
+        };
+        // A file shows a thing once: of two calls the driver refuses one.
+        let more = ledger
+            .quotas
+            .bar1_bytes(part, object.page)
+            .saturating_sub(*bar1);
+        if !ledgers.count(object.share, Limited::Bar1, more) {
+            return Err(RefusalCause::LimitReached(Limited::Bar1));
         }
+        object.asked = object.asked.saturating_add(more);
+        *bar1 = bar1.saturating_add(more);
+        Ok(())
     }
 
     /// `NV_ESC_RM_UNMAP_MEMORY` is about to end mappings of an object. To be handed back to

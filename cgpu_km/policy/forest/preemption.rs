@@ -51,7 +51,7 @@ impl Forest {
         let slot = self.context_of(channel);
         let subdevice = self.subdevice_of(channel);
         let context = self.objects.get_mut(slot);
-        let context = context.ok_or(RefusalCause::UnknownParent)?;
+        let context = context.ok_or(RefusalCause::UnknownObject)?;
         match context.preemption {
             Preemption::AnyTime | Preemption::AnyTimeRuns => Ok(slot),
             Preemption::BeingSet => Err(RefusalCause::PreemptionBeingSet),

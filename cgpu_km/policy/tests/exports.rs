@@ -191,7 +191,7 @@ fn of_a_refused_list_nothing_stays() {
     let refused = accounting.import(0, &[COPY, COPY]).unwrap_err();
     assert_eq!(refused, RefusalCause::HandleInUse);
     let refused = accounting.begin_import(&places(READER, 0, &[COPY]), object(0x77));
-    assert_eq!(refused.unwrap_err(), RefusalCause::UnknownParent);
+    assert_eq!(refused.unwrap_err(), RefusalCause::UnknownObject);
     assert_eq!(accounting.import(0, &[COPY, object(0)]), Ok(2));
     accounting.close_file(HOLDER);
     accounting.close_file(FILE);

@@ -113,14 +113,14 @@ fn with_bar1() -> Accounting {
 fn mappings_take_bar1_until_their_object_is_gone() {
     let mut accounting = with_bar1();
     let mut map = |memory, file, part| accounting.begin_cpu_map(CLIENT, memory, FileId(file), part);
-    assert_eq!(map(OBJECT, 1, (0, 2 * MIB)), Ok(()));
-    assert_eq!(map(OBJECT, 2, (0, 2 * MIB)), Ok(()));
+    assert_eq!(map(OBJECT, 1, (0, 2 * MIB)), Ok(false));
+    assert_eq!(map(OBJECT, 2, (0, 2 * MIB)), Ok(false));
     let third = map(OBJECT, 3, (0, 2 * MIB));
-    assert_eq!(third, refused(Limited::Bar1));
+    assert_eq!(third.map(|_| ()), refused(Limited::Bar1));
     // The file that is prepared shows no more than before.
-    assert_eq!(map(OBJECT, 1, (4096, 4096)), Ok(()));
+    assert_eq!(map(OBJECT, 1, (4096, 4096)), Ok(false));
     // A page of 64 KiB.
-    assert_eq!(map(object(2), 4, (4096, 4096)), Ok(()));
+    assert_eq!(map(object(2), 4, (4096, 4096)), Ok(false));
     assert_eq!(used(&accounting, GPU, Limited::Bar1), 4 * MIB + (64 << 10));
     // Files and unmappings are no end of it.
     for file in [1, 2, 3, 4] {
@@ -140,12 +140,12 @@ fn a_copy_takes_bar1_of_its_own() {
     let mut accounting = with_bar1();
     let whole = (0, 2 * MIB);
     let first = accounting.begin_cpu_map(CLIENT, OBJECT, FileId(1), whole);
-    assert_eq!(first, Ok(()));
+    assert_eq!(first, Ok(false));
     let copied = accounting.dup(CLIENT, DEVICE, object(3), CLIENT, OBJECT);
     assert_eq!(copied, Ok(()));
     assert_eq!(used(&accounting, GPU, Limited::Bar1), 2 * MIB);
     let second = accounting.begin_cpu_map(CLIENT, object(3), FileId(2), whole);
-    assert_eq!(second, Ok(()));
+    assert_eq!(second, Ok(false));
     assert_eq!(used(&accounting, GPU, Limited::Bar1), 4 * MIB);
     accounting.shown_by_clients_of(FILE, &mut 0);
     accounting.end_shown(FileId(1));
