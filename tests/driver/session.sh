@@ -90,6 +90,26 @@ cases "in one of two" "$out/a.cuda"
 cases "in the other" "$out/b.cuda"
 check "nothing is left" within 10 idle a
 check "nothing is left" within 10 idle b
+
+# ---- a limit that changes under a program
+# told WHEN WHICH: the bytes that the last program was told; WHICH: 2 free, 4 of how many.
+told() { awk -v when="$1:" -v which="$2" '$1 == when { print $which }' "$out/said"; }
+around() { run inside a cuda-check --around "cgpuctl inst set-mem a $1 >/dev/null"; }
+check "the limit is raised under a program" around 6GiB
+for when in before after later; do
+	check "$when: the total is that of its start" is "$(told $when 4)" $((4 << 30))
+done
+check "as much is free of it as before" is "$(told after 2)" "$(told before 2)"
+# The page tables of another context's semaphores stay charged.
+less=$(($(told before 2) - $(told later 2)))
+check "no more is free after another context" [ $less -ge 0 ]
+check "and less by few page tables" [ $less -le 65536 ]
+check "a new program is told the new limit" run inside a cuda-check --total $((6 << 30)) memory
+check "the limit is lowered under a program" around 3GiB
+less=$(($(told before 2) - $(told after 2)))
+check "as much less is free as the limit is lower" is $less $((3 << 30))
+check "a new program is told the lower limit" run inside a cuda-check --total $((3 << 30)) memory
+check "nothing is left" within 10 idle a
 nvrm_lines >"$out/instance.nvrm"
 no_other_lines() {
 	# Twice there: what is left alone is the instance's.

@@ -3,8 +3,10 @@
 //! unmodified libcuda. It prints a line for each case, `NAME: ok` or `NAME: FAILED WHY`, and ends
 //! in "N passed, N failed". Without names it runs all of them.
 //!
-//! `--total` is the memory that the GPU must seem to have. `--list` prints the names. `--peer` is
-//! for itself: the other process of the cases in `sharing`.
+//! `--total` is the memory that the GPU must seem to have. `--list` prints the names. `--around
+//! COMMAND` runs a command for the shell while there is a context, and prints what `cuMemGetInfo`
+//! says before it, after it, and when another context was made since: `before: FREE of TOTAL` and
+//! so on. `--peer` is for itself: the other process of the cases in `sharing`.
 //!
 //! A GPU that does not answer makes a call of libcuda's wait for ever. Then the case and all after
 //! it have failed, and the program ends.
@@ -16,7 +18,7 @@ mod peer;
 mod verdict;
 
 use std::{
-    process::{exit, ExitCode},
+    process::{exit, Command, ExitCode},
     sync::{
         atomic::{AtomicUsize, Ordering},
         mpsc, Arc,
@@ -27,6 +29,7 @@ use std::{
 
 use api::Cuda;
 use cases::{Case, CASES};
+use device::Context;
 
 /// A case that takes longer than this hangs. The emulated machine is slow, and may have to share a
 /// slow host: it is far more than any case needs.
@@ -123,6 +126,33 @@ fn run(wanted: &Wanted) -> Result<usize, String> {
     Ok(all - passed)
 }
 
+/// Runs a command in the midst of a program, and says what the program is told of memory.
+fn around(command: &[String]) -> Result<(), String> {
+    let [command] = command else {
+        return Err("--around wants a command".into());
+    };
+    let cuda = Cuda::load()?;
+    cuda.init(0)?;
+    let context = Context::new(&cuda, 0)?;
+    let tell = |when: &str| -> Result<(), String> {
+        let (mut free, mut total) = (0, 0);
+        cuda.memory_info(&mut free, &mut total)?;
+        println!("{when}: {free} of {total}");
+        Ok(())
+    };
+    tell("before")?;
+    let ended = Command::new("sh").args(["-c", command]).status();
+    let ended = ended.map_err(|error| format!("{command}: {error}"))?;
+    if !ended.success() {
+        return Err(format!("{command}: {ended}"));
+    }
+    tell("after")?;
+    // Another context does not make it know another size.
+    Context::new(&cuda, 0)?.end()?;
+    tell("later")?;
+    Ok(context.end()?)
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let ended = match words.first().map(String::as_str) {
@@ -132,6 +162,7 @@ fn main() -> ExitCode {
             }
             Ok(0)
         }
+        Some("--around") => around(&words[1..]).map(|()| 0),
         Some("--peer") => peer::run(&words[1..]).map(|()| 0),
         _ => Wanted::parse(&words).and_then(|wanted| run(&wanted)),
     };
