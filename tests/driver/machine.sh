@@ -64,7 +64,7 @@ real_start() {
 	(
 		cd "$work"
 		exec "$out/bin/gpu-emulator" serve --socket gpu.sock --log gpu.log --gpus "$gpus" \
-			--memory "$REAL_MEMORY" --branch "$REAL_RELEASE"
+			--memory "$REAL_MEMORY" --branch "$REAL_RELEASE" --control faults.sock
 	) >"$work/ready" 2>"$work/emulator.errors" </dev/null 9>&- &
 	EMULATOR=$!
 	exec 8<"$work/ready"
@@ -75,6 +75,11 @@ real_start() {
 	# The device reads and writes the machine's memory itself: it is shared with it.
 	HARDWARE=(-object "memory-backend-memfd,id=ram,size=${memory}M,share=on")
 	HARDWARE+=(-machine "q35,memory-backend=ram")
+	# Faults of the first GPU: what the machine writes to ttyS3.
+	socket=/stage/faults.sock
+	[ "$gpus" = 1 ] || socket+=.0
+	HARDWARE+=(-chardev "socket,id=faults,path=$socket,server=off")
+	HARDWARE+=(-device isa-serial,chardev=faults,index=3)
 	for ((n = 0; n < gpus; n++)); do
 		socket=/stage/gpu.sock
 		[ "$gpus" = 1 ] || socket+=.$n

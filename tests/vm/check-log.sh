@@ -1,13 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # check-log.sh LOG: names the faults that a kernel's console log tells of, a line each, and fails if
-# there are any. Only the kernel's own lines count: they begin with a time.
+# there are any. Only the kernel's own lines count: they begin with a time. A session that makes
+# GPUs fail says so there, "cgpu-vm: GPUs fail", and looks at the driver's errors (Xids) itself.
 set -euo pipefail
 
 LOG=${1:?a console log}
 found=0
+asked=no
+! grep -qE '^\[ *[0-9]+\.[0-9]{6}\] cgpu-vm: GPUs fail' "$LOG" || asked=yes
 while IFS='|' read -r name pattern; do
 	[ -n "$name" ] || continue
+	[ "$asked $name" != "yes xid" ] || continue
 	if line=$(grep -m1 -E "\[ *[0-9]+\.[0-9]{6}\].*$pattern" "$LOG"); then
 		printf 'kernel fault: %s: %s\n' "$name" "$line"
 		found=1

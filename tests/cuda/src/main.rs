@@ -6,7 +6,9 @@
 //! `--total` is the memory that the GPU must seem to have. `--list` prints the names. `--around
 //! COMMAND` runs a command for the shell while there is a context, and prints what `cuMemGetInfo`
 //! says before it, after it, and when another context was made since: `before: FREE of TOTAL` and
-//! so on. `--peer` is for itself: the other process of the cases in `sharing`.
+//! so on. `--broken-by COMMAND` runs one that makes the context's channel fail: the context must
+//! work before it, and say so after it. `--peer` is for itself: the other process of the cases in
+//! `sharing`.
 //!
 //! A GPU that does not answer makes a call of libcuda's wait for ever. Then the case and all after
 //! it have failed, and the program ends.
@@ -27,9 +29,9 @@ use std::{
     time::Duration,
 };
 
-use api::Cuda;
+use api::{Cuda, CudaError};
 use cases::{Case, CASES};
-use device::Context;
+use device::{pattern, Context, Memory};
 
 /// A case that takes longer than this hangs. The emulated machine is slow, and may have to share a
 /// slow host: it is far more than any case needs.
@@ -126,11 +128,22 @@ fn run(wanted: &Wanted) -> Result<usize, String> {
     Ok(all - passed)
 }
 
+/// Runs a command for the shell: the only word.
+fn shell(words: &[String]) -> Result<(), String> {
+    let [command] = words else {
+        return Err("one command is wanted".into());
+    };
+    let ended = Command::new("sh").args(["-c", command]).status();
+    let ended = ended.map_err(|error| format!("{command}: {error}"))?;
+    if ended.success() {
+        Ok(())
+    } else {
+        Err(format!("{command}: {ended}"))
+    }
+}
+
 /// Runs a command in the midst of a program, and says what the program is told of memory.
 fn around(command: &[String]) -> Result<(), String> {
-    let [command] = command else {
-        return Err("--around wants a command".into());
-    };
     let cuda = Cuda::load()?;
     cuda.init(0)?;
     let context = Context::new(&cuda, 0)?;
@@ -141,16 +154,39 @@ fn around(command: &[String]) -> Result<(), String> {
         Ok(())
     };
     tell("before")?;
-    let ended = Command::new("sh").args(["-c", command]).status();
-    let ended = ended.map_err(|error| format!("{command}: {error}"))?;
-    if !ended.success() {
-        return Err(format!("{command}: {ended}"));
-    }
+    shell(command)?;
     tell("after")?;
     // Another context does not make it know another size.
     Context::new(&cuda, 0)?.end()?;
     tell("later")?;
     Ok(context.end()?)
+}
+
+/// Runs a command after which a context is broken, and tells what libcuda says then.
+fn broken_by(command: &[String]) -> Result<(), String> {
+    const BYTES: usize = 1 << 20;
+    let cuda = Cuda::load()?;
+    cuda.init(0)?;
+    let context = Context::new(&cuda, 0)?;
+    let memory = Memory::new(&cuda, BYTES)?;
+    let written = pattern(BYTES, 1);
+    let mut read = vec![0; BYTES];
+    let mut copy = || -> Result<(), CudaError> {
+        cuda.copy_in(memory.address, &written)?;
+        cuda.copy_out(&mut read, memory.address)?;
+        cuda.context_synchronize()
+    };
+    copy()?;
+    shell(command)?;
+    match copy() {
+        Ok(()) => Err("the context works as before".into()),
+        Err(error) => {
+            println!("broken: {error}");
+            drop(memory);
+            println!("ended: {:?}", context.end());
+            Ok(())
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -163,6 +199,7 @@ fn main() -> ExitCode {
             Ok(0)
         }
         Some("--around") => around(&words[1..]).map(|()| 0),
+        Some("--broken-by") => broken_by(&words[1..]).map(|()| 0),
         Some("--peer") => peer::run(&words[1..]).map(|()| 0),
         _ => Wanted::parse(&words).and_then(|wanted| run(&wanted)),
     };

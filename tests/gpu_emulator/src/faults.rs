@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `xid NUMBER TEXT` | the firmware logs an error that concerns no channel |
 //! | `rc RUNLIST CHANNEL NUMBER` | the channel is stopped with this error, as robust channels are |
+//! | `rc last NUMBER` | the same of the channel that was rung for last |
 //! | `refuse CLASS STATUS` | the next allocation of this class is refused with this status |
 //! | `slow MILLISECONDS` | every message is answered that much later; 0 ends it |
 //! | `mute` | the firmware answers nothing any more |
@@ -22,6 +23,8 @@ pub enum Fault {
     Xid(u32, String),
     /// A channel is stopped with an error.
     Channel(ChannelId, u32),
+    /// The channel that was rung for last is stopped with an error.
+    LastChannel(u32),
     /// The next allocation of a class has this status.
     Refuse(u32, u32),
     /// Messages are answered later.
@@ -54,14 +57,16 @@ impl Fault {
                 let xid = number(words.next())?;
                 return Ok(Self::Xid(xid, words.collect::<Vec<_>>().join(" ")));
             }
-            "rc" => {
-                let [runlist, channel] = [number(words.next())?, number(words.next())?];
-                let id = ChannelId {
-                    runlist,
-                    number: channel,
-                };
-                Self::Channel(id, number(words.next())?)
-            }
+            "rc" => match words.next() {
+                Some("last") => Self::LastChannel(number(words.next())?),
+                runlist => {
+                    let id = ChannelId {
+                        runlist: number(runlist)?,
+                        number: number(words.next())?,
+                    };
+                    Self::Channel(id, number(words.next())?)
+                }
+            },
             "refuse" => Self::Refuse(number(words.next())?, number(words.next())?),
             "slow" => Self::Slow(Duration::from_millis(number(words.next())?.into())),
             "mute" => Self::Mute,
@@ -91,6 +96,7 @@ mod tests {
                 Fault::Xid(79, "GPU has fallen".to_string()),
             ),
             ("rc 1 3 31", Fault::Channel(channel, 31)),
+            ("rc last 31", Fault::LastChannel(31)),
             ("refuse 0xc86f 0x51", Fault::Refuse(0xc86f, 0x51)),
             ("slow 20", Fault::Slow(Duration::from_millis(20))),
             (" mute ", Fault::Mute),
@@ -102,7 +108,16 @@ mod tests {
 
     #[test]
     fn other_lines_are_refused() {
-        for line in ["", "xid", "rc 1 3", "refuse 0xg 1", "lost now", "explode"] {
+        for line in [
+            "",
+            "xid",
+            "rc 1 3",
+            "rc last",
+            "rc",
+            "refuse 0xg 1",
+            "lost now",
+            "explode",
+        ] {
             assert_eq!(Fault::parse(line), Err(NoFault), "{line}");
         }
     }

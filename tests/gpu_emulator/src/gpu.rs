@@ -429,6 +429,10 @@ impl Gpu {
                 self.gsp_interrupt();
             }
             Fault::Channel(channel, number) => self.stop_channel(channel, number),
+            Fault::LastChannel(number) => match self.units.host.last() {
+                Some(channel) => self.stop_channel(channel, number),
+                None => self.units.log.say("fault", format_args!("no channel")),
+            },
             Fault::Refuse(class, status) => self.gsp.refuse(class, status),
             Fault::Slow(delay) => self.gsp.slow(delay),
             Fault::Mute => self.gsp.mute(),

@@ -56,6 +56,8 @@ pub struct Host {
     roots: Vec<(ObjectId, Place)>,
     /// Duplicates of address spaces, and what each is one of.
     duplicates: HashMap<ObjectId, ObjectId>,
+    /// The channel that was rung for last, if it was there.
+    last: Option<ChannelId>,
     doorbells: u64,
     methods: u64,
 }
@@ -164,9 +166,17 @@ impl Host {
                 format_args!("doorbell {token:#x} (#{count}), known: {known}"),
             );
         }
+        if self.channels.contains_key(&id) {
+            self.last = Some(id);
+        }
         let mut wishes: Vec<Wish> = self.run(id, memory, log).into_iter().collect();
         wishes.extend(self.poll(memory, log));
         wishes
+    }
+
+    /// The channel that was rung for last, if it is still there.
+    pub fn last(&self) -> Option<ChannelId> {
+        self.last.filter(|id| self.channels.contains_key(id))
     }
 
     /// Runs all channels that wait for a semaphore.

@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# faults.sh: what goes wrong with real GPUs, on NVIDIA's driver and two emulated GPUs. The first one
+# has the faults (the emulator's src/faults.rs): errors in the log, a refused allocation, firmware
+# that is slow or dead, a channel that fails, a GPU that is gone. The module answers, the neighbour
+# on that GPU runs as long as the GPU does, the tenant of the other GPU notices nothing, and nothing
+# is left. Ends in "faults: N passed, N failed".
+# shellcheck disable=SC1091  # paths in the machine
+. /vm.conf
+. /guest-lib.sh
+. /files/guest-check.sh
+. /files/programs.sh
+
+# The line to the first GPU's emulator. It stays open: else its mode is forgotten.
+say "GPUs fail"
+exec 7<>/dev/ttyS3
+stty -F /dev/ttyS3 raw -echo
+inject() { echo "$*" >&7; }
+logs() { dmesg | grep -E "NVRM: Xid .*: $1,"; }
+# CUDA programs: in an instance, and what they say.
+program() {
+	instance=$1
+	shift
+	run inside "$instance" timeout -s KILL 300 cuda-check "$@"
+}
+idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
+
+load_driver
+# Somebody has the GPUs open: otherwise the driver starts them anew for each program.
+exec 8<>/dev/nvidia0 9<>/dev/nvidia1
+load_module
+check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 2GiB
+check "another on the same GPU" run cgpuctl inst create b --gpu 0 --mem 2GiB
+check "one on the other GPU" run cgpuctl inst create other --gpu 1 --mem 2GiB
+
+# ---- errors that concern no channel, those of ECC memory among them
+for error in "43 a test" "48 DBE (double bit error) ECC Error" "94 Contained ECC error"; do
+	number=${error%% *}
+	inject "xid $error"
+	check "error $number is in the log" within 5 logs "$number"
+done
+check "a program runs after them" program a memory copies
+check "nothing is left of it" within 10 idle a
+
+# ---- an allocation that the firmware refuses: the next channel
+inject "refuse 0xc86f 0x51"
+sleep 1
+check "a program whose channel is refused fails" not program a memory
+check "nothing is left of it" within 10 idle a
+check "the next one runs" program a memory copies
+check "nothing is left of that" within 10 idle a
+
+# ---- firmware that is slow
+inject "slow 30"
+check "a program runs with slow firmware" program a memory copies
+check "the module answers meanwhile" run cgpuctl inst show a
+inject "slow 0"
+check "nothing is left of it" within 10 idle a
+
+# ---- a channel that fails
+fails_of() { program a --broken-by "echo rc last 31 >/dev/ttyS3; sleep 2"; }
+check "a program whose channel failed is told" fails_of
+check "error 31 is in the log" within 5 logs 31
+check "nothing is left of it" within 10 idle a
+check "the neighbour runs" program b memory copies
+check "the tenant itself runs again" program a memory copies
+
+# ---- firmware that is dead, and at last a GPU that is gone
+inject mute
+sleep 1
+inside b timeout -s KILL 300 cuda-check memory >"$out/mute" 2>&1 &
+waiting=$!
+check "error 119 is in the log" within 60 logs 119
+check "the module answers meanwhile" run cgpuctl inst show a
+check "the tenant of the other GPU runs" program other memory copies
+inject lost
+ended() { ! kill -0 $waiting 2>/dev/null; }
+check "the program on the dead GPU ends" within 60 ended
+wait $waiting
+check "and has failed" not grep -q " 0 failed" "$out/mute"
+check "error 79 is in the log" within 20 logs 79
+check "a new program fails" not program a memory
+check "the tenant of the other GPU runs" program other memory copies
+others() { dmesg | grep "NVRM: Xid" | grep -vE ": (43|48|94|31|119|79|154),"; }
+check "there are no errors but these" not others
+for instance in a b other; do
+	check "nothing is left of $instance's programs" within 20 idle $instance
+	check "$instance goes" run cgpuctl inst destroy $instance
+done
+exec 8>&- 9>&-
+unload_module
+unload_driver
+exec 7>&-
+rm -rf "$out"
+echo "faults: $passed passed, $failed failed"
+[ "$failed" = 0 ]
