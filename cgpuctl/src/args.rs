@@ -13,7 +13,7 @@ use clap::{
 use std::path::{Path, PathBuf};
 
 /// An existing instance, or several of one name.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct Target {
     /// Name of the instance.
     #[arg(value_parser = name)]

@@ -15,6 +15,7 @@ use crate::{
         inst_list::InstList,
         inst_mounts::InstMounts,
         inst_restore::{InstRestore, InstSave},
+        inst_set::InstSet,
         inst_set_burst::InstSetBurst,
         inst_set_caps::InstSetCaps,
         inst_set_channels::InstSetChannels,
@@ -148,13 +149,23 @@ noun! {
         #[command(visible_alias = "ls")]
         List(InstList),
         Show(InstShow),
+        Set(InstSet),
+        // Each sets one thing; scripts have them.
+        #[command(hide = true)]
         SetMem(InstSetMem),
+        #[command(hide = true)]
         SetWeight(InstSetWeight),
+        #[command(hide = true)]
         SetManaged(InstSetManaged),
+        #[command(hide = true)]
         SetCaps(InstSetCaps),
+        #[command(hide = true)]
         SetBurst(InstSetBurst),
+        #[command(hide = true)]
         SetChannels(InstSetChannels),
+        #[command(hide = true)]
         SetLimit(InstSetLimit),
+        #[command(hide = true)]
         SetPriority(InstSetPriority),
         /// Keep an instance off the GPU until it is resumed. Its programs wait and lose nothing.
         Suspend(Suspension<true>),

@@ -15,6 +15,7 @@ pub(crate) mod inst_list;
 pub(crate) mod inst_mounts;
 pub(crate) mod inst_refused;
 pub(crate) mod inst_restore;
+pub(crate) mod inst_set;
 pub(crate) mod inst_set_burst;
 pub(crate) mod inst_set_caps;
 pub(crate) mod inst_set_channels;

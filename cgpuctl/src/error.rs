@@ -112,8 +112,8 @@ pub enum Problem {
     },
     /// [`Cause::NameTaken`].
     #[error(
-        "the name is taken on this GPU; change that instance with `set-mem` and `set-weight`, or \
-         destroy it first"
+        "the name is taken on this GPU; change that instance with `cgpuctl inst set`, or destroy it \
+         first"
     )]
     NameTaken,
     /// [`Cause::DriverMissing`].

@@ -72,9 +72,9 @@ step 6 inst create solo --gpu 1,0 --mem 1GiB
 check "what a failed command made is gone" complains "on GPU 1 was removed again"
 step 0 inst create pair --gpu 0 --gpu 1 --mem 4GiB
 check "a tenant has one folder for both GPUs" test -c $nodes/pair/nvidia0 -a -c $nodes/pair/nvidia1
-step 2 inst set-weight pair 7
+step 2 inst set pair --weight 7
 check "a name on two GPUs needs a GPU" complains "GPUs 0 and 1"
-step 0 inst set-weight pair 7 --gpu 0,1
+step 0 inst set pair --weight 7 --gpu 0,1
 step 0 inst show pair --json
 check "the weight is set on both" is "$(grep -c '"weight": 7' "$out/said")" 2
 step 0 inst mounts pair
@@ -124,6 +124,18 @@ while [ $n -lt 64 ] && run 0 inst create "n$n" --gpu 1 --mem 1GiB; do n=$((n + 1
 check "a GPU takes 64 instances" is $n 64
 step 6 inst create n64 --gpu 1 --mem 1GiB
 check "and no more" complains "64 instances"
+# Their limits of channels are the whole runlist, so the third setting is refused by the module.
+step 6 inst set n5 --mem 2GiB --weight 9 --channels 2044
+check "channels over the runlist are refused" complains "2044 of a runlist"
+check "what was set before is told to be changed back" complains "was changed back"
+step 0 inst show n5 --json
+check "and the memory limit is the old one" says '"memory_limit_bytes": 1073741824'
+check "so is the weight" says '"weight": 1,'
+step 0 inst set n5 --mem 2GiB --weight 9 --overcommit --channels 2044
+step 0 inst show n5 --json
+check "with --overcommit all three are set" says '"memory_limit_bytes": 2147483648'
+check "the weight" says '"weight": 9,'
+check "and the channels" says '"channel_limit": 2044'
 step 0 inst list
 check "a long list is whole" is "$(grep -c /dev/cgpu "$out/said")" 66
 

@@ -37,7 +37,7 @@ pub(crate) fn of_policy(gpu: &GpuCompute, instances: &[Instance]) -> Option<Stri
                 format!(
                     "the policy fixed takes weights for percent of GPU {minor}, and the default \
                      weight is {WEIGHT_DEFAULT}: {} has {WEIGHT_DEFAULT} % of it; `cgpuctl inst \
-                     set-weight` changes that",
+                     set NAME --weight` changes that",
                     enumerate(&names, "and")
                 )
             })

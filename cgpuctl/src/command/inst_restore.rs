@@ -101,15 +101,15 @@ struct SavedInstance {
     /// As `--managed` takes it.
     #[serde(default = "default_managed")]
     managed: String,
-    /// As `inst set-channels` takes them; as the GPU's max_inst has it if there are none.
+    /// As `inst set --channels` takes them; as the GPU's max_inst has it if there are none.
     channels: Option<u32>,
-    /// As `inst set-limit` takes them; the default for what is not there.
+    /// As `inst set --objects` takes them; the default for what is not there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     limits: BTreeMap<String, u64>,
-    /// As `inst set-priority` takes it.
+    /// As `inst set --priority` takes it.
     #[serde(default = "default_priority")]
     priority: String,
-    /// As `inst set-burst` takes it; that of the GPU if there is none.
+    /// As `inst set --burst` takes it; that of the GPU if there is none.
     burst_ms: Option<u32>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-burst`.
 
-use super::setting::{Before, Setting};
+use super::setting::{Before, Setting, Undo};
 use crate::{
     args::{burst_or_gpu, Target},
     compute::own_burst,
@@ -21,10 +21,10 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetBurst {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// New burst in milliseconds of GPU time, or "gpu" for that of its GPU.
     #[arg(value_name = "0-10000|gpu", value_parser = burst_or_gpu)]
-    burst: u32,
+    pub(super) burst: u32,
 }
 
 /// A number in JSON, or null for that of the GPU.
@@ -68,5 +68,14 @@ impl Setting for InstSetBurst {
         (request.key, request.set) = (key, set::INSTANCE_BURST);
         request.burst_ms = self.burst;
         control.set_instance_compute(&request)
+    }
+}
+
+impl Undo for InstSetBurst {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            burst: was.burst_ms,
+        }
     }
 }

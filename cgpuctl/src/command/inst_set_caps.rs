@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-caps`.
 
-use super::setting::{Before, Setting};
+use super::setting::{Before, Setting, Undo};
 use crate::{args::Target, capabilities::Capabilities, control::Control};
 use cgpu_uapi::{InstanceKey, InstanceSetCapabilities};
 use clap::Args;
@@ -14,10 +14,10 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetCaps {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// What it is to be for: compute, utility, graphics, video, profiling, rdma.
     #[arg(value_name = "SET,…")]
-    caps: Capabilities,
+    pub(super) caps: Capabilities,
 }
 
 impl Setting for InstSetCaps {
@@ -42,5 +42,14 @@ impl Setting for InstSetCaps {
         let mut request = InstanceSetCapabilities::new_zeroed();
         (request.key, request.capabilities) = (key, self.caps.0);
         control.set_capabilities(&request)
+    }
+}
+
+impl Undo for InstSetCaps {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            caps: self.before(was),
+        }
     }
 }

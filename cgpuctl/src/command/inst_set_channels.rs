@@ -3,7 +3,7 @@
 
 use super::{
     inst_create::flags,
-    setting::{Before, Setting},
+    setting::{Before, Setting, Undo},
 };
 use crate::{
     args::{channels, Target},
@@ -21,13 +21,13 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetChannels {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// New limit, of channels and of groups of channels each.
     #[arg(value_name = "1-2044", value_parser = channels())]
-    channels: u32,
+    pub(super) channels: u32,
     /// Let the limits on a GPU add up to more than a runlist has.
     #[arg(long)]
-    overcommit: bool,
+    pub(super) overcommit: bool,
 }
 
 impl Setting for InstSetChannels {
@@ -54,5 +54,16 @@ impl Setting for InstSetChannels {
         request.channel_limit = self.channels;
         request.flags = flags(self.overcommit);
         control.set_channels(&request)
+    }
+}
+
+impl Undo for InstSetChannels {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            channels: self.before(was),
+            // They were granted before.
+            overcommit: true,
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-limit`.
 
-use super::setting::{Before, Setting};
+use super::setting::{Before, Setting, Undo};
 use crate::{
     args::{amount, limited, Target},
     control::Control,
@@ -21,13 +21,13 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetLimit {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// Of what.
     #[arg(value_parser = limited())]
-    what: Limited,
+    pub(super) what: Limited,
     /// New limit, not 0; "default" takes the old one away.
     #[arg(value_name = "LIMIT|default", value_parser = amount)]
-    limit: u64,
+    pub(super) limit: u64,
 }
 
 /// A limit, or what stands for the default.
@@ -49,6 +49,13 @@ impl Serialize for Limit {
     }
 }
 
+impl InstSetLimit {
+    fn of<'a>(&self, was: &'a Before) -> Option<&'a InstanceLimit> {
+        let is_it = |limit: &&InstanceLimit| Limited::from_number(limit.what) == Some(self.what);
+        was.limits.iter().find(is_it)
+    }
+}
+
 impl Setting for InstSetLimit {
     const ATTEMPT: &'static str = "set a limit of";
     const KEY: &'static str = "limit";
@@ -64,9 +71,7 @@ impl Setting for InstSetLimit {
     }
 
     fn before(&self, was: &Before) -> Limit {
-        let is_it = |limit: &&InstanceLimit| Limited::from_number(limit.what) == Some(self.what);
-        let limit = was.limits.iter().find(is_it);
-        Limit(limit.map_or(LIMIT_DEFAULT, |limit| limit.limit))
+        Limit(self.of(was).map_or(LIMIT_DEFAULT, |limit| limit.limit))
     }
 
     fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
@@ -75,5 +80,18 @@ impl Setting for InstSetLimit {
         request.what = self.what.number();
         request.limit = self.limit;
         control.set_limit(&request)
+    }
+}
+
+impl Undo for InstSetLimit {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            what: self.what,
+            limit: self
+                .of(was)
+                .filter(|limit| limit.is_set != 0)
+                .map_or(LIMIT_DEFAULT, |l| l.limit),
+        }
     }
 }

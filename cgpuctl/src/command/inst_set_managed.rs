@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-managed`.
 
-use super::setting::{Before, Setting};
+use super::setting::{Before, Setting, Undo};
 use crate::{
     args::{managed_modes, Target},
     control::Control,
@@ -17,10 +17,10 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetManaged {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// New mode.
     #[arg(value_name = "MODE", value_parser = managed_modes())]
-    managed: ManagedMode,
+    pub(super) managed: ManagedMode,
 }
 
 impl Setting for InstSetManaged {
@@ -45,5 +45,14 @@ impl Setting for InstSetManaged {
         let mut request = InstanceSetManaged::new_zeroed();
         (request.key, request.managed_mode) = (key, self.managed.number());
         control.set_managed(&request)
+    }
+}
+
+impl Undo for InstSetManaged {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            managed: ManagedMode::from_number(was.instance.managed_mode).unwrap_or_default(),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{
     inst_create::{flags, small_limit},
-    setting::{Before, Setting},
+    setting::{Before, Setting, Undo},
 };
 use crate::{args::Target, control::Control, size::Bytes};
 use cgpu_uapi::{InstanceKey, InstanceSetMemory};
@@ -17,13 +17,13 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetMem {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// New memory limit, like 8GiB or 500MB.
     #[arg(value_name = "SIZE")]
-    mem: Bytes,
+    pub(super) mem: Bytes,
     /// Let the limits on a GPU add up to more than its memory.
     #[arg(long)]
-    overcommit: bool,
+    pub(super) overcommit: bool,
 }
 
 impl Setting for InstSetMem {
@@ -64,5 +64,16 @@ impl Setting for InstSetMem {
             ))
         });
         Some(small_limit(self.mem).into_iter().chain(over).collect())
+    }
+}
+
+impl Undo for InstSetMem {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            mem: self.before(was),
+            // It was granted before.
+            overcommit: true,
+        }
     }
 }

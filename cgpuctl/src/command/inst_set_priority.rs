@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! `inst set-priority`.
 
-use super::setting::{Before, Setting};
+use super::setting::{Before, Setting, Undo};
 use crate::{
     args::{priorities, Target},
     control::Control,
@@ -17,10 +17,10 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetPriority {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// New priority.
     #[arg(value_parser = priorities())]
-    priority: Priority,
+    pub(super) priority: Priority,
 }
 
 /// `high_priority` in JSON, a word in text.
@@ -61,5 +61,14 @@ impl Setting for InstSetPriority {
         (request.key, request.set) = (key, set::HIGH_PRIORITY);
         request.high_priority = self.priority.number();
         control.set_instance_compute(&request)
+    }
+}
+
+impl Undo for InstSetPriority {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            priority: Priority::of(was.state),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{
     effect,
-    setting::{Before, Setting},
+    setting::{Before, Setting, Undo},
 };
 use crate::{
     args::{weight, Target},
@@ -18,10 +18,10 @@ use zerocopy::FromZeros;
 #[derive(Args)]
 pub(crate) struct InstSetWeight {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// New weight.
     #[arg(value_name = "1-100", value_parser = weight())]
-    weight: u32,
+    pub(super) weight: u32,
 }
 
 impl Setting for InstSetWeight {
@@ -51,5 +51,14 @@ impl Setting for InstSetWeight {
     fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
         let gpus = before.iter().filter_map(|was| was.gpu.as_ref());
         Some(gpus.filter_map(effect::of_weight).collect())
+    }
+}
+
+impl Undo for InstSetWeight {
+    fn former(&self, was: &Before) -> Self {
+        Self {
+            target: self.target.clone(),
+            weight: self.before(was),
+        }
     }
 }

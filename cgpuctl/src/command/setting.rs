@@ -57,6 +57,13 @@ pub(crate) trait Setting {
     }
 }
 
+/// A setting that can be put back.
+pub(crate) trait Undo: Setting + Sized {
+    /// The setting with the value that the instance had. Setting it cannot be refused for what
+    /// others have: the instance had that value before.
+    fn former(&self, was: &Before) -> Self;
+}
+
 /// The members of the JSON object.
 #[derive(Serialize)]
 struct SettingMembers<V: Serialize> {
@@ -106,7 +113,7 @@ impl<S: Setting> Verb for S {
 }
 
 /// The instances that were named, as they are now.
-fn before(control: &dyn Control, target: &Target) -> Result<Vec<Before>, Problem> {
+pub(crate) fn before(control: &dyn Control, target: &Target) -> Result<Vec<Before>, Problem> {
     let instances = target::instances(control, &target.name, &target.gpus)?;
     let compute = control.instance_compute()?;
     let gpus = control.gpu_compute()?;

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `inst set`: several settings of an instance at once, all or none.
+
+use super::{
+    inst_set_burst::InstSetBurst,
+    inst_set_caps::InstSetCaps,
+    inst_set_channels::InstSetChannels,
+    inst_set_limit::InstSetLimit,
+    inst_set_managed::InstSetManaged,
+    inst_set_mem::InstSetMem,
+    inst_set_priority::InstSetPriority,
+    inst_set_weight::InstSetWeight,
+    setting::{self, Before, Undo},
+    target,
+};
+use crate::{
+    args::{amount, burst_or_gpu, channels, managed_modes, priorities, weight, Target},
+    capabilities::Capabilities,
+    control::Control,
+    error::{Facts, Failure, Problem},
+    host::Host,
+    json::InstanceId,
+    output::Report,
+    size::Bytes,
+    text::{enumerate, lines},
+    verb::Verb,
+};
+use cgpu_uapi::{InstanceKey, Limited, ManagedMode, Priority};
+use clap::Args;
+use nix::errno::Errno;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Change settings of an instance, also while programs run: all that are named, or none.
+///
+/// When one of them is refused, those that were changed before it get their old values back.
+#[derive(Args)]
+#[command(override_usage = "cgpuctl inst set [OPTIONS] <NAME>")]
+pub(crate) struct InstSet {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    settings: Settings,
+    /// Let the limits on a GPU add up to more than it has.
+    #[arg(long)]
+    overcommit: bool,
+}
+
+/// The new values.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+struct Settings {
+    /// Memory limit, like 8GiB or 500MB. One below what is used is accepted: new allocations fail
+    /// until enough was freed.
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<Bytes>,
+    /// Share of the compute, relative to the other instances' weights.
+    #[arg(long, value_name = "1-100", value_parser = weight())]
+    weight: Option<u32>,
+    /// Priority.
+    #[arg(long, value_parser = priorities())]
+    priority: Option<Priority>,
+    /// GPU time that the instance can be owed after it had no work, in milliseconds, or "gpu" for
+    /// that of its GPU.
+    #[arg(long, value_name = "0-10000|gpu", value_parser = burst_or_gpu)]
+    burst: Option<u32>,
+    /// What it is for: compute, utility, graphics, video, profiling, rdma. Calls that are no longer
+    /// allowed are refused from then on.
+    #[arg(long, value_name = "SET,…")]
+    caps: Option<Capabilities>,
+    /// What becomes of managed memory (cudaMallocManaged) that is mapped from now on.
+    #[arg(long, value_name = "MODE", value_parser = managed_modes())]
+    managed: Option<ManagedMode>,
+    /// Limit of channels on a runlist, and of groups of channels. A CUDA program takes 20 of both.
+    #[arg(long, value_name = "1-2044", value_parser = channels())]
+    channels: Option<u32>,
+    /// Limit of RM clients. A CUDA program has one or two.
+    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    clients: Option<u64>,
+    /// Limit of RM objects. A CUDA program has up to 370.
+    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    objects: Option<u64>,
+    /// Limit of RM objects that are events. A CUDA program has 8 to 15.
+    #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
+    events: Option<u64>,
+    /// Limit of BAR1. A CUDA program takes 2MiB.
+    #[arg(long, value_name = "SIZE|default", value_parser = amount)]
+    bar1: Option<u64>,
+}
+
+/// One setting of several.
+trait Step {
+    /// Follows "cannot": `set the weight of`.
+    fn attempt(&self) -> &'static str;
+    /// As in "the weight could not be set back".
+    fn what(&self) -> String;
+    /// `weight 5, was 1`
+    fn line(&self, was: &Before) -> String;
+    /// The value and the one before.
+    fn members(&self, was: &Before, into: &mut Map<String, Value>) -> serde_json::Result<()>;
+    /// Changes one instance.
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno>;
+    /// Puts the value back that one instance had.
+    fn undo(&self, control: &dyn Control, was: &Before) -> Result<(), Errno>;
+    /// Sentences that the new value deserves.
+    fn warnings(&self, before: &[Before]) -> Vec<String>;
+}
+
+/// A setting with the words that tell it from others.
+struct Named<S> {
+    setting: S,
+    key: &'static str,
+    label: &'static str,
+}
+
+impl<S: Undo> Step for Named<S> {
+    fn attempt(&self) -> &'static str {
+        S::ATTEMPT
+    }
+
+    fn what(&self) -> String {
+        format!("the {}", self.label)
+    }
+
+    fn line(&self, was: &Before) -> String {
+        let (now, before) = (self.setting.value(), self.setting.before(was));
+        format!("{} {now}, was {before}", self.label)
+    }
+
+    fn members(&self, was: &Before, into: &mut Map<String, Value>) -> serde_json::Result<()> {
+        let value = serde_json::to_value(self.setting.value())?;
+        into.insert(self.key.to_owned(), value);
+        let value = serde_json::to_value(self.setting.before(was))?;
+        into.insert(format!("previous_{}", self.key), value);
+        Ok(())
+    }
+
+    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+        self.setting.set(control, key)
+    }
+
+    fn undo(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
+        let key = InstanceKey::new(was.instance.key.name, was.instance.key.gpu_minor);
+        self.setting.former(was).set(control, key)
+    }
+
+    fn warnings(&self, before: &[Before]) -> Vec<String> {
+        self.setting.warnings(before).unwrap_or_default()
+    }
+}
+
+/// A setting under the key of its own verb.
+fn step<S: Undo + 'static>(label: &'static str, setting: S) -> Box<dyn Step> {
+    Box::new(Named {
+        setting,
+        key: S::KEY,
+        label,
+    })
+}
+
+impl InstSet {
+    /// The settings, those first that are refused for what other instances have.
+    fn steps(&self) -> Vec<Box<dyn Step>> {
+        let all = [self.shared(), self.limits(), self.own()];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Those that the instances of a GPU share.
+    fn shared(&self) -> Vec<Box<dyn Step>> {
+        let Settings {
+            mem,
+            weight,
+            channels,
+            ..
+        } = self.settings;
+        let (target, overcommit) = (|| self.target.clone(), self.overcommit);
+        let mem = mem.map(|mem| InstSetMem {
+            target: target(),
+            mem,
+            overcommit,
+        });
+        let weight = weight.map(|weight| InstSetWeight {
+            target: target(),
+            weight,
+        });
+        let channels = channels.map(|channels| InstSetChannels {
+            target: target(),
+            channels,
+            overcommit,
+        });
+        let steps = [
+            mem.map(|mem| step("memory limit", mem)),
+            weight.map(|weight| step("weight", weight)),
+            channels.map(|channels| step("channels", channels)),
+        ];
+        steps.into_iter().flatten().collect()
+    }
+
+    fn limits(&self) -> Vec<Box<dyn Step>> {
+        let Settings {
+            clients,
+            objects,
+            events,
+            bar1,
+            ..
+        } = self.settings;
+        let limits = [
+            (Limited::Clients, clients, "client_limit"),
+            (Limited::Objects, objects, "object_limit"),
+            (Limited::Events, events, "event_limit"),
+            (Limited::Bar1, bar1, "bar1_limit_bytes"),
+        ];
+        let limits = limits.into_iter().filter_map(|(what, limit, key)| {
+            let setting = InstSetLimit {
+                target: self.target.clone(),
+                what,
+                limit: limit?,
+            };
+            let label = what.name();
+            let step: Box<dyn Step> = Box::new(Named {
+                setting,
+                key,
+                label,
+            });
+            Some(step)
+        });
+        limits.collect()
+    }
+
+    /// Those that are the instance's own.
+    fn own(&self) -> Vec<Box<dyn Step>> {
+        let Settings {
+            priority,
+            burst,
+            caps,
+            managed,
+            ..
+        } = self.settings;
+        let target = || self.target.clone();
+        let caps = caps.map(|caps| InstSetCaps {
+            target: target(),
+            caps,
+        });
+        let managed = managed.map(|managed| InstSetManaged {
+            target: target(),
+            managed,
+        });
+        let priority = priority.map(|priority| InstSetPriority {
+            target: target(),
+            priority,
+        });
+        let burst = burst.map(|burst| InstSetBurst {
+            target: target(),
+            burst,
+        });
+        let steps = [
+            caps.map(|caps| step("capabilities", caps)),
+            managed.map(|managed| step("managed memory", managed)),
+            priority.map(|priority| step("priority", priority)),
+            burst.map(|burst| step("burst", burst)),
+        ];
+        steps.into_iter().flatten().collect()
+    }
+}
+
+#[derive(Serialize)]
+struct SetMembers {
+    instances: Vec<SetInstance>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct SetInstance {
+    #[serde(flatten)]
+    id: InstanceId,
+    #[serde(flatten)]
+    values: Map<String, Value>,
+}
+
+impl Verb for InstSet {
+    fn attempt(&self) -> String {
+        format!("change {}", target::called(&self.target.name))
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let before = setting::before(&*control, &self.target)?;
+        let steps = self.steps();
+        set_all(&*control, &steps, &before)?;
+        let warnings: Vec<_> = steps.iter().flat_map(|s| s.warnings(&before)).collect();
+        let text = before.iter().flat_map(|was| {
+            let which = target::label(&was.instance);
+            steps
+                .iter()
+                .map(move |step| format!("{which}: {}", step.line(was)))
+        });
+        let instance = |was: &Before| {
+            let mut values = Map::new();
+            for step in &steps {
+                step.members(was, &mut values)?;
+            }
+            let id = (&was.instance).into();
+            Ok(SetInstance { id, values })
+        };
+        let instances: serde_json::Result<_> = before.iter().map(instance).collect();
+        let members = SetMembers {
+            instances: instances.map_err(|_| Problem::Output { errno: Errno::EIO })?,
+            warnings: warnings.clone(),
+        };
+        Ok(Report::new(members, lines(text))?.warn(warnings))
+    }
+}
+
+/// Changes the settings of each instance in turn. When one is refused, all those before it get
+/// their old values back.
+fn set_all(
+    control: &dyn Control,
+    steps: &[Box<dyn Step>],
+    before: &[Before],
+) -> Result<(), Failure> {
+    let mut done = Vec::new();
+    for was in before {
+        let (name, minor) = (was.instance.key.name, was.instance.key.gpu_minor);
+        for step in steps {
+            if let Err(errno) = step.set(control, InstanceKey::new(name, minor)) {
+                let facts = Facts::about(control, &name, Some(minor));
+                let called = target::called(&name);
+                let mut failure = Problem::explain(errno, &facts)
+                    .when(format!("{} {called} on GPU {minor}", step.attempt()));
+                failure.aftermath = undo(control, &done);
+                return Err(failure);
+            }
+            done.push((was, &**step));
+        }
+    }
+    Ok(())
+}
+
+/// Puts back what was changed, the last first, and says what became of it.
+fn undo(control: &dyn Control, done: &[(&Before, &dyn Step)]) -> Option<String> {
+    if done.is_empty() {
+        return None;
+    }
+    let undone = done.iter().rev();
+    let kept = undone.filter(|(was, step)| step.undo(control, was).is_err());
+    let mut kept: Vec<_> = kept
+        .map(|(was, step)| format!("{} on GPU {}", step.what(), was.instance.key.gpu_minor))
+        .collect();
+    kept.reverse();
+    Some(if kept.is_empty() {
+        "; what this command had changed before was changed back".to_owned()
+    } else {
+        format!(
+            "; this command had changed {} before, and could not change it back",
+            enumerate(&kept, "and")
+        )
+    })
+}
