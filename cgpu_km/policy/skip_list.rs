@@ -179,12 +179,14 @@ impl<T: Keyed> SkipList<T> {
 
     /// Takes a record out of the order, on the way to its key.
     pub(super) fn unlink(&mut self, slot: Slot, path: &Path) {
-        for (level, &before) in path.0.iter().enumerate().take(self.levels) {
-            if self.on(before, level) == Some(slot) {
-                let next = self.on(Some(slot), level);
-                self.set(before, level, next);
-                self.set(Some(slot), level, None);
+        for (level, &before) in path.0.iter().enumerate() {
+            // A record of a level is on all levels below.
+            if self.on(before, level) != Some(slot) {
+                break;
             }
+            let next = self.on(Some(slot), level);
+            self.set(before, level, next);
+            self.set(Some(slot), level, None);
         }
         self.recent = *path;
     }

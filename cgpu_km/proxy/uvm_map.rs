@@ -197,34 +197,29 @@ pub(super) fn free(call: &mut impl Call, request: &mut UvmCall<'_>) -> Result<i3
     let has_length = request.entry.status.offset() > LENGTH.offset();
     let length = has_length.then(|| get(LENGTH, request.bytes));
     let length = length.transpose()?;
-    let fixed = call.look(|accounting| accounting.begin_fixed_free(request.file, base, length));
-    let returned = free_range(call, request, base, length)?;
+    let (end, fixed) = call.accounting(|accounting| {
+        let fixed = accounting.begin_fixed_free(request.file, base, length);
+        (
+            accounting.begin_range_free(request.file, base, length),
+            fixed,
+        )
+    });
+    let returned = match end? {
+        RangeEnd::Certain(going) => {
+            let returned = request.forward(call);
+            call.accounting(|accounting| accounting.end_range_free(going, returned == Ok(0)));
+            returned?
+        }
+        RangeEnd::Nothing => request.forward(call)?,
+        RangeEnd::Lost => free_lost(call, request, base, length)?,
+    };
     if let (0, Some(fixed)) = (returned, fixed) {
         call.accounting(|accounting| accounting.end_fixed_free(fixed));
     }
     Ok(returned)
 }
 
-fn free_range(
-    call: &mut impl Call,
-    request: &mut UvmCall<'_>,
-    base: u64,
-    length: Option<u64>,
-) -> Result<i32, Stop> {
-    let end =
-        call.accounting(|accounting| accounting.begin_range_free(request.file, base, length))?;
-    match end {
-        RangeEnd::Certain(going) => {
-            let returned = request.forward(call);
-            call.accounting(|accounting| accounting.end_range_free(going, returned == Ok(0)));
-            Ok(returned?)
-        }
-        RangeEnd::Nothing => Ok(request.forward(call)?),
-        RangeEnd::Lost => free_lost(call, request, base, length),
-    }
-}
-
-/// The same in a file of which nobody knows the ranges.
+/// The same of a range in a file of which nobody knows the ranges.
 fn free_lost(
     call: &mut impl Call,
     request: &mut UvmCall<'_>,
