@@ -9,7 +9,7 @@ use cgpu_dra::{
     failures::Failure,
     kubelet::{Health, Kubelet},
     names::Uid,
-    proto::{HealthStatus, PrepareResponse, UnprepareResponse},
+    proto::{HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
     rpc,
     tenants::Tenants,
 };
@@ -45,6 +45,18 @@ struct Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         let _ = self.stop.send(true);
+    }
+}
+
+impl Driver {
+    /// Prepares the claim that most tests have.
+    async fn prepare(&mut self) -> PreparedAnswer {
+        self.kubelet.prepare("team-a", "train", UID).await
+    }
+
+    /// Takes it back; what is refused about that.
+    async fn unprepare(&mut self) -> String {
+        self.kubelet.unprepare("team-a", "train", UID).await
     }
 }
 
@@ -136,6 +148,13 @@ fn known(claim: Value) -> Claims {
     Arc::new(Mutex::new(BTreeMap::from([(key, claim)])))
 }
 
+/// A driver that has prepared a claim of [`one_share`].
+async fn with_one_share(node: &Arc<FakeNode>) -> Driver {
+    let mut driver = start(node, &known(one_share())).await;
+    driver.prepare().await;
+    driver
+}
+
 #[tokio::test]
 async fn a_claim_becomes_an_instance_and_a_cdi_file() {
     let node = FakeNode::new(2);
@@ -153,7 +172,7 @@ async fn a_claim_becomes_an_instance_and_a_cdi_file() {
     let claims = known(claim(UID, results, configs));
     let mut driver = start(&node, &claims).await;
     assert_eq!(driver.kubelet.info.name, "gpu.cgpu.io");
-    let answer = driver.kubelet.prepare("team-a", "train", UID).await;
+    let answer = driver.prepare().await;
     assert_eq!(answer.error, "");
     let device = &answer.devices[0];
     assert_eq!(device.request_names, ["gpu"]);
@@ -206,9 +225,9 @@ async fn a_claim_becomes_an_instance_and_a_cdi_file() {
         .expect("answered");
     assert_eq!(old.claims[UID].devices[0].share_id, None);
 
-    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert_eq!(driver.unprepare().await, "");
     assert!(node.limits().is_empty() && node.cdi_files().is_empty() && node.journal().is_empty());
-    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert_eq!(driver.unprepare().await, "");
 }
 
 #[tokio::test]
@@ -216,16 +235,16 @@ async fn a_prepared_claim_outlives_driver_and_apiserver() {
     let node = FakeNode::new(1);
     let claims = known(one_share());
     let mut first = start(&node, &claims).await;
-    let answer = first.kubelet.prepare("team-a", "train", UID).await;
+    let answer = first.prepare().await;
     drop(first);
     let before = node.limits();
     let mut second = start(&node, &claims).await;
     second.online.store(false, Ordering::Relaxed);
-    assert_eq!(second.kubelet.prepare("team-a", "train", UID).await, answer);
+    assert_eq!(second.prepare().await, answer);
     assert_eq!(node.limits(), before);
     // The module was loaded anew: the instance is made again.
     node.with(|s| s.instances.clear());
-    assert_eq!(second.kubelet.prepare("team-a", "train", UID).await, answer);
+    assert_eq!(second.prepare().await, answer);
     assert_eq!(node.limits(), before);
     let other = UID.replace('f', "e");
     let refused = second.kubelet.prepare("team-a", "train", &other).await;
@@ -234,7 +253,7 @@ async fn a_prepared_claim_outlives_driver_and_apiserver() {
         "{}",
         refused.error
     );
-    assert_eq!(second.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert_eq!(second.unprepare().await, "");
     assert!(node.limits().is_empty());
 }
 
@@ -244,7 +263,7 @@ async fn a_journal_that_cannot_be_read_keeps_its_instance() {
     let node = FakeNode::new(1);
     let claims = known(one_share());
     let mut first = start(&node, &claims).await;
-    let answer = first.kubelet.prepare("team-a", "train", UID).await;
+    let answer = first.prepare().await;
     drop(first);
     let before = node.limits();
     for text in ["", "{\"a newer version's\": 1}"] {
@@ -252,13 +271,13 @@ async fn a_journal_that_cannot_be_read_keeps_its_instance() {
         let mut second = start(&node, &claims).await;
         assert_eq!(node.limits(), before);
         node.with(|s| s.fail(Op::SetCompute, 0, Errno::EIO));
-        let refused = second.kubelet.prepare("team-a", "train", UID).await;
+        let refused = second.prepare().await;
         assert!(refused.error.contains("EIO"), "{}", refused.error);
         assert_eq!(node.limits(), before);
-        assert_eq!(second.kubelet.prepare("team-a", "train", UID).await, answer);
+        assert_eq!(second.prepare().await, answer);
     }
     let mut last = start(&node, &claims).await;
-    assert_eq!(last.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert_eq!(last.unprepare().await, "");
     assert!(node.limits().is_empty() && node.journal().is_empty());
 }
 
@@ -280,7 +299,7 @@ async fn a_stop_at_any_point_leaves_nothing() {
         let claims = known(claim(UID, results.clone(), json!([])));
         let mut driver = start(&node, &claims).await;
         node.with(|s| s.fail(op, after, Errno::EIO));
-        let refused = driver.kubelet.prepare("team-a", "train", UID).await;
+        let refused = driver.prepare().await;
         assert!(refused.error.contains("EIO"), "{op:?}: {}", refused.error);
         let left = (
             node.limits().len(),
@@ -288,19 +307,19 @@ async fn a_stop_at_any_point_leaves_nothing() {
             node.journal().len(),
         );
         assert_eq!(left, (0, 0, 0), "{op:?} {after}");
-        let answer = driver.kubelet.prepare("team-a", "train", UID).await;
+        let answer = driver.prepare().await;
         assert_eq!((answer.error.as_str(), answer.devices.len()), ("", 2));
     }
     // Stopped between the instance and the journal's end: a stray.
     let node = FakeNode::new(2);
     let claims = known(claim(UID, results, json!([])));
     let mut driver = start(&node, &claims).await;
-    driver.kubelet.prepare("team-a", "train", UID).await;
+    driver.prepare().await;
     drop(driver);
     std::fs::remove_file(&node.journal()[0]).expect("removed");
     let mut driver = start(&node, &claims).await;
     assert!(node.limits().is_empty());
-    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert_eq!(driver.unprepare().await, "");
     assert!(node.cdi_files().is_empty());
 }
 
@@ -359,7 +378,7 @@ async fn claims_that_cannot_be_kept_are_refused_in_a_sentence() {
         };
         let claims = known(claim(UID, results, configs));
         let mut driver = start(&node, &claims).await;
-        let answer = driver.kubelet.prepare("team-a", "train", UID).await;
+        let answer = driver.prepare().await;
         assert!(answer.error.contains(said), "{said}: {}", answer.error);
         assert!(answer.devices.is_empty());
         assert!(node.limits().is_empty() && node.cdi_files().is_empty());
@@ -389,24 +408,20 @@ async fn claims_that_cannot_be_kept_are_refused_in_a_sentence() {
 #[tokio::test]
 async fn an_instance_in_use_stays_until_it_is_not() {
     let node = FakeNode::new(1);
-    let claims = known(one_share());
-    let mut driver = start(&node, &claims).await;
-    driver.kubelet.prepare("team-a", "train", UID).await;
+    let mut driver = with_one_share(&node).await;
     node.with(|s| s.instances[0].open_files = 2);
-    let refused = driver.kubelet.unprepare("team-a", "train", UID).await;
+    let refused = driver.unprepare().await;
     assert!(refused.contains("2 files are still open"), "{refused}");
     assert_eq!((node.limits().len(), node.journal().len()), (1, 1));
     node.with(|s| s.instances[0].open_files = 0);
-    assert_eq!(driver.kubelet.unprepare("team-a", "train", UID).await, "");
+    assert_eq!(driver.unprepare().await, "");
     assert!(node.limits().is_empty());
 }
 
 #[tokio::test]
 async fn a_resize_stays_within_what_was_set_aside() {
     let node = FakeNode::new(1);
-    let claims = known(one_share());
-    let mut driver = start(&node, &claims).await;
-    driver.kubelet.prepare("team-a", "train", UID).await;
+    let mut driver = with_one_share(&node).await;
     let tenants = Tenants::open(node.clone(), node.places(), 100).expect("opened");
     let uid = Uid::new(UID).expect("a uid");
     tenants
@@ -422,7 +437,7 @@ async fn a_resize_stays_within_what_was_set_aside() {
     );
     assert_eq!(node.limits()[0].2, 4 * GIB);
     // Without a wish it has what the scheduler has set aside; a second prepare changes nothing.
-    driver.kubelet.prepare("team-a", "train", UID).await;
+    driver.prepare().await;
     assert_eq!(node.limits()[0].2, 4 * GIB);
     tenants.resize(&uid, None, None).expect("resized");
     assert_eq!(node.limits()[0].2, 8 * GIB);

@@ -3,9 +3,10 @@
 """fuzz.py smoke | run SECONDS [TARGET...] | again TARGET FILE: fuzzes the module's pure code and
 what cgpu-dra reads, on this machine.
 
-  smoke    each target for a fixed number of runs with a fixed seed; for make test run      the
-  targets, by default all, one after the other in one process, each for its part of the time again
-  one input, to see again what was found
+  smoke    each target for a fixed number of runs with a fixed seed; for make test
+  run      the targets, by default all, one after the other in one process, each for its part of
+           the time
+  again    one input, to see again what was found
 
 The targets are built with libFuzzer and with the compiler's coverage (SanitizerCoverage), which the
 stable toolchain has; libFuzzer is C++, so g++ is needed. Corpora are kept in target/fuzz/corpus,

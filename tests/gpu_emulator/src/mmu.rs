@@ -148,13 +148,6 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// An address space whose first table is in video memory.
-    pub fn in_video(address: u64) -> Self {
-        Self {
-            root: Place::video(address),
-        }
-    }
-
     /// Calls `each` with every piece of a range that is contiguous in memory, and its offset in
     /// the range.
     fn pieces(

@@ -60,7 +60,6 @@ mod c {
         pub(super) fn gm_init(gpu: *mut Model);
         pub(super) fn gm_group_add(gpu: *mut Model, slice: Nanos) -> u32;
         pub(super) fn gm_channel_add(gpu: *mut Model, group: u32) -> u32;
-        pub(super) fn gm_group_remove(gpu: *mut Model, group: u32);
         pub(super) fn gm_submit(gpu: *mut Model, channel: u32, length: Nanos) -> i32;
         pub(super) fn gm_set_timeslice(gpu: *mut Model, group: u32, slice: Nanos);
         pub(super) fn gm_switch(gpu: *mut Model, channel: u32, off: i32);
@@ -137,12 +136,6 @@ impl Gpu {
         let channel = model!(gm_channel_add, model, group);
         assert_ne!(channel, NONE, "too many channels");
         channel
-    }
-
-    /// Removes a group, its channels and what they hold.
-    pub fn remove_group(&mut self, group: u32) {
-        let model = self.model();
-        model!(gm_group_remove, model, group);
     }
 
     /// A kernel is ready to run. Whether there was room for it.

@@ -314,80 +314,32 @@ fn munmap_range(addr: u64, len: u64) -> i64 {
     result
 }
 
-/// `open(3)`.
-///
-/// # Safety
-///
-/// As the C library's.
-#[no_mangle]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
-    // SAFETY: The caller's promise.
-    result(unsafe { open_at(libc::AT_FDCWD, path, flags, mode) })
+/// Defines the C library's functions that open a file. On 64-bit machines those with 64 in their
+/// names are the same as the others.
+macro_rules! opens {
+    ($($doc:literal, $($name:ident)+, $arguments:tt => $open:expr;)+) => {$($(
+        #[doc = $doc]
+        ///
+        /// # Safety
+        ///
+        /// As the C library's.
+        #[no_mangle]
+        pub unsafe extern "C" fn $name $arguments -> c_int {
+            // SAFETY: The caller's promise.
+            result(unsafe { $open })
+        }
+    )+)+};
 }
 
-/// `open64(3)`: on 64-bit machines the same as [`open`].
-///
-/// # Safety
-///
-/// As the C library's.
-#[no_mangle]
-pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
-    // SAFETY: The caller's promise.
-    result(unsafe { open_at(libc::AT_FDCWD, path, flags, mode) })
-}
-
-/// `openat(3)`.
-///
-/// # Safety
-///
-/// As the C library's.
-#[no_mangle]
-pub unsafe extern "C" fn openat(
-    folder: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: c_int,
-) -> c_int {
-    // SAFETY: The caller's promise.
-    result(unsafe { open_at(folder, path, flags, mode) })
-}
-
-/// `openat64(3)`.
-///
-/// # Safety
-///
-/// As the C library's.
-#[no_mangle]
-pub unsafe extern "C" fn openat64(
-    folder: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: c_int,
-) -> c_int {
-    // SAFETY: The caller's promise.
-    result(unsafe { open_at(folder, path, flags, mode) })
-}
-
-/// What `open` is where the program was compiled with checks (`_FORTIFY_SOURCE`).
-///
-/// # Safety
-///
-/// As the C library's.
-#[no_mangle]
-pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: The caller's promise.
-    result(unsafe { open_at(libc::AT_FDCWD, path, flags, 0) })
-}
-
-/// The same of [`open64`].
-///
-/// # Safety
-///
-/// As the C library's.
-#[no_mangle]
-pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: The caller's promise.
-    result(unsafe { open_at(libc::AT_FDCWD, path, flags, 0) })
+opens! {
+    "`open(3)`.", open open64, (path: *const c_char, flags: c_int, mode: c_int)
+        => open_at(libc::AT_FDCWD, path, flags, mode);
+    "`openat(3)`.", openat openat64,
+        (folder: c_int, path: *const c_char, flags: c_int, mode: c_int)
+        => open_at(folder, path, flags, mode);
+    "What `open` is where the program was compiled with checks (`_FORTIFY_SOURCE`).",
+        __open_2 __open64_2, (path: *const c_char, flags: c_int)
+        => open_at(libc::AT_FDCWD, path, flags, 0);
 }
 
 /// `close(3)`.

@@ -129,11 +129,6 @@ impl Channel {
         }
     }
 
-    /// Whether it has methods that were fetched and not executed.
-    pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
     /// Runs until the ring is empty or a semaphore holds it.
     pub fn run(
         &mut self,
