@@ -709,6 +709,16 @@ fn a_setting_without_its_effect_draws_a_warning() {
     ] {
         golden(name, unshared_host, line);
     }
+    let fixed = || {
+        let fake = Fake::new(1);
+        run(&fake, "gpu set-policy 0 fixed");
+        fake
+    };
+    golden(
+        "inst_create_fixed",
+        fixed,
+        "inst create new --gpu 0 --mem 8Gi",
+    );
 }
 
 #[test]

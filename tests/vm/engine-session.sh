@@ -153,6 +153,11 @@ check "CGPU_MEM: a program gets an instance of its own" \
 check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
 check "and it is gone with the container" is "$(instances)" 0
 
+check "HAMi's cap is refused where no policy keeps it" fails container --rm \
+	--env CUDA_DEVICE_MEMORY_LIMIT=1024m --env CUDA_DEVICE_SM_LIMIT=30 \
+	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest --version
+check "with the remedy" told "set-policy 0 fixed"
+run cgpuctl gpu set-policy 0 fixed
 run container --detach --name hami --env CUDA_DEVICE_MEMORY_LIMIT=1024m \
 	--env CUDA_DEVICE_SM_LIMIT=30 \
 	--env NVIDIA_VISIBLE_DEVICES=0 $IMAGE /cgpu-guest inside --limit 1GiB --hold
@@ -169,6 +174,7 @@ check "a container that ends without its hook leaves its instance" is "$(instanc
 check "which the next hook removes" sh -c \
 	"cgpu-hook collect && cgpuctl inst list | grep -q 'No instances'"
 run podman rm --force --time 0 hami
+run cgpuctl gpu set-policy 0 native
 check "and the journal is empty" [ ! -e /run/cgpu/hook ]
 
 check "a container without settings is let alone" run container --rm $IMAGE /cgpu-guest --version

@@ -20,6 +20,17 @@ pub(crate) fn of_weight(gpu: &GpuCompute) -> Option<String> {
     ))
 }
 
+/// What a default weight means to an instance that was just made; `None` if nothing unexpected.
+pub(crate) fn of_default(gpu: &GpuCompute) -> Option<String> {
+    let minor = gpu.minor;
+    (Policy::from_number(gpu.policy)? == Policy::Fixed).then(|| {
+        format!(
+            "GPU {minor} has the policy fixed, which takes weights for percent: with the default \
+             weight the instance has {WEIGHT_DEFAULT} % of it; `--weight` changes that"
+        )
+    })
+}
+
 /// What a policy that was just set does with the instances of its GPU.
 pub(crate) fn of_policy(gpu: &GpuCompute, instances: &[Instance]) -> Option<String> {
     let minor = gpu.minor;

@@ -100,11 +100,14 @@ impl Verb for InstCreate {
             }
         })?;
         let mut warnings: Vec<String> = small_limit(self.mem).into_iter().collect();
-        if self.weight != WEIGHT_DEFAULT {
-            let gpus = control.gpu_compute()?;
-            let used = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
-            warnings.extend(used.filter_map(effect::of_weight));
-        }
+        let effect = if self.weight == WEIGHT_DEFAULT {
+            effect::of_default
+        } else {
+            effect::of_weight
+        };
+        let gpus = control.gpu_compute()?;
+        let used = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
+        warnings.extend(used.filter_map(effect));
         Ok(report(warnings, &made)?)
     }
 }

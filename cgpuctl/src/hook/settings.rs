@@ -13,7 +13,7 @@
 //! | `ALIYUN_COM_GPU_VISIBLE_DEVICES` | GPUs, goes before NVIDIA's |
 //! | `ALIYUN_COM_GPU_SCHD_WEIGHT` | weight, 1 to 100 |
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `_N` | limit, of the Nth GPU: `3g`, `3000m`, bytes; 0 is none |
-//! | `CUDA_DEVICE_SM_LIMIT` | percent, taken for the weight; 0 is none |
+//! | `CUDA_DEVICE_SM_LIMIT` | a cap in percent; needs the policy `fixed`; 0 and 100 are none |
 //! | `NVIDIA_VISIBLE_DEVICES` | GPUs: `all`, indexes in PCI order or UUIDs |
 //!
 //! A container without a memory setting gets no instance.
@@ -109,7 +109,7 @@ pub fn wish(environment: Environment<'_>, gpus: &[Gpu]) -> Result<Option<Wish>, 
     environment.read("CGPU_POLICY", |value| check_policy(value, &chosen))?;
     Ok(Some(Wish {
         gpus: limits,
-        weight: weight(environment)?,
+        weight: weight(environment, &chosen)?,
     }))
 }
 
@@ -215,7 +215,7 @@ fn hami_size(value: &str) -> Result<Bytes, String> {
         .ok_or_else(|| "is no size like 3g, 3000m or a number of bytes".to_owned())
 }
 
-fn weight(environment: Environment<'_>) -> Result<u32, BadSetting> {
+fn weight(environment: Environment<'_>, gpus: &[&Gpu]) -> Result<u32, BadSetting> {
     let within = |lowest: u32| {
         move |value: &str| match value.parse::<u32>() {
             Ok(weight) if (lowest..=WEIGHT_MAX).contains(&weight) => Ok(weight),
@@ -227,8 +227,28 @@ fn weight(environment: Environment<'_>) -> Result<u32, BadSetting> {
             return Ok(weight);
         }
     }
-    let percent = environment.read("CUDA_DEVICE_SM_LIMIT", within(0))?;
-    Ok(percent.filter(|p| *p > 0).unwrap_or(WEIGHT_DEFAULT))
+    let percent = environment.read("CUDA_DEVICE_SM_LIMIT", |value| {
+        within(0)(value).and_then(|percent| check_cap(percent, gpus))
+    })?;
+    Ok(percent.flatten().unwrap_or(WEIGHT_DEFAULT))
+}
+
+/// The weight that makes percent of the compute a cap; `None` if there is no cap. Only the policy
+/// fixed keeps an instance to its weight, in percent, also while the GPU has nothing else to do.
+fn check_cap(percent: u32, gpus: &[&Gpu]) -> Result<Option<u32>, String> {
+    let other = gpus.iter().find(|gpu| gpu.policy != Policy::Fixed.number());
+    match (percent, other) {
+        // Without a cap an instance is as the others are; under fixed the whole is asked for.
+        (0 | WEIGHT_MAX, other) => Ok(other.is_none().then_some(WEIGHT_MAX)),
+        (_, None) => Ok(Some(percent)),
+        (_, Some(gpu)) => Err(format!(
+            "is a cap, which GPU {0} does not keep under the policy {1}; set `cgpuctl gpu \
+             set-policy {0} fixed` on the host, or leave the variable out and take \
+             CGPU_WEIGHT={percent}, which is a share of what is wanted",
+            gpu.minor,
+            Policy::name_of(gpu.policy),
+        )),
+    }
 }
 
 /// A policy belongs to the GPU and all its instances: no container changes it.
@@ -301,10 +321,10 @@ mod tests {
                 4,
             ),
             (
-                "CUDA_DEVICE_MEMORY_LIMIT_0=3g CUDA_DEVICE_MEMORY_LIMIT=2048m CUDA_DEVICE_SM_LIMIT=30 \
+                "CUDA_DEVICE_MEMORY_LIMIT_0=3g CUDA_DEVICE_MEMORY_LIMIT=2048m \
                  NVIDIA_VISIBLE_DEVICES=0,1",
                 vec![(1, 3), (0, 2)],
-                30,
+                1,
             ),
             ("CUDA_DEVICE_MEMORY_LIMIT_1=3g NVIDIA_VISIBLE_DEVICES=0,1", vec![(0, 3)], 1),
             ("CUDA_DEVICE_MEMORY_LIMIT=1073741824 CUDA_DEVICE_SM_LIMIT=0 NVIDIA_VISIBLE_DEVICES=0", vec![(1, 1)], 1),
@@ -313,6 +333,38 @@ mod tests {
         ] {
             assert_eq!(gib(line), (gpus, weight), "{line}");
         }
+    }
+
+    #[test]
+    fn a_limit_of_compute_is_a_cap_or_refused() {
+        let on = |policies: [Policy; 3], percent: &str| {
+            let mut gpus = gpus();
+            for (gpu, policy) in gpus.iter_mut().zip(policies) {
+                gpu.policy = policy.number();
+            }
+            let line = format!("CUDA_DEVICE_MEMORY_LIMIT=3g CUDA_DEVICE_SM_LIMIT={percent} NVIDIA_VISIBLE_DEVICES=0,1");
+            let entries: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let wish = wish(Environment(&entries), &gpus).map_err(|e| e.to_string());
+            wish.map(|wish| wish.expect("asks").weight)
+        };
+        // The container's are minors 1 and 0.
+        let fixed = [Policy::Fixed, Policy::Fixed, Policy::Native];
+        assert_eq!(on(fixed, "30"), Ok(30));
+        assert_eq!(on(fixed, "100"), Ok(WEIGHT_MAX));
+        assert_eq!(on(fixed, "0"), Ok(WEIGHT_MAX));
+        let mixed = [Policy::Weight, Policy::Fixed, Policy::Fixed];
+        let error = on(mixed, "30").expect_err("not kept");
+        assert!(
+            error.contains("is a cap, which GPU 0 does not keep under the policy weight"),
+            "{error}"
+        );
+        assert!(
+            error.contains("`cgpuctl gpu set-policy 0 fixed`"),
+            "{error}"
+        );
+        // No cap is none under every policy.
+        assert_eq!(on(mixed, "100"), Ok(WEIGHT_DEFAULT));
+        assert_eq!(on(mixed, "0"), Ok(WEIGHT_DEFAULT));
     }
 
     #[test]
