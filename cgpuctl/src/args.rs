@@ -8,7 +8,7 @@ use cgpu_uapi::{
 };
 use clap::{
     builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser},
-    Args,
+    Args, ValueEnum,
 };
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,43 @@ pub struct Target {
     /// Name of the instance.
     #[arg(value_parser = name)]
     pub name: Name,
-    /// GPU, by minor number, UUID or PCI address; needed if the name is on several GPUs.
-    #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
+    /// GPU, as `inst create` takes it; needed if the name is on several GPUs.
+    #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
     pub gpus: Vec<Selector>,
+}
+
+/// How a list is printed.
+#[derive(Args)]
+pub struct Listing {
+    /// What to print: more columns, names alone, or JSON.
+    #[arg(short, long, value_name = "FORMAT", conflicts_with = "json")]
+    pub output: Option<Form>,
+    /// Print the names alone, one a line: the same as -o name.
+    #[arg(short, long, conflicts_with_all = ["output", "json"])]
+    pub quiet: bool,
+}
+
+/// The forms of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// A table with all columns.
+    Wide,
+    /// What commands take as a name, one a line.
+    Name,
+    /// The same as --json.
+    Json,
+}
+
+impl Listing {
+    /// The form; `None`: a table of what matters most.
+    pub fn format(&self) -> Option<Form> {
+        self.output.or(self.quiet.then_some(Form::Name))
+    }
+
+    /// Whether it is JSON.
+    pub fn is_json(&self) -> bool {
+        self.output == Some(Form::Json)
+    }
 }
 
 /// Which of the driver's files, and where they are.

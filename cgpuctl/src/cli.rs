@@ -32,6 +32,7 @@ use crate::{
         status::Status,
         top::Top,
         unload::Unload,
+        version::Version,
     },
     error::Failure,
     host::Host,
@@ -96,6 +97,10 @@ macro_rules! noun {
                 self.verb().run(host)
             }
 
+            fn wants_json(&self) -> bool {
+                self.verb().wants_json()
+            }
+
             fn stay(
                 &self,
                 host: &dyn Host,
@@ -117,8 +122,13 @@ noun! {
         /// Instances: shares of a GPU.
         #[command(subcommand, visible_alias = "instance")]
         Inst(InstVerb),
+        /// List all instances: the same as `inst list`.
+        Ls(InstList),
+        /// Destroy an instance that is not in use: the same as `inst destroy`.
+        Rm(InstDestroy),
         Info(Info),
-        List(List),
+        #[command(alias = "list")]
+        Files(List),
         /// The Container Device Interface: `--device cgpu.io/gpu=NAME` for podman, docker and the
         /// rest.
         #[command(subcommand)]
@@ -128,6 +138,7 @@ noun! {
         Doctor(Doctor),
         Metrics(Metrics),
         Unload(Unload),
+        Version(Version),
         Completions(Completions),
         Man(Man),
     }

@@ -34,3 +34,4 @@ pub(crate) mod status;
 pub(crate) mod target;
 pub mod top;
 pub(crate) mod unload;
+pub(crate) mod version;

@@ -40,7 +40,8 @@ pub fn run(
     err: &mut dyn Write,
 ) -> Exit {
     let verb = cli.verb();
-    let result = match verb.stay(host, cli.json, err) {
+    let json = cli.json || verb.wants_json();
+    let result = match verb.stay(host, json, err) {
         Some(ended) => ended.map(|()| output::Report::default()),
         None => verb.run(host),
     };
@@ -50,7 +51,7 @@ pub fn run(
                 // Nothing is left to tell it to if stderr is closed.
                 let _ = writeln!(err, "cgpuctl: warning: {warning}");
             }
-            let text = if cli.json {
+            let text = if json {
                 report.json + "\n"
             } else {
                 report.text
@@ -60,7 +61,7 @@ pub fn run(
         Err(failure) => {
             let _ = writeln!(err, "cgpuctl: {failure}");
             let json = match output::failure(&failure) {
-                Ok(json) if cli.json => json + "\n",
+                Ok(object) if json => object + "\n",
                 _ => String::new(),
             };
             (json, failure.problem.exit())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! How a GPU is named on the command line: by minor number (`0`, the `N` of `/dev/nvidiaN`), by
-//! UUID (`GPU-…`) or by PCI address (`0000:17:00.0`, also without the domain or with the eight
-//! digits that nvidia-smi prints).
+//! `nvidia-smi`'s index (`index:0`), by UUID (`GPU-…`) or by PCI address (`0000:17:00.0`, also
+//! without the domain or with the eight digits that nvidia-smi prints). `all` are all of them.
 
 use cgpu_uapi as uapi;
 use std::{fmt, str::FromStr};
@@ -9,8 +9,12 @@ use std::{fmt, str::FromStr};
 /// A GPU as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
+    /// All GPUs.
+    All,
     /// `N` of `/dev/nvidiaN`.
     Minor(u32),
+    /// The number that `nvidia-smi` gives it: its place in the order of PCI addresses.
+    Index(usize),
     /// `GPU-…`, in lower case behind the prefix.
     Uuid(String),
     /// A PCI address.
@@ -28,7 +32,10 @@ pub struct PciAddress {
 
 /// Why a text names no GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("name the GPU by minor number (0), UUID (GPU-…) or PCI address (0000:17:00.0)")]
+#[error(
+    "name the GPU by minor number (0), nvidia-smi's index (index:0), UUID (GPU-…) or PCI address \
+     (0000:17:00.0), or say all"
+)]
 pub struct SelectorError;
 
 impl FromStr for PciAddress {
@@ -67,6 +74,12 @@ impl FromStr for Selector {
                 _ => Err(SelectorError),
             };
         }
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        if let Some(index) = text.strip_prefix("index:") {
+            return index.parse().map(Self::Index).map_err(|_| SelectorError);
+        }
         if text
             .get(..4)
             .is_some_and(|p| p.eq_ignore_ascii_case("GPU-"))
@@ -79,9 +92,11 @@ impl FromStr for Selector {
 }
 
 impl Selector {
-    /// Whether it names this GPU.
-    pub fn names(&self, gpu: &uapi::Gpu) -> bool {
+    /// Whether it names this GPU of all.
+    pub fn names(&self, gpu: &uapi::Gpu, all: &[uapi::Gpu]) -> bool {
         match self {
+            Self::All => true,
+            Self::Index(place) => index(all, gpu) == *place,
             Self::Minor(minor) => gpu.minor == *minor,
             Self::Uuid(uuid) => uapi::text(&gpu.uuid).eq_ignore_ascii_case(uuid),
             Self::Pci(address) => uapi::text(&gpu.pci).parse() == Ok(*address),
@@ -89,10 +104,21 @@ impl Selector {
     }
 }
 
+/// The number that `nvidia-smi` gives a GPU: how many have a lower PCI address.
+pub fn index(all: &[uapi::Gpu], gpu: &uapi::Gpu) -> usize {
+    let place = |gpu: &uapi::Gpu| {
+        let address = uapi::text(&gpu.pci).parse::<PciAddress>().ok();
+        address.map(|a| (a.domain, a.bus, a.device, a.function))
+    };
+    all.iter().filter(|other| place(other) < place(gpu)).count()
+}
+
 impl fmt::Display for Selector {
     /// As in "there is no …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::All => f.write_str("GPU"),
+            Self::Index(index) => write!(f, "GPU with nvidia-smi's index {index}"),
             Self::Minor(minor) => write!(f, "GPU {minor}"),
             Self::Uuid(uuid) => write!(f, "GPU with the UUID {uuid}"),
             Self::Pci(a) => write!(
@@ -125,18 +151,45 @@ mod tests {
             "00000000:17:00.0",
         ] {
             let selector: Selector = text.parse().expect(text);
-            assert!(selector.names(&gpu), "{text}");
+            assert!(selector.names(&gpu, &[gpu]), "{text}");
         }
         for text in ["2", "GPU-5a4c8b8e", "0001:17:00.0", "17:00.1", "18:00.0"] {
             let selector: Selector = text.parse().expect(text);
-            assert!(!selector.names(&gpu), "{text}");
+            assert!(!selector.names(&gpu, &[gpu]), "{text}");
         }
+    }
+
+    #[test]
+    fn an_index_is_a_place_in_the_order_of_addresses() {
+        let gpus = [
+            (0, "0001:03:00.0"),
+            (1, "0000:a1:00.0"),
+            (2, "0000:17:00.0"),
+        ]
+        .map(|(minor, pci)| {
+            let mut gpu = uapi::Gpu::new_zeroed();
+            gpu.minor = minor;
+            gpu.pci[..12].copy_from_slice(pci.as_bytes());
+            gpu
+        });
+        assert_eq!(gpus.map(|gpu| index(&gpus, &gpu)), [2, 1, 0]);
+        let named = |text: &str| {
+            let selector: Selector = text.parse().expect(text);
+            let named = gpus.iter().filter(|gpu| selector.names(gpu, &gpus));
+            named.map(|gpu| gpu.minor).collect::<Vec<_>>()
+        };
+        assert_eq!(named("index:0"), [2]);
+        assert_eq!(named("index:2"), [0]);
+        assert_eq!(named("index:3"), [0; 0]);
+        assert_eq!(named("all"), [0, 1, 2]);
     }
 
     #[test]
     fn bad_names_are_refused() {
         for text in [
             "",
+            "index:",
+            "index:x",
             "x",
             "-1",
             "4294967295",

@@ -16,6 +16,11 @@ pub trait Verb {
     /// Does it. A failure that does not say what was attempted gets [`Self::attempt`].
     fn run(&self, host: &dyn Host) -> Result<Report, Failure>;
 
+    /// Whether its own options ask for JSON.
+    fn wants_json(&self) -> bool {
+        false
+    }
+
     /// Does it until the user ends it, and prints as it goes. `None`: [`Self::run`] is meant.
     fn stay(
         &self,

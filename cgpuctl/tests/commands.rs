@@ -5,7 +5,9 @@
 mod containers;
 mod fake;
 mod hook;
+mod lists;
 mod metrics;
+mod settings;
 
 use cgpu_fake::H200;
 use cgpu_uapi::{capability, CallKind, Cause, Policy, Refusal, RefusalReason, CGPUFS_MOUNT};
@@ -14,7 +16,7 @@ use clap::Parser;
 use fake::{errno, Fake, Op};
 use insta::{assert_snapshot, with_settings};
 use nix::errno::Errno;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 /// How a command ended and what it wrote.
 struct Ran {
@@ -200,6 +202,7 @@ fn each_command_prints_its_golden() {
     for (name, line) in [
         ("gpu_list", "gpu list"),
         ("inst_list", "inst list"),
+        ("version", "version"),
         ("inst_show", "inst show train"),
         ("inst_show_gpu", "inst show train --gpu 0000:2a:00.0"),
         (
@@ -427,82 +430,6 @@ fn a_change_that_stops_half_way_says_what_was_done() {
     );
     let weights = fake.with(|s| [s.instances[0].weight, s.instances[1].weight]);
     assert_eq!(weights, [30, 9]);
-}
-
-/// All that can be set of the instances.
-fn settings(fake: &Fake) -> Vec<Vec<u8>> {
-    fake.with(|s| {
-        let instances = s.instances.iter().map(|i| i.as_bytes().to_vec());
-        let compute = s.compute.values().map(|c| c.as_bytes().to_vec());
-        let limits = s.limits.values().map(|l| l.as_bytes().to_vec());
-        instances.chain(compute).chain(limits).collect()
-    })
-}
-
-#[test]
-fn settings_that_are_refused_leave_none_changed() {
-    let refused = |line: &str, end: &str| {
-        let fake = busy_host();
-        let before = settings(&fake);
-        let sentence = fails(&fake, line, Exit::Refused);
-        assert!(sentence.ends_with(end), "{sentence}");
-        assert_eq!(settings(&fake), before, "{line}");
-    };
-    let back = "; what this command had changed before was changed back\n";
-    refused(
-        "inst set infer --mem 10GiB --weight 7 --channels 2044",
-        back,
-    );
-    // Nothing was changed before the first.
-    refused(
-        "inst set infer --mem 117GiB --weight 7",
-        "or pass --overcommit\n",
-    );
-    // What is taken from GPU 1 is given back, although more than the GPU has was given out.
-    let fake = busy_host();
-    done(&fake, "inst create big --gpu 1 --mem 120GiB --overcommit");
-    done(&fake, "inst create third --gpu 0 --mem 1GiB");
-    let before = settings(&fake);
-    let line = "inst set train --gpu 1,0 --mem 20GiB --channels 1800";
-    let sentence = fails(&fake, line, Exit::Refused);
-    assert!(sentence.contains("on GPU 0:"), "{sentence}");
-    assert_eq!(settings(&fake), before);
-}
-
-#[test]
-fn each_setting_is_changed_back_by_itself() {
-    let all = "--mem 9GiB --weight 40 --priority high --caps video --managed deny --channels 200 \
-               --clients 99 --objects 20000 --events 100 --bar1 64MiB";
-    // Of `train` the limit of objects was set before; here its managed memory and burst were too.
-    let host = || {
-        let fake = busy_host();
-        done(&fake, "inst set train --gpu 0 --managed charge --burst 50");
-        fake
-    };
-    // The priority is set first, the burst is refused.
-    let fake = host().fail(Op::SetCompute, 1, Errno::EIO);
-    let before = settings(&fake);
-    let line = format!("inst set train --gpu 0 {all} --burst 500");
-    fails(&fake, &line, Exit::Failed);
-    assert_eq!(settings(&fake), before);
-    run(&fake, &line);
-    assert_ne!(settings(&fake), before);
-}
-
-#[test]
-fn a_setting_that_stays_changed_is_named() {
-    let fake =
-        busy_host()
-            .fail(Op::SetMemory, 1, Errno::EIO)
-            .fail(Op::SetCapabilities, 0, Errno::EIO);
-    let line = "inst set infer --mem 10GiB --weight 7 --caps video";
-    let sentence = fails(&fake, line, Exit::Failed);
-    let end =
-        "; this command had changed the memory limit on GPU 0 before, and could not change it \
-               back\n";
-    assert!(sentence.ends_with(end), "{sentence}");
-    let infer = fake.with(|s| s.instances[2]);
-    assert_eq!((infer.memory_limit_bytes, infer.weight), (10 << 30, 1));
 }
 
 #[test]

@@ -36,7 +36,7 @@ rm -r /run/cgpu
 
 step 0 status
 check "status shows the driver's version" says "580."
-step 0 gpu list
+step 0 gpu list -o wide
 check "gpu list has two GPUs" is "$(grep -c GPU- "$out/said")" 2
 step 0 inst list
 check "no instance yet" says "No instances."
@@ -66,7 +66,11 @@ step 0 inst create other --gpu 0 --mem "$left"
 step 0 inst set-mem other "$most" --overcommit
 step 0 inst set-mem other 512MiB
 check "a small limit draws a warning" complains "under 1 GiB"
-step 0 inst destroy other
+step 0 ls -q
+check "names can be had alone" is "$(cat "$out/said")" "$(printf 'other\nsolo')"
+step 0 rm other
+step 0 version
+check "version has the module's" says "module"
 
 step 6 inst create solo --gpu 1,0 --mem 1GiB
 check "what a failed command made is gone" complains "on GPU 1 was removed again"

@@ -3,12 +3,14 @@
 
 use super::target;
 use crate::{
+    args::{Form, Listing},
     error::Failure,
     host::Host,
     json::{self, known},
     output::Report,
+    selector::index,
     size::Bytes,
-    text::table,
+    text::{lines, table},
     verb::Verb,
 };
 use cgpu_uapi::{text, Gpu, Policy};
@@ -17,7 +19,10 @@ use serde::Serialize;
 
 /// List the GPUs: what they have and what of it is given out.
 #[derive(Args)]
-pub(crate) struct GpuList;
+pub(crate) struct GpuList {
+    #[command(flatten)]
+    listing: Listing,
+}
 
 #[derive(Serialize)]
 struct GpuListMembers {
@@ -34,40 +39,85 @@ impl Verb for GpuList {
         let members = GpuListMembers {
             gpus: gpus.iter().map(json::Gpu::from).collect(),
         };
-        Ok(Report::new(members, gpu_table(&gpus))?)
+        let text = match self.listing.format() {
+            Some(Form::Name) => lines(gpus.iter().map(|gpu| gpu.minor.to_string())),
+            Some(Form::Wide) => wide_table(&gpus),
+            Some(Form::Json) | None => gpu_table(&gpus),
+        };
+        Ok(Report::new(members, text)?)
+    }
+
+    fn wants_json(&self) -> bool {
+        self.listing.is_json()
     }
 }
 
-/// The GPUs, for people.
+const NONE: &str = "No GPUs.\n";
+
+/// The GPUs, for people: what matters most.
 pub(crate) fn gpu_table(gpus: &[Gpu]) -> String {
     if gpus.is_empty() {
-        return "No GPUs.\n".to_owned();
+        return NONE.to_owned();
     }
     let rows = gpus.iter().map(|gpu| {
         [
             gpu.minor.to_string(),
             known(&gpu.name).unwrap_or_else(|| "-".to_owned()),
             text(&gpu.pci).to_owned(),
-            text(&gpu.uuid).to_owned(),
             Bytes(gpu.memory_bytes).to_string(),
             Bytes(gpu.allotted_bytes).to_string(),
             Bytes(gpu.used_bytes).to_string(),
             gpu.instances.to_string(),
-            format!("{} {}", gpu.policy, Policy::name_of(gpu.policy)),
+            policy(gpu),
         ]
     });
-    table(
+    let head = [
+        "GPU",
+        "NAME",
+        "PCI",
+        "MEMORY",
+        "GIVEN OUT",
+        "USED",
+        "INSTANCES",
+        "POLICY",
+    ];
+    table(head, rows)
+}
+
+fn policy(gpu: &Gpu) -> String {
+    format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
+}
+
+/// The GPUs with all their names.
+fn wide_table(gpus: &[Gpu]) -> String {
+    if gpus.is_empty() {
+        return NONE.to_owned();
+    }
+    let rows = gpus.iter().map(|gpu| {
         [
-            "GPU",
-            "NAME",
-            "PCI",
-            "UUID",
-            "MEMORY",
-            "GIVEN OUT",
-            "USED",
-            "INSTANCES",
-            "POLICY",
-        ],
-        rows,
-    )
+            gpu.minor.to_string(),
+            index(gpus, gpu).to_string(),
+            known(&gpu.name).unwrap_or_else(|| "-".to_owned()),
+            text(&gpu.pci).to_owned(),
+            text(&gpu.uuid).to_owned(),
+            Bytes(gpu.memory_bytes).to_string(),
+            Bytes(gpu.allotted_bytes).to_string(),
+            Bytes(gpu.used_bytes).to_string(),
+            format!("{} of {}", gpu.instances, gpu.max_instances),
+            policy(gpu),
+        ]
+    });
+    let head = [
+        "GPU",
+        "INDEX",
+        "NAME",
+        "PCI",
+        "UUID",
+        "MEMORY",
+        "GIVEN OUT",
+        "USED",
+        "INSTANCES",
+        "POLICY",
+    ];
+    table(head, rows)
 }

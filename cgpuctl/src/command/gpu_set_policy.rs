@@ -9,7 +9,7 @@ use crate::{
     error::{Facts, Failure, Problem},
     host::Host,
     output::Report,
-    selector::Selector,
+    selector::{Selector, SelectorError},
     text::lines,
     verb::Verb,
 };
@@ -22,8 +22,8 @@ use zerocopy::FromZeros;
 /// Change how a GPU's compute time is shared, also while programs run.
 #[derive(Args)]
 pub(crate) struct GpuSetPolicy {
-    /// GPU, by minor number, UUID or PCI address.
-    #[arg(value_name = "GPU")]
+    /// GPU, by minor number, nvidia-smi's index (index:0), UUID or PCI address.
+    #[arg(value_name = "GPU", value_parser = one_gpu)]
     pub(crate) gpu: Selector,
     /// Policy, by name or number.
     #[arg(value_name = "POLICY", value_parser = policies())]
@@ -139,6 +139,15 @@ impl GpuSetPolicy {
 
 fn named(gpu: &GpuCompute) -> String {
     format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
+}
+
+/// Reads the name of a single GPU.
+fn one_gpu(text: &str) -> Result<Selector, String> {
+    match text.parse() {
+        Ok(Selector::All) => Err("a policy is set on one GPU at a time; name it".to_owned()),
+        Ok(selector) => Ok(selector),
+        Err(error) => Err(SelectorError::to_string(&error)),
+    }
 }
 
 /// How a GPU is shared now.

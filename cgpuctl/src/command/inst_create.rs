@@ -29,10 +29,11 @@ pub(crate) struct InstCreate {
     /// Name of the instance: 1 to 63 letters, digits, dots, underscores, hyphens.
     #[arg(value_parser = name)]
     name: Name,
-    /// GPU, by minor number, UUID or PCI address; several make one tenant.
+    /// GPU, by minor number, nvidia-smi's index (index:0), UUID or PCI address, or all; several
+    /// make one tenant.
     #[arg(
         long = "gpu",
-        value_name = "MINOR|UUID|PCI",
+        value_name = "GPU",
         required = true,
         value_delimiter = ','
     )]

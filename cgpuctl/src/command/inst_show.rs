@@ -24,8 +24,8 @@ pub(crate) struct InstShow {
     /// Name of the instance.
     #[arg(value_parser = name)]
     name: Name,
-    /// Only on this GPU (minor number, UUID or PCI address); all GPUs with this name if left out.
-    #[arg(long = "gpu", value_name = "MINOR|UUID|PCI", value_delimiter = ',')]
+    /// Only on this GPU, named as `inst create` takes it; all GPUs with this name if left out.
+    #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
     gpus: Vec<Selector>,
     /// Show instead which calls were refused, how often, and which capabilities would allow them.
     #[arg(long)]

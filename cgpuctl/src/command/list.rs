@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `list`: the files, nodes and sockets of this host that concern GPUs in containers, as
+//! `files`: the files, nodes and sockets of this host that concern GPUs in containers, as
 //! libnvidia-container's `list` prints them. What a container with an instance does not get is
 //! there too, with the reason.
 

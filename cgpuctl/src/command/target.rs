@@ -34,15 +34,18 @@ pub(crate) fn label(instance: &Instance) -> String {
 pub(crate) fn select(gpus: &[Gpu], selectors: &[Selector]) -> Result<Vec<u32>, Problem> {
     let mut minors = Vec::new();
     for selector in selectors {
-        let found = gpus.iter().find(|gpu| selector.names(gpu));
-        let gpu = found.ok_or_else(|| Problem::NoSuchGpu {
-            wanted: selector.to_string(),
-            present: gpus.iter().map(|gpu| gpu.minor).collect(),
-        })?;
-        if minors.contains(&gpu.minor) {
-            return Err(Problem::GpuTwice { minor: gpu.minor });
+        let found = gpus.iter().filter(|gpu| selector.names(gpu, gpus));
+        let found: Vec<_> = found.map(|gpu| gpu.minor).collect();
+        if found.is_empty() {
+            return Err(Problem::NoSuchGpu {
+                wanted: selector.to_string(),
+                present: gpus.iter().map(|gpu| gpu.minor).collect(),
+            });
         }
-        minors.push(gpu.minor);
+        if let Some(minor) = found.iter().find(|minor| minors.contains(*minor)) {
+            return Err(Problem::GpuTwice { minor: *minor });
+        }
+        minors.extend(found);
     }
     Ok(minors)
 }
@@ -65,7 +68,7 @@ pub(crate) fn tenant_on(
     selectors: &[Selector],
 ) -> Result<Vec<Instance>, Problem> {
     let all = tenant(control, name)?;
-    if selectors.is_empty() {
+    if matches!(selectors, [] | [Selector::All]) {
         return Ok(all);
     }
     let on = |minor| {

@@ -53,8 +53,8 @@ fn read(host: &Fake) -> Spec {
 fn container_commands_print_their_goldens() {
     golden("info", host, "info");
     golden("info_bare", || Fake::new(0), "info");
-    golden("list", host, "list");
-    golden("list_video", host, "list --capabilities video");
+    golden("list", host, "files");
+    golden("list_video", host, "files --capabilities video");
     golden("cdi_generate", host, "cdi generate");
     golden("cdi_generate_bare", busy_host, "cdi generate");
     golden(
