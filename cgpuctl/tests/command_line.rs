@@ -65,6 +65,7 @@ fn usage_errors_end_with_2_and_say_what_to_write() {
         "inst create a --gpu 0",
         "inst create a --gpu 0 --mem 8",
         "inst create a --gpu 0 --mem 8G",
+        "inst create a --gpu 0 --mem 120%",
         "inst create a --gpu 0 --mem 0GiB",
         "inst create a --gpu 0 --mem lots",
         "inst create a --gpu nvidia0 --mem 8GiB",

@@ -15,6 +15,42 @@ use std::{fmt, str::FromStr};
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
+/// A limit as it is asked for: a size, or a part of the GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// A size.
+    Bytes(Bytes),
+    /// Percent of the GPU's memory, 1 to 100.
+    Percent(u32),
+}
+
+impl Amount {
+    /// How much it is on a GPU with so many bytes.
+    pub fn of(self, memory_bytes: u64) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let part = u128::from(memory_bytes) * u128::from(percent) / 100;
+                Bytes(u64::try_from(part).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let Some(number) = text.trim().strip_suffix('%') else {
+            return text.parse().map(Self::Bytes);
+        };
+        let percent = number.trim_end().parse().ok();
+        let percent = percent.filter(|percent| (1..=100).contains(percent));
+        let percent = percent.ok_or_else(|| SizeError::Percent(text.to_owned()))?;
+        Ok(Self::Percent(percent))
+    }
+}
+
 /// 1 GiB, under which a limit is worth a warning.
 pub const GIB: Bytes = Bytes(1 << 30);
 
@@ -51,6 +87,9 @@ pub enum SizeError {
     /// Not a number in front of the unit.
     #[error("{0:?} is not a number: write a size like 8GiB or 1.5GiB")]
     Number(String),
+    /// Not a part of the whole.
+    #[error("{0:?} is no part of a GPU's memory: write a whole number from 1% to 100%")]
+    Percent(String),
     /// Zero.
     #[error("a limit of zero allows nothing: write a size like 8GiB")]
     Zero,
@@ -190,6 +229,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Bytes>(), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn an_amount_can_be_a_part_of_the_whole() {
+        let of = |text: &str| text.parse::<Amount>().map(|amount| amount.of(1001));
+        assert_eq!(of("50%"), Ok(Bytes(500)));
+        assert_eq!(of("100 %"), Ok(Bytes(1001)));
+        assert_eq!(of("7B"), Ok(Bytes(7)));
+        assert_eq!(Amount::Percent(100).of(u64::MAX), Bytes(u64::MAX));
+        for text in ["0%", "101%", "1.5%", "-1%", "%"] {
+            assert_eq!(of(text), Err(SizeError::Percent(text.to_owned())));
+        }
+        assert_eq!(of("8"), Err(SizeError::Bare("8".to_owned())));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     json::{device_path, InstanceId},
     output::Report,
     selector::Selector,
-    size::{Bytes, CONTEXT, GIB},
+    size::{Amount, Bytes, CONTEXT, GIB},
     text::table,
     verb::Verb,
 };
@@ -38,9 +38,9 @@ pub(crate) struct InstCreate {
         value_delimiter = ','
     )]
     gpus: Vec<Selector>,
-    /// Memory limit on each of the GPUs, like 8GiB or 500MB.
+    /// Memory limit on each of the GPUs, like 8GiB, 500MB or 50% of it.
     #[arg(long, value_name = "SIZE")]
-    mem: Bytes,
+    mem: Amount,
     /// Share of the compute, relative to the other instances' weights.
     #[arg(long, value_name = "1-100", default_value_t = WEIGHT_DEFAULT, value_parser = weight())]
     weight: u32,
@@ -82,12 +82,19 @@ impl Verb for InstCreate {
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
         let control = target::open(host)?;
-        let minors = target::select(&control.gpus()?, &self.gpus)?;
+        let gpus = control.gpus()?;
+        let minors = target::select(&gpus, &self.gpus)?;
+        let memory = |minor| {
+            gpus.iter()
+                .find(|gpu| gpu.minor == minor)
+                .map_or(0, |g| g.memory_bytes)
+        };
+        let limit = |minor| self.mem.of(memory(minor));
         // First, so that an instance that was made can be given to a container.
         let mounted = host.mount_cgpufs()?;
         let requests = minors.iter().map(|&minor| {
             let key = InstanceKey::new(self.name, minor);
-            let mut request = request(key, self.mem, self.weight);
+            let mut request = request(key, limit(minor), self.weight);
             request.managed_mode = self.managed.number();
             request.capabilities = self.caps.0;
             request.flags = flags(self.overcommit);
@@ -100,7 +107,9 @@ impl Verb for InstCreate {
                 host.remove_mount_point();
             }
         })?;
-        let mut warnings: Vec<String> = small_limit(self.mem).into_iter().collect();
+        let small = minors.iter().filter_map(|&minor| small_limit(limit(minor)));
+        let mut warnings: Vec<String> = small.collect();
+        warnings.dedup();
         let effect = if self.weight == WEIGHT_DEFAULT {
             effect::of_default
         } else {

@@ -19,7 +19,7 @@ use crate::{
     json::{device_path, InstanceId},
     output::Report,
     selector::Selector,
-    size::Bytes,
+    size::Amount,
     text::{enumerate, table},
     verb::Verb,
 };
@@ -223,7 +223,7 @@ impl SavedInstance {
     ) -> Result<(), String> {
         let name = Name::new(&self.name).ok_or(NAME_RULE)?;
         let selector: Selector = gpu.parse().map_err(|e| format!("{e}"))?;
-        let limit: Bytes = self.mem.parse().map_err(|e| format!("{e}"))?;
+        let mem: Amount = self.mem.parse().map_err(|e| format!("{e}"))?;
         let minors = target::select(gpus, &[selector]).map_err(|e| e.to_string())?;
         let all = control.instances().map_err(|e| e.to_string())?;
         for minor in minors {
@@ -238,6 +238,8 @@ impl SavedInstance {
                 .ok_or_else(|| take("managed mode", &ManagedMode::ALL, ManagedMode::name))?;
             let priority = Priority::from_name(&self.priority)
                 .ok_or_else(|| take("priority", &Priority::ALL, Priority::name))?;
+            let memory = gpus.iter().find(|gpu| gpu.minor == minor);
+            let limit = mem.of(memory.map_or(0, |gpu| gpu.memory_bytes));
             let mut request = request(key, limit, self.weight);
             request.capabilities = caps.0;
             request.flags = flags(self.overcommit);

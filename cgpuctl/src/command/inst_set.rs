@@ -21,11 +21,11 @@ use crate::{
     host::Host,
     json::InstanceId,
     output::Report,
-    size::Bytes,
+    size::Amount,
     text::{enumerate, lines},
     verb::Verb,
 };
-use cgpu_uapi::{InstanceKey, Limited, ManagedMode, Priority};
+use cgpu_uapi::{Limited, ManagedMode, Priority};
 use clap::Args;
 use nix::errno::Errno;
 use serde::Serialize;
@@ -50,10 +50,10 @@ pub(crate) struct InstSet {
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 struct Settings {
-    /// Memory limit, like 8GiB or 500MB. One below what is used is accepted: new allocations fail
-    /// until enough was freed.
+    /// Memory limit, like 8GiB, 500MB or 50% of the GPU. One below what is used is accepted: new
+    /// allocations fail until enough was freed.
     #[arg(long, value_name = "SIZE")]
-    mem: Option<Bytes>,
+    mem: Option<Amount>,
     /// Share of the compute, relative to the other instances' weights.
     #[arg(long, value_name = "1-100", value_parser = weight())]
     weight: Option<u32>,
@@ -99,7 +99,7 @@ trait Step {
     /// The value and the one before.
     fn members(&self, was: &Before, into: &mut Map<String, Value>) -> serde_json::Result<()>;
     /// Changes one instance.
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno>;
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno>;
     /// Puts the value back that one instance had.
     fn undo(&self, control: &dyn Control, was: &Before) -> Result<(), Errno>;
     /// Sentences that the new value deserves.
@@ -123,25 +123,24 @@ impl<S: Undo> Step for Named<S> {
     }
 
     fn line(&self, was: &Before) -> String {
-        let (now, before) = (self.setting.value(), self.setting.before(was));
+        let (now, before) = (self.setting.value(was), self.setting.before(was));
         format!("{} {now}, was {before}", self.label)
     }
 
     fn members(&self, was: &Before, into: &mut Map<String, Value>) -> serde_json::Result<()> {
-        let value = serde_json::to_value(self.setting.value())?;
+        let value = serde_json::to_value(self.setting.value(was))?;
         into.insert(self.key.to_owned(), value);
         let value = serde_json::to_value(self.setting.before(was))?;
         into.insert(format!("previous_{}", self.key), value);
         Ok(())
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
-        self.setting.set(control, key)
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
+        self.setting.set(control, was)
     }
 
     fn undo(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
-        let key = InstanceKey::new(was.instance.key.name, was.instance.key.gpu_minor);
-        self.setting.former(was).set(control, key)
+        self.setting.former(was).set(control, was)
     }
 
     fn warnings(&self, before: &[Before]) -> Vec<String> {
@@ -322,7 +321,7 @@ fn set_all(
     for was in before {
         let (name, minor) = (was.instance.key.name, was.instance.key.gpu_minor);
         for step in steps {
-            if let Err(errno) = step.set(control, InstanceKey::new(name, minor)) {
+            if let Err(errno) = step.set(control, was) {
                 let facts = Facts::about(control, &name, Some(minor));
                 let called = target::called(&name);
                 let mut failure = Problem::explain(errno, &facts)

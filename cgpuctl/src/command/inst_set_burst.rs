@@ -7,7 +7,7 @@ use crate::{
     compute::own_burst,
     control::Control,
 };
-use cgpu_uapi::{set, InstanceKey, InstanceSetCompute};
+use cgpu_uapi::{set, InstanceSetCompute};
 use clap::Args;
 use nix::errno::Errno;
 use serde::{Serialize, Serializer};
@@ -55,7 +55,7 @@ impl Setting for InstSetBurst {
         &self.target
     }
 
-    fn value(&self) -> Burst {
+    fn value(&self, _: &Before) -> Burst {
         Burst(own_burst(self.burst))
     }
 
@@ -63,9 +63,9 @@ impl Setting for InstSetBurst {
         Burst(own_burst(was.burst_ms))
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetCompute::new_zeroed();
-        (request.key, request.set) = (key, set::INSTANCE_BURST);
+        (request.key, request.set) = (was.key(), set::INSTANCE_BURST);
         request.burst_ms = self.burst;
         control.set_instance_compute(&request)
     }

@@ -3,7 +3,7 @@
 
 use super::setting::{Before, Setting, Undo};
 use crate::{args::Target, capabilities::Capabilities, control::Control};
-use cgpu_uapi::{InstanceKey, InstanceSetCapabilities};
+use cgpu_uapi::InstanceSetCapabilities;
 use clap::Args;
 use nix::errno::Errno;
 use zerocopy::FromZeros;
@@ -30,7 +30,7 @@ impl Setting for InstSetCaps {
         &self.target
     }
 
-    fn value(&self) -> Capabilities {
+    fn value(&self, _: &Before) -> Capabilities {
         self.caps
     }
 
@@ -38,9 +38,9 @@ impl Setting for InstSetCaps {
         Capabilities(was.instance.capabilities)
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetCapabilities::new_zeroed();
-        (request.key, request.capabilities) = (key, self.caps.0);
+        (request.key, request.capabilities) = (was.key(), self.caps.0);
         control.set_capabilities(&request)
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     args::{channels, Target},
     control::Control,
 };
-use cgpu_uapi::{InstanceKey, InstanceSetChannels};
+use cgpu_uapi::InstanceSetChannels;
 use clap::Args;
 use nix::errno::Errno;
 use zerocopy::FromZeros;
@@ -40,7 +40,7 @@ impl Setting for InstSetChannels {
         &self.target
     }
 
-    fn value(&self) -> u32 {
+    fn value(&self, _: &Before) -> u32 {
         self.channels
     }
 
@@ -48,9 +48,9 @@ impl Setting for InstSetChannels {
         was.instance.channel_limit
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetChannels::new_zeroed();
-        request.key = key;
+        request.key = was.key();
         request.channel_limit = self.channels;
         request.flags = flags(self.overcommit);
         control.set_channels(&request)

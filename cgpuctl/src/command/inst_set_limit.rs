@@ -6,7 +6,7 @@ use crate::{
     args::{amount, limited, Target},
     control::Control,
 };
-use cgpu_uapi::{InstanceKey, InstanceLimit, InstanceSetLimit, Limited, LIMIT_DEFAULT};
+use cgpu_uapi::{InstanceLimit, InstanceSetLimit, Limited, LIMIT_DEFAULT};
 use clap::Args;
 use nix::errno::Errno;
 use serde::{Serialize, Serializer};
@@ -66,7 +66,7 @@ impl Setting for InstSetLimit {
         &self.target
     }
 
-    fn value(&self) -> Limit {
+    fn value(&self, _: &Before) -> Limit {
         Limit(self.limit)
     }
 
@@ -74,9 +74,9 @@ impl Setting for InstSetLimit {
         Limit(self.of(was).map_or(LIMIT_DEFAULT, |limit| limit.limit))
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetLimit::new_zeroed();
-        request.key = key;
+        request.key = was.key();
         request.what = self.what.number();
         request.limit = self.limit;
         control.set_limit(&request)

@@ -6,7 +6,7 @@ use crate::{
     args::{managed_modes, Target},
     control::Control,
 };
-use cgpu_uapi::{InstanceKey, InstanceSetManaged, ManagedMode};
+use cgpu_uapi::{InstanceSetManaged, ManagedMode};
 use clap::Args;
 use nix::errno::Errno;
 use zerocopy::FromZeros;
@@ -33,7 +33,7 @@ impl Setting for InstSetManaged {
         &self.target
     }
 
-    fn value(&self) -> &'static str {
+    fn value(&self, _: &Before) -> &'static str {
         self.managed.name()
     }
 
@@ -41,9 +41,9 @@ impl Setting for InstSetManaged {
         ManagedMode::name_of(was.instance.managed_mode)
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetManaged::new_zeroed();
-        (request.key, request.managed_mode) = (key, self.managed.number());
+        (request.key, request.managed_mode) = (was.key(), self.managed.number());
         control.set_managed(&request)
     }
 }

@@ -5,8 +5,12 @@ use super::{
     inst_create::{flags, small_limit},
     setting::{Before, Setting, Undo},
 };
-use crate::{args::Target, control::Control, size::Bytes};
-use cgpu_uapi::{InstanceKey, InstanceSetMemory};
+use crate::{
+    args::Target,
+    control::Control,
+    size::{Amount, Bytes},
+};
+use cgpu_uapi::{Cause, InstanceSetMemory};
 use clap::Args;
 use nix::errno::Errno;
 use zerocopy::FromZeros;
@@ -18,9 +22,9 @@ use zerocopy::FromZeros;
 pub(crate) struct InstSetMem {
     #[command(flatten)]
     pub(super) target: Target,
-    /// New memory limit, like 8GiB or 500MB.
+    /// New memory limit, like 8GiB, 500MB or 50% of the GPU.
     #[arg(value_name = "SIZE")]
-    pub(super) mem: Bytes,
+    pub(super) mem: Amount,
     /// Let the limits on a GPU add up to more than its memory.
     #[arg(long)]
     pub(super) overcommit: bool,
@@ -36,26 +40,32 @@ impl Setting for InstSetMem {
         &self.target
     }
 
-    fn value(&self) -> Bytes {
-        self.mem
+    fn value(&self, was: &Before) -> Bytes {
+        self.mem.of(was.memory_bytes.unwrap_or_default())
     }
 
     fn before(&self, was: &Before) -> Bytes {
         Bytes(was.instance.memory_limit_bytes)
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
+        if was.memory_bytes.is_none() && matches!(self.mem, Amount::Percent(_)) {
+            return Err(Errno::from_raw(Cause::DriverMissing.errno()));
+        }
         let mut request = InstanceSetMemory::new_zeroed();
-        request.key = key;
-        request.memory_limit_bytes = self.mem.0;
+        request.key = was.key();
+        request.memory_limit_bytes = self.value(was).0;
         request.flags = flags(self.overcommit);
         control.set_memory(&request)
     }
 
     fn warnings(&self, before: &[Before]) -> Option<Vec<String>> {
-        let over = before.iter().filter_map(|Before { instance: i, .. }| {
+        let over = before.iter().filter_map(|was| {
+            let i = &was.instance;
             let used = i.memory_used_bytes.saturating_add(i.memory_overhead_bytes);
-            let excess = used.checked_sub(self.mem.0).filter(|excess| *excess > 0)?;
+            let excess = used
+                .checked_sub(self.value(was).0)
+                .filter(|excess| *excess > 0)?;
             Some(format!(
                 "{} are in use on GPU {}: new allocations fail until {} are freed",
                 Bytes(used),
@@ -63,7 +73,12 @@ impl Setting for InstSetMem {
                 Bytes(excess)
             ))
         });
-        Some(small_limit(self.mem).into_iter().chain(over).collect())
+        let mut small: Vec<_> = before
+            .iter()
+            .filter_map(|was| small_limit(self.value(was)))
+            .collect();
+        small.dedup();
+        Some(small.into_iter().chain(over).collect())
     }
 }
 
@@ -71,7 +86,7 @@ impl Undo for InstSetMem {
     fn former(&self, was: &Before) -> Self {
         Self {
             target: self.target.clone(),
-            mem: self.before(was),
+            mem: Amount::Bytes(self.before(was)),
             // It was granted before.
             overcommit: true,
         }

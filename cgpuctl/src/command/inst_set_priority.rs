@@ -6,7 +6,7 @@ use crate::{
     args::{priorities, Target},
     control::Control,
 };
-use cgpu_uapi::{set, InstanceKey, InstanceSetCompute, Priority};
+use cgpu_uapi::{set, InstanceSetCompute, Priority};
 use clap::Args;
 use nix::errno::Errno;
 use serde::{Serialize, Serializer};
@@ -48,7 +48,7 @@ impl Setting for InstSetPriority {
         &self.target
     }
 
-    fn value(&self) -> HighPriority {
+    fn value(&self, _: &Before) -> HighPriority {
         HighPriority(self.priority)
     }
 
@@ -56,9 +56,9 @@ impl Setting for InstSetPriority {
         HighPriority(Priority::of(was.state))
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetCompute::new_zeroed();
-        (request.key, request.set) = (key, set::HIGH_PRIORITY);
+        (request.key, request.set) = (was.key(), set::HIGH_PRIORITY);
         request.high_priority = self.priority.number();
         control.set_instance_compute(&request)
     }

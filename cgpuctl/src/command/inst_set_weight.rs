@@ -9,7 +9,7 @@ use crate::{
     args::{weight, Target},
     control::Control,
 };
-use cgpu_uapi::{InstanceKey, InstanceSetWeight};
+use cgpu_uapi::InstanceSetWeight;
 use clap::Args;
 use nix::errno::Errno;
 use zerocopy::FromZeros;
@@ -34,7 +34,7 @@ impl Setting for InstSetWeight {
         &self.target
     }
 
-    fn value(&self) -> u32 {
+    fn value(&self, _: &Before) -> u32 {
         self.weight
     }
 
@@ -42,9 +42,9 @@ impl Setting for InstSetWeight {
         was.instance.weight
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetWeight::new_zeroed();
-        (request.key, request.weight) = (key, self.weight);
+        (request.key, request.weight) = (was.key(), self.weight);
         control.set_weight(&request)
     }
 

@@ -3,7 +3,7 @@
 
 use super::setting::{Before, Setting};
 use crate::{args::Target, control::Control};
-use cgpu_uapi::{set, state, InstanceKey, InstanceSetCompute};
+use cgpu_uapi::{set, state, InstanceSetCompute};
 use clap::Args;
 use nix::errno::Errno;
 use serde::Serialize;
@@ -39,7 +39,7 @@ impl<const ON: bool> Setting for Suspension<ON> {
         &self.target
     }
 
-    fn value(&self) -> Suspended {
+    fn value(&self, _: &Before) -> Suspended {
         Suspended(ON)
     }
 
@@ -47,9 +47,9 @@ impl<const ON: bool> Setting for Suspension<ON> {
         Suspended(was.state & state::SUSPENDED != 0)
     }
 
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno> {
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno> {
         let mut request = InstanceSetCompute::new_zeroed();
-        (request.key, request.set) = (key, set::SUSPENDED);
+        (request.key, request.set) = (was.key(), set::SUSPENDED);
         request.suspended = u32::from(ON);
         control.set_instance_compute(&request)
     }

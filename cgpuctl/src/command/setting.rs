@@ -24,10 +24,19 @@ pub(crate) struct Before {
     pub(crate) state: u32,
     /// Its own burst, or [`BURST_OF_GPU`].
     pub(crate) burst_ms: u32,
+    /// Memory of its GPU; not known while the driver is away.
+    pub(crate) memory_bytes: Option<u64>,
     /// How its GPU is shared.
     pub(crate) gpu: Option<GpuCompute>,
     /// Beside those of memory and channels.
     pub(crate) limits: Vec<InstanceLimit>,
+}
+
+impl Before {
+    /// Which instance it is.
+    pub(crate) fn key(&self) -> InstanceKey {
+        InstanceKey::new(self.instance.key.name, self.instance.key.gpu_minor)
+    }
 }
 
 /// A setting with its new value: the arguments of a verb.
@@ -46,11 +55,11 @@ pub(crate) trait Setting {
     /// The instances to change.
     fn target(&self) -> &Target;
     /// The new value.
-    fn value(&self) -> Self::Value;
+    fn value(&self, was: &Before) -> Self::Value;
     /// The value before.
     fn before(&self, was: &Before) -> Self::Value;
-    /// Changes one instance.
-    fn set(&self, control: &dyn Control, key: InstanceKey) -> Result<(), Errno>;
+    /// Changes one instance, given as it was.
+    fn set(&self, control: &dyn Control, was: &Before) -> Result<(), Errno>;
     /// Sentences that the new value deserves. `None`: it never does.
     fn warnings(&self, _: &[Before]) -> Option<Vec<String>> {
         None
@@ -105,8 +114,9 @@ impl<S: Setting> Verb for S {
         let control = target::open(host)?;
         let before = before(&*control, self.target())?;
         let instances: Vec<_> = before.iter().map(|was| was.instance).collect();
-        target::each(&*control, &instances, (S::ATTEMPT, S::DONE), |key| {
-            self.set(&*control, key)
+        let mut each = before.iter();
+        target::each(&*control, &instances, (S::ATTEMPT, S::DONE), |_| {
+            each.next().map_or(Ok(()), |was| self.set(&*control, was))
         })?;
         Ok(report(self, &before)?)
     }
@@ -117,6 +127,8 @@ pub(crate) fn before(control: &dyn Control, target: &Target) -> Result<Vec<Befor
     let instances = target::instances(control, &target.name, &target.gpus)?;
     let compute = control.instance_compute()?;
     let gpus = control.gpu_compute()?;
+    // A limit can be set without the driver, but not as a part of the GPU's memory.
+    let memory = control.gpus().unwrap_or_default();
     let before = instances.into_iter().map(|instance| {
         let limits = control.limits(&instance.key)?;
         let compute = compute.iter().find(|compute| compute.id == instance.id);
@@ -124,6 +136,10 @@ pub(crate) fn before(control: &dyn Control, target: &Target) -> Result<Vec<Befor
         Ok(Before {
             limits,
             instance,
+            memory_bytes: memory
+                .iter()
+                .find(|gpu| gpu.minor == instance.key.gpu_minor)
+                .map(|gpu| gpu.memory_bytes),
             gpu: gpu.copied(),
             state: compute.map_or(0, |compute| compute.state),
             burst_ms: compute.map_or(BURST_OF_GPU, |compute| compute.burst_ms),
@@ -135,7 +151,7 @@ pub(crate) fn before(control: &dyn Control, target: &Target) -> Result<Vec<Befor
 fn report<S: Setting>(setting: &S, before: &[Before]) -> Result<Report, Problem> {
     let change = |was: &Before| Change {
         key: S::KEY,
-        now: setting.value(),
+        now: setting.value(was),
         before: setting.before(was),
     };
     let text = lines(before.iter().map(|was| {

@@ -6,7 +6,7 @@
 //! | variable | value |
 //! |---|---|
 //! | `CGPU_DISABLE` | `true` or `1`: no instance |
-//! | `CGPU_MEM` | limit on each GPU, like `8GiB` |
+//! | `CGPU_MEM` | limit on each GPU, like `8GiB` or `50%` |
 //! | `CGPU_WEIGHT` | 1 to 100 |
 //! | `CGPU_POLICY` | number or name; must be the GPU's, which is for the host to set |
 //! | `ALIYUN_COM_GPU_MEM_DEV`, `_CONTAINER` | the limit is this share of the memory; both or none |
@@ -18,7 +18,10 @@
 //!
 //! A container without a memory setting gets no instance.
 
-use crate::{args::policy, size::Bytes};
+use crate::{
+    args::policy,
+    size::{Amount, Bytes},
+};
 use cgpu_uapi::{text, Gpu, Policy, WEIGHT_DEFAULT, WEIGHT_MAX};
 
 /// An instance for a container.
@@ -173,7 +176,8 @@ fn one<'g>(word: &str, order: &[&'g Gpu]) -> Result<&'g Gpu, String> {
 fn limit(environment: Environment<'_>, n: usize, gpu: &Gpu) -> Result<Option<Bytes>, BadSetting> {
     let own = |value: &str| {
         value
-            .parse::<Bytes>()
+            .parse::<Amount>()
+            .map(|amount| amount.of(gpu.memory_bytes))
             .map_err(|e| format!("is no size: {e}"))
     };
     if let Some(limit) = environment.read("CGPU_MEM", own)? {
@@ -310,6 +314,7 @@ mod tests {
         for (line, gpus, weight) in [
             ("CGPU_MEM=8GiB NVIDIA_VISIBLE_DEVICES=0", vec![(1, 8)], 1),
             ("CGPU_MEM=8GiB CGPU_WEIGHT=7 NVIDIA_VISIBLE_DEVICES=2,0", vec![(2, 8), (1, 8)], 7),
+            ("CGPU_MEM=25% NVIDIA_VISIBLE_DEVICES=0", vec![(1, 25)], 1),
             ("CGPU_MEM=8GiB NVIDIA_VISIBLE_DEVICES=all", vec![(1, 8), (0, 8), (2, 8)], 1),
             ("CGPU_MEM=8GiB NVIDIA_VISIBLE_DEVICES=GPU-0000002B", vec![(2, 8)], 1),
             ("CGPU_MEM=8GiB CGPU_POLICY=native NVIDIA_VISIBLE_DEVICES=1", vec![(0, 8)], 1),

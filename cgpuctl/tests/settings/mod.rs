@@ -3,9 +3,11 @@
 
 use super::{
     busy_host, done, fails,
-    fake::{Fake, Op},
+    fake::{errno, Fake, Op},
     run,
 };
+use cgpu_fake::H200;
+use cgpu_uapi::Cause;
 use cgpuctl::exit::Exit;
 use nix::errno::Errno;
 use zerocopy::IntoBytes;
@@ -48,6 +50,29 @@ fn settings_that_are_refused_leave_none_changed() {
     let sentence = fails(&fake, line, Exit::Refused);
     assert!(sentence.contains("on GPU 0:"), "{sentence}");
     assert_eq!(settings(&fake), before);
+}
+
+#[test]
+fn a_limit_can_be_a_part_of_the_gpu() {
+    let fake = Fake::new(2);
+    fake.with(|s| s.gpus[1].memory_bytes = 10 << 30);
+    let limits = || {
+        fake.with(|s| {
+            s.instances
+                .iter()
+                .map(|i| i.memory_limit_bytes)
+                .collect::<Vec<_>>()
+        })
+    };
+    done(&fake, "inst create a --gpu all --mem 50%");
+    assert_eq!(limits(), [H200 / 2, 5 << 30]);
+    done(&fake, "inst set a --gpu all --mem 100%");
+    assert_eq!(limits(), [H200, 10 << 30]);
+    done(&fake, "inst set-mem a 10% --gpu 1");
+    assert_eq!(limits(), [H200, 1 << 30]);
+    fails(&fake, "inst create b --gpu 1 --mem 91%", Exit::Refused);
+    let away = fake.fail(Op::Gpus, 0, errno(Cause::DriverMissing));
+    fails(&away, "inst set-mem a 20% --gpu 1", Exit::Driver);
 }
 
 #[test]
