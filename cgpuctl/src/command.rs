@@ -29,6 +29,7 @@ pub(crate) mod inst_suspend;
 pub(crate) mod list;
 pub mod man;
 pub mod metrics;
+pub(crate) mod ps;
 pub(crate) mod setting;
 pub(crate) mod status;
 pub(crate) mod target;

@@ -7,6 +7,7 @@ mod fake;
 mod hook;
 mod lists;
 mod metrics;
+mod processes;
 mod settings;
 
 use cgpu_fake::H200;

@@ -89,6 +89,8 @@ step 0 inst mounts pair --json
 minor=$(printf %d 0x"$(stat -c %T /dev/cgpu-pair-ctl)")
 check "mounts tells the numbers of the nodes" says "\"minor\": $minor"
 
+step 0 ps pair
+check "nobody holds memory" says "No process holds memory."
 exec 3<>$nodes/pair/nvidia1
 step 6 inst destroy pair --gpu 1
 check "an open file keeps an instance" complains "1 open file"

@@ -165,6 +165,8 @@ id=$(podman inspect -f '{{.Id}}' hami | cut -c1-12)
 check "HAMi's settings: the instance is called like the container" within 20 holds "$id" \
 	$((1 << 29))
 check "and has the weight" is "$(value "$id" weight)" 30
+check "ps tells the container of its process" sh -c \
+	"cgpuctl ps --json | grep -q '\"container_id\": \"$id'"
 # Nobody is left to call the hook: monitor and container are killed.
 victim=$(pid_of Pid hami)
 check "monitor and container are killed" kill_now "$(pid_of ConmonPid hami)" "$victim"
