@@ -30,6 +30,7 @@ pub(crate) mod list;
 pub mod man;
 pub mod metrics;
 pub(crate) mod ps;
+pub(crate) mod run;
 pub(crate) mod setting;
 pub(crate) mod status;
 pub(crate) mod target;

@@ -213,6 +213,12 @@ pub enum Problem {
         /// Minors of the GPUs with an instance of this name.
         gpus: Vec<u32>,
     },
+    /// `run` without a GPU.
+    #[error("this host has several ({}); name one with --gpu", gpus(.present))]
+    WhichGpu {
+        /// Minors of the GPUs that there are.
+        present: Vec<u32>,
+    },
     /// [`Cause::BadName`].
     #[error(
         "the name cannot be used: {}, and some words name files in /proc/cgpu_km; take another",
@@ -411,6 +417,7 @@ impl Problem {
             Self::ChannelsAboveRunlist => ("channels_above_runlist", Exit::Refused),
             Self::UnknownCapability => ("unknown_capability", Exit::Usage),
             Self::Ambiguous { .. } => ("ambiguous", Exit::Usage),
+            Self::WhichGpu { .. } => ("which_gpu", Exit::Usage),
             Self::BadName => ("bad_name", Exit::Usage),
             Self::TooMany => ("too_many", Exit::Refused),
             Self::WeightsAboveWhole { .. } => ("weights_above_whole", Exit::Refused),

@@ -7,31 +7,32 @@ use std::process::ExitCode;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Exit {
     /// Everything that was asked for was done.
     #[default]
-    Done = 0,
+    Done,
     /// It failed for a reason that none of the other codes names.
-    Failed = 1,
+    Failed,
     /// The command line is wrong, or not precise enough.
-    Usage = 2,
+    Usage,
     /// The module is not loaded.
-    NotLoaded = 3,
+    NotLoaded,
     /// There is no such GPU or instance.
-    NotFound = 4,
+    NotFound,
     /// The caller lacks the rights.
-    NotPermitted = 5,
+    NotPermitted,
     /// Refused by a rule: name taken, limit too high, in use, no room.
-    Refused = 6,
+    Refused,
     /// The NVIDIA driver is not loaded, does not answer, or is not known.
-    Driver = 7,
+    Driver,
     /// `doctor` found that something must be fixed.
-    Unsound = 8,
+    Unsound,
+    /// As the program of `run` did: its own code, or 128 and the number of its signal.
+    Program(u8),
 }
 
 impl Exit {
-    /// Every code, in order.
+    /// Every code of the tool itself, in order.
     pub const ALL: [Self; 9] = [
         Self::Done,
         Self::Failed,
@@ -46,8 +47,18 @@ impl Exit {
 
     /// The number that the shell sees.
     pub const fn code(self) -> u8 {
-        // CAST: the enum is `repr(u8)`.
-        self as u8
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotLoaded => 3,
+            Self::NotFound => 4,
+            Self::NotPermitted => 5,
+            Self::Refused => 6,
+            Self::Driver => 7,
+            Self::Unsound => 8,
+            Self::Program(code) => code,
+        }
     }
 }
 

@@ -29,13 +29,13 @@ use crate::{
     },
     container::{self, Mount},
     control::Control,
-    error::{Facts, Problem},
+    error::{Facts, Failure, Problem},
     exit::Exit,
     host::{Host, PathError},
     installation::{find, lists::Capability},
 };
 use bundle::{instance_name, Config, ContainerState};
-use cgpu_uapi::{text, Gpu, Instance, InstanceKey, Name, NAME_RULE};
+use cgpu_uapi::{text, Gpu, Instance, InstanceCreate, InstanceKey, Name, NAME_RULE};
 use clap::{Parser, Subcommand};
 use journal::{began, Journal, JournalEntry};
 use nix::{
@@ -338,6 +338,49 @@ fn collect(host: &dyn Host, err: &mut dyn Write) -> Result<(), Failed> {
 
 fn open_journal(host: &dyn Host) -> Result<Journal, PathError> {
     Journal::open(&host.path(Path::new(journal::FOLDER)))
+}
+
+/// An instance that goes with this process.
+pub(crate) struct Lent(JournalEntry);
+
+/// Makes an instance for this process. If the process ends without giving it back, the next hook
+/// removes it, as that of a container.
+pub(crate) fn lend(
+    host: &dyn Host,
+    control: &dyn Control,
+    requests: Vec<InstanceCreate>,
+) -> Result<Lent, Failure> {
+    let journal = open_journal(host)?;
+    remove_gone(control, &journal, &mut std::io::sink());
+    let pid = nix::unistd::getpid().as_raw();
+    let name = requests.first().map(|request| request.key.name);
+    let name = name.ok_or(Problem::NoInstances)?;
+    // Before the name is written down as this process's: what has it now is somebody else's.
+    if !matches!(tenant(control, &name), Err(Problem::NoSuchInstance { .. })) {
+        return Err(Problem::NameTaken.into());
+    }
+    let entry = JournalEntry {
+        container: format!("process-{pid}"),
+        instance: name.as_str().unwrap_or_default().to_owned(),
+        gpus: requests.iter().map(|r| r.key.gpu_minor).collect(),
+        pid,
+        began: began(pid).unwrap_or_default(),
+    };
+    journal.add(&entry)?;
+    if let Err(failure) = create_all(control, requests) {
+        journal.strike(&entry.container)?;
+        return Err(failure);
+    }
+    Ok(Lent(entry))
+}
+
+impl Lent {
+    /// Removes the instance.
+    pub(crate) fn take_back(&self, host: &dyn Host, control: &dyn Control) -> Result<(), Problem> {
+        let journal = open_journal(host)?;
+        remove(control, &self.0)?;
+        Ok(journal.strike(&self.0.container)?)
+    }
 }
 
 /// Removes the instances of containers that are gone. One that is still in use stays for the next

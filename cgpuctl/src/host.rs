@@ -2,7 +2,7 @@
 //! The host around the control device, as traits: mounts, the module, files. The real one is in
 //! `system.rs`; the tests put a model in memory behind the same traits.
 
-use crate::control::Control;
+use crate::{container::Mount, control::Control, exit::Exit};
 pub use cgpu_client::path_error::PathError;
 use nix::errno::Errno;
 use std::{
@@ -42,6 +42,8 @@ pub trait Host {
     /// Mounts cgpufs at [`cgpu_uapi::CGPUFS_MOUNT`], below a folder that only root can enter,
     /// unless it is mounted there. Tells whether it did.
     fn mount_cgpufs(&self) -> Result<bool, PathError>;
+    /// Runs a program that sees these files of the host at other places, and waits for its end.
+    fn run_program(&self, program: &[OsString], mounts: &[Mount]) -> Result<Exit, PathError>;
     /// Unmounts cgpufs from this path.
     fn unmount_cgpufs(&self, path: &Path) -> Result<(), PathError>;
     /// Removes the folders that [`Self::mount_cgpufs`] made, if they are empty.

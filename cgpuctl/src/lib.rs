@@ -25,6 +25,7 @@ pub mod host;
 pub mod json;
 pub mod output;
 pub mod selector;
+mod spawn;
 pub mod system;
 pub mod text;
 pub mod verb;

@@ -4,8 +4,11 @@
 use crate::{
     bpf,
     client::{errno, Client},
+    container::Mount,
     control::Control,
+    exit::Exit,
     host::{FileStatus, Host, Look, PathError, Watch, MODULE},
+    spawn,
 };
 use cgpu_client::cgpufs;
 use cgpu_uapi::CGPUFS_MOUNT;
@@ -78,6 +81,10 @@ impl Host for System {
 
     fn mount_cgpufs(&self) -> Result<bool, PathError> {
         cgpufs::mount()
+    }
+
+    fn run_program(&self, program: &[OsString], mounts: &[Mount]) -> Result<Exit, PathError> {
+        spawn::run(program, mounts)
     }
 
     fn unmount_cgpufs(&self, path: &Path) -> Result<(), PathError> {

@@ -84,6 +84,9 @@ fn usage_errors_end_with_2_and_say_what_to_write() {
         "completions tcsh",
         "metrics --listen 0.0.0.0:9400",
         "metrics --listen 9400",
+        "run --mem 8GiB",
+        "run -- sh",
+        "run --mem 8GiB --json -- sh",
         "cdi generate --watch",
         "list --capabilities everything",
     ] {
@@ -275,6 +278,7 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::NoSpec { kind: "" },
         Problem::BadSpec { faults: vec![] },
         Problem::Output { errno: Errno::EIO },
+        Problem::WhichGpu { present: vec![] },
         Problem::Terminal {
             errno: Errno::ENOTTY,
         },

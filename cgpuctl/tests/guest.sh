@@ -101,6 +101,37 @@ exec 3<>$nodes/pair/nvidiactl
 step 6 unload
 exec 3>&-
 
+# A program in an instance of its own: it sees the proxy node at the GPU's place, nobody else does.
+step 2 run --mem 1GiB -- true
+check "run wants a GPU named where there are two" complains "name one with --gpu"
+step 7 run --gpu 0 --mem 2GiB --name try -- \
+	sh -c "[ /dev/nvidia0 -ef $nodes/try/nvidia0 ] && $cgpuctl ls -q && exit 7"
+check "its instance is there meanwhile" says try
+check "and gone after it" absent $nodes/try
+check "the host's node is the real one again" sh -c "! [ /dev/nvidia0 -ef $nodes/solo/nvidia0 ]"
+step 1 run --gpu 0 --mem 2GiB --name try -- /nobody
+check "a program that is not there leaves no instance" absent $nodes/try
+step 143 run --gpu 0 --mem 2GiB --name try -- sh -c 'kill -TERM $$'
+$cgpuctl run --gpu 0 --mem 2GiB --name try -- sleep 60 &
+runner=$!
+while [ ! -e $nodes/try ]; do sleep 1; done
+sleep 1
+kill -TERM $runner
+wait $runner
+check "what ends it ends its program" is $? 143
+check "and removes the instance" absent $nodes/try
+$cgpuctl run --gpu 0 --mem 2GiB --name try -- sleep 5 &
+runner=$!
+while [ ! -e $nodes/try ]; do sleep 1; done
+sleep 1
+kill -KILL $runner
+wait $runner 2>/dev/null
+check "one that is killed leaves its instance" test -e $nodes/try
+step 0 run --gpu 0 --mem 2GiB --name next -- true
+check "which the next one removes" absent $nodes/try
+# The program of the one that was killed, whose mounts would keep the module.
+sleep 5
+
 touch "$out/nvidia0"
 mount --bind $nodes/solo/nvidia0 "$out/nvidia0"
 step 6 unload

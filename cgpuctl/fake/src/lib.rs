@@ -46,6 +46,7 @@ pub enum Op {
     Mount,
     Unmount,
     Unload,
+    Program,
 }
 
 /// What the control device knows.

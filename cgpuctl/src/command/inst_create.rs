@@ -16,7 +16,8 @@ use crate::{
     verb::Verb,
 };
 use cgpu_uapi::{
-    InstanceCreate, InstanceKey, ManagedMode, Name, CGPUFS_MOUNT, FLAG_OVERCOMMIT, WEIGHT_DEFAULT,
+    Gpu, InstanceCreate, InstanceKey, ManagedMode, Name, CGPUFS_MOUNT, FLAG_OVERCOMMIT,
+    WEIGHT_DEFAULT,
 };
 use clap::Args;
 use serde::Serialize;
@@ -38,6 +39,13 @@ pub(crate) struct InstCreate {
         value_delimiter = ','
     )]
     gpus: Vec<Selector>,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// What an instance is to have.
+#[derive(Args)]
+pub(crate) struct Terms {
     /// Memory limit on each of the GPUs, like 8GiB, 500MB or 50% of it.
     #[arg(long, value_name = "SIZE")]
     mem: Amount,
@@ -84,30 +92,51 @@ impl Verb for InstCreate {
         let control = target::open(host)?;
         let gpus = control.gpus()?;
         let minors = target::select(&gpus, &self.gpus)?;
-        let memory = |minor| {
-            gpus.iter()
-                .find(|gpu| gpu.minor == minor)
-                .map_or(0, |g| g.memory_bytes)
-        };
-        let limit = |minor| self.mem.of(memory(minor));
         // First, so that an instance that was made can be given to a container.
         let mounted = host.mount_cgpufs()?;
-        let requests = minors.iter().map(|&minor| {
-            let key = InstanceKey::new(self.name, minor);
-            let mut request = request(key, limit(minor), self.weight);
-            request.managed_mode = self.managed.number();
-            request.capabilities = self.caps.0;
-            request.flags = flags(self.overcommit);
-            request
-        });
-        let made = create_all(&*control, requests.collect()).inspect_err(|_| {
+        let requests = self.terms.requests(self.name, &minors, &gpus);
+        let made = create_all(&*control, requests).inspect_err(|_| {
             if mounted {
                 // The failure to report is the other one; a mount left over does no harm.
                 let _ = host.unmount_cgpufs(Path::new(CGPUFS_MOUNT));
                 host.remove_mount_point();
             }
         })?;
-        let small = minors.iter().filter_map(|&minor| small_limit(limit(minor)));
+        let warnings = self.terms.warnings(&*control, &minors, &gpus)?;
+        Ok(report(warnings, &made)?)
+    }
+}
+
+impl Terms {
+    /// The limit on a GPU.
+    fn limit(&self, minor: u32, gpus: &[Gpu]) -> Bytes {
+        let gpu = gpus.iter().find(|gpu| gpu.minor == minor);
+        self.mem.of(gpu.map_or(0, |gpu| gpu.memory_bytes))
+    }
+
+    /// The requests for a tenant on these GPUs.
+    pub(crate) fn requests(&self, name: Name, minors: &[u32], gpus: &[Gpu]) -> Vec<InstanceCreate> {
+        let requests = minors.iter().map(|&minor| {
+            let key = InstanceKey::new(name, minor);
+            let mut request = request(key, self.limit(minor, gpus), self.weight);
+            request.managed_mode = self.managed.number();
+            request.capabilities = self.caps.0;
+            request.flags = flags(self.overcommit);
+            request
+        });
+        requests.collect()
+    }
+
+    /// What people do not expect of these terms.
+    pub(crate) fn warnings(
+        &self,
+        control: &dyn Control,
+        minors: &[u32],
+        gpus: &[Gpu],
+    ) -> Result<Vec<String>, Problem> {
+        let small = minors
+            .iter()
+            .filter_map(|&minor| small_limit(self.limit(minor, gpus)));
         let mut warnings: Vec<String> = small.collect();
         warnings.dedup();
         let effect = if self.weight == WEIGHT_DEFAULT {
@@ -118,7 +147,7 @@ impl Verb for InstCreate {
         let gpus = control.gpu_compute()?;
         let used = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
         warnings.extend(used.filter_map(effect));
-        Ok(report(warnings, &made)?)
+        Ok(warnings)
     }
 }
 

@@ -6,7 +6,9 @@ pub(crate) use cgpu_fake::{errno, Op};
 use cgpu_fake::{ControlState, FakeDevice};
 use cgpu_uapi::{Instance, CGPUFS_MOUNT};
 use cgpuctl::{
+    container::Mount,
     control::Control,
+    exit::Exit,
     host::{FileStatus, Host, Look, PathError, Watch},
 };
 use nix::errno::Errno;
@@ -32,8 +34,18 @@ pub(crate) struct FakeState {
     pub(crate) programs: BTreeMap<PathBuf, Vec<Vec<u64>>>,
     /// Where the host's files are, if it has any.
     root: Option<FakeRoot>,
+    /// Programs that ran.
+    pub(crate) ran: Vec<StartedProgram>,
     /// What happens while the instances are watched: after the last of them, watching fails.
     pub(crate) changes: Vec<fn(&Fake)>,
+}
+
+/// A program that ran.
+pub(crate) struct StartedProgram {
+    pub(crate) program: Vec<String>,
+    pub(crate) mounts: Vec<Mount>,
+    /// The instances that there were then.
+    pub(crate) names: Vec<(String, u32)>,
 }
 
 /// A folder that goes with the host.
@@ -216,6 +228,28 @@ impl Host for Fake {
             }
             Ok(new)
         })
+    }
+
+    fn run_program(&self, program: &[OsString], mounts: &[Mount]) -> Result<Exit, PathError> {
+        let names = self.names();
+        let program = program
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        let program: Vec<_> = program.collect();
+        let ran = StartedProgram {
+            program,
+            mounts: mounts.to_vec(),
+            names,
+        };
+        self.with(|s| {
+            s.ran.push(ran);
+            s.check(Op::Program).map_err(|errno| PathError {
+                action: "starting",
+                path: "it".into(),
+                errno,
+            })
+        })?;
+        Ok(Exit::Program(7))
     }
 
     fn unmount_cgpufs(&self, path: &Path) -> Result<(), PathError> {

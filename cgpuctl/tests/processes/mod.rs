@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! `ps`: who holds memory of which instance.
+//! `ps`: who holds memory of which instance. `run`: a program with an instance of its own.
 
-use super::{busy_host, done, fails, fake::Fake, golden};
+use super::{
+    busy_host, done, fails,
+    fake::{errno, Fake, Op},
+    golden, run,
+};
+use cgpu_uapi::Cause;
 use cgpuctl::exit::Exit;
+use nix::errno::Errno;
 
 /// Two processes on GPU 0, one of them in a container, one on GPU 1 that has ended since.
 fn host() -> Fake {
@@ -43,4 +49,72 @@ fn ps_of_nobody_is_an_error() {
     fails(&host(), "ps nobody", Exit::NotFound);
     // An instance that is destroyed between two calls has no processes.
     assert_eq!(done(&busy_host(), "ps"), "No process holds memory.\n");
+}
+
+/// Names of the files of the journal.
+fn journal(fake: &Fake) -> usize {
+    let folder = std::fs::read_dir(fake.path_of("/run/cgpu/hook"));
+    folder.map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_program_has_its_instance_while_it_runs() {
+    let fake = Fake::new(1);
+    let ran = run(&fake, "run --mem 600MiB -- python3 -c print --json");
+    assert_eq!(ran.exit, Exit::Program(7));
+    assert_eq!(ran.exit.code(), 7);
+    assert_eq!(ran.out, "");
+    assert!(
+        ran.err.contains("warning: a limit of 600 MiB"),
+        "{}",
+        ran.err
+    );
+    let name = format!("run-{}", std::process::id());
+    fake.with(|s| {
+        let ran = &s.ran[0];
+        assert_eq!(ran.program, ["python3", "-c", "print", "--json"]);
+        assert_eq!(ran.names, [(name.clone(), 0)]);
+        let places: Vec<_> = ran.mounts.iter().map(|m| &*m.destination).collect();
+        assert_eq!(
+            places,
+            ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+        );
+        assert_eq!(
+            ran.mounts[0].source,
+            format!("/run/cgpu/dev/{name}/nvidia0")
+        );
+    });
+    assert_eq!(fake.names(), []);
+    assert_eq!(journal(&fake), 0);
+}
+
+#[test]
+fn a_program_that_does_not_run_leaves_nothing() {
+    let fake = Fake::new(2).fail(Op::Program, 0, Errno::ENOENT);
+    let sentence = fails(
+        &fake,
+        "run --gpu 0,1 --mem 8GiB --name try -- nobody",
+        Exit::Failed,
+    );
+    assert!(
+        sentence.contains("cannot run nobody: starting"),
+        "{sentence}"
+    );
+    assert_eq!((fake.names(), journal(&fake)), (vec![], 0));
+    let sentence = fails(&fake, "run --mem 8GiB -- sh", Exit::Usage);
+    assert!(sentence.contains("GPUs 0 and 1"), "{sentence}");
+    fails(&fake, "run --gpu 0 --mem 999GiB -- sh", Exit::Refused);
+    assert_eq!((fake.names(), journal(&fake)), (vec![], 0));
+    // Somebody else's instance is neither used nor removed.
+    done(&fake, "inst create mine --gpu 0 --mem 1GiB");
+    fails(
+        &fake,
+        "run --gpu 1 --mem 1GiB --name mine -- sh",
+        Exit::Refused,
+    );
+    assert_eq!(fake.names(), [("mine".to_owned(), 0)]);
+    // A child that stays behind keeps the instance; the journal remembers it.
+    let kept = Fake::new(1).fail(Op::Destroy, 0, errno(Cause::NotPermitted));
+    fails(&kept, "run --mem 1GiB -- sh", Exit::NotPermitted);
+    assert_eq!((kept.names().len(), journal(&kept)), (1, 1));
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! `run`: a program in an instance that goes when the program ends. No container engine is needed.
+
+use super::{inst_create::Terms, target};
+use crate::{
+    container::proxy_nodes,
+    error::{Failure, Problem},
+    hook,
+    host::Host,
+    output::Report,
+    selector::Selector,
+    verb::Verb,
+};
+use cgpu_uapi::Name;
+use clap::Args;
+use std::ffi::OsString;
+
+/// Run a program in a new instance, and destroy the instance when the program has ended.
+///
+/// The program sees the instance in the place of the GPU and is otherwise a program of this host:
+/// it runs as you, with the host's files, and can reach the real GPU if it means to. This is for
+/// trying a limit; what is not trusted belongs into a container.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// GPU, as `inst create` takes it; needed where the host has several.
+    #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
+    gpus: Vec<Selector>,
+    #[command(flatten)]
+    terms: Terms,
+    /// Name of the instance; run- and the number of this process if left out.
+    #[arg(long, value_parser = crate::args::name)]
+    name: Option<Name>,
+    /// The program and its arguments.
+    #[arg(
+        last = true,
+        required = true,
+        value_name = "PROGRAM",
+        conflicts_with = "json"
+    )]
+    program: Vec<OsString>,
+}
+
+impl Verb for Run {
+    fn attempt(&self) -> String {
+        let program = self.program.first().map(|name| name.to_string_lossy());
+        format!("run {}", program.unwrap_or_default())
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let control = target::open(host)?;
+        let gpus = control.gpus()?;
+        let all: Vec<_> = gpus.iter().map(|gpu| gpu.minor).collect();
+        let minors = match (&self.gpus[..], &all[..]) {
+            ([], [_, _, ..]) => return Err(Problem::WhichGpu { present: all }.into()),
+            ([], _) => target::select(&gpus, &[Selector::All])?,
+            (named, _) => target::select(&gpus, named)?,
+        };
+        let own = format!("run-{}", std::process::id());
+        let name = self.name.or_else(|| Name::new(&own));
+        let name = name.ok_or(Problem::BadName)?;
+        host.mount_cgpufs()?;
+        let lent = hook::lend(host, &*control, self.terms.requests(name, &minors, &gpus))?;
+        let warnings = self.terms.warnings(&*control, &minors, &gpus)?;
+        let instances = target::tenant(&*control, &name)?;
+        let mounts = proxy_nodes(name.as_str().unwrap_or_default(), &instances);
+        let ended = host.run_program(&self.program, &mounts);
+        lent.take_back(host, &*control)?;
+        Ok(Report::default().ending(ended?).warn(warnings))
+    }
+}
