@@ -3,6 +3,7 @@
 
 use crate::{
     command::{
+        apply::Apply,
         cdi_check::{CdiList, CdiValidate},
         cdi_generate::CdiGenerate,
         completions::Completions,
@@ -139,6 +140,7 @@ noun! {
         Top(Top),
         Ps(Ps),
         Run(Run),
+        Apply(Apply),
         Doctor(Doctor),
         Metrics(Metrics),
         Unload(Unload),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The verbs, one file each: arguments with their help, what is done, what is printed.
 
+pub(crate) mod apply;
 pub(crate) mod cdi_check;
 pub(crate) mod cdi_generate;
 pub(crate) mod completions;

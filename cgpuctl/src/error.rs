@@ -280,6 +280,12 @@ pub enum Problem {
         /// A clause for each.
         faults: Vec<String>,
     },
+    /// `apply`: some changes were refused; the others were made.
+    #[error("{}; what else differed is changed, so apply it again after that", .faults.join("; "))]
+    NotApplied {
+        /// A clause for each.
+        faults: Vec<String>,
+    },
     /// `metrics --listen` cannot.
     #[error("listening at {address} failed: {}; name another port", describe(.errno))]
     Listen {
@@ -431,6 +437,7 @@ impl Problem {
             Self::Pinned { .. } => ("pinned", Exit::Refused),
             Self::BadFile { .. } => ("bad_file", Exit::Failed),
             Self::NotRestored { .. } => ("not_restored", Exit::Failed),
+            Self::NotApplied { .. } => ("not_applied", Exit::Failed),
             Self::Listen { .. } => ("listen", Exit::Failed),
             Self::NoInstances => ("no_instances", Exit::NotFound),
             Self::NoSpec { .. } => ("no_spec", Exit::NotFound),

@@ -278,6 +278,7 @@ fn exit_codes_and_error_words_are_documented() {
         Problem::NoSpec { kind: "" },
         Problem::BadSpec { faults: vec![] },
         Problem::Output { errno: Errno::EIO },
+        Problem::NotApplied { faults: vec![] },
         Problem::WhichGpu { present: vec![] },
         Problem::Terminal {
             errno: Errno::ENOTTY,

@@ -2,6 +2,7 @@
 //! Every command on a host in memory: what it prints, for people and for programs, how it ends, and
 //! what it left behind.
 
+mod apply;
 mod containers;
 mod fake;
 mod hook;

@@ -176,6 +176,15 @@ check "and the channels" says '"channel_limit": 2044'
 step 0 inst list
 check "a long list is whole" is "$(grep -c /dev/cgpu "$out/said")" 66
 
+step 0 inst save "$out/saved.toml"
+step 0 apply -f "$out/saved.toml" --prune
+check "what was saved is what is there" says "Nothing to change."
+step 0 inst set solo --weight 50 --burst 20 --objects 9999
+step 0 apply -f "$out/saved.toml"
+check "apply shows what it changes" says "~ solo on GPU 0: weight 30, was 50"
+step 0 apply -f "$out/saved.toml"
+check "and has nothing to do then" says "Nothing to change."
+
 step 0 inst destroy solo
 step 4 inst destroy solo
 check "its proxy nodes are gone" absent $nodes/solo

@@ -61,18 +61,18 @@ pub(crate) struct InstRestore {
 /// The file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SavedFile {
+pub(super) struct SavedFile {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    gpu: Vec<SavedGpu>,
+    pub(super) gpu: Vec<SavedGpu>,
     #[serde(default)]
-    instance: Vec<SavedInstance>,
+    pub(super) instance: Vec<SavedInstance>,
 }
 
 /// How a GPU's compute time is shared, as `gpu set-policy` takes it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SavedGpu {
-    gpu: String,
+pub(super) struct SavedGpu {
+    pub(super) gpu: String,
     policy: String,
     period: Option<String>,
     #[serde(alias = "max_inst")]
@@ -85,24 +85,24 @@ struct SavedGpu {
 /// Instances of one name.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SavedInstance {
-    name: String,
+pub(super) struct SavedInstance {
+    pub(super) name: String,
     /// As `--gpu` takes them.
     gpus: Vec<String>,
     /// As `--mem` takes it.
-    mem: String,
+    pub(super) mem: String,
     #[serde(default = "default_weight")]
-    weight: u32,
+    pub(super) weight: u32,
     /// As `--caps` takes them.
     #[serde(default = "default_caps")]
     caps: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    overcommit: bool,
+    pub(super) overcommit: bool,
     /// As `--managed` takes it.
     #[serde(default = "default_managed")]
     managed: String,
     /// As `inst set --channels` takes them; as the GPU's max_inst has it if there are none.
-    channels: Option<u32>,
+    pub(super) channels: Option<u32>,
     /// As `inst set --objects` takes them; the default for what is not there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     limits: BTreeMap<String, u64>,
@@ -110,7 +110,18 @@ struct SavedInstance {
     #[serde(default = "default_priority")]
     priority: String,
     /// As `inst set --burst` takes it; that of the GPU if there is none.
-    burst_ms: Option<u32>,
+    pub(super) burst_ms: Option<u32>,
+}
+
+/// An instance of the file, its words understood.
+pub(super) struct InstanceWish {
+    pub(super) name: Name,
+    pub(super) gpus: Vec<Selector>,
+    pub(super) mem: Amount,
+    pub(super) caps: Capabilities,
+    pub(super) managed: ManagedMode,
+    pub(super) priority: Priority,
+    pub(super) limits: Vec<(Limited, u64)>,
 }
 
 fn default_managed() -> String {
@@ -147,11 +158,7 @@ impl Verb for InstRestore {
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
-        let path = host.path(&self.path);
-        let text = fs::read_to_string(&path).map_err(PathError::on("reading", &self.path))?;
-        let saved: SavedFile = toml::from_str(&text).map_err(|e| Problem::BadFile {
-            why: e.to_string().trim_end().replace('\n', " "),
-        })?;
+        let saved = SavedFile::read(host, &self.path)?;
         let control = target::open(host)?;
         let gpus = control.gpus()?;
         host.mount_cgpufs()?;
@@ -168,8 +175,12 @@ impl Verb for InstRestore {
         }
         for instance in &saved.instance {
             for gpu in &instance.gpus {
-                if let Err(why) = instance.restore(&*control, &gpus, gpu, &mut members) {
-                    faults.push(format!("{} on {gpu}: {why}", instance.name));
+                match instance.restore(&*control, &gpus, gpu) {
+                    Ok((restored, present)) => {
+                        members.restored.extend(restored);
+                        members.present.extend(present);
+                    }
+                    Err(why) => faults.push(format!("{} on {gpu}: {why}", instance.name)),
                 }
             }
         }
@@ -180,24 +191,48 @@ impl Verb for InstRestore {
     }
 }
 
+impl SavedFile {
+    /// Reads a file of the host.
+    pub(super) fn read(host: &dyn Host, path: &Path) -> Result<Self, Problem> {
+        let text = fs::read_to_string(host.path(path)).map_err(PathError::on("reading", path))?;
+        toml::from_str(&text).map_err(|e| {
+            // The parser draws the line; a sentence has its number and the reason.
+            let place = e.span().map(|span| text.get(..span.start).unwrap_or(&text));
+            let line = place.map_or(1, |before| before.matches('\n').count() + 1);
+            Problem::BadFile {
+                why: format!(
+                    "{}:{line}: {}",
+                    path.display(),
+                    e.message().replace('\n', " ")
+                ),
+            }
+        })
+    }
+}
+
 impl SavedGpu {
-    fn restore(&self, control: &dyn Control, gpus: &[Gpu]) -> Result<(), String> {
-        let selector: Selector = self.gpu.parse().map_err(|e| format!("{e}"))?;
-        let minors = target::select(gpus, slice::from_ref(&selector)).map_err(|e| e.to_string())?;
+    /// What it asks for.
+    pub(super) fn wish(&self) -> Result<GpuSetPolicy, String> {
+        let gpu: Selector = self.gpu.parse().map_err(|e| format!("{e}"))?;
         let period = self.period.as_deref().map(|period| {
             Period::from_name(period).ok_or_else(|| take("period", &Period::ALL, Period::name))
         });
         let policy = policy(&self.policy).ok_or_else(|| {
             take("policy", &Policy::ALL, Policy::name) + ", or a number from 0 to 5"
         })?;
-        let wish = GpuSetPolicy {
-            gpu: selector,
+        Ok(GpuSetPolicy {
+            gpu,
             policy,
             period: period.transpose()?,
             max_instances: self.max_instances,
             priority_percent: self.priority_percent,
             burst: self.burst_ms,
-        };
+        })
+    }
+
+    fn restore(&self, control: &dyn Control, gpus: &[Gpu]) -> Result<(), String> {
+        let wish = self.wish()?;
+        let minors = target::select(gpus, slice::from_ref(&wish.gpu)).map_err(|e| e.to_string())?;
         for minor in minors {
             control
                 .set_gpu_compute(&wish.request(minor))
@@ -214,70 +249,87 @@ impl SavedGpu {
 }
 
 impl SavedInstance {
-    fn restore(
+    /// What it asks for.
+    pub(super) fn read(&self) -> Result<InstanceWish, String> {
+        let gpus = self
+            .gpus
+            .iter()
+            .map(|gpu| gpu.parse().map_err(|e| format!("{e}")));
+        let limits = self.limits.iter().map(|(name, limit)| {
+            let what = Limited::from_name(name);
+            let what = what.ok_or_else(|| take("name of a limit", &Limited::ALL, Limited::name))?;
+            Ok((what, *limit))
+        });
+        Ok(InstanceWish {
+            name: Name::new(&self.name).ok_or(NAME_RULE)?,
+            gpus: gpus.collect::<Result<_, String>>()?,
+            mem: self.mem.parse().map_err(|e| format!("{e}"))?,
+            caps: self.caps.parse().map_err(|e| format!("{e}"))?,
+            managed: ManagedMode::from_name(&self.managed)
+                .ok_or_else(|| take("managed mode", &ManagedMode::ALL, ManagedMode::name))?,
+            priority: Priority::from_name(&self.priority)
+                .ok_or_else(|| take("priority", &Priority::ALL, Priority::name))?,
+            limits: limits.collect::<Result<_, String>>()?,
+        })
+    }
+
+    /// Makes it on one of its GPUs; tells what was made and what was there.
+    pub(super) fn restore(
         &self,
         control: &dyn Control,
         gpus: &[Gpu],
         gpu: &str,
-        members: &mut RestoreMembers,
-    ) -> Result<(), String> {
-        let name = Name::new(&self.name).ok_or(NAME_RULE)?;
+    ) -> Result<(Vec<InstanceId>, Vec<InstanceId>), String> {
+        let wish = self.read()?;
         let selector: Selector = gpu.parse().map_err(|e| format!("{e}"))?;
-        let mem: Amount = self.mem.parse().map_err(|e| format!("{e}"))?;
         let minors = target::select(gpus, &[selector]).map_err(|e| e.to_string())?;
         let all = control.instances().map_err(|e| e.to_string())?;
+        let (mut restored, mut present) = (vec![], vec![]);
         for minor in minors {
-            let there = |i: &&Instance| i.key.name == name && i.key.gpu_minor == minor;
+            let there = |i: &&Instance| i.key.name == wish.name && i.key.gpu_minor == minor;
             if let Some(instance) = all.iter().find(there) {
-                members.present.push(instance.into());
+                present.push(instance.into());
                 continue;
             }
-            let key = InstanceKey::new(name, minor);
-            let caps: Capabilities = self.caps.parse().map_err(|e| format!("{e}"))?;
-            let managed = ManagedMode::from_name(&self.managed)
-                .ok_or_else(|| take("managed mode", &ManagedMode::ALL, ManagedMode::name))?;
-            let priority = Priority::from_name(&self.priority)
-                .ok_or_else(|| take("priority", &Priority::ALL, Priority::name))?;
+            let key = InstanceKey::new(wish.name, minor);
             let memory = gpus.iter().find(|gpu| gpu.minor == minor);
-            let limit = mem.of(memory.map_or(0, |gpu| gpu.memory_bytes));
+            let limit = wish.mem.of(memory.map_or(0, |gpu| gpu.memory_bytes));
             let mut request = request(key, limit, self.weight);
-            request.capabilities = caps.0;
+            request.capabilities = wish.caps.0;
             request.flags = flags(self.overcommit);
-            request.managed_mode = managed.number();
+            request.managed_mode = wish.managed.number();
             let made = create_all(control, vec![request]).map_err(|f| f.problem.to_string())?;
-            let made = made.iter().map(|m| InstanceId::new(&m.key, m.id));
-            members.restored.extend(made);
-            if let Some(channels) = self.channels {
-                let mut request = InstanceSetChannels::new_zeroed();
-                (request.key, request.channel_limit) = (key, channels);
-                // The others had theirs before.
-                request.flags = flags(true);
-                let set = control.set_channels(&request);
-                set.map_err(|errno| Problem::from(errno).to_string())?;
-            }
-            self.restore_limits(control, key)?;
-            if priority == Priority::High || self.burst_ms.is_some() {
-                let mut request = InstanceSetCompute::new_zeroed();
-                (request.key, request.set) = (key, set::HIGH_PRIORITY | set::INSTANCE_BURST);
-                request.high_priority = priority.number();
-                request.burst_ms = self.burst_ms.unwrap_or(BURST_OF_GPU);
-                let set = control.set_instance_compute(&request);
-                set.map_err(|errno| Problem::from(errno).to_string())?;
-            }
+            restored.extend(made.iter().map(|m| InstanceId::new(&m.key, m.id)));
+            self.restore_settings(control, key, &wish)?;
         }
-        Ok(())
+        Ok((restored, present))
     }
-}
 
-impl SavedInstance {
-    fn restore_limits(&self, control: &dyn Control, key: InstanceKey) -> Result<(), String> {
-        for (name, limit) in &self.limits {
-            let what = Limited::from_name(name)
-                .ok_or_else(|| take("name of a limit", &Limited::ALL, Limited::name))?;
+    fn restore_settings(
+        &self,
+        control: &dyn Control,
+        key: InstanceKey,
+        wish: &InstanceWish,
+    ) -> Result<(), String> {
+        let why = |errno| Problem::from(errno).to_string();
+        if let Some(channels) = self.channels {
+            let mut request = InstanceSetChannels::new_zeroed();
+            (request.key, request.channel_limit) = (key, channels);
+            // The others had theirs before.
+            request.flags = flags(true);
+            control.set_channels(&request).map_err(why)?;
+        }
+        for (what, limit) in &wish.limits {
             let mut request = InstanceSetLimit::new_zeroed();
             (request.key, request.what, request.limit) = (key, what.number(), *limit);
-            let set = control.set_limit(&request);
-            set.map_err(|errno| Problem::from(errno).to_string())?;
+            control.set_limit(&request).map_err(why)?;
+        }
+        if wish.priority == Priority::High || self.burst_ms.is_some() {
+            let mut request = InstanceSetCompute::new_zeroed();
+            (request.key, request.set) = (key, set::HIGH_PRIORITY | set::INSTANCE_BURST);
+            request.high_priority = wish.priority.number();
+            request.burst_ms = self.burst_ms.unwrap_or(BURST_OF_GPU);
+            control.set_instance_compute(&request).map_err(why)?;
         }
         Ok(())
     }

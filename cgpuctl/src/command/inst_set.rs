@@ -30,6 +30,7 @@ use clap::Args;
 use nix::errno::Errno;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::borrow::Borrow;
 
 /// Change settings of an instance, also while programs run: all that are named, or none.
 ///
@@ -49,47 +50,47 @@ pub(crate) struct InstSet {
 /// The new values.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
-struct Settings {
+pub(super) struct Settings {
     /// Memory limit, like 8GiB, 500MB or 50% of the GPU. One below what is used is accepted: new
     /// allocations fail until enough was freed.
     #[arg(long, value_name = "SIZE")]
-    mem: Option<Amount>,
+    pub(super) mem: Option<Amount>,
     /// Share of the compute, relative to the other instances' weights.
     #[arg(long, value_name = "1-100", value_parser = weight())]
-    weight: Option<u32>,
+    pub(super) weight: Option<u32>,
     /// Priority.
     #[arg(long, value_parser = priorities())]
-    priority: Option<Priority>,
+    pub(super) priority: Option<Priority>,
     /// GPU time that the instance can be owed after it had no work, in milliseconds, or "gpu" for
     /// that of its GPU.
     #[arg(long, value_name = "0-10000|gpu", value_parser = burst_or_gpu)]
-    burst: Option<u32>,
+    pub(super) burst: Option<u32>,
     /// What it is for: compute, utility, graphics, video, profiling, rdma. Calls that are no longer
     /// allowed are refused from then on.
     #[arg(long, value_name = "SET,…")]
-    caps: Option<Capabilities>,
+    pub(super) caps: Option<Capabilities>,
     /// What becomes of managed memory (cudaMallocManaged) that is mapped from now on.
     #[arg(long, value_name = "MODE", value_parser = managed_modes())]
-    managed: Option<ManagedMode>,
+    pub(super) managed: Option<ManagedMode>,
     /// Limit of channels on a runlist, and of groups of channels. A CUDA program takes 20 of both.
     #[arg(long, value_name = "1-2044", value_parser = channels())]
-    channels: Option<u32>,
+    pub(super) channels: Option<u32>,
     /// Limit of RM clients. A CUDA program has one or two.
     #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
-    clients: Option<u64>,
+    pub(super) clients: Option<u64>,
     /// Limit of RM objects. A CUDA program has up to 370.
     #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
-    objects: Option<u64>,
+    pub(super) objects: Option<u64>,
     /// Limit of RM objects that are events. A CUDA program has 8 to 15.
     #[arg(long, value_name = "LIMIT|default", value_parser = amount)]
-    events: Option<u64>,
+    pub(super) events: Option<u64>,
     /// Limit of BAR1. A CUDA program takes 2MiB.
     #[arg(long, value_name = "SIZE|default", value_parser = amount)]
-    bar1: Option<u64>,
+    pub(super) bar1: Option<u64>,
 }
 
 /// One setting of several.
-trait Step {
+pub(super) trait Step {
     /// Follows "cannot": `set the weight of`.
     fn attempt(&self) -> &'static str;
     /// As in "the weight could not be set back".
@@ -158,8 +159,26 @@ fn step<S: Undo + 'static>(label: &'static str, setting: S) -> Box<dyn Step> {
 }
 
 impl InstSet {
+    /// The change of an instance to these settings.
+    pub(super) fn new(target: Target, settings: Settings, overcommit: bool) -> Self {
+        Self {
+            target,
+            settings,
+            overcommit,
+        }
+    }
+
+    /// Whether it leaves other instances more memory.
+    pub(super) fn lowers_memory(&self, was: &Before) -> bool {
+        let limit = self
+            .settings
+            .mem
+            .map(|mem| mem.of(was.memory_bytes.unwrap_or_default()));
+        limit.is_some_and(|limit| limit.0 < was.instance.memory_limit_bytes)
+    }
+
     /// The settings, those first that are refused for what other instances have.
-    fn steps(&self) -> Vec<Box<dyn Step>> {
+    pub(super) fn steps(&self) -> Vec<Box<dyn Step>> {
         let all = [self.shared(), self.limits(), self.own()];
         all.into_iter().flatten().collect()
     }
@@ -312,13 +331,13 @@ impl Verb for InstSet {
 
 /// Changes the settings of each instance in turn. When one is refused, all those before it get
 /// their old values back.
-fn set_all(
+pub(super) fn set_all<B: Borrow<Before>>(
     control: &dyn Control,
     steps: &[Box<dyn Step>],
-    before: &[Before],
+    before: &[B],
 ) -> Result<(), Failure> {
     let mut done = Vec::new();
-    for was in before {
+    for was in before.iter().map(Borrow::borrow) {
         let (name, minor) = (was.instance.key.name, was.instance.key.gpu_minor);
         for step in steps {
             if let Err(errno) = step.set(control, was) {
