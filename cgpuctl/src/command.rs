@@ -7,6 +7,7 @@ pub(crate) mod cdi_generate;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod effect;
+pub mod events;
 pub(crate) mod gpu_list;
 pub(crate) mod gpu_set_policy;
 pub(crate) mod info;

@@ -216,9 +216,11 @@ fn json_keys_are_documented() {
             _ => {}
         }
     }
-    let mut found = ["shell", "script", "pages", "file"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut found = [
+        "shell", "script", "pages", "file", "event", "time_s", "detail",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
     let mut files = 0;
     for entry in std::fs::read_dir(folder).expect("snapshots") {

@@ -4,6 +4,7 @@
 
 mod apply;
 mod containers;
+mod events;
 mod fake;
 mod hook;
 mod lists;

@@ -36,7 +36,8 @@ pub(crate) struct FakeState {
     root: Option<FakeRoot>,
     /// Programs that ran.
     pub(crate) ran: Vec<StartedProgram>,
-    /// What happens while the instances are watched: after the last of them, watching fails.
+    /// What happens while the instances are watched, or in a pause: after the last of them,
+    /// watching fails.
     pub(crate) changes: Vec<fn(&Fake)>,
 }
 
@@ -182,7 +183,14 @@ impl Watch for Changes {
 impl Host for Fake {
     /// A second passes, in which whoever works has its share; nobody has to wait for it.
     fn pause(&self, _length: std::time::Duration) -> std::time::Duration {
-        self.with(|state| state.pass());
+        let change = self.with(|state| {
+            state.pass();
+            let any = !state.changes.is_empty();
+            any.then(|| state.changes.remove(0))
+        });
+        if let Some(change) = change {
+            change(self);
+        }
         std::time::Duration::ZERO
     }
 
