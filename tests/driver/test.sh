@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# test.sh [session|orders|suite|faults]: the floor `driver`: NVIDIA's own modules in the test
-# machine. One boot compares programs without our module and in instances (session.sh), another is
-# for two GPUs and the other orders of loading (orders.sh), a third one for what `make test-vm`
-# tests with the stand-in (suite.sh), and the last one for what goes wrong with GPUs (faults.sh).
+# test.sh [session|orders|suite|faults|sharing]: the floor `driver`: NVIDIA's own modules in the
+# test machine. One boot compares programs without our module and in instances (session.sh), another
+# is for two GPUs and the other orders of loading (orders.sh), a third one for what `make test-vm`
+# tests with the stand-in (suite.sh), the next for what goes wrong with GPUs (faults.sh), and the
+# last for GPU time (sharing.sh).
 #
 #   CASES="..."   only these of cuda-check's cases
 #   ONLY=WORDS    only the suite's cases with these words
@@ -46,4 +47,5 @@ case ${1:-all} in all | session) boot session || rc=$? ;; esac
 case ${1:-all} in all | orders) boot orders --gpus 2 || rc=$? ;; esac
 case ${1:-all} in all | suite) boot suite --gpus 2 || rc=$? ;; esac
 case ${1:-all} in all | faults) boot faults --gpus 2 || rc=$? ;; esac
+case ${1:-all} in all | sharing) boot sharing || rc=$? ;; esac
 exit "$rc"

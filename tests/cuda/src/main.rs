@@ -7,8 +7,10 @@
 //! COMMAND` runs a command for the shell while there is a context, and prints what `cuMemGetInfo`
 //! says before it, after it, and when another context was made since: `before: FREE of TOTAL` and
 //! so on. `--broken-by COMMAND` runs one that makes the context's channel fail: the context must
-//! work before it, and say so after it. `--peer` is for itself: the other process of the cases in
-//! `sharing`.
+//! work before it, and say so after it. `--work MICROSECONDS SECONDS` keeps the GPU busy with
+//! kernels of that length, if it is one whose kernels take as long as they say
+//! (tests/gpu_emulator), and prints `ended: N`, how many ended in that time. `--peer` is for
+//! itself: the other process of the cases in `sharing`.
 //!
 //! A GPU that does not answer makes a call of libcuda's wait for ever. Then the case and all after
 //! it have failed, and the program ends.
@@ -18,6 +20,7 @@ mod cases;
 mod device;
 mod peer;
 mod verdict;
+mod work;
 
 use std::{
     process::{exit, Command, ExitCode},
@@ -200,6 +203,7 @@ fn main() -> ExitCode {
         }
         Some("--around") => around(&words[1..]).map(|()| 0),
         Some("--broken-by") => broken_by(&words[1..]).map(|()| 0),
+        Some("--work") => work::run(&words[1..]).map(|()| 0),
         Some("--peer") => peer::run(&words[1..]).map(|()| 0),
         _ => Wanted::parse(&words).and_then(|wanted| run(&wanted)),
     };

@@ -2,12 +2,12 @@
 //! The compute engine's methods (class cbc0, `NVCBC0_*`), as far as a launch's completion.
 //!
 //! A kernel itself does not run: there are no multiprocessors, but for [`crate::kernels`]. A launch
-//! names a QMD, a block of memory that says what runs ([`crate::qmd`]). [`Kernel`] carries that
-//! to the engine's time keeper: the seam for `tests/gpu_model`. Today every kernel ends at once.
+//! names a QMD, a block of memory that says what runs ([`crate::qmd`]). A [`Kernel`] ends at once,
+//! or after the time that [`crate::engine`] gives it.
 
 use crate::{
     clock,
-    host::semaphore::{Reduction, Semaphore, SemaphoreAction},
+    host::semaphore::{Deferred, Reduction, Semaphore, SemaphoreAction},
     kernels::{self, Parameters, Work},
     memory::Memory,
     mmu::{AddressSpace, MmuFault},
@@ -122,6 +122,8 @@ pub struct Surroundings<'a> {
     pub space: AddressSpace,
     /// The value of another method, zero if it was not set.
     pub get: &'a dyn Fn(u16) -> u32,
+    /// What is done after the kernel that is under way, if there is one.
+    pub deferred: Option<&'a mut Vec<Deferred>>,
 }
 
 impl Surroundings<'_> {
@@ -130,6 +132,10 @@ impl Surroundings<'_> {
     }
 
     fn release(&mut self, semaphore: Semaphore) -> Result<(), MmuFault> {
+        if let Some(deferred) = &mut self.deferred {
+            deferred.push(Deferred::Semaphore(semaphore));
+            return Ok(());
+        }
         semaphore
             .execute(self.memory, self.space, clock::now())
             .map(|_| ())
@@ -296,6 +302,7 @@ mod tests {
                 memory,
                 space,
                 get: &get,
+                deferred: None,
             };
             self.state
                 .method(&mut at, address, value)

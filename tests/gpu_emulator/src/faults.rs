@@ -13,7 +13,7 @@
 //! | `mute` | the firmware answers nothing any more |
 //! | `lost` | the GPU has fallen off the bus: all reads are ones, all writes are lost |
 
-use crate::host::channel::ChannelId;
+use crate::names::ChannelId;
 use std::time::Duration;
 
 /// A fault.

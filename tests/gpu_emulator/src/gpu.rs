@@ -8,11 +8,12 @@ use crate::{
     faults::Fault,
     fsp::{Fsp, FspRequest},
     gsp::{answers::Facts, Gsp},
-    host::{channel::ChannelId, Host, Wish},
+    host::{Host, Wish},
     interrupts::Interrupts,
     log::{worth_a_line, Log},
     memory::Memory,
     model::GpuModel,
+    names::ChannelId,
     pci::ConfigSpace,
     place::Place,
     registers::{self, Registers},
@@ -464,15 +465,19 @@ impl Gpu {
         self.units.interrupts.raise(engines::GSP_VECTOR);
     }
 
-    /// Lets time pass: channels look at their semaphores again. Returns when to call again, if at
-    /// all.
+    /// Lets time pass: kernels end, channels look at their semaphores again. Returns when to call
+    /// again, if at all.
     pub fn tick(&mut self) -> Option<Duration> {
         let Units {
             host, memory, log, ..
         } = &mut self.units;
-        let wishes = host.poll(memory, log);
+        let mut wishes = host.advance(memory, log);
+        wishes.extend(host.poll(memory, log));
         self.fulfil(wishes);
-        self.units.host.has_blocked().then_some(POLL)
+        let host = &self.units.host;
+        let poll = host.has_blocked().then_some(POLL);
+        let quiet = host.engine.quiet(clock::now());
+        poll.into_iter().chain(quiet).min()
     }
 
     /// The bus resets the device.

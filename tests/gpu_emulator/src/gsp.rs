@@ -14,8 +14,8 @@ pub mod rpc;
 use crate::{
     abi::{Abi, Record},
     engines::Engine,
-    host::channel::ChannelId,
     log::Log,
+    names::ChannelId,
     units::Units,
 };
 use counts::Counts;

@@ -8,22 +8,15 @@ pub mod semaphore;
 use crate::{
     clock,
     compute::Kernel,
+    engine::ComputeTime,
     log::{worth_a_line, Log},
     memory::Memory,
     mmu::AddressSpace,
+    names::{ChannelId, ObjectId},
     place::{NoMemory, Place},
 };
-use channel::{Channel, ChannelId, ChannelSetup, Outcome, Stop};
+use channel::{Channel, ChannelSetup, Outcome, Stop};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// An object of the driver's: its client and its handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId {
-    /// The client.
-    pub client: u32,
-    /// The handle in that client.
-    pub handle: u32,
-}
 
 /// What a channel wants of others after it ran.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +36,8 @@ pub struct Wish {
 struct HostChannel {
     channel: Channel,
     object: ObjectId,
+    /// Its group, or itself.
+    group: ObjectId,
     /// Where its address space may be found, most specific first.
     spaces: Vec<ObjectId>,
 }
@@ -54,6 +49,8 @@ pub struct Host {
     blocked: BTreeSet<ChannelId>,
     /// Roots that messages said, by address space, the newest last.
     roots: Vec<(ObjectId, Place)>,
+    /// How long kernels take.
+    pub engine: ComputeTime,
     /// Duplicates of address spaces, and what each is one of.
     duplicates: HashMap<ObjectId, ObjectId>,
     /// The channel that was rung for last, if it was there.
@@ -64,14 +61,21 @@ pub struct Host {
 
 impl Host {
     /// Adds a channel. Its address space is looked for in these objects.
-    pub fn add(&mut self, object: ObjectId, setup: ChannelSetup, spaces: Vec<ObjectId>) {
+    pub fn add(
+        &mut self,
+        (object, group): (ObjectId, ObjectId),
+        setup: ChannelSetup,
+        spaces: Vec<ObjectId>,
+    ) {
         let id = setup.id;
         let channel = Channel::new(setup);
+        self.engine.remove(id);
         self.channels.insert(
             id,
             HostChannel {
                 channel,
                 object,
+                group,
                 spaces,
             },
         );
@@ -79,11 +83,22 @@ impl Host {
 
     /// Forgets what an object was: a channel, an address space.
     pub fn remove(&mut self, object: ObjectId) {
-        self.channels.retain(|_, channel| channel.object != object);
+        for id in self.named(object) {
+            self.engine.remove(id);
+            self.channels.remove(&id);
+        }
+        self.engine.forget(object);
         let channels = &self.channels;
         self.blocked.retain(|id| channels.contains_key(id));
         self.roots.retain(|(known, _)| *known != object);
         self.duplicates.remove(&object);
+    }
+
+    /// The channels of an object: one, or none.
+    fn named(&self, object: ObjectId) -> Vec<ChannelId> {
+        let all = self.channels.iter();
+        let named = all.filter(|(_, channel)| channel.object == object);
+        named.map(|(id, _)| *id).collect()
     }
 
     /// Stops a channel for good, and writes the error where its owner looks for it (nvos.h,
@@ -93,6 +108,7 @@ impl Host {
             return Ok(());
         };
         entry.channel.faulted = true;
+        self.engine.remove(id);
         let Some(notifier) = entry.channel.setup.notifier else {
             return Ok(());
         };
@@ -102,18 +118,45 @@ impl Host {
         memory.write(notifier, &bytes)
     }
 
-    /// Switches a channel off or on again; one that is on runs on at the next doorbell.
-    pub fn disable(&mut self, object: ObjectId, disabled: bool) {
-        for entry in self
-            .channels
-            .values_mut()
-            .filter(|entry| entry.object == object)
-        {
-            entry.channel.disabled = disabled;
+    /// Switches a channel off or on again; one that is on runs on at the next doorbell. Whether
+    /// there is such a channel.
+    pub fn disable(&mut self, object: ObjectId, disabled: bool) -> bool {
+        let named = self.named(object);
+        let is_there = !named.is_empty();
+        for id in named {
+            self.engine.switch(clock::now(), id, disabled);
+            if let Some(entry) = self.channels.get_mut(&id) {
+                entry.channel.disabled = disabled;
+            }
             if !disabled {
-                self.blocked.insert(entry.channel.setup.id);
+                self.blocked.insert(id);
             }
         }
+        is_there
+    }
+
+    /// Kernels have ended by now: what follows them in their channels runs.
+    pub fn advance(&mut self, memory: &mut Memory, log: &mut Log) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        while let Some(id) = self.engine.advance(clock::now()) {
+            let Some(entry) = self.channels.get_mut(&id) else {
+                continue;
+            };
+            let mut outcome = Outcome::default();
+            let done = entry.channel.finish(memory, &mut outcome);
+            if let Err(stop) = done {
+                log.say("host", format_args!("{id:?}: its kernel ends in {stop:?}"));
+                entry.channel.faulted = true;
+            }
+            wishes.push(Wish {
+                channel: id,
+                non_stall: outcome.non_stall,
+                faulted: done.is_err(),
+                launches: Vec::new(),
+            });
+            wishes.extend(self.run(id, memory, log));
+        }
+        wishes
     }
 
     /// A duplicate is the same address space as its original.
@@ -204,12 +247,17 @@ impl Host {
             log.say("host", format_args!("{id:?} has no address space"));
             return None;
         };
-        let mut outcome = Outcome::default();
+        let (mut outcome, disabled) = (Outcome::default(), entry.channel.disabled);
+        let group = entry.group;
         let stop = entry.channel.run(memory, space, &mut outcome);
         self.methods += outcome.methods;
         let mut faulted = false;
+        for length in &outcome.working {
+            let now = clock::now();
+            self.engine.submit(now, (id, group), *length, disabled);
+        }
         match stop {
-            Ok(()) => {}
+            Ok(()) | Err(Stop::Working) => {}
             Err(Stop::Blocked) => {
                 self.blocked.insert(id);
             }

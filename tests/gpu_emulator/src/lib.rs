@@ -13,6 +13,7 @@
 //! | [`interrupts`] | the tree of interrupts |
 //! | [`fsp`], [`gsp`] | boot, and the firmware's messages |
 //! | [`host`], [`copy_engine`], [`compute`], [`qmd`], [`kernels`] | channels and engines |
+//! | [`engine`] | how long kernels take |
 //! | [`model`], [`engines`], [`abi`] | data: the GPU, its engines, what the driver's headers say |
 //! | [`faults`] | what a test makes go wrong |
 //! | [`firmware`] | a firmware file without firmware |
@@ -22,6 +23,7 @@ pub mod bar;
 pub mod clock;
 pub mod compute;
 pub mod copy_engine;
+pub mod engine;
 pub mod engines;
 pub mod faults;
 pub mod firmware;
@@ -36,6 +38,7 @@ pub mod machine;
 pub mod memory;
 pub mod mmu;
 pub mod model;
+pub mod names;
 pub mod pci;
 pub mod place;
 pub mod qmd;

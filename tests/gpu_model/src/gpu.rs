@@ -60,6 +60,8 @@ mod c {
         pub(super) fn gm_init(gpu: *mut Model);
         pub(super) fn gm_group_add(gpu: *mut Model, slice: Nanos) -> u32;
         pub(super) fn gm_channel_add(gpu: *mut Model, group: u32) -> u32;
+        pub(super) fn gm_channel_remove(gpu: *mut Model, channel: u32);
+        pub(super) fn gm_group_remove(gpu: *mut Model, group: u32);
         pub(super) fn gm_submit(gpu: *mut Model, channel: u32, length: Nanos) -> i32;
         pub(super) fn gm_set_timeslice(gpu: *mut Model, group: u32, slice: Nanos);
         pub(super) fn gm_switch(gpu: *mut Model, channel: u32, off: i32);
@@ -124,18 +126,38 @@ impl Gpu {
 
     /// Adds a channel group; panics when there are too many.
     pub fn add_group(&mut self, slice: Nanos) -> u32 {
+        self.try_add_group(slice).expect("too many groups")
+    }
+
+    /// The same; `None` when there are too many.
+    pub fn try_add_group(&mut self, slice: Nanos) -> Option<u32> {
         let model = self.model();
         let group = model!(gm_group_add, model, slice);
-        assert_ne!(group, NONE, "too many groups");
-        group
+        (group != NONE).then_some(group)
     }
 
     /// Adds a channel to a group; panics when there are too many.
     pub fn add_channel(&mut self, group: u32) -> u32 {
+        self.try_add_channel(group).expect("too many channels")
+    }
+
+    /// The same; `None` when there are too many.
+    pub fn try_add_channel(&mut self, group: u32) -> Option<u32> {
         let model = self.model();
         let channel = model!(gm_channel_add, model, group);
-        assert_ne!(channel, NONE, "too many channels");
-        channel
+        (channel != NONE).then_some(channel)
+    }
+
+    /// Removes a channel and what it holds.
+    pub fn remove_channel(&mut self, channel: u32) {
+        let model = self.model();
+        model!(gm_channel_remove, model, channel);
+    }
+
+    /// Removes a group, its channels and what they hold.
+    pub fn remove_group(&mut self, group: u32) {
+        let model = self.model();
+        model!(gm_group_remove, model, group);
     }
 
     /// A kernel is ready to run. Whether there was room for it.

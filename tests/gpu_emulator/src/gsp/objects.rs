@@ -2,7 +2,7 @@
 //! The objects that the driver has made on the GPU, as a tree: what is freed takes with it what
 //! is below.
 
-use crate::host::ObjectId;
+use crate::names::ObjectId;
 use std::collections::BTreeMap;
 
 /// One object.

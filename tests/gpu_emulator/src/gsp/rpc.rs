@@ -11,11 +11,10 @@ use super::{
 };
 use crate::{
     abi::{Abi, Record, TooShort},
-    host::{
-        channel::{ChannelId, ChannelSetup},
-        ObjectId,
-    },
+    clock,
+    host::channel::ChannelSetup,
     mmu::aperture_of,
+    names::{ChannelId, ObjectId},
     place::Place,
     registers::NV_PGSP_FALCON_MAILBOX0,
     units::Units,
@@ -169,6 +168,13 @@ fn knowing(
     if command == number("NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS") {
         return Some(disable_channels(units, params));
     }
+    if command == number("NVA06C_CTRL_CMD_SET_TIMESLICE") {
+        return Some(set_timeslice(units, object, params));
+    }
+    if command == number("NVA06C_CTRL_CMD_PREEMPT") {
+        units.host.engine.preempt(clock::now(), object);
+        return Some(Ok(0));
+    }
     match gsp.controls.get(&command).copied() {
         Some(Control::Answer(answer)) => Some(answer(&units.facts, params)),
         Some(Control::Told | Control::Absent) => Some(Ok(0)),
@@ -210,20 +216,34 @@ fn copy_page_directories(
     Ok(0)
 }
 
+/// Sets the time slice of a group.
+fn set_timeslice(units: &mut Units, group: ObjectId, params: &mut [u8]) -> Result<u32, TooShort> {
+    let slice = Record::of(&units.facts.abi, "NVA06C_CTRL_TIMESLICE_PARAMS", params)?;
+    let slice = slice.get("timesliceUs");
+    units.host.engine.set_slice(clock::now(), group, slice);
+    Ok(0)
+}
+
 /// Switches channels off or on.
 fn disable_channels(units: &mut Units, params: &mut [u8]) -> Result<u32, TooShort> {
     let name = "NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS";
     let list = Record::of(&units.facts.abi, name, params)?;
     let disabled = list.get("bDisable") != 0;
-    let count = (list.get("numChannels") as usize).min(list.count("hChannelList[]", 0));
+    let count = list.get("numChannels") as usize;
+    if count > list.count("hChannelList[]", 0) {
+        return Ok(units.facts.abi.word("NV_ERR_INVALID_ARGUMENT"));
+    }
+    let mut status = 0;
     for index in 0..count {
         let channel = ObjectId {
             client: list.at("hClientList[]", &[index]) as u32,
             handle: list.at("hChannelList[]", &[index]) as u32,
         };
-        units.host.disable(channel, disabled);
+        if !units.host.disable(channel, disabled) {
+            status = units.facts.abi.word("NV_ERR_INVALID_OBJECT_HANDLE");
+        }
     }
-    Ok(0)
+    Ok(status)
 }
 
 /// Answers a control as a real driver did, if there is a recording.
@@ -344,7 +364,14 @@ fn alloc(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32,
             "gsp",
             format_args!("channel {number} of runlist {runlist}: {setup:x?}"),
         );
-        units.host.add(id, setup, spaces);
+        let group = ObjectId {
+            client: id.client,
+            handle: parent,
+        };
+        let in_group = gsp.objects.get(group);
+        let in_group = in_group.is_some_and(|above| above.class == CHANNEL_GROUP);
+        let group = if in_group { group } else { id };
+        units.host.add((id, group), setup, spaces);
         source = Source::Known;
     }
     if PLAIN.contains(&class) {

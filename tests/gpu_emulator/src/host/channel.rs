@@ -6,12 +6,14 @@ use crate::{
     clock,
     compute::{self, ComputeState},
     copy_engine::{self, CopyInterrupt},
+    engine,
     host::{
         methods::{self, Method},
-        semaphore::{Progress, Semaphore},
+        semaphore::{Deferred, Progress, Semaphore},
     },
     memory::Memory,
     mmu::{AddressSpace, MmuFault},
+    names::ChannelId,
     place::{NoMemory, Place},
 };
 use std::collections::{HashMap, VecDeque};
@@ -38,14 +40,8 @@ const COPY_SUBCHANNEL: u8 = 4;
 /// The class of that engine.
 const COPY_CLASS: u32 = 0xc8b5;
 
-/// A channel's number on its runlist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChannelId {
-    /// The runlist.
-    pub runlist: u32,
-    /// The number on it.
-    pub number: u32,
-}
+/// Kernels of a channel that can be under way: fewer than the model has room for.
+const MOST_KERNELS: usize = 8;
 
 /// What the driver said of a channel when it was made.
 #[derive(Clone, Debug)]
@@ -71,6 +67,8 @@ pub struct Outcome {
     pub methods: u64,
     /// Kernels that were launched.
     pub launches: Vec<compute::Kernel>,
+    /// How long those of them take, in nanoseconds, that take time.
+    pub working: Vec<u64>,
 }
 
 /// Why a channel has stopped.
@@ -78,6 +76,8 @@ pub struct Outcome {
 pub enum Stop {
     /// It waits for a semaphore.
     Blocked,
+    /// It waits for a kernel's end.
+    Working,
     /// An address led nowhere.
     Fault(MmuFault),
 }
@@ -110,6 +110,8 @@ pub struct Channel {
     /// Values of methods by subchannel and address; the host's have subchannel 0.
     state: HashMap<(u8, u16), u32>,
     compute: ComputeState,
+    /// Kernels that are under way, the oldest first, and what is to be done after each.
+    kernels: VecDeque<(compute::Kernel, Vec<Deferred>)>,
     pending: VecDeque<Method>,
 }
 
@@ -125,11 +127,38 @@ impl Channel {
             objects: [0; 8],
             state: HashMap::new(),
             compute: ComputeState::default(),
+            kernels: VecDeque::new(),
             pending: VecDeque::new(),
         }
     }
 
-    /// Runs until the ring is empty or a semaphore holds it.
+    /// The oldest kernel that is under way has ended.
+    pub fn finish(&mut self, memory: &mut Memory, outcome: &mut Outcome) -> Result<(), Stop> {
+        let Some((kernel, after)) = self.kernels.pop_front() else {
+            return Ok(());
+        };
+        let now = clock::now();
+        kernel.complete(memory, now)?;
+        for deferred in after {
+            match deferred {
+                Deferred::Semaphore(semaphore) => {
+                    semaphore.execute(memory, kernel.space, now)?;
+                }
+                Deferred::Interrupt => outcome.non_stall = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a method waits for kernels that are under way: copies by the same channel do, and
+    /// all methods when there are too many kernels.
+    fn waits(&self, method: Method) -> bool {
+        let copies = method.address == copy_engine::LAUNCH_DMA
+            && self.class(method.subchannel) & 0xff == 0xb5;
+        self.kernels.len() >= MOST_KERNELS || copies && !self.kernels.is_empty()
+    }
+
+    /// Runs until the ring is empty, or a semaphore or a kernel holds it.
     pub fn run(
         &mut self,
         memory: &mut Memory,
@@ -177,6 +206,9 @@ impl Channel {
         outcome: &mut Outcome,
     ) -> Result<(), Stop> {
         while let Some(method) = self.pending.front().copied() {
+            if self.waits(method) {
+                return Err(Stop::Working);
+            }
             match self.method(memory, space, method, outcome)? {
                 Progress::Done => self.pending.pop_front(),
                 Progress::Blocked => return Err(Stop::Blocked),
@@ -222,9 +254,17 @@ impl Channel {
                     memory,
                     space,
                     get: &get,
+                    deferred: self.kernels.back_mut().map(|(_, after)| after),
                 };
                 if let Some(kernel) = self.compute.method(&mut at, address, value)? {
-                    kernel.complete(memory, clock::now())?;
+                    let length = engine::length(&kernel.parameters);
+                    if length == 0 && self.kernels.is_empty() {
+                        kernel.complete(memory, clock::now())?;
+                    } else {
+                        // One without a length waits for those before it.
+                        outcome.working.push(length.max(1));
+                        self.kernels.push_back((kernel.clone(), Vec::new()));
+                    }
                     outcome.launches.push(kernel);
                 }
             }
@@ -251,7 +291,10 @@ impl Channel {
         let value = method.value;
         match method.address {
             method::SET_OBJECT => self.objects[method.subchannel as usize & 7] = value & 0xffff,
-            method::NON_STALL_INTERRUPT => outcome.non_stall = true,
+            method::NON_STALL_INTERRUPT => match self.kernels.back_mut() {
+                Some((_, after)) => after.push(Deferred::Interrupt),
+                None => outcome.non_stall = true,
+            },
             method::SEM_EXECUTE => {
                 let host = |address| self.value(0, address);
                 let semaphore = Semaphore::of_host(
@@ -259,8 +302,14 @@ impl Channel {
                     [host(method::SEM_PAYLOAD_LO), host(method::SEM_PAYLOAD_HI)],
                     value,
                 );
-                if let Some(semaphore) = semaphore {
-                    return semaphore.execute(memory, space, clock::now());
+                match (semaphore, self.kernels.back_mut()) {
+                    (Some(semaphore), Some((_, after))) if semaphore.releases() => {
+                        after.push(Deferred::Semaphore(semaphore));
+                    }
+                    (Some(semaphore), _) => {
+                        return semaphore.execute(memory, space, clock::now());
+                    }
+                    (None, _) => {}
                 }
             }
             _ => {

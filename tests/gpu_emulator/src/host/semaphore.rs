@@ -74,6 +74,15 @@ impl Reduction {
     }
 }
 
+/// What follows a kernel in its channel, and waits for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deferred {
+    /// A semaphore that it releases.
+    Semaphore(Semaphore),
+    /// The interrupt that does not stop the engine.
+    Interrupt,
+}
+
 /// What is done to a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SemaphoreAction {
@@ -139,6 +148,11 @@ pub enum Progress {
 }
 
 impl Semaphore {
+    /// Whether it changes memory, and waits for nothing.
+    pub fn releases(&self) -> bool {
+        !matches!(self.action, SemaphoreAction::Acquire(_))
+    }
+
     /// The host's semaphore, from the values of its methods: address low and high, payload low
     /// and high, `SEM_EXECUTE`.
     pub fn of_host(address: [u32; 2], payload: [u32; 2], execute: u32) -> Option<Self> {

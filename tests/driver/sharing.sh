@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# sharing.sh: the scheduler, from a CUDA program's launch to the engine and back, on NVIDIA's
+# driver: kernels take time on the emulated GPU, whose engine is that of tests/gpu_model. What two
+# programs get is compared with their instances' weights. Ends in "sharing: N passed, N failed".
+# shellcheck disable=SC1091  # paths in the machine
+. /vm.conf
+. /guest-lib.sh
+. /files/guest-check.sh
+. /files/programs.sh
+
+# Kernels of so many microseconds, for so many seconds.
+LENGTH=4000
+TIME=20
+# works INSTANCE: a program that always has work; what it says is in $out/work.INSTANCE.
+works() { inside "$1" timeout -s KILL 200 cuda-check --work $LENGTH $TIME >"$out/work.$1" 2>&1; }
+ended() { sed -n 's/^ended: //p' "$out/work.$1"; }
+# both: two at once, until both have ended.
+both() {
+	works a &
+	works b
+	wait $!
+	echo "a: $(ended a), b: $(ended b)"
+}
+# between LEAST VALUE MOST
+between() { echo "$2, not from $1 to $3" && [ "$2" -ge "$1" ] && [ "$2" -le "$3" ]; }
+# The part of the kernels that were a's, in percent.
+part_of_a() { echo $((100 * $(ended a) / ($(ended a) + $(ended b)))); }
+given() { value "$1" gpu_time_ns; }
+idle() { is "$(value "$1" memory_used_bytes)" 0 && is "$(value "$1" open_file_count)" 0; }
+
+load_driver
+exec 9<>/dev/nvidia0
+load_module
+check "an instance is made" run cgpuctl inst create a --gpu 0 --mem 2GiB --weight 75
+check "a second instance is made" run cgpuctl inst create b --gpu 0 --mem 2GiB --weight 25
+check "weights count" run cgpuctl gpu set-policy 0 weight
+
+check "a program alone works" works a
+# The host may be busy with something else, and takes the time from all.
+most=$((TIME * 1000000 / LENGTH))
+check "its kernels take as long as they say" between $((most / 3)) "$(ended a)" $((most + 4))
+
+check "two work at once" both
+check "75 to 25: a has three quarters" between 65 "$(part_of_a)" 85
+check "weights are turned round" run cgpuctl inst set-weight a 25
+check "weights are turned round" run cgpuctl inst set-weight b 75
+check "two work at once" both
+check "25 to 75: a has one quarter" between 15 "$(part_of_a)" 35
+
+check "an instance has high priority" run cgpuctl inst set-priority a high
+check "two work at once" both
+check "high priority: a has more than its weight" between 40 "$(part_of_a)" 100
+check "priority is normal again" run cgpuctl inst set-priority a normal
+
+# Suspended, a program waits and loses nothing.
+works a &
+working=$!
+begun() { grep -q begins "$out/work.a"; }
+check "a program works" within 60 begun
+check "it is suspended" run cgpuctl inst suspend a
+sleep 1
+before=$(given a)
+sleep 5
+check "suspended, it is given next to nothing" between 0 $((($(given a) - before) / 1000000)) 100
+check "it is resumed" run cgpuctl inst resume a
+wait $working
+check "and goes on to its end" between 1 "$(ended a)" "$most"
+
+for instance in a b; do
+	check "nothing is left of $instance's programs" within 20 idle $instance
+	check "$instance goes" run cgpuctl inst destroy $instance
+done
+exec 9>&-
+unload_module
+unload_driver
+rm -rf "$out"
+echo "sharing: $passed passed, $failed failed"
+[ "$failed" = 0 ]
