@@ -65,6 +65,7 @@ LINT = (
     ("dead links in the book are found", ["docs/book.py", "--self-test"]),
     ("large frames are found", ["tests/lint/frames.py", "--self-test"]),
     ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
+    ("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
     ("format", ["cargo", "fmt", "--all", "--check"]),
     ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
     ("scripts", ["tests/lint/scripts.sh"]),
@@ -240,6 +241,7 @@ DRIVER = (
     ("programs for the machine", ["tests/vm/build.sh"]),
     ("modules of the real driver", ["tests/driver/build.sh"]),
     ("real driver", ["tests/driver/test.sh"]),
+    ("stand-in and real driver answer alike", ["tests/driver/alike.py"]),
 )
 KUBERNETES = (
     ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),

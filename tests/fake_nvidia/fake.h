@@ -211,7 +211,8 @@ struct fake_object {
 		} channel;
 		struct { u32 type; } engine;	/* KIND_ENGINE: NV2080 */
 		struct { u32 share; } device;	/* hClientShare */
-		struct { bool boosted; } subdevice;	/* PERF_BOOST */
+		/* PERF_BOOST; its number below the device */
+		struct { bool boosted; u32 number; } subdevice;
 		struct { u32 notify, fd; } event;
 	};
 };

@@ -88,6 +88,7 @@ static u8 parent_bit(const struct fake_object *o)
 static u32 make_device(struct fake_object *o, struct nv_device_params *p,
 		       const struct fake_sec *sec)
 {
+	struct fake_object *other;
 	struct fake_gpu *gpu;
 
 	if (!p || p->device_id >= 32)
@@ -97,11 +98,28 @@ static u32 make_device(struct fake_object *o, struct nv_device_params *p,
 		return NV_ERR_INVALID_DEVICE;
 	if (!sec->kernel && !fake_gpu_accessible(gpu))
 		return NV_ERR_INSUFFICIENT_PERMISSIONS;
-	/* hClientShare may name anybody's client: the driver only looks it up */
-	if (p->client_share && !fake_client(p->client_share))
-		return NV_ERR_INVALID_CLIENT;
+	/* one for each GPU; hClientShare may name anybody's client, and nobody's */
+	list_for_each_entry(other, &o->parent->children, sibling)
+		if (other != o && other->class->kind == KIND_DEVICE &&
+		    other->gpu == gpu)
+			return NV_ERR_INSUFFICIENT_RESOURCES;
 	o->gpu = gpu;
 	o->device.share = p->client_share;
+	return NV_OK;
+}
+
+/* gpu/subdevice/subdevice.c:subdeviceConstruct_IMPL(): one of each number */
+static u32 make_subdevice(struct fake_object *o, const u32 *number)
+{
+	struct fake_object *other;
+
+	o->subdevice.number = number ? *number : 0;
+	if (o->subdevice.number >= 8)
+		return NV_ERR_INVALID_CLASS;
+	list_for_each_entry(other, &o->parent->children, sibling)
+		if (other != o && other->class->kind == KIND_SUBDEVICE &&
+		    other->subdevice.number == o->subdevice.number)
+			return NV_ERR_INSUFFICIENT_RESOURCES;
 	return NV_OK;
 }
 
@@ -194,9 +212,13 @@ static u32 make_tsg(struct fake_object *o, struct nv_tsg_params *p)
 	o->tsg.model = GM_NONE;
 	if (p->vaspace) {
 		va = fake_object(o->client, p->vaspace);
-		if (!va || va->class->kind != KIND_VASPACE)
+		if (!va)
+			return NV_ERR_OBJECT_NOT_FOUND;
+		if (va->class->kind != KIND_VASPACE)
 			return NV_ERR_INVALID_OBJECT_HANDLE;
 	}
+	if (p->engine > NV2080_ENGINE_TYPE_MOST)
+		return NV_ERR_INVALID_ARGUMENT;
 	status = fake_depend(o, va);
 	if (status != NV_OK)
 		return status;
@@ -421,8 +443,7 @@ static u32 make(struct fake_object *o, void *params,
 	case KIND_DEVICE:
 		return make_device(o, params, sec);
 	case KIND_SUBDEVICE:
-		return params && *(u32 *)params ? NV_ERR_INVALID_ARGUMENT :
-						  NV_OK;
+		return make_subdevice(o, params);
 	case KIND_MEMORY:
 	case KIND_VIRTUAL:
 		return make_memory(o, params, log);

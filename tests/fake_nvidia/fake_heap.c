@@ -416,8 +416,10 @@ u32 fake_mem_vid(struct fake_gpu *gpu, struct nv_memory_params *p,
 	    ATTR_LOCATION_VIDMEM || p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		return NV_ERR_INVALID_ARGUMENT;
 	size = p->size;
-	if (!size)			/* stdmemValidateParams() */
-		return NV_ERR_INVALID_ARGUMENT;
+	if (!p->owner)			/* stdmemValidateParams() */
+		return NV_ERR_INVALID_OWNER;
+	if (!size)
+		return NV_ERR_NO_MEMORY;
 	page = vid_page_size(p);
 	if (size > U64_MAX - page)
 		return NV_ERR_NO_MEMORY;
@@ -481,6 +483,8 @@ u32 fake_mem_sys(struct fake_gpu *gpu, struct nv_memory_params *p,
 	if (where == ATTR_LOCATION_VIDMEM ||
 	    p->flags & NVOS32_ALLOC_FLAGS_VIRTUAL)
 		return NV_ERR_INVALID_ARGUMENT;
+	if (!p->owner)
+		return NV_ERR_INVALID_OWNER;
 	size = p->size ? p->size : (u64)p->height * abs(p->pitch);
 	if (!size || size > 1ull << 40)
 		return size ? NV_ERR_NO_MEMORY : NV_ERR_INVALID_ARGUMENT;

@@ -34,9 +34,12 @@
 #define NV_ERR_INVALID_EVENT		0x28
 #define NV_ERR_INVALID_FLAGS		0x29
 #define NV_ERR_INVALID_LIMIT		0x2e
+#define NV_ERR_INVALID_ACCESS_TYPE	0x1d
 #define NV_ERR_INVALID_OBJECT		0x31
 #define NV_ERR_INVALID_OBJECT_HANDLE	0x33
 #define NV_ERR_INVALID_OBJECT_PARENT	0x36
+#define NV_ERR_INVALID_OFFSET		0x37
+#define NV_ERR_INVALID_OWNER		0x39
 #define NV_ERR_INVALID_PARAMETER	0x3b
 #define NV_ERR_INVALID_STATE		0x40
 #define NV_ERR_NO_MEMORY		0x51
@@ -392,6 +395,7 @@ struct nv_tsg_params {	/* NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS */
 };
 static_assert(sizeof(struct nv_tsg_params) == 20);
 #define NV2080_ENGINE_TYPE_GRAPHICS	1
+#define NV2080_ENGINE_TYPE_MOST		0x53
 
 struct nv_ctxshare_params {		/* NV_CTXSHARE_ALLOCATION_PARAMETERS */
 	u32 vaspace, flags, subctx;

@@ -56,7 +56,7 @@ u32 fake_handle_assign(struct fake_client *client, u32 *handle)
 
 	if (*handle) {
 		if (*handle == client->handle)
-			return NV_ERR_INVALID_OBJECT_HANDLE;
+			return NV_ERR_INVALID_OBJECT_PARENT;
 		return fake_object(client, *handle) ?
 			NV_ERR_INSERT_DUPLICATE_NAME : NV_OK;
 	}
@@ -258,6 +258,9 @@ u32 fake_free_object(u32 hclient, u32 hobject, const struct fake_sec *sec)
 	struct fake_object *o;
 	u32 status;
 
+	/* serverutilGetClientUnderLock() of rmapiFreeWithSecInfo() */
+	if (!fake_client(hclient))
+		return NV_ERR_INVALID_OBJECT_HANDLE;
 	status = fake_client_validate(hclient, sec, &client);
 	if (status != NV_OK)
 		return status;

@@ -267,6 +267,8 @@ static u32 owned_object(u32 hclient, u32 handle, enum fake_kind kind)
 		status = NV_ERR_OBJECT_NOT_FOUND;
 	else if (!fake_pid_owns(o))
 		status = NV_ERR_INSUFFICIENT_PERMISSIONS;
+	else if (kind == KIND_VASPACE && o->mem)
+		status = NV_ERR_INVALID_FLAGS;	/* RM keeps its page tables */
 	mutex_unlock(&rm_lock);
 	return status;
 }
@@ -423,6 +425,9 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 		return register_vaspace(s, p);
 	case UVM_UNREGISTER_GPU_VASPACE:
 		status = on_gpu(s, p);
+		if (status == NV_OK &&
+		    !(s->gpu_vaspace & BIT(fake_gpu_by_uuid(p)->minor)))
+			status = NV_ERR_INVALID_DEVICE;
 		if (status == NV_OK)
 			forget_gpu(s, fake_gpu_by_uuid(p), false);
 		return status;
@@ -460,7 +465,9 @@ static u32 with_space(struct va_space *s, u32 cmd, void *p)
 				    NULL);
 	}
 	case UVM_MAP_DYNAMIC_PARALLELISM_REGION:
-		if (range_invalid_4k(q[0], q[1]))
+		/* just one page of a size that the GPU has */
+		if (range_invalid_4k(q[0], q[1]) || q[0] & (q[1] - 1) ||
+		    (q[1] != SZ_4K && q[1] != SZ_64K && q[1] != SZ_2M))
 			return NV_ERR_INVALID_ADDRESS;
 		status = on_gpu(s, (u8 *)&q[2]);
 		return status ?: range_create(s, q[0], q[1], RANGE_SKED, NULL);

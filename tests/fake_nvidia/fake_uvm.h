@@ -79,7 +79,7 @@ struct uvm_file {
 
 static inline bool range_invalid_4k(u64 base, u64 length)
 {
-	return !length || base & 0xfff || length & 0xfff ||
+	return !base || !length || base & 0xfff || length & 0xfff ||
 	       base + length < base;
 }
 

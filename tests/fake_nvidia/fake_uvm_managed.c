@@ -432,7 +432,7 @@ int fake_uvm_mmap(struct file *filp, struct vm_area_struct *vma)
 		    r->start == vma->vm_start && r->end + 1 == vma->vm_end)
 			ret = map_pool(s, r, vma);
 		else
-			ret = -EBUSY;
+			ret = -EADDRINUSE;
 	} else {
 		ret = -ENOMEM;
 	}

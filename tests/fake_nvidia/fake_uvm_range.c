@@ -232,7 +232,7 @@ static u32 dup_memory(u32 hclient, u32 hmemory, u64 offset, u64 length,
 	else if (!fake_pid_owns(o))
 		status = NV_ERR_INSUFFICIENT_PERMISSIONS;
 	else if (length > o->mem->size || offset > o->mem->size - length)
-		status = NV_ERR_INVALID_ARGUMENT;
+		status = NV_ERR_INVALID_OFFSET;
 	if (status == NV_OK) {
 		*out = fake_mem_get(o->mem);
 		o->mem->holders++;

@@ -194,8 +194,8 @@ u32 fake_idle_escape(struct nvos30 *p, const struct fake_sec *sec)
 
 /*
  * NV_ESC_RM_ACCESS_REGISTRY: osapi.c:RmAccessRegistry() takes any client that
- * exists; it lets everybody read, and administrators write. The names and
- * values are not kept: an unknown one reads as 0.
+ * exists; it lets everybody read, and administrators write, what has a name.
+ * Names and values are not kept: an unknown one reads as 0.
  */
 u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec)
 {
@@ -206,6 +206,10 @@ u32 fake_registry(struct nvos38 *p, const struct fake_sec *sec)
 	mutex_unlock(&rm_lock);
 	if (!known)
 		return NV_ERR_INVALID_CLIENT;
+	if (p->type != 1 && p->type != 2 && p->type != 6 && p->type != 7)
+		return NV_ERR_INVALID_ACCESS_TYPE;
+	if (!p->name_length)
+		return NV_ERR_INVALID_ARGUMENT;
 	if (p->type == 1)		/* NVOS38_ACCESS_TYPE_READ_DWORD */
 		p->data = 0;
 	else if (!sec->admin)

@@ -12,12 +12,12 @@ pub(crate) mod status {
     pub(crate) const OK: u32 = 0;
     pub(crate) const ILLEGAL_ACTION: u32 = 0x16;
     pub(crate) const DUPLICATE: u32 = 0x19;
+    pub(crate) const RESOURCES: u32 = 0x1A;
     pub(crate) const PERMISSIONS: u32 = 0x1B;
     pub(crate) const ARGUMENT: u32 = 0x1F;
     pub(crate) const CLASS: u32 = 0x22;
     pub(crate) const CLIENT: u32 = 0x23;
     pub(crate) const EVENT: u32 = 0x28;
-    pub(crate) const HANDLE: u32 = 0x33;
     pub(crate) const PARENT: u32 = 0x36;
     pub(crate) const PARAMETER: u32 = 0x3B;
     pub(crate) const NO_MEMORY: u32 = 0x51;
@@ -217,11 +217,17 @@ pub(crate) fn map(
     (get32(&a, 40), get64(&a, 32))
 }
 
-/// NV_MEMORY_ALLOCATION_PARAMS with these attributes and this size.
-pub(crate) fn memory(attr: u32, size: u64) -> Vec<u8> {
-    let mut p = words(128, &[(24, attr)]);
+/// NV_MEMORY_ALLOCATION_PARAMS with this owner, these attributes and this size.
+pub(crate) fn memory(owner: u32, attr: u32, size: u64) -> Vec<u8> {
+    let mut p = words(128, &[(0, owner), (24, attr)]);
     set64(&mut p, 64, size);
     p
+}
+
+/// NV_VASPACE_ALLOCATION_PARAMETERS of an address space that is to be UVM's, as CUDA has it:
+/// externally owned, with faults.
+pub(crate) fn uvm_space() -> Vec<u8> {
+    words(56, &[(4, 0x48)])
 }
 
 /// A client with a device ([`DEVICE`]) and a subdevice ([`SUBDEVICE`]), and its two files.
@@ -289,7 +295,7 @@ impl Program {
     /// Video memory under the device: the status and the size that came back.
     pub(crate) fn video(&self, handle: u32, size: u64) -> (u32, u64) {
         // In video memory, in pieces if need be, of pages as the driver likes.
-        let mut p = memory(0x1800_0000, size);
+        let mut p = memory(self.client, 0x1800_0000, size);
         let status = self.alloc(DEVICE, handle, number::VIDEO, &mut p);
         (status, get64(&p, 64))
     }

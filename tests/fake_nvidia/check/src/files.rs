@@ -298,7 +298,7 @@ fn polled() {
 
 fn system_memory() {
     let p = Program::new();
-    let mut params = memory(0x5A00_0000, 0x5001);
+    let mut params = memory(p.client, 0x5A00_0000, 0x5001);
     p.make(DEVICE, 6, number::SYSTEM, &mut params);
     assert_eq!(get64(&params, 64), 0x6000, "rounded to pages");
     let file = ctl();

@@ -35,14 +35,14 @@ fn rounding() {
     assert_eq!(p.video(8, 1), (status::OK, 0x1_0000));
     assert_eq!(p.video(9, 0x1F_0001), (status::OK, 0x20_0000));
     assert_eq!(p.video(10, 0x1E_FFFF), (status::OK, 0x1F_0000));
-    assert_eq!(p.video(11, 0).0, status::ARGUMENT);
+    assert_eq!(p.video(11, 0).0, status::NO_MEMORY);
     assert_eq!(p.free(7), status::OK);
     assert_eq!(p.free_bytes(), before - 0x40_0000);
 }
 
 fn too_much_memory_is_refused() {
     let p = Program::new();
-    let mut params = memory(0x1800_0000, 200 * GIB);
+    let mut params = memory(p.client, 0x1800_0000, 200 * GIB);
     let before = params.clone();
     assert_eq!(
         p.alloc(DEVICE, 7, number::VIDEO, &mut params),
@@ -88,8 +88,7 @@ fn contexts() {
 
 fn arguments() {
     let p = Program::new();
-    let try_it =
-        |class, attr, size| alloc(&p.ctl, p.client, DEVICE, 7, class, &mut memory(attr, size)).0;
+    let try_it = |class, attr, size| p.alloc(DEVICE, 7, class, &mut memory(p.client, attr, size));
     assert_eq!(
         try_it(number::VIDEO, 0x1A00_0000, GIB),
         status::ARGUMENT,
@@ -100,7 +99,7 @@ fn arguments() {
         status::ARGUMENT,
         "system memory in video memory"
     );
-    assert_eq!(try_it(number::VIDEO, 0x1800_0000, 0), status::ARGUMENT);
+    assert_eq!(try_it(number::VIDEO, 0x1800_0000, 0), status::NO_MEMORY);
 }
 
 fn heap_control() {
@@ -115,6 +114,7 @@ fn heap_control() {
             (0, p.client),
             (4, DEVICE),
             (8, 2),
+            (40, p.client),
             (44, 7),
             (52, 0x4000),
             (56, 0x1800_0000),

@@ -85,9 +85,14 @@ fn parents() {
     );
     assert_eq!(
         new(DEVICE, p.client, number::SUBDEVICE, &mut [0; 4]).0,
-        status::HANDLE
+        status::PARENT
     );
-    let (s, chosen) = new(DEVICE, 0, number::SUBDEVICE, &mut [0; 4]);
+    assert_eq!(
+        new(DEVICE, 9, number::SUBDEVICE, &mut [0; 4]).0,
+        status::RESOURCES,
+        "a second one"
+    );
+    let (s, chosen) = new(DEVICE, 0, number::VASPACE, &mut [0; 56]);
     assert_eq!(s, status::OK);
     assert!(chosen >= 0xCAF0_0000, "{chosen:#x}");
     // One of its kind under a subdevice.

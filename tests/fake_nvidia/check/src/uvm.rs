@@ -79,7 +79,7 @@ fn span(file: &File, request: u64, base: u64, length: u64) -> u32 {
 /// A program with an address space (handle 8).
 fn with_space() -> Program {
     let p = Program::new();
-    p.make(DEVICE, 8, number::VASPACE, &mut [0; 56]);
+    p.make(DEVICE, 8, number::VASPACE, &mut uvm_space());
     p
 }
 
@@ -206,7 +206,7 @@ fn ranges() {
     assert_eq!(create(BASE + 0x10_0001, 4096), 0x1E, "not at a page");
     assert_eq!(create(BASE + 8 * MIB, 0), 0x1E);
     assert_eq!(span(&file, 34, BASE, 2 * MIB), 0x1E, "a part");
-    assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EBUSY));
+    assert_eq!(mmap(&file, BASE, 0x1000, 3, BASE), Err(libc::EADDRINUSE));
     assert_eq!(span(&file, 72, BASE, 4 * MIB), status::OK);
     assert_eq!(span(&file, 34, BASE, 4 * MIB), status::OK);
 }
@@ -354,7 +354,7 @@ fn zombies() {
     assert_eq!(on_gpu(), (4 * MIB, 4 * MIB), "until the file is closed");
     assert_eq!(
         mmap(&file, BASE, 4 * MIB, 3, BASE),
-        Err(libc::EBUSY),
+        Err(libc::EADDRINUSE),
         "its addresses are taken"
     );
     drop(file);

@@ -10,6 +10,14 @@ use crate::{
 
 /// Class FERMI_VASPACE_A: a GPU's address space.
 pub const VA_SPACE: u32 = 0x90F1;
+/// Parameters of a [`VA_SPACE`] that is to be UVM's, as CUDA makes it: externally owned, with
+/// faults. The driver registers no other.
+pub fn space_params() -> [u8; 56] {
+    let mut params = [0; 56];
+    put_u32(&mut params, 4, 0x48);
+    params
+}
+
 /// UVM_REGISTER_GPU_VASPACE.
 const REGISTER_VA_SPACE: u32 = 25;
 /// UVM_MAP_EXTERNAL_ALLOCATION.

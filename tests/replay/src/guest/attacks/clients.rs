@@ -113,12 +113,21 @@ fn idle_control(a: &Attacker) -> Verdict {
     a.control(a.client.handle, 0x283, &mut params)
 }
 
-/// A second device object whose parameters name the victim's client at `at`.
+/// A device object whose parameters name the victim's client at `at`: of a client of its own, since
+/// a client has one for each GPU.
 fn device(a: &Attacker, at: usize) -> Verdict {
     let mut params = [0; 56];
     put_u32(&mut params, 0, a.victim.gpus.instance);
     put_u32(&mut params, at, a.victim.client);
-    a.alloc(a.client.handle, OWN, rm::DEVICE, &mut params)
+    let ctl = a.client.ctl;
+    let own = told_handle(rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []))?;
+    let made = told_handle(rm::alloc(ctl, own, own, OWN, rm::DEVICE, &mut params));
+    rm::free(ctl, own, own).map_err(|refused| format!("its end: {refused}"))?;
+    made.map(|_| ())
+}
+
+fn told_handle(answer: Result<u32, rm::Failure>) -> Result<u32, String> {
+    answer.map_err(|refused| refused.to_string())
 }
 
 fn client_share(a: &Attacker) -> Verdict {
@@ -343,7 +352,8 @@ fn uvm_channel(a: &Attacker) -> Verdict {
 
 fn uvm_map(a: &Attacker) -> Verdict {
     let fd = uvm_file(a)?;
-    told(a.client.alloc(rm::DEVICE_HANDLE, OWN, 0x90f1, &mut [0; 56]))?;
+    let mut space = uvm::space_params();
+    told(a.client.alloc(rm::DEVICE_HANDLE, OWN, 0x90f1, &mut space))?;
     let mut space = [0; 32];
     space[..16].copy_from_slice(&a.victim.gpus.uuid);
     put_u32(&mut space, 20, a.client.handle);

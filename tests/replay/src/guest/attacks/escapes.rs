@@ -67,7 +67,10 @@ attacks! {
 
 /// NVOS38 on the victim's client; 1 reads, 2 writes.
 fn registry(a: &Attacker, access: u32) -> Verdict {
+    let name = c"ResmanDebugLevel".to_bytes();
     let mut outer = [0; 72];
+    put_u32(&mut outer, 24, 16);
+    put_u64(&mut outer, 32, name.as_ptr() as u64);
     put_u32(&mut outer, 0, a.victim.client);
     put_u32(&mut outer, 4, a.victim.client);
     put_u32(&mut outer, 8, access);

@@ -44,7 +44,7 @@ fn clients(attacker: &Attacker) -> Verdict {
 
 fn objects(attacker: &Attacker) -> Verdict {
     many(OBJECTS, "objects", |count| {
-        attacker.alloc(rm::DEVICE_HANDLE, OWN + count, rm::SUBDEVICE, &mut [0; 4])
+        attacker.alloc(rm::SUBDEVICE_HANDLE, OWN + count, rm::USERMODE, &mut [])
     })
 }
 

@@ -47,7 +47,12 @@ impl BenchSide {
     pub(super) fn open(folder: &str, device_instance: u32) -> Result<Self, String> {
         let failed = |e: rm::Failure| format!("a program on {folder}: {e}");
         let client = Client::open(folder, GPU, device_instance).map_err(failed)?;
-        let made = client.alloc(rm::DEVICE_HANDLE, SPACE_HANDLE, uvm::VA_SPACE, &mut [0; 56]);
+        let made = client.alloc(
+            rm::DEVICE_HANDLE,
+            SPACE_HANDLE,
+            uvm::VA_SPACE,
+            &mut uvm::space_params(),
+        );
         made.map_err(failed)?;
         let space = Space::open(folder).map_err(failed)?;
         let gpu = uvm::uuid(GPU)?;

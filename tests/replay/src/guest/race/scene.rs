@@ -54,8 +54,13 @@ impl Scene {
         own.memory(FOREIGN_MEMORY, 1 << 20)
             .map_err(failed("own memory"))?;
         let gpu = uvm::uuid(GPU)?;
-        own.alloc(rm::DEVICE_HANDLE, SPACE_HANDLE, uvm::VA_SPACE, &mut [0; 56])
-            .map_err(failed("address space"))?;
+        own.alloc(
+            rm::DEVICE_HANDLE,
+            SPACE_HANDLE,
+            uvm::VA_SPACE,
+            &mut uvm::space_params(),
+        )
+        .map_err(failed("address space"))?;
         let space = Space::open(folders[0]).map_err(failed("UVM"))?;
         space
             .register(&gpu, own.handle, SPACE_HANDLE)

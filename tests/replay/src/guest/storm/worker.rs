@@ -10,7 +10,7 @@ use crate::{
         process::spawn,
         rm::{self, Failure, DEVICE_HANDLE, SUBDEVICE_HANDLE},
         tools::MIB,
-        uvm::{Space, VA_SPACE},
+        uvm::{space_params, Space, VA_SPACE},
     },
     layout,
     random::Random,
@@ -182,7 +182,7 @@ impl Worker {
         let client = rm::alloc(ctl, 0, 0, 0, rm::ROOT, &mut []).ok()?;
         let made = self.open_device(client).and_then(|()| match self.space {
             Some(space) => {
-                self.alloc(client, SPACE_HANDLE, VA_SPACE, &mut [0; 56])?;
+                self.alloc(client, SPACE_HANDLE, VA_SPACE, &mut space_params())?;
                 space.register(&self.setting.uuid, client, SPACE_HANDLE)
             }
             None => Ok(()),

@@ -10,7 +10,7 @@ use crate::{
         instance::Instance,
         process, rm,
         tools::{at, control, equal, fails, holds, sys, tests, Verdict, GPU, MIB},
-        uvm::{uuid, Space, VA_SPACE},
+        uvm::{space_params, uuid, Space, VA_SPACE},
     },
     standin, sys as os,
 };
@@ -54,7 +54,7 @@ impl ManagedProgram {
         let instance = Instance::new(name, LIMIT + TABLES)?;
         let client = instance.client()?;
         let device = rm::DEVICE_HANDLE;
-        let made = client.alloc(device, SPACE_HANDLE, VA_SPACE, &mut [0; 56]);
+        let made = client.alloc(device, SPACE_HANDLE, VA_SPACE, &mut space_params());
         at("address space", made)?;
         let space = at("UVM", Space::open(&instance.folder()))?;
         let registered = space.register(&uuid(GPU)?, client.handle, SPACE_HANDLE);
