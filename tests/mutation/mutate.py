@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""mutate.py [--floors host,vm,driver] [--only WORDS] [--results FILE]: plants the faults of
+faults.txt in the module, one at a time, and tells which floor of the tests finds each. It works in
+a work tree of its own below target, of what is committed, and keeps what it found in FILE (a line
+for each fault and floor), so that it goes on where it was stopped.
+
+A floor finds a fault if one of its steps fails; the first line that says so is kept. A fault that
+does not compile counts for nothing, and has to be written anew. --check looks only whether each
+fault's text is there."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TREE = HERE.parent.parent
+RUN = ["tests/vm/run.sh", "--no-build", "--gpus", "2", "--limit", "900", "--name", "mutant", "--"]
+# What each floor runs. A step that ends with 101 (cargo's word for a failed test) or any other code
+# has found the fault.
+FLOORS = {
+    "host": [["cargo", "test", "--quiet", "--locked", "-p", "cgpu_km"]],
+    "vm": [
+        [*RUN, "cgpu-guest", "suite", "--unload"],
+        [*RUN, "cgpu-guest", "attacks"],
+        [*RUN, "cgpu-guest", "race", "10000"],
+    ],
+    "driver": [["tests/driver/test.sh", part] for part in ("session", "orders", "suite", "faults")],
+}
+# Before a floor: what has to work, or the fault is none.
+BUILDS = {
+    "host": ["cargo", "test", "--quiet", "--locked", "-p", "cgpu_km", "--no-run"],
+    "vm": ["tests/vm/build.sh"],
+    "driver": ["tests/vm/build.sh"],
+}
+TELLING = ("FAILED", "panicked", "kernel fault", "not ok", "failed")
+
+
+class Fault:
+    """One change: in a file, a text for another."""
+
+    def __init__(self, block):
+        self.name, self.path, *lines = block
+        text = lambda mark: "\n".join(line[1:] for line in lines if line.startswith(mark))
+        self.old, self.new = text("-"), text("+")
+
+    def plant(self, tree):
+        """Puts it into a tree. Raises ValueError if its text is not there once."""
+        file = tree / "cgpu_km" / self.path
+        source = file.read_text()
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.name}: its text is not once in {self.path}")
+        file.write_text(source.replace(self.old, self.new))
+
+
+def faults(text):
+    """The faults of a list."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("= "):
+            found.append([line[2:]])
+        elif found and line and not line.startswith("#"):
+            found[-1].append(line)
+    return [Fault(block) for block in found]
+
+
+def run(command, tree):
+    """Exit code and output of a command."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=tree, text=True, errors="replace", check=False, **both)
+    return done.returncode, done.stdout
+
+
+def verdict(floor, tree):
+    """What a floor says of a tree: not built, missed, or the line that found it."""
+    code, output = run(BUILDS[floor], tree)
+    if code:
+        return f"not built: {last(output)}"
+    for step in FLOORS[floor]:
+        code, output = run(step, tree)
+        if code:
+            lines = [line for line in output.splitlines() if any(word in line for word in TELLING)]
+            return f"found: {(lines or [last(output)])[0].strip()[:160]}"
+    return "missed"
+
+
+def last(output):
+    """The last line that says something."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    return lines[-1].strip()[:160] if lines else "no word"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--floors", default="host,vm,driver")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--results", type=Path, default=TREE / "target/mutation.tsv")
+    parser.add_argument("--check", action="store_true")
+    asked = parser.parse_args()
+    listed = faults((HERE / "faults.txt").read_text())
+    planted = [fault for fault in listed if asked.only in fault.name]
+    for fault in planted:
+        source = (TREE / "cgpu_km" / fault.path).read_text()
+        if source.count(fault.old) != 1 or fault.old == fault.new:
+            sys.exit(f"mutate.py: {fault.name}: its text is {source.count(fault.old)} times there")
+    if asked.check:
+        return print(f"faults: {len(planted)} passed, 0 failed")
+    tree = TREE / "target/mutant"
+    git = ["git", "-C", str(TREE)]
+    if not tree.exists():
+        subprocess.run([*git, "worktree", "add", "--quiet", "--detach", tree, "HEAD"], check=True)
+    os.environ["CARGO_TARGET_DIR"] = str(TREE / "target/mutants")
+    known = {}
+    if asked.results.exists():
+        for line in asked.results.read_text().splitlines():
+            name, floor, said = line.split("\t")
+            known[name, floor] = said
+    head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    for fault in planted:
+        for floor in asked.floors.split(","):
+            if (fault.name, floor) in known:
+                continue
+            back = ["git", "-C", tree, "checkout", "--quiet", "--force", head]
+            subprocess.run(back, check=True)
+            fault.plant(tree)
+            said = known[fault.name, floor] = verdict(floor, tree)
+            asked.results.parent.mkdir(exist_ok=True)
+            with asked.results.open("a") as file:
+                file.write(f"{fault.name}\t{floor}\t{said}\n")
+            print(f"{fault.name}: {floor}: {said}", flush=True)
+    for floor in asked.floors.split(","):
+        said = [known[fault.name, floor] for fault in planted]
+        found = sum(word.startswith("found") for word in said)
+        print(f"{floor}: {found} of {len(said)} found")
+    nobody = [f.name for f in planted
+              if not any(known.get((f.name, floor), "").startswith("found") for floor in FLOORS)]
+    print("nobody finds:", "; ".join(nobody) or "none")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
