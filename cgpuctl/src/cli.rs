@@ -4,6 +4,7 @@
 use crate::{
     command::{
         apply::Apply,
+        bug_report::BugReport,
         cdi_check::{CdiList, CdiValidate},
         cdi_generate::CdiGenerate,
         completions::Completions,
@@ -144,6 +145,7 @@ noun! {
         Run(Run),
         Apply(Apply),
         Doctor(Doctor),
+        BugReport(BugReport),
         Metrics(Metrics),
         Unload(Unload),
         Version(Version),
@@ -207,7 +209,29 @@ noun! {
     }
 }
 
-// These two are made from the tree, which their files therefore do not know.
+// These are made from the tree, which their files therefore do not know.
+
+impl Verb for BugReport {
+    fn attempt(&self) -> String {
+        Self::attempt()
+    }
+
+    fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
+        let said = |line: &str| {
+            let words = ["cgpuctl"].into_iter().chain(line.split(' '));
+            let cli = match Cli::try_parse_from(words) {
+                Ok(cli) => cli,
+                Err(error) => return error.to_string(),
+            };
+            let verb = cli.verb();
+            match verb.run(host) {
+                Ok(report) => report.json,
+                Err(failure) => failure.during(|| verb.attempt()).to_string(),
+            }
+        };
+        self.report(host, &said)
+    }
+}
 
 impl Verb for Completions {
     fn attempt(&self) -> String {

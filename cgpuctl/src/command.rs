@@ -2,6 +2,7 @@
 //! The verbs, one file each: arguments with their help, what is done, what is printed.
 
 pub(crate) mod apply;
+pub(crate) mod bug_report;
 pub(crate) mod cdi_check;
 pub(crate) mod cdi_generate;
 pub(crate) mod completions;

@@ -50,6 +50,8 @@ pub trait Host {
     fn remove_mount_point(&self);
     /// Unloads the module without waiting for its users.
     fn unload_module(&self) -> Result<(), Errno>;
+    /// The messages of the kernel since its start, as far as it has them, one a line.
+    fn kernel_log(&self) -> Result<String, Errno>;
     /// Its files, for those who look only.
     fn look(&self) -> &dyn Look;
 }

@@ -23,7 +23,8 @@ use nix::{
 use std::{
     ffi::OsString,
     fs,
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    io::Read,
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -101,6 +102,35 @@ impl Host for System {
     fn unload_module(&self) -> Result<(), Errno> {
         let name = std::ffi::CString::new(MODULE).map_err(|_| Errno::EINVAL)?;
         delete_module(&name, DeleteModuleFlags::O_NONBLOCK)
+    }
+
+    fn kernel_log(&self) -> Result<String, Errno> {
+        let mut options = fs::OpenOptions::new();
+        let flags = nix::libc::O_NONBLOCK;
+        let log = options.read(true).custom_flags(flags).open("/dev/kmsg");
+        let mut log = log.map_err(|e| errno(&e))?;
+        let mut text = String::new();
+        // A record a read; one is of 1 KiB at most, and 8 with what goes with it.
+        let mut record = [0; 8192];
+        loop {
+            match log.read(&mut record) {
+                Ok(0) => return Ok(text),
+                Ok(n) => {
+                    let line = String::from_utf8_lossy(record.get(..n).unwrap_or_default());
+                    // Priority, number, microseconds and flags stand before the semicolon.
+                    let (head, said) = line.split_once(';').unwrap_or(("", &line));
+                    let at = head.split(',').nth(2).unwrap_or_default();
+                    let said = said.lines().next().unwrap_or_default();
+                    text.push_str(&format!("[{at}] {said}\n"));
+                }
+                Err(e) => match errno(&e) {
+                    Errno::EAGAIN => return Ok(text),
+                    // It was overwritten meanwhile; the next one is there.
+                    Errno::EPIPE => {}
+                    errno => return Err(errno),
+                },
+            }
+        }
     }
 
     fn look(&self) -> &dyn Look {

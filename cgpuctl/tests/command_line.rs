@@ -217,7 +217,7 @@ fn json_keys_are_documented() {
         }
     }
     let mut found = [
-        "shell", "script", "pages", "file", "event", "time_s", "detail",
+        "shell", "script", "pages", "file", "event", "time_s", "detail", "contents",
     ]
     .map(str::to_owned)
     .to_vec();

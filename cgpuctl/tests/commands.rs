@@ -3,6 +3,7 @@
 //! what it left behind.
 
 mod apply;
+mod bug_report;
 mod containers;
 mod events;
 mod fake;

@@ -290,6 +290,10 @@ impl Host for Fake {
         })
     }
 
+    fn kernel_log(&self) -> Result<String, Errno> {
+        Look::read(self, Path::new("/dev/kmsg"))
+    }
+
     fn look(&self) -> &dyn Look {
         self
     }
