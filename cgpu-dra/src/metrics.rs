@@ -32,6 +32,8 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
+/// How many clients may be connected at once; more wait.
+const CONNECTIONS: usize = 64;
 /// How many scrapes are answered at once; more wait.
 const AT_ONCE: usize = 4;
 /// How long a client may take for its request.
@@ -183,9 +185,11 @@ impl Metrics {
 
     /// Serves the figures for as long as it is polled.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS));
+        // A client takes a turn with its request: one that is silent holds up nobody.
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         loop {
-            let Ok(turn) = turns.clone().acquire_owned().await else {
+            let Ok(connected) = connections.clone().acquire_owned().await else {
                 return;
             };
             let Ok((stream, _)) = listener.accept().await else {
@@ -193,12 +197,16 @@ impl Metrics {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let this = self.clone();
+            let (this, turns) = (self.clone(), turns.clone());
             tokio::spawn(async move {
-                let _turn = turn;
+                let _connected = connected;
                 let service = service_fn(move |request| {
-                    let answer = this.clone().answer(request);
-                    async move { Ok::<_, Infallible>(answer.await) }
+                    let (answer, turns) = (this.clone().answer(request), turns.clone());
+                    async move {
+                        // Nobody closes the semaphore.
+                        let _turn = turns.acquire().await;
+                        Ok::<_, Infallible>(answer.await)
+                    }
                 });
                 // A client that speaks something else, or nothing, is no concern of ours.
                 let connection = http1::Builder::new()

@@ -215,6 +215,28 @@ async fn figures_are_served() {
     }
 }
 
+/// More clients than are answered at once, each of which says nothing or half a line.
+#[tokio::test]
+async fn silent_clients_hold_up_nobody() {
+    let node = FakeNode::new(1);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let at = listener.local_addr().expect("bound");
+    tokio::spawn(metrics(&node).serve(listener));
+    let mut silent = Vec::new();
+    for n in 0..32 {
+        let mut stream = TcpStream::connect(at).await.expect("connected");
+        if n % 2 == 0 {
+            stream.write_all(b"GET /metr").await.expect("sent");
+        }
+        silent.push(stream);
+    }
+    let page = get(at, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    let patience = std::time::Duration::from_secs(5);
+    let page = tokio::time::timeout(patience, page).await.expect("in time");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    assert_eq!(silent.len(), 32);
+}
+
 /// Names of figures in a query of the dashboard.
 fn names(query: &str) -> impl Iterator<Item = &str> {
     let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -11,9 +11,26 @@ use crate::{
     verb::Verb,
 };
 use clap::Args;
+use futures_util::{stream::FuturesUnordered, StreamExt};
+use http::{
+    header::{HeaderValue, CONTENT_TYPE as KIND},
+    Method, Request, Response, StatusCode,
+};
+use http_body_util::Full;
+use hyper::{
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
-use std::{io::Write, net::SocketAddr};
-use tiny_http::{Header, Method, Request, Response, Server};
+use std::{cell::Cell, convert::Infallible, io::Write, net::SocketAddr, time::Duration};
+use tokio::net::{TcpListener, TcpStream};
+
+/// How many clients may be connected at once; more wait.
+const CONNECTIONS: usize = 64;
+/// How long a client may take for its request, and again for the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Print the figures of all instances as Prometheus reads them.
 #[derive(Args)]
@@ -30,7 +47,7 @@ fn loopback(text: &str) -> Result<SocketAddr, &'static str> {
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err("only this machine may ask: take 127.0.0.1 or [::1], and a proxy that asks who it is")
+        Err("only this machine may ask: take 127.0.0.1 or [::1], and for others a proxy with TLS, as docs/metrics.md says")
     }
 }
 
@@ -91,51 +108,80 @@ pub fn serve(
     most: Option<usize>,
     said: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let failed = |e: &std::io::Error| {
-        let problem = Problem::Listen {
-            address,
-            errno: errno(e),
-        };
-        problem.when("serve the metrics")
+    let failed = |e: std::io::Error| {
+        let errno = errno(&e);
+        Problem::Listen { address, errno }.when("serve the metrics")
     };
-    let server = Server::http(address).map_err(|e| match e.downcast::<std::io::Error>() {
-        Ok(e) => failed(&e),
-        Err(_) => failed(&std::io::Error::from_raw_os_error(nix::libc::EIO)),
-    })?;
-    // With port 0 the kernel chooses; and a script may wait for the line.
-    let _ = writeln!(
-        said,
-        "cgpuctl: serving http://{}/metrics",
-        server.server_addr()
-    );
-    let _ = said.flush();
-    for _ in 0..most.unwrap_or(usize::MAX) {
-        let request = server.recv().map_err(|e| failed(&e))?;
-        answer(host, request);
-    }
-    Ok(())
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().map_err(failed)?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        // With port 0 the kernel chooses; and a script may wait for the line.
+        let _ = writeln!(said, "cgpuctl: serving http://{bound}/metrics");
+        let _ = said.flush();
+        let mut connections = FuturesUnordered::new();
+        let mut left = most.unwrap_or(usize::MAX);
+        while left > 0 {
+            tokio::select! {
+                accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+                    Ok((stream, _)) => connections.push(connection(host, stream)),
+                    // Too many files are open; a wait lets some be closed.
+                    Err(_) => tokio::time::sleep(PATIENCE / 50).await,
+                },
+                Some(is_answered) = connections.next() => left -= usize::from(is_answered),
+            }
+        }
+        Ok(())
+    })
 }
 
-fn answer(host: &dyn Host, request: Request) {
-    let path = request.url().split('?').next().unwrap_or_default();
-    let (code, kind, text) = match (request.method(), path) {
-        (Method::Get | Method::Head, "/metrics") => match once(host) {
-            Ok(text) => (200, CONTENT_TYPE, text),
-            Err(problem) => (503, PLAIN, format!("{problem}\n")),
+/// A client's connection to its end: whether it was answered. One that is silent holds up nobody.
+async fn connection(host: &dyn Host, stream: TcpStream) -> bool {
+    let is_answered = Cell::new(false);
+    let service = service_fn(|request| {
+        let response = answer(host, &request);
+        is_answered.set(true);
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // A client that has gone, or speaks something else, is no concern of ours.
+    let _ = tokio::time::timeout(2 * PATIENCE, connection).await;
+    is_answered.get()
+}
+
+fn answer(host: &dyn Host, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let get = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, kind, text) = match (get, request.uri().path()) {
+        (true, "/metrics") => match once(host) {
+            Ok(text) => (StatusCode::OK, CONTENT_TYPE, text),
+            Err(problem) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                PLAIN,
+                format!("{problem}\n"),
+            ),
         },
-        (Method::Get | Method::Head, _) => (404, PLAIN, "the figures are at /metrics\n".to_owned()),
-        _ => (
-            405,
+        (true, _) => (
+            StatusCode::NOT_FOUND,
+            PLAIN,
+            "the figures are at /metrics\n".to_owned(),
+        ),
+        (false, _) => (
+            StatusCode::METHOD_NOT_ALLOWED,
             PLAIN,
             "the figures can be got, nothing else\n".to_owned(),
         ),
     };
-    let mut response = Response::from_string(text).with_status_code(code);
-    if let Ok(header) = Header::from_bytes("Content-Type", kind) {
-        response = response.with_header(header);
-    }
-    // The client has gone; that is no failure of the server.
-    let _ = request.respond(response);
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(KIND, HeaderValue::from_static(kind));
+    response
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";

@@ -137,7 +137,7 @@ fn over_http_it_is_the_same_page() {
     );
     assert!(answers[0].starts_with("HTTP/1.1 200"), "{}", answers[0]);
     assert!(
-        answers[0].contains("Content-Type: text/plain; version=0.0.4"),
+        answers[0].contains("content-type: text/plain; version=0.0.4"),
         "{}",
         answers[0]
     );
@@ -166,4 +166,49 @@ fn a_port_that_is_taken_is_an_error() {
         Exit::Failed,
     );
     assert!(sentence.contains("EADDRINUSE"), "{sentence}");
+}
+
+/// More clients than were served at once before, each of which says nothing or half a line.
+#[test]
+fn silent_clients_hold_up_nobody() {
+    let host = busy_host();
+    let (say, hear) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        let address: String = hear.recv().expect("an address");
+        let connect = || TcpStream::connect(&address).expect("connected");
+        let silent: Vec<_> = (0..32).map(|_| connect()).collect();
+        for mut stream in silent.iter().take(16) {
+            stream.write_all(b"GET /metr").expect("sent");
+        }
+        let began = std::time::Instant::now();
+        let mut stream = connect();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(began.elapsed().as_secs() < 4, "{:?}", began.elapsed());
+        silent.len()
+    });
+    let mut said = FirstLine(say, String::new());
+    serve(&host, ([127, 0, 0, 1], 0).into(), Some(1), &mut said).expect("served");
+    assert_eq!(client.join().expect("answered"), 32);
+}
+
+/// Hands over the address of the server when its line is whole.
+struct FirstLine(std::sync::mpsc::Sender<String>, String);
+
+impl Write for FirstLine {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1 += &String::from_utf8_lossy(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let address = self.1.split("http://").nth(1);
+        let address = address.and_then(|rest| rest.split('/').next());
+        let address = address.expect("an address").to_owned();
+        self.0.send(address).map_err(std::io::Error::other)
+    }
 }
