@@ -61,9 +61,9 @@ pub fn xid(line: &str) -> Option<(String, u32)> {
     let (address, rest) = rest.split_once("): ")?;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     let number = digits.parse().ok()?;
-    // Part of a file's name.
-    let plain = |b: u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
-    if OF_PROGRAMS.contains(&number) || address.len() > 16 || !address.bytes().all(plain) {
+    // The address becomes the name of a file.
+    let is_plain = |b: u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
+    if OF_PROGRAMS.contains(&number) || address.len() > 16 || !address.bytes().all(is_plain) {
         return None;
     }
     let function = if address.contains('.') { "" } else { ".0" };
@@ -85,14 +85,14 @@ impl Failures {
         Self { folder }
     }
 
-    /// Notes a failure.
+    /// Notes that the driver has reported an Xid for the GPU at a PCI address.
     pub fn note(&self, pci: &str, number: u32) -> Result<(), PathError> {
         fs::create_dir_all(&self.folder).map_err(PathError::on("making", &self.folder))?;
         let path = self.folder.join(pci);
         fs::write(&path, number.to_string()).map_err(PathError::on("writing", &path))
     }
 
-    /// All of them.
+    /// All failures that were noted, by PCI address. A file that is no number is none.
     pub fn all(&self) -> BTreeMap<String, Failure> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         files
@@ -121,15 +121,12 @@ mod tests {
 
     #[test]
     fn lines_of_the_log_name_failed_gpus() {
-        let found = |line| xid(line);
         assert_eq!(
-            found(
-                "3,1234,999,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus."
-            ),
+            xid("3,1234,999,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus."),
             Some(("0000:65:00.0".to_owned(), 79))
         );
         assert_eq!(
-            found("NVRM: Xid (PCI:0000:0A:00): 48, pid='<unknown>', name=<unknown>"),
+            xid("NVRM: Xid (PCI:0000:0A:00): 48, pid='<unknown>', name=<unknown>"),
             Some(("0000:0a:00.0".to_owned(), 48))
         );
         for line in [
@@ -139,7 +136,7 @@ mod tests {
             "usb 1-1: new device",
             "",
         ] {
-            assert_eq!(found(line), None, "{line}");
+            assert_eq!(xid(line), None, "{line}");
         }
     }
 

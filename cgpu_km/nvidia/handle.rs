@@ -8,34 +8,35 @@
 pub struct ClientHandle(pub u32);
 
 impl ClientHandle {
-    /// Where the numbers of clients begin that are not the driver's own (`RS_CLIENT_HANDLE_BASE`,
-    /// resserv.h); the kernel's have the same.
+    /// The first handle of a client that is not internal to the driver (`RS_CLIENT_HANDLE_BASE`,
+    /// resserv.h). Clients of programs and of the kernel are numbered in one row.
     pub const BASE: u32 = 0xc1d0_0000;
-    /// After so many clients (`RS_CLIENT_HANDLE_MAX`) they begin anew.
+    /// The row begins anew after so many handles (`RS_CLIENT_HANDLE_MAX`).
     const COUNT: u32 = 0x10_0000;
 
-    /// The object that the client itself is.
+    /// The handle of the client as an object, the root of its tree.
     pub const fn root(self) -> ObjectHandle {
         ObjectHandle(self.0)
     }
 
-    /// The handle of the client that is made after this one, if none that exists is met.
+    /// The handle that the driver gives to the next client, unless a client still has it.
     pub const fn next(self) -> Self {
         Self(Self::BASE | (self.0.wrapping_add(1) % Self::COUNT))
     }
 
-    /// How many clients are made from this one, which does not count, to another one, which does.
+    /// How many handles come after this one, up to `later` and with it.
     pub const fn until(self, later: Self) -> u32 {
         later.0.wrapping_sub(self.0) % Self::COUNT
     }
 }
 
-/// An object, unique within its client; 0 is none, and the client's own handle its root.
+/// The handle of an object, unique within its client. 0 is none. The client's own handle is that of
+/// its root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct ObjectHandle(pub u32);
 
-/// What an object is.
+/// The class of an object, which says what it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct ClassId(pub u32);
@@ -55,13 +56,13 @@ impl ControlCmd {
     /// (`RM_GSS_LEGACY_MASK_PRIVILEGED`): they set clocks, voltages, fans and power limits.
     pub const GSS_LEGACY_PRIVILEGED: u32 = 0xc000;
 
-    /// Whether it is one of those that the driver takes from administrators alone.
-    pub const fn is_gss_privileged(self) -> bool {
-        self.0 & Self::GSS_LEGACY_PRIVILEGED == Self::GSS_LEGACY_PRIVILEGED
-    }
-
     /// Whether the driver hands this control on unseen to the GPU's firmware.
     pub const fn is_gss_legacy(self) -> bool {
         self.0 & Self::GSS_LEGACY != 0
+    }
+
+    /// Whether it is one of those that the driver takes from administrators alone.
+    pub const fn is_gss_privileged(self) -> bool {
+        self.0 & Self::GSS_LEGACY_PRIVILEGED == Self::GSS_LEGACY_PRIVILEGED
     }
 }

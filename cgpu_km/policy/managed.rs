@@ -38,8 +38,9 @@ use crate::{
     uapi::ManagedMode,
 };
 
-/// How often in a file memory is spilled without being brought to host memory, where that was done
-/// before a GPU can have touched much of it. See [`Tell::bring`].
+/// How often the driver is told of new memory of a file that it is spilled, and not asked to bring
+/// it to host memory as well. A GPU can touch a little of it before the driver is told. See
+/// [`Tell::bring`].
 pub(super) const MOST_PROMPT: u32 = 16;
 
 /// A call of our own about one piece. It must be handed back to the method that its maker names.
@@ -54,10 +55,12 @@ pub struct ManagedOrder {
     pub length: u64,
     /// The program's wish for it.
     pub wish: ManagedWish,
+    /// That of the pieces which it is about: [`Managed::next`].
     pub(super) number: u64,
 }
 
 impl ManagedOrder {
+    /// The last address.
     pub(super) fn last(&self) -> u64 {
         self.base.saturating_add(self.length.saturating_sub(1))
     }
@@ -119,21 +122,25 @@ impl Managed {
         self.spaces.iter().all(|space| space.pieces().is_empty())
     }
 
+    /// A number for an order or a touch, which no other one has.
     pub(super) fn next(&mut self) -> u64 {
         self.number += 1;
         self.number
     }
 
+    /// The managed memory of a file, if it has any.
     pub(super) fn space(&self, file: FileId) -> Option<&Space> {
         let place = self.spaces.binary_search_by_key(&file.0, |s| s.file.0);
         self.spaces.get(place.ok()?)
     }
 
+    /// The same, to be changed.
     pub(super) fn space_mut(&mut self, file: FileId) -> Option<&mut Space> {
         let place = self.spaces.binary_search_by_key(&file.0, |s| s.file.0);
         self.spaces.get_mut(place.ok()?)
     }
 
+    /// The managed memory of a file, which is made if there is none yet.
     pub(super) fn enter(&mut self, file: FileId) -> Result<&mut Space, Exhausted> {
         let found = self.spaces.binary_search_by_key(&file.0, |s| s.file.0);
         if let Err(place) = found {
@@ -204,9 +211,14 @@ pub(super) fn room_beside(set: u32, ledgers: &Ledgers, tables: u64) -> Option<u6
     Some(least)
 }
 
-/// How far a new mapping counts; `None`: not at all.
+/// The last address of a new mapping up to which it counts; `None`: it is spilled as a whole.
 ///
-/// Its page tables have room or not (`Accounting::has_room`).
+/// `tables` are the bytes of its page tables. `fits`: there is room for them
+/// (`Accounting::has_room`).
+///
+/// # Errors
+///
+/// The tenant may not have the mapping, or it does not fit where nothing may be spilled.
 pub(super) fn grant(
     space: &Space,
     ledgers: &Ledgers,
@@ -239,6 +251,7 @@ pub(super) fn grant(
     Ok(reach)
 }
 
+/// An order about a piece of a file.
 pub(super) fn order(file: FileId, piece: &Piece, number: u64) -> ManagedOrder {
     ManagedOrder {
         file,

@@ -111,7 +111,8 @@ def fuzz(target, *options, corpus=None):
     ) as run:
         for line in run.stdout:
             said.append(line)
-            # Of the lines about new inputs, none but the last matters.
+            # Lines about new inputs, and those with the entries of the dictionary ("DE:"), are many
+            # and tell nobody anything.
             if not re.match(r"#\d+\s+(NEW|REDUCE|pulse)", line) and "DE:" not in line:
                 sys.stdout.write(line)
                 sys.stdout.flush()
@@ -119,7 +120,8 @@ def fuzz(target, *options, corpus=None):
 
 
 def figures(said):
-    """Runs, covered edges and features, of how many edges, size of the corpus, seconds."""
+    """What libFuzzer says at the end: runs, edges that were covered, of how many, features, and
+    inputs in the corpus. None: it did not get that far."""
     last = re.findall(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", said)
     edges = re.search(r"\((\d+) inline 8-bit counters\)|(\d+) inline 8-bit counters", said)
     runs = re.search(r"stat::number_of_executed_units:\s+(\d+)", said)
@@ -171,13 +173,14 @@ def run(seconds, targets):
         if code:
             print(f"{target}: FOUND something, see {BUILD / 'found' / target}")
     print(
-        "| target | seconds | runs | edges covered | features | inputs | findings |\n|---|---|---|---|---|---|---|"
+        "| target | seconds | runs | edges covered | features | inputs | findings |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for target, code, told, took in rows:
         told = told or dict.fromkeys(("runs", "covered", "edges", "features", "inputs"), "?")
         print(
-            f"| {target} | {took:.0f} | {told['runs']} | {told['covered']} of {told['edges']} | {told['features']} "
-            f"| {told['inputs']} | {'one, the run ended' if code else 'none'} |"
+            f"| {target} | {took:.0f} | {told['runs']} | {told['covered']} of {told['edges']} "
+            f"| {told['features']} | {told['inputs']} | {'one, the run ended' if code else 'none'} |"
         )
     return 1 if any(code for _, code, _, _ in rows) else 0
 

@@ -118,7 +118,8 @@ impl Scheduler {
         let Some(instance) = self.fleet.find(id) else {
             return;
         };
-        if instance.lag.is_spent() || instance.lag.owed() < least || instance.terms.suspended {
+        if instance.lag.is_being_spent() || instance.lag.owed() < least || instance.terms.suspended
+        {
             return;
         }
         // High priority is limited by its part, not by the budget.
@@ -178,13 +179,13 @@ impl Scheduler {
         let lags = |i: &SchedInstance| {
             let parts = self.rules.parts(i.terms.weight);
             let waited = i.lag.owed() / parts.max(1);
-            (i.terms.high_priority, i.lag.is_spent(), waited)
+            (i.terms.high_priority, i.lag.is_being_spent(), waited)
         };
         let takes_turns = self.bursts_take_turns();
         // One of high priority that turns serve would end the window at once.
         let is_urgent = self.is_somebody_urgent();
         let may = |i: &&SchedInstance| {
-            let enough = i.lag.is_spent() || i.lag.owed() >= self.rest(now, i);
+            let enough = i.lag.is_being_spent() || i.lag.owed() >= self.rest(now, i);
             let is_too_soon = takes_turns && !i.terms.high_priority && !self.has_rested(now, i);
             let gives_way = is_urgent && !i.terms.high_priority;
             i.lag.rules() && i.may_burst() && enough && !is_too_soon && !gives_way
@@ -230,7 +231,7 @@ impl Scheduler {
             return false;
         }
         let next = self.next_burst(now).and_then(|id| self.fleet.find(id));
-        let next = next.filter(|next| next.lag.is_spent());
+        let next = next.filter(|next| next.lag.is_being_spent());
         next.is_some_and(|next| next.terms.high_priority || !holder.terms.high_priority)
     }
 
@@ -265,9 +266,9 @@ impl Scheduler {
             } else {
                 AWAKE
             };
-            instance.lag.is_used_up(now, awake);
+            instance.lag.use_up(now, awake);
         }
-        instance.lag.rests(now);
+        instance.lag.end_window(now);
         self.turn.add_burst(used);
     }
 }

@@ -9,8 +9,8 @@ enum LagUse {
     /// It has no work, or turns serve it.
     #[default]
     Kept,
-    /// It woke then, and has windows outside of turns.
-    Spent { woke: Nanos },
+    /// It woke then, and has windows outside of turns as long as it is owed something.
+    BeingSpent { woke: Nanos },
     /// It woke then and has used its lag up. It has its next window when it is owed enough again.
     Waits { woke: Nanos },
 }
@@ -33,14 +33,14 @@ impl Lag {
         u64::try_from(self.owed).unwrap_or(0)
     }
 
-    /// Whether its lag decides when it has a window, and no turn.
+    /// Whether its lag decides when it has a window, and not its turn.
     pub(super) fn rules(&self) -> bool {
         self.used_as != LagUse::Kept
     }
 
     /// Whether it woke and has not used up its lag since.
-    pub(super) fn is_spent(&self) -> bool {
-        matches!(self.used_as, LagUse::Spent { .. })
+    pub(super) fn is_being_spent(&self) -> bool {
+        matches!(self.used_as, LagUse::BeingSpent { .. })
     }
 
     /// It was entitled to so much, of which it had nothing yet. It is owed `burst` at most.
@@ -60,7 +60,7 @@ impl Lag {
     /// has the next one.
     pub(super) fn wake(&mut self, now: Nanos, interrupts: bool) {
         self.used_as = if interrupts {
-            LagUse::Spent { woke: now }
+            LagUse::BeingSpent { woke: now }
         } else {
             LagUse::Waits { woke: now }
         };
@@ -68,8 +68,8 @@ impl Lag {
 
     /// It has used up its lag for the time being. One that has not stopped for `most` is served by
     /// turns from now on.
-    pub(super) fn is_used_up(&mut self, now: Nanos, most: Nanos) {
-        if let LagUse::Spent { woke } | LagUse::Waits { woke } = self.used_as {
+    pub(super) fn use_up(&mut self, now: Nanos, most: Nanos) {
+        if let LagUse::BeingSpent { woke } | LagUse::Waits { woke } = self.used_as {
             self.used_as = if now < woke.saturating_add(most) {
                 LagUse::Waits { woke }
             } else {
@@ -81,7 +81,7 @@ impl Lag {
     /// It is owed enough for a window again.
     pub(super) fn go_on(&mut self) {
         if let LagUse::Waits { woke } = self.used_as {
-            self.used_as = LagUse::Spent { woke };
+            self.used_as = LagUse::BeingSpent { woke };
         }
     }
 
@@ -96,7 +96,7 @@ impl Lag {
     }
 
     /// Its window outside of turns is over.
-    pub(super) fn rests(&mut self, now: Nanos) {
+    pub(super) fn end_window(&mut self, now: Nanos) {
         self.had_until = Some(now);
     }
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Maps managed memory piece by piece, has the GPU write all of it, and reads it back. Says "full"
-and waits for a line, so that others can see what the GPU holds; frees device memory's worth and
-touches again. Prints JSON.
+"""managed.py PIECES PIECE_MIB [DEVICE_MIB]: maps managed memory piece by piece, has the GPU write
+all of it, and reads it back. Prints JSON.
 
-    managed.py PIECES PIECE_MIB [DEVICE_MIB]
+It says "full" and waits for a line, so that others can see what the GPU holds. With DEVICE_MIB it
+allocates so much device memory first. Then it frees that, has the GPU write all pieces again, says
+"freed", and waits for another line.
 """
 
 import ctypes

@@ -28,9 +28,10 @@ pub struct Engine {
     pub index: u32,
 }
 
-/// Which subtrees each of the driver's categories has, first and last (`NV2080_INTR_CATEGORY_*`):
-/// default, engines, engines without a stop, runlists, runlists without a stop, UVM's own, shared
-/// with UVM. They are those of intr_gh100.c and hopper/gh100/dev_vm_addendum.h.
+/// The first and the last subtree of each of the driver's categories of interrupts
+/// (`NV2080_INTR_CATEGORY_*`): default, stalling and non-stalling ones of engines, the same of
+/// runlists, UVM's own, shared with UVM. They are those of intr_gh100.c and
+/// hopper/gh100/dev_vm_addendum.h.
 pub const SUBTREES: [[u8; 2]; 7] = [[2, 2], [3, 3], [0, 0], [4, 4], [5, 5], [1, 1], [2, 2]];
 
 /// The first vector of a subtree: each has two leaves of 32.
@@ -38,8 +39,7 @@ const fn subtree(number: u32) -> u32 {
     64 * number
 }
 
-/// First vectors of the engines' interrupts that do not stop them, and that do; of the runlists'
-/// likewise.
+/// First vectors of non-stalling and stalling interrupts: of engines, and of runlists.
 const NON_STALL: u32 = subtree(0);
 const STALL: u32 = subtree(3);
 const RUNLIST: u32 = subtree(4);
@@ -146,13 +146,13 @@ impl Engine {
         0x90_0000 + 0x2000 * self.runlist
     }
 
-    /// The vector of the interrupt that does not stop it.
+    /// The vector of its non-stalling interrupt.
     pub fn non_stall(&self) -> u32 {
         NON_STALL + self.index
     }
 }
 
-/// The interrupt that does not stop the engines of a runlist: that of its first engine.
+/// The vectors of the non-stalling interrupts of a runlist's engines.
 pub fn non_stall_of_runlist(engines: &[Engine], runlist: u32) -> impl Iterator<Item = u32> + '_ {
     engines
         .iter()
@@ -160,15 +160,14 @@ pub fn non_stall_of_runlist(engines: &[Engine], runlist: u32) -> impl Iterator<I
         .map(Engine::non_stall)
 }
 
-/// One line of the table of interrupts: `MC_ENGINE_IDX_*`, the vector that stops, the one that
-/// does not.
+/// One line of the table of interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptLine {
-    /// The unit.
+    /// The unit (`MC_ENGINE_IDX_*`).
     pub unit: u32,
-    /// The vector that stops it.
+    /// The vector of its stalling interrupt, or [`NO_VECTOR`].
     pub stall: u32,
-    /// The vector that does not.
+    /// The vector of its non-stalling interrupt, or [`NO_VECTOR`].
     pub non_stall: u32,
 }
 

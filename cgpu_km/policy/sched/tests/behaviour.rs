@@ -42,8 +42,8 @@ fn a_cap_holds_for_one_that_is_alone() {
     assert!(off_by(given, 900 * MS) <= 3, "{given}");
 }
 
-/// Its processor is busy when its window begins: it is not taken to have no work, because the task
-/// that slept at the gate is bound to launch.
+/// The task that slept at the gate gets no processor when the window of its instance begins. The
+/// instance still has work, because that task is going to launch it.
 #[test]
 fn a_late_waker_keeps_competing() {
     let mut bench = Bench::new(Policy::Fixed, Mechanisms::ALL);
@@ -71,8 +71,8 @@ fn a_silent_instance_holds_no_window() {
     let before = bench.given(A);
     bench.run(1000 * MS, &[A]);
     let given = bench.given(A) - before;
-    // All but the silence that was not believed, and the calls: it is asked about at 2, 5, 11, 23,
-    // 47 and 95 ms, and the next time, at 191 ms, it is over the longest.
+    // B is looked at after 2, 5, 11, 23, 47 and 95 ms of silence. After 191 ms, which is over the
+    // longest that is waited, it has no work. Until then its windows cost A something.
     assert!(given > 780 * MS, "{given}");
     assert_eq!(bench.mode(), Mode::Free);
     assert!(!bench.is_off(A) && !bench.is_off(B));
@@ -84,7 +84,7 @@ fn a_silent_instance_holds_no_window() {
 }
 
 #[test]
-fn a_suspended_instance_is_off_at_once_and_back_at_once() {
+fn suspending_and_resuming_take_effect_at_once() {
     let mut bench = Bench::new(Policy::Native, Mechanisms::ALL);
     bench.instance(A, terms(1), 8);
     bench.run(10 * MS, &[A]);
@@ -101,7 +101,7 @@ fn a_suspended_instance_is_off_at_once_and_back_at_once() {
 }
 
 #[test]
-fn without_the_firmware_a_time_slice_of_0_suspends() {
+fn a_time_slice_of_0_suspends_without_switching() {
     let without = Mechanisms {
         switch: false,
         ..Mechanisms::ALL
@@ -140,7 +140,7 @@ fn weights_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
+fn removal_in_a_window_frees_the_gpu() {
     let mut bench = Bench::of_two([1, 1]);
     bench.run(100 * MS, &[A, B]);
     bench.event(Event::ClientFreed(ClientHandle(A.0)));
@@ -152,7 +152,7 @@ fn an_instance_that_goes_in_its_window_leaves_the_gpu_to_the_others() {
 }
 
 #[test]
-fn a_channel_that_appears_in_anothers_window_is_switched_off() {
+fn a_channel_made_in_anothers_window_is_off() {
     let mut bench = Bench::of_two([1, 1]);
     bench.run(100 * MS, &[A, B]);
     let kept_out = if bench.is_off(A) { A } else { B };
@@ -170,7 +170,7 @@ fn a_channel_that_appears_in_anothers_window_is_switched_off() {
 }
 
 #[test]
-fn a_channel_that_the_driver_refuses_does_not_hinder_the_others() {
+fn a_refused_channel_does_not_hinder_the_others() {
     let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     let stale = name(A, 103);
     bench.failing = Box::new(move |action, channels| match action {
@@ -186,7 +186,7 @@ fn a_channel_that_the_driver_refuses_does_not_hinder_the_others() {
 }
 
 #[test]
-fn a_channel_that_is_not_there_is_found_out_and_forgotten() {
+fn a_channel_that_is_gone_is_forgotten() {
     let mut bench = Bench::new(Policy::Weight, Mechanisms::ALL);
     let stale = name(A, 103);
     let named = std::rc::Rc::new(std::cell::Cell::new(0));
@@ -301,10 +301,10 @@ fn an_instance_seen_at_work_has_work() {
         let before = reads(&bench).len();
         assert_eq!(before, 0, "nobody was doubted");
         let given = bench.given(A);
-        for second in 1..=20 {
+        for step in 1..=20 {
             bench.run(100 * MS, &[B]);
             // The driver's clock is its own.
-            let newest = sample(7_000 * MS + second * 100 * MS, seen.then_some(A));
+            let newest = sample(7_000 * MS + step * 100 * MS, seen.then_some(A));
             if reads(&bench).len() > before {
                 bench.see([newest]);
             }
@@ -322,8 +322,7 @@ fn an_instance_seen_at_work_has_work() {
     }
 }
 
-/// Samples from before a program was last heard of are no work of now; nor is what
-/// was told before.
+/// A sample shows no work if it is older than the program's last ring, or was read before.
 #[test]
 fn old_samples_tell_nothing() {
     let mut bench = Bench::of_two([1, 1]);

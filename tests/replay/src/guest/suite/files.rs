@@ -28,12 +28,15 @@ tests! {
     "files: IOCTL_XFER_CMD does not pass a limit" => xfer;
 }
 
-const TWINS: [&str; 3] = ["nvidia0", "nvidiactl", "nvidia-uvm"];
+/// The proxy nodes of an instance on the first GPU.
+const NODES: [&str; 3] = ["nvidia0", "nvidiactl", "nvidia-uvm"];
+/// The handle of a memory object.
+const MEMORY: u32 = 0x5C00_0010;
 
 fn modes() -> Verdict {
     let instance = Instance::new("modes", GIB)?;
-    for twin in TWINS {
-        let path = format!("{}/{twin}", instance.folder());
+    for node in NODES {
+        let path = format!("{}/{node}", instance.folder());
         for flags in [
             libc::O_RDONLY,
             libc::O_WRONLY,
@@ -48,9 +51,9 @@ fn modes() -> Verdict {
 
 fn counted() -> Verdict {
     let instance = Instance::new("counted", GIB)?;
-    let open = |twin| {
-        let path = format!("{}/{twin}", instance.folder());
-        sys(twin, os::open(&path, libc::O_RDWR))
+    let open = |node| {
+        let path = format!("{}/{node}", instance.folder());
+        sys(node, os::open(&path, libc::O_RDWR))
     };
     let fds = [open("nvidia0")?, open("nvidiactl")?, open("nvidia-uvm")?];
     let seen = instance.get()?;
@@ -67,7 +70,7 @@ fn counted() -> Verdict {
 fn last_descriptor() -> Verdict {
     let instance = Instance::new("last", GIB)?;
     let client = instance.client()?;
-    at("memory", client.memory(0x5C00_0010, 32 * MIB))?;
+    at("memory", client.memory(MEMORY, 32 * MIB))?;
     let copy = sys("dup", os::dup_above(client.ctl, 3))?;
     let child = sys(
         "fork",
@@ -89,10 +92,10 @@ fn inherited() -> Verdict {
     let client = instance.client()?;
     in_child(|| {
         // The driver knows a client by its file, not by the process.
-        at("memory", client.memory(0x5C00_0010, 32 * MIB).map(drop))
+        at("memory", client.memory(MEMORY, 32 * MIB).map(drop))
     })?;
     equal("used", &instance.used()?, &(32 * MIB))?;
-    at("free", client.free(0x5C00_0010))?;
+    at("free", client.free(MEMORY))?;
     equal("used", &instance.used()?, &0)?;
     client.close();
     Ok(())
@@ -133,8 +136,8 @@ fn exec() -> Verdict {
 
 fn poll() -> Verdict {
     let instance = Instance::new("poll", GIB)?;
-    for twin in ["nvidiactl", "nvidia0"] {
-        let path = format!("{}/{twin}", instance.folder());
+    for node in ["nvidiactl", "nvidia0"] {
+        let path = format!("{}/{node}", instance.folder());
         let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
         let mut item = libc::pollfd {
             fd,
@@ -143,7 +146,7 @@ fn poll() -> Verdict {
         };
         // SAFETY: one entry that lives over the call.
         let ready = unsafe { libc::poll(&mut item, 1, 0) };
-        equal(twin, &(ready, item.revents), &(0, 0))?;
+        equal(node, &(ready, item.revents), &(0, 0))?;
         sys("close", os::close(fd))?;
     }
     Ok(())
@@ -153,11 +156,13 @@ fn unknown_request() -> Verdict {
     let instance = Instance::new("unknown", GIB)?;
     let path = format!("{}/nvidiactl", instance.folder());
     let fd = sys(&path, os::open(&path, libc::O_RDWR))?;
+    // Number 0xFE, which no escape has.
     let call = os::ioctl(fd, 0xC004_46FE, &mut [0; 4]);
     holds("an unknown escape works", call.is_err())?;
+    // TCGETS.
     let call = os::ioctl(fd, 0x5401, &mut [0; 64]);
     holds("a terminal's request works", call.is_err())?;
-    // A null argument where the driver wants one.
+    // RM_CONTROL with a null argument.
     fails("null", os::ioctl(fd, 0xC020_462A, &mut []), libc::EFAULT)?;
     sys("close", os::close(fd))
 }
@@ -172,9 +177,9 @@ fn killed() -> Verdict {
                     continue;
                 };
                 for n in 0..16 {
-                    let _ = client.memory(0x5C00_0010 + n, 16 * MIB);
+                    let _ = client.memory(MEMORY + n, 16 * MIB);
                 }
-                let _ = client.free(0x5C00_0010);
+                let _ = client.free(MEMORY);
                 client.close();
             }),
         )?;
@@ -210,7 +215,7 @@ fn xfer() -> Verdict {
     for (at, value) in [
         (0, client.handle),
         (4, rm::DEVICE_HANDLE),
-        (8, 0x5C00_0010),
+        (8, MEMORY),
         (12, rm::VIDEO_MEMORY),
     ] {
         crate::bytes::put_u32(&mut outer, at, value);
