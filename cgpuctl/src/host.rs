@@ -30,6 +30,10 @@ pub trait Host {
     fn path(&self, path: &Path) -> PathBuf {
         path.to_owned()
     }
+    /// Whether what is printed may have colors.
+    fn is_colored(&self) -> bool {
+        false
+    }
     /// The path of this installation's `cgpu-hook`, if it is installed.
     fn hook(&self) -> Option<PathBuf>;
     /// Begins to watch the instances come and go.

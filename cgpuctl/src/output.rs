@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The result of a command: text for people, or one JSON object for programs.
 //!
-//! Results go to stdout, warnings and errors to stderr. Nothing is colored.
+//! Results go to stdout, warnings and errors to stderr. Only `doctor` has colors.
 
 use crate::{
     error::{Failure, Problem},

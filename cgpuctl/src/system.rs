@@ -23,7 +23,7 @@ use nix::{
 use std::{
     ffi::OsString,
     fs,
-    io::Read,
+    io::{IsTerminal, Read},
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
@@ -59,6 +59,13 @@ impl Watch for NodeWatch {
 }
 
 impl Host for System {
+    /// On a terminal that can, unless the user does not want any (no-color.org).
+    fn is_colored(&self) -> bool {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let is_plain = set("NO_COLOR").is_some() || set("TERM").is_none_or(|term| term == "dumb");
+        std::io::stdout().is_terminal() && !is_plain
+    }
+
     fn hook(&self) -> Option<PathBuf> {
         let own = std::env::current_exe().ok()?;
         let hook = own.with_file_name("cgpu-hook");

@@ -45,9 +45,42 @@ pub fn lines<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> String {
     })
 }
 
+/// The text in lines of at most so many columns, broken at blanks; all lines but the first are
+/// indented. A word that is too long has a line of its own.
+pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_inclusive(' ') {
+        let length = |text: &str| text.trim().chars().count();
+        if length(&line) > 0 && line.chars().count() + length(word) > width {
+            lines.push_str(line.trim_end());
+            lines.push('\n');
+            line = " ".repeat(indent);
+        }
+        line.push_str(word);
+    }
+    lines.push_str(line.trim_end());
+    lines.push('\n');
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_broken_at_blanks() {
+        assert_eq!(wrapped("a b", 80, 4), "a b\n");
+        assert_eq!(wrapped("aaa bbb ccc", 7, 2), "aaa bbb\n  ccc\n");
+        assert_eq!(wrapped("aaa  bbb", 5, 1), "aaa\n bbb\n");
+        assert_eq!(wrapped("é é é", 3, 0), "é é\né\n");
+        // Nothing is lost where a word does not fit.
+        assert_eq!(
+            wrapped("x /very/long/path y", 8, 2),
+            "x\n  /very/long/path\n  y\n"
+        );
+        assert_eq!(wrapped("", 8, 2), "\n");
+    }
 
     #[test]
     fn columns_line_up_without_trailing_blanks() {

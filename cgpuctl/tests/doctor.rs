@@ -459,6 +459,21 @@ fn doctor_prints_its_golden() {
     };
     let (exit, text) = print(&bad(), &["cgpuctl", "doctor"]);
     assert_eq!(exit, Exit::Unsound);
+    let columns = text.lines().map(|line| line.chars().count());
+    assert!(columns.max() <= Some(80), "{text}");
+    // On a terminal the states have colors, and nothing else is another.
+    let terminal = bad();
+    terminal.with(|s| s.colored = true);
+    let (_, colored) = print(&terminal, &["cgpuctl", "doctor"]);
+    assert!(
+        colored.starts_with("\u{1b}[31mfailed\u{1b}[0m   cgpufs"),
+        "{colored}"
+    );
+    let codes = ["\u{1b}[31m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[0m"];
+    let plain = codes
+        .iter()
+        .fold(colored, |text, code| text.replace(code, ""));
+    assert_eq!(plain, text);
     assert_snapshot!("doctor.text", text);
     let (exit, json) = print(&bad(), &["cgpuctl", "doctor", "--json"]);
     assert_eq!(exit, Exit::Unsound);

@@ -7,11 +7,12 @@ use crate::{
     exit::Exit,
     host::Host,
     output::Report,
-    text::table,
+    text::wrapped,
     verb::Verb,
 };
 use clap::Args;
 use serde::Serialize;
+use std::cmp::Reverse;
 
 /// Check what must be true of this host so that the limits hold, and say how to fix it.
 #[derive(Args)]
@@ -37,28 +38,21 @@ impl Verb for Doctor {
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
-        Ok(report(examine(host))?)
+        Ok(report(examine(host), host.is_colored())?)
     }
 }
 
-fn report(findings: Vec<Finding>) -> Result<Report, Problem> {
+/// Columns of a terminal that nobody has widened.
+const WIDTH: usize = 80;
+/// Columns before a check: the longest state and two blanks.
+const INDENT: usize = 9;
+
+fn report(mut findings: Vec<Finding>, is_colored: bool) -> Result<Report, Problem> {
     let is_sound = findings.iter().all(|f| f.state != FindingState::Failed);
-    let rows = findings.iter().map(|f| {
-        [
-            f.state.word().to_owned(),
-            f.check.to_owned(),
-            f.subject.clone(),
-            f.found.clone(),
-            f.wanted.clone(),
-        ]
-    });
-    let mut text = table(["STATE", "CHECK", "ABOUT", "FOUND", "WANTED"], rows);
-    for f in findings.iter().filter(|f| !f.fix.is_empty()) {
-        text.push_str(&format!("\n{}, {}: {}", f.check, f.subject, f.fix));
-    }
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
+    // The worst first; what is equally bad in the order of the checks.
+    findings.sort_by_key(|f| Reverse(f.state));
+    let mut text: String = findings.iter().map(|f| paragraph(f, is_colored)).collect();
+    text.push_str(&summary(&findings));
     let body = DoctorMembers {
         sound: is_sound,
         findings: findings
@@ -71,4 +65,48 @@ fn report(findings: Vec<Finding>) -> Result<Report, Problem> {
     };
     let exit = if is_sound { Exit::Done } else { Exit::Unsound };
     Ok(Report::new(body, text)?.ending(exit))
+}
+
+/// A finding: how it is, and if that is not as it should be, how it should be and what to do.
+fn paragraph(f: &Finding, is_colored: bool) -> String {
+    let word = f.state.word();
+    let head = format!("{word:INDENT$}{}  {}: {}", f.check, f.subject, f.found);
+    let mut text = wrapped(&head, WIDTH, INDENT);
+    if is_colored {
+        text.replace_range(
+            ..word.len(),
+            &format!("\x1b[{}m{word}\x1b[0m", color(f.state)),
+        );
+    }
+    if f.state != FindingState::Ok {
+        let wanted = format!("{:INDENT$}wanted: {}", "", f.wanted);
+        text.push_str(&wrapped(&wanted, WIDTH, INDENT + 2));
+    }
+    if !f.fix.is_empty() {
+        let fix = format!("{:INDENT$}fix: {}", "", f.fix);
+        text.push_str(&wrapped(&fix, WIDTH, INDENT + 2));
+    }
+    text
+}
+
+/// The color of a state, as terminals number them (ECMA-48, SGR).
+fn color(state: FindingState) -> u8 {
+    match state {
+        FindingState::Ok => 32,
+        FindingState::Unknown => 35,
+        FindingState::Warning => 33,
+        FindingState::Failed => 31,
+    }
+}
+
+/// `1 failed, 2 warnings, 0 unknown, 11 ok`
+fn summary(findings: &[Finding]) -> String {
+    let count = |state| findings.iter().filter(|f| f.state == state).count();
+    format!(
+        "\n{} failed, {} warning, {} unknown, {} ok\n",
+        count(FindingState::Failed),
+        count(FindingState::Warning),
+        count(FindingState::Unknown),
+        count(FindingState::Ok)
+    )
 }

@@ -26,6 +26,8 @@ pub(crate) struct FakeState {
     pub(crate) mounts: Vec<PathBuf>,
     pub(crate) mount_point_exists: bool,
     pub(crate) unloaded: bool,
+    /// It prints on a terminal.
+    pub(crate) colored: bool,
     /// Texts of files, by path.
     pub(crate) texts: BTreeMap<PathBuf, String>,
     /// What `stat(2)` tells, by path.
@@ -196,6 +198,10 @@ impl Host for Fake {
 
     fn path(&self, path: &Path) -> PathBuf {
         self.root().join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn is_colored(&self) -> bool {
+        self.with(|s| s.colored)
     }
 
     fn hook(&self) -> Option<PathBuf> {
