@@ -11,7 +11,7 @@
 
 # Kernels of so many microseconds, for so many seconds.
 LENGTH=4000
-TIME=20
+TIME=12
 # works INSTANCE: a program that always has work; what it says is in $out/work.INSTANCE.
 works() { inside "$1" timeout -s KILL 200 cuda-check --work $LENGTH $TIME >"$out/work.$1" 2>&1; }
 ended() { sed -n 's/^ended: //p' "$out/work.$1"; }

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""mutate.py [--floors host,vm,driver] [--only WORDS] [--results FILE]: plants the faults of
-faults.txt in the module, one at a time, and tells which floor of the tests finds each. It works in
-a work tree of its own below target, of what is committed, and keeps what it found in FILE (a line
-for each fault and floor), so that it goes on where it was stopped.
+"""mutate.py [--floors host,vm,driver] [--only WORDS] [--unfound] [--results FILE]: plants the
+faults of faults.txt in the module, one at a time, and tells which floor of the tests finds each. It
+works in a work tree of its own below target, of what is committed, and keeps what it found in FILE
+(a line for each fault and floor), so that it goes on where it was stopped.
 
 A floor finds a fault if one of its steps fails; the first line that says so is kept. A fault that
-does not compile counts for nothing, and has to be written anew. --check looks only whether each
-fault's text is there."""
+does not compile counts for nothing, and has to be written anew. --unfound: only those that nobody
+has found yet. --check looks only whether each fault's text is there."""
 
 import argparse
 import os
@@ -97,6 +97,7 @@ def main():
     parser.add_argument("--floors", default="host,vm,driver")
     parser.add_argument("--only", default="")
     parser.add_argument("--results", type=Path, default=TREE / "target/mutation.tsv")
+    parser.add_argument("--unfound", action="store_true")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     listed = faults((HERE / "faults.txt").read_text())
@@ -117,6 +118,9 @@ def main():
         for line in asked.results.read_text().splitlines():
             name, floor, said = line.split("\t")
             known[name, floor] = said
+    is_found = lambda name: any(known.get((name, f), "").startswith("found") for f in FLOORS)
+    if asked.unfound:
+        planted = [fault for fault in planted if not is_found(fault.name)]
     head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
     for fault in planted:
         for floor in asked.floors.split(","):
@@ -134,8 +138,7 @@ def main():
         said = [known[fault.name, floor] for fault in planted]
         found = sum(word.startswith("found") for word in said)
         print(f"{floor}: {found} of {len(said)} found")
-    nobody = [f.name for f in planted
-              if not any(known.get((f.name, floor), "").startswith("found") for floor in FLOORS)]
+    nobody = [fault.name for fault in planted if not is_found(fault.name)]
     print("nobody finds:", "; ".join(nobody) or "none")
 
 
