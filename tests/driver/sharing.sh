@@ -67,6 +67,19 @@ check "it is resumed" run cgpuctl inst resume a
 wait $working
 check "and goes on to its end" between 1 "$(ended a)" "$most"
 
+# The same in the midst of a kernel: its context is preempted within it (CILP).
+LENGTH=2000000
+TIME=1
+works a &
+working=$!
+check "a program works in long kernels" within 60 begun
+check "it is suspended in the midst of one" run cgpuctl inst suspend a
+sleep 6
+check "the kernel does not end" not grep -q "^kernel" "$out/work.a"
+check "it is resumed" run cgpuctl inst resume a
+check "the kernel ends" within 20 grep -q "^kernel" "$out/work.a"
+wait $working
+
 for instance in a b; do
 	check "nothing is left of $instance's programs" within 20 idle $instance
 	check "$instance goes" run cgpuctl inst destroy $instance

@@ -18,6 +18,8 @@ use crate::{
 const TIMED: u64 = u64::from_le_bytes(*b"takes ns");
 /// Kernels that are launched and have not ended: as many keep the GPU busy.
 const DEPTH: usize = 3;
+/// The end of a kernel that takes so many nanoseconds is told.
+const LONG: u64 = 1_000_000_000;
 /// `CU_EVENT_DISABLE_TIMING`.
 const UNTIMED: u32 = 2;
 const KERNEL: &str = "\
@@ -72,6 +74,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         if let Some(oldest) = under_way.pop_front() {
             cuda.event_synchronize(oldest.handle)?;
             ended += 1;
+            if length >= LONG {
+                println!("kernel {ended}");
+            }
         }
     }
     println!("ended: {ended}");

@@ -47,6 +47,8 @@ pub struct ComputeTime {
     lanes: BTreeMap<ChannelId, Lane>,
     /// Slices that were set, in nanoseconds.
     slices: BTreeMap<ObjectId, u64>,
+    /// Groups with a context, and whether their kernels run to the end before they are preempted.
+    waits: BTreeMap<ObjectId, bool>,
     /// Channels whose kernels have ended, and nobody has been told.
     ended: VecDeque<ChannelId>,
 }
@@ -75,6 +77,8 @@ impl ComputeTime {
             None => {
                 let slice = self.slices.get(&group).copied().unwrap_or(SLICE);
                 let number = self.model.try_add_group(slice)?;
+                let waits = self.waits.get(&group).copied().unwrap_or(false);
+                self.model.set_waits(number, waits);
                 self.groups.insert(group, number);
                 number
             }
@@ -102,6 +106,22 @@ impl ComputeTime {
     /// A group is gone.
     pub fn forget(&mut self, group: ObjectId) {
         self.slices.remove(&group);
+        self.waits.remove(&group);
+    }
+
+    /// A group gets a context, whose kernels are not preempted until somebody says otherwise (mode
+    /// WFI).
+    pub fn begin_context(&mut self, group: ObjectId) {
+        self.waits.entry(group).or_insert(true);
+    }
+
+    /// Whether kernels of a group run to their end before they are preempted: modes WFI and CTA.
+    pub fn set_waits(&mut self, now: u64, group: ObjectId, waits: bool) {
+        self.catch_up(now);
+        self.waits.insert(group, waits);
+        if let Some(number) = self.groups.get(&group) {
+            self.model.set_waits(*number, waits);
+        }
     }
 
     /// A channel is switched off, or on.
@@ -234,6 +254,26 @@ mod tests {
         assert!(ended(&mut engine, 40 * MS).is_empty());
         engine.switch(1 + 40 * MS, channel(3), false);
         assert_eq!(ended(&mut engine, 50 * MS), [3]);
+    }
+
+    #[test]
+    fn kernels_are_preempted_in_mode_cilp_alone() {
+        let mut engine = engine();
+        let run = |engine: &mut ComputeTime, from: u64| {
+            let lane = (channel(3), group(7));
+            engine.submit(1 + from, lane, 4 * MS, false);
+            assert!(ended(engine, from + MS).is_empty());
+            engine.switch(1 + from + MS, channel(3), true);
+            let ended = ended(engine, from + 50 * MS).len();
+            engine.switch(1 + from + 50 * MS, channel(3), false);
+            ended
+        };
+        engine.begin_context(group(7));
+        assert_eq!(run(&mut engine, 0), 1);
+        engine.set_waits(1 + 50 * MS, group(7), false);
+        // It was set before; a further object of the context changes nothing.
+        engine.begin_context(group(7));
+        assert_eq!(run(&mut engine, 50 * MS), 0);
     }
 
     #[test]

@@ -135,6 +135,24 @@ impl Host {
         is_there
     }
 
+    /// The group of a channel; anything else is its own.
+    fn group_of(&self, object: ObjectId) -> ObjectId {
+        let channel = self.channels.values().find(|other| other.object == object);
+        channel.map_or(object, |channel| channel.group)
+    }
+
+    /// A channel gets an object for compute, and so its group a context.
+    pub fn begin_context(&mut self, channel: ObjectId) {
+        let group = self.group_of(channel);
+        self.engine.begin_context(group);
+    }
+
+    /// Whether kernels of a channel's group, or of a group, run to their end.
+    pub fn set_waits(&mut self, object: ObjectId, waits: bool) {
+        let group = self.group_of(object);
+        self.engine.set_waits(clock::now(), group, waits);
+    }
+
     /// Kernels have ended by now: what follows them in their channels runs.
     pub fn advance(&mut self, memory: &mut Memory, log: &mut Log) -> Vec<Wish> {
         let mut wishes = Vec::new();

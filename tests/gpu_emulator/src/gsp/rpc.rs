@@ -30,6 +30,10 @@ const CHANNEL_GROUP: u32 = 0xa06c;
 const ADDRESS_SPACE: u32 = 0x90f1;
 /// Class of a device (cl0080.h).
 const DEVICE: u32 = 0x80;
+/// `NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_FLAGS_CILP_SET`, and the mode
+/// `NV2080_CTRL_SET_CTXSW_PREEMPTION_MODE_COMPUTE_CILP` (ctrl2080gr.h).
+const SET_COMPUTE_MODE: u32 = 1;
+const CILP: u32 = 2;
 /// Class of a subcontext (cl9067.h).
 const CONTEXT_SHARE: u32 = 0x9067;
 
@@ -171,6 +175,9 @@ fn knowing(
     if command == number("NVA06C_CTRL_CMD_SET_TIMESLICE") {
         return Some(set_timeslice(units, object, params));
     }
+    if command == number("NV2080_CTRL_CMD_GR_SET_CTXSW_PREEMPTION_MODE") {
+        return Some(set_preemption(units, object.client, params));
+    }
     if command == number("NVA06C_CTRL_CMD_PREEMPT") {
         units.host.engine.preempt(clock::now(), object);
         return Some(Ok(0));
@@ -221,6 +228,19 @@ fn set_timeslice(units: &mut Units, group: ObjectId, params: &mut [u8]) -> Resul
     let slice = Record::of(&units.facts.abi, "NVA06C_CTRL_TIMESLICE_PARAMS", params)?;
     let slice = slice.get("timesliceUs");
     units.host.engine.set_slice(clock::now(), group, slice);
+    Ok(0)
+}
+
+/// Sets how compute work of a context is preempted: mode 2 (CILP) within a kernel, 0 and 1 (WFI,
+/// CTA) after it.
+fn set_preemption(units: &mut Units, client: u32, params: &mut [u8]) -> Result<u32, TooShort> {
+    let name = "NV2080_CTRL_GR_SET_CTXSW_PREEMPTION_MODE_PARAMS";
+    let mode = Record::of(&units.facts.abi, name, params)?;
+    let (flags, handle) = (mode.word("flags"), mode.word("hChannel"));
+    if flags & SET_COMPUTE_MODE != 0 {
+        let waits = mode.word("cilpPreemptMode") != CILP;
+        units.host.set_waits(ObjectId { client, handle }, waits);
+    }
     Ok(0)
 }
 
@@ -377,6 +397,12 @@ fn alloc(gsp: &mut Knowledge, units: &mut Units, body: &mut [u8]) -> Result<u32,
     if PLAIN.contains(&class) {
         source = Source::Known;
     }
+    if is_compute(class) {
+        units.host.begin_context(ObjectId {
+            client: id.client,
+            handle: parent,
+        });
+    }
     gsp.objects.add(id, object);
     gsp.counts.add(Question::Class(class), source);
     let ObjectId { client, handle } = id;
@@ -397,6 +423,11 @@ fn refused(gsp: &mut Knowledge, class: u32) -> Option<u32> {
 /// Classes of channels, since Kepler (`*_CHANNEL_GPFIFO_A`).
 fn is_channel(class: u32) -> bool {
     class & 0xff == 0x6f && class >= 0xa06f
+}
+
+/// Classes of objects for compute (`*_COMPUTE_*`).
+fn is_compute(class: u32) -> bool {
+    class & 0xff == 0xc0 && class > 0xa000
 }
 
 /// What a channel is made of, and the objects that may have its address space.
