@@ -10,7 +10,10 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, RangedI64ValueParser, TypedValueParser},
     Args, ValueEnum,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// An existing instance, or several of one name.
 #[derive(Args, Clone)]
@@ -21,6 +24,27 @@ pub struct Target {
     /// GPU, as `inst create` takes it; needed if the name is on several GPUs.
     #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
     pub gpus: Vec<Selector>,
+}
+
+/// How often the module is read.
+#[derive(Args)]
+pub struct Interval {
+    /// Seconds between readings.
+    #[arg(
+        long,
+        short,
+        value_name = "SECONDS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=60)
+    )]
+    interval: u64,
+}
+
+impl Interval {
+    /// The time between two readings.
+    pub fn length(&self) -> Duration {
+        Duration::from_secs(self.interval)
+    }
 }
 
 /// How a list is printed.

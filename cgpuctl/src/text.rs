@@ -12,6 +12,45 @@ pub fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    aligned(head, rows)
+}
+
+/// A column of a list of records.
+pub struct Column<T> {
+    /// The first row.
+    pub head: &'static str,
+    /// Which lists have it.
+    pub shown: Shown,
+    /// The text of a record.
+    pub cell: fn(&T) -> String,
+}
+
+/// Which lists have a column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// All.
+    Always,
+    /// Those in 80 columns.
+    Narrow,
+    /// Those that tell everything.
+    Wide,
+}
+
+/// The table of a list, narrow or wide.
+pub fn list_table<T>(columns: &[Column<T>], width: Shown, records: &[T]) -> String {
+    let shown = |column: &&Column<T>| column.shown == Shown::Always || column.shown == width;
+    let columns: Vec<_> = columns.iter().filter(shown).collect();
+    let row = |record| columns.iter().map(move |column| (column.cell)(record));
+    aligned(
+        columns.iter().map(|column| column.head),
+        records.iter().map(row),
+    )
+}
+
+fn aligned<H: Into<String>>(
+    head: impl IntoIterator<Item = H>,
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = String>>,
+) -> String {
     let mut builder = Builder::default();
     builder.push_record(head);
     for row in rows {

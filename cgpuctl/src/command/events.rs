@@ -6,6 +6,7 @@
 
 use super::{inst_list, target};
 use crate::{
+    args::Interval,
     capabilities::Capabilities,
     client::errno,
     compute::own_burst,
@@ -29,15 +30,8 @@ use std::{
 /// With --json each line is one JSON object.
 #[derive(Args)]
 pub(crate) struct Events {
-    /// Seconds between readings.
-    #[arg(
-        long,
-        short,
-        value_name = "SECONDS",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=60)
-    )]
-    interval: u64,
+    #[command(flatten)]
+    interval: Interval,
     /// End after so many events.
     #[arg(long, short = 'n', value_name = "NUMBER")]
     count: Option<usize>,
@@ -81,7 +75,7 @@ impl Verb for Events {
     }
 
     fn stay(&self, host: &dyn Host, json: bool, _: &mut dyn Write) -> Option<Result<(), Failure>> {
-        let interval = Duration::from_secs(self.interval);
+        let interval = self.interval.length();
         Some(follow(host, interval, self.count, json, &mut stdout()))
     }
 }

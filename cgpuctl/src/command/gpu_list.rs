@@ -10,7 +10,7 @@ use crate::{
     output::Report,
     selector::index,
     size::Bytes,
-    text::{lines, table},
+    text::{lines, list_table, Column, Shown},
     verb::Verb,
 };
 use cgpu_uapi::{text, Gpu, Policy};
@@ -41,7 +41,7 @@ impl Verb for GpuList {
         };
         let text = match self.listing.format() {
             Some(Form::Name) => lines(gpus.iter().map(|gpu| gpu.minor.to_string())),
-            Some(Form::Wide) => wide_table(&gpus),
+            Some(Form::Wide) => any_table(&gpus, Shown::Wide),
             Some(Form::Json) | None => gpu_table(&gpus),
         };
         Ok(Report::new(members, text)?)
@@ -52,72 +52,55 @@ impl Verb for GpuList {
     }
 }
 
-const NONE: &str = "No GPUs.\n";
-
 /// The GPUs, for people: what matters most.
 pub(crate) fn gpu_table(gpus: &[Gpu]) -> String {
-    if gpus.is_empty() {
-        return NONE.to_owned();
-    }
-    let rows = gpus.iter().map(|gpu| {
-        [
-            gpu.minor.to_string(),
-            known(&gpu.name).unwrap_or_else(|| "-".to_owned()),
-            text(&gpu.pci).to_owned(),
-            Bytes(gpu.memory_bytes).to_string(),
-            Bytes(gpu.allotted_bytes).to_string(),
-            Bytes(gpu.used_bytes).to_string(),
-            gpu.instances.to_string(),
-            policy(gpu),
-        ]
-    });
-    let head = [
-        "GPU",
-        "NAME",
-        "PCI",
-        "MEMORY",
-        "GIVEN OUT",
-        "USED",
-        "INSTANCES",
-        "POLICY",
-    ];
-    table(head, rows)
+    any_table(gpus, Shown::Narrow)
 }
 
-fn policy(gpu: &Gpu) -> String {
-    format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
+fn any_table(gpus: &[Gpu], width: Shown) -> String {
+    if gpus.is_empty() {
+        return "No GPUs.\n".to_owned();
+    }
+    let rows: Vec<IndexedGpu> = gpus.iter().map(|gpu| (index(gpus, gpu), *gpu)).collect();
+    list_table(&COLUMNS, width, &rows)
 }
 
-/// The GPUs with all their names.
-fn wide_table(gpus: &[Gpu]) -> String {
-    if gpus.is_empty() {
-        return NONE.to_owned();
-    }
-    let rows = gpus.iter().map(|gpu| {
-        [
-            gpu.minor.to_string(),
-            index(gpus, gpu).to_string(),
-            known(&gpu.name).unwrap_or_else(|| "-".to_owned()),
-            text(&gpu.pci).to_owned(),
-            text(&gpu.uuid).to_owned(),
-            Bytes(gpu.memory_bytes).to_string(),
-            Bytes(gpu.allotted_bytes).to_string(),
-            Bytes(gpu.used_bytes).to_string(),
-            format!("{} of {}", gpu.instances, gpu.max_instances),
-            policy(gpu),
-        ]
-    });
-    let head = [
-        "GPU",
-        "INDEX",
-        "NAME",
-        "PCI",
-        "UUID",
-        "MEMORY",
-        "GIVEN OUT",
-        "USED",
-        "INSTANCES",
-        "POLICY",
-    ];
-    table(head, rows)
+/// A GPU with its index.
+type IndexedGpu = (usize, Gpu);
+
+const fn column(
+    head: &'static str,
+    shown: Shown,
+    cell: fn(&IndexedGpu) -> String,
+) -> Column<IndexedGpu> {
+    Column { head, shown, cell }
 }
+
+/// What a list tells of a GPU; a wide one also all its names.
+const COLUMNS: [Column<IndexedGpu>; 11] = [
+    column("GPU", Shown::Always, |(_, gpu)| gpu.minor.to_string()),
+    column("INDEX", Shown::Wide, |(index, _)| index.to_string()),
+    column("NAME", Shown::Always, |(_, gpu)| {
+        known(&gpu.name).unwrap_or_else(|| "-".to_owned())
+    }),
+    column("PCI", Shown::Always, |(_, gpu)| text(&gpu.pci).to_owned()),
+    column("UUID", Shown::Wide, |(_, gpu)| text(&gpu.uuid).to_owned()),
+    column("MEMORY", Shown::Always, |(_, gpu)| {
+        Bytes(gpu.memory_bytes).to_string()
+    }),
+    column("GIVEN OUT", Shown::Always, |(_, gpu)| {
+        Bytes(gpu.allotted_bytes).to_string()
+    }),
+    column("USED", Shown::Always, |(_, gpu)| {
+        Bytes(gpu.used_bytes).to_string()
+    }),
+    column("INSTANCES", Shown::Narrow, |(_, gpu)| {
+        gpu.instances.to_string()
+    }),
+    column("INSTANCES", Shown::Wide, |(_, gpu)| {
+        format!("{} of {}", gpu.instances, gpu.max_instances)
+    }),
+    column("POLICY", Shown::Always, |(_, gpu)| {
+        format!("{} {}", gpu.policy, Policy::name_of(gpu.policy))
+    }),
+];

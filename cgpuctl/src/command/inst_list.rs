@@ -11,7 +11,7 @@ use crate::{
     json::{self, device_path},
     output::Report,
     size::Bytes,
-    text::{lines, table},
+    text::{lines, list_table, Column, Shown},
     verb::Verb,
 };
 use cgpu_uapi::Instance;
@@ -34,7 +34,7 @@ impl Verb for InstList {
         let members = json::Instances::from(&instances[..]);
         let text = match self.listing.format() {
             Some(Form::Name) => names(&instances),
-            Some(Form::Wide) => wide_table(&instances),
+            Some(Form::Wide) => any_table(&instances, Shown::Wide),
             Some(Form::Json) | None => instance_table(&instances),
         };
         Ok(Report::new(members, text)?)
@@ -74,76 +74,49 @@ pub(crate) fn charged(i: &Instance) -> Bytes {
 
 /// The instances, for people: what matters most, in 80 columns.
 pub(crate) fn instance_table(instances: &[Instance]) -> String {
-    if instances.is_empty() {
-        return NONE.to_owned();
-    }
-    let rows = instances.iter().map(|i| {
-        [
-            i.key.name.as_str().unwrap_or_default().to_owned(),
-            i.key.gpu_minor.to_string(),
-            device_path(i.id),
-            charged(i).to_string(),
-            Bytes(i.memory_limit_bytes).to_string(),
-            i.memory_refused.to_string(),
-            i.weight.to_string(),
-            i.processes.to_string(),
-        ]
-    });
-    let head = [
-        "NAME",
-        "GPU",
-        "DEVICE",
-        "USED",
-        "LIMIT",
-        "REFUSED",
-        "WEIGHT",
-        "PROCESSES",
-    ];
-    table(head, rows)
+    any_table(instances, Shown::Narrow)
 }
 
-const NONE: &str = "No instances.\n";
-
-/// The instances with what their memory is made of.
-fn wide_table(instances: &[Instance]) -> String {
+fn any_table(instances: &[Instance], width: Shown) -> String {
     if instances.is_empty() {
-        return NONE.to_owned();
+        return "No instances.\n".to_owned();
     }
-    let rows = instances.iter().map(|i| {
-        [
-            i.key.name.as_str().unwrap_or_default().to_owned(),
-            i.key.gpu_minor.to_string(),
-            device_path(i.id),
-            charged(i).to_string(),
-            Bytes(i.memory_limit_bytes).to_string(),
-            Bytes(i.memory_used_bytes).to_string(),
-            Bytes(i.memory_overhead_bytes).to_string(),
-            Bytes(i.memory_managed_bytes).to_string(),
-            Bytes(i.memory_spilled_bytes).to_string(),
-            Bytes(i.memory_peak_bytes).to_string(),
-            i.memory_refused.to_string(),
-            i.weight.to_string(),
-            i.processes.to_string(),
-            format!("{}/{}", i.channels, i.channel_limit),
-            Capabilities(i.capabilities).to_string(),
-        ]
-    });
-    let head = [
-        "NAME",
-        "GPU",
-        "DEVICE",
-        "USED",
-        "LIMIT",
-        "OBJECTS",
-        "CONTEXTS",
-        "MANAGED",
-        "SPILLED",
-        "PEAK",
-        "REFUSED",
-        "WEIGHT",
-        "PROCESSES",
-        "CHANNELS",
-        "CAPABILITIES",
-    ];
-    table(head, rows)
+    list_table(&COLUMNS, width, instances)
+}
+
+const fn column(
+    head: &'static str,
+    shown: Shown,
+    cell: fn(&Instance) -> String,
+) -> Column<Instance> {
+    Column { head, shown, cell }
+}
+
+/// What a list tells of an instance; a wide one also what its memory is made of.
+const COLUMNS: [Column<Instance>; 15] = [
+    column("NAME", Shown::Always, |i| {
+        i.key.name.as_str().unwrap_or_default().to_owned()
+    }),
+    column("GPU", Shown::Always, |i| i.key.gpu_minor.to_string()),
+    column("DEVICE", Shown::Always, |i| device_path(i.id)),
+    column("USED", Shown::Always, |i| charged(i).to_string()),
+    column("LIMIT", Shown::Always, |i| bytes(i.memory_limit_bytes)),
+    column("OBJECTS", Shown::Wide, |i| bytes(i.memory_used_bytes)),
+    column("CONTEXTS", Shown::Wide, |i| bytes(i.memory_overhead_bytes)),
+    column("MANAGED", Shown::Wide, |i| bytes(i.memory_managed_bytes)),
+    column("SPILLED", Shown::Wide, |i| bytes(i.memory_spilled_bytes)),
+    column("PEAK", Shown::Wide, |i| bytes(i.memory_peak_bytes)),
+    column("REFUSED", Shown::Always, |i| i.memory_refused.to_string()),
+    column("WEIGHT", Shown::Always, |i| i.weight.to_string()),
+    column("PROCESSES", Shown::Always, |i| i.processes.to_string()),
+    column("CHANNELS", Shown::Wide, |i| {
+        format!("{}/{}", i.channels, i.channel_limit)
+    }),
+    column("CAPABILITIES", Shown::Wide, |i| {
+        Capabilities(i.capabilities).to_string()
+    }),
+];
+
+fn bytes(bytes: u64) -> String {
+    Bytes(bytes).to_string()
 }

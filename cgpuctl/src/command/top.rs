@@ -6,6 +6,7 @@
 
 use super::{inst_list, target};
 use crate::{
+    args::Interval,
     client::errno,
     compute,
     control::Control,
@@ -37,15 +38,8 @@ use std::{
 /// m, w, n sort by share, memory, weight, name; r turns the order round; q ends.
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Seconds between readings.
-    #[arg(
-        long,
-        short,
-        value_name = "SECONDS",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=60)
-    )]
-    interval: u64,
+    #[command(flatten)]
+    interval: Interval,
     /// Print one reading and end.
     #[arg(long)]
     once: bool,
@@ -76,19 +70,13 @@ impl Verb for Top {
     }
 
     fn run(&self, host: &dyn Host) -> Result<Report, Failure> {
-        Ok(once(host, self.pause())?)
+        Ok(once(host, self.interval.length())?)
     }
 
     fn stay(&self, host: &dyn Host, json: bool, _: &mut dyn Write) -> Option<Result<(), Failure>> {
         // The live view needs a terminal on both sides.
         let live = !self.once && !json && io::stdout().is_terminal() && io::stdin().is_terminal();
-        live.then(|| Ok(watch(host, self.pause())?))
-    }
-}
-
-impl Top {
-    fn pause(&self) -> Duration {
-        Duration::from_secs(self.interval)
+        live.then(|| Ok(watch(host, self.interval.length())?))
     }
 }
 
