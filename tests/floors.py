@@ -51,13 +51,20 @@ RACED = os.environ.get("RACE", "1000000")
 STORM = os.environ.get("STORM", "120")
 
 
-def guest(name, *command, options=(), kernel="stock"):
-    """A command in the test machine."""
-    return [*RUN, "--no-build", "--kernel", kernel, "--name", name, *options, "--", *command]
+def guest(name, command, options="", kernel="stock"):
+    """A command in the test machine, as one types it, with options of run.sh."""
+    return [
+        *RUN,
+        *f"--no-build --kernel {kernel} --name".split(),
+        name,
+        *options.split(),
+        "--",
+        *command.split(),
+    ]
 
 
 # Where time is measured: nothing that this machine does meanwhile reaches the figures.
-COUNTED = ["--count-instructions", "--limit", "1800"]
+COUNTED = "--count-instructions --limit 1800"
 
 LINT = (
     ("lint finds what is planted", ["tests/lint/lint.py", "--self-test"]),
@@ -100,51 +107,29 @@ HOST = (
 VM = (
     ("build", ["tests/vm/build.sh"]),
     ("clippy of the module", ["tests/vm/build.sh", "--clippy"]),
-    (
-        "suite",
-        guest(
-            "suite", "cgpu-guest", "suite", "--unload", options=["--gpus", "2", "--limit", "600"]
-        ),
-    ),
-    (
-        "attacks",
-        guest("attacks", "cgpu-guest", "attacks", options=["--gpus", "2", "--limit", "600"]),
-    ),
-    ("weights and caps", guest("weights", "cgpu-guest", "weights", options=COUNTED)),
-    ("storm", guest("storm", "cgpu-guest", "storm", options=["--limit", "300"])),
+    ("suite", guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 600")),
+    ("attacks", guest("attacks", "cgpu-guest attacks", "--gpus 2 --limit 600")),
+    ("weights and caps", guest("weights", "cgpu-guest weights", COUNTED)),
+    ("storm", guest("storm", "cgpu-guest storm", "--limit 300")),
     (
         "the tool",
         guest(
             "tool",
-            *["sh", "/files/guest.sh"],
-            options=[
-                *["--gpus", "2"],
-                *["--file", "cgpuctl/tests/guest.sh", "--file", "tests/vm/guest-check.sh"],
-            ],
+            "sh /files/guest.sh",
+            "--gpus 2 --file cgpuctl/tests/guest.sh --file tests/vm/guest-check.sh",
         ),
     ),
-    (
-        "stand-in driver",
-        guest("stand-in", "standin-check", options=["--gpus", "2", "--load", "driver"]),
-    ),
+    ("stand-in driver", guest("stand-in", "standin-check", "--gpus 2 --load driver")),
     ("C of the module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
     (
         "stand-in driver on 6.12",
-        guest(
-            "stand-in on 6.12",
-            "standin-check",
-            options=["--gpus", "2", "--load", "driver"],
-            kernel="6.12",
-        ),
+        guest("stand-in on 6.12", "standin-check", "--gpus 2 --load driver", "6.12"),
     ),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
     ("demo", ["tests/vm/demo.sh"]),
-    ("hammer", guest("hammer", "cgpu-guest", "hammer", "20000", options=["--limit", "300"])),
-    (
-        "storm of memory",
-        guest("storm", "cgpu-guest", "storm-memory", "--seconds", "12", options=["--limit", "300"]),
-    ),
-    ("race", guest("race", "cgpu-guest", "race", "10000", options=["--limit", "300"])),
+    ("hammer", guest("hammer", "cgpu-guest hammer 20000", "--limit 300")),
+    ("storm of memory", guest("storm", "cgpu-guest storm-memory --seconds 12", "--limit 300")),
+    ("race", guest("race", "cgpu-guest race 10000", "--limit 300")),
     ("module before driver", ["tests/vm/load-order.sh"]),
     ("install", ["tests/vm/install-test.sh"]),
     ("container engines", ["tests/vm/engine-test.sh"]),
@@ -154,45 +139,19 @@ DEBUG = (
     ("debug build", ["tests/vm/build.sh", "--kernel", "debug"]),
     (
         "suite on the debug kernel",
-        guest(
-            "suite",
-            "cgpu-guest",
-            "suite",
-            "--unload",
-            options=["--gpus", "2", "--limit", "1800", "--leaks"],
-            kernel="debug",
-        ),
+        guest("suite", "cgpu-guest suite --unload", "--gpus 2 --limit 1800 --leaks", "debug"),
     ),
     (
         "attacks on the debug kernel",
-        guest(
-            "attacks",
-            "cgpu-guest",
-            "attacks",
-            options=["--gpus", "2", "--limit", "1800", "--leaks"],
-            kernel="debug",
-        ),
+        guest("attacks", "cgpu-guest attacks", "--gpus 2 --limit 1800 --leaks", "debug"),
     ),
     (
         "storm on the debug kernel",
-        guest(
-            "storm",
-            "cgpu-guest",
-            "storm",
-            "--seconds",
-            STORM,
-            options=["--limit", "3600", "--leaks"],
-            kernel="debug",
-        ),
+        guest("storm", f"cgpu-guest storm --seconds {STORM}", "--limit 3600 --leaks", "debug"),
     ),
     (
         "stand-in driver on the debug kernel",
-        guest(
-            "stand-in",
-            "standin-check",
-            options=["--gpus", "2", "--load", "driver", "--limit", "600", "--leaks"],
-            kernel="debug",
-        ),
+        guest("stand-in", "standin-check", "--gpus 2 --load driver --limit 600 --leaks", "debug"),
     ),
     (
         "replays on the debug kernel",
@@ -200,41 +159,33 @@ DEBUG = (
     ),
     (
         f"hammer of {MANY} on the debug kernel",
-        guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "14400"], kernel="debug"),
+        guest("hammer", f"cgpu-guest hammer {MANY}", "--limit 14400", "debug"),
     ),
     (
         "storm of memory on the debug kernel",
-        guest(
-            "storm",
-            "cgpu-guest",
-            "storm-memory",
-            "--seconds",
-            "120",
-            options=["--limit", "1200", "--leaks"],
-            kernel="debug",
-        ),
+        guest("storm", "cgpu-guest storm-memory --seconds 120", "--limit 1200 --leaks", "debug"),
     ),
     (
         "storm of memory with failing allocations",
         guest(
             "failing",
-            *("cgpu-guest", "storm-memory", "--seconds", "120", "--fail-allocations"),
-            options=["--limit", "1200", "--leaks"],
-            kernel="debug",
+            "cgpu-guest storm-memory --seconds 120 --fail-allocations",
+            "--limit 1200 --leaks",
+            "debug",
         ),
     ),
     (
         "race on the debug kernel",
-        guest("race", "cgpu-guest", "race", "20000", options=["--limit", "1800"], kernel="debug"),
+        guest("race", "cgpu-guest race 20000", "--limit 1800", "debug"),
     ),
     ("stock build", ["tests/vm/build.sh"]),
     (
         f"race of {RACED} on the stock kernel",
-        guest("race", "cgpu-guest", "race", RACED, options=["--limit", "7200"]),
+        guest("race", f"cgpu-guest race {RACED}", "--limit 7200"),
     ),
     (
         f"hammer of {MANY} on the stock kernel",
-        guest("hammer", "cgpu-guest", "hammer", MANY, options=["--limit", "3600"]),
+        guest("hammer", f"cgpu-guest hammer {MANY}", "--limit 3600"),
     ),
 )
 DRIVER = (
