@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # install.sh [OPTIONS]: checks this machine, builds the module and the tools, installs them, loads
-# the module and mounts /run/cgpu/dev. Everything it makes is written down, before it is made, in
+# the module and mounts /run/cgpu/dev. If the machine lacks something, it says all that it lacks,
+# and changes nothing. Everything it makes is written down, before it is made, in
 # /var/lib/cgpu/manifest; uninstall.sh removes exactly that. If something fails half-way, what was
 # made is removed again. Run again, it finds what it made and does nothing.
 #
@@ -28,6 +29,10 @@ die() {
 	printf 'install.sh: %s\n' "$*" >&2
 	exit 1
 }
+
+# What stands in the way, all of which is told at once.
+lacks=()
+lack() { lacks+=("$*"); }
 
 here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=dist/userland.sh
@@ -82,45 +87,74 @@ if [ -e "$manifest" ]; then
 	exit 0
 fi
 for place in "$module" "$prefix/sbin/cgpuctl" "$prefix/sbin/cgpu-hook"; do
-	[ ! -e "$root$place" ] || die "$root$place exists, and no manifest of install.sh lists it; remove it first"
+	[ ! -e "$root$place" ] || lack "$root$place exists, and no manifest of install.sh lists it; remove it first"
 done
 # Two modules and two tools would shadow each other.
 if [ -z "$root" ] && dpkg-query -W -f '${db:Status-Abbrev}' cgpu 2>/dev/null | grep -q '^.i'; then
-	die "the package cgpu is installed; dpkg --remove cgpu first, or keep the package"
+	lack "the package cgpu is installed; dpkg --remove cgpu first, or keep the package"
 fi
 
 # ---- what this machine must have
 make_metadata=
 if [ -z "$prebuilt" ]; then
-	[ -e "$kdir/Makefile" ] || die "no headers of kernel $release ($kdir); install linux-headers-$release or give --kdir"
-	if ! why=$("$here/dist/rust-metadata.sh" --check "$kdir" 2>&1); then
-		if [ -n "$metadata" ] && [[ $why = *"lack Rust's metadata"* ]]; then
-			make_metadata=yes
-		else
-			die "${why#rust-metadata.sh: }"
-		fi
+	case $release in
+	7.2 | 7.2[.-]*) ;;
+	*)
+		lack "kernel $release is not 7.2, for whose Rust interface the module is written;" \
+			"Debian 13: apt install -t trixie-backports linux-image-amd64, and boot it"
+		;;
+	esac
+	if [ ! -e "$kdir/Makefile" ]; then
+		lack "no headers of kernel $release ($kdir); install linux-headers-$release (Fedora, RHEL: kernel-devel-$release) or give --kdir"
+	else
+		while IFS= read -r why; do
+			if [ -n "$metadata" ] && [[ $why = *"lack Rust's metadata"* ]]; then
+				make_metadata=yes
+			else
+				lack "${why#rust-metadata.sh: }"
+			fi
+		done < <("$here/dist/rust-metadata.sh" --check "$kdir" 2>&1)
 	fi
 	for tool in cargo make; do
-		command -v "$tool" >/dev/null || die "needs $tool"
+		command -v "$tool" >/dev/null || lack "no $tool; install it (Debian: apt install $tool)"
 	done
 else
 	for file in cgpu_km.ko cgpuctl cgpu-hook; do
-		[ -r "$prebuilt/$file" ] || die "$prebuilt/$file is not there"
+		[ -r "$prebuilt/$file" ] || lack "$prebuilt/$file is not there"
 	done
 fi
 if [ -n "$load" ]; then
-	if grep -q '^cgpu_km ' /proc/modules; then
-		[ ! -e /proc/cgpu_km/inst_ctl ] ||
-			die "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
-		die "cgpu_km is loaded already; cgpuctl unload unloads it"
+	if [ -e /proc/cgpu_km/inst_ctl ]; then
+		lack "Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first"
+	elif grep -q '^cgpu_km ' /proc/modules; then
+		lack "cgpu_km is loaded already; cgpuctl unload unloads it"
 	fi
 	# The last byte of the variable is its value.
 	for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
 		[ -e "$variable" ] || continue
 		[ "$(tail -c 1 "$variable" | od -An -tu1 | tr -d ' ')" = 1 ] || continue
-		[ -n "$key" ] || die "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
+		[ -n "$key" ] || lack "Secure Boot is on: the kernel takes only signed modules; give --sign KEY CERT with a key that it knows (mokutil --import), or --no-load"
 	done
-	[ -e /proc/driver/nvidia/version ] || warn "the NVIDIA driver is not loaded; cgpu_km loads, and finds the GPUs when it is"
+	driver=/proc/driver/nvidia/version
+	if [ ! -e "$driver" ]; then
+		warn "the NVIDIA driver is not loaded; cgpu_km loads, and finds the GPUs when it is"
+	elif ! grep -q "Open Kernel Module" "$driver"; then
+		lack "the NVIDIA driver's kernel modules are the proprietary ones; install the open ones of the same branch (docs/install.md)"
+	else
+		branch=$(sed -n 's/.*Open Kernel Module for [^ ]*  *\([0-9]*\)\..*/\1/p' "$driver")
+		case $branch in
+		535 | 550 | 570 | 580 | 595) ;;
+		*)
+			warn "the NVIDIA driver is of branch ${branch:-unknown}; no instance is made without" \
+				"tables for it (535, 550, 570, 580 and 595 have some)"
+			;;
+		esac
+	fi
+fi
+if [ ${#lacks[@]} -gt 0 ]; then
+	for why in "${lacks[@]}"; do printf 'install.sh: %s\n' "$why" >&2; done
+	[ ${#lacks[@]} -eq 1 ] || printf 'install.sh: %s things stand in the way; nothing was changed\n' "${#lacks[@]}" >&2
+	exit 1
 fi
 
 if [ -n "$dry" ]; then

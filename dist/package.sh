@@ -76,6 +76,20 @@ Description: shares of an NVIDIA GPU for containers, with limits that hold
  container gets its own set, an instance, with a memory limit and a weight. The
  module is built by DKMS, against kernel headers that have Rust's metadata.
 END
+cat >"$work/root/DEBIAN/preinst" <<END
+#!/bin/sh
+# Refuses beside what install.sh installed, whose module and tools would shadow these, and beside
+# another module of the same name.
+set -e
+if [ -e /var/lib/cgpu/manifest ]; then
+	echo "cgpu: install.sh has installed cgpu on this machine (/var/lib/cgpu/manifest); run its ./uninstall.sh first" >&2
+	exit 1
+fi
+if [ -e /proc/cgpu_km/inst_ctl ]; then
+	echo "cgpu: Alibaba's cGPU is loaded, whose module is called cgpu_km too; stop and remove it first" >&2
+	exit 1
+fi
+END
 cat >"$work/root/DEBIAN/postinst" <<END
 #!/bin/sh
 # Builds the module for the kernels that are here. One that cannot is said, and is no failure.
@@ -105,7 +119,7 @@ cat >"$work/root/DEBIAN/postrm" <<END
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 END
-(cd "$work/root/DEBIAN" && chmod 755 postinst prerm postrm)
+(cd "$work/root/DEBIAN" && chmod 755 preinst postinst prerm postrm)
 deb=$output/cgpu_${version}_amd64.deb
 dpkg-deb --root-owner-group --build "$work/root" "$deb" >&2
 echo "$deb"

@@ -4,7 +4,8 @@
 # Rust is compiled against rust/*.rmeta, which only the kernel's source gives.
 #
 #   --check HEADERS                says whether the headers have it, and whether this machine's
-#                                  compiler is the one that built the kernel
+#                                  compiler is the one that built the kernel; a line for each thing
+#                                  that is not so
 #   --make HEADERS SOURCE OUT      makes it from the kernel's source (a folder or its tar), in OUT:
 #                                  rust/* and scripts/target.json; takes 2 GB in OUT while it works
 #
@@ -17,20 +18,30 @@ die() {
 	exit 1
 }
 
+failed=
+fail() {
+	printf 'rust-metadata.sh: %s\n' "$*" >&2
+	failed=yes
+}
+
 compiler() { # compiler HEADERS
 	local wanted have
-	grep -q '^CONFIG_RUST=y' "$1/.config" 2>/dev/null || die "the kernel of $1 was built without Rust (CONFIG_RUST); take one with it"
+	if ! grep -q '^CONFIG_RUST=y' "$1/.config" 2>/dev/null; then
+		fail "the kernel of $1 was built without Rust (CONFIG_RUST); take one with it"
+		return
+	fi
 	wanted=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$/\1/p' "$1/.config")
 	have=$(rustc --version 2>/dev/null || echo none)
-	[ "$wanted" = "$have" ] || die "the kernel of $1 was built with '$wanted', this machine has '$have'; install that one (Debian: apt install rustc rust-src bindgen)"
-	command -v bindgen >/dev/null || die "needs bindgen (Debian: apt install bindgen)"
+	[ "$wanted" = "$have" ] || fail "the kernel of $1 was built with '$wanted', this machine has '$have'; install that one (Debian: apt install rustc rust-src bindgen)"
+	command -v bindgen >/dev/null || fail "needs bindgen (Debian: apt install bindgen)"
 }
 
 case ${1:-} in
 --check)
 	headers=${2:?}
 	compiler "$headers"
-	compgen -G "$headers/rust/*.rmeta" >/dev/null || die "the headers in $headers lack Rust's metadata (rust/*.rmeta); install.sh --metadata makes it"
+	compgen -G "$headers/rust/*.rmeta" >/dev/null || fail "the headers in $headers lack Rust's metadata (rust/*.rmeta); install.sh --metadata makes it"
+	[ -z "$failed" ] || exit 1
 	exit 0
 	;;
 --make) headers=${2:?} source=${3:?} out=${4:?} ;;
@@ -38,6 +49,7 @@ case ${1:-} in
 esac
 
 compiler "$headers"
+[ -z "$failed" ] || exit 1
 mkdir -p "$out/build"
 if [ ! -d "$source" ]; then
 	mkdir -p "$out/source"

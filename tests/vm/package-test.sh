@@ -48,6 +48,17 @@ step "make package"
 deb=$("$CGPU_TREE/dist/package.sh" --prebuilt "$out/bin" --output "$work")
 cp "$deb" "$root/files/"
 ok "make package leaves $(basename "$deb")"
+step "dpkg --install, beside install.sh's files"
+mkdir -p "$root/var/lib/cgpu"
+echo "# made by cgpu's install.sh" >"$root/var/lib/cgpu/manifest"
+if in_root "$root" -- dpkg --install "/files/$(basename "$deb")" >"$work/refused.log" 2>&1; then
+	die "the package installs over install.sh's files"
+fi
+grep -q "run its ./uninstall.sh first" "$work/refused.log" || die "$(cat "$work/refused.log")"
+rm -r "$root/var/lib/cgpu"
+in_root "$root" -- dpkg --purge cgpu >/dev/null 2>&1 || :
+snapshot | diff "$work/before" - || die "a refused package leaves something"
+ok "the package refuses beside install.sh's files, and leaves nothing"
 step "dpkg --install: DKMS builds the module"
 log "$work/dpkg.log" in_root "$root" -- dpkg --install "/files/$(basename "$deb")"
 module=$(find "$root/lib/modules/$release/" -name 'cgpu_km.ko*')
@@ -111,6 +122,6 @@ END
 	--file "$work/session" -- sh /files/session >"$work/said" || :
 cat "$work/said"
 passed=$((passed + $(grep -c '^ok ' "$work/said" || :)))
-all=12
+all=13
 echo "package: $passed passed, $((all - passed)) failed"
 [ "$passed" = "$all" ]
