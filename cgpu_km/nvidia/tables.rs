@@ -63,7 +63,7 @@ impl Tables {
         own.or_else(|| self.base_with(self.absent.controls, cmd)?.control(cmd))
     }
 
-    /// The command of UVM; `None` for one that is refused as UVM refuses an unknown one (`ENOSYS`,
+    /// The command of UVM; `None` for one that is refused as UVM refuses an unknown one (`EINVAL`,
     /// `uvm_test_ioctl()` in uvm_test.c).
     pub fn uvm(&self, cmd: u32) -> Option<&'static UvmEntry> {
         let own = find(self.uvm, |entry| entry.cmd, cmd);

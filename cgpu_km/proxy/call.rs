@@ -44,8 +44,6 @@ impl Errno {
     pub const EFAULT: Self = Self(14);
     /// `nvidia_ioctl()` returns it for every request that it does not take.
     pub const EINVAL: Self = Self(22);
-    /// `uvm_test_ioctl()` returns it for a request that it does not know.
-    pub const ENOSYS: Self = Self(38);
 }
 
 impl From<Exhausted> for Errno {

@@ -74,7 +74,7 @@ pub(super) fn ioctl(
 
 /// The request's row, if the tenant may make it.
 fn admit(call: &mut impl Call, request: u32) -> Result<&'static UvmEntry, Stop> {
-    let unknown = |reason| Stop::unknown(Errno::ENOSYS, reason);
+    let unknown = |reason| Stop::unknown(Errno::EINVAL, reason);
     let entry = call.tables().uvm(request);
     let entry = entry.ok_or(unknown(Reason::Unlisted))?;
     allowed(call, None, entry.capabilities).map_err(unknown)?;

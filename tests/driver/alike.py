@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""alike.py [--self-test | ANSWERS ANSWERS]: asks the stand-in and NVIDIA's driver the same
-questions (standin-check --answers), each in a boot of its own, and compares what they answer. A
-difference that is not in differences.txt has failed, and so has one that is there and is no more.
-With two files it compares those: the stand-in's answers, then the driver's."""
+"""alike.py [--self-test]: asks the stand-in, NVIDIA's driver and an instance on that driver the
+same questions (standin-check --answers), and compares what they answer: the stand-in with the
+driver, and the instance with the driver. A difference that is not listed has failed, and so has one
+that is listed and is no more. The lists are differences.txt and differences-instance.txt."""
 
 import subprocess
 import sys
@@ -11,14 +11,22 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 # Somebody has the GPUs open: otherwise the driver starts them anew for each file.
-ASK = "exec 8<>/dev/nvidia0 9<>/dev/nvidia1; standin-check --answers"
+OPEN = "exec 8<>/dev/nvidia0 9<>/dev/nvidia1; "
+ASK = OPEN + "standin-check --answers"
+ASK_INSTANCE = f"""
+. /files/programs.sh
+{OPEN}
+cgpuctl inst create pair --gpu 0 --gpu 1 --mem 4GiB >&2
+inside pair standin-check --answers
+cgpuctl inst destroy pair --gpu 0,1 >&2
+"""
 
 
-def asked(driver):
+def asked(driver, script, load="driver"):
     """What a driver answers, as text."""
-    options = ["--driver", driver, "--gpus", "2", "--load", "driver", "--limit", "600"]
-    name = ["--no-build", "--name", f"answers of {driver}"]
-    command = [HERE.parent / "vm/run.sh", *name, *options, "--", "sh", "-c", ASK]
+    options = ["--driver", driver, "--gpus", "2", "--load", load, "--limit", "600"]
+    files = ["--file", HERE / "programs.sh", "--name", f"answers of {driver}"]
+    command = [HERE.parent / "vm/run.sh", "--no-build", *files, *options, "--", "sh", "-c", script]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -81,14 +89,16 @@ def self_test():
 def main(words):
     if words == ["--self-test"]:
         return self_test()
-    texts = [Path(word).read_text() for word in words] or [asked("stand-in"), asked("real")]
-    explained = known((HERE / "differences.txt").read_text())
-    ours, theirs = (answers(text) for text in texts)
+    stand_in = answers(asked("stand-in", ASK))
+    real = answers(asked("real", ASK))
+    instance = answers(asked("real", ASK_INSTANCE, "driver module"))
     passed = failed = 0
-    for is_right, what in verdicts(ours, theirs, explained):
-        passed, failed = passed + is_right, failed + (not is_right)
-        if not is_right:
-            print(f"FAILED: {what}")
+    for ours, name in ((stand_in, "differences.txt"), (instance, "differences-instance.txt")):
+        explained = known((HERE / name).read_text())
+        for is_right, what in verdicts(ours, real, explained):
+            passed, failed = passed + is_right, failed + (not is_right)
+            if not is_right:
+                print(f"FAILED ({name}): {what}")
     print(f"alike: {passed} passed, {failed} failed")
     return bool(failed) or not passed
 

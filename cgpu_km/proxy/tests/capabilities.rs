@@ -106,7 +106,7 @@ fn controls_and_uvm_go_by_the_sets_too() {
     let refused = NvStatus::NV_ERR_NOT_SUPPORTED.0;
     assert_eq!(control(&mut program, ZCULL_BIND, &[0; 24]), refused);
     let returned = ioctl(&mut program, &UVM, 37, UserAddr(PARAMS));
-    assert_eq!(returned, Err(Errno(38)), "UVM_REGISTER_GPU");
+    assert_eq!(returned, Err(Errno::EINVAL), "UVM_REGISTER_GPU");
     assert!(program.seen.is_empty());
     assert_eq!(
         noted(&program),
