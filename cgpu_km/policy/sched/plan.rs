@@ -152,12 +152,16 @@ impl Scheduler {
             return;
         };
         let stands = holder.door.position();
+        let given_at = self.turn.given_at();
         let Some(window) = self.turn.open_window_mut() else {
-            // Who woke was heard of just now.
-            let woke = holder.lag.rules() && stands == Position::Open;
-            holder
-                .door
-                .want(if woke { stands } else { Position::Armed });
+            // A gate that was opened by a launch just now is not armed again first. If it were, a
+            // program that launches sooner than the call is answered would have it armed for ever,
+            // and its window would never begin.
+            let heard = holder.lag.rules() || holder.habits.heard_at() > given_at;
+            holder.door.want(match stands {
+                Position::Open if heard => stands,
+                _ => Position::Armed,
+            });
             return;
         };
         if stands == Position::Open && now < window.rearm_at {

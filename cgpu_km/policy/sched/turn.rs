@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The turn that the GPU is in, and its window.
 
-use super::{authority::InstanceId, instance::REARM_HIGH_AFTER, time::Nanos};
+use super::{authority::InstanceId, time::Nanos};
 
 /// A window that has begun: its holder has the GPU to itself.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ pub(super) struct GpuTurn {
     /// 0: the next one begins at once.
     pub(super) length: Nanos,
     window: Window,
+    /// When the window was last given to an instance.
+    given_at: Nanos,
     /// The holder of the last window that began.
     last: Option<InstanceId>,
     /// When the last call that made room took effect.
@@ -63,6 +65,7 @@ impl GpuTurn {
             began: 0,
             length: 0,
             window: Window::Nobody,
+            given_at: 0,
             last: None,
             free_at: 0,
             switches: 0,
@@ -139,18 +142,19 @@ impl GpuTurn {
     /// An instance is next, or nobody is in this turn.
     pub(super) fn give_window(&mut self, now: Nanos, holder: Option<InstanceId>) {
         self.window = holder.map_or(Window::Nobody, |holder| Window::Due { holder });
+        self.given_at = now;
         self.free_at = now;
     }
 
     /// The window of the holder begins.
-    pub(super) fn open(&mut self, now: Nanos, holder: InstanceId, since: Nanos, until: Nanos) {
+    pub(super) fn open(&mut self, holder: InstanceId, since: Nanos, until: Nanos, rearm_at: Nanos) {
         self.last = Some(holder);
         self.window = Window::Open(OpenWindow {
             holder,
             since,
             until,
             armed_at: since,
-            rearm_at: now.saturating_add(REARM_HIGH_AFTER),
+            rearm_at,
         });
         self.changes_hands();
     }
@@ -158,6 +162,11 @@ impl GpuTurn {
     /// When the last window was ended.
     pub(super) fn ended_at(&self) -> Nanos {
         self.ended_at
+    }
+
+    /// When the window was last given to an instance.
+    pub(super) fn given_at(&self) -> Nanos {
+        self.given_at
     }
 
     /// Ends the window; the one that had begun, if it had.

@@ -11,6 +11,7 @@ use super::{
     authority::{InstanceId, Position},
     doubt::DoubtReason,
     habits::LONGEST_SILENCE,
+    instance::REARM_HIGH_AFTER,
     scheduler::Scheduler,
     time::{Nanos, MS},
     turn::OpenWindow,
@@ -180,11 +181,18 @@ impl Scheduler {
         let Some(holder) = self.fleet.find_mut(id) else {
             return;
         };
+        // The launch that woke it says that it has work for a while. Any other launch that left
+        // its gate open before the window began says nothing of the window.
+        let rearm_at = if holder.lag.rules() {
+            now.saturating_add(REARM_HIGH_AFTER)
+        } else {
+            now
+        };
         holder.waits_for_first_window = false;
         holder.lag.go_on();
         holder.account.windows = holder.account.windows.saturating_add(1);
         let until = since.saturating_add(length.saturating_sub(tail));
-        self.turn.open(now, id, since, until);
+        self.turn.open(id, since, until, rearm_at);
     }
 
     /// From the end of a window to the moment its holder is off the GPU.

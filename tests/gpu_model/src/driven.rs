@@ -50,6 +50,8 @@ pub struct Driven {
     pub calls: Vec<Nanos>,
     /// How long each waits for a lock before anything is done.
     pub lock: Nanos,
+    /// How long the moving of a gate waits for a processor before anything is done.
+    pub gate_waits: Nanos,
     /// The program that was the first of its instance, for each program.
     firsts: Vec<usize>,
 }
@@ -112,6 +114,7 @@ impl Driven {
             wake_at: Some(0),
             calls: Vec::new(),
             lock: 0,
+            gate_waits: 0,
             firsts: Vec::new(),
         }
     }
@@ -219,7 +222,7 @@ impl Driven {
         self.wake_at = None;
         let channels = self.sched.switched().to_vec();
         let (effect_at, done_at) = match action {
-            Action::SetGate { .. } => (now, now + GATE),
+            Action::SetGate { .. } => (now + self.gate_waits, now + self.gate_waits + GATE),
             _ => {
                 let call = self.world.gpu.call(match action {
                     Action::Switch { disable: true } => What::Disable,

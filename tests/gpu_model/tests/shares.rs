@@ -48,6 +48,33 @@ fn a_program_that_waits_for_each_kernel_has_its_share_beside_long_ones() {
     }
 }
 
+/// On a busy host the thread that moves a gate may wait for a processor first. What a program
+/// launches meanwhile is not heard of, and one that launches all the time touches the gate before
+/// the thread hears that it was moved.
+#[test]
+fn gates_that_are_moved_late_cost_nobody_their_share() {
+    let busy = Habit {
+        kernel: 15 * US,
+        depth: 8,
+    };
+    let long = Habit {
+        kernel: 16 * MS,
+        depth: 8,
+    };
+    for late in [500 * US, 2 * MS] {
+        for (a, b) in [(SHORT, LONG), (SHORT, busy), (long, busy), (DEEP, busy)] {
+            let weights = [weight(75), weight(25)];
+            let mut driven = started(Policy::Weight, &[(a, weights[0]), (b, weights[1])]);
+            driven.gate_waits = late;
+            driven.run(1000 * MS);
+            let got = measured(&mut driven, &[a, b], 10_000 * MS);
+            let share = got[0] / (got[0] + got[1]);
+            let off = (share - 0.75).abs() / 0.75;
+            assert!(off <= 0.02, "{late} ns late, {a:?} beside {b:?}: {got:?}");
+        }
+    }
+}
+
 /// The gate is armed 4 ms after a launch: of kernels that are a little longer only what is beyond
 /// that is seen.
 #[test]
@@ -639,7 +666,9 @@ fn kernels_longer_than_any_silence_keep_to_their_weights() {
             driven.add(SHORT, weight(3));
             // The first kernel.
             driven.run(9000 * MS);
-            let shares = measured(&mut driven, &[long, SHORT], 10_000 * MS);
+            // A kernel that the samples miss counts as a pause, and what was owed then is served
+            // later: of 40 s a burst is 0.5 %.
+            let shares = measured(&mut driven, &[long, SHORT], 40_000 * MS);
             assert!(
                 shares[0] > 0.235 && shares[0] < 0.255,
                 "{kernel}, {phase}: {shares:?}"
