@@ -66,7 +66,8 @@ def wanted():
             if not word:
                 continue
             if word == "header":
-                headers.append(f'#include "{rest}"')
+                # A release that lacks it has what is in it elsewhere, or not at all.
+                headers += [f'#if __has_include("{rest}")', f'#include "{rest}"', "#endif"]
             elif word == "define":
                 headers.append(f"#define {rest}")
             elif word == "struct":
@@ -140,14 +141,19 @@ def version(source):
         return re.search(r"NVIDIA_VERSION = (\S+)", f.read()).group(1)
 
 
-def rpcs(source):
-    """Numbers and names of the messages, of the macros that list them."""
-    folder = os.path.join(source, "src/nvidia/kernel/inc/vgpu")
-    with open(os.path.join(folder, "rpc_global_enums.h")) as f:
+def rpcs(source, headers):
+    """Names and numbers of the messages: the names of the macros that list them, the numbers of the
+    compiler, because a list of an old release has none."""
+    places = ("src/nvidia/kernel/inc", "src/nvidia/inc/kernel")
+    paths = [os.path.join(source, place, "vgpu/rpc_global_enums.h") for place in places]
+    with open(next(path for path in paths if os.path.exists(path))) as f:
         text = f.read()
-    for kind in "XE":
-        for name, number in re.findall(rf"^\s*{kind}\((?:\w+, )?(\w+),\s*(\w+)\)", text, re.M):
-            yield f"rpc {int(number, 0)} {name}"
+    names = re.findall(r"^\s*X\(\w+, *(\w+)", text, re.M)
+    asked = {name: f"NV_VGPU_MSG_FUNCTION_{name}" for name in names}
+    names = re.findall(r"^\s*E\((\w+)", text, re.M)
+    asked |= {name: f"NV_VGPU_MSG_EVENT_{name}" for name in names}
+    for name, number in ask(source, headers, asked).items():
+        yield f"rpc {number} {name}"
 
 
 def lines_of(source):
@@ -155,7 +161,8 @@ def lines_of(source):
     headers, structs, fields, numbers = wanted()
     asked = questions(structs, fields, numbers)
     known = ask(source, headers, asked)
-    lacking = sorted({" ".join(map(str, k[1:3])) for k in asked if k not in known})
+    # An array without an end has no size.
+    lacking = sorted({" ".join(k[1:3]) for k in asked if k not in known and k[0] != "size"})
     for name in lacking:
         print(f"{version(source)} has no {name}", file=sys.stderr)
     yield f"# {version(source)}: facts from NVIDIA's headers, as names.txt asks; by generate.py."
@@ -173,7 +180,7 @@ def lines_of(source):
     for name in numbers:
         if ("number", name) in known:
             yield f"number {name} {known['number', name]}"
-    yield from rpcs(source)
+    yield from rpcs(source, headers)
 
 
 def main():

@@ -6,8 +6,14 @@
 
 use std::collections::HashMap;
 
-/// The releases that have a table, newest last.
-const RELEASES: [(&str, &str); 1] = [("550.163.01", include_str!("../abi/550.163.01.txt"))];
+/// The releases that have a table, one for each branch.
+pub const RELEASES: [(&str, &str); 5] = [
+    ("535.261.03", include_str!("../abi/535.261.03.txt")),
+    ("550.163.01", include_str!("../abi/550.163.01.txt")),
+    ("570.211.01", include_str!("../abi/570.211.01.txt")),
+    ("580.142", include_str!("../abi/580.142.txt")),
+    ("595.45.04", include_str!("../abi/595.45.04.txt")),
+];
 
 /// One field of a struct. Arrays on its path have a stride and a count each, outermost first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +44,12 @@ pub struct Abi {
 }
 
 impl Abi {
-    /// The newest release of a branch ("550") or exactly this one ("550.163.01").
-    pub fn of(branch: &str) -> Option<Self> {
-        let same = |version: &str| version == branch || version.split('.').next() == Some(branch);
-        let (version, text) = RELEASES.iter().rev().find(|(version, _)| same(version))?;
+    /// The table of a branch ("550"), or of the branch of a release ("550.163.01"): within a branch
+    /// the firmware's interface stays as it is.
+    pub fn of(release: &str) -> Option<Self> {
+        let branch = |version: &str| version.split('.').next().map(str::to_string);
+        let same = |(version, _): &&(&str, &str)| branch(version) == branch(release);
+        let (version, text) = RELEASES.iter().find(same)?;
         Some(Self::parse(version, text))
     }
 
@@ -174,6 +182,11 @@ impl<'a, B: AsRef<[u8]>> Record<'a, B> {
         (offset, field.size)
     }
 
+    /// Whether this release's struct has the field.
+    pub fn has(&self, path: &str) -> bool {
+        self.abi.get(self.name).fields.contains_key(path)
+    }
+
     /// The value of an element, zero-extended.
     pub fn at(&self, path: &str, indices: &[usize]) -> u64 {
         let (offset, size) = self.place(path, indices);
@@ -206,6 +219,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Record<'_, B> {
         bytes.copy_from_slice(&value.to_le_bytes()[..size]);
     }
 
+    /// Writes an element, truncated to its size, if this release has the field.
+    pub fn offer(&mut self, path: &str, indices: &[usize], value: u64) {
+        if self.has(path) {
+            self.set_at(path, indices, value);
+        }
+    }
+
     /// Writes a field, truncated to its size.
     pub fn set(&mut self, path: &str, value: u64) {
         self.set_at(path, &[], value);
@@ -227,12 +247,24 @@ mod tests {
 
     #[test]
     fn branch_and_release_name_one_table() {
-        assert_eq!(Abi::of("550").expect("has a table").version, "550.163.01");
-        assert_eq!(
-            Abi::of("550.163.01").expect("has a table").version,
-            "550.163.01"
-        );
-        assert!(Abi::of("55").is_none());
+        for name in ["550", "550.163.01", "550.54.14"] {
+            assert_eq!(Abi::of(name).expect("has a table").version, "550.163.01");
+        }
+        assert!(Abi::of("55").is_none() && Abi::of("").is_none());
+    }
+
+    #[test]
+    fn releases_differ_in_their_fields() {
+        let has = |branch: &str, name, path| {
+            let abi = Abi::of(branch).expect("has a table");
+            let mut bytes = vec![0; abi.size(name)];
+            let mut record = Record::of(&abi, name, &mut bytes).expect("has its size");
+            record.offer(path, &[], 7);
+            (record.has(path), bytes.contains(&7))
+        };
+        let (name, path) = ("GspStaticConfigInfo", "l2_cache_size");
+        assert_eq!(has("550", name, path), (true, true));
+        assert_eq!(has("595", name, path), (false, false));
     }
 
     #[test]

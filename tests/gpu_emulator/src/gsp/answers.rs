@@ -147,11 +147,11 @@ pub fn static_info(facts: &Facts, body: &mut [u8]) -> Result<u32, TooShort> {
     let mut info = facts.record("GspStaticConfigInfo", body)?;
     info.set("gidInfo.length", 16);
     info.set_bytes("gidInfo.data", &[], &model.uuid);
-    info.set("gpcInfo.gpcMask", (1 << model.gpcs) - 1);
+    info.offer("gpcInfo.gpcMask", &[], (1 << model.gpcs) - 1);
     for gpc in 0..model.gpcs {
         let at = [gpc as usize];
-        info.set_at("tpcInfo[].gpcId", &at, u64::from(gpc));
-        info.set_at("tpcInfo[].tpcMask", &at, (1 << model.tpcs_of(gpc)) - 1);
+        info.offer("tpcInfo[].gpcId", &at, u64::from(gpc));
+        info.offer("tpcInfo[].tpcMask", &at, (1 << model.tpcs_of(gpc)) - 1);
     }
     let usable = model.memory - RESERVED;
     info.set("fbRegionInfoParams.numFBRegions", 2);
@@ -168,21 +168,26 @@ pub fn static_info(facts: &Facts, body: &mut [u8]) -> Result<u32, TooShort> {
     let copies = ((1_u64 << model.copy_engines) - 1) << abi.number("NV2080_ENGINE_TYPE_COPY0");
     let engines = 1 << abi.number("NV2080_ENGINE_TYPE_GR0") | copies;
     info.set_at("engineCaps[]", &[0], engines & 0xffff_ffff);
-    info.set("SM_info.version", SM_VERSION);
-    info.set("SM_info.maxWarpsPerSM", WARPS);
-    info.set("SM_info.maxThreadsPerWarp", THREADS_OF_A_WARP);
     info.set("fb_length", model.memory);
-    info.set("fbio_mask", 0x3f);
-    info.set("fb_bus_width", u64::from(model.memory_bus));
-    info.set(
-        "fb_ram_type",
-        abi.number("NV2080_CTRL_FB_INFO_RAM_TYPE_HBM3"),
-    );
-    info.set("fbp_mask", 0x3f);
-    info.set("l2_cache_size", u64::from(model.l2_cache));
+    // What not all releases ask here; some ask it with a control.
+    let ram = abi.number("NV2080_CTRL_FB_INFO_RAM_TYPE_HBM3");
+    for (field, value) in [
+        ("SM_info.version", SM_VERSION),
+        ("SM_info.maxWarpsPerSM", WARPS),
+        ("SM_info.maxThreadsPerWarp", THREADS_OF_A_WARP),
+        ("fbio_mask", 0x3f),
+        ("fb_bus_width", u64::from(model.memory_bus)),
+        ("fb_ram_type", ram),
+        ("fbp_mask", 0x3f),
+        ("l2_cache_size", u64::from(model.l2_cache)),
+    ] {
+        info.offer(field, &[], value);
+    }
     info.set_bytes("gpuNameString", &[], model.name.as_bytes());
     info.set_bytes("gpuShortNameString", &[], model.chip.as_bytes());
-    info.set_bytes("gpuNameString_Unicode", &[], &utf16(&model.name));
+    if info.has("gpuNameString_Unicode") {
+        info.set_bytes("gpuNameString_Unicode", &[], &utf16(&model.name));
+    }
     info.set("bIsTesla", 1);
     info.set("bar1PdeBase", facts.bar1_root());
     info.set("bar2PdeBase", facts.bar2_root());
@@ -308,8 +313,11 @@ fn interrupt_table(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
         );
     }
     for (index, [first, last]) in engines::SUBTREES.into_iter().enumerate() {
-        table.set_at("subtreeMap[].subtreeStart", &[index], u64::from(first));
-        table.set_at("subtreeMap[].subtreeEnd", &[index], u64::from(last));
+        table.offer("subtreeMap[].subtreeStart", &[index], u64::from(first));
+        table.offer("subtreeMap[].subtreeEnd", &[index], u64::from(last));
+        // From 580 on it is a mask.
+        let mask = (first..=last).fold(0, |mask, subtree| mask | 1 << subtree);
+        table.offer("subtreeMap[].subtreeMask", &[index], mask);
     }
     Ok(0)
 }
@@ -567,6 +575,7 @@ fn short_name_string(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::RELEASES;
 
     fn facts() -> Facts {
         Facts::new(Abi::of("550").expect("has a table"), GpuModel::h200())
@@ -574,12 +583,25 @@ mod tests {
 
     #[test]
     fn every_answer_knows_its_struct() {
-        let facts = facts();
-        for (name, answer) in ANSWERS {
-            assert!(facts.abi.number(name) != 0);
-            let mut params = vec![0; 128 << 10];
-            assert_eq!(answer(&facts, &mut params), Ok(0), "{name}");
-            assert_eq!(answer(&facts, &mut []), Err(TooShort), "{name}");
+        for (release, _) in RELEASES {
+            let facts = Facts::new(Abi::of(release).expect("has a table"), GpuModel::h200());
+            let has = |(name, _): &&(&str, Answer)| facts.abi.find(name).is_some();
+            for (name, answer) in ANSWERS.iter().filter(has) {
+                let mut params = vec![0; 128 << 10];
+                assert_eq!(answer(&facts, &mut params), Ok(0), "{release} {name}");
+                assert_eq!(answer(&facts, &mut []), Err(TooShort), "{release} {name}");
+            }
+            let mut body = vec![0; facts.abi.size("GspStaticConfigInfo")];
+            assert_eq!(static_info(&facts, &mut body), Ok(0), "{release}");
+        }
+    }
+
+    #[test]
+    fn no_release_lacks_many_answers() {
+        for (release, _) in RELEASES {
+            let abi = Abi::of(release).expect("has a table");
+            let lacking = ANSWERS.iter().filter(|(name, _)| abi.find(name).is_none());
+            assert!(lacking.count() <= 1, "{release}");
         }
     }
 
