@@ -4,8 +4,8 @@
 # folder that they are in, with `release`, the driver's version.
 #
 #   NVIDIA_SRC=PATH   another tree of NVIDIA's open-gpu-kernel-modules, of any branch, instead of
-#                     Debian's source package. Its resource manager is compiled too (20 minutes of
-#                     two cores); Debian's package has that as an object file.
+#                     Debian's source package. Its resource manager is compiled too
+#                     (resource-manager.sh, 20 minutes); Debian's has that as an object file.
 #
 # The sources stay as they are: a copy is built, with linux-compat.h and adapt.py. The result is
 # kept under ~/.cache/cgpu by the hash of all that went into it.
@@ -17,19 +17,25 @@ here=$CGPU_TREE/tests/driver
 root=$("$here/env.sh")
 base=$("$CGPU_TREE/tests/vm/kernel-env.sh")
 kernel=$(cat "$base/../kernel")
-source=${NVIDIA_SRC:-$(dirname "$root")/source}
+source=$(readlink -f "${NVIDIA_SRC:-$(dirname "$root")/source}")
+# NVIDIA's own tree has the kernel's side in a folder, and the resource manager as source.
 rm_source=
-[ ! -e "$source/src/nvidia/Makefile" ] || rm_source=yes
+part=.
+if [ -e "$source/src/nvidia/Makefile" ]; then
+	rm_source=yes
+	part=kernel-open
+	manager=$("$here/resource-manager.sh" "$source")
+fi
 
 # What a build left in somebody's tree is no source.
 files() {
-	find . -type f ! -path './.git/*' ! -path '*/_out/*' ! -name '*.o' ! -name '*.ko' -print0 |
-		sort -z
+	find "$part" -type f ! -path '*/.git/*' ! -name '*.o' ! -name '*.ko' -print0 | sort -z
 }
 key=$({
 	hash_of_scripts "$0" "$here/adapt.py" "$here/linux-compat.h"
 	cat "$base/../kernel-version"
 	grep -E '^gcc-14 ' "$base/../versions"
+	[ -z "$rm_source" ] || sha256sum "$manager"
 	cd "$source" && files | xargs -0 sha256sum
 } | sha256sum | cut -c1-12)
 if kept "driver-modules-$key" "the real driver"; then
@@ -40,7 +46,7 @@ mkdir "$work/tree" "$work/compat"
 (cd "$source" && files | xargs -0 cp --parents -t "$work/tree")
 cp "$here/linux-compat.h" "$work/compat/"
 modules=$work/tree
-[ -z "$rm_source" ] || modules=$work/tree/kernel-open
+[ -z "$rm_source" ] || modules+=/$part
 release=$(sed -n -E 's/.*-DNV_VERSION_STRING=\\"([0-9.]+)\\".*/\1/p' "$modules/Kbuild")
 [ -n "$release" ] || die "$source says no version of the driver"
 "$here/adapt.py" "$modules" "${release%%.*}" >"$work/adapted" ||
@@ -50,11 +56,7 @@ nmake() {
 	log "$work/make.log" in_root "$root" "$work/tree" /build rw "$work/compat" /compat ro -- \
 		make -j"$(nproc)" CC=gcc-14 "$@"
 }
-if [ -n "$rm_source" ]; then
-	step "resource manager of $release (about 20 minutes)"
-	nmake -C /build/src/nvidia
-	cp "$work"/tree/src/nvidia/_out/*/nv-kernel.o "$modules/nvidia/nv-kernel.o_binary"
-fi
+[ -z "$rm_source" ] || cp "$manager" "$modules/nvidia/nv-kernel.o_binary"
 step "nvidia.ko and nvidia-uvm.ko $release for $kernel (about 3 minutes)"
 # Their pahole wrapper is not that of this kernel, and nobody needs BTF of them.
 nmake -C "/build${modules#"$work/tree"}" \

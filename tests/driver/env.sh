@@ -8,24 +8,37 @@
 #   release   the driver's version, such as 550.163.01
 #   versions  what was in the archive
 #
+#   DRIVER_BRANCH=535   another branch that Debian has, than 550
+#
 # Versions are found, not pinned: the newest of the branch that the mirror really delivers, because
 # an archive sometimes lists a package that it no longer has.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../vm/lib.sh
 . "$(dirname "$0")/../vm/lib.sh"
 
-BRANCH=550
+BRANCH=${DRIVER_BRANCH:-550}
+# The release of Debian that has the branch, if it is not the folder's own.
+suite=
+case $BRANCH in
+550) ;;
+535) suite=bookworm ;;
+*) die "Debian has no driver of branch $BRANCH; NVIDIA_SRC=PATH builds NVIDIA's own source" ;;
+esac
 SOURCE=nvidia-open-kernel-source
 USER_PACKAGES=(nvidia-smi libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1)
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
-beside_kernel driver "the folder with the real driver"
+beside_kernel "driver${suite:+-$BRANCH}" "the folder with the real driver $BRANCH"
 step "QEMU with vfio-user, NVIDIA's driver and libraries (about 30 s)"
 # The same mirror, and the sections with what is not free.
 sed -E -n 's/^(deb .*) main$/\1 contrib non-free/p' "$root/etc/apt/sources.list" \
 	>"$root/etc/apt/sources.list.d/nvidia.list"
 [ -s "$root/etc/apt/sources.list.d/nvidia.list" ] ||
 	die "the folder's sources.list is not as expected"
+if [ -n "$suite" ]; then
+	sed -E -n "1s/ [a-z]+ contrib/ $suite contrib/p" \
+		"$root/etc/apt/sources.list.d/nvidia.list" >"$root/etc/apt/sources.list.d/branch.list"
+fi
 log "$work/apt.log" in_root "$root" -- apt-get update
 backports=$(sed -n -E 's/.* ([a-z]+-backports) .*/\1/p' "$root/etc/apt/sources.list" | head -n 1)
 log "$work/apt.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive \

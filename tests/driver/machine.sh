@@ -35,8 +35,6 @@ real_stage() {
 	modules=$("$CGPU_TREE/tests/driver/build.sh")
 	REAL_RELEASE=$(cat "$modules/release")
 	user=$(dirname "$REAL_ROOT")
-	[ "$REAL_RELEASE" = "$(cat "$user/release")" ] ||
-		step "the driver is $REAL_RELEASE, its libraries are $(cat "$user/release")"
 	cp "$modules"/*.ko "$stage/modules/"
 	"$out/bin/gpu-emulator" firmware --branch "$REAL_RELEASE" \
 		"$stage/lib/firmware/nvidia/$REAL_RELEASE"
@@ -47,7 +45,13 @@ real_stage() {
 		cp -L "$REAL_ROOT$libraries/$library" "$stage$libraries/"
 	done
 	real_programs "$out"
-	cp "$user/user/nvidia-smi" "$out/cuda/cuda-check" "$stage/bin/"
+	cp "$out/cuda/cuda-check" "$stage/bin/"
+	# NVIDIA's programs refuse a driver of another release than their own.
+	if [ "$REAL_RELEASE" != "$(cat "$user/release")" ]; then
+		step "the driver is $REAL_RELEASE: without nvidia-smi and libcuda, which are $(cat "$user/release")"
+		return
+	fi
+	cp "$user/user/nvidia-smi" "$stage/bin/"
 	for library in "$user"/user/lib*; do
 		cp "$library" "$stage$libraries/"
 		library=$(basename "$library")
