@@ -4,7 +4,7 @@
 # ../vm/kernel-env.sh (linked, not copied) with a QEMU that has vfio-user-pci. Beside it:
 #
 #   source/   NVIDIA's open kernel modules, as Debian's nvidia-open-kernel-source has them
-#   user/     nvidia-smi, libcuda, NVML and the PTX compiler of the same release
+#   user/     nvidia-smi, libcuda, NVML, OpenCL and the compilers of the same release
 #   release   the driver's version, such as 550.163.01
 #   versions  what was in the archive
 #
@@ -25,7 +25,10 @@ case $BRANCH in
 *) die "Debian has no driver of branch $BRANCH; NVIDIA_SRC=PATH builds NVIDIA's own source" ;;
 esac
 SOURCE=nvidia-open-kernel-source
-USER_PACKAGES=(nvidia-smi libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1)
+USER_PACKAGES=(nvidia-smi libcuda1 libnvidia-ml1 libnvidia-ptxjitcompiler1 nvidia-opencl-icd
+	libnvidia-nvvm4)
+# Programs of Debian's own that use them, with their libraries.
+PROGRAMS=(clinfo ocl-icd-libopencl1)
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
 beside_kernel "driver${suite:+-$BRANCH}" "the folder with the real driver $BRANCH"
@@ -42,7 +45,7 @@ fi
 log "$work/apt.log" in_root "$root" -- apt-get update
 backports=$(sed -n -E 's/.* ([a-z]+-backports) .*/\1/p' "$root/etc/apt/sources.list" | head -n 1)
 log "$work/apt.log" in_root "$root" -- env DEBIAN_FRONTEND=noninteractive \
-	apt-get install -y --no-install-recommends -t "$backports" qemu-system-x86
+	apt-get install -y --no-install-recommends -t "$backports" qemu-system-x86 "${PROGRAMS[@]}"
 # No pipe: a reader that stops early would end QEMU with a signal.
 devices=$(in_root "$root" -- qemu-system-x86_64 -device help)
 grep -q '"vfio-user-pci"' <<<"$devices" ||
@@ -93,7 +96,8 @@ for file in nvidia/nv-kernel.o_binary nvidia/nvidia.Kbuild nvidia-uvm/nvidia-uvm
 	conftest.sh; do
 	[ -s "$work/source/$file" ] || die "Debian's source of the driver has no $file"
 done
-for file in nvidia-smi libcuda.so libnvidia-ml.so libnvidia-ptxjitcompiler.so; do
+for file in nvidia-smi libcuda.so libnvidia-ml.so libnvidia-ptxjitcompiler.so \
+	libnvidia-opencl.so libnvidia-nvvm.so; do
 	path=$(find "$work/unpacked/usr/lib" -type f \( -name "$file.$release" -o -name "$file" \))
 	[ -n "$path" ] || die "Debian's packages have no $file of $release"
 	cp "$path" "$work/user/"

@@ -30,7 +30,7 @@ real_programs() {
 # machine, and the CUDA program. OUT is the folder of what was built for this tree. Sets REAL_ROOT,
 # the Debian folder with the QEMU that is needed, and REAL_RELEASE.
 real_stage() {
-	local stage=$1 out=$2 modules user libraries=/usr/lib/x86_64-linux-gnu library
+	local stage=$1 out=$2 modules user libraries=/usr/lib/x86_64-linux-gnu library version
 	REAL_ROOT=$("$CGPU_TREE/tests/driver/env.sh")
 	modules=$("$CGPU_TREE/tests/driver/build.sh")
 	REAL_RELEASE=$(cat "$modules/release")
@@ -51,12 +51,17 @@ real_stage() {
 		step "the driver is $REAL_RELEASE: without nvidia-smi and libcuda, which are $(cat "$user/release")"
 		return
 	fi
-	cp "$user/user/nvidia-smi" "$stage/bin/"
+	cp "$user/user/nvidia-smi" "$REAL_ROOT/usr/bin/clinfo" "$stage/bin/"
+	cp -L "$REAL_ROOT$libraries/libOpenCL.so.1" "$stage$libraries/"
 	for library in "$user"/user/lib*; do
 		cp "$library" "$stage$libraries/"
 		library=$(basename "$library")
-		ln -s "$library" "$stage$libraries/${library%.so.*}.so.1"
+		version=1
+		[ "${library%%.*}" != libnvidia-nvvm ] || version=4
+		ln -s "$library" "$stage$libraries/${library%%.*}.so.$version"
 	done
+	mkdir -p "$stage/etc/OpenCL/vendors"
+	echo libnvidia-opencl.so.1 >"$stage/etc/OpenCL/vendors/nvidia.icd"
 }
 
 # real_start WORK OUT GPUS MEMORY: starts the emulator, and says in HARDWARE what QEMU needs for its

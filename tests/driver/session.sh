@@ -14,16 +14,18 @@ nvrm_lines() {
 	dmesg -c | sed -n -E -e 's/0x[0-9a-fA-F]+|[0-9]+/N/g' -e 's/.*(NVRM: .*)/\1/p' | sort -u
 }
 
-# What nvidia-smi is asked, with its words and the file that keeps the answer.
-cat >"$out/questions" <<'END'
-table
-list -L
-all -q
-topology topo -m
-processes pmon -c 1
-monitor dmon -c 1
-query --query-gpu=name,uuid,pci.bus_id,memory.total,memory.free,utilization.gpu --format=csv
-apps --query-compute-apps=pid,used_memory --format=csv
+# What programs are asked, with the file that keeps the answer.
+FIELDS=name,uuid,pci.bus_id,memory.total,memory.free,utilization.gpu
+cat >"$out/questions" <<END
+table nvidia-smi
+list nvidia-smi -L
+all nvidia-smi -q
+topology nvidia-smi topo -m
+processes nvidia-smi pmon -c 1
+monitor nvidia-smi dmon -c 1
+query nvidia-smi --query-gpu=$FIELDS --format=csv
+apps nvidia-smi --query-compute-apps=pid,used_memory --format=csv
+opencl clinfo
 END
 # ask WAY COMMAND...: all of it, answers and exit codes in $out/WAY.NAME.
 ask() {
@@ -31,7 +33,7 @@ ask() {
 	shift
 	while read -r name words; do
 		# shellcheck disable=SC2086  # words
-		"$@" nvidia-smi $words >"$out/$way.$name" 2>&1 </dev/null
+		"$@" $words >"$out/$way.$name" 2>&1 </dev/null
 		echo "exit code $?" >>"$out/$way.$name"
 	done <"$out/questions"
 }
@@ -39,6 +41,7 @@ ask() {
 # What an instance answers otherwise, and is meant to: memory is its limit, some counters are the
 # whole GPU's, and time passes.
 DIFFERENT='Timestamp|^[A-Z][a-z]{2} [A-Z][a-z]{2} |MiB|Addressing Mode|Tx Throughput|Rx Throughput'
+DIFFERENT="$DIFFERENT|Global memory size|Max memory allocation"
 DIFFERENT="$DIFFERENT|Encoder|Decoder|JPEG|OFA|FBC Stats|Active Sessions|Average (FPS|Latency)"
 # answers_alike NAME
 answers_alike() {
@@ -58,6 +61,7 @@ check "the GPU starts" grep -q "NVIDIA" /proc/driver/nvidia/gpus/*/information
 check "nvidia-smi names it" run nvidia-smi -L
 check "and its UUID" says "UUID: GPU-"
 ask direct
+check "OpenCL finds it" grep -q "Device Name.*NVIDIA H200" "$out/direct.opencl"
 dmesg -c >/dev/null
 # shellcheck disable=SC2086  # words
 cuda-check $CASES >"$out/direct.cuda" 2>&1
@@ -71,7 +75,7 @@ interface() { cgpuctl doctor | grep -q 'kernel-interface.*can be switched'; }
 check "the module uses the driver's kernel interface" interface
 ask instance inside a
 while read -r name words; do
-	check "nvidia-smi $words: as without the module" answers_alike "$name"
+	check "$words: as without the module" answers_alike "$name"
 done <"$out/questions"
 # shellcheck disable=SC2086
 inside a cuda-check --total $((4 << 30)) $CASES >"$out/instance.cuda" 2>&1
