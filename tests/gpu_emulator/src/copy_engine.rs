@@ -136,6 +136,13 @@ impl End {
             Self::Physical(place) => memory.write(place, bytes).map_err(MmuFault::Page),
         }
     }
+
+    fn zero(self, memory: &mut Memory, length: u64) -> Result<(), MmuFault> {
+        match self {
+            Self::Virtual(space, address) => space.zero(memory, address, length),
+            Self::Physical(place) => memory.zero(place, length).map_err(MmuFault::Page),
+        }
+    }
 }
 
 /// Whether the engine's channel wants an interrupt after a launch
@@ -281,6 +288,9 @@ fn copy(memory: &mut Memory, from: End, to: End, length: u64) -> Result<(), MmuF
 
 /// Fills `length` bytes with an element's repetitions.
 fn fill(memory: &mut Memory, to: End, element: &[u8], length: u64) -> Result<(), MmuFault> {
+    if element.iter().all(|byte| *byte == 0) {
+        return to.zero(memory, length);
+    }
     let whole = (PIECE as usize / element.len()).max(1) * element.len();
     let bytes: Vec<u8> = element.iter().copied().cycle().take(whole).collect();
     let mut done = 0;

@@ -41,6 +41,22 @@ impl Memory {
         }
     }
 
+    /// Makes a range all zeros.
+    pub fn zero(&mut self, place: Place, length: u64) -> Result<(), NoMemory> {
+        if place.aperture == Aperture::Video {
+            return self.video.zero(place.address, length);
+        }
+        let zeros = [0; 4096];
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(zeros.len() as u64);
+            self.machine
+                .write(place.address + done, &zeros[..piece as usize])?;
+            done += piece;
+        }
+        Ok(())
+    }
+
     /// Reads a number of bytes into a new buffer.
     pub fn bytes(&self, place: Place, length: usize) -> Result<Vec<u8>, NoMemory> {
         let mut bytes = vec![0; length];

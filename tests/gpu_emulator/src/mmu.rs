@@ -198,6 +198,13 @@ impl AddressSpace {
         )
     }
 
+    /// Makes a range all zeros.
+    pub fn zero(self, memory: &mut Memory, address: u64, length: u64) -> Result<(), MmuFault> {
+        self.pieces(memory, address, length, |memory, place, _, piece| {
+            memory.zero(place, piece as u64)
+        })
+    }
+
     /// Where an address lies, if it is memory.
     pub fn place(self, memory: &Memory, address: u64) -> Result<Place, MmuFault> {
         match translate(memory, self.root, address)?.target {

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 /// Size of the pieces that are kept, in bytes.
 const PIECE: u64 = 64 << 10;
+/// One piece that nobody has written to.
+static ZEROS: [u8; PIECE as usize] = [0; PIECE as usize];
 
 /// Sparse memory of a fixed size.
 #[derive(Debug)]
@@ -71,12 +73,29 @@ impl VideoMemory {
             let (inside, length) = part(at, bytes.len() - done);
             let from = &bytes[done..done + length];
             done += length;
-            if !self.pieces.contains_key(&(at / PIECE)) && from.iter().all(|byte| *byte == 0) {
+            if !self.pieces.contains_key(&(at / PIECE)) && *from == ZEROS[..length] {
                 continue;
             }
             let fresh = || vec![0; PIECE as usize].into_boxed_slice();
             let piece = self.pieces.entry(at / PIECE).or_insert_with(fresh);
             piece[inside..inside + length].copy_from_slice(from);
+        }
+        Ok(())
+    }
+
+    /// Makes a range all zeros. Whole pieces of it are kept no more.
+    pub fn zero(&mut self, address: u64, length: u64) -> Result<(), NoMemory> {
+        self.check(address, length as usize)?;
+        let mut done = 0;
+        while done < length {
+            let at = address + done;
+            let (inside, length) = part(at, (length - done) as usize);
+            done += length as u64;
+            if length == ZEROS.len() {
+                self.pieces.remove(&(at / PIECE));
+            } else if let Some(piece) = self.pieces.get_mut(&(at / PIECE)) {
+                piece[inside..inside + length].fill(0);
+            }
         }
         Ok(())
     }
@@ -114,6 +133,23 @@ mod tests {
         memory.read(PIECE - 8, &mut back).expect("is inside");
         assert_eq!(back, [0; 16]);
         assert_eq!(memory.kept(), 0);
+    }
+
+    #[test]
+    fn zeroed_range_is_kept_no_more() {
+        let mut memory = VideoMemory::new(1 << 30);
+        memory
+            .write(0, &[7; 4 * PIECE as usize])
+            .expect("is inside");
+        memory.zero(10, 3 * PIECE).expect("is inside");
+        let mut back = vec![0; 4 * PIECE as usize];
+        memory.read(0, &mut back).expect("is inside");
+        let zeros = 10..10 + 3 * PIECE as usize;
+        for (at, byte) in back.iter().enumerate() {
+            assert_eq!(*byte == 0, zeros.contains(&at), "{at}");
+        }
+        assert_eq!(memory.kept(), 2 * PIECE);
+        assert!(memory.zero(1 << 30, 1).is_err());
     }
 
     #[test]
