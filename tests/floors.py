@@ -126,7 +126,6 @@ VM = (
         guest("stand-in on 6.12", "standin-check", "--gpus 2 --load driver", "6.12"),
     ),
     ("replays", ["tests/vm/replays.py", "--no-build"]),
-    ("demo", ["tests/vm/demo.sh"]),
     ("hammer", guest("hammer", "cgpu-guest hammer 20000", "--limit 300")),
     ("storm of memory", guest("storm", "cgpu-guest storm-memory --seconds 12", "--limit 300")),
     ("race", guest("race", "cgpu-guest race 10000", "--limit 300")),
@@ -193,6 +192,7 @@ DRIVER = (
     ("modules of the real driver", ["tests/driver/build.sh"]),
     ("real driver", ["tests/driver/test.sh"]),
     ("stand-in and real driver answer alike", ["tests/driver/alike.py"]),
+    ("demo", ["tests/vm/demo.sh"]),
 )
 KUBERNETES = (
     ("control plane of Kubernetes", ["tests/kubernetes/build.sh"]),

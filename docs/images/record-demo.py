@@ -5,7 +5,7 @@
 that recording.
 
 Only what the demo prints is kept: the build before it takes as long as the machine lets it. Pauses
-are between SHORTEST and LONGEST, because the demo itself is over in two seconds."""
+are between SHORTEST and LONGEST, because an emulated machine takes its time."""
 
 import json
 import re

@@ -1,14 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# demo.sh: two containers share a GPU in the test machine (`cgpu-guest demo`): a table on stdout,
-# progress on stderr.
+# demo.sh: two containers share an emulated GPU in the test machine, with NVIDIA's own driver, CUDA
+# and nvidia-smi (tests/driver/demo.sh): a table on stdout, progress on stderr.
 set -euo pipefail
 here=$(dirname "$0")
-traces=$here/../traces
-files=()
-for trace in cuda-driver-api cuda-out-of-memory nvidia-smi-idle; do
-	files+=(--file "$traces/$trace.jsonl.xz")
-done
-exec "$here/run.sh" --name demo --limit 300 "${files[@]}" -- cgpu-guest demo \
-	--first /files/cuda-driver-api.jsonl.xz --second /files/cuda-out-of-memory.jsonl.xz \
-	--smi /files/nvidia-smi-idle.jsonl.xz
+# As much memory as an H100 has, of which the machine need not keep account page by page (HMM).
+REAL_MEMORY=81920 exec "$here/run.sh" --name demo --driver real --limit 1800 \
+	--fake uvm_disable_hmm=1 \
+	--file "$here/guest-check.sh" --file "$here/../driver/demo.sh" -- sh /files/demo.sh

@@ -2,7 +2,8 @@
 # shellcheck shell=dash
 # What guest-init and commands in the test machine share: loading and unloading the two modules.
 # /vm.conf says which driver (DRIVER: nvidia, fake_nvidia, or fake_nvidia_plain, which exports
-# nothing), how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in has.
+# nothing), how many GPUs (GPUS) and what parameters (FAKE_PARAMETERS) the stand-in or nvidia-uvm
+# has.
 FAKE=/sys/kernel/debug/fake_nvidia
 
 mounted() { grep -q "^[^ ]* $1 " /proc/mounts; }
@@ -26,7 +27,8 @@ real_nodes() {
 load_driver() {
 	if [ "$DRIVER" = nvidia ]; then
 		insmod /modules/nvidia.ko || { fault "insmod nvidia"; return 1; }
-		insmod /modules/nvidia-uvm.ko || { fault "insmod nvidia-uvm"; return 1; }
+		# shellcheck disable=SC2086  # parameters are words
+		insmod /modules/nvidia-uvm.ko $FAKE_PARAMETERS || { fault "insmod nvidia-uvm"; return 1; }
 		real_nodes
 		return
 	fi

@@ -7,23 +7,26 @@
 //! COMMAND` runs a command for the shell while there is a context, and prints what `cuMemGetInfo`
 //! says before it, after it, and when another context was made since: `before: FREE of TOTAL` and
 //! so on. `--broken-by COMMAND` runs one that makes the context's channel fail: the context must
-//! work before it, and say so after it. `--work MICROSECONDS SECONDS` keeps the GPU busy with
+//! work before it, and say so after it. `--fill MIB COMMAND...` takes pieces of memory until there
+//! is no more, before each of the commands. `--work MICROSECONDS SECONDS` keeps the GPU busy with
 //! kernels of that length, if it is one whose kernels take as long as they say
-//! (tests/gpu_emulator), and prints `ended: N`, how many ended in that time. `--peer` is for
-//! itself: the other process of the cases in `sharing`.
+//! (tests/gpu_emulator), and prints `ended: N` again and again, how many have ended. `--peer` is
+//! for itself: the other process of the cases in `sharing`.
 //!
 //! A GPU that does not answer makes a call of libcuda's wait for ever. Then the case and all after
 //! it have failed, and the program ends.
 
 mod api;
 mod cases;
+mod command;
 mod device;
+mod fill;
 mod peer;
 mod verdict;
 mod work;
 
 use std::{
-    process::{exit, Command, ExitCode},
+    process::{exit, ExitCode},
     sync::{
         atomic::{AtomicUsize, Ordering},
         mpsc, Arc,
@@ -34,6 +37,7 @@ use std::{
 
 use api::{Cuda, CudaError};
 use cases::{Case, CASES};
+use command::shell;
 use device::{pattern, Context, Memory};
 
 /// A case that takes longer than this hangs. The emulated machine is slow, and may have to share a
@@ -131,17 +135,11 @@ fn run(wanted: &Wanted) -> Result<usize, String> {
     Ok(all - passed)
 }
 
-/// Runs a command for the shell: the only word.
-fn shell(words: &[String]) -> Result<(), String> {
-    let [command] = words else {
-        return Err("one command is wanted".into());
-    };
-    let ended = Command::new("sh").args(["-c", command]).status();
-    let ended = ended.map_err(|error| format!("{command}: {error}"))?;
-    if ended.success() {
-        Ok(())
-    } else {
-        Err(format!("{command}: {ended}"))
+/// The only word: a command for the shell.
+fn only(words: &[String]) -> Result<&str, String> {
+    match words {
+        [command] => Ok(command),
+        _ => Err("one command is wanted".into()),
     }
 }
 
@@ -157,7 +155,7 @@ fn around(command: &[String]) -> Result<(), String> {
         Ok(())
     };
     tell("before")?;
-    shell(command)?;
+    shell(only(command)?)?;
     tell("after")?;
     // Another context does not make it know another size.
     Context::new(&cuda, 0)?.end()?;
@@ -180,7 +178,7 @@ fn broken_by(command: &[String]) -> Result<(), String> {
         cuda.context_synchronize()
     };
     copy()?;
-    shell(command)?;
+    shell(only(command)?)?;
     match copy() {
         Ok(()) => Err("the context works as before".into()),
         Err(error) => {
@@ -203,6 +201,7 @@ fn main() -> ExitCode {
         }
         Some("--around") => around(&words[1..]).map(|()| 0),
         Some("--broken-by") => broken_by(&words[1..]).map(|()| 0),
+        Some("--fill") => fill::run(&words[1..]).map(|()| 0),
         Some("--work") => work::run(&words[1..]).map(|()| 0),
         Some("--peer") => peer::run(&words[1..]).map(|()| 0),
         _ => Wanted::parse(&words).and_then(|wanted| run(&wanted)),

@@ -261,8 +261,8 @@ impl<'a> Player<'a> {
         }
         if let (true, true, Ok(at)) = (managed, standin::is_in_reach(), seen) {
             // The recordings show no access of a GPU: it touches all of it. (The first GPU alone,
-            // as the recorded programs have one. A semaphore pool does not mind. A container of the
-            // demo sees no debugfs to ask for it by.)
+            // as the recorded programs have one. A semaphore pool does not mind. A container
+            // sees no debugfs to ask for it by.)
             if let Err(e) = standin::touch(0, at, wanted.len) {
                 out.mismatches
                     .push(differs(index, "gpu_touch", "result", "ok".into(), e));

@@ -5,12 +5,10 @@ use std::{path::PathBuf, process::ExitCode};
 
 use cgpu_replay::{
     answers,
-    guest::{
-        attacks, bench, chaos, demo, hammer, inside, race, rm, scale, soak, storm, suite, weights,
-    },
+    guest::{attacks, bench, chaos, hammer, inside, race, rm, scale, soak, storm, suite, weights},
     orchestrate,
     record::Trace,
-    relaunch, size, standin, sys,
+    size, standin, sys,
 };
 use clap::{Parser, Subcommand};
 
@@ -155,28 +153,6 @@ enum GuestCommand {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Two containers share a GPU: two instances with different limits, a recorded program in each,
-    /// at the same time. Progress on stderr, a table on stdout.
-    Demo {
-        /// Recording of the first container's program.
-        #[arg(long)]
-        first: PathBuf,
-        /// Recording of the second container's program, one that wants more than its limit.
-        #[arg(long)]
-        second: PathBuf,
-        /// Recording of nvidia-smi.
-        #[arg(long)]
-        smi: PathBuf,
-        /// Limit of the first instance.
-        #[arg(long, value_parser = size::parse, default_value = "16GiB")]
-        first_limit: u64,
-        /// Limit of the second instance.
-        #[arg(long, value_parser = size::parse, default_value = "8GiB")]
-        second_limit: u64,
-        /// The second limit after it was reached and raised.
-        #[arg(long, value_parser = size::parse, default_value = "24GiB")]
-        raised_limit: u64,
-    },
 }
 
 /// A number as the programs print it: with 0x, or without.
@@ -274,24 +250,6 @@ fn work(command: GuestCommand) -> Result<bool, String> {
             let traces = traces.map_err(|e| e.to_string())?;
             standin::load_answers(&answers::blob(&traces, &orchestrate::merged(&traces)))?;
             Ok(true)
-        }
-        GuestCommand::Demo {
-            first,
-            second,
-            smi,
-            first_limit,
-            second_limit,
-            raised_limit,
-        } => {
-            relaunch::without_random_layout();
-            demo::run(&demo::DemoSettings {
-                first,
-                second,
-                smi,
-                first_limit,
-                second_limit,
-                raised_limit,
-            })
         }
     }
 }

@@ -5,13 +5,11 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use super::{
-    container::check_numbers,
-    rm::{Client, Failure, NO_MEMORY},
-};
+use super::rm::{Client, Failure, NO_MEMORY};
 use crate::{nodes::Nodes, orchestrate, record::Trace, relaunch, size::show, sys};
 
 /// FB_GET_INFO index: the GPU's memory, as nvidia-smi shows it.
@@ -51,6 +49,21 @@ pub fn run(settings: &InsideSettings) -> Result<bool, String> {
         replay(path)?;
     }
     Ok(true)
+}
+
+/// The instance's nodes show the numbers of the real devices.
+fn check_numbers(gpu_minor: u32) -> Result<(), String> {
+    let number = |path: &str| {
+        let meta = fs::metadata(path).map_err(|e| format!("{path}: {e}"))?;
+        let rdev = meta.rdev();
+        Ok::<_, String>((libc::major(rdev), libc::minor(rdev)))
+    };
+    let expect = |path: &str, wanted: (u32, u32)| match number(path)? {
+        seen if seen == wanted => Ok(()),
+        seen => Err(format!("{path} shows {seen:?}, not {wanted:?}")),
+    };
+    expect(&format!("/dev/nvidia{gpu_minor}"), (195, gpu_minor))?;
+    expect("/dev/nvidiactl", (195, 255))
 }
 
 fn say(what: &str) {

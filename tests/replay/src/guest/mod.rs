@@ -5,8 +5,6 @@ pub mod attacks;
 pub mod bench;
 pub mod cgroup;
 pub mod chaos;
-pub mod container;
-pub mod demo;
 pub mod hammer;
 pub mod inside;
 mod instance;
