@@ -16,10 +16,11 @@ use crate::{
 
 /// The mark of a kernel that takes time (`TIMED` in tests/gpu_emulator/src/engine.rs).
 const TIMED: u64 = u64::from_le_bytes(*b"takes ns");
-/// Kernels that are launched and have not ended: as many keep the GPU busy.
-const DEPTH: usize = 3;
-/// The end of a kernel that takes so many nanoseconds is told.
-const LONG: u64 = 1_000_000_000;
+/// Kernels that are launched and have not ended: as many keep the GPU busy, also if the program
+/// stands still for some of them.
+const DEPTH: usize = 8;
+/// How often it is told how many have ended.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
 /// `CU_EVENT_DISABLE_TIMING`.
 const UNTIMED: u32 = 2;
 const KERNEL: &str = "\
@@ -65,7 +66,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     drop(launch()?);
     stream.wait()?;
     println!("begins");
-    let (begun, mut ended) = (Instant::now(), 0);
+    let (begun, mut told, mut ended) = (Instant::now(), Duration::ZERO, 0);
     let mut under_way = VecDeque::new();
     while begun.elapsed() < Duration::from_secs(seconds) {
         while under_way.len() < DEPTH {
@@ -74,8 +75,9 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
         if let Some(oldest) = under_way.pop_front() {
             cuda.event_synchronize(oldest.handle)?;
             ended += 1;
-            if length >= LONG {
-                println!("kernel {ended}");
+            if begun.elapsed() >= told + TOLD_EVERY {
+                told = begun.elapsed();
+                println!("ended: {ended}");
             }
         }
     }
