@@ -73,6 +73,7 @@ LINT = (
     ("large frames are found", ["tests/lint/frames.py", "--self-test"]),
     ("kernel faults are found", ["tests/vm/check-log-test.sh"]),
     ("differences of drivers are found", ["tests/driver/alike.py", "--self-test"]),
+    ("differences from recordings are found", ["tests/driver/recordings.py", "--self-test"]),
     ("format", ["cargo", "fmt", "--all", "--check"]),
     ("format of the module", ["rustfmt", "--check", "cgpu_km/cgpu_km_main.rs"]),
     ("scripts", ["tests/lint/scripts.sh"]),
@@ -192,6 +193,7 @@ DRIVER = (
     ("modules of the real driver", ["tests/driver/build.sh"]),
     ("real driver", ["tests/driver/test.sh"]),
     ("stand-in and real driver answer alike", ["tests/driver/alike.py"]),
+    ("recordings on the real driver", ["tests/driver/recordings.py"]),
     ("demo", ["tests/vm/demo.sh"]),
 )
 KUBERNETES = (
