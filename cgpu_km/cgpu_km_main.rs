@@ -12,6 +12,7 @@
 #[macro_use]
 extern crate zerocopy_derive;
 
+use core::borrow::Borrow;
 use kernel::{prelude::*, sync::Arc};
 use os_interface::control_device::ControlDevice;
 use registry::{Registry, Settings, Views};
@@ -64,9 +65,11 @@ struct CgpuModule {
 
 impl kernel::Module for CgpuModule {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        // Linux 7.2 gives a reference to a parameter's value, later ones the value.
+        let assumed_branch = module_parameters::unsafe_assume_branch.value();
         let scratch = os_interface::Scratch::start()?;
         let registry = Registry::new(Settings {
-            assumed_branch: *module_parameters::unsafe_assume_branch.value(),
+            assumed_branch: *Borrow::<u32>::borrow(&assumed_branch),
             views: Views {
                 root: procfs::root,
                 gpu: procfs::gpu_folder,

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# build.sh [--kernel stock|debug|SERIES] [--clippy] [--modules-only]: builds what the test machine
-# runs and prints the folder it is in. SERIES (6.12, say) is a stock kernel of host-kernel.sh.
+# build.sh [--kernel KERNEL] [--clippy] [--modules-only]: builds what the test machine runs and
+# prints the folder it is in. KERNEL is stock, debug, or a stock kernel of host-kernel.sh: SERIES
+# (6.12, say), or in-tree-SERIES (in-tree-7.3) with the kernel's own Rust.
 #
 #   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; the driver alone for SERIES,
 #                  for which of cgpu_km only the C is compiled yet
@@ -18,6 +19,7 @@ kernel=stock
 clippy=
 programs=yes
 host=
+rust=yes
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
@@ -48,8 +50,8 @@ debug)
 	compiler=(CC=clang-19)
 	id=$(basename "$debug")
 	;;
-[0-9]*)
-	host=$("$here/host-kernel.sh" "$kernel")
+[0-9]* | in-tree-[0-9]*)
+	host=$("$here/host-kernel.sh" "${kernel#in-tree-}")
 	release=$(cat "$host/release")
 	kdir=/usr/src/linux-headers-$release
 	vmlinuz=$host/vmlinuz
@@ -59,7 +61,12 @@ debug)
 	done
 	# Also where the kernel was built by an older one, which the folder has not.
 	compiler=(CC=gcc)
-	id=$(basename "$host")
+	if [ "$kernel" = "${kernel#in-tree-}" ]; then
+		rust=
+	elif [ ! -d "$host/tree$kdir/rust" ]; then
+		die "$release was not built with the Debian folder's rustc: no module in Rust fits it"
+	fi
+	id=$(basename "$host")${rust:+-in-tree}
 	;;
 *) die "no such kernel: $kernel" ;;
 esac
@@ -80,7 +87,7 @@ build_module() {
 	local objects=$out/objects/$2$clippy rc=0
 	mkdir -p "$objects"
 	local place=(M="/src$1" MO=/build)
-	if [ -n "$host" ]; then
+	if [ -z "$rust" ]; then
 		# Kernels before 6.13 know no MO, and build beside the sources.
 		mkdir -p "$objects/tests"
 		cp -rpu "$CGPU_TREE"/tests/{fake_nvidia,gpu_model} "$objects/tests/"
@@ -131,7 +138,7 @@ if [ -n "$clippy" ]; then
 fi
 step "modules for $release"
 rm -f "$out/modules/"*.ko
-if [ -z "$host" ]; then
+if [ -n "$rust" ]; then
 	build_module "" cgpu_km
 else
 	build_c_layer

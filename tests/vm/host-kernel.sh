@@ -7,8 +7,10 @@
 #   vmlinuz, release, version   the image, the kernel's release, the package's version
 #
 # Hosts run such kernels, most of them without Rust: a module is built there by gcc and headers
-# alone. The folder is kept under ~/.cache/cgpu by the hash of this script. Needs root and the
-# Debian folder of kernel-env.sh, whose apt fetches the packages.
+# alone. If the Debian folder's rustc built the kernel, the headers get Rust metadata
+# (dist/rust-metadata.sh), so that a module in Rust can be built too. The folder is kept under
+# ~/.cache/cgpu by the hash of both scripts. Needs root and the Debian folder of kernel-env.sh,
+# whose apt fetches the packages.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -22,7 +24,8 @@ case $series in
 *) suite=trixie-backports ;;
 esac
 
-if kept "host-$series-$(hash_of_scripts "$0")" "kernel $series"; then
+metadata=$CGPU_TREE/dist/rust-metadata.sh
+if kept "host-$series-$(hash_of_scripts "$0" "$metadata")" "kernel $series"; then
 	echo "$final"
 	exit 0
 fi
@@ -53,20 +56,49 @@ release=${headers#linux-headers-}
 image=linux-binary-$release
 with_apt apt-cache show "$image" >/dev/null 2>&1 || image=linux-image-$release
 depends=$(with_apt apt-cache depends "$headers" | grep -oE 'linux-(headers-.*-common|kbuild-.*)$')
-# shellcheck disable=SC2016,SC2086  # the inner shell expands; names are words
-log "$work/apt.log" in_root "$root" "$work" /stage rw -- sh -c '
-	cd /stage/debs && exec apt-get -o Dir::Etc::SourceList=/stage/apt/sources.list \
-		-o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/stage/apt/lists \
-		-o Dir::Cache=/stage/apt/cache -o APT::Sandbox::User=root download "$@"' sh \
-	"$image" "$headers" $depends
-for deb in "$work"/debs/*.deb; do
-	log "$work/apt.log" dpkg-deb -x "$deb" "$work/tree"
-done
+version=$(with_apt apt-cache show --no-all-versions "$headers" | sed -n 's/^Version: //p')
+
+# fetch PACKAGE...: downloads and unpacks them.
+fetch() {
+	# shellcheck disable=SC2016  # the inner shell expands
+	log "$work/apt.log" in_root "$root" "$work" /stage rw -- sh -c '
+		cd /stage/debs && exec apt-get -o Dir::Etc::SourceList=/stage/apt/sources.list \
+			-o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=/stage/apt/lists \
+			-o Dir::Cache=/stage/apt/cache -o APT::Sandbox::User=root download "$@"' sh "$@"
+	local deb
+	for deb in "$work"/debs/*.deb; do
+		log "$work/apt.log" dpkg-deb -x "$deb" "$work/tree"
+		rm "$deb"
+	done
+}
+# shellcheck disable=SC2086  # names are words
+fetch "$image" "$headers" $depends
 vmlinuz=$(find "$work/tree" -name vmlinuz -o -name "vmlinuz-$release" | head -n 1)
 [ -n "$vmlinuz" ] || die "$image has no vmlinuz"
 cp "$vmlinuz" "$work/vmlinuz"
 echo "$release" >"$work/release"
-with_apt apt-cache show --no-all-versions "$headers" | sed -n 's/^Version: //p' >"$work/version"
+echo "$version" >"$work/version"
+
+# in_tree COMMAND...: the same as in_root, with the kernel's headers where their packages put them.
+in_tree() {
+	local mounts=() folder
+	for folder in "$work"/tree/usr/src/linux-headers-* "$work"/tree/usr/lib/linux-kbuild-*; do
+		mounts+=("$folder" "${folder#"$work/tree"}" ro)
+	done
+	in_root "$root" "$work" /stage rw "$CGPU_TREE/dist" /dist ro "${mounts[@]}" -- "$@"
+}
+config=$work/tree/usr/src/$headers/.config
+wanted=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$/\1/p' "$config")
+rustc=$(in_root "$root" -- rustc --version)
+if grep -q '^CONFIG_RUST=y' "$config" && [ "$wanted" = "$rustc" ]; then
+	step "Rust metadata for $release (about 70 s)"
+	fetch "linux-source-$series=$version"
+	log "$work/make.log" in_tree /dist/rust-metadata.sh --make "/usr/src/$headers" \
+		"/stage/tree/usr/src/linux-source-$series.tar.xz" /stage/made
+	cp -r "$work/made/rust" "$work/tree/usr/src/$headers/"
+	cp "$work"/made/scripts/target.json "$work"/tree/usr/lib/linux-kbuild-*/scripts/
+	rm -rf "$work/made" "$work"/tree/usr/src/linux-source-*
+fi
 # The kernel's own modules are not loaded in the machine.
 rm -rf "$work/debs" "$work/apt" "$work"/tree/{boot,lib,usr/lib/modules,usr/share}
 keep

@@ -4,7 +4,7 @@
 # passes its exit code through. The command's output comes on stdout, everything else on stderr. A
 # kernel fault is a failure however the command ended (check-log.sh).
 #
-#   --kernel stock|debug|SERIES   which kernel (stock); SERIES: one of host-kernel.sh
+#   --kernel KERNEL        which kernel (stock): see build.sh
 #   --driver stand-in|real our stand-in (the default), or NVIDIA's own on emulated GPUs (../driver)
 #   --gpus N               GPUs (1)
 #   --fake "a=1 b=2"       more parameters for the stand-in driver; with the real one: nvidia-uvm's
