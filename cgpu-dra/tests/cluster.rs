@@ -4,6 +4,7 @@
 
 #[path = "cluster/cases.rs"]
 mod cases;
+mod connection;
 #[path = "cluster/control_plane.rs"]
 mod control_plane;
 mod fake_node;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! The kubelet's services on real sockets, over a fake control device and claims in memory.
 
+mod connection;
 mod fake_node;
 mod kubelet;
 
@@ -9,15 +10,16 @@ use cgpu_dra::{
     failures::Failure,
     kubelet::{Health, Kubelet},
     names::Uid,
-    proto::{HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
+    proto::{HealthResponse, HealthStatus, PrepareResponse, PreparedAnswer, UnprepareResponse},
     rpc,
     tenants::Tenants,
 };
 use cgpu_fake::Op;
+use connection::Connection;
 use fake_node::FakeNode;
 use futures_util::FutureExt;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kubelet::{one, Connection, TestKubelet};
+use kubelet::{one, TestKubelet};
 use nix::errno::Errno;
 use serde_json::{json, Value};
 use std::{
@@ -453,7 +455,7 @@ async fn the_kubelet_hears_of_failed_gpus() {
     for path in ["/v1.DRAResourceHealth", "/v1alpha1.DRAResourceHealth"] {
         let path = format!("{path}/NodeWatchResources");
         let mut connection = Connection::open(driver.kubelet.info.endpoint.as_ref()).await;
-        let told = connection.first_health(&path).await;
+        let told = connection.first::<HealthResponse>(&path).await;
         let states: Vec<_> = told.devices.iter().map(|d| d.health()).collect();
         assert_eq!(states, [HealthStatus::Healthy, HealthStatus::Unhealthy]);
         assert!(told.devices[1].message.contains("Xid 79"));

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! What the real apiserver, scheduler and controllers make of this driver's GPUs.
 
-use crate::kubelet::{Connection, TestKubelet};
+use crate::connection::Connection;
+use crate::kubelet::TestKubelet;
 use crate::world::{must, named, shape, until, wait, Outcome, World, WorldNode};
-use cgpu_dra::{failures::Failures, proto::HealthStatus};
+use cgpu_dra::{
+    failures::Failures,
+    proto::{HealthResponse, HealthStatus},
+};
 use cgpu_fake::H200;
 use cgpu_uapi::{Instance, InstanceKey, Name};
 use k8s_openapi::api::{
@@ -233,7 +237,7 @@ pub(crate) async fn a_failed_gpu_is_tainted(world: &mut World) -> Outcome {
     let kubelet = TestKubelet::register(&node.fake.places().registry).await;
     let mut plugin = Connection::open(kubelet.info.endpoint.as_ref()).await;
     let told = plugin
-        .first_health("/v1.DRAResourceHealth/NodeWatchResources")
+        .first::<HealthResponse>("/v1.DRAResourceHealth/NodeWatchResources")
         .await;
     must(told.devices[0].health() == HealthStatus::Unhealthy, &told)?;
     world.gone("taint").await?;
