@@ -6,7 +6,7 @@
 //! and [`slices`] say what a node has; [`claims`] and [`config`] what a claim wants; [`journal`]
 //! and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`] talk to the
 //! kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`] tell
-//! figures; [`driver`] starts all of it.
+//! figures, which [`web`] serves; [`driver`] starts all of it.
 
 #![forbid(unsafe_code)]
 
@@ -38,3 +38,5 @@ pub mod rpc;
 pub mod slices;
 pub mod status;
 pub mod tenants;
+#[cfg(feature = "cluster")]
+pub mod web;

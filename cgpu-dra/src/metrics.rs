@@ -8,6 +8,7 @@ use crate::{
     node::Node,
     pods::{self, Use},
     tenants::{said, Tenants},
+    web,
 };
 use cgpu_client::{
     control::Control,
@@ -16,28 +17,14 @@ use cgpu_client::{
 use cgpu_uapi::{Cause, InstanceKey};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
-use hyper::{
-    body::{Bytes, Incoming},
-    server::conn::http1,
-    service::service_fn,
-};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::body::{Bytes, Incoming};
 use nix::errno::Errno;
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
-use tokio::{net::TcpListener, sync::Semaphore};
-
-/// How many clients may be connected at once; more wait.
-const CONNECTIONS: usize = 64;
-/// How many scrapes are answered at once; more wait.
-const AT_ONCE: usize = 4;
-/// How long a client may take for its request.
-const PATIENCE: Duration = Duration::from_secs(10);
+use tokio::net::TcpListener;
 
 /// What the figures are made of.
 pub struct Metrics {
@@ -176,47 +163,12 @@ impl Metrics {
                 "the figures can be got, nothing else\n".to_owned(),
             ),
         };
-        let mut response = Response::new(Full::new(text.into()));
-        *response.status_mut() = status;
-        let kind = http::HeaderValue::from_static(kind);
-        response.headers_mut().insert("content-type", kind);
-        response
+        web::response(status, kind, text)
     }
 
     /// Serves the figures for as long as it is polled.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
-        // A client takes a turn with its request: one that is silent holds up nobody.
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        loop {
-            let Ok(connected) = connections.clone().acquire_owned().await else {
-                return;
-            };
-            let Ok((stream, _)) = listener.accept().await else {
-                // Too many files are open; a wait lets some be closed.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let (this, turns) = (self.clone(), turns.clone());
-            tokio::spawn(async move {
-                let _connected = connected;
-                let service = service_fn(move |request| {
-                    let (answer, turns) = (this.clone().answer(request), turns.clone());
-                    async move {
-                        // Nobody closes the semaphore.
-                        let _turn = turns.acquire().await;
-                        Ok::<_, Infallible>(answer.await)
-                    }
-                });
-                // A client that speaks something else, or nothing, is no concern of ours.
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
-                    .keep_alive(false)
-                    .serve_connection(TokioIo::new(stream), service);
-                let _ = tokio::time::timeout(2 * PATIENCE, connection).await;
-            });
-        }
+        web::serve(listener, None, move |request| self.clone().answer(request)).await;
     }
 }
 
