@@ -7,6 +7,9 @@
 //! and [`tenants`] make and remove instances; [`kubelet`], [`publisher`] and [`keeper`] talk to the
 //! kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`] tell
 //! figures, which [`web`] serves; [`driver`] starts all of it.
+//!
+//! In clusters whose scheduler cannot divide a GPU, [`device_plugin`] gives out [`slots`] of fixed
+//! sizes in the driver's place, from the same binary.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +17,8 @@
 pub mod apiserver;
 pub mod claims;
 pub mod config;
+#[cfg(feature = "cluster")]
+pub mod device_plugin;
 #[cfg(feature = "cluster")]
 pub mod driver;
 pub mod failures;
@@ -36,6 +41,7 @@ pub mod quantity;
 #[cfg(feature = "cluster")]
 pub mod rpc;
 pub mod slices;
+pub mod slots;
 pub mod status;
 pub mod tenants;
 #[cfg(feature = "cluster")]

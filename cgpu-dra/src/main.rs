@@ -1,22 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs the driver on this node, as the DaemonSet of `dist/helm/cgpu` does.
+//! Runs the driver on this node, as the DaemonSet of `dist/helm/cgpu` does, or the device plugin in
+//! its place.
 
 use cgpu_dra::{
+    device_plugin::{self, PluginSettings},
     driver::{run, watch_log, Settings},
     failures::Failures,
     node::{Machine, Places},
+    slots::Profile,
 };
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
-use tokio::signal::unix::{signal, SignalKind};
+use tokio::{
+    signal::unix::{signal, SignalKind},
+    sync::watch,
+};
 
 /// Kubernetes DRA driver of cgpu: gives pods shares of this node's GPUs.
 #[derive(Parser)]
-#[command(version)]
+#[command(
+    version,
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true
+)]
 struct Options {
-    /// Name of this node in Kubernetes.
-    #[arg(long, env = "NODE_NAME")]
-    node: String,
+    #[command(subcommand)]
+    instead: Option<Instead>,
+    #[command(flatten)]
+    driver: Option<DriverOptions>,
+}
+
+/// What the program does if it is not to be the driver.
+#[derive(Subcommand)]
+enum Instead {
+    /// Gives out shares of fixed sizes as a device plugin, for clusters before Kubernetes 1.34.
+    DevicePlugin(PluginOptions),
+}
+
+#[derive(Args)]
+struct NodeOptions {
     /// Where the node's root is, as this program sees it.
     #[arg(long, env = "HOST_ROOT", default_value = "/")]
     host_root: PathBuf,
@@ -41,6 +63,15 @@ struct Options {
     /// The kubelet's socket that tells which container has what.
     #[arg(long, default_value = "/var/lib/kubelet/pod-resources/kubelet.sock")]
     pod_resources: PathBuf,
+}
+
+#[derive(Args)]
+struct DriverOptions {
+    /// Name of this node in Kubernetes.
+    #[arg(long, env = "NODE_NAME")]
+    node: String,
+    #[command(flatten)]
+    places: NodeOptions,
     /// Serve figures for Prometheus at /metrics of this address, like `0.0.0.0:9400`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
@@ -53,14 +84,56 @@ struct Options {
     grace: u64,
 }
 
+#[derive(Args)]
+struct PluginOptions {
+    /// A size of shares: pods ask for `cgpu.io/gpu-NAME`, each of the COUNT shares of a GPU has
+    /// this memory and weight. May be repeated.
+    #[arg(
+        long = "profile",
+        value_name = "NAME=MEMORY:WEIGHT:COUNT",
+        required = true
+    )]
+    profiles: Vec<Profile>,
+    /// The kubelet's folder of device plugins.
+    #[arg(long, default_value = "/var/lib/kubelet/device-plugins")]
+    device_plugins: PathBuf,
+    #[command(flatten)]
+    places: NodeOptions,
+}
+
+impl NodeOptions {
+    fn parts(self) -> (Machine, Places) {
+        let machine = Machine {
+            host_root: self.host_root,
+            driver_root: self.driver_root,
+        };
+        let places = Places {
+            state: self.state,
+            cdi: self.cdi,
+            plugins: self.plugins,
+            registry: self.registry,
+            pod_resources: self.pod_resources,
+            hook: self.hook,
+        };
+        (machine, places)
+    }
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
+    let work = async {
+        match (options.instead, options.driver) {
+            (Some(Instead::DevicePlugin(options)), _) => give_slots(options).await,
+            (None, Some(options)) => drive(options).await,
+            (None, None) => Err("--node is missing".to_owned()),
+        }
+    };
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(serve(options)),
+        Ok(runtime) => runtime.block_on(work),
         Err(error) => Err(format!("cannot start: {error}")),
     };
     match ended {
@@ -72,21 +145,15 @@ fn main() -> ExitCode {
     }
 }
 
-async fn serve(options: Options) -> Result<(), String> {
-    let client = kube::Client::try_default()
+async fn apiserver() -> Result<kube::Client, String> {
+    kube::Client::try_default()
         .await
-        .map_err(|e| format!("cannot find the apiserver: {e}; run in a pod, or set KUBECONFIG"))?;
-    let machine = Machine {
-        host_root: options.host_root,
-        driver_root: options.driver_root,
-    };
-    let failures = Failures::at(options.state.join("failed"));
-    std::thread::spawn(move || {
-        if let Err(error) = watch_log(&failures) {
-            eprintln!("cgpu-dra: cannot read /dev/kmsg, so no Xid is seen: {error}");
-        }
-    });
-    let (stop, stopped) = tokio::sync::watch::channel(false);
+        .map_err(|e| format!("cannot find the apiserver: {e}; run in a pod, or set KUBECONFIG"))
+}
+
+/// Becomes true when the program is to end.
+fn ending() -> Result<watch::Receiver<bool>, String> {
+    let (stop, stopped) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
     tokio::spawn(async move {
         tokio::select! {
@@ -95,20 +162,42 @@ async fn serve(options: Options) -> Result<(), String> {
         }
         let _ = stop.send(true);
     });
+    Ok(stopped)
+}
+
+/// Notes failed GPUs from now on.
+fn watch_failures(places: &Places) {
+    let failures = Failures::at(places.state.join("failed"));
+    std::thread::spawn(move || {
+        if let Err(error) = watch_log(&failures) {
+            eprintln!("cgpu-dra: cannot read /dev/kmsg, so no Xid is seen: {error}");
+        }
+    });
+}
+
+async fn drive(options: DriverOptions) -> Result<(), String> {
+    let client = apiserver().await?;
+    let (machine, places) = options.places.parts();
+    watch_failures(&places);
     let settings = Settings {
         node: options.node,
-        places: Places {
-            state: options.state,
-            cdi: options.cdi,
-            plugins: options.plugins,
-            registry: options.registry,
-            pod_resources: options.pod_resources,
-            hook: options.hook,
-        },
+        places,
         overcommit: options.overcommit,
         grace: Duration::from_secs(options.grace),
         metrics: options.metrics,
     };
-    let ended = run(client, Arc::new(machine), settings, stopped).await;
+    let ended = run(client, Arc::new(machine), settings, ending()?).await;
     ended.map_err(|e| e.to_string())
+}
+
+async fn give_slots(options: PluginOptions) -> Result<(), String> {
+    let (machine, places) = options.places.parts();
+    watch_failures(&places);
+    let settings = PluginSettings {
+        places,
+        folder: options.device_plugins,
+        profiles: options.profiles,
+    };
+    device_plugin::run(Arc::new(machine), settings, ending()?).await;
+    Ok(())
 }

@@ -218,3 +218,76 @@ pub struct ClaimResource {
     #[prost(string, tag = "2")]
     pub driver_name: String,
 }
+
+/// What a device plugin tells of itself (`deviceplugin/v1beta1`).
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegisterRequest {
+    /// `v1beta1`.
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// Name of its socket in the kubelet's folder.
+    #[prost(string, tag = "2")]
+    pub endpoint: String,
+    /// What pods ask for, like `cgpu.io/gpu-8g`.
+    #[prost(string, tag = "3")]
+    pub resource_name: String,
+}
+
+/// All devices of a device plugin, each time.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PluginDevices {
+    /// The devices.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<PluginDevice>,
+}
+
+/// A device of a device plugin.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PluginDevice {
+    /// Its name, of at most 63 bytes.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// `Healthy` or `Unhealthy`.
+    #[prost(string, tag = "2")]
+    pub health: String,
+}
+
+/// Devices that the kubelet has chosen.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocateRequest {
+    /// One for each container.
+    #[prost(message, repeated, tag = "1")]
+    pub container_requests: Vec<ContainerRequest>,
+}
+
+/// Devices of a container.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerRequest {
+    /// Their names.
+    #[prost(string, repeated, tag = "1")]
+    pub device_ids: Vec<String>,
+}
+
+/// What the containers get.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocateResponse {
+    /// One for each container.
+    #[prost(message, repeated, tag = "1")]
+    pub container_responses: Vec<ContainerAnswer>,
+}
+
+/// What a container gets. Fields that nobody here writes are left out.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerAnswer {
+    /// Its devices in CDI files.
+    #[prost(message, repeated, tag = "5")]
+    pub cdi_devices: Vec<CdiDevice>,
+}
+
+/// A device in a CDI file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CdiDevice {
+    /// Vendor, class and name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+}

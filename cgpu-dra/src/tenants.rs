@@ -354,7 +354,13 @@ fn of_claim(control: &dyn Control, uid: &Uid) -> Result<Vec<Instance>, Errno> {
     Ok(instances)
 }
 
-fn make(control: &dyn Control, key: InstanceKey, share: &Share, flags: u32) -> Result<(), Errno> {
+/// Makes an instance of a share.
+pub(crate) fn make(
+    control: &dyn Control,
+    key: InstanceKey,
+    share: &Share,
+    flags: u32,
+) -> Result<(), Errno> {
     let mut request = InstanceCreate::new_zeroed();
     request.key = key;
     request.memory_limit_bytes = share.memory_bytes;
@@ -377,7 +383,12 @@ fn set_compute(control: &dyn Control, key: InstanceKey, share: &Share) -> Result
 }
 
 /// Has an instance be what a share says.
-fn adjust(control: &dyn Control, key: InstanceKey, share: &Share, flags: u32) -> Result<(), Errno> {
+pub(crate) fn adjust(
+    control: &dyn Control,
+    key: InstanceKey,
+    share: &Share,
+    flags: u32,
+) -> Result<(), Errno> {
     set_sizes(control, key, share, flags)?;
     let mut managed = InstanceSetManaged::new_zeroed();
     managed.key = key;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! A device plugin for the kubelet, for clusters before Kubernetes 1.34: a resource like
+//! `cgpu.io/gpu-8g` for each profile, whose devices are the [`Slots`]. The kubelet forgets its
+//! plugins when it starts, so they register again whenever its socket is another one.
+
+use crate::{
+    failures::Failures,
+    node::{Node, Places},
+    proto::{
+        AllocateRequest, AllocateResponse, CdiDevice, ContainerAnswer, Nothing, PluginDevice,
+        PluginDevices, RegisterRequest,
+    },
+    rpc::{ask, listen, serve, streamed, unary, unknown, Answer, Call},
+    slots::{driver_answers, Profile, Slot, Slots},
+};
+use futures_util::{stream, StreamExt};
+use std::{
+    fs::symlink_metadata,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::watch;
+use tonic::Status;
+
+/// How often slots, GPUs and the kubelet's socket are looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+/// The largest answer of the kubelet to a registration, bytes.
+const LARGEST: usize = 1 << 16;
+const SERVICE: &str = "/v1beta1.DevicePlugin/";
+const HEALTHY: &str = "Healthy";
+const UNHEALTHY: &str = "Unhealthy";
+
+/// What an operator may choose.
+#[derive(Clone, Debug)]
+pub struct PluginSettings {
+    /// Where things are.
+    pub places: Places,
+    /// The kubelet's folder of device plugins.
+    pub folder: PathBuf,
+    /// The sizes.
+    pub profiles: Vec<Profile>,
+}
+
+/// All slots, and whether each can be used.
+type Devices = Vec<(Slot, bool)>;
+
+/// The plugin of one profile.
+struct Plugin {
+    slots: Arc<Slots>,
+    profile: Profile,
+    devices: watch::Receiver<Devices>,
+}
+
+impl Plugin {
+    async fn answer(self: Arc<Self>, call: Call) -> Answer {
+        let path = call.uri().path().to_owned();
+        match path.strip_prefix(SERVICE).unwrap_or_default() {
+            // No options are the defaults: no call before a start, no preferences.
+            "GetDevicePluginOptions" | "PreStartContainer" => {
+                unary(call, |_: Nothing| std::future::ready(Ok(Nothing {}))).await
+            }
+            "ListAndWatch" => {
+                let profile = self.profile.name.clone();
+                let first = (self.devices.clone(), true);
+                let states = stream::unfold(first, |(mut devices, first)| async move {
+                    if !first && devices.changed().await.is_err() {
+                        return None;
+                    }
+                    let now = devices.borrow_and_update().clone();
+                    Some((now, (devices, false)))
+                });
+                let answers = states.map(move |now| Ok(list(&profile, &now)));
+                streamed::<Nothing, PluginDevices>(call, answers.boxed()).await
+            }
+            "Allocate" => unary(call, move |request| self.clone().allocate(request)).await,
+            _ => unknown(&path),
+        }
+    }
+
+    async fn allocate(
+        self: Arc<Self>,
+        request: AllocateRequest,
+    ) -> Result<AllocateResponse, Status> {
+        let slots = self.slots.clone();
+        let all = tokio::task::spawn_blocking(move || {
+            let each = request.container_requests.iter();
+            let each = each.map(|container| slots.allocate(&container.device_ids));
+            each.collect::<Result<Vec<_>, _>>()
+        });
+        let all = all.await.map_err(|e| Status::internal(e.to_string()))?;
+        let all = all.map_err(|e| Status::failed_precondition(e.to_string()))?;
+        let answer = |name| ContainerAnswer {
+            cdi_devices: vec![CdiDevice { name }],
+        };
+        Ok(AllocateResponse {
+            container_responses: all.into_iter().map(answer).collect(),
+        })
+    }
+}
+
+fn list(profile: &str, devices: &Devices) -> PluginDevices {
+    let own = devices.iter().filter(|(slot, _)| slot.profile == profile);
+    PluginDevices {
+        devices: own
+            .map(|(slot, sound)| PluginDevice {
+                id: slot.id.clone(),
+                health: if *sound { HEALTHY } else { UNHEALTHY }.to_owned(),
+            })
+            .collect(),
+    }
+}
+
+/// Which file a path leads to: another one has another number, or another time of birth.
+fn identity(path: &Path) -> Option<(u64, i64, i64)> {
+    let found = symlink_metadata(path).ok()?;
+    Some((found.ino(), found.ctime(), found.ctime_nsec()))
+}
+
+/// Keeps the slots and says how they are, for as long as it is polled.
+async fn look(
+    node: Arc<dyn Node>,
+    slots: Arc<Slots>,
+    failures: Failures,
+    tell: watch::Sender<Devices>,
+) {
+    let mut said = String::new();
+    loop {
+        let (node, slots, failures) = (node.clone(), slots.clone(), failures.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            driver_answers(&*node)?;
+            let failed = failures.all();
+            let kept = slots.keep().map_err(|e| e.to_string())?;
+            let with_health = |slot: Slot| {
+                let sound = !failed.contains_key(&slot.pci);
+                (slot, sound)
+            };
+            Ok(kept.into_iter().map(with_health).collect::<Devices>())
+        });
+        match found.await.unwrap_or_else(|e| Err(e.to_string())) {
+            Ok(found) => {
+                said.clear();
+                tell.send_if_modified(|old| {
+                    let new = *old != found;
+                    *old = found;
+                    new
+                });
+            }
+            Err::<_, String>(why) => {
+                if said != why {
+                    eprintln!("cgpu-dra: cannot keep the slots: {why}");
+                    said = why;
+                }
+                // Those that were there are there, and cannot be used.
+                tell.send_if_modified(|old| {
+                    let new = old.iter().any(|(_, sound)| *sound);
+                    old.iter_mut().for_each(|(_, sound)| *sound = false);
+                    new
+                });
+            }
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Serves and registers all profiles, until the kubelet's socket is another one.
+async fn one_kubelet(
+    settings: &PluginSettings,
+    slots: &Arc<Slots>,
+    devices: &watch::Receiver<Devices>,
+) -> Result<(), String> {
+    let kubelet = settings.folder.join("kubelet.sock");
+    let before = identity(&kubelet);
+    // Its receivers end when this ends.
+    let (_serving, stop) = watch::channel(false);
+    let mut tasks = tokio::task::JoinSet::new();
+    for profile in slots.profiles() {
+        let path = settings.folder.join(profile.socket());
+        let listener = listen(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let plugin = Arc::new(Plugin {
+            slots: slots.clone(),
+            profile: profile.clone(),
+            devices: devices.clone(),
+        });
+        let handler = move |call| plugin.clone().answer(call);
+        tasks.spawn(serve(listener, handler, stop.clone()));
+        let request = RegisterRequest {
+            version: "v1beta1".to_owned(),
+            endpoint: profile.socket(),
+            resource_name: profile.resource(),
+        };
+        let _: Nothing = ask(
+            &kubelet,
+            "/v1beta1.Registration/Register",
+            &request,
+            LARGEST,
+        )
+        .await?;
+    }
+    while identity(&kubelet) == before {
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(())
+}
+
+/// Runs the device plugin until it is stopped. The slots stay: their containers run on.
+pub async fn run(node: Arc<dyn Node>, settings: PluginSettings, mut stop: watch::Receiver<bool>) {
+    let failures = Failures::at(settings.places.state.join("failed"));
+    let slots = Arc::new(Slots::new(
+        node.clone(),
+        settings.places.clone(),
+        settings.profiles.clone(),
+    ));
+    let (tell, devices) = watch::channel(Devices::new());
+    let registered = async {
+        loop {
+            if let Err(why) = one_kubelet(&settings, &slots, &devices).await {
+                eprintln!("cgpu-dra: cannot register with the kubelet: {why}");
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    };
+    tokio::select! {
+        () = look(node, slots.clone(), failures, tell) => {}
+        () = registered => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    for profile in slots.profiles() {
+        let _ = std::fs::remove_file(settings.folder.join(profile.socket()));
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Slots: shares of GPUs in fixed sizes, for clusters whose scheduler cannot divide a GPU. The
+//! operator says how many of which size each GPU has ([`Profile`]). Their instances are there all
+//! the time, so a slot is what it is whether this program runs or not, and after a reboot too.
+
+use crate::{
+    claims::Share,
+    journal,
+    names::device,
+    node::{Node, Places},
+    quantity,
+    tenants::{adjust, make, said, TenantError},
+};
+use cgpu_client::{
+    cdi::{self, Spec, Surroundings},
+    control::Control,
+    size::Bytes,
+};
+use cgpu_uapi::{
+    capability, mig, text, Gpu, InstanceKey, ManagedMode, Name, Priority, MAX_INSTANCES_PER_GPU,
+    WEIGHT_MAX,
+};
+use nix::errno::Errno;
+use std::{collections::BTreeSet, str::FromStr, sync::Arc};
+
+/// Vendor and class of the slots' CDI devices.
+pub const CDI_KIND: &str = "cgpu.io/slot";
+/// In front of a slot's name, for its instance.
+const PREFIX: &str = "slot-";
+/// Longest name of a profile: with it a device's name stays below the kubelet's 63 bytes.
+const LONGEST: usize = 30;
+
+/// A size of slots: `NAME=MEMORY:WEIGHT:COUNT`, like `8g=8Gi:20:4`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Pods ask for `cgpu.io/gpu-NAME`.
+    pub name: String,
+    /// Limit of each slot.
+    pub memory_bytes: u64,
+    /// Weight of each slot.
+    pub weight: u32,
+    /// Slots of each GPU.
+    pub count: u32,
+}
+
+/// Why a profile cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Not of the form.
+    #[error("a profile is NAME=MEMORY:WEIGHT:COUNT, like 8g=8Gi:20:4")]
+    Form,
+    /// Its name.
+    #[error(
+        "the name of a profile has at most {LONGEST} small letters, digits and hyphens, and none \
+         at its ends"
+    )]
+    Name,
+    /// Its size.
+    #[error("the memory of a profile is a size like 8Gi, at least 1Mi")]
+    Memory,
+    /// Its weight.
+    #[error("the weight of a profile is 1 to {WEIGHT_MAX}")]
+    Weight,
+    /// How many.
+    #[error("the count of a profile is 1 to {MAX_INSTANCES_PER_GPU}")]
+    Count,
+}
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
+        let (name, sizes) = text.split_once('=').ok_or(ProfileError::Form)?;
+        let sizes: Vec<_> = sizes.split(':').collect();
+        let [memory, weight, count] = sizes[..] else {
+            return Err(ProfileError::Form);
+        };
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if name.is_empty()
+            || name.len() > LONGEST
+            || !name.bytes().all(plain)
+            || name.starts_with('-')
+            || name.ends_with('-')
+        {
+            return Err(ProfileError::Name);
+        }
+        let most = u32::try_from(MAX_INSTANCES_PER_GPU).unwrap_or(u32::MAX);
+        let within = |text: &str, most: u32| {
+            let number: u32 = text.parse().ok()?;
+            (1..=most).contains(&number).then_some(number)
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            memory_bytes: quantity::parse(memory)
+                .ok()
+                .filter(|bytes| *bytes >= 1 << 20)
+                .ok_or(ProfileError::Memory)?,
+            weight: within(weight, WEIGHT_MAX).ok_or(ProfileError::Weight)?,
+            count: within(count, most).ok_or(ProfileError::Count)?,
+        })
+    }
+}
+
+impl Profile {
+    /// What pods ask for.
+    pub fn resource(&self) -> String {
+        format!("cgpu.io/gpu-{}", self.name)
+    }
+
+    /// Name of the socket of its service.
+    pub fn socket(&self) -> String {
+        format!("cgpu.io-{}.sock", self.name)
+    }
+}
+
+/// A share of a GPU that one container has at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its name for the kubelet and in CDI files.
+    pub id: String,
+    /// Name of its profile.
+    pub profile: String,
+    /// PCI address of its GPU.
+    pub pci: String,
+    share: Share,
+}
+
+impl Slot {
+    fn key(&self) -> Option<InstanceKey> {
+        let name = Name::new(&format!("{PREFIX}{}", self.id))?;
+        Some(InstanceKey::new(name, self.share.minor))
+    }
+
+    /// As engines are asked for it.
+    pub fn cdi_id(&self) -> String {
+        format!("{CDI_KIND}={}", self.id)
+    }
+}
+
+/// Why slots cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SlotError {
+    /// The profiles are more than a GPU.
+    #[error(
+        "the profiles take {} and weights of {weight} of {device}, which has {} and {WEIGHT_MAX}; \
+         lower a count or a size",
+        Bytes(*.wanted_bytes), Bytes(*.memory_bytes)
+    )]
+    TooMuch {
+        /// The GPU.
+        device: String,
+        /// Sum of the limits.
+        wanted_bytes: u64,
+        /// Sum of the weights.
+        weight: u64,
+        /// What the GPU has.
+        memory_bytes: u64,
+    },
+    /// The kubelet asks for what is not there.
+    #[error("there is no slot {0} on this node")]
+    Unknown(String),
+    /// A container has one `/dev/nvidiactl`.
+    #[error("a container can have one slot, and this one asks for {0}; use a larger profile")]
+    Several(usize),
+    /// An instance or a file.
+    #[error(transparent)]
+    Tenant(#[from] TenantError),
+}
+
+/// The slots of the node's GPUs.
+fn plan(profiles: &[Profile], gpus: &[Gpu]) -> Result<Vec<Slot>, SlotError> {
+    let mut slots = Vec::new();
+    for gpu in gpus {
+        if matches!(gpu.mig_mode, mig::ENABLED | mig::DISABLE_PENDING) {
+            continue;
+        }
+        let (mut wanted_bytes, mut weight) = (0u64, 0u64);
+        for profile in profiles {
+            let all = profile.memory_bytes.saturating_mul(profile.count.into());
+            wanted_bytes = wanted_bytes.saturating_add(all);
+            weight += u64::from(profile.weight) * u64::from(profile.count);
+            slots.extend((0..profile.count).map(|n| slot(profile, gpu, n)));
+        }
+        if wanted_bytes > gpu.memory_bytes || weight > WEIGHT_MAX.into() {
+            return Err(SlotError::TooMuch {
+                device: device(gpu.minor),
+                wanted_bytes,
+                weight,
+                memory_bytes: gpu.memory_bytes,
+            });
+        }
+    }
+    Ok(slots)
+}
+
+fn slot(profile: &Profile, gpu: &Gpu, n: u32) -> Slot {
+    let device = device(gpu.minor);
+    Slot {
+        id: format!("{}-{device}-{n}", profile.name),
+        profile: profile.name.clone(),
+        pci: text(&gpu.pci).to_owned(),
+        share: Share {
+            request: String::new(),
+            device,
+            share_id: None,
+            minor: gpu.minor,
+            memory_bytes: profile.memory_bytes,
+            weight: profile.weight,
+            priority: Priority::Normal.number(),
+            managed: ManagedMode::Spill.number(),
+            capabilities: capability::DEFAULT,
+            burst_ms: None,
+        },
+    }
+}
+
+/// Keeps the slots of a node.
+pub struct Slots {
+    node: Arc<dyn Node>,
+    places: Places,
+    profiles: Vec<Profile>,
+}
+
+impl Slots {
+    /// The slots of these profiles.
+    pub fn new(node: Arc<dyn Node>, places: Places, profiles: Vec<Profile>) -> Self {
+        Self {
+            node,
+            places,
+            profiles,
+        }
+    }
+
+    /// The profiles.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.profiles
+    }
+
+    fn control(&self) -> Result<Box<dyn Control>, TenantError> {
+        self.node.control().map_err(TenantError::Control)
+    }
+
+    /// Has all slots be there with their CDI file, and gives them back. Slots of profiles that are
+    /// gone are removed once nobody uses them.
+    pub fn keep(&self) -> Result<Vec<Slot>, SlotError> {
+        let control = self.control()?;
+        let gpus = control.gpus().map_err(TenantError::Control)?;
+        let slots = plan(&self.profiles, &gpus)?;
+        let there = control.instances().map_err(TenantError::Control)?;
+        let wanted: BTreeSet<_> = slots.iter().filter_map(|s| Some(s.key()?.name.0)).collect();
+        for instance in &there {
+            let name = instance.key.name.as_str().unwrap_or_default();
+            if name.starts_with(PREFIX) && !wanted.contains(&instance.key.name.0) {
+                // One that is in use goes later.
+                let _ = control.destroy(&instance.key);
+            }
+        }
+        let mut fresh = false;
+        for slot in &slots {
+            let key = slot.key().ok_or_else(|| failed(slot, Errno::EILSEQ))?;
+            if !there.iter().any(|i| i.key.name.0 == key.name.0) {
+                make(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
+                fresh = true;
+            }
+        }
+        let file = self.places.cdi.join("cgpu.io-slot.json");
+        if fresh || !file.exists() {
+            self.node.mount_cgpufs().map_err(TenantError::Path)?;
+            let spec = self.spec(&*control, &slots)?;
+            let written = serde_json::to_vec_pretty(&spec).unwrap_or_default();
+            journal::make_folder(&self.places.cdi).map_err(TenantError::Path)?;
+            journal::write_whole(&file, &written).map_err(TenantError::Path)?;
+        }
+        Ok(slots)
+    }
+
+    fn spec(&self, control: &dyn Control, slots: &[Slot]) -> Result<Option<Spec>, TenantError> {
+        let version = control.version().map_err(TenantError::Control)?;
+        let gpus = control.gpus().map_err(TenantError::Control)?;
+        let mut instances = control.instances().map_err(TenantError::Control)?;
+        instances.retain(|i| {
+            let own = |s: &Slot| s.key().is_some_and(|key| key.name.0 == i.key.name.0);
+            slots.iter().any(own)
+        });
+        let around = Surroundings {
+            libraries: self.node.libraries(text(&version.driver))?,
+            hook: self.places.hook.clone(),
+        };
+        let mut whole: Option<Spec> = None;
+        for tenant in cdi::tenants(instances) {
+            let id = tenant.name.as_str().unwrap_or_default();
+            let id = id.trim_start_matches(PREFIX).to_owned();
+            let one = cdi::make_by_gpu(CDI_KIND, &tenant, &gpus, &around, |_| id.clone());
+            match (&mut whole, one) {
+                (Some(whole), Some(one)) => whole.devices.extend(one.devices),
+                (whole, one) => *whole = whole.take().or(one),
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Gives a container its slot: its name in CDI files. What an operator changed for the last
+    /// container that had it is as the profile says again.
+    pub fn allocate(&self, ids: &[String]) -> Result<String, SlotError> {
+        let [id] = ids else {
+            return Err(SlotError::Several(ids.len()));
+        };
+        let slots = self.keep()?;
+        let slot = slots.iter().find(|slot| slot.id == *id);
+        let slot = slot.ok_or_else(|| SlotError::Unknown(id.chars().take(63).collect()))?;
+        let key = slot.key().ok_or_else(|| failed(slot, Errno::EILSEQ))?;
+        let control = self.control()?;
+        adjust(&*control, key, &slot.share, 0).map_err(|e| failed(slot, e))?;
+        Ok(slot.cdi_id())
+    }
+}
+
+fn failed(slot: &Slot, errno: Errno) -> SlotError {
+    TenantError::Make {
+        name: format!("{PREFIX}{}", slot.id),
+        device: slot.share.device.clone(),
+        memory_bytes: slot.share.memory_bytes,
+        weight: slot.share.weight,
+        errno,
+    }
+    .into()
+}
+
+/// Whether the NVIDIA driver answers; if not, why, a sentence.
+pub fn driver_answers(node: &dyn Node) -> Result<(), String> {
+    let version = node.control().and_then(|control| control.version());
+    match version.map_err(said)? {
+        version if text(&version.driver).is_empty() => {
+            Err("the NVIDIA driver does not answer".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_read() {
+        assert_eq!(
+            "8g=8Gi:20:4".parse(),
+            Ok(Profile {
+                name: "8g".to_owned(),
+                memory_bytes: 8 << 30,
+                weight: 20,
+                count: 4
+            })
+        );
+        for (text, error) in [
+            ("8g", ProfileError::Form),
+            ("8g=8Gi:20", ProfileError::Form),
+            ("8g=8Gi:20:4:5", ProfileError::Form),
+            ("=8Gi:20:4", ProfileError::Name),
+            ("../x=8Gi:20:4", ProfileError::Name),
+            ("-a=8Gi:20:4", ProfileError::Name),
+            ("A=8Gi:20:4", ProfileError::Name),
+            ("8g=8gb:20:4", ProfileError::Memory),
+            ("8g=1:20:4", ProfileError::Memory),
+            ("8g=8Gi:0:4", ProfileError::Weight),
+            ("8g=8Gi:101:4", ProfileError::Weight),
+            ("8g=8Gi:20:0", ProfileError::Count),
+            ("8g=8Gi:20:65", ProfileError::Count),
+        ] {
+            assert_eq!(text.parse::<Profile>(), Err(error), "{text}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The device plugin on real sockets: a kubelet of the test registers it, watches its devices and
+//! has them given to containers, over a fake control device.
+
+mod connection;
+mod fake_node;
+
+use cgpu_client::cdi::{faults, Spec};
+use cgpu_dra::{
+    device_plugin::{self, PluginSettings},
+    failures::Failures,
+    proto::{
+        AllocateRequest, AllocateResponse, ContainerRequest, Nothing, PluginDevices,
+        RegisterRequest,
+    },
+    rpc,
+};
+use connection::Connection;
+use fake_node::FakeNode;
+use std::{
+    path::PathBuf,
+    sync::{atomic::Ordering, Arc, Mutex},
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+const GIB: u64 = 1 << 30;
+
+/// The kubelet's side: its folder, and who has registered.
+struct Registry {
+    folder: PathBuf,
+    registered: Arc<Mutex<Vec<RegisterRequest>>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Registry {
+    /// Listens at the kubelet's socket, as a kubelet that starts does: it removes all others.
+    fn start(node: &FakeNode) -> Self {
+        let folder = node.root.join("device-plugins");
+        let _ = std::fs::remove_dir_all(&folder);
+        let listener = rpc::listen(&folder.join("kubelet.sock")).expect("bound");
+        let registered: Arc<Mutex<Vec<RegisterRequest>>> = Arc::default();
+        let (stop, stopped) = watch::channel(false);
+        let known = registered.clone();
+        tokio::spawn(rpc::serve(
+            listener,
+            move |call| {
+                let known = known.clone();
+                async move {
+                    assert_eq!(call.uri().path(), "/v1beta1.Registration/Register");
+                    rpc::unary(call, move |request: RegisterRequest| {
+                        known.lock().expect("held").push(request);
+                        std::future::ready(Ok(Nothing {}))
+                    })
+                    .await
+                }
+            },
+            stopped,
+        ));
+        Self {
+            folder,
+            registered,
+            stop,
+        }
+    }
+
+    /// The connection to the plugin of a resource, once it is registered.
+    async fn plugin(&self, resource: &str) -> Connection {
+        let began = Instant::now();
+        loop {
+            let known = self.registered.lock().expect("held").clone();
+            if let Some(own) = known.iter().find(|r| r.resource_name == resource) {
+                assert_eq!(own.version, "v1beta1");
+                return Connection::open(&self.folder.join(&own.endpoint)).await;
+            }
+            assert!(began.elapsed() < Duration::from_secs(90), "{known:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+fn settings(node: &FakeNode, profiles: &[&str]) -> PluginSettings {
+    PluginSettings {
+        places: node.places(),
+        folder: node.root.join("device-plugins"),
+        profiles: profiles.iter().map(|p| p.parse().expect("read")).collect(),
+    }
+}
+
+/// Runs the plugin until the sender is dropped.
+fn run(node: &Arc<FakeNode>, profiles: &[&str]) -> watch::Sender<bool> {
+    let (stop, stopped) = watch::channel(false);
+    let settings = settings(node, profiles);
+    tokio::spawn(device_plugin::run(node.clone(), settings, stopped));
+    stop
+}
+
+/// Waits for a list of devices that is right.
+async fn devices(
+    plugin: &mut Connection,
+    right: impl Fn(&[(String, String)]) -> bool,
+) -> Vec<(String, String)> {
+    let began = Instant::now();
+    loop {
+        let listed: PluginDevices = plugin.first("/v1beta1.DevicePlugin/ListAndWatch").await;
+        let listed: Vec<_> = listed
+            .devices
+            .into_iter()
+            .map(|d| (d.id, d.health))
+            .collect();
+        if right(&listed) {
+            return listed;
+        }
+        assert!(began.elapsed() < Duration::from_secs(90), "{listed:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn ask_for(ids: &[&str]) -> AllocateRequest {
+    AllocateRequest {
+        container_requests: vec![ContainerRequest {
+            device_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        }],
+    }
+}
+
+const ALLOCATE: &str = "/v1beta1.DevicePlugin/Allocate";
+
+#[tokio::test]
+async fn a_container_gets_the_slot_of_its_profile() {
+    let node = FakeNode::new(2);
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["8g=8Gi:20:3", "1g=1Gi:5:2"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+    let listed = devices(&mut plugin, |found| found.len() == 6).await;
+    assert!(listed.contains(&("8g-gpu-1-2".to_owned(), "Healthy".to_owned())));
+    // All are there before anybody asks.
+    assert_eq!(node.limits().len(), 10);
+    let limits: u64 = node.limits().iter().filter(|l| l.1 == 0).map(|l| l.2).sum();
+    assert_eq!(limits, 26 * GIB);
+    // An operator's change ends with the container.
+    node.with(|s| {
+        let own = |i: &&mut cgpu_uapi::Instance| i.key.name.as_str() == Some("slot-8g-gpu-1-2");
+        let slot = s.instances.iter_mut().find(own).expect("there");
+        slot.memory_limit_bytes = GIB;
+    });
+    let answer: AllocateResponse = plugin
+        .call(ALLOCATE, &ask_for(&["8g-gpu-1-2"]))
+        .await
+        .expect("given");
+    let name = &answer.container_responses[0].cdi_devices[0].name;
+    assert_eq!(name, "cgpu.io/slot=8g-gpu-1-2");
+    let own = ("slot-8g-gpu-1-2".to_owned(), 1, 8 * GIB);
+    assert!(node.limits().contains(&own), "{:?}", node.limits());
+    let text = std::fs::read(&node.cdi_files()[0]).expect("a CDI file");
+    let spec: Spec = serde_json::from_slice(&text).expect("read");
+    assert!(faults(&spec).is_empty(), "{:?}", faults(&spec));
+    assert_eq!(spec.devices.len(), 10);
+    assert_eq!(format!("{}={}", spec.kind, "8g-gpu-1-2"), *name);
+}
+
+#[tokio::test]
+async fn what_cannot_be_given_is_refused() {
+    let node = FakeNode::new(1);
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["8g=8Gi:20:3"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+    devices(&mut plugin, |found| found.len() == 3).await;
+    for ids in [
+        &["8g-gpu-0-0", "8g-gpu-0-1"][..],
+        &["../../etc/passwd"],
+        &["8g-gpu-0-3"],
+        &[],
+    ] {
+        let refused = plugin
+            .call::<AllocateResponse>(ALLOCATE, &ask_for(ids))
+            .await;
+        // FAILED_PRECONDITION
+        assert_eq!(refused, Err("9".to_owned()), "{ids:?}");
+    }
+    let unknown = plugin
+        .call::<Nothing>("/v1beta1.DevicePlugin/Nothing", &Nothing {})
+        .await;
+    assert_eq!(unknown, Err("12".to_owned()));
+    let garbage = plugin.raw::<AllocateResponse>(ALLOCATE, &[0xff; 40]).await;
+    assert!(garbage.is_err());
+}
+
+#[tokio::test]
+async fn profiles_beyond_a_gpu_give_no_slot() {
+    let node = FakeNode::new(1);
+    for profiles in [&["8g=8Gi:1:20"][..], &["8g=8Gi:60:1", "1g=1Gi:20:3"]] {
+        let kubelet = Registry::start(&node);
+        let _running = run(&node, profiles);
+        let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+        devices(&mut plugin, <[_]>::is_empty).await;
+        let refused = plugin
+            .call::<AllocateResponse>(ALLOCATE, &ask_for(&["8g-gpu-0-0"]))
+            .await;
+        assert_eq!(refused, Err("9".to_owned()));
+        assert!(node.limits().is_empty() && node.journal().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_kubelet_that_starts_anew_is_told_again() {
+    let node = FakeNode::new(1);
+    let first = Registry::start(&node);
+    let _running = run(&node, &["8g=8Gi:20:3"]);
+    let mut plugin = first.plugin("cgpu.io/gpu-8g").await;
+    devices(&mut plugin, |found| found.len() == 3).await;
+    let before = node.limits();
+    let _ = first.stop.send(true);
+    let second = Registry::start(&node);
+    let mut plugin = second.plugin("cgpu.io/gpu-8g").await;
+    devices(&mut plugin, |found| found.len() == 3).await;
+    assert_eq!(node.limits(), before);
+}
+
+/// Whether there is one device, of this health.
+fn one_is(found: &[(String, String)], health: &str) -> bool {
+    matches!(found, [(_, told)] if told == health)
+}
+
+#[tokio::test]
+async fn a_slot_of_a_failed_gpu_is_not_healthy() {
+    let node = FakeNode::new(1);
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["8g=8Gi:20:1"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+    devices(&mut plugin, |found| one_is(found, "Healthy")).await;
+    let failures = Failures::at(node.places().state.join("failed"));
+    failures.note("0000:29:00.0", 79).expect("noted");
+    devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
+    failures.forget().expect("forgotten");
+    devices(&mut plugin, |found| one_is(found, "Healthy")).await;
+    node.driver_gone.store(true, Ordering::Relaxed);
+    devices(&mut plugin, |found| one_is(found, "Unhealthy")).await;
+    node.driver_gone.store(false, Ordering::Relaxed);
+    devices(&mut plugin, |found| one_is(found, "Healthy")).await;
+}
+
+#[tokio::test]
+async fn slots_of_a_profile_that_is_gone_are_removed() {
+    let node = FakeNode::new(1);
+    let kubelet = Registry::start(&node);
+    let running = run(&node, &["8g=8Gi:20:2"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-8g").await;
+    devices(&mut plugin, |found| found.len() == 2).await;
+    drop(running);
+    let kubelet = Registry::start(&node);
+    let _running = run(&node, &["4g=4Gi:20:2"]);
+    let mut plugin = kubelet.plugin("cgpu.io/gpu-4g").await;
+    devices(&mut plugin, |found| found.len() == 2).await;
+    let limits: Vec<_> = node.limits().iter().map(|l| l.2).collect();
+    assert_eq!(limits, [4 * GIB, 4 * GIB]);
+}
