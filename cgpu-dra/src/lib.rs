@@ -8,14 +8,16 @@
 //! kubelet and the apiserver, whose words [`apiserver`] cuts; [`pods`] and [`metrics`] tell
 //! figures, which [`web`] serves; [`driver`] starts all of it.
 //!
-//! In clusters whose scheduler cannot divide a GPU, [`device_plugin`] gives out [`slots`] of fixed
-//! sizes in the driver's place, from the same binary.
+//! Beside the driver there are two more programs in the same binary: [`webhook`] checks parameters
+//! and turns other systems' resource names into claims ([`compat`]), and [`device_plugin`] gives
+//! out [`slots`] of fixed sizes in clusters whose scheduler cannot divide a GPU.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "cluster")]
 pub mod apiserver;
 pub mod claims;
+pub mod compat;
 pub mod config;
 #[cfg(feature = "cluster")]
 pub mod device_plugin;
@@ -46,3 +48,5 @@ pub mod status;
 pub mod tenants;
 #[cfg(feature = "cluster")]
 pub mod web;
+#[cfg(feature = "cluster")]
+pub mod webhook;

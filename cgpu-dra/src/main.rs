@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-//! Runs the driver on this node, as the DaemonSet of `dist/helm/cgpu` does, or the device plugin in
-//! its place.
+//! Runs the driver on this node, as the DaemonSet of `dist/helm/cgpu` does; or the device plugin in
+//! its place, or the cluster's webhook.
 
 use cgpu_dra::{
     device_plugin::{self, PluginSettings},
@@ -8,10 +8,13 @@ use cgpu_dra::{
     failures::Failures,
     node::{Machine, Places},
     slots::Profile,
+    web,
+    webhook::Webhook,
 };
 use clap::{Args, Parser, Subcommand};
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
+    net::TcpListener,
     signal::unix::{signal, SignalKind},
     sync::watch,
 };
@@ -35,6 +38,8 @@ struct Options {
 enum Instead {
     /// Gives out shares of fixed sizes as a device plugin, for clusters before Kubernetes 1.34.
     DevicePlugin(PluginOptions),
+    /// Checks parameters, and turns other systems' resource names into claims, for the apiserver.
+    Webhook(WebhookOptions),
 }
 
 #[derive(Args)]
@@ -101,6 +106,19 @@ struct PluginOptions {
     places: NodeOptions,
 }
 
+#[derive(Args)]
+struct WebhookOptions {
+    /// Where the apiserver asks, like `0.0.0.0:9443`.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Certificate, a PEM file.
+    #[arg(long)]
+    certificate: PathBuf,
+    /// Its key, a PEM file.
+    #[arg(long)]
+    key: PathBuf,
+}
+
 impl NodeOptions {
     fn parts(self) -> (Machine, Places) {
         let machine = Machine {
@@ -127,6 +145,7 @@ fn main() -> ExitCode {
         .build();
     let work = async {
         match (options.instead, options.driver) {
+            (Some(Instead::Webhook(options)), _) => review(options).await,
             (Some(Instead::DevicePlugin(options)), _) => give_slots(options).await,
             (None, Some(options)) => drive(options).await,
             (None, None) => Err("--node is missing".to_owned()),
@@ -199,5 +218,19 @@ async fn give_slots(options: PluginOptions) -> Result<(), String> {
         profiles: options.profiles,
     };
     device_plugin::run(Arc::new(machine), settings, ending()?).await;
+    Ok(())
+}
+
+async fn review(options: WebhookOptions) -> Result<(), String> {
+    let client = apiserver().await?;
+    let tls = web::tls(&options.certificate, &options.key)?;
+    let listener = TcpListener::bind(options.listen).await;
+    let listener = listener.map_err(|e| format!("cannot listen at {}: {e}", options.listen))?;
+    let webhook = Arc::new(Webhook { client });
+    let mut stop = ending()?;
+    tokio::select! {
+        () = web::serve(listener, Some(tls), move |request| webhook.clone().answer(request)) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
     Ok(())
 }

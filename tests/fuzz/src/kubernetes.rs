@@ -8,9 +8,10 @@ mod inventory;
 
 use cgpu_dra::{
     claims::plan,
+    compat::{convert, names},
     config::GpuConfig,
     names::{is_object, uid_of, Uid},
-    proto::{ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
+    proto::{AllocateRequest, ClaimsRequest, ListPodResourcesResponse, RegistrationStatus},
     quantity,
     status::Resize,
 };
@@ -28,11 +29,12 @@ pub fn any(input: &[u8]) {
     let Some((kind, rest)) = input.split_first() else {
         return;
     };
-    match kind % 4 {
+    match kind % 5 {
         0 => parameters(rest),
         1 => claim(rest),
         2 => message(rest),
-        _ => text(rest),
+        3 => text(rest),
+        _ => pod(rest),
     }
 }
 
@@ -87,6 +89,7 @@ fn claim(input: &[u8]) {
 fn message(input: &[u8]) {
     let _ = ListPodResourcesResponse::decode(input);
     let _ = RegistrationStatus::decode(input);
+    let _ = AllocateRequest::decode(input);
     for claim in ClaimsRequest::decode(input).unwrap_or_default().claims {
         if let Some(uid) = Uid::new(&claim.uid) {
             let name = uid.instance();
@@ -97,6 +100,33 @@ fn message(input: &[u8]) {
         for name in [&claim.namespace, &claim.name] {
             if is_object(name) {
                 assert!(!name.contains(['/', '?', '#', '%']) && !name.starts_with('.'));
+            }
+        }
+    }
+}
+
+/// A pod that asks another system: what becomes of it can be applied, and asks for a claim.
+fn pod(input: &[u8]) {
+    let Ok(pod) = serde_json::from_slice::<serde_json::Value>(input) else {
+        return;
+    };
+    let done = match convert(&pod) {
+        Ok(Some(done)) => done,
+        Ok(None) => return,
+        Err(error) => return said(&error),
+    };
+    for template in &done.templates {
+        assert!(is_object(&template.name), "{}", template.name);
+    }
+    let (last, containers) = done.patch.split_last().expect("a patch");
+    assert_eq!(last["path"], "/spec/resourceClaims");
+    for change in containers {
+        let at = change["path"].as_str().expect("a path");
+        let container = at.strip_suffix("/resources").expect("resources");
+        assert!(pod.pointer(container).is_some(), "{at}");
+        for name in names() {
+            for list in ["limits", "requests"] {
+                assert!(change["value"][list].get(name).is_none(), "{name} stays");
             }
         }
     }
@@ -118,7 +148,7 @@ mod tests {
 
     #[test]
     fn any_kind_takes_any_bytes() {
-        for kind in 0..5 {
+        for kind in 0..6 {
             any(&[kind]);
             any(&[kind, b'{', b'}']);
             any(&[kind, 0xff]);

@@ -84,12 +84,19 @@ fn kubernetes() -> BTreeMap<String, Vec<u8>> {
     let reference = [field(1, "team-a"), field(2, UID), field(3, "train")].concat();
     let length = u8::try_from(reference.len()).unwrap_or(0);
     let message = [&[1 << 3 | 2, length], &reference[..]].concat();
-    let inputs: [(u8, &str, &[u8]); 5] = [
+    let pod = r#"{"metadata":{"name":"p","labels":{"aliyun.com/gpu-count":"1"}},"spec":{
+        "containers":[{"name":"a","resources":{"limits":{"nvidia.com/gpu":2,
+        "nvidia.com/gpumem":"3000","nvidia.com/gpucores":30,"nvidia.com/priority":0}}},
+        {"name":"b","resources":{"limits":{"aliyun.com/gpu-mem":8}}}],
+        "initContainers":[{"name":"c","resources":{"requests":{
+        "tke.cloud.tencent.com/qgpu-core":200,"tke.cloud.tencent.com/qgpu-memory":5}}}]}}"#;
+    let inputs: [(u8, &str, &[u8]); 6] = [
         (0, "parameters", parameters.as_bytes()),
         (1, "claim", claim.as_bytes()),
         (2, "message", &message),
         (3, "bytes", b"143771Mi"),
         (3, "fraction", b"1.5e3"),
+        (4, "pod", pod.as_bytes()),
     ];
     let named =
         |(kind, name, bytes): (u8, &str, &[u8])| (name.to_owned(), [&[kind], bytes].concat());

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! Resource names by which pods ask other systems for a part of a GPU, as claims of this driver:
+//! HAMi's, Alibaba Cloud's and Tencent Cloud's. A pod that names none of them is left alone.
+//!
+//! Sources of the units: the documents of Project-HAMi/HAMi ("task" and "config"), of Alibaba Cloud
+//! ("use cGPU") and of Tencent Cloud ("qGPU").
+
+use crate::{names::DRIVER, quantity};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{json, Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// HAMi: how many GPUs. Alone it is NVIDIA's, and means whole ones.
+const HAMI_COUNT: &str = "nvidia.com/gpu";
+/// HAMi: MiB of each GPU.
+const HAMI_MEMORY: &str = "nvidia.com/gpumem";
+/// HAMi: a part of each GPU's memory, percent.
+const HAMI_PERCENTAGE: &str = "nvidia.com/gpumem-percentage";
+/// HAMi: a part of each GPU's compute, percent.
+const HAMI_CORES: &str = "nvidia.com/gpucores";
+/// HAMi: 0 for high, 1 for low.
+const HAMI_PRIORITY: &str = "nvidia.com/priority";
+/// Alibaba Cloud: GiB of a GPU.
+const ALIYUN_MEMORY: &str = "aliyun.com/gpu-mem";
+/// Alibaba Cloud: a part of the GPU's compute, percent.
+const ALIYUN_CORES: &str = "aliyun.com/gpu-core.percentage";
+/// Alibaba Cloud: over how many GPUs the memory is spread, a label of the pod.
+const ALIYUN_COUNT: &str = "aliyun.com/gpu-count";
+/// Tencent Cloud: GB of a GPU.
+const QGPU_MEMORY: &str = "tke.cloud.tencent.com/qgpu-memory";
+/// Tencent Cloud: a part of a GPU's compute, percent; multiples of 100 are whole GPUs.
+const QGPU_CORES: &str = "tke.cloud.tencent.com/qgpu-core";
+/// Tencent Cloud: compute that nobody else wants, percent.
+const QGPU_GREEDY: &str = "tke.cloud.tencent.com/qgpu-core-greedy";
+
+/// Names of one system, each of which makes a container one of its own.
+const SYSTEMS: [&[&str]; 3] = [
+    &[HAMI_MEMORY, HAMI_PERCENTAGE, HAMI_CORES],
+    &[ALIYUN_MEMORY, ALIYUN_CORES],
+    &[QGPU_MEMORY, QGPU_CORES, QGPU_GREEDY],
+];
+/// Names that go along with them.
+const ALONG: [&str; 2] = [HAMI_COUNT, HAMI_PRIORITY];
+/// Most GPUs of a container: an allocation has at most 32 devices.
+const MOST_GPUS: u64 = 32;
+/// Whole percents of a GPU.
+const WHOLE: u64 = 100;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// All names that make a pod one to be converted. The chart's webhook asks for just these.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SYSTEMS.into_iter().flatten().copied()
+}
+
+/// Why a pod cannot be converted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompatError {
+    /// Not a pod.
+    #[error("the pod cannot be read")]
+    Pod,
+    /// A number.
+    #[error("the container {container} has {name} with a value that is no whole number: {value}")]
+    Number {
+        /// Which container.
+        container: String,
+        /// The resource.
+        name: &'static str,
+        /// As written, shortened.
+        value: String,
+    },
+    /// A number out of its range.
+    #[error("the container {container} has {name}: {value}, and it can be {range}")]
+    Range {
+        /// Which container.
+        container: String,
+        /// The resource.
+        name: &'static str,
+        /// As read.
+        value: u64,
+        /// What it can be.
+        range: &'static str,
+    },
+    /// Resources of two systems.
+    #[error("the container {0} asks two systems for a GPU; keep the resources of one")]
+    Mixed(String),
+    /// A resource that no claim can say.
+    #[error(
+        "the container {container} asks for {name}, which no claim can say: {why}; write a \
+         ResourceClaimTemplate of the class {DRIVER}"
+    )]
+    Unsaid {
+        /// Which container.
+        container: String,
+        /// The resource.
+        name: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
+}
+
+/// A ResourceClaimTemplate that the pod needs. What is in it decides its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// Its name.
+    pub name: String,
+    /// Its `spec`.
+    pub spec: Value,
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    /// A JSON patch of the pod.
+    pub patch: Vec<Value>,
+    /// What must be in its namespace.
+    pub templates: Vec<Template>,
+    /// What is not kept, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What a container asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    /// Of each GPU; `None`: all.
+    memory_bytes: Option<u64>,
+    /// Of each GPU; `None`: the least.
+    weight: Option<u64>,
+    gpus: u64,
+    high_priority: bool,
+}
+
+impl Wanted {
+    fn template(self) -> Template {
+        let memory = match self.memory_bytes {
+            Some(bytes) => format!("{}m", bytes.div_ceil(MIB)),
+            None => "all".to_owned(),
+        };
+        let mut capacity = Map::new();
+        if let Some(bytes) = self.memory_bytes {
+            capacity.insert("memory".to_owned(), quantity::bytes(bytes).into());
+        }
+        if let Some(weight) = self.weight {
+            capacity.insert("weight".to_owned(), weight.to_string().into());
+        }
+        let mut exactly = json!({"deviceClassName": DRIVER, "count": self.gpus});
+        if !capacity.is_empty() {
+            exactly["capacity"] = json!({"requests": capacity});
+        }
+        let mut devices = json!({"requests": [{"name": "gpu", "exactly": exactly}]});
+        if self.gpus > 1 {
+            devices["constraints"] = json!([{"distinctAttribute": format!("{DRIVER}/uuid")}]);
+        }
+        if self.high_priority {
+            devices["config"] = json!([{"opaque": {"driver": DRIVER, "parameters": {
+                "apiVersion": crate::config::API_VERSION, "kind": crate::config::KIND,
+                "priority": "high"}}}]);
+        }
+        let weight = self.weight.map(|n| format!("-w{n}")).unwrap_or_default();
+        let high = if self.high_priority { "-high" } else { "" };
+        Template {
+            name: format!("cgpu-{memory}{weight}-x{}{high}", self.gpus),
+            spec: json!({"spec": {"devices": devices}}),
+        }
+    }
+}
+
+/// The resources of a container, by name.
+struct Asked<'a> {
+    container: &'a str,
+    limits: BTreeMap<&'static str, u64>,
+    notes: &'a mut Vec<String>,
+}
+
+impl Asked<'_> {
+    fn get(&self, name: &'static str) -> Option<u64> {
+        self.limits.get(name).copied().filter(|n| *n > 0)
+    }
+
+    fn range(&self, name: &'static str, value: u64, range: &'static str) -> CompatError {
+        CompatError::Range {
+            container: self.container.to_owned(),
+            name,
+            value,
+            range,
+        }
+    }
+
+    fn unsaid(&self, name: &'static str, why: &'static str) -> CompatError {
+        CompatError::Unsaid {
+            container: self.container.to_owned(),
+            name,
+            why,
+        }
+    }
+
+    fn note(&mut self, what: &str) {
+        self.notes
+            .push(format!("container {}: {what}", self.container));
+    }
+
+    fn bytes(&self, name: &'static str, unit: u64) -> Result<Option<u64>, CompatError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        let bytes = value.checked_mul(unit).filter(|b| *b < 1 << 60);
+        let bytes = bytes.ok_or_else(|| self.range(name, value, "what a GPU can have"))?;
+        Ok(Some(bytes))
+    }
+
+    /// A part of a GPU's compute. A weight is what it becomes.
+    fn weight(&mut self, name: &'static str) -> Result<Option<u64>, CompatError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        if value > WHOLE {
+            return Err(self.range(name, value, "0 to 100"));
+        }
+        self.note(&format!(
+            "{name}: {value} becomes the weight {value}. It is a share among those that have work, \
+             and no cap, unless the GPU's policy is fair or fixed"
+        ));
+        Ok(Some(value))
+    }
+
+    fn hami(&mut self) -> Result<Wanted, CompatError> {
+        if self.get(HAMI_PERCENTAGE).is_some_and(|n| n != WHOLE) {
+            let why = "a claim asks for bytes";
+            return Err(self.unsaid(HAMI_PERCENTAGE, why));
+        }
+        let gpus = self.limits.get(HAMI_COUNT).copied().unwrap_or(1);
+        if !(1..=MOST_GPUS).contains(&gpus) {
+            return Err(self.range(HAMI_COUNT, gpus, "1 to 32"));
+        }
+        Ok(Wanted {
+            memory_bytes: self.bytes(HAMI_MEMORY, MIB)?,
+            weight: self.weight(HAMI_CORES)?,
+            gpus,
+            high_priority: self.limits.get(HAMI_PRIORITY) == Some(&0),
+        })
+    }
+
+    fn aliyun(&mut self, spread: bool) -> Result<Wanted, CompatError> {
+        if spread {
+            let why = "it spreads the memory over several GPUs";
+            return Err(self.unsaid(ALIYUN_COUNT, why));
+        }
+        Ok(Wanted {
+            memory_bytes: self.bytes(ALIYUN_MEMORY, GIB)?,
+            weight: self.weight(ALIYUN_CORES)?,
+            gpus: 1,
+            high_priority: false,
+        })
+    }
+
+    fn tencent(&mut self) -> Result<Wanted, CompatError> {
+        if self.get(QGPU_GREEDY).is_some() {
+            self.note(&format!(
+                "{QGPU_GREEDY} is not kept: every instance gets what the others leave"
+            ));
+        }
+        let cores = self.get(QGPU_CORES).unwrap_or(0);
+        if cores <= WHOLE {
+            return Ok(Wanted {
+                memory_bytes: self.bytes(QGPU_MEMORY, GIB)?,
+                weight: self.weight(QGPU_CORES)?,
+                gpus: 1,
+                high_priority: false,
+            });
+        }
+        if !cores.is_multiple_of(WHOLE) || cores / WHOLE > MOST_GPUS {
+            return Err(self.range(QGPU_CORES, cores, "up to 100, or a multiple of 100"));
+        }
+        Ok(Wanted {
+            memory_bytes: None,
+            weight: Some(WHOLE),
+            gpus: cores / WHOLE,
+            high_priority: false,
+        })
+    }
+}
+
+/// The numbers of the names that are known, from limits, or from requests where those say nothing.
+fn numbers(container: &str, resources: &Value) -> Result<BTreeMap<&'static str, u64>, CompatError> {
+    let mut found = BTreeMap::new();
+    for name in names().chain(ALONG) {
+        let of = |list: &str| resources.get(list).and_then(|all| all.get(name));
+        let Some(value) = of("limits").or_else(|| of("requests")) else {
+            continue;
+        };
+        // A quantity may also be written as a number.
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        let number = quantity::parse(&text).map_err(|_| CompatError::Number {
+            container: container.to_owned(),
+            name,
+            value: text.chars().filter(|c| !c.is_control()).take(40).collect(),
+        })?;
+        found.insert(name, number);
+    }
+    Ok(found)
+}
+
+/// What a container wants, if it names a resource of one of the systems.
+fn wanted(
+    container: &str,
+    resources: &Value,
+    spread: bool,
+    notes: &mut Vec<String>,
+) -> Result<Option<Wanted>, CompatError> {
+    let limits = numbers(container, resources)?;
+    let of_system = |names: &&[&str]| names.iter().any(|name| limits.contains_key(name));
+    let systems: Vec<_> = (0..SYSTEMS.len())
+        .filter(|n| SYSTEMS.get(*n).is_some_and(of_system))
+        .collect();
+    let mut asked = Asked {
+        container,
+        limits,
+        notes,
+    };
+    match systems[..] {
+        [] => Ok(None),
+        [0] => asked.hami().map(Some),
+        [1] => asked.aliyun(spread).map(Some),
+        [2] => asked.tencent().map(Some),
+        _ => Err(CompatError::Mixed(container.to_owned())),
+    }
+}
+
+/// The resources of a container without the names that were converted, and with a claim.
+fn with_claim(resources: &Value, claim: &str) -> Value {
+    let mut resources = resources.clone();
+    for list in ["limits", "requests"] {
+        if let Some(all) = resources.get_mut(list).and_then(Value::as_object_mut) {
+            for name in names().chain(ALONG) {
+                all.remove(name);
+            }
+        }
+    }
+    let claim = json!({"name": claim});
+    match resources.get_mut("claims").and_then(Value::as_array_mut) {
+        Some(claims) => claims.push(claim),
+        None => resources["claims"] = json!([claim]),
+    }
+    resources
+}
+
+/// What becomes of a pod; `None` if it names no resource of another system.
+pub fn convert(pod: &Value) -> Result<Option<Conversion>, CompatError> {
+    // What is not a pod is refused here, so that all below may be read as one.
+    let typed: Pod = serde_json::from_value(pod.clone()).map_err(|_| CompatError::Pod)?;
+    let labels = typed.metadata.labels.unwrap_or_default();
+    let spread = labels.get(ALIYUN_COUNT).is_some_and(|n| n != "1");
+    let (mut patch, mut notes) = (Vec::new(), Vec::new());
+    let mut templates: BTreeMap<String, Template> = BTreeMap::new();
+    let mut claims = Vec::new();
+    for (list, prefix) in [("containers", "cgpu"), ("initContainers", "cgpu-init")] {
+        let all = pod.pointer(&format!("/spec/{list}"));
+        for (n, container) in all
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            let name = container.get("name").and_then(Value::as_str).unwrap_or("");
+            let none = json!({});
+            let resources = container.get("resources").unwrap_or(&none);
+            let Some(wanted) = wanted(name, resources, spread, &mut notes)? else {
+                continue;
+            };
+            let template = wanted.template();
+            let claim = format!("{prefix}-{n}");
+            patch.push(
+                json!({"op": "add", "path": format!("/spec/{list}/{n}/resources"),
+                "value": with_claim(resources, &claim)}),
+            );
+            claims.push(json!({"name": claim, "resourceClaimTemplateName": template.name}));
+            templates.insert(template.name.clone(), template);
+        }
+    }
+    if claims.is_empty() {
+        return Ok(None);
+    }
+    let before = pod
+        .pointer("/spec/resourceClaims")
+        .and_then(Value::as_array);
+    let mut all = before.cloned().unwrap_or_default();
+    all.extend(claims);
+    patch.push(json!({"op": "add", "path": "/spec/resourceClaims", "value": all}));
+    let unique: BTreeSet<_> = notes.into_iter().collect();
+    Ok(Some(Conversion {
+        patch,
+        templates: templates.into_values().collect(),
+        notes: unique.into_iter().collect(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(limits: Value) -> Value {
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "side", "resources": {"limits": {"cpu": "1"}}},
+            {"name": "main", "resources": {"limits": limits}}]}})
+    }
+
+    fn capacities(limits: Value) -> Value {
+        let done = convert(&pod(limits)).expect("read").expect("converted");
+        assert_eq!(done.templates.len(), 1);
+        done.templates[0].spec["spec"]["devices"]["requests"][0]["exactly"].clone()
+    }
+
+    #[test]
+    fn each_system_has_its_units() {
+        for (limits, memory, weight, count) in [
+            (json!({"nvidia.com/gpumem": 3000}), "3000Mi", None, 1),
+            (
+                json!({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "8192", "nvidia.com/gpucores": "30"}),
+                "8Gi",
+                Some("30"),
+                2,
+            ),
+            (
+                json!({"aliyun.com/gpu-mem": "5", "aliyun.com/gpu-core.percentage": 20}),
+                "5Gi",
+                Some("20"),
+                1,
+            ),
+            (
+                json!({"tke.cloud.tencent.com/qgpu-memory": "8", "tke.cloud.tencent.com/qgpu-core": "35"}),
+                "8Gi",
+                Some("35"),
+                1,
+            ),
+        ] {
+            let exactly = capacities(limits.clone());
+            let requests = &exactly["capacity"]["requests"];
+            assert_eq!(requests["memory"], memory, "{limits}");
+            assert_eq!(requests["weight"].as_str(), weight, "{limits}");
+            assert_eq!(exactly["count"], count, "{limits}");
+        }
+        let whole = capacities(json!({"tke.cloud.tencent.com/qgpu-core": "200"}));
+        assert_eq!(whole["count"], 2);
+        assert_eq!(whole["capacity"]["requests"], json!({"weight": "100"}));
+    }
+
+    #[test]
+    fn a_pod_of_nobody_is_left_alone() {
+        for limits in [
+            json!({}),
+            json!({"cpu": "2"}),
+            json!({"nvidia.com/gpu": 1}),
+            json!({"cgpu.io/gpu": 1}),
+        ] {
+            assert_eq!(convert(&pod(limits)), Ok(None));
+        }
+        assert_eq!(convert(&json!({"spec": 1})), Err(CompatError::Pod));
+    }
+
+    #[test]
+    fn the_patch_changes_what_was_converted_alone() {
+        let limits = json!({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100, "cpu": "2"});
+        let done = convert(&pod(limits)).expect("read").expect("converted");
+        assert_eq!(
+            done.patch,
+            [
+                json!({"op": "add", "path": "/spec/containers/1/resources", "value":
+                    {"limits": {"cpu": "2"}, "claims": [{"name": "cgpu-1"}]}}),
+                json!({"op": "add", "path": "/spec/resourceClaims", "value":
+                    [{"name": "cgpu-1", "resourceClaimTemplateName": "cgpu-100m-x1"}]}),
+            ]
+        );
+        assert!(done.notes.is_empty());
+    }
+
+    #[test]
+    fn templates_of_other_contents_have_other_names() {
+        let name = |limits| {
+            let done = convert(&pod(limits)).expect("read").expect("converted");
+            done.templates[0].name.clone()
+        };
+        let names = [
+            name(json!({"nvidia.com/gpumem": 100})),
+            name(json!({"nvidia.com/gpumem": 100, "nvidia.com/gpucores": 1})),
+            name(json!({"nvidia.com/gpumem": 100, "nvidia.com/gpu": 2})),
+            name(json!({"nvidia.com/gpumem": 100, "nvidia.com/priority": 0})),
+            name(json!({"nvidia.com/gpumem": 101})),
+            name(json!({"nvidia.com/gpucores": 1})),
+        ];
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    }
+
+    #[test]
+    fn what_is_not_kept_is_said() {
+        let notes = |limits| {
+            let done = convert(&pod(limits)).expect("read").expect("converted");
+            done.notes.join("\n")
+        };
+        assert!(notes(json!({"nvidia.com/gpucores": 30})).contains("no cap"));
+        let greedy = json!({"tke.cloud.tencent.com/qgpu-core-greedy": 10});
+        assert!(notes(greedy).contains("qgpu-core-greedy is not kept"));
+    }
+
+    #[test]
+    fn what_no_claim_can_say_is_refused() {
+        for (limits, said) in [
+            (json!({"nvidia.com/gpumem-percentage": 50}), "bytes"),
+            (json!({"nvidia.com/gpumem": "many"}), "no whole number"),
+            (json!({"nvidia.com/gpucores": 101}), "0 to 100"),
+            (json!({"nvidia.com/gpumem": "1E"}), "what a GPU can have"),
+            (
+                json!({"nvidia.com/gpu": 0, "nvidia.com/gpumem": 1}),
+                "1 to 32",
+            ),
+            (
+                json!({"tke.cloud.tencent.com/qgpu-core": 150}),
+                "multiple of 100",
+            ),
+            (
+                json!({"nvidia.com/gpumem": 1, "aliyun.com/gpu-mem": 1}),
+                "two systems",
+            ),
+        ] {
+            let error = convert(&pod(limits)).expect_err("refused").to_string();
+            assert!(error.contains(said), "{said}: {error}");
+        }
+        let mut spread = pod(json!({"aliyun.com/gpu-mem": 8}));
+        spread["metadata"]["labels"] = json!({"aliyun.com/gpu-count": "2"});
+        let error = convert(&spread).expect_err("refused").to_string();
+        assert!(error.contains("several GPUs"), "{error}");
+    }
+}
