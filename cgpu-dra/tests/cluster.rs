@@ -9,15 +9,20 @@ mod connection;
 mod control_plane;
 mod fake_node;
 mod kubelet;
+#[path = "cluster/patience.rs"]
+mod patience;
 mod random;
+#[path = "cluster/reviews.rs"]
+mod reviews;
 #[path = "cluster/storm.rs"]
 mod storm;
 #[path = "cluster/world.rs"]
 mod world;
 
 use futures_util::{future::LocalBoxFuture, FutureExt};
+use patience::Outcome;
 use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode, time::Instant};
-use world::{Outcome, World};
+use world::World;
 
 type Case = for<'a> fn(&'a mut World) -> LocalBoxFuture<'a, Outcome>;
 
@@ -63,6 +68,8 @@ async fn run(binaries: &std::path::Path, wanted: &[String]) -> usize {
         cases::quotas_and_extended_resources,
         cases::the_account_is_kept_to_its_node,
         cases::a_gpu_has_64_instances,
+        reviews::the_chart_has_all_its_shapes,
+        reviews::other_systems_names_become_claims,
         storm::random_claims_never_exceed_a_gpu,
         storm::a_thousand_nodes,
         storm::dropped_fields_are_noticed,

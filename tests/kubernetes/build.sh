@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # build.sh: builds a control plane of Kubernetes (etcd, kube-apiserver, kube-scheduler,
-# kube-controller-manager) out of the Go module proxy, and prints the folder of its programs. The
-# modules are pinned by go.mod and go.sum beside this file; what was built is kept in the cache of
-# the tests until one of them, the flags or Go changes. The first build takes ten minutes or more.
+# kube-controller-manager), kubelet and helm out of the Go module proxy, and prints the folder of
+# its programs. The modules are pinned by go.mod and go.sum beside this file; what was built is kept
+# in the cache of the tests until one of them, the flags or Go changes. The first build takes ten
+# minutes or more.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cgpu
@@ -24,9 +25,10 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 		flags+=" -X $package.$pair"
 	done
 done
+components=(kube-scheduler kube-controller-manager kube-apiserver kubelet)
 key=$({
-	echo "$GOFLAGS" "${plain[@]}" "${tags[@]}" "$flags"
-	cat "$here"/components/go.* "$here"/etcd/go.*
+	echo "${components[@]}" "$GOFLAGS" "${plain[@]}" "${tags[@]}" "$flags"
+	cat "$here"/components/go.* "$here"/etcd/go.* "$here"/helm/go.*
 	go version
 } | sha256sum | cut -c1-12)
 out=$cache/kubernetes-$key
@@ -42,7 +44,7 @@ rm -rf "$work"
 mkdir -p "$work"
 
 say() { echo "== kubernetes: $*" >&2; }
-for name in kube-scheduler kube-controller-manager kube-apiserver; do
+for name in "${components[@]}"; do
 	say "building $name $version"
 	(cd "$here/components" && nice -n 10 go build "${plain[@]}" "${tags[@]}" \
 		-ldflags "$flags" -o "$work/$name" "k8s.io/kubernetes/cmd/$name") >&2
@@ -50,6 +52,9 @@ done
 say "building etcd"
 (cd "$here/etcd" && nice -n 10 go build "${plain[@]}" -ldflags "-s -w" -o "$work/etcd" \
 	go.etcd.io/etcd/server/v3) >&2
+say "building helm"
+(cd "$here/helm" && nice -n 10 go build "${plain[@]}" -ldflags "-s -w" -o "$work/helm" \
+	helm.sh/helm/v3/cmd/helm) >&2
 touch "$work/complete"
 rm -rf "$out"
 mv "$work" "$out"

@@ -3,7 +3,8 @@
 
 use crate::connection::Connection;
 use crate::kubelet::TestKubelet;
-use crate::world::{must, named, shape, until, wait, Outcome, World, WorldNode};
+use crate::patience::{must, until, wait, Outcome};
+use crate::world::{named, shape, World, WorldNode};
 use cgpu_dra::{
     failures::Failures,
     proto::{HealthResponse, HealthStatus},

@@ -18,7 +18,7 @@ const CONTROLLERS: &str = "resourceclaim-controller,device-taint-eviction-contro
 
 /// The control plane; it ends with this.
 pub(crate) struct ControlPlane {
-    binaries: PathBuf,
+    pub(crate) binaries: PathBuf,
     pub(crate) folder: PathBuf,
     etcd: u16,
     port: u16,
@@ -26,7 +26,8 @@ pub(crate) struct ControlPlane {
     pub(crate) admin: Client,
 }
 
-fn port() -> u16 {
+/// A free port of this machine.
+pub(crate) fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("bound").port()
 }
@@ -142,6 +143,8 @@ impl ControlPlane {
             "--max-requests-inflight=0".to_owned(),
             "--max-mutating-requests-inflight=0".to_owned(),
             "--enable-priority-and-fairness=false".to_owned(),
+            // The driver of the chart is.
+            "--allow-privileged=true".to_owned(),
             "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true".to_owned(),
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
         ];

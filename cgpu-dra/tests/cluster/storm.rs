@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 //! Many claims, many nodes, and an apiserver without the feature.
 
+use crate::patience::{must, wait, Outcome};
 use crate::random::Random;
-use crate::world::{must, wait, Outcome, World};
+use crate::world::World;
 use cgpu_dra::slices;
 use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
 use kube::{

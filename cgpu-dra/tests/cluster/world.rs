@@ -2,7 +2,12 @@
 //! What the cases work with: nodes in memory with this driver and a test kubelet, on a real control
 //! plane, and short ways to make objects and wait for them.
 
-use crate::{control_plane::ControlPlane, fake_node::FakeNode, kubelet::TestKubelet};
+use crate::{
+    control_plane::ControlPlane,
+    fake_node::FakeNode,
+    kubelet::TestKubelet,
+    patience::{wait, Outcome},
+};
 use cgpu_dra::driver::{self, Settings};
 use futures_util::FutureExt;
 use k8s_openapi::{
@@ -17,53 +22,41 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
     Api, Client, Resource,
 };
-use serde::{de::DeserializeOwned, Serialize};
 use serde_json::{json, Value};
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
-    future::Future,
     path::Path,
+    process::Command,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-/// How a case ends.
-pub(crate) type Outcome = Result<(), String>;
-/// Longest wait for anything; the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Fails with a sentence.
-pub(crate) fn must(held: bool, what: impl Debug) -> Outcome {
-    if held {
-        Ok(())
+/// What helm makes of the chart for a cluster of this version, with these settings; or its error.
+pub(crate) fn render(binaries: &Path, version: &str, settings: &[&str]) -> Result<String, String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/helm/cgpu");
+    let mut helm = Command::new(binaries.join("helm"));
+    helm.args(["template", "cgpu", folder, "--namespace", "cgpu"]);
+    helm.args(["--kube-version", version]);
+    for setting in settings {
+        helm.args(["--set", setting]);
+    }
+    let rendered = helm.output().expect("helm");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if rendered.status.success() {
+        Ok(text(&rendered.stdout))
     } else {
-        Err(format!("{what:?}"))
+        Err(text(&rendered.stderr))
     }
 }
 
-/// Waits until something is there.
-pub(crate) async fn wait<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T, String>
-where
-    F: Future<Output = Option<T>>,
-{
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look().await {
-            return Ok(found);
-        }
-        if began.elapsed() > PATIENCE {
-            return Err(format!("waited {PATIENCE:?} in vain for {what}"));
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// The objects of a chart's template, with the few words of it that the tests need filled in.
-fn objects(template: &str) -> Vec<Value> {
-    let text = template.replace("{{ .Release.Namespace }}", "cgpu");
-    text.split("\n---\n").map(yaml).collect()
+/// The objects of the chart for the cluster of the tests.
+pub(crate) fn chart(binaries: &Path, settings: &[&str]) -> Vec<Value> {
+    let text = render(binaries, "1.36.0", settings).unwrap_or_else(|why| panic!("helm: {why}"));
+    text.split("---\n")
+        .filter(|object| object.contains("apiVersion:"))
+        .map(yaml)
+        .collect()
 }
 
 /// Reads YAML as the crate kube does for its kubeconfigs.
@@ -88,27 +81,31 @@ impl World {
         world
             .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cgpu"}}))
             .await;
-        for template in [
-            include_str!("../../../dist/helm/cgpu/templates/serviceaccount.yaml"),
-            include_str!("../../../dist/helm/cgpu/templates/rbac.yaml"),
-            include_str!("../../../dist/helm/cgpu/templates/policy.yaml"),
-            include_str!("../../../dist/helm/cgpu/templates/deviceclass.yaml"),
-        ] {
-            for object in objects(template) {
-                world.apply(object).await;
-            }
+        for object in chart(binaries, &[]) {
+            world.apply(object).await;
         }
         world
     }
 
     /// Creates or changes any object.
     pub(crate) async fn apply(&self, object: Value) {
-        let applied = self.try_apply(object.clone()).await;
+        // A field that no version of Kubernetes knows is a mistake.
+        let by = PatchParams::apply("tests").force().validation_strict();
+        let applied = self.apply_by(&by, object.clone()).await;
         applied.unwrap_or_else(|why| panic!("{object}: {why}"));
     }
 
-    /// The same, with the apiserver's refusal.
-    pub(crate) async fn try_apply(&self, object: Value) -> Outcome {
+    /// Has the apiserver judge an object, which is not kept.
+    pub(crate) async fn would_apply(&self, object: Value) -> Outcome {
+        let by = PatchParams::apply("tests")
+            .force()
+            .validation_strict()
+            .dry_run();
+        let applied = self.apply_by(&by, object.clone()).await;
+        applied.map_err(|why| format!("{object}: {why}"))
+    }
+
+    async fn apply_by(&self, by: &PatchParams, object: Value) -> Outcome {
         let text = |at: &str| {
             object
                 .pointer(at)
@@ -124,9 +121,8 @@ impl World {
             "" => Api::all_with(self.client.clone(), &resource),
             namespace => Api::namespaced_with(self.client.clone(), namespace, &resource),
         };
-        let by = PatchParams::apply("tests").force();
         let applied = api
-            .patch(text("/metadata/name"), &by, &Patch::Apply(&object))
+            .patch(text("/metadata/name"), by, &Patch::Apply(&object))
             .await;
         applied.map(|_| ()).map_err(|e| e.to_string())
     }
@@ -270,12 +266,19 @@ impl World {
     pub(crate) async fn token(&self, node: &str) -> String {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let uid = nodes.get(node).await.expect("a node").metadata.uid;
+        let bound = json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid});
+        self.token_of("cgpu-dra", Some(bound)).await
+    }
+
+    /// A token of an account of the chart.
+    pub(crate) async fn token_of(&self, account: &str, bound: Option<Value>) -> String {
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"audiences": ["https://cgpu.test"], "expirationSeconds": 7200,
-                "boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}}
+                "boundObjectRef": bound}
         });
-        let request = http::Request::post("/api/v1/namespaces/cgpu/serviceaccounts/cgpu-dra/token")
+        let path = format!("/api/v1/namespaces/cgpu/serviceaccounts/{account}/token");
+        let request = http::Request::post(path)
             .header("content-type", "application/json")
             .body(body.to_string().into_bytes())
             .expect("a request");
@@ -504,17 +507,4 @@ async fn turn(
             kubelet.unprepare(&namespace, &claim, &at).await;
         }
     }
-}
-
-/// Reads an object again and again until it says something.
-pub(crate) async fn until<K, T>(
-    api: &Api<K>,
-    name: &str,
-    what: &str,
-    look: impl Fn(&K) -> Option<T>,
-) -> Result<T, String>
-where
-    K: Clone + DeserializeOwned + Debug + Serialize,
-{
-    wait(what, || async { look(&api.get(name).await.ok()?) }).await
 }

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The chart's webhook, asked by the real apiserver.
+
+use crate::control_plane::port;
+use crate::patience::{must, wait, Outcome};
+use crate::world::{chart, render, shape, World};
+use cgpu_dra::{compat, web, webhook::Webhook};
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::{Event, Pod},
+        resource::v1::{ResourceClaim, ResourceClaimTemplate},
+    },
+    ByteString,
+};
+use kube::{
+    api::{DeleteParams, ListParams, PostParams},
+    Api,
+};
+use serde_json::{json, Value};
+use std::{path::Path, process::Command, sync::Arc};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+const GIB: u64 = 1 << 30;
+const SPACE: &str = "foreign";
+const PROFILES: &str = "devicePlugin.profiles={8g=8Gi:20:4}";
+
+/// A certificate for this machine that vouches for itself.
+fn certificate(folder: &Path) -> Vec<u8> {
+    let made = Command::new("openssl")
+        .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes".split(' '))
+        .args("-days 30 -subj /CN=webhook -addext subjectAltName=IP:127.0.0.1".split(' '))
+        .arg("-keyout")
+        .arg(folder.join("webhook.key"))
+        .arg("-out")
+        .arg(folder.join("webhook.crt"))
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    std::fs::read(folder.join("webhook.crt")).expect("written")
+}
+
+/// Serves the webhook with the rights of the chart's account, and has the apiserver ask it.
+async fn start(world: &World) -> JoinHandle<()> {
+    let folder = world.plane.folder.clone();
+    let authority = certificate(&folder);
+    let at = port();
+    for mut object in chart(&world.plane.binaries, &["webhook.enabled=true"]) {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let rights = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"];
+        if rights.contains(&kind.as_str()) && object["metadata"]["name"] == "cgpu-webhook" {
+            world.apply(object).await;
+        } else if kind.ends_with("WebhookConfiguration") {
+            // The apiserver of the tests reaches no service.
+            let hook = &mut object["webhooks"][0];
+            let path = hook["clientConfig"]["service"]["path"].as_str();
+            let url = format!("https://127.0.0.1:{at}{}", path.expect("a path"));
+            let trusted = json!(ByteString(authority.clone()));
+            hook["clientConfig"] = json!({"url": url, "caBundle": trusted});
+            world.apply(object).await;
+        }
+    }
+    let client = world
+        .plane
+        .client_of(&world.token_of("cgpu-webhook", None).await);
+    let tls = web::tls(&folder.join("webhook.crt"), &folder.join("webhook.key")).expect("TLS");
+    let listener = TcpListener::bind(("127.0.0.1", at)).await.expect("bound");
+    let webhook = Arc::new(Webhook { client });
+    tokio::spawn(web::serve(listener, Some(tls), move |request| {
+        webhook.clone().answer(request)
+    }))
+}
+
+fn limits(limits: Value) -> Value {
+    json!({"containers": [{"name": "main", "image": "cgpu.test/none:1",
+        "resources": {"limits": limits}}]})
+}
+
+/// Creates a pod once the apiserver asks the webhook, or gives its refusal.
+async fn create(world: &World, name: &str, spec: Value, dry: bool) -> Result<Pod, String> {
+    let pod = json!({"metadata": {"name": name}, "spec": spec});
+    let pod: Pod = serde_json::from_value(pod).expect("a pod");
+    let pods: Api<Pod> = world.api(SPACE);
+    let how = PostParams {
+        dry_run: dry,
+        ..PostParams::default()
+    };
+    pods.create(&how, &pod).await.map_err(|e| e.to_string())
+}
+
+/// Pods that ask HAMi for a part of a GPU get a claim of that size, and are told what is lost.
+pub(crate) async fn other_systems_names_become_claims(world: &mut World) -> Outcome {
+    let node = world.node("foreign", 2).await;
+    world.namespace(SPACE).await;
+    let service = start(world).await;
+    // The apiserver reads its webhooks' configurations now and then.
+    let asks = || async {
+        let dry = create(
+            world,
+            "dry",
+            limits(json!({"nvidia.com/gpumem": 512})),
+            true,
+        )
+        .await;
+        dry.ok()?.spec?.resource_claims.map(|_| ())
+    };
+    wait("the webhook to be asked", asks).await?;
+    let templates: Api<ResourceClaimTemplate> = world.api(SPACE);
+    let listed = templates.list(&ListParams::default()).await;
+    must(
+        listed.is_ok_and(|l| l.items.is_empty()),
+        "a dry run has made a template",
+    )?;
+    let wanted = json!({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3072, "nvidia.com/gpucores": 30});
+    create(world, "hami", limits(wanted), false).await?;
+    let both = wait("an instance on each GPU", || async {
+        Some(node.fake.limits()).filter(|l| l.len() == 2)
+    })
+    .await?;
+    must(both.iter().all(|l| l.2 == 3 * GIB), &both)?;
+    let weights: Vec<_> = node
+        .fake
+        .with(|s| s.instances.iter().map(|i| i.weight).collect());
+    must(weights == [30, 30], &weights)?;
+    let events: Api<Event> = world.api(SPACE);
+    let about = ListParams::default().fields("involvedObject.name=hami,reason=NotKept");
+    let said = events.list(&about).await.map_err(|e| e.to_string())?.items;
+    let said = said.into_iter().find_map(|e| e.message).unwrap_or_default();
+    must(said.contains("nvidia.com/gpucores: 30 becomes"), said)?;
+    // Such another pod has the same template.
+    let wanted = json!({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3072, "nvidia.com/gpucores": 30});
+    create(world, "again", limits(wanted), false).await?;
+    let listed = templates.list(&ListParams::default()).await;
+    let count = listed.map(|l| l.items.len());
+    must(matches!(count, Ok(1)), &count)?;
+    let half = json!({"nvidia.com/gpumem-percentage": 50});
+    let refused = create(world, "half", limits(half), false).await;
+    must(
+        refused
+            .as_ref()
+            .is_err_and(|why| why.contains("a claim asks for bytes")),
+        &refused,
+    )?;
+    let plain = create(world, "plain", limits(json!({"cpu": "1"})), false).await?;
+    must(
+        plain.spec.is_some_and(|s| s.resource_claims.is_none()),
+        "a pod of nobody was changed",
+    )?;
+    parameters_are_checked(world).await?;
+    let pods: Api<Pod> = world.api(SPACE);
+    for name in ["hami", "again", "plain"] {
+        let _ = pods.delete(name, &DeleteParams::default()).await;
+    }
+    end(world, &service).await;
+    world.gone(SPACE).await?;
+    must(node.fake.limits().is_empty(), node.fake.limits())
+}
+
+/// A claim whose parameters nobody would understand is not taken.
+async fn parameters_are_checked(world: &World) -> Outcome {
+    let claims: Api<ResourceClaim> = world.api(SPACE);
+    let claim = |priority: &str| ResourceClaim {
+        metadata: serde_json::from_value(json!({"name": "odd"})).expect("metadata"),
+        spec: serde_json::from_value(json!({"devices": {
+            "requests": [shape(json!({}))],
+            "config": [{"opaque": {"driver": "gpu.cgpu.io", "parameters": {
+                "apiVersion": "cgpu.io/v1alpha1", "kind": "GpuConfig", "priority": priority}}}]}}))
+        .expect("a spec"),
+        status: None,
+    };
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let refused = claims.create(&dry, &claim("highest")).await;
+    let refused = refused.map(|_| ()).map_err(|e| e.to_string());
+    must(
+        refused
+            .as_ref()
+            .is_err_and(|why| why.contains("normal, high")),
+        &refused,
+    )?;
+    let taken = claims.create(&dry, &claim("high")).await;
+    must(taken.is_ok(), taken)
+}
+
+async fn end(world: &World, service: &JoinHandle<()>) {
+    service.abort();
+    let none = DeleteParams::default();
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(world.client.clone());
+    let _ = mutating.delete("cgpu-pods", &none).await;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    let _ = validating.delete("cgpu-parameters", &none).await;
+}
+
+/// The chart asks for each name that is converted, and renders in its other shapes.
+pub(crate) async fn the_chart_has_all_its_shapes(world: &mut World) -> Outcome {
+    let binaries = &world.plane.binaries;
+    let whole = chart(
+        binaries,
+        &["webhook.enabled=true", "metrics.podMonitor=true"],
+    );
+    let hook = whole
+        .iter()
+        .find(|o| o["kind"] == "MutatingWebhookConfiguration");
+    let hook = hook.ok_or("no webhook")?.to_string();
+    for name in compat::names() {
+        must(hook.contains(&format!("\\\"{name}\\\"")), name)?;
+    }
+    let plugin = chart(binaries, &[PROFILES]);
+    let kinds: Vec<_> = plugin.iter().filter_map(|o| o["kind"].as_str()).collect();
+    must(kinds == ["ServiceAccount", "DaemonSet"], &kinds)?;
+    for object in whole.into_iter().chain(plugin) {
+        // Of another project.
+        if object["kind"] != "PodMonitor" {
+            world.would_apply(object).await?;
+        }
+    }
+    must(
+        render(binaries, "1.33.0", &[PROFILES]).is_ok(),
+        "not for 1.33",
+    )?;
+    for (version, settings, said) in [
+        ("1.33.0", &[][..], "set devicePlugin.profiles"),
+        ("1.30.0", &[PROFILES], "incompatible with Kubernetes"),
+        (
+            "1.36.0",
+            &[PROFILES, "webhook.enabled=true"],
+            "keep one of the two",
+        ),
+    ] {
+        let refused = render(binaries, version, settings);
+        must(
+            refused.as_ref().is_err_and(|why| why.contains(said)),
+            (version, settings, refused),
+        )?;
+    }
+    Ok(())
+}
