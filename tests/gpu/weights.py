@@ -44,6 +44,9 @@ KINDS = tuple(f"{length}:{depth}" for length in LENGTHS for depth in (1, 8))
 CAPS = ("30:15:8", "30:800:1", "30:16000:8", "30:81000:8", "50:800:8")
 FIXED = 3
 WEIGHT = 2
+# Programs whose pace is the processor's, which changes: what they do alone is measured again before
+# each case with one of them.
+PACED_BY_PROCESSOR = {"15:1", "15:8"}
 # Cases with kernels of more than LONG_US take LONGER times as long.
 LONG_US = 50_000
 LONGER = 1.6
@@ -127,9 +130,9 @@ class Gpu:
         self.kept = kept and kept.with_suffix(f".{minor or 0}.json")
         self.alone = json.loads(self.kept.read_text()) if kept and self.kept.exists() else {}
 
-    def know(self, kind, seconds):
-        """Measures a kind of program, unless that was done."""
-        if kind in self.alone:
+    def know(self, kind, seconds, again=False):
+        """Measures a kind of program, unless that was done and is not asked for again."""
+        if kind in self.alone and not again:
             return
         one = [("1", *kind.split(":"))]
         # The first one of all finds out itself how many steps a microsecond is.
@@ -172,6 +175,7 @@ class Gpu:
             "got": [round(part, 4) for part in got],
             "error": [round((s - w) / w, 4) for s, w in zip(share, wanted)],
             "total": round(sum(got), 4),
+            "alone": [round(self.alone[f"{k}:{d}"]["rate"], 2) for _, k, d in instances],
             "longest_wait_ms": [
                 round(said["longest_wait_ms"], 2) if said else None for said in seen["programs"]
             ],
@@ -200,6 +204,10 @@ def measure(folder, cases, seconds, gpus=(None,), logs=None, kept=None, options=
                 done.result()
         for first in range(0, len(cases), len(gpus)):
             together = cases[first : first + len(gpus)]
+            here = {f"{kernel}:{depth}" for c in together for _, kernel, depth in parse(c)[2]}
+            for kind in sorted(here & PACED_BY_PROCESSOR):
+                for done in [pool.submit(gpu.know, kind, seconds, True) for gpu in gpus]:
+                    done.result()
             named = [
                 logs / f"{first + place}.log" if logs else None for place in range(len(together))
             ]

@@ -358,11 +358,12 @@ struct Entrant {
     program: Vec<OsString>,
 }
 
-/// Makes instance number `place` on a GPU, from `WEIGHT:PROGRAM`.
+/// Makes instance number `place` on a GPU, from `WEIGHT:PROGRAM`, with a limit of memory.
 fn enter(
     place: usize,
     text: &str,
     facts: &GpuFacts,
+    limit_bytes: u64,
     branch: Branch,
 ) -> Outcome<(Entrant, Competitor)> {
     let (weight, program) = text.split_once(':').ok_or("WEIGHT:PROGRAM is wanted")?;
@@ -374,7 +375,7 @@ fn enter(
     let file = SharedFile(PathBuf::from(name));
     let gpu = Gpu {
         facts: *facts,
-        limit_bytes: facts.memory_bytes / 32,
+        limit_bytes,
     };
     let compute = State::create_outside(&file.0, branch, &[gpu])?;
     let terms = Terms {
@@ -422,8 +423,10 @@ fn compete(weigh: &Weigh) -> Outcome<ExitCode> {
     };
     let mut competitors = Vec::new();
     let mut entries = Vec::new();
+    // No instance is ever short of memory: what is measured is compute.
+    let limit_bytes = facts.memory_bytes / weigh.instances.len().max(1) as u64;
     for (place, text) in weigh.instances.iter().enumerate() {
-        let (entry, competitor) = enter(place, text, facts, found.branch)?;
+        let (entry, competitor) = enter(place, text, facts, limit_bytes, found.branch)?;
         entries.push(entry);
         competitors.push(competitor);
     }

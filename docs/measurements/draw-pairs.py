@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""draw-pairs.py DATA.jsonl PICTURE.svg: how far each pair of programs is from its shares, a square
+for each pair and run.
+
+DATA has a line for each pair, as tests/gpu/weights.py --pairs prints: `case`, `wanted`, `share`,
+and `run`. The figure in a square is the larger of the two errors, in percent of the share."""
+
+import json
+import sys
+
+CELL, LEFT, TOP, GAP = 40, 80, 70, 40
+# Up to so many percent, and the fill.
+FILLS = ((1, "#228833"), (2, "#bbcc33"), (5, "#ee8866"), (float("inf"), "#aa3377"))
+
+
+def text(x, y, words, size=11, anchor="middle"):
+    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{words}</text>'
+
+
+def error(row):
+    """The larger of the two errors, in percent."""
+    pairs = zip(row["share"], row["wanted"])
+    return max(abs(share - wanted) / wanted for share, wanted in pairs) * 100
+
+
+def programs(row):
+    """The two programs, without their weights."""
+    parts = row["case"].split("/")[-1].split(",")
+    return [part.split(":", 1)[1] for part in parts]
+
+
+def grid(rows, left, title):
+    """The squares of a run."""
+    kinds = list(dict.fromkeys(programs(row)[0] for row in rows))
+    drawn = [text(left + len(kinds) * CELL / 2, 20, title, 14)]
+    drawn.append(text(left + len(kinds) * CELL / 2, 40, "the program of the quarter"))
+    for at, kind in enumerate(kinds):
+        drawn.append(text(left + at * CELL + CELL / 2, TOP - 8, kind, 9))
+        drawn.append(text(left - 4, TOP + at * CELL + CELL / 2 + 4, kind, 9, "end"))
+    for row in rows:
+        first, second = programs(row)
+        x, y = left + kinds.index(second) * CELL, TOP + kinds.index(first) * CELL
+        off = error(row)
+        fill = next(fill for most, fill in FILLS if off <= most)
+        size = f'width="{CELL - 2}" height="{CELL - 2}"'
+        drawn.append(f'<rect x="{x}" y="{y}" {size} fill="{fill}"/>')
+        drawn.append(text(x + CELL / 2 - 1, y + CELL / 2 + 4, f"{off:.1f}"))
+    return drawn, left + len(kinds) * CELL, TOP + len(kinds) * CELL
+
+
+def main():
+    """Draws all runs."""
+    with open(sys.argv[1], encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    drawn, left, bottom = [], LEFT, TOP
+    for run in sorted({row["run"] for row in rows}):
+        of_run = [row for row in rows if row["run"] == run]
+        more, right, bottom = grid(of_run, left, f"run {run}: percent off the share")
+        drawn += more
+        left = right + LEFT
+    legend = "rows: the program of three quarters; kernel in microseconds : depth"
+    drawn.append(text(LEFT, bottom + 20, legend, 11, "start"))
+    body = "\n".join(drawn)
+    size = f'width="{left - LEFT + GAP}" height="{bottom + 30}"'
+    with open(sys.argv[2], "w", encoding="utf-8") as svg:
+        svg.write(f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">\n')
+        svg.write(f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+
+
+if __name__ == "__main__":
+    main()
