@@ -8,14 +8,14 @@
 #
 #   --dry-run        says what would be done, and changes nothing
 #   --root DIR       installs into this folder instead of /, and loads nothing (for packages)
-#   --prefix DIR     where cgpuctl and cgpu-hook go: DIR/sbin (/usr/local)
+#   --prefix DIR     where the tools go: DIR/sbin (/usr/local)
 #   --kernel RELEASE for this kernel (the running one)
 #   --kdir DIR       that kernel's headers with Rust (/lib/modules/RELEASE/build)
 #   --metadata SRC   makes the headers' Rust metadata if they lack it, from the kernel's source: a
 #                    folder, its tar (Debian: /usr/src/linux-source-*.tar.xz), or `apt` to fetch the
 #                    package
 #   --sign KEY CERT  signs the module (Secure Boot)
-#   --prebuilt DIR   takes cgpu_km.ko, cgpuctl and cgpu-hook from this folder and builds nothing
+#   --prebuilt DIR   takes cgpu_km.ko and the tools from this folder and builds nothing
 #   --no-load        installs, but does not load
 #
 # Installed are the module, cgpuctl, the hook for container runtimes, a udev rule that keeps the CDI
@@ -86,7 +86,7 @@ if [ -e "$manifest" ]; then
 	say "$what is installed already; nothing to do"
 	exit 0
 fi
-for place in "$module" "$prefix/sbin/cgpuctl" "$prefix/sbin/cgpu-hook"; do
+for place in "$module" "${programs[@]/#/$prefix/sbin/}"; do
 	[ ! -e "$root$place" ] || lack "$root$place exists, and no manifest of install.sh lists it; remove it first"
 done
 # Two modules and two tools would shadow each other.
@@ -119,7 +119,7 @@ if [ -z "$prebuilt" ]; then
 		command -v "$tool" >/dev/null || lack "no $tool; install it (Debian: apt install $tool)"
 	done
 else
-	for file in cgpu_km.ko cgpuctl cgpu-hook; do
+	for file in cgpu_km.ko "${programs[@]}"; do
 		[ -r "$prebuilt/$file" ] || lack "$prebuilt/$file is not there"
 	done
 fi
@@ -162,7 +162,7 @@ if [ -n "$dry" ]; then
 	[ -n "$prebuilt" ] || say "would build cgpu_km.ko against $kdir and the tools with cargo, in a folder in ${TMPDIR:-/tmp}"
 	[ -z "$key" ] || say "would sign cgpu_km.ko with $key"
 	say "would install $root$module"
-	say "would install cgpuctl and cgpu-hook in $root$prefix/sbin, with manual pages and completions"
+	say "would install ${programs[*]} in $root$prefix/sbin, with manual pages and completions"
 	say "would install a udev rule and a systemd unit in $root$prefix/lib, hooks in $root/usr/share/containers/oci/hooks.d"
 	[ -n "$root" ] || say "would run depmod for $release"
 	[ -z "$load" ] || say "would load cgpu_km and mount cgpufs at /run/cgpu/dev"
@@ -244,17 +244,17 @@ if [ -n "$make_metadata" ]; then
 fi
 mkdir "$work/built"
 if [ -n "$prebuilt" ]; then
-	cp "$prebuilt/cgpu_km.ko" "$prebuilt/cgpuctl" "$prebuilt/cgpu-hook" "$work/built/"
+	cp "$prebuilt/cgpu_km.ko" "${programs[@]/#/$prebuilt/}" "$work/built/"
 else
 	# Not in the tree: it may be read-only, or used with another kernel.
 	say "building cgpu_km.ko for $release"
 	mkdir "$work/module"
 	make -s -C "$kdir" M="$here" MO="$work/module" modules
 	cp "$work/module/cgpu_km.ko" "$work/built/"
-	say "building cgpuctl and cgpu-hook"
+	say "building the tools"
 	target=${CARGO_TARGET_DIR:-$work/target}
 	(cd "$here" && cargo build --quiet --release --locked -p cgpuctl --target-dir "$target")
-	cp "$target/release/cgpuctl" "$target/release/cgpu-hook" "$work/built/"
+	cp "${programs[@]/#/$target/release/}" "$work/built/"
 fi
 if [ -n "$key" ]; then
 	"$kdir/scripts/sign-file" sha256 "$key" "$cert" "$work/built/cgpu_km.ko" ||

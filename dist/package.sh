@@ -3,7 +3,7 @@
 # package.sh [--prebuilt DIR] [--output DIR]: makes cgpu_VERSION_amd64.deb and prints its path. In
 # it are the tools, and the module's source for DKMS, which builds it for each kernel of the host.
 #
-#   --prebuilt DIR   takes cgpuctl and cgpu-hook from there instead of building them with cargo
+#   --prebuilt DIR   takes the tools from there instead of building them with cargo
 #   --output DIR     puts the package there (target/package)
 set -euo pipefail
 
@@ -31,11 +31,11 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/built" "$work/root/DEBIAN" "$output"
 
 if [ -n "$prebuilt" ]; then
-	cp "$prebuilt/cgpuctl" "$prebuilt/cgpu-hook" "$work/built/"
+	cp "${programs[@]/#/$prebuilt/}" "$work/built/"
 else
 	(cd "$tree" && cargo build --quiet --release --locked -p cgpuctl)
 	target=${CARGO_TARGET_DIR:-$tree/target}
-	cp "$target/release/cgpuctl" "$target/release/cgpu-hook" "$work/built/"
+	cp "${programs[@]/#/$target/release/}" "$work/built/"
 fi
 file() { # file FROM TO MODE
 	install -D -m "$3" "$1" "$work/root$2"

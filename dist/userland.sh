@@ -3,8 +3,10 @@
 # userland.sh: the files that are installed beside the module, for install.sh and package.sh. To be
 # sourced.
 #
-# userland BUILT PREFIX: calls `file FROM TO MODE` for each. BUILT has cgpuctl and cgpu-hook; what
-# is made with them (manual pages, completions) goes there, too.
+# userland BUILT PREFIX: calls `file FROM TO MODE` for each. BUILT has $programs; what is made with
+# them (manual pages, completions) goes there, too.
+
+programs=(cgpuctl cgpu-hook cgpu-runtime)
 
 userland() {
 	local built=$1 prefix=$2 dist page share
@@ -21,8 +23,10 @@ userland() {
 		sed "s,@SBIN@,$prefix/sbin,g" "$from" >"$built/made/$(basename "$from")"
 	done
 
-	file "$built/cgpuctl" "$prefix/sbin/cgpuctl" 755
-	file "$built/cgpu-hook" "$prefix/sbin/cgpu-hook" 755
+	local program
+	for program in "${programs[@]}"; do
+		file "$built/$program" "$prefix/sbin/$program" 755
+	done
 	for page in "$built"/made/man/*.8; do
 		file "$page" "$share/man/man8/$(basename "$page")" 644
 	done

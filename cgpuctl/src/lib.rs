@@ -4,7 +4,8 @@
 //!
 //! A verb ([`verb::Verb`]) is a function from the host ([`host::Host`], with the control device in
 //! it) and its arguments to a [`output::Report`] or an [`error::Failure`]; [`run`] writes either of
-//! them. `cgpu-hook`, which container runtimes call, is [`hook`]. Only `bpf.rs` has unsafe
+//! them. `cgpu-hook`, which container runtimes call, is [`hook`]; `cgpu-runtime`, which
+//! stands in front of one, is [`runtime`]. Only `bpf.rs` has unsafe
 //! code. What other programs of the host need as well is the crate `cgpu-client`.
 
 #![deny(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod hook;
 pub mod host;
 pub mod json;
 pub mod output;
+pub mod runtime;
 pub mod selector;
 mod spawn;
 pub mod system;

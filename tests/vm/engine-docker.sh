@@ -7,6 +7,7 @@ mkdir -p /etc/docker
 cat >/etc/docker/daemon.json <<'END'
 {
 	"features": {"cdi": true},
+	"runtimes": {"cgpu": {"path": "/bin/cgpu-runtime"}},
 	"storage-driver": "vfs",
 	"bridge": "none",
 	"iptables": false,
@@ -46,7 +47,47 @@ check "docker: and has its half again" within 60 holds train $((4 << 30))
 holds train $((4 << 30)) || docker logs held
 check "docker: it is removed" run docker rm --force held
 check "docker: and has given it back" within 10 idle train
+run cgpuctl inst destroy train
+
+# ---- the environment, by cgpu-runtime
+by_request() {
+	docker run --network=none --runtime cgpu --env NVIDIA_VISIBLE_DEVICES=0 "$@"
+}
+check "docker: a container that asks for memory has an instance" \
+	run by_request --rm --env CGPU_MEM=8GiB --security-opt seccomp=unconfined \
+	client /cgpu-guest inside --limit 8GiB --trace /trace.jsonl.xz
+check "all of it was looked at" is "$(grep -c '^inside:' "$out/said")" 7
+no_instances() { cgpuctl inst list | grep -q 'No instances'; }
+check "docker: it goes with the container" within 10 no_instances
+check "docker: two at once: the first" \
+	run by_request --detach --name first --env CGPU_MEM=8GiB \
+	client /cgpu-guest inside --limit 8GiB --hold
+check "docker: and the second, by HAMi's variable" \
+	run by_request --detach --name second --env CUDA_DEVICE_MEMORY_LIMIT=3g \
+	client /cgpu-guest inside --limit 3GiB --hold
+name_of() { docker inspect --format '{{.Id}}' "$1" | cut -c1-12; }
+first=$(name_of first) second=$(name_of second)
+check "docker: each holds its half" within 60 holds "$first" $((4 << 30))
+check "docker: each holds its half" within 60 holds "$second" $((3 << 29))
+check "docker: a container is killed" run docker kill first
+gone() { ! cgpuctl inst show "$1"; }
+check "docker: its instance goes" within 10 gone "$first"
+check "docker: the other one's does not" holds "$second" $((3 << 29))
+run docker rm --force second first
+check "docker: nothing is left" within 10 no_instances
+check "docker: a container that asks for nothing is let alone" \
+	run by_request --rm client /cgpu-guest --version
+check "docker: too much is refused" fails by_request --rm --env CGPU_MEM=999GiB \
+	client /cgpu-guest --version
+check "docker: with the reason" told "take at most"
+# containerd's own client, which has no CDI.
+check "ctr: an image is made of local files" run sh -c \
+	'mkdir -p /tmp/layer && tar -xf /files/image.tar -C /tmp/layer'
+check "ctr: a container that asks for memory has an instance" \
+	run ctr run --rm --rootfs --runc-binary /bin/cgpu-runtime --env CGPU_MEM=8GiB \
+	--env NVIDIA_VISIBLE_DEVICES=0 \
+	/tmp/layer asked /cgpu-guest inside --limit 8GiB
+check "ctr: it goes with the container" within 10 no_instances
 
 kill "$dockerd" && wait "$dockerd"
 kill "$containerd" && wait "$containerd"
-run cgpuctl inst destroy train

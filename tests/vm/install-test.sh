@@ -28,7 +28,7 @@ ok() {
 }
 [ -e "$work/tree/cgpu_km.ko" ] || die "make leaves no cgpu_km.ko at the top"
 ok "make leaves cgpu_km.ko at the top of the tree"
-cp "$work/tree/cgpu_km.ko" "$out/bin/cgpuctl" "$out/bin/cgpu-hook" "$work/prebuilt/"
+cp "$work/tree/cgpu_km.ko" "$out"/bin/cgpu{ctl,-hook,-runtime} "$work/prebuilt/"
 make -s -C "$work/tree" clean
 (cd "$work/tree" && find . -type f | sort) >"$work/after"
 (cd "$CGPU_TREE" && git ls-files --cached --others --exclude-standard -- Kbuild Makefile cgpu_km |
@@ -56,7 +56,7 @@ snapshot | diff /tmp/before - && echo "ok a refusal changes nothing"
 
 # A module that the kernel refuses: everything goes back.
 mkdir /tmp/bad
-cp /files/prebuilt/cgpuctl /files/prebuilt/cgpu-hook /tmp/bad/
+cp /files/prebuilt/cgpu{ctl,-hook,-runtime} /tmp/bad/
 head -c 4096 /files/prebuilt/cgpu_km.ko >/tmp/bad/cgpu_km.ko
 refused /files/install.sh --prebuilt /tmp/bad
 snapshot | diff /tmp/before - && echo "ok a failure half-way leaves nothing"
