@@ -21,16 +21,12 @@ use tokio::{
 
 /// Kubernetes DRA driver of cgpu: gives pods shares of this node's GPUs.
 #[derive(Parser)]
-#[command(
-    version,
-    subcommand_negates_reqs = true,
-    args_conflicts_with_subcommands = true
-)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Options {
     #[command(subcommand)]
     instead: Option<Instead>,
     #[command(flatten)]
-    driver: Option<DriverOptions>,
+    driver: DriverOptions,
 }
 
 /// What the program does if it is not to be the driver.
@@ -72,9 +68,10 @@ struct NodeOptions {
 
 #[derive(Args)]
 struct DriverOptions {
-    /// Name of this node in Kubernetes.
+    /// Name of this node in Kubernetes; the driver needs it.
+    // No requirement of the parser's: the other programs do without.
     #[arg(long, env = "NODE_NAME")]
-    node: String,
+    node: Option<String>,
     #[command(flatten)]
     places: NodeOptions,
     /// Serve figures for Prometheus at /metrics of this address, like `0.0.0.0:9400`.
@@ -144,11 +141,10 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     let work = async {
-        match (options.instead, options.driver) {
-            (Some(Instead::Webhook(options)), _) => review(options).await,
-            (Some(Instead::DevicePlugin(options)), _) => give_slots(options).await,
-            (None, Some(options)) => drive(options).await,
-            (None, None) => Err("--node is missing".to_owned()),
+        match options.instead {
+            Some(Instead::Webhook(options)) => review(options).await,
+            Some(Instead::DevicePlugin(options)) => give_slots(options).await,
+            None => drive(options.driver).await,
         }
     };
     let ended = match runtime {
@@ -195,11 +191,13 @@ fn watch_failures(places: &Places) {
 }
 
 async fn drive(options: DriverOptions) -> Result<(), String> {
+    let node = options.node.filter(|name| !name.is_empty());
+    let node = node.ok_or("the driver does not know its node: set --node or NODE_NAME")?;
     let client = apiserver().await?;
     let (machine, places) = options.places.parts();
     watch_failures(&places);
     let settings = Settings {
-        node: options.node,
+        node,
         places,
         overcommit: options.overcommit,
         grace: Duration::from_secs(options.grace),

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+//! The program's three roles as the chart starts them: in a place without an apiserver each gets
+//! as far as asking for one, or says which argument it lacks.
+
+use std::process::{Command, Output};
+
+/// Runs the program with these variables and arguments, and nothing else.
+fn run(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cgpu-dra"))
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .envs(variables.iter().copied())
+        .args(arguments)
+        .output()
+        .expect("run")
+}
+
+/// What it says when it fails.
+fn failure(variables: &[(&str, &str)], arguments: &[&str]) -> String {
+    let ended = run(variables, arguments);
+    assert!(!ended.status.success(), "{ended:?}");
+    String::from_utf8_lossy(&ended.stderr).into_owned()
+}
+
+const NODE: (&str, &str) = ("NODE_NAME", "node-1");
+const NO_CLUSTER: &str = "cannot find the apiserver";
+
+#[test]
+fn the_driver_takes_its_node_from_either_place() {
+    let folder = std::env::temp_dir().join(format!("cgpu-program-{}", std::process::id()));
+    let state = format!("--state={}", folder.display());
+    let chart = ["--metrics=127.0.0.1:0", &state];
+    for said in [
+        failure(&[NODE, ("OVERCOMMIT", "100")], &chart),
+        failure(&[NODE], &[&state]),
+        failure(&[], &["--node=node-1", &state]),
+    ] {
+        assert!(said.contains(NO_CLUSTER), "{said}");
+    }
+    for variables in [&[][..], &[("NODE_NAME", "")]] {
+        let said = failure(variables, &chart);
+        assert!(said.contains("set --node or NODE_NAME"), "{said}");
+    }
+}
+
+#[test]
+fn the_other_roles_need_no_node() {
+    let webhook = ["webhook", "--listen=127.0.0.1:0"];
+    let said = failure(&[], &webhook);
+    assert!(said.contains("--certificate"), "{said}");
+    let files = ["--certificate=/nonexistent", "--key=/nonexistent"];
+    let said = failure(&[NODE], &[&webhook[..], &files].concat());
+    assert!(said.contains(NO_CLUSTER), "{said}");
+    let said = failure(&[], &["device-plugin"]);
+    assert!(said.contains("--profile"), "{said}");
+    let said = failure(&[], &["device-plugin", "--profile=8g=8Gi:20"]);
+    assert!(said.contains("8g=8Gi:20:4"), "{said}");
+    let said = failure(
+        &[],
+        &[
+            "--metrics=127.0.0.1:0",
+            "device-plugin",
+            "--profile=8g=8Gi:20:4",
+        ],
+    );
+    assert!(said.contains("cannot be used with"), "{said}");
+}
