@@ -38,6 +38,8 @@ fn sections(version: &str) -> Vec<Section> {
     let mut sections = vec![
         section(".fwversion", [version.as_bytes(), b"\0"].concat()),
         section(".fwimage", vec![0; 8192]),
+        // Since 570.
+        section(".note.gnu.build-id", vec![0; 36]),
     ];
     let signatures = SIGNATURES.map(|chip| section(&format!(".fwsignature_{chip}"), vec![0; 4096]));
     sections.extend(signatures);

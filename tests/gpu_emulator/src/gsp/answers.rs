@@ -31,6 +31,8 @@ const CONTEXT_BUFFER: u64 = 128 << 10;
 /// system memory.
 const COPY_CAPS: [u8; 2] = [0xec, 3];
 const GRAPHICS_COPY_CAPS: [u8; 2] = [0xef, 3];
+/// A GPU for data centers; branch 535 refuses others (g_gpu_nvoc.h, `COMPUTE_BRANDING_TYPE_TESLA`).
+const TESLA: u64 = 1;
 
 /// What answers are made of.
 #[derive(Debug)]
@@ -71,6 +73,10 @@ pub const ANSWERS: &[(&str, Answer)] = &[
         fault_buffers,
     ),
     ("NV2080_CTRL_CMD_INTERNAL_FIFO_GET_NUM_CHANNELS", channels),
+    (
+        "NV2080_CTRL_CMD_INTERNAL_CONF_COMPUTE_GET_STATIC_INFO",
+        trusted_windows,
+    ),
     (
         "NV2080_CTRL_CMD_INTERNAL_STATIC_KGR_GET_INFO",
         graphics_info,
@@ -189,6 +195,7 @@ pub fn static_info(facts: &Facts, body: &mut [u8]) -> Result<u32, TooShort> {
         info.set_bytes("gpuNameString_Unicode", &[], &utf16(&model.name));
     }
     info.set("bIsTesla", 1);
+    info.offer("computeBranding", &[], TESLA);
     info.set("bar1PdeBase", facts.bar1_root());
     info.set("bar2PdeBase", facts.bar2_root());
     info.set("bSplitVasBetweenServerClientRm", 1);
@@ -391,6 +398,16 @@ fn channels(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
     facts
         .record(name, params)?
         .set("numChannels", u64::from(facts.model.channels));
+    Ok(0)
+}
+
+/// No confidential computing: the processor may use BAR1 and PCIe. Branch 535 asks for this also
+/// where the mode is off (`kbusStateInitLocked_IMPL()`).
+fn trusted_windows(facts: &Facts, params: &mut [u8]) -> Result<u32, TooShort> {
+    let name = "NV2080_CTRL_INTERNAL_CONF_COMPUTE_GET_STATIC_INFO_PARAMS";
+    let mut record = facts.record(name, params)?;
+    record.set("bIsBar1Trusted", 1);
+    record.set("bIsPcieTrusted", 1);
     Ok(0)
 }
 

@@ -54,8 +54,8 @@ struct Places {
 }
 
 /// Of the branches whose drivers the tests meet: `pmaMemoryInfo`, `clkPublicDomainInfos` and
-/// `perfDevUtil` of 580; `bar1` and memory in one section of 550.
-static PLACES: [(u32, Places); 2] = [
+/// `perfDevUtil` of 570 and 580; `bar1` and memory in one section of 550.
+static PLACES: [(u32, Places); 3] = [
     (
         550,
         Places {
@@ -64,6 +64,16 @@ static PLACES: [(u32, Places); 2] = [
             total: 2,
             clocks: 4,
             utilisation: 9..11,
+        },
+    ),
+    (
+        570,
+        Places {
+            length: 464,
+            stamp: 2,
+            total: 3,
+            clocks: 9,
+            utilisation: 14..20,
         },
     ),
     (
