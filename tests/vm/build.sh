@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# build.sh [--kernel KERNEL] [--clippy] [--modules-only]: builds what the test machine runs and
-# prints the folder it is in. KERNEL is stock, debug, or a stock kernel of host-kernel.sh: SERIES
-# (6.12, say), or in-tree-SERIES (in-tree-7.3) with the kernel's own Rust.
+# build.sh [--kernel KERNEL] [--without WORD,...] [--clippy] [--modules-only]: builds what the test
+# machine runs and prints the folder it is in. KERNEL is stock, debug, or a stock kernel of
+# host-kernel.sh: SERIES (6.12, say), or in-tree-SERIES (in-tree-7.3) with the kernel's own Rust.
+# With --without the module does not use these features of the kernel
+# (cgpu_km/os_interface/features.mk), as on a kernel that lacks them.
 #
 #   modules/*.ko   cgpu_km and the stand-in driver, for that kernel; the driver alone for SERIES,
 #                  for which of cgpu_km only the C is compiled yet
@@ -16,6 +18,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 kernel=stock
+without=
 clippy=
 programs=yes
 host=
@@ -23,6 +26,7 @@ rust=yes
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
+	--without) without=$2; shift ;;
 	--clippy) clippy=CLIPPY=1 ;;
 	--modules-only) programs= ;;
 	*) die "what is $1?" ;;
@@ -73,7 +77,8 @@ esac
 need_root
 
 tree=$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)
-out=$CGPU_CACHE/build-$tree/$id
+variant=${without:+-without-${without//,/-}}
+out=$CGPU_CACHE/build-$tree/$id$variant
 mkdir -p "$out/modules" "$out/bin"
 lock "$out/lock" "building here"
 echo "$CGPU_TREE" >"$CGPU_CACHE/build-$tree/tree"
@@ -94,7 +99,8 @@ build_module() {
 		place=(M="/build$1")
 	fi
 	in_root "$root" "$CGPU_TREE" /src ro "$objects" /build rw "${mounts[@]}" -- \
-		make -s -C "$kdir" "${place[@]}" "${compiler[@]}" $clippy -j"$(nproc)" modules \
+		make -s -C "$kdir" "${place[@]}" "${compiler[@]}" $clippy \
+		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules \
 		>"$out/$2.log" 2>&1 9>&- || rc=$?
 	cat "$out/$2.log" >&2
 	[ "$rc" = 0 ] || die "$2.ko does not build for the $kernel kernel"
@@ -114,13 +120,14 @@ build_c_layer() {
 	(
 		cd "$objects"
 		echo 'obj-m := c_layer.o'
-		printf 'c_layer-y += %s\n' license.o cgpu_km/os_interface/*/shim.c | sed 's/\.c$/.o/'
+		printf 'c_layer-y += %s\n' license.o cgpu_km/os_interface/*/*.c | sed 's/\.c$/.o/'
 		echo 'ccflags-y += -I/build/cgpu_km/os_interface -Werror'
 		echo 'include /build/cgpu_km/os_interface/features.mk'
 	) >"$objects/Kbuild"
 	printf '#include <linux/module.h>\nMODULE_LICENSE("GPL");\n' >"$objects/license.c"
 	log "$out/c_layer.log" in_root "$root" "$objects" /build rw "${mounts[@]}" -- \
-		make -s -C "$kdir" M=/build "${compiler[@]}" KBUILD_MODPOST_WARN=1 -j"$(nproc)" modules
+		make -s -C "$kdir" M=/build "${compiler[@]}" KBUILD_MODPOST_WARN=1 \
+		CGPU_WITHOUT="${without//,/ }" -j"$(nproc)" modules
 }
 
 if [ -n "$clippy" ]; then
@@ -176,5 +183,5 @@ if [ -n "$programs" ]; then
 	mkdir "$out/bin"
 	find "$out/../target/$target/release" -maxdepth 1 -type f -perm -u+x -exec cp -t "$out/bin" {} +
 fi
-echo "$out" >"$CGPU_CACHE/build-$tree/last-$kernel"
+echo "$out" >"$CGPU_CACHE/build-$tree/last-$kernel$variant"
 echo "$out"

@@ -5,6 +5,7 @@
 # kernel fault is a failure however the command ended (check-log.sh).
 #
 #   --kernel KERNEL        which kernel (stock): see build.sh
+#   --without WORD,...     the module does not use these features of the kernel: see build.sh
 #   --driver stand-in|real our stand-in (the default), or NVIDIA's own on emulated GPUs (../driver)
 #   --gpus N               GPUs (1)
 #   --fake "a=1 b=2"       more parameters for the stand-in driver; with the real one: nvidia-uvm's
@@ -25,12 +26,13 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-kernel=stock driver=stand-in gpus=1 fake='' load='driver module' limit=120 memory='' leaks=no \
-	plugin='' keep='' name='' files=() build=yes
+kernel=stock without='' driver=stand-in gpus=1 fake='' load='driver module' limit=120 memory='' \
+	leaks=no plugin='' keep='' name='' files=() build=yes
 processors=(-accel tcg,thread=multi -smp 2)
 while [ $# -gt 0 ]; do
 	case $1 in
 	--kernel) kernel=$2; shift ;;
+	--without) without=$2; shift ;;
 	--driver) driver=$2; shift ;;
 	--gpus) gpus=$2; shift ;;
 	--fake) fake=$2; shift ;;
@@ -61,8 +63,9 @@ here=$CGPU_TREE/tests/vm
 need_root
 
 remembered=$CGPU_CACHE/build-$(sha256sum <<<"$CGPU_TREE" | cut -c1-12)/last-$kernel
+remembered+=${without:+-without-${without//,/-}}
 if [ -n "$build" ]; then
-	out=$("$here/build.sh" --kernel "$kernel")
+	out=$("$here/build.sh" --kernel "$kernel" --without "$without")
 else
 	out=$(cat "$remembered" 2>/dev/null) || die "nothing was built yet"
 fi

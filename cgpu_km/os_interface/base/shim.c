@@ -144,6 +144,12 @@ void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsig
 	zap_frames(vma, start, length);
 }
 
+/* Takes all pages out of a mapping, whatever they are. */
+void cgpu_shim_zap_pages(struct vm_area_struct *vma)
+{
+	zap_pages(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+}
+
 void cgpu_shim_forbid_access(struct vm_area_struct *vma)
 {
 	vma->vm_page_prot = vm_get_page_prot(VM_NONE);
@@ -155,7 +161,7 @@ void cgpu_shim_forbid_access(struct vm_area_struct *vma)
  */
 int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page)
 {
-	zap_pages(vma, vma->vm_start, vma->vm_end - vma->vm_start);
+	cgpu_shim_zap_pages(vma);
 	vma->vm_private_data = NULL;
 	vm_flags_clear(vma, VM_WRITE | VM_MAYWRITE);
 	vma->vm_page_prot = vm_get_page_prot(VM_READ | VM_SHARED);

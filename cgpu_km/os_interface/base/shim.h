@@ -50,6 +50,7 @@ void cgpu_shim_fault(const struct vm_fault *vmf, struct cgpu_fault *seen);
 void cgpu_shim_set_operations(struct vm_area_struct *vma,
 			      const struct vm_operations_struct *operations);
 void cgpu_shim_zap_frames(struct vm_area_struct *vma, unsigned long start, unsigned long length);
+void cgpu_shim_zap_pages(struct vm_area_struct *vma);
 void cgpu_shim_forbid_access(struct vm_area_struct *vma);
 int cgpu_shim_show_page(struct vm_area_struct *vma, struct page *page);
 void cgpu_shim_with_file(struct file *file, void (*work)(void *), void *data);

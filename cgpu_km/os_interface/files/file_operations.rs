@@ -276,14 +276,13 @@ unsafe extern "C" fn mmap<E: Endpoint>(
 unsafe extern "C" fn entered<E: Endpoint>(
     filp: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
-    can_be_found: bool,
 ) -> c_int {
     from_result(|| {
         let file = NonNull::new(filp).ok_or(EINVAL)?;
-        // SAFETY: The mapping is being made, and its lock is held for writing.
+        // SAFETY: The kernel has entered the mapping, and its lock is held for writing.
         let vma = unsafe { NewVma::new(vma) };
         // SAFETY: These operations are given to files of `E` alone.
-        unsafe { registers::enter::<E>(file, vma, can_be_found) }
+        unsafe { registers::enter::<E>(file, vma) }
     })
 }
 

@@ -3,18 +3,26 @@
 //!
 //! Whoever [ends](crate::os_interface::calls::open_file::OpenFile::end_mappings) what a file shows
 //! takes the pages out of its mappings, which the kernel finds by the file. The same holds for
-//! registers:
-//!
-//! Who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of its files,
-//! which the kernel finds by the file. In the `mmap` operation a mapping cannot be found yet: a
+//! registers: who shuts a [gate](crate::os_interface::gate) takes the pages out of all mappings of
+//! its files. In the `mmap` operation a mapping cannot be found yet: a
 //! page that the driver puts in there would stay, if the gate is shut before the kernel has entered
 //! the mapping, for as long as the program keeps the task from going on. So pages would have to be
 //! taken out again each time, and the first store of a program that is alone would fault, which
 //! both cost more than all else here (docs/design/call-path.md).
 //!
-//! These files have `mmap_prepare` instead, which is asked before there is a mapping, and the
-//! mapping has the operation `mapped`, which the kernel calls when it has entered it and nobody
-//! could use it yet. There the driver makes what it always makes in `mmap`:
+//! So the driver makes what it always makes in `mmap` a moment later (`shim.c`):
+//!
+//! * Kernels with the operation `mapped` (7.1 and later) call it when they have entered a mapping
+//!   and nobody could use it yet. These files have `mmap_prepare`, which is asked before there is a
+//!   mapping, and gives it that operation.
+//! * On older kernels `mmap` leaves the mapping with nothing in it, and adds a task work, which
+//!   runs before the task returns to the program. By then the kernel has entered the mapping. If
+//!   the driver refuses, the mapping goes, and `mmap()` returns the driver's error. Another thread
+//!   that guesses the address finds nothing there, and cannot split or move it. If it unmaps it,
+//!   nothing is made.
+//!
+//! Nobody waits for such a task. Whoever ends or shuts something finds a mapping with nothing in
+//! it. The task asks the driver afterwards, which refuses, or puts pages in behind the gate.
 //!
 //! | gate | pages of registers |
 //! |---|---|
@@ -44,8 +52,7 @@ use kernel::{bindings, prelude::*};
 /// open.
 const DOORBELL: u64 = 0x10000;
 
-/// Has the driver make a mapping that the kernel has entered, so that it can be found by the file;
-/// or one that it has not, where it knows no `mapped` operation (`can_be_found`).
+/// Has the driver make a mapping that the kernel has entered, so that it can be found by the file.
 ///
 /// # Safety
 ///
@@ -53,7 +60,6 @@ const DOORBELL: u64 = 0x10000;
 pub(super) unsafe fn enter<E: Endpoint>(
     file: NonNull<bindings::file>,
     vma: NewVma<'_>,
-    can_be_found: bool,
 ) -> Result<c_int> {
     // SAFETY: The file is one of `E`, as this function's contract says.
     let session = unsafe { session::<E>(file.as_ptr()) };
@@ -71,7 +77,7 @@ pub(super) unsafe fn enter<E: Endpoint>(
     };
     let result = match E::gate(&session.file) {
         None => make(AtOnce::Kept),
-        Some(gate) if can_be_found && before.length <= DOORBELL => {
+        Some(gate) if before.length <= DOORBELL => {
             gate.hold(|is_open| match (is_open, E::doorbell(&session.file)) {
                 (true, Some(_)) => without_access(AtOnce::Kept),
                 (true, None) => make(AtOnce::Kept),
@@ -81,7 +87,7 @@ pub(super) unsafe fn enter<E: Endpoint>(
         Some(_) => without_access(AtOnce::TakenOut),
     };
     let after = ProgramMapping::of(*vma);
-    if can_be_found && before.may_be_writable && !after.may_be_writable {
+    if before.may_be_writable && !after.may_be_writable {
         // SAFETY: The mapping counted as writable when it was entered, and will not when it goes.
         unsafe { extra::cgpu_shim_unmap_writable(file.as_ptr()) };
     }

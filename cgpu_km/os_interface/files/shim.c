@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /* What the kernel calls for an open file of a node; fields of a file that is opened or closed. */
 #include "shim.h"
+#include "base/shim.h"
 
+#include <linux/file.h>
 #include <linux/module.h>
+#include <linux/ptrace.h>
+#include <linux/slab.h>
 #include <linux/task_work.h>
 
 /* Operations of one file, and what is called for its mappings. */
 struct operations {
 	struct file_operations table;	/* first: f_op points here */
-	int (*entered)(struct file *file, struct vm_area_struct *vma, bool can_be_found);
+	int (*entered)(struct file *file, struct vm_area_struct *vma);
 };
 
 static const struct operations *of(const struct file *file)
@@ -27,7 +31,7 @@ static int mapped(unsigned long start, unsigned long end, pgoff_t page, const st
 
 	if (!vma || vma->vm_file != file)
 		return -EINVAL;
-	result = of(file)->entered((struct file *)file, vma, true);
+	result = of(file)->entered((struct file *)file, vma);
 	/* The mapping gets what is there afterwards. */
 	*private = vma->vm_private_data;
 	return result;
@@ -47,12 +51,105 @@ static int prepare(struct vm_area_desc *wanted)
 	return 0;
 }
 #else
-/* The kernel enters the mapping when this has returned. */
+/*
+ * Kernels before 7.1 call nothing when they have entered a mapping. There it is entered with
+ * nothing in it, and the rest is done in the same task before its mmap() returns to the program.
+ */
+struct unmade_mapping {
+	struct callback_head work;
+	struct file *file;
+	unsigned long start, length;
+};
+
+static vm_fault_t nothing_there(struct vm_fault *vmf)
+{
+	return VM_FAULT_SIGBUS;
+}
+
+static int stays_whole(struct vm_area_struct *vma, unsigned long address)
+{
+	return -EINVAL;
+}
+
+static int stays_here(struct vm_area_struct *vma)
+{
+	return -EINVAL;
+}
+
+static const struct vm_operations_struct not_made_yet = {
+	.fault = nothing_there,
+	.may_split = stays_whole,
+	.mremap = stays_here,
+};
+
+/* 0: it is made, another thread has unmapped it meanwhile, or this one is killed. */
+static int make_entered(struct unmade_mapping *unmade)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	int result = 0;
+
+	if (!mm || mmap_write_lock_killable(mm))
+		return 0;
+	vma = find_vma(mm, unmade->start);
+	if (vma && vma->vm_start == unmade->start && vma->vm_ops == &not_made_yet &&
+	    vma->vm_private_data == unmade) {
+		vma->vm_private_data = NULL;
+		/* It is set; this keeps out faults that take no mmap_lock. */
+		vm_flags_set(vma, VM_DONTEXPAND);
+		result = of(unmade->file)->entered(unmade->file, vma);
+		if (result) {
+			cgpu_shim_zap_pages(vma);
+			vma->vm_ops = &not_made_yet;
+		}
+	}
+	mmap_write_unlock(mm);
+	return result;
+}
+
+static void make_mapping(struct callback_head *work)
+{
+	struct unmade_mapping *unmade = container_of(work, struct unmade_mapping, work);
+	struct pt_regs *regs = task_pt_regs(current);
+	int result = make_entered(unmade);
+
+	if (result) {
+		vm_munmap(unmade->start, unmade->length);
+		/* What mmap() was going to return. */
+		if (regs->ax == unmade->start)
+			regs->ax = result;
+	}
+	fput(unmade->file);
+	kfree(unmade);
+}
+
 static int map_shown(struct file *file, struct vm_area_struct *vma)
 {
-	if (!(vma->vm_flags & VM_SHARED))
+	struct unmade_mapping *unmade;
+	int result;
+
+	if (!(vma->vm_flags & VM_SHARED) || current->flags & PF_KTHREAD)
 		return -EINVAL;
-	return of(file)->entered(file, vma, false);
+	unmade = kmalloc(sizeof(*unmade), GFP_KERNEL_ACCOUNT);
+	if (!unmade)
+		return -ENOMEM;
+	*unmade = (struct unmade_mapping) {
+		.file = get_file(file),
+		.start = vma->vm_start,
+		.length = vma->vm_end - vma->vm_start,
+	};
+	init_task_work(&unmade->work, make_mapping);
+	result = task_work_add(current, &unmade->work, TWA_RESUME);
+	if (result) {
+		fput(file);
+		kfree(unmade);
+		return result;
+	}
+	/* As in `prepare` of later kernels. */
+	vm_flags_set(vma, VM_DONTEXPAND);
+	vma->vm_ops = &not_made_yet;
+	vma->vm_private_data = unmade;
+	return 0;
 }
 #endif
 

@@ -15,7 +15,7 @@ struct cgpu_file_callbacks {
 	long (*compat_ioctl)(struct file *file, unsigned int cmd, unsigned long arg);
 	int (*mmap)(struct file *file, struct vm_area_struct *vma);
 	/* In the place of mmap for files that show objects: see registers.rs. */
-	int (*entered)(struct file *file, struct vm_area_struct *vma, bool can_be_found);
+	int (*entered)(struct file *file, struct vm_area_struct *vma);
 	__poll_t (*poll)(struct file *file, struct poll_table_struct *table);
 };
 

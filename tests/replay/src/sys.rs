@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The system calls that the replayer and the guest programs make, with their errno as a value.
 
-use std::{ffi::CString, io};
+use std::{
+    ffi::{CStr, CString},
+    io,
+};
 
 /// An errno.
 pub type Errno = i32;
@@ -117,6 +120,12 @@ pub fn shared<T: Sync>() -> Result<&'static T, String> {
     // SAFETY: The mapping is as large as a `T`, begins with a page, is never unmapped, and is
     // zeros.
     Ok(unsafe { &*(at as *const T) })
+}
+
+/// An empty file in memory.
+pub fn memory_file(name: &CStr) -> Result<i32, Errno> {
+    // SAFETY: the name lives over the call.
+    check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })
 }
 
 /// `pread(2)` from the beginning of a file to any address, where there is memory or not. Not to

@@ -10,6 +10,10 @@
 use std::{
     io::{Read, Write},
     os::{fd::AsRawFd, unix::net::UnixStream},
+    sync::atomic::{
+        AtomicU32,
+        Ordering::{Acquire, Release},
+    },
 };
 
 use super::{
@@ -71,6 +75,11 @@ pub(super) const ATTACKS: &[Own] = &[
         name: "mapping: memory mapped after its free by who was sent the file",
         function: "nv-mmap.c:nvidia_mmap_helper",
         run: || compare(|program| program.free_each(), Way::Sent),
+    },
+    Own {
+        name: "mapping: memory mapped by another thread while it is freed",
+        function: "nv-mmap.c:nvidia_mmap_helper",
+        run: compare_races,
     },
     Own {
         name: "mapping: host memory mapped after its free",
@@ -364,6 +373,109 @@ fn compare(free: impl Fn(&Program) -> Result<(), String>, way: Way) -> Result<St
     match reached(Place::Instance, &free, way)? {
         (0, 0) => Ok(format!("0 of {all}; on the driver {all}")),
         through => Err(format!("it reads and writes {through:?} of {all}")),
+    }
+}
+
+/// How often memory is mapped while another thread frees it.
+const RACES: u32 = 1500;
+
+/// Where two threads are that make a round together.
+#[derive(Default)]
+struct Rounds {
+    begun: AtomicU32,
+    freed: AtomicU32,
+}
+
+/// The number of no round: there are no more.
+const OVER: u32 = u32::MAX;
+
+fn wait_until(done: impl Fn() -> bool) {
+    while !done() {
+        std::thread::yield_now();
+    }
+}
+
+/// Lets a moment pass, which is longer for a larger number.
+fn pause(length: u32) {
+    for _ in 0..length {
+        std::hint::spin_loop();
+    }
+}
+
+/// Frees the object of each round, at another moment in each.
+fn free_in_rounds(client: &rm::Client, rounds: &Rounds) -> Result<(), String> {
+    let mut result = Ok(());
+    for round in 1.. {
+        wait_until(|| rounds.begun.load(Acquire) >= round);
+        if rounds.begun.load(Acquire) == OVER {
+            break;
+        }
+        pause(round % 64 * 16);
+        result = result.and(say("free", client.free(FIRST)));
+        rounds.freed.store(round, Release);
+    }
+    result
+}
+
+/// Maps memory while another thread frees it. Whether it was mapped, and whether it can be read
+/// then.
+fn map_in_round(
+    folder: &str,
+    client: &rm::Client,
+    (rounds, round): (&Rounds, u32),
+    sink: i32,
+) -> Result<(bool, bool), String> {
+    let path = format!("{folder}/nvidia{GPU}");
+    let fd = say(&path, sys::open(&path, libc::O_RDWR | libc::O_CLOEXEC))?;
+    say("memory", client.memory(FIRST, PIECE))?;
+    let names = (client.handle, rm::DEVICE_HANDLE, FIRST);
+    say("RM_MAP_MEMORY", rm::map(client.ctl, names, PAGE, FLAGS, fd))?;
+    rounds.begun.store(round, Release);
+    pause(round / 64 % 64 * 16);
+    let mapped = page_of(fd);
+    wait_until(|| rounds.freed.load(Acquire) == round);
+    let (mut made, mut seen) = (false, false);
+    if let Ok(address) = mapped {
+        made = true;
+        seen = sys::pwrite_from(sink, address, 4).is_ok();
+        // SAFETY: The page that was just mapped.
+        let _ = unsafe { sys::munmap(address, PAGE) };
+    }
+    say("close", sys::close(fd))?;
+    Ok((made, seen))
+}
+
+/// How many mappings are made while their memory is freed, and how many show it afterwards.
+fn raced(place: Place) -> Result<(u32, u32), String> {
+    let folder = folder_of(place, "attacker");
+    let client = client_in(&folder)?;
+    let sink = say("memfd", sys::memory_file(c"sink"))?;
+    let rounds = Rounds::default();
+    let result = std::thread::scope(|scope| {
+        let freeing = scope.spawn(|| free_in_rounds(&client, &rounds));
+        let counted = (1..=RACES).try_fold((0, 0), |(made, seen), round| {
+            let (is_made, is_seen) = map_in_round(&folder, &client, (&rounds, round), sink)?;
+            Ok((made + u32::from(is_made), seen + u32::from(is_seen)))
+        });
+        rounds.begun.store(OVER, Release);
+        let freed = freeing.join().map_err(|_| "panicked".to_owned())?;
+        freed.and(counted)
+    });
+    say("close", sys::close(sink))?;
+    client.close();
+    result
+}
+
+fn compare_races() -> Result<String, String> {
+    let (made, seen) = raced(Place::Driver)?;
+    if (made, seen) != (RACES, RACES) {
+        return Err(format!("on the driver {made} are made and {seen} readable"));
+    }
+    instances()?;
+    match raced(Place::Instance)? {
+        (0, _) => Err("none is made in time".to_owned()),
+        (made, 0) => Ok(format!("0 of {made}; on the driver {RACES}")),
+        (made, seen) => Err(format!("{seen} of {made} show memory that is freed")),
     }
 }
 

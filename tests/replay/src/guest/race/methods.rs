@@ -245,14 +245,9 @@ fn raw(fd: &OwnedFd) -> RawFd {
 
 /// A file with both values, 8 bytes each.
 fn values(target: &Target) -> Result<OwnedFd, i32> {
-    // SAFETY: A C string; the descriptor that comes is nobody else's.
-    let file = unsafe {
-        let fd = libc::memfd_create(c"values".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(sys::errno());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
+    let fd = sys::memory_file(c"values")?;
+    // SAFETY: The descriptor was just made and is nobody else's.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
     let bytes = [target.value(false), target.value(true)].concat();
     // SAFETY: The bytes live over the call.
     let written = unsafe { libc::pwrite(raw(&file), bytes.as_ptr().cast(), bytes.len(), 0) };

@@ -4,8 +4,6 @@
 //!
 //! All are pages of one file, so that those that the caller uses can be exchanged for the others.
 
-use std::ffi::CString;
-
 use super::{
     case::{Method, RacedCall, PAGE, PARAMS},
     scene::Scene,
@@ -56,11 +54,9 @@ fn map(at: u64, pages: u64, file: i32, first: u64, kind: i32) -> Result<u64, i32
 impl Stage {
     pub(super) fn new() -> Result<Self, String> {
         let failed = |e: i32| format!("the stage: errno {e}");
-        let name = CString::new("stage").map_err(|e| e.to_string())?;
-        // SAFETY: The name is a C string that lives over the call.
-        let file = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        let file = sys::memory_file(c"stage").map_err(failed)?;
         // SAFETY: Takes no pointer.
-        if file < 0 || unsafe { libc::ftruncate(file, 2 * 4 * 4096) } < 0 {
+        if unsafe { libc::ftruncate(file, 2 * 4 * 4096) } < 0 {
             return Err(failed(sys::errno()));
         }
         let (pages, kind) = (2 * APART / PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
