@@ -63,8 +63,8 @@ def guest(name, command, options="", kernel="stock"):
     ]
 
 
-# What the kernel has since 7.1 is not used, but what stands in for it on older ones.
-OLDER = "--without mapped"
+# What the kernel has since 6.10 and 7.1 is not used, but what stands in for it on older ones.
+OLDER = "--without mapped,VM_SEALED"
 # Where time is measured: nothing that this machine does meanwhile reaches the figures.
 COUNTED = "--count-instructions --limit 1800"
 
@@ -132,6 +132,11 @@ VM = (
         "mappings that end, as on an older kernel",
         guest("older", "cgpu-guest attacks --only mapping:", f"{OLDER} --gpus 2 --limit 600"),
     ),
+    (
+        "sealed scratch, as on an older kernel",
+        guest("older", "cgpu-guest attacks --only scratch:", f"{OLDER} --gpus 2 --limit 600"),
+    ),
+    ("seals, or the module is not loaded", ["tests/vm/seal-test.sh", *OLDER.split()]),
     ("C of the module for 6.12", ["tests/vm/build.sh", "--kernel", "6.12"]),
     (
         "stand-in driver on 6.12",

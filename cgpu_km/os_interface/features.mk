@@ -16,6 +16,7 @@ cgpu-use = $(if $(filter $(2),$(CGPU_WITHOUT)),,-D$(1)_$(2))
 ccflags-y += $(call cgpu-exports,lock_vma_under_rcu)
 ccflags-y += $(call cgpu-operation,mapped,mm.h)
 ccflags-y += $(call cgpu-has,zap_special_vma_range,mm.h)
+ccflags-y += $(call cgpu-has,VM_SEALED,mm.h)
 # Filesystems.
 ccflags-y += $(call cgpu-has,inode_just_drop,fs.h)
 ccflags-y += $(call cgpu-has,d_make_persistent,dcache.h)

@@ -5,12 +5,14 @@
 #include <linux/anon_inodes.h>
 #include <linux/fcntl.h>
 #include <linux/huge_mm.h>
+#include <linux/mman.h>
 #include <linux/mmap_lock.h>
 #include <linux/module.h>
 
 static void close_scratch(struct vm_area_struct *vma)
 {
-	cgpu_scratch_close(vma->vm_private_data);
+	if (cgpu_unseal(vma))
+		cgpu_scratch_close(vma->vm_private_data);
 }
 
 static int may_split(struct vm_area_struct *vma, unsigned long address)
@@ -18,28 +20,54 @@ static int may_split(struct vm_area_struct *vma, unsigned long address)
 	return -EINVAL;
 }
 
+#ifndef HAS_VM_SEALED
+static int may_move(struct vm_area_struct *vma)
+{
+	return -EPERM;
+}
+
+static int may_protect(struct vm_area_struct *vma, unsigned long start, unsigned long end,
+		       unsigned long flags)
+{
+	return -EPERM;
+}
+#endif
+
 static const struct vm_operations_struct scratch_mapping = {
 	.close = close_scratch,
 	.may_split = may_split,
+#ifndef HAS_VM_SEALED
+	.mremap = may_move,
+	.mprotect = may_protect,
+#endif
 	.fault = cgpu_scratch_fault,
 	.pfn_mkwrite = cgpu_scratch_mkwrite,
 };
 
 static int map_scratch(struct file *file, struct vm_area_struct *vma)
 {
+	int error;
+
 	if (!cgpu_scratch_may_map(file->private_data, vma->vm_end - vma->vm_start))
 		return -EPERM;
-	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP |
-			  VM_SEALED);
+	error = cgpu_seal(vma);
+	if (error)
+		return error;
+	vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = file->private_data;
 	vma->vm_ops = &scratch_mapping;
 	return 0;
 }
 
-/* An address for a mapping, if possible at the beginning of a page table. */
+/*
+ * An address for a mapping, if possible at the beginning of a page table. Nobody has a descriptor
+ * of the file: at a fixed address it would be mapped by remap_file_pages or mremap alone.
+ */
 static unsigned long aligned_area(struct file *file, unsigned long address, unsigned long length,
 				  unsigned long offset, unsigned long flags)
 {
+	if (flags & MAP_FIXED)
+		return -EPERM;
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 	return thp_get_unmapped_area(file, address, length, offset, flags);
 #else

@@ -11,6 +11,11 @@ struct vm_area_struct *cgpu_shim_lock_scratch(struct mm_struct *mm, unsigned lon
 					      const void *pool, bool *whole);
 void cgpu_shim_unlock_scratch(struct mm_struct *mm, struct vm_area_struct *vma, bool whole);
 
+int cgpu_shim_start_seals(void);
+void cgpu_shim_stop_seals(void);
+int cgpu_seal(struct vm_area_struct *vma);
+bool cgpu_unseal(struct vm_area_struct *vma);
+
 bool cgpu_scratch_may_map(const void *pool, unsigned long length);
 void cgpu_scratch_release(const void *pool);
 void cgpu_scratch_close(const void *pool);

@@ -7,8 +7,10 @@
 //! memory later.
 
 use super::pool::Pool;
+use crate::os_interface::base::extra;
 use core::ptr::null_mut;
 use kernel::{
+    error::to_result,
     list::{List, ListArc},
     mm::MmWithUser,
     new_spinlock,
@@ -40,7 +42,8 @@ struct PoolTable(KVec<Pin<KBox<Shard>>>);
 pub struct Scratch(());
 
 impl Scratch {
-    /// Sets the scratch up. Must be called first in the module's start, and once.
+    /// Sets the scratch up. Must be called first in the module's start, and once. It fails if a
+    /// program could take its scratch away on this kernel, and says why in the kernel's log.
     pub fn start() -> Result<Self> {
         let mut shards = KVec::with_capacity(1 << SHARD_BITS, GFP_KERNEL)?;
         for _ in 0..1 << SHARD_BITS {
@@ -53,6 +56,8 @@ impl Scratch {
             shards.push(shard, GFP_KERNEL)?;
         }
         let table = KBox::new(PoolTable(shards), GFP_KERNEL)?;
+        // SAFETY: Called once, by the task that loads the module.
+        to_result(unsafe { extra::cgpu_shim_start_seals() })?;
         TABLE.store(KBox::into_raw(table), Release);
         Ok(Self(()))
     }
@@ -66,6 +71,8 @@ impl Drop for Scratch {
             // and by mappings, and each of them holds the module.
             drop(unsafe { KBox::from_raw(table) });
         }
+        // SAFETY: They were started, and nothing is sealed any more.
+        unsafe { extra::cgpu_shim_stop_seals() };
     }
 }
 

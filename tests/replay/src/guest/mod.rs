@@ -15,6 +15,7 @@ pub mod scale;
 pub mod soak;
 pub mod storm;
 pub mod suite;
+mod taking;
 mod tools;
 pub mod uvm;
 pub mod weights;

@@ -82,11 +82,18 @@ pub struct RaceReport {
 
 /// The address of this process's scratch in the module.
 pub fn scratch() -> Result<u64, String> {
+    scratch_range().map(|(start, _)| start)
+}
+
+/// The same, and how many bytes it has.
+pub fn scratch_range() -> Result<(u64, u64), String> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|e| e.to_string())?;
     let line = maps.lines().find(|line| line.contains("[cgpu-scratch]"));
-    let start = line.and_then(|line| line.split('-').next());
-    start
-        .and_then(|start| u64::from_str_radix(start, 16).ok())
+    let range = line.and_then(|line| line.split(' ').next()?.split_once('-'));
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    range
+        .and_then(|(start, end)| Some((number(start)?, number(end)?)))
+        .map(|(start, end)| (start, end.saturating_sub(start)))
         .ok_or_else(|| "the process has no scratch".into())
 }
 

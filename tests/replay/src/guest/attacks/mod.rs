@@ -24,6 +24,7 @@ mod files;
 mod limits;
 mod lists;
 mod scene;
+mod scratch;
 mod seen;
 mod stale;
 mod victims;
@@ -138,9 +139,14 @@ fn calls() -> impl Iterator<Item = &'static Attack> {
 
 /// Those that say themselves how they were refused.
 fn own() -> impl Iterator<Item = &'static Own> {
-    [files::ATTACKS, stale::ATTACKS, limits::OWN_ATTACKS]
-        .into_iter()
-        .flatten()
+    [
+        files::ATTACKS,
+        scratch::ATTACKS,
+        stale::ATTACKS,
+        limits::OWN_ATTACKS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The names of all attacks.

@@ -5,8 +5,9 @@ use crate::{
     bytes::{put_u32, put_u64},
     guest::{
         instance::Instance,
-        race::scratch,
+        race::{scratch, scratch_range},
         rm,
+        taking::Taken,
         tools::{at, equal, fails, holds, tests, Verdict, GIB, MIB},
     },
     layout, sys as os,
@@ -68,20 +69,16 @@ fn addresses() -> Verdict {
 
 fn sealed() -> Verdict {
     let instance = Instance::new("sealed", GIB)?;
-    let (client, scratch) = with_scratch(&instance)?;
+    let (client, _) = with_scratch(&instance)?;
+    let range = scratch_range()?;
     // SAFETY: The kernel refuses; nothing of the program lies there.
-    let unmapped = unsafe { os::munmap(scratch, 0x1000) };
+    let unmapped = unsafe { os::munmap(range.0, range.1) };
     fails("munmap", unmapped, libc::EPERM)?;
-    // SAFETY: The kernel refuses to put a mapping there; nothing of the program's is replaced.
-    let replaced = unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        libc::mmap(scratch as *mut _, 4096, libc::PROT_READ, flags, -1, 0)
-    };
-    holds("it can be replaced", replaced == libc::MAP_FAILED)?;
-    // SAFETY: The kernel refuses; nothing of the program lies there.
-    let protected = unsafe { libc::mprotect(scratch as *mut _, 4096, libc::PROT_READ) };
-    equal("mprotect", &protected, &-1)?;
-    equal("it is where it was", &self::scratch()?, &scratch)?;
+    let taken = Taken::new(range)?;
+    equal("not refused", &taken.first_taken(), &None)?;
+    taken.close();
+    equal("it is where it was", &scratch_range()?, &range)?;
+    at("calls go on", client.memory(0x5C00_0010, 2 * MIB))?;
     client.close();
     Ok(())
 }
